@@ -1,0 +1,48 @@
+// The admin port (plaintext HTTP): /metrics, /healthz, /readyz, /statusz, /api/status. The only folder that includes
+// prometheus-cpp and the HTTP server. Thread-safe.
+#ifndef HOTBED_ADMIN_ADMIN_SERVER_H_
+#define HOTBED_ADMIN_ADMIN_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace hotbed {
+
+// A status page as data, drawn as HTML for browsers, as aligned text for curl (by Accept and User-Agent), as JSON at
+// /api/status. Numbers are given as text with their unit for people, and raw for JSON.
+struct StatusTable {
+  std::string title;
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+};
+struct StatusPage {
+  std::string title;     // "hotbed-server s1"
+  std::string subtitle;  // one line: address, state
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::vector<StatusTable> tables;
+  std::string json;      // a JSON document with every number, unrounded
+};
+
+struct AdminOptions {
+  std::string listen = "127.0.0.1:0";
+  std::function<bool(std::string* why_not)> healthy;  // liveness: the event loops turn
+  std::function<bool(std::string* why_not)> ready;    // serves its shards at their epoch
+  std::function<StatusPage()> status;
+};
+
+class AdminServer {
+ public:
+  // Unavailable names the address when the port is in use.
+  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(AdminOptions options);
+  virtual ~AdminServer() = default;
+  virtual std::string address() const = 0;  // host:port as bound
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_ADMIN_ADMIN_SERVER_H_

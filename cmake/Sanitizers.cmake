@@ -1,0 +1,10 @@
+# HOTBED_SANITIZE=address builds with ASan and UBSan, =thread with TSan (targets free of gRPC only).
+if(HOTBED_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(HOTBED_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(NOT HOTBED_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "HOTBED_SANITIZE=${HOTBED_SANITIZE}: use address, thread or nothing")
+endif()

@@ -1,0 +1,34 @@
+// HOTBED_CHECK: a programmer's error ends the process with file, line and text. Never for what the world can cause.
+// HOTBED_DCHECK: the same in debug builds only.
+#ifndef HOTBED_COMMON_CHECK_H_
+#define HOTBED_COMMON_CHECK_H_
+
+#include <sstream>
+
+namespace hotbed::internal {
+
+// Prints the collected text to stderr and aborts when it goes out of scope.
+class CheckFailure {
+ public:
+  CheckFailure(const char* file, int line, const char* condition);
+  [[noreturn]] ~CheckFailure();
+  std::ostream& stream() { return stream_; }
+
+ private:
+  std::ostringstream stream_;
+};
+
+}  // namespace hotbed::internal
+
+#define HOTBED_CHECK(condition) \
+  while (__builtin_expect(!(condition), 0)) \
+  ::hotbed::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
+
+#ifdef NDEBUG
+#define HOTBED_DCHECK(condition) \
+  while (false) HOTBED_CHECK(condition)
+#else
+#define HOTBED_DCHECK(condition) HOTBED_CHECK(condition)
+#endif
+
+#endif  // HOTBED_COMMON_CHECK_H_

@@ -1,0 +1,35 @@
+// Time enters by constructor (DESIGN section 10). Thread-safe.
+#ifndef HOTBED_COMMON_CLOCK_H_
+#define HOTBED_COMMON_CLOCK_H_
+
+#include <cstdint>
+
+namespace hotbed {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  // Monotonic nanoseconds that run on over suspend (CLOCK_BOOTTIME): for leases, deadlines and rates.
+  virtual int64_t NowNs() const = 0;
+  // Microseconds since 1970: for display only.
+  virtual int64_t WallUs() const = 0;
+  virtual void SleepNs(int64_t ns) const = 0;
+
+  static Clock* Real();  // never deleted
+};
+
+// A clock that a test moves by hand; SleepNs advances it.
+class ManualClock : public Clock {
+ public:
+  int64_t NowNs() const override { return now_ns_; }
+  int64_t WallUs() const override { return now_ns_ / 1000; }
+  void SleepNs(int64_t ns) const override { now_ns_ += ns; }
+  void Advance(int64_t ns) { now_ns_ += ns; }
+
+ private:
+  mutable int64_t now_ns_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_COMMON_CLOCK_H_

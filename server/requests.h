@@ -1,0 +1,103 @@
+// What the gRPC streams hand to the shard host: pulls and pushes cut into segments, free of gRPC and protobuf.
+//
+// Ownership: the stream allocates a PullWork or PushWork together with everything that its segments point to (the
+// message's slices, the answer's slice) and keeps it alive until Done() is called. Done() is called exactly once, by
+// whichever thread finishes the last segment, perhaps before ShardHost::Pull/Push returns. Segments of one work may run on
+// several threads at once; each writes only its own `result`, `rows` and `flags`.
+#ifndef HOTBED_SERVER_REQUESTS_H_
+#define HOTBED_SERVER_REQUESTS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "common/ids.h"
+#include "row_math/types.h"
+
+namespace hotbed {
+
+class Shard;
+
+// Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/wire_code.h holds them together).
+enum class SegmentCode : uint8_t {
+  kOk = 0,
+  kWrongEpoch = 1,
+  kUnknownShard = 2,
+  kInvalidArgument = 3,
+  kOutOfRange = 4,
+  kNanGradient = 5,
+  kUnknownSession = 6,
+  kFenced = 7,
+  kGap = 8,
+  kResourceExhausted = 9,
+  kReadOnly = 10,
+  kUnavailable = 11,
+  kCorrupt = 12,
+  kDeadlineExceeded = 13,
+  kInternal = 14,
+};
+
+struct SegmentResult {
+  SegmentCode code = SegmentCode::kOk;
+  uint32_t retry_after_ms = 0;
+  Epoch epoch = 0;         // the state that answered: (epoch, lsn)
+  Lsn lsn = 0;
+  uint64_t last_seq = 0;   // push: the session's last sequence on this shard
+  std::string detail;      // empty when ok; names the thing, the value and the limit
+};
+
+struct PullSegment {
+  std::shared_ptr<Shard> shard;  // null: unknown; the host fills in the result
+  ShardId shard_id;
+  Epoch epoch = 0;
+  Lsn lsn_min = 0;
+  const uint64_t* ids = nullptr;  // aligned, `count` of them
+  uint32_t count = 0;
+  uint8_t* rows = nullptr;   // count * RowWireBytes(row_type, dim) bytes, unaligned
+  uint8_t* flags = nullptr;  // count bytes, or null; bit 0 = the row exists
+  SegmentResult result;
+};
+
+struct PullWork {
+  virtual ~PullWork() = default;
+  virtual void Done() = 0;
+
+  RowType row_type = RowType::kFp32;
+  int64_t deadline_ns = 0;  // Clock::NowNs() scale; 0: none
+  absl::InlinedVector<PullSegment, 8> segments;
+  std::atomic<int32_t> pending{0};  // owned by the host
+};
+
+struct PushSegment {
+  std::shared_ptr<Shard> shard;
+  ShardId shard_id;
+  Epoch epoch = 0;
+  const uint64_t* ids = nullptr;               // aligned, unique within the segment
+  uint32_t count = 0;
+  const uint8_t* const* gradients = nullptr;   // one pointer a row, each to dim unaligned elements
+  uint64_t seq = 0;
+  uint64_t prev_seq = 0;
+  bool open = false;
+  bool last_part = false;
+  bool has_learning_rate = false;
+  float learning_rate = 0.0f;
+  SegmentResult result;
+};
+
+struct PushWork {
+  virtual ~PushWork() = default;
+  virtual void Done() = 0;
+
+  SessionId session = 0;
+  Incarnation incarnation = 0;
+  RowType gradient_type = RowType::kFp32;
+  int64_t deadline_ns = 0;
+  absl::InlinedVector<PushSegment, 8> segments;
+  std::atomic<int32_t> pending{0};  // owned by the host
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_REQUESTS_H_

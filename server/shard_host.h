@@ -1,0 +1,126 @@
+// The shards living in this process: finds them, fences them by epoch, opens, activates and drops them.
+//
+// Thread-safe. Pulls and pushes read an immutable map of shards that is swapped when the assignment changes.
+#ifndef HOTBED_SERVER_SHARD_HOST_H_
+#define HOTBED_SERVER_SHARD_HOST_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "server/requests.h"
+
+namespace hotbed {
+
+struct ShardHostOptions {
+  std::string data_dir;                    // log/, spill/, promises, IDENTITY inside
+  uint64_t host_bytes = 1ull << 30;        // DECISIONS L10: everything is carved out of this
+  uint64_t spill_bytes_max = 0;            // 0: no limit
+  int64_t log_sync_interval_ms = 1000;     // 0: fdatasync before every acknowledgement
+  uint64_t log_bytes_max = 4ull << 30;     // the sweeper keeps the log below
+  uint64_t log_segment_bytes = 256ull << 20;
+  int pool_threads = 2;                    // misses, write-back and what a strand leaves over
+  uint32_t pull_ids_max = 1u << 20;        // a segment; beyond it RESOURCE_EXHAUSTED
+};
+
+// What the metrics, /statusz and heartbeats show. A snapshot; fields may be microseconds apart.
+struct ShardStatus {
+  ShardId shard;
+  std::string table;
+  Epoch epoch = 0;
+  bool active = false;
+  bool read_only = false;
+  std::string error;  // empty, or why it is not served
+  Lsn applied_lsn = 0;
+  Lsn durable_row_lsn = 0;  // rows up to here are in SSTs; the log below is not needed
+  uint64_t sessions = 0;
+  uint64_t rows_resident = 0;
+  uint64_t rows_spilled = 0;   // estimate
+  uint64_t hot_bytes = 0;      // data and overhead of resident rows
+  uint64_t rows_pulled = 0;
+  uint64_t rows_pushed = 0;
+  uint64_t hot_hits = 0;
+  uint64_t hot_misses = 0;
+  uint64_t evictions = 0;
+  uint64_t writebacks = 0;
+};
+
+struct HostStatus {
+  uint64_t host_bytes_limit = 0;
+  uint64_t hot_bytes_limit = 0;
+  uint64_t hot_bytes = 0;
+  uint64_t block_cache_bytes = 0;
+  uint64_t memtable_bytes = 0;
+  uint64_t spill_bytes = 0;
+  uint64_t log_bytes = 0;
+  uint64_t log_appends = 0;
+  uint64_t log_writes = 0;
+  uint64_t log_syncs = 0;
+  bool read_only = false;
+  std::string read_only_reason;
+  std::vector<ShardStatus> shards;
+};
+
+class ShardHost {
+ public:
+  // Opens the data directory: locks it, checks version and cluster, recovers log and spill. Shards are not served before
+  // ApplyAssignment and activation.
+  static absl::StatusOr<std::unique_ptr<ShardHost>> Open(const ShardHostOptions& options,
+                                                         const Clock* clock);
+  virtual ~ShardHost() = default;
+
+  // --- data plane (pull_stream, push_stream, lookup_service)
+  virtual std::shared_ptr<Shard> Find(ShardId shard) const = 0;  // null: not held here
+  // dim and, for pulls, bytes of a row of a shard that Find returned.
+  static uint32_t DimOf(const Shard& shard);
+  virtual void Pull(PullWork* work) = 0;
+  virtual void Push(PushWork* work) = 0;
+  // The newest record known of a shard (for WRONG_EPOCH), whether or not it is held here.
+  virtual std::optional<ShardRecord> RecordOf(ShardId shard) const = 0;
+
+  // --- control (the coordinator link)
+  struct Identity {
+    ServerId server = 0;
+    std::string cluster_id;
+  };
+  // From the data directory; zeros when it is new.
+  virtual Identity identity() const = 0;
+  // Writes IDENTITY once; another cluster's or server's is an error naming both.
+  virtual absl::Status SetIdentity(const Identity& identity) = 0;
+  // The incarnation of this process, before the first assignment.
+  virtual void SetIncarnation(Incarnation incarnation) = 0;
+
+  // What the coordinator last said: tables and records changed. Opens, re-opens (epoch) and drops shards. Idempotent;
+  // records older than those known are ignored.
+  virtual absl::Status ApplyAssignment(const std::vector<TableSpec>& tables,
+                                       const std::vector<ShardRecord>& records,
+                                       const std::vector<TableId>& tables_dropped) = 0;
+  // Shards whose promise is durable and whose state is recovered, that wait for the active=true compare-and-set. The link
+  // asks the coordinator, then reports the resulting records through ApplyAssignment. Ask again until the list is empty.
+  struct ShardEpoch {
+    ShardId shard;
+    Epoch epoch;
+  };
+  virtual std::vector<ShardEpoch> ShardsToActivate() const = 0;
+  // Called (from any thread) when ShardsToActivate may have become non-empty.
+  virtual void SetActivationListener(std::function<void()> listener) = 0;
+
+  virtual HostStatus Status() const = 0;
+  virtual bool Ready() const = 0;  // every shard assigned here is recovered and active (or reports its error)
+
+  // Stops taking work, writes everything back, marks the data directory clean. Blocks.
+  virtual absl::Status Shutdown() = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_HOST_H_
