@@ -1,0 +1,310 @@
+#include "common/fault_file_system.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+absl::Status Missing(absl::string_view action, absl::string_view path) {
+  return absl::NotFoundError(absl::StrCat("cannot ", action, " ", path, ": no such file"));
+}
+
+absl::Status InputOutputError(absl::string_view action, absl::string_view path) {
+  return absl::InternalError(absl::StrCat("cannot ", action, " ", path, ": injected I/O error"));
+}
+
+std::string ParentOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+class FaultFileSystem::File : public WritableFile {
+ public:
+  File(FaultFileSystem* file_system, uint64_t generation, std::string path,
+       std::shared_ptr<Content> content)
+      : file_system_(file_system),
+        generation_(generation),
+        path_(std::move(path)),
+        content_(std::move(content)) {}
+
+  absl::Status Append(absl::Span<const struct iovec> pieces) override {
+    return file_system_->Append(generation_, path_, content_.get(), pieces);
+  }
+  absl::Status Sync() override { return file_system_->Sync(generation_, path_, content_.get()); }
+  absl::Status Truncate(uint64_t size) override {
+    return file_system_->Truncate(generation_, path_, content_.get(), size);
+  }
+  uint64_t size() const override {
+    absl::MutexLock lock(&file_system_->mutex_);
+    return content_->bytes.size();
+  }
+  absl::Status Close() override { return absl::OkStatus(); }
+
+ private:
+  FaultFileSystem* file_system_;
+  uint64_t generation_;
+  std::string path_;
+  std::shared_ptr<Content> content_;
+};
+
+class FaultFileSystem::LockFile : public WritableFile {
+ public:
+  LockFile(FaultFileSystem* file_system, uint64_t generation, std::string path)
+      : file_system_(file_system), generation_(generation), path_(std::move(path)) {}
+  ~LockFile() override { file_system_->Unlock(generation_, path_); }
+
+  absl::Status Append(absl::Span<const struct iovec>) override { return NotAFile(); }
+  absl::Status Sync() override { return NotAFile(); }
+  absl::Status Truncate(uint64_t) override { return NotAFile(); }
+  uint64_t size() const override { return 0; }
+  absl::Status Close() override { return absl::OkStatus(); }
+
+ private:
+  absl::Status NotAFile() const {
+    return absl::FailedPreconditionError(absl::StrCat(path_, " is a lock, not a file to write"));
+  }
+
+  FaultFileSystem* file_system_;
+  uint64_t generation_;
+  std::string path_;
+};
+
+FaultFileSystem::FaultFileSystem(uint64_t seed) : random_(seed), dirs_({"/"}) {}
+FaultFileSystem::~FaultFileSystem() = default;
+
+void FaultFileSystem::Crash() {
+  absl::MutexLock lock(&mutex_);
+  ++generation_;
+  locks_.clear();
+  for (auto& [path, content] : files_) {
+    // A copy: handles of before the crash must not see the file of after it.
+    auto left = std::make_shared<Content>(*content);
+    std::string& bytes = left->bytes;
+    const uint64_t unsynced = bytes.size() - left->synced;
+    bytes.resize(left->synced + random_.Uniform(unsynced + 1));
+    if (bytes.size() > left->synced && random_.OneIn(4)) {
+      const uint64_t at = left->synced + random_.Uniform(bytes.size() - left->synced);
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 + random_.Uniform(255)));
+    }
+    left->synced = bytes.size();
+    left->dropped = false;
+    content = std::move(left);
+  }
+}
+
+void FaultFileSystem::Kill() {
+  absl::MutexLock lock(&mutex_);
+  ++generation_;
+  locks_.clear();
+  for (auto& [path, content] : files_) content = std::make_shared<Content>(*content);
+}
+
+void FaultFileSystem::SetFreeBytes(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  free_bytes_ = bytes;
+}
+
+void FaultFileSystem::FailSyncs(int count) {
+  absl::MutexLock lock(&mutex_);
+  failing_syncs_ = count;
+}
+
+void FaultFileSystem::FailAppends(int count) {
+  absl::MutexLock lock(&mutex_);
+  failing_appends_ = count;
+}
+
+void FaultFileSystem::FlipBit(const std::string& path, uint64_t byte, int bit) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(path);
+  HOTBED_CHECK(found != files_.end()) << path;
+  HOTBED_CHECK(byte < found->second->bytes.size()) << path << " byte " << byte;
+  char& target = found->second->bytes[byte];
+  target = static_cast<char>(target ^ (1 << bit));
+}
+
+uint64_t FaultFileSystem::syncs() const {
+  absl::MutexLock lock(&mutex_);
+  return syncs_;
+}
+
+uint64_t FaultFileSystem::bytes_appended() const {
+  absl::MutexLock lock(&mutex_);
+  return bytes_appended_;
+}
+
+absl::Status FaultFileSystem::CheckGeneration(uint64_t generation, const std::string& path) const {
+  if (generation == generation_) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(path, " was opened before the crash"));
+}
+
+bool FaultFileSystem::TakeFault(int* count) {
+  if (*count == 0) return false;
+  --*count;
+  return true;
+}
+
+absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& path, Content* content,
+                                     absl::Span<const struct iovec> pieces) {
+  absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  std::string bytes;
+  for (const iovec& piece : pieces) bytes.append(static_cast<char*>(piece.iov_base), piece.iov_len);
+  const bool fails = TakeFault(&failing_appends_);
+  if (fails) bytes.resize(random_.Uniform(bytes.size() + 1));
+  const bool full = bytes.size() > free_bytes_;
+  if (full) bytes.resize(free_bytes_);
+  if (free_bytes_ != UINT64_MAX) free_bytes_ -= bytes.size();
+  bytes_appended_ += bytes.size();
+  content->bytes += bytes;
+  if (fails) return InputOutputError("append to", path);
+  if (full) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot append to ", path, ": no space left"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FaultFileSystem::Sync(uint64_t generation, const std::string& path, Content* content) {
+  absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  if (TakeFault(&failing_syncs_)) {
+    content->dropped = true;
+    return InputOutputError("sync", path);
+  }
+  if (!content->dropped) content->synced = content->bytes.size();
+  ++syncs_;
+  return absl::OkStatus();
+}
+
+absl::Status FaultFileSystem::Truncate(uint64_t generation, const std::string& path,
+                                       Content* content, uint64_t size) {
+  absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  const uint64_t before = content->bytes.size();
+  if (size < before && free_bytes_ != UINT64_MAX) free_bytes_ += before - size;
+  content->bytes.resize(size);
+  content->synced = std::min(content->synced, size);
+  if (content->synced == size) content->dropped = false;
+  return absl::OkStatus();
+}
+
+void FaultFileSystem::Unlock(uint64_t generation, const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  if (generation == generation_) locks_.erase(path);
+}
+
+absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::OpenAppend(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
+  std::shared_ptr<Content>& content = files_[path];
+  if (content == nullptr) content = std::make_shared<Content>();
+  return std::make_unique<File>(this, generation_, path, content);
+}
+
+absl::StatusOr<std::string> FaultFileSystem::ReadAll(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(path);
+  if (found == files_.end()) return Missing("read", path);
+  return found->second->bytes;
+}
+
+absl::StatusOr<uint64_t> FaultFileSystem::ReadAt(const std::string& path, uint64_t offset,
+                                                 uint64_t bytes, char* out) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(path);
+  if (found == files_.end()) return Missing("read", path);
+  const std::string& content = found->second->bytes;
+  if (offset >= content.size()) return 0;
+  const uint64_t got = std::min<uint64_t>(bytes, content.size() - offset);
+  std::memcpy(out, content.data() + offset, got);
+  return got;
+}
+
+absl::Status FaultFileSystem::WriteAtomically(const std::string& path, absl::string_view content) {
+  absl::MutexLock lock(&mutex_);
+  if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
+  if (TakeFault(&failing_syncs_)) return InputOutputError("sync", path);
+  if (content.size() > free_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path, ": no space left"));
+  }
+  const auto found = files_.find(path);
+  if (free_bytes_ != UINT64_MAX) {
+    free_bytes_ -= content.size();
+    if (found != files_.end()) free_bytes_ += found->second->bytes.size();
+  }
+  auto replaced = std::make_shared<Content>();
+  replaced->bytes = std::string(content);
+  replaced->synced = content.size();
+  files_[path] = std::move(replaced);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> FaultFileSystem::List(const std::string& dir) {
+  absl::MutexLock lock(&mutex_);
+  if (dirs_.count(dir) == 0) return Missing("list", dir);
+  const std::string prefix = dir == "/" ? "/" : dir + "/";
+  std::set<std::string> names;
+  const auto add = [&](const std::string& path) {
+    if (!absl::StartsWith(path, prefix) || path == prefix) return;
+    const std::string name = path.substr(prefix.size());
+    if (name.find('/') == std::string::npos) names.insert(name);
+  };
+  for (const auto& [path, content] : files_) add(path);
+  for (const std::string& path : dirs_) add(path);
+  for (const std::string& path : locks_) add(path);
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+absl::StatusOr<uint64_t> FaultFileSystem::FileSize(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(path);
+  if (found == files_.end()) return Missing("stat", path);
+  return found->second->bytes.size();
+}
+
+absl::Status FaultFileSystem::Delete(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(path);
+  if (found == files_.end()) return Missing("delete", path);
+  if (free_bytes_ != UINT64_MAX) free_bytes_ += found->second->bytes.size();
+  files_.erase(found);
+  return absl::OkStatus();
+}
+
+absl::Status FaultFileSystem::MakeDir(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  for (std::string dir = path; dir != "/"; dir = ParentOf(dir)) dirs_.insert(dir);
+  return absl::OkStatus();
+}
+
+absl::Status FaultFileSystem::SyncDir(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  if (dirs_.count(path) == 0) return Missing("sync", path);
+  return TakeFault(&failing_syncs_) ? InputOutputError("sync", path) : absl::OkStatus();
+}
+
+bool FaultFileSystem::Exists(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  return files_.count(path) > 0 || dirs_.count(path) > 0 || locks_.count(path) > 0;
+}
+
+absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::Lock(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  if (!locks_.insert(path).second) {
+    return absl::AlreadyExistsError(absl::StrCat(path, " is locked"));
+  }
+  return std::make_unique<LockFile>(this, generation_, path);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,103 @@
+// A file system in memory that a test or the simulator can break: it loses unsynced bytes at a
+// crash, runs out of space, fails syncs and writes, and cuts writes short. Everything it decides at
+// random comes from its seed.
+//
+// What survives Crash(): of each file, what its last successful Sync covered, plus a random part of
+// what was appended since (cut at any byte, at random with garbled bytes in it, as a disk may leave
+// it); names (creations, deletions, renames) always survive, except that a file never synced may be
+// empty. WriteAtomically is atomic and durable, or fails and leaves the old content. Files and
+// locks opened before a crash fail with Aborted afterwards.
+//
+// Thread-safe, like the interface; a file object must not outlive the file system.
+#ifndef HOTBED_COMMON_FAULT_FILE_SYSTEM_H_
+#define HOTBED_COMMON_FAULT_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/file_system.h"
+#include "common/random.h"
+
+namespace hotbed {
+
+class FaultFileSystem : public FileSystem {
+ public:
+  explicit FaultFileSystem(uint64_t seed);
+  ~FaultFileSystem() override;
+
+  // What a power loss leaves (see above).
+  void Crash();
+  // What kill -9 leaves: all bytes, but every open file and lock is gone.
+  void Kill();
+  // Bytes that may still be written before ResourceExhausted; the write that crosses it is cut
+  // short. Max: no limit.
+  void SetFreeBytes(uint64_t bytes);
+  // The next `count` calls of Sync (or of SyncDir or WriteAtomically) fail with Internal, as EIO
+  // does; what a failed Sync should have covered stays unsynced, even if a later Sync returns OK
+  // (Linux drops the pages).
+  void FailSyncs(int count);
+  // The next `count` appends fail with Internal after a random prefix.
+  void FailAppends(int count);
+  // Flips one bit of an existing file, also of synced content.
+  void FlipBit(const std::string& path, uint64_t byte, int bit);
+
+  uint64_t syncs() const;           // successful Sync calls of files so far
+  uint64_t bytes_appended() const;  // ever
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) override;
+  absl::StatusOr<std::string> ReadAll(const std::string& path) override;
+  absl::StatusOr<uint64_t> ReadAt(const std::string& path, uint64_t offset, uint64_t bytes,
+                                  char* out) override;
+  absl::Status WriteAtomically(const std::string& path, absl::string_view content) override;
+  absl::StatusOr<std::vector<std::string>> List(const std::string& dir) override;
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override;
+  absl::Status Delete(const std::string& path) override;
+  absl::Status MakeDir(const std::string& path) override;
+  absl::Status SyncDir(const std::string& path) override;
+  bool Exists(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) override;
+
+ private:
+  class File;
+  class LockFile;
+  struct Content {
+    std::string bytes;
+    // The durable prefix is bytes[0, synced); `dropped` remembers that a failed sync lost the pages
+    // from there on.
+    uint64_t synced = 0;
+    bool dropped = false;
+  };
+
+  absl::Status CheckGeneration(uint64_t generation, const std::string& path) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Append(uint64_t generation, const std::string& path, Content* content,
+                      absl::Span<const struct iovec> pieces);
+  absl::Status Sync(uint64_t generation, const std::string& path, Content* content);
+  absl::Status Truncate(uint64_t generation, const std::string& path, Content* content,
+                        uint64_t size);
+  bool TakeFault(int* count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unlock(uint64_t generation, const std::string& path);
+
+  mutable absl::Mutex mutex_;
+  Random random_ ABSL_GUARDED_BY(mutex_);
+  // Contents are shared with open files: a deleted file lives on until it is closed, as in POSIX.
+  std::map<std::string, std::shared_ptr<Content>> files_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> dirs_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> locks_ ABSL_GUARDED_BY(mutex_);
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // grows with each crash; old handles are dead
+  uint64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  int failing_syncs_ ABSL_GUARDED_BY(mutex_) = 0;
+  int failing_appends_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_appended_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_COMMON_FAULT_FILE_SYSTEM_H_

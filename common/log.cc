@@ -1,0 +1,106 @@
+#include "common/log.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "common/json.h"
+
+namespace hotbed {
+namespace {
+
+std::atomic<int> level_min{static_cast<int>(LogLevel::kInfo)};
+std::atomic<bool> json{false};
+
+// Leaked, so that lines logged while the process ends still find it.
+struct Name {
+  absl::Mutex mutex;
+  std::string text ABSL_GUARDED_BY(mutex);
+};
+
+Name& ProcessName() {
+  static Name* const name = new Name;
+  return *name;
+}
+
+std::string NameText() {
+  Name& name = ProcessName();
+  absl::MutexLock lock(&name.mutex);
+  return name.text;
+}
+
+std::string Timestamp() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm utc;
+  gmtime_r(&now.tv_sec, &utc);
+  return absl::StrFormat("%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", utc.tm_year + 1900, utc.tm_mon + 1,
+                         utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000);
+}
+
+std::string TextLine(LogLevel level, const char* file, int line, const std::string& text) {
+  const std::string name = NameText();
+  return absl::StrFormat("%c %s %s%s%s:%d] %s\n", "IWE"[static_cast<int>(level)], Timestamp(), name,
+                         name.empty() ? "" : " ", file, line, text);
+}
+
+std::string JsonLine(LogLevel level, const char* file, int line, const std::string& text) {
+  static constexpr const char* kNames[] = {"info", "warning", "error"};
+  return absl::StrFormat(R"({"time":"%s","level":"%s","name":%s,"source":%s,"message":%s})"
+                         "\n",
+                         Timestamp(), kNames[static_cast<int>(level)], JsonString(NameText()),
+                         JsonString(absl::StrFormat("%s:%d", file, line)), JsonString(text));
+}
+
+}  // namespace
+
+void SetLogLevel(LogLevel level) { level_min.store(static_cast<int>(level)); }
+void SetLogFormat(LogFormat format) { json.store(format == LogFormat::kJson); }
+
+void SetLogName(const char* name) {
+  Name& process = ProcessName();
+  absl::MutexLock lock(&process.mutex);
+  process.text = name;
+}
+
+namespace internal {
+
+bool LogEnabled(LogLevel level) {
+  return static_cast<int>(level) >= level_min.load(std::memory_order_relaxed);
+}
+
+bool LogDue(std::atomic<int64_t>* last_ns, double seconds) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ns =
+      now.tv_sec * int64_t{1000000000} + now.tv_nsec + 1;  // never 0, which means "not yet"
+  int64_t last = last_ns->load(std::memory_order_relaxed);
+  if (last != 0 && now_ns - last < seconds * 1e9) return false;
+  return last_ns->compare_exchange_strong(last, now_ns);
+}
+
+LogLine::LogLine(LogLevel level, const char* file, int line)
+    : level_(level), file_(file), line_(line) {}
+
+LogLine::~LogLine() {
+  const std::string line = json.load(std::memory_order_relaxed)
+                               ? JsonLine(level_, file_, line_, stream_.str())
+                               : TextLine(level_, file_, line_, stream_.str());
+  // One write, so that lines of several threads and processes do not mix.
+  absl::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t written = write(STDERR_FILENO, rest.data(), rest.size());
+    if (written <= 0) return;
+    rest.remove_prefix(written);
+  }
+}
+
+}  // namespace internal
+}  // namespace hotbed
