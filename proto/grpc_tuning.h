@@ -1,0 +1,61 @@
+// The channel settings of the data plane, one place for server, client and the bare-gRPC roof that they are measured
+// against. Figures are from bench/roofs on two cores over loopback.
+//
+// Included by files that hold gRPC types only.
+#ifndef HOTBED_PROTO_GRPC_TUNING_H_
+#define HOTBED_PROTO_GRPC_TUNING_H_
+
+#include <grpc/grpc.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <utility>
+
+namespace hotbed {
+
+// Frames as large as a usual answer, so that a message is a handful of frames rather than one each 16 KiB; the flow-control
+// window holds several messages without a round trip; the bandwidth probe (a ping for each window, and windows that start
+// small) buys nothing where the window is fixed; reads of the socket land in few large slices.
+inline constexpr std::pair<const char*, int> kDataPlaneArgs[] = {
+    {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
+    {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20},
+    {GRPC_ARG_HTTP2_BDP_PROBE, 0},
+    {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20},
+    {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
+    {GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 32 << 10},
+    {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20},
+    {GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0},
+    {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
+    {GRPC_ARG_ENABLE_CENSUS, 0},
+    {GRPC_ARG_ENABLE_CHANNELZ, 0},
+    {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+};
+
+// Arguments of a client's channel to a shard server. `message_bytes_max` bounds an answer that is received; beyond it gRPC
+// ends the stream, so it stands above what Hello announces. Each channel gets a connection of its own.
+inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
+  grpc::ChannelArguments args;
+  for (const auto& [name, value] : kDataPlaneArgs) args.SetInt(name, value);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retries are ours: by session and sequence
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also the longest time for one attempt to connect
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetMaxReceiveMessageSize(message_bytes_max);
+  args.SetMaxSendMessageSize(-1);
+  return args;
+}
+
+// The same for a grpc::ServerBuilder (a template, so that clients need not link the server).
+template <typename ServerBuilder>
+void TuneDataPlaneServer(ServerBuilder* builder, int message_bytes_max) {
+  for (const auto& [name, value] : kDataPlaneArgs) builder->AddChannelArgument(name, value);
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
+  builder->SetMaxReceiveMessageSize(message_bytes_max);
+  builder->SetMaxSendMessageSize(-1);
+}
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PROTO_GRPC_TUNING_H_
