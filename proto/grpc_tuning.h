@@ -1,5 +1,5 @@
-// The channel settings of the data plane, one place for server, client and the bare-gRPC roof that they are measured
-// against. Figures are from bench/roofs on two cores over loopback.
+// The channel settings of the data plane, one place for server, client and the bare-gRPC roof that
+// they are measured against. Figures are from bench/roofs on two cores over loopback.
 //
 // Included by files that hold gRPC types only.
 #ifndef HOTBED_PROTO_GRPC_TUNING_H_
@@ -13,9 +13,10 @@
 
 namespace hotbed {
 
-// Frames as large as a usual answer, so that a message is a handful of frames rather than one each 16 KiB; the flow-control
-// window holds several messages without a round trip; the bandwidth probe (a ping for each window, and windows that start
-// small) buys nothing where the window is fixed; reads of the socket land in few large slices.
+// Frames as large as a usual answer, so that a message is a handful of frames rather than one each
+// 16 KiB; the flow-control window holds several messages without a round trip; the bandwidth probe
+// (a ping for each window, and windows that start small) buys nothing where the window is fixed;
+// reads of the socket land in few large slices.
 inline constexpr std::pair<const char*, int> kDataPlaneArgs[] = {
     {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
     {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20},
@@ -31,8 +32,9 @@ inline constexpr std::pair<const char*, int> kDataPlaneArgs[] = {
     {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
 };
 
-// Arguments of a client's channel to a shard server. `message_bytes_max` bounds an answer that is received; beyond it gRPC
-// ends the stream, so it stands above what Hello announces. Each channel gets a connection of its own.
+// Arguments of a client's channel to a shard server. `message_bytes_max` bounds an answer that is
+// received; beyond it gRPC ends the stream, so it stands above what Hello announces. Each channel
+// gets a connection of its own.
 inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
   grpc::ChannelArguments args;
   for (const auto& [name, value] : kDataPlaneArgs) args.SetInt(name, value);
@@ -40,7 +42,8 @@ inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also the longest time for one attempt to connect
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+              1000);  // also the longest time for one attempt to connect
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetMaxReceiveMessageSize(message_bytes_max);
   args.SetMaxSendMessageSize(-1);

@@ -1,0 +1,29 @@
+// Between the messages of proto/types.proto and the plain values of common/. What comes from the
+// network is checked: an unknown enum value or an impossible range gives InvalidArgument naming
+// field and value. Pure functions.
+#ifndef HOTBED_PROTO_CONVERT_H_
+#define HOTBED_PROTO_CONVERT_H_
+
+#include "absl/status/statusor.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "proto/types.pb.h"
+
+namespace hotbed {
+
+// The content is not validated beyond enums: see ValidateTableSpec.
+v1::TableSpec ToProto(const TableSpec& spec);
+absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message);
+
+v1::ShardRecord ToProto(const ShardRecord& record);
+void ToProto(const ShardRecord& record, v1::ShardRecord* message);
+absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message);
+
+v1::RowType ToProto(RowType type);
+absl::StatusOr<RowType> FromProto(v1::RowType type);
+// The row types that gradients may have (DECISIONS W4).
+absl::StatusOr<RowType> GradientTypeFromProto(v1::RowType type);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PROTO_CONVERT_H_

@@ -1,0 +1,134 @@
+// Reading and writing the messages of the data plane without copying their bulk bytes (DECISIONS
+// W2), free of gRPC.
+//
+// A received message is a list of memory fragments (the slices of a gRPC ByteBuffer). Parse* walks
+// the OUTER fields only: the header submessage goes to generated code, each bulk field becomes a
+// FragmentRange that points into the fragments. What is accepted is what protobuf accepts for the
+// same message, in any order of fields, with two differences: a bulk field that occurs twice is
+// refused (protobuf takes the last), and unknown fields are skipped, not kept. Everything malformed
+// gives InvalidArgument. Views point into the fragments: keep those alive.
+//
+// A sender emits [header field][bulk tag and length] in one small buffer, then the payload as
+// slices of its own:
+//
+//   std::string head;
+//   AppendHeaderField(header, &head);
+//   AppendBulkTag(v1::PullReply::kRowsFieldNumber, rows_bytes, &head);     // then rows_bytes of
+//   payload
+//
+// All functions are thread-safe; FragmentReader and WireScratch are thread-compatible.
+#ifndef HOTBED_PROTO_WIRE_H_
+#define HOTBED_PROTO_WIRE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "proto/data.pb.h"
+
+namespace hotbed {
+
+constexpr uint32_t kWireVersion = 1;
+constexpr uint32_t kFeatureLevel = 1;
+
+using Fragment = absl::Span<const uint8_t>;
+using Fragments = absl::Span<const Fragment>;
+
+// `bytes` bytes that begin at `offset` in fragment number `fragment` and run on into the next ones.
+struct FragmentRange {
+  size_t fragment = 0;
+  size_t offset = 0;
+  uint64_t bytes = 0;    // 0 when the field is absent or empty
+  bool present = false;  // the field occurs in the message
+};
+
+struct PullRequestView {
+  v1::PullHeader header;
+  FragmentRange ids;
+};
+struct PullReplyView {
+  v1::ReplyHeader header;
+  FragmentRange rows;
+  FragmentRange flags;
+};
+struct PushRequestView {
+  v1::PushHeader header;
+  FragmentRange ids;
+  FragmentRange gradients;
+};
+struct PushReplyView {
+  v1::ReplyHeader header;
+};
+
+// Overwrites the whole view; a view that is used again reuses its header's memory. InvalidArgument
+// names the message and what is wrong at which byte; the view is then unspecified.
+absl::Status ParsePullRequest(Fragments message, PullRequestView* view);
+absl::Status ParsePullReply(Fragments message, PullReplyView* view);
+absl::Status ParsePushRequest(Fragments message, PushRequestView* view);
+absl::Status ParsePushReply(Fragments message, PushReplyView* view);
+
+// Memory for what must be made contiguous; lives as long as the work that points into it. Addresses
+// stay valid until Clear.
+class WireScratch {
+ public:
+  uint8_t* Allocate(size_t bytes);  // aligned to 16 bytes
+  void Clear();                     // keeps the newest block for reuse
+
+ private:
+  struct Block {
+    std::unique_ptr<uint8_t[]> memory;
+    size_t size = 0;
+  };
+  std::vector<Block> blocks_;
+  size_t used_ = 0;  // of the newest block
+};
+
+// Reads a bulk field from its begin. The range must come from a Parse* of the same fragments.
+// Asking for more than left() is a programmer's error (checked): compare with the header's counts
+// first.
+class FragmentReader {
+ public:
+  FragmentReader(Fragments fragments, const FragmentRange& range);
+
+  uint64_t left() const { return left_; }
+  void CopyTo(void* to, size_t bytes);
+  void Skip(uint64_t bytes);
+  // The next `bytes` in one piece, aligned to `alignment` (a power of two, at most 16): in place if
+  // they lie so, else copied into scratch. Not null, even for 0 bytes.
+  const uint8_t* Contiguous(size_t bytes, size_t alignment, WireScratch* scratch);
+  // One pointer a row for the next `rows` rows, unaligned; only rows that straddle fragments are
+  // copied into scratch.
+  void RowPointers(size_t row_bytes, size_t rows, const uint8_t** out, WireScratch* scratch);
+
+ private:
+  size_t LeftHere() const;     // of the range, in the current fragment
+  void Advance(size_t bytes);  // inside the current fragment
+  void SkipEmptyFragments();
+
+  Fragments fragments_;
+  size_t fragment_;
+  size_t offset_;
+  uint64_t left_;
+};
+
+// The bytes that the functions below append: for sizing one buffer exactly. All keep the header's
+// cached sizes up to date.
+size_t HeaderFieldBytes(const google::protobuf::MessageLite& header);
+size_t BulkTagBytes(int field, uint64_t payload_bytes);
+
+// The header as field 1 of its message. Writes are HeaderFieldBytes long; `to` must have the room;
+// returns its end. Write* relies on a preceding HeaderFieldBytes of the unchanged header.
+uint8_t* WriteHeaderField(const google::protobuf::MessageLite& header, uint8_t* to);
+void AppendHeaderField(const google::protobuf::MessageLite& header, std::string* out);
+
+// Tag and length of a bulk field; its payload follows.
+uint8_t* WriteBulkTag(int field, uint64_t payload_bytes, uint8_t* to);
+void AppendBulkTag(int field, uint64_t payload_bytes, std::string* out);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PROTO_WIRE_H_
