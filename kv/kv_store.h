@@ -25,6 +25,7 @@ struct KvOptions {
   uint64_t bytes_max = 0;                 // of files on disk; 0: no limit
   int background_threads = 1;
   int bloom_bits_per_key = 10;
+  bool read_only = false;  // for frozen copies: every write fails, no file changes
 };
 
 class KvBatch {

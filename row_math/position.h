@@ -1,8 +1,8 @@
 // Where an id stands in its table's ordering (DECISIONS P2).
 //
-// Bounded tables: the id itself. Hashed tables: Mix64(id), the splitmix64 finaliser, a bijection of the 64-bit integers;
-// its constants are part of the on-disk and the wire format and never change. The top 16 bits of a mixed position are its
-// bucket: plans cut hashed tables along buckets.
+// Bounded tables: the id itself. Hashed tables: Mix64(id), the splitmix64 finaliser, a bijection of
+// the 64-bit integers; its constants are part of the on-disk and the wire format and never change.
+// The top 16 bits of a mixed position are its bucket: plans cut hashed tables along buckets.
 #ifndef HOTBED_ROW_MATH_POSITION_H_
 #define HOTBED_ROW_MATH_POSITION_H_
 

@@ -1,0 +1,296 @@
+#include "kv/kv_store.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/log.h"
+#include "rocksdb/cache.h"
+#include "rocksdb/convenience.h"
+#include "rocksdb/db.h"
+#include "rocksdb/env.h"
+#include "rocksdb/filter_policy.h"
+#include "rocksdb/listener.h"
+#include "rocksdb/options.h"
+#include "rocksdb/sst_file_manager.h"
+#include "rocksdb/table.h"
+#include "rocksdb/utilities/checkpoint.h"
+#include "rocksdb/write_batch.h"
+#include "rocksdb/write_buffer_manager.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kReadaheadBytes = 2ull << 20;
+// Keys of one MultiGet; bounds the pinned blocks, and RocksDB itself works in groups of 32.
+constexpr size_t kMultiGetKeys = 128;
+
+rocksdb::Slice ToSlice(absl::string_view s) { return rocksdb::Slice(s.data(), s.size()); }
+absl::string_view ToView(const rocksdb::Slice& s) { return {s.data(), s.size()}; }
+
+absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what) {
+  if (status.ok()) return absl::OkStatus();
+  const std::string text = absl::StrCat(what, ": ", status.ToString());
+  if (status.IsNotFound()) return absl::NotFoundError(text);
+  if (status.IsCorruption()) return absl::DataLossError(text);
+  if (status.IsNoSpace() || status.IsMemoryLimit() ||
+      status.subcode() == rocksdb::Status::kSpaceLimit) {
+    return absl::ResourceExhaustedError(text);
+  }
+  if (status.IsInvalidArgument() || status.IsNotSupported()) {
+    return absl::InvalidArgumentError(text);
+  }
+  return absl::UnavailableError(text);
+}
+
+// Remembers what RocksDB's background work reported, until it has recovered.
+class ErrorListener : public rocksdb::EventListener {
+ public:
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
+    absl::MutexLock lock(&mu_);
+    error_ = *status;
+    HOTBED_LOG(Error) << "key-value store: background error: " << status->ToString();
+  }
+  void OnErrorRecoveryEnd(const rocksdb::BackgroundErrorRecoveryInfo& info) override {
+    absl::MutexLock lock(&mu_);
+    if (info.new_bg_error.ok()) error_ = rocksdb::Status::OK();
+  }
+  rocksdb::Status error() const {
+    absl::MutexLock lock(&mu_);
+    return error_;
+  }
+  void Clear() {
+    absl::MutexLock lock(&mu_);
+    error_ = rocksdb::Status::OK();
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  rocksdb::Status error_ ABSL_GUARDED_BY(mu_);
+};
+
+class RocksBatch : public KvBatch {
+ public:
+  void Put(absl::string_view key, absl::string_view value) override {
+    Keep(batch_.Put(ToSlice(key), ToSlice(value)));
+  }
+  void Delete(absl::string_view key) override { Keep(batch_.Delete(ToSlice(key))); }
+  void DeleteRange(absl::string_view first, absl::string_view limit) override {
+    Keep(batch_.DeleteRange(ToSlice(first), ToSlice(limit)));
+  }
+  void Clear() override {
+    batch_.Clear();
+    status_ = rocksdb::Status::OK();
+  }
+  uint64_t bytes() const override { return batch_.GetDataSize(); }
+
+  rocksdb::WriteBatch& batch() { return batch_; }
+  const rocksdb::Status& status() const { return status_; }
+
+ private:
+  // Put can only fail for keys beyond RocksDB's sizes; the batch then fails as a whole.
+  void Keep(rocksdb::Status status) {
+    if (!status.ok()) status_ = std::move(status);
+  }
+
+  rocksdb::WriteBatch batch_;
+  rocksdb::Status status_;
+};
+
+rocksdb::BlockBasedTableOptions TableOptions(const KvOptions& options,
+                                             std::shared_ptr<rocksdb::Cache> cache) {
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = std::move(cache);
+  table.block_size = 4096;
+  table.format_version = 5;
+  table.checksum = rocksdb::kXXH3;
+  // Indexes and filters live in the cache, so that the cache's size bounds them too.
+  table.cache_index_and_filter_blocks = true;
+  table.cache_index_and_filter_blocks_with_high_priority = true;
+  table.pin_l0_filter_and_index_blocks_in_cache = true;
+  table.data_block_index_type = rocksdb::BlockBasedTableOptions::kDataBlockBinaryAndHash;
+  if (options.bloom_bits_per_key > 0) {
+    table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(options.bloom_bits_per_key));
+  }
+  return table;
+}
+
+class RocksKvStore : public KvStore {
+ public:
+  static absl::StatusOr<std::unique_ptr<KvStore>> Open(const KvOptions& options) {
+    auto store = std::unique_ptr<RocksKvStore>(new RocksKvStore(options));
+    const rocksdb::Options rocks = store->MakeOptions();
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status status = options.read_only
+                                       ? rocksdb::DB::OpenForReadOnly(rocks, options.dir, &db)
+                                       : rocksdb::DB::Open(rocks, options.dir, &db);
+    if (!status.ok()) return ToStatus(status, absl::StrCat("opening ", options.dir));
+    store->db_.reset(db);
+    return store;
+  }
+
+  ~RocksKvStore() override {
+    if (db_ == nullptr) return;
+    rocksdb::CancelAllBackgroundWork(db_.get(), /*wait=*/true);
+    const rocksdb::Status status = db_->Close();
+    if (!status.ok()) {
+      HOTBED_LOG(Error) << "key-value store: closing " << options_.dir << ": " << status.ToString();
+    }
+  }
+
+  std::unique_ptr<KvBatch> NewBatch() override { return std::make_unique<RocksBatch>(); }
+
+  absl::Status Write(KvBatch* batch) override {
+    auto* rocks = static_cast<RocksBatch*>(batch);
+    if (!rocks->status().ok()) return ToStatus(rocks->status(), "building a batch");
+    rocksdb::WriteOptions write;
+    write.disableWAL = !options_.wal;
+    write.sync = options_.wal;
+    return ToStatus(db_->Write(write, &rocks->batch()), absl::StrCat("writing to ", options_.dir));
+  }
+
+  absl::StatusOr<std::string> Get(absl::string_view key) override {
+    std::string value;
+    const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), ToSlice(key), &value);
+    if (!status.ok()) return ToStatus(status, absl::StrCat("reading from ", options_.dir));
+    return value;
+  }
+
+  absl::Status MultiGet(absl::Span<const absl::string_view> keys,
+                        const std::function<void(size_t, absl::string_view)>& visit) override {
+    rocksdb::ReadOptions read;
+    std::array<rocksdb::Slice, kMultiGetKeys> slices;
+    std::array<rocksdb::PinnableSlice, kMultiGetKeys> values;
+    std::array<rocksdb::Status, kMultiGetKeys> statuses;
+    for (size_t first = 0; first < keys.size(); first += kMultiGetKeys) {
+      const size_t count = std::min(kMultiGetKeys, keys.size() - first);
+      for (size_t i = 0; i < count; ++i) slices[i] = ToSlice(keys[first + i]);
+      db_->MultiGet(read, db_->DefaultColumnFamily(), count, slices.data(), values.data(),
+                    statuses.data());
+      for (size_t i = 0; i < count; ++i) {
+        if (statuses[i].ok()) {
+          visit(first + i, ToView(values[i]));
+        } else if (!statuses[i].IsNotFound()) {
+          return ToStatus(statuses[i], absl::StrCat("reading from ", options_.dir));
+        }
+        values[i].Reset();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Scan(
+      absl::string_view first, absl::string_view limit,
+      const std::function<bool(absl::string_view, absl::string_view)>& visit) override {
+    rocksdb::ReadOptions read;
+    const rocksdb::Slice upper = ToSlice(limit);
+    read.iterate_upper_bound = &upper;
+    read.readahead_size = kReadaheadBytes;
+    read.fill_cache = false;
+    std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read));
+    for (it->Seek(ToSlice(first)); it->Valid(); it->Next()) {
+      if (!visit(ToView(it->key()), ToView(it->value()))) break;
+    }
+    return ToStatus(it->status(), absl::StrCat("scanning ", options_.dir));
+  }
+
+  absl::Status Flush() override {
+    return ToStatus(db_->Flush(rocksdb::FlushOptions()), absl::StrCat("flushing ", options_.dir));
+  }
+
+  absl::Status Freeze(const std::string& dir) override {
+    rocksdb::Checkpoint* raw = nullptr;
+    rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &raw);
+    std::unique_ptr<rocksdb::Checkpoint> checkpoint(raw);
+    if (status.ok()) status = checkpoint->CreateCheckpoint(dir);
+    return ToStatus(status, absl::StrCat("freezing ", options_.dir, " to ", dir));
+  }
+
+  uint64_t EstimateKeys() override {
+    uint64_t keys = 0;
+    db_->GetIntProperty(rocksdb::DB::Properties::kEstimateNumKeys, &keys);
+    return keys;
+  }
+
+  Usage GetUsage() const override {
+    Usage usage;
+    db_->GetIntProperty(rocksdb::DB::Properties::kTotalSstFilesSize, &usage.disk_bytes);
+    usage.memtable_bytes = write_buffers_->memory_usage();
+    usage.block_cache_bytes = cache_->GetUsage();
+    const rocksdb::Status error = listener_->error();
+    if (!error.ok()) usage.background_error = error.ToString();
+    return usage;
+  }
+
+  absl::Status TryResume() override {
+    const rocksdb::Status status = db_->Resume();
+    if (!status.ok()) return ToStatus(status, absl::StrCat("resuming ", options_.dir));
+    listener_->Clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  explicit RocksKvStore(const KvOptions& options)
+      : options_(options),
+        cache_(rocksdb::NewLRUCache(options.block_cache_bytes, /*num_shard_bits=*/4,
+                                    /*strict_capacity_limit=*/false, /*high_pri_pool_ratio=*/0.3)),
+        write_buffers_(std::make_shared<rocksdb::WriteBufferManager>(options.memtable_bytes)),
+        listener_(std::make_shared<ErrorListener>()) {}
+
+  rocksdb::Options MakeOptions() {
+    rocksdb::Options rocks;
+    rocks.create_if_missing = !options_.read_only;
+    rocks.compression = rocksdb::kNoCompression;  // rows are close to random bits
+    rocks.write_buffer_manager = write_buffers_;
+    // Half of the budget a memtable: one fills while the other is written out.
+    rocks.write_buffer_size = std::max<uint64_t>(options_.memtable_bytes / 2, 64ull << 10);
+    rocks.max_write_buffer_number = 3;
+    rocks.max_background_jobs = std::max(2, options_.background_threads + 1);
+    rocks.level_compaction_dynamic_level_bytes = true;
+    rocks.bytes_per_sync = 1ull << 20;
+    rocks.max_open_files = 512;
+    rocks.keep_log_file_num = 2;
+    rocks.max_log_file_size = 4ull << 20;
+    rocks.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+    rocks.stats_dump_period_sec = 0;
+    rocks.stats_persist_period_sec = 0;
+    // Readers never wait for compaction reads to leave the page cache in pieces.
+    rocks.compaction_readahead_size = kReadaheadBytes;
+    rocks.max_bgerror_resume_count = 0;  // resuming is TryResume's, when the caller knows of space
+    rocks.listeners.push_back(listener_);
+    rocks.table_factory.reset(rocksdb::NewBlockBasedTableFactory(TableOptions(options_, cache_)));
+    if (options_.bytes_max > 0) {
+      files_.reset(rocksdb::NewSstFileManager(rocksdb::Env::Default()));
+      files_->SetMaxAllowedSpaceUsage(options_.bytes_max);
+      rocks.sst_file_manager = files_;
+    }
+    return rocks;
+  }
+
+  const KvOptions options_;
+  std::shared_ptr<rocksdb::Cache> cache_;
+  std::shared_ptr<rocksdb::WriteBufferManager> write_buffers_;
+  std::shared_ptr<ErrorListener> listener_;
+  std::shared_ptr<rocksdb::SstFileManager> files_;
+  std::unique_ptr<rocksdb::DB> db_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Open(const KvOptions& options) {
+  if (options.dir.empty()) return absl::InvalidArgumentError("KvOptions.dir is empty: name one");
+  if (!options.read_only) {
+    const rocksdb::Status made = rocksdb::Env::Default()->CreateDirIfMissing(options.dir);
+    if (!made.ok()) return ToStatus(made, absl::StrCat("creating ", options.dir));
+  }
+  return RocksKvStore::Open(options);
+}
+
+absl::Status KvStore::Destroy(const std::string& dir) {
+  return ToStatus(rocksdb::DestroyDB(dir, rocksdb::Options()), absl::StrCat("destroying ", dir));
+}
+
+}  // namespace hotbed

@@ -1,0 +1,23 @@
+// How row arithmetic is compiled more than once in one program and still has one meaning.
+//
+// The CPU kernels include row_math from several files that are compiled for different instruction
+// sets. A plain inline function would be merged by the linker into whichever copy it saw first, and
+// a machine without AVX-512 could be handed the AVX-512 one. So every function here is forced
+// inline and lives in an inline namespace named after the file's instruction set. All copies
+// compute the same bits: contraction is off, and every sum has a fixed order (DECISIONS N1).
+#ifndef HOTBED_ROW_MATH_ISA_H_
+#define HOTBED_ROW_MATH_ISA_H_
+
+#include "row_math/types.h"
+
+#ifndef HOTBED_ISA
+#define HOTBED_ISA isa_base
+#endif
+
+#if defined(__CUDACC__)
+#define HOTBED_ROW_FN __host__ __device__ __forceinline__
+#else
+#define HOTBED_ROW_FN inline __attribute__((always_inline))
+#endif
+
+#endif  // HOTBED_ROW_MATH_ISA_H_

@@ -1,0 +1,85 @@
+// Rows on the wire (DECISIONS W4): fp32, fp16, bf16, and int8 with one scale and bias a row.
+//
+// int8: dim bytes q, then fp32 scale, then fp32 bias; value = q * scale + bias. bias = smallest
+// element, scale = (largest - smallest) / 255, q = (value - bias) * (1 / scale) rounded to nearest
+// even, as FBGEMM's row-wise 8-bit format does; a constant row has scale 1 and all q = 0. A row
+// that holds a NaN or an infinity gets a NaN bias, so that every element reads as NaN: a broken row
+// is never disguised.
+#ifndef HOTBED_ROW_MATH_QUANTIZE_H_
+#define HOTBED_ROW_MATH_QUANTIZE_H_
+
+#include <cstdint>
+
+#include "row_math/half.h"
+#include "row_math/isa.h"
+#include "row_math/types.h"
+
+namespace hotbed {
+inline namespace HOTBED_ISA {
+
+// Reads stored weights of type Weight, writes dim + 8 bytes.
+template <typename Weight>
+HOTBED_ROW_FN void QuantizeRow(const uint8_t* weights, uint32_t dim, uint8_t* out) {
+  float low = Weight::Load(weights, 0);
+  float high = low;
+  bool finite = true;
+  for (uint32_t i = 0; i < dim; ++i) {
+    const float value = Weight::Load(weights, i);
+    low = value < low ? value : low;
+    high = value > high ? value : high;
+    finite &= (FloatBits(value) & 0x7f800000u) != 0x7f800000u;
+  }
+  float range = high - low;
+  float bias = low;
+  if (!finite || (FloatBits(range) & 0x7f800000u) == 0x7f800000u) {
+    range = 0.0f;
+    bias = FloatFromBits(0x7fc00000u);
+  }
+  const float scale = range > 0.0f ? range / 255.0f : 1.0f;
+  const float inverse = range > 0.0f ? 255.0f / range : 0.0f;
+  const bool usable = inverse < 3.0e38f;  // a subnormal range has no inverse: keep the bias alone
+  for (uint32_t i = 0; i < dim; ++i) {
+    const float scaled = usable && range > 0.0f ? (Weight::Load(weights, i) - low) * inverse : 0.0f;
+    const float bounded = scaled < 0.0f ? 0.0f : scaled > 255.0f ? 255.0f : scaled;
+    // Adding 2^23 rounds to an integer, to nearest even.
+    out[i] = static_cast<uint8_t>(FloatBits(bounded + 8388608.0f));
+  }
+  Fp32Codec::Store(out + dim, 0, scale);
+  Fp32Codec::Store(out + dim, 1, bias);
+}
+
+// Reads dim + 8 bytes, writes dim floats.
+HOTBED_ROW_FN void DequantizeRow(const uint8_t* row, uint32_t dim, float* out) {
+  const float scale = Fp32Codec::Load(row + dim, 0);
+  const float bias = Fp32Codec::Load(row + dim, 1);
+  for (uint32_t i = 0; i < dim; ++i) out[i] = static_cast<float>(row[i]) * scale + bias;
+}
+
+// A row stored as Weight to the wire type.
+template <typename Weight, typename To>
+HOTBED_ROW_FN void ConvertRow(const uint8_t* weights, uint32_t dim, uint8_t* out) {
+  for (uint32_t i = 0; i < dim; ++i) To::Store(out, i, Weight::Load(weights, i));
+}
+
+// A wire row of any type to fp32, for clients.
+HOTBED_ROW_FN void DecodeRow(RowType type, const uint8_t* row, uint32_t dim, float* out) {
+  switch (type) {
+    case RowType::kFp32:
+      for (uint32_t i = 0; i < dim; ++i) out[i] = Fp32Codec::Load(row, i);
+      return;
+    case RowType::kFp16:
+      for (uint32_t i = 0; i < dim; ++i) out[i] = Fp16Codec::Load(row, i);
+      return;
+    case RowType::kBf16:
+      for (uint32_t i = 0; i < dim; ++i) out[i] = Bf16Codec::Load(row, i);
+      return;
+    case RowType::kInt8:
+      DequantizeRow(row, dim, out);
+      return;
+  }
+}
+
+}  // namespace HOTBED_ISA
+}  // namespace hotbed
+
+#endif  // HOTBED_ROW_MATH_QUANTIZE_H_

@@ -1,0 +1,156 @@
+#include "kv/kv_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+class KvStoreTest : public ::testing::Test {
+ protected:
+  KvStoreTest() {
+    dir_ = ::testing::TempDir() + "/kv_store_test_" +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+  }
+  ~KvStoreTest() override { std::filesystem::remove_all(dir_); }
+
+  KvOptions Options() const {
+    KvOptions options;
+    options.dir = dir_ + "/db";
+    options.memtable_bytes = 1 << 20;
+    options.block_cache_bytes = 1 << 20;
+    return options;
+  }
+  static std::unique_ptr<KvStore> MustOpen(const KvOptions& options) {
+    auto store = KvStore::Open(options);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+  static void MustPut(KvStore* store, const std::string& key, const std::string& value) {
+    auto batch = store->NewBatch();
+    batch->Put(key, value);
+    ASSERT_TRUE(store->Write(batch.get()).ok());
+  }
+
+  std::string dir_;
+};
+
+TEST_F(KvStoreTest, WrittenWithTheLogSurvivesReopen) {
+  MustPut(MustOpen(Options()).get(), "a", "1");
+  auto store = MustOpen(Options());
+  EXPECT_EQ(store->Get("a").value(), "1");
+  EXPECT_EQ(store->Get("b").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(KvStoreTest, WithoutTheLogFlushMakesDurable) {
+  KvOptions options = Options();
+  options.wal = false;
+  {
+    auto store = MustOpen(options);
+    MustPut(store.get(), "kept", "1");
+    ASSERT_TRUE(store->Flush().ok());
+  }
+  EXPECT_EQ(MustOpen(options)->Get("kept").value(), "1");
+}
+
+TEST_F(KvStoreTest, MultiGetVisitsWhatExists) {
+  auto store = MustOpen(Options());
+  auto batch = store->NewBatch();
+  for (int i = 0; i < 1000; i += 2) batch->Put(absl::StrCat("k", i), absl::StrCat("v", i));
+  EXPECT_GT(batch->bytes(), 0);
+  ASSERT_TRUE(store->Write(batch.get()).ok());
+  ASSERT_TRUE(store->Flush().ok());
+
+  std::vector<std::string> names;
+  for (int i = 0; i < 1000; ++i) names.push_back(absl::StrCat("k", i));
+  std::vector<absl::string_view> keys(names.begin(), names.end());
+  std::vector<std::string> found(keys.size());
+  ASSERT_TRUE(store
+                  ->MultiGet(keys, [&](size_t i,
+                                       absl::string_view value) { found[i] = std::string(value); })
+                  .ok());
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(found[i], i % 2 ? "" : absl::StrCat("v", i));
+}
+
+TEST_F(KvStoreTest, ScanIsOrderedAndHalfOpen) {
+  auto store = MustOpen(Options());
+  for (const char* key : {"c", "a", "d", "b"}) MustPut(store.get(), key, key);
+  std::vector<std::string> seen;
+  ASSERT_TRUE(store
+                  ->Scan("a", "d",
+                         [&](absl::string_view key, absl::string_view) {
+                           seen.emplace_back(key);
+                           return true;
+                         })
+                  .ok());
+  EXPECT_THAT(seen, ::testing::ElementsAre("a", "b", "c"));
+  auto batch = store->NewBatch();
+  batch->DeleteRange("a", "c");
+  batch->Delete("d");
+  ASSERT_TRUE(store->Write(batch.get()).ok());
+  EXPECT_FALSE(store->Get("b").ok());
+  EXPECT_TRUE(store->Get("c").ok());
+  EXPECT_FALSE(store->Get("d").ok());
+}
+
+TEST_F(KvStoreTest, FrozenCopyKeepsItsMoment) {
+  auto store = MustOpen(Options());
+  MustPut(store.get(), "a", "old");
+  ASSERT_TRUE(store->Freeze(dir_ + "/frozen").ok());
+  MustPut(store.get(), "a", "new");
+  KvOptions frozen = Options();
+  frozen.dir = dir_ + "/frozen";
+  frozen.read_only = true;
+  auto copy = MustOpen(frozen);
+  EXPECT_EQ(copy->Get("a").value(), "old");
+  auto batch = copy->NewBatch();
+  batch->Put("a", "x");
+  EXPECT_FALSE(copy->Write(batch.get()).ok());
+  EXPECT_EQ(store->Get("a").value(), "new");
+}
+
+TEST_F(KvStoreTest, DamagedBlockIsDataLoss) {
+  KvOptions options = Options();
+  {
+    auto store = MustOpen(options);
+    for (int i = 0; i < 100; ++i) {
+      MustPut(store.get(), absl::StrCat("k", i), std::string(100, 'x'));
+    }
+    ASSERT_TRUE(store->Flush().ok());
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(options.dir)) {
+    if (entry.path().extension() != ".sst") continue;
+    FILE* file = fopen(entry.path().c_str(), "r+");
+    fseek(file, 200, SEEK_SET);
+    fputs("damage", file);
+    fclose(file);
+  }
+  auto store = MustOpen(options);
+  EXPECT_EQ(store->Get("k0").status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(KvStoreTest, BytesMaxStopsWrites) {
+  KvOptions options = Options();
+  options.wal = false;
+  options.bytes_max = 200 << 10;
+  auto store = MustOpen(options);
+  absl::Status status;
+  for (int i = 0; i < 200 && status.ok(); ++i) {
+    auto batch = store->NewBatch();
+    batch->Put(absl::StrCat("k", i), std::string(8 << 10, static_cast<char>(i)));
+    status = store->Write(batch.get());
+    if (status.ok() && i % 10 == 9) status = store->Flush();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+}
+
+}  // namespace
+}  // namespace hotbed
