@@ -1,16 +1,20 @@
-// Configuration of a daemon: flag > environment > YAML file > default, resolved in one place, strictly.
+// Configuration of a daemon: flag > environment > YAML file > default, resolved in one place,
+// strictly.
 //
 //   Options o;
 //   ConfigSchema schema("hotbed-server", "Holds shards of embedding tables and serves them.");
 //   schema.Add("listen", &o.listen, "host:port", "Where the data port listens.");
-//   schema.AddBytes("host-bytes", &o.host_bytes, "Memory for rows, caches and buffers.", {.min = 64 << 20});
-//   schema.AddMillis("drain-ms-max", &o.drain_ms_max, "Longest time for a clean stop.");
-//   int exit_code; if (!schema.Load(argc, argv, &exit_code)) return exit_code;    // --help, --version, --print-config, errors
+//   schema.AddBytes("host-bytes", &o.host_bytes, "Memory for rows, caches and buffers.", {.min = 64
+//   << 20}); schema.AddMillis("drain-ms-max", &o.drain_ms_max, "Longest time for a clean stop.");
+//   int exit_code; if (!schema.Load(argc, argv, &exit_code)) return exit_code;    // --help,
+//   --version, --print-config, errors
 //
-// One name serves all four sources: flag --host-bytes=1GiB (or "--host-bytes 1GiB"), environment HOTBED_HOST_BYTES (prefix
-// HOTBED_, dashes to underscores, capitals), YAML key host-bytes. --config=FILE names the YAML file. Sizes take B, KiB, MiB,
-// GiB, TiB; durations ns, us, ms, s, min, h. An unknown flag or key is an error that names the nearest known one; an unknown
-// HOTBED_* variable is a warning. --print-config prints the commented YAML with every value and where it came from.
+// One name serves all four sources: flag --host-bytes=1GiB (or "--host-bytes 1GiB"), environment
+// HOTBED_HOST_BYTES (prefix HOTBED_, dashes to underscores, capitals), YAML key host-bytes.
+// --config=FILE names the YAML file. Sizes take B, KiB, MiB, GiB, TiB; durations ns, us, ms, s,
+// min, h. An unknown flag or key is an error that names the nearest known one; an unknown HOTBED_*
+// variable is a warning. --print-config prints the commented YAML with every value and where it
+// came from.
 #ifndef HOTBED_CONFIG_CONFIG_H_
 #define HOTBED_CONFIG_CONFIG_H_
 
@@ -18,20 +22,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "config/units.h"
 
 namespace hotbed {
-
-// Sizes and durations as people write them. Shared with the CLI.
-absl::StatusOr<uint64_t> ParseBytes(const std::string& text);    // "64MiB", "1.5GiB", "4096"
-absl::StatusOr<int64_t> ParseMillis(const std::string& text);    // "250ms", "5s", "250"
-std::string FormatBytes(uint64_t bytes);                         // "64 MiB", "1.5 GiB"
-
-// The candidate nearest to `word` by edit distance, or empty when none is near.
-std::string NearestWord(const std::string& word, const std::vector<std::string>& candidates);
 
 struct Limits {
   double min = 0;
@@ -43,22 +41,33 @@ class ConfigSchema {
   ConfigSchema(std::string program, std::string summary);
   ~ConfigSchema();
 
-  // `*value` holds the default when added, the resolved value after Load. Pointers must outlive the schema.
-  void Add(const std::string& name, std::string* value, const std::string& placeholder, const std::string& help);
-  void AddChoice(const std::string& name, std::string* value, const std::vector<std::string>& choices,
-                 const std::string& help);
+  // `*value` holds the default when added, the resolved value after Load. Pointers must outlive the
+  // schema.
+  void Add(const std::string& name, std::string* value, const std::string& placeholder,
+           const std::string& help);
+  void AddChoice(const std::string& name, std::string* value,
+                 const std::vector<std::string>& choices, const std::string& help);
   void AddBool(const std::string& name, bool* value, const std::string& help);
   void AddInt(const std::string& name, int64_t* value, const std::string& help, Limits limits = {});
-  void AddDouble(const std::string& name, double* value, const std::string& help, Limits limits = {});
-  void AddBytes(const std::string& name, uint64_t* value, const std::string& help, Limits limits = {});
-  void AddMillis(const std::string& name, int64_t* value, const std::string& help, Limits limits = {});
+  void AddDouble(const std::string& name, double* value, const std::string& help,
+                 Limits limits = {});
+  void AddBytes(const std::string& name, uint64_t* value, const std::string& help,
+                Limits limits = {});
+  void AddMillis(const std::string& name, int64_t* value, const std::string& help,
+                 Limits limits = {});
 
-  // Resolves all sources. False: stop with *exit_code (0 after --help, --version and --print-config, 2 after an error, which
-  // was printed to stderr).
+  // Resolves all sources. False: stop with *exit_code (0 after --help, --version and
+  // --print-config, 2 after an error, which was printed to stderr).
   bool Load(int argc, char** argv, int* exit_code);
   // The same without printing or exiting, for tests. `getenv_like` stands for the environment.
   absl::Status Resolve(const std::vector<std::string>& args,
                        const std::vector<std::pair<std::string, std::string>>& environment);
+
+  // After Resolve: what is odd but harmless, one line each. Load logs them.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  // After Resolve: whether an argument asked for that text instead of running.
+  enum class Request { kRun, kHelp, kVersion, kPrintConfig };
+  Request request() const { return request_; }
 
   // Commented YAML: every key with help, effective value and origin.
   std::string Print() const;
@@ -66,9 +75,27 @@ class ConfigSchema {
 
  private:
   struct Entry;
+  // One setting as a source gives it; `origin` names source and place.
+  struct Setting {
+    std::string name;
+    std::string text;
+    std::string origin;
+  };
+
+  void AddEntry(Entry entry);
+  Entry* Find(const std::string& name) const;
+  absl::Status Unknown(const std::string& what, const std::string& name) const;
+  absl::Status ParseArguments(const std::vector<std::string>& args, std::vector<Setting>* settings);
+  std::vector<Setting> FromEnvironment(
+      const std::vector<std::pair<std::string, std::string>>& environment);
+  absl::Status Apply(const std::vector<Setting>& settings);
+
   std::string program_;
   std::string summary_;
+  std::string config_path_;
   std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::string> warnings_;
+  Request request_ = Request::kRun;
 };
 
 }  // namespace hotbed

@@ -1,0 +1,366 @@
+#include "config/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/check.h"
+#include "common/file_system.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "config/yaml_source.h"
+
+namespace hotbed {
+namespace {
+
+constexpr char kEnvironmentPrefix[] = "HOTBED_";
+constexpr char kConfigFlag[] = "config";
+
+std::string EnvironmentName(const std::string& name) {
+  return kEnvironmentPrefix + absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
+}
+
+std::string NumberText(double value) {
+  // The shortest text that gives the same number back.
+  const std::string brief = absl::StrFormat("%.6g", value);
+  double parsed = 0;
+  return absl::SimpleAtod(brief, &parsed) && parsed == value ? brief
+                                                             : absl::StrFormat("%.17g", value);
+}
+
+absl::Status CheckLimits(double value, Limits limits,
+                         const std::function<std::string(double)>& text) {
+  if (value >= limits.min && value <= limits.max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      limits.max < Limits().max
+          ? absl::StrCat("is out of range, allowed: ", text(limits.min), " to ", text(limits.max))
+          : absl::StrCat("is out of range, allowed: at least ", text(limits.min)));
+}
+
+absl::Status Expected(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("is not valid, expected ", what));
+}
+
+}  // namespace
+
+struct ConfigSchema::Entry {
+  std::string name;
+  std::string placeholder;
+  std::string help;
+  std::function<absl::Status(const std::string& text)> parse;  // assigns the caller's value
+  std::function<std::string()> print;  // a YAML scalar that parse reads back
+  bool is_bool = false;
+  std::string origin = "default";
+};
+
+ConfigSchema::ConfigSchema(std::string program, std::string summary)
+    : program_(std::move(program)), summary_(std::move(summary)) {}
+ConfigSchema::~ConfigSchema() = default;
+
+void ConfigSchema::AddEntry(Entry entry) {
+  static const std::set<std::string>* const taken =
+      new std::set<std::string>{kConfigFlag, "help", "version", "print-config"};
+  HOTBED_CHECK(Find(entry.name) == nullptr && taken->count(entry.name) == 0)
+      << "flag --" << entry.name << " is declared twice";
+  entries_.push_back(std::make_unique<Entry>(std::move(entry)));
+}
+
+void ConfigSchema::Add(const std::string& name, std::string* value, const std::string& placeholder,
+                       const std::string& help) {
+  AddEntry({.name = name,
+            .placeholder = placeholder,
+            .help = help,
+            .parse =
+                [value](const std::string& text) {
+                  *value = text;
+                  return absl::OkStatus();
+                },
+            .print = [value] { return JsonString(*value); }});
+}
+
+void ConfigSchema::AddChoice(const std::string& name, std::string* value,
+                             const std::vector<std::string>& choices, const std::string& help) {
+  const auto parse = [value, choices](const std::string& text) -> absl::Status {
+    if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+      return Expected(absl::StrCat("one of ", absl::StrJoin(choices, ", ")));
+    }
+    *value = text;
+    return absl::OkStatus();
+  };
+  AddEntry({.name = name,
+            .placeholder = absl::StrJoin(choices, "|"),
+            .help = help,
+            .parse = parse,
+            .print = [value] { return JsonString(*value); }});
+}
+
+void ConfigSchema::AddBool(const std::string& name, bool* value, const std::string& help) {
+  AddEntry({.name = name,
+            .placeholder = "true|false",
+            .help = help,
+            .parse =
+                [value](const std::string& text) {
+                  if (text != "true" && text != "false") return Expected("true or false");
+                  *value = text == "true";
+                  return absl::OkStatus();
+                },
+            .print = [value] { return std::string(*value ? "true" : "false"); },
+            .is_bool = true});
+}
+
+void ConfigSchema::AddInt(const std::string& name, int64_t* value, const std::string& help,
+                          Limits limits) {
+  const auto parse = [value, limits](const std::string& text) -> absl::Status {
+    int64_t parsed;
+    if (!absl::SimpleAtoi(text, &parsed)) return Expected("a whole number");
+    HOTBED_RETURN_IF_ERROR(CheckLimits(static_cast<double>(parsed), limits, NumberText));
+    *value = parsed;
+    return absl::OkStatus();
+  };
+  AddEntry({.name = name, .placeholder = "number", .help = help, .parse = parse, .print = [value] {
+              return absl::StrCat(*value);
+            }});
+}
+
+void ConfigSchema::AddDouble(const std::string& name, double* value, const std::string& help,
+                             Limits limits) {
+  const auto parse = [value, limits](const std::string& text) -> absl::Status {
+    double parsed;
+    if (!absl::SimpleAtod(text, &parsed) || !std::isfinite(parsed)) return Expected("a number");
+    HOTBED_RETURN_IF_ERROR(CheckLimits(parsed, limits, NumberText));
+    *value = parsed;
+    return absl::OkStatus();
+  };
+  AddEntry({.name = name, .placeholder = "number", .help = help, .parse = parse, .print = [value] {
+              return NumberText(*value);
+            }});
+}
+
+void ConfigSchema::AddBytes(const std::string& name, uint64_t* value, const std::string& help,
+                            Limits limits) {
+  const auto parse = [value, limits](const std::string& text) -> absl::Status {
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t parsed, ParseBytes(text));
+    HOTBED_RETURN_IF_ERROR(CheckLimits(static_cast<double>(parsed), limits, [](double bytes) {
+      return FormatBytes(static_cast<uint64_t>(bytes));
+    }));
+    *value = parsed;
+    return absl::OkStatus();
+  };
+  AddEntry({.name = name, .placeholder = "size", .help = help, .parse = parse, .print = [value] {
+              return ExactBytes(*value);
+            }});
+}
+
+void ConfigSchema::AddMillis(const std::string& name, int64_t* value, const std::string& help,
+                             Limits limits) {
+  const auto parse = [value, limits](const std::string& text) -> absl::Status {
+    HOTBED_ASSIGN_OR_RETURN(const int64_t parsed, ParseMillis(text));
+    HOTBED_RETURN_IF_ERROR(CheckLimits(static_cast<double>(parsed), limits, [](double millis) {
+      return ExactMillis(static_cast<int64_t>(millis));
+    }));
+    *value = parsed;
+    return absl::OkStatus();
+  };
+  AddEntry(
+      {.name = name, .placeholder = "duration", .help = help, .parse = parse, .print = [value] {
+         return ExactMillis(*value);
+       }});
+}
+
+ConfigSchema::Entry* ConfigSchema::Find(const std::string& name) const {
+  for (const auto& entry : entries_) {
+    if (entry->name == name) return entry.get();
+  }
+  return nullptr;
+}
+
+absl::Status ConfigSchema::Unknown(const std::string& what, const std::string& name) const {
+  std::vector<std::string> known = {kConfigFlag, "help", "version", "print-config"};
+  for (const auto& entry : entries_) known.push_back(entry->name);
+  const std::string nearest = NearestWord(name, known);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown ", what, nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"), " (",
+      program_, " --help lists all)"));
+}
+
+absl::Status ConfigSchema::ParseArguments(const std::vector<std::string>& args,
+                                          std::vector<Setting>* settings) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (!absl::StartsWith(arg, "--") || arg.size() == 2) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unexpected argument \"", arg, "\"; options are --name=value"));
+    }
+    const std::vector<std::string> parts = absl::StrSplit(arg.substr(2), absl::MaxSplits('=', 1));
+    const std::string& name = parts[0];
+    const bool has_value = parts.size() == 2;
+    if (!has_value && (name == "help" || name == "version" || name == "print-config")) {
+      request_ = name == "help"      ? Request::kHelp
+                 : name == "version" ? Request::kVersion
+                                     : Request::kPrintConfig;
+      continue;
+    }
+    const Entry* const entry = Find(name);
+    if (!has_value && entry == nullptr && absl::StartsWith(name, "no-")) {
+      const Entry* const negated = Find(name.substr(3));
+      if (negated != nullptr && negated->is_bool) {
+        settings->push_back({negated->name, "false", absl::StrCat("flag --", name)});
+        continue;
+      }
+    }
+    if (entry == nullptr && name != kConfigFlag) return Unknown("flag --" + name, name);
+    std::string value = has_value ? parts[1] : "true";
+    if (!has_value && (entry == nullptr || !entry->is_bool)) {
+      if (i + 1 == args.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("flag --", name, " has no value"));
+      }
+      value = args[++i];
+    }
+    if (entry == nullptr) {
+      config_path_ = value;
+    } else {
+      settings->push_back({name, value, absl::StrCat("flag --", name)});
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ConfigSchema::Setting> ConfigSchema::FromEnvironment(
+    const std::vector<std::pair<std::string, std::string>>& environment) {
+  std::vector<Setting> settings;
+  for (const auto& [variable, value] : environment) {
+    if (!absl::StartsWith(variable, kEnvironmentPrefix)) continue;
+    if (variable == EnvironmentName(kConfigFlag)) {
+      if (config_path_.empty()) config_path_ = value;
+      continue;
+    }
+    const auto named = [&, &variable = variable](const std::unique_ptr<Entry>& entry) {
+      return EnvironmentName(entry->name) == variable;
+    };
+    const auto entry = std::find_if(entries_.begin(), entries_.end(), named);
+    if (entry != entries_.end()) {
+      settings.push_back({(*entry)->name, value, absl::StrCat("environment ", variable)});
+      continue;
+    }
+    std::vector<std::string> known;
+    for (const auto& e : entries_) known.push_back(EnvironmentName(e->name));
+    const std::string nearest = NearestWord(variable, known);
+    warnings_.push_back(
+        absl::StrCat("environment variable ", variable, " is not known to ", program_,
+                     nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+  }
+  return settings;
+}
+
+absl::Status ConfigSchema::Apply(const std::vector<Setting>& settings) {
+  for (const Setting& setting : settings) {
+    Entry* const entry = Find(setting.name);
+    const absl::Status status = entry->parse(setting.text);
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(setting.origin, ": ", setting.name, " = \"",
+                                                     setting.text, "\" ", status.message()));
+    }
+    entry->origin = setting.origin;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConfigSchema::Resolve(
+    const std::vector<std::string>& args,
+    const std::vector<std::pair<std::string, std::string>>& environment) {
+  warnings_.clear();
+  config_path_.clear();
+  request_ = Request::kRun;
+  std::vector<Setting> flags;
+  HOTBED_RETURN_IF_ERROR(ParseArguments(args, &flags));
+  if (request_ == Request::kHelp || request_ == Request::kVersion) return absl::OkStatus();
+  const std::vector<Setting> variables = FromEnvironment(environment);
+  std::vector<Setting> file;
+  if (!config_path_.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(const std::string text, FileSystem::Real()->ReadAll(config_path_));
+    HOTBED_ASSIGN_OR_RETURN(const auto yaml, ParseYamlSettings(config_path_, text));
+    for (const YamlSetting& setting : yaml) {
+      const std::string origin = absl::StrCat(config_path_, " line ", setting.line);
+      if (Find(setting.key) == nullptr) {
+        return Unknown(absl::StrCat("key ", setting.key, " in ", origin), setting.key);
+      }
+      file.push_back({setting.key, setting.value, origin});
+    }
+  }
+  // The weakest source first: each later one overwrites, and all are checked.
+  HOTBED_RETURN_IF_ERROR(Apply(file));
+  HOTBED_RETURN_IF_ERROR(Apply(variables));
+  return Apply(flags);
+}
+
+bool ConfigSchema::Load(int argc, char** argv, int* exit_code) {
+  std::vector<std::pair<std::string, std::string>> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::vector<std::string> parts = absl::StrSplit(*variable, absl::MaxSplits('=', 1));
+    if (parts.size() == 2) environment.emplace_back(parts[0], parts[1]);
+  }
+  const absl::Status status =
+      Resolve(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), environment);
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s: %s\n", program_.c_str(), std::string(status.message()).c_str());
+    *exit_code = 2;
+    return false;
+  }
+  for (const std::string& warning : warnings_) HOTBED_LOG(Warning) << warning;
+  *exit_code = 0;
+  switch (request_) {
+    case Request::kRun:
+      return true;
+    case Request::kHelp:
+      std::fputs(Help().c_str(), stdout);
+      return false;
+    case Request::kVersion:
+      std::printf("%s %s\n", program_.c_str(), HOTBED_VERSION);
+      return false;
+    case Request::kPrintConfig:
+      std::fputs(Print().c_str(), stdout);
+      return false;
+  }
+  return false;
+}
+
+std::string ConfigSchema::Print() const {
+  std::string out = absl::StrCat("# Configuration of ", program_, "\n");
+  for (const auto& entry : entries_) {
+    absl::StrAppend(&out, "\n# ", entry->help, " <", entry->placeholder, ">\n", entry->name, ": ",
+                    entry->print(), "  # ", entry->origin, "\n");
+  }
+  return out;
+}
+
+std::string ConfigSchema::Help() const {
+  std::string out = absl::StrCat(program_, ": ", summary_, "\n\nUsage: ", program_,
+                                 " [--name=value ...]\n\nOptions (also as HOTBED_NAME in the "
+                                 "environment and as keys of the YAML file):\n");
+  const auto add = [&](const std::string& flag, const std::string& help) {
+    absl::StrAppend(&out, "  ", flag, "\n      ", help, "\n");
+  };
+  for (const auto& entry : entries_) {
+    add(absl::StrCat("--", entry->name, "=<", entry->placeholder, ">"),
+        absl::StrCat(entry->help, " Default: ", entry->print(), "."));
+  }
+  add("--config=<file>", "YAML file with values; flags and environment go before it.");
+  add("--print-config", "Print every value and where it came from, as YAML, and stop.");
+  add("--help", "Print this and stop.");
+  add("--version", "Print the version and stop.");
+  return out;
+}
+
+}  // namespace hotbed
