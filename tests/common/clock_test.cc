@@ -1,0 +1,25 @@
+#include "common/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace hotbed {
+namespace {
+
+TEST(Clock, SleepsAtLeastAsLongAsAsked) {
+  const int64_t begin = Clock::Real()->NowNs();
+  Clock::Real()->SleepNs(2000000);
+  EXPECT_GE(Clock::Real()->NowNs() - begin, 2000000);
+  Clock::Real()->SleepNs(-1);
+  EXPECT_GT(Clock::Real()->WallUs(), int64_t{1600000000} * 1000000);
+}
+
+TEST(ManualClock, MovesOnlyByHand) {
+  ManualClock clock;
+  clock.Advance(5);
+  clock.SleepNs(2000);
+  EXPECT_EQ(clock.NowNs(), 2005);
+  EXPECT_EQ(clock.WallUs(), 2);
+}
+
+}  // namespace
+}  // namespace hotbed
