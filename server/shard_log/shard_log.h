@@ -1,14 +1,22 @@
 // The log of all shards of one server, multiplexed into one chain of segment files (DECISIONS L1).
 //
-// Thread-safe. Appends of one shard are written in the order of their Append calls. Group commit: Append queues; whoever
-// calls Commit while nobody writes becomes the writer and writes everything queued with one writev (and one fdatasync when
-// sync_interval_ms is 0); completions run on that thread, in order, outside of all locks. Others' Commit returns at once:
-// the current writer takes their records with it.
+// Thread-safe. Appends of one shard are written in the order of their Append calls. Group commit:
+// Append queues; whoever calls Commit while nobody writes becomes the writer and writes everything
+// queued with one writev (and one fdatasync when sync_interval_ms is 0); completions run on that
+// thread, in order, outside of all locks. Others' Commit returns at once: the current writer takes
+// their records with it.
 //
-// A record is durable for its completion when it was handed to the operating system (or synced, with sync_interval_ms 0).
-// An append that fails (disk full, I/O error) cuts the file back to the last whole record, fails everything queued behind
-// it, and leaves the log read-only until TryResume succeeds. A failed fdatasync, or a cut that fails, poisons the log: only a
-// restart helps. A record that was reported failed is never found by recovery.
+// A record is durable for its completion when it was handed to the operating system (or synced,
+// with sync_interval_ms 0). An append that fails (disk full, I/O error) cuts the file back to the
+// last whole record, fails everything queued behind it, and leaves the log read-only until
+// TryResume succeeds. A failed fdatasync, or a cut that fails, poisons the log: only a restart
+// helps. A record that was reported failed with any code but DataLoss is never found by recovery;
+// DataLoss comes from a poisoned log, whose last records may or may not be found: the answer to the
+// client is "unknown", not "failed".
+//
+// After the append of LSN n of a shard has failed, the log takes nothing of that shard above n
+// until n (or a lower LSN) has come again, so that a log never has a hole where an update was
+// refused. ForgetShard lifts that.
 #ifndef HOTBED_SERVER_SHARD_LOG_SHARD_LOG_H_
 #define HOTBED_SERVER_SHARD_LOG_SHARD_LOG_H_
 
@@ -44,7 +52,7 @@ enum class RecordKind : uint8_t {
 // The fixed part of every record.
 struct RecordHeader {
   RecordKind kind = RecordKind::kPush;
-  bool open = false;       // a push that also opens its session here (DECISIONS S1)
+  bool open = false;  // a push that also opens its session here (DECISIONS S1)
   bool last_part = false;
   RowType gradient_type = RowType::kFp32;
   ShardId shard;
@@ -62,15 +70,16 @@ struct RecordHeader {
 // What recovery and followers read. Pointers are valid during the visit.
 struct RecordView {
   RecordHeader header;
-  const uint64_t* ids = nullptr;         // id_count, aligned
-  const uint8_t* gradients = nullptr;    // id_count rows, contiguous
+  const uint64_t* ids = nullptr;       // id_count, aligned
+  const uint8_t* gradients = nullptr;  // id_count rows, contiguous
 };
 
 // One append, allocated by the caller and alive until `done` has run.
 struct LogAppend {
   RecordHeader header;
   const uint64_t* ids = nullptr;
-  const uint8_t* const* gradients = nullptr;  // one pointer a row; contiguous rows are written as one piece
+  const uint8_t* const* gradients =
+      nullptr;  // one pointer a row; contiguous rows are written as one piece
   absl::AnyInvocable<void(absl::Status)> done;
 };
 
@@ -78,22 +87,31 @@ struct ShardLogOptions {
   std::string dir;
   uint64_t segment_bytes = 256ull << 20;
   int64_t sync_interval_ms = 1000;  // 0: fdatasync before every completion; < 0: never by itself
-  uint64_t queue_bytes_max = 256ull << 20;  // beyond it Append fails its completion with ResourceExhausted
+  uint64_t queue_bytes_max = 256ull
+                             << 20;  // beyond it Append fails its completion with ResourceExhausted
+  // The machine has restarted since the log was written (see IdentityFile). Bytes that were not
+  // synced then may be lost or garbled in any order, so the chain ends at its first record that is
+  // not whole, and what follows is cut and reported. Where the machine ran on, only a record that
+  // the end of the newest file cuts short is torn; all else is damage.
+  bool rebooted = false;
 };
 
 class ShardLog {
  public:
-  // Scans the chain: cuts a torn tail of the newest segment, remembers damage anywhere else (see Damage).
-  static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const ShardLogOptions& options, FileSystem* files,
-                                                        const Clock* clock);
+  // Scans the chain: cuts a torn tail of the newest segment, remembers damage anywhere else (see
+  // Damage).
+  static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const ShardLogOptions& options,
+                                                        FileSystem* files, const Clock* clock);
   virtual ~ShardLog() = default;
 
-  // Before the first Append: visits every whole record in file order. The visitor's error ends the visit.
+  // Before the first Append: visits every whole record in file order. The visitor's error ends the
+  // visit.
   using Visitor = std::function<absl::Status(const RecordView&)>;
   virtual absl::Status Replay(const Visitor& visitor) = 0;
 
-  // Damage inside the chain (not a torn tail). Recovery cannot know whose records lay in a destroyed range, so a shard is
-  // refused if it is named here, or if `all_shards` is set; `message` names segment file, offset and, when known, shard.
+  // Damage inside the chain (not a torn tail). Recovery cannot know whose records lay in a
+  // destroyed range, so a shard is refused if it is named here, or if `all_shards` is set;
+  // `message` names segment file, offset and, when known, shard.
   struct Damage {
     bool all_shards = false;
     std::vector<ShardId> shards;
@@ -103,10 +121,13 @@ class ShardLog {
 
   virtual void Append(LogAppend* append) = 0;
   virtual void Commit() = 0;
-  // Blocks until everything appended before the call is synced. For DECISIONS L3.
+  // Blocks until every record whose completion has run, or is running, is synced. For DECISIONS L3:
+  // rows hold only what was completed. Never runs completions, so it may be called where a
+  // completion would deadlock (a flush listener).
   virtual absl::Status Sync() = 0;
 
-  // Records of `shard` with an LSN below `lsn` are not needed. Segments wholly below the need of all shards are deleted.
+  // Records of `shard` with an LSN below `lsn` are not needed. Segments wholly below the need of
+  // all shards are deleted.
   virtual void SetLeastNeeded(ShardId shard, Lsn lsn) = 0;
   virtual void ForgetShard(ShardId shard) = 0;
 
@@ -118,11 +139,17 @@ class ShardLog {
     uint64_t syncs = 0;
     bool read_only = false;
     std::string error;
-    // The shard that holds back the oldest segment, and how many bytes could go if it were swept.
+    uint64_t unsynced_bytes = 0;  // written since the last sync: what a power loss may take
+    int64_t unsynced_age_ns = 0;  // of the oldest of them
+    uint64_t torn_bytes = 0;      // cut by Open
+    std::string torn_message;     // where, and what is known of it; empty when nothing was cut
+    // The shard that holds back the oldest segment.
     bool has_oldest = false;
     ShardId oldest_shard;
   };
   virtual Usage GetUsage() const = 0;
+  // Tries the disk again after an append failed. OK: appends are taken again. FailedPrecondition:
+  // poisoned. Must not be called from a completion.
   virtual absl::Status TryResume() = 0;
 };
 

@@ -1,0 +1,350 @@
+#include "server/shard_log/log_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/crc32c.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "server/shard_log/planted_bugs.h"
+
+namespace hotbed {
+namespace {
+
+// How many segments may wait for the sync thread before a roll syncs by itself.
+constexpr size_t kUnsyncedSegmentsMax = 8;
+
+iovec Piece(const void* data, uint64_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(const ShardLogOptions& options,
+                                                         FileSystem* files, const Clock* clock) {
+  HOTBED_RETURN_IF_ERROR(files->MakeDir(options.dir));
+  HOTBED_ASSIGN_OR_RETURN(RecoveredLog recovered, RecoverLog(options, files));
+  auto log = std::make_unique<LogWriter>(options, files, clock, std::move(recovered));
+  HOTBED_RETURN_IF_ERROR(log->Start());
+  return log;
+}
+
+LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Clock* clock,
+                     RecoveredLog recovered)
+    : options_(options),
+      files_(files),
+      clock_(clock),
+      damage_(std::move(recovered.damage)),
+      chain_(std::move(recovered.chain)),
+      last_sequence_(recovered.last_sequence) {
+  counts_.torn_bytes = recovered.torn_bytes;
+  counts_.torn_message = std::move(recovered.torn_message);
+}
+
+LogWriter::~LogWriter() {
+  {
+    absl::MutexLock lock(&mu_);
+    HOTBED_CHECK(!writing_ && queue_.empty()) << "the log is destroyed with appends in flight";
+    stopping_ = true;
+  }
+  if (sync_thread_.joinable()) sync_thread_.join();
+}
+
+absl::Status LogWriter::Start() {
+  bool append_to_newest = false;
+  Segment newest;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!chain_.empty()) {
+      newest = chain_.newest();
+      last_sequence_ = newest.sequence;
+      append_to_newest = !newest.damaged && newest.bytes < options_.segment_bytes;
+    } else {
+      // A number that was seen is taken again only when its file is gone.
+      last_sequence_ = last_sequence_ == 0 ? 0 : last_sequence_ - 1;
+    }
+  }
+  HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest) : BeginSegment(last_sequence_ + 1));
+  if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
+  return absl::OkStatus();
+}
+
+absl::Status LogWriter::Replay(const Visitor& visitor) {
+  SegmentChain chain;
+  {
+    absl::MutexLock lock(&mu_);
+    chain = chain_;
+  }
+  return ReplayChain(chain, files_, visitor);
+}
+
+std::unique_ptr<LogWriter::Queued> LogWriter::Encode(LogAppend* append) {
+  static constexpr char kZeros[8] = {};
+  const RecordHeader& h = append->header;
+  auto queued = std::make_unique<Queued>();
+  queued->append = append;
+  queued->shard = h.shard;
+  queued->lsn = h.lsn;
+  queued->bytes = RecordBytes(h);
+  if (queued->bytes > kRecordBytesMax) {
+    queued->refused = absl::InvalidArgumentError(
+        absl::StrCat("a log record of ", queued->bytes, " bytes for ", h.shard.ToString(),
+                     " exceeds the limit of ", kRecordBytesMax, " bytes: push fewer rows at once"));
+    return queued;
+  }
+  auto& pieces = queued->pieces;
+  pieces.push_back(Piece(queued->header, kRecordHeaderBytes));
+  if (h.id_count > 0) pieces.push_back(Piece(append->ids, 8ull * h.id_count));
+  const uint64_t gradient_bytes = GradientBytes(h);
+  const uint64_t row_bytes = gradient_bytes == 0 ? 0 : gradient_bytes / h.id_count;
+  for (uint32_t i = 0; row_bytes > 0 && i < h.id_count;) {
+    uint32_t end = i + 1;
+    while (end < h.id_count && append->gradients[end] == append->gradients[end - 1] + row_bytes)
+      ++end;
+    pieces.push_back(Piece(append->gradients[i], (end - i) * row_bytes));
+    i = end;
+  }
+  const uint64_t unpadded = kRecordHeaderBytes + 8ull * h.id_count + gradient_bytes;
+  if (unpadded < queued->bytes) pieces.push_back(Piece(kZeros, queued->bytes - unpadded));
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    queued->payload_crc = Crc32c(pieces[i].iov_base, pieces[i].iov_len, queued->payload_crc);
+  }
+  return queued;
+}
+
+absl::Status LogWriter::RefusalOf(const Queued& queued) {
+  if (!queued.refused.ok()) return queued.refused;
+  if (!stopped_.ok()) return stopped_;
+  const auto failed = failed_.find(queued.shard);
+  if (failed != failed_.end()) {
+    if (queued.lsn > failed->second) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("LSN ", queued.lsn, " of ", queued.shard.ToString(), " follows LSN ",
+                       failed->second, ", whose append failed: append that one again first"));
+    }
+    failed_.erase(failed);
+  }
+  if (queue_bytes_ + queued.bytes > options_.queue_bytes_max) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the log queue holds ", queue_bytes_, " bytes, another ", queued.bytes,
+        " would exceed its limit of ", options_.queue_bytes_max, ": push again later"));
+  }
+  return absl::OkStatus();
+}
+
+void LogWriter::Append(LogAppend* append) {
+  std::unique_ptr<Queued> queued = Encode(append);
+  absl::MutexLock lock(&mu_);
+  queued->refused = RefusalOf(*queued);
+  if (queued->refused.ok()) {
+    queue_bytes_ += queued->bytes;
+  } else {
+    failed_.try_emplace(queued->shard, queued->lsn);
+    queued->bytes = 0;
+  }
+  queue_.push_back(std::move(queued));
+}
+
+void LogWriter::Commit() {
+  mu_.Lock();
+  if (!writing_) {
+    writing_ = true;
+    while (!queue_.empty()) {
+      Batch batch;
+      batch.swap(queue_);
+      mu_.Unlock();
+      WriteBatch(std::move(batch));
+      mu_.Lock();
+    }
+    writing_ = false;
+  }
+  mu_.Unlock();
+}
+
+void LogWriter::Complete(std::unique_ptr<Queued> queued, absl::Status status) {
+  // The completion may free the append, and with it the callable that is running.
+  absl::AnyInvocable<void(absl::Status)> done = std::move(queued->append->done);
+  queued.reset();
+  done(std::move(status));
+}
+
+// Cuts the batch into runs that fit the newest segment, and completes each run once it is written.
+void LogWriter::WriteBatch(Batch batch) {
+  while (!batch.empty()) {
+    if (!batch.front()->refused.ok()) {
+      absl::Status refused = batch.front()->refused;
+      Complete(std::move(batch.front()), std::move(refused));
+      batch.pop_front();
+      continue;
+    }
+    absl::InlinedVector<std::unique_ptr<Queued>, 16> run;
+    uint64_t bytes = 0;
+    absl::Status status;
+    if (file_bytes_ > kSegmentHeaderBytes &&
+        file_bytes_ + batch.front()->bytes > options_.segment_bytes) {
+      status = Roll();
+    }
+    while (!batch.empty() && batch.front()->refused.ok() &&
+           (run.empty() || file_bytes_ + bytes + batch.front()->bytes <= options_.segment_bytes)) {
+      bytes += batch.front()->bytes;
+      run.push_back(std::move(batch.front()));
+      batch.pop_front();
+    }
+    if (status.ok()) status = WriteRun(run);
+    {
+      absl::MutexLock lock(&mu_);
+      queue_bytes_ -= bytes;
+      // What was written with the failed record, or queued behind it before anyone could know,
+      // fails with it: the shards numbered it on the assumption that the failed one stands.
+      if (!status.ok()) {
+        for (Batch* queue : {&batch, &queue_}) {
+          for (auto& queued : *queue) {
+            if (!queued->refused.ok()) continue;
+            queued->refused = status;
+            queue_bytes_ -= queued->bytes;
+            queued->bytes = 0;
+          }
+        }
+        for (auto& queued : run) {
+          const auto [failed, added] = failed_.try_emplace(queued->shard, queued->lsn);
+          if (!added) failed->second = std::min(failed->second, queued->lsn);
+        }
+        for (Batch* queue : {&batch, &queue_}) {
+          for (auto& queued : *queue) failed_.try_emplace(queued->shard, queued->lsn);
+        }
+      }
+    }
+    for (auto& queued : run) Complete(std::move(queued), status);
+  }
+}
+
+absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) {
+  uint64_t synced = options_.sync_interval_ms == 0 ? file_bytes_ : 0;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!stopped_.ok()) return stopped_;
+    if (synced_sequence_ == last_sequence_) synced = std::max(synced, synced_offset_);
+  }
+  run_pieces_.clear();
+  uint64_t bytes = 0;
+  for (const auto& queued : run) {
+    EncodeRecordHeader(queued->append->header, queued->payload_crc, synced, queued->header);
+    run_pieces_.insert(run_pieces_.end(), queued->pieces.begin(), queued->pieces.end());
+    bytes += queued->bytes;
+  }
+  const absl::Status written = file_->Append(run_pieces_);
+  if (!written.ok()) return CutBack(file_bytes_, written);
+  if (options_.sync_interval_ms == 0) {
+    const absl::Status synced = file_->Sync();
+    if (!synced.ok()) {
+      // The system may have dropped the pages: nothing that this file says can be trusted until a
+      // restart reads it anew.
+      (void)file_->Truncate(file_bytes_);
+      absl::MutexLock lock(&mu_);
+      Stop(synced, /*poison=*/true);
+      return stopped_;
+    }
+  }
+  file_bytes_ += bytes;
+  absl::MutexLock lock(&mu_);
+  for (const auto& queued : run) chain_.AddRecord(queued->shard, queued->lsn, queued->bytes);
+  if (written_ == synced_) unsynced_since_ns_ = clock_->NowNs();
+  written_ += bytes;
+  counts_.appends += run.size();
+  ++counts_.writes;
+  if (options_.sync_interval_ms == 0) {
+    synced_ = written_;
+    ++counts_.syncs;
+  }
+  return absl::OkStatus();
+}
+
+// Takes the failed bytes out of the file, durably, so that no recovery finds a record that was
+// reported failed.
+absl::Status LogWriter::CutBack(uint64_t size, const absl::Status& cause) {
+  absl::Status cut = file_->Truncate(size);
+  if (cut.ok()) cut = file_->Sync();
+  absl::MutexLock lock(&mu_);
+  if (cut.ok()) {
+    Stop(cause, /*poison=*/false);
+  } else {
+    Stop(absl::InternalError(
+             absl::StrCat(cause.message(), "; cutting it back failed too: ", cut.message())),
+         /*poison=*/true);
+  }
+  return stopped_;
+}
+
+void LogWriter::Stop(absl::Status why, bool poison) {
+  if (poisoned_) return;
+  poisoned_ = poison;
+  if (poison) {
+    stopped_ = absl::DataLossError(
+        absl::StrCat("the log in ", options_.dir, " is poisoned until a restart: ", why.message()));
+  } else {
+    stopped_ = absl::ResourceExhaustedError(absl::StrCat(
+        "the log in ", options_.dir, " is read-only: ", why.message(), "; free space on its disk"));
+  }
+  HOTBED_LOG(Error) << stopped_.message();
+  sync_done_.SignalAll();
+}
+
+absl::Status LogWriter::Roll() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!stopped_.ok()) return stopped_;
+    if (unsynced_.size() >= kUnsyncedSegmentsMax) {
+      HOTBED_RETURN_IF_ERROR(SyncThrough(written_));
+    }
+  }
+  const absl::Status begun = BeginSegment(last_sequence_ + 1);
+  if (begun.ok()) return begun;
+  absl::MutexLock lock(&mu_);
+  Stop(begun, /*poison=*/false);
+  return stopped_;
+}
+
+absl::Status LogWriter::OpenSegment(const Segment& segment) {
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> sync_file,
+                          files_->OpenAppend(segment.path));
+  if (PlantedBug("ack_before_append")) file = MakeLateFile(std::move(file));
+  file_ = std::move(file);
+  file_bytes_ = segment.bytes;
+  absl::MutexLock lock(&mu_);
+  if (synced_ == written_) unsynced_.clear();
+  unsynced_.push_back({segment.sequence, std::move(sync_file)});
+  return absl::OkStatus();
+}
+
+// On an error nothing has changed: the newest segment is still the one before.
+absl::Status LogWriter::BeginSegment(uint64_t sequence) {
+  SegmentHeader header;
+  header.sequence = sequence;
+  {
+    absl::MutexLock lock(&mu_);
+    header.unsynced_from = synced_ == written_ ? sequence : unsynced_.front().sequence;
+  }
+  Segment segment;
+  segment.sequence = sequence;
+  segment.path = absl::StrCat(options_.dir, "/", SegmentName(sequence));
+  segment.bytes = kSegmentHeaderBytes;
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
+  absl::Cleanup remove = [&] { (void)files_->Delete(segment.path); };
+  // What an attempt left that failed and could not be deleted.
+  if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
+  const std::string bytes = EncodeSegmentHeader(header);
+  const iovec piece = Piece(bytes.data(), bytes.size());
+  HOTBED_RETURN_IF_ERROR(file->Append({&piece, 1}));
+  if (options_.sync_interval_ms == 0) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
+  std::move(remove).Cancel();
+  last_sequence_ = sequence;
+  absl::MutexLock lock(&mu_);
+  chain_.Push(std::move(segment));
+  dir_changed_ = options_.sync_interval_ms != 0;
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

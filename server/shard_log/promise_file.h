@@ -1,0 +1,61 @@
+// The promises of all shards of a server in one small file (DECISIONS L9): for each shard the
+// highest epoch that this server ever acted on. Written atomically and synced once per batch; a
+// promise never falls (reliability_protocols F2).
+//
+// Format, little-endian: "HOTBDPRM", u32 version, u32 count, count x (u64 shard, u64 epoch), u32
+// CRC32C of all before. Thread-safe.
+#ifndef HOTBED_SERVER_SHARD_LOG_PROMISE_FILE_H_
+#define HOTBED_SERVER_SHARD_LOG_PROMISE_FILE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/file_system.h"
+#include "common/ids.h"
+
+namespace hotbed {
+
+class PromiseFile {
+ public:
+  struct Promise {
+    ShardId shard;
+    Epoch epoch = 0;
+  };
+
+  // A missing file holds no promises. DataLoss: damaged; FailedPrecondition: another version, both
+  // named.
+  static absl::StatusOr<std::unique_ptr<PromiseFile>> Open(const std::string& path,
+                                                           FileSystem* files);
+
+  // The highest epoch promised for `shard`; 0: none.
+  Epoch Get(ShardId shard) const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Durable when it returns OK; on an error nothing has changed. A promise at or below the one held
+  // is kept as it is, and a batch that raises nothing writes nothing.
+  absl::Status Raise(absl::Span<const Promise> batch) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Drops the promises of a dropped table, whose id is never used again.
+  absl::Status ForgetTable(TableId table) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using Map = absl::btree_map<ShardId, Epoch>;
+
+  PromiseFile(std::string path, FileSystem* files, Map promises)
+      : path_(std::move(path)), files_(files), promises_(std::move(promises)) {}
+  absl::Status Replace(Map promises) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::string path_;
+  FileSystem* const files_;
+  mutable absl::Mutex mu_;
+  Map promises_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_LOG_PROMISE_FILE_H_

@@ -1,0 +1,43 @@
+// Reads the chain of segments that an earlier process left: cuts its torn end, finds damage,
+// rebuilds the table of contents.
+//
+// What is torn and what is damage: where the machine ran on (kill -9), the operating system holds
+// every byte that was written, so only a record that the end of the newest file cuts short is torn.
+// After a reboot, bytes that were not known to be synced when the last whole record was written may
+// be lost or garbled, so the chain ends at the first record among them that is not whole.
+// Everything else that is not whole is damage: it is reported and never repaired (DESIGN invariant
+// 9).
+#ifndef HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
+#define HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file_system.h"
+#include "server/shard_log/segment_chain.h"
+#include "server/shard_log/shard_log.h"
+
+namespace hotbed {
+
+struct RecoveredLog {
+  SegmentChain chain;
+  std::vector<ShardLog::Damage> damage;
+  uint64_t torn_bytes = 0;
+  std::string torn_message;
+  uint64_t last_sequence = 0;  // of the segments that were found, cut ones included; 0: none
+};
+
+// Scans and cuts. After it returns OK all that it found is synced. FailedPrecondition: a segment of
+// another version.
+absl::StatusOr<RecoveredLog> RecoverLog(const ShardLogOptions& options, FileSystem* files);
+
+// Visits the whole records of `chain` in file order, stepping over damage.
+absl::Status ReplayChain(const SegmentChain& chain, FileSystem* files,
+                         const ShardLog::Visitor& visitor);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_LOG_RECOVERY_H_

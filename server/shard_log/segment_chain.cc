@@ -1,0 +1,58 @@
+#include "server/shard_log/segment_chain.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hotbed {
+
+void SegmentChain::AddRecord(ShardId shard, Lsn lsn, uint64_t bytes) {
+  Segment& newest = segments_.back();
+  newest.Add(shard, lsn);
+  newest.bytes += bytes;
+  bytes_ += bytes;
+}
+
+void SegmentChain::SetLeastNeeded(ShardId shard, Lsn lsn) {
+  Lsn& least = least_needed_[shard];
+  least = std::max(least, lsn);
+}
+
+void SegmentChain::Forget(ShardId shard) {
+  least_needed_.erase(shard);
+  for (Segment& segment : segments_) segment.lsn_max.erase(shard);
+}
+
+bool SegmentChain::Needs(ShardId shard, Lsn lsn_max) const {
+  const auto found = least_needed_.find(shard);
+  return found == least_needed_.end() || lsn_max >= found->second;
+}
+
+std::optional<ShardId> SegmentChain::OldestBlocker() const {
+  if (segments_.empty()) return std::nullopt;
+  const auto& lsn_max = segments_.front().lsn_max;
+  // The last blocker mostly still is one, which spares a walk over all shards at every call.
+  if (blocker_.has_value()) {
+    const auto found = lsn_max.find(*blocker_);
+    if (found != lsn_max.end() && Needs(found->first, found->second)) return blocker_;
+  }
+  blocker_.reset();
+  for (const auto& [shard, max] : lsn_max) {
+    if (Needs(shard, max)) {
+      blocker_ = shard;
+      break;
+    }
+  }
+  return blocker_;
+}
+
+std::vector<std::string> SegmentChain::TakeUnneeded() {
+  std::vector<std::string> paths;
+  while (segments_.size() > 1 && !OldestBlocker().has_value()) {
+    bytes_ -= segments_.front().bytes;
+    paths.push_back(std::move(segments_.front().path));
+    segments_.pop_front();
+  }
+  return paths;
+}
+
+}  // namespace hotbed

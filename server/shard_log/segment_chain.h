@@ -1,0 +1,68 @@
+// The segment files that a log consists of, oldest first, and which of them are still needed.
+//
+// Truncation is by whole segments from the old end, so that the sequence numbers stay without a gap
+// and a lost file shows. Nothing of this is stored: the greatest LSN of each shard in each segment
+// is kept in memory and rebuilt by recovery. Thread-compatible; knows no files.
+#ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
+#define HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/ids.h"
+
+namespace hotbed {
+
+struct Segment {
+  uint64_t sequence = 0;
+  std::string path;
+  uint64_t bytes = 0;
+  bool damaged = false;  // takes no more appends
+  absl::flat_hash_map<ShardId, Lsn> lsn_max;
+
+  void Add(ShardId shard, Lsn lsn) {
+    Lsn& max = lsn_max[shard];
+    if (max < lsn) max = lsn;
+  }
+};
+
+class SegmentChain {
+ public:
+  void Push(Segment segment) {
+    bytes_ += segment.bytes;
+    segments_.push_back(std::move(segment));
+  }
+  // Accounts for a record that was written to the newest segment.
+  void AddRecord(ShardId shard, Lsn lsn, uint64_t bytes);
+
+  // Records of `shard` below `lsn` are not needed from now on; `lsn` never falls.
+  void SetLeastNeeded(ShardId shard, Lsn lsn);
+  void Forget(ShardId shard);
+  // Removes the segments that nobody needs and returns their paths, oldest first. The newest always
+  // stays.
+  std::vector<std::string> TakeUnneeded();
+
+  // A shard that needs the oldest segment; nullopt when nobody does.
+  std::optional<ShardId> OldestBlocker() const;
+
+  bool empty() const { return segments_.empty(); }
+  const Segment& newest() const { return segments_.back(); }
+  const std::deque<Segment>& segments() const { return segments_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  bool Needs(ShardId shard, Lsn lsn_max) const;
+
+  std::deque<Segment> segments_;
+  uint64_t bytes_ = 0;
+  absl::flat_hash_map<ShardId, Lsn> least_needed_;  // a shard that is not here needs everything
+  mutable std::optional<ShardId> blocker_;  // the last answer of OldestBlocker, verified before use
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_

@@ -1,0 +1,167 @@
+#include "server/shard_log/segment_format.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/byte_order.h"
+#include "common/crc32c.h"
+
+namespace hotbed {
+namespace {
+
+constexpr char kMagic[9] = "HOTBDLOG";
+constexpr size_t kSegmentCrcAt = 60;
+constexpr uint8_t kFlagOpen = 1;
+constexpr uint8_t kFlagLastPart = 2;
+
+// A CRC that is stored beside the data it covers is masked, so that a CRC over both keeps its
+// meaning (as in LevelDB).
+uint32_t MaskCrc(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
+
+// The fixed header as it lies in the file. No padding: every member is naturally aligned.
+struct WireRecordHeader {
+  uint32_t length;
+  uint32_t header_crc;
+  uint32_t payload_crc;
+  uint8_t kind;
+  uint8_t flags;
+  uint8_t gradient_type;
+  uint8_t zero0;
+  uint64_t shard;
+  uint64_t epoch;
+  uint64_t lsn;
+  uint64_t session;
+  uint64_t incarnation;
+  uint64_t seq;
+  uint64_t prev_seq;
+  float learning_rate;
+  float bias_correction1;
+  float bias_correction2;
+  uint32_t id_count;
+  uint32_t dim;
+  uint32_t synced_words;
+};
+static_assert(sizeof(WireRecordHeader) == kRecordHeaderBytes);
+static_assert(offsetof(WireRecordHeader, shard) == 16);
+static_assert(offsetof(WireRecordHeader, learning_rate) == 72);
+
+uint32_t HeaderCrc(const WireRecordHeader& w) {
+  const char* p = reinterpret_cast<const char*>(&w);
+  return MaskCrc(Crc32c(p + 8, kRecordHeaderBytes - 8, Crc32c(p, 4)));
+}
+
+}  // namespace
+
+std::string EncodeSegmentHeader(const SegmentHeader& header) {
+  std::string bytes(kSegmentHeaderBytes, '\0');
+  std::memcpy(&bytes[0], kMagic, 8);
+  StoreLittle(&bytes[8], kSegmentFormatVersion);
+  StoreLittle(&bytes[12], static_cast<uint32_t>(kSegmentHeaderBytes));
+  StoreLittle(&bytes[16], header.sequence);
+  StoreLittle(&bytes[24], header.unsynced_from);
+  StoreLittle(&bytes[kSegmentCrcAt], MaskCrc(Crc32c(bytes.data(), kSegmentCrcAt)));
+  return bytes;
+}
+
+absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
+  if (bytes.size() < kSegmentHeaderBytes || std::memcmp(bytes.data(), kMagic, 8) != 0) {
+    return absl::DataLossError("not a Hotbed log segment");
+  }
+  const char* p = bytes.data();
+  const uint32_t version = LoadLittle<uint32_t>(p + 8);
+  const bool intact = LoadLittle<uint32_t>(p + kSegmentCrcAt) == MaskCrc(Crc32c(p, kSegmentCrcAt));
+  // Another version may keep its checksum elsewhere, so the version is judged first.
+  if (version != kSegmentFormatVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("log segment has format version ", version, ", this program reads version ",
+                     kSegmentFormatVersion, " only: start the version of Hotbed that wrote it"));
+  }
+  if (!intact) return absl::DataLossError("the segment header fails its checksum");
+  return SegmentHeader{.sequence = LoadLittle<uint64_t>(p + 16),
+                       .unsynced_from = LoadLittle<uint64_t>(p + 24)};
+}
+
+std::string SegmentName(uint64_t sequence) { return absl::StrFormat("%012d.log", sequence); }
+
+std::optional<uint64_t> ParseSegmentName(absl::string_view name) {
+  uint64_t sequence = 0;
+  absl::string_view digits = name;
+  if (!absl::ConsumeSuffix(&digits, ".log") || digits.size() < 12 ||
+      !absl::SimpleAtoi(digits, &sequence) || SegmentName(sequence) != name) {
+    return std::nullopt;
+  }
+  return sequence;
+}
+
+void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, uint64_t synced_bytes,
+                        char* out) {
+  WireRecordHeader w;
+  w.length = static_cast<uint32_t>(RecordBytes(h));
+  w.payload_crc = MaskCrc(payload_crc);
+  w.kind = static_cast<uint8_t>(h.kind);
+  w.flags = (h.open ? kFlagOpen : 0) | (h.last_part ? kFlagLastPart : 0);
+  w.gradient_type = static_cast<uint8_t>(h.gradient_type);
+  w.zero0 = 0;
+  w.shard = h.shard.packed();
+  w.epoch = h.epoch;
+  w.lsn = h.lsn;
+  w.session = h.session;
+  w.incarnation = h.incarnation;
+  w.seq = h.seq;
+  w.prev_seq = h.prev_seq;
+  w.learning_rate = h.scalars.learning_rate;
+  w.bias_correction1 = h.scalars.bias_correction1;
+  w.bias_correction2 = h.scalars.bias_correction2;
+  w.id_count = h.id_count;
+  w.dim = h.dim;
+  w.synced_words = static_cast<uint32_t>(synced_bytes / 8);
+  w.header_crc = HeaderCrc(w);
+  std::memcpy(out, &w, sizeof(w));
+}
+
+std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
+  WireRecordHeader w;
+  std::memcpy(&w, bytes, sizeof(w));
+  // The cheap tests come first: a search for the next whole record tries every eighth byte.
+  if (w.zero0 != 0 || w.length % 8 != 0 || w.length > kRecordBytesMax ||
+      w.kind < static_cast<uint8_t>(RecordKind::kPush) ||
+      w.kind > static_cast<uint8_t>(RecordKind::kDelete) ||
+      w.gradient_type > static_cast<uint8_t>(RowType::kInt8) ||
+      (w.flags & ~(kFlagOpen | kFlagLastPart)) != 0 || HeaderCrc(w) != w.header_crc) {
+    return std::nullopt;
+  }
+  DecodedHeader d;
+  d.length = w.length;
+  d.synced_bytes = 8ull * w.synced_words;
+  d.payload_crc = w.payload_crc;
+  RecordHeader& h = d.header;
+  h.kind = static_cast<RecordKind>(w.kind);
+  h.open = (w.flags & kFlagOpen) != 0;
+  h.last_part = (w.flags & kFlagLastPart) != 0;
+  h.gradient_type = static_cast<RowType>(w.gradient_type);
+  h.shard = ShardId::FromPacked(w.shard);
+  h.epoch = w.epoch;
+  h.lsn = w.lsn;
+  h.session = w.session;
+  h.incarnation = w.incarnation;
+  h.seq = w.seq;
+  h.prev_seq = w.prev_seq;
+  h.scalars = {w.learning_rate, w.bias_correction1, w.bias_correction2};
+  h.id_count = w.id_count;
+  h.dim = w.dim;
+  if (RecordBytes(h) != d.length) return std::nullopt;
+  return d;
+}
+
+bool PayloadIntact(const DecodedHeader& header, const char* record) {
+  return header.payload_crc ==
+         MaskCrc(Crc32c(record + kRecordHeaderBytes, header.length - kRecordHeaderBytes));
+}
+
+uint32_t RawRecordLength(const char* bytes) { return LoadLittle<uint32_t>(bytes); }
+
+}  // namespace hotbed

@@ -1,0 +1,83 @@
+// The bytes of a log segment file. All numbers are little-endian; offsets below are in bytes.
+//
+// Segment file: a header of 64 bytes, then records, each a multiple of 8 bytes long and so 8-byte
+// aligned.
+//
+//   segment header                          record
+//    0 u64 magic "HOTBDLOG"                  0 u32 length of the record: header, payload, padding
+//    8 u32 format version                    4 u32 masked CRC32C of bytes [0,4) and [8,96)
+//   12 u32 header bytes (64)                 8 u32 masked CRC32C of bytes [96,length)
+//   16 u64 sequence number                  12 u8 kind, u8 flags (1 open, 2 last part), u8 gradient
+//   type, u8 0 24 u64 oldest segment that was not      16 u64 shard, u64 epoch, u64 lsn, u64
+//   session, u64 incarnation,
+//      known to be synced                      u64 seq, u64 prev_seq
+//   32 zeros                                72 f32 learning rate, f32 bias correction 1, f32 bias
+//   correction 2 60 u32 masked CRC32C of [0,60)          84 u32 ids, u32 dim, u32 0
+//                                           96 u64 ids[], then the gradient rows, then zeros
+//
+// The header has a checksum of its own, so that damage in the payload can be told with shard and
+// length beyond doubt.
+#ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_FORMAT_H_
+#define HOTBED_SERVER_SHARD_LOG_SEGMENT_FORMAT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/shard_log/shard_log.h"
+
+namespace hotbed {
+
+inline constexpr uint32_t kSegmentFormatVersion = 1;
+inline constexpr uint64_t kSegmentHeaderBytes = 64;
+inline constexpr uint64_t kRecordHeaderBytes = 96;
+inline constexpr uint64_t kRecordBytesMax = 64ull << 20;
+
+struct SegmentHeader {
+  uint64_t sequence = 0;
+  uint64_t unsynced_from = 0;  // when this segment was begun, all before that one were on the disk
+};
+
+std::string EncodeSegmentHeader(const SegmentHeader& header);
+// `bytes` are the first 64 of the file. DataLoss: not a header; FailedPrecondition: another
+// version, both named.
+absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes);
+
+// "000000000042.log", and back; nullopt for any other name.
+std::string SegmentName(uint64_t sequence);
+std::optional<uint64_t> ParseSegmentName(absl::string_view name);
+
+// Bytes of the gradient rows that follow the ids; 0 for kinds that carry none (dim 0).
+inline uint64_t GradientBytes(const RecordHeader& h) {
+  return h.dim == 0 ? 0 : static_cast<uint64_t>(h.id_count) * RowWireBytes(h.gradient_type, h.dim);
+}
+// Bytes of the whole record.
+inline uint64_t RecordBytes(const RecordHeader& h) {
+  return (kRecordHeaderBytes + 8ull * h.id_count + GradientBytes(h) + 7) & ~7ull;
+}
+
+// Writes kRecordHeaderBytes to `out`. `payload_crc` is the plain CRC32C of ids, gradients and
+// padding; `synced_bytes` is a multiple of 8 below 32 GiB.
+void EncodeRecordHeader(const RecordHeader& header, uint32_t payload_crc, uint64_t synced_bytes,
+                        char* out);
+
+struct DecodedHeader {
+  RecordHeader header;
+  uint64_t length = 0;  // of the whole record
+  uint64_t synced_bytes = 0;
+  uint32_t payload_crc = 0;  // masked
+};
+// nullopt when the checksum or a field that the checksum covers is wrong. Reads kRecordHeaderBytes.
+std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes);
+
+// Whether the bytes after the header of `record` (header.length bytes in all) fit its checksum.
+bool PayloadIntact(const DecodedHeader& header, const char* record);
+
+// The length field alone, believed by nobody: tells a record that was cut by the end of the file.
+uint32_t RawRecordLength(const char* bytes);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_LOG_SEGMENT_FORMAT_H_

@@ -1,0 +1,105 @@
+#include "server/shard_log/segment_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kWindowBytes = 4ull << 20;
+
+}  // namespace
+
+SegmentReader::SegmentReader(FileSystem* files, std::string path, uint64_t file_bytes)
+    : files_(files), path_(std::move(path)), file_bytes_(file_bytes) {}
+
+absl::StatusOr<const char*> SegmentReader::Load(uint64_t offset, uint64_t bytes) {
+  if (offset < window_offset_ || offset + bytes > window_offset_ + window_bytes_) {
+    if (bytes > window_capacity_) {
+      window_capacity_ = std::max(bytes, std::min(kWindowBytes, file_bytes_));
+      // Not zeroed: every byte that is used was read.
+      window_.reset(new uint64_t[window_capacity_ / 8 + 1]);
+    }
+    const uint64_t wanted = std::min(window_capacity_, file_bytes_ - offset);
+    char* out = reinterpret_cast<char*>(window_.get());
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t got, files_->ReadAt(path_, offset, wanted, out));
+    window_offset_ = offset;
+    window_bytes_ = got;
+    if (got < bytes) {
+      return absl::DataLossError(absl::StrCat(path_, " ends at ", offset + got, " and had ",
+                                              file_bytes_, " bytes a moment ago"));
+    }
+  }
+  return reinterpret_cast<const char*>(window_.get()) + (offset - window_offset_);
+}
+
+absl::StatusOr<SegmentHeader> SegmentReader::ReadHeader() {
+  if (file_bytes_ < kSegmentHeaderBytes) {
+    return absl::DataLossError(absl::StrCat(path_, " has ", file_bytes_, " bytes, fewer than the ",
+                                            kSegmentHeaderBytes, " of its header"));
+  }
+  HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(0, kSegmentHeaderBytes));
+  absl::StatusOr<SegmentHeader> header =
+      DecodeSegmentHeader(absl::string_view(bytes, kSegmentHeaderBytes));
+  if (header.ok()) return header;
+  return absl::Status(header.status().code(), absl::StrCat(path_, ": ", header.status().message()));
+}
+
+absl::StatusOr<bool> SegmentReader::OnlyZerosFrom(uint64_t offset) {
+  while (offset < file_bytes_) {
+    const uint64_t step = std::min<uint64_t>(file_bytes_ - offset, 64 << 10);
+    HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(offset, step));
+    if (std::any_of(bytes, bytes + step, [](char c) { return c != 0; })) return false;
+    offset += step;
+  }
+  return true;
+}
+
+absl::StatusOr<SegmentReader::Found> SegmentReader::Next() {
+  offset_ = next_offset_;
+  bad_payload_ = false;
+  if (offset_ >= file_bytes_) return Found::kEnd;
+  const uint64_t left = file_bytes_ - offset_;
+  raw_length_ = 0;
+  if (left < kRecordHeaderBytes) return Found::kCutShort;
+  HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(offset_, kRecordHeaderBytes));
+  raw_length_ = RawRecordLength(bytes);
+  const std::optional<DecodedHeader> decoded = DecodeRecordHeader(bytes);
+  if (!decoded.has_value()) {
+    if (raw_length_ != 0) return Found::kBadHeader;
+    HOTBED_ASSIGN_OR_RETURN(const bool zeros, OnlyZerosFrom(offset_));
+    return zeros ? Found::kZeros : Found::kBadHeader;
+  }
+  decoded_ = *decoded;
+  raw_length_ = 0;
+  if (decoded_.length > left) return Found::kCutShort;
+  HOTBED_ASSIGN_OR_RETURN(bytes, Load(offset_, decoded_.length));
+  if (!PayloadIntact(decoded_, bytes)) {
+    bad_payload_ = true;
+    return Found::kBadPayload;
+  }
+  view_.header = decoded_.header;
+  view_.ids = reinterpret_cast<const uint64_t*>(bytes + kRecordHeaderBytes);
+  view_.gradients = reinterpret_cast<const uint8_t*>(view_.ids + view_.header.id_count);
+  next_offset_ = offset_ + decoded_.length;
+  return Found::kRecord;
+}
+
+absl::StatusOr<bool> SegmentReader::SkipDamage() {
+  if (bad_payload_) {
+    next_offset_ = offset_ + decoded_.length;
+    return next_offset_ < file_bytes_;
+  }
+  for (uint64_t at = offset_ + 8; at + kRecordHeaderBytes <= file_bytes_; at += 8) {
+    HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(at, kRecordHeaderBytes));
+    if (!DecodeRecordHeader(bytes).has_value()) continue;
+    next_offset_ = at;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace hotbed
