@@ -1,0 +1,53 @@
+// What all streams of one server share. Thread-safe after construction.
+#ifndef HOTBED_SERVER_DATA_PLANE_H_
+#define HOTBED_SERVER_DATA_PLANE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "server/answer_pool.h"
+#include "server/byte_budget.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+
+struct DataPlaneLimits {
+  uint64_t message_bytes_max = 16ull << 20;  // of a request and of an answer
+  uint32_t messages_in_flight_max = 64;      // a stream
+  uint64_t stream_bytes_in_flight_max = 64ull << 20;
+  uint64_t pull_bytes_in_flight_max = 256ull << 20;  // all pull streams and lookups: answers
+  uint64_t push_bytes_in_flight_max = 256ull << 20;  // all push streams: requests
+  uint32_t streams_max = 4096;
+  uint32_t requests_waiting_max = 4096;  // for room in a budget; beyond it RESOURCE_EXHAUSTED
+  uint32_t segments_max = 16384;         // a message
+  uint32_t retry_after_ms = 20;          // told with RESOURCE_EXHAUSTED and UNAVAILABLE
+};
+
+struct DataPlane {
+  DataPlane(const DataPlaneLimits& limits, ShardHost* host, const Clock* clock)
+      : limits(limits),
+        host(host),
+        clock(clock),
+        pull_budget(limits.pull_bytes_in_flight_max, limits.requests_waiting_max),
+        push_budget(limits.push_bytes_in_flight_max, limits.requests_waiting_max),
+        // Slices live a little longer than the budget counts them, until the kernel has taken their
+        // bytes.
+        answers(AnswerPool::Create(limits.pull_bytes_in_flight_max)) {}
+
+  const DataPlaneLimits limits;
+  ShardHost* const host;
+  const Clock* const clock;
+  ByteBudget pull_budget;
+  ByteBudget push_budget;
+  const std::shared_ptr<AnswerPool> answers;
+  std::atomic<bool> draining{false};  // new messages are answered UNAVAILABLE
+  std::atomic<uint32_t> streams{0};   // open now
+  std::atomic<uint64_t> calls{0};     // call objects alive, those waiting for a client included
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_DATA_PLANE_H_

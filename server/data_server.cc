@@ -1,0 +1,181 @@
+#include "server/data_server.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "proto/grpc_tuning.h"
+#include "server/lookup_service.h"
+#include "server/pull_stream.h"
+#include "server/push_stream.h"
+#include "server/raw_data_service.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kLookupsWaitingPerQueue = 8;
+constexpr int64_t kStuckNs = 10'000'000'000;
+
+// gRPC ends a stream whose message is larger than this, so it stands well above the limit that is
+// refused politely.
+int ReceiveBytesMax(uint64_t message_bytes_max) {
+  return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
+}
+
+void AddGauge(const char* name, const char* help, Labels labels, double value,
+              std::vector<MetricSample>* samples) {
+  MetricSample sample;
+  sample.name = name;
+  sample.help = help;
+  sample.labels = std::move(labels);
+  sample.value = value;
+  samples->push_back(std::move(sample));
+}
+
+void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
+  constexpr char kInFlight[] = "hotbed_server_in_flight_bytes";
+  constexpr char kInFlightHelp[] = "Bytes of requests and answers in flight, by budget.";
+  AddGauge(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight(), samples);
+  AddGauge(kInFlight, kInFlightHelp, {{"budget", "push"}}, plane.push_budget.in_flight(), samples);
+  AddGauge("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},
+           plane.answers->pooled_bytes(), samples);
+  AddGauge("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load(),
+           samples);
+}
+
+}  // namespace
+
+struct DataServer::Impl {
+  // One polling thread. `begun` and `ended` count events; only their difference and their change
+  // are looked at.
+  struct alignas(64) Loop {
+    std::atomic<uint64_t> begun{0};
+    std::atomic<uint64_t> ended{0};
+    uint64_t seen = 0;
+    int64_t seen_ns = 0;
+    std::thread thread;
+  };
+
+  Impl(const DataServerOptions& options, ShardHost* host, const Clock* clock)
+      : plane(options.limits, host, clock),
+        gauges([this](std::vector<MetricSample>* samples) { CollectGauges(plane, samples); }) {}
+
+  void Poll(grpc::ServerCompletionQueue* queue, Loop* loop) {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue->Next(&tag, &ok)) {
+      loop->begun.store(loop->begun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      static_cast<RpcTag*>(tag)->Run(ok);
+      loop->ended.store(loop->ended.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+  }
+
+  DataPlane plane;
+  RawDataService service;
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
+  std::unique_ptr<grpc::Server> server;
+  std::vector<std::unique_ptr<Loop>> loops;
+  absl::Mutex mu;
+  bool stopped ABSL_GUARDED_BY(mu) = false;
+  MetricSource gauges;  // last: it reads the plane
+};
+
+DataServer::DataServer() = default;
+
+absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOptions& options,
+                                                              ShardHost* host, const Clock* clock) {
+  auto data_server = std::unique_ptr<DataServer>(new DataServer);
+  data_server->impl_ = std::make_unique<Impl>(options, host, clock);
+  Impl& impl = *data_server->impl_;
+
+  int port = 0;
+  grpc::ServerBuilder builder;
+  TuneDataPlaneServer(&builder, ReceiveBytesMax(options.limits.message_bytes_max));
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&impl.service);
+  const int cores = std::max(1u, std::thread::hardware_concurrency());
+  const int threads = options.threads > 0 ? options.threads : cores;
+  for (int i = 0; i < threads; ++i) impl.queues.push_back(builder.AddCompletionQueue());
+  impl.server = builder.BuildAndStart();
+  if (impl.server == nullptr || port == 0) {
+    if (impl.server != nullptr) impl.server->Shutdown();
+    for (auto& queue : impl.queues) queue->Shutdown();
+    impl.plane.calls = 0;
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", options.listen,
+                     " (data port): in use by another process, or not an address of this machine"));
+  }
+  const size_t colon = options.listen.rfind(':');
+  data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);
+
+  for (auto& queue : impl.queues) {
+    PullStream::Start(&impl.plane, &impl.service, queue.get());
+    PushStream::Start(&impl.plane, &impl.service, queue.get());
+    for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
+      LookupCall::Start(&impl.plane, &impl.service, queue.get());
+    }
+  }
+  for (int i = 0; i < threads; ++i) {
+    impl.loops.push_back(std::make_unique<Impl::Loop>());
+    Impl::Loop* const loop = impl.loops.back().get();
+    loop->thread =
+        std::thread([&impl, loop, queue = impl.queues[i].get()] { impl.Poll(queue, loop); });
+  }
+  return data_server;
+}
+
+DataServer::~DataServer() {
+  if (!impl_->loops.empty()) Stop(0);
+}
+
+const DataPlane& DataServer::plane() const { return impl_->plane; }
+
+bool DataServer::Healthy(std::string* why_not) {
+  absl::MutexLock lock(&impl_->mu);
+  const int64_t now_ns = impl_->plane.clock->NowNs();
+  for (auto& loop : impl_->loops) {
+    const uint64_t begun = loop->begun.load(std::memory_order_relaxed);
+    const bool idle = loop->ended.load(std::memory_order_relaxed) == begun;
+    if (idle || begun != loop->seen) {
+      loop->seen = begun;
+      loop->seen_ns = now_ns;
+    } else if (now_ns - loop->seen_ns > kStuckNs) {
+      *why_not = "a polling thread of the data port has been at one event for over 10 s";
+      return false;
+    }
+  }
+  return true;
+}
+
+void DataServer::Stop(int64_t wait_ms) {
+  absl::MutexLock lock(&impl_->mu);
+  if (impl_->stopped) return;
+  impl_->stopped = true;
+  DataPlane& plane = impl_->plane;
+  plane.draining.store(true);
+  const auto step = std::chrono::milliseconds(1);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+  while ((plane.pull_budget.in_flight() > 0 || plane.push_budget.in_flight() > 0) &&
+         std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(step);
+  }
+  impl_->server->Shutdown(std::chrono::system_clock::now());
+  // No call may touch a queue that is shut down: the host still owes us the end of what it has
+  // begun.
+  while (plane.calls.load() > 0) std::this_thread::sleep_for(step);
+  for (auto& queue : impl_->queues) queue->Shutdown();
+  for (auto& loop : impl_->loops) loop->thread.join();
+}
+
+}  // namespace hotbed

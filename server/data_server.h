@@ -1,0 +1,56 @@
+// The data port: a gRPC server whose completion queues are polled by threads that also do the work,
+// without a hop between threads.
+//
+// Start() serves at once; shards answer as soon as the host has them. Thread-safe.
+#ifndef HOTBED_SERVER_DATA_SERVER_H_
+#define HOTBED_SERVER_DATA_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "server/data_plane.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+
+struct DataServerOptions {
+  std::string listen = "127.0.0.1:0";  // host:port, port 0: any free one
+  int threads = 0;                     // 0: as many as cores
+  DataPlaneLimits limits;
+};
+
+class DataServer {
+ public:
+  // `host` and `clock` outlive it. Unavailable names the address when it cannot be bound (port in
+  // use, say).
+  static absl::StatusOr<std::unique_ptr<DataServer>> Start(const DataServerOptions& options,
+                                                           ShardHost* host, const Clock* clock);
+  ~DataServer();  // Stop(), without waiting for what is in flight
+  DataServer(const DataServer&) = delete;
+  DataServer& operator=(const DataServer&) = delete;
+
+  const std::string& address() const { return address_; }  // host:port as bound
+  const DataPlane& plane() const;
+
+  // Whether the polling threads turn: false, with a reason, when one has been at the same event for
+  // ten seconds.
+  bool Healthy(std::string* why_not);
+
+  // New messages are answered UNAVAILABLE; waits at most `wait_ms` for those in flight, then closes
+  // all streams and joins the threads. Idempotent.
+  void Stop(int64_t wait_ms);
+
+ private:
+  struct Impl;
+  DataServer();
+
+  std::unique_ptr<Impl> impl_;
+  std::string address_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_DATA_SERVER_H_

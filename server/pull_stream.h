@@ -1,0 +1,121 @@
+// A pull from the wire to the shard host and back: the request parsed in place, the rows gathered
+// by the host straight into the answer's buffer, the header written in front of them; no copy after
+// the gather.
+//
+// PullStream is one stream of such messages, several in flight, answered in the order in which they
+// are done. server/lookup_service.h answers single ones with the same PullMessage.
+#ifndef HOTBED_SERVER_PULL_STREAM_H_
+#define HOTBED_SERVER_PULL_STREAM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "server/answer_pool.h"
+#include "server/bidi_stream.h"
+#include "server/byte_budget.h"
+#include "server/data_plane.h"
+#include "server/raw_data_service.h"
+#include "server/requests.h"
+#include "server/wire_reply.h"
+
+namespace hotbed {
+
+class PullMessage;
+
+// Who gets a PullMessage back when its answer can be encoded.
+class PullSink {
+ public:
+  virtual ~PullSink() = default;
+  virtual void PullDone(PullMessage* message) = 0;  // any thread
+  virtual bool abandoned() const = 0;               // nobody waits for the answer any more
+};
+
+// Recycled: Take() begins a life, Recycle() ends it. Between them it belongs to one sink.
+class PullMessage final : public PullWork, private ByteBudget::Waiter {
+ public:
+  static PullMessage* Take();
+  ~PullMessage() override;
+
+  // Cuts `message` into segments. Not OK: it cannot be parsed, the stream must end. What can be
+  // parsed but is over a limit or does not fit together is refused as a whole: see refusal().
+  absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
+                     uint64_t peer_message_bytes_max);
+  // Waits for room, gathers, then gives itself to `sink`, perhaps before it returns, perhaps on
+  // another thread.
+  void Run(PullSink* sink);
+  // The answer, with `hello` if not null. Once, after PullDone.
+  grpc::ByteBuffer Encode(const v1::Hello* hello);
+  // Ends its life. The `reserved()` bytes of the pull budget stay with the answer: whoever sends it
+  // releases them.
+  void Recycle();
+
+  // Of the message just parsed; null when it carried none.
+  const v1::Hello* hello() const { return has_hello_ ? &hello_ : nullptr; }
+  const MessageRefusal& refusal() const { return refusal_; }
+  uint64_t bytes() const { return request_bytes_ + answer_bytes_; }  // held while it is open
+  uint64_t reserved() const { return reserved_ ? bytes() : 0; }
+  uint64_t rows() const { return rows_; }
+  int64_t arrival_ns() const { return arrival_ns_; }
+
+ private:
+  void Done() override { sink_->PullDone(this); }  // PullWork
+  void Granted() override { Work(); }              // ByteBudget::Waiter
+  void Work();
+  void Refuse(SegmentCode code, std::string detail);
+  void TakeHeader(const v1::PullHeader& header, uint64_t id_bytes, uint64_t peer_message_bytes_max);
+  void AddSegment(const v1::PullSegment& asked, uint32_t place);
+  void PlaceRows();
+  void FillReply(const v1::Hello* hello, v1::ReplyHeader* header);
+  grpc::ByteBuffer EncodeParts(const v1::ReplyHeader& header, uint64_t rows_sent,
+                               uint64_t flags_sent);
+
+  DataPlane* plane_ = nullptr;
+  PullSink* sink_ = nullptr;
+  std::vector<uint64_t>
+      ids_;  // as long as the longest message so far: growing it again would fill it with zeros
+  AnswerBuffer* answer_ = nullptr;
+  std::vector<uint64_t> segment_bytes_;  // of rows, beside `segments`
+  SegmentRefusals refusals_;
+  MessageRefusal refusal_;
+  v1::Hello hello_;
+  bool has_hello_ = false;
+  bool want_flags_ = false;
+  bool reserved_ = false;
+  uint32_t asked_ = 0;  // segments in the request
+  uint64_t request_ = 0;
+  uint64_t request_bytes_ = 0;
+  uint64_t answer_bytes_ = 0;
+  uint64_t row_bytes_ = 0;  // of all admitted segments
+  uint64_t rows_ = 0;       // the same, as a number
+  uint64_t rows_at_ = 0;    // where rows begin in the answer buffer
+  uint64_t flags_at_ = 0;   // and the flags: behind the rows and room for their own tag
+  int64_t arrival_ns_ = 0;
+};
+
+class PullStream final : public BidiStream, private PullSink {
+ public:
+  // Waits for a client; when one comes, the next stream is started on the same queue.
+  static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
+
+ private:
+  PullStream(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
+  ~PullStream() override;
+
+  void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
+  bool OnAccepted(grpc::Status* refusal) override;
+  void OnMessage(grpc::ByteBuffer* raw) override;
+  void OnReleased(uint64_t reserved) override;
+  void PullDone(PullMessage* message) override;
+  bool abandoned() const override { return cancelled(); }
+
+  DataPlane* const plane_;
+  RawDataService* const service_;
+  grpc::ServerCompletionQueue* const queue_;
+  bool counted_ = false;
+  bool heard_hello_ = false;  // with the next field, touched by OnMessage only
+  uint64_t peer_message_bytes_max_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_PULL_STREAM_H_
