@@ -1,0 +1,122 @@
+#include "planner/placement.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kSmallTableBytes = 1ull << 20;  // up to here one shard is enough
+
+uint64_t Units(const TableSpec& spec) { return spec.hashed ? kHashBuckets : spec.rows; }
+
+absl::uint128 TotalBytes(const TableSpec& spec) {
+  return absl::uint128(spec.rows) * (spec.weight_bytes_per_row() + spec.state_bytes_per_row());
+}
+
+uint64_t Saturated(absl::uint128 v) {
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  return v > kMax ? kMax : absl::Uint128Low64(v);
+}
+
+// `per_unit_total` spread over the units of `range`, rounded up.
+uint64_t ShareOf(const TableSpec& spec, const ShardRange& range, absl::uint128 total) {
+  const uint64_t units = Units(spec);
+  if (units == 0) return 0;
+  // A bounded table's total is a whole number a row, so divide first: the product could leave 128
+  // bits.
+  if (!spec.hashed) return Saturated(total / units * (range.limit - range.first));
+  return Saturated((total * (range.limit - range.first) + units - 1) / units);
+}
+
+uint64_t ShardCount(const TableSpec& spec, uint32_t shards_min) {
+  const uint64_t units = Units(spec);
+  const absl::uint128 total = TotalBytes(spec);
+  uint64_t count = std::max<uint64_t>(1, shards_min);
+  if (total > kSmallTableBytes || (spec.hashed && spec.rows == 0)) {
+    count = std::max<uint64_t>(count, kShardsPerTableMin);
+  }
+  if (total > kShardBytesMax) {
+    // Whole units, so that no shard is above the limit by its rounding.
+    const absl::uint128 units_a_shard =
+        std::max<absl::uint128>(1, absl::uint128(kShardBytesMax) * units / total);
+    count = std::max(count, Saturated((units + units_a_shard - 1) / units_a_shard));
+  }
+  return std::min({count, units, uint64_t{kShardsPerTableMax}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ShardRange>> CutTable(const TableSpec& spec, uint32_t shards_min) {
+  const uint64_t units = Units(spec);
+  if (shards_min > kShardsPerTableMax) {
+    return absl::InvalidArgumentError(absl::StrCat("table \"", spec.name, "\": ", shards_min,
+                                                   " shards asked for, the limit is ",
+                                                   kShardsPerTableMax, " a table"));
+  }
+  if (units == 0 || shards_min > units) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", spec.name, "\": ", spec.rows, " rows cannot be cut into ",
+                     std::max<uint32_t>(1, shards_min), " shards of at least one row"));
+  }
+  const uint64_t count = ShardCount(spec, shards_min);
+  const uint64_t size = units / count;
+  const uint64_t longer = units % count;
+  std::vector<ShardRange> ranges;
+  ranges.reserve(count);
+  uint64_t first = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t limit = first + size + (i < longer ? 1 : 0);
+    ranges.push_back({first, limit, 0, spec.dim});
+    first = limit;
+  }
+  return ranges;
+}
+
+uint64_t RangeBytes(const TableSpec& spec, const ShardRange& range) {
+  return ShareOf(spec, range, TotalBytes(spec));
+}
+
+absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandidate> servers,
+                                uint32_t shards_min) {
+  absl::StatusOr<std::vector<ShardRange>> ranges = CutTable(spec, shards_min);
+  if (!ranges.ok()) return ranges.status();
+  if (servers.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("table \"", spec.name, "\" cannot be placed: no shard server is live"));
+  }
+  std::sort(servers.begin(), servers.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.bytes, a.server) < std::pair(b.bytes, b.server);
+  });
+  std::vector<std::pair<ServerId, uint64_t>> runs;  // server, its number of shards
+  for (size_t i = 0; i < servers.size(); ++i) {
+    const uint64_t longer = i < ranges->size() % servers.size() ? 1 : 0;
+    runs.emplace_back(servers[i].server, ranges->size() / servers.size() + longer);
+  }
+  std::sort(runs.begin(), runs.end());
+
+  const absl::uint128 weights = absl::uint128(spec.rows) * spec.weight_bytes_per_row();
+  Plan plan;
+  plan.shards.reserve(ranges->size());
+  for (const auto& [server, length] : runs) {
+    for (uint64_t i = 0; i < length; ++i) {
+      const uint32_t index = static_cast<uint32_t>(plan.shards.size());
+      const ShardRange& range = (*ranges)[index];
+      plan.shards.push_back({.shard = {spec.id, index},
+                             .range = range,
+                             .bytes = RangeBytes(spec, range),
+                             .weight_bytes = ShareOf(spec, range, weights),
+                             .assignments = {{server, Role::kPrimary}}});
+    }
+  }
+  return plan;
+}
+
+}  // namespace hotbed
