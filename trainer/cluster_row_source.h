@@ -1,0 +1,37 @@
+// Rows in a Hotbed cluster: one client session a trainer thread.
+#ifndef HOTBED_TRAINER_CLUSTER_ROW_SOURCE_H_
+#define HOTBED_TRAINER_CLUSTER_ROW_SOURCE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/row_source.h"
+
+namespace hotbed {
+
+class ClusterRowSource : public RowSource {
+ public:
+  // Connects as `session_name` and opens the tables, which must exist.
+  static absl::StatusOr<std::unique_ptr<RowSource>> Open(const std::string& target,
+                                                         const ClientOptions& options,
+                                                         const std::vector<std::string>& tables);
+
+  Future<absl::Status> Pull(const std::vector<RowColumn>& columns) override;
+  Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
+                          float learning_rate) override;
+  Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) override;
+  uint64_t rows_pulled() const override { return client_->Stats().rows_pulled; }
+  uint64_t rows_pushed() const override { return client_->Stats().rows_pushed; }
+
+ private:
+  std::vector<PullFeature> PullFeatures(const std::vector<RowColumn>& columns) const;
+
+  std::unique_ptr<Client> client_;
+  std::vector<const Table*> tables_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TRAINER_CLUSTER_ROW_SOURCE_H_

@@ -1,0 +1,103 @@
+// A file of lines as batches, read by any number of threads, several epochs long. A file of up to
+// kResidentBytesMax is held in memory and shuffled as a whole each epoch; a larger one is read in
+// line-aligned chunks, whose order and insides are shuffled.
+//
+// Lines are split into training and held-out ones by a hash of their number, so the split is the
+// same for every thread, process and epoch. Thread-safe after Open.
+#ifndef HOTBED_TRAINER_DATASET_H_
+#define HOTBED_TRAINER_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "trainer/batch.h"
+
+namespace hotbed {
+
+constexpr uint64_t kResidentBytesMax = 48ull << 20;
+
+enum class DataFormat { kCriteo, kRatings };
+
+struct DatasetOptions {
+  std::string path;
+  DataFormat format = DataFormat::kCriteo;
+  int fields = 0;
+  double held_out_fraction = 0;  // of the lines; 0: none
+  bool skip_bad_lines = false;   // else the first bad line ends the run, told by number
+  uint64_t seed = 1;             // of split and shuffle
+  int part_index = 0;            // this process reads every part_count-th chunk
+  int part_count = 1;
+  uint64_t chunk_bytes = 1 << 20;  // smaller files are cut finer, so that all threads have work
+};
+
+class Dataset {
+ public:
+  // Reads through the file once to find chunks and line numbers. NotFound, or InvalidArgument for
+  // an empty file.
+  static absl::StatusOr<std::unique_ptr<Dataset>> Open(const DatasetOptions& options);
+  ~Dataset();
+
+  uint64_t lines() const { return lines_; }
+  char delimiter() const { return delimiter_; }
+
+  // Which lines a reader takes.
+  enum class Part { kTrain, kHeldOut, kAll };
+
+  // Hands out the chunks of one epoch in an order shuffled by (seed, epoch) to whoever asks.
+  // Thread-safe.
+  class Epoch {
+   public:
+    Epoch(const Dataset* data, Part part, uint64_t epoch);
+    // Replaces `batch` by the examples of the next chunk, shuffled when training. False at the end.
+    // InvalidArgument for a bad line: file, line number and what is wrong.
+    absl::StatusOr<bool> NextChunk(Batch* batch);
+
+   private:
+    absl::StatusOr<bool> NextSlice(Batch* batch);
+
+    const Dataset* data_;
+    Part part_;
+    uint64_t epoch_;
+    std::vector<uint32_t> order_;  // of chunks, or of resident examples
+    absl::Mutex mu_;
+    size_t next_ ABSL_GUARDED_BY(mu_) = 0;
+  };
+
+  uint64_t bad_lines() const;  // skipped so far
+
+ private:
+  struct Chunk {
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t first_line;  // from 1
+  };
+  Dataset() = default;
+  absl::Status FindChunks();
+  absl::Status LoadResident();
+  const Batch& resident(Part part) const { return part == Part::kHeldOut ? held_out_ : train_; }
+  absl::Status ParseChunk(const Chunk& chunk, Part part, Batch* batch) const;
+
+  DatasetOptions options_;
+  int fd_ = -1;
+  char delimiter_ = '\t';
+  uint64_t lines_ = 0;
+  std::vector<Chunk> chunks_;
+  bool is_resident_ = false;
+  Batch train_;  // resident only
+  Batch held_out_;
+  mutable absl::Mutex mu_;
+  mutable uint64_t bad_lines_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Moves examples [first, limit) of `source` behind those of `target`.
+void AppendExamples(const Batch& source, size_t first, size_t limit, Batch* target);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TRAINER_DATASET_H_

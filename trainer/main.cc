@@ -1,0 +1,172 @@
+// hotbed-train-ctr: a factorization machine against a Hotbed cluster. See --help.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <limits>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/progress.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "trainer/cluster_row_source.h"
+#include "trainer/train_loop.h"
+#include "trainer/trainer_flags.h"
+
+namespace hotbed {
+namespace {
+
+struct LabelRange {
+  double mean = 0;
+  float min = std::numeric_limits<float>::max();
+  float max = std::numeric_limits<float>::lowest();
+};
+
+// Mean and range of the training labels, for ratings.
+absl::StatusOr<LabelRange> MeasureLabels(const Dataset& data) {
+  Dataset::Epoch epoch(&data, Dataset::Part::kTrain, 0);
+  LabelRange range;
+  Batch batch;
+  double sum = 0;
+  uint64_t count = 0;
+  while (true) {
+    HOTBED_ASSIGN_OR_RETURN(const bool more, epoch.NextChunk(&batch));
+    if (!more) break;
+    for (float label : batch.labels) {
+      sum += label;
+      range.min = std::min(range.min, label);
+      range.max = std::max(range.max, label);
+    }
+    count += batch.size();
+  }
+  if (count == 0)
+    return absl::InvalidArgumentError("no line is left to train on: all were held out or bad");
+  range.mean = sum / static_cast<double>(count);
+  return range;
+}
+
+absl::Status MakeTables(const TrainerFlags& flags, const std::string& target) {
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(target));
+  for (const TableSpec& spec : TablesOf(flags)) {
+    const auto table = client->CreateTable(spec, /*if_not_exists=*/true);
+    if (!table.ok()) return table.status();
+  }
+  return absl::OkStatus();
+}
+
+ClientOptions SessionOptions(const TrainerFlags& flags, const std::string& name) {
+  ClientOptions options;
+  options.session_name = name;
+  options.pull_type = options.push_type = flags.wire == "fp16"   ? RowType::kFp16
+                                          : flags.wire == "bf16" ? RowType::kBf16
+                                                                 : RowType::kFp32;
+  return options;
+}
+
+std::string ProgressNote(const TrainProgress& p) {
+  const double seconds = std::max(p.seconds, 1e-3);
+  return absl::StrFormat("epoch %d  %.0fk ex/s  pull %.2fM rows/s  push %.2fM rows/s  loss %.4f",
+                         p.epoch + 1, p.examples / seconds / 1e3, p.rows_pulled / seconds / 1e6,
+                         p.rows_pushed / seconds / 1e6, p.loss);
+}
+
+void PrintResult(const TrainerFlags& flags, const TrainReport& report, const EvalReport& eval,
+                 uint64_t bad_lines) {
+  const TrainProgress& t = report.total;
+  const bool ratings = flags.format == "ratings";
+  if (flags.json()) {
+    nlohmann::ordered_json out = {{"format", flags.format},
+                                  {"examples", t.examples},
+                                  {"seconds", t.seconds},
+                                  {"examples_per_second", t.examples / std::max(t.seconds, 1e-9)},
+                                  {"rows_pulled", t.rows_pulled},
+                                  {"rows_pushed", t.rows_pushed},
+                                  {"epoch_loss", report.epoch_loss},
+                                  {"bad_lines", bad_lines},
+                                  {"held_out_examples", eval.examples}};
+    if (ratings) {
+      out["rmse"] = eval.rmse;
+    } else {
+      out["auc"] = eval.auc;
+      out["log_loss"] = eval.log_loss;
+    }
+    std::cout << out.dump(2) << "\n";
+    return;
+  }
+  std::cout << absl::StrFormat(
+      "trained    %d examples in %.1f s (%.0f examples/s), %d rows pulled, %d pushed\n", t.examples,
+      t.seconds, t.examples / std::max(t.seconds, 1e-9), t.rows_pulled, t.rows_pushed);
+  std::cout << "loss       ";
+  for (double loss : report.epoch_loss) std::cout << absl::StrFormat("%.4f ", loss);
+  std::cout << "(mean of each epoch)\n";
+  if (bad_lines > 0) std::cout << "bad lines  " << bad_lines << " skipped\n";
+  if (eval.examples == 0) {
+    std::cout << "held out   nothing (give --test or --test-fraction)\n";
+  } else if (ratings) {
+    std::cout << absl::StrFormat("held out   %d examples: RMSE %.4f\n", eval.examples, eval.rmse);
+  } else {
+    std::cout << absl::StrFormat("held out   %d examples: AUC %.4f, log loss %.4f\n", eval.examples,
+                                 eval.auc, eval.log_loss);
+  }
+}
+
+absl::Status Run(TrainerFlags flags) {
+  HOTBED_RETURN_IF_ERROR(CompleteTrainerFlags(&flags));
+  const double held_out = flags.test.empty() ? flags.test_fraction : 0.0;
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> train,
+                          Dataset::Open(DatasetOptionsOf(flags, flags.train, held_out)));
+  std::unique_ptr<Dataset> test;
+  if (!flags.test.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(test, Dataset::Open(DatasetOptionsOf(flags, flags.test, 0)));
+  }
+  TrainOptions options = TrainOptionsOf(flags);
+  LabelRange labels;
+  if (flags.format == "ratings") {
+    HOTBED_ASSIGN_OR_RETURN(labels, MeasureLabels(*train));
+    options.shape.offset = static_cast<float>(labels.mean);
+  }
+  const std::string target = absl::StrCat("hotbed://", flags.coordinator);
+  HOTBED_RETURN_IF_ERROR(MakeTables(flags, target));
+
+  const uint64_t total =
+      static_cast<uint64_t>(static_cast<double>(train->lines()) * (1.0 - held_out) *
+                            static_cast<double>(options.epochs) / static_cast<double>(flags.parts));
+  Progress bar(&std::cerr, isatty(STDERR_FILENO) != 0, Clock::Real(), "training", total);
+  auto open_source = [&](int worker) {
+    const std::string session = absl::StrCat(flags.job, "/", flags.part, ".", worker);
+    return ClusterRowSource::Open(target, SessionOptions(flags, session), options.layout.tables);
+  };
+  HOTBED_ASSIGN_OR_RETURN(
+      const TrainReport report,
+      Train(options, *train, static_cast<int>(flags.threads), open_source,
+            [&](const TrainProgress& p) { bar.Update(p.examples, ProgressNote(p)); }));
+  bar.Finish();
+
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<RowSource> reader,
+                          ClusterRowSource::Open(target, ClientOptions{}, options.layout.tables));
+  const Dataset& judged = test ? *test : *train;
+  HOTBED_ASSIGN_OR_RETURN(
+      const EvalReport eval,
+      Evaluate(options, judged, test ? Dataset::Part::kAll : Dataset::Part::kHeldOut, labels.min,
+               labels.max, reader.get()));
+  PrintResult(flags, report, eval, train->bad_lines() + (test ? test->bad_lines() : 0));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace hotbed
+
+int main(int argc, char** argv) {
+  hotbed::TrainerFlags flags;
+  int exit_code = 0;
+  if (!hotbed::LoadTrainerFlags(argc, argv, &flags, &exit_code)) return exit_code;
+  const absl::Status status = hotbed::Run(flags);
+  if (status.ok()) return 0;
+  std::cerr << "hotbed-train-ctr: " << status.message() << "\n";
+  return 1;
+}

@@ -1,0 +1,40 @@
+// Where the trainer's rows live: a Hotbed cluster, or (in tests) arrays of this process.
+#ifndef HOTBED_TRAINER_ROW_SOURCE_H_
+#define HOTBED_TRAINER_ROW_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "hotbed/client.h"
+
+namespace hotbed {
+
+// One field of a batch against one table.
+struct RowColumn {
+  int table = 0;  // index into the tables that the source was opened with
+  absl::Span<const uint64_t> ids;
+  float* rows = nullptr;             // pull: ids.size() x dim floats
+  const float* gradients = nullptr;  // push
+};
+
+// Confined to one trainer thread. Buffers belong to the source until the future is ready.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  virtual Future<absl::Status> Pull(const std::vector<RowColumn>& columns) = 0;
+  virtual Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
+                                  float learning_rate) = 0;
+  // The inference read, for evaluation.
+  virtual Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) = 0;
+  // Unique rows moved so far.
+  virtual uint64_t rows_pulled() const = 0;
+  virtual uint64_t rows_pushed() const = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TRAINER_ROW_SOURCE_H_

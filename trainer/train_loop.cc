@@ -1,0 +1,298 @@
+#include "trainer/train_loop.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kSlots = 3;  // one computes, one is pulled, one is pushed
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(200);
+
+// What all workers of a run share. Counters only grow.
+struct SharedProgress {
+  std::atomic<uint64_t> examples{0};
+  std::atomic<uint64_t> rows_pulled{0};
+  std::atomic<uint64_t> rows_pushed{0};
+  absl::Mutex mu;
+  double epoch_loss ABSL_GUARDED_BY(mu) = 0;
+  uint64_t epoch_examples ABSL_GUARDED_BY(mu) = 0;
+  double recent_loss ABSL_GUARDED_BY(mu) = 0;  // exponential mean over batches
+  absl::Status error ABSL_GUARDED_BY(mu);
+
+  void Fail(absl::Status status) {
+    absl::MutexLock lock(&mu);
+    if (error.ok()) error = std::move(status);
+  }
+  bool failed() {
+    absl::MutexLock lock(&mu);
+    return !error.ok();
+  }
+};
+
+// A batch on its way: its rows, gradients and the calls that use them.
+struct Slot {
+  Batch batch;
+  std::vector<std::vector<float>> rows, gradients;
+  std::vector<float> bias_row, bias_gradient, predictions;
+  Future<absl::Status> pull;
+  Future<PushResult> push;
+};
+
+std::vector<RowColumn> ColumnsOf(const TrainOptions& options, Slot* slot) {
+  std::vector<RowColumn> columns;
+  for (int f = 0; f < options.layout.fields(); ++f) {
+    slot->rows[f].resize(slot->batch.size() * options.shape.dim);
+    slot->gradients[f].resize(slot->rows[f].size());
+    columns.push_back({options.layout.table_of_field[f], slot->batch.ids[f], slot->rows[f].data(),
+                       slot->gradients[f].data()});
+  }
+  if (options.bias_table >= 0) {
+    slot->bias_row.resize(options.shape.dim);
+    slot->bias_gradient.resize(options.shape.dim);
+    columns.push_back({options.bias_table, absl::MakeConstSpan(&options.bias_id, 1),
+                       slot->bias_row.data(), slot->bias_gradient.data()});
+  }
+  return columns;
+}
+
+float BiasOf(const TrainOptions& options, const Slot& slot) {
+  return options.bias_table >= 0 ? slot.bias_row[0] : 0.0f;
+}
+
+std::vector<const float*> RowPointers(const Slot& slot) {
+  std::vector<const float*> pointers;
+  for (const auto& rows : slot.rows) pointers.push_back(rows.data());
+  return pointers;
+}
+
+// One thread's share of one epoch.
+class Worker {
+ public:
+  Worker(const TrainOptions& options, Dataset::Epoch* epoch, RowSource* source, uint64_t* step,
+         float learning_rate, SharedProgress* shared)
+      : options_(options),
+        epoch_(epoch),
+        source_(source),
+        step_(step),
+        learning_rate_(learning_rate),
+        shared_(shared),
+        pulled_before_(source->rows_pulled()),
+        pushed_before_(source->rows_pushed()) {
+    for (Slot& slot : slots_) {
+      slot.rows.resize(options.layout.fields());
+      slot.gradients.resize(options.layout.fields());
+    }
+  }
+
+  absl::Status Run() {
+    HOTBED_ASSIGN_OR_RETURN(bool more, StartPull(0));
+    for (int current = 0; more; current = (current + 1) % kSlots) {
+      const absl::StatusOr<bool> next = StartPull((current + 1) % kSlots);
+      if (!next.ok()) {
+        Drain().IgnoreError();
+        return next.status();
+      }
+      if (absl::Status s = Compute(&slots_[current]); !s.ok()) {
+        Drain().IgnoreError();
+        return s;
+      }
+      more = *next && !shared_->failed();
+    }
+    return Drain();
+  }
+
+ private:
+  // Takes the next batch into the slot and asks for its rows. False when the epoch is over.
+  absl::StatusOr<bool> StartPull(int index) {
+    Slot& slot = slots_[index];
+    HOTBED_RETURN_IF_ERROR(FinishPush(&slot));
+    if (chunk_next_ >= chunk_.size()) {
+      do {
+        HOTBED_ASSIGN_OR_RETURN(const bool more, epoch_->NextChunk(&chunk_));
+        if (!more) return false;
+      } while (chunk_.size() == 0);
+      chunk_next_ = 0;
+    }
+    const size_t limit = std::min(chunk_.size(), chunk_next_ + options_.batch_size);
+    slot.batch.Reset(options_.layout.fields());
+    AppendExamples(chunk_, chunk_next_, limit, &slot.batch);
+    chunk_next_ = limit;
+    slot.pull = source_->Pull(ColumnsOf(options_, &slot));
+    return true;
+  }
+
+  absl::Status Compute(Slot* slot) {
+    HOTBED_RETURN_IF_ERROR(slot->pull.Wait());
+    slot->pull = {};
+    const size_t count = slot->batch.size();
+    slot->predictions.resize(count);
+    const std::vector<const float*> rows = RowPointers(*slot);
+    std::vector<float*> gradients;
+    for (auto& column : slot->gradients) gradients.push_back(column.data());
+    FmPredict(options_.shape, rows, BiasOf(options_, *slot), count, slot->predictions.data());
+    float bias_gradient = 0;
+    const double loss = FmGradient(options_.shape, rows, slot->batch.labels.data(),
+                                   slot->predictions.data(), count, gradients, &bias_gradient);
+    if (options_.bias_table >= 0) {
+      std::fill(slot->bias_gradient.begin(), slot->bias_gradient.end(), 0.0f);
+      slot->bias_gradient[0] = bias_gradient;
+    }
+    slot->push = source_->Push((*step_)++, ColumnsOf(options_, slot), learning_rate_);
+    Account(loss, count);
+    return absl::OkStatus();
+  }
+
+  absl::Status FinishPush(Slot* slot) {
+    if (!slot->push.valid()) return absl::OkStatus();
+    absl::Status status = slot->push.Wait().status;
+    slot->push = {};
+    return status;
+  }
+
+  // Waits for all that still uses the slots' buffers.
+  absl::Status Drain() {
+    absl::Status first;
+    for (Slot& slot : slots_) {
+      if (slot.pull.valid()) first.Update(slot.pull.Wait());
+      first.Update(FinishPush(&slot));
+    }
+    return first;
+  }
+
+  void Account(double loss, size_t count) {
+    shared_->examples.fetch_add(count, std::memory_order_relaxed);
+    const uint64_t pulled = source_->rows_pulled(), pushed = source_->rows_pushed();
+    shared_->rows_pulled.fetch_add(pulled - pulled_before_, std::memory_order_relaxed);
+    shared_->rows_pushed.fetch_add(pushed - pushed_before_, std::memory_order_relaxed);
+    pulled_before_ = pulled;
+    pushed_before_ = pushed;
+    absl::MutexLock lock(&shared_->mu);
+    shared_->epoch_loss += loss;
+    shared_->epoch_examples += count;
+    const double mean = loss / static_cast<double>(count);
+    shared_->recent_loss =
+        shared_->recent_loss == 0 ? mean : 0.98 * shared_->recent_loss + 0.02 * mean;
+  }
+
+  const TrainOptions& options_;
+  Dataset::Epoch* epoch_;
+  RowSource* source_;
+  uint64_t* step_;
+  const float learning_rate_;
+  SharedProgress* shared_;
+  uint64_t pulled_before_, pushed_before_;
+  std::array<Slot, kSlots> slots_;
+  Batch chunk_;
+  size_t chunk_next_ = 0;
+};
+
+// Runs one epoch on all workers and reports while they run.
+void RunEpoch(const TrainOptions& options, const Dataset& data, int epoch_index,
+              float learning_rate, const std::vector<std::unique_ptr<RowSource>>& sources,
+              std::vector<uint64_t>* steps, SharedProgress* shared,
+              const std::function<void()>& report) {
+  Dataset::Epoch epoch(&data, Dataset::Part::kTrain, epoch_index);
+  std::vector<std::thread> threads;
+  std::atomic<int> running{static_cast<int>(sources.size())};
+  absl::Notification done;
+  for (size_t w = 0; w < sources.size(); ++w) {
+    threads.emplace_back([&, w] {
+      Worker worker(options, &epoch, sources[w].get(), &(*steps)[w], learning_rate, shared);
+      if (absl::Status s = worker.Run(); !s.ok()) shared->Fail(std::move(s));
+      if (running.fetch_sub(1) == 1) done.Notify();
+    });
+  }
+  while (!done.WaitForNotificationWithTimeout(kProgressInterval)) report();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& data, int workers,
+                                  const SourceFactory& open_source,
+                                  const std::function<void(const TrainProgress&)>& progress) {
+  std::vector<std::unique_ptr<RowSource>> sources;
+  for (int w = 0; w < workers; ++w) {
+    HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> source, open_source(w));
+    sources.push_back(std::move(source));
+  }
+  SharedProgress shared;
+  TrainReport report;
+  const int64_t start_ns = Clock::Real()->NowNs();
+  auto snapshot = [&](int epoch) {
+    TrainProgress p;
+    p.epoch = epoch;
+    p.examples = shared.examples.load();
+    p.rows_pulled = shared.rows_pulled.load();
+    p.rows_pushed = shared.rows_pushed.load();
+    p.seconds = static_cast<double>(Clock::Real()->NowNs() - start_ns) * 1e-9;
+    absl::MutexLock lock(&shared.mu);
+    p.loss = shared.recent_loss;
+    return p;
+  };
+  std::vector<uint64_t> steps(workers, options.first_step);
+  float learning_rate = options.learning_rate;
+  for (int e = 0; e < options.epochs; ++e) {
+    RunEpoch(options, data, e, learning_rate, sources, &steps, &shared,
+             [&] { progress(snapshot(e)); });
+    absl::MutexLock lock(&shared.mu);
+    if (!shared.error.ok()) return shared.error;
+    report.epoch_loss.push_back(shared.epoch_examples == 0
+                                    ? 0
+                                    : shared.epoch_loss /
+                                          static_cast<double>(shared.epoch_examples));
+    shared.epoch_loss = 0;
+    shared.epoch_examples = 0;
+    learning_rate *= options.learning_rate_decay;
+  }
+  report.total = snapshot(options.epochs);
+  progress(report.total);
+  return report;
+}
+
+absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& data,
+                                    Dataset::Part part, float label_min, float label_max,
+                                    RowSource* source) {
+  Dataset::Epoch epoch(&data, part, 0);
+  Slot slot;
+  slot.rows.resize(options.layout.fields());
+  slot.gradients.resize(options.layout.fields());
+  Batch chunk;
+  BinaryScores scores;
+  SquaredErrors errors;
+  while (true) {
+    HOTBED_ASSIGN_OR_RETURN(const bool more, epoch.NextChunk(&chunk));
+    if (!more) break;
+    for (size_t first = 0; first < chunk.size(); first += options.batch_size) {
+      slot.batch.Reset(options.layout.fields());
+      AppendExamples(chunk, first, std::min(chunk.size(), first + options.batch_size), &slot.batch);
+      HOTBED_RETURN_IF_ERROR(source->Lookup(ColumnsOf(options, &slot)).Wait());
+      slot.predictions.resize(slot.batch.size());
+      FmPredict(options.shape, RowPointers(slot), BiasOf(options, slot), slot.batch.size(),
+                slot.predictions.data());
+      for (size_t i = 0; i < slot.batch.size(); ++i) {
+        if (options.shape.loss == Loss::kLogistic) {
+          scores.Add(slot.predictions[i], slot.batch.labels[i] > 0.5f);
+        } else {
+          errors.Add(std::clamp(slot.predictions[i], label_min, label_max) - slot.batch.labels[i]);
+        }
+      }
+    }
+  }
+  EvalReport report;
+  report.examples = scores.size() + errors.count;
+  report.auc = scores.Auc();
+  report.log_loss = scores.LogLoss();
+  report.rmse = errors.Rmse();
+  return report;
+}
+
+}  // namespace hotbed

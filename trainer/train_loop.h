@@ -1,0 +1,74 @@
+// The training itself: worker threads that pull, compute and push, and the evaluation afterwards.
+//
+// Each worker owns a RowSource and keeps two batches in flight: the rows of the next batch are
+// pulled while this one is computed, and gradients travel while the next one computes. Updates of
+// the workers are asynchronous; a row is at most a few steps old.
+#ifndef HOTBED_TRAINER_TRAIN_LOOP_H_
+#define HOTBED_TRAINER_TRAIN_LOOP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer/batch.h"
+#include "trainer/dataset.h"
+#include "trainer/fm_model.h"
+#include "trainer/quality.h"
+#include "trainer/row_source.h"
+
+namespace hotbed {
+
+struct TrainOptions {
+  FieldLayout layout;
+  FmShape shape;
+  int bias_table = -1;  // the table that holds the bias as weight 0 of row bias_id; -1: no bias
+  uint64_t bias_id = 0;
+  int epochs = 1;
+  size_t batch_size = 1024;  // examples a push
+  float learning_rate = 0.05f;
+  float learning_rate_decay = 1.0f;  // factor an epoch
+  uint64_t first_step = 0;
+};
+
+// Counters of all workers, for the progress line. Snapshot.
+struct TrainProgress {
+  int epoch = 0;
+  uint64_t examples = 0;
+  uint64_t rows_pulled = 0;
+  uint64_t rows_pushed = 0;
+  double loss = 0;  // mean of the last examples
+  double seconds = 0;
+};
+
+struct TrainReport {
+  TrainProgress total;
+  std::vector<double> epoch_loss;  // mean training loss of each epoch
+};
+
+struct EvalReport {
+  uint64_t examples = 0;
+  double auc = 0;       // logistic
+  double log_loss = 0;  // logistic, nats
+  double rmse = 0;      // squared
+};
+
+using SourceFactory = std::function<absl::StatusOr<std::unique_ptr<RowSource>>(int worker)>;
+
+// Trains with `workers` threads. `progress` is called from this thread about five times a second
+// and once at the end.
+absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& data, int workers,
+                                  const SourceFactory& open_source,
+                                  const std::function<void(const TrainProgress&)>& progress);
+
+// Scores `part` of `data` with inference lookups. Ratings are held to [label_min, label_max].
+absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& data,
+                                    Dataset::Part part, float label_min, float label_max,
+                                    RowSource* source);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TRAINER_TRAIN_LOOP_H_

@@ -1,0 +1,182 @@
+#include "trainer/trainer_flags.h"
+
+#include <unistd.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "config/config.h"
+#include "trainer/criteo_format.h"
+#include "trainer/ratings_format.h"
+
+namespace hotbed {
+namespace {
+
+constexpr char kSummary[] =
+    "Trains a factorization machine whose rows live in a Hotbed cluster, and tells how good it is "
+    "on held-out lines.\n"
+    "\n"
+    "  hotbed-train-ctr --format=criteo --train=day_0.tsv --test-fraction=0.1\n"
+    "  hotbed-train-ctr --format=ratings --train=u1.base --test=u1.test\n"
+    "\n"
+    "Values left at 0 (or empty) take the format's default: criteo 15 factors, 2 epochs, batches "
+    "of 512, Adagrad 0.04;\n"
+    "ratings 31 factors, 40 epochs, batches of 256, SGD 0.02 with l2 0.1.";
+
+OptimizerKind OptimizerOf(const std::string& name) {
+  if (name == "sgd") return OptimizerKind::kSgd;
+  if (name == "adam") return OptimizerKind::kAdam;
+  return name == "adagrad" ? OptimizerKind::kAdagrad : OptimizerKind::kRowwiseAdagrad;
+}
+
+void AddDataFlags(ConfigSchema* schema, TrainerFlags* flags) {
+  schema->Add("train", &flags->train, "FILE", "Lines to train on.");
+  schema->Add("test", &flags->test, "FILE",
+              "Lines to judge by. Without it, --test-fraction of --train.");
+  schema->AddDouble("test-fraction", &flags->test_fraction,
+                    "Of --train, held out by a hash of the line number.", {.min = 0, .max = 0.9});
+  schema->AddChoice(
+      "format", &flags->format, {"criteo", "ratings"},
+      "criteo: label, 13 integers, 26 categories (TSV, or CSV with header); ratings: user, item, "
+      "rating, time.");
+  schema->AddBool("skip-bad-lines", &flags->skip_bad_lines, "Count malformed lines and go on.");
+  schema->AddInt("part", &flags->part, "Which part of the lines this process trains on, from 0.",
+                 {.min = 0, .max = 4095});
+  schema->AddInt("parts", &flags->parts,
+                 "Processes that share --train; held-out lines are judged by each.",
+                 {.min = 1, .max = 4096});
+  schema->AddInt("seed", &flags->seed, "Of the split and the shuffle.", {.min = 0, .max = 9e15});
+}
+
+void AddModelFlags(ConfigSchema* schema, TrainerFlags* flags) {
+  schema->AddInt("factors", &flags->factors, "Length of a factor; a row is 1 + factors.",
+                 {.min = 0, .max = 1024});
+  schema->AddInt("epochs", &flags->epochs, "Times over the training lines.",
+                 {.min = 0, .max = 10000});
+  schema->AddInt("batch-size", &flags->batch_size, "Examples a push.", {.min = 0, .max = 65536});
+  schema->AddDouble("learning-rate", &flags->learning_rate, "Of the first epoch.",
+                    {.min = 0, .max = 100});
+  schema->AddDouble("learning-rate-decay", &flags->learning_rate_decay,
+                    "Factor from epoch to epoch.", {.min = 0, .max = 1});
+  schema->AddDouble("l2", &flags->l2,
+                    "Weight decay of every row an example touches; -1: by format.",
+                    {.min = -1, .max = 100});
+  schema->AddDouble("init-deviation", &flags->init_deviation,
+                    "Standard deviation of a new row's values.", {.min = 0, .max = 10});
+  schema->AddChoice("optimizer", &flags->optimizer,
+                    {"", "sgd", "adagrad", "rowwise_adagrad", "adam"},
+                    "Of the tables; empty: by format.");
+}
+
+template <typename T>
+void Default(T* value, T otherwise) {
+  if (*value == T{}) *value = otherwise;
+}
+
+}  // namespace
+
+bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code) {
+  // -o is the CLI's spelling of --output.
+  static char output_flag[] = "--output";
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "-o") == 0) argv[i] = output_flag;
+  }
+  ConfigSchema schema("hotbed-train-ctr", kSummary);
+  schema.Add("coordinator", &flags->coordinator, "HOST:PORT",
+             "Of the cluster that holds the rows.");
+  AddDataFlags(&schema, flags);
+  AddModelFlags(&schema, flags);
+  schema.AddInt("threads", &flags->threads, "Trainer threads of this process, each a session.",
+                {.min = 1, .max = 256});
+  schema.Add("table-prefix", &flags->table_prefix, "NAME",
+             "The model's tables are NAME_...; made if missing.");
+  schema.Add("job", &flags->job, "NAME",
+             "Stable name of this run: repeated after a crash, steps already applied are not "
+             "applied again. Empty: a "
+             "new one each time.");
+  schema.AddChoice("durability", &flags->durability, {"log", "checkpoint"}, "Of tables made here.");
+  schema.AddChoice("wire", &flags->wire, {"fp32", "fp16", "bf16"},
+                   "How rows and gradients travel.");
+  schema.AddChoice("output", &flags->output, {"table", "json"},
+                   "How the result is printed (also -o).");
+  return schema.Load(argc, argv, exit_code);
+}
+
+absl::Status CompleteTrainerFlags(TrainerFlags* flags) {
+  if (flags->train.empty())
+    return absl::InvalidArgumentError("--train is missing: name the file to train on");
+  if (flags->part >= flags->parts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--part ", flags->part, " is not below --parts ", flags->parts));
+  }
+  const bool ratings = flags->format == "ratings";
+  Default<int64_t>(&flags->factors, ratings ? 31 : 15);
+  Default<int64_t>(&flags->epochs, ratings ? 40 : 2);
+  Default<int64_t>(&flags->batch_size, ratings ? 256 : 512);
+  Default(&flags->learning_rate, ratings ? 0.02 : 0.04);
+  Default(&flags->learning_rate_decay, ratings ? 0.96 : 0.6);
+  if (flags->l2 < 0) flags->l2 = ratings ? 0.1 : 0.001;
+  Default(&flags->init_deviation, 0.05);
+  Default(&flags->optimizer, std::string(ratings ? "sgd" : "adagrad"));
+  if (flags->job.empty()) {
+    flags->job = absl::StrCat("train-ctr-", Clock::Real()->WallUs(), "-", getpid());
+  }
+  return absl::OkStatus();
+}
+
+DatasetOptions DatasetOptionsOf(const TrainerFlags& flags, const std::string& path,
+                                double held_out_fraction) {
+  DatasetOptions options;
+  options.path = path;
+  options.format = flags.format == "ratings" ? DataFormat::kRatings : DataFormat::kCriteo;
+  options.fields = TrainOptionsOf(flags).layout.fields();
+  options.held_out_fraction = held_out_fraction;
+  options.skip_bad_lines = flags.skip_bad_lines;
+  options.seed = static_cast<uint64_t>(flags.seed);
+  options.part_index = static_cast<int>(flags.part);
+  options.part_count = static_cast<int>(flags.parts);
+  return options;
+}
+
+TrainOptions TrainOptionsOf(const TrainerFlags& flags) {
+  TrainOptions options;
+  if (flags.format == "ratings") {
+    options.layout = RatingsLayout(flags.table_prefix);
+    options.shape.loss = Loss::kSquared;
+  } else {
+    options.layout = CriteoLayout(flags.table_prefix);
+    options.shape.loss = Loss::kLogistic;
+    options.bias_table = 0;
+    options.bias_id = kBiasId;
+  }
+  options.shape.fields = options.layout.fields();
+  options.shape.dim = static_cast<int>(flags.factors) + 1;
+  options.shape.l2 = static_cast<float>(flags.l2);
+  options.epochs = static_cast<int>(flags.epochs);
+  options.batch_size = static_cast<size_t>(flags.batch_size);
+  options.learning_rate = static_cast<float>(flags.learning_rate);
+  options.learning_rate_decay = static_cast<float>(flags.learning_rate_decay);
+  options.first_step = 1;
+  return options;
+}
+
+std::vector<TableSpec> TablesOf(const TrainerFlags& flags) {
+  std::vector<TableSpec> specs;
+  for (const std::string& name : TrainOptionsOf(flags).layout.tables) {
+    TableSpec spec;
+    spec.name = name;
+    const bool bounded = flags.format == "criteo" && specs.empty();
+    spec.hashed = !bounded;
+    spec.rows = bounded ? kIntegerRows : 1000000;
+    spec.dim = static_cast<uint32_t>(flags.factors) + 1;
+    spec.optimizer.kind = OptimizerOf(flags.optimizer);
+    spec.optimizer.learning_rate = static_cast<float>(flags.learning_rate);
+    spec.initializer = {InitializerKind::kNormal, 0.0f, static_cast<float>(flags.init_deviation)};
+    spec.durability = flags.durability == "log" ? Durability::kLog : Durability::kCheckpoint;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+}  // namespace hotbed
