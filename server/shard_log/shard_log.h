@@ -78,8 +78,8 @@ struct RecordView {
 struct LogAppend {
   RecordHeader header;
   const uint64_t* ids = nullptr;
-  const uint8_t* const* gradients =
-      nullptr;  // one pointer a row; contiguous rows are written as one piece
+  // One pointer a row; contiguous rows are written as one piece.
+  const uint8_t* const* gradients = nullptr;
   absl::AnyInvocable<void(absl::Status)> done;
 };
 
@@ -87,8 +87,8 @@ struct ShardLogOptions {
   std::string dir;
   uint64_t segment_bytes = 256ull << 20;
   int64_t sync_interval_ms = 1000;  // 0: fdatasync before every completion; < 0: never by itself
-  uint64_t queue_bytes_max = 256ull
-                             << 20;  // beyond it Append fails its completion with ResourceExhausted
+  // Beyond it Append fails its completion with ResourceExhausted.
+  uint64_t queue_bytes_max = 256ull << 20;
   // The machine has restarted since the log was written (see IdentityFile). Bytes that were not
   // synced then may be lost or garbled in any order, so the chain ends at its first record that is
   // not whole, and what follows is cut and reported. Where the machine ran on, only a record that

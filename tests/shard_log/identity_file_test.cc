@@ -1,0 +1,73 @@
+#include "server/shard_log/identity_file.h"
+
+#include "absl/strings/str_replace.h"
+#include "common/fault_file_system.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hotbed {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kPath[] = "/IDENTITY";
+
+TEST(IdentityFileTest, ComesBackAsItWasSaved) {
+  FaultFileSystem files(1);
+  EXPECT_EQ(IdentityFile::Load(kPath, &files).status().code(), absl::StatusCode::kNotFound);
+  IdentityFile saved;
+  saved.server = 42;
+  saved.cluster_id = "a cluster: with a colon";
+  saved.clean_shutdown = true;
+  saved.boot_id = "b-1";
+  ASSERT_TRUE(saved.Save(kPath, &files).ok());
+  files.Crash();
+  const auto loaded = IdentityFile::Load(kPath, &files);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->server, 42);
+  EXPECT_EQ(loaded->cluster_id, saved.cluster_id);
+  EXPECT_TRUE(loaded->clean_shutdown);
+  EXPECT_EQ(loaded->boot_id, "b-1");
+  ASSERT_TRUE(IdentityFile().Save(kPath, &files).ok()) << "before the coordinator has named it";
+  EXPECT_EQ(IdentityFile::Load(kPath, &files)->server, 0);
+}
+
+TEST(IdentityFileTest, AnotherVersionIsRefusedWithBothNumbers) {
+  FaultFileSystem files(1);
+  ASSERT_TRUE(IdentityFile().Save(kPath, &files).ok());
+  const std::string text =
+      absl::StrReplaceAll(*files.ReadAll(kPath), {{"version: 1", "version: 12"}});
+  ASSERT_TRUE(files.WriteAtomically(kPath, text).ok());
+  const absl::Status status = IdentityFile::Load(kPath, &files).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 12"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 1 only"));
+}
+
+TEST(IdentityFileTest, EveryFlippedBitIsFound) {
+  FaultFileSystem files(1);
+  IdentityFile saved;
+  saved.server = 42;
+  saved.cluster_id = "c";
+  ASSERT_TRUE(saved.Save(kPath, &files).ok());
+  const uint64_t size = *files.FileSize(kPath);
+  for (uint64_t at = 0; at + 1 < size; ++at) {  // but for the last line break
+    files.FlipBit(kPath, at, 0);
+    EXPECT_FALSE(IdentityFile::Load(kPath, &files).ok()) << "byte " << at;
+    files.FlipBit(kPath, at, 0);
+  }
+}
+
+TEST(IdentityFileTest, ALineBreakIsRefused) {
+  FaultFileSystem files(1);
+  IdentityFile identity;
+  identity.cluster_id = "a\nb";
+  EXPECT_EQ(identity.Save(kPath, &files).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(IdentityFileTest, TheRunningMachineHasABootId) {
+  EXPECT_EQ(BootId(FileSystem::Real()), BootId(FileSystem::Real()));
+}
+
+}  // namespace
+}  // namespace hotbed

@@ -1,0 +1,75 @@
+#include "server/shard_log/promise_file.h"
+
+#include "common/fault_file_system.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hotbed {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kPath[] = "/promises";
+constexpr ShardId kA{1, 0};
+constexpr ShardId kB{1, 1};
+constexpr ShardId kC{2, 0};
+
+class PromiseFileTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<PromiseFile> Open() { return *PromiseFile::Open(kPath, &files_); }
+  FaultFileSystem files_{1};
+};
+
+TEST_F(PromiseFileTest, PromisesSurviveAPowerLossAndNeverFall) {
+  auto promises = Open();
+  EXPECT_EQ(promises->Get(kA), 0);
+  ASSERT_TRUE(promises->Raise({{kA, 3}, {kB, 5}}).ok());
+  ASSERT_TRUE(promises->Raise({{kA, 2}, {kB, 6}, {kC, 1}}).ok());
+  files_.Crash();
+  promises = Open();
+  EXPECT_EQ(promises->Get(kA), 3);
+  EXPECT_EQ(promises->Get(kB), 6);
+  EXPECT_EQ(promises->Get(kC), 1);
+}
+
+TEST_F(PromiseFileTest, AFailedWriteChangesNothing) {
+  auto promises = Open();
+  ASSERT_TRUE(promises->Raise({{kA, 3}}).ok());
+  files_.SetFreeBytes(4);
+  EXPECT_EQ(promises->Raise({{kA, 4}}).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(promises->Get(kA), 3);
+  EXPECT_TRUE(promises->Raise({{kA, 3}}).ok()) << "nothing to raise, nothing to write";
+  EXPECT_EQ(Open()->Get(kA), 3);
+}
+
+TEST_F(PromiseFileTest, ADroppedTableIsForgotten) {
+  auto promises = Open();
+  ASSERT_TRUE(promises->Raise({{kA, 3}, {kB, 5}, {kC, 7}}).ok());
+  ASSERT_TRUE(promises->ForgetTable(1).ok());
+  EXPECT_EQ(Open()->Get(kA), 0);
+  EXPECT_EQ(Open()->Get(kC), 7);
+}
+
+TEST_F(PromiseFileTest, EveryFlippedByteIsFound) {
+  ASSERT_TRUE(Open()->Raise({{kA, 3}, {kB, 5}}).ok());
+  const uint64_t size = *files_.FileSize(kPath);
+  for (uint64_t at = 0; at < size; ++at) {
+    files_.FlipBit(kPath, at, 2);
+    const auto promises = PromiseFile::Open(kPath, &files_);
+    EXPECT_FALSE(promises.ok()) << "byte " << at;
+    files_.FlipBit(kPath, at, 2);
+  }
+  EXPECT_EQ(Open()->Get(kB), 5);
+}
+
+TEST_F(PromiseFileTest, AnotherVersionIsRefusedWithBothNumbers) {
+  ASSERT_TRUE(Open()->Raise({{kA, 3}}).ok());
+  files_.FlipBit(kPath, 8, 3);
+  const auto promises = PromiseFile::Open(kPath, &files_);
+  EXPECT_EQ(promises.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 9"));
+  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 1"));
+}
+
+}  // namespace
+}  // namespace hotbed
