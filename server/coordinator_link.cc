@@ -1,0 +1,281 @@
+#include "server/coordinator_link.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+#include "proto/wire.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kControlMessageBytesMax = 256 << 20;  // a map of every shard of a large cluster
+
+std::unique_ptr<v1::Coordinator::Stub> Connect(const std::string& coordinator) {
+  grpc::ChannelArguments args;
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetMaxReceiveMessageSize(kControlMessageBytesMax);
+  return v1::Coordinator::NewStub(
+      grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), args));
+}
+
+absl::Status FromGrpc(const char* call, const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat(call, ": ", status.error_message()));
+}
+
+// What trying again cannot change.
+bool IsFinal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsAlreadyExists(status) ||
+         absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
+}
+
+void FillLoad(const HostStatus& status, v1::ServerLoad* load) {
+  for (const ShardStatus& shard : status.shards) {
+    load->set_rows_resident(load->rows_resident() + shard.rows_resident);
+    load->set_rows_pulled_total(load->rows_pulled_total() + shard.rows_pulled);
+    load->set_rows_pushed_total(load->rows_pushed_total() + shard.rows_pushed);
+  }
+  load->set_hot_bytes(status.hot_bytes);
+  load->set_host_bytes_limit(status.host_bytes_limit);
+  load->set_spill_bytes(status.spill_bytes);
+  load->set_log_bytes(status.log_bytes);
+  load->set_read_only(status.read_only);
+}
+
+void SetDeadline(int64_t timeout_ms, grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+}
+
+}  // namespace
+
+CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardHost* host,
+                                 const Clock* clock)
+    : options_(std::move(options)),
+      host_(host),
+      clock_(clock),
+      stub_(Connect(options_.coordinator)),
+      random_(options_.jitter_seed) {
+  host_->SetActivationListener([this] { Kick(); });
+  thread_ = std::thread([this] { Run(); });
+}
+
+CoordinatorLink::~CoordinatorLink() { Stop(); }
+
+absl::Status CoordinatorLink::WaitRegistered() {
+  absl::MutexLock lock(&mu_);
+  const auto decided = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return status_.registrations > 0 || !final_error_.ok() || stop_;
+  };
+  mu_.Await(absl::Condition(&decided));
+  if (!final_error_.ok()) return final_error_;
+  if (status_.registrations == 0) {
+    return absl::CancelledError("stopped before the coordinator answered");
+  }
+  return absl::OkStatus();
+}
+
+LinkStatus CoordinatorLink::status() const {
+  absl::MutexLock lock(&mu_);
+  return status_;
+}
+
+void CoordinatorLink::Kick() {
+  absl::MutexLock lock(&mu_);
+  kicked_ = true;
+}
+
+void CoordinatorLink::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (joined_) return;
+    joined_ = true;
+    stop_ = true;
+  }
+  thread_.join();
+  host_->SetActivationListener(nullptr);
+  if (leased_) {
+    const absl::Status told = Heartbeat(/*draining=*/true);
+    if (!told.ok()) HOTBED_LOG(Warning) << "could not tell the coordinator of the stop: " << told;
+  }
+}
+
+void CoordinatorLink::Run() {
+  for (;;) {
+    Turn();
+    Sleep(NextDelayMs());
+    absl::MutexLock lock(&mu_);
+    if (stop_ || !final_error_.ok()) return;
+  }
+}
+
+void CoordinatorLink::Turn() {
+  absl::Status status;
+  if (!leased_) status = Register();
+  if (status.ok()) status = Heartbeat(/*draining=*/false);
+  if (status.ok() && leased_) status = Activate();
+  Heard(status);
+}
+
+// Keeps the outcome for the status page and says it where people look: once in a while, not at each
+// try.
+void CoordinatorLink::Heard(const absl::Status& status) {
+  const bool back = status.ok() && !answered_;
+  answered_ = status.ok();
+  absl::MutexLock lock(&mu_);
+  status_.registered = leased_;
+  status_.error = std::string(status.message());
+  if (status.ok()) {
+    status_.heard_ns = clock_->NowNs();
+    if (back) HOTBED_LOG(Info) << "the coordinator at " << options_.coordinator << " answers again";
+  } else if (status_.registrations == 0 && IsFinal(status)) {
+    final_error_ = status;
+  } else {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "coordinator at " << options_.coordinator << ": "
+                                    << status.message() << "; serving on, trying again";
+  }
+}
+
+absl::Status CoordinatorLink::Register() {
+  const ShardHost::Identity identity = host_->identity();
+  v1::RegisterServerRequest request;
+  request.set_server(identity.server);
+  request.set_cluster_id(identity.cluster_id);
+  request.set_name(options_.name);
+  request.set_address(options_.address);
+  request.set_admin_address(options_.admin_address);
+  request.set_host_bytes(options_.host_bytes);
+  request.set_feature_level(kFeatureLevel);
+  v1::RegisterServerReply reply;
+  grpc::ClientContext context;
+  SetDeadline(options_.rpc_timeout_ms, &context);
+  HOTBED_RETURN_IF_ERROR(FromGrpc("registering", stub_->RegisterServer(&context, request, &reply)));
+  HOTBED_RETURN_IF_ERROR(host_->SetIdentity({reply.server(), reply.cluster_id()}));
+  host_->SetIncarnation(reply.incarnation());
+  leased_ = true;
+  heartbeat_interval_ms_ = std::max<int64_t>(1, reply.heartbeat_interval_ms());
+  HOTBED_LOG(Info) << "registered at " << options_.coordinator << " as server " << reply.server()
+                   << " incarnation " << reply.incarnation() << " of cluster "
+                   << reply.cluster_id();
+  absl::MutexLock lock(&mu_);
+  ++status_.registrations;
+  status_.registered = true;
+  status_.server = reply.server();
+  status_.incarnation = reply.incarnation();
+  status_.cluster_id = reply.cluster_id();
+  status_.plan_revision = 0;  // a new incarnation hears everything anew
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorLink::Heartbeat(bool draining) {
+  v1::HeartbeatRequest request;
+  {
+    absl::MutexLock lock(&mu_);
+    request.set_server(status_.server);
+    request.set_incarnation(status_.incarnation);
+    request.set_plan_revision_known(status_.plan_revision);
+  }
+  FillLoad(host_->Status(), request.mutable_load());
+  request.set_draining(draining);
+  v1::HeartbeatReply reply;
+  grpc::ClientContext context;
+  SetDeadline(options_.rpc_timeout_ms, &context);
+  HOTBED_RETURN_IF_ERROR(FromGrpc("heartbeat", stub_->Heartbeat(&context, request, &reply)));
+  if (draining) return absl::OkStatus();
+  if (!reply.lease_held()) {
+    HOTBED_LOG(Warning) << "the lease was lost: registering again as a new incarnation";
+    leased_ = false;
+    backoff_ms_ = 0;
+    Kick();
+    return absl::OkStatus();
+  }
+  return Apply(reply.map());
+}
+
+absl::Status CoordinatorLink::Apply(const v1::ClusterMap& map) {
+  if (map.plan_revision() == 0) return absl::OkStatus();
+  std::vector<TableSpec> tables;
+  for (const v1::TableSpec& message : map.tables()) {
+    HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(message));
+    tables.push_back(std::move(spec));
+  }
+  std::vector<ShardRecord> records;
+  for (const v1::ShardRecord& message : map.shards()) {
+    HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(message));
+    records.push_back(std::move(record));
+  }
+  const std::vector<TableId> dropped(map.tables_dropped().begin(), map.tables_dropped().end());
+  if (!tables.empty() || !records.empty() || !dropped.empty()) {
+    HOTBED_RETURN_IF_ERROR(host_->ApplyAssignment(tables, records, dropped));
+  }
+  absl::MutexLock lock(&mu_);
+  status_.plan_revision = map.plan_revision();
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorLink::Activate() {
+  const std::vector<ShardHost::ShardEpoch> waiting = host_->ShardsToActivate();
+  if (waiting.empty()) return absl::OkStatus();
+  v1::ActivateShardsRequest request;
+  {
+    absl::MutexLock lock(&mu_);
+    request.set_server(status_.server);
+    request.set_incarnation(status_.incarnation);
+  }
+  for (const ShardHost::ShardEpoch& shard : waiting) {
+    v1::ShardEpoch* const message = request.add_shards();
+    message->set_shard(shard.shard.packed());
+    message->set_epoch(shard.epoch);
+  }
+  v1::ActivateShardsReply reply;
+  grpc::ClientContext context;
+  SetDeadline(options_.rpc_timeout_ms, &context);
+  HOTBED_RETURN_IF_ERROR(
+      FromGrpc("activating shards", stub_->ActivateShards(&context, request, &reply)));
+  std::vector<ShardRecord> records;
+  for (const v1::ShardRecord& message : reply.records()) {
+    HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(message));
+    records.push_back(std::move(record));
+  }
+  return host_->ApplyAssignment({}, records, {});
+}
+
+// The next heartbeat, or after a failure a wait that doubles; jittered, so that servers do not come
+// all at once.
+int64_t CoordinatorLink::NextDelayMs() {
+  if (answered_ && leased_) {
+    backoff_ms_ = 0;
+    return heartbeat_interval_ms_;
+  }
+  backoff_ms_ = std::clamp(2 * backoff_ms_, options_.backoff_min_ms, options_.backoff_max_ms);
+  // While the lease may still hold, a missed heartbeat is repeated no later than the next one is
+  // due.
+  const int64_t longest =
+      leased_ ? std::max(options_.backoff_min_ms, std::min(backoff_ms_, heartbeat_interval_ms_))
+              : backoff_ms_;
+  return longest / 2 + static_cast<int64_t>(random_() % (longest / 2 + 1));
+}
+
+void CoordinatorLink::Sleep(int64_t ms) {
+  absl::MutexLock lock(&mu_);
+  const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return kicked_ || stop_; };
+  mu_.AwaitWithTimeout(absl::Condition(&awake), absl::Milliseconds(ms));
+  kicked_ = false;
+}
+
+}  // namespace hotbed

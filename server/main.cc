@@ -1,0 +1,224 @@
+// hotbed-server: holds shards of embedding tables and serves them.
+//
+// Stdout carries one line, printed once the server is registered: `hotbed-server NAME serving: data
+// HOST:PORT admin HOST:PORT`. Exit codes: 0 after a clean stop (SIGTERM, SIGINT), 1 after an error,
+// 2 after a wrong flag.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "admin/admin_server.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "server/coordinator_link.h"
+#include "server/data_server.h"
+#include "server/server_options.h"
+#include "server/server_status.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "hotbed-server: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+// All parts of the process, in the order in which they start; they stop in the opposite one.
+struct Process {
+  ServerOptions options;
+  const Clock* clock = Clock::Real();
+  std::unique_ptr<ShardHost> host;
+  std::unique_ptr<DataServer> data;
+  std::unique_ptr<MetricSource> metrics;
+  std::unique_ptr<CoordinatorLink> link;
+  std::atomic<CoordinatorLink*> link_seen{nullptr};  // what the status page may read
+  std::atomic<bool> draining{false};
+  std::string admin_address;
+  std::unique_ptr<AdminServer> admin;
+};
+
+ServerSnapshot SnapshotOf(const Process& process) {
+  const DataPlane& plane = process.data->plane();
+  ServerSnapshot snapshot;
+  snapshot.name = process.options.name;
+  snapshot.data_address = process.data->address();
+  snapshot.now_ns = process.clock->NowNs();
+  snapshot.host = process.host->Status();
+  const CoordinatorLink* const link = process.link_seen.load();
+  if (link != nullptr) {
+    snapshot.link = link->status();
+    snapshot.admin_address = process.admin_address;
+  }
+  snapshot.ready = process.host->Ready() && snapshot.link.registrations > 0;
+  snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight();
+  snapshot.pull_bytes_in_flight_max = plane.pull_budget.bytes_max();
+  snapshot.push_bytes_in_flight = plane.push_budget.in_flight();
+  snapshot.push_bytes_in_flight_max = plane.push_budget.bytes_max();
+  snapshot.streams = plane.streams.load();
+  return snapshot;
+}
+
+bool IsReady(const Process& process, std::string* why_not) {
+  if (process.draining.load()) {
+    *why_not = "stopping";
+    return false;
+  }
+  const CoordinatorLink* const link = process.link_seen.load();
+  if (link == nullptr || link->status().registrations == 0) {
+    *why_not = "not registered at the coordinator yet";
+    return false;
+  }
+  if (!process.host->Ready()) {
+    *why_not = "shards are being recovered or wait for activation";
+    return false;
+  }
+  return true;
+}
+
+absl::Status CheckDevice(const std::string& device) {
+  if (device == "cuda") {
+    return absl::FailedPreconditionError(
+        "--device=cuda: this build has no CUDA kernels; use --device=auto or cpu, or build with a "
+        "CUDA compiler");
+  }
+  if (device == "auto") {
+    HOTBED_LOG(Info) << "device: host memory (this build has no CUDA kernels)";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StartParts(Process* process) {
+  const ServerOptions& options = process->options;
+  if (absl::Status s = CheckDevice(options.device); !s.ok()) return s;
+  for (const std::string& listen : {options.listen, options.admin_listen}) {
+    if (ListensWide(listen)) {
+      HOTBED_LOG(Warning) << "listening on " << listen
+                          << " without TLS: whoever reaches this port can read and write all rows";
+    }
+  }
+  auto host = ShardHost::Open(HostOptionsOf(options), process->clock);
+  if (!host.ok()) return host.status();
+  process->host = *std::move(host);
+  process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {
+    CollectHostMetrics(process->host->Status(), samples);
+  });
+
+  auto data = DataServer::Start(DataOptionsOf(options), process->host.get(), process->clock);
+  if (!data.ok()) return data.status();
+  process->data = *std::move(data);
+
+  AdminOptions admin_options;
+  admin_options.listen = options.admin_listen;
+  admin_options.healthy = [process](std::string* why) { return process->data->Healthy(why); };
+  admin_options.ready = [process](std::string* why) { return IsReady(*process, why); };
+  admin_options.status = [process] { return RenderStatus(SnapshotOf(*process)); };
+  auto admin = AdminServer::Start(std::move(admin_options));
+  if (!admin.ok()) return admin.status();
+  process->admin = *std::move(admin);
+  process->admin_address = process->admin->address();
+
+  CoordinatorLinkOptions link_options;
+  link_options.coordinator = options.coordinator;
+  link_options.name = options.name;
+  link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
+  link_options.admin_address = process->admin_address;
+  link_options.host_bytes = options.host_bytes;
+  link_options.jitter_seed = std::random_device()();
+  process->link = std::make_unique<CoordinatorLink>(std::move(link_options), process->host.get(),
+                                                    process->clock);
+  process->link_seen.store(process->link.get());
+  return absl::OkStatus();
+}
+
+// After `ms` the process ends, whatever it is waiting for: what was acknowledged is in the log.
+void EndAfter(int64_t ms) {
+  std::thread([ms] {
+    Clock::Real()->SleepNs(ms * 1'000'000);
+    HOTBED_LOG(Error) << "not stopped within --drain-ms-max=" << ms
+                      << "ms: ending now; rows not written back are recovered from the log";
+    _exit(1);
+  }).detach();
+}
+
+int StopParts(Process* process) {
+  EndAfter(process->options.drain_ms_max);
+  process->draining.store(true);
+  HOTBED_LOG(Info) << "stopping: telling the coordinator, finishing what is in flight";
+  process->link->Stop();
+  process->data->Stop(process->options.drain_ms_max / 4);
+  const absl::Status written = process->host->Shutdown();
+  if (!written.ok()) return Fail(written);
+  HOTBED_LOG(Info) << "stopped: everything is written back";
+  return 0;
+}
+
+void StopAfterFailure(Process* process) {
+  if (process->link != nullptr) process->link->Stop();
+  if (process->data != nullptr) process->data->Stop(0);
+  if (process->host != nullptr) {
+    EndAfter(process->options.drain_ms_max);
+    const absl::Status written = process->host->Shutdown();
+    if (!written.ok()) HOTBED_LOG(Error) << written;
+  }
+}
+
+int Main(int argc, char** argv) {
+  // Signals are waited for, not handled: block them before any thread starts.
+  sigset_t stops;
+  sigemptyset(&stops);
+  sigaddset(&stops, SIGTERM);
+  sigaddset(&stops, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stops, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  Process process;
+  int exit_code = 0;
+  if (!LoadServerOptions(argc, argv, &process.options, &exit_code)) return exit_code;
+  SetLogFormat(process.options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  SetLogName(process.options.name.c_str());
+  absl::Status status = StartParts(&process);
+  if (!status.ok()) {
+    StopAfterFailure(&process);
+    return Fail(status);
+  }
+
+  // Registration may take as long as the coordinator is away; a signal must end it.
+  std::atomic<bool> refused{false};
+  std::thread registration([&] {
+    status = process.link->WaitRegistered();
+    if (status.ok()) {
+      std::printf("hotbed-server %s serving: data %s admin %s\n", process.options.name.c_str(),
+                  process.data->address().c_str(), process.admin_address.c_str());
+      std::fflush(stdout);
+    } else if (!absl::IsCancelled(status)) {
+      refused.store(true);
+      kill(getpid(), SIGTERM);
+    }
+  });
+  int signal_number = 0;
+  sigwait(&stops, &signal_number);
+  if (refused.load()) {
+    registration.join();
+    StopAfterFailure(&process);
+    return Fail(status);
+  }
+  exit_code = StopParts(&process);
+  registration.join();
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace hotbed
+
+int main(int argc, char** argv) { return hotbed::Main(argc, argv); }

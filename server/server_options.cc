@@ -1,0 +1,124 @@
+#include "server/server_options.h"
+
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "config/config.h"
+#include "server/host_budget.h"
+
+namespace hotbed {
+namespace {
+
+void AddSettings(ConfigSchema* schema, ServerOptions* o) {
+  constexpr double kMiB = 1 << 20;
+  schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
+  schema->Add("coordinator", &o->coordinator, "HOST:PORT",
+              "Where the coordinator listens. Required.");
+  schema->Add("data-dir", &o->data_dir, "DIR",
+              "Directory for log, spilled rows and identity; created if missing. Required.");
+  schema->Add("listen", &o->listen, "HOST:PORT",
+              "Where the data port listens; port 0 takes any free one. Without TLS: keep it on "
+              "loopback or a trusted network.");
+  schema->Add("advertise", &o->advertise, "HOST:PORT",
+              "The data port as clients reach it; empty: as it listens.");
+  schema->Add("admin-listen", &o->admin_listen, "HOST:PORT",
+              "Where the admin port (HTTP: metrics, health, status) listens.");
+  schema->AddBytes("host-bytes", &o->host_bytes,
+                   "Memory for rows, caches, buffers and messages together.", {.min = 64 * kMiB});
+  schema->AddBytes("spill-bytes-max", &o->spill_bytes_max,
+                   "Disk for spilled rows; 0: no limit. Beyond it pushes are refused.");
+  schema->AddBytes("log-bytes-max", &o->log_bytes_max,
+                   "Disk for the log; dirty rows are written back so that it stays below.",
+                   {.min = 16 * kMiB});
+  schema->AddMillis("log-sync-interval-ms", &o->log_sync_interval_ms,
+                    "Longest time that an acknowledged push is in the operating system's memory "
+                    "only; 0: on the disk before it is acknowledged.");
+  schema->AddChoice("device", &o->device, {"auto", "cpu", "cuda"},
+                    "Where hot rows live; auto takes a GPU if this build and machine have one.");
+  schema->AddInt("threads", &o->threads, "Threads that poll and serve; 0: as many as cores.",
+                 {.min = 0, .max = 256});
+  schema->AddInt("pool-threads", &o->pool_threads,
+                 "Threads for rows that are not in memory and for write-back.",
+                 {.min = 1, .max = 256});
+  schema->AddBytes("message-bytes-max", &o->message_bytes_max,
+                   "Largest message, either way; clients cut their batches to it.",
+                   {.min = 64 * 1024, .max = 128 * kMiB});
+  schema->AddInt("messages-in-flight-max", &o->messages_in_flight_max,
+                 "Requests open on one stream before it is no longer read.",
+                 {.min = 1, .max = 4096});
+  schema->AddBytes("bytes-in-flight-max", &o->bytes_in_flight_max,
+                   "Bytes of open requests and answers on one stream before it is no longer read.",
+                   {.min = kMiB});
+  schema->AddBytes("pull-bytes-in-flight-max", &o->pull_bytes_in_flight_max,
+                   "Bytes of answers in flight on this server; 0: 1/16 of host-bytes.");
+  schema->AddBytes("push-bytes-in-flight-max", &o->push_bytes_in_flight_max,
+                   "Bytes of pushes in flight on this server; 0: 1/16 of host-bytes.");
+  schema->AddInt("streams-max", &o->streams_max, "Pull and push streams open at once.",
+                 {.min = 1, .max = 1 << 20});
+  schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
+                 {.min = 1, .max = 1 << 24});
+  schema->AddMillis("drain-ms-max", &o->drain_ms_max,
+                    "Longest time for a clean stop after SIGTERM.", {.min = 100});
+  schema->AddChoice("log-format", &o->log_format, {"text", "json"}, "Form of the log lines.");
+}
+
+std::string WhatIsMissing(const ServerOptions& options) {
+  if (options.name.empty()) return "--name is required: a name unique in the cluster";
+  if (options.coordinator.empty()) return "--coordinator is required: its HOST:PORT";
+  if (options.data_dir.empty()) return "--data-dir is required: a directory for log and rows";
+  for (const std::string& listen : {options.listen, options.admin_listen, options.coordinator}) {
+    if (!absl::StrContains(listen, ':')) return absl::StrCat("'", listen, "' is not HOST:PORT");
+  }
+  return "";
+}
+
+}  // namespace
+
+bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code) {
+  ConfigSchema schema("hotbed-server", "Holds shards of embedding tables and serves them.");
+  AddSettings(&schema, options);
+  if (!schema.Load(argc, argv, exit_code)) return false;
+  options->coordinator = std::string(absl::StripPrefix(options->coordinator, "hotbed://"));
+  const std::string missing = WhatIsMissing(*options);
+  if (missing.empty()) return true;
+  std::fprintf(stderr, "hotbed-server: %s (see hotbed-server --help)\n", missing.c_str());
+  *exit_code = 2;
+  return false;
+}
+
+ShardHostOptions HostOptionsOf(const ServerOptions& options) {
+  ShardHostOptions host;
+  host.data_dir = options.data_dir;
+  host.host_bytes = options.host_bytes;
+  host.spill_bytes_max = options.spill_bytes_max;
+  host.log_sync_interval_ms = options.log_sync_interval_ms;
+  host.log_bytes_max = options.log_bytes_max;
+  host.pool_threads = static_cast<int>(options.pool_threads);
+  host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
+  return host;
+}
+
+DataServerOptions DataOptionsOf(const ServerOptions& options) {
+  const uint64_t half = CarveHostBytes(options.host_bytes).message_bytes / 2;
+  DataServerOptions data;
+  data.listen = options.listen;
+  data.threads = static_cast<int>(options.threads);
+  data.limits.message_bytes_max = options.message_bytes_max;
+  data.limits.messages_in_flight_max = static_cast<uint32_t>(options.messages_in_flight_max);
+  data.limits.stream_bytes_in_flight_max = options.bytes_in_flight_max;
+  data.limits.pull_bytes_in_flight_max =
+      options.pull_bytes_in_flight_max > 0 ? options.pull_bytes_in_flight_max : half;
+  data.limits.push_bytes_in_flight_max =
+      options.push_bytes_in_flight_max > 0 ? options.push_bytes_in_flight_max : half;
+  data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
+  return data;
+}
+
+bool ListensWide(const std::string& listen) {
+  return !absl::StartsWith(listen, "127.") && !absl::StartsWith(listen, "localhost:") &&
+         !absl::StartsWith(listen, "[::1]:");
+}
+
+}  // namespace hotbed

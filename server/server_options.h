@@ -1,0 +1,52 @@
+// The settings of hotbed-server: names, defaults and what they may be. See config/config.h for
+// where values come from.
+#ifndef HOTBED_SERVER_SERVER_OPTIONS_H_
+#define HOTBED_SERVER_SERVER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/coordinator_link.h"
+#include "server/data_server.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+
+struct ServerOptions {
+  std::string name;
+  std::string coordinator;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;  // empty: as bound
+  std::string admin_listen = "127.0.0.1:0";
+  std::string data_dir;
+  std::string device = "auto";
+  std::string log_format = "text";
+  uint64_t host_bytes = 1ull << 30;
+  uint64_t spill_bytes_max = 0;
+  uint64_t log_bytes_max = 4ull << 30;
+  int64_t log_sync_interval_ms = 1000;
+  int64_t threads = 0;
+  int64_t pool_threads = 2;
+  uint64_t message_bytes_max = 16ull << 20;
+  int64_t messages_in_flight_max = 64;
+  uint64_t bytes_in_flight_max = 64ull << 20;
+  uint64_t pull_bytes_in_flight_max = 0;
+  uint64_t push_bytes_in_flight_max = 0;
+  int64_t streams_max = 4096;
+  int64_t pull_ids_max = 1 << 20;
+  int64_t drain_ms_max = 30'000;
+};
+
+// Reads all sources and checks. False: stop with *exit_code, what is wrong was printed.
+bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code);
+
+ShardHostOptions HostOptionsOf(const ServerOptions& options);
+DataServerOptions DataOptionsOf(const ServerOptions& options);
+
+// Whether a host:port listens beyond this machine.
+bool ListensWide(const std::string& listen);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SERVER_OPTIONS_H_

@@ -1,0 +1,237 @@
+#include "server/server_status.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/json.h"
+#include "config/units.h"
+
+namespace hotbed {
+namespace {
+
+std::string OfLimit(uint64_t bytes, uint64_t limit) {
+  return limit == 0 ? FormatBytes(bytes)
+                    : absl::StrCat(FormatBytes(bytes), " of ", FormatBytes(limit));
+}
+
+std::string Percent(uint64_t part, uint64_t whole) {
+  return whole == 0 ? "-" : absl::StrFormat("%.1f %%", 100.0 * part / whole);
+}
+
+std::string StateOf(const ShardStatus& shard) {
+  if (!shard.error.empty()) return shard.error;
+  if (shard.read_only) return "read-only";
+  return shard.active ? "active" : "waits for activation";
+}
+
+StatusTable ShardTable(const HostStatus& host) {
+  StatusTable table;
+  table.title = "Shards";
+  table.columns = {"shard",    "table",     "state",  "epoch",  "applied LSN", "durable LSN",
+                   "resident", "hot bytes", "pulled", "pushed", "hit",         "spilled"};
+  for (const ShardStatus& s : host.shards) {
+    table.rows.push_back(
+        {absl::StrCat(s.shard.table, "/", s.shard.index), s.table, StateOf(s),
+         absl::StrCat(s.epoch), absl::StrCat(s.applied_lsn), absl::StrCat(s.durable_row_lsn),
+         absl::StrCat(s.rows_resident), FormatBytes(s.hot_bytes), absl::StrCat(s.rows_pulled),
+         absl::StrCat(s.rows_pushed), Percent(s.hot_hits, s.hot_hits + s.hot_misses),
+         absl::StrCat(s.rows_spilled)});
+  }
+  return table;
+}
+
+// JSON: an object written member by member.
+class JsonObject {
+ public:
+  JsonObject& Add(absl::string_view key, absl::string_view text) {
+    return AddRaw(key, JsonString(text));
+  }
+  JsonObject& Add(absl::string_view key, uint64_t number) {
+    return AddRaw(key, absl::StrCat(number));
+  }
+  JsonObject& AddFlag(absl::string_view key, bool flag) {
+    return AddRaw(key, flag ? "true" : "false");
+  }
+  JsonObject& AddRaw(absl::string_view key, absl::string_view json) {
+    absl::StrAppend(&text_, text_.empty() ? "" : ",", JsonString(key), ":", json);
+    return *this;
+  }
+  std::string Take() const { return absl::StrCat("{", text_, "}"); }
+
+ private:
+  std::string text_;
+};
+
+std::string JsonOfShard(const ShardStatus& s) {
+  return JsonObject()
+      .Add("shard", absl::StrCat(s.shard.table, "/", s.shard.index))
+      .Add("table", s.table)
+      .Add("epoch", s.epoch)
+      .AddFlag("active", s.active)
+      .AddFlag("read_only", s.read_only)
+      .Add("error", s.error)
+      .Add("applied_lsn", s.applied_lsn)
+      .Add("durable_row_lsn", s.durable_row_lsn)
+      .Add("sessions", s.sessions)
+      .Add("rows_resident", s.rows_resident)
+      .Add("rows_spilled", s.rows_spilled)
+      .Add("hot_bytes", s.hot_bytes)
+      .Add("rows_pulled", s.rows_pulled)
+      .Add("rows_pushed", s.rows_pushed)
+      .Add("hot_hits", s.hot_hits)
+      .Add("hot_misses", s.hot_misses)
+      .Add("evictions", s.evictions)
+      .Add("writebacks", s.writebacks)
+      .Take();
+}
+
+std::string JsonOf(const ServerSnapshot& s) {
+  const HostStatus& h = s.host;
+  const std::string shards =
+      absl::StrCat("[",
+                   absl::StrJoin(h.shards, ",",
+                                 [](std::string* out, const ShardStatus& shard) {
+                                   absl::StrAppend(out, JsonOfShard(shard));
+                                 }),
+                   "]");
+  return JsonObject()
+      .Add("name", s.name)
+      .Add("data_address", s.data_address)
+      .Add("admin_address", s.admin_address)
+      .AddFlag("ready", s.ready)
+      .Add("server", absl::StrCat(s.link.server))  // 64 bits do not fit a JSON number everywhere
+      .Add("incarnation", s.link.incarnation)
+      .Add("cluster_id", s.link.cluster_id)
+      .AddFlag("registered", s.link.registered)
+      .Add("plan_revision", s.link.plan_revision)
+      .Add("registrations", s.link.registrations)
+      .Add("coordinator_error", s.link.error)
+      .Add("host_bytes_limit", h.host_bytes_limit)
+      .Add("hot_bytes_limit", h.hot_bytes_limit)
+      .Add("hot_bytes", h.hot_bytes)
+      .Add("block_cache_bytes", h.block_cache_bytes)
+      .Add("memtable_bytes", h.memtable_bytes)
+      .Add("spill_bytes", h.spill_bytes)
+      .Add("log_bytes", h.log_bytes)
+      .Add("log_appends", h.log_appends)
+      .Add("log_writes", h.log_writes)
+      .Add("log_syncs", h.log_syncs)
+      .AddFlag("read_only", h.read_only)
+      .Add("read_only_reason", h.read_only_reason)
+      .Add("pull_bytes_in_flight", s.pull_bytes_in_flight)
+      .Add("pull_bytes_in_flight_max", s.pull_bytes_in_flight_max)
+      .Add("push_bytes_in_flight", s.push_bytes_in_flight)
+      .Add("push_bytes_in_flight_max", s.push_bytes_in_flight_max)
+      .Add("streams", s.streams)
+      .AddRaw("shards", shards)
+      .Take();
+}
+
+void AddSample(const char* name, const char* help, MetricSample::Type type, Labels labels,
+               double value, std::vector<MetricSample>* samples) {
+  MetricSample sample;
+  sample.name = name;
+  sample.help = help;
+  sample.type = type;
+  sample.labels = std::move(labels);
+  sample.value = value;
+  samples->push_back(std::move(sample));
+}
+
+}  // namespace
+
+StatusPage RenderStatus(const ServerSnapshot& s) {
+  StatusPage page;
+  page.title = absl::StrCat("hotbed-server ", s.name);
+  page.subtitle = absl::StrCat(s.data_address, ", ",
+                               s.host.read_only ? "read-only" : (s.ready ? "ready" : "not ready"));
+  const std::string heard =
+      s.link.heard_ns == 0
+          ? "never heard"
+          : absl::StrFormat("heard %.1f s ago", (s.now_ns - s.link.heard_ns) / 1e9);
+  page.facts = {
+      {"cluster", s.link.cluster_id},
+      {"server", absl::StrCat(s.link.server, ", incarnation ", s.link.incarnation)},
+      {"coordinator", absl::StrCat(s.link.registered ? "lease held" : "no lease", ", ", heard)},
+      {"plan revision", absl::StrCat(s.link.plan_revision)},
+      {"hot rows", OfLimit(s.host.hot_bytes, s.host.hot_bytes_limit)},
+      {"host memory limit", FormatBytes(s.host.host_bytes_limit)},
+      {"spill on disk", FormatBytes(s.host.spill_bytes)},
+      {"log on disk", FormatBytes(s.host.log_bytes)},
+      {"log appends, writes, syncs",
+       absl::StrCat(s.host.log_appends, ", ", s.host.log_writes, ", ", s.host.log_syncs)},
+      {"pulls in flight", OfLimit(s.pull_bytes_in_flight, s.pull_bytes_in_flight_max)},
+      {"pushes in flight", OfLimit(s.push_bytes_in_flight, s.push_bytes_in_flight_max)},
+      {"streams", absl::StrCat(s.streams)},
+  };
+  if (!s.link.error.empty()) page.facts.emplace_back("coordinator says", s.link.error);
+  if (s.host.read_only) page.facts.emplace_back("read-only", s.host.read_only_reason);
+  page.tables.push_back(ShardTable(s.host));
+  page.json = JsonOf(s);
+  return page;
+}
+
+void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
+  struct Sums {
+    uint64_t shards = 0, resident = 0, hot_bytes = 0, pulled = 0, pushed = 0;
+    uint64_t hits = 0, misses = 0, evictions = 0, writebacks = 0;
+  };
+  std::map<std::string, Sums> tables;
+  for (const ShardStatus& s : host.shards) {
+    Sums& sums = tables[s.table];
+    ++sums.shards;
+    sums.resident += s.rows_resident;
+    sums.hot_bytes += s.hot_bytes;
+    sums.pulled += s.rows_pulled;
+    sums.pushed += s.rows_pushed;
+    sums.hits += s.hot_hits;
+    sums.misses += s.hot_misses;
+    sums.evictions += s.evictions;
+    sums.writebacks += s.writebacks;
+  }
+  const auto gauge = MetricSample::Type::kGauge;
+  const auto counter = MetricSample::Type::kCounter;
+  for (const auto& [name, sums] : tables) {
+    const Labels labels = {{"table", name}};
+    AddSample("hotbed_table_shards", "Shards held.", gauge, labels, sums.shards, samples);
+    AddSample("hotbed_table_resident_rows", "Rows in the hot tier.", gauge, labels, sums.resident,
+              samples);
+    AddSample("hotbed_table_hot_bytes", "Memory of resident rows with their overhead.", gauge,
+              labels, sums.hot_bytes, samples);
+    AddSample("hotbed_table_pulled_rows_total", "Rows read.", counter, labels, sums.pulled,
+              samples);
+    AddSample("hotbed_table_pushed_rows_total", "Gradient rows applied.", counter, labels,
+              sums.pushed, samples);
+    AddSample("hotbed_table_hot_hits_total", "Row accesses served from memory.", counter, labels,
+              sums.hits, samples);
+    AddSample("hotbed_table_hot_misses_total", "Row accesses that went below the hot tier.",
+              counter, labels, sums.misses, samples);
+    AddSample("hotbed_table_evictions_total", "Rows evicted from memory.", counter, labels,
+              sums.evictions, samples);
+    AddSample("hotbed_table_writebacks_total", "Rows written to the spill tier.", counter, labels,
+              sums.writebacks, samples);
+  }
+  AddSample("hotbed_server_host_limit_bytes", "The memory budget.", gauge, {},
+            host.host_bytes_limit, samples);
+  AddSample("hotbed_server_hot_bytes", "Memory of the hot tier.", gauge, {}, host.hot_bytes,
+            samples);
+  AddSample("hotbed_server_hot_limit_bytes", "What the hot tier may take.", gauge, {},
+            host.hot_bytes_limit, samples);
+  AddSample("hotbed_server_spill_bytes", "Disk taken by spilled rows.", gauge, {}, host.spill_bytes,
+            samples);
+  AddSample("hotbed_server_log_bytes", "Disk taken by the log.", gauge, {}, host.log_bytes,
+            samples);
+  AddSample("hotbed_server_log_appends_total", "Records appended to the log.", counter, {},
+            host.log_appends, samples);
+  AddSample("hotbed_server_log_writes_total", "Group writes of the log.", counter, {},
+            host.log_writes, samples);
+  AddSample("hotbed_server_log_syncs_total", "Syncs of the log.", counter, {}, host.log_syncs,
+            samples);
+  AddSample("hotbed_server_read_only", "1 while no push is acknowledged.", gauge, {},
+            host.read_only ? 1 : 0, samples);
+}
+
+}  // namespace hotbed

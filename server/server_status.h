@@ -1,0 +1,40 @@
+// What the admin port shows of a server: the status page for people and the same numbers as JSON.
+#ifndef HOTBED_SERVER_SERVER_STATUS_H_
+#define HOTBED_SERVER_SERVER_STATUS_H_
+
+#include <string>
+#include <vector>
+
+#include "admin/admin_server.h"
+#include "common/clock.h"
+#include "common/metrics.h"
+#include "server/coordinator_link.h"
+#include "server/data_server.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+
+// Everything that is shown, as read at one moment.
+struct ServerSnapshot {
+  std::string name;
+  std::string data_address;
+  std::string admin_address;
+  int64_t now_ns = 0;
+  bool ready = false;
+  HostStatus host;
+  LinkStatus link;
+  uint64_t pull_bytes_in_flight = 0;
+  uint64_t pull_bytes_in_flight_max = 0;
+  uint64_t push_bytes_in_flight = 0;
+  uint64_t push_bytes_in_flight_max = 0;
+  uint32_t streams = 0;
+};
+
+StatusPage RenderStatus(const ServerSnapshot& snapshot);
+
+// The host's counters as metrics, per table where there are shards.
+void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* samples);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SERVER_STATUS_H_
