@@ -1,6 +1,6 @@
-// The metadata store: revisions, compare-and-set transactions, leases, watch. Modelled on etcd v3 (KV, Lease, Watch only), so
-// that an etcd backend fits behind it unchanged. Safety rests on Txn alone; reads, watches and leases are for liveness
-// (reference page, section 3.9).
+// The metadata store: revisions, compare-and-set transactions, leases, watch. Modelled on etcd v3
+// (KV, Lease, Watch only), so that an etcd backend fits behind it unchanged. Safety rests on Txn
+// alone; reads, watches and leases are for liveness (reference page, section 3.9).
 //
 // Thread-safe. Keys and values are bytes; keys sort bytewise.
 #ifndef HOTBED_PLANNER_COORDINATOR_META_STORE_H_
@@ -64,22 +64,27 @@ class MetaStore {
   // Keys in [first, limit); limit "" means the single key `first`.
   virtual absl::StatusOr<RangeResult> Range(const std::string& first, const std::string& limit) = 0;
   // Atomic and durable when it returns. At most kTxnOpsMax operations.
-  virtual absl::StatusOr<TxnResult> Txn(const std::vector<Compare>& compares, const std::vector<Op>& ops) = 0;
+  virtual absl::StatusOr<TxnResult> Txn(const std::vector<Compare>& compares,
+                                        const std::vector<Op>& ops) = 0;
 
-  // A lease holds for `ttl` after the grant or the last keep-alive; when it ends its keys are deleted.
+  // A lease holds for `ttl` after the grant or the last keep-alive; when it ends its keys are
+  // deleted.
   virtual absl::StatusOr<LeaseId> GrantLease(absl::Duration ttl) = 0;
   virtual absl::Status KeepAlive(LeaseId lease) = 0;  // NotFound: it ended
   virtual absl::Status RevokeLease(LeaseId lease) = 0;
 
-  // Calls `on_events` for every change of a key with `prefix` after `after_revision`, in revision order, whole transactions
-  // at a time, from one thread. OutOfRange when that revision was compacted away: read the range again. The watch ends when
-  // the result is destroyed; no call is under way after that.
+  // Calls `on_events` for every change of a key with `prefix` after `after_revision`, in revision
+  // order, whole transactions at a time, from one thread. OutOfRange when that revision was
+  // compacted away: read the range again. A call without events says that the watch fell behind
+  // what the store keeps and has ended: read the range and watch anew. The watch ends when the
+  // result is destroyed (not from within `on_events`); no call is under way after that.
   class Watch {
    public:
     virtual ~Watch() = default;
   };
   using OnEvents = absl::AnyInvocable<void(const std::vector<WatchEvent>& events)>;
-  virtual absl::StatusOr<std::unique_ptr<Watch>> WatchPrefix(const std::string& prefix, uint64_t after_revision,
+  virtual absl::StatusOr<std::unique_ptr<Watch>> WatchPrefix(const std::string& prefix,
+                                                             uint64_t after_revision,
                                                              OnEvents on_events) = 0;
 
   static constexpr int kTxnOpsMax = 128;  // etcd's default

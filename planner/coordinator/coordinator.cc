@@ -1,0 +1,176 @@
+#include "planner/coordinator/coordinator.h"
+
+#include <memory>
+#include <utility>
+
+#include "common/check.h"
+#include "common/metrics.h"
+#include "planner/coordinator/keys.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(50);
+
+LatencyHistogram& CommitSeconds() {
+  static LatencyHistogram histogram("hotbed_coordinator_commit_seconds",
+                                    "Durable transactions in the metadata store.");
+  return histogram;
+}
+
+Counter& CommitFailures() {
+  static Counter counter("hotbed_coordinator_commit_failures_total",
+                         "Transactions whose outcome the metadata store did not tell.");
+  return counter;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(CoreOptions options, MetaStore* store, const Clock* clock)
+    : store_(store), clock_(clock), core_(std::move(options)) {
+  CommitSeconds();  // so that a scrape shows them from the start
+  CommitFailures();
+}
+
+Coordinator::~Coordinator() { Stop(); }
+
+absl::Status Coordinator::Start() {
+  thread_ = std::thread([this] { Run(); });
+  absl::MutexLock lock(&mu_);
+  const auto settled = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return core_.serving() || !core_.trouble().ok();
+  };
+  mu_.Await(absl::Condition(&settled));
+  return core_.serving() ? absl::OkStatus() : core_.trouble();
+}
+
+void Coordinator::Stop() {
+  absl::flat_hash_map<CallerToken, OnReply> waiting;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+  {
+    absl::MutexLock lock(&mu_);
+    waiting.swap(callers_);
+  }
+  for (auto& [caller, on_reply] : waiting) {
+    on_reply(absl::UnavailableError("the coordinator stops; the change may have been made"));
+  }
+}
+
+void Coordinator::Submit(Request request, OnReply on_reply) {
+  Answers answers;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) {
+      answers.emplace_back(std::move(on_reply), absl::UnavailableError("the coordinator stops"));
+    } else {
+      const CallerToken caller = next_caller_++;
+      callers_[caller] = std::move(on_reply);
+      core_.Step(clock_->NowNs(), RequestEvent{caller, std::move(request)});
+      answers = TakeReady();
+    }
+  }
+  Give(std::move(answers));
+}
+
+Coordinator::Answers Coordinator::TakeReady() {
+  Ready ready = core_.TakeReady();
+  if (ready.load || ready.commit.has_value()) {
+    HOTBED_CHECK(!work_.has_value());
+    work_ = StoreWork{ready.load, std::move(ready.commit)};
+  }
+  Answers answers;
+  for (ReplyAction& action : ready.replies) {
+    auto it = callers_.find(action.caller);
+    if (it == callers_.end()) continue;
+    answers.emplace_back(std::move(it->second), std::move(action.reply));
+    callers_.erase(it);
+  }
+  return answers;
+}
+
+void Coordinator::Give(Answers answers) {
+  for (auto& [on_reply, reply] : answers) on_reply(std::move(reply));
+}
+
+Event Coordinator::Carry(StoreWork work) {
+  if (work.load) {
+    return LoadedEvent{store_->Range(keys::kRoot, PrefixLimit(keys::kRoot))};
+  }
+  const int64_t begin = clock_->NowNs();
+  absl::StatusOr<TxnResult> result = store_->Txn(work.commit->compares(), work.commit->ops());
+  CommitSeconds().RecordNs(clock_->NowNs() - begin);
+  if (!result.ok()) CommitFailures().Add(1);
+  return CommittedEvent{std::move(result)};
+}
+
+void Coordinator::Run() {
+  uint64_t plan_told = 0;
+  while (true) {
+    StoreWork work;
+    Answers answers;
+    uint64_t plan = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      core_.Tick(clock_->NowNs());
+      answers = TakeReady();
+      const auto wake = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+        return stopping_ || work_.has_value();
+      };
+      if (answers.empty()) mu_.AwaitWithTimeout(absl::Condition(&wake), kTick);
+      if (stopping_) break;
+      if (work_.has_value()) work = *std::exchange(work_, std::nullopt);
+    }
+    if (work.load || work.commit.has_value()) {
+      Event event = Carry(std::move(work));
+      absl::MutexLock lock(&mu_);
+      core_.Step(clock_->NowNs(), std::move(event));
+      for (auto& answer : TakeReady()) answers.push_back(std::move(answer));
+      plan = core_.serving() ? core_.state().plan_revision() : 0;
+    }
+    Give(std::move(answers));
+    if (plan > plan_told) {
+      plan_told = plan;
+      if (plan_listener_) plan_listener_();
+    }
+    if (tick_listener_) tick_listener_();
+  }
+}
+
+absl::StatusOr<v1::ClusterMap> Coordinator::Map(uint64_t revision_known) const {
+  absl::MutexLock lock(&mu_);
+  if (!core_.serving()) {
+    return absl::UnavailableError(
+        absl::StrCat("the coordinator does not serve now: ",
+                     core_.trouble().ok() ? "it is starting" : core_.trouble().ToString()));
+  }
+  return core_.Map(revision_known);
+}
+
+uint64_t Coordinator::plan_revision() const {
+  absl::MutexLock lock(&mu_);
+  return core_.state().plan_revision();
+}
+
+CoordinatorStatus Coordinator::Status() const {
+  absl::MutexLock lock(&mu_);
+  CoordinatorStatus status;
+  status.serving = core_.serving();
+  if (!core_.trouble().ok()) status.trouble = core_.trouble().ToString();
+  status.map = core_.Map(0);
+  status.sessions = core_.state().sessions().size();
+  status.pending = core_.pending();
+  return status;
+}
+
+absl::Status Coordinator::Fatal() const {
+  absl::MutexLock lock(&mu_);
+  const bool ended =
+      core_.phase() == Core::Phase::kOvertaken || core_.phase() == Core::Phase::kFailed;
+  return ended ? core_.trouble() : absl::OkStatus();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,60 @@
+// The names of the coordinator's records in the metadata store. Numbers are zero-padded, so that
+// keys sort by value.
+//
+//   /hotbed/format                 kFormat
+//   /hotbed/cluster                the cluster id
+//   /hotbed/leader                 token of the coordinator that may write; every transaction
+//   compares its revision /hotbed/counters/{tables,servers,sessions}   the last number given out,
+//   decimal; numbers are never given out again /hotbed/tables/ID              v1.TableSpec; written
+//   last and deleted first: a table is there iff this key is /hotbed/names/NAME             the id
+//   of the table of that name, decimal /hotbed/shards/TABLE/INDEX     v1.ShardRecord without its
+//   revision (which is the key's own) /hotbed/dropped/ID             the name of a dropped table;
+//   the newest ones only /hotbed/servers/ID             v1.ServerInfo without load and shard count
+//   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
+#ifndef HOTBED_PLANNER_COORDINATOR_KEYS_H_
+#define HOTBED_PLANNER_COORDINATOR_KEYS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/ids.h"
+
+namespace hotbed::keys {
+
+inline constexpr char kFormat[] = "1";
+
+inline constexpr char kRoot[] = "/hotbed/";
+inline constexpr char kFormatKey[] = "/hotbed/format";
+inline constexpr char kClusterKey[] = "/hotbed/cluster";
+inline constexpr char kLeaderKey[] = "/hotbed/leader";
+inline constexpr char kTableCounter[] = "/hotbed/counters/tables";
+inline constexpr char kServerCounter[] = "/hotbed/counters/servers";
+inline constexpr char kSessionCounter[] = "/hotbed/counters/sessions";
+inline constexpr char kCounters[] = "/hotbed/counters/";
+inline constexpr char kTables[] = "/hotbed/tables/";
+inline constexpr char kNames[] = "/hotbed/names/";
+inline constexpr char kShards[] = "/hotbed/shards/";
+inline constexpr char kDropped[] = "/hotbed/dropped/";
+inline constexpr char kServers[] = "/hotbed/servers/";
+inline constexpr char kSessions[] = "/hotbed/sessions/";
+
+inline std::string Table(TableId id) {
+  return absl::StrCat(kTables, absl::Dec(id, absl::kZeroPad10));
+}
+inline std::string Dropped(TableId id) {
+  return absl::StrCat(kDropped, absl::Dec(id, absl::kZeroPad10));
+}
+inline std::string Name(const std::string& name) { return absl::StrCat(kNames, name); }
+inline std::string Shard(ShardId id) {
+  return absl::StrCat(kShards, absl::Dec(id.table, absl::kZeroPad10), "/",
+                      absl::Dec(id.index, absl::kZeroPad4));
+}
+inline std::string Server(ServerId id) {
+  return absl::StrCat(kServers, absl::Dec(id, absl::kZeroPad20));
+}
+inline std::string Session(const std::string& name) { return absl::StrCat(kSessions, name); }
+
+}  // namespace hotbed::keys
+
+#endif  // HOTBED_PLANNER_COORDINATOR_KEYS_H_

@@ -1,0 +1,81 @@
+// The operations of the coordinator; see operation.h for how they run. Each factory takes what was
+// asked for and gives the whole of its rules; what may go wrong is told as the reply's status.
+#ifndef HOTBED_PLANNER_COORDINATOR_OPERATIONS_H_
+#define HOTBED_PLANNER_COORDINATOR_OPERATIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "planner/coordinator/operation.h"
+#include "planner/placement.h"
+#include "proto/control.pb.h"
+
+namespace hotbed {
+
+struct ClusterLimits {
+  uint64_t tables_max = 65536;
+  uint64_t shards_max = 1 << 20;
+  uint64_t servers_max = 4096;
+  uint64_t sessions_max = 1 << 20;
+  uint64_t dropped_max = 1024;       // names of dropped tables that are remembered
+  uint64_t activations_max = 65536;  // shards in one request
+};
+
+// --- bootstrap_operations.cc
+
+// Takes the leadership: writes `token` as the leader, and in an empty store the cluster id and the
+// format. FailedPrecondition when the store has another format.
+std::unique_ptr<Operation> MakeBootstrap(std::string token, std::string new_cluster_id);
+
+// Deletes shard records without a table: what a creation or a drop that was cut short left behind.
+std::unique_ptr<Operation> MakeCleanup();
+
+// --- table_operations.cc
+
+// Writes the id counter and the shards, then, in one last transaction, the table and its name:
+// until then nothing is visible. `live` tells which servers may take shards now.
+//   InvalidArgument    the spec names field, value and range; more shards asked for than may be
+//   AlreadyExists      the name is taken, by a table that differs in the named field or without
+//   if_not_exists FailedPrecondition no shard server is live ResourceExhausted  too many tables or
+//   shards in the cluster
+std::unique_ptr<Operation> MakeCreateTable(v1::CreateTableRequest request, ClusterLimits limits,
+                                           std::function<bool(ServerId)> live);
+
+// Deletes the table and its name in one transaction and remembers that its id was dropped; its
+// shards go with the next cleanup. NotFound names the table.
+std::unique_ptr<Operation> MakeDropTable(v1::DropTableRequest request, ClusterLimits limits);
+
+// --- server_operations.cc
+
+// A server process that starts: gives it an id (if its data directory is new) and the next
+// incarnation, then hands it all shards that its data directory holds, each at the next epoch with
+// active=false. `live` tells whether a server's lease holds. The reply lacks the lease's times: the
+// core adds them.
+//   InvalidArgument    name or address missing or malformed
+//   FailedPrecondition its data directory belongs to another cluster, or names a server that this
+//   cluster does not know AlreadyExists      the name belongs to another server
+std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
+                                              ClusterLimits limits,
+                                              std::function<bool(ServerId)> live);
+
+// The lease of this process of the server ended: shows it as down. Its shards stay with it, for no
+// other copy exists.
+std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation);
+
+// active=true, base=members for each shard that is at the epoch named and has the caller as its
+// primary. Never fails for a shard that is not: the records in the reply tell.
+std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
+                                              ClusterLimits limits);
+
+// --- session_operations.cc
+
+// The session of that name, at its next incarnation.
+std::unique_ptr<Operation> MakeOpenSession(v1::OpenSessionRequest request, ClusterLimits limits);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_OPERATIONS_H_

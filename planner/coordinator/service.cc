@@ -1,0 +1,171 @@
+#include "planner/coordinator/service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/metrics.h"
+#include "proto/control.grpc.pb.h"
+
+namespace hotbed {
+namespace {
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+// Requests of one method, by how they ended.
+struct MethodCounters {
+  explicit MethodCounters(const std::string& method)
+      : ok("hotbed_coordinator_requests_total", "Requests answered.",
+           {{"method", method}, {"outcome", "ok"}}),
+        failed("hotbed_coordinator_requests_total", "Requests answered.",
+               {{"method", method}, {"outcome", "error"}}) {}
+  void Count(bool success) { (success ? ok : failed).Add(1); }
+  Counter ok;
+  Counter failed;
+};
+
+class Methods : public v1::Coordinator::CallbackService {
+ public:
+  Methods(Coordinator* coordinator, WatchHub* hub) : coordinator_(coordinator), hub_(hub) {}
+
+  grpc::ServerUnaryReactor* GetClusterMap(grpc::CallbackServerContext* context,
+                                          const v1::GetClusterMapRequest* request,
+                                          v1::ClusterMap* reply) override {
+    static MethodCounters counters("GetClusterMap");
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    absl::StatusOr<v1::ClusterMap> map = coordinator_->Map(request->plan_revision_known());
+    counters.Count(map.ok());
+    if (map.ok()) *reply = *std::move(map);
+    reactor->Finish(ToGrpc(map.status()));
+    return reactor;
+  }
+
+  grpc::ServerWriteReactor<v1::ClusterMap>* WatchClusterMap(
+      grpc::CallbackServerContext* context, const v1::GetClusterMapRequest* request) override {
+    static MethodCounters counters("WatchClusterMap");
+    counters.Count(true);
+    return hub_->Open(context, request->plan_revision_known());
+  }
+
+  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
+                                        const v1::CreateTableRequest* request,
+                                        v1::CreateTableReply* reply) override {
+    static MethodCounters counters("CreateTable");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* context,
+                                      const v1::DropTableRequest* request,
+                                      v1::DropTableReply* reply) override {
+    static MethodCounters counters("DropTable");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionReply* reply) override {
+    static MethodCounters counters("OpenSession");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* RegisterServer(grpc::CallbackServerContext* context,
+                                           const v1::RegisterServerRequest* request,
+                                           v1::RegisterServerReply* reply) override {
+    static MethodCounters counters("RegisterServer");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatReply* reply) override {
+    static MethodCounters counters("Heartbeat");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* ActivateShards(grpc::CallbackServerContext* context,
+                                           const v1::ActivateShardsRequest* request,
+                                           v1::ActivateShardsReply* reply) override {
+    static MethodCounters counters("ActivateShards");
+    return Submit(context, *request, reply, &counters);
+  }
+
+ private:
+  template <typename RequestMessage, typename ReplyMessage>
+  grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context,
+                                   const RequestMessage& request, ReplyMessage* reply,
+                                   MethodCounters* counters) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    coordinator_->Submit(request, [reactor, reply, counters](absl::StatusOr<Reply> answer) {
+      counters->Count(answer.ok());
+      if (answer.ok()) *reply = std::get<ReplyMessage>(*std::move(answer));
+      reactor->Finish(ToGrpc(answer.status()));
+    });
+    return reactor;
+  }
+
+  Coordinator* const coordinator_;
+  WatchHub* const hub_;
+};
+
+class RunningService : public CoordinatorService {
+ public:
+  RunningService(const CoordinatorServiceOptions& options, Coordinator* coordinator,
+                 const Clock* clock)
+      : coordinator_(coordinator),
+        hub_(coordinator, clock, options.watches),
+        methods_(coordinator, &hub_) {}
+  ~RunningService() override { Shutdown(); }
+
+  absl::Status Listen(const CoordinatorServiceOptions& options) {
+    coordinator_->SetPlanListener([this] { hub_.OnPlanChanged(); });
+    coordinator_->SetTickListener([this] { hub_.OnTick(); });
+    if (absl::Status s = coordinator_->Start(); !s.ok()) return s;
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
+    builder.SetMaxReceiveMessageSize(options.request_bytes_max);
+    builder.SetMaxSendMessageSize(-1);
+    builder.RegisterService(&methods_);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
+                                                 ": the port is in use or the address is not this "
+                                                 "machine's; choose another with --listen"));
+    }
+    address_ = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
+    return absl::OkStatus();
+  }
+
+  std::string address() const override { return address_; }
+  size_t watches() const override { return hub_.streams(); }
+
+  void Shutdown() override {
+    hub_.Close();
+    coordinator_->Stop();  // answers whoever waits: the server can then end without cancelling
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    server_->Wait();
+    server_.reset();
+  }
+
+ private:
+  Coordinator* const coordinator_;
+  WatchHub hub_;
+  Methods methods_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Start(
+    const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock) {
+  auto service = std::make_unique<RunningService>(options, coordinator, clock);
+  if (absl::Status s = service->Listen(options); !s.ok()) return s;
+  return service;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,168 @@
+#include "planner/coordinator/status_page.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/json.h"
+#include "config/config.h"
+#include "proto/types.pb.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kShardRunsMax = 2000;  // lines of the shard table; the JSON has all
+
+TableId TableOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).table; }
+uint32_t IndexOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).index; }
+
+StatusTable ServerTable(const v1::ClusterMap& map) {
+  StatusTable table;
+  table.title = "Servers";
+  table.columns = {"id",     "name",          "state",     "data port", "admin port",
+                   "shards", "rows resident", "hot bytes", "spill",     "log"};
+  for (const v1::ServerInfo& s : map.servers()) {
+    const v1::ServerLoad& load = s.load();
+    table.rows.push_back({absl::StrCat(s.server()), s.name(),
+                          !s.live()          ? "down"
+                          : load.read_only() ? "read-only"
+                                             : "live",
+                          s.address(), s.admin_address(), absl::StrCat(s.shards()),
+                          absl::StrCat(load.rows_resident()), FormatBytes(load.hot_bytes()),
+                          FormatBytes(load.spill_bytes()), FormatBytes(load.log_bytes())});
+  }
+  return table;
+}
+
+StatusTable TableTable(const v1::ClusterMap& map) {
+  std::map<TableId, std::pair<uint64_t, uint64_t>> shards;  // all, active
+  for (const v1::ShardRecord& r : map.shards()) {
+    ++shards[TableOf(r)].first;
+    shards[TableOf(r)].second += r.active();
+  }
+  StatusTable table;
+  table.title = "Tables";
+  table.columns = {"id",      "name",      "ids",    "rows",          "dim",
+                   "weights", "optimizer", "shards", "shards active", "durability"};
+  for (const v1::TableSpec& t : map.tables()) {
+    table.rows.push_back(
+        {absl::StrCat(t.id()), t.name(), t.hashed() ? "hashed" : "bounded", absl::StrCat(t.rows()),
+         absl::StrCat(t.dim()), v1::WeightType_Name(t.weight_type()),
+         v1::OptimizerKind_Name(t.optimizer().kind()), absl::StrCat(shards[t.id()].first),
+         absl::StrCat(shards[t.id()].second), v1::Durability_Name(t.durability())});
+  }
+  return table;
+}
+
+bool SameForDisplay(const v1::ShardRecord& a, const v1::ShardRecord& b) {
+  return TableOf(a) == TableOf(b) && a.primary().server() == b.primary().server() &&
+         a.epoch() == b.epoch() && a.active() == b.active();
+}
+
+// Runs of adjacent shards with one owner and epoch, a line each.
+StatusTable ShardTable(const v1::ClusterMap& map) {
+  std::map<ServerId, std::string> servers;
+  for (const v1::ServerInfo& s : map.servers()) servers[s.server()] = s.name();
+  std::map<TableId, std::string> tables;
+  for (const v1::TableSpec& t : map.tables()) tables[t.id()] = t.name();
+  StatusTable table;
+  table.title = "Shards";
+  table.columns = {"table", "shards", "rows or buckets", "primary", "epoch", "state"};
+  for (int i = 0; i < map.shards_size() && table.rows.size() < kShardRunsMax;) {
+    const v1::ShardRecord& first = map.shards(i);
+    int last = i;
+    while (last + 1 < map.shards_size() && SameForDisplay(first, map.shards(last + 1))) ++last;
+    const v1::ShardRecord& end = map.shards(last);
+    table.rows.push_back({tables[TableOf(first)],
+                          last == i ? absl::StrCat(IndexOf(first))
+                                    : absl::StrCat(IndexOf(first), "..", IndexOf(end)),
+                          absl::StrCat("[", first.range_first(), ", ", end.range_limit(), ")"),
+                          servers[first.primary().server()], absl::StrCat(first.epoch()),
+                          first.active() ? "active" : "waiting for its server"});
+    i = last + 1;
+  }
+  return table;
+}
+
+std::string Json(const CoordinatorStatus& status, const std::string& address, uint64_t watches) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string map;
+  if (!google::protobuf::util::MessageToJsonString(status.map, &map, options).ok()) map = "null";
+  return absl::StrCat("{\"role\":\"coordinator\",\"address\":", JsonString(address),
+                      ",\"serving\":", status.serving ? "true" : "false",
+                      ",\"trouble\":", JsonString(status.trouble),
+                      ",\"sessions\":", status.sessions, ",\"requests_pending\":", status.pending,
+                      ",\"watches\":", watches, ",\"map\":", map, "}");
+}
+
+uint64_t LiveServers(const CoordinatorStatus& status) {
+  uint64_t live = 0;
+  for (const v1::ServerInfo& s : status.map.servers()) live += s.live();
+  return live;
+}
+
+uint64_t ActiveShards(const CoordinatorStatus& status) {
+  uint64_t active = 0;
+  for (const v1::ShardRecord& r : status.map.shards()) active += r.active();
+  return active;
+}
+
+}  // namespace
+
+StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& address,
+                          uint64_t watches) {
+  const v1::ClusterMap& map = status.map;
+  StatusPage page;
+  page.title = "hotbed-coordinator";
+  page.subtitle = absl::StrCat(address, ", ", status.serving ? "serving" : "not serving",
+                               status.trouble.empty() ? "" : ": ", status.trouble);
+  page.facts = {
+      {"cluster", map.cluster_id()},
+      {"plan revision", absl::StrCat(map.plan_revision())},
+      {"servers", absl::StrCat(LiveServers(status), " live of ", map.servers_size())},
+      {"tables", absl::StrCat(map.tables_size())},
+      {"shards", absl::StrCat(ActiveShards(status), " active of ", map.shards_size())},
+      {"sessions", absl::StrCat(status.sessions)},
+      {"watches", absl::StrCat(watches)},
+  };
+  page.tables = {ServerTable(map), TableTable(map), ShardTable(map)};
+  page.json = Json(status, address, watches);
+  return page;
+}
+
+void AddGauges(const CoordinatorStatus& status, uint64_t watches,
+               std::vector<MetricSample>* samples) {
+  const auto add = [&](const char* name, const char* help, Labels labels, double value) {
+    MetricSample sample;
+    sample.name = name;
+    sample.help = help;
+    sample.labels = std::move(labels);
+    sample.value = value;
+    samples->push_back(std::move(sample));
+  };
+  const double live = LiveServers(status);
+  const double active = ActiveShards(status);
+  constexpr char kServers[] = "hotbed_coordinator_servers";
+  constexpr char kServersHelp[] = "Shard servers known, by whether their lease holds.";
+  add(kServers, kServersHelp, {{"state", "live"}}, live);
+  add(kServers, kServersHelp, {{"state", "down"}}, status.map.servers_size() - live);
+  constexpr char kShards[] = "hotbed_coordinator_shards";
+  constexpr char kShardsHelp[] = "Shards, by whether they are active at their epoch.";
+  add(kShards, kShardsHelp, {{"state", "active"}}, active);
+  add(kShards, kShardsHelp, {{"state", "waiting"}}, status.map.shards_size() - active);
+  add("hotbed_coordinator_tables", "Tables.", {}, status.map.tables_size());
+  add("hotbed_coordinator_sessions", "Session names ever opened.", {}, status.sessions);
+  add("hotbed_coordinator_watches", "Open streams of the cluster map.", {}, watches);
+  add("hotbed_coordinator_requests_pending", "Requests that wait for the metadata store.", {},
+      status.pending);
+  add("hotbed_coordinator_plan_revision", "Revision of the newest change that maps show.", {},
+      status.map.plan_revision());
+}
+
+}  // namespace hotbed
