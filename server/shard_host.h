@@ -1,6 +1,8 @@
-// The shards living in this process: finds them, fences them by epoch, opens, activates and drops them.
+// The shards living in this process: finds them, fences them by epoch, opens, activates and drops
+// them.
 //
-// Thread-safe. Pulls and pushes read an immutable map of shards that is swapped when the assignment changes.
+// Thread-safe. Pulls and pushes read an immutable map of shards that is swapped when the assignment
+// changes.
 #ifndef HOTBED_SERVER_SHARD_HOST_H_
 #define HOTBED_SERVER_SHARD_HOST_H_
 
@@ -14,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/file_system.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
@@ -22,14 +25,17 @@
 namespace hotbed {
 
 struct ShardHostOptions {
-  std::string data_dir;                    // log/, spill/, promises, IDENTITY inside
-  uint64_t host_bytes = 1ull << 30;        // DECISIONS L10: everything is carved out of this
-  uint64_t spill_bytes_max = 0;            // 0: no limit
-  int64_t log_sync_interval_ms = 1000;     // 0: fdatasync before every acknowledgement
-  uint64_t log_bytes_max = 4ull << 30;     // the sweeper keeps the log below
+  std::string data_dir;                 // log/, spill/, promises, IDENTITY inside
+  uint64_t host_bytes = 1ull << 30;     // DECISIONS L10: everything is carved out of this
+  uint64_t spill_bytes_max = 0;         // 0: no limit
+  int64_t log_sync_interval_ms = 1000;  // 0: fdatasync before every acknowledgement
+  uint64_t log_bytes_max = 4ull << 30;  // the sweeper keeps the log below
   uint64_t log_segment_bytes = 256ull << 20;
-  int pool_threads = 2;                    // misses, write-back and what a strand leaves over
-  uint32_t pull_ids_max = 1u << 20;        // a segment; beyond it RESOURCE_EXHAUSTED
+  int pool_threads = 2;              // misses, write-back and what a strand leaves over
+  uint32_t pull_ids_max = 1u << 20;  // a segment; beyond it RESOURCE_EXHAUSTED
+  uint32_t sessions_max = 1u << 16;  // a shard; beyond it a new one gets RESOURCE_EXHAUSTED
+  uint64_t hot_bytes = 0;            // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
+  FileSystem* files = nullptr;       // under log, promises and identity; null: the real one
 };
 
 // What the metrics, /statusz and heartbeats show. A snapshot; fields may be microseconds apart.
@@ -44,8 +50,8 @@ struct ShardStatus {
   Lsn durable_row_lsn = 0;  // rows up to here are in SSTs; the log below is not needed
   uint64_t sessions = 0;
   uint64_t rows_resident = 0;
-  uint64_t rows_spilled = 0;   // estimate
-  uint64_t hot_bytes = 0;      // data and overhead of resident rows
+  uint64_t rows_spilled = 0;  // estimate
+  uint64_t hot_bytes = 0;     // data and overhead of resident rows
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
   uint64_t hot_hits = 0;
@@ -72,8 +78,8 @@ struct HostStatus {
 
 class ShardHost {
  public:
-  // Opens the data directory: locks it, checks version and cluster, recovers log and spill. Shards are not served before
-  // ApplyAssignment and activation.
+  // Opens the data directory: locks it, checks version and cluster, recovers log and spill. Shards
+  // are not served before ApplyAssignment and activation.
   static absl::StatusOr<std::unique_ptr<ShardHost>> Open(const ShardHostOptions& options,
                                                          const Clock* clock);
   virtual ~ShardHost() = default;
@@ -99,13 +105,14 @@ class ShardHost {
   // The incarnation of this process, before the first assignment.
   virtual void SetIncarnation(Incarnation incarnation) = 0;
 
-  // What the coordinator last said: tables and records changed. Opens, re-opens (epoch) and drops shards. Idempotent;
-  // records older than those known are ignored.
+  // What the coordinator last said: tables and records changed. Opens, re-opens (epoch) and drops
+  // shards. Idempotent; records older than those known are ignored.
   virtual absl::Status ApplyAssignment(const std::vector<TableSpec>& tables,
                                        const std::vector<ShardRecord>& records,
                                        const std::vector<TableId>& tables_dropped) = 0;
-  // Shards whose promise is durable and whose state is recovered, that wait for the active=true compare-and-set. The link
-  // asks the coordinator, then reports the resulting records through ApplyAssignment. Ask again until the list is empty.
+  // Shards whose promise is durable and whose state is recovered, that wait for the active=true
+  // compare-and-set. The link asks the coordinator, then reports the resulting records through
+  // ApplyAssignment. Ask again until the list is empty.
   struct ShardEpoch {
     ShardId shard;
     Epoch epoch;
@@ -115,7 +122,8 @@ class ShardHost {
   virtual void SetActivationListener(std::function<void()> listener) = 0;
 
   virtual HostStatus Status() const = 0;
-  virtual bool Ready() const = 0;  // every shard assigned here is recovered and active (or reports its error)
+  virtual bool Ready()
+      const = 0;  // every shard assigned here is recovered and active (or reports its error)
 
   // Stops taking work, writes everything back, marks the data directory clean. Blocks.
   virtual absl::Status Shutdown() = 0;

@@ -1,0 +1,38 @@
+// CATALOG: the tables and shards that this data directory holds, so that a restart recovers them
+// from its own disk before anybody tells it what it owns. Written atomically and synced whenever
+// one is added or dropped.
+//
+// Format, little-endian: "HOTBDCAT", u32 version, tables, shards (catalog_file.cc), u32 CRC-32C of
+// all before.
+#ifndef HOTBED_SERVER_CATALOG_FILE_H_
+#define HOTBED_SERVER_CATALOG_FILE_H_
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/file_system.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+
+namespace hotbed {
+
+struct Catalog {
+  std::map<TableId, TableSpec> tables;
+  std::map<ShardId, ShardRange> shards;  // each of a table above
+
+  std::string Serialize() const;
+  // DataLoss: damaged; FailedPrecondition: another version, both named.
+  static absl::StatusOr<Catalog> Parse(absl::string_view bytes);
+
+  // A missing file is an empty catalog.
+  static absl::StatusOr<Catalog> Load(const std::string& path, FileSystem* files);
+  absl::Status Save(const std::string& path, FileSystem* files) const;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_CATALOG_FILE_H_

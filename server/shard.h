@@ -1,0 +1,182 @@
+// One shard as it lives in a server: its strand, its state machine (shard_core), its rows (tiers)
+// and its place in the log.
+//
+//   push: checks -> strand -> core -> log (class log) -> committed -> rows -> reply
+//   pull: checks -> strand -> rows -> reply
+//
+// Thread-safe: everything below the strand is confined to it. A push that misses the hot tier holds
+// back later pushes of this shard, and nothing else (DECISIONS C2). The host keeps a shard alive
+// until idle() and closes it before it lets go.
+#ifndef HOTBED_SERVER_SHARD_H_
+#define HOTBED_SERVER_SHARD_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "server/requests.h"
+#include "server/shard_core.h"
+#include "server/shard_host.h"
+#include "server/shard_log/shard_log.h"
+#include "server/strand.h"
+#include "server/tiers/tiered_store.h"
+
+namespace hotbed {
+
+struct PushState;
+
+class Shard {
+ public:
+  struct Options {
+    TableSpec table;
+    ShardId id;
+    ShardRange range;
+    TierHost* tiers = nullptr;
+    ShardLog* log = nullptr;  // null: class checkpoint
+    ThreadPool* pool = nullptr;
+    const Clock* clock = nullptr;
+    uint32_t ids_max = 1u << 20;  // of one segment
+    uint32_t parked_max = 1024;   // pulls that wait for an LSN
+    Strand::Options strand;
+    CoreOptions core;
+    // Set by the host while the log is over its limit: pushes are refused until the sweeper has
+    // made room. Null: never.
+    const std::atomic<bool>* log_full = nullptr;
+  };
+
+  // Opens the rows and reads the state that was stored with them. A shard that cannot be opened is
+  // still made: it answers every request with the reason.
+  Shard(Options options, Epoch promised);
+  ~Shard();
+
+  // --- data plane; any thread. Finish the segment, perhaps before they return.
+  void Pull(PullWork* work, PullSegment* segment);
+  void Push(PushWork* work, PushSegment* segment);
+
+  // --- recovery: between construction and FinishReplay nothing else is called. Any one thread;
+  // `done` runs once the record was applied or skipped (or the shard refused), perhaps on another.
+  void Replay(const RecordView& record, absl::AnyInvocable<void()> done);
+  void FinishReplay();  // blocks
+  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason.
+  // Blocks.
+  void Refuse(const absl::Status& error);
+
+  // --- control; block until done on the strand
+  // The epoch to promise durably, 0: none; then PromiseDurable.
+  Epoch LearnRecord(const Member& self, const ShardRecord& record);
+  void PromiseDurable(Epoch epoch);
+  // Does not block: retries what waits (an apply that failed, the activation), lets parked pulls
+  // expire.
+  void Tick();
+  // Writes back all rows dirty now and the state, blocks until the spill tier has it in memory; the
+  // LSN that it covers.
+  absl::StatusOr<Lsn> Sweep();
+  // `lsn`, covered by a sweep, has been flushed to disk: the log below is not needed.
+  void SetDurable(Lsn lsn);
+  // Refuses all requests from now on. When idle() the rows can be let go by ReleaseStore, which
+  // blocks.
+  void Close();
+  bool idle() const { return in_flight_.load(std::memory_order_acquire) == 0; }
+  void ReleaseStore();
+
+  // --- any thread
+  ShardId id() const { return options_.id; }
+  const TableSpec& table() const { return options_.table; }
+  const ShardRange& range() const { return options_.range; }
+  uint32_t dim() const { return dim_; }
+  bool logged() const { return options_.log != nullptr; }
+  Epoch epoch() const { return epoch_.load(std::memory_order_relaxed); }
+  Lsn applied_lsn() const { return applied_lsn_.load(std::memory_order_acquire); }
+  Lsn durable_lsn() const { return durable_lsn_.load(std::memory_order_relaxed); }
+  bool active() const { return active_.load(std::memory_order_relaxed); }
+  bool wants_activation() const { return wants_activation_.load(std::memory_order_relaxed); }
+  bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
+  bool primary() const { return primary_.load(std::memory_order_relaxed); }
+  std::string error() const;
+  ShardStatus Status() const;
+
+ private:
+  struct ParkedPull {
+    PullWork* work;
+    PullSegment* segment;
+  };
+
+  struct ReplayItem;
+
+  template <typename Fn>
+  void RunAndWait(Fn fn);
+
+  // On the strand from here on.
+  bool PullNow(PullWork* work, PullSegment* segment);  // false: finishes later
+  SegmentCode CheckPull(const PullWork& work, const PullSegment& segment, std::string* detail);
+  void FillPullResult(PullSegment* segment, const absl::Status& status);
+  void RunParkedPulls();
+  void PushNow(PushState* state);
+  void CheckPush(PushState* state);
+  void DropNonFiniteRows(PushState* state);
+  void Drain();
+  void StartAppend(const CoreEntry& entry);
+  void AfterAppend(PushState* state);
+  void ApplyNext();
+  void AfterApply(const absl::Status& status);
+  void DeliverReply(const CoreReply& reply);
+  void DeliverIfFree(PushState* state);
+  void FailEverything(const absl::Status& error);
+  void MaybeResume();
+  void PublishState();
+  void RunReplay();
+  void EndReplayItem();
+  absl::Status ReplayNext();
+  std::string Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t prev_seq,
+                      uint64_t last_seq) const;
+  std::string Name() const;
+
+  const Options options_;
+  const uint32_t dim_;
+  Strand strand_;
+  ShardCore core_;
+  std::unique_ptr<TieredStore> store_;
+  absl::Status error_state_;  // not OK: refused
+  bool closed_ = false;
+  bool applying_ = false;       // the store has an Apply in flight
+  bool apply_blocked_ = false;  // the last one failed; tried again by Tick
+  std::deque<CoreEntry> apply_queue_;
+  std::vector<CoreEntry> append_scratch_;
+  std::vector<CoreReply> reply_scratch_;
+  std::vector<ParkedPull> parked_;
+  std::deque<std::unique_ptr<ReplayItem>> replay_queue_;
+  uint32_t appends_in_flight_ = 0;
+  Epoch promise_wanted_ = 0;
+
+  // What other threads may read.
+  std::atomic<int64_t> in_flight_{0};  // appends, applies, pulls and sweeps begun and not ended
+  std::atomic<Epoch> epoch_{0};
+  std::atomic<Lsn> applied_lsn_{0};
+  std::atomic<Lsn> durable_lsn_{0};
+  std::atomic<bool> primary_{false};
+  std::atomic<bool> active_{false};
+  std::atomic<bool> wants_activation_{false};
+  std::atomic<bool> read_only_{false};
+  std::atomic<uint64_t> sessions_{0};
+  std::atomic<uint64_t> rows_pulled_{0};
+  std::atomic<uint64_t> rows_pushed_{0};
+  mutable absl::Mutex mu_;
+  const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
+  std::string error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_H_

@@ -1,0 +1,313 @@
+#include "server/shard_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "server/core_mutant.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kRingInitial = 16;
+
+bool Contains(const std::vector<Member>& members, const Member& member) {
+  return std::find(members.begin(), members.end(), member) != members.end();
+}
+
+}  // namespace
+
+void CoreReady::Clear() {
+  promise = 0;
+  activate = 0;
+  stepped_down = false;
+  appends.clear();
+  applies.clear();
+  replies.clear();
+}
+
+ShardCore::ShardCore(const CoreOptions& options) : options_(options), ring_(kRingInitial) {
+  ack_set_.resize(1);
+}
+
+// --- recovery
+
+void ShardCore::Recover(Epoch promised, ShardMeta meta) {
+  promised_ = promised;
+  applied_ = commit_ = last_ = ack_set_[0].match = meta.applied_lsn;
+  applied_epoch_ = meta.applied_epoch;
+  if (!Mutated(CoreMutant::kSessionsForgottenOnRestart)) sessions_ = std::move(meta.sessions);
+}
+
+absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
+  if (entry.lsn <= last_) return false;
+  if (entry.lsn != last_ + 1) {
+    return absl::DataLossError(absl::StrCat("log records ", last_ + 1, " to ", entry.lsn - 1,
+                                            " are missing before record ", entry.lsn));
+  }
+  if (entry.kind == RecordKind::kForget) {
+    sessions_.Erase(entry.session);
+  } else if (entry.session != 0 && !Mutated(CoreMutant::kSessionsForgottenOnRestart)) {
+    const Session* session = sessions_.Find(entry.session);
+    const uint64_t seq = session == nullptr ? 0 : session->last_seq;
+    sessions_.Set(entry.session, {entry.incarnation, std::max(seq, entry.seq)});
+  }
+  applied_ = commit_ = last_ = ack_set_[0].match = entry.lsn;
+  applied_epoch_ = entry.epoch;
+  return true;
+}
+
+// --- epochs
+
+void ShardCore::LearnRecord(const ShardRecord& record) {
+  if (!Mutated(CoreMutant::kPromiseIgnored) &&
+      (record.epoch < record_.epoch || record.epoch < promised_)) {
+    return;
+  }
+  if (record.epoch == record_.epoch) {
+    if (record.revision <= record_.revision) return;
+    record_ = record;
+    if (primary_ && !active_ && promised_ >= record.epoch && record.active) Activate();
+    return;
+  }
+  if (primary_) StepDown(SegmentCode::kWrongEpoch);
+  record_ = record;
+  primary_ = record.primary == self_;
+  if (!Contains(record.members, self_)) return;
+  if (promised_ >= record.epoch || Mutated(CoreMutant::kPromiseNotAwaited)) {
+    PromiseHeld();
+  }
+  if (promised_ < record.epoch) ready_.promise = record.epoch;
+}
+
+void ShardCore::PromiseDurable(Epoch epoch) {
+  promised_ = std::max(promised_, epoch);
+  if (promised_ >= record_.epoch) PromiseHeld();
+}
+
+void ShardCore::PromiseHeld() {
+  if (!primary_ || active_) return;
+  if (record_.active) {
+    Activate();
+  } else if (wants_activation()) {
+    ready_.activate = record_.epoch;
+  }
+}
+
+bool ShardCore::wants_activation() const {
+  // Its own tail must be in the log first: what survives of it is part of the new epoch.
+  return primary_ && !active_ && !record_.active && ack_set_[0].match == last_ &&
+         (promised_ >= record_.epoch || Mutated(CoreMutant::kPromiseNotAwaited));
+}
+
+void ShardCore::Activate() { active_ = true; }
+
+void ShardCore::StepDown(SegmentCode answer) {
+  primary_ = false;
+  active_ = false;
+  ready_.stepped_down = true;
+  if (Mutated(CoreMutant::kRepliesKeptOverStepDown)) return;
+  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) {
+    Slot& slot = At(lsn);
+    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, applied_, 0);
+  }
+  for (const DuplicateWaiter& waiter : duplicates_) {
+    Reply(waiter.token, answer, record_.epoch, applied_, 0);
+  }
+  duplicates_.clear();
+}
+
+SegmentCode ShardCore::CheckEpoch(Epoch epoch) const {
+  if (record_.epoch == 0) return SegmentCode::kUnavailable;
+  if (epoch != record_.epoch || !primary_) return SegmentCode::kWrongEpoch;
+  return active_ ? SegmentCode::kOk : SegmentCode::kUnavailable;
+}
+
+void ShardCore::Tick() {
+  if (wants_activation()) ready_.activate = record_.epoch;
+}
+
+// --- pushes
+
+void ShardCore::Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, uint64_t last_seq) {
+  if (token != 0) ready_.replies.push_back({token, code, epoch, lsn, last_seq});
+}
+
+void ShardCore::Refuse(const CorePush& push, SegmentCode code, uint64_t last_seq) {
+  Reply(push.token, code, record_.epoch, applied_, last_seq);
+}
+
+uint64_t ShardCore::AppliedSeq(SessionId session) const {
+  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) {
+    const Slot& slot = At(lsn);
+    if (slot.entry.session == session) return slot.session_before.last_seq;
+  }
+  const Session* found = sessions_.Find(session);
+  return found == nullptr ? 0 : found->last_seq;
+}
+
+void ShardCore::ReplyToDuplicate(const CorePush& push) {
+  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) {
+    const Slot& slot = At(lsn);
+    if (slot.entry.session != push.session || slot.entry.seq != push.seq) continue;
+    if (Mutated(CoreMutant::kDuplicateAckedEarly)) break;
+    if (duplicates_.size() >= options_.entries_max) {
+      Refuse(push, SegmentCode::kResourceExhausted, 0);
+    } else {
+      duplicates_.push_back({slot.entry.epoch, lsn, push.token, push.refusal, push.seq});
+    }
+    return;
+  }
+  Refuse(push, push.refusal, std::max(AppliedSeq(push.session), push.seq));
+}
+
+void ShardCore::Push(const CorePush& push) {
+  if (const SegmentCode code = CheckEpoch(push.epoch); code != SegmentCode::kOk) {
+    return Refuse(push, code, 0);
+  }
+  const Session* found = sessions_.Find(push.session);
+  const Session session = found == nullptr ? Session() : *found;
+  const bool opens = found == nullptr || push.incarnation > session.incarnation;
+  if (push.incarnation < session.incarnation && !Mutated(CoreMutant::kIncarnationsNotFenced)) {
+    return Refuse(push, SegmentCode::kFenced, session.last_seq);
+  }
+  if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
+  const bool duplicate = push.seq <= session.last_seq;
+  if (duplicate && !opens) return ReplyToDuplicate(push);
+  // A new incarnation does not know what the one before it sent last: it says 0.
+  const bool follows = push.prev_seq == session.last_seq || (opens && push.prev_seq == 0);
+  if (!duplicate && !follows && !Mutated(CoreMutant::kGapAccepted)) {
+    return Refuse(push, SegmentCode::kGap, session.last_seq);
+  }
+  if (read_only_) return Refuse(push, SegmentCode::kReadOnly, 0);
+  if (last_ - applied_ >= options_.entries_max ||
+      (found == nullptr && sessions_.size() >= options_.sessions_max)) {
+    return Refuse(push, SegmentCode::kResourceExhausted, 0);
+  }
+  CoreEntry entry;
+  entry.kind = duplicate                          ? RecordKind::kOpen
+               : push.refusal != SegmentCode::kOk ? RecordKind::kNoop
+                                                  : RecordKind::kPush;
+  entry.open = opens;
+  entry.session = push.session;
+  entry.incarnation = push.incarnation;
+  entry.seq = duplicate ? 0 : push.seq;
+  entry.prev_seq = push.prev_seq;
+  entry.payload = push.token;
+  AppendEntry(entry, push.token, push.refusal,
+              {push.incarnation, std::max(session.last_seq, push.seq)});
+}
+
+void ShardCore::Forget(SessionId session) {
+  const Session* found = sessions_.Find(session);
+  if (found == nullptr || !active_ || read_only_ || last_ - applied_ >= options_.entries_max) {
+    return;
+  }
+  CoreEntry entry;
+  entry.kind = RecordKind::kForget;
+  entry.session = session;
+  entry.incarnation = found->incarnation;
+  AppendEntry(entry, 0, SegmentCode::kOk, *found);
+  sessions_.Erase(session);
+}
+
+void ShardCore::Grow() {
+  std::vector<Slot> old(ring_.size() * 2);
+  old.swap(ring_);
+  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) At(lsn) = old[lsn & (old.size() - 1)];
+}
+
+void ShardCore::AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer,
+                            const Session& session) {
+  if (last_ - applied_ + 1 >= ring_.size()) Grow();
+  entry.epoch = record_.epoch;
+  entry.lsn = ++last_;
+  Slot& slot = At(entry.lsn);
+  slot.entry = entry;
+  slot.waiter = waiter;
+  slot.answer = answer;
+  const Session* before = sessions_.Find(entry.session);
+  slot.session_existed = before != nullptr;
+  slot.session_before = before == nullptr ? Session() : *before;
+  sessions_.Set(entry.session, session);
+  ready_.appends.push_back(entry);
+  if (Mutated(CoreMutant::kAckBeforeAppend)) {
+    Reply(std::exchange(slot.waiter, 0), answer, entry.epoch, entry.lsn, session.last_seq);
+  }
+}
+
+// --- append, commit, apply
+
+void ShardCore::Appended(Lsn lsn) {
+  HOTBED_CHECK(lsn <= last_) << "append of " << lsn << " beyond " << last_;
+  ack_set_[0].match = std::max(ack_set_[0].match, lsn);
+  AdvanceCommit();
+  PromiseHeld();
+}
+
+void ShardCore::AdvanceCommit() {
+  Lsn held = last_;
+  for (const Progress& progress : ack_set_) held = std::min(held, progress.match);
+  for (; commit_ < held; ++commit_) ready_.applies.push_back(At(commit_ + 1).entry);
+}
+
+void ShardCore::UndoSession(const Slot& slot, SessionTable* sessions) {
+  if (slot.session_existed) {
+    sessions->Set(slot.entry.session, slot.session_before);
+  } else {
+    sessions->Erase(slot.entry.session);
+  }
+}
+
+void ShardCore::AppendFailed(Lsn lsn, SegmentCode answer) {
+  read_only_ = true;
+  if (lsn > last_) return;  // cut already, with the one before it
+  HOTBED_CHECK(lsn > commit_) << "append of committed " << lsn << " failed";
+  for (Lsn cut = last_; cut >= lsn; --cut) {
+    Slot& slot = At(cut);
+    if (!Mutated(CoreMutant::kSessionsKeptOverTruncation)) UndoSession(slot, &sessions_);
+    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, applied_, 0);
+  }
+  last_ = lsn - 1;
+  auto gone = std::partition(duplicates_.begin(), duplicates_.end(),
+                             [lsn](const DuplicateWaiter& w) { return w.lsn < lsn; });
+  for (auto it = gone; it != duplicates_.end(); ++it) {
+    Reply(it->token, answer, record_.epoch, applied_, 0);
+  }
+  duplicates_.erase(gone, duplicates_.end());
+  PromiseHeld();
+}
+
+void ShardCore::Applied(Lsn lsn) {
+  HOTBED_CHECK(lsn == applied_ + 1 && lsn <= commit_)
+      << "applied " << lsn << " after " << applied_ << ", commit " << commit_;
+  Slot& slot = At(lsn);
+  applied_ = lsn;
+  applied_epoch_ = slot.entry.epoch;
+  if (slot.waiter != 0) {
+    // An opening push of an old step is answered with how far its session had come.
+    const uint64_t last_seq =
+        slot.entry.kind == RecordKind::kOpen ? slot.session_before.last_seq : slot.entry.seq;
+    Reply(std::exchange(slot.waiter, 0), slot.answer, slot.entry.epoch, lsn, last_seq);
+  }
+  if (duplicates_.empty()) return;
+  auto rest = std::partition(duplicates_.begin(), duplicates_.end(),
+                             [lsn](const DuplicateWaiter& w) { return w.lsn > lsn; });
+  for (auto it = rest; it != duplicates_.end(); ++it) {
+    Reply(it->token, it->answer, it->epoch, it->lsn, it->last_seq);
+  }
+  duplicates_.erase(rest, duplicates_.end());
+}
+
+void ShardCore::Resume() { read_only_ = false; }
+
+ShardMeta ShardCore::AppliedMeta() const {
+  ShardMeta meta{applied_lsn(), applied_epoch_, sessions_};
+  for (Lsn lsn = last_; lsn > applied_; --lsn) {
+    UndoSession(At(lsn), &meta.sessions);
+  }
+  return meta;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,208 @@
+// One shard's state machine: epochs, sessions, LSNs, append, commit, apply (reliability page,
+// section 3).
+//
+// Pure: no I/O, clock, threads or randomness. Events go in; what is to be done comes out of
+// ready(), which the shell (server/shard.cc, or the simulator) empties after every event.
+// Thread-compatible; confined to the shard's strand.
+//
+//   event in                           what may come out
+//   LearnRecord(record)                promise to make durable, step down, replies
+//   PromiseDurable(epoch)              activation to ask for
+//   LearnRecord(record, active)        -
+//   Push(push)                         entry to append, or a reply
+//   Appended(lsn) / AppendFailed(lsn)  committed entries to apply / replies READ_ONLY, the tail cut
+//   Applied(lsn)                       replies
+//   Tick                               the activation asked for again
+//
+// Rules that hold at every step (the simulator's mutants break them one by one):
+// - A request is served on exact match of its epoch, by an active primary only.
+// - A higher epoch is acted on only after the promise of it is durable; a lower one never again.
+// - An entry is acknowledged only after every member of the acknowledging set holds it and it was
+// applied here.
+// - Append, commit, apply: each in LSN order.
+// - Sessions are a function of the log: cut the tail, and they are as if it had never been.
+// - Replies belong to (epoch, lsn): stepping down or cutting the tail fails them.
+//
+// Alone, the acknowledging set is this member. Replication adds members' matches to it (Progress)
+// and the Replicate and Snapshot messages to ready(); nothing else changes.
+#ifndef HOTBED_SERVER_SHARD_CORE_H_
+#define HOTBED_SERVER_SHARD_CORE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "server/requests.h"
+#include "server/session_table.h"
+#include "server/shard_log/shard_log.h"
+
+namespace hotbed {
+
+// The shell's name for a push that waits for its reply; 0: nobody waits.
+using PushToken = uint64_t;
+
+// One entry of the log, without its rows: those stay with the shell, under `payload`.
+struct CoreEntry {
+  RecordKind kind = RecordKind::kPush;
+  bool open = false;
+  Epoch epoch = 0;
+  Lsn lsn = 0;
+  SessionId session = 0;
+  Incarnation incarnation = 0;
+  uint64_t seq = 0;
+  uint64_t prev_seq = 0;
+  PushToken payload = 0;  // 0: forget
+};
+
+struct CorePush {
+  Epoch epoch = 0;
+  SessionId session = 0;
+  Incarnation incarnation = 0;
+  uint64_t seq = 0;
+  uint64_t prev_seq = 0;
+  bool open = false;
+  // What the shell found wrong with the content: then noop(seq) is logged, so that the pipeline
+  // behind goes on, and the push is answered with this code (DECISIONS S3).
+  SegmentCode refusal = SegmentCode::kOk;
+  PushToken token = 0;
+};
+
+struct CoreReply {
+  PushToken token = 0;
+  SegmentCode code = SegmentCode::kOk;
+  Epoch epoch = 0;
+  Lsn lsn = 0;  // OK: of the entry; else the last applied
+  uint64_t last_seq =
+      0;  // OK: applied up to here; GAP: what the next push must name as its previous one
+};
+
+// What the shell has to do, in the order of the members.
+struct CoreReady {
+  Epoch promise = 0;   // make durable, then PromiseDurable(promise); 0: nothing
+  Epoch activate = 0;  // ask for the compare-and-set active=true of this epoch; 0: nothing
+  bool stepped_down = false;
+  std::vector<CoreEntry> appends;  // hand to the log, in this order
+  std::vector<CoreEntry> applies;  // committed: apply in this order, Applied() after each
+  std::vector<CoreReply> replies;
+
+  void Clear();
+};
+
+struct CoreOptions {
+  uint32_t sessions_max = 1u << 16;  // beyond it an opening push gets RESOURCE_EXHAUSTED
+  uint32_t entries_max = 1u << 12;   // appended and not yet applied; beyond it RESOURCE_EXHAUSTED
+};
+
+class ShardCore {
+ public:
+  explicit ShardCore(const CoreOptions& options);
+  ShardCore(const ShardCore&) = delete;
+  ShardCore& operator=(const ShardCore&) = delete;
+
+  // --- recovery, before anything else
+  void Recover(Epoch promised, ShardMeta meta);
+  // The next record found in the log. True: its rows are to be applied; false: they are older than
+  // the meta. Alone, all that the log holds is committed. DataLoss when an LSN is missing before
+  // it.
+  absl::StatusOr<bool> Replay(const CoreEntry& entry);
+
+  // --- events
+  void SetSelf(const Member& self) { self_ = self; }
+  void LearnRecord(const ShardRecord& record);
+  void PromiseDurable(Epoch epoch);
+  void Push(const CorePush& push);
+  void Forget(SessionId session);  // logged; ignored when not active
+  void Appended(Lsn lsn);          // this member's log holds everything up to lsn
+  // lsn and everything behind it is not in the log. `answer` is kReadOnly when it never will be,
+  // kUnavailable when a restart may yet find it.
+  void AppendFailed(Lsn lsn, SegmentCode answer = SegmentCode::kReadOnly);
+  void Applied(Lsn lsn);
+  void Resume();  // the log takes appends again, and no completion of a failed one is outstanding
+  void Tick();
+  // The rows cannot be used any more: steps down and answers whoever waits with `answer`.
+  void Abandon(SegmentCode answer) { StepDown(answer); }
+
+  CoreReady* ready() { return &ready_; }
+
+  // --- state
+  // kOk when requests of `epoch` are served now; else why not.
+  SegmentCode CheckEpoch(Epoch epoch) const;
+  bool primary() const { return primary_; }
+  bool active() const { return active_; }
+  bool wants_activation() const;
+  bool read_only() const { return read_only_; }
+  Epoch epoch() const { return record_.epoch; }
+  Epoch promised() const { return promised_; }
+  const ShardRecord& record() const { return record_; }
+  Lsn applied_lsn() const { return applied_; }
+  Lsn commit_lsn() const { return commit_; }
+  Lsn last_lsn() const { return last_; }
+  size_t session_count() const { return sessions_.size(); }
+  // The state at applied_lsn(): what a sweep stores.
+  ShardMeta AppliedMeta() const;
+
+ private:
+  // An entry with what it takes to undo it and to answer it.
+  struct Slot {
+    CoreEntry entry;
+    PushToken waiter = 0;
+    SegmentCode answer = SegmentCode::kOk;
+    bool session_existed = false;
+    Session session_before;
+  };
+  // A duplicate that waits for the entry at `lsn`.
+  struct DuplicateWaiter {
+    Epoch epoch;
+    Lsn lsn;
+    PushToken token;
+    SegmentCode answer;
+    uint64_t last_seq;
+  };
+  // How far a member of the acknowledging set holds the log.
+  struct Progress {
+    Member member;
+    Lsn match = 0;
+  };
+
+  Slot& At(Lsn lsn) { return ring_[lsn & (ring_.size() - 1)]; }
+  const Slot& At(Lsn lsn) const { return ring_[lsn & (ring_.size() - 1)]; }
+  void Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, uint64_t last_seq);
+  void Refuse(const CorePush& push, SegmentCode code, uint64_t last_seq);
+  void ReplyToDuplicate(const CorePush& push);
+  // The session's last sequence at applied_lsn().
+  uint64_t AppliedSeq(SessionId session) const;
+  void AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer, const Session& session);
+  void AdvanceCommit();
+  void Activate();
+  void PromiseHeld();
+  void StepDown(SegmentCode answer);
+  void Grow();
+  static void UndoSession(const Slot& slot, SessionTable* sessions);
+
+  const CoreOptions options_;
+  Member self_;
+  ShardRecord record_;
+  Epoch promised_ = 0;  // durable
+  bool primary_ = false;
+  bool active_ = false;
+  bool read_only_ = false;
+
+  // applied_ <= commit_ <= last_; slots of (applied_, last_] are live.
+  Lsn applied_ = 0;
+  Epoch applied_epoch_ = 0;
+  Lsn commit_ = 0;
+  Lsn last_ = 0;
+  std::vector<Slot> ring_;
+  absl::InlinedVector<Progress, 4> ack_set_;  // [0] is this member
+  std::vector<DuplicateWaiter> duplicates_;
+
+  SessionTable sessions_;  // at last_
+  CoreReady ready_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_CORE_H_

@@ -1,0 +1,331 @@
+// Opening a data directory, the data plane and the status of the shard host.
+#include "server/shard_host.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "server/segment_result.h"
+#include "server/shard_host_impl.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kReplayBytesMax = 64ull << 20;  // records read and not yet applied
+constexpr uint64_t kLogSegmentsMin = 8;            // segments that log_bytes_max holds at least
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardHost>> ShardHost::Open(const ShardHostOptions& options,
+                                                           const Clock* clock) {
+  auto host = std::make_unique<ShardHostImpl>(options, clock);
+  HOTBED_RETURN_IF_ERROR(host->Start());
+  return host;
+}
+
+uint32_t ShardHost::DimOf(const Shard& shard) { return shard.dim(); }
+
+ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock)
+    : options_(options),
+      clock_(clock),
+      files_(options.files == nullptr ? FileSystem::Real() : options.files),
+      budget_(CarveHostBytes(options.host_bytes)) {
+  Publish(ShardMap());
+}
+
+std::string ShardHostImpl::PathOf(const char* name) const {
+  return absl::StrCat(options_.data_dir, "/", name);
+}
+
+// --- opening
+
+absl::Status ShardHostImpl::Start() {
+  HOTBED_RETURN_IF_ERROR(OpenFiles());
+  HOTBED_RETURN_IF_ERROR(OpenTiers());
+  HOTBED_RETURN_IF_ERROR(OpenLog());
+  pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
+  HOTBED_RETURN_IF_ERROR(RecoverShards());
+  upkeep_ = std::thread([this] { UpkeepLoop(); });
+  return absl::OkStatus();
+}
+
+absl::Status ShardHostImpl::OpenFiles() {
+  HOTBED_RETURN_IF_ERROR(files_->MakeDir(options_.data_dir));
+  HOTBED_ASSIGN_OR_RETURN(lock_, files_->Lock(PathOf("LOCK")));
+  absl::StatusOr<IdentityFile> loaded = IdentityFile::Load(PathOf("IDENTITY"), files_);
+  if (!loaded.ok() && !absl::IsNotFound(loaded.status())) return loaded.status();
+  const bool is_new = !loaded.ok();
+  IdentityFile identity = is_new ? IdentityFile() : *std::move(loaded);
+  const std::string boot_id = BootId(files_);
+  was_clean_ = is_new || identity.clean_shutdown;
+  rebooted_ = !is_new && (boot_id.empty() || identity.boot_id != boot_id);
+  // From here on a kill leaves an unclean directory.
+  identity.clean_shutdown = false;
+  identity.boot_id = boot_id;
+  HOTBED_RETURN_IF_ERROR(identity.Save(PathOf("IDENTITY"), files_));
+  {
+    absl::MutexLock lock(&identity_mu_);
+    identity_ = std::move(identity);
+  }
+  HOTBED_ASSIGN_OR_RETURN(promises_, PromiseFile::Open(PathOf("PROMISES"), files_));
+  HOTBED_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Load(PathOf("CATALOG"), files_));
+  absl::MutexLock lock(&control_mu_);
+  catalog_ = std::move(catalog);
+  tables_ = catalog_.tables;
+  return absl::OkStatus();
+}
+
+absl::Status ShardHostImpl::OpenTiers() {
+  TierOptions options;
+  options.spill_dir = PathOf("spill");
+  options.hot_bytes = options_.hot_bytes != 0 ? options_.hot_bytes : budget_.hot_bytes;
+  options.block_cache_bytes = budget_.block_cache_bytes;
+  options.memtable_bytes = budget_.memtable_bytes;
+  options.spill_bytes_max = options_.spill_bytes_max;
+  options.io_threads = std::max(1, options_.pool_threads);
+  HOTBED_ASSIGN_OR_RETURN(tiers_, TierHost::Open(options));
+  if (was_clean_) return absl::OkStatus();
+  // Class checkpoint has no log: what its rows were when the process died is not known to be whole
+  // (DECISIONS L8).
+  absl::MutexLock lock(&control_mu_);
+  for (const auto& [id, table] : catalog_.tables) {
+    if (table.durability != Durability::kCheckpoint) continue;
+    HOTBED_LOG(Warning) << "table " << table.name << " (class checkpoint): the last run did not "
+                        << "shut down, going back to the last checkpoint";
+    HOTBED_RETURN_IF_ERROR(tiers_->RestoreTable(id));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardHostImpl::OpenLog() {
+  ShardLogOptions options;
+  options.dir = PathOf("log");
+  options.segment_bytes =
+      std::min(options_.log_segment_bytes,
+               std::max<uint64_t>(options_.log_bytes_max / kLogSegmentsMin, 64 << 10));
+  options.sync_interval_ms = options_.log_sync_interval_ms;
+  options.queue_bytes_max = budget_.message_bytes;
+  options.rebooted = rebooted_;
+  HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, files_, clock_));
+  const ShardLog::Usage usage = log_->GetUsage();
+  if (!usage.torn_message.empty()) {
+    HOTBED_LOG(Warning) << "log: " << usage.torn_bytes << " bytes cut: " << usage.torn_message;
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId id,
+                                                const ShardRange& range) {
+  Shard::Options options;
+  options.table = table;
+  options.id = id;
+  options.range = range;
+  options.tiers = tiers_.get();
+  options.log = table.durability == Durability::kLog ? log_.get() : nullptr;
+  options.pool = pool_.get();
+  options.clock = clock_;
+  options.ids_max = options_.pull_ids_max;
+  options.core.sessions_max = options_.sessions_max;
+  options.log_full = options.log == nullptr ? nullptr : &log_full_;
+  // Appends that queued requests began are committed when the queue is through, off the strand.
+  options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };
+  options.strand.after_drain_context = log_.get();
+  return std::make_shared<Shard>(std::move(options), promises_->Get(id));
+}
+
+absl::Status ShardHostImpl::RecoverShards() {
+  ShardMap map;
+  {
+    absl::MutexLock lock(&control_mu_);
+    for (const auto& [id, range] : catalog_.shards) {
+      map[id].shard = MakeShard(catalog_.tables.at(id.table), id, range);
+    }
+  }
+  HOTBED_RETURN_IF_ERROR(ReplayLog(map));
+  for (auto& [id, entry] : map) {
+    entry.shard->FinishReplay();
+    entry.shard->SetDurable(entry.shard->durable_lsn());
+  }
+  for (const ShardLog::Damage& damage : log_->damage()) {
+    HOTBED_LOG(Error) << "log: " << damage.message;
+    for (auto& [id, entry] : map) {
+      const bool named =
+          std::find(damage.shards.begin(), damage.shards.end(), id) != damage.shards.end();
+      if (entry.shard->logged() && (named || damage.all_shards)) {
+        entry.shard->Refuse(
+            absl::DataLossError(absl::StrCat("its log is damaged: ", damage.message)));
+      }
+    }
+  }
+  Publish(std::move(map));
+  return absl::OkStatus();
+}
+
+absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
+  struct Flight {
+    absl::Mutex mu;
+    uint64_t bytes ABSL_GUARDED_BY(mu) = 0;
+    bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes < kReplayBytesMax; }
+    bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes == 0; }
+  } flight;
+  std::set<ShardId> unknown;
+  const absl::Status status = log_->Replay([&](const RecordView& record) {
+    const auto it = map.find(record.header.shard);
+    if (it == map.end() || !it->second.shard->logged()) {
+      unknown.insert(record.header.shard);
+      return absl::OkStatus();
+    }
+    const uint64_t bytes =
+        64 + record.header.id_count *
+                 (8ull + RowWireBytes(record.header.gradient_type, record.header.dim));
+    {
+      absl::MutexLock lock(&flight.mu);
+      flight.mu.Await(absl::Condition(&flight, &Flight::HasRoom));
+      flight.bytes += bytes;
+    }
+    it->second.shard->Replay(record, [&flight, bytes] {
+      absl::MutexLock lock(&flight.mu);
+      flight.bytes -= bytes;
+    });
+    return absl::OkStatus();
+  });
+  {
+    absl::MutexLock lock(&flight.mu);
+    flight.mu.Await(absl::Condition(&flight, &Flight::IsEmpty));
+  }
+  for (const ShardId shard : unknown) log_->ForgetShard(shard);
+  return status;
+}
+
+// --- the map
+
+const ShardHostImpl::ShardMap& ShardHostImpl::Map() const {
+  struct Cached {
+    uint64_t version = 0;
+    std::shared_ptr<const ShardMap> map;
+  };
+  thread_local Cached cached;
+  if (cached.version != map_version_.load(std::memory_order_acquire)) {
+    absl::MutexLock lock(&map_mu_);
+    cached.map = map_;
+    cached.version = map_version_.load(std::memory_order_relaxed);
+  }
+  return *cached.map;
+}
+
+void ShardHostImpl::Publish(ShardMap map) {
+  static std::atomic<uint64_t> versions{0};
+  auto shared = std::make_shared<const ShardMap>(std::move(map));
+  absl::MutexLock lock(&map_mu_);
+  map_.swap(shared);
+  map_version_.store(versions.fetch_add(1) + 1, std::memory_order_release);
+}
+
+std::shared_ptr<Shard> ShardHostImpl::Find(ShardId shard) const {
+  const ShardMap& map = Map();
+  const auto it = map.find(shard);
+  return it == map.end() ? nullptr : it->second.shard;
+}
+
+std::optional<ShardRecord> ShardHostImpl::RecordOf(ShardId shard) const {
+  const ShardMap& map = Map();
+  const auto it = map.find(shard);
+  if (it == map.end() || it->second.record.epoch == 0) return std::nullopt;
+  return it->second.record;
+}
+
+// --- data plane
+
+template <typename Segment>
+void ShardHostImpl::RefuseUnknown(Segment* segment) const {
+  const std::optional<ShardRecord> record = RecordOf(segment->shard_id);
+  if (!record.has_value()) {
+    RefuseSegment(segment, SegmentCode::kUnknownShard,
+                  absl::StrCat(segment->shard_id.ToString(),
+                               " is not held here; its table was dropped, or the map is stale"));
+    return;
+  }
+  segment->result.epoch = record->epoch;
+  RefuseSegment(segment, SegmentCode::kWrongEpoch,
+                absl::StrCat(segment->shard_id.ToString(), ": epoch ", segment->epoch,
+                             " asked for, current is ", record->epoch, " on server ",
+                             record->primary.server));
+}
+
+void ShardHostImpl::Pull(PullWork* work) {
+  // One more than the segments: the work ends here at the earliest, on no strand.
+  work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
+  for (PullSegment& segment : work->segments) {
+    if (segment.shard != nullptr) {
+      segment.shard->Pull(work, &segment);
+    } else {
+      RefuseUnknown(&segment);
+      FinishSegment(work);
+    }
+  }
+  FinishSegment(work);
+}
+
+void ShardHostImpl::Push(PushWork* work) {
+  work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
+  for (PushSegment& segment : work->segments) {
+    if (segment.shard != nullptr) {
+      segment.shard->Push(work, &segment);
+    } else {
+      RefuseUnknown(&segment);
+      FinishSegment(work);
+    }
+  }
+  // Everything that this message appended goes out in one write.
+  log_->Commit();
+  FinishSegment(work);
+}
+
+// --- status
+
+std::vector<std::shared_ptr<Shard>> ShardHostImpl::Shards() const {
+  std::vector<std::shared_ptr<Shard>> shards;
+  for (const auto& [id, entry] : Map()) {
+    if (entry.shard != nullptr) shards.push_back(entry.shard);
+  }
+  std::sort(shards.begin(), shards.end(),
+            [](const auto& a, const auto& b) { return a->id() < b->id(); });
+  return shards;
+}
+
+HostStatus ShardHostImpl::Status() const {
+  HostStatus status;
+  status.host_bytes_limit = options_.host_bytes;
+  const TierHost::Usage tiers = tiers_->GetUsage();
+  status.hot_bytes_limit = tiers.hot_bytes_limit;
+  status.hot_bytes = tiers.hot_bytes;
+  status.block_cache_bytes = tiers.block_cache_bytes;
+  status.memtable_bytes = tiers.memtable_bytes;
+  status.spill_bytes = tiers.spill_bytes;
+  const ShardLog::Usage log = log_->GetUsage();
+  status.log_bytes = log.bytes;
+  status.log_appends = log.appends;
+  status.log_writes = log.writes;
+  status.log_syncs = log.syncs;
+  status.read_only = log.read_only || !tiers.background_error.empty();
+  status.read_only_reason = log.read_only ? log.error : tiers.background_error;
+  for (const auto& shard : Shards()) status.shards.push_back(shard->Status());
+  return status;
+}
+
+bool ShardHostImpl::Ready() const {
+  Member self;
+  {
+    absl::MutexLock lock(&identity_mu_);
+    self = {identity_.server, incarnation_};
+  }
+  for (const auto& [id, entry] : Map()) {
+    if (entry.shard == nullptr || !(entry.record.primary == self)) continue;
+    if (!entry.shard->active() && entry.shard->error().empty()) return false;
+  }
+  return true;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,190 @@
+// What the coordinator tells the shard host: identity, assignments, drops.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "server/shard_host_impl.h"
+
+namespace hotbed {
+namespace {
+
+bool IsNewer(const ShardRecord& a, const ShardRecord& b) {
+  return a.epoch != b.epoch ? a.epoch > b.epoch : a.revision > b.revision;
+}
+
+bool Names(const ShardRecord& record, const Member& member) {
+  return std::find(record.members.begin(), record.members.end(), member) != record.members.end();
+}
+
+}  // namespace
+
+// --- identity
+
+ShardHost::Identity ShardHostImpl::identity() const {
+  absl::MutexLock lock(&identity_mu_);
+  return {identity_.server, identity_.cluster_id};
+}
+
+absl::Status ShardHostImpl::SetIdentity(const Identity& identity) {
+  absl::MutexLock lock(&identity_mu_);
+  if (identity_.server == identity.server && identity_.cluster_id == identity.cluster_id) {
+    return absl::OkStatus();
+  }
+  if (identity_.server != 0 || !identity_.cluster_id.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.data_dir, " belongs to server ", identity_.server, " of cluster ",
+                     identity_.cluster_id, ", not to server ", identity.server, " of cluster ",
+                     identity.cluster_id, "; give this server another --data-dir"));
+  }
+  IdentityFile changed = identity_;
+  changed.server = identity.server;
+  changed.cluster_id = identity.cluster_id;
+  HOTBED_RETURN_IF_ERROR(changed.Save(PathOf("IDENTITY"), files_));
+  identity_ = std::move(changed);
+  return absl::OkStatus();
+}
+
+void ShardHostImpl::SetIncarnation(Incarnation incarnation) {
+  absl::MutexLock lock(&identity_mu_);
+  incarnation_ = incarnation;
+}
+
+// --- assignment
+
+absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables,
+                                            const std::vector<ShardRecord>& records,
+                                            const std::vector<TableId>& tables_dropped) {
+  {
+    absl::MutexLock control(&control_mu_);
+    if (shut_down_) return absl::FailedPreconditionError("the shard host is shutting down");
+    ShardMap map = Map();
+    DropTables(tables_dropped, &map);
+    for (const TableSpec& table : tables) {
+      if (!tables_dropped_.contains(table.id)) tables_[table.id] = table;
+    }
+    HOTBED_RETURN_IF_ERROR(AddShards(records, &map));
+    LearnRecords(records, &map);
+    Publish(std::move(map));
+    HOTBED_RETURN_IF_ERROR(KeepPromises());
+  }
+  CallListener();
+  return absl::OkStatus();
+}
+
+// Opens the shards that are assigned here for the first time. On an error nothing is known of any
+// of them: the same assignment may come again.
+absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, ShardMap* map) {
+  const Identity self = identity();
+  Catalog changed = catalog_;
+  std::vector<const ShardRecord*> added;
+  for (const ShardRecord& record : records) {
+    if (tables_dropped_.contains(record.shard.table)) continue;
+    const auto it = map->find(record.shard);
+    if (it != map->end() && it->second.shard != nullptr) continue;
+    const bool mine =
+        std::any_of(record.members.begin(), record.members.end(),
+                    [&self](const Member& member) { return member.server == self.server; });
+    if (!mine) continue;
+    const auto table = tables_.find(record.shard.table);
+    if (table == tables_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          record.shard.ToString(), " is assigned here, and its table is not described"));
+    }
+    changed.tables[table->first] = table->second;
+    changed.shards[record.shard] = record.range;
+    added.push_back(&record);
+  }
+  if (added.empty()) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(changed.Save(PathOf("CATALOG"), files_));
+  catalog_ = std::move(changed);
+  for (const ShardRecord* record : added) {
+    auto shard = MakeShard(tables_.at(record->shard.table), record->shard, record->range);
+    shard->FinishReplay();
+    (*map)[record->shard].shard = std::move(shard);
+  }
+  return absl::OkStatus();
+}
+
+void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, ShardMap* map) {
+  Member self;
+  {
+    absl::MutexLock lock(&identity_mu_);
+    self = {identity_.server, incarnation_};
+  }
+  for (const ShardRecord& record : records) {
+    if (tables_dropped_.contains(record.shard.table)) continue;
+    Entry& entry = (*map)[record.shard];
+    if (!IsNewer(record, entry.record)) continue;
+    entry.record = record;
+    if (entry.shard == nullptr) continue;
+    const Epoch promise = entry.shard->LearnRecord(self, record);
+    if (promise != 0 && Names(record, self)) unpromised_[record.shard] = promise;
+  }
+}
+
+// All promises of an assignment in one write. What fails stays wanted, and is tried again by the
+// upkeep.
+absl::Status ShardHostImpl::KeepPromises() {
+  if (unpromised_.empty()) return absl::OkStatus();
+  std::vector<PromiseFile::Promise> batch;
+  for (const auto& [shard, epoch] : unpromised_) batch.push_back({shard, epoch});
+  HOTBED_RETURN_IF_ERROR(promises_->Raise(batch));
+  unpromised_.clear();
+  const ShardMap& map = Map();
+  for (const PromiseFile::Promise& promise : batch) {
+    const auto it = map.find(promise.shard);
+    if (it != map.end() && it->second.shard != nullptr) {
+      it->second.shard->PromiseDurable(promise.epoch);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The shards are gone for requests at once; the upkeep deletes their rows when nobody uses them.
+void ShardHostImpl::DropTables(const std::vector<TableId>& tables, ShardMap* map) {
+  for (const TableId table : tables) {
+    if (!tables_dropped_.insert(table).second) continue;
+    tables_.erase(table);
+    for (auto it = map->begin(); it != map->end();) {
+      if (it->first.table != table) {
+        ++it;
+        continue;
+      }
+      unpromised_.erase(it->first);
+      if (it->second.shard != nullptr) {
+        it->second.shard->Close();
+        dropping_.push_back(it->second.shard);
+      }
+      map->erase(it++);
+    }
+  }
+}
+
+std::vector<ShardHost::ShardEpoch> ShardHostImpl::ShardsToActivate() const {
+  std::vector<ShardEpoch> waiting;
+  for (const auto& [id, entry] : Map()) {
+    if (entry.shard != nullptr && entry.shard->wants_activation()) {
+      waiting.push_back({id, entry.shard->epoch()});
+    }
+  }
+  return waiting;
+}
+
+void ShardHostImpl::SetActivationListener(std::function<void()> listener) {
+  absl::MutexLock lock(&listener_mu_);
+  listener_ = std::move(listener);
+}
+
+void ShardHostImpl::CallListener() {
+  if (ShardsToActivate().empty()) return;
+  std::function<void()> listener;
+  {
+    absl::MutexLock lock(&listener_mu_);
+    listener = listener_;
+  }
+  if (listener) listener();
+}
+
+}  // namespace hotbed

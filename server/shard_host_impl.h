@@ -1,0 +1,141 @@
+// The shard host's own parts. Only shard_host*.cc include this.
+#ifndef HOTBED_SERVER_SHARD_HOST_IMPL_H_
+#define HOTBED_SERVER_SHARD_HOST_IMPL_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "server/catalog_file.h"
+#include "server/host_budget.h"
+#include "server/shard.h"
+#include "server/shard_host.h"
+#include "server/shard_log/identity_file.h"
+#include "server/shard_log/promise_file.h"
+#include "server/shard_log/shard_log.h"
+#include "server/thread_pool.h"
+
+namespace hotbed {
+
+class ShardHostImpl : public ShardHost {
+ public:
+  ShardHostImpl(const ShardHostOptions& options, const Clock* clock);
+  // Without Shutdown before: as a kill leaves it, but in order. Nothing is written back.
+  ~ShardHostImpl() override;
+  absl::Status Start();
+
+  std::shared_ptr<Shard> Find(ShardId shard) const override;
+  void Pull(PullWork* work) override;
+  void Push(PushWork* work) override;
+  std::optional<ShardRecord> RecordOf(ShardId shard) const override;
+
+  Identity identity() const override;
+  absl::Status SetIdentity(const Identity& identity) override;
+  void SetIncarnation(Incarnation incarnation) override;
+  absl::Status ApplyAssignment(const std::vector<TableSpec>& tables,
+                               const std::vector<ShardRecord>& records,
+                               const std::vector<TableId>& tables_dropped) override;
+  std::vector<ShardEpoch> ShardsToActivate() const override;
+  void SetActivationListener(std::function<void()> listener) override;
+  HostStatus Status() const override;
+  bool Ready() const override;
+  absl::Status Shutdown() override;
+
+ private:
+  struct Entry {
+    std::shared_ptr<Shard> shard;  // null: another server's
+    ShardRecord record;            // epoch 0: recovered from disk, not heard of yet
+  };
+  using ShardMap = absl::flat_hash_map<ShardId, Entry>;
+
+  // The current map, by way of this thread's copy of the pointer: no lock and no shared write
+  // unless it changed. Valid until the next call on this thread.
+  const ShardMap& Map() const;
+  void Publish(ShardMap map);
+  template <typename Segment>
+  void RefuseUnknown(Segment* segment) const;
+
+  // Start, in order.
+  absl::Status OpenFiles();
+  absl::Status OpenTiers();
+  absl::Status OpenLog();
+  absl::Status RecoverShards();
+  absl::Status ReplayLog(const ShardMap& map);
+  std::shared_ptr<Shard> MakeShard(const TableSpec& table, ShardId id, const ShardRange& range);
+  std::string PathOf(const char* name) const;
+
+  // ApplyAssignment, in order.
+  absl::Status AddShards(const std::vector<ShardRecord>& records, ShardMap* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  void LearnRecords(const std::vector<ShardRecord>& records, ShardMap* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  absl::Status KeepPromises() ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  void DropTables(const std::vector<TableId>& tables, ShardMap* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  void CallListener();
+
+  // Upkeep: one thread.
+  void UpkeepLoop();
+  void Upkeep(int64_t now_ns);
+  void ResumeWrites();
+  void FinishDrops();
+  void SweepWhereDue(int64_t now_ns);
+  // Writes back the shards, flushes, and lets the log go up to there. The first error; the others
+  // are tried all the same.
+  absl::Status SweepShards(const std::vector<std::shared_ptr<Shard>>& shards);
+  std::vector<std::shared_ptr<Shard>> Shards() const;
+  void StopUpkeep();
+  absl::Status CloseShards();
+
+  const ShardHostOptions options_;
+  const Clock* const clock_;
+  FileSystem* const files_;
+  const HostBudget budget_;
+  std::unique_ptr<WritableFile> lock_;
+  std::unique_ptr<TierHost> tiers_;
+  std::unique_ptr<ShardLog> log_;
+  std::unique_ptr<PromiseFile> promises_;
+  std::unique_ptr<ThreadPool> pool_;
+  bool was_clean_ = false;
+  bool rebooted_ = false;
+  std::atomic<bool> log_full_{false};
+
+  mutable absl::Mutex map_mu_;
+  std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(map_mu_);
+  std::atomic<uint64_t> map_version_{0};  // unique in the process; 0: none
+
+  // One assignment, drop or shutdown at a time.
+  absl::Mutex control_mu_;
+  Catalog catalog_ ABSL_GUARDED_BY(control_mu_);
+  std::map<TableId, TableSpec> tables_ ABSL_GUARDED_BY(control_mu_);  // as told, held here or not
+  std::set<TableId> tables_dropped_ ABSL_GUARDED_BY(control_mu_);
+  std::map<ShardId, Epoch> unpromised_ ABSL_GUARDED_BY(control_mu_);  // wanted, not durable yet
+  std::vector<std::shared_ptr<Shard>> dropping_ ABSL_GUARDED_BY(control_mu_);
+  bool shut_down_ ABSL_GUARDED_BY(control_mu_) = false;
+
+  mutable absl::Mutex identity_mu_;
+  IdentityFile identity_ ABSL_GUARDED_BY(identity_mu_);
+  Incarnation incarnation_ ABSL_GUARDED_BY(identity_mu_) = 0;
+
+  absl::Mutex listener_mu_;
+  std::function<void()> listener_ ABSL_GUARDED_BY(listener_mu_);
+
+  absl::Mutex upkeep_mu_;
+  bool upkeep_stops_ ABSL_GUARDED_BY(upkeep_mu_) = false;
+  std::thread upkeep_;
+  // Of the upkeep thread.
+  absl::flat_hash_map<ShardId, int64_t> swept_ns_;
+  int64_t ticked_ns_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_HOST_IMPL_H_

@@ -1,0 +1,210 @@
+// What the shard host does beside requests: write-back and log trimming, resuming after a full
+// disk, dropping, shutdown.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "server/shard_host_impl.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr absl::Duration kUpkeepInterval = absl::Milliseconds(100);
+constexpr int64_t kTickNs = kSecond;            // retries of activations and of applies that failed
+constexpr int64_t kDirtyNsMax = 120 * kSecond;  // rows are written back at the latest after this
+constexpr size_t kSweepBatchMin = 8;            // shards that share a flush
+constexpr size_t kSweepBatchPart = 8;           // and at least this part of all
+constexpr int64_t kDrainNsMax = 30 * kSecond;
+
+}  // namespace
+
+void ShardHostImpl::UpkeepLoop() {
+  for (;;) {
+    {
+      absl::MutexLock lock(&upkeep_mu_);
+      upkeep_mu_.AwaitWithTimeout(absl::Condition(&upkeep_stops_), kUpkeepInterval);
+      if (upkeep_stops_) return;
+    }
+    Upkeep(clock_->NowNs());
+  }
+}
+
+void ShardHostImpl::Upkeep(int64_t now_ns) {
+  const bool tick = now_ns - ticked_ns_ >= kTickNs;
+  ResumeWrites();
+  for (const auto& shard : Shards()) {
+    if (tick || shard->read_only()) shard->Tick();
+  }
+  if (tick) {
+    ticked_ns_ = now_ns;
+    {
+      absl::MutexLock control(&control_mu_);
+      if (const absl::Status kept = KeepPromises(); !kept.ok()) {
+        HOTBED_LOG_EVERY_S(Error, 10) << "cannot keep promises: " << kept;
+      }
+    }
+    CallListener();
+  }
+  FinishDrops();
+  SweepWhereDue(now_ns);
+}
+
+void ShardHostImpl::ResumeWrites() {
+  if (log_->GetUsage().read_only) {
+    if (const absl::Status resumed = log_->TryResume(); !resumed.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "the log is read-only: " << resumed;
+    }
+  }
+  if (!tiers_->GetUsage().background_error.empty()) {
+    if (const absl::Status resumed = tiers_->TryResume(); !resumed.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "the spill tier is read-only: " << resumed;
+    }
+  }
+}
+
+void ShardHostImpl::FinishDrops() {
+  absl::MutexLock control(&control_mu_);
+  if (dropping_.empty()) return;
+  Catalog changed = catalog_;
+  std::vector<std::shared_ptr<Shard>> busy;
+  for (auto& shard : dropping_) {
+    if (!shard->idle()) {
+      busy.push_back(shard);
+      continue;
+    }
+    shard->ReleaseStore();
+    const absl::Status deleted = tiers_->DeleteShard(shard->table(), shard->range(), shard->id());
+    if (!deleted.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10)
+          << "cannot delete " << shard->id().ToString() << ": " << deleted;
+      busy.push_back(shard);
+      continue;
+    }
+    if (shard->logged()) log_->ForgetShard(shard->id());
+    changed.shards.erase(shard->id());
+    swept_ns_.erase(shard->id());
+  }
+  dropping_ = std::move(busy);
+  for (const TableId table : tables_dropped_) {
+    const auto first = changed.shards.lower_bound(ShardId{table, 0});
+    if (first != changed.shards.end() && first->first.table == table) continue;
+    if (changed.tables.erase(table) == 0) continue;
+    if (const absl::Status s = promises_->ForgetTable(table); !s.ok()) {
+      HOTBED_LOG(Warning) << "cannot forget the promises of table " << table << ": " << s;
+    }
+  }
+  if (changed.shards.size() == catalog_.shards.size()) return;
+  catalog_ = std::move(changed);
+  if (const absl::Status s = catalog_.Save(PathOf("CATALOG"), files_); !s.ok()) {
+    HOTBED_LOG(Warning) << "cannot write the catalog after a drop: " << s;
+  }
+}
+
+// Keeps the log under its limit and rows from staying dirty for long. The shards swept least
+// recently come first: they are what holds the oldest segments.
+void ShardHostImpl::SweepWhereDue(int64_t now_ns) {
+  const uint64_t log_bytes = log_->GetUsage().bytes;
+  log_full_.store(log_bytes > options_.log_bytes_max, std::memory_order_relaxed);
+  const bool crowded = log_bytes > options_.log_bytes_max / 2;
+  std::vector<std::pair<int64_t, std::shared_ptr<Shard>>> due;
+  for (auto& shard : Shards()) {
+    int64_t& swept = swept_ns_.try_emplace(shard->id(), now_ns).first->second;
+    if (shard->applied_lsn() == shard->durable_lsn() || !shard->error().empty()) {
+      swept = now_ns;
+    } else if ((crowded && shard->logged()) || now_ns - swept >= kDirtyNsMax) {
+      due.emplace_back(swept, shard);
+    }
+  }
+  if (due.empty()) return;
+  std::sort(due.begin(), due.end());
+  due.resize(std::min(due.size(), std::max(kSweepBatchMin, due.size() / kSweepBatchPart)));
+  std::vector<std::shared_ptr<Shard>> batch;
+  for (auto& [swept, shard] : due) {
+    swept_ns_[shard->id()] = now_ns;
+    batch.push_back(std::move(shard));
+  }
+  if (const absl::Status swept = SweepShards(batch); !swept.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "write-back failed, the log is kept: " << swept;
+  }
+}
+
+absl::Status ShardHostImpl::SweepShards(const std::vector<std::shared_ptr<Shard>>& shards) {
+  absl::Status first_error;
+  std::vector<std::pair<Shard*, Lsn>> covered;
+  for (const auto& shard : shards) {
+    absl::StatusOr<Lsn> lsn = shard->Sweep();
+    if (lsn.ok()) {
+      covered.emplace_back(shard.get(), *lsn);
+    } else {
+      first_error.Update(lsn.status());
+    }
+  }
+  HOTBED_RETURN_IF_ERROR(tiers_->Flush());
+  for (const auto& [shard, lsn] : covered) shard->SetDurable(lsn);
+  return first_error;
+}
+
+// --- the end
+
+void ShardHostImpl::StopUpkeep() {
+  {
+    absl::MutexLock lock(&upkeep_mu_);
+    upkeep_stops_ = true;
+  }
+  if (upkeep_.joinable()) upkeep_.join();
+}
+
+absl::Status ShardHostImpl::CloseShards() {
+  const auto shards = Shards();
+  for (const auto& shard : shards) shard->Close();
+  if (log_ != nullptr) log_->Commit();
+  const int64_t end_ns = clock_->NowNs() + kDrainNsMax;
+  for (const auto& shard : shards) {
+    while (!shard->idle()) {
+      if (clock_->NowNs() >= end_ns) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            shard->id().ToString(), " still has work after ", kDrainNsMax / kSecond, " s"));
+      }
+      shard->Tick();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardHostImpl::Shutdown() {
+  StopUpkeep();
+  absl::MutexLock control(&control_mu_);
+  if (shut_down_) return absl::OkStatus();
+  shut_down_ = true;
+  HOTBED_RETURN_IF_ERROR(CloseShards());
+  std::vector<std::shared_ptr<Shard>> sweepable;
+  for (const auto& shard : Shards()) {
+    if (shard->error().empty()) sweepable.push_back(shard);
+  }
+  HOTBED_RETURN_IF_ERROR(SweepShards(sweepable));
+  const bool checkpoints = std::any_of(sweepable.begin(), sweepable.end(),
+                                       [](const auto& shard) { return !shard->logged(); });
+  if (checkpoints) HOTBED_RETURN_IF_ERROR(tiers_->Freeze());
+  HOTBED_RETURN_IF_ERROR(log_->Sync());
+  absl::MutexLock lock(&identity_mu_);
+  identity_.clean_shutdown = true;
+  return identity_.Save(PathOf("IDENTITY"), files_);
+}
+
+ShardHostImpl::~ShardHostImpl() {
+  StopUpkeep();
+  if (pool_ == nullptr) return;
+  if (const absl::Status closed = CloseShards(); !closed.ok()) {
+    HOTBED_LOG(Error) << closed;
+  }
+  for (const auto& shard : Shards()) shard->ReleaseStore();
+  absl::MutexLock control(&control_mu_);
+  for (const auto& shard : dropping_) shard->ReleaseStore();
+}
+
+}  // namespace hotbed

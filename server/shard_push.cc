@@ -1,0 +1,289 @@
+// The write half of a shard's data plane: checks, core, log, rows, reply.
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "row_math/optimizer.h"
+#include "server/gradient_check.h"
+#include "server/push_state.h"
+#include "server/segment_result.h"
+#include "server/shard.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kStepShift = 20;  // DECISIONS S1: seq = step << 20 | part
+
+}  // namespace
+
+void Shard::Push(PushWork* work, PushSegment* segment) {
+  PushState* state = PushState::Take();
+  state->shard = this;
+  state->work = work;
+  state->segment = segment;
+  CheckPush(state);
+  const Strand::Outcome outcome = strand_.TryRun(
+      [&] { PushNow(state); }, [&] { return [state] { state->shard->PushNow(state); }; });
+  if (outcome != Strand::Outcome::kFull) return;
+  state->Give();
+  RefuseSegment(segment, SegmentCode::kResourceExhausted,
+                absl::StrCat(Name(), ": ", options_.strand.queue_max, " requests wait already"));
+  FinishSegment(work);
+}
+
+// What can be said without the shard's state, off the strand. A refusal becomes noop(seq) in the
+// log.
+void Shard::CheckPush(PushState* state) {
+  const PushSegment& segment = *state->segment;
+  const RowType type = state->work->gradient_type;
+  state->ids = segment.ids;
+  state->gradients = segment.gradients;
+  state->count = segment.count;
+  const float rate =
+      segment.has_learning_rate ? segment.learning_rate : options_.table.optimizer.learning_rate;
+  state->scalars = ResolveScalars(options_.table.optimizer, rate, segment.seq >> kStepShift);
+  const bool hashed = options_.table.hashed;
+  if (segment.count == 0 || segment.count > options_.ids_max) {
+    state->refusal =
+        segment.count == 0 ? SegmentCode::kInvalidArgument : SegmentCode::kResourceExhausted;
+    state->detail = absl::StrCat(Name(), ": ", segment.count,
+                                 " ids in a segment, allowed are 1 to ", options_.ids_max);
+  } else if (type == RowType::kInt8) {
+    state->refusal = SegmentCode::kInvalidArgument;
+    state->detail = absl::StrCat(Name(), ": gradients of type int8; allowed are fp32, fp16, bf16");
+  } else if (!std::isfinite(rate)) {
+    state->refusal = SegmentCode::kInvalidArgument;
+    state->detail = absl::StrCat(Name(), ": learning rate ", rate, " is not finite");
+  } else if (const uint32_t bad =
+                 FirstIdOutside(segment.ids, segment.count, options_.range, hashed);
+             bad != segment.count) {
+    state->refusal = SegmentCode::kOutOfRange;
+    state->detail = absl::StrCat(Name(), ": id ", segment.ids[bad], " is outside of ",
+                                 hashed ? "buckets [" : "rows [", options_.range.first, ", ",
+                                 options_.range.limit, ")");
+  } else if (options_.table.nan_policy != NanPolicy::kAllow) {
+    const uint32_t row = FirstNotFinite(segment.gradients, segment.count, dim_, type);
+    if (row == segment.count) return;
+    if (options_.table.nan_policy == NanPolicy::kSkip) return DropNonFiniteRows(state);
+    state->refusal = SegmentCode::kNanGradient;
+    state->detail = absl::StrCat(Name(), ": the gradient of id ", segment.ids[row],
+                                 " is not finite, and the table's NaN policy is reject");
+  }
+}
+
+void Shard::DropNonFiniteRows(PushState* state) {
+  for (uint32_t i = 0; i < state->count; ++i) {
+    if (!IsFinite(state->gradients[i], dim_, state->work->gradient_type)) continue;
+    state->kept_ids.push_back(state->ids[i]);
+    state->kept_gradients.push_back(state->gradients[i]);
+  }
+  state->ids = state->kept_ids.data();
+  state->gradients = state->kept_gradients.data();
+  state->count = static_cast<uint32_t>(state->kept_ids.size());
+}
+
+void Shard::PushNow(PushState* state) {
+  const PushSegment& segment = *state->segment;
+  const PushWork& work = *state->work;
+  const PushToken token = reinterpret_cast<PushToken>(state);
+  CoreReply refused{token, SegmentCode::kOk, core_.epoch(), core_.applied_lsn(), 0};
+  if (work.deadline_ns != 0 && options_.clock->NowNs() >= work.deadline_ns) {
+    refused.code = SegmentCode::kDeadlineExceeded;
+    state->detail = absl::StrCat(Name(), ": the deadline passed before the push began");
+  } else if (closed_ || !error_state_.ok()) {
+    refused.code = closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
+    state->detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
+  } else if (options_.log_full != nullptr && options_.log_full->load(std::memory_order_relaxed)) {
+    refused.code = SegmentCode::kResourceExhausted;
+    state->detail = absl::StrCat(Name(), ": the log is over its limit until rows are written back");
+  } else if (segment.seq == 0 || work.session == 0) {
+    refused.code = SegmentCode::kInvalidArgument;
+    state->detail = absl::StrCat(Name(), ": session ", work.session, ", sequence ", segment.seq,
+                                 "; both count from 1");
+  }
+  if (refused.code != SegmentCode::kOk) {
+    state->refusal = refused.code;
+    return DeliverReply(refused);
+  }
+  CorePush push;
+  push.epoch = segment.epoch;
+  push.session = work.session;
+  push.incarnation = work.incarnation;
+  push.seq = segment.seq;
+  push.prev_seq = segment.prev_seq;
+  push.open = segment.open;
+  push.refusal = state->refusal;
+  push.token = token;
+  core_.Push(push);
+  Drain();
+}
+
+// Does what the core wants done, until it wants nothing. Completions that arrive meanwhile queue on
+// the strand.
+void Shard::Drain() {
+  CoreReady& ready = *core_.ready();
+  for (;;) {
+    if (ready.promise != 0) promise_wanted_ = std::exchange(ready.promise, 0);
+    if (!ready.appends.empty()) {
+      append_scratch_.swap(ready.appends);
+      for (const CoreEntry& entry : append_scratch_) StartAppend(entry);
+      append_scratch_.clear();
+    } else if (!ready.applies.empty()) {
+      apply_queue_.insert(apply_queue_.end(), ready.applies.begin(), ready.applies.end());
+      ready.applies.clear();
+    } else if (!applying_ && !apply_blocked_ && !apply_queue_.empty()) {
+      ApplyNext();
+    } else if (!ready.replies.empty()) {
+      reply_scratch_.swap(ready.replies);
+      for (const CoreReply& reply : reply_scratch_) DeliverReply(reply);
+      reply_scratch_.clear();
+    } else {
+      break;
+    }
+  }
+  PublishState();
+}
+
+void Shard::StartAppend(const CoreEntry& entry) {
+  in_flight_.fetch_add(1, std::memory_order_relaxed);  // until applied or cut
+  PushState* state = reinterpret_cast<PushState*>(entry.payload);
+  if (state != nullptr) {
+    state->in_core = true;
+  } else if (logged()) {
+    state = PushState::Take();
+    state->shard = this;
+    state->work = nullptr;
+    state->segment = nullptr;
+  }
+  if (!logged()) return core_.Appended(entry.lsn);
+  if (entry.kind != RecordKind::kPush) state->count = 0;
+  RecordHeader& header = state->append.header;
+  header = RecordHeader();
+  header.kind = entry.kind;
+  header.open = entry.open;
+  header.shard = options_.id;
+  header.epoch = entry.epoch;
+  header.lsn = entry.lsn;
+  header.session = entry.session;
+  header.incarnation = entry.incarnation;
+  header.seq = entry.seq;
+  header.prev_seq = entry.prev_seq;
+  header.id_count = state->count;
+  header.dim = dim_;
+  if (state->work != nullptr) {
+    header.last_part = state->segment->last_part;
+    header.gradient_type = state->work->gradient_type;
+    header.scalars = state->scalars;
+  }
+  ++appends_in_flight_;
+  state->in_log = true;
+  state->append.ids = state->ids;
+  state->append.gradients = state->gradients;
+  state->append.done = [state](absl::Status status) {
+    state->append_status = std::move(status);
+    state->shard->strand_.Run([state] { state->shard->AfterAppend(state); });
+  };
+  options_.log->Append(&state->append);
+}
+
+void Shard::AfterAppend(PushState* state) {
+  --appends_in_flight_;
+  state->in_log = false;
+  const Lsn lsn = state->append.header.lsn;
+  if (state->append_status.ok()) {
+    core_.Appended(lsn);
+  } else {
+    // A poisoned log does not know whether a restart will find the record: then the answer is
+    // "unknown", not "failed".
+    const bool unknown = state->append_status.code() == absl::StatusCode::kDataLoss;
+    state->in_core = false;
+    in_flight_.fetch_sub(1, std::memory_order_release);
+    core_.AppendFailed(lsn, unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
+    MaybeResume();
+  }
+  DeliverIfFree(state);
+  Drain();
+}
+
+void Shard::ApplyNext() {
+  const CoreEntry& entry = apply_queue_.front();
+  PushState* state = reinterpret_cast<PushState*>(entry.payload);
+  if (!error_state_.ok()) return AfterApply(error_state_);
+  if (entry.kind != RecordKind::kPush || state->count == 0) return AfterApply(absl::OkStatus());
+  RowUpdates updates;
+  updates.ids = state->ids;
+  updates.count = state->count;
+  updates.gradient_type = state->work->gradient_type;
+  updates.gradients = state->gradients;
+  updates.scalars = state->scalars;
+  updates.lsn = entry.lsn;
+  applying_ = true;
+  if (!store_->Apply(updates, [this](absl::Status status) {
+        AfterApply(status);
+        Drain();
+      })) {
+    return;
+  }
+  AfterApply(absl::OkStatus());
+}
+
+void Shard::AfterApply(const absl::Status& status) {
+  applying_ = false;
+  if (!status.ok() && error_state_.ok()) {
+    if (status.code() != absl::StatusCode::kDataLoss) {
+      // In the log, and not in the rows: it will be, when the disk takes rows again. Until then
+      // nobody is answered.
+      apply_blocked_ = true;
+      absl::MutexLock lock(&mu_);
+      error_ = absl::StrCat(Name(), ": waits to apply a push: ", status.message());
+      return;
+    }
+    FailEverything(status);
+  }
+  const CoreEntry entry = apply_queue_.front();
+  apply_queue_.pop_front();
+  PushState* state = reinterpret_cast<PushState*>(entry.payload);
+  in_flight_.fetch_sub(1, std::memory_order_release);
+  if (error_state_.ok()) {
+    core_.Applied(entry.lsn);
+    store_->SetAppliedLsn(entry.lsn);
+    if (state != nullptr) {
+      rows_pushed_.store(rows_pushed_.load(std::memory_order_relaxed) + state->count,
+                         std::memory_order_relaxed);
+    }
+    RunParkedPulls();
+  }
+  if (state == nullptr) return;
+  state->in_core = false;
+  DeliverIfFree(state);
+}
+
+void Shard::DeliverReply(const CoreReply& reply) {
+  PushState* state = reinterpret_cast<PushState*>(reply.token);
+  state->reply = reply;
+  state->replied = true;
+  DeliverIfFree(state);
+}
+
+void Shard::DeliverIfFree(PushState* state) {
+  if (state->in_log || state->in_core) return;
+  if (state->work == nullptr) return state->Give();
+  if (!state->replied) return;
+  PushWork* work = state->work;
+  PushSegment* segment = state->segment;
+  const CoreReply& reply = state->reply;
+  segment->result.epoch = reply.epoch;
+  segment->result.lsn = reply.lsn;
+  segment->result.last_seq = reply.last_seq;
+  if (reply.code != SegmentCode::kOk) {
+    std::string detail = std::move(state->detail);
+    if (detail.empty() || (reply.code != state->refusal && state->refusal != SegmentCode::kOk)) {
+      detail = Explain(reply.code, segment->epoch, segment->seq, segment->prev_seq, reply.last_seq);
+    }
+    RefuseSegment(segment, reply.code, std::move(detail));
+  }
+  state->Give();
+  FinishSegment(work);
+}
+
+}  // namespace hotbed
