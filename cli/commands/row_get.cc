@@ -1,0 +1,112 @@
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/command.h"
+#include "cli/coordinator_stub.h"
+#include "cli/find_table.h"
+#include "cli/row_id.h"
+#include "cli/table_printer.h"
+#include "cli/table_text.h"
+#include "common/status_macros.h"
+#include "hotbed/client.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint32_t kWeightsShown = 8;  // of a row, on a terminal
+
+struct Flags {
+  std::string table;
+  std::vector<std::string> ids;
+  bool all = false;
+};
+
+struct Rows {
+  std::vector<uint64_t> ids;
+  std::vector<float> weights;  // ids x dim
+  std::vector<uint8_t> exists;
+};
+
+absl::StatusOr<Rows> Fetch(const CommandContext& context, const Flags& flags) {
+  Rows rows;
+  for (const std::string& text : flags.ids) {
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text));
+    rows.ids.push_back(id);
+  }
+  ClientOptions options;
+  options.deadline = context.timeout_duration();
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
+                          Client::Connect(absl::StrCat("hotbed://", context.coordinator), options));
+  HOTBED_ASSIGN_OR_RETURN(const Table* table, client->OpenTable(flags.table));
+  rows.weights.resize(rows.ids.size() * table->dim());
+  rows.exists.resize(rows.ids.size());
+  const PullFeature feature{table, rows.ids, rows.weights.data(), RowType::kFp32,
+                            rows.exists.data()};
+  HOTBED_RETURN_IF_ERROR(client->Lookup({&feature, 1}).Wait());
+  return rows;
+}
+
+std::string WeightsText(const float* weights, uint32_t dim, bool all) {
+  std::string out = "[";
+  const uint32_t shown = all ? dim : std::min(dim, kWeightsShown);
+  for (uint32_t i = 0; i < shown; ++i)
+    absl::StrAppendFormat(&out, "%s%.6g", i == 0 ? "" : ", ", weights[i]);
+  if (shown < dim) absl::StrAppend(&out, ", ... ", dim - shown, " more");
+  return out + "]";
+}
+
+absl::Status Get(const CommandContext& context, const Flags& flags) {
+  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, flags.table));
+  HOTBED_ASSIGN_OR_RETURN(const Rows rows, Fetch(context, flags));
+  const std::vector<v1::ShardRecord> shards = ShardsOf(map, spec.id);
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  TablePrinter printer({"id", "exists", "shard", "server", "weights"});
+  for (size_t i = 0; i < rows.ids.size(); ++i) {
+    const v1::ShardRecord* shard = ShardOfId(spec, shards, rows.ids[i]);
+    const std::string shard_name = shard == nullptr ? "none" : ShardName(map, shard->shard());
+    const std::string server =
+        shard == nullptr ? "none" : ServerName(map, shard->primary().server());
+    const float* weights = rows.weights.data() + i * spec.dim;
+    json.push_back({{"id", rows.ids[i]},
+                    {"exists", rows.exists[i] != 0},
+                    {"shard", shard_name},
+                    {"server", server},
+                    {"weights", std::vector<float>(weights, weights + spec.dim)}});
+    printer.AddRow({absl::StrCat(rows.ids[i]), rows.exists[i] != 0 ? "yes" : "no", shard_name,
+                    server, WeightsText(weights, spec.dim, flags.all)});
+  }
+  if (context.json()) {
+    *context.out << json.dump(2) << "\n";
+    return absl::OkStatus();
+  }
+  *context.out << printer.ToText();
+  if (std::count(rows.exists.begin(), rows.exists.end(), 0) > 0) {
+    *context.out << "exists no: never pushed to; what is shown is its first value ("
+                 << InitializerText(spec.initializer) << ")\n";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRowGetCommand(CLI::App* row, CommandContext* context) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = row->add_subcommand("get", "Rows by their ids, and where they live");
+  app->add_option("TABLE", flags->table, "Name of the table")->required();
+  app->add_option("ID", flags->ids,
+                  "0..18446744073709551615, 0x hexadecimal, or negative (its 64 bits)")
+      ->required()
+      ->expected(1, 1000)
+      ->check(
+          [](const std::string& text) { return std::string(ParseId(text).status().message()); });
+  app->add_flag("--all", flags->all, "Print every weight of a row, not the first eight");
+  app->callback(
+      [context, flags] { context->run = [context, flags] { return Get(*context, *flags); }; });
+}
+
+}  // namespace hotbed

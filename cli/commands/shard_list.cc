@@ -1,0 +1,49 @@
+#include <CLI/App.hpp>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/coordinator_stub.h"
+#include "cli/find_table.h"
+#include "cli/table_printer.h"
+#include "cli/table_text.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+absl::Status List(const CommandContext& context, const std::string& table) {
+  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  TableId only = 0;
+  if (!table.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, table));
+    only = spec.id;
+  }
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  TablePrinter printer({"shard", "first", "limit", "epoch", "primary", "active"});
+  for (const v1::TableSpec& spec : map.tables()) {
+    if (only != 0 && spec.id() != only) continue;
+    for (const v1::ShardRecord& shard : ShardsOf(map, spec.id())) {
+      json.push_back(ShardJson(map, shard));
+      printer.AddRow({ShardName(map, shard.shard()), absl::StrCat(shard.range_first()),
+                      absl::StrCat(shard.range_limit()), absl::StrCat(shard.epoch()),
+                      ServerName(map, shard.primary().server()), shard.active() ? "yes" : "no"});
+    }
+  }
+  *context.out << (context.json() ? json.dump(2) + "\n" : printer.ToText());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddShardListCommand(CLI::App* shard, CommandContext* context) {
+  auto table = std::make_shared<std::string>();
+  CLI::App* app = shard->add_subcommand(
+      "list", "Every shard: range of rows (of buckets, if hashed), epoch, primary");
+  app->add_option("--table", *table, "Of this table only");
+  app->callback(
+      [context, table] { context->run = [context, table] { return List(*context, *table); }; });
+}
+
+}  // namespace hotbed

@@ -1,0 +1,116 @@
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/command.h"
+#include "cli/local_cluster.h"
+#include "cli/table_printer.h"
+#include "common/status_macros.h"
+#include "config/units.h"
+#include "nlohmann/json.hpp"
+
+namespace hotbed {
+namespace {
+
+volatile std::sig_atomic_t g_stop = 0;
+void OnSignal(int) { g_stop = 1; }
+
+struct Flags {
+  LocalClusterOptions cluster;
+  std::string host_bytes = "256MiB";
+  std::string log_sync_interval = "1000";
+};
+
+std::string PortsJson(const LocalCluster& cluster) {
+  nlohmann::ordered_json json = {{"coordinator", cluster.coordinator_address()},
+                                 {"processes", nlohmann::ordered_json::array()}};
+  for (const LocalCluster::Process& process : cluster.processes()) {
+    json["processes"].push_back({{"name", process.name},
+                                 {"pid", process.child == nullptr ? 0 : process.child->pid()},
+                                 {"address", process.address},
+                                 {"admin_address", process.admin_address},
+                                 {"log", process.log_path}});
+  }
+  return json.dump() + "\n";
+}
+
+std::string Greeting(const LocalCluster& cluster, absl::Duration took) {
+  TablePrinter table({"process", "pid", "address", "status page", "log"});
+  for (const LocalCluster::Process& process : cluster.processes()) {
+    table.AddRow({process.name, absl::StrCat(process.child == nullptr ? 0 : process.child->pid()),
+                  process.address, absl::StrCat("http://", process.admin_address, "/statusz"),
+                  process.log_path});
+  }
+  const std::string address = cluster.coordinator_address();
+  const std::string flag =
+      address == CommandContext().coordinator ? "" : absl::StrCat(" --coordinator ", address);
+  return absl::StrCat(table.ToText(), "\nHotbed is up at hotbed://", address, " after ",
+                      ShortSeconds(absl::ToDoubleSeconds(took)), ". Status page: http://",
+                      cluster.processes()[0].admin_address,
+                      "/statusz\nIn another terminal: hotbed status", flag,
+                      "\nCtrl-C stops it; the data stays.\n");
+}
+
+absl::Status Up(const CommandContext& context, Flags flags) {
+  const absl::Time start = absl::Now();
+  HOTBED_ASSIGN_OR_RETURN(flags.cluster.host_bytes, ParseBytes(flags.host_bytes));
+  HOTBED_ASSIGN_OR_RETURN(flags.cluster.log_sync_interval_ms, ParseMillis(flags.log_sync_interval));
+  flags.cluster.data_dir =
+      std::filesystem::absolute(flags.cluster.data_dir).lexically_normal().string();
+  flags.cluster.say = [&context](const std::string& text) {
+    *context.err << "hotbed up: " << text << std::endl;
+  };
+  g_stop = 0;
+  signal(SIGINT, OnSignal);
+  signal(SIGTERM, OnSignal);
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> cluster,
+                          LocalCluster::Start(flags.cluster, Clock::Real()));
+  HOTBED_RETURN_IF_ERROR(cluster->WaitReady(absl::Seconds(60)));
+  *context.out << (context.json() ? PortsJson(*cluster) : Greeting(*cluster, absl::Now() - start))
+               << std::flush;
+  while (g_stop == 0) {
+    cluster->Tick();
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  if (!context.json()) *context.out << "\nstopping ..." << std::endl;
+  HOTBED_RETURN_IF_ERROR(cluster->Stop(absl::Seconds(30)));
+  if (!context.json()) *context.out << "stopped\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddUpCommand(CLI::App* root, CommandContext* context) {
+  auto flags = std::make_shared<Flags>();
+  LocalClusterOptions& cluster = flags->cluster;
+  cluster.servers = 0;
+  CLI::App* app = root->add_subcommand("up", "Run a cluster on this machine, in the foreground");
+  app->add_option("--servers", cluster.servers,
+                  "Shard servers; default: as the directory has, or 1")
+      ->check(CLI::Range(1, kLocalServersMax));
+  app->add_option("--data-dir", cluster.data_dir,
+                  "Where everything is kept; a restart comes back equal")
+      ->required();
+  app->add_option("--port", cluster.port,
+                  "Of the coordinator, in a new directory; the next ones follow; 0: free ones")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--host-bytes", flags->host_bytes,
+                  "Memory of each server for rows, caches and buffers")
+      ->check(
+          [](const std::string& text) { return std::string(ParseBytes(text).status().message()); })
+      ->capture_default_str();
+  app->add_option("--log-sync-interval-ms", flags->log_sync_interval,
+                  "How often logs are synced to disk; 0: before each acknowledgement")
+      ->check(
+          [](const std::string& text) { return std::string(ParseMillis(text).status().message()); })
+      ->capture_default_str();
+  app->callback(
+      [context, flags] { context->run = [context, flags] { return Up(*context, *flags); }; });
+}
+
+}  // namespace hotbed

@@ -1,0 +1,67 @@
+#include "cli/coordinator_stub.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/control.grpc.pb.h"
+
+namespace hotbed {
+
+struct CoordinatorStub::Grpc {
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Coordinator::Stub> stub;
+
+  // Waits for the connection as well, so that "nobody listens there" is not mistaken for a slow
+  // answer.
+  template <typename Request, typename Reply, typename Method>
+  absl::StatusOr<Reply> Call(Method method, const Request& request, const std::string& address,
+                             absl::Duration timeout) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    Reply reply;
+    const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
+    if (status.ok()) return reply;
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::Status(
+          static_cast<absl::StatusCode>(status.error_code()),
+          absl::StrCat("coordinator at ", address, ": ", status.error_message(),
+                       ". Is it running? Start a cluster with 'hotbed up', or name another "
+                       "coordinator with --coordinator"));
+    }
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  }
+};
+
+CoordinatorStub::CoordinatorStub(std::string address, absl::Duration timeout)
+    : address_(absl::StartsWith(address, "hotbed://") ? address.substr(9) : std::move(address)),
+      timeout_(timeout),
+      grpc_(std::make_unique<Grpc>()) {
+  grpc::ChannelArguments args;
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetMaxReceiveMessageSize(
+      -1);  // a map of many shards is large, and it comes from our own coordinator
+  grpc_->channel = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), args);
+  grpc_->stub = v1::Coordinator::NewStub(grpc_->channel);
+}
+
+CoordinatorStub::~CoordinatorStub() = default;
+
+absl::StatusOr<v1::ClusterMap> CoordinatorStub::GetClusterMap() {
+  return grpc_->Call<v1::GetClusterMapRequest, v1::ClusterMap>(
+      &v1::Coordinator::Stub::GetClusterMap, v1::GetClusterMapRequest(), address_, timeout_);
+}
+
+absl::StatusOr<v1::CreateTableReply> CoordinatorStub::CreateTable(
+    const v1::CreateTableRequest& request) {
+  return grpc_->Call<v1::CreateTableRequest, v1::CreateTableReply>(
+      &v1::Coordinator::Stub::CreateTable, request, address_, timeout_);
+}
+
+absl::StatusOr<v1::DropTableReply> CoordinatorStub::DropTable(const v1::DropTableRequest& request) {
+  return grpc_->Call<v1::DropTableRequest, v1::DropTableReply>(&v1::Coordinator::Stub::DropTable,
+                                                               request, address_, timeout_);
+}
+
+}  // namespace hotbed

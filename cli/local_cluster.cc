@@ -1,0 +1,296 @@
+#include "cli/local_cluster.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "cli/http_get.h"
+#include "common/status_macros.h"
+#include "config/units.h"
+#include "nlohmann/json.hpp"
+
+namespace hotbed {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr int64_t kQuickDeathNs = 10'000'000'000;
+constexpr int64_t kBackoffFirstNs = 250'000'000;
+constexpr int64_t kBackoffLastNs = 8'000'000'000;
+constexpr int kStartAttempts = 3;
+constexpr uint64_t kLogBytesMax = 64 << 20;  // of an old log, kept at a start
+constexpr int kUsageExit = 2;  // of a daemon: its flags or its data directory are wrong
+
+// A listening socket on loopback; port 0 takes a free one. Nothing is accepted from it.
+class PortProbe {
+ public:
+  explicit PortProbe(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(static_cast<uint16_t>(port));
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    free_ = bind(fd_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0 && listen(fd_, 1) == 0;
+    socklen_t size = sizeof(at);
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = ntohs(at.sin_port);
+  }
+  ~PortProbe() { close(fd_); }
+  PortProbe(const PortProbe&) = delete;
+  bool free() const { return free_; }
+  int port() const { return port_; }
+
+ private:
+  const int fd_;
+  bool free_ = false;
+  int port_ = 0;
+};
+
+// All held at once, so that no two are the same.
+std::vector<int> FreePorts(size_t count) {
+  std::vector<std::unique_ptr<PortProbe>> probes;
+  std::vector<int> ports;
+  for (size_t i = 0; i < count; ++i) {
+    probes.push_back(std::make_unique<PortProbe>(0));
+    ports.push_back(probes.back()->port());
+  }
+  return ports;
+}
+
+std::string Loopback(int port) { return absl::StrCat("127.0.0.1:", port); }
+
+int PortOf(const std::string& address) {
+  int port = 0;
+  return absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port) ? port : 0;
+}
+
+absl::Status LastWords(const LocalCluster::Process& process, absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(process.name, " ", what, ". Its log ",
+                                             process.log_path, " ends with:\n",
+                                             LastLines(process.log_path, 5)));
+}
+
+}  // namespace
+
+LocalCluster::LocalCluster(LocalClusterOptions options, const Clock* clock)
+    : options_(std::move(options)), clock_(clock) {}
+
+LocalCluster::~LocalCluster() {
+  const absl::Status stopped = Stop(absl::Seconds(20));
+  if (!stopped.ok()) Say(std::string(stopped.message()));
+}
+
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
+    const LocalClusterOptions& options, const Clock* clock) {
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(options, clock));
+  if (cluster->options_.program_dir.empty()) cluster->options_.program_dir = OwnDirectory();
+  HOTBED_RETURN_IF_ERROR(cluster->LoadOrCreate());
+  HOTBED_RETURN_IF_ERROR(cluster->CheckPortsFree());
+  for (Process& process : cluster->processes_) HOTBED_RETURN_IF_ERROR(cluster->Spawn(&process));
+  return cluster;
+}
+
+absl::Status LocalCluster::LoadOrCreate() {
+  FileSystem* files = FileSystem::Real();
+  const std::string& dir = options_.data_dir;
+  HOTBED_RETURN_IF_ERROR(files->MakeDir(absl::StrCat(dir, "/logs")));
+  absl::StatusOr<std::unique_ptr<WritableFile>> lock = files->Lock(absl::StrCat(dir, "/lock"));
+  if (!lock.ok()) {
+    return absl::Status(lock.status().code(),
+                        absl::StrCat("data directory ", dir,
+                                     " is in use or cannot be locked: ", lock.status().message()));
+  }
+  lock_ = std::move(*lock);
+  const std::string path = absl::StrCat(dir, "/cluster.json");
+  std::vector<int> ports;  // data and admin port of the coordinator, then of each server
+  if (files->Exists(path)) {
+    HOTBED_ASSIGN_OR_RETURN(const std::string text, files->ReadAll(path));
+    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    const auto format = json.is_object() ? json.value("format", 0) : 0;
+    if (format != kFormat) {
+      return absl::FailedPreconditionError(absl::StrCat(path, " has format ", format,
+                                                        "; this program knows ", kFormat,
+                                                        ": use the version that wrote it"));
+    }
+    ports = json.value("ports", std::vector<int>());
+  }
+  const int stored = ports.empty() ? 0 : static_cast<int>(ports.size() / 2) - 1;
+  const int servers = options_.servers != 0 ? options_.servers : std::max(stored, 1);
+  if (servers < stored) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "data directory ", dir, " holds ", stored, " servers, --servers says ", servers,
+        ": their rows would be gone. Use --servers ", stored, " or another --data-dir"));
+  }
+  const size_t needed = 2 * (static_cast<size_t>(servers) + 1);
+  const std::vector<int> free_ports =
+      options_.port == 0 ? FreePorts(needed - ports.size()) : std::vector<int>();
+  const int base = ports.empty() ? options_.port : ports[0];
+  while (ports.size() < needed) {
+    const size_t i = ports.size();
+    ports.push_back(options_.port == 0 ? free_ports[free_ports.size() - (needed - i)]
+                                       : base + static_cast<int>(i));
+  }
+  if (*std::max_element(ports.begin(), ports.end()) > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--port ", options_.port, " leaves no room below 65535 for ", needed, " ports"));
+  }
+  Describe(ports);
+  return Store(ports);
+}
+
+absl::Status LocalCluster::Store(const std::vector<int>& ports) {
+  nlohmann::ordered_json json = {{"format", kFormat}, {"ports", ports}};
+  for (const Process& process : processes_) {
+    json["processes"].push_back({{"name", process.name},
+                                 {"address", process.address},
+                                 {"admin_address", process.admin_address}});
+  }
+  return FileSystem::Real()->WriteAtomically(absl::StrCat(options_.data_dir, "/cluster.json"),
+                                             json.dump(2) + "\n");
+}
+
+void LocalCluster::Describe(const std::vector<int>& ports) {
+  for (size_t i = 0; i + 1 < ports.size(); i += 2) {
+    Process process;
+    const bool coordinator = i == 0;
+    process.name = coordinator ? "coordinator" : absl::StrCat("s", i / 2 - 1);
+    process.address = Loopback(ports[i]);
+    process.admin_address = Loopback(ports[i + 1]);
+    process.log_path = absl::StrCat(options_.data_dir, "/logs/", process.name, ".log");
+    process.argv = {
+        absl::StrCat(options_.program_dir, coordinator ? "/hotbed-coordinator" : "/hotbed-server"),
+        absl::StrCat("--listen=", process.address),
+        absl::StrCat("--admin-listen=", process.admin_address),
+        absl::StrCat("--data-dir=", options_.data_dir, "/", process.name)};
+    if (!coordinator) {
+      process.argv.push_back(absl::StrCat("--name=", process.name));
+      process.argv.push_back(absl::StrCat("--coordinator=", Loopback(ports[0])));
+      process.argv.push_back(absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes)));
+      process.argv.push_back(
+          absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms));
+    }
+    processes_.push_back(std::move(process));
+  }
+}
+
+absl::Status LocalCluster::CheckPortsFree() const {
+  for (const Process& process : processes_) {
+    for (const std::string& address : {process.address, process.admin_address}) {
+      if (PortProbe(PortOf(address)).free()) continue;
+      return absl::UnavailableError(
+          absl::StrCat(address, " (", process.name,
+                       ") is in use by another process: stop it, or choose another --port "
+                       "(0: free ones) with a new --data-dir"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::Spawn(Process* process) {
+  FileSystem* files = FileSystem::Real();
+  const absl::StatusOr<uint64_t> log_bytes = files->FileSize(process->log_path);
+  if (log_bytes.ok() && *log_bytes > kLogBytesMax) {
+    HOTBED_RETURN_IF_ERROR(files->Delete(process->log_path));
+  }
+  HOTBED_ASSIGN_OR_RETURN(process->child, ChildProcess::Spawn(process->argv, process->log_path));
+  process->started_ns = clock_->NowNs();
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::WaitReady(absl::Duration timeout) {
+  const int64_t limit_ns = clock_->NowNs() + absl::ToInt64Nanoseconds(timeout);
+  for (const Process& process : processes_) {
+    while (true) {
+      for (const Process& each : processes_) {
+        if (each.child != nullptr && !each.child->Running() &&
+            each.child->exit_code() == kUsageExit) {
+          return LastWords(each, absl::StrCat("refused to start (", each.child->exit_text(), ")"));
+        }
+        if (each.quick_deaths >= kStartAttempts) {
+          return LastWords(each, absl::StrCat("died ", each.quick_deaths, " times"));
+        }
+      }
+      Tick();
+      const absl::StatusOr<HttpReply> reply =
+          HttpGet(process.admin_address, "/readyz", absl::Milliseconds(500));
+      if (reply.ok() && reply->code == 200) break;
+      if (clock_->NowNs() > limit_ns) {
+        return LastWords(process,
+                         absl::StrCat("is not ready after ", absl::FormatDuration(timeout), ": ",
+                                      reply.ok() ? reply->body : reply.status().message()));
+      }
+      clock_->SleepNs(20'000'000);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void LocalCluster::Tick() {
+  const int64_t now = clock_->NowNs();
+  for (Process& process : processes_) {
+    if (process.child != nullptr) {
+      if (process.child->Running()) continue;
+      const bool quick = now - process.started_ns < kQuickDeathNs;
+      process.quick_deaths = quick ? process.quick_deaths + 1 : 0;
+      const int doublings = std::clamp(process.quick_deaths - 1, 0, 5);
+      const int64_t wait_ns = std::min(kBackoffFirstNs << doublings, kBackoffLastNs);
+      process.restart_at_ns = now + wait_ns;
+      Say(absl::StrCat(process.name, " ended: ", process.child->exit_text(),
+                       "; starting it again in ", absl::FormatDuration(absl::Nanoseconds(wait_ns)),
+                       " (log: ", process.log_path, ")"));
+      process.child.reset();
+      continue;
+    }
+    if (now < process.restart_at_ns) continue;
+    const absl::Status spawned = Spawn(&process);
+    if (!spawned.ok()) {
+      process.restart_at_ns = now + kBackoffLastNs;
+      Say(absl::StrCat(process.name, " cannot be started: ", spawned.message()));
+      continue;
+    }
+    ++process.restarts;
+    Say(absl::StrCat(process.name, " started again, pid ", process.child->pid()));
+  }
+}
+
+absl::Status LocalCluster::Stop(absl::Duration timeout) {
+  const absl::Time limit = absl::Now() + timeout;
+  std::string killed;
+  const auto stop = [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) {
+      if (processes_[i].child != nullptr && processes_[i].child->Running()) {
+        processes_[i].child->Signal(SIGTERM);
+      }
+    }
+    for (size_t i = first; i < last; ++i) {
+      std::unique_ptr<ChildProcess>& child = processes_[i].child;
+      if (child != nullptr &&
+          !child->WaitFor(std::max(limit - absl::Now(), absl::Milliseconds(100)))) {
+        absl::StrAppend(&killed, killed.empty() ? "" : ", ", processes_[i].name);
+      }
+      child.reset();  // kills what is left
+    }
+  };
+  if (!processes_.empty()) {
+    stop(1, processes_.size());
+    stop(0, 1);
+  }
+  lock_.reset();
+  if (killed.empty()) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "did not stop within ", absl::FormatDuration(timeout), " and was killed: ", killed));
+}
+
+void LocalCluster::Say(const std::string& text) const {
+  if (options_.say) options_.say(text);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,93 @@
+// One coordinator and N shard servers as child processes on loopback, kept in one directory:
+//
+//   D/cluster.json      format, ports of every process: a restart comes back at the same addresses
+//   D/lock              held while the cluster runs
+//   D/coordinator, D/s0, D/s1, ...   data directories
+//   D/logs/NAME.log     what each process said
+//
+// Thread-compatible: one thread calls everything, Tick at least ten times a second.
+#ifndef HOTBED_CLI_LOCAL_CLUSTER_H_
+#define HOTBED_CLI_LOCAL_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/child_process.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+
+namespace hotbed {
+
+constexpr int kLocalServersMax = 64;
+
+struct LocalClusterOptions {
+  std::string data_dir;  // absolute
+  int servers = 0;       // 0: as stored, or 1 in a new directory
+  int port =
+      7400;  // of the coordinator; the next ports follow it; 0: free ones. Only in a new directory
+  uint64_t host_bytes = 256u << 20;  // of each server
+  int64_t log_sync_interval_ms = 1000;
+  std::string
+      program_dir;  // where hotbed-coordinator and hotbed-server are; empty: beside this program
+  std::function<void(const std::string&)>
+      say;  // what happened: a process died, was started again; may be empty
+};
+
+class LocalCluster {
+ public:
+  struct Process {
+    std::string name;  // "coordinator", "s0", ...
+    std::string address;
+    std::string admin_address;
+    std::string log_path;
+    std::vector<std::string> argv;
+    std::unique_ptr<ChildProcess> child;  // null while it waits for its restart
+    int restarts = 0;
+    int quick_deaths = 0;  // in a row
+    int64_t started_ns = 0;
+    int64_t restart_at_ns = 0;
+  };
+
+  // Locks the directory, spawns all. `clock` must outlive the result. AlreadyExists: in use;
+  // PermissionDenied: not writable; FailedPrecondition: of another version, or holds more servers
+  // than asked for; Unavailable: a port is in use.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
+                                                             const Clock* clock);
+  ~LocalCluster();  // Stop
+
+  // Until every process says /readyz 200. A process that ends meanwhile with a usage error, or
+  // three times, ends the wait with its last words.
+  absl::Status WaitReady(absl::Duration timeout);
+  // Starts again what died, after 0.25 s, doubling to 8 s while it keeps dying within ten seconds.
+  void Tick();
+  // SIGTERM to the servers, then to the coordinator; SIGKILL to what is left after `timeout` (an
+  // error that names it).
+  absl::Status Stop(absl::Duration timeout);
+
+  const std::vector<Process>& processes() const { return processes_; }
+  const std::string& coordinator_address() const { return processes_[0].address; }
+
+ private:
+  LocalCluster(LocalClusterOptions options, const Clock* clock);
+  absl::Status LoadOrCreate();
+  absl::Status CheckPortsFree() const;
+  absl::Status Store(const std::vector<int>& ports);
+  void Describe(const std::vector<int>& ports);
+  absl::Status Spawn(Process* process);
+  void Say(const std::string& text) const;
+
+  LocalClusterOptions options_;
+  const Clock* const clock_;
+  std::unique_ptr<WritableFile> lock_;
+  std::vector<Process> processes_;  // the coordinator first
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_LOCAL_CLUSTER_H_

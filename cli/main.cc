@@ -1,0 +1,10 @@
+// `hotbed`: see cli/run_cli.h.
+#include <csignal>
+#include <iostream>
+
+#include "cli/run_cli.h"
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);  // `hotbed ... | head` ends by a failed write, not by a signal
+  return hotbed::RunCli(std::vector<std::string>(argv + 1, argv + argc), &std::cout, &std::cerr);
+}

@@ -1,0 +1,183 @@
+#include "cli/run_cli.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/row_id.h"
+#include "config/config.h"
+#include "nlohmann/json.hpp"
+
+namespace hotbed {
+namespace {
+
+constexpr char kFooter[] =
+    "\nExit codes: 0 done, 1 the command did not succeed (the reason is on stderr), 2 the command "
+    "line is wrong and\n"
+    "nothing was done.\n"
+    "Environment: HOTBED_COORDINATOR stands for --coordinator.\n";
+
+CLI::App* AddGroup(CLI::App* root, const char* name, const char* help) {
+  return root->add_subcommand(name, help);
+}
+
+void AddCommands(CLI::App* root, CommandContext* context) {
+  AddUpCommand(root, context);
+  AddStatusCommand(root, context);
+  CLI::App* table = AddGroup(root, "table", "Create, list, describe and drop tables");
+  AddTableCreateCommand(table, context);
+  AddTableListCommand(table, context);
+  AddTableDescribeCommand(table, context);
+  AddTableDropCommand(table, context);
+  AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
+  AddShardListCommand(AddGroup(root, "shard", "Look at shards"), context);
+  AddPlanShowCommand(AddGroup(root, "plan", "Look at the placement"), context);
+  // BENCH AddBenchCommands(AddGroup(root, "bench", "Load generator"), context);
+  AddDatagenCriteoCommand(AddGroup(root, "datagen", "Make training data with a known best AUC"),
+                          context);
+  AddDoctorCommand(root, context);
+  // DEMO AddDemoCommand(root, context);
+  AddVersionCommand(root, context);
+}
+
+// The command that the words chose, as deep as they were understood.
+CLI::App* Deepest(CLI::App* app) {
+  while (true) {
+    const std::vector<CLI::App*> chosen = app->get_subcommands();
+    if (chosen.empty()) return app;
+    app = chosen.front();
+  }
+}
+
+std::string FullName(const CLI::App* app) {
+  return app->get_parent() == nullptr
+             ? app->get_name()
+             : absl::StrCat(FullName(app->get_parent()), " ", app->get_name());
+}
+
+std::vector<std::string> KnownFlags(const CLI::App* app) {
+  std::vector<std::string> names;
+  for (; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& name : option->get_lnames())
+        names.push_back(absl::StrCat("--", name));
+    }
+  }
+  return names;
+}
+
+// What to say about words that no command understood.
+std::string UnknownWord(CLI::App* root) {
+  CLI::App* at = Deepest(root);
+  const std::vector<std::string> words = root->remaining(true);
+  const std::string word = words.empty() ? "" : words.front();
+  std::vector<std::string> known;
+  std::string what = "command";
+  if (absl::StartsWith(word, "-")) {
+    known = KnownFlags(at);
+    what = "flag";
+  } else {
+    for (const CLI::App* sub : at->get_subcommands({})) known.push_back(sub->get_name());
+    if (known.empty()) what = "argument";
+  }
+  const std::string flag = word.substr(0, word.find('='));
+  const std::string nearest = NearestWord(flag, known);
+  return absl::StrCat("unknown ", what, " '", word, "' after '", FullName(at), "'",
+                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"),
+                      " (see '", FullName(at), " --help')");
+}
+
+void PrintError(const CommandContext& context, absl::string_view code, const std::string& message) {
+  if (context.json()) {
+    nlohmann::json error = {{"error", {{"code", code}, {"message", message}}}};
+    *context.err << error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  } else {
+    *context.err << "hotbed: " << message << "\n";
+  }
+}
+
+// `row get TABLE -5` is an id, not a flag: negative ids are handed on as the unsigned number with
+// the same bits.
+std::vector<std::string> WithoutNegativeIds(std::vector<std::string> args) {
+  const auto row = std::find(args.begin(), args.end(), "row");
+  if (row == args.end() || row + 1 == args.end() || *(row + 1) != "get") return args;
+  for (auto arg = row + 2; arg != args.end(); ++arg) {
+    if (arg->size() < 2 || (*arg)[0] != '-' || !absl::ascii_isdigit((*arg)[1])) continue;
+    const absl::StatusOr<uint64_t> id = ParseId(*arg);
+    if (id.ok()) *arg = absl::StrCat(*id);
+  }
+  return args;
+}
+
+int ParseAndChoose(CLI::App* root, CommandContext* context, std::vector<std::string> args) {
+  std::reverse(args.begin(), args.end());  // CLI11 takes them last first
+  try {
+    root->parse(std::move(args));
+  } catch (const CLI::Success& help) {
+    root->exit(help, *context->out, *context->err);
+    return kExitOk;
+  } catch (const CLI::ExtrasError&) {
+    PrintError(*context, "USAGE", UnknownWord(root));
+    return kExitUsage;
+  } catch (const CLI::ParseError& error) {
+    // Extra words are the likelier cause than what they left unfilled: a mistyped flag reads as a
+    // missing one.
+    const bool extras =
+        !root->remaining(true).empty() && dynamic_cast<const CLI::RequiredError*>(&error);
+    PrintError(*context, "USAGE",
+               extras
+                   ? UnknownWord(root)
+                   : absl::StrCat(error.what(), " (see '", FullName(Deepest(root)), " --help')"));
+    return kExitUsage;
+  }
+  if (!context->run) {
+    *context->err << Deepest(root)->help(
+        FullName(Deepest(root)->get_parent() == nullptr ? root : Deepest(root)->get_parent()));
+    return kExitUsage;
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+absl::Duration CommandContext::timeout_duration() const {
+  const absl::StatusOr<int64_t> ms = ParseMillis(timeout);
+  return absl::Milliseconds(ms.ok() ? *ms : 10000);
+}
+
+int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream* err) {
+  CommandContext context;
+  context.out = out;
+  context.err = err;
+  CLI::App root("Hotbed keeps the rows of huge embedding tables on a cluster of shard servers.",
+                "hotbed");
+  root.fallthrough();  // global flags may stand after the command
+  root.footer(kFooter);
+  root.add_option("--coordinator", context.coordinator,
+                  "Where the cluster's coordinator is, host:port")
+      ->envname("HOTBED_COORDINATOR")
+      ->capture_default_str();
+  root.add_option("-o,--output", context.output, "How to answer: table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  root.add_option("--timeout", context.timeout, "Longest wait for the cluster's answer")
+      ->check([](const std::string& text) {
+        const absl::StatusOr<int64_t> ms = ParseMillis(text);
+        if (!ms.ok()) return std::string(ms.status().message());
+        return *ms > 0 ? std::string() : absl::StrCat("--timeout ", text, " must be above 0");
+      })
+      ->capture_default_str();
+  AddCommands(&root, &context);
+  const int parsed = ParseAndChoose(&root, &context, WithoutNegativeIds(args));
+  if (parsed != kExitOk || !context.run) return parsed;
+  const absl::Status status = context.run();
+  out->flush();
+  if (status.ok()) return kExitOk;
+  PrintError(context, absl::StatusCodeToString(status.code()), std::string(status.message()));
+  return kExitFailed;
+}
+
+}  // namespace hotbed

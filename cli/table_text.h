@@ -1,0 +1,40 @@
+// Tables, shards and servers in the words of the command line, and as JSON. Pure functions.
+#ifndef HOTBED_CLI_TABLE_TEXT_H_
+#define HOTBED_CLI_TABLE_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/table_spec.h"
+#include "nlohmann/json.hpp"
+#include "proto/control.pb.h"
+
+namespace hotbed {
+
+// The words of a flag's choices; the index is the enum's value.
+extern const std::vector<std::string> kOptimizerWords;   // sgd adagrad rowwise-adagrad adam
+extern const std::vector<std::string> kWeightTypeWords;  // fp32 fp16 bf16
+extern const std::vector<std::string> kDurabilityWords;  // checkpoint log
+extern const std::vector<std::string> kNanPolicyWords;   // reject skip allow
+
+// "zero", "constant:1", "uniform:-0.01,0.01", "normal:0,0.01", "truncated-normal:0,0.01".
+// InvalidArgument names the text and the forms.
+absl::StatusOr<InitializerParams> ParseInitializer(const std::string& text);
+std::string InitializerText(const InitializerParams& initializer);
+
+// "rowwise-adagrad lr=0.05 eps=1e-08"
+std::string OptimizerText(const OptimizerParams& optimizer);
+// "bounded, 1,000 rows" or "hashed" or "hashed, about 1,000 rows"
+std::string KindText(const TableSpec& spec);
+
+nlohmann::ordered_json TableJson(const TableSpec& spec);
+
+// Names of servers by number, for the messages that carry the number alone.
+std::string ServerName(const v1::ClusterMap& map, uint64_t server);
+std::string ShardName(const v1::ClusterMap& map, uint64_t packed_shard);
+nlohmann::ordered_json ShardJson(const v1::ClusterMap& map, const v1::ShardRecord& record);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_TABLE_TEXT_H_
