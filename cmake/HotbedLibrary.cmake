@@ -1,3 +1,5 @@
+include(TestGroups)
+
 # hotbed_library(NAME SRCS a.cc ... DEPS public targets ... PRIVATE_DEPS targets ...)
 # One static library a folder. The link graph is the layering of DESIGN section 2: a folder that is not named in DEPS
 # cannot be linked, and the tidy test checks the include lines against the same table.
@@ -43,6 +45,10 @@ function(hotbed_test name)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
+  endif()
+  if(unit IN_LIST ARG_LABELS)
+    hotbed_group_test(${name} groups)
+    list(APPEND ARG_LABELS ${groups})
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
