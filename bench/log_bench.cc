@@ -1,0 +1,203 @@
+// How fast the shard log takes pushes, as a ratio to plain appends of the same bytes to the same
+// disk.
+//
+//   log_bench [--dir=/tmp/log_bench] [--mib=512] [--rows=512] [--dim=64] [--batch=1]
+//
+// One round writes `mib` MiB of push records (rows x dim fp32 each) first plainly, then through
+// ShardLog, each into fresh files, which are deleted untimed. The roof is an honest best case: one
+// write() a record from one contiguous buffer that stays in the cache, nothing checksummed, nothing
+// framed, no segment to roll. Medians of five interleaved rounds.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "common/file_system.h"
+#include "server/shard_log/segment_format.h"
+#include "server/shard_log/shard_log.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kRounds = 5;
+
+struct Options {
+  std::string dir = "/tmp/log_bench";
+  uint64_t mib = 512;
+  uint64_t rows = 512;
+  uint64_t dim = 64;
+  uint64_t batch = 1;  // records appended before each Commit
+};
+
+double Seconds(int64_t since_ns) { return (Clock::Real()->NowNs() - since_ns) * 1e-9; }
+
+// One push and its memory. The shard's view of a message: ids and gradient rows, one after the
+// other or scattered.
+class Push {
+ public:
+  Push(const Options& options, bool scattered)
+      : ids_(options.rows), floats_(2 * options.rows * options.dim) {
+    for (size_t i = 0; i < floats_.size(); ++i) floats_[i] = static_cast<float>(i % 977);
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      ids_[i] = i * 0x9e3779b97f4a7c15ull;
+      const size_t row = scattered ? 2 * (ids_.size() - 1 - i) : i;
+      rows_.push_back(reinterpret_cast<const uint8_t*>(&floats_[row * options.dim]));
+    }
+    append_.header.id_count = static_cast<uint32_t>(options.rows);
+    append_.header.dim = static_cast<uint32_t>(options.dim);
+    append_.header.shard = {1, 0};
+  }
+
+  LogAppend* Next(Lsn lsn, uint64_t* failures) {
+    append_.header.lsn = lsn;
+    append_.ids = ids_.data();
+    append_.gradients = rows_.data();
+    append_.done = [failures](absl::Status status) { *failures += !status.ok(); };
+    return &append_;
+  }
+  uint64_t bytes() const { return RecordBytes(append_.header); }
+
+ private:
+  std::vector<uint64_t> ids_;
+  std::vector<float> floats_;
+  std::vector<const uint8_t*> rows_;
+  LogAppend append_;
+};
+
+double PlainAppends(const Options& options, uint64_t record_bytes) {
+  const std::string path = absl::StrCat(options.dir, "/plain");
+  const int fd = open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0644);
+  HOTBED_CHECK(fd >= 0) << "cannot create " << path;
+  const std::vector<char> bytes(record_bytes, 'x');
+  const uint64_t records = (options.mib << 20) / record_bytes;
+  const int64_t start = Clock::Real()->NowNs();
+  for (uint64_t i = 0; i < records; ++i) {
+    HOTBED_CHECK(write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  }
+  const double seconds = Seconds(start);
+  close(fd);
+  unlink(path.c_str());
+  return records * record_bytes / seconds;
+}
+
+double LogAppends(const Options& options, int64_t sync_interval_ms, bool scattered) {
+  ShardLogOptions log_options;
+  log_options.dir = absl::StrCat(options.dir, "/log");
+  log_options.sync_interval_ms = sync_interval_ms;
+  FileSystem* const files = FileSystem::Real();
+  auto log = ShardLog::Open(log_options, files, Clock::Real());
+  HOTBED_CHECK(log.ok()) << log.status();
+  std::vector<std::unique_ptr<Push>> pushes;
+  for (uint64_t i = 0; i < options.batch; ++i)
+    pushes.push_back(std::make_unique<Push>(options, scattered));
+  const uint64_t record_bytes = pushes[0]->bytes();
+  const uint64_t records = (options.mib << 20) / record_bytes / options.batch * options.batch;
+  uint64_t failures = 0;
+  const int64_t start = Clock::Real()->NowNs();
+  for (Lsn lsn = 1; lsn <= records;) {
+    for (auto& push : pushes) (*log)->Append(push->Next(lsn++, &failures));
+    (*log)->Commit();
+  }
+  const double seconds = Seconds(start);
+  HOTBED_CHECK(failures == 0) << failures << " appends failed: " << (*log)->GetUsage().error;
+  log->reset();
+  const auto names = files->List(log_options.dir);
+  HOTBED_CHECK(names.ok()) << names.status();
+  for (const std::string& name : *names) {
+    HOTBED_CHECK(files->Delete(absl::StrCat(log_options.dir, "/", name)).ok());
+  }
+  return records * record_bytes / seconds;
+}
+
+double Checksums(const Options& options) {
+  const std::vector<char> bytes(options.rows * options.dim * 4, 'x');
+  uint32_t crc = 0;
+  const int64_t start = Clock::Real()->NowNs();
+  const uint64_t repeats = (1ull << 30) / bytes.size();
+  for (uint64_t i = 0; i < repeats; ++i) crc = Crc32c(bytes.data(), bytes.size(), crc);
+  const double seconds = Seconds(start);
+  HOTBED_CHECK(crc != 0);  // keeps the loop
+  return repeats * bytes.size() / seconds;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void Run(const Options& options) {
+  HOTBED_CHECK(FileSystem::Real()->MakeDir(options.dir).ok()) << options.dir;
+  struct Variant {
+    const char* name;
+    int64_t sync_interval_ms;
+    bool scattered;
+  };
+  const std::array<Variant, 3> variants = {{{"log, never synced by itself", -1, false},
+                                            {"log, synced every 1000 ms", 1000, false},
+                                            {"log, rows scattered in memory", -1, true}}};
+  const uint64_t record_bytes = Push(options, false).bytes();
+  std::vector<double> plain;
+  std::array<std::vector<double>, variants.size()> measured;
+  for (int round = 0; round < kRounds; ++round) {
+    plain.push_back(PlainAppends(options, record_bytes));
+    for (size_t v = 0; v < variants.size(); ++v) {
+      measured[v].push_back(
+          LogAppends(options, variants[v].sync_interval_ms, variants[v].scattered));
+    }
+  }
+  const double roof = Median(plain);
+  std::printf("records of %llu bytes (%llu x %llu fp32), %llu MiB a run, median of %d\n",
+              static_cast<unsigned long long>(record_bytes),
+              static_cast<unsigned long long>(options.rows),
+              static_cast<unsigned long long>(options.dim),
+              static_cast<unsigned long long>(options.mib), kRounds);
+  std::printf("%-32s %7.2f GB/s   1.00\n", "plain write() of the same bytes", roof / 1e9);
+  for (size_t v = 0; v < variants.size(); ++v) {
+    const double rate = Median(measured[v]);
+    std::printf("%-32s %7.2f GB/s   %.2f\n", variants[v].name, rate / 1e9, rate / roof);
+  }
+  std::printf("%-32s %7.2f GB/s\n", "CRC32C alone", Checksums(options) / 1e9);
+}
+
+bool Parse(int argc, char** argv, Options* options) {
+  const std::pair<const char*, uint64_t*> numbers[] = {{"--mib=", &options->mib},
+                                                       {"--rows=", &options->rows},
+                                                       {"--dim=", &options->dim},
+                                                       {"--batch=", &options->batch}};
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view arg = argv[i];
+    bool known = absl::ConsumePrefix(&arg, "--dir=");
+    if (known) options->dir = std::string(arg);
+    for (const auto& [flag, value] : numbers) {
+      if (!known && absl::ConsumePrefix(&arg, flag))
+        known = absl::SimpleAtoi(arg, value) && *value > 0;
+    }
+    if (!known) {
+      std::fprintf(stderr, "log_bench: %s is not one of --dir= --mib= --rows= --dim= --batch=\n",
+                   argv[i]);
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace hotbed
+
+int main(int argc, char** argv) {
+  hotbed::Options options;
+  if (!hotbed::Parse(argc, argv, &options)) return 2;
+  hotbed::Run(options);
+  return 0;
+}
