@@ -1,0 +1,41 @@
+// The second process of a roof: this program, started again with a hidden argument.
+#ifndef HOTBED_BENCH_ROOFS_PEER_PROCESS_H_
+#define HOTBED_BENCH_ROOFS_PEER_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace hotbed::roofs {
+
+inline constexpr char kPeerArgument[] = "--hotbed-roof-peer";
+
+// Ends with this object, or with this process.
+class PeerProcess {
+ public:
+  // Starts `<this program> --hotbed-roof-peer <args>` and waits for the port that it prints.
+  static absl::StatusOr<std::unique_ptr<PeerProcess>> Start(const std::vector<std::string>& args);
+  ~PeerProcess();
+
+  int port() const { return port_; }
+
+ private:
+  PeerProcess() = default;
+  pid_t pid_ = -1;
+  int port_ = 0;
+};
+
+// The peer's side: tells the port to the process that started it.
+void TellPort(int port);
+
+// What a peer does: serves until it is killed. One function a kind of roof.
+int ServeGrpc(const std::vector<std::string>& args);
+int ServeTcp(const std::vector<std::string>& args);
+
+}  // namespace hotbed::roofs
+
+#endif  // HOTBED_BENCH_ROOFS_PEER_PROCESS_H_
