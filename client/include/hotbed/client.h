@@ -42,6 +42,7 @@ struct ClientOptions {
   RowType push_type = RowType::kFp32;           // how gradients travel
   uint64_t message_bytes_max = 1ull << 20;      // larger calls are cut
   int pushes_in_flight_max = 64;                // a Push call beyond it waits
+  uint64_t push_bytes_in_flight_max = 256ull << 20;  // likewise; one larger push goes alone
   int threads = 1;                              // that drive the network
 };
 
@@ -77,7 +78,8 @@ struct PushOptions {
 struct PushResult {
   enum class Outcome {
     kApplied,        // by all shards, exactly once
-    kFailed,         // at least one shard refused for good; see `shards` (those not listed applied it)
+    kFailed,         // at least one shard refused for good; see `shards` (those not listed applied it). No shards:
+                     // the push was refused as a whole, nothing was sent
     kIndeterminate,  // the deadline passed while the answer of at least one shard was unknown: it may yet be applied.
                      // Client::Retry(result) goes on asking; nothing is ever applied twice.
   };

@@ -1,0 +1,66 @@
+#include "client/batch_plan.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace hotbed {
+
+TableGroup* BatchPlan::GroupOf(const TableHandle* table) {
+  for (size_t i = 0; i < group_count_; ++i) {
+    if (groups_[i].table == table) return &groups_[i];
+  }
+  if (group_count_ == groups_.size()) groups_.emplace_back();
+  TableGroup& group = groups_[group_count_++];
+  group.table = table;
+  group.runs.clear();
+  return &group;
+}
+
+void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& map,
+                      Deduper* deduper, RowType wire_type, uint64_t part_bytes_max) {
+  group_count_ = 0;
+  parts_.clear();
+  unique_rows_ = 0;
+  for (size_t f = 0; f < features.size(); ++f) {
+    if (features[f].ids.empty()) continue;
+    TableGroup* group = GroupOf(features[f].table);
+    const uint32_t begin = group->runs.empty() ? 0 : group->runs.back().end;
+    const uint32_t end = begin + static_cast<uint32_t>(features[f].ids.size());
+    group->runs.push_back({static_cast<uint32_t>(f), begin, end});
+  }
+  for (uint32_t g = 0; g < group_count_; ++g) {
+    TableGroup& group = groups_[g];
+    spans_.clear();
+    for (const TableGroup::Run& run : group.runs) spans_.push_back(features[run.feature].ids);
+    deduper->Run(spans_, &group.ids);
+    unique_rows_ += group.ids.unique.size();
+    const TableRoute* route = map.Table(group.table->id());
+    HOTBED_CHECK(route != nullptr) << "table " << group.table->name() << " was checked before";
+    group.split.Run(group.ids.unique, route->spec.hashed, route->locator);
+    const uint64_t row_bytes = 8 + RowWireBytes(wire_type, group.table->dim());
+    CutGroup(g, std::max<uint64_t>(1, part_bytes_max / row_bytes));
+  }
+}
+
+void BatchPlan::CutGroup(uint32_t index, uint64_t rows_max) {
+  const TableGroup& group = groups_[index];
+  const uint32_t shards = static_cast<uint32_t>(group.split.begin.size()) - 1;
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    const uint32_t begin = group.split.begin[shard];
+    const PartCut cut(group.split.begin[shard + 1] - begin, rows_max);
+    for (uint64_t p = 0; p < cut.parts; ++p) {
+      parts_.push_back({index, shard, begin + static_cast<uint32_t>(cut.Begin(p)),
+                        begin + static_cast<uint32_t>(cut.Begin(p + 1)), p + 1 == cut.parts});
+    }
+  }
+}
+
+void BatchPlan::GatherIds(const PlanPart& part, uint64_t* out) const {
+  const TableGroup& group = groups_[part.group];
+  const uint64_t* const unique = group.ids.unique.data();
+  const uint32_t* const order = group.split.order.data();
+  for (uint32_t k = part.begin; k < part.end; ++k) *out++ = unique[order[k]];
+}
+
+}  // namespace hotbed

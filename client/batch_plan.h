@@ -1,0 +1,77 @@
+// One call turned into parts: per table the unique ids, where each of them occurred, and which
+// shard they belong to; then parts of one shard each, cut by bytes.
+//
+// Everything here is position in vectors, so that a plan can be used again without freeing memory.
+// Thread-compatible; once built it is read by several threads.
+#ifndef HOTBED_CLIENT_BATCH_PLAN_H_
+#define HOTBED_CLIENT_BATCH_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client/cluster_map.h"
+#include "client/dedupe.h"
+#include "client/split.h"
+#include "client/table_handle.h"
+
+namespace hotbed {
+
+// What both a pull's and a push's features have.
+struct FeatureIds {
+  const TableHandle* table = nullptr;
+  absl::Span<const uint64_t> ids;
+};
+
+// All features of a call that read one table, as one sequence of inputs.
+struct TableGroup {
+  const TableHandle* table = nullptr;
+  struct Run {
+    uint32_t feature = 0;  // index into the call's features
+    uint32_t begin = 0;    // inputs [begin, end) are this feature's ids
+    uint32_t end = 0;
+  };
+  std::vector<Run> runs;
+  UniqueIds ids;
+  ShardSplit split;
+};
+
+// A piece of one shard: the unit that is sent, answered and sent again.
+struct PlanPart {
+  uint32_t group = 0;
+  uint32_t shard = 0;  // index in the table
+  uint32_t begin = 0;  // of the group's split.order
+  uint32_t end = 0;
+  bool last_of_shard = false;
+  uint32_t rows() const { return end - begin; }
+};
+
+class BatchPlan {
+ public:
+  // Features without ids are passed over. A part weighs (ids and rows of `wire_type`) at most
+  // `part_bytes_max`, but holds at least one row.
+  void Build(absl::Span<const FeatureIds> features, const ClusterMap& map, Deduper* deduper,
+             RowType wire_type, uint64_t part_bytes_max);
+
+  absl::Span<const TableGroup> groups() const { return {groups_.data(), group_count_}; }
+  absl::Span<const PlanPart> parts() const { return parts_; }
+  uint64_t unique_rows() const { return unique_rows_; }
+  const TableGroup& group(const PlanPart& part) const { return groups_[part.group]; }
+
+  // The ids of a part, in the order of its rows.
+  void GatherIds(const PlanPart& part, uint64_t* out) const;
+
+ private:
+  TableGroup* GroupOf(const TableHandle* table);
+  void CutGroup(uint32_t index, uint64_t rows_max);
+
+  std::vector<TableGroup> groups_;  // the first group_count_ are in use; the rest keep their memory
+  size_t group_count_ = 0;
+  std::vector<PlanPart> parts_;
+  std::vector<absl::Span<const uint64_t>> spans_;
+  uint64_t unique_rows_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_BATCH_PLAN_H_

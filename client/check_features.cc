@@ -1,0 +1,97 @@
+#include "client/check_features.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+std::string FeatureName(size_t index, const Table& table) {
+  return absl::StrCat("feature ", index, " of table ", table.name());
+}
+
+absl::Status CheckBounds(size_t index, const FeatureIds& feature) {
+  const uint64_t rows = feature.table->options().rows;
+  uint64_t largest = 0;
+  for (uint64_t id : feature.ids) largest = std::max(largest, id);
+  if (largest < rows) return absl::OkStatus();
+  size_t at = 0;
+  while (feature.ids[at] < rows) ++at;
+  return absl::OutOfRangeError(absl::StrCat(
+      FeatureName(index, *feature.table), ": id ", feature.ids[at], " at position ", at,
+      " is outside the table's 0..", rows - 1, "; bring ids into range, or use a hashed table"));
+}
+
+}  // namespace
+
+absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterMap& map,
+                           const void* owner) {
+  absl::flat_hash_map<const TableHandle*, uint64_t> ids_of_table;
+  for (size_t f = 0; f < features.size(); ++f) {
+    const FeatureIds& feature = features[f];
+    if (feature.table->owner() != owner) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(FeatureName(f, *feature.table),
+                       ": the table was opened by another client; open it with this one"));
+    }
+    const TableRoute* route = map.Table(feature.table->id());
+    if (route == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat(FeatureName(f, *feature.table), ": the table was dropped"));
+    }
+    uint64_t& ids = ids_of_table[feature.table];
+    ids += feature.ids.size();
+    if (ids > kIdsPerCallMax) {
+      return absl::InvalidArgumentError(absl::StrCat(FeatureName(f, *feature.table), ": ", ids,
+                                                     " ids of one table in one call, the limit is ",
+                                                     kIdsPerCallMax, "; make several calls"));
+    }
+    if (!feature.ids.empty() && !route->spec.hashed) {
+      HOTBED_RETURN_IF_ERROR(CheckBounds(f, feature));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType wire_type) {
+  if (features.empty())
+    return absl::InvalidArgumentError("a pull of no features; name at least one");
+  for (size_t f = 0; f < features.size(); ++f) {
+    const PullFeature& feature = features[f];
+    if (feature.table == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("feature ", f, " names no table"));
+    }
+    if (feature.rows == nullptr && !feature.ids.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          FeatureName(f, *feature.table), ": no buffer for ", feature.ids.size(), " rows"));
+    }
+    if (feature.row_type != RowType::kFp32 && feature.row_type != wire_type) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(FeatureName(f, *feature.table),
+                       ": rows arrive as fp32 or as they travel; ask for the same wire_type"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPushFeatures(absl::Span<const PushFeature> features) {
+  if (features.empty())
+    return absl::InvalidArgumentError("a push of no features; name at least one");
+  for (size_t f = 0; f < features.size(); ++f) {
+    const PushFeature& feature = features[f];
+    if (feature.table == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("feature ", f, " names no table"));
+    }
+    if (feature.gradients == nullptr && !feature.ids.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          FeatureName(f, *feature.table), ": no gradients for ", feature.ids.size(), " ids"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

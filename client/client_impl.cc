@@ -1,0 +1,176 @@
+#include "client/client_impl.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kMessageBytesMin = 64 << 10;
+constexpr uint64_t kMessageBytesMax = 64 << 20;
+constexpr int kThreadsMax = 64;
+
+absl::Status BadOption(absl::string_view name, absl::string_view value, absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("ClientOptions::", name, " is ", value, "; allowed: ", allowed));
+}
+
+std::string SessionNameOf(const ClientOptions& options, uint64_t seed) {
+  return options.session_name.empty() ? absl::StrFormat("anonymous-%016x", seed)
+                                      : options.session_name;
+}
+
+}  // namespace
+
+absl::Status ValidateClientOptions(const ClientOptions& o) {
+  if (o.message_bytes_max < kMessageBytesMin || o.message_bytes_max > kMessageBytesMax) {
+    return BadOption("message_bytes_max", absl::StrCat(o.message_bytes_max),
+                     absl::StrCat(kMessageBytesMin, "..", kMessageBytesMax));
+  }
+  if (o.pushes_in_flight_max < 1 || o.pushes_in_flight_max > 65536) {
+    return BadOption("pushes_in_flight_max", absl::StrCat(o.pushes_in_flight_max), "1..65536");
+  }
+  if (o.threads < 1 || o.threads > kThreadsMax) {
+    return BadOption("threads", absl::StrCat(o.threads), absl::StrCat("1..", kThreadsMax));
+  }
+  if (o.push_type == RowType::kInt8) {
+    return BadOption("push_type", "kInt8", "kFp32, kFp16, kBf16 (DECISIONS W4)");
+  }
+  if (o.deadline <= absl::ZeroDuration()) {
+    return BadOption("deadline", absl::FormatDuration(o.deadline), "above zero");
+  }
+  return absl::OkStatus();
+}
+
+ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlane> control,
+                       std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed)
+    : control_(std::move(control)),
+      transport_(std::move(transport)),
+      follower_(control_.get(), &map_),
+      retry_(seed),
+      pulls_(&context_),
+      pushes_(&context_, control_.get(), SessionNameOf(options, seed)),
+      timer_(clock, [this] {
+        pulls_.Tick();
+        pushes_.Tick();
+      }) {
+  context_.options = options;
+  context_.owner = this;
+  context_.clock = clock;
+  context_.map = &map_;
+  context_.follower = &follower_;
+  context_.transport = transport_.get();
+  context_.timer = &timer_;
+  context_.retry = &retry_;
+}
+
+ClientImpl::~ClientImpl() {
+  follower_.Stop();
+  pulls_.Shutdown();
+  pushes_.Shutdown();
+  timer_.Stop();
+  transport_.reset();  // the last answers; the engines are still here to take them
+}
+
+absl::Status ClientImpl::Start() {
+  HOTBED_RETURN_IF_ERROR(follower_.Start(context_.options.deadline));
+  transport_->SetClusterId(map_.Get()->cluster_id());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const Table*> ClientImpl::HandleOf(const TableRoute& route) {
+  for (const ShardRecord& shard : route.shards) {
+    if (shard.range.column_first == 0 &&
+        (shard.range.column_limit == 0 || shard.range.column_limit == route.spec.dim)) {
+      continue;
+    }
+    return absl::UnimplementedError(
+        absl::StrCat("table ", route.spec.name, ": ", shard.shard.ToString(), " holds columns ",
+                     shard.range.column_first, "..", shard.range.column_limit, " of ",
+                     route.spec.dim, "; this client reads whole rows only: use a newer one"));
+  }
+  absl::MutexLock lock(&mu_);
+  std::unique_ptr<TableHandle>& handle = tables_[route.spec.id];
+  if (handle == nullptr) {
+    handle =
+        std::make_unique<TableHandle>(this, route.spec, static_cast<uint32_t>(route.shards.size()));
+  }
+  return handle.get();
+}
+
+absl::StatusOr<const Table*> ClientImpl::CreateTable(const TableOptions& options,
+                                                     bool if_not_exists) {
+  HOTBED_RETURN_IF_ERROR(ValidateTableSpec(options));
+  HOTBED_ASSIGN_OR_RETURN(const MapUpdate created,
+                          control_->CreateTable(options, if_not_exists, context_.options.deadline));
+  map_.Apply(created);
+  return OpenTable(options.name);
+}
+
+absl::StatusOr<const Table*> ClientImpl::OpenTable(const std::string& name) {
+  ClusterMapPtr map = map_.Get();
+  if (map->Table(name) == nullptr) {
+    HOTBED_RETURN_IF_ERROR(follower_.Refresh(context_.options.deadline));
+    map = map_.Get();
+  }
+  const TableRoute* route = map->Table(name);
+  if (route == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        "table ", name, " does not exist; create it, or see ListTables for those that do"));
+  }
+  return HandleOf(*route);
+}
+
+absl::Status ClientImpl::DropTable(const std::string& name) {
+  HOTBED_ASSIGN_OR_RETURN(const TableId table,
+                          control_->DropTable(name, context_.options.deadline));
+  MapUpdate update;
+  update.delta = true;
+  update.tables_dropped.push_back(table);
+  map_.Apply(update);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TableOptions>> ClientImpl::ListTables() {
+  HOTBED_RETURN_IF_ERROR(follower_.Refresh(context_.options.deadline));
+  return map_.Get()->Specs();
+}
+
+Future<absl::Status> ClientImpl::Pull(absl::Span<const PullFeature> features,
+                                      const PullOptions& options) {
+  return pulls_.Start(features, options, Lane::kPull);
+}
+
+Future<absl::Status> ClientImpl::Lookup(absl::Span<const PullFeature> features,
+                                        const PullOptions& options) {
+  return pulls_.Start(features, options, Lane::kLookup);
+}
+
+Future<PushResult> ClientImpl::Push(uint64_t step, absl::Span<const PushFeature> features,
+                                    const PushOptions& options) {
+  return pushes_.Start(step, features, options);
+}
+
+Future<PushResult> ClientImpl::Retry(const PushResult& result, absl::Duration deadline) {
+  return pushes_.Retry(result, deadline);
+}
+
+ClientStats ClientImpl::Stats() const {
+  ClientStats stats;
+  stats.ids_asked = context_.counters.ids_asked.load();
+  stats.rows_pulled = context_.counters.rows_pulled.load();
+  stats.rows_pushed = context_.counters.rows_pushed.load();
+  stats.retries = context_.counters.retries.load();
+  stats.wrong_epoch = context_.counters.wrong_epoch.load();
+  const TransportStats transport = transport_->Stats();
+  stats.bytes_sent = transport.bytes_sent;
+  stats.bytes_received = transport.bytes_received;
+  stats.messages = transport.messages;
+  stats.reconnects = transport.reconnects;
+  return stats;
+}
+
+}  // namespace hotbed

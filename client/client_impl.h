@@ -1,0 +1,73 @@
+// Client over the two seams, transport and control plane.
+#ifndef HOTBED_CLIENT_CLIENT_IMPL_H_
+#define HOTBED_CLIENT_CLIENT_IMPL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "client/client_context.h"
+#include "client/cluster_map.h"
+#include "client/control_plane.h"
+#include "client/map_follower.h"
+#include "client/pull_engine.h"
+#include "client/push_engine.h"
+#include "client/table_handle.h"
+#include "client/timer.h"
+#include "client/transport.h"
+#include "common/clock.h"
+#include "hotbed/client.h"
+
+namespace hotbed {
+
+// OK, or InvalidArgument naming the option, its value and the allowed range.
+absl::Status ValidateClientOptions(const ClientOptions& options);
+
+class ClientImpl final : public Client {
+ public:
+  // `options` are valid; `seed` decides jitter and, where the options name no session, its name.
+  ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlane> control,
+             std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed);
+  ~ClientImpl() override;
+
+  // Fetches the first map. Call once, before anything else.
+  absl::Status Start();
+
+  absl::StatusOr<const Table*> CreateTable(const TableOptions& options,
+                                           bool if_not_exists) override;
+  absl::StatusOr<const Table*> OpenTable(const std::string& name) override;
+  absl::Status DropTable(const std::string& name) override;
+  absl::StatusOr<std::vector<TableOptions>> ListTables() override;
+  Future<absl::Status> Pull(absl::Span<const PullFeature> features,
+                            const PullOptions& options) override;
+  Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
+                          const PushOptions& options) override;
+  Future<PushResult> Retry(const PushResult& result, absl::Duration deadline) override;
+  Future<absl::Status> Lookup(absl::Span<const PullFeature> features,
+                              const PullOptions& options) override;
+  ClientStats Stats() const override;
+  std::string cluster_id() const override { return map_.Get()->cluster_id(); }
+
+ private:
+  absl::StatusOr<const Table*> HandleOf(const TableRoute& route);
+
+  const std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<Transport> transport_;
+  ClusterMapHolder map_;
+  MapFollower follower_;
+  RetryPolicy retry_;
+  ClientContext context_;
+  PullEngine pulls_;
+  PushEngine pushes_;
+  Timer timer_;
+
+  absl::Mutex mu_;
+  absl::flat_hash_map<TableId, std::unique_ptr<TableHandle>> tables_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_CLIENT_IMPL_H_

@@ -1,0 +1,137 @@
+#include "client/cluster_map.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "row_math/position.h"
+
+namespace hotbed {
+namespace {
+
+// The shards, by index, if they tile the table without a hole.
+bool Tiles(const TableSpec& spec, const std::vector<ShardRecord>& shards) {
+  uint64_t next = 0;
+  for (const ShardRecord& shard : shards) {
+    if (shard.range.first != next || shard.range.limit <= next) return false;
+    next = shard.range.limit;
+  }
+  return next == (spec.hashed ? uint64_t{kBuckets} : spec.rows);
+}
+
+}  // namespace
+
+const TableRoute* ClusterMap::Table(TableId table) const {
+  const auto it = tables_.find(table);
+  return it == tables_.end() ? nullptr : it->second.get();
+}
+
+const TableRoute* ClusterMap::Table(const std::string& name) const {
+  for (const auto& [id, route] : tables_) {
+    if (route->spec.name == name) return route.get();
+  }
+  return nullptr;
+}
+
+const ServerAddress* ClusterMap::Server(ServerId server) const {
+  const auto it = servers_.find(server);
+  return it == servers_.end() ? nullptr : &it->second;
+}
+
+const ShardRecord* ClusterMap::Shard(ShardId shard) const {
+  const TableRoute* route = Table(shard.table);
+  return route == nullptr || shard.index >= route->shards.size() ? nullptr
+                                                                 : &route->shards[shard.index];
+}
+
+std::vector<TableSpec> ClusterMap::Specs() const {
+  std::vector<TableSpec> specs;
+  for (const auto& [id, route] : tables_) specs.push_back(route->spec);
+  std::sort(specs.begin(), specs.end(),
+            [](const TableSpec& a, const TableSpec& b) { return a.id < b.id; });
+  return specs;
+}
+
+bool IsNewer(const ShardRecord& news, const ShardRecord& known) {
+  if (news.epoch != known.epoch) return news.epoch > known.epoch;
+  return news.revision > known.revision;
+}
+
+void ClusterMapHolder::Apply(const MapUpdate& update) {
+  absl::MutexLock lock(&mu_);
+  if (!update.delta && update.plan_revision < map_->plan_revision_) return;
+  auto next = std::make_shared<ClusterMap>(*map_);
+  if (!update.cluster_id.empty()) next->cluster_id_ = update.cluster_id;
+  next->plan_revision_ = std::max(next->plan_revision_, update.plan_revision);
+  absl::flat_hash_map<TableId, const TableSpec*> specs;
+  for (const TableSpec& spec : update.tables) specs[spec.id] = &spec;
+  absl::flat_hash_map<TableId, std::vector<const ShardRecord*>> records;
+  for (const ShardRecord& record : update.shards) records[record.shard.table].push_back(&record);
+  for (const auto& [table, spec] : specs) records.try_emplace(table);
+  if (!update.delta) {
+    absl::erase_if(next->tables_, [&](const auto& entry) { return !specs.contains(entry.first); });
+    absl::erase_if(partial_, [&](const auto& entry) { return !specs.contains(entry.first); });
+    next->servers_.clear();
+  }
+  for (const auto& [table, list] : records) {
+    const auto spec = specs.find(table);
+    MergeTable(next.get(), spec == specs.end() ? nullptr : spec->second, table, list);
+  }
+  for (const ServerAddress& server : update.servers) next->servers_[server.server] = server;
+  for (TableId table : update.tables_dropped) {
+    next->tables_.erase(table);
+    partial_.erase(table);
+  }
+  map_ = std::move(next);
+}
+
+void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
+                                  const std::vector<const ShardRecord*>& records) {
+  const auto known = next->tables_.find(table);
+  if (known != next->tables_.end()) {
+    auto route = std::make_shared<TableRoute>(*known->second);
+    for (const ShardRecord* record : records) {
+      if (record->shard.index >= route->shards.size()) continue;
+      ShardRecord& old = route->shards[record->shard.index];
+      if (IsNewer(*record, old)) old = *record;
+    }
+    known->second = std::move(route);
+    return;
+  }
+  PartialTable& partial = partial_[table];
+  if (spec != nullptr) partial.spec = *spec;
+  for (const ShardRecord* record : records) {
+    const auto [it, added] = partial.shards.try_emplace(record->shard.index, *record);
+    if (!added && IsNewer(*record, it->second)) it->second = *record;
+  }
+  if (partial.spec.id == 0 || partial.shards.empty()) return;
+  auto route = std::make_shared<TableRoute>();
+  route->spec = partial.spec;
+  for (uint32_t i = 0; i < partial.shards.size(); ++i) {
+    const auto it = partial.shards.find(i);
+    if (it == partial.shards.end()) return;
+    route->shards.push_back(it->second);
+  }
+  if (!Tiles(route->spec, route->shards)) return;
+  std::vector<ShardRange> ranges;
+  for (const ShardRecord& shard : route->shards) ranges.push_back(shard.range);
+  route->locator = ShardLocator(route->spec.hashed, ranges);
+  next->tables_[table] = std::move(route);
+  partial_.erase(table);
+}
+
+bool ClusterMapHolder::ApplyRecord(const ShardRecord& record) {
+  absl::MutexLock lock(&mu_);
+  const auto known = map_->tables_.find(record.shard.table);
+  if (known == map_->tables_.end() || record.shard.index >= known->second->shards.size()) {
+    return false;
+  }
+  if (!IsNewer(record, known->second->shards[record.shard.index])) return false;
+  auto route = std::make_shared<TableRoute>(*known->second);
+  route->shards[record.shard.index] = record;
+  auto next = std::make_shared<ClusterMap>(*map_);
+  next->tables_[record.shard.table] = std::move(route);
+  map_ = std::move(next);
+  return true;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,101 @@
+// What the client knows of the cluster: tables, who owns each shard, where servers listen. An
+// immutable value; the holder swaps whole maps, and never takes a shard to a lower epoch (reference
+// page, section 3.10).
+#ifndef HOTBED_CLIENT_CLUSTER_MAP_H_
+#define HOTBED_CLIENT_CLUSTER_MAP_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "client/shard_locator.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+
+namespace hotbed {
+
+struct ServerAddress {
+  ServerId server = 0;
+  Incarnation incarnation = 0;
+  std::string address;  // host:port of the data port
+};
+
+// News from the coordinator: everything, or what differs.
+struct MapUpdate {
+  std::string cluster_id;
+  uint64_t plan_revision = 0;
+  bool delta = false;
+  std::vector<TableSpec> tables;
+  std::vector<ShardRecord> shards;
+  std::vector<ServerAddress> servers;
+  std::vector<TableId> tables_dropped;
+};
+
+struct TableRoute {
+  TableSpec spec;
+  std::vector<ShardRecord> shards;  // by index; all there, tiling the table
+  ShardLocator locator;
+};
+
+class ClusterMap {
+ public:
+  // Null when there is no such table, or not all its shards are known yet.
+  const TableRoute* Table(TableId table) const;
+  const TableRoute* Table(const std::string& name) const;
+  // Null when unknown.
+  const ServerAddress* Server(ServerId server) const;
+  const ShardRecord* Shard(ShardId shard) const;
+
+  uint64_t plan_revision() const { return plan_revision_; }
+  const std::string& cluster_id() const { return cluster_id_; }
+  std::vector<TableSpec> Specs() const;  // by id
+
+ private:
+  friend class ClusterMapHolder;
+  std::string cluster_id_;
+  uint64_t plan_revision_ = 0;
+  absl::flat_hash_map<TableId, std::shared_ptr<const TableRoute>> tables_;
+  absl::flat_hash_map<ServerId, ServerAddress> servers_;
+};
+
+using ClusterMapPtr = std::shared_ptr<const ClusterMap>;
+
+// True if `news` is of a later epoch, or of the same epoch and a later revision.
+bool IsNewer(const ShardRecord& news, const ShardRecord& known);
+
+// Thread-safe.
+class ClusterMapHolder {
+ public:
+  ClusterMapHolder() : map_(std::make_shared<ClusterMap>()) {}
+
+  ClusterMapPtr Get() const {
+    absl::MutexLock lock(&mu_);
+    return map_;
+  }
+  // Merges; records older than those known are left out, an older whole map too.
+  void Apply(const MapUpdate& update);
+  // A record that came with WRONG_EPOCH. False if it says nothing new.
+  bool ApplyRecord(const ShardRecord& record);
+
+ private:
+  // Shards of tables that are not complete yet wait here.
+  struct PartialTable {
+    TableSpec spec;
+    absl::flat_hash_map<uint32_t, ShardRecord> shards;
+  };
+  void MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
+                  const std::vector<const ShardRecord*>& records)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  mutable absl::Mutex mu_;
+  ClusterMapPtr map_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<TableId, PartialTable> partial_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_CLUSTER_MAP_H_

@@ -1,0 +1,32 @@
+// Client::Connect: from a target to a client over real sockets, clock and randomness.
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/client_impl.h"
+#include "client/grpc_control_plane.h"
+#include "client/grpc_transport.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target,
+                                                        const ClientOptions& options) {
+  HOTBED_RETURN_IF_ERROR(ValidateClientOptions(options));
+  absl::string_view address = target;
+  if (!absl::ConsumePrefix(&address, "hotbed://") || !absl::StrContains(address, ':')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("target \"", target, "\" is not of the form hotbed://HOST:PORT"));
+  }
+  std::random_device entropy;
+  const uint64_t seed = uint64_t{entropy()} << 32 | entropy();
+  auto client = std::make_unique<ClientImpl>(
+      options, NewGrpcControlPlane(std::string(address)),
+      NewGrpcTransport({options.threads, options.message_bytes_max}), Clock::Real(), seed);
+  HOTBED_RETURN_IF_ERROR(client->Start());
+  return client;
+}
+
+}  // namespace hotbed

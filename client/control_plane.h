@@ -1,0 +1,42 @@
+// The seam between the client and the coordinator. Calls block for at most their timeout.
+// Thread-safe.
+#ifndef HOTBED_CLIENT_CONTROL_PLANE_H_
+#define HOTBED_CLIENT_CONTROL_PLANE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cluster_map.h"
+#include "common/table_spec.h"
+
+namespace hotbed {
+
+struct SessionIdentity {
+  SessionId session = 0;
+  Incarnation incarnation = 0;
+};
+
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;
+  virtual absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) = 0;
+  // Calls `news` for each change until the stream breaks (the status says why) or StopWatching is
+  // called.
+  virtual absl::Status Watch(uint64_t revision_known,
+                             const std::function<void(const MapUpdate&)>& news) = 0;
+  virtual void StopWatching() = 0;
+  // The table as created and its shards.
+  virtual absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
+                                                absl::Duration timeout) = 0;
+  virtual absl::StatusOr<TableId> DropTable(const std::string& name, absl::Duration timeout) = 0;
+  virtual absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
+                                                      absl::Duration timeout) = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_CONTROL_PLANE_H_

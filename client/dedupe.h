@@ -1,0 +1,54 @@
+// Removes duplicate ids and remembers where each id occurred.
+//
+// Unique ids keep the order of their first appearance, which fixes the order in which duplicate
+// gradients are summed (DESIGN section 4). Open addressing with linear probing at a load of at most
+// one half; the slots are kept between calls. Thread-compatible.
+#ifndef HOTBED_CLIENT_DEDUPE_H_
+#define HOTBED_CLIENT_DEDUPE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace hotbed {
+
+inline constexpr uint32_t kNoIndex = 0xffffffffu;  // ends a chain of occurrences
+inline constexpr uint64_t kIdsPerCallMax = kNoIndex - 1;
+
+// `unique[u]` occurs at the inputs first[u], next[first[u]], ... until kNoIndex, in growing order.
+struct UniqueIds {
+  std::vector<uint64_t> unique;
+  std::vector<uint32_t> first;
+  std::vector<uint32_t> next;  // one for each input
+
+  void Clear() {
+    unique.clear();
+    first.clear();
+    next.clear();
+  }
+};
+
+class Deduper {
+ public:
+  // `parts` are taken as one sequence of inputs; at most kIdsPerCallMax of them.
+  void Run(absl::Span<const absl::Span<const uint64_t>> parts, UniqueIds* out);
+
+ private:
+  // The tag is the upper half of the hash: most probes that miss never touch the ids.
+  struct Slot {
+    uint32_t index;
+    uint32_t tag;
+  };
+  void Reserve(uint64_t inputs);
+
+  std::unique_ptr<Slot[]> slots_;
+  uint64_t capacity_ = 0;  // allocated
+  uint64_t used_ = 0;      // of this run, a power of two
+  std::vector<uint32_t> last_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_DEDUPE_H_

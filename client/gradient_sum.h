@@ -1,0 +1,38 @@
+// Gradients of a part, duplicates summed in fp32 in the order of first appearance, in their wire
+// form.
+//
+// The order is fixed by the caller's input alone, so the same call gives the same bits whatever the
+// number of shards (DESIGN section 4).
+#ifndef HOTBED_CLIENT_GRADIENT_SUM_H_
+#define HOTBED_CLIENT_GRADIENT_SUM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client/batch_plan.h"
+#include "row_math/types.h"
+
+namespace hotbed {
+
+class GradientSum {
+ public:
+  // gradients[f] are those of feature f: ids x dim floats.
+  GradientSum(absl::Span<const float* const> gradients, RowType wire_type)
+      : gradients_(gradients), wire_type_(wire_type) {}
+
+  // Writes the part's rows to `out`. The index in the part of the first row with an element that is
+  // NaN or infinite on the wire, or kNoIndex.
+  uint32_t Gather(const TableGroup& group, const PlanPart& part, uint8_t* out);
+
+ private:
+  const float* RowOf(const TableGroup& group, uint32_t input) const;
+
+  absl::Span<const float* const> gradients_;
+  RowType wire_type_;
+  std::vector<float> sum_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_GRADIENT_SUM_H_

@@ -1,0 +1,253 @@
+#include "client/grpc_lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace hotbed {
+namespace {
+
+const char* MethodOf(Lane lane) {
+  return lane == Lane::kPush ? "/hotbed.v1.Data/Push" : "/hotbed.v1.Data/Pull";
+}
+
+void ReleaseBuffer(void* buffer) { BufferRef::Adopt(buffer); }
+
+}  // namespace
+
+grpc::ByteBuffer ToByteBuffer(const std::string& prefix, OutgoingMessage message) {
+  std::string head;
+  AppendBulkTag(v1::PullRequest::kHeaderFieldNumber, prefix.size() + message.header.size(), &head);
+  head += prefix;
+  head += message.header;
+  absl::InlinedVector<grpc::Slice, 8> slices;
+  for (OutgoingMessage::Bulk& bulk : message.bulk) {
+    uint64_t bytes = 0;
+    for (const BytesRef& piece : bulk.pieces) bytes += piece.size;
+    AppendBulkTag(static_cast<int>(bulk.field), bytes, &head);
+    slices.emplace_back(head);
+    head.clear();
+    for (BytesRef& piece : bulk.pieces) {
+      slices.emplace_back(const_cast<char*>(piece.data), piece.size, ReleaseBuffer,
+                          piece.owner.Release());
+    }
+  }
+  if (!head.empty()) slices.emplace_back(head);
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+absl::Status ReceivedMessage::Parse(const grpc::ByteBuffer& buffer) {
+  slices_.clear();
+  const grpc::Status dumped = buffer.Dump(&slices_);
+  if (!dumped.ok()) return absl::InternalError(dumped.error_message());
+  fragments_.clear();
+  for (const grpc::Slice& slice : slices_) fragments_.emplace_back(slice.begin(), slice.size());
+  return ParsePullReply(fragments_, &view_);
+}
+
+absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
+  if (status.ok()) {
+    return absl::UnavailableError(absl::StrCat("server ", address, " ended the stream"));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat("server ", address, ": ", status.error_message()));
+}
+
+GrpcLane::GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
+                   grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live)
+    : address_(std::move(address)),
+      lane_(lane),
+      hello_(std::move(hello)),
+      stub_(stub),
+      queue_(queue),
+      counters_(counters),
+      live_(live) {
+  HOTBED_CHECK(lane != Lane::kLookup) << "lookups are unary";
+  start_event_.op = Op::kStart;
+  write_event_.op = Op::kWrite;
+  read_event_.op = Op::kRead;
+  finish_event_.op = Op::kFinish;
+  for (Event* e : {&start_event_, &write_event_, &read_event_, &finish_event_}) e->lane = this;
+}
+
+GrpcLane::Event* GrpcLane::Arm(Event* event) {
+  self_.push_back(shared_from_this());
+  return event;
+}
+
+void GrpcLane::Start() {
+  live_->Add();
+  absl::MutexLock lock(&mu_);
+  stream_ = stub_->PrepareCall(&context_, MethodOf(lane_), queue_);
+  stream_->StartCall(Arm(&start_event_));
+}
+
+void GrpcLane::Event::Run(bool ok) {
+  std::shared_ptr<GrpcLane> keep;
+  {
+    absl::MutexLock lock(&lane->mu_);
+    keep = std::move(lane->self_.back());
+    lane->self_.pop_back();
+  }
+  switch (op) {
+    case Op::kStart:
+      return keep->OnStart(ok);
+    case Op::kWrite:
+      return keep->OnWrite(ok);
+    case Op::kRead:
+      return keep->OnRead(ok);
+    case Op::kFinish:
+      return keep->OnFinish();
+  }
+}
+
+bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* request) {
+  absl::MutexLock lock(&mu_);
+  if (failed_) return false;
+  uint64_t bytes = message->header.size();
+  for (const auto& bulk : message->bulk) {
+    for (const BytesRef& piece : bulk.pieces) bytes += piece.size;
+  }
+  counters_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+  bytes = std::max(bytes, message->reply_bytes);
+  waiting_.push_back({std::move(*message), std::move(*request), bytes});
+  Pump(nullptr);
+  return true;
+}
+
+void GrpcLane::Pump(Cancelled* cancelled) {
+  while (started_ && !failed_ && !writing_ && !waiting_.empty()) {
+    Queued& next = waiting_.front();
+    if (cancelled != nullptr && next.request->Abandoned()) {
+      cancelled->push_back(std::move(next.request));
+      waiting_.pop_front();
+      continue;
+    }
+    const bool room = open_.empty() || (open_.size() < window_messages_ &&
+                                        bytes_open_ + next.bytes <= window_bytes_);
+    if (!room) return;
+    v1::PullHeader prefix;  // a PushHeader has the same two fields
+    const uint64_t request = next_request_++;
+    prefix.set_request(request);
+    if (request == 1) *prefix.mutable_hello() = hello_;
+    const grpc::ByteBuffer buffer =
+        ToByteBuffer(prefix.SerializeAsString(), std::move(next.message));
+    bytes_open_ += next.bytes;
+    open_[request] = {std::move(next.request), next.bytes};
+    waiting_.pop_front();
+    writing_ = true;
+    counters_->messages.fetch_add(1, std::memory_order_relaxed);
+    stream_->Write(buffer, Arm(&write_event_));
+  }
+}
+
+void GrpcLane::Fail() {
+  failed_ = true;
+  if (writing_ || reading_ || finishing_) return;
+  finishing_ = true;
+  stream_->Finish(&finish_status_, Arm(&finish_event_));
+}
+
+void GrpcLane::OnStart(bool ok) {
+  Cancelled cancelled;
+  {
+    absl::MutexLock lock(&mu_);
+    started_ = ok;
+    if (!ok || failed_) {
+      Fail();
+    } else {
+      reading_ = true;
+      stream_->Read(&incoming_, Arm(&read_event_));
+      Pump(&cancelled);
+    }
+  }
+  for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);
+}
+
+void GrpcLane::OnWrite(bool ok) {
+  Cancelled cancelled;
+  {
+    absl::MutexLock lock(&mu_);
+    writing_ = false;
+    if (!ok || failed_) {
+      Fail();
+    } else {
+      Pump(&cancelled);
+    }
+  }
+  for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);
+}
+
+void GrpcLane::OnRead(bool ok) {
+  grpc::ByteBuffer buffer;
+  {
+    absl::MutexLock lock(&mu_);
+    reading_ = false;
+    if (!ok || failed_) return Fail();
+    buffer.Swap(&incoming_);
+    // Before the work on this one: another thread may take the next.
+    reading_ = true;
+    stream_->Read(&incoming_, Arm(&read_event_));
+  }
+  Dispatch(buffer);
+}
+
+void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
+  thread_local ReceivedMessage message;
+  counters_->bytes_received.fetch_add(buffer.Length(), std::memory_order_relaxed);
+  const absl::Status parsed = message.Parse(buffer);
+  Cancelled cancelled;
+  std::shared_ptr<PendingRequest> request;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = parsed.ok() ? open_.find(message.header().request()) : open_.end();
+    if (it == open_.end()) {
+      // An answer to nothing, or not an answer at all: nothing on this stream can be trusted.
+      context_.TryCancel();
+      return Fail();
+    }
+    request = std::move(it->second.request);
+    bytes_open_ -= it->second.bytes;
+    open_.erase(it);
+    if (message.header().has_hello()) {
+      const v1::Hello& hello = message.header().hello();
+      if (hello.messages_in_flight_max() != 0) window_messages_ = hello.messages_in_flight_max();
+      if (hello.bytes_in_flight_max() != 0) window_bytes_ = hello.bytes_in_flight_max();
+    }
+    Pump(&cancelled);
+  }
+  const Reply reply = message.reply();
+  request->Done(absl::OkStatus(), &reply);
+  for (auto& r : cancelled) r->Done(absl::CancelledError("nobody waits"), nullptr);
+}
+
+void GrpcLane::OnFinish() {
+  std::vector<std::shared_ptr<PendingRequest>> lost;
+  {
+    absl::MutexLock lock(&mu_);
+    dead_ = true;
+    // In the order of sending, so that the oldest is tried again first.
+    std::vector<uint64_t> numbers;
+    for (const auto& [number, open] : open_) numbers.push_back(number);
+    std::sort(numbers.begin(), numbers.end());
+    for (uint64_t number : numbers) lost.push_back(std::move(open_[number].request));
+    for (Queued& queued : waiting_) lost.push_back(std::move(queued.request));
+    open_.clear();
+    waiting_.clear();
+    counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
+  }
+  const absl::Status status = ToStatus(finish_status_, address_);
+  for (auto& request : lost) request->Done(status, nullptr);
+  live_->Remove();
+}
+
+void GrpcLane::Cancel() { context_.TryCancel(); }
+
+bool GrpcLane::dead() const {
+  absl::MutexLock lock(&mu_);
+  return failed_;
+}
+
+}  // namespace hotbed

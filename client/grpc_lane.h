@@ -1,0 +1,162 @@
+// One lane to one server over gRPC: a bidirectional stream of raw byte messages, with a window of
+// requests in flight.
+//
+// Thread rule: Send from any thread; events arrive on the threads that poll the completion queue.
+// Requests are written in the order of Send. When the stream ends, every open request is Done with
+// the reason, and the lane is dead: the transport makes a new one for the next request. Done is
+// called without any lock held.
+#ifndef HOTBED_CLIENT_GRPC_LANE_H_
+#define HOTBED_CLIENT_GRPC_LANE_H_
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "client/transport.h"
+
+namespace hotbed {
+
+// What a completion queue event leads to. The tag of an event is a CompletionEvent*.
+class CompletionEvent {
+ public:
+  virtual ~CompletionEvent() = default;
+  virtual void Run(bool ok) = 0;
+};
+
+struct GrpcCounters {
+  std::atomic<uint64_t> bytes_sent{0};
+  std::atomic<uint64_t> bytes_received{0};
+  std::atomic<uint64_t> messages{0};
+  std::atomic<uint64_t> reconnects{0};
+};
+
+// How many streams and calls still wait for an event: a completion queue may be shut down only when
+// there are none. Thread-safe.
+class LiveCount {
+ public:
+  void Add() {
+    absl::MutexLock lock(&mu_);
+    ++live_;
+  }
+  void Remove() {
+    absl::MutexLock lock(&mu_);
+    --live_;
+  }
+  void AwaitNone() {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(
+        +[](int* live) { return *live == 0; }, &live_));
+  }
+
+ private:
+  absl::Mutex mu_;
+  int live_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// The message as gRPC takes it: one slice for the header, bulk bytes by reference. `prefix` is a
+// serialized header with hello and request, which merges with the message's own.
+grpc::ByteBuffer ToByteBuffer(const std::string& prefix, OutgoingMessage message);
+
+// A received message, its slices held. Parse fills the reply's view.
+class ReceivedMessage {
+ public:
+  absl::Status Parse(const grpc::ByteBuffer& buffer);
+  Reply reply() const { return {fragments_, &view_}; }
+  const v1::ReplyHeader& header() const { return view_.header; }
+
+ private:
+  std::vector<grpc::Slice> slices_;
+  std::vector<Fragment> fragments_;
+  PullReplyView view_;
+};
+
+absl::Status ToStatus(const grpc::Status& status, const std::string& address);
+
+class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
+ public:
+  // What a stream may have in flight until the server's hello says otherwise.
+  static constexpr uint64_t kWindowMessages = 32;
+  static constexpr uint64_t kWindowBytes = 32ull << 20;
+
+  GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
+           grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live);
+
+  void Start();
+  // False when the lane is dead: nothing was taken.
+  bool Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* request);
+  void Cancel();
+  bool dead() const;
+
+ private:
+  enum class Op { kStart, kWrite, kRead, kFinish };
+  struct Event final : CompletionEvent {
+    void Run(bool ok) override;
+    GrpcLane* lane = nullptr;
+    Op op = Op::kStart;
+  };
+  struct Queued {
+    OutgoingMessage message;
+    std::shared_ptr<PendingRequest> request;
+    uint64_t bytes = 0;  // of the larger direction
+  };
+  struct Open {
+    std::shared_ptr<PendingRequest> request;
+    uint64_t bytes = 0;
+  };
+  using Cancelled = std::vector<std::shared_ptr<PendingRequest>>;
+
+  void OnStart(bool ok);
+  void OnWrite(bool ok);
+  void OnRead(bool ok);
+  void OnFinish();
+  void Dispatch(const grpc::ByteBuffer& buffer);
+  // Writes the next request if nothing hinders. Requests that nobody waits for go to `cancelled`,
+  // to be Done without the lock; null (inside Send, where nothing may be Done): they are written
+  // like any other.
+  void Pump(Cancelled* cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Holds the lane alive until the event has run.
+  Event* Arm(Event* event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::string address_;
+  const Lane lane_;
+  const v1::Hello hello_;
+  grpc::GenericStub* const stub_;
+  grpc::CompletionQueue* const queue_;
+  GrpcCounters* const counters_;
+  LiveCount* const live_;
+  grpc::ClientContext context_;
+  grpc::Status finish_status_;
+  Event start_event_, write_event_, read_event_, finish_event_;
+
+  mutable absl::Mutex mu_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_ ABSL_GUARDED_BY(mu_);
+  grpc::ByteBuffer incoming_;  // of the one read in flight
+  std::deque<Queued> waiting_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, Open> open_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<GrpcLane>> self_
+      ABSL_GUARDED_BY(mu_);  // one for each event under way
+  uint64_t next_request_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t bytes_open_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t window_messages_ ABSL_GUARDED_BY(mu_) = kWindowMessages;
+  uint64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kWindowBytes;
+  bool started_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool failed_ ABSL_GUARDED_BY(mu_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
+  bool dead_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_GRPC_LANE_H_

@@ -1,0 +1,49 @@
+// Keeps the cluster map fresh: a thread that watches the coordinator, and one that asks for the
+// whole map when somebody found the present one wrong. While the coordinator is away the last map
+// stays in use. Thread-safe.
+#ifndef HOTBED_CLIENT_MAP_FOLLOWER_H_
+#define HOTBED_CLIENT_MAP_FOLLOWER_H_
+
+#include <atomic>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/cluster_map.h"
+#include "client/control_plane.h"
+
+namespace hotbed {
+
+class MapFollower {
+ public:
+  MapFollower(ControlPlane* control, ClusterMapHolder* map) : control_(control), map_(map) {}
+  ~MapFollower() { Stop(); }
+
+  // Fetches the whole map once, then starts the threads.
+  absl::Status Start(absl::Duration timeout);
+  // Asks for the whole map soon; several requests become one.
+  void RequestRefresh();
+  // Fetches the whole map now. Blocks.
+  absl::Status Refresh(absl::Duration timeout);
+  void Stop();
+
+ private:
+  void WatchLoop();
+  void RefreshLoop();
+  // False when stopped meanwhile.
+  bool Sleep(absl::Duration duration);
+
+  ControlPlane* const control_;
+  ClusterMapHolder* const map_;
+  absl::Mutex mu_;
+  bool refresh_wanted_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread watcher_;
+  std::thread refresher_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_MAP_FOLLOWER_H_

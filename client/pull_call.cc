@@ -1,0 +1,29 @@
+#include "client/pull_call.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace hotbed {
+
+bool PullCall::Enter() {
+  // Never counts itself in once the gate is closed: so the count of a closed gate only falls.
+  uint64_t seen = gate_.load(std::memory_order_relaxed);
+  do {
+    if ((seen & kClosed) != 0) return false;
+  } while (!gate_.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire));
+  return true;
+}
+
+bool PullCall::Leave() {
+  if (gate_.fetch_sub(1, std::memory_order_acq_rel) != (kClosed | 1)) return false;
+  HOTBED_CHECK(!resolved_.exchange(true)) << "a pull was resolved twice";
+  return true;
+}
+
+void PullCall::Close(absl::Status status) {
+  if ((gate_.fetch_or(kClosed, std::memory_order_acq_rel) & kClosed) != 0) return;
+  result_ = std::move(status);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,79 @@
+// One Pull or Lookup from its start to its Future: the plan, where rows go, and the gate that keeps
+// late answers away from the caller's buffers.
+#ifndef HOTBED_CLIENT_PULL_CALL_H_
+#define HOTBED_CLIENT_PULL_CALL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "client/batch_plan.h"
+#include "client/buffer_pool.h"
+#include "client/dedupe.h"
+#include "client/scatter.h"
+#include "client/transport.h"
+#include "hotbed/client.h"
+
+namespace hotbed {
+
+// What a call needs while it runs, kept for the next one.
+struct PullScratch {
+  BatchPlan plan;
+  Deduper deduper;
+  std::vector<FeatureIds> features;
+  std::vector<ScatterTarget> targets;
+  std::vector<uint32_t> part_order;   // parts in the order of their ids in the buffer
+  std::vector<uint64_t> part_offset;  // of each part's first id, in ids
+};
+
+class PullCall {
+ public:
+  PullCall(std::unique_ptr<PullScratch> s, Lane l, RowType type, int64_t deadline)
+      : scratch(std::move(s)), lane(l), wire_type(type), deadline_ns(deadline) {}
+
+  // Whoever reads the plan or writes to the caller's buffers stands inside the gate. False: the
+  // call has ended.
+  bool Enter();
+  // The last to leave a closed gate gets true, once: it must provide the Future's value.
+  [[nodiscard]] bool Leave();
+  // From inside: lets nobody else in and fixes the result. The first wins.
+  void Close(absl::Status status);
+  bool closed() const { return (gate_.load(std::memory_order_acquire) & kClosed) != 0; }
+
+  void NoteError(const absl::Status& error) {
+    absl::MutexLock lock(&mu_);
+    last_error_ = error;
+  }
+  absl::Status last_error() const {
+    absl::MutexLock lock(&mu_);
+    return last_error_;
+  }
+  const absl::Status& result() const { return result_; }  // of a closed and left call
+
+  std::unique_ptr<PullScratch> scratch;
+  const Lane lane;
+  const RowType wire_type;
+  const int64_t deadline_ns;
+  bool want_flags = false;
+  bool streaming = false;
+  BufferRef ids;  // of all parts
+  std::atomic<uint32_t> parts_left{0};
+  Promise<absl::Status> promise;
+
+ private:
+  static constexpr uint64_t kClosed = 1ull << 63;
+  std::atomic<uint64_t> gate_{0};  // how many stand inside, and kClosed
+  std::atomic<bool> resolved_{false};
+  absl::Status result_;  // written once, by who set kClosed, before it leaves
+  mutable absl::Mutex mu_;
+  absl::Status last_error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_PULL_CALL_H_

@@ -1,0 +1,384 @@
+#include "client/pull_engine.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/check_features.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kScratchKept = 32;
+
+std::string Where(const TableHandle& table, uint32_t shard) {
+  return absl::StrCat("table ", table.name(), " shard ", shard);
+}
+
+uint64_t PartBytes(const BatchPlan& plan, const PlanPart& part, RowType type) {
+  return kSegmentHeaderBytes +
+         uint64_t{part.rows()} * (8 + RowWireBytes(type, plan.group(part).table->dim()));
+}
+
+}  // namespace
+
+// One message on its way.
+class PullRequest final : public PendingRequest {
+ public:
+  PullRequest(PullEngine* engine, std::shared_ptr<PullCall> call, absl::Span<const uint32_t> parts,
+              int attempt)
+      : engine_(engine),
+        call_(std::move(call)),
+        parts_(parts.begin(), parts.end()),
+        attempt_(attempt) {}
+
+  void Done(const absl::Status& transport, const Reply* reply) override {
+    if (!call_->Enter()) return;
+    engine_->OnReply(call_, parts_, attempt_, transport, reply);
+    engine_->LeaveAndResolve(call_);
+  }
+  bool Abandoned() const override { return call_->closed(); }
+
+ private:
+  PullEngine* const engine_;
+  const std::shared_ptr<PullCall> call_;
+  const absl::InlinedVector<uint32_t, 16> parts_;
+  const int attempt_;
+};
+
+Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
+                                       const PullOptions& options, Lane lane) {
+  CallPtr call;
+  const absl::Status planned = Plan(features, options, lane, &call);
+  if (!planned.ok()) return Future<absl::Status>::Ready(planned);
+  if (call->scratch->plan.parts().empty()) return Future<absl::Status>::Ready(absl::OkStatus());
+  {
+    absl::MutexLock lock(&mu_);
+    if (shut_down_)
+      return Future<absl::Status>::Ready(absl::CancelledError("the client is closing"));
+    calls_.insert(call);
+  }
+  context_->timer->AddWatcher();
+  Future<absl::Status> future = call->promise.future();
+  if (call->Enter()) {
+    SendParts(call, call->scratch->part_order, 0);
+    LeaveAndResolve(call);
+  }
+  return future;
+}
+
+absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const PullOptions& options,
+                              Lane lane, CallPtr* call) {
+  const RowType wire_type =
+      options.wire_type == nullptr ? context_->options.pull_type : *options.wire_type;
+  HOTBED_RETURN_IF_ERROR(CheckPullFeatures(features, wire_type));
+  *call = std::make_shared<PullCall>(TakeScratch(), lane, wire_type,
+                                     context_->DeadlineNs(options.deadline));
+  PullScratch& scratch = *(*call)->scratch;
+  scratch.features.clear();
+  scratch.targets.clear();
+  uint64_t ids = 0;
+  uint64_t bytes = 0;
+  for (const PullFeature& feature : features) {
+    scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
+    scratch.targets.push_back(
+        {static_cast<uint8_t*>(feature.rows), feature.exists, feature.row_type});
+    ids += feature.ids.size();
+    bytes += feature.ids.size() * RowWireBytes(feature.row_type, feature.table->dim());
+    (*call)->want_flags |= feature.exists != nullptr;
+  }
+  const ClusterMapPtr map = context_->map->Get();
+  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context_->owner));
+  scratch.plan.Build(scratch.features, *map, &scratch.deduper, wire_type,
+                     context_->options.message_bytes_max - kSegmentHeaderBytes);
+  (*call)->streaming = bytes >= kStreamingBytesMin;
+  (*call)->parts_left = static_cast<uint32_t>(scratch.plan.parts().size());
+  LayOutIds(*map, call->get());
+  ClientCounters::Add(&context_->counters.ids_asked, ids);
+  return absl::OkStatus();
+}
+
+// Parts of one server stand together, so that a message takes its ids as one piece.
+void PullEngine::LayOutIds(const ClusterMap& map, PullCall* call) {
+  PullScratch& scratch = *call->scratch;
+  const absl::Span<const PlanPart> parts = scratch.plan.parts();
+  scratch.part_order.resize(parts.size());
+  scratch.part_offset.resize(parts.size());
+  for (uint32_t i = 0; i < parts.size(); ++i) scratch.part_order[i] = i;
+  const auto server_of = [&](uint32_t part) {
+    const PlanPart& p = parts[part];
+    return map.Table(scratch.plan.group(p).table->id())->shards[p.shard].primary.server;
+  };
+  const auto before = [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); };
+  if (!std::is_sorted(scratch.part_order.begin(), scratch.part_order.end(), before)) {
+    std::stable_sort(scratch.part_order.begin(), scratch.part_order.end(), before);
+  }
+  call->ids = BufferRef::Allocate(8 * scratch.plan.unique_rows());
+  uint64_t* const ids = reinterpret_cast<uint64_t*>(call->ids.data());
+  uint64_t offset = 0;
+  for (uint32_t part : scratch.part_order) {
+    scratch.part_offset[part] = offset;
+    scratch.plan.GatherIds(parts[part], ids + offset);
+    offset += parts[part].rows();
+  }
+}
+
+void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
+  const ClusterMapPtr map = context_->map->Get();
+  const BatchPlan& plan = call->scratch->plan;
+  std::vector<uint32_t> waiting;  // their server is not known
+  std::vector<uint32_t> message;
+  const ServerAddress* to = nullptr;
+  uint64_t bytes = 0;
+  const auto flush = [&] {
+    if (!message.empty()) SendMessage(call, *map, to->address, message, attempt);
+    message.clear();
+    bytes = 0;
+  };
+  for (uint32_t p : parts) {
+    const PlanPart& part = plan.parts()[p];
+    const TableHandle& table = *plan.group(part).table;
+    const ShardRecord* record = map->Shard({table.id(), part.shard});
+    if (record == nullptr) {
+      call->Close(absl::NotFoundError(absl::StrCat("table ", table.name(), " was dropped")));
+      return;
+    }
+    const ServerAddress* server = map->Server(record->primary.server);
+    if (server == nullptr) {
+      waiting.push_back(p);
+      continue;
+    }
+    const uint64_t part_bytes = PartBytes(plan, part, call->wire_type);
+    if (server != to || bytes + part_bytes > context_->options.message_bytes_max) flush();
+    to = server;
+    bytes += part_bytes;
+    message.push_back(p);
+  }
+  flush();
+  if (!waiting.empty()) {
+    call->NoteError(absl::UnavailableError(
+        absl::StrCat(waiting.size(), " shards are without a server, the first of table ",
+                     plan.group(plan.parts()[waiting[0]]).table->name(), "; is every server up?")));
+    context_->follower->RequestRefresh();
+    RetryLater(call, std::move(waiting), attempt, 0);
+  }
+}
+
+void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const std::string& address,
+                             absl::Span<const uint32_t> parts, int attempt) {
+  thread_local v1::PullHeader header;  // keeps its segments' memory
+  header.Clear();
+  header.set_row_type(ToProto(call->wire_type));
+  header.set_want_flags(call->want_flags);
+  const int64_t left_ns = call->deadline_ns - context_->clock->NowNs();
+  header.set_deadline_ms(static_cast<uint32_t>(
+      std::clamp<int64_t>(left_ns / 1'000'000, 1, std::numeric_limits<int32_t>::max())));
+  OutgoingMessage message;
+  OutgoingMessage::Bulk ids{v1::PullRequest::kIdsFieldNumber, {}};
+  const BatchPlan& plan = call->scratch->plan;
+  for (uint32_t p : parts) {
+    const PlanPart& part = plan.parts()[p];
+    const TableHandle& table = *plan.group(part).table;
+    const ShardId shard{table.id(), part.shard};
+    const Epoch epoch = map.Shard(shard)->epoch;
+    v1::PullSegment* segment = header.add_segments();
+    segment->set_shard(shard.packed());
+    segment->set_epoch(epoch);
+    segment->set_id_count(part.rows());
+    if (call->lane == Lane::kPull) segment->set_lsn_min(table.LsnMin(part.shard, epoch));
+    const char* data = call->ids.data() + 8 * call->scratch->part_offset[p];
+    if (!ids.pieces.empty() && ids.pieces.back().data + ids.pieces.back().size == data) {
+      ids.pieces.back().size += 8ull * part.rows();
+    } else {
+      ids.pieces.push_back({call->ids, data, 8ull * part.rows()});
+    }
+    message.reply_bytes += PartBytes(plan, part, call->wire_type);
+  }
+  message.header = header.SerializeAsString();
+  message.bulk.push_back(std::move(ids));
+  context_->retry->CountRequest();
+  context_->transport->Send(address, call->lane, std::move(message),
+                            std::make_shared<PullRequest>(this, call, parts, attempt));
+}
+
+void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
+                            uint32_t retry_after_ms) {
+  ClientCounters::Add(&context_->counters.retries, parts.size());
+  const int64_t delay_ns = context_->retry->DelayNs(attempt + 1, retry_after_ms);
+  context_->timer->RunAfter(delay_ns, [this, call, parts = std::move(parts), attempt] {
+    if (!call->Enter()) return;
+    SendParts(call, parts, attempt + 1);
+    LeaveAndResolve(call);
+  });
+}
+
+// What the segments of one answer add up to.
+struct PullEngine::Outcome {
+  uint32_t done = 0;
+  std::vector<uint32_t> resend;  // at once: the map knows better now
+  std::vector<uint32_t> later;
+  uint32_t retry_after_ms = 0;
+};
+
+void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt,
+                         const absl::Status& transport, const Reply* reply) {
+  if (!transport.ok()) {
+    // FailedPrecondition is the server's "never": another cluster, another wire version.
+    if (absl::IsFailedPrecondition(transport)) return call->Close(transport);
+    call->NoteError(transport);
+    context_->follower->RequestRefresh();
+    return RetryLater(call, {parts.begin(), parts.end()}, attempt, 0);
+  }
+  const v1::ReplyHeader& header = reply->view->header;
+  Outcome outcome;
+  if (header.code() != v1::OK) {
+    v1::SegmentReply refusal;
+    refusal.set_code(header.code());
+    refusal.set_detail(header.detail());
+    for (uint32_t p : parts) OnSegment(call, p, refusal, nullptr, nullptr, &outcome);
+  } else if (static_cast<size_t>(header.segments_size()) != parts.size()) {
+    return call->Close(absl::InternalError(absl::StrCat(
+        "a server answered ", header.segments_size(), " segments to ", parts.size(), " asked")));
+  } else {
+    FragmentReader rows(reply->fragments, reply->view->rows);
+    FragmentReader flags(reply->fragments, reply->view->flags);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      OnSegment(call, parts[i], header.segments(static_cast<int>(i)), &rows, &flags, &outcome);
+    }
+  }
+  if (call->closed()) return;
+  if (outcome.done != 0 && call->parts_left.fetch_sub(outcome.done) == outcome.done) {
+    call->Close(absl::OkStatus());
+  }
+  if (!outcome.resend.empty()) {
+    ClientCounters::Add(&context_->counters.retries, outcome.resend.size());
+    SendParts(call, outcome.resend, attempt + 1);
+  }
+  if (!outcome.later.empty()) {
+    RetryLater(call, std::move(outcome.later), attempt, outcome.retry_after_ms);
+  }
+}
+
+void PullEngine::OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
+                           FragmentReader* rows, FragmentReader* flags, Outcome* outcome) {
+  const PlanPart& planned = call->scratch->plan.parts()[part];
+  const TableHandle& table = *call->scratch->plan.group(planned).table;
+  const Verdict verdict = VerdictOf(segment.code(), /*push=*/false);
+  if (verdict == Verdict::kOk) {
+    if (rows != nullptr && ScatterSegment(call, part, segment, rows, flags)) ++outcome->done;
+    return;
+  }
+  const absl::Status status =
+      StatusOf(segment.code(), Where(table, planned.shard), segment.detail());
+  if (verdict == Verdict::kReroute) {
+    ClientCounters::Add(&context_->counters.wrong_epoch, 1);
+    if (segment.has_record()) {
+      const auto record = FromProto(segment.record());
+      if (record.ok() && context_->map->ApplyRecord(*record)) {
+        outcome->resend.push_back(part);
+        return;
+      }
+    }
+    context_->follower->RequestRefresh();
+  } else if (verdict != Verdict::kLater) {
+    return call->Close(status);
+  }
+  call->NoteError(status);
+  outcome->retry_after_ms = std::max(outcome->retry_after_ms, segment.retry_after_ms());
+  outcome->later.push_back(part);
+}
+
+bool PullEngine::ScatterSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
+                                FragmentReader* rows, FragmentReader* flags) {
+  const BatchPlan& plan = call->scratch->plan;
+  const PlanPart& planned = plan.parts()[part];
+  const TableGroup& group = plan.group(planned);
+  const uint32_t row_bytes = RowWireBytes(call->wire_type, group.table->dim());
+  const uint64_t bytes = uint64_t{row_bytes} * planned.rows();
+  const uint64_t flag_bytes = call->want_flags ? planned.rows() : 0;
+  if (segment.row_bytes() != bytes || rows->left() < bytes || flags->left() < flag_bytes) {
+    call->Close(absl::InternalError(absl::StrCat(
+        Where(*group.table, planned.shard), ": answered ", segment.row_bytes(), " bytes (",
+        rows->left(), " in the message), ", planned.rows(), " rows need ", bytes)));
+    return false;
+  }
+  thread_local std::vector<const uint8_t*> pointers;
+  thread_local WireScratch scratch;
+  pointers.resize(planned.rows());
+  scratch.Clear();
+  rows->RowPointers(row_bytes, planned.rows(), pointers.data(), &scratch);
+  ScatterJob job;
+  job.group = &group;
+  job.part = &planned;
+  job.targets = call->scratch->targets;
+  job.wire_type = call->wire_type;
+  job.rows = pointers.data();
+  job.flags = flag_bytes == 0 ? nullptr : flags->Contiguous(flag_bytes, 1, &scratch);
+  job.streaming = call->streaming;
+  Scatter(job);
+  ClientCounters::Add(&context_->counters.rows_pulled, planned.rows());
+  return true;
+}
+
+void PullEngine::LeaveAndResolve(const CallPtr& call) {
+  if (!call->Leave()) return;
+  std::unique_ptr<PullScratch> scratch = std::move(call->scratch);
+  {
+    absl::MutexLock lock(&mu_);
+    calls_.erase(call);
+    if (free_.size() < kScratchKept) free_.push_back(std::move(scratch));
+  }
+  context_->timer->RemoveWatcher();
+  call->promise.Set(call->result());
+}
+
+std::unique_ptr<PullScratch> PullEngine::TakeScratch() {
+  absl::MutexLock lock(&mu_);
+  if (free_.empty()) return std::make_unique<PullScratch>();
+  std::unique_ptr<PullScratch> scratch = std::move(free_.back());
+  free_.pop_back();
+  return scratch;
+}
+
+absl::Status PullEngine::DeadlineError(const PullCall& call) const {
+  const absl::Status last = call.last_error();
+  return absl::DeadlineExceededError(
+      absl::StrCat(call.parts_left.load(), " of ", call.scratch->plan.parts().size(),
+                   " parts of a pull were not answered in time",
+                   last.ok() ? "" : absl::StrCat("; last: ", last.message())));
+}
+
+void PullEngine::Tick() {
+  const int64_t now = context_->clock->NowNs();
+  std::vector<CallPtr> expired;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const CallPtr& call : calls_) {
+      if (call->deadline_ns <= now) expired.push_back(call);
+    }
+  }
+  for (const CallPtr& call : expired) {
+    if (!call->Enter()) continue;
+    call->Close(DeadlineError(*call));
+    LeaveAndResolve(call);
+  }
+}
+
+void PullEngine::Shutdown() {
+  std::vector<CallPtr> open;
+  {
+    absl::MutexLock lock(&mu_);
+    shut_down_ = true;
+    open.assign(calls_.begin(), calls_.end());
+  }
+  for (const CallPtr& call : open) {
+    if (!call->Enter()) continue;
+    call->Close(absl::CancelledError("the client was closed while the pull ran"));
+    LeaveAndResolve(call);
+  }
+}
+
+}  // namespace hotbed

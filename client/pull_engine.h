@@ -1,0 +1,66 @@
+// Pulls and lookups: builds messages from a plan, scatters the answers, resends what was refused,
+// ends calls at their deadline. Thread-safe.
+#ifndef HOTBED_CLIENT_PULL_ENGINE_H_
+#define HOTBED_CLIENT_PULL_ENGINE_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "client/client_context.h"
+#include "client/pull_call.h"
+
+namespace hotbed {
+
+class PullEngine {
+ public:
+  explicit PullEngine(ClientContext* context) : context_(context) {}
+  // Shutdown came first, and the transport is gone.
+  ~PullEngine() = default;
+
+  // `lane` is kPull or kLookup.
+  Future<absl::Status> Start(absl::Span<const PullFeature> features, const PullOptions& options,
+                             Lane lane);
+  // Ends calls whose deadline has passed.
+  void Tick();
+  // Ends every call with Cancelled.
+  void Shutdown();
+
+ private:
+  friend class PullRequest;
+  using CallPtr = std::shared_ptr<PullCall>;
+
+  absl::Status Plan(absl::Span<const PullFeature> features, const PullOptions& options, Lane lane,
+                    CallPtr* call);
+  void LayOutIds(const ClusterMap& map, PullCall* call);
+  // The caller stands inside the call's gate in all of these.
+  void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
+  void SendMessage(const CallPtr& call, const ClusterMap& map, const std::string& address,
+                   absl::Span<const uint32_t> parts, int attempt);
+  void RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
+                  uint32_t retry_after_ms);
+  void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt,
+               const absl::Status& transport, const Reply* reply);
+  struct Outcome;
+  void OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
+                 FragmentReader* rows, FragmentReader* flags, Outcome* outcome);
+  bool ScatterSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
+                      FragmentReader* rows, FragmentReader* flags);
+
+  void LeaveAndResolve(const CallPtr& call);
+  std::unique_ptr<PullScratch> TakeScratch();
+  absl::Status DeadlineError(const PullCall& call) const;
+
+  ClientContext* const context_;
+  absl::Mutex mu_;
+  absl::flat_hash_set<CallPtr> calls_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<PullScratch>> free_ ABSL_GUARDED_BY(mu_);
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_PULL_ENGINE_H_

@@ -1,0 +1,61 @@
+// One Push from its start until every shard has answered, which may be after its Future: a part
+// without an answer stays in its shard's chain, because the parts behind it need its sequence
+// number.
+#ifndef HOTBED_CLIENT_PUSH_CALL_H_
+#define HOTBED_CLIENT_PUSH_CALL_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/buffer_pool.h"
+#include "client/push_chain.h"
+#include "client/table_handle.h"
+#include "common/ids.h"
+#include "hotbed/client.h"
+
+namespace hotbed {
+
+struct PushCall;
+
+struct PushPart : ChainedPart {
+  PushCall* call = nullptr;
+  const TableHandle* table = nullptr;
+  uint32_t shard = 0;
+  uint32_t rows = 0;
+  bool last_of_shard = false;
+  BytesRef ids;
+  BytesRef gradients;
+
+  ShardId shard_id() const { return {table->id(), shard}; }
+  uint64_t bytes() const { return ids.size + gradients.size; }
+};
+
+// Guarded by the engine's mutex once it is sent.
+struct PushCall {
+  uint64_t step = 0;
+  uint64_t ticket = 0;
+  RowType gradient_type = RowType::kFp32;
+  bool has_learning_rate = false;
+  float learning_rate = 0.0f;
+  int64_t deadline_ns = 0;
+  uint64_t bytes = 0;
+
+  std::vector<PushPart> parts;  // never moved once chained
+  size_t parts_left = 0;
+  std::vector<PushResult::Shard> refused;
+  absl::Status last_error;  // of what is still tried
+
+  // Set while somebody waits; a call that ended kIndeterminate has none until Client::Retry.
+  std::optional<Promise<PushResult>> promise;
+
+  // What is known now: kIndeterminate as long as parts are left.
+  PushResult Result() const;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_PUSH_CALL_H_

@@ -1,0 +1,430 @@
+#include "client/push_engine.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/push_prepare.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kUnclaimedMax = 4096;
+
+std::string Where(const PushPart& part) {
+  return absl::StrCat("table ", part.table->name(), " shard ", part.shard);
+}
+
+}  // namespace
+
+// One message on its way.
+class PushRequest final : public PendingRequest {
+ public:
+  PushRequest(PushEngine* engine, absl::Span<const PushEngine::SentPart> parts)
+      : engine_(engine), parts_(parts.begin(), parts.end()) {}
+  void Done(const absl::Status& transport, const Reply* reply) override {
+    engine_->OnReply(parts_, transport, reply);
+  }
+
+ private:
+  PushEngine* const engine_;
+  const std::vector<PushEngine::SentPart> parts_;
+};
+
+Future<PushResult> PushEngine::Refuse(uint64_t step, absl::Status status) {
+  PushResult result;
+  result.outcome = PushResult::Outcome::kFailed;
+  result.status = std::move(status);
+  result.step = step;
+  return Future<PushResult>::Ready(std::move(result));
+}
+
+Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature> features,
+                                     const PushOptions& options) {
+  auto call = std::make_unique<PushCall>();
+  absl::Status prepared = Prepare(step, features, options, call.get());
+  if (prepared.ok() && !call->parts.empty()) prepared = EnsureSession(call->deadline_ns);
+  if (!prepared.ok()) return Refuse(step, std::move(prepared));
+  if (call->parts.empty()) return Future<PushResult>::Ready(call->Result());
+  Resolutions resolutions;
+  Future<PushResult> future;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!WaitForRoom(*call)) {
+      return Refuse(
+          step, absl::DeadlineExceededError(absl::StrCat(
+                    "push of step ", step, " was not sent: ", calls_.size(), " pushes of ",
+                    bytes_in_flight_,
+                    " bytes are still unanswered (limits: ", context_->options.pushes_in_flight_max,
+                    " pushes, ", context_->options.push_bytes_in_flight_max, " bytes)")));
+    }
+    if (shut_down_) return Refuse(step, absl::CancelledError("the client is closing"));
+    absl::Status steps = CheckSteps(*call);
+    if (!steps.ok()) return Refuse(step, std::move(steps));
+    call->ticket = next_ticket_++;
+    call->parts_left = call->parts.size();
+    future = call->promise.emplace().future();
+    bytes_in_flight_ += call->bytes;
+    std::vector<ShardChain*> touched;
+    Chain(call.get(), &touched);
+    calls_[call->ticket] = std::move(call);
+    Flush(touched, &resolutions);
+  }
+  context_->timer->AddWatcher();
+  Resolve(std::move(resolutions));
+  return future;
+}
+
+absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> features,
+                                 const PushOptions& options, PushCall* call) {
+  if (step > kStepMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step, " is above the limit ", kStepMax));
+  }
+  call->step = step;
+  call->gradient_type = context_->options.push_type;
+  call->has_learning_rate = options.has_learning_rate;
+  call->learning_rate = options.learning_rate;
+  call->deadline_ns = context_->DeadlineNs(options.deadline);
+  return PreparePush(*context_, features, call);
+}
+
+absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {
+  absl::MutexLock session_lock(&session_mu_);
+  if (session_.session != 0) return absl::OkStatus();
+  const int64_t left_ns = std::max<int64_t>(deadline_ns - context_->clock->NowNs(), 1'000'000);
+  HOTBED_ASSIGN_OR_RETURN(session_,
+                          control_->OpenSession(session_name_, absl::Nanoseconds(left_ns)));
+  context_->transport->SetSession(session_.session, session_.incarnation);
+  absl::MutexLock lock(&mu_);
+  identity_ = session_;
+  return absl::OkStatus();
+}
+
+bool PushEngine::WaitForRoom(const PushCall& call) {
+  const auto room = [this, &call]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (shut_down_ || calls_.empty()) return true;  // a push larger than the limit goes alone
+    return calls_.size() < static_cast<size_t>(context_->options.pushes_in_flight_max) &&
+           bytes_in_flight_ + call.bytes <= context_->options.push_bytes_in_flight_max;
+  };
+  const int64_t left_ns = call.deadline_ns - context_->clock->NowNs();
+  return mu_.AwaitWithTimeout(absl::Condition(&room),
+                              absl::Nanoseconds(std::max<int64_t>(left_ns, 0)));
+}
+
+absl::Status PushEngine::CheckSteps(const PushCall& call) const {
+  for (const PushPart& part : call.parts) {
+    const auto it = last_step_.find(part.table);
+    if (it != last_step_.end() && call.step <= it->second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table ", part.table->name(), ": step ", call.step, " after step ", it->second,
+          "; steps of a table must grow, one push a table and step (put all its features in one "
+          "call)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void PushEngine::Chain(PushCall* call, std::vector<ShardChain*>* touched) {
+  // Parts of one shard stand together and in order.
+  ShardChain* chain = nullptr;
+  uint64_t part_number = 0;
+  for (PushPart& part : call->parts) {
+    last_step_[part.table] = call->step;
+    if (chain == nullptr || !(chain->shard == part.shard_id())) {
+      std::unique_ptr<ShardChain>& slot = chains_[part.shard_id().packed()];
+      if (slot == nullptr) {
+        slot = std::make_unique<ShardChain>();
+        slot->shard = part.shard_id();
+      }
+      chain = slot.get();
+      touched->push_back(chain);
+      part_number = 0;
+    }
+    part.seq = SequenceOf(call->step, ++part_number);
+    chain->chain.Append(&part);
+  }
+}
+
+void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolutions) {
+  if (shut_down_) return;
+  const ClusterMapPtr map = context_->map->Get();
+  std::vector<SentPart> message;
+  std::vector<ShardChain*> without_server;
+  const ServerAddress* to = nullptr;
+  uint64_t bytes = 0;
+  for (ShardChain* chain : chains) {
+    const ShardRecord* record = map->Shard(chain->shard);
+    const ServerAddress* server = record == nullptr ? nullptr : map->Server(record->primary.server);
+    while (auto* part = static_cast<PushPart*>(chain->chain.NextToSend())) {
+      const PushChain::Stamp stamp = chain->chain.Send();
+      if (record == nullptr) {
+        chain->chain.OnRefused(part, 0);
+        Finish(part,
+               absl::NotFoundError(absl::StrCat("table ", part->table->name(), " was dropped")),
+               resolutions);
+        continue;
+      }
+      if (server == nullptr) {
+        part->call->last_error =
+            absl::UnavailableError(absl::StrCat(Where(*part), ": its server is not known"));
+        chain->chain.OnRetry(part);
+        without_server.push_back(chain);
+        break;
+      }
+      const uint64_t part_bytes = part->bytes() + kSegmentHeaderBytes;
+      if (!message.empty() &&
+          (server != to || bytes + part_bytes > context_->options.message_bytes_max)) {
+        SendMessage(to->address, message);
+        message.clear();
+        bytes = 0;
+      }
+      to = server;
+      bytes += part_bytes;
+      message.push_back({chain, part, stamp, record->epoch});
+    }
+  }
+  if (!message.empty()) SendMessage(to->address, message);
+  if (!without_server.empty()) {
+    context_->follower->RequestRefresh();
+    RestartLater(std::move(without_server));
+  }
+}
+
+void PushEngine::SendMessage(const std::string& address, absl::Span<const SentPart> parts) {
+  thread_local v1::PushHeader header;  // keeps its segments' memory
+  header.Clear();
+  header.set_gradient_type(ToProto(context_->options.push_type));
+  header.set_session(identity_.session);
+  header.set_incarnation(identity_.incarnation);
+  OutgoingMessage message;
+  OutgoingMessage::Bulk ids{v1::PushRequest::kIdsFieldNumber, {}};
+  OutgoingMessage::Bulk gradients{v1::PushRequest::kGradientsFieldNumber, {}};
+  const auto append = [](OutgoingMessage::Bulk* bulk, const BytesRef& piece) {
+    if (!bulk->pieces.empty() &&
+        bulk->pieces.back().data + bulk->pieces.back().size == piece.data) {
+      bulk->pieces.back().size += piece.size;
+    } else {
+      bulk->pieces.push_back(piece);
+    }
+  };
+  for (const SentPart& sent : parts) {
+    const PushPart& part = *sent.part;
+    v1::PushSegment* segment = header.add_segments();
+    segment->set_shard(part.shard_id().packed());
+    segment->set_epoch(sent.epoch);
+    segment->set_id_count(part.rows);
+    segment->set_seq(part.seq);
+    segment->set_prev_seq(sent.stamp.prev_seq);
+    segment->set_open(sent.stamp.open);
+    segment->set_has_learning_rate(part.call->has_learning_rate);
+    segment->set_learning_rate(part.call->learning_rate);
+    segment->set_last_part(part.last_of_shard);
+    segment->set_dim(part.table->dim());
+    append(&ids, part.ids);
+    append(&gradients, part.gradients);
+  }
+  message.header = header.SerializeAsString();
+  message.bulk.push_back(std::move(ids));
+  message.bulk.push_back(std::move(gradients));
+  context_->retry->CountRequest();
+  context_->transport->Send(address, Lane::kPush, std::move(message),
+                            std::make_shared<PushRequest>(this, parts));
+}
+
+void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& transport,
+                         const Reply* reply) {
+  Resolutions resolutions;
+  {
+    absl::MutexLock lock(&mu_);
+    v1::SegmentReply lost;
+    const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
+    bool whole = true;  // every segment fares alike
+    if (header == nullptr) {
+      lost.set_code(v1::UNAVAILABLE);
+      lost.set_detail(std::string(transport.message()));
+      context_->follower->RequestRefresh();
+    } else if (header->code() != v1::OK) {
+      lost.set_code(header->code());
+      lost.set_detail(header->detail());
+    } else if (static_cast<size_t>(header->segments_size()) != parts.size()) {
+      lost.set_code(v1::UNAVAILABLE);
+      lost.set_detail(absl::StrCat("a server answered ", header->segments_size(), " segments to ",
+                                   parts.size(), " sent"));
+    } else {
+      whole = false;
+    }
+    std::vector<ShardChain*> answered;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      OnSegment(parts[i], whole ? lost : header->segments(static_cast<int>(i)), &resolutions);
+      if (parts[i].chain->chain.ReadyToRestart()) answered.push_back(parts[i].chain);
+    }
+    Settle(std::move(answered), &resolutions);
+  }
+  Resolve(std::move(resolutions));
+}
+
+void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment,
+                           Resolutions* resolutions) {
+  ShardChain& chain = *sent.chain;
+  PushPart* const part = sent.part;
+  const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
+  if (verdict == Verdict::kOk) {
+    chain.chain.OnApplied(part, segment.last_seq());
+    ClientCounters::Add(&context_->counters.rows_pushed, part->rows);
+    part->table->NoteAcknowledged(part->shard, segment.epoch(), segment.lsn());
+    return Finish(part, absl::OkStatus(), resolutions);
+  }
+  const absl::Status status = StatusOf(segment.code(), Where(*part), segment.detail());
+  if (verdict == Verdict::kFinal) {
+    chain.chain.OnRefused(part, segment.last_seq());
+    return Finish(part, status, resolutions);
+  }
+  ClientCounters::Add(&context_->counters.retries, 1);
+  part->call->last_error = status;
+  chain.retry_after_ms = std::max(chain.retry_after_ms, segment.retry_after_ms());
+  switch (verdict) {
+    case Verdict::kGap:
+      return chain.chain.OnGap(part, segment.last_seq());
+    case Verdict::kOpenAgain:
+      return chain.chain.OnUnknownSession(part);
+    case Verdict::kReroute: {
+      ClientCounters::Add(&context_->counters.wrong_epoch, 1);
+      const auto record = FromProto(segment.record());
+      const bool known = segment.has_record() && record.ok() &&
+                         (context_->map->ApplyRecord(*record) || chain.restart_now);
+      if (known) chain.restart_now = true;
+      if (!known) context_->follower->RequestRefresh();
+      break;
+    }
+    default:
+      break;
+  }
+  chain.chain.OnRetry(part);
+}
+
+void PushEngine::Settle(std::vector<ShardChain*> chains, Resolutions* resolutions) {
+  std::vector<ShardChain*> now;
+  std::vector<ShardChain*> later;
+  for (ShardChain* chain : chains) {
+    if (chain->restart_scheduled || !chain->chain.ReadyToRestart()) continue;
+    if (chain->restart_now) {
+      chain->restart_now = false;
+      chain->retry_after_ms = 0;
+      chain->chain.Restart();
+      now.push_back(chain);
+    } else {
+      later.push_back(chain);
+    }
+  }
+  if (!later.empty()) RestartLater(std::move(later));
+  if (!now.empty()) Flush(now, resolutions);
+}
+
+void PushEngine::RestartLater(std::vector<ShardChain*> chains) {
+  uint32_t retry_after_ms = 0;
+  int attempt = 1;
+  for (ShardChain* chain : chains) {
+    chain->restart_scheduled = true;
+    retry_after_ms = std::max(retry_after_ms, chain->retry_after_ms);
+    attempt = std::max(attempt, chain->chain.attempts() + 1);
+    chain->retry_after_ms = 0;
+  }
+  const int64_t delay_ns = context_->retry->DelayNs(attempt, retry_after_ms);
+  context_->timer->RunAfter(delay_ns, [this, chains = std::move(chains)] {
+    Resolutions resolutions;
+    {
+      absl::MutexLock lock(&mu_);
+      std::vector<ShardChain*> ready;
+      for (ShardChain* chain : chains) {
+        chain->restart_scheduled = false;
+        chain->restart_now = false;
+        if (!chain->chain.ReadyToRestart()) continue;
+        chain->chain.Restart();
+        ready.push_back(chain);
+      }
+      Flush(ready, &resolutions);
+    }
+    Resolve(std::move(resolutions));
+  });
+}
+
+void PushEngine::Finish(PushPart* part, const absl::Status& status, Resolutions* resolutions) {
+  PushCall* const call = part->call;
+  if (!status.ok()) call->refused.push_back({part->table->name(), part->shard, part->seq, status});
+  if (--call->parts_left > 0) return;
+  PushResult result = call->Result();
+  if (call->promise.has_value()) {
+    resolutions->emplace_back(*std::move(call->promise), std::move(result));
+  } else {
+    unclaimed_.push_back(std::move(result));
+    if (unclaimed_.size() > kUnclaimedMax) unclaimed_.pop_front();
+  }
+  Forget(call);
+}
+
+void PushEngine::Forget(PushCall* call) {
+  bytes_in_flight_ -= call->bytes;
+  context_->timer->RemoveWatcher();
+  calls_.erase(call->ticket);
+}
+
+void PushEngine::Resolve(Resolutions resolutions) {
+  for (auto& [promise, result] : resolutions) promise.Set(std::move(result));
+}
+
+Future<PushResult> PushEngine::Retry(const PushResult& result, absl::Duration deadline) {
+  if (result.outcome != PushResult::Outcome::kIndeterminate)
+    return Future<PushResult>::Ready(result);
+  absl::MutexLock lock(&mu_);
+  const auto open = calls_.find(result.ticket);
+  if (open != calls_.end()) {
+    PushCall& call = *open->second;
+    call.deadline_ns = context_->DeadlineNs(deadline);
+    if (!call.promise.has_value()) call.promise.emplace();
+    return call.promise->future();
+  }
+  for (auto it = unclaimed_.begin(); it != unclaimed_.end(); ++it) {
+    if (it->ticket != result.ticket) continue;
+    PushResult found = std::move(*it);
+    unclaimed_.erase(it);
+    return Future<PushResult>::Ready(std::move(found));
+  }
+  PushResult unknown = result;
+  unknown.status = absl::NotFoundError(
+      absl::StrCat("no push with ticket ", result.ticket, " is known to this client any more"));
+  return Future<PushResult>::Ready(std::move(unknown));
+}
+
+void PushEngine::Tick() {
+  const int64_t now = context_->clock->NowNs();
+  Resolutions resolutions;
+  {
+    absl::MutexLock lock(&mu_);
+    for (auto& [ticket, call] : calls_) {
+      if (call->deadline_ns > now || !call->promise.has_value()) continue;
+      resolutions.emplace_back(*std::move(call->promise), call->Result());
+      call->promise.reset();
+    }
+  }
+  Resolve(std::move(resolutions));
+}
+
+void PushEngine::Shutdown() {
+  Resolutions resolutions;
+  {
+    absl::MutexLock lock(&mu_);
+    shut_down_ = true;
+    for (auto& [ticket, call] : calls_) {
+      if (!call->promise.has_value()) continue;
+      resolutions.emplace_back(*std::move(call->promise), call->Result());
+      call->promise.reset();
+    }
+  }
+  Resolve(std::move(resolutions));
+}
+
+}  // namespace hotbed

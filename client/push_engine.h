@@ -1,0 +1,105 @@
+// Pushes: gathers gradients into messages, chains them per shard, resends until each is answered,
+// tells callers what became of them. Thread-safe. One mutex orders everything that concerns chains;
+// gathering happens outside of it.
+#ifndef HOTBED_CLIENT_PUSH_ENGINE_H_
+#define HOTBED_CLIENT_PUSH_ENGINE_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "client/client_context.h"
+#include "client/control_plane.h"
+#include "client/push_call.h"
+#include "client/push_chain.h"
+
+namespace hotbed {
+
+class PushEngine {
+ public:
+  PushEngine(ClientContext* context, ControlPlane* control, std::string session_name)
+      : context_(context), control_(control), session_name_(std::move(session_name)) {}
+
+  Future<PushResult> Start(uint64_t step, absl::Span<const PushFeature> features,
+                           const PushOptions& options);
+  Future<PushResult> Retry(const PushResult& result, absl::Duration deadline);
+  // Ends Futures whose deadline has passed with kIndeterminate.
+  void Tick();
+  // The same for all.
+  void Shutdown();
+
+ private:
+  friend class PushRequest;
+  // The chain of one shard and what surrounds it.
+  struct ShardChain {
+    PushChain chain;
+    ShardId shard;
+    bool restart_scheduled = false;
+    bool restart_now = false;  // the map knows the new owner
+    uint32_t retry_after_ms = 0;
+  };
+  struct SentPart {
+    ShardChain* chain = nullptr;
+    PushPart* part = nullptr;
+    PushChain::Stamp stamp;
+    Epoch epoch = 0;
+  };
+  // Promises to keep once the mutex is free.
+  using Resolutions = std::vector<std::pair<Promise<PushResult>, PushResult>>;
+  using CallPtr = std::unique_ptr<PushCall>;
+
+  // Future's value when it cannot start: nothing was sent.
+  static Future<PushResult> Refuse(uint64_t step, absl::Status status);
+  absl::Status Prepare(uint64_t step, absl::Span<const PushFeature> features,
+                       const PushOptions& options, PushCall* call);
+  absl::Status EnsureSession(int64_t deadline_ns) ABSL_LOCKS_EXCLUDED(session_mu_);
+  absl::Status CheckSteps(const PushCall& call) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool WaitForRoom(const PushCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Chain(PushCall* call, std::vector<ShardChain*>* touched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Sends what the chains allow, one message a server and message_bytes_max.
+  void Flush(absl::Span<ShardChain* const> chains, Resolutions* resolutions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendMessage(const std::string& address, absl::Span<const SentPart> parts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // For chains that have just been answered: restarts those that are drained, now or after a delay.
+  void Settle(std::vector<ShardChain*> chains, Resolutions* resolutions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RestartLater(std::vector<ShardChain*> chains) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport, const Reply* reply);
+  void OnSegment(const SentPart& sent, const v1::SegmentReply& segment, Resolutions* resolutions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Finish(PushPart* part, const absl::Status& status, Resolutions* resolutions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Forget(PushCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void Resolve(Resolutions resolutions);
+
+  ClientContext* const context_;
+  ControlPlane* const control_;
+  const std::string session_name_;
+
+  absl::Mutex session_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  SessionIdentity session_ ABSL_GUARDED_BY(session_mu_);
+
+  absl::Mutex mu_;
+  SessionIdentity identity_ ABSL_GUARDED_BY(mu_);  // a copy of session_, for messages
+  absl::flat_hash_map<uint64_t, CallPtr> calls_ ABSL_GUARDED_BY(mu_);  // by ticket
+  absl::flat_hash_map<uint64_t, std::unique_ptr<ShardChain>> chains_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<const TableHandle*, uint64_t> last_step_ ABSL_GUARDED_BY(mu_);
+  // Results that nobody waited for, for Retry; the oldest go first.
+  std::deque<PushResult> unclaimed_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t bytes_in_flight_ ABSL_GUARDED_BY(mu_) = 0;
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_PUSH_ENGINE_H_

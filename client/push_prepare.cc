@@ -1,0 +1,142 @@
+#include "client/push_prepare.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/batch_plan.h"
+#include "client/check_features.h"
+#include "client/dedupe.h"
+#include "client/gradient_sum.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+// Kept by each thread that pushes.
+struct Scratch {
+  BatchPlan plan;
+  Deduper deduper;
+  std::vector<FeatureIds> features;
+  std::vector<const float*> gradients;
+  std::vector<uint32_t> order;
+};
+
+absl::Status NotFinite(const TableHandle& table, uint64_t id, RowType type) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", table.name(), ": the gradient of id ", id, " is NaN or infinite",
+                   type == RowType::kFp32 ? "" : " once narrowed to its wire type",
+                   "; nothing of this step was sent (nan_policy of the table: reject)"));
+}
+
+uint64_t GradientBytes(const BatchPlan& plan, const PlanPart& part, RowType type) {
+  return uint64_t{part.rows()} * RowWireBytes(type, plan.group(part).table->dim());
+}
+
+// Parts of one server stand together.
+void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uint32_t>* order) {
+  order->resize(plan.parts().size());
+  for (uint32_t i = 0; i < order->size(); ++i) (*order)[i] = i;
+  const auto server_of = [&](uint32_t p) {
+    const PlanPart& part = plan.parts()[p];
+    return map.Shard({plan.group(part).table->id(), part.shard})->primary.server;
+  };
+  std::stable_sort(order->begin(), order->end(),
+                   [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); });
+}
+
+// Fills the parts order[begin, end) from one buffer: all ids, then all gradients, so that a message
+// takes each as one piece.
+absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order, GradientSum* sum,
+                        PushCall* call) {
+  uint64_t id_bytes = 0;
+  uint64_t gradient_bytes = 0;
+  for (uint32_t p : order) {
+    id_bytes += 8ull * plan.parts()[p].rows();
+    gradient_bytes += GradientBytes(plan, plan.parts()[p], call->gradient_type);
+  }
+  const BufferRef buffer = BufferRef::Allocate(id_bytes + gradient_bytes);
+  char* ids = buffer.data();
+  char* gradients = ids + id_bytes;
+  for (uint32_t p : order) {
+    const PlanPart& planned = plan.parts()[p];
+    const TableGroup& group = plan.group(planned);
+    PushPart part;
+    part.call = call;
+    part.table = group.table;
+    part.shard = planned.shard;
+    part.rows = planned.rows();
+    part.last_of_shard = planned.last_of_shard;
+    part.ids = {buffer, ids, 8ull * planned.rows()};
+    part.gradients = {buffer, gradients, GradientBytes(plan, planned, call->gradient_type)};
+    plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
+    const uint32_t bad = sum->Gather(group, planned, reinterpret_cast<uint8_t*>(gradients));
+    if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
+      return NotFinite(*group.table, reinterpret_cast<const uint64_t*>(ids)[bad],
+                       call->gradient_type);
+    }
+    ids += part.ids.size;
+    gradients += part.gradients.size;
+    call->bytes += part.bytes();
+    call->parts.push_back(std::move(part));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPartCount(const BatchPlan& plan) {
+  uint64_t parts = 0;
+  for (const PlanPart& part : plan.parts()) {
+    if (++parts > kPartsPerStepMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", plan.group(part).table->name(), ": shard ", part.shard,
+                       " would take more than ", kPartsPerStepMax,
+                       " parts in one step; push less at once or raise message_bytes_max"));
+    }
+    if (part.last_of_shard) parts = 0;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PreparePush(const ClientContext& context, absl::Span<const PushFeature> features,
+                         PushCall* call) {
+  HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features));
+  thread_local Scratch scratch;
+  scratch.features.clear();
+  scratch.gradients.clear();
+  uint64_t ids = 0;
+  for (const PushFeature& feature : features) {
+    scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
+    scratch.gradients.push_back(feature.gradients);
+    ids += feature.ids.size();
+  }
+  const ClusterMapPtr map = context.map->Get();
+  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context.owner));
+  const uint64_t bytes_max = context.options.message_bytes_max;
+  BatchPlan& plan = scratch.plan;
+  plan.Build(scratch.features, *map, &scratch.deduper, call->gradient_type,
+             bytes_max - kSegmentHeaderBytes);
+  HOTBED_RETURN_IF_ERROR(CheckPartCount(plan));
+  OrderByServer(plan, *map, &scratch.order);
+  call->parts.reserve(plan.parts().size());
+  GradientSum sum(scratch.gradients, call->gradient_type);
+  size_t begin = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < scratch.order.size(); ++i) {
+    const PlanPart& part = plan.parts()[scratch.order[i]];
+    const uint64_t part_bytes =
+        8ull * part.rows() + GradientBytes(plan, part, call->gradient_type) + kSegmentHeaderBytes;
+    if (i > begin && bytes + part_bytes > bytes_max) {
+      HOTBED_RETURN_IF_ERROR(FillBuffer(
+          plan, absl::MakeConstSpan(scratch.order).subspan(begin, i - begin), &sum, call));
+      begin = i;
+      bytes = 0;
+    }
+    bytes += part_bytes;
+  }
+  if (begin == scratch.order.size()) return absl::OkStatus();
+  return FillBuffer(plan, absl::MakeConstSpan(scratch.order).subspan(begin), &sum, call);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,77 @@
+// The seam between the client and the wire: carries one request to one server and brings its reply
+// or its loss.
+//
+// The gRPC implementation keeps one stream a server and lane; an in-process one can hand requests
+// to a shard host. Messages are those of proto/data.proto. Thread-safe.
+#ifndef HOTBED_CLIENT_TRANSPORT_H_
+#define HOTBED_CLIENT_TRANSPORT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "client/buffer_pool.h"
+#include "proto/wire.h"
+
+namespace hotbed {
+
+enum class Lane { kPull, kPush, kLookup };
+
+// A message in parts, so that bulk bytes are never copied after they were gathered.
+struct OutgoingMessage {
+  // A PullHeader or PushHeader without `hello` and `request`: the transport adds both.
+  std::string header;
+  // The bulk field `field`: its pieces stand one after another.
+  struct Bulk {
+    uint32_t field = 0;
+    absl::InlinedVector<BytesRef, 1> pieces;
+  };
+  absl::InlinedVector<Bulk, 2> bulk;
+  uint64_t reply_bytes = 0;  // about what the answer will weigh, for the window
+};
+
+// A reply, valid during PendingRequest::Done only.
+struct Reply {
+  Fragments fragments;
+  const PullReplyView* view = nullptr;  // of either kind: a PushReply has a header only
+};
+
+class PendingRequest {
+ public:
+  virtual ~PendingRequest() = default;
+  // Called exactly once, from a thread of the transport, never from inside Send. `transport` is OK
+  // with a reply, or says why there is none: then the server may or may not have acted on the
+  // request.
+  virtual void Done(const absl::Status& transport, const Reply* reply) = 0;
+  // True when nobody waits any more: a request still queued is then dropped (and Done called with
+  // Cancelled).
+  virtual bool Abandoned() const { return false; }
+};
+
+struct TransportStats {
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint64_t messages = 0;
+  uint64_t reconnects = 0;
+};
+
+class Transport {
+ public:
+  // Ends every stream; open requests are Done with Cancelled before it returns.
+  virtual ~Transport() = default;
+  // Requests of one lane to one address are written in the order of the Send calls. Does not block:
+  // what is beyond the stream's window waits in a queue, which the callers bound
+  // (pushes_in_flight_max; the size of a pull).
+  virtual void Send(const std::string& address, Lane lane, OutgoingMessage message,
+                    std::shared_ptr<PendingRequest> request) = 0;
+  // Goes into the hello of push streams opened from now on.
+  virtual void SetSession(uint64_t session, uint64_t incarnation) = 0;
+  virtual void SetClusterId(const std::string& cluster_id) = 0;
+  virtual TransportStats Stats() const = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_TRANSPORT_H_
