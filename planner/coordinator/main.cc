@@ -1,5 +1,6 @@
 // hotbed-coordinator: places shards on servers, says who owns which, and survives its own death.
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -142,6 +143,7 @@ int Main(int argc, char** argv) {
   SetLogFormat(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   SetLogName("coordinator");
   CatchSignals();
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // a port in use is told once, by us
   const absl::Status status = Serve(options);
   if (status.ok()) return 0;
   std::cerr << "hotbed-coordinator: " << status.message() << std::endl;

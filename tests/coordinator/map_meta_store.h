@@ -1,0 +1,52 @@
+// The dumb twin of a metadata store: ranges and transactions over a std::map, nothing else.
+#ifndef HOTBED_TESTS_COORDINATOR_MAP_META_STORE_H_
+#define HOTBED_TESTS_COORDINATOR_MAP_META_STORE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "planner/coordinator/meta_store.h"
+
+namespace hotbed {
+
+struct MapMetaStore {
+  uint64_t revision = 1;
+  std::map<std::string, KeyValue> keys;
+
+  MetaStore::RangeResult Range(const std::string& first, const std::string& limit) const {
+    MetaStore::RangeResult result;
+    result.revision = revision;
+    for (const auto& [key, kv] : keys) {
+      if (limit.empty() ? key == first : key >= first && key < limit) result.kvs.push_back(kv);
+    }
+    return result;
+  }
+
+  TxnResult Txn(const std::vector<Compare>& compares, const std::vector<Op>& ops) {
+    for (const Compare& c : compares) {
+      uint64_t is = 0;
+      if (keys.count(c.key) > 0) {
+        const KeyValue& kv = keys[c.key];
+        is = c.target == Compare::Target::kModRevision ? kv.mod_revision : kv.create_revision;
+      }
+      if (is != c.equals) return {false, revision};
+    }
+    bool changed = false;
+    for (const Op& op : ops) {
+      if (op.kind == Op::Kind::kPut) {
+        const uint64_t create = keys.count(op.key) ? keys[op.key].create_revision : revision + 1;
+        keys[op.key] = {op.key, op.value, create, revision + 1, op.lease};
+        changed = true;
+      } else {
+        changed |= keys.erase(op.key) > 0;
+      }
+    }
+    if (changed) ++revision;
+    return {true, revision};
+  }
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_COORDINATOR_MAP_META_STORE_H_

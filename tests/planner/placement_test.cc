@@ -1,0 +1,209 @@
+#include "planner/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "tests/common/test_seed.h"
+
+namespace hotbed {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TableSpec Bounded(uint64_t rows, uint32_t dim = 64) {
+  TableSpec spec;
+  spec.id = 7;
+  spec.name = "clicks";
+  spec.rows = rows;
+  spec.dim = dim;
+  spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+  return spec;
+}
+
+TableSpec Hashed(uint64_t rows, uint32_t dim = 64) {
+  TableSpec spec = Bounded(rows, dim);
+  spec.hashed = true;
+  return spec;
+}
+
+std::vector<ShardRange> Cut(const TableSpec& spec, uint32_t shards_min = 0) {
+  auto ranges = CutTable(spec, shards_min);
+  EXPECT_TRUE(ranges.ok()) << ranges.status();
+  return ranges.ok() ? *ranges : std::vector<ShardRange>();
+}
+
+std::vector<uint64_t> Sizes(const std::vector<ShardRange>& ranges) {
+  std::vector<uint64_t> sizes;
+  for (const ShardRange& r : ranges) sizes.push_back(r.limit - r.first);
+  return sizes;
+}
+
+TEST(CutTable, SmallTableIsOneShard) {
+  EXPECT_THAT(Sizes(Cut(Bounded(1))), ElementsAre(1));
+  EXPECT_THAT(Sizes(Cut(Bounded((1 << 20) / 260))), ElementsAre((1 << 20) / 260));
+  EXPECT_THAT(Sizes(Cut(Hashed(10))), ElementsAre(kHashBuckets));
+}
+
+TEST(CutTable, AboveOneMebibyteThereAreEight) {
+  EXPECT_EQ(Cut(Bounded((1 << 20) / 260 + 1)).size(), kShardsPerTableMin);
+  EXPECT_EQ(Cut(Hashed(100000)).size(), kShardsPerTableMin);
+  // Its size is not known: it may become large.
+  EXPECT_EQ(Cut(Hashed(0)).size(), kShardsPerTableMin);
+}
+
+TEST(CutTable, FewWideRowsMakeOneShardEach) {
+  TableSpec spec = Bounded(3, kDimMax);
+  EXPECT_EQ(Cut(spec).size(), 1u);  // 98 KiB
+  spec.optimizer.kind = OptimizerKind::kAdam;
+  spec.rows = 12;  // 1.1 MiB, so eight shards
+  EXPECT_THAT(Sizes(Cut(spec)), ElementsAre(2, 2, 2, 2, 1, 1, 1, 1));
+}
+
+TEST(CutTable, FirstShardsTakeTheRemainder) {
+  EXPECT_THAT(Sizes(Cut(Bounded(8003, 64))),
+              ElementsAre(1001, 1001, 1001, 1000, 1000, 1000, 1000, 1000));
+}
+
+TEST(CutTable, MoreShardsOnDemand) {
+  EXPECT_EQ(Cut(Bounded(100), 10).size(), 10u);
+  EXPECT_EQ(Cut(Bounded(1000000), 3).size(), kShardsPerTableMin) << "at least, not exactly";
+  EXPECT_EQ(Cut(Hashed(0), kShardsPerTableMax).size(), kShardsPerTableMax);
+
+  auto too_many = CutTable(Bounded(1000000), kShardsPerTableMax + 1);
+  EXPECT_EQ(too_many.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(too_many.status().message()), HasSubstr("1025"));
+  EXPECT_THAT(std::string(too_many.status().message()), HasSubstr("limit is 1024"));
+  auto too_thin = CutTable(Bounded(9), 10);
+  EXPECT_EQ(too_thin.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(too_thin.status().message()), HasSubstr("9 rows"));
+}
+
+TEST(CutTable, HugeTableKeepsToTheNumberOfShards) {
+  EXPECT_EQ(Cut(Bounded(uint64_t{1} << 40)).size(), kShardsPerTableMax);
+  EXPECT_EQ(Cut(Hashed(uint64_t{1} << 62, kDimMax)).size(), kShardsPerTableMax);
+}
+
+TEST(CutTable, PropertiesOfRandomTables) {
+  const TestSeed seed(20260101);
+  Random random(seed.value());
+  constexpr uint64_t kTotalMax = uint64_t{kShardsPerTableMax} * kShardBytesMax;
+  for (int i = 0; i < 3000; ++i) {
+    TableSpec spec = Bounded(1 + (random.Next() >> (24 + random.Uniform(40))),
+                             static_cast<uint32_t>(1 + random.Uniform(kDimMax)));
+    spec.hashed = random.OneIn(2);
+    spec.optimizer.kind = static_cast<OptimizerKind>(random.Uniform(4));
+    const uint32_t shards_min = random.OneIn(4) ? 1 + random.Uniform(kShardsPerTableMax) : 0;
+    const uint64_t units = spec.hashed ? kHashBuckets : spec.rows;
+    auto ranges = CutTable(spec, shards_min);
+    if (shards_min > units) {
+      EXPECT_FALSE(ranges.ok());
+      continue;
+    }
+    ASSERT_TRUE(ranges.ok()) << ranges.status();
+    const long double total = static_cast<long double>(spec.rows) *
+                              (spec.weight_bytes_per_row() + spec.state_bytes_per_row());
+
+    uint64_t next = 0, smallest = ~uint64_t{0}, largest = 0;
+    for (const ShardRange& r : *ranges) {
+      ASSERT_EQ(r.first, next);
+      ASSERT_LT(r.first, r.limit);
+      ASSERT_EQ(r.column_first, 0u);
+      ASSERT_EQ(r.column_limit, spec.dim);
+      next = r.limit;
+      ASSERT_TRUE(largest == 0 || r.limit - r.first <= smallest) << "longer ones come first";
+      smallest = std::min(smallest, r.limit - r.first);
+      largest = std::max(largest, r.limit - r.first);
+      if (total <= kTotalMax) {
+        ASSERT_LE(RangeBytes(spec, r), kShardBytesMax);
+      }
+    }
+    ASSERT_EQ(next, units);
+    ASSERT_LE(largest - smallest, 1u);
+    ASSERT_LE(ranges->size(), kShardsPerTableMax);
+    ASSERT_GE(ranges->size(), shards_min);
+    if (total > (1 << 20) && units >= kShardsPerTableMin) {
+      ASSERT_GE(ranges->size(), kShardsPerTableMin);
+    }
+  }
+}
+
+TEST(RangeBytes, AddUpToTheTable) {
+  const TableSpec spec = Bounded(8003);
+  uint64_t sum = 0;
+  for (const ShardRange& r : Cut(spec)) sum += RangeBytes(spec, r);
+  EXPECT_EQ(sum, 8003u * 260);
+  EXPECT_EQ(RangeBytes(Hashed(65536 * 10), {0, 1, 0, 64}), 2600u);
+  EXPECT_EQ(RangeBytes(Hashed(1), {0, 1, 0, 64}), 1u) << "rounded up";
+  EXPECT_EQ(RangeBytes(Bounded(uint64_t{1} << 62, kDimMax), {0, uint64_t{1} << 62, 0, 0}),
+            ~uint64_t{0});
+}
+
+std::vector<ServerId> Owners(const Plan& plan) {
+  std::vector<ServerId> owners;
+  for (const PlannedShard& s : plan.shards) owners.push_back(plan.PrimaryOf(s.shard));
+  return owners;
+}
+
+Plan Place(const TableSpec& spec, std::vector<ServerCandidate> servers, uint32_t shards_min = 0) {
+  auto plan = PlaceTable(spec, std::move(servers), shards_min);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *plan : Plan();
+}
+
+TEST(PlaceTable, RunsOfAdjacentShardsInOrderOfServers) {
+  EXPECT_THAT(Owners(Place(Bounded(100000), {{1, 0}, {2, 0}, {3, 0}})),
+              ElementsAre(1, 1, 1, 2, 2, 2, 3, 3));
+  EXPECT_THAT(Owners(Place(Bounded(100000), {{3, 0}, {1, 500}, {2, 0}})),
+              ElementsAre(1, 1, 2, 2, 2, 3, 3, 3))
+      << "the fullest takes the short run";
+}
+
+TEST(PlaceTable, FewShardsGoToTheEmptiestServers) {
+  EXPECT_THAT(Owners(Place(Bounded(10), {{1, 10}, {2, 5}, {3, 5}})), ElementsAre(2));
+  EXPECT_THAT(Owners(Place(Bounded(10), {{1, 10}, {2, 5}, {3, 6}}, 2)), ElementsAre(2, 3));
+}
+
+TEST(PlaceTable, NamesTheTableWithoutServers) {
+  auto plan = PlaceTable(Bounded(10), {}, 0);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("\"clicks\""));
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("no shard server is live"));
+}
+
+TEST(PlaceTable, EvenAndIndependentOfTheOrderOfServers) {
+  const TestSeed seed(20260102);
+  Random random(seed.value());
+  for (int i = 0; i < 200; ++i) {
+    const TableSpec spec = random.OneIn(2) ? Hashed(random.Uniform(100000000))
+                                           : Bounded(1 + random.Uniform(100000000));
+    std::vector<ServerCandidate> servers;
+    for (uint64_t s = 0, n = 1 + random.Uniform(20); s < n; ++s) {
+      servers.push_back({s + 1, random.Uniform(5) << 20});
+    }
+    const Plan plan = Place(spec, servers);
+    std::shuffle(servers.begin(), servers.end(), random);
+    ASSERT_EQ(plan, Place(spec, servers));
+
+    std::map<ServerId, uint64_t> shards;
+    for (const ServerCandidate& s : servers) shards[s.server] = 0;
+    const std::vector<ServerId> owners = Owners(plan);
+    for (const ServerId s : owners) ++shards[s];
+    uint64_t fewest = ~uint64_t{0}, most = 0;
+    for (const auto& [server, n] : shards) {
+      fewest = std::min(fewest, n);
+      most = std::max(most, n);
+    }
+    ASSERT_LE(most - fewest, 1u);
+    ASSERT_TRUE(std::is_sorted(owners.begin(), owners.end())) << "one run a server";
+  }
+}
+
+}  // namespace
+}  // namespace hotbed
