@@ -68,25 +68,27 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   if (record.epoch == record_.epoch) {
     if (record.revision <= record_.revision) return;
     record_ = record;
-    if (primary_ && !active_ && promised_ >= record.epoch && record.active) Activate();
+    if (primary_ && !active_ && promise_held() && record.active) Activate();
     return;
   }
   if (primary_) StepDown(SegmentCode::kWrongEpoch);
   record_ = record;
   primary_ = record.primary == self_;
   if (!Contains(record.members, self_)) return;
-  if (promised_ >= record.epoch || Mutated(CoreMutant::kPromiseNotAwaited)) {
-    PromiseHeld();
-  }
+  if (promise_held()) AfterPromise();
   if (promised_ < record.epoch) ready_.promise = record.epoch;
 }
 
 void ShardCore::PromiseDurable(Epoch epoch) {
   promised_ = std::max(promised_, epoch);
-  if (promised_ >= record_.epoch) PromiseHeld();
+  if (promise_held()) AfterPromise();
 }
 
-void ShardCore::PromiseHeld() {
+bool ShardCore::promise_held() const {
+  return promised_ >= record_.epoch || Mutated(CoreMutant::kPromiseNotAwaited);
+}
+
+void ShardCore::AfterPromise() {
   if (!primary_ || active_) return;
   if (record_.active) {
     Activate();
@@ -97,8 +99,7 @@ void ShardCore::PromiseHeld() {
 
 bool ShardCore::wants_activation() const {
   // Its own tail must be in the log first: what survives of it is part of the new epoch.
-  return primary_ && !active_ && !record_.active && ack_set_[0].match == last_ &&
-         (promised_ >= record_.epoch || Mutated(CoreMutant::kPromiseNotAwaited));
+  return primary_ && !active_ && !record_.active && ack_set_[0].match == last_ && promise_held();
 }
 
 void ShardCore::Activate() { active_ = true; }
@@ -147,15 +148,19 @@ uint64_t ShardCore::AppliedSeq(SessionId session) const {
   return found == nullptr ? 0 : found->last_seq;
 }
 
-void ShardCore::ReplyToDuplicate(const CorePush& push) {
-  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) {
-    const Slot& slot = At(lsn);
-    if (slot.entry.session != push.session || slot.entry.seq != push.seq) continue;
+void ShardCore::ReplyToDuplicate(const CorePush& push, uint64_t last_seq) {
+  // What waits: the entry of this sequence, if it is still in flight. One that opens is answered
+  // with all that its session has in the log, the lives before it included, so it waits for the
+  // last of that.
+  for (Lsn lsn = last_; lsn > applied_; --lsn) {
+    const CoreEntry& entry = At(lsn).entry;
+    if (entry.session != push.session || (entry.seq != push.seq && !push.open)) continue;
     if (Mutated(CoreMutant::kDuplicateAckedEarly)) break;
     if (duplicates_.size() >= options_.entries_max) {
       Refuse(push, SegmentCode::kResourceExhausted, 0);
     } else {
-      duplicates_.push_back({slot.entry.epoch, lsn, push.token, push.refusal, push.seq});
+      duplicates_.push_back(
+          {push.epoch, lsn, push.token, push.refusal, push.open ? last_seq : push.seq});
     }
     return;
   }
@@ -174,7 +179,7 @@ void ShardCore::Push(const CorePush& push) {
   }
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
   const bool duplicate = push.seq <= session.last_seq;
-  if (duplicate && !opens) return ReplyToDuplicate(push);
+  if (duplicate && !opens) return ReplyToDuplicate(push, session.last_seq);
   // A new incarnation does not know what the one before it sent last: it says 0.
   const bool follows = push.prev_seq == session.last_seq || (opens && push.prev_seq == 0);
   if (!duplicate && !follows && !Mutated(CoreMutant::kGapAccepted)) {
@@ -243,7 +248,7 @@ void ShardCore::Appended(Lsn lsn) {
   HOTBED_CHECK(lsn <= last_) << "append of " << lsn << " beyond " << last_;
   ack_set_[0].match = std::max(ack_set_[0].match, lsn);
   AdvanceCommit();
-  PromiseHeld();
+  AfterPromise();
 }
 
 void ShardCore::AdvanceCommit() {
@@ -276,7 +281,7 @@ void ShardCore::AppendFailed(Lsn lsn, SegmentCode answer) {
     Reply(it->token, answer, record_.epoch, applied_, 0);
   }
   duplicates_.erase(gone, duplicates_.end());
-  PromiseHeld();
+  AfterPromise();
 }
 
 void ShardCore::Applied(Lsn lsn) {

@@ -155,7 +155,7 @@ class ShardCore {
   };
   // A duplicate that waits for the entry at `lsn`.
   struct DuplicateWaiter {
-    Epoch epoch;
+    Epoch epoch;  // of the request: the entry's own may be an earlier one
     Lsn lsn;
     PushToken token;
     SegmentCode answer;
@@ -171,13 +171,14 @@ class ShardCore {
   const Slot& At(Lsn lsn) const { return ring_[lsn & (ring_.size() - 1)]; }
   void Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, uint64_t last_seq);
   void Refuse(const CorePush& push, SegmentCode code, uint64_t last_seq);
-  void ReplyToDuplicate(const CorePush& push);
+  void ReplyToDuplicate(const CorePush& push, uint64_t last_seq);
   // The session's last sequence at applied_lsn().
   uint64_t AppliedSeq(SessionId session) const;
   void AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer, const Session& session);
   void AdvanceCommit();
   void Activate();
-  void PromiseHeld();
+  bool promise_held() const;
+  void AfterPromise();
   void StepDown(SegmentCode answer);
   void Grow();
   static void UndoSession(const Slot& slot, SessionTable* sessions);

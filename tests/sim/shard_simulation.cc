@@ -1,0 +1,509 @@
+#include "tests/sim/shard_simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kHealTime = 6000;
+constexpr int64_t kEndTime = 30000;
+constexpr int kClients = 3;
+constexpr int kServers = 2;
+constexpr int kPushesAClient = 40;
+constexpr size_t kPipeline = 4;
+
+SessionId SessionOf(int client) { return 100 + static_cast<SessionId>(client); }
+
+}  // namespace
+
+ShardSimulation::ShardSimulation(uint64_t seed) : random_(seed), heal_time_(kHealTime) {
+  servers_.resize(kServers);
+  clients_.resize(kClients);
+  for (int i = 0; i < kServers; ++i) {
+    servers_[i].index = i;
+    Boot(i);
+  }
+  for (int i = 0; i < kClients; ++i) {
+    clients_[i].index = i;
+    clients_[i].left = kPushesAClient;
+    At(Delay(20), [this, i] { TickClient(i); });
+  }
+  Elect(0);
+  At(50, [this] { Coordinate(); });
+  const int faults = 4 + static_cast<int>(random_.Uniform(8));
+  for (int i = 0; i < faults; ++i) {
+    At(100 + static_cast<int64_t>(random_.Uniform(kHealTime - 200)), [this] {
+      const int server = static_cast<int>(random_.Uniform(kServers));
+      switch (random_.Uniform(5)) {
+        case 0:
+        case 1:
+          return Crash(server);
+        case 2:
+          servers_[server].disk_full_until = time_ + Delay(200);
+          return;
+        case 3:
+          return RestartClient(static_cast<int>(random_.Uniform(kClients)));
+        default:
+          return Elect(static_cast<int>(random_.Uniform(kServers)));
+      }
+    });
+  }
+}
+
+ShardSimulation::~ShardSimulation() = default;
+
+void ShardSimulation::At(int64_t delay, Task task) {
+  events_.push({time_ + delay, order_++, std::move(task)});
+}
+
+void ShardSimulation::Violation(const std::string& what) {
+  if (violation_.empty()) violation_ = absl::StrCat("time ", time_, ": ", what);
+}
+
+void ShardSimulation::Network(Task deliver) {
+  if (!healed() && Chance(0.04)) return;
+  const int copies = !healed() && Chance(0.05) ? 2 : 1;
+  for (int i = 0; i < copies; ++i) At(Chance(0.9) ? Delay(5) : Delay(150), deliver);
+}
+
+std::string ShardSimulation::Run() {
+  while (!events_.empty() && violation_.empty()) {
+    Event event = events_.top();
+    events_.pop();
+    if (event.time > kEndTime) break;
+    time_ = event.time;
+    ++stats_.events;
+    event.task();
+    const bool all_done = std::all_of(clients_.begin(), clients_.end(), [](const Client& c) {
+      return c.left == 0 && c.pending.empty();
+    });
+    if (all_done && healed()) break;
+  }
+  if (violation_.empty()) violation_ = FinalCheck();
+  return violation_;
+}
+
+// --- coordinator
+
+void ShardSimulation::Elect(int server) {
+  if (servers_[server].process == nullptr) return;
+  record_.epoch += 1;
+  record_.revision += 1;
+  record_.active = false;
+  record_.primary = {static_cast<ServerId>(server) + 1, servers_[server].process->incarnation};
+  record_.members = {record_.primary};
+  stats_.epochs = record_.epoch;
+  Spread(record_);
+}
+
+void ShardSimulation::Spread(const ShardRecord& record) {
+  history_.push_back(record);
+  for (int i = 0; i < kServers; ++i) Network([this, i, record] { Learn(i, record); });
+}
+
+void ShardSimulation::Coordinate() {
+  At(Delay(60), [this] { Coordinate(); });
+  const Server& owner = servers_[record_.primary.server - 1];
+  const bool alive =
+      owner.process != nullptr && owner.process->incarnation == record_.primary.incarnation;
+  if (!alive) {
+    // The disk decides who can go on: a dead holder is waited for, or its disk is carried over.
+    Elect(Chance(0.5) ? owner.index : static_cast<int>(random_.Uniform(kServers)));
+  } else {
+    Spread(record_);
+  }
+  if (!healed() && Chance(0.3)) {
+    const ShardRecord late = history_[random_.Uniform(history_.size())];
+    for (int i = 0; i < kServers; ++i) Network([this, i, late] { Learn(i, late); });
+  }
+}
+
+void ShardSimulation::TryActivate(int server, Incarnation incarnation, Epoch epoch) {
+  const Member asks{static_cast<ServerId>(server) + 1, incarnation};
+  if (record_.epoch != epoch || !(record_.primary == asks) || record_.active) return;
+  record_.active = true;
+  record_.revision += 1;
+  Spread(record_);
+}
+
+// --- servers
+
+ShardSimulation::Task ShardSimulation::ForLife(int server, Task task) {
+  return [this, server, incarnation = servers_[server].last_incarnation, task = std::move(task)] {
+    const Server& s = servers_[server];
+    if (s.process != nullptr && s.process->incarnation == incarnation) task();
+  };
+}
+
+void ShardSimulation::Boot(int server) {
+  Server& s = servers_[server];
+  if (s.process != nullptr) return;
+  s.process = std::make_unique<Process>();
+  s.process->incarnation = ++s.last_incarnation;
+  At(Delay(10), ForLife(server, [this, server] { TickServer(server); }));
+}
+
+void ShardSimulation::Crash(int server) {
+  Server& s = servers_[server];
+  if (s.process == nullptr || healed()) return;
+  ++stats_.crashes;
+  // Any prefix of the appends that had not completed may have reached the disk; none of the rest.
+  Process& p = *s.process;
+  size_t reached = Chance(0.5) ? 0 : random_.Uniform(p.appending.size() + 1);
+  if (time_ < s.disk_full_until) reached = 0;
+  for (size_t i = 0; i < reached; ++i) {
+    const CoreEntry& entry = p.appending[i];
+    s.disk.log.emplace_back(entry, p.waiting[entry.payload].push);
+  }
+  s.process.reset();
+  At(Delay(150), [this, server] { Boot(server); });
+}
+
+// Recovery, as the shell does it: the state swept last, then the log behind it.
+void ShardSimulation::LoadDisk(Server* server) {
+  Process& p = *server->process;
+  const Disk& disk = server->disk;
+  p.core = std::make_unique<ShardCore>(CoreOptions());
+  p.appending.clear();
+  p.applying.clear();
+  p.waiting.clear();
+  p.core->SetSelf({static_cast<ServerId>(server->index) + 1, p.incarnation});
+  absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(disk.swept.meta);
+  if (!meta.ok()) return Violation(meta.status().ToString());
+  p.core->Recover(disk.promised, *std::move(meta));
+  p.rows = disk.swept.rows;
+  for (const auto& [entry, push] : disk.log) {
+    const absl::StatusOr<bool> applies = p.core->Replay(entry);
+    if (!applies.ok()) return Violation(applies.status().ToString());
+    if (*applies && entry.kind == RecordKind::kPush) p.rows.push_back(push);
+  }
+  p.holds_data = true;
+}
+
+// Makes this server's disk the newest. False: the holder still serves.
+bool ShardSimulation::TakeOver(int server) {
+  if (data_holder_ != server) {
+    Server& holder = servers_[data_holder_];
+    if (holder.process != nullptr && holder.process->core != nullptr) {
+      if (holder.process->core->primary()) return false;
+      holder.process->holds_data = false;
+    }
+    const Epoch promised = servers_[server].disk.promised;
+    servers_[server].disk = holder.disk;
+    servers_[server].disk.promised = promised;
+    data_holder_ = server;
+    LoadDisk(&servers_[server]);
+  } else if (!servers_[server].process->holds_data) {
+    LoadDisk(&servers_[server]);
+  }
+  return violation_.empty();
+}
+
+void ShardSimulation::Learn(int server, const ShardRecord& record) {
+  Server& s = servers_[server];
+  if (s.process == nullptr) return;
+  Process& p = *s.process;
+  const Member self{static_cast<ServerId>(server) + 1, p.incarnation};
+  const bool newest = p.core == nullptr || record.epoch > p.core->epoch();
+  if (record.primary == self && newest && record.epoch >= record_.epoch && !TakeOver(server)) {
+    return;
+  }
+  if (p.core == nullptr) return;
+  p.core->LearnRecord(record);
+  Drain(server);
+}
+
+void ShardSimulation::TickServer(int server) {
+  At(Delay(40), ForLife(server, [this, server] { TickServer(server); }));
+  Process& p = *servers_[server].process;
+  if (p.core == nullptr) return;
+  p.core->Tick();
+  if (p.core->read_only() && p.appending.empty() && time_ >= servers_[server].disk_full_until) {
+    p.core->Resume();
+  }
+  Drain(server);
+  if (Chance(0.3)) Sweep(server);
+}
+
+void ShardSimulation::Sweep(int server) {
+  Server& s = servers_[server];
+  Process& p = *s.process;
+  if (!p.holds_data) return;
+  const ShardMeta meta = p.core->AppliedMeta();
+  // The dumb twin: the table is a function of the log.
+  SessionTable twin;
+  std::map<SessionId, Session> folded;
+  for (const auto& [entry, push] : s.disk.log) {
+    if (entry.lsn > meta.applied_lsn) break;
+    Session& session = folded[entry.session];
+    session = {entry.incarnation, std::max(session.last_seq, entry.seq)};
+  }
+  for (const auto& [id, session] : folded) twin.Set(id, session);
+  if (!(twin == meta.sessions)) Violation("sessions differ from the fold over the log");
+  s.disk.swept = {meta.Serialize(), p.rows};
+}
+
+void ShardSimulation::Receive(int server, Message message) {
+  Server& s = servers_[server];
+  if (s.process == nullptr || s.process->core == nullptr) return;
+  CorePush push;
+  push.epoch = message.epoch;
+  push.session = SessionOf(message.client);
+  push.incarnation = message.incarnation;
+  push.seq = message.seq;
+  push.prev_seq = message.prev_seq;
+  push.open = message.open;
+  push.refusal = message.nan ? SegmentCode::kNanGradient : SegmentCode::kOk;
+  push.token = ++next_token_;
+  s.process->waiting[push.token] = message;
+  s.process->core->Push(push);
+  Drain(server);
+}
+
+void ShardSimulation::CheckServing(const Server& server) {
+  const ShardCore& core = *server.process->core;
+  if (!core.active()) return;
+  if (server.disk.promised < core.epoch()) {
+    Violation(absl::StrCat("epoch ", core.epoch(), " served, promised on disk is ",
+                           server.disk.promised));
+  }
+  if (core.epoch() > active_epoch_max_) {
+    active_epoch_max_ = core.epoch();
+    const ShardMeta meta = core.AppliedMeta();
+    for (const auto& [session, seq] : acknowledged_seq_) {
+      const Session* found = meta.sessions.Find(session);
+      if (found == nullptr || found->last_seq < seq) {
+        Violation(absl::StrCat("session ", session, ": last_seq fell below ", seq));
+      }
+    }
+  }
+}
+
+void ShardSimulation::Drain(int server) {
+  Server& s = servers_[server];
+  Process& p = *s.process;
+  CoreReady ready;
+  std::swap(ready, *p.core->ready());
+  if (ready.promise != 0) {
+    At(Delay(20), ForLife(server, [this, server, epoch = ready.promise] {
+         Server& again = servers_[server];
+         again.disk.promised = std::max(again.disk.promised, epoch);
+         if (again.process->core == nullptr) return;
+         again.process->core->PromiseDurable(epoch);
+         Drain(server);
+       }));
+  }
+  if (ready.activate != 0) {
+    Network([this, server, incarnation = p.incarnation, epoch = ready.activate] {
+      TryActivate(server, incarnation, epoch);
+    });
+  }
+  p.appending.insert(p.appending.end(), ready.appends.begin(), ready.appends.end());
+  p.applying.insert(p.applying.end(), ready.applies.begin(), ready.applies.end());
+  for (const CoreReply& reply : ready.replies) Reply(server, reply);
+  CheckServing(s);
+  ScheduleAppend(server);
+  ScheduleApply(server);
+}
+
+void ShardSimulation::ScheduleAppend(int server) {
+  Process& p = *servers_[server].process;
+  if (p.append_scheduled || p.appending.empty()) return;
+  p.append_scheduled = true;
+  At(Delay(6), ForLife(server, [this, server] {
+       servers_[server].process->append_scheduled = false;
+       FinishAppend(server);
+     }));
+}
+
+void ShardSimulation::FinishAppend(int server) {
+  Server& s = servers_[server];
+  Process& p = *s.process;
+  if (p.appending.empty()) return;
+  if (!p.holds_data) {  // handed over: what is written now goes nowhere that counts
+    const CoreEntry entry = p.appending.front();
+    p.appending.pop_front();
+    p.core->Appended(entry.lsn);
+  } else if (time_ < s.disk_full_until || (!healed() && Chance(0.01))) {
+    ++stats_.append_failures;
+    const std::deque<CoreEntry> failed = std::exchange(p.appending, {});
+    for (const CoreEntry& entry : failed) p.core->AppendFailed(entry.lsn);
+  } else {
+    const CoreEntry entry = p.appending.front();
+    p.appending.pop_front();
+    s.disk.log.emplace_back(entry, p.waiting[entry.payload].push);
+    p.core->Appended(entry.lsn);
+  }
+  Drain(server);
+}
+
+void ShardSimulation::ScheduleApply(int server) {
+  Process& p = *servers_[server].process;
+  if (p.apply_scheduled || p.applying.empty()) return;
+  p.apply_scheduled = true;
+  At(Chance(0.7) ? 0 : Delay(20), ForLife(server, [this, server] {
+       servers_[server].process->apply_scheduled = false;
+       FinishApply(server);
+     }));
+}
+
+void ShardSimulation::FinishApply(int server) {
+  Process& p = *servers_[server].process;
+  if (p.applying.empty()) return;
+  const CoreEntry entry = p.applying.front();
+  p.applying.pop_front();
+  if (entry.kind == RecordKind::kPush) p.rows.push_back(p.waiting[entry.payload].push);
+  p.core->Applied(entry.lsn);
+  Drain(server);
+}
+
+void ShardSimulation::Reply(int server, const CoreReply& reply) {
+  Process& p = *servers_[server].process;
+  const auto it = p.waiting.find(reply.token);
+  if (it == p.waiting.end()) return Violation("a push was answered twice");
+  const Message message = it->second;
+  if (reply.code == SegmentCode::kOk && reply.epoch < active_epoch_max_) {
+    Violation(absl::StrCat("acknowledged in epoch ", reply.epoch, " after epoch ",
+                           active_epoch_max_, " was active"));
+  }
+  Network([this, message, reply] { OnReply(message.client, message.incarnation, message, reply); });
+}
+
+// --- clients
+
+void ShardSimulation::TickClient(int client) {
+  At(Delay(15), [this, client] { TickClient(client); });
+  Client& c = clients_[client];
+  if (c.record.epoch == 0 || Chance(0.1)) c.record = record_;
+  if (c.left > 0 && !c.waits_for_open && c.pending.size() < kPipeline && Chance(0.7)) {
+    c.left -= 1;
+    c.next_seq += 1 + random_.Uniform(3);
+    const bool nan = Chance(0.03);
+    const Pending push{c.next_seq, c.chain, std::exchange(c.open_next, false), nan, ++next_push_};
+    c.chain = push.seq;
+    seq_of_[push.push] = push.seq;
+    if (nan) nan_pushes_.insert(push.push);
+    c.pending.push_back(push);
+    Send(client, push);
+  }
+  for (size_t i = 0; i < (c.waits_for_open ? 1 : c.pending.size()); ++i) {
+    if (Chance(0.12)) Send(client, c.pending[i]);
+  }
+}
+
+void ShardSimulation::Send(int client, const Pending& pending) {
+  const Client& c = clients_[client];
+  if (c.record.epoch == 0) return;
+  const int server = static_cast<int>(c.record.primary.server) - 1;
+  const Message message{client,           c.incarnation, c.record.epoch, pending.seq,
+                        pending.prev_seq, pending.open,  pending.nan,    pending.push};
+  Network([this, server, message] { Receive(server, message); });
+}
+
+void ShardSimulation::Settle(Client* client, PushId push, const CoreReply& reply) {
+  const auto it = std::find_if(client->pending.begin(), client->pending.end(),
+                               [push](const Pending& p) { return p.push == push; });
+  if (it == client->pending.end()) {
+    ++stats_.duplicates;
+    return;
+  }
+  if (client->waits_for_open) {
+    ++stats_.duplicates;
+  } else if (reply.code == SegmentCode::kOk) {
+    ++stats_.acknowledged;
+    acknowledged_.insert(push);
+    uint64_t& last = acknowledged_seq_[SessionOf(client->index)];
+    last = std::max(last, it->seq);
+  } else {
+    ++stats_.refused;
+  }
+  client->pending.erase(it);
+  if (!std::exchange(client->waits_for_open, false)) return;
+  // What the life before had sent is done, by whichever of the two.
+  while (!client->pending.empty() && client->pending.front().seq <= reply.last_seq) {
+    client->pending.pop_front();
+  }
+}
+
+void ShardSimulation::OnReply(int client, Incarnation incarnation, const Message& message,
+                              const CoreReply& reply) {
+  Client& c = clients_[client];
+  if (c.incarnation != incarnation) return;
+  switch (reply.code) {
+    case SegmentCode::kOk:
+    case SegmentCode::kNanGradient:
+      return Settle(&c, message.push, reply);
+    case SegmentCode::kWrongEpoch:
+      if (record_.epoch > c.record.epoch) c.record = record_;
+      return;
+    case SegmentCode::kGap: {
+      for (const Pending& push : c.pending) {
+        if (push.prev_seq == reply.last_seq) Send(client, push);
+      }
+      return;
+    }
+    case SegmentCode::kUnknownSession:
+      if (!c.pending.empty()) c.pending.front().open = true;
+      return;
+    case SegmentCode::kFenced:
+      return Violation("the newest incarnation of a client was fenced");
+    default:
+      return;  // sent again by the timer
+  }
+}
+
+// The client's process dies and comes back as a new incarnation: from a journal of its pushes, or
+// computing the same steps anew. In the second case the gradients differ, so whatever the life
+// before still has in the network must be fenced once the new one has opened.
+void ShardSimulation::RestartClient(int client) {
+  Client& c = clients_[client];
+  c.incarnation += 1;
+  c.record = ShardRecord();
+  c.open_next = c.pending.empty();
+  const bool waited = std::exchange(c.waits_for_open, false);
+  if (c.pending.empty()) {
+    c.chain = 0;
+    return;
+  }
+  c.pending.front().open = true;
+  c.pending.front().prev_seq = 0;
+  if (!waited && Chance(0.5)) return;
+  c.waits_for_open = true;
+  for (Pending& push : c.pending) {
+    push.push = ++next_push_;
+    push.nan = false;
+    seq_of_[push.push] = push.seq;
+  }
+}
+
+// --- the end
+
+std::string ShardSimulation::FinalCheck() {
+  for (const Client& client : clients_) {
+    if (client.left > 0 || !client.pending.empty()) {
+      return absl::StrCat("stuck: client ", client.index, " has ", client.pending.size(),
+                          " pushes unanswered at the end");
+    }
+  }
+  Server& holder = servers_[data_holder_];
+  if (holder.process == nullptr || !holder.process->holds_data) {
+    Boot(data_holder_);
+    LoadDisk(&holder);
+  }
+  std::map<PushId, int> applied;
+  for (const PushId push : holder.process->rows) ++applied[push];
+  for (const auto& [push, times] : applied) {
+    if (times > 1) return absl::StrCat("push ", push, " was applied ", times, " times");
+    if (!seq_of_.contains(push)) return absl::StrCat("push ", push, " was never sent");
+    if (nan_pushes_.contains(push)) return absl::StrCat("push ", push, " has NaN and was applied");
+  }
+  for (const PushId push : acknowledged_) {
+    if (!applied.contains(push)) return absl::StrCat("push ", push, " was acknowledged and lost");
+  }
+  return "";
+}
+
+}  // namespace hotbed
