@@ -1,13 +1,14 @@
 // The rows of one shard over its tiers: hot (host memory now, a GPU's later), spill (RocksDB).
 //
-// Confined to its shard's Executor: one call at a time, and completions arrive on that executor. A call that finds all its
-// rows in memory finishes before it returns (true) and never runs `done`; one that needs the spill tier returns false and
-// runs `done` later. After Apply has returned false, the shard issues no other Apply before its `done` (DECISIONS C2);
-// pulls of resident rows may go on.
+// Confined to its shard's Executor: one call at a time, and completions arrive on that executor. A
+// call that finds all its rows in memory finishes before it returns (true) and never runs `done`;
+// one that needs the spill tier returns false and runs `done` later. After Apply has returned
+// false, the shard issues no other Apply before its `done` (DECISIONS C2); pulls of resident rows
+// may go on.
 //
-// A row is weights (in the table's weight type) plus fp32 optimizer state, one record in the spill tier:
-// version byte, LSN, weights, state, checksum. A row that was never updated exists nowhere: reading it computes its first
-// value. Reads never write.
+// A row is weights (in the table's weight type) plus fp32 optimizer state, one record in the spill
+// tier: version byte, LSN, weights, state, checksum. A row that was never updated exists nowhere:
+// reading it computes its first value. Reads never write.
 #ifndef HOTBED_SERVER_TIERS_TIERED_STORE_H_
 #define HOTBED_SERVER_TIERS_TIERED_STORE_H_
 
@@ -26,7 +27,8 @@
 
 namespace hotbed {
 
-// Rows of [column_first, column_limit) of the shard's range. Ids are the caller's (not positions) and lie in the range.
+// Rows of [column_first, column_limit) of the shard's range. Ids are the caller's (not positions)
+// and lie in the range.
 struct RowReads {
   const uint64_t* ids = nullptr;
   uint32_t count = 0;
@@ -38,13 +40,14 @@ struct RowReads {
 struct RowUpdates {
   const uint64_t* ids = nullptr;  // unique
   uint32_t count = 0;
-  RowType gradient_type = RowType::kFp32;          // fp32, fp16 or bf16
-  const uint8_t* const* gradients = nullptr;       // one pointer a row, to dim unaligned elements
+  RowType gradient_type = RowType::kFp32;     // fp32, fp16 or bf16
+  const uint8_t* const* gradients = nullptr;  // one pointer a row, to dim unaligned elements
   UpdateScalars scalars;
   Lsn lsn = 0;  // of the record that these updates are; grows from call to call
 };
 
-// Runs work of one shard in order. On the CPU: the shard's strand (server/strand.h); in tests: InlineExecutor.
+// Runs work of one shard in order. On the CPU: the shard's strand (server/strand.h); in tests:
+// InlineExecutor.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -60,10 +63,10 @@ class InlineExecutor : public Executor {
 struct StoreStats {
   uint64_t rows_resident = 0;
   uint64_t rows_dirty = 0;
-  uint64_t hot_bytes = 0;        // slabs in use, index and per-row bytes
-  uint64_t overhead_bytes = 0;   // of hot_bytes: all that is neither weights nor state
+  uint64_t hot_bytes = 0;       // slabs in use, index and per-row bytes
+  uint64_t overhead_bytes = 0;  // of hot_bytes: all that is neither weights nor state
   uint64_t hits = 0;
-  uint64_t misses = 0;           // asked of the spill tier
+  uint64_t misses = 0;  // asked of the spill tier
   uint64_t evictions = 0;
   uint64_t writebacks = 0;
 };
@@ -73,21 +76,29 @@ class TieredStore {
   using Done = absl::AnyInvocable<void(absl::Status)>;
   virtual ~TieredStore() = default;
 
-  // DataLoss names shard and id when a spilled record fails its checksum; no row of the batch is then to be used.
+  // DataLoss names shard and id when a spilled record fails its checksum; no row of the batch is
+  // then to be used.
   virtual bool Pull(const RowReads& reads, Done done) = 0;
-  // All or nothing: an error (I/O, DataLoss) leaves every row as it was. Pointers stay valid until done.
+  // All or nothing: an error (I/O, DataLoss) leaves every row as it was. Pointers stay valid until
+  // done.
   virtual bool Apply(const RowUpdates& updates, Done done) = 0;
 
-  // Recovery: between BeginReplay and EndReplay, Apply skips each row whose spilled LSN is not below updates.lsn.
+  // Recovery: between BeginReplay and EndReplay, Apply skips each row whose spilled LSN is not
+  // below updates.lsn.
   virtual void BeginReplay() = 0;
   virtual void EndReplay() = 0;
 
-  // A small value stored with the shard's rows (sessions, applied LSN); written by Sweep, read at open.
-  // Empty when none was ever flushed.
+  // A small value stored with the shard's rows (sessions, applied LSN); written by Sweep, read at
+  // open. Empty when none was ever flushed.
   virtual const std::string& meta() const = 0;
 
-  // Writes back every row that is dirty now, in slices between other work, then `meta`; `done` runs on the executor when
-  // all of it has been handed to the spill tier's memtable. TierHost::Flush then makes it durable. One sweep at a time.
+  // The highest LSN that any spilled row or meta of the shard carries, as found at open; 0: none.
+  // The log goes on above it (DECISIONS L3).
+  virtual Lsn highest_lsn() const { return 0; }
+
+  // Writes back every row that is dirty now, in slices between other work, then `meta`; `done` runs
+  // on the executor when all of it has been handed to the spill tier's memtable. TierHost::Flush
+  // then makes it durable. One sweep at a time.
   virtual void Sweep(Lsn applied_lsn, std::string meta, Done done) = 0;
 
   // The LSN that write-back stamps: the shard tells it after each applied record.
@@ -98,22 +109,24 @@ class TieredStore {
 
 struct TierOptions {
   std::string spill_dir;
-  uint64_t hot_bytes = 512ull << 20;       // budget of all shards' hot tiers
+  uint64_t hot_bytes = 512ull << 20;  // budget of all shards' hot tiers
   uint64_t block_cache_bytes = 64ull << 20;
   uint64_t memtable_bytes = 64ull << 20;
-  uint64_t spill_bytes_max = 0;            // 0: no limit; beyond it write-back fails with ResourceExhausted
+  uint64_t spill_bytes_max = 0;  // 0: no limit; beyond it write-back fails with ResourceExhausted
   int io_threads = 2;
   bool use_huge_pages = true;
 };
 
-// One a server: the spill tier's RocksDB, the memory of the hot tiers, the I/O threads. Thread-safe.
+// One a server: the spill tier's RocksDB, the memory of the hot tiers, the I/O threads.
+// Thread-safe.
 class TierHost {
  public:
   static absl::StatusOr<std::unique_ptr<TierHost>> Open(const TierOptions& options);
   virtual ~TierHost() = default;
 
-  // `before_write_back(lsn)` is called, off the executor, before rows of LSNs up to `lsn` are handed to RocksDB: the log must
-  // hold them by then, and be synced if rows are to survive power loss (DECISIONS L3).
+  // `before_write_back(lsn)` is called, off the executor, before rows of LSNs up to `lsn` are
+  // handed to RocksDB: the log must hold them by then, and be synced if rows are to survive power
+  // loss (DECISIONS L3).
   struct ShardParams {
     TableSpec table;
     ShardId shard;
@@ -123,13 +136,16 @@ class TierHost {
   };
   virtual absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) = 0;
   // Deletes a shard's rows and meta from the spill tier. No TieredStore of it may be open.
-  virtual absl::Status DeleteShard(const TableSpec& table, const ShardRange& range, ShardId shard) = 0;
+  virtual absl::Status DeleteShard(const TableSpec& table, const ShardRange& range,
+                                   ShardId shard) = 0;
 
-  // Makes all that was handed over durable: returns when it lies in SSTs. Call from a thread that may block.
+  // Makes all that was handed over durable: returns when it lies in SSTs. Call from a thread that
+  // may block.
   virtual absl::Status Flush() = 0;
 
-  // Class `checkpoint` (DECISIONS L8): Freeze keeps a hard-linked copy of the spill as it is now; Restore puts the rows and
-  // metas of one table back to the last frozen copy, or to nothing when there is none.
+  // Class `checkpoint` (DECISIONS L8): Freeze keeps a hard-linked copy of the spill as it is now;
+  // Restore puts the rows and metas of one table back to the last frozen copy, or to nothing when
+  // there is none.
   virtual absl::Status Freeze() = 0;
   virtual absl::Status RestoreTable(TableId table) = 0;
 

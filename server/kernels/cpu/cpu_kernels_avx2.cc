@@ -1,0 +1,13 @@
+#define HOTBED_ISA isa_avx2
+#include "server/kernels/cpu/read_kernels.h"
+#include "server/kernels/cpu/write_kernels.h"
+
+namespace hotbed {
+
+extern const CpuKernelSet kCpuKernels_avx2;
+const CpuKernelSet kCpuKernels_avx2 = {
+    "avx2",   RunProbe,   RunGather,  RunGatherPooled, RunApply,   RunInsert,
+    RunEvict, RunCollect, RunReindex, EncodeRow,       FirstValue,
+};
+
+}  // namespace hotbed

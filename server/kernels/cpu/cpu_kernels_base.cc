@@ -1,0 +1,13 @@
+#define HOTBED_ISA isa_base
+#include "server/kernels/cpu/read_kernels.h"
+#include "server/kernels/cpu/write_kernels.h"
+
+namespace hotbed {
+
+extern const CpuKernelSet kCpuKernels_base;
+const CpuKernelSet kCpuKernels_base = {
+    "base",   RunProbe,   RunGather,  RunGatherPooled, RunApply,   RunInsert,
+    RunEvict, RunCollect, RunReindex, EncodeRow,       FirstValue,
+};
+
+}  // namespace hotbed

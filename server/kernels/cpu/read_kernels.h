@@ -1,0 +1,153 @@
+// Probe, Gather and GatherPooled (see kernel_body.h for how these files are compiled).
+#ifndef HOTBED_SERVER_KERNELS_CPU_READ_KERNELS_H_
+#define HOTBED_SERVER_KERNELS_CPU_READ_KERNELS_H_
+
+#include <cstdint>
+
+#include "server/kernels/cpu/kernel_body.h"
+
+namespace hotbed {
+inline namespace HOTBED_ISA {
+
+inline void RunProbe(ProbeBatch* batch) {
+  const RowTable& table = *batch->table;
+  const uint64_t* ids = batch->ids;
+  uint32_t missing = 0;
+  ForEachRow(
+      table, batch->count, [ids](uint32_t i) { return ids[i]; },
+      [&](uint32_t i, uint32_t slot) { batch->slots[i] = slot; },
+      [&](uint32_t i) {
+        batch->slots[i] = kNoSlot;
+        batch->missing[missing++] = i;
+      },
+      /*prefetch_bytes=*/0);
+  batch->missing_count = missing;
+}
+
+// Writer: (wire row, stored weights).
+template <typename Ids, typename Writer>
+HOTBED_ROW_FN void GatherWith(GatherBatch* batch, const Ids& ids, const uint32_t* picks,
+                              const Writer& write) {
+  const RowTable& table = *batch->table;
+  const uint64_t wire_bytes = RowWireBytes(batch->type, table.dim);
+  uint32_t missing = 0;
+  const auto number = [picks](uint32_t k) { return picks != nullptr ? picks[k] : k; };
+  ForEachRow(
+      table, batch->count, ids,
+      [&](uint32_t k, uint32_t slot) {
+        const uint32_t i = number(k);
+        write(batch->rows + wire_bytes * i, WeightsOf(table, slot));
+        if (batch->flags != nullptr) batch->flags[i] = 1;
+      },
+      [&](uint32_t k) {
+        const uint32_t i = number(k);
+        const uint64_t id = batch->ids[i];
+        if (!batch->absent_is_initial && !KnownAbsent(table, id)) {
+          batch->missing[missing++] = i;
+          return;
+        }
+        uint8_t stored[4 * kDimLimit];
+        FirstValue(table, PositionOf(table, id), stored, nullptr);
+        EncodeRow(table, stored, batch->type, batch->rows + wire_bytes * i);
+        if (batch->flags != nullptr) batch->flags[i] = 0;
+      },
+      table.weight_bytes);
+  batch->missing_count = missing;
+}
+
+template <typename Writer>
+HOTBED_ROW_FN void GatherPicked(GatherBatch* batch, const Writer& write) {
+  const uint64_t* all = batch->ids;
+  const uint32_t* picks = batch->picks;
+  if (picks == nullptr) {
+    GatherWith(
+        batch, [all](uint32_t k) { return all[k]; }, nullptr, write);
+  } else {
+    GatherWith(
+        batch, [all, picks](uint32_t k) { return all[picks[k]]; }, picks, write);
+  }
+}
+
+inline void RunGather(GatherBatch* batch) {
+  const RowTable& table = *batch->table;
+  if (!SameBytes(table.weight_type, batch->type)) {
+    const EncodeFn encode = EncoderOf(table.weight_type, batch->type);
+    const uint32_t dim = table.dim;
+    GatherPicked(batch, [encode, dim](uint8_t* to, const uint8_t* from) { encode(from, dim, to); });
+    return;
+  }
+  const uint32_t bytes = table.weight_bytes;
+  const bool stream = uint64_t{bytes} * batch->count >= kStreamBytes && bytes % 16 == 0 &&
+                      reinterpret_cast<uintptr_t>(batch->rows) % 16 == 0;
+  if (stream) {
+    GatherPicked(batch, [bytes](uint8_t* to, const uint8_t* from) { StreamRow(to, from, bytes); });
+    StreamFence();
+  } else {
+    GatherPicked(batch, [bytes](uint8_t* to, const uint8_t* from) { CopyRow(to, from, bytes); });
+  }
+}
+
+template <typename Weight>
+HOTBED_ROW_FN void AddRow(const RowTable& table, uint32_t slot, float scale, float* out) {
+  const uint8_t* from = WeightsOf(table, slot);
+  for (uint32_t i = 0; i < table.dim; ++i) out[i] += scale * Weight::Load(from, i);
+}
+
+// False when a row has to come from the spill tier.
+template <typename Weight>
+inline bool PoolBag(const GatherPooledBatch& batch, uint64_t first, uint32_t length, float* out) {
+  const RowTable& table = *batch.table;
+  for (uint32_t i = 0; i < table.dim; ++i) out[i] = 0.0f;
+  bool complete = true;
+  const uint64_t* ids = batch.ids + first;
+  const auto scale = [&](uint32_t k) {
+    return batch.weights != nullptr ? batch.weights[first + k] : 1.0f;
+  };
+  ForEachRow(
+      table, length, [ids](uint32_t k) { return ids[k]; },
+      [&](uint32_t k, uint32_t slot) { AddRow<Weight>(table, slot, scale(k), out); },
+      [&](uint32_t k) {
+        if (!batch.absent_is_initial && !KnownAbsent(table, ids[k])) {
+          complete = false;
+          return;
+        }
+        uint8_t stored[4 * kDimLimit];
+        FirstValue(table, PositionOf(table, ids[k]), stored, nullptr);
+        const float s = scale(k);
+        for (uint32_t i = 0; i < table.dim; ++i) out[i] += s * Weight::Load(stored, i);
+      },
+      table.weight_bytes);
+  if (batch.mean && length > 0) {
+    const float divisor = static_cast<float>(length);
+    for (uint32_t i = 0; i < table.dim; ++i) out[i] /= divisor;
+  }
+  return complete;
+}
+
+template <typename Weight>
+inline void GatherPooledAs(GatherPooledBatch* batch) {
+  uint64_t first = 0;
+  uint32_t missing = 0;
+  for (uint32_t b = 0; b < batch->bags; ++b) {
+    float* out = batch->out + uint64_t{batch->table->dim} * b;
+    if (!PoolBag<Weight>(*batch, first, batch->lengths[b], out)) batch->missing[missing++] = b;
+    first += batch->lengths[b];
+  }
+  batch->missing_count = missing;
+}
+
+inline void RunGatherPooled(GatherPooledBatch* batch) {
+  switch (batch->table->weight_type) {
+    case WeightType::kFp32:
+      return GatherPooledAs<Fp32Codec>(batch);
+    case WeightType::kFp16:
+      return GatherPooledAs<Fp16Codec>(batch);
+    case WeightType::kBf16:
+      return GatherPooledAs<Bf16Codec>(batch);
+  }
+}
+
+}  // namespace HOTBED_ISA
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_KERNELS_CPU_READ_KERNELS_H_

@@ -1,0 +1,95 @@
+// Rows on disk: one RocksDB of all shards of a server. Thread-safe; calls block.
+//
+// Key (DECISIONS L7): table id u32, column slice u16 (the slice's first column), position u64,
+// big-endian. Two slices beyond every dim hold, under the shard's index as position, what belongs
+// to a shard as a whole: its meta and its highest LSN. Row record: version byte (low half 1, high
+// half the weight type), LSN u64, weights, optimizer state, CRC-32C of key and all before;
+// little-endian.
+#ifndef HOTBED_SERVER_TIERS_SPILL_TIER_H_
+#define HOTBED_SERVER_TIERS_SPILL_TIER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "kv/kv_store.h"
+
+namespace hotbed {
+
+constexpr uint32_t kSpillHeaderBytes = 9;
+constexpr uint32_t kSpillTrailerBytes = 4;
+
+// What the spill tier must know of a shard.
+struct SpillShard {
+  SpillShard() = default;
+  SpillShard(const TableSpec& table, const ShardRange& range, ShardId shard);
+
+  ShardId shard;
+  bool hashed = false;
+  uint16_t slice = 0;
+  uint64_t first_position = 0;
+  uint64_t last_position = 0;
+  WeightType weight_type = WeightType::kFp32;
+  uint32_t payload_bytes = 0;  // weights and state of a row
+
+  uint32_t record_bytes() const { return kSpillHeaderBytes + payload_bytes + kSpillTrailerBytes; }
+};
+
+// Rows to write: record k lies at records + k * record_bytes, its payload filled in, the rest not
+// yet.
+struct SpillRows {
+  const uint64_t* positions = nullptr;
+  uint8_t* records = nullptr;
+  uint32_t count = 0;
+  Lsn lsn = 0;
+};
+
+class SpillTier {
+ public:
+  // Rows live in dir/rows, frozen copies in dir/frozen-N.
+  static absl::StatusOr<std::unique_ptr<SpillTier>> Open(const std::string& dir,
+                                                         const KvOptions& options);
+
+  // Reads the records of `positions` (sorted, unique): found[i] says whether row i exists, records
+  // + i * record_bytes holds it. DataLoss names shard and id.
+  absl::Status Fetch(const SpillShard& shard, absl::Span<const uint64_t> positions,
+                     uint8_t* records, uint8_t* found);
+  static Lsn LsnOf(const uint8_t* record);
+  static const uint8_t* PayloadOf(const uint8_t* record) { return record + kSpillHeaderBytes; }
+
+  // Completes the records and writes all of them at once, in order of position. Of rows named twice
+  // the last one counts.
+  absl::Status Write(const SpillShard& shard, absl::Span<const SpillRows> rows);
+
+  absl::StatusOr<bool> HasRows(const SpillShard& shard);
+  // The highest LSN that Write ever stamped; 0: none.
+  absl::StatusOr<Lsn> HighestLsn(const SpillShard& shard);
+  absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
+  absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
+  absl::Status Delete(const SpillShard& shard);
+
+  absl::Status Freeze();
+  absl::Status RestoreTable(TableId table);
+
+  KvStore* store() const { return store_.get(); }
+
+ private:
+  SpillTier(std::string dir, const KvOptions& options) : dir_(std::move(dir)), options_(options) {}
+  absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);
+  void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
+                     KvBatch* batch);
+
+  const std::string dir_;
+  const KvOptions options_;
+  std::unique_ptr<KvStore> store_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_TIER_H_

@@ -1,0 +1,129 @@
+#include "server/tiers/tier_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "server/kernels/cpu/cpu_kernels.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kWriteBackBytesMin = 1ull << 20;
+constexpr uint64_t kWriteBackBytesMax = 64ull << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TierHost>> TierHost::Open(const TierOptions& options) {
+  if (options.io_threads < 1 || options.io_threads > 256) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("TierOptions.io_threads is ", options.io_threads, "; use 1 to 256"));
+  }
+  return TierHostImpl::Open(options, /*io=*/nullptr, CpuRowKernels());
+}
+
+absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptions& options,
+                                                                 IoQueue* io, RowKernels* kernels) {
+  // Rows on their way to the spill tier are carved out of the hot budget, a thirty-second of it.
+  const uint64_t write_back_bytes =
+      std::clamp(options.hot_bytes / 32, kWriteBackBytesMin, kWriteBackBytesMax);
+  const uint64_t slab_bytes = options.hot_bytes > 2 * write_back_bytes
+                                  ? options.hot_bytes - write_back_bytes
+                                  : options.hot_bytes;
+  auto host = std::unique_ptr<TierHostImpl>(
+      new TierHostImpl(options, slab_bytes, write_back_bytes, kernels));
+  KvOptions kv;
+  kv.wal = false;
+  kv.block_cache_bytes = options.block_cache_bytes;
+  kv.memtable_bytes = options.memtable_bytes;
+  kv.bytes_max = options.spill_bytes_max;
+  HOTBED_ASSIGN_OR_RETURN(host->spill_, SpillTier::Open(options.spill_dir, kv));
+  if (io == nullptr) {
+    host->own_io_ = std::make_unique<ThreadedIoQueue>(options.io_threads);
+    io = host->own_io_.get();
+  }
+  host->io_ = io;
+  return host;
+}
+
+TierHostImpl::TierHostImpl(const TierOptions& options, uint64_t slab_bytes,
+                           uint64_t write_back_bytes, RowKernels* kernels)
+    : options_(options), kernels_(kernels), arena_(slab_bytes) {
+  write_back_.bytes_max = write_back_bytes;
+}
+
+TierHostImpl::~TierHostImpl() {
+  absl::MutexLock lock(&mu_);
+  HOTBED_CHECK(shards_.empty()) << shards_.size() << " shards are still open";
+}
+
+absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams params) {
+  HOTBED_CHECK(params.executor != nullptr);
+  const SpillShard spill_shard(params.table, params.range, params.shard);
+  TieredShard::Params wiring;
+  HOTBED_ASSIGN_OR_RETURN(wiring.has_spilled_rows, spill_->HasRows(spill_shard));
+  HOTBED_ASSIGN_OR_RETURN(wiring.meta, spill_->ReadMeta(spill_shard));
+  HOTBED_ASSIGN_OR_RETURN(wiring.highest_lsn, spill_->HighestLsn(spill_shard));
+  wiring.shard = std::move(params);
+  wiring.spill = spill_.get();
+  wiring.io = io_;
+  wiring.arena = &arena_;
+  wiring.kernels = kernels_;
+  wiring.write_back_budget = &write_back_;
+  wiring.huge_pages = options_.use_huge_pages;
+  wiring.ask_for_memory = [this] {
+    absl::MutexLock lock(&mu_);
+    DivideBudget(nullptr);
+  };
+  wiring.before_close = [this](TieredShard* shard) { Forget(shard); };
+  auto shard = std::make_unique<TieredShard>(std::move(wiring));
+  absl::MutexLock lock(&mu_);
+  shards_.push_back(shard.get());
+  DivideBudget(shard.get());
+  return shard;
+}
+
+void TierHostImpl::Forget(TieredShard* shard) {
+  absl::MutexLock lock(&mu_);
+  shards_.erase(std::remove(shards_.begin(), shards_.end(), shard), shards_.end());
+  DivideBudget(nullptr);
+}
+
+// Shards get what they need as a whole if all of it fits, with the rest shared out in proportion;
+// else a share in proportion to that.
+void TierHostImpl::DivideBudget(TieredShard* opened) {
+  double whole = 0;
+  for (const TieredShard* shard : shards_) whole += static_cast<double>(shard->whole_bytes());
+  const double budget = static_cast<double>(arena_.budget());
+  for (TieredShard* shard : shards_) {
+    const double share = static_cast<double>(shard->whole_bytes()) / whole;
+    const uint64_t quota = static_cast<uint64_t>(budget * share);
+    if (shard == opened) {
+      shard->StartWithQuota(quota);
+    } else {
+      shard->SetQuota(quota);
+    }
+  }
+}
+
+absl::Status TierHostImpl::DeleteShard(const TableSpec& table, const ShardRange& range,
+                                       ShardId shard) {
+  return spill_->Delete(SpillShard(table, range, shard));
+}
+
+TierHost::Usage TierHostImpl::GetUsage() const {
+  const KvStore::Usage kv = spill_->store()->GetUsage();
+  Usage usage;
+  usage.hot_bytes_limit = options_.hot_bytes;
+  usage.hot_bytes = arena_.taken() + write_back_.bytes.load(std::memory_order_relaxed);
+  usage.block_cache_bytes = kv.block_cache_bytes;
+  usage.memtable_bytes = kv.memtable_bytes;
+  usage.spill_bytes = kv.disk_bytes;
+  usage.io_queue_depth = io_->depth();
+  usage.background_error = kv.background_error;
+  return usage;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,54 @@
+// TierHost over its parts; tests give it an I/O queue that they run by hand.
+#ifndef HOTBED_SERVER_TIERS_TIER_HOST_H_
+#define HOTBED_SERVER_TIERS_TIER_HOST_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/kernels/row_kernels.h"
+#include "server/tiers/hot_arena.h"
+#include "server/tiers/io_queue.h"
+#include "server/tiers/spill_tier.h"
+#include "server/tiers/tiered_shard.h"
+#include "server/tiers/tiered_store.h"
+#include "server/tiers/write_back.h"
+
+namespace hotbed {
+
+class TierHostImpl : public TierHost {
+ public:
+  // `io` is the host's own unless a test keeps it; it outlives the host.
+  static absl::StatusOr<std::unique_ptr<TierHostImpl>> Open(const TierOptions& options, IoQueue* io,
+                                                            RowKernels* kernels);
+  ~TierHostImpl() override;
+
+  absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
+  absl::Status DeleteShard(const TableSpec& table, const ShardRange& range, ShardId shard) override;
+  absl::Status Flush() override { return spill_->store()->Flush(); }
+  absl::Status Freeze() override { return spill_->Freeze(); }
+  absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }
+  Usage GetUsage() const override;
+  absl::Status TryResume() override { return spill_->store()->TryResume(); }
+
+ private:
+  TierHostImpl(const TierOptions& options, uint64_t slab_bytes, uint64_t write_back_bytes,
+               RowKernels* kernels);
+  void Forget(TieredShard* shard);
+  void DivideBudget(TieredShard* opened) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const TierOptions options_;
+  RowKernels* const kernels_;
+  HotArena arena_;
+  WriteBackBudget write_back_;
+  std::unique_ptr<SpillTier> spill_;
+  std::unique_ptr<IoQueue> own_io_;
+  IoQueue* io_ = nullptr;
+  mutable absl::Mutex mu_;
+  std::vector<TieredShard*> shards_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_TIER_HOST_H_
