@@ -1,0 +1,250 @@
+#include "tests/shard/host_fixture.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "common/check.h"
+#include "row_math/position.h"
+#include "server/shard.h"
+
+namespace hotbed {
+
+TempDir::TempDir() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "hotbed-shard-XXXXXX").string();
+  HOTBED_CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
+  path_ = pattern;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+TableSpec TestTable(TableId id, const std::string& name, uint64_t rows, uint32_t dim,
+                    OptimizerKind optimizer) {
+  TableSpec table;
+  table.id = id;
+  table.name = name;
+  table.rows = rows;
+  table.dim = dim;
+  table.optimizer.kind = optimizer;
+  table.optimizer.learning_rate = 0.05f;
+  table.initializer = {InitializerKind::kUniform, -0.5f, 0.5f};
+  table.seed = DefaultTableSeed(name);
+  return table;
+}
+
+TestServer::TestServer(ShardHostOptions options, const std::vector<TableSpec>& tables,
+                       uint32_t shards)
+    : options_(std::move(options)), shards_(shards) {
+  for (const TableSpec& table : tables) {
+    tables_[table.id] = table;
+    const uint64_t positions = table.hashed ? kBuckets : table.rows;
+    for (uint32_t i = 0; i < shards; ++i) {
+      ShardRecord record;
+      record.shard = {table.id, i};
+      record.range = {positions * i / shards, positions * (i + 1) / shards, 0, table.dim};
+      records_.push_back(record);
+    }
+  }
+}
+
+void TestServer::Open() {
+  auto opened = ShardHost::Open(options_, Clock::Real());
+  HOTBED_CHECK(opened.ok()) << opened.status();
+  host_ = *std::move(opened);
+  HOTBED_CHECK(host_->SetIdentity({1, "test"}).ok());
+  host_->SetIncarnation(++incarnation_);
+}
+
+void TestServer::Assign() {
+  epoch_ += 1;
+  for (ShardRecord& record : records_) {
+    record.epoch = epoch_;
+    record.revision = ++revision_;
+    record.primary = {1, incarnation_};
+    record.members = {record.primary};
+    record.active = false;
+  }
+  std::vector<TableSpec> tables;
+  for (const auto& [id, table] : tables_) tables.push_back(table);
+  const absl::Status assigned = host_->ApplyAssignment(tables, records_, {});
+  HOTBED_CHECK(assigned.ok()) << assigned;
+  Activate();
+}
+
+void TestServer::Activate() {
+  std::vector<ShardRecord> changed;
+  for (const ShardHost::ShardEpoch& asks : host_->ShardsToActivate()) {
+    ShardRecord& r = record(asks.shard);
+    if (r.epoch != asks.epoch) continue;
+    r.active = true;
+    r.revision = ++revision_;
+    changed.push_back(r);
+  }
+  const absl::Status assigned = host_->ApplyAssignment({}, changed, {});
+  HOTBED_CHECK(assigned.ok()) << assigned;
+}
+
+void TestServer::Start() {
+  Open();
+  Assign();
+}
+
+absl::Status TestServer::Stop() {
+  const absl::Status stopped = host_->Shutdown();
+  host_.reset();
+  return stopped;
+}
+
+ShardRecord& TestServer::record(ShardId shard) {
+  for (ShardRecord& r : records_) {
+    if (r.shard == shard) return r;
+  }
+  HOTBED_CHECK(false) << shard.ToString();
+  __builtin_unreachable();
+}
+
+const TableSpec& TestServer::table(TableId id) const { return tables_.at(id); }
+
+ShardId TestServer::ShardOf(TableId table, uint64_t id) const {
+  const bool hashed = tables_.at(table).hashed;
+  const uint64_t position = hashed ? BucketOf(Mix64(id)) : id;
+  for (const ShardRecord& r : records_) {
+    if (r.shard.table == table && position >= r.range.first && position < r.range.limit) {
+      return r.shard;
+    }
+  }
+  HOTBED_CHECK(false) << "id " << id;
+  __builtin_unreachable();
+}
+
+std::unique_ptr<TestPush> TestServer::MakePush(SessionId session, Incarnation incarnation,
+                                               TableId table, const std::vector<uint64_t>& ids,
+                                               const std::vector<float>& gradients) {
+  auto push = std::make_unique<TestPush>();
+  push->session = session;
+  push->incarnation = incarnation;
+  const uint32_t dim = tables_.at(table).dim;
+  std::map<ShardId, size_t> slot;
+  for (const uint64_t id : ids) slot.try_emplace(ShardOf(table, id), 0);
+  size_t count = 0;
+  for (auto& [shard, index] : slot) index = count++;
+  push->ids.resize(count);
+  push->gradients.resize(count);
+  push->rows.resize(count);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const size_t s = slot.at(ShardOf(table, ids[i]));
+    push->ids[s].push_back(ids[i]);
+    push->gradients[s].insert(push->gradients[s].end(), gradients.begin() + i * dim,
+                              gradients.begin() + (i + 1) * dim);
+  }
+  for (const auto& [shard, s] : slot) {
+    for (size_t i = 0; i < push->ids[s].size(); ++i) {
+      push->rows[s].push_back(
+          reinterpret_cast<const uint8_t*>(push->gradients[s].data() + i * dim));
+    }
+    PushSegment& segment = push->segments.emplace_back();
+    segment.shard = host_->Find(shard);
+    segment.shard_id = shard;
+    segment.epoch = record(shard).epoch;
+    segment.ids = push->ids[s].data();
+    segment.count = static_cast<uint32_t>(push->ids[s].size());
+    segment.gradients = push->rows[s].data();
+  }
+  return push;
+}
+
+void TestServer::Run(TestPush* push) {
+  host_->Push(push);
+  push->done.WaitForNotification();
+}
+
+std::unique_ptr<TestPull> TestServer::MakePull(TableId table, const std::vector<uint64_t>& ids) {
+  auto pull = std::make_unique<TestPull>();
+  const uint32_t dim = tables_.at(table).dim;
+  std::map<ShardId, std::vector<uint64_t>> cut;
+  for (const uint64_t id : ids) cut[ShardOf(table, id)].push_back(id);
+  pull->ids.reserve(cut.size());
+  pull->rows.reserve(cut.size());
+  pull->flags.reserve(cut.size());
+  for (auto& [shard, part] : cut) {
+    PullSegment& segment = pull->segments.emplace_back();
+    segment.shard = host_->Find(shard);
+    segment.shard_id = shard;
+    segment.epoch = record(shard).epoch;
+    segment.count = static_cast<uint32_t>(part.size());
+    pull->rows.emplace_back(part.size() * dim * sizeof(float), 0xff);
+    pull->flags.emplace_back(part.size(), 0xff);
+    pull->ids.push_back(std::move(part));
+    segment.ids = pull->ids.back().data();
+    segment.rows = pull->rows.back().data();
+    segment.flags = pull->flags.back().data();
+  }
+  return pull;
+}
+
+void TestServer::Run(TestPull* pull) {
+  host_->Pull(pull);
+  pull->done.WaitForNotification();
+}
+
+std::vector<float> TestServer::Pull(TableId table, const std::vector<uint64_t>& ids) {
+  auto pull = MakePull(table, ids);
+  Run(pull.get());
+  const uint32_t dim = tables_.at(table).dim;
+  std::map<uint64_t, const uint8_t*> where;
+  for (size_t s = 0; s < pull->segments.size(); ++s) {
+    EXPECT_EQ(pull->segments[s].result.code, SegmentCode::kOk) << pull->segments[s].result.detail;
+    for (size_t i = 0; i < pull->ids[s].size(); ++i) {
+      where[pull->ids[s][i]] = pull->rows[s].data() + i * dim * sizeof(float);
+    }
+  }
+  std::vector<float> rows(ids.size() * dim);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::memcpy(rows.data() + i * dim, where.at(ids[i]), dim * sizeof(float));
+  }
+  return rows;
+}
+
+void TestClient::Push(TableId table, uint64_t step, const std::vector<uint64_t>& ids,
+                      const std::vector<float>& gradients) {
+  last_ = {table, ids, gradients, step << 20 | 1, {}};
+  for (const uint64_t id : ids) {
+    const uint64_t shard = server_->ShardOf(table, id).packed();
+    if (last_.chain.contains(shard)) continue;
+    const auto [it, opens] = chains_.try_emplace(shard, 0);
+    last_.chain[shard] = {it->second, opens};
+    it->second = last_.seq;
+  }
+  Send(last_);
+}
+
+void TestClient::ResendLast() { Send(last_); }
+
+void TestClient::Send(const Sent& sent) {
+  for (int attempt = 0;; ++attempt) {
+    auto push = server_->MakePush(session_, incarnation_, sent.table, sent.ids, sent.gradients);
+    bool busy = false;
+    for (PushSegment& segment : push->segments) {
+      std::tie(segment.prev_seq, segment.open) = sent.chain.at(segment.shard_id.packed());
+      segment.seq = sent.seq;
+    }
+    server_->Run(push.get());
+    for (const PushSegment& segment : push->segments) {
+      if (segment.result.code == SegmentCode::kResourceExhausted && attempt < 1000) {
+        busy = true;
+        continue;
+      }
+      ASSERT_EQ(segment.result.code, SegmentCode::kOk) << segment.result.detail;
+      ASSERT_GE(segment.result.last_seq, sent.seq);
+    }
+    if (!busy) return;
+    Clock::Real()->SleepNs(5'000'000);
+  }
+}
+
+}  // namespace hotbed

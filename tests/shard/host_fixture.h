@@ -1,0 +1,129 @@
+// A shard host over a real log and real tiers in a temporary directory, with the coordinator and a
+// client played by hand.
+#ifndef HOTBED_TESTS_SHARD_HOST_FIXTURE_H_
+#define HOTBED_TESTS_SHARD_HOST_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "server/requests.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A pull or push that the test waits for, and the storage behind its segments.
+struct TestPull : PullWork {
+  void Done() override { done.Notify(); }
+  std::vector<std::vector<uint64_t>> ids;
+  std::vector<std::vector<uint8_t>> rows;
+  std::vector<std::vector<uint8_t>> flags;
+  absl::Notification done;
+};
+
+struct TestPush : PushWork {
+  void Done() override { done.Notify(); }
+  std::vector<std::vector<uint64_t>> ids;
+  std::vector<std::vector<float>> gradients;
+  std::vector<std::vector<const uint8_t*>> rows;
+  absl::Notification done;
+};
+
+TableSpec TestTable(TableId id, const std::string& name, uint64_t rows, uint32_t dim,
+                    OptimizerKind optimizer);
+
+// One life of a server, and what the coordinator knows of it.
+class TestServer {
+ public:
+  TestServer(ShardHostOptions options, const std::vector<TableSpec>& tables, uint32_t shards);
+  ~TestServer() { Kill(); }
+
+  // Opens the host, assigns all tables under a new epoch and activates them.
+  void Start();
+  void Open();    // without assigning
+  void Assign();  // the next epoch, activated
+  void Activate();
+  void Kill() { host_.reset(); }  // as kill -9 leaves the directory
+  absl::Status Stop();            // an orderly shutdown
+
+  ShardHost* host() { return host_.get(); }
+  const std::vector<ShardRecord>& records() const { return records_; }
+  ShardRecord& record(ShardId shard);
+  ShardId ShardOf(TableId table, uint64_t id) const;
+  const TableSpec& table(TableId id) const;
+  uint32_t shards() const { return shards_; }
+
+  // One segment a shard, in shard order; `gradients` has dim floats an id.
+  std::unique_ptr<TestPush> MakePush(SessionId session, Incarnation incarnation, TableId table,
+                                     const std::vector<uint64_t>& ids,
+                                     const std::vector<float>& gradients);
+  void Run(TestPush* push);
+  std::unique_ptr<TestPull> MakePull(TableId table, const std::vector<uint64_t>& ids);
+  void Run(TestPull* pull);
+  // Rows of the ids, fp32, in their order; fails the test unless all segments are OK.
+  std::vector<float> Pull(TableId table, const std::vector<uint64_t>& ids);
+
+ private:
+  ShardHostOptions options_;
+  std::map<TableId, TableSpec> tables_;
+  uint32_t shards_;
+  std::vector<ShardRecord> records_;
+  std::unique_ptr<ShardHost> host_;
+  Epoch epoch_ = 0;
+  uint64_t revision_ = 0;
+  Incarnation incarnation_ = 0;
+};
+
+// A client's chain of sequences over all shards, with retries.
+class TestClient {
+ public:
+  TestClient(TestServer* server, SessionId session) : server_(server), session_(session) {}
+
+  // Pushes one step and waits; every segment must be OK. Segments carry seq = step << 20 | 1.
+  void Push(TableId table, uint64_t step, const std::vector<uint64_t>& ids,
+            const std::vector<float>& gradients);
+  // The same push as the last one again, as a client does that never got the answer.
+  void ResendLast();
+  void Restart() {
+    incarnation_ += 1;
+    chains_.clear();
+  }
+  Incarnation incarnation() const { return incarnation_; }
+
+ private:
+  struct Sent {
+    TableId table;
+    std::vector<uint64_t> ids;
+    std::vector<float> gradients;
+    uint64_t seq;
+    std::map<uint64_t, std::pair<uint64_t, bool>> chain;  // shard -> (prev_seq, open)
+  };
+  void Send(const Sent& sent);
+
+  TestServer* server_;
+  SessionId session_;
+  Incarnation incarnation_ = 1;
+  std::map<uint64_t, uint64_t> chains_;  // shard -> last sequence sent
+  Sent last_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_SHARD_HOST_FIXTURE_H_

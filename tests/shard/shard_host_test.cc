@@ -1,0 +1,166 @@
+// Push, pull, restart, kill: the shard host over a real log and real tiers.
+#include "server/shard_host.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "row_math/types.h"
+#include "tests/common/test_seed.h"
+#include "tests/shard/host_fixture.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint32_t kDim = 4;
+
+class ShardHostTest : public testing::Test {
+ protected:
+  ShardHostOptions Options() {
+    ShardHostOptions options;
+    options.data_dir = dir_.path();
+    options.host_bytes = 64ull << 20;
+    options.log_bytes_max = 64ull << 20;
+    return options;
+  }
+
+  static std::vector<float> Ones(size_t rows) { return std::vector<float>(rows * kDim, 1.0f); }
+
+  // SGD with rate 1 on rows that start at zero: each push of ones takes one off.
+  static TableSpec Countdown(TableId id) {
+    TableSpec table = TestTable(id, "countdown", 1000, kDim, OptimizerKind::kSgd);
+    table.optimizer.learning_rate = 1.0f;
+    table.initializer = {InitializerKind::kZero, 0, 0};
+    return table;
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(ShardHostTest, PullsSeePushesAndFlagsTellWhatExists) {
+  TestServer server(Options(), {Countdown(1)}, 4);
+  server.Start();
+  EXPECT_TRUE(server.host()->Ready());
+  TestClient client(&server, 7);
+  client.Push(1, 1, {3, 999, 500}, Ones(3));
+  client.Push(1, 2, {3}, Ones(1));
+  EXPECT_EQ(server.Pull(1, {3}), std::vector<float>(kDim, -2.0f));
+  EXPECT_EQ(server.Pull(1, {999, 4}), (std::vector<float>{-1, -1, -1, -1, 0, 0, 0, 0}));
+  auto pull = server.MakePull(1, {3, 4});
+  server.Run(pull.get());
+  EXPECT_EQ(pull->flags[0][0] & 1, 1);
+  EXPECT_EQ(pull->flags[0][1] & 1, 0);
+}
+
+TEST_F(ShardHostTest, ARestartKeepsRowsAndSessions) {
+  TestServer server(Options(), {Countdown(1)}, 4);
+  server.Start();
+  TestClient client(&server, 7);
+  for (uint64_t step = 1; step <= 10; ++step) client.Push(1, step, {1, 400, 800}, Ones(3));
+  ASSERT_TRUE(server.Stop().ok());
+  server.Start();
+  EXPECT_EQ(server.Pull(1, {400}), std::vector<float>(kDim, -10.0f));
+  client.ResendLast();
+  EXPECT_EQ(server.Pull(1, {400}), std::vector<float>(kDim, -10.0f));
+  client.Push(1, 11, {1, 400, 800}, Ones(3));
+  EXPECT_EQ(server.Pull(1, {800}), std::vector<float>(kDim, -11.0f));
+}
+
+TEST_F(ShardHostTest, AKillLosesNothingAcknowledgedAndAppliesNothingTwice) {
+  TestServer server(Options(), {Countdown(1)}, 4);
+  server.Start();
+  TestClient client(&server, 7);
+  uint64_t step = 0;
+  for (int life = 0; life < 4; ++life) {
+    for (int i = 0; i < 25; ++i) client.Push(1, ++step, {5, 405, 805}, Ones(3));
+    server.Kill();
+    server.Start();
+    client.ResendLast();
+  }
+  EXPECT_EQ(server.Pull(1, {5, 805}),
+            (std::vector<float>{-100, -100, -100, -100, -100, -100, -100, -100}));
+}
+
+TEST_F(ShardHostTest, ANewIncarnationOpensAtItsOldStepAndSkipsWhatIsDone) {
+  TestServer server(Options(), {Countdown(1)}, 1);
+  server.Start();
+  TestClient client(&server, 7);
+  for (uint64_t step = 1; step <= 5; ++step) client.Push(1, step, {5}, Ones(1));
+  client.Restart();
+  for (uint64_t step = 3; step <= 6; ++step) client.Push(1, step, {5}, Ones(1));
+  EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -6.0f));
+}
+
+TEST_F(ShardHostTest, ClassCheckpointComesBackAfterAShutdownAndNotAfterAKill) {
+  TableSpec table = Countdown(1);
+  table.durability = Durability::kCheckpoint;
+  TestServer server(Options(), {table}, 2);
+  server.Start();
+  TestClient first(&server, 7);
+  first.Push(1, 1, {5}, Ones(1));
+  ASSERT_TRUE(server.Stop().ok());
+  server.Start();
+  EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -1.0f));
+  first.Push(1, 2, {5}, Ones(1));
+  EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -2.0f));
+  server.Kill();
+  server.Start();
+  EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -1.0f)) << "the last checkpoint";
+}
+
+TEST_F(ShardHostTest, ADroppedTableIsGoneAndItsBytesToo) {
+  TestServer server(Options(), {Countdown(1), Countdown(2)}, 2);
+  server.Start();
+  TestClient client(&server, 7);
+  client.Push(1, 1, {5}, Ones(1));
+  client.Push(2, 1, {5}, Ones(1));
+  auto before = server.MakePull(1, {5});
+  ASSERT_TRUE(server.host()->ApplyAssignment({}, {}, {1}).ok());
+  server.Run(before.get());
+  EXPECT_EQ(before->segments[0].result.code, SegmentCode::kUnavailable);
+  auto after = server.MakePull(1, {5});
+  server.Run(after.get());
+  EXPECT_EQ(after->segments[0].result.code, SegmentCode::kUnknownShard);
+  EXPECT_EQ(server.Pull(2, {5}), std::vector<float>(kDim, -1.0f));
+  EXPECT_EQ(server.host()->Status().shards.size(), 2u);
+}
+
+TEST_F(ShardHostTest, TheDirectoryIsHeldByOneProcessAndOneIdentity) {
+  TestServer server(Options(), {Countdown(1)}, 1);
+  server.Start();
+  const auto second = ShardHost::Open(Options(), Clock::Real());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+  const absl::Status other = server.host()->SetIdentity({2, "elsewhere"});
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), testing::HasSubstr("elsewhere"));
+}
+
+TEST_F(ShardHostTest, TheLogStaysUnderItsLimit) {
+  ShardHostOptions options = Options();
+  options.log_bytes_max = 4ull << 20;
+  TestServer server(options, {TestTable(1, "wide", 1000, 256, OptimizerKind::kSgd)}, 4);
+  server.Start();
+  TestClient client(&server, 7);
+  std::vector<uint64_t> ids(200);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = i * 5;
+  const std::vector<float> gradients(ids.size() * 256, 0.5f);
+  uint64_t pushed = 0;
+  uint64_t most = 0;
+  for (uint64_t step = 1; step <= 150; ++step) {
+    client.Push(1, step, ids, gradients);
+    pushed += gradients.size() * 4;
+    most = std::max(most, server.host()->Status().log_bytes);
+    if (step % 10 == 0) Clock::Real()->SleepNs(60'000'000);
+  }
+  EXPECT_GT(pushed, 25u << 20);
+  EXPECT_LT(most, 8u << 20);
+  server.Kill();
+  server.Start();
+  client.ResendLast();
+}
+
+}  // namespace
+}  // namespace hotbed
