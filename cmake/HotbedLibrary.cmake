@@ -24,21 +24,12 @@ function(hotbed_library name)
   add_library(hotbed::${name} ALIAS hotbed_${name})
 endfunction()
 
-# What the sanitizer in use needs in each program (see Sanitizers.cmake).
-function(hotbed_sanitize_program name)
-  if(TARGET hotbed_tsan_mutex)
-    target_sources(${name} PRIVATE $<TARGET_OBJECTS:hotbed_tsan_mutex>)
-    target_link_options(${name} PRIVATE -rdynamic)  # Abseil's own libraries must find the shim too
-  endif()
-endfunction()
-
 # hotbed_executable(NAME SRCS ... DEPS ...): a program in build/bin.
 function(hotbed_executable name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
-  hotbed_sanitize_program(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
@@ -51,7 +42,6 @@ function(hotbed_test name)
   add_executable(${name} ${ARG_SRCS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  hotbed_sanitize_program(${name})
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)

@@ -3,7 +3,6 @@
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -226,9 +225,7 @@ absl::StatusOr<uint64_t> FaultFileSystem::ReadAt(const std::string& path, uint64
   if (found == files_.end()) return Missing("read", path);
   const std::string& content = found->second->bytes;
   if (offset >= content.size()) return 0;
-  const uint64_t got = std::min<uint64_t>(bytes, content.size() - offset);
-  std::memcpy(out, content.data() + offset, got);
-  return got;
+  return content.copy(out, bytes, offset);
 }
 
 absl::Status FaultFileSystem::WriteAtomically(const std::string& path, absl::string_view content) {
