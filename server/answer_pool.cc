@@ -1,7 +1,5 @@
 #include "server/answer_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -15,10 +13,6 @@ std::shared_ptr<AnswerPool> AnswerPool::Create(uint64_t bytes_max) {
   return std::shared_ptr<AnswerPool>(new AnswerPool(bytes_max));
 }
 
-AnswerPool::~AnswerPool() {
-  for (const auto& [base, bytes] : blocks_) munmap(base, bytes);
-}
-
 uint64_t AnswerPool::pooled_bytes() const {
   absl::MutexLock lock(&mu_);
   return bytes_;
@@ -26,19 +20,13 @@ uint64_t AnswerPool::pooled_bytes() const {
 
 bool AnswerPool::Grow(int size_class) {
   const size_t size = kSmallest << size_class;
-  const size_t block = std::max(size, kBlock);
+  const size_t block = std::max(size, kHugePageBytes);
   if (bytes_ + block > bytes_max_) return false;
-  // Twice the block, so that a 2 MiB boundary lies inside; what stands out is unmapped again.
-  auto* raw = static_cast<uint8_t*>(mmap(nullptr, block + kBlock, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (raw == MAP_FAILED) return false;
-  auto* base = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(raw) + kBlock - 1) &
-                                          ~(uintptr_t{kBlock} - 1));
-  if (base != raw) munmap(raw, base - raw);
-  munmap(base + block, raw + kBlock - base);
-  madvise(base, block, MADV_HUGEPAGE);
+  absl::StatusOr<HugeBuffer> memory = HugeBuffer::Allocate(block);
+  if (!memory.ok()) return false;
+  uint8_t* const base = memory->data();
   bytes_ += block;
-  blocks_.emplace_back(base, block);
+  blocks_.push_back(*std::move(memory));
   const size_t count = block / size;
   headers_.push_back(std::make_unique<AnswerBuffer[]>(count));
   for (size_t i = 0; i < count; ++i) {

@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/huge_buffer.h"
 
 namespace hotbed {
 
@@ -30,7 +31,6 @@ struct AnswerBuffer {
 class AnswerPool : public std::enable_shared_from_this<AnswerPool> {
  public:
   static std::shared_ptr<AnswerPool> Create(uint64_t bytes_max);
-  ~AnswerPool();
   AnswerPool(const AnswerPool&) = delete;
   AnswerPool& operator=(const AnswerPool&) = delete;
 
@@ -44,7 +44,6 @@ class AnswerPool : public std::enable_shared_from_this<AnswerPool> {
  private:
   static constexpr int kClasses = 16;  // 4 KiB .. 128 MiB
   static constexpr size_t kSmallest = 4096;
-  static constexpr size_t kBlock = 2u << 20;
 
   explicit AnswerPool(uint64_t bytes_max) : bytes_max_(bytes_max) {}
   bool Grow(int size_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -53,7 +52,7 @@ class AnswerPool : public std::enable_shared_from_this<AnswerPool> {
   mutable absl::Mutex mu_;
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<AnswerBuffer*> free_[kClasses] ABSL_GUARDED_BY(mu_);
-  std::vector<std::pair<void*, size_t>> blocks_ ABSL_GUARDED_BY(mu_);
+  std::vector<HugeBuffer> blocks_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<AnswerBuffer[]>> headers_ ABSL_GUARDED_BY(mu_);
 };
 

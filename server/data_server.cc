@@ -3,10 +3,15 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -15,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/status_macros.h"
 #include "proto/grpc_tuning.h"
 #include "server/lookup_service.h"
 #include "server/pull_stream.h"
@@ -26,11 +32,40 @@ namespace {
 
 constexpr int kLookupsWaitingPerQueue = 8;
 constexpr int64_t kStuckNs = 10'000'000'000;
+constexpr int64_t kGraceMsMax = 200;
 
 // gRPC ends a stream whose message is larger than this, so it stands well above the limit that is
 // refused politely.
 int ReceiveBytesMax(uint64_t message_bytes_max) {
   return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
+}
+
+// Binds and lets go again: gRPC does not say why it could not listen.
+absl::Status ProbeAddress(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  std::string host = listen.substr(0, colon);
+  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int code = colon == std::string::npos
+                       ? EAI_NONAME
+                       : getaddrinfo(host.c_str(), listen.c_str() + colon + 1, &hints, &found);
+  if (code != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot listen on '", listen, "' (data port): ", gai_strerror(code), "; give HOST:PORT"));
+  }
+  const int probe = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const int failed = bind(probe, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+  close(probe);
+  freeaddrinfo(found);
+  if (failed == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", listen, " (data port): ", std::strerror(failed),
+                   failed == EADDRINUSE ? "; stop the other process or choose another port" : ""));
 }
 
 void AddGauge(const char* name, const char* help, Labels labels, double value,
@@ -95,6 +130,7 @@ DataServer::DataServer() = default;
 
 absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOptions& options,
                                                               ShardHost* host, const Clock* clock) {
+  HOTBED_RETURN_IF_ERROR(ProbeAddress(options.listen));
   auto data_server = std::unique_ptr<DataServer>(new DataServer);
   data_server->impl_ = std::make_unique<Impl>(options, host, clock);
   Impl& impl = *data_server->impl_;
@@ -112,9 +148,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
     if (impl.server != nullptr) impl.server->Shutdown();
     for (auto& queue : impl.queues) queue->Shutdown();
     impl.plane.calls = 0;
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", options.listen,
-                     " (data port): in use by another process, or not an address of this machine"));
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
+                                               " (data port): taken by another process"));
   }
   const size_t colon = options.listen.rfind(':');
   data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);
@@ -170,7 +205,9 @@ void DataServer::Stop(int64_t wait_ms) {
          std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(step);
   }
-  impl_->server->Shutdown(std::chrono::system_clock::now());
+  // Answers that were just written get a moment to reach their readers before the streams are cut.
+  const auto grace = std::chrono::milliseconds(std::min(wait_ms, kGraceMsMax));
+  impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   // No call may touch a queue that is shut down: the host still owes us the end of what it has
   // begun.
   while (plane.calls.load() > 0) std::this_thread::sleep_for(step);

@@ -1,0 +1,213 @@
+#include "server/coordinator_link.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/fake_shard_host.h"
+
+namespace hotbed {
+namespace {
+
+void FillRecord(ShardId shard, Epoch epoch, bool active, v1::ShardRecord* record) {
+  record->set_shard(shard.packed());
+  record->set_range_limit(10);
+  record->set_column_limit(4);
+  record->set_epoch(epoch);
+  record->set_active(active);
+}
+
+// A coordinator that says what the test wants.
+class FakeCoordinator final : public v1::Coordinator::Service {
+ public:
+  grpc::Status RegisterServer(grpc::ServerContext*, const v1::RegisterServerRequest* request,
+                              v1::RegisterServerReply* reply) override {
+    absl::MutexLock lock(&mu_);
+    ++registrations_;
+    name_ = request->name();
+    if (request->name() == "taken") {
+      return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "the name taken belongs to server 3");
+    }
+    reply->set_server(7);
+    reply->set_incarnation(100 + registrations_);
+    reply->set_cluster_id("cluster-a");
+    reply->set_heartbeat_interval_ms(5);
+    lease_held_ = true;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
+                         v1::HeartbeatReply* reply) override {
+    absl::MutexLock lock(&mu_);
+    ++heartbeats_;
+    draining_ = request->draining();
+    reply->set_lease_held(lease_held_);
+    reply->mutable_map()->set_plan_revision(40);
+    if (request->plan_revision_known() < 40) {
+      FillRecord({1, 2}, 5, false, reply->mutable_map()->add_shards());
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ActivateShards(grpc::ServerContext*, const v1::ActivateShardsRequest* request,
+                              v1::ActivateShardsReply* reply) override {
+    absl::MutexLock lock(&mu_);
+    activated_ += request->shards_size();
+    for (const v1::ShardEpoch& shard : request->shards()) {
+      FillRecord(ShardId::FromPacked(shard.shard()), shard.epoch(), true, reply->add_records());
+    }
+    return grpc::Status::OK;
+  }
+
+  void LoseLease() {
+    absl::MutexLock lock(&mu_);
+    lease_held_ = false;
+  }
+  int registrations() { return Get(&registrations_); }
+  int heartbeats() { return Get(&heartbeats_); }
+  int activated() { return Get(&activated_); }
+  bool draining() {
+    absl::MutexLock lock(&mu_);
+    return draining_;
+  }
+
+ private:
+  int Get(int* value) {
+    absl::MutexLock lock(&mu_);
+    return *value;
+  }
+
+  absl::Mutex mu_;
+  int registrations_ = 0;
+  int heartbeats_ = 0;
+  int activated_ = 0;
+  bool lease_held_ = false;
+  bool draining_ = false;
+  std::string name_;
+};
+
+class CoordinatorLinkTest : public ::testing::Test {
+ protected:
+  void SetUp() override { StartCoordinator(0); }
+  void TearDown() override {
+    link_.reset();
+    StopCoordinator();
+  }
+
+  void StartCoordinator(int port) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(&coordinator_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+  void StopCoordinator() {
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+  }
+  void StartLink(const std::string& name) {
+    CoordinatorLinkOptions options;
+    options.coordinator = absl::StrCat("127.0.0.1:", port_);
+    options.name = name;
+    options.address = "127.0.0.1:1";
+    options.backoff_min_ms = 2;
+    options.backoff_max_ms = 20;
+    link_ = std::make_unique<CoordinatorLink>(options, &host_, Clock::Real());
+  }
+  static bool WaitFor(const std::function<bool()>& condition) {
+    for (int i = 0; i < 5000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  FakeCoordinator coordinator_;
+  FakeShardHost host_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+TEST_F(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
+  StartLink("s1");
+  ASSERT_TRUE(link_->WaitRegistered().ok());
+  EXPECT_EQ(host_.incarnation(), 101u);
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() >= 5; }));
+  EXPECT_EQ(host_.assignments(), 1u);
+  EXPECT_EQ(link_->status().plan_revision, 40u);
+  EXPECT_EQ(link_->status().cluster_id, "cluster-a");
+  EXPECT_FALSE(coordinator_.draining());
+  link_->Stop();
+  EXPECT_TRUE(coordinator_.draining());
+}
+
+TEST_F(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
+  StartLink("s1");
+  ASSERT_TRUE(link_->WaitRegistered().ok());
+  host_.set_waiting({{{1, 2}, 5}, {{1, 3}, 6}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return host_.ShardsToActivate().empty(); }));
+  EXPECT_EQ(coordinator_.activated(), 2);
+  ASSERT_TRUE(host_.RecordOf({1, 3}).has_value());
+  EXPECT_TRUE(host_.RecordOf({1, 3})->active);
+}
+
+TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
+  StartLink("s1");
+  ASSERT_TRUE(link_->WaitRegistered().ok());
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
+  coordinator_.LoseLease();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
+  ASSERT_TRUE(WaitFor([&] { return host_.incarnation() == 102; }));
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // it hears the map anew
+}
+
+TEST_F(CoordinatorLinkTest, OutlivesTheCoordinator) {
+  StartLink("s1");
+  ASSERT_TRUE(link_->WaitRegistered().ok());
+  StopCoordinator();
+  ASSERT_TRUE(WaitFor([&] { return !link_->status().error.empty(); }));
+  const int before = coordinator_.heartbeats();
+  StartCoordinator(port_);
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() > before; }));
+  EXPECT_TRUE(WaitFor([&] { return link_->status().error.empty(); }));
+  EXPECT_EQ(coordinator_.registrations(), 1);  // the lease still held
+}
+
+TEST_F(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
+  StopCoordinator();
+  StartLink("s1");
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(link_->status().registrations, 0u);
+  StartCoordinator(port_);
+  EXPECT_TRUE(link_->WaitRegistered().ok());
+}
+
+TEST_F(CoordinatorLinkTest, ARefusalIsFinal) {
+  StartLink("taken");
+  const absl::Status status = link_->WaitRegistered();
+  EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
+  EXPECT_NE(std::string(status.message()).find("server 3"), std::string::npos);
+}
+
+TEST_F(CoordinatorLinkTest, StopEndsTheWait) {
+  StopCoordinator();
+  StartLink("s1");
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    link_->Stop();
+  });
+  EXPECT_TRUE(absl::IsCancelled(link_->WaitRegistered()));
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace hotbed

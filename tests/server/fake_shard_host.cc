@@ -1,0 +1,228 @@
+#include "tests/server/fake_shard_host.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+
+struct FakeShardHost::FakeShard {
+  uint32_t dim;
+  Epoch epoch;
+};
+
+// The streams see a Shard as a name only; this program links no other definition.
+uint32_t ShardHost::DimOf(const Shard& shard) { return *reinterpret_cast<const uint32_t*>(&shard); }
+
+void FakeShardHost::AddShard(ShardId shard, uint32_t dim, Epoch epoch) {
+  absl::MutexLock lock(&mu_);
+  shards_[shard] = std::make_shared<FakeShard>(FakeShard{dim, epoch});
+  ShardRecord record;
+  record.shard = shard;
+  record.epoch = epoch;
+  record.range.column_limit = dim;
+  records_[shard] = record;
+}
+
+void FakeShardHost::AddRecord(const ShardRecord& record) {
+  absl::MutexLock lock(&mu_);
+  records_[record.shard] = record;
+}
+
+void FakeShardHost::Hold() {
+  absl::MutexLock lock(&mu_);
+  holding_ = true;
+}
+
+void FakeShardHost::ReleaseHeld() {
+  std::vector<PullWork*> pulls;
+  std::vector<PushWork*> pushes;
+  {
+    absl::MutexLock lock(&mu_);
+    holding_ = false;
+    pulls.swap(held_pulls_);
+    pushes.swap(held_pushes_);
+  }
+  for (PullWork* work : pulls) Serve(work);
+  for (PushWork* work : pushes) Serve(work);
+}
+
+size_t FakeShardHost::held() const {
+  absl::MutexLock lock(&mu_);
+  return held_pulls_.size() + held_pushes_.size();
+}
+
+std::vector<FakeShardHost::PushSeen> FakeShardHost::pushes() const {
+  absl::MutexLock lock(&mu_);
+  return pushes_;
+}
+
+size_t FakeShardHost::assignments() const {
+  absl::MutexLock lock(&mu_);
+  return assignments_;
+}
+
+Incarnation FakeShardHost::incarnation() const {
+  absl::MutexLock lock(&mu_);
+  return incarnation_;
+}
+
+void FakeShardHost::Notify() {
+  std::function<void()> listener;
+  {
+    absl::MutexLock lock(&mu_);
+    listener = listener_;
+  }
+  if (listener) listener();
+}
+
+void FakeShardHost::set_waiting(std::vector<ShardEpoch> waiting) {
+  absl::MutexLock lock(&mu_);
+  waiting_ = std::move(waiting);
+}
+
+std::shared_ptr<Shard> FakeShardHost::Find(ShardId shard) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = shards_.find(shard);
+  if (it == shards_.end()) return nullptr;
+  return std::shared_ptr<Shard>(it->second, reinterpret_cast<Shard*>(it->second.get()));
+}
+
+SegmentResult FakeShardHost::Check(ShardId shard, Epoch epoch, uint32_t count) const {
+  SegmentResult result;
+  const auto it = shards_.find(shard);
+  if (it == shards_.end()) {
+    result.code = records_.count(shard) > 0 ? SegmentCode::kWrongEpoch : SegmentCode::kUnknownShard;
+    result.detail = absl::StrCat(shard.ToString(), " is not held here");
+    return result;
+  }
+  result.epoch = it->second->epoch;
+  result.lsn = 99;
+  if (epoch != it->second->epoch) {
+    result.code = SegmentCode::kWrongEpoch;
+    result.detail =
+        absl::StrCat(shard.ToString(), " is at epoch ", it->second->epoch, ", not ", epoch);
+  } else if (count > kPullIdsMax) {
+    result.code = SegmentCode::kResourceExhausted;
+    result.detail = absl::StrCat(count, " ids, the limit is ", kPullIdsMax);
+  }
+  return result;
+}
+
+void FakeShardHost::Pull(PullWork* work) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (holding_) {
+      held_pulls_.push_back(work);
+      return;
+    }
+  }
+  Serve(work);
+}
+
+void FakeShardHost::Push(PushWork* work) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (holding_) {
+      held_pushes_.push_back(work);
+      return;
+    }
+  }
+  Serve(work);
+}
+
+void FakeShardHost::Serve(PullWork* work) {
+  for (PullSegment& segment : work->segments) {
+    {
+      absl::MutexLock lock(&mu_);
+      segment.result = Check(segment.shard_id, segment.epoch, segment.count);
+    }
+    if (segment.result.code != SegmentCode::kOk) continue;
+    const uint32_t dim = DimOf(*segment.shard);
+    const uint32_t row_bytes = RowWireBytes(work->row_type, dim);
+    for (uint32_t i = 0; i < segment.count; ++i) {
+      if (segment.ids[i] >= kIdLimit) {
+        segment.result.code = SegmentCode::kOutOfRange;
+        segment.result.detail = absl::StrCat("id ", segment.ids[i], ", the limit is ", kIdLimit);
+        break;
+      }
+      uint8_t* const row = segment.rows + uint64_t{i} * row_bytes;
+      std::memset(row, 0, row_bytes);
+      for (uint32_t c = 0; c < dim && work->row_type == RowType::kFp32; ++c) {
+        const float value = static_cast<float>(segment.ids[i] * 1000 + c);
+        std::memcpy(row + 4 * c, &value, 4);
+      }
+      if (segment.flags != nullptr) segment.flags[i] = segment.ids[i] & 1;
+    }
+  }
+  work->Done();
+}
+
+void FakeShardHost::Serve(PushWork* work) {
+  for (PushSegment& segment : work->segments) {
+    absl::MutexLock lock(&mu_);
+    segment.result = Check(segment.shard_id, segment.epoch, segment.count);
+    segment.result.last_seq = segment.seq;
+    if (segment.result.code != SegmentCode::kOk) continue;
+    PushSeen seen;
+    seen.shard = segment.shard_id;
+    seen.seq = segment.seq;
+    seen.ids.assign(segment.ids, segment.ids + segment.count);
+    const uint32_t row_bytes = RowWireBytes(work->gradient_type, DimOf(*segment.shard));
+    for (uint32_t i = 0; i < segment.count; ++i) {
+      seen.gradients.emplace_back(segment.gradients[i], segment.gradients[i] + row_bytes);
+    }
+    pushes_.push_back(std::move(seen));
+  }
+  work->Done();
+}
+
+std::optional<ShardRecord> FakeShardHost::RecordOf(ShardId shard) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = records_.find(shard);
+  if (it == records_.end()) return std::nullopt;
+  return it->second;
+}
+
+ShardHost::Identity FakeShardHost::identity() const {
+  absl::MutexLock lock(&mu_);
+  return identity_;
+}
+
+absl::Status FakeShardHost::SetIdentity(const Identity& identity) {
+  absl::MutexLock lock(&mu_);
+  identity_ = identity;
+  return absl::OkStatus();
+}
+
+void FakeShardHost::SetIncarnation(Incarnation incarnation) {
+  absl::MutexLock lock(&mu_);
+  incarnation_ = incarnation;
+}
+
+absl::Status FakeShardHost::ApplyAssignment(const std::vector<TableSpec>&,
+                                            const std::vector<ShardRecord>& records,
+                                            const std::vector<TableId>&) {
+  absl::MutexLock lock(&mu_);
+  ++assignments_;
+  for (const ShardRecord& record : records) {
+    records_[record.shard] = record;
+    if (record.active) waiting_.clear();
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ShardHost::ShardEpoch> FakeShardHost::ShardsToActivate() const {
+  absl::MutexLock lock(&mu_);
+  return waiting_;
+}
+
+void FakeShardHost::SetActivationListener(std::function<void()> listener) {
+  absl::MutexLock lock(&mu_);
+  listener_ = std::move(listener);
+}
+
+HostStatus FakeShardHost::Status() const { return HostStatus(); }
+
+}  // namespace hotbed

@@ -1,0 +1,87 @@
+// A shard host of rows that can be computed by hand, for tests of the streams above it.
+//
+// Row `id` of a shard is id * 1000 + column in fp32 (other row types: the same value's low bytes
+// are not looked at). Pushes are kept as they came. Works can be held back and let go later, from
+// another thread.
+#ifndef HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
+#define HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+
+class FakeShardHost final : public ShardHost {
+ public:
+  struct PushSeen {
+    ShardId shard;
+    uint64_t seq = 0;
+    std::vector<uint64_t> ids;
+    std::vector<std::vector<uint8_t>> gradients;
+  };
+
+  static constexpr uint64_t kIdLimit = 1'000'000'000;  // larger ids are out of every shard's range
+  static constexpr uint32_t kPullIdsMax = 1 << 20;
+
+  void AddShard(ShardId shard, uint32_t dim, Epoch epoch);
+  void AddRecord(const ShardRecord& record);  // known but not held
+
+  // From now on works wait; ReleaseHeld finishes those that wait on the calling thread and ends the
+  // waiting.
+  void Hold();
+  void ReleaseHeld();
+  size_t held() const;
+  std::vector<PushSeen> pushes() const;
+  size_t assignments() const;
+  Incarnation incarnation() const;
+  void Notify();  // calls the activation listener
+  void set_waiting(std::vector<ShardEpoch> waiting);
+
+  std::shared_ptr<Shard> Find(ShardId shard) const override;
+  void Pull(PullWork* work) override;
+  void Push(PushWork* work) override;
+  std::optional<ShardRecord> RecordOf(ShardId shard) const override;
+  Identity identity() const override;
+  absl::Status SetIdentity(const Identity& identity) override;
+  void SetIncarnation(Incarnation incarnation) override;
+  absl::Status ApplyAssignment(const std::vector<TableSpec>& tables,
+                               const std::vector<ShardRecord>& records,
+                               const std::vector<TableId>& tables_dropped) override;
+  std::vector<ShardEpoch> ShardsToActivate() const override;
+  void SetActivationListener(std::function<void()> listener) override;
+  HostStatus Status() const override;
+  bool Ready() const override { return true; }
+  absl::Status Shutdown() override { return absl::OkStatus(); }
+
+ private:
+  struct FakeShard;
+  SegmentResult Check(ShardId shard, Epoch epoch, uint32_t count) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  void Serve(PullWork* work);
+  void Serve(PushWork* work);
+
+  mutable absl::Mutex mu_;
+  std::map<ShardId, std::shared_ptr<FakeShard>> shards_ ABSL_GUARDED_BY(mu_);
+  std::map<ShardId, ShardRecord> records_ ABSL_GUARDED_BY(mu_);
+  bool holding_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<PullWork*> held_pulls_ ABSL_GUARDED_BY(mu_);
+  std::vector<PushWork*> held_pushes_ ABSL_GUARDED_BY(mu_);
+  std::vector<PushSeen> pushes_ ABSL_GUARDED_BY(mu_);
+  Identity identity_ ABSL_GUARDED_BY(mu_) = {7, "cluster-a"};
+  Incarnation incarnation_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t assignments_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<ShardEpoch> waiting_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_

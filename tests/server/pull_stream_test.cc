@@ -1,0 +1,231 @@
+#include "server/pull_stream.h"
+
+#include <map>
+
+#include "tests/server/data_plane_fixture.h"
+
+namespace hotbed {
+namespace {
+
+using PullStreamTest = DataPlaneTest;
+
+TEST_F(PullStreamTest, AnswersSegmentsOfSeveralTablesInOrder) {
+  grpc::ClientContext context;
+  auto call = stub_->Pull(&context);
+  v1::PullRequest request;
+  Greet(&request);
+  request.mutable_header()->set_request(17);
+  AddSegment(kWide, 3, {5, 1, 9}, &request);
+  AddSegment(kNarrow, 4, {2}, &request);
+  ASSERT_TRUE(call->Write(request));
+  v1::PullReply reply;
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_EQ(reply.header().request(), 17u);
+  EXPECT_EQ(reply.header().hello().wire_version(), kWireVersion);
+  EXPECT_EQ(reply.header().hello().cluster_id(), "cluster-a");
+  EXPECT_GT(reply.header().hello().message_bytes_max(), 0u);
+  EXPECT_GT(reply.header().hello().messages_in_flight_max(), 0u);
+  ASSERT_EQ(reply.header().segments_size(), 2);
+  EXPECT_EQ(reply.header().segments(0).row_bytes(), 96u);
+  EXPECT_EQ(reply.header().segments(0).epoch(), 3u);
+  EXPECT_EQ(reply.header().segments(0).lsn(), 99u);
+  EXPECT_EQ(reply.header().segments(1).row_bytes(), 12u);
+  EXPECT_EQ(reply.rows(), ExpectedRows({5, 1, 9}, 8) + ExpectedRows({2}, 3));
+  EXPECT_EQ(reply.flags(), "");
+
+  request.mutable_header()->clear_hello();  // only the first message carries it
+  request.mutable_header()->set_request(18);
+  ASSERT_TRUE(call->Write(request));
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_FALSE(reply.header().has_hello());
+  EXPECT_EQ(reply.header().request(), 18u);
+  call->WritesDone();
+  EXPECT_FALSE(call->Read(&reply));
+  EXPECT_TRUE(call->Finish().ok());
+}
+
+TEST_F(PullStreamTest, SendsFlagsBehindTheRows) {
+  grpc::ClientContext context;
+  auto call = stub_->Pull(&context);
+  v1::PullRequest request;
+  Greet(&request);
+  request.mutable_header()->set_want_flags(true);
+  AddSegment(kWide, 3, {5, 2}, &request);
+  AddSegment(kNarrow, 4, {7}, &request);
+  ASSERT_TRUE(call->Write(request));
+  v1::PullReply reply;
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_EQ(reply.rows(), ExpectedRows({5, 2}, 8) + ExpectedRows({7}, 3));
+  EXPECT_EQ(reply.flags(), std::string("\1\0\1", 3));
+}
+
+TEST_F(PullStreamTest, ARefusedSegmentLeavesNoHole) {
+  grpc::ClientContext context;
+  auto call = stub_->Pull(&context);
+  v1::PullRequest request;
+  Greet(&request);
+  request.mutable_header()->set_want_flags(true);
+  AddSegment(kWide, 3, {1}, &request);
+  AddSegment(kWide, 2, {2}, &request);   // an epoch of the past
+  AddSegment(kNarrow, 4, {}, &request);  // no ids
+  AddSegment(kNarrow, 4, {3, 4}, &request);
+  AddSegment(kNowhere, 1, {5}, &request);
+  AddSegment(kMoved, 8, {6}, &request);
+  AddSegment(kWide, 3, {FakeShardHost::kIdLimit}, &request);
+  AddSegment(kWide, 3, {7}, &request);
+  ASSERT_TRUE(call->Write(request));
+  v1::PullReply reply;
+  ASSERT_TRUE(call->Read(&reply));
+  const v1::ReplyHeader& header = reply.header();
+  ASSERT_EQ(header.segments_size(), 8);
+  EXPECT_EQ(header.code(), v1::OK);
+  const std::vector<v1::Code> codes = {v1::OK,
+                                       v1::WRONG_EPOCH,
+                                       v1::INVALID_ARGUMENT,
+                                       v1::OK,
+                                       v1::UNKNOWN_SHARD,
+                                       v1::WRONG_EPOCH,
+                                       v1::OUT_OF_RANGE,
+                                       v1::OK};
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(header.segments(i).code(), codes[i]) << i;
+    EXPECT_EQ(header.segments(i).row_bytes() > 0, codes[i] == v1::OK) << i;
+    EXPECT_EQ(header.segments(i).detail().empty(), codes[i] == v1::OK) << i;
+  }
+  EXPECT_EQ(header.segments(1).record().epoch(), 3u);
+  EXPECT_EQ(header.segments(5).record().epoch(), 9u);
+  EXPECT_EQ(header.segments(5).record().primary().server(), 77u);
+  EXPECT_FALSE(header.segments(4).has_record());
+  EXPECT_EQ(reply.rows(), ExpectedRows({1}, 8) + ExpectedRows({3, 4}, 3) + ExpectedRows({7}, 8));
+  EXPECT_EQ(reply.flags(), std::string("\1\1\0\1", 4));
+}
+
+TEST_F(PullStreamTest, MoreSegmentsThanTheRoomBeforeTheRowsExpects) {
+  grpc::ClientContext context;
+  auto call = stub_->Pull(&context);
+  v1::PullRequest request;
+  Greet(&request);
+  std::vector<uint64_t> all;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    AddSegment(kNarrow, 4, {i}, &request);
+    all.push_back(i);
+  }
+  ASSERT_TRUE(call->Write(request));
+  v1::PullReply reply;
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_EQ(reply.header().segments_size(), 1000);
+  EXPECT_EQ(reply.rows(), ExpectedRows(all, 3));
+}
+
+TEST_F(PullStreamTest, PipelinedRequestsAreAllAnsweredOnce) {
+  grpc::ClientContext context;
+  auto call = stub_->Pull(&context);
+  constexpr uint64_t kRequests = 500;
+  std::thread writer([&] {
+    for (uint64_t r = 1; r <= kRequests; ++r) {
+      v1::PullRequest request;
+      if (r == 1) Greet(&request);
+      request.mutable_header()->set_request(r);
+      std::vector<uint64_t> ids;
+      for (uint64_t i = 0; i < r; ++i) ids.push_back(r * 7 + i);
+      AddSegment(kWide, r % 3 == 0 ? 1 : 3, ids, &request);
+      ASSERT_TRUE(call->Write(request));
+    }
+    call->WritesDone();
+  });
+  std::map<uint64_t, int> seen;
+  v1::PullReply reply;
+  while (call->Read(&reply)) {
+    const uint64_t r = reply.header().request();
+    ++seen[r];
+    ASSERT_EQ(reply.header().segments_size(), 1);
+    std::vector<uint64_t> ids;
+    for (uint64_t i = 0; i < r && r % 3 != 0; ++i) ids.push_back(r * 7 + i);
+    EXPECT_EQ(reply.header().segments(0).code(), r % 3 == 0 ? v1::WRONG_EPOCH : v1::OK);
+    EXPECT_EQ(reply.rows(), ExpectedRows(ids, 8)) << r;
+  }
+  writer.join();
+  EXPECT_TRUE(call->Finish().ok());
+  EXPECT_EQ(seen.size(), kRequests);
+  EXPECT_TRUE(WaitFor([&] { return server_->plane().pull_budget.in_flight() == 0; }));
+}
+
+TEST_F(PullStreamTest, StopsReadingAtTheMessagesInFlight) {
+  DataServerOptions options;
+  options.limits.messages_in_flight_max = 3;
+  StartServer(options);
+  host_->Hold();
+  grpc::ClientContext context;
+  auto call = stub_->Pull(&context);
+  for (uint64_t r = 0; r < 10; ++r) {
+    v1::PullRequest request;
+    Greet(&request);
+    request.mutable_header()->set_request(r);
+    AddSegment(kWide, 3, {r}, &request);
+    ASSERT_TRUE(call->Write(request));
+  }
+  ASSERT_TRUE(WaitFor([&] { return host_->held() == 3; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(host_->held(), 3u);
+  host_->ReleaseHeld();
+  v1::PullReply reply;
+  for (int r = 0; r < 10; ++r) ASSERT_TRUE(call->Read(&reply));
+}
+
+TEST_F(PullStreamTest, WaitsForTheServersBudgetAndKeepsDeadlines) {
+  DataServerOptions options;
+  options.limits.pull_bytes_in_flight_max = 600;  // one answer, no two
+  StartServer(options);
+  host_->Hold();
+  grpc::ClientContext context;
+  auto call = stub_->Pull(&context);
+  for (uint64_t r = 1; r <= 3; ++r) {
+    v1::PullRequest request;
+    Greet(&request);
+    request.mutable_header()->set_request(r);
+    if (r == 2) request.mutable_header()->set_deadline_ms(1);
+    AddSegment(kWide, 3, {r, r + 1}, &request);
+    ASSERT_TRUE(call->Write(request));
+  }
+  ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(host_->held(), 1u);
+  host_->ReleaseHeld();
+  std::map<uint64_t, v1::Code> codes;
+  v1::PullReply reply;
+  for (int r = 0; r < 3; ++r) {
+    ASSERT_TRUE(call->Read(&reply));
+    codes[reply.header().request()] = reply.header().code();
+  }
+  EXPECT_EQ(codes[1], v1::OK);
+  EXPECT_EQ(codes[2], v1::DEADLINE_EXCEEDED);
+  EXPECT_EQ(codes[3], v1::OK);
+}
+
+TEST_F(PullStreamTest, ACancelledStreamDropsWhatWaits) {
+  DataServerOptions options;
+  options.limits.pull_bytes_in_flight_max = 600;
+  StartServer(options);
+  host_->Hold();
+  {
+    grpc::ClientContext context;
+    auto call = stub_->Pull(&context);
+    for (uint64_t r = 1; r <= 5; ++r) {
+      v1::PullRequest request;
+      Greet(&request);
+      AddSegment(kWide, 3, {r, r + 1}, &request);
+      ASSERT_TRUE(call->Write(request));
+    }
+    ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
+    context.TryCancel();
+    EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  host_->ReleaseHeld();
+  EXPECT_TRUE(WaitFor([&] { return server_->plane().pull_budget.in_flight() == 0; }));
+  EXPECT_TRUE(WaitFor([&] { return server_->plane().streams.load() == 0; }));
+  EXPECT_EQ(host_->held(), 0u);
+}
+
+}  // namespace
+}  // namespace hotbed
