@@ -1,0 +1,123 @@
+// The end of a kill test: nothing is open any more, every weight is compared.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "tests/checker/check_client.h"
+
+namespace hotbed::checker {
+namespace {
+
+constexpr uint64_t kRowsAPull = 4096;
+constexpr int kExplainedMax = 10;
+
+class Comparison {
+ public:
+  Comparison(const Workload& workload, const std::vector<std::unique_ptr<CheckClient>>& clients,
+             const std::function<void(const std::string&)>& report)
+      : workload_(workload),
+        clients_(clients),
+        report_(report),
+        ledger_(&workload, 0, workload.options().clients) {
+    for (uint32_t c = 0; c < clients.size(); ++c) {
+      for (uint64_t step = 1; step <= clients[c]->journal().last_step(); ++step)
+        ledger_.Add(c, step);
+    }
+  }
+
+  absl::Status Run() {
+    if (ledger_.Max() >= kExactSumMax) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("a sum reached ", ledger_.Max(), ", beyond the ", kExactSumMax,
+                       " that fp32 holds exactly: use more --rows or fewer --seconds"));
+    }
+    for (uint32_t t = 0; t < kTables; ++t) HOTBED_RETURN_IF_ERROR(CompareTable(t));
+    if (differences_ == 0) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(differences_, " of ", compared_, " cells differ"));
+  }
+  uint64_t compared() const { return compared_; }
+
+ private:
+  absl::Status CompareTable(uint32_t t) {
+    const WorkloadOptions& o = workload_.options();
+    std::vector<uint64_t> ids;
+    std::vector<float> weights;
+    for (uint64_t first = 0; first < o.rows; first += kRowsAPull) {
+      ids.clear();
+      const uint64_t count = std::min(kRowsAPull, o.rows - first);
+      for (uint64_t i = 0; i < count; ++i) ids.push_back(workload_.IdOf(t, first + i));
+      weights.assign(count * o.dim, -1.0f);
+      PullFeature feature;
+      feature.table = clients_[0]->table(t);
+      feature.ids = ids;
+      feature.rows = weights.data();
+      HOTBED_RETURN_IF_ERROR(clients_[0]->client()->Pull({&feature, 1}).Wait());
+      for (uint64_t i = 0; i < count; ++i) CompareRow(t, first + i, &weights[i * o.dim]);
+    }
+    return absl::OkStatus();
+  }
+
+  void CompareRow(uint32_t t, uint64_t row, const float* weights) {
+    const WorkloadOptions& o = workload_.options();
+    for (uint32_t c = 0; c < o.clients; ++c) {
+      const absl::Span<const int64_t> want = ledger_.Of(t, row, c);
+      std::array<int64_t, kColumns> found;
+      for (uint32_t k = 0; k < kColumns; ++k)
+        found[k] = -static_cast<int64_t>(weights[kColumns * c + k]);
+      ++compared_;
+      if (std::equal(want.begin(), want.end(), found.begin())) continue;
+      if (++differences_ > kExplainedMax) continue;
+      std::string why =
+          Explain(workload_, t, row, c, clients_[c]->journal().last_step(), want, found);
+      report_(absl::StrCat(workload_.Table(t).name, " row ", row, ", client ", c, ": ", found[0],
+                           " updates found, ", want[0], " expected; sums [", found[1], " ",
+                           found[2], " ", found[3], "], expected [", want[1], " ", want[2], " ",
+                           want[3], "] ", why.empty() ? "more than one step" : why));
+    }
+    for (uint32_t k = kColumns * o.clients; k < o.dim; ++k) {
+      ++compared_;
+      if (weights[k] == 0.0f) continue;
+      if (++differences_ <= kExplainedMax) {
+        report_(absl::StrCat(workload_.Table(t).name, " row ", row, ": column ", k, " holds ",
+                             weights[k], " and nobody writes it"));
+      }
+    }
+  }
+
+  const Workload& workload_;
+  const std::vector<std::unique_ptr<CheckClient>>& clients_;
+  const std::function<void(const std::string&)>& report_;
+  Ledger ledger_;
+  uint64_t compared_ = 0;
+  uint64_t differences_ = 0;
+};
+
+}  // namespace
+
+absl::Status Verify(const std::string& target, const std::string& journal_dir,
+                    const Workload& workload,
+                    const std::function<void(const std::string&)>& report) {
+  std::vector<std::unique_ptr<CheckClient>> clients;
+  uint64_t steps = 0;
+  uint64_t resolved = 0;
+  for (uint32_t c = 0; c < workload.options().clients; ++c) {
+    HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CheckClient> client,
+                            CheckClient::Open(target, journal_dir, &workload, c));
+    resolved += client->journal().open_steps().size();
+    HOTBED_RETURN_IF_ERROR(client->Resolve());
+    steps += client->journal().last_step();
+    clients.push_back(std::move(client));
+  }
+  Comparison comparison(workload, clients, report);
+  HOTBED_RETURN_IF_ERROR(comparison.Run());
+  report(absl::StrCat("exact: ", steps, " steps of ", clients.size(), " clients, ", resolved,
+                      " of them open at the end and sent again; ", comparison.compared(),
+                      " cells compared"));
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed::checker
