@@ -185,9 +185,10 @@ void GrpcLane::OnRead(bool ok) {
   {
     absl::MutexLock lock(&mu_);
     reading_ = false;
-    if (!ok || failed_) return Fail();
+    if (!ok) return Fail();
     buffer.Swap(&incoming_);
-    // Before the work on this one: another thread may take the next.
+    // Before the work on this one: another thread may take the next. Also after a failed write:
+    // answers may still stand in the stream, and gRPC tells how it ended only once they are read.
     reading_ = true;
     stream_->Read(&incoming_, Arm(&read_event_));
   }

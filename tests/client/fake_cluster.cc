@@ -1,0 +1,451 @@
+#include "tests/client/fake_cluster.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace hotbed {
+namespace {
+
+// A dumb twin of the conversions: exact for what the tests send, small integers and halves.
+uint16_t HalfOf(float f) {
+  if (f == 0) return 0;
+  int exponent;
+  const float mantissa = std::frexp(std::fabs(f), &exponent);  // [0.5, 1)
+  return static_cast<uint16_t>((f < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) |
+                               (static_cast<int>(mantissa * 2048) & 0x3ff));
+}
+
+float FloatOfHalf(uint16_t h) {
+  if ((h & 0x7fff) == 0) return 0;
+  const float value = std::ldexp(1.0f + (h & 0x3ff) / 1024.0f, ((h >> 10) & 31) - 15);
+  return (h & 0x8000) != 0 ? -value : value;
+}
+
+uint16_t Bf16Of(float f) {
+  uint32_t bits;
+  std::memcpy(&bits, &f, 4);
+  return static_cast<uint16_t>(bits >> 16);
+}
+
+void AppendRow(const std::vector<float>& row, v1::RowType type, std::string* out) {
+  if (type == v1::ROW_FP32) {
+    out->append(reinterpret_cast<const char*>(row.data()), 4 * row.size());
+    return;
+  }
+  if (type == v1::ROW_INT8) {  // scale 0.5, bias -64
+    for (float f : row) out->push_back(static_cast<char>(static_cast<uint8_t>((f + 64) * 2)));
+    const float scale_bias[2] = {0.5f, -64.0f};
+    out->append(reinterpret_cast<const char*>(scale_bias), 8);
+    return;
+  }
+  for (float f : row) {
+    const uint16_t half = type == v1::ROW_FP16 ? HalfOf(f) : Bf16Of(f);
+    out->append(reinterpret_cast<const char*>(&half), 2);
+  }
+}
+
+float GradientAt(const char* gradients, uint64_t index, v1::RowType type) {
+  if (type == v1::ROW_FP32) {
+    float f;
+    std::memcpy(&f, gradients + 4 * index, 4);
+    return f;
+  }
+  uint16_t half;
+  std::memcpy(&half, gradients + 2 * index, 2);
+  if (type == v1::ROW_FP16) return FloatOfHalf(half);
+  const uint32_t bits = uint32_t{half} << 16;
+  float f;
+  std::memcpy(&f, &bits, 4);
+  return f;
+}
+
+}  // namespace
+
+class FakeCluster::DataService final : public v1::Data::Service {
+ public:
+  DataService(FakeCluster* cluster, int server) : cluster_(cluster), server_(server) {}
+
+  grpc::Status Pull(grpc::ServerContext*,
+                    grpc::ServerReaderWriter<v1::PullReply, v1::PullRequest>* stream) override {
+    v1::PullRequest request;
+    bool first = true;
+    while (stream->Read(&request)) {
+      if (first && !request.header().has_hello()) {
+        return {grpc::StatusCode::INVALID_ARGUMENT, "no hello in the first message"};
+      }
+      v1::PullReply reply = cluster_->ServePull(server_, request);
+      if (first) reply.mutable_header()->mutable_hello()->set_messages_in_flight_max(4);
+      first = false;
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Push(grpc::ServerContext*,
+                    grpc::ServerReaderWriter<v1::PushReply, v1::PushRequest>* stream) override {
+    v1::PushRequest request;
+    while (stream->Read(&request)) {
+      const v1::PushReply reply = cluster_->ServePush(server_, request);
+      {
+        absl::MutexLock lock(&cluster_->mu_);
+        if (cluster_->break_after_push_ && cluster_->break_after_push_()) {
+          return {grpc::StatusCode::UNAVAILABLE, "broken by the test"};
+        }
+      }
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Lookup(grpc::ServerContext*, const v1::PullRequest* request,
+                      v1::PullReply* reply) override {
+    *reply = cluster_->ServePull(server_, *request);
+    absl::MutexLock lock(&cluster_->mu_);
+    ++cluster_->lookups_;
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeCluster* const cluster_;
+  const int server_;
+};
+
+class FakeCluster::CoordinatorService final : public v1::Coordinator::Service {
+ public:
+  explicit CoordinatorService(FakeCluster* cluster) : cluster_(cluster) {}
+
+  grpc::Status GetClusterMap(grpc::ServerContext*, const v1::GetClusterMapRequest*,
+                             v1::ClusterMap* reply) override {
+    absl::MutexLock lock(&cluster_->mu_);
+    *reply = cluster_->told_;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status WatchClusterMap(grpc::ServerContext* context, const v1::GetClusterMapRequest*,
+                               grpc::ServerWriter<v1::ClusterMap>* writer) override {
+    uint64_t sent = 0;
+    while (!context->IsCancelled()) {
+      v1::ClusterMap map;
+      {
+        absl::MutexLock lock(&cluster_->mu_);
+        map = cluster_->told_;
+      }
+      if (map.plan_revision() != sent && !writer->Write(map)) break;
+      sent = map.plan_revision();
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status CreateTable(grpc::ServerContext*, const v1::CreateTableRequest* request,
+                           v1::CreateTableReply* reply) override {
+    const v1::TableSpec& spec = request->spec();
+    const uint32_t id = cluster_->AddTable(spec.name(), spec.rows(), spec.dim(), 2);
+    absl::MutexLock lock(&cluster_->mu_);
+    const FakeTable& table = cluster_->tables_[id];
+    *reply->mutable_spec() = table.spec;
+    for (const FakeShard& shard : table.shards) *reply->add_shards() = shard.record;
+    reply->set_created(true);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status DropTable(grpc::ServerContext*, const v1::DropTableRequest* request,
+                         v1::DropTableReply* reply) override {
+    absl::MutexLock lock(&cluster_->mu_);
+    for (auto it = cluster_->tables_.begin(); it != cluster_->tables_.end(); ++it) {
+      if (it->second.spec.name() != request->name()) continue;
+      reply->set_id(it->first);
+      cluster_->tables_.erase(it);
+      ++cluster_->revision_;
+      cluster_->told_ = cluster_->Map();
+      return grpc::Status::OK;
+    }
+    return {grpc::StatusCode::NOT_FOUND, "no such table"};
+  }
+
+  grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
+                           v1::OpenSessionReply* reply) override {
+    absl::MutexLock lock(&cluster_->mu_);
+    reply->set_session(std::hash<std::string>()(request->name()) | 1);
+    reply->set_incarnation(++cluster_->incarnations_[request->name()]);
+    reply->set_cluster_id("fake");
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeCluster* const cluster_;
+};
+
+FakeCluster::FakeCluster(int servers) : servers_(servers) {
+  for (int s = 0; s < servers; ++s) StartServer(s);
+  coordinator_service_ = std::make_unique<CoordinatorService>(this);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(coordinator_service_.get());
+  coordinator_ = builder.BuildAndStart();
+  coordinator_address_ = absl::StrCat("127.0.0.1:", port);
+  absl::MutexLock lock(&mu_);
+  told_ = Map();
+}
+
+FakeCluster::~FakeCluster() {
+  for (FakeServer& s : servers_) {
+    if (s.server != nullptr) s.server->Shutdown(std::chrono::system_clock::now());
+  }
+  coordinator_->Shutdown(std::chrono::system_clock::now());
+}
+
+void FakeCluster::StartServer(int server) {
+  FakeServer& s = servers_[server];
+  s.service = std::make_unique<DataService>(this, server);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(absl::StrCat("127.0.0.1:", s.port), grpc::InsecureServerCredentials(),
+                           &s.port);
+  builder.RegisterService(s.service.get());
+  s.server = builder.BuildAndStart();
+  HOTBED_CHECK(s.server != nullptr) << "port " << s.port;
+  s.address = absl::StrCat("127.0.0.1:", s.port);
+}
+
+void FakeCluster::StopServer(int server) {
+  servers_[server].server->Shutdown(std::chrono::system_clock::now());
+  servers_[server].server.reset();
+}
+
+uint32_t FakeCluster::AddTable(const std::string& name, uint64_t rows, uint32_t dim,
+                               uint32_t shards, v1::NanPolicy nan_policy) {
+  absl::MutexLock lock(&mu_);
+  const uint32_t id = tables_.empty() ? 1 : tables_.rbegin()->first + 1;
+  FakeTable& table = tables_[id];
+  table.spec.set_id(id);
+  table.spec.set_name(name);
+  table.spec.set_rows(rows);
+  table.spec.set_dim(dim);
+  table.spec.set_nan_policy(nan_policy);
+  table.spec.mutable_optimizer()->set_epsilon(1e-8f);
+  for (uint32_t i = 0; i < shards; ++i) {
+    FakeShard shard;
+    shard.record.set_shard(ShardId{id, i}.packed());
+    shard.record.set_range_first(rows * i / shards);
+    shard.record.set_range_limit(rows * (i + 1) / shards);
+    shard.record.set_column_limit(dim);
+    shard.record.set_epoch(1);
+    shard.record.set_active(true);
+    shard.record.mutable_primary()->set_server(i % servers_.size() + 1);
+    table.shards.push_back(shard);
+  }
+  ++revision_;
+  told_ = Map();
+  return id;
+}
+
+v1::ClusterMap FakeCluster::Map() const {
+  v1::ClusterMap map;
+  map.set_cluster_id("fake");
+  map.set_plan_revision(revision_);
+  for (const auto& [id, table] : tables_) {
+    *map.add_tables() = table.spec;
+    for (const FakeShard& shard : table.shards) *map.add_shards() = shard.record;
+  }
+  for (size_t s = 0; s < servers_.size(); ++s) {
+    v1::ServerInfo* info = map.add_servers();
+    info->set_server(s + 1);
+    info->set_address(servers_[s].address);
+    info->set_live(true);
+  }
+  return map;
+}
+
+void FakeCluster::Move(ShardId shard, int to_server, bool announce) {
+  absl::MutexLock lock(&mu_);
+  v1::ShardRecord& record = tables_[shard.table].shards[shard.index].record;
+  record.set_epoch(record.epoch() + 1);
+  record.mutable_primary()->set_server(static_cast<uint64_t>(to_server) + 1);
+  ++revision_;
+  if (announce) told_ = Map();
+}
+
+FakeShard* FakeCluster::FindShard(int server, uint64_t packed, uint64_t epoch,
+                                  v1::SegmentReply* refusal) {
+  const ShardId id = ShardId::FromPacked(packed);
+  const auto table = tables_.find(id.table);
+  if (table == tables_.end() || id.index >= table->second.shards.size()) {
+    refusal->set_code(v1::UNKNOWN_SHARD);
+    return nullptr;
+  }
+  FakeShard& shard = table->second.shards[id.index];
+  if (shard.record.epoch() == epoch &&
+      shard.record.primary().server() == static_cast<uint64_t>(server) + 1) {
+    return &shard;
+  }
+  refusal->set_code(v1::WRONG_EPOCH);
+  *refusal->mutable_record() = shard.record;
+  return nullptr;
+}
+
+v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request) {
+  std::function<void()> delay;
+  {
+    absl::MutexLock lock(&mu_);
+    delay = delay_;
+  }
+  if (delay) delay();
+  absl::MutexLock lock(&mu_);
+  ++pulls_;
+  largest_ = std::max<uint64_t>(largest_, request.ByteSizeLong());
+  v1::PullReply reply;
+  reply.mutable_header()->set_request(request.header().request());
+  const char* ids = request.ids().data();
+  for (const v1::PullSegment& segment : request.header().segments()) {
+    v1::SegmentReply* answer = reply.mutable_header()->add_segments();
+    const char* const begin = ids;
+    ids += 8 * segment.id_count();
+    if (pull_script_) {
+      if (auto scripted = pull_script_(server, segment)) {
+        *answer = *scripted;
+        continue;
+      }
+    }
+    FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), answer);
+    if (shard == nullptr) continue;
+    const uint32_t dim = tables_[ShardId::FromPacked(segment.shard()).table].spec.dim();
+    const size_t before = reply.rows().size();
+    for (uint32_t i = 0; i < segment.id_count(); ++i) {
+      uint64_t id;
+      std::memcpy(&id, begin + 8 * i, 8);
+      const auto row = shard->rows.find(id);
+      AppendRow(row == shard->rows.end() ? std::vector<float>(dim) : row->second,
+                request.header().row_type(), reply.mutable_rows());
+      if (request.header().want_flags()) {
+        reply.mutable_flags()->push_back(row == shard->rows.end() ? 0 : 1);
+      }
+    }
+    answer->set_row_bytes(reply.rows().size() - before);
+    answer->set_epoch(shard->record.epoch());
+    answer->set_lsn(shard->lsn);
+  }
+  largest_ = std::max<uint64_t>(largest_, reply.ByteSizeLong());
+  return reply;
+}
+
+v1::PushReply FakeCluster::ServePush(int server, const v1::PushRequest& request) {
+  absl::MutexLock lock(&mu_);
+  ++pushes_;
+  largest_ = std::max<uint64_t>(largest_, request.ByteSizeLong());
+  v1::PushReply reply;
+  reply.mutable_header()->set_request(request.header().request());
+  const char* gradients = request.gradients().data();
+  size_t id_offset = 0;
+  for (const v1::PushSegment& segment : request.header().segments()) {
+    std::vector<uint64_t> ids(segment.id_count());
+    std::memcpy(ids.data(), request.ids().data() + id_offset, 8 * ids.size());
+    id_offset += 8 * ids.size();
+    *reply.mutable_header()->add_segments() =
+        ServePushSegment(server, request.header(), segment, ids.data(), gradients);
+    gradients += uint64_t{segment.id_count()} * segment.dim() *
+                 (request.header().gradient_type() == v1::ROW_FP32 ? 4 : 2);
+  }
+  return reply;
+}
+
+v1::SegmentReply FakeCluster::ServePushSegment(int server, const v1::PushHeader& header,
+                                               const v1::PushSegment& segment, const uint64_t* ids,
+                                               const char* gradients) {
+  v1::SegmentReply answer;
+  if (push_script_) {
+    if (auto scripted = push_script_(server, segment)) return *scripted;
+  }
+  FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), &answer);
+  if (shard == nullptr) return answer;
+  const auto known = shard->sessions.find(header.session());
+  const bool opens =
+      known == shard->sessions.end() || header.incarnation() > known->second.incarnation;
+  if (opens && !segment.open()) {
+    answer.set_code(v1::UNKNOWN_SESSION);
+    return answer;
+  }
+  FakeShard::Session& session = shard->sessions[header.session()];
+  answer.set_last_seq(session.last_seq);
+  if (header.incarnation() < session.incarnation) {
+    answer.set_code(v1::FENCED);
+    return answer;
+  }
+  session.incarnation = header.incarnation();
+  if (segment.seq() <= session.last_seq) {
+    ++shard->duplicates;
+    return answer;
+  }
+  if (segment.prev_seq() != session.last_seq && !(opens && segment.prev_seq() == 0)) {
+    answer.set_code(v1::GAP);
+    return answer;
+  }
+  session.last_seq = segment.seq();
+  for (uint32_t i = 0; i < segment.id_count(); ++i) {
+    std::vector<float>& row = shard->rows[ids[i]];
+    row.resize(segment.dim());
+    shard->applied_ids.push_back(ids[i]);
+    for (uint32_t d = 0; d < segment.dim(); ++d) {
+      row[d] -= GradientAt(gradients, uint64_t{i} * segment.dim() + d, header.gradient_type());
+    }
+  }
+  ++shard->applied;
+  answer.set_lsn(++shard->lsn);
+  answer.set_epoch(shard->record.epoch());
+  answer.set_last_seq(session.last_seq);
+  return answer;
+}
+
+void FakeCluster::set_push_script(PushScript script) {
+  absl::MutexLock lock(&mu_);
+  push_script_ = std::move(script);
+}
+void FakeCluster::set_pull_script(PullScript script) {
+  absl::MutexLock lock(&mu_);
+  pull_script_ = std::move(script);
+}
+void FakeCluster::set_break_after_push(std::function<bool()> script) {
+  absl::MutexLock lock(&mu_);
+  break_after_push_ = std::move(script);
+}
+void FakeCluster::set_delay(std::function<void()> delay) {
+  absl::MutexLock lock(&mu_);
+  delay_ = std::move(delay);
+}
+FakeShard FakeCluster::shard(ShardId id) const {
+  absl::MutexLock lock(&mu_);
+  return tables_.at(id.table).shards.at(id.index);
+}
+std::vector<float> FakeCluster::Row(uint32_t table, uint64_t id) const {
+  absl::MutexLock lock(&mu_);
+  const FakeTable& t = tables_.at(table);
+  for (const FakeShard& shard : t.shards) {
+    const auto row = shard.rows.find(id);
+    if (row != shard.rows.end()) return row->second;
+  }
+  return std::vector<float>(t.spec.dim());
+}
+uint64_t FakeCluster::pull_messages() const {
+  absl::MutexLock lock(&mu_);
+  return pulls_;
+}
+uint64_t FakeCluster::push_messages() const {
+  absl::MutexLock lock(&mu_);
+  return pushes_;
+}
+uint64_t FakeCluster::lookup_messages() const {
+  absl::MutexLock lock(&mu_);
+  return lookups_;
+}
+uint64_t FakeCluster::largest_message() const {
+  absl::MutexLock lock(&mu_);
+  return largest_;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,125 @@
+// A coordinator and shard servers in this process, over the generated synchronous stubs and a
+// std::map: a second implementation of the wire, and a place to script what goes wrong. Rows start
+// at zero; the update is row -= lr * gradient with a learning rate of 1.
+#ifndef HOTBED_TESTS_CLIENT_FAKE_CLUSTER_H_
+#define HOTBED_TESTS_CLIENT_FAKE_CLUSTER_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+#include "proto/control.grpc.pb.h"
+#include "proto/data.grpc.pb.h"
+
+namespace hotbed {
+
+// What one shard holds. Moves between servers as a whole.
+struct FakeShard {
+  v1::ShardRecord record;
+  std::map<uint64_t, std::vector<float>> rows;
+  struct Session {
+    uint64_t incarnation = 0;
+    uint64_t last_seq = 0;
+  };
+  std::map<uint64_t, Session> sessions;
+  uint64_t lsn = 0;
+  uint64_t applied = 0;  // pushes, each once
+  uint64_t duplicates = 0;
+  std::vector<uint64_t> applied_ids;  // in order, over all pushes
+};
+
+class FakeCluster {
+ public:
+  explicit FakeCluster(int servers);
+  ~FakeCluster();
+
+  // Shards of equal ranges, dealt out to the servers in turn.
+  uint32_t AddTable(const std::string& name, uint64_t rows, uint32_t dim, uint32_t shards,
+                    v1::NanPolicy nan_policy = v1::NAN_REJECT);
+  std::string target() const { return "hotbed://" + coordinator_address_; }
+
+  // Moves a shard: a new epoch with another primary. The coordinator tells its watchers nothing
+  // unless `announce`.
+  void Move(ShardId shard, int to_server, bool announce = false);
+  // Closes the server's port (streams break) / opens it again on the same port.
+  void StopServer(int server);
+  void StartServer(int server);
+
+  // --- scripts; run with the cluster's mutex held, for each segment before it is served. A reply
+  // that is returned is sent instead of serving the segment.
+  using PushScript =
+      std::function<std::optional<v1::SegmentReply>(int server, const v1::PushSegment&)>;
+  using PullScript =
+      std::function<std::optional<v1::SegmentReply>(int server, const v1::PullSegment&)>;
+  void set_push_script(PushScript script);
+  void set_pull_script(PullScript script);
+  // After a push message was applied: true ends the stream without an answer.
+  void set_break_after_push(std::function<bool()> script);
+  // Before a message is served, without the mutex.
+  void set_delay(std::function<void()> delay);
+
+  // The shard's state, copied.
+  FakeShard shard(ShardId id) const;
+  std::vector<float> Row(uint32_t table, uint64_t id) const;
+  uint64_t pull_messages() const;
+  uint64_t push_messages() const;
+  uint64_t lookup_messages() const;
+  uint64_t largest_message() const;
+
+ private:
+  class DataService;
+  class CoordinatorService;
+  struct FakeServer {
+    std::string address;
+    int port = 0;
+    std::unique_ptr<DataService> service;
+    std::unique_ptr<grpc::Server> server;
+  };
+  struct FakeTable {
+    v1::TableSpec spec;
+    std::vector<FakeShard> shards;
+  };
+
+  v1::PullReply ServePull(int server, const v1::PullRequest& request);
+  v1::PushReply ServePush(int server, const v1::PushRequest& request);
+  v1::SegmentReply ServePushSegment(int server, const v1::PushHeader& header,
+                                    const v1::PushSegment& segment, const uint64_t* ids,
+                                    const char* gradients) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null with `refusal` filled in: unknown shard or wrong epoch.
+  FakeShard* FindShard(int server, uint64_t packed, uint64_t epoch, v1::SegmentReply* refusal)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::ClusterMap Map() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  mutable absl::Mutex mu_;
+  std::map<uint32_t, FakeTable> tables_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, uint64_t> incarnations_ ABSL_GUARDED_BY(mu_);
+  uint64_t revision_ ABSL_GUARDED_BY(mu_) = 1;
+  // What the coordinator tells; lags behind the truth where a move was not announced.
+  v1::ClusterMap told_ ABSL_GUARDED_BY(mu_);
+  PushScript push_script_ ABSL_GUARDED_BY(mu_);
+  PullScript pull_script_ ABSL_GUARDED_BY(mu_);
+  std::function<bool()> break_after_push_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> delay_ ABSL_GUARDED_BY(mu_);
+  uint64_t pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t lookups_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
+
+  std::vector<FakeServer> servers_;
+  std::unique_ptr<CoordinatorService> coordinator_service_;
+  std::unique_ptr<grpc::Server> coordinator_;
+  std::string coordinator_address_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_CLIENT_FAKE_CLUSTER_H_
