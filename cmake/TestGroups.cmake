@@ -1,7 +1,12 @@
 # Groups of tests for the sanitizer builds, found from the link graph: building gRPC's and protobuf's generated code again for
 # each sanitizer would take longer than the rest of continuous integration.
-#   hotbed_tsan_tests, label tsan: unit tests that link neither gRPC nor protobuf.
-#   hotbed_asan_tests, label asan: the same and proto_test, which reads what comes from the network.
+#   hotbed_asan_tests, label asan: unit tests that link neither gRPC nor protobuf; and proto_test, which reads what comes from
+#     the network.
+#   hotbed_tsan_tests, label tsan: those of them that start threads.
+
+# Code without a thread of its own.
+set(HOTBED_SINGLE_THREADED_TESTS
+  "^(config|planner|row_math|shard_core_sim|trainer|coordinator_core|kernels?)(_.*)?_test$")
 
 # Sets OUT to whether `target` reaches gRPC or generated code.
 function(hotbed_reaches_grpc target out)
@@ -54,9 +59,12 @@ function(hotbed_group_test test out)
   set(${out} "" PARENT_SCOPE)
   hotbed_reaches_grpc(${test} grpc)
   if(NOT grpc)
-    add_dependencies(hotbed_tsan_tests ${test})
     add_dependencies(hotbed_asan_tests ${test})
-    set(${out} asan tsan PARENT_SCOPE)
+    set(${out} asan PARENT_SCOPE)
+    if(NOT test MATCHES "${HOTBED_SINGLE_THREADED_TESTS}")
+      add_dependencies(hotbed_tsan_tests ${test})
+      set(${out} asan tsan PARENT_SCOPE)
+    endif()
   elseif(test STREQUAL "proto_test")
     add_dependencies(hotbed_asan_tests ${test})
     set(${out} asan PARENT_SCOPE)
