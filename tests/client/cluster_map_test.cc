@@ -1,0 +1,143 @@
+// The map, retry verdicts, and the timer.
+#include "client/cluster_map.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "absl/synchronization/notification.h"
+#include "client/retry.h"
+#include "client/timer.h"
+
+namespace hotbed {
+namespace {
+
+MapUpdate WholeMap(uint64_t revision, Epoch epoch, ServerId primary) {
+  MapUpdate update;
+  update.cluster_id = "c";
+  update.plan_revision = revision;
+  TableSpec spec;
+  spec.id = 3;
+  spec.name = "t";
+  spec.rows = 100;
+  spec.dim = 4;
+  update.tables.push_back(spec);
+  for (uint32_t i = 0; i < 2; ++i) {
+    ShardRecord record;
+    record.shard = {3, i};
+    record.range = {50ull * i, 50ull * (i + 1), 0, 4};
+    record.epoch = epoch;
+    record.primary.server = primary;
+    update.shards.push_back(record);
+  }
+  update.servers.push_back({primary, 1, "127.0.0.1:1"});
+  return update;
+}
+
+TEST(ClusterMapTest, NeverGoesToALowerEpoch) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(1, 5, 1));
+  ShardRecord moved = *holder.Get()->Shard({3, 0});
+  moved.epoch = 7;
+  moved.primary.server = 2;
+  EXPECT_TRUE(holder.ApplyRecord(moved));
+  EXPECT_FALSE(holder.ApplyRecord(moved));
+  holder.Apply(WholeMap(2, 6, 1));
+  EXPECT_EQ(holder.Get()->Shard({3, 0})->epoch, 7);
+  EXPECT_EQ(holder.Get()->Shard({3, 1})->epoch, 6);
+  ShardRecord activated = moved;
+  activated.revision = 9;
+  activated.active = true;
+  EXPECT_TRUE(holder.ApplyRecord(activated));
+}
+
+TEST(ClusterMapTest, AnOlderWholeMapSaysNothing) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(5, 5, 1));
+  MapUpdate old = WholeMap(4, 5, 1);
+  old.tables.clear();
+  old.shards.clear();
+  holder.Apply(old);
+  EXPECT_NE(holder.Get()->Table("t"), nullptr);
+}
+
+TEST(ClusterMapTest, ATableAppearsOnceAllItsShardsAreKnown) {
+  ClusterMapHolder holder;
+  MapUpdate first = WholeMap(1, 1, 1);
+  first.delta = true;
+  const ShardRecord second = first.shards.back();
+  first.shards.pop_back();
+  holder.Apply(first);
+  EXPECT_EQ(holder.Get()->Table(3), nullptr);
+  MapUpdate rest;
+  rest.delta = true;
+  rest.shards.push_back(second);
+  holder.Apply(rest);
+  ASSERT_NE(holder.Get()->Table(3), nullptr);
+  EXPECT_EQ(holder.Get()->Table(3)->locator.Find(99), 1);
+  MapUpdate dropped;
+  dropped.delta = true;
+  dropped.tables_dropped = {3};
+  holder.Apply(dropped);
+  EXPECT_EQ(holder.Get()->Table(3), nullptr);
+}
+
+TEST(ClusterMapTest, AMapThatSomebodyHoldsDoesNotChange) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(1, 1, 1));
+  const ClusterMapPtr held = holder.Get();
+  holder.Apply(WholeMap(2, 2, 2));
+  EXPECT_EQ(held->Shard({3, 0})->epoch, 1);
+  EXPECT_EQ(held->Server(2), nullptr);
+}
+
+TEST(RetryTest, CodesAreSortedIntoWhatHelps) {
+  EXPECT_EQ(VerdictOf(v1::WRONG_EPOCH, false), Verdict::kReroute);
+  EXPECT_EQ(VerdictOf(v1::UNAVAILABLE, false), Verdict::kLater);
+  EXPECT_EQ(VerdictOf(v1::DEADLINE_EXCEEDED, false), Verdict::kFinal);
+  EXPECT_EQ(VerdictOf(v1::DEADLINE_EXCEEDED, true), Verdict::kLater);
+  EXPECT_EQ(VerdictOf(v1::GAP, true), Verdict::kGap);
+  EXPECT_EQ(VerdictOf(v1::FENCED, true), Verdict::kFinal);
+  EXPECT_EQ(VerdictOf(static_cast<v1::Code>(99), true), Verdict::kFinal);
+  EXPECT_THAT(std::string(StatusOf(v1::CORRUPT, "table t", "block 3").message()),
+              testing::AllOf(testing::HasSubstr("table t"), testing::HasSubstr("block 3")));
+}
+
+TEST(RetryTest, DelaysGrowFollowTheServerAndSlowDownWithoutBudget) {
+  RetryPolicy policy(1);
+  for (int i = 0; i < 20; ++i) {
+    const int64_t first = policy.DelayNs(1, 0);
+    EXPECT_GE(first, 500'000);
+    EXPECT_LT(first, 1'500'000);
+    const int64_t asked = policy.DelayNs(1, 20);
+    EXPECT_GE(asked, 10'000'000);
+    EXPECT_LT(asked, 30'000'000);
+  }
+  for (int i = 0; i < 100; ++i) policy.DelayNs(1, 0);
+  EXPECT_GE(policy.DelayNs(1, 0), 4'000'000);
+  for (int i = 0; i < 100; ++i) policy.CountRequest();
+  EXPECT_LT(policy.DelayNs(1, 0), 1'500'000);
+}
+
+TEST(TimerTest, RunsTasksInOrderOfTheirTimeAndTicksWhileWatched) {
+  std::atomic<int> ticks{0};
+  Timer timer(Clock::Real(), [&] { ++ticks; });
+  std::vector<int> order;
+  absl::Notification done;
+  timer.RunAfter(4'000'000, [&] {
+    order.push_back(2);
+    done.Notify();
+  });
+  timer.RunAfter(1'000'000, [&] { order.push_back(1); });
+  done.WaitForNotification();
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  EXPECT_EQ(ticks, 0);
+  timer.AddWatcher();
+  while (ticks < 2) absl::SleepFor(absl::Milliseconds(1));
+  timer.RemoveWatcher();
+  timer.Stop();
+}
+
+}  // namespace
+}  // namespace hotbed
