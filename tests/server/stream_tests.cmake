@@ -4,3 +4,4 @@ hotbed_test(data_plane_test
   SRCS bad_input_test.cc data_server_test.cc fake_shard_host.cc pull_stream_test.cc push_stream_test.cc
   DEPS hotbed_server)
 hotbed_test(coordinator_link_test SRCS coordinator_link_test.cc fake_shard_host.cc DEPS hotbed_server)
+hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_shard)

@@ -1,0 +1,174 @@
+// The data port over the real shard host: what a plain generated client pushes, it pulls again,
+// also after a restart.
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "proto/data.grpc.pb.h"
+#include "proto/wire.h"
+#include "server/data_server.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+namespace {
+
+constexpr ShardId kShard{1, 0};
+constexpr uint32_t kDim = 4;
+constexpr ServerId kServer = 5;
+
+class RealHostTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = absl::StrCat(::testing::TempDir(), "/hotbed-real-host-XXXXXX");
+    ASSERT_NE(mkdtemp(path.data()), nullptr);
+    dir_ = path;
+  }
+  void TearDown() override {
+    stub_.reset();
+    server_.reset();
+    host_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  // One life of the server process: its incarnation is also the shard's epoch.
+  void StartServer(uint64_t incarnation) {
+    ShardHostOptions options;
+    options.data_dir = dir_;
+    options.host_bytes = 128 << 20;
+    auto host = ShardHost::Open(options, Clock::Real());
+    ASSERT_TRUE(host.ok()) << host.status();
+    host_ = *std::move(host);
+    ASSERT_TRUE(host_->SetIdentity({kServer, "cluster-a"}).ok());
+    host_->SetIncarnation(incarnation);
+    TableSpec table;
+    table.id = kShard.table;
+    table.name = "items";
+    table.rows = 1000;
+    table.dim = kDim;
+    table.optimizer.kind = OptimizerKind::kSgd;
+    table.optimizer.learning_rate = 1.0f;
+    ShardRecord record;
+    record.shard = kShard;
+    record.range = {0, 1000, 0, kDim};
+    record.epoch = incarnation;
+    record.revision = 10 * incarnation;
+    record.primary = {kServer, incarnation};
+    record.members = {record.primary};
+    const absl::Status assigned = host_->ApplyAssignment({table}, {record}, {});
+    ASSERT_TRUE(assigned.ok()) << assigned;
+    for (int i = 0; i < 5000 && host_->ShardsToActivate().empty(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_EQ(host_->ShardsToActivate().size(), 1u);
+    record.active = true;
+    record.base = record.members;
+    ++record.revision;
+    ASSERT_TRUE(host_->ApplyAssignment({}, {record}, {}).ok());
+    ASSERT_TRUE(host_->Ready());
+    auto server = DataServer::Start(DataServerOptions(), host_.get(), Clock::Real());
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    stub_ = v1::Data::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+
+  static std::string Bytes(const std::vector<uint64_t>& ids) {
+    return std::string(reinterpret_cast<const char*>(ids.data()), 8 * ids.size());
+  }
+  static std::string Bytes(const std::vector<float>& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size());
+  }
+
+  v1::ReplyHeader Push(Epoch epoch, uint64_t seq, uint64_t prev_seq, bool open,
+                       const std::vector<uint64_t>& ids, const std::vector<float>& gradients) {
+    grpc::ClientContext context;
+    auto call = stub_->Push(&context);
+    v1::PushRequest request;
+    v1::PushHeader* const header = request.mutable_header();
+    header->mutable_hello()->set_wire_version(kWireVersion);
+    header->set_session(21);
+    header->set_incarnation(1);
+    v1::PushSegment* const segment = header->add_segments();
+    segment->set_shard(kShard.packed());
+    segment->set_epoch(epoch);
+    segment->set_id_count(ids.size());
+    segment->set_seq(seq);
+    segment->set_prev_seq(prev_seq);
+    segment->set_open(open);
+    segment->set_last_part(true);
+    request.set_ids(Bytes(ids));
+    request.set_gradients(Bytes(gradients));
+    v1::PushReply reply;
+    EXPECT_TRUE(call->Write(request));
+    EXPECT_TRUE(call->Read(&reply));
+    return reply.header();
+  }
+
+  v1::PullReply Pull(Epoch epoch, const std::vector<uint64_t>& ids) {
+    grpc::ClientContext context;
+    v1::PullRequest request;
+    v1::PullSegment* const segment = request.mutable_header()->add_segments();
+    segment->set_shard(kShard.packed());
+    segment->set_epoch(epoch);
+    segment->set_id_count(ids.size());
+    request.mutable_header()->set_want_flags(true);
+    request.set_ids(Bytes(ids));
+    v1::PullReply reply;
+    EXPECT_TRUE(stub_->Lookup(&context, request, &reply).ok());
+    return reply;
+  }
+
+  std::string dir_;
+  std::unique_ptr<ShardHost> host_;
+  std::unique_ptr<DataServer> server_;
+  std::unique_ptr<v1::Data::Stub> stub_;
+};
+
+TEST_F(RealHostTest, PushesAreReadBackAndSurviveARestart) {
+  StartServer(1);
+  const uint64_t step1 = 1ull << 20;
+  const uint64_t step2 = 2ull << 20;
+  v1::ReplyHeader pushed = Push(1, step1, 0, true, {7, 3}, {1, 2, 3, 4, 5, 6, 7, 8});
+  ASSERT_EQ(pushed.segments_size(), 1);
+  ASSERT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
+  EXPECT_EQ(pushed.segments(0).last_seq(), step1);
+  pushed = Push(1, step2, step1, false, {7}, {1, 1, 1, 1});
+  ASSERT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
+  const std::vector<float> rows = {-2, -3, -4, -5, -5, -6, -7, -8, 0, 0, 0, 0};
+  v1::PullReply pulled = Pull(1, {7, 3, 4});
+  ASSERT_EQ(pulled.header().segments(0).code(), v1::OK) << pulled.header().DebugString();
+  EXPECT_EQ(pulled.rows(), Bytes(rows));
+  EXPECT_EQ(pulled.flags(), std::string("\1\1\0", 3));
+
+  stub_.reset();
+  server_.reset();
+  ASSERT_TRUE(host_->Shutdown().ok());
+  host_.reset();
+  StartServer(2);
+  EXPECT_EQ(Pull(1, {7}).header().segments(0).code(), v1::WRONG_EPOCH);
+  pulled = Pull(2, {7, 3, 4});
+  ASSERT_EQ(pulled.header().segments(0).code(), v1::OK) << pulled.header().DebugString();
+  EXPECT_EQ(pulled.rows(), Bytes(rows));
+  // The same push again is acknowledged and not applied.
+  pushed = Push(2, step2, step1, false, {7}, {1, 1, 1, 1});
+  EXPECT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
+  EXPECT_EQ(Pull(2, {7, 3, 4}).rows(), Bytes(rows));
+}
+
+TEST_F(RealHostTest, BadPushesChangeNothing) {
+  StartServer(1);
+  EXPECT_EQ(Push(1, 1 << 20, 0, false, {7}, {1, 2, 3, 4}).segments(0).code(), v1::UNKNOWN_SESSION);
+  EXPECT_EQ(Push(2, 1 << 20, 0, true, {7}, {1, 2, 3, 4}).segments(0).code(), v1::WRONG_EPOCH);
+  EXPECT_EQ(Push(1, 1 << 20, 0, true, {1000}, {1, 2, 3, 4}).segments(0).code(), v1::OUT_OF_RANGE);
+  EXPECT_EQ(Pull(1, {1000}).header().segments(0).code(), v1::OUT_OF_RANGE);
+  EXPECT_EQ(Pull(1, {7}).flags(), std::string(1, '\0'));
+}
+
+}  // namespace
+}  // namespace hotbed
