@@ -19,6 +19,7 @@ namespace {
 class LateFile : public WritableFile {
  public:
   explicit LateFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  ~LateFile() override { (void)Write(); }
 
   absl::Status Append(absl::Span<const struct iovec> pieces) override {
     for (const iovec& p : pieces) late_.append(static_cast<const char*>(p.iov_base), p.iov_len);

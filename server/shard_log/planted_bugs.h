@@ -1,13 +1,15 @@
-// Bugs on purpose, to prove that the kill checker can fail (tests/fault/planted_bugs_test).
-// Compiled only with -DHOTBED_PLANTED_BUGS=ON and chosen at run time by the environment variable
-// HOTBED_PLANTED_BUG; in every other build PlantedBug is constexpr false and its branches vanish.
+// Bugs on purpose, to prove that the kill checker can fail (tests/fault). Compiled only with
+// -DHOTBED_PLANTED_BUGS=ON, or into tests/fault's own server, and chosen at run time by the
+// environment variable HOTBED_PLANTED_BUG; in every other build PlantedBug is constexpr false and
+// its branches vanish.
 //
-//   ack_before_append          completions run before the record is handed to the operating system
-//   (planted in the log) forget_sessions_on_restart recovery rebuilds the rows, but not the
-//   sessions' last sequences (planted in the shard) row_lsn_guard_off          replay applies a
-//   record also to rows whose stored LSN has it already (planted in the shard) spill_ahead_of_log
-//   rows are applied, written back and flushed to an SST before their record is appended
-//                              (planted in the shard)
+// clang-format off
+//   name                        what goes wrong                                              where
+//   ack_before_append           completions run before the record is given to the system     log
+//   forget_sessions_on_restart  recovery rebuilds the rows, not the sessions' sequences      shard
+//   row_lsn_guard_off           replay applies a record to rows that hold it already         shard
+//   spill_ahead_of_log          spilled rows claim records that the log does not hold yet    shard
+// clang-format on
 #ifndef HOTBED_SERVER_SHARD_LOG_PLANTED_BUGS_H_
 #define HOTBED_SERVER_SHARD_LOG_PLANTED_BUGS_H_
 

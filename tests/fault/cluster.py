@@ -1,0 +1,122 @@
+"""A Hotbed cluster of real processes on loopback, for the fault tests. Standard library only."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+START_SECONDS_MAX = 30
+
+
+def free_ports(count):
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Process:
+    """One program that is started, killed and started again with the same command line and log file."""
+
+    def __init__(self, name, command, log_path, env=None):
+        self.name = name
+        self.command = command
+        self.log_path = log_path
+        self.env = dict(os.environ, **(env or {}))
+        self.child = None
+        self.kills = 0
+
+    def start(self, wait_for_serving=True):
+        with open(self.log_path, "ab") as log:
+            self.child = subprocess.Popen(
+                self.command,
+                stdout=subprocess.PIPE if wait_for_serving else log,
+                stderr=log,
+                env=self.env,
+                preexec_fn=self.limit,
+            )
+        if wait_for_serving:
+            self._wait_for_serving()
+
+    def limit(self):
+        """Runs in the child before the program; for resource limits."""
+
+    def _wait_for_serving(self):
+        os.set_blocking(self.child.stdout.fileno(), False)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        line = b""
+        while b"\n" not in line:
+            line += self.child.stdout.read() or b""
+            if self.child.poll() is not None:
+                raise RuntimeError(
+                    f"{self.name} ended with {self.child.returncode} while starting:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{self.name} did not serve within {START_SECONDS_MAX} s:\n{self.tail()}")
+            time.sleep(0.01)
+
+    def running(self):
+        return self.child is not None and self.child.poll() is None
+
+    def kill(self):
+        """SIGKILL; nothing is written, nothing is said."""
+        if self.running():
+            self.child.send_signal(signal.SIGKILL)
+            self.kills += 1
+        if self.child is not None:
+            self.child.wait()
+            if self.child.stdout is not None:
+                self.child.stdout.close()
+            self.child = None
+
+    def tail(self, lines=40):
+        with open(self.log_path, errors="replace") as log:
+            return "".join(log.readlines()[-lines:])
+
+
+class Cluster:
+    """One coordinator and `servers` shard servers below `directory`."""
+
+    def __init__(self, bin_dir, directory, servers, server_binary="hotbed-server", server_flags=(),
+                 server_env=None):
+        ports = free_ports(2 + 2 * servers)
+        self.address = f"127.0.0.1:{ports[0]}"
+        self.coordinator = Process(
+            "coordinator",
+            [os.path.join(bin_dir, "hotbed-coordinator"),
+             f"--listen={self.address}",
+             f"--admin-listen=127.0.0.1:{ports[1]}",
+             f"--data-dir={directory}/coordinator"],
+            f"{directory}/coordinator.log")
+        self.servers = []
+        self.admin = []
+        for i in range(servers):
+            listen, admin = ports[2 + 2 * i], ports[3 + 2 * i]
+            self.admin.append(f"127.0.0.1:{admin}")
+            self.servers.append(Process(
+                f"s{i}",
+                [os.path.join(bin_dir, server_binary),
+                 f"--name=s{i}",
+                 f"--coordinator={self.address}",
+                 f"--listen=127.0.0.1:{listen}",
+                 f"--admin-listen=127.0.0.1:{admin}",
+                 f"--data-dir={directory}/s{i}",
+                 *server_flags],
+                f"{directory}/s{i}.log",
+                env=server_env))
+
+    def processes(self):
+        return [self.coordinator, *self.servers]
+
+    def start(self):
+        for process in self.processes():
+            process.start()
+
+    def stop(self):
+        for process in self.processes():
+            process.kill()

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Kills servers, coordinator and clients at random under load, then compares every weight exactly.
+
+  kill_test.py --bin-dir build/bin [--seconds 25] [--seed N]
+
+Exit status: 0 exact; 1 a difference was found; 3 the run itself failed. With --expect-failure BUG the servers run with that
+planted bug (a build with HOTBED_PLANTED_BUGS), and the run passes when the checker finds it within --rounds rounds.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, Process
+
+VERIFY_SECONDS_MAX = 150
+EXACT, DIFFERENT, BROKEN = 0, 1, 3
+
+
+class KillRun:
+    def __init__(self, args, seed, directory):
+        self.args = args
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.directory = directory
+        env = {"HOTBED_PLANTED_BUG": args.expect_failure} if args.expect_failure else None
+        self.cluster = Cluster(args.bin_dir, directory, args.servers, args.server_binary,
+                               args.server_flag, env)
+        self.checker = os.path.join(args.bin_dir, "hotbed-kill-checker")
+        self.workload = [f"--coordinator={self.cluster.address}", f"--clients={args.clients}",
+                         f"--rows={args.rows}", f"--dim={args.dim}", f"--seed={seed}"]
+        self.workers = [
+            Process(f"client {c}",
+                    [self.checker, "worker", *self.workload, f"--journal-dir={directory}",
+                     f"--client={c}"],
+                    f"{directory}/client-{c}.log")
+            for c in range(args.clients)
+        ]
+
+    def run(self):
+        try:
+            self.cluster.start()
+            subprocess.run([self.checker, "create", *self.workload], check=True, timeout=90)
+            for worker in self.workers:
+                worker.start(wait_for_serving=False)
+            found = self.kill_at_random(time.monotonic() + self.args.seconds)
+            for worker in self.workers:
+                worker.kill()
+            return found if found != EXACT else self.verify()
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            print(error)
+            return BROKEN
+        finally:
+            for worker in self.workers:
+                worker.kill()
+            self.cluster.stop()
+
+    def choose(self):
+        roll = self.random.random()
+        if roll < self.args.server_share:
+            return self.random.choice(self.cluster.servers)
+        if roll < self.args.server_share + (1 - self.args.server_share) * 0.6:
+            return self.random.choice(self.workers)
+        return self.cluster.coordinator
+
+    def kill_at_random(self, end):
+        while time.monotonic() < end:
+            time.sleep(self.random.uniform(0.3, 2.0))
+            found = self.worker_status()
+            if found != EXACT:
+                return found
+            victim = self.choose()
+            victim.kill()
+            time.sleep(self.random.choice([0, self.random.uniform(0, 1.0)]))
+            victim.start(wait_for_serving=victim not in self.workers)
+        return self.worker_status()
+
+    def worker_status(self):
+        """A worker that ended by itself has found something, or could not go on."""
+        for worker in self.workers:
+            if not worker.running():
+                print(f"{worker.name} ended with {worker.child.returncode}:\n{worker.tail()}")
+                return worker.child.returncode or BROKEN
+        return EXACT
+
+    def verify(self):
+        done = subprocess.run(
+            [self.checker, "verify", *self.workload, f"--journal-dir={self.directory}"],
+            stdout=subprocess.PIPE, text=True, timeout=VERIFY_SECONDS_MAX)
+        print(done.stdout, end="")
+        return done.returncode
+
+    def summary(self):
+        kills = sum(p.kills for p in self.cluster.servers)
+        return (f"seed {self.seed}: {kills} servers, {self.cluster.coordinator.kills} coordinators and "
+                f"{sum(w.kills for w in self.workers)} clients killed")
+
+
+def one_round(args, seed):
+    directory = tempfile.mkdtemp(prefix="hotbed_kill_")
+    run = KillRun(args, seed, directory)
+    found = run.run()
+    # The last kill of each process is the end of the run.
+    print(run.summary(), flush=True)
+    if found == EXACT or (args.expect_failure and found == DIFFERENT):
+        shutil.rmtree(directory)
+    else:
+        for process in [*run.cluster.processes(), *run.workers]:
+            print(f"--- {process.name}, the end of its log\n{process.tail(15)}")
+        print(f"everything is left in {directory}; run again with: "
+              f"tests/fault/kill_test.py --bin-dir {args.bin_dir} --seed {seed} --seconds {args.seconds}")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--server-binary", default="hotbed-server")
+    parser.add_argument("--server-flag", action="append", default=[], help="passed on to every server")
+    parser.add_argument("--servers", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=20000)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=25)
+    parser.add_argument("--server-share", type=float, default=0.6, help="of the kills that hit servers")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--expect-failure", metavar="BUG", default="")
+    parser.add_argument("--rounds", type=int, default=4, help="tries to find a planted bug")
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
+    print(f"seed {seed}", flush=True)
+    if not args.expect_failure:
+        return one_round(args, seed)
+    for round_number in range(args.rounds):
+        begin = time.monotonic()
+        found = one_round(args, seed + round_number)
+        if found == DIFFERENT:
+            print(f"the checker caught {args.expect_failure} in round {round_number + 1}, "
+                  f"after {time.monotonic() - begin:.0f} s of it")
+            return 0
+        if found != EXACT:
+            return found
+    print(f"the checker did not catch {args.expect_failure} in {args.rounds} rounds")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
