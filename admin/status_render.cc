@@ -29,10 +29,10 @@ nav a { color: var(--accent); text-decoration: none; margin-right: 16px; }
 nav a:hover { text-decoration: underline; }
 h2 { font-size: 16px; margin: 32px 0 10px; }
 h2 span { color: var(--soft); font-weight: 400; margin-left: 6px; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 12px; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 12px; margin: 0; }
 .facts div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; }
 .facts dt { color: var(--soft); font-size: 13px; }
-.facts dd { margin: 0; font-size: 17px; font-weight: 600; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+.facts dd { margin: 0; font-size: 16px; font-weight: 600; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: var(--soft); font-weight: 500; white-space: nowrap; }

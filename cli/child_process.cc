@@ -15,20 +15,39 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
 
 constexpr uint64_t kTailBytes = 16384;
 
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  ~OwnedFd() { close(fd_); }
+  OwnedFd(const OwnedFd&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+absl::StatusOr<std::unique_ptr<OwnedFd>> OpenForAppend(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd >= 0) return std::make_unique<OwnedFd>(fd);
+  return absl::PermissionDeniedError(
+      absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
 // Runs between fork and exec: async-signal-safe calls only.
-[[noreturn]] void BecomeProgram(char* const* argv, int log_fd, pid_t parent) {
+[[noreturn]] void BecomeProgram(char* const* argv, int out_fd, int log_fd, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before the line above
   const int null_fd = open("/dev/null", O_RDONLY);
   dup2(null_fd, STDIN_FILENO);
-  dup2(log_fd, STDOUT_FILENO);
+  dup2(out_fd, STDOUT_FILENO);
   dup2(log_fd, STDERR_FILENO);
   sigset_t none;
   sigemptyset(&none);
@@ -43,27 +62,27 @@ constexpr uint64_t kTailBytes = 16384;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(
-    const std::vector<std::string>& argv, const std::string& log_path) {
+    const std::vector<std::string>& argv, const std::string& log_path,
+    const std::string& stdout_path) {
   if (access(argv[0].c_str(), X_OK) != 0) {
     return absl::NotFoundError(
         absl::StrCat("program ", argv[0], " cannot be run: ", std::strerror(errno)));
   }
-  const int log_fd = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log_fd < 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("cannot write the log ", log_path, ": ", std::strerror(errno)));
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<OwnedFd> log, OpenForAppend(log_path));
+  std::unique_ptr<OwnedFd> out;
+  if (!stdout_path.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(out, OpenForAppend(stdout_path));
   }
   std::vector<char*> pointers;
   for (const std::string& arg : argv) pointers.push_back(const_cast<char*>(arg.c_str()));
   pointers.push_back(nullptr);
+  const int out_fd = out == nullptr ? log->fd() : out->fd();
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) BecomeProgram(pointers.data(), log_fd, parent);
-  const int fork_errno = errno;
-  close(log_fd);
+  if (pid == 0) BecomeProgram(pointers.data(), out_fd, log->fd(), parent);
   if (pid < 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot start ", argv[0], ": ", std::strerror(fork_errno)));
+        absl::StrCat("cannot start ", argv[0], ": ", std::strerror(errno)));
   }
   return std::unique_ptr<ChildProcess>(new ChildProcess(pid));
 }

@@ -21,7 +21,8 @@ class ChildProcess {
   // `argv[0]` is the path of the program. `log_path` is appended to. NotFound when there is no such
   // program.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Spawn(const std::vector<std::string>& argv,
-                                                             const std::string& log_path);
+                                                             const std::string& log_path,
+                                                             const std::string& stdout_path = "");
   ~ChildProcess();  // SIGKILL, if it still runs
   ChildProcess(const ChildProcess&) = delete;
 

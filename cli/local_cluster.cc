@@ -261,6 +261,12 @@ void LocalCluster::Tick() {
   }
 }
 
+bool LocalCluster::Ready(const Process& process) const {
+  const absl::StatusOr<HttpReply> reply =
+      HttpGet(process.admin_address, "/readyz", absl::Milliseconds(500));
+  return reply.ok() && reply->code == 200;
+}
+
 absl::Status LocalCluster::Stop(absl::Duration timeout) {
   const absl::Time limit = absl::Now() + timeout;
   std::string killed;

@@ -70,6 +70,8 @@ class LocalCluster {
   // error that names it).
   absl::Status Stop(absl::Duration timeout);
 
+  // Whether the process says /readyz 200 now.
+  bool Ready(const Process& process) const;
   const std::vector<Process>& processes() const { return processes_; }
   const std::string& coordinator_address() const { return processes_[0].address; }
 

@@ -1,0 +1,71 @@
+#include "tests/cli/fake_coordinator.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+
+FakeCoordinator::FakeCoordinator() {
+  map.set_cluster_id("c-1");
+  map.set_plan_revision(7);
+  for (int i = 0; i < 2; ++i) {
+    v1::ServerInfo* server = map.add_servers();
+    server->set_server(static_cast<uint64_t>(10 + i));
+    server->set_name(absl::StrCat("s", i));
+    server->set_address(absl::StrCat("127.0.0.1:75", i));
+    server->set_live(i == 0);
+    server->mutable_load()->set_rows_resident(1000);
+  }
+  v1::TableSpec* table = map.add_tables();
+  table->set_id(1);
+  table->set_name("user");
+  table->set_rows(100);
+  table->set_dim(4);
+  table->set_seed(~uint64_t{0});  // does not fit a double
+  for (uint32_t i = 0; i < 4; ++i) {
+    v1::ShardRecord* shard = map.add_shards();
+    shard->set_shard((uint64_t{1} << 32) | i);
+    shard->set_range_first(i * 25);
+    shard->set_range_limit(i * 25 + 25);
+    shard->set_column_limit(4);
+    shard->set_epoch(3);
+    shard->set_active(i != 3);
+    shard->mutable_primary()->set_server(i < 3 ? 10 : 11);
+  }
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  address_ = absl::StrCat("127.0.0.1:", port);
+}
+
+FakeCoordinator::~FakeCoordinator() { server_->Shutdown(); }
+
+grpc::Status FakeCoordinator::GetClusterMap(grpc::ServerContext*, const v1::GetClusterMapRequest*,
+                                            v1::ClusterMap* reply) {
+  *reply = map;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::CreateTable(grpc::ServerContext*,
+                                          const v1::CreateTableRequest* request,
+                                          v1::CreateTableReply* reply) {
+  created = *request;
+  if (request->spec().name() == "user") {
+    return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "table 'user' exists with dim 4, not 8");
+  }
+  *reply->mutable_spec() = request->spec();
+  reply->set_created(!request->dry_run());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::DropTable(grpc::ServerContext*, const v1::DropTableRequest* request,
+                                        v1::DropTableReply* reply) {
+  dropped = *request;
+  ++drops;
+  reply->set_id(1);
+  reply->set_shards(4);
+  return grpc::Status::OK;
+}
+
+}  // namespace hotbed

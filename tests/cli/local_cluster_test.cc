@@ -1,0 +1,183 @@
+// LocalCluster over stand-ins for the daemons: shell scripts that write what they were called with.
+// The real ones run in tests/e2e.
+#include "cli/local_cluster.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace hotbed {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LocalClusterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = absl::StrCat(::testing::TempDir(), "/local_cluster_", getpid(), "_",
+                         ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(root_ + "/bin");
+    Program("hotbed-coordinator", "exec sleep 1000");
+    Program("hotbed-server", "exec sleep 1000");
+    options_.data_dir = root_ + "/data";
+    options_.program_dir = root_ + "/bin";
+    options_.port = 0;
+    options_.servers = 2;
+    options_.say = [this](const std::string& text) { absl::StrAppend(&said_, text, "\n"); };
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void Program(const std::string& name, const std::string& script) {
+    const std::string path = absl::StrCat(root_, "/bin/", name);
+    std::ofstream(path) << "#!/bin/sh\necho \"$0\" \"$@\"\n" << script << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+
+  std::string root_;
+  std::string said_;
+  LocalClusterOptions options_;
+};
+
+TEST_F(LocalClusterTest, ComesBackAtTheSamePorts) {
+  std::vector<std::string> addresses;
+  {
+    auto cluster = LocalCluster::Start(options_, Clock::Real());
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    ASSERT_EQ((*cluster)->processes().size(), 3u);
+    for (const auto& process : (*cluster)->processes()) {
+      addresses.push_back(process.address);
+      addresses.push_back(process.admin_address);
+    }
+  }
+  std::vector<std::string> distinct = addresses;
+  std::sort(distinct.begin(), distinct.end());
+  EXPECT_EQ(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  options_.servers = 0;  // as stored
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  std::vector<std::string> again;
+  for (const auto& process : (*cluster)->processes()) {
+    again.push_back(process.address);
+    again.push_back(process.admin_address);
+  }
+  EXPECT_EQ(again, addresses);
+}
+
+TEST_F(LocalClusterTest, GrowsButDoesNotShrink) {
+  ASSERT_TRUE(LocalCluster::Start(options_, Clock::Real()).ok());
+  options_.servers = 3;
+  ASSERT_TRUE(LocalCluster::Start(options_, Clock::Real()).ok());
+  options_.servers = 2;
+  const auto shrunk = LocalCluster::Start(options_, Clock::Real());
+  EXPECT_EQ(shrunk.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(shrunk.status().message()),
+              HasSubstr("holds 3 servers, --servers says 2"));
+}
+
+TEST_F(LocalClusterTest, ADirectoryInUseIsRefused) {
+  const auto first = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = LocalCluster::Start(options_, Clock::Real());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(options_.data_dir));
+}
+
+TEST_F(LocalClusterTest, ADirectoryOfAnotherFormatIsRefused) {
+  std::filesystem::create_directories(options_.data_dir);
+  std::ofstream(options_.data_dir + "/cluster.json") << "{\"format\": 99}";
+  const auto cluster = LocalCluster::Start(options_, Clock::Real());
+  EXPECT_EQ(cluster.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(cluster.status().message()), HasSubstr("format 99"));
+  std::ofstream(options_.data_dir + "/cluster.json") << "not json";
+  EXPECT_EQ(LocalCluster::Start(options_, Clock::Real()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(LocalClusterTest, APortInUseIsNamed) {
+  {
+    const auto cluster = LocalCluster::Start(options_, Clock::Real());
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+  }
+  std::ifstream in(options_.data_dir + "/cluster.json");
+  nlohmann::json stored = nlohmann::json::parse(in);
+  LocalClusterOptions other = options_;
+  other.data_dir = root_ + "/other";
+  std::filesystem::create_directories(other.data_dir);
+  // Another directory that was given the same ports; a stand-in that listens holds the first
+  // server's.
+  const int port = stored["ports"][2];
+  Program(
+      "hotbed-coordinator",
+      absl::StrCat("exec python3 -c 'import socket,time\ns=socket.socket()\ns.bind((\"127.0.0.1\",",
+                   port, "))\ns.listen()\nprint(\"listening\",flush=True)\ntime.sleep(1000)'"));
+  if (std::system("command -v python3 >/dev/null") != 0) GTEST_SKIP() << "python3 is missing";
+  LocalClusterOptions holder = options_;
+  holder.data_dir = root_ + "/holder";
+  const auto held = LocalCluster::Start(holder, Clock::Real());
+  ASSERT_TRUE(held.ok()) << held.status();
+  for (int i = 0; i < 500 && LastLines((*held)->processes()[0].log_path, 1) != "listening"; ++i)
+    usleep(20000);
+  std::ofstream(other.data_dir + "/cluster.json") << stored.dump();
+  const auto refused = LocalCluster::Start(other, Clock::Real());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr(absl::StrCat("127.0.0.1:", port, " (s0)")));
+}
+
+TEST_F(LocalClusterTest, AServerThatRefusesItsFlagsEndsTheWaitWithItsWords) {
+  Program("hotbed-server", "echo 'data directory is of another cluster' >&2; exit 2");
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const absl::Status ready = (*cluster)->WaitReady(absl::Seconds(30));
+  EXPECT_EQ(ready.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(ready.message()), HasSubstr("refused to start (exit code 2)"));
+  EXPECT_THAT(std::string(ready.message()), HasSubstr("data directory is of another cluster"));
+}
+
+TEST_F(LocalClusterTest, WhatDiesIsStartedAgain) {
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const pid_t before = (*cluster)->processes()[1].child->pid();
+  (*cluster)->processes()[1].child->Signal(SIGKILL);
+  for (int i = 0; i < 500 && (*cluster)->processes()[1].restarts == 0; ++i) {
+    (*cluster)->Tick();
+    usleep(10000);
+  }
+  ASSERT_EQ((*cluster)->processes()[1].restarts, 1);
+  EXPECT_NE((*cluster)->processes()[1].child->pid(), before);
+  EXPECT_THAT(said_, HasSubstr("s0 ended: killed by signal 9"));
+  EXPECT_THAT(said_, HasSubstr("s0 started again"));
+  EXPECT_EQ((*cluster)->processes()[2].restarts, 0);
+}
+
+TEST_F(LocalClusterTest, WhatDoesNotStopIsKilledAndNamed) {
+  Program("hotbed-server", "trap '' TERM; echo trapped; while true; do sleep 0.05; done");
+  options_.servers = 1;
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  for (int i = 0; i < 500 && LastLines((*cluster)->processes()[1].log_path, 1) != "trapped"; ++i)
+    usleep(20000);
+  const absl::Status stopped = (*cluster)->Stop(absl::Milliseconds(300));
+  EXPECT_EQ(stopped.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(stopped.message()), HasSubstr("s0"));
+}
+
+TEST_F(LocalClusterTest, ADirectoryThatCannotBeWrittenIsNamed) {
+  options_.data_dir = "/proc/hotbed";
+  const auto cluster = LocalCluster::Start(options_, Clock::Real());
+  EXPECT_FALSE(cluster.ok());
+  EXPECT_THAT(std::string(cluster.status().message()), HasSubstr("/proc/hotbed"));
+}
+
+}  // namespace
+}  // namespace hotbed

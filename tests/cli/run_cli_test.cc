@@ -1,0 +1,225 @@
+#include "cli/run_cli.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/cli/fake_coordinator.h"
+
+namespace hotbed {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Answer {
+  int code = 0;
+  std::string out;
+  std::string err;
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+Answer Run(const std::vector<std::string>& args) {
+  std::ostringstream out, err;
+  Answer answer;
+  answer.code = RunCli(args, &out, &err);
+  answer.out = out.str();
+  answer.err = err.str();
+  return answer;
+}
+
+class RunCliTest : public ::testing::Test {
+ protected:
+  Answer RunAt(std::vector<std::string> args) {
+    args.push_back("--coordinator=" + fake_.address());
+    return Run(args);
+  }
+  FakeCoordinator fake_;
+};
+
+TEST(RunCli, VersionSaysProgramAndWire) {
+  const Answer text = Run({"version"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.out, HasSubstr("hotbed 0."));
+  EXPECT_EQ(Run({"version", "-o", "json"}).json()["wire_version"], 1);
+}
+
+TEST(RunCli, HelpDocumentsExitCodes) {
+  const Answer help = Run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("Exit codes: 0 done"));
+  EXPECT_EQ(Run({"table", "create", "--help"}).code, 0);
+}
+
+struct Wrong {
+  std::vector<std::string> args;
+  std::string said;
+};
+
+TEST(RunCli, WrongCommandLinesExitWithTwoAndNameTheNearest) {
+  const std::vector<Wrong> cases = {
+      {{"stauts"}, "unknown command 'stauts' after 'hotbed'; did you mean 'status'?"},
+      {{"table", "lst"}, "unknown command 'lst' after 'hotbed table'; did you mean 'list'?"},
+      {{"status", "--coordinatr=x:1"},
+       "unknown flag '--coordinatr=x:1' after 'hotbed status'; did you mean '--coordinator'?"},
+      {{"table", "create", "t", "--dmi", "4", "--rows", "5"}, "'--dmi'"},
+      {{"table", "create", "t", "--dmi", "4", "--rows", "5"}, "did you mean '--dim'?"},
+      {{"table", "create", "t", "--rows", "5"}, "--dim"},
+      {{"table", "create", "t", "--dim", "4"}, "--rows N (a bounded table) or --hashed"},
+      {{"table", "create", "t", "--dim", "0", "--rows", "5"}, "--dim"},
+      {{"table", "create", "t", "--dim", "9000", "--rows", "5"}, "8192"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--init", "unifrm:1,2"},
+       "'unifrm:1,2' is not one of"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--optimizer", "adamw"}, "adamw"},
+      {{"row", "get", "user", "12x"}, "id '12x' is not a number"},
+      {{"row", "get", "user"}, "ID"},
+      {{"status", "-o", "xml"}, "xml"},
+      {{"status", "--timeout", "5parsecs"}, "5parsecs"},
+      {{"up"}, "--data-dir"},
+      {{"up", "--data-dir", "/tmp/x", "--host-bytes", "12XiB"}, "12XiB"},
+      {{"up", "--data-dir", "/tmp/x", "--servers", "1000"}, "1000"},
+      {{"table", "drop", "user"}, "--yes"},
+  };
+  for (const Wrong& wrong : cases) {
+    const Answer answer = Run(wrong.args);
+    EXPECT_EQ(answer.code, 2) << wrong.said;
+    EXPECT_EQ(answer.out, "") << wrong.said;
+    EXPECT_THAT(answer.err, HasSubstr(wrong.said));
+  }
+}
+
+TEST(RunCli, NoCommandPrintsHelpAndExitsWithTwo) {
+  EXPECT_EQ(Run({}).code, 2);
+  const Answer table = Run({"table"});
+  EXPECT_EQ(table.code, 2);
+  EXPECT_THAT(table.err, HasSubstr("describe"));
+}
+
+TEST(RunCli, UnreachableCoordinatorIsNamedAndExitsWithOne) {
+  const Answer answer = Run({"status", "--coordinator", "127.0.0.1:1", "--timeout", "2s"});
+  EXPECT_EQ(answer.code, 1);
+  EXPECT_THAT(answer.err, HasSubstr("coordinator at 127.0.0.1:1"));
+  EXPECT_THAT(answer.err, HasSubstr("hotbed up"));
+  const Answer json =
+      Run({"-o", "json", "status", "--coordinator", "127.0.0.1:1", "--timeout", "2s"});
+  EXPECT_EQ(json.code, 1);
+  EXPECT_EQ(nlohmann::json::parse(json.err)["error"]["code"], "UNAVAILABLE");
+}
+
+TEST_F(RunCliTest, StatusShowsServersAndTables) {
+  const Answer text = RunAt({"status"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("1 of 2 servers live, 3 of 4 shards active"));
+  EXPECT_THAT(text.out, HasSubstr("DOWN"));
+  const nlohmann::json json = RunAt({"status", "-o", "json"}).json();
+  EXPECT_EQ(json["cluster_id"], "c-1");
+  EXPECT_EQ(json["servers"][1]["live"], false);
+  EXPECT_EQ(json["tables"][0]["shards_active"], 3);
+  EXPECT_EQ(json["tables"][0]["seed"].get<uint64_t>(), ~uint64_t{0});
+}
+
+TEST_F(RunCliTest, TableListAndDescribe) {
+  EXPECT_EQ(RunAt({"table", "list", "-o", "json"}).json()[0]["name"], "user");
+  const nlohmann::json json = RunAt({"table", "describe", "user", "-o", "json"}).json();
+  EXPECT_EQ(json["shards"].size(), 4u);
+  EXPECT_EQ(json["shards"][3]["primary"], "s1");
+  const Answer missing = RunAt({"table", "describe", "usr"});
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("did you mean 'user'?"));
+}
+
+TEST_F(RunCliTest, TableCreateSendsWhatTheFlagsSay) {
+  const Answer answer = RunAt({"table",
+                               "create",
+                               "item",
+                               "--dim",
+                               "16",
+                               "--hashed",
+                               "--optimizer",
+                               "rowwise_adagrad",
+                               "--lr",
+                               "0.5",
+                               "--eps",
+                               "0.25",
+                               "--init",
+                               "uniform:-0.01,0.01",
+                               "--weight-type",
+                               "bf16",
+                               "--durability",
+                               "checkpoint",
+                               "--nan",
+                               "skip",
+                               "--seed",
+                               "18446744073709551615",
+                               "--if-not-exists",
+                               "--dry-run"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("would create table 'item'"));
+  const v1::TableSpec& spec = fake_.created.spec();
+  EXPECT_TRUE(fake_.created.dry_run());
+  EXPECT_TRUE(fake_.created.if_not_exists());
+  EXPECT_TRUE(spec.hashed());
+  EXPECT_EQ(spec.dim(), 16u);
+  EXPECT_EQ(spec.optimizer().kind(), v1::OPTIMIZER_ROWWISE_ADAGRAD);
+  EXPECT_EQ(spec.optimizer().learning_rate(), 0.5f);
+  EXPECT_EQ(spec.optimizer().epsilon(), 0.25f);
+  EXPECT_EQ(spec.initializer().kind(), v1::INITIALIZER_UNIFORM);
+  EXPECT_EQ(spec.initializer().a(), -0.01f);
+  EXPECT_EQ(spec.weight_type(), v1::WEIGHT_BF16);
+  EXPECT_EQ(spec.durability(), v1::DURABILITY_CHECKPOINT);
+  EXPECT_EQ(spec.nan_policy(), v1::NAN_SKIP);
+  EXPECT_EQ(spec.seed(), ~uint64_t{0});
+}
+
+TEST_F(RunCliTest, RefusalsOfTheCoordinatorAreHandedOn) {
+  const Answer answer = RunAt({"table", "create", "user", "--dim", "8", "--rows", "10"});
+  EXPECT_EQ(answer.code, 1);
+  EXPECT_EQ(answer.err, "hotbed: table 'user' exists with dim 4, not 8\n");
+}
+
+TEST_F(RunCliTest, DropNeedsYesAndDryRunDropsNothing) {
+  const Answer dry = RunAt({"table", "drop", "user", "--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_TRUE(fake_.dropped.dry_run());
+  EXPECT_THAT(dry.out, HasSubstr("would drop table 'user' with its 4 shards"));
+  const Answer yes = RunAt({"table", "drop", "user", "--yes", "-o", "json"});
+  EXPECT_EQ(yes.json()["dropped"], true);
+  EXPECT_FALSE(fake_.dropped.dry_run());
+  const Answer unknown = RunAt({"table", "drop", "usr", "--yes"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_EQ(fake_.drops, 2);
+}
+
+TEST_F(RunCliTest, ShardListAndPlanShow) {
+  EXPECT_EQ(RunAt({"shard", "list", "-o", "json"}).json().size(), 4u);
+  const nlohmann::json plan = RunAt({"plan", "show", "-o", "json"}).json();
+  ASSERT_EQ(plan["ranges"].size(), 2u);  // adjacent shards of one server are joined
+  EXPECT_EQ(plan["ranges"][0]["limit"], 75);
+  EXPECT_EQ(plan["ranges"][0]["shards"], 3);
+}
+
+TEST_F(RunCliTest, DoctorFailsWhenAServerIsDown) {
+  const Answer answer = RunAt({"doctor", "-o", "json"});
+  EXPECT_EQ(answer.code, 1);
+  const nlohmann::json json = answer.json();
+  EXPECT_EQ(json[0]["verdict"], "ok");
+  EXPECT_EQ(json[1]["verdict"], "FAILED");
+  EXPECT_THAT(std::string(json[1]["found"]), HasSubstr("s1"));
+  EXPECT_THAT(std::string(json[2]["found"]), HasSubstr("1 of 4 not active, the first is user/3"));
+}
+
+TEST(RunCli, DatagenWritesRowsToStdoutAndTheTruthToStderr) {
+  const Answer answer = Run({"datagen", "criteo", "--rows", "200", "--seed", "5", "-o", "json"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(std::count(answer.out.begin(), answer.out.end(), '\n'), 200);
+  EXPECT_EQ(std::count(answer.out.begin(), answer.out.end(), '\t'), 200 * 39);
+  const std::string last = answer.err.substr(answer.err.find('{'));
+  EXPECT_GT(nlohmann::json::parse(last)["auc_best"], 0.7);
+  EXPECT_EQ(Run({"datagen", "criteo", "--rows", "200", "--seed", "5"}).out, answer.out);
+  EXPECT_EQ(Run({"datagen", "criteo", "--rows", "0"}).code, 2);
+}
+
+}  // namespace
+}  // namespace hotbed

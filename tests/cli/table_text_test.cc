@@ -1,0 +1,56 @@
+#include "cli/table_text.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hotbed {
+namespace {
+
+TEST(Initializer, ReadsEachFormAndWritesItBack) {
+  for (const char* text :
+       {"zero", "constant:1", "uniform:-0.01,0.01", "normal:0,0.01", "truncated-normal:0.5,2"}) {
+    const auto params = ParseInitializer(text);
+    ASSERT_TRUE(params.ok()) << params.status();
+    EXPECT_EQ(InitializerText(*params), text);
+  }
+  const auto uniform = ParseInitializer("uniform:-0.25,0.5");
+  EXPECT_EQ(uniform->kind, InitializerKind::kUniform);
+  EXPECT_EQ(uniform->a, -0.25f);
+  EXPECT_EQ(uniform->b, 0.5f);
+}
+
+TEST(Initializer, RefusesOtherTextAndSaysTheForms) {
+  for (const char* text : {"", "one", "zero:1", "constant", "constant:", "constant:1,2",
+                           "uniform:1", "uniform:a,b", "normal:0,1,2", "uniform:1,"}) {
+    const auto params = ParseInitializer(text);
+    EXPECT_EQ(params.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(params.status().message()),
+                ::testing::HasSubstr("normal:MEAN,DEVIATION"));
+  }
+}
+
+TEST(Text, OptimizersShowTheTermsTheyHave) {
+  OptimizerParams o;
+  o.kind = OptimizerKind::kSgd;
+  o.learning_rate = 1;
+  EXPECT_EQ(OptimizerText(o), "sgd lr=1");
+  o.kind = OptimizerKind::kAdam;
+  o.weight_decay = 0.5;
+  EXPECT_EQ(OptimizerText(o), "adam lr=1 eps=1e-08 beta1=0.9 beta2=0.999 weight-decay=0.5");
+}
+
+TEST(Text, ServersAndShardsHaveNames) {
+  v1::ClusterMap map;
+  map.add_servers()->set_server(7);
+  map.mutable_servers(0)->set_name("s1");
+  map.add_tables()->set_id(3);
+  map.mutable_tables(0)->set_name("user");
+  EXPECT_EQ(ServerName(map, 7), "s1");
+  EXPECT_EQ(ServerName(map, 8), "server 8");
+  EXPECT_EQ(ServerName(map, 0), "none");
+  EXPECT_EQ(ShardName(map, (3ull << 32) | 5), "user/5");
+  EXPECT_EQ(ShardName(map, (4ull << 32) | 5), "4/5");
+}
+
+}  // namespace
+}  // namespace hotbed
