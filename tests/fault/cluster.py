@@ -83,7 +83,8 @@ class Cluster:
     """One coordinator and `servers` shard servers below `directory`."""
 
     def __init__(self, bin_dir, directory, servers, server_binary="hotbed-server", server_flags=(),
-                 server_env=None):
+                 server_env=None, server_data=None):
+        """`server_data`: the data directory of a single server, when it is not below `directory`."""
         ports = free_ports(2 + 2 * servers)
         self.address = f"127.0.0.1:{ports[0]}"
         self.coordinator = Process(
@@ -105,7 +106,7 @@ class Cluster:
                  f"--coordinator={self.address}",
                  f"--listen=127.0.0.1:{listen}",
                  f"--admin-listen=127.0.0.1:{admin}",
-                 f"--data-dir={directory}/s{i}",
+                 f"--data-dir={server_data or f'{directory}/s{i}'}",
                  *server_flags],
                 f"{directory}/s{i}.log",
                 env=server_env))

@@ -28,6 +28,7 @@ class KillRun:
         self.random = random.Random(seed)
         self.seed = seed
         self.directory = directory
+        self.summary = f"seed {seed}: nothing killed"
         env = {"HOTBED_PLANTED_BUG": args.expect_failure} if args.expect_failure else None
         self.cluster = Cluster(args.bin_dir, directory, args.servers, args.server_binary,
                                args.server_flag, env)
@@ -49,6 +50,7 @@ class KillRun:
             for worker in self.workers:
                 worker.start(wait_for_serving=False)
             found = self.kill_at_random(time.monotonic() + self.args.seconds)
+            self.count_kills()
             for worker in self.workers:
                 worker.kill()
             return found if found != EXACT else self.verify()
@@ -95,18 +97,18 @@ class KillRun:
         print(done.stdout, end="")
         return done.returncode
 
-    def summary(self):
-        kills = sum(p.kills for p in self.cluster.servers)
-        return (f"seed {self.seed}: {kills} servers, {self.cluster.coordinator.kills} coordinators and "
-                f"{sum(w.kills for w in self.workers)} clients killed")
+    def count_kills(self):
+        """Before the run's own end, which stops everything with a kill."""
+        self.summary = (f"seed {self.seed}: {sum(p.kills for p in self.cluster.servers)} servers, "
+                        f"{self.cluster.coordinator.kills} coordinators and "
+                        f"{sum(w.kills for w in self.workers)} clients killed")
 
 
 def one_round(args, seed):
     directory = tempfile.mkdtemp(prefix="hotbed_kill_")
     run = KillRun(args, seed, directory)
     found = run.run()
-    # The last kill of each process is the end of the run.
-    print(run.summary(), flush=True)
+    print(run.summary, flush=True)
     if found == EXACT or (args.expect_failure and found == DIFFERENT):
         shutil.rmtree(directory)
     else:
