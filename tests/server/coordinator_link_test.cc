@@ -9,87 +9,11 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/server/fake_coordinator.h"
 #include "tests/server/fake_shard_host.h"
 
 namespace hotbed {
 namespace {
-
-void FillRecord(ShardId shard, Epoch epoch, bool active, v1::ShardRecord* record) {
-  record->set_shard(shard.packed());
-  record->set_range_limit(10);
-  record->set_column_limit(4);
-  record->set_epoch(epoch);
-  record->set_active(active);
-}
-
-// A coordinator that says what the test wants.
-class FakeCoordinator final : public v1::Coordinator::Service {
- public:
-  grpc::Status RegisterServer(grpc::ServerContext*, const v1::RegisterServerRequest* request,
-                              v1::RegisterServerReply* reply) override {
-    absl::MutexLock lock(&mu_);
-    ++registrations_;
-    name_ = request->name();
-    if (request->name() == "taken") {
-      return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "the name taken belongs to server 3");
-    }
-    reply->set_server(7);
-    reply->set_incarnation(100 + registrations_);
-    reply->set_cluster_id("cluster-a");
-    reply->set_heartbeat_interval_ms(5);
-    lease_held_ = true;
-    return grpc::Status::OK;
-  }
-
-  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
-                         v1::HeartbeatReply* reply) override {
-    absl::MutexLock lock(&mu_);
-    ++heartbeats_;
-    draining_ = request->draining();
-    reply->set_lease_held(lease_held_);
-    reply->mutable_map()->set_plan_revision(40);
-    if (request->plan_revision_known() < 40) {
-      FillRecord({1, 2}, 5, false, reply->mutable_map()->add_shards());
-    }
-    return grpc::Status::OK;
-  }
-
-  grpc::Status ActivateShards(grpc::ServerContext*, const v1::ActivateShardsRequest* request,
-                              v1::ActivateShardsReply* reply) override {
-    absl::MutexLock lock(&mu_);
-    activated_ += request->shards_size();
-    for (const v1::ShardEpoch& shard : request->shards()) {
-      FillRecord(ShardId::FromPacked(shard.shard()), shard.epoch(), true, reply->add_records());
-    }
-    return grpc::Status::OK;
-  }
-
-  void LoseLease() {
-    absl::MutexLock lock(&mu_);
-    lease_held_ = false;
-  }
-  int registrations() { return Get(&registrations_); }
-  int heartbeats() { return Get(&heartbeats_); }
-  int activated() { return Get(&activated_); }
-  bool draining() {
-    absl::MutexLock lock(&mu_);
-    return draining_;
-  }
-
- private:
-  int Get(int* value) {
-    absl::MutexLock lock(&mu_);
-    return *value;
-  }
-
-  absl::Mutex mu_;
-  int registrations_ = 0;
-  int heartbeats_ = 0;
-  int activated_ = 0;
-  bool lease_held_ = false;
-  bool draining_ = false;
-  std::string name_;
-};
 
 class CoordinatorLinkTest : public ::testing::Test {
  protected:

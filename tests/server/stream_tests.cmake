@@ -5,3 +5,8 @@ hotbed_test(data_plane_test
   DEPS hotbed_server)
 hotbed_test(coordinator_link_test SRCS coordinator_link_test.cc fake_shard_host.cc DEPS hotbed_server)
 hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_shard)
+hotbed_test(server_process_test SRCS server_process_test.cc DEPS hotbed_proto)
+if(TARGET server_process_test)
+  target_compile_definitions(server_process_test PRIVATE HOTBED_SERVER_BINARY="$<TARGET_FILE:hotbed-server>")
+  add_dependencies(server_process_test hotbed-server)
+endif()
