@@ -15,7 +15,7 @@ class Bootstrap : public Operation {
       : token_(std::move(token)), new_cluster_id_(std::move(new_cluster_id)) {}
 
   Next Advance(const ClusterState& state) override {
-    if (state.leader() == token_) return Next::Done(Reply());
+    if (written_) return Next::Done(Reply());
     const bool empty = state.format().empty() && state.cluster_id().empty();
     if (!empty && state.format() != keys::kFormat) {
       return Next::Done(absl::FailedPreconditionError(
@@ -28,13 +28,15 @@ class Bootstrap : public Operation {
       txn.Put(keys::kFormatKey, keys::kFormat);
       txn.Put(keys::kClusterKey, new_cluster_id_);
     }
+    written_ = true;
     return Next::Commit(std::move(txn));
   }
-  void Restart() override {}
+  void Restart() override { written_ = false; }
 
  private:
   const std::string token_;
   const std::string new_cluster_id_;
+  bool written_ = false;
 };
 
 class Cleanup : public Operation {

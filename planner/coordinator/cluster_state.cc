@@ -86,6 +86,9 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     format_ = value;
   } else if (key == keys::kLeaderKey) {
     leader_ = value;
+    changes_.clear();
+    plan_revision_ = std::max(plan_revision_, revision);
+    changes_after_ = plan_revision_;
   } else if (key == keys::kTableCounter) {
     decoded = NumberOf(value, &counters_.tables);
   } else if (key == keys::kServerCounter) {

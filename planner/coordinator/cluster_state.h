@@ -45,8 +45,8 @@ class ClusterState {
   };
   static constexpr size_t kChangesMax = 65536;  // beyond it a map is sent whole
 
-  // Replaces everything by `kvs` (all keys under keys::kRoot). DataLoss names the record that
-  // cannot be decoded.
+  // Replaces everything by `kvs`, all keys under keys::kRoot. DataLoss names the record that cannot
+  // be decoded.
   absl::Status Reset(const std::vector<KeyValue>& kvs);
   // What a committed transaction did. The operations were encoded by this program, so they decode.
   void Apply(const std::vector<Op>& ops, uint64_t revision);
@@ -77,7 +77,9 @@ class ClusterState {
   // `limit`.
   std::vector<ShardId> Orphans(size_t limit) const;
 
-  // The revision of the newest change that a map shows.
+  // Of the newest change that a map shows. A coordinator writes the leader key after each time that
+  // it read the store, and that counts as a change of everything: what it told before was told in
+  // ignorance of what others may have written, and every map that is older is sent whole.
   uint64_t plan_revision() const { return plan_revision_; }
   // Changes after `revision`, oldest first; nullopt when they are not all known (then the whole map
   // is needed).

@@ -147,7 +147,8 @@ void Core::OnLoaded(LoadedEvent event) {
     FailAll(Unready());
     return;
   }
-  if (s = state_.Reset(event.result->kvs); !s.ok()) return Stop(Phase::kFailed, s);
+  s = state_.Reset(event.result->kvs);
+  if (!s.ok()) return Stop(Phase::kFailed, s);
   if (leading_ && state_.leader() != options_.token) {
     return Stop(Phase::kOvertaken,
                 absl::UnavailableError(absl::StrCat(
@@ -155,14 +156,11 @@ void Core::OnLoaded(LoadedEvent event) {
   }
   trouble_ = absl::OkStatus();
   phase_ = Phase::kServing;
-  if (!leading_) {
-    Pending bootstrap;
-    bootstrap.operation = MakeBootstrap(options_.token, options_.new_cluster_id);
-    bootstrap.bootstrap = true;
-    queue_.push_front(std::move(bootstrap));
-  } else {
-    SyncLiveness();
-  }
+  bootstrapped_ = false;
+  Pending bootstrap;
+  bootstrap.operation = MakeBootstrap(options_.token, options_.new_cluster_id);
+  bootstrap.bootstrap = true;
+  queue_.push_front(std::move(bootstrap));
   Advance();
 }
 

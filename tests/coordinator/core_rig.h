@@ -1,0 +1,184 @@
+// A Core with a store twin and a hand-moved clock, one store action at a time.
+#ifndef HOTBED_TESTS_COORDINATOR_CORE_RIG_H_
+#define HOTBED_TESTS_COORDINATOR_CORE_RIG_H_
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "planner/coordinator/core.h"
+#include "planner/coordinator/keys.h"
+#include "tests/coordinator/map_meta_store.h"
+
+namespace hotbed {
+
+class CoreRig {
+ public:
+  enum class Outcome {
+    kOk,
+    kLost,
+    kWrittenButLost
+  };  // of a store action; the latter two tell an error
+
+  CoreRig() { Start(); }
+
+  // A coordinator process that starts; the one before, if any, is dead. Its callers never hear.
+  void Start() {
+    CoreOptions options;
+    options.token = absl::StrCat("process ", ++processes_);
+    options.new_cluster_id = absl::StrCat("cluster ", processes_);
+    options.limits = limits;
+    core = std::make_unique<Core>(options);
+    replies.clear();
+    load_waiting = false;
+    commit_waiting.reset();
+    Collect();
+  }
+
+  void Collect() {
+    Ready ready = core->TakeReady();
+    load_waiting |= ready.load;
+    if (ready.commit.has_value()) {
+      ASSERT_FALSE(commit_waiting.has_value()) << "one transaction at a time";
+      commit_waiting = std::move(ready.commit);
+    }
+    for (ReplyAction& action : ready.replies) {
+      ASSERT_EQ(replies.count(action.caller), 0u) << "two answers";
+      replies.emplace(action.caller, std::move(action.reply));
+    }
+  }
+
+  CallerToken Send(Request request) {
+    const CallerToken caller = ++callers_;
+    core->Step(now_ns, RequestEvent{caller, std::move(request)});
+    Collect();
+    return caller;
+  }
+
+  bool StoreWaits() const { return load_waiting || commit_waiting.has_value(); }
+
+  // Carries out the store action that waits.
+  void StepStore(Outcome outcome = Outcome::kOk) {
+    const absl::Status error = absl::UnavailableError("store is away (planted)");
+    if (load_waiting) {
+      load_waiting = false;
+      absl::StatusOr<MetaStore::RangeResult> result = error;
+      if (outcome == Outcome::kOk) result = store.Range(keys::kRoot, PrefixLimit(keys::kRoot));
+      core->Step(now_ns, LoadedEvent{std::move(result)});
+    } else {
+      const Transaction txn = *std::exchange(commit_waiting, std::nullopt);
+      ASSERT_LE(txn.ops().size(), static_cast<size_t>(MetaStore::kTxnOpsMax));
+      ASSERT_LE(txn.compares().size(), static_cast<size_t>(MetaStore::kTxnOpsMax));
+      absl::StatusOr<TxnResult> result = error;
+      if (outcome != Outcome::kLost) {
+        const TxnResult done = store.Txn(txn.compares(), txn.ops());
+        if (outcome == Outcome::kOk) result = done;
+      }
+      core->Step(now_ns, CommittedEvent{std::move(result)});
+    }
+    Collect();
+  }
+
+  void Pump() {
+    for (int i = 0; StoreWaits(); ++i) {
+      ASSERT_LT(i, 10000);
+      StepStore();
+    }
+  }
+
+  void Tick(int64_t ms) {
+    now_ns += ms * 1000000;
+    core->Tick(now_ns);
+    Collect();
+  }
+
+  // Sends, lets the store do all, and gives the answer.
+  template <typename ReplyMessage, typename RequestMessage>
+  absl::StatusOr<ReplyMessage> Call(const RequestMessage& request) {
+    const CallerToken caller = Send(request);
+    Pump();
+    auto it = replies.find(caller);
+    if (it == replies.end()) return absl::InternalError("no answer");
+    absl::StatusOr<Reply> reply = std::move(it->second);
+    replies.erase(it);
+    if (!reply.ok()) return reply.status();
+    return std::get<ReplyMessage>(*std::move(reply));
+  }
+
+  absl::StatusOr<v1::RegisterServerReply> Register(const std::string& name, ServerId id = 0,
+                                                   const std::string& cluster = "") {
+    v1::RegisterServerRequest request;
+    request.set_server(id);
+    request.set_name(name);
+    request.set_address(absl::StrCat(name, ":1"));
+    request.set_cluster_id(cluster);
+    return Call<v1::RegisterServerReply>(request);
+  }
+  absl::StatusOr<v1::HeartbeatReply> Heartbeat(ServerId id, Incarnation incarnation,
+                                               uint64_t known = 0) {
+    v1::HeartbeatRequest request;
+    request.set_server(id);
+    request.set_incarnation(incarnation);
+    request.set_plan_revision_known(known);
+    return Call<v1::HeartbeatReply>(request);
+  }
+  static v1::CreateTableRequest Table(const std::string& name, uint64_t rows = 100000) {
+    v1::CreateTableRequest request;
+    v1::TableSpec* spec = request.mutable_spec();
+    spec->set_name(name);
+    spec->set_rows(rows);
+    spec->set_dim(16);
+    spec->mutable_optimizer()->set_kind(v1::OPTIMIZER_ROWWISE_ADAGRAD);
+    spec->mutable_optimizer()->set_learning_rate(0.01f);
+    spec->mutable_optimizer()->set_epsilon(1e-8f);
+    return request;
+  }
+  absl::StatusOr<v1::CreateTableReply> Create(const v1::CreateTableRequest& request) {
+    return Call<v1::CreateTableReply>(request);
+  }
+  absl::StatusOr<v1::DropTableReply> Drop(const std::string& name) {
+    v1::DropTableRequest request;
+    request.set_name(name);
+    return Call<v1::DropTableReply>(request);
+  }
+  absl::StatusOr<v1::OpenSessionReply> OpenSession(const std::string& name) {
+    v1::OpenSessionRequest request;
+    request.set_name(name);
+    return Call<v1::OpenSessionReply>(request);
+  }
+  // Asks to activate every shard that the map gives to this process.
+  static v1::ActivateShardsRequest ActivationOf(const v1::ClusterMap& map, ServerId id,
+                                                Incarnation incarnation) {
+    v1::ActivateShardsRequest request;
+    request.set_server(id);
+    request.set_incarnation(incarnation);
+    for (const v1::ShardRecord& r : map.shards()) {
+      if (r.primary().server() != id || r.active()) continue;
+      v1::ShardEpoch* shard = request.add_shards();
+      shard->set_shard(r.shard());
+      shard->set_epoch(r.epoch());
+    }
+    return request;
+  }
+
+  MapMetaStore store;
+  ClusterLimits limits;
+  int64_t now_ns = 1;
+  std::unique_ptr<Core> core;
+  bool load_waiting = false;
+  std::optional<Transaction> commit_waiting;
+  std::map<CallerToken, absl::StatusOr<Reply>> replies;
+
+ private:
+  int processes_ = 0;
+  CallerToken callers_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_COORDINATOR_CORE_RIG_H_
