@@ -56,7 +56,7 @@ class Demo {
   absl::Status MakeData();
   absl::Status Train();
   absl::Status KillOneServer();
-  void NoteRecovery();
+  void NoteRecovery(bool training);
   absl::Status CheckLedger();
   absl::Status LookUp();
   absl::Status StopCluster();
@@ -174,13 +174,14 @@ absl::Status Demo::KillOneServer() {
   return absl::OkStatus();
 }
 
-void Demo::NoteRecovery() {
+void Demo::NoteRecovery(bool training) {
   if (killed_ns_ == 0 || recovery_seconds_ > 0) return;
   const LocalCluster::Process& victim = cluster_->processes().back();
   if (victim.child == nullptr || victim.restarts == 0 || !cluster_->Ready(victim)) return;
   recovery_seconds_ = Elapsed(killed_ns_);
-  Say(absl::StrFormat("%s serves again %s after the kill; training never stopped", victim.name,
-                      ShortSeconds(recovery_seconds_)));
+  Say(absl::StrFormat("%s serves again %s after the kill%s", victim.name,
+                      ShortSeconds(recovery_seconds_),
+                      training ? "; the trainer goes on by itself" : ""));
   result_["kill"]["recovery_seconds"] = recovery_seconds_;
 }
 
@@ -205,7 +206,7 @@ absl::Status Demo::Train() {
     if (killed_ns_ == 0 && (Elapsed(step_ns_) > kKillAfterSeconds || !trainer->Running())) {
       HOTBED_RETURN_IF_ERROR(KillOneServer());
     }
-    NoteRecovery();
+    NoteRecovery(trainer->Running());
     const std::string line = LastLines(log, 1);
     if (line != shown && line.find("ETA") != std::string::npos) Say(line);
     shown = line;

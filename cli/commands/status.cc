@@ -110,7 +110,9 @@ std::string ToText(const v1::ClusterMap& map) {
 
 absl::Status PrintStatus(const CommandContext& context) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  HOTBED_ASSIGN_OR_RETURN(v1::ClusterMap map, coordinator.GetClusterMap());
+  std::sort(map.mutable_servers()->begin(), map.mutable_servers()->end(),
+            [](const v1::ServerInfo& a, const v1::ServerInfo& b) { return a.name() < b.name(); });
   *context.out << (context.json() ? ToJson(map).dump(2) + "\n" : ToText(map));
   return absl::OkStatus();
 }

@@ -1,0 +1,67 @@
+#include "cli/bench/bench_options.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+absl::Status OutOf(const char* flag, double value, double min, double max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " is ", value, "; allowed: ", min, "..", max));
+}
+
+}  // namespace
+
+std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
+  return {
+      {"--tables", &o->tables, "Tables read or written by one call", {}},
+      {"--dim", &o->dim, "Elements of a row", {}},
+      {"--rows", &o->rows, "Rows of each table", {}},
+      {"--batch", &o->batch, "Ids of each table in one call", {}},
+      {"--zipf", &o->zipf, "Exponent of the ids' skew; with duplicates, as a batch of samples has them", {}},
+      {"--uniform", &o->uniform, "Ids uniform and unique within a call (the default without --zipf)", {}},
+      {"--streams", &o->streams, "Clients, each with a connection, a session and a thread of its own", {}},
+      {"--threads", &o->threads, "Network threads of each client", {}},
+      {"--in-flight", &o->in_flight, "Calls that each client keeps under way", {}},
+      {"--seconds", &o->seconds, "Length of one run", {}},
+      {"--repeats", &o->repeats, "Runs, interleaved with the roofs; medians are printed", {}},
+      {"--wire", &o->wire, "How rows and gradients travel (int8: rows only)", {"fp32", "fp16", "bf16", "int8"}},
+      {"--optimizer",
+       &o->optimizer,
+       "Of tables that are created",
+       {"sgd", "adagrad", "rowwise-adagrad", "adam"}},
+      {"--durability", &o->durability, "Of tables that are created", {"checkpoint", "log"}},
+      {"--rate",
+       &o->rate,
+       "Calls a second, over all streams, on a fixed schedule: latency counts from the time at which a call was due. "
+       "0: as fast as --in-flight allows",
+       {}},
+      {"--preload,!--no-preload", &o->preload, "Push every row once before a pull is measured", {}},
+      {"--roofs,!--no-roofs", &o->roofs, "Measure this machine's roofs in the same run", {}},
+      {"--dir", &o->dir, "Where the roof of plain appends writes: a folder on the servers' disk", {}},
+      {"--suite", &o->suite, "Run every network row of the table of bars instead, and print bar and ratio", {}},
+  };
+}
+
+absl::Status ValidateBenchOptions(const BenchOptions& o) {
+  for (const absl::Status& status :
+       {OutOf("--tables", o.tables, 1, 4096), OutOf("--dim", o.dim, 1, 8192),
+        OutOf("--rows", static_cast<double>(o.rows), 1, 1e12),
+        OutOf("--batch", static_cast<double>(o.batch), 1, 1e7), OutOf("--zipf", o.zipf, 0, 10),
+        OutOf("--streams", o.streams, 1, 256), OutOf("--threads", o.threads, 1, 64),
+        OutOf("--in-flight", o.in_flight, 1, 1024), OutOf("--seconds", o.seconds, 0.01, 3600),
+        OutOf("--repeats", o.repeats, 1, 1000), OutOf("--rate", o.rate, 0, 1e9)}) {
+    if (!status.ok()) return status;
+  }
+  if (o.uniform && o.zipf > 0) return absl::InvalidArgumentError("--uniform and --zipf exclude each other");
+  if (o.zipf == 0 && o.batch > o.rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch ", o.batch, " unique ids do not fit into --rows ", o.rows));
+  }
+  if (o.wire == "int8" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
+    return absl::InvalidArgumentError("--wire int8: gradients travel as fp32, fp16 or bf16");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

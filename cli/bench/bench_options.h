@@ -1,0 +1,68 @@
+// What `hotbed bench pull|push|mixed|lookup` may be told, with the help of every option, and the function that does it.
+//
+// The program that calls RunBench must call hotbed::roofs::ServeIfAsked first thing in main (bench/roofs/roofs.h): the
+// roofs over the network start this very program again as their peer.
+#ifndef HOTBED_CLI_BENCH_BENCH_OPTIONS_H_
+#define HOTBED_CLI_BENCH_BENCH_OPTIONS_H_
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace hotbed {
+
+enum class BenchKind { kPull, kPush, kMixed, kLookup };
+
+struct BenchOptions {
+  BenchKind kind = BenchKind::kPull;
+  std::string coordinator = "127.0.0.1:7400";
+  std::string command;  // the command line, printed with the result
+  bool json = false;
+  std::ostream* out = nullptr;  // the result
+  std::ostream* err = nullptr;  // progress and errors
+
+  uint32_t tables = 1;
+  uint32_t dim = 64;
+  uint64_t rows = 1'000'000;
+  uint64_t batch = 512;
+  double zipf = 0.0;
+  bool uniform = false;
+  uint32_t streams = 1;
+  uint32_t threads = 1;
+  uint32_t in_flight = 8;
+  double seconds = 2.0;
+  uint32_t repeats = 5;
+  std::string wire = "fp32";
+  std::string optimizer = "rowwise-adagrad";
+  std::string durability = "log";
+  double rate = 0.0;
+  bool preload = true;
+  bool roofs = true;
+  std::string dir = ".";
+  bool suite = false;
+};
+
+// One option of the command line, pointing into a BenchOptions.
+struct BenchOption {
+  std::string flag;  // "--batch"; a bool that starts true is "--preload,!--no-preload" as CLI11 writes it
+  std::variant<uint32_t*, uint64_t*, double*, bool*, std::string*> value;
+  std::string help;
+  std::vector<std::string> choices;  // of a string; empty: any
+};
+
+// Every option of the command line (not kind, coordinator, command, json and the streams, which the CLI gives itself).
+std::vector<BenchOption> BenchOptionList(BenchOptions* options);
+
+// OK, or InvalidArgument naming the option, its value and the allowed range.
+absl::Status ValidateBenchOptions(const BenchOptions& options);
+
+// Runs and prints. An exit code of cli/command.h: 0 done, 1 failed (said on err), 2 wrong options.
+int RunBench(const BenchOptions& options);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_BENCH_BENCH_OPTIONS_H_

@@ -1,0 +1,117 @@
+#include "cli/bench/bench_tables.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kPreloadRows = 8192;  // of one push
+constexpr size_t kPreloadInFlight = 8;
+constexpr uint64_t kProbes = 512;
+
+template <typename T>
+absl::StatusOr<T> ByWord(const char* what, const std::string& word,
+                         const std::vector<std::pair<const char*, T>>& words) {
+  std::string known;
+  for (const auto& [name, value] : words) {
+    if (word == name) return value;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(what, " \"", word, "\" is unknown; one of: ", known));
+}
+
+const char* NameOf(OptimizerKind kind) {
+  constexpr const char* kNames[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
+  return kNames[static_cast<int>(kind)];
+}
+
+// Whether rows spread over the table all exist.
+absl::StatusOr<bool> Loaded(Client* client, const Table& table) {
+  const uint64_t rows = table.options().rows;
+  std::vector<uint64_t> ids;
+  for (uint64_t p = 0; p < kProbes; ++p) ids.push_back((rows - 1) * p / (kProbes - 1));
+  std::vector<float> values(ids.size() * table.dim());
+  std::vector<uint8_t> exists(ids.size());
+  const PullFeature feature{&table, ids, values.data(), RowType::kFp32, exists.data()};
+  PullOptions options;
+  const RowType fp32 = RowType::kFp32;
+  options.wire_type = &fp32;
+  HOTBED_RETURN_IF_ERROR(client->Pull({&feature, 1}, options).Wait());
+  return std::all_of(exists.begin(), exists.end(), [](uint8_t e) { return e != 0; });
+}
+
+absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
+  const uint64_t rows = table.options().rows;
+  const std::vector<float> gradients(kPreloadRows * table.dim(), 0.001f);
+  std::deque<Future<PushResult>> pushes;
+  const auto finish_one = [&pushes] {
+    const absl::Status status = pushes.front().Wait().status;
+    pushes.pop_front();
+    return status;
+  };
+  for (uint64_t first = 0; first < rows; first += kPreloadRows) {
+    std::vector<uint64_t> ids;
+    for (uint64_t id = first; id < std::min(rows, first + kPreloadRows); ++id) ids.push_back(id);
+    const PushFeature feature{&table, ids, gradients.data()};
+    pushes.push_back(client->Push(++*step, {&feature, 1}));
+    if (pushes.size() >= kPreloadInFlight) HOTBED_RETURN_IF_ERROR(finish_one());
+  }
+  while (!pushes.empty()) HOTBED_RETURN_IF_ERROR(finish_one());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RowType> ParseRowType(const std::string& word) {
+  return ByWord<RowType>("--wire", word,
+                         {{"fp32", RowType::kFp32},
+                          {"fp16", RowType::kFp16},
+                          {"bf16", RowType::kBf16},
+                          {"int8", RowType::kInt8}});
+}
+
+absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word) {
+  return ByWord<OptimizerKind>("--optimizer", word,
+                               {{"sgd", OptimizerKind::kSgd},
+                                {"adagrad", OptimizerKind::kAdagrad},
+                                {"rowwise-adagrad", OptimizerKind::kRowwiseAdagrad},
+                                {"adam", OptimizerKind::kAdam}});
+}
+
+absl::StatusOr<Durability> ParseDurability(const std::string& word) {
+  return ByWord<Durability>("--durability", word,
+                            {{"checkpoint", Durability::kCheckpoint}, {"log", Durability::kLog}});
+}
+
+absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const BenchTables& wanted,
+                                                       bool preload, std::ostream* err) {
+  std::vector<std::string> names;
+  uint64_t step = 0;
+  for (uint32_t t = 0; t < wanted.tables; ++t) {
+    TableOptions options;
+    options.rows = wanted.rows_min + (wanted.tables == 1
+                                          ? 0
+                                          : (wanted.rows_max - wanted.rows_min) * t / (wanted.tables - 1));
+    options.dim = wanted.dim;
+    options.optimizer.kind = wanted.optimizer;
+    options.durability = wanted.durability;
+    options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};
+    options.name = absl::StrCat("bench-", options.rows, "x", options.dim, "-", NameOf(wanted.optimizer), "-",
+                                wanted.durability == Durability::kLog ? "log" : "checkpoint", "-", t);
+    names.push_back(options.name);
+    HOTBED_ASSIGN_OR_RETURN(const Table* table, client->CreateTable(options, /*if_not_exists=*/true));
+    if (!preload) continue;
+    HOTBED_ASSIGN_OR_RETURN(const bool loaded, Loaded(client, *table));
+    if (loaded) continue;
+    if (err != nullptr) *err << "preloading " << options.name << "\n" << std::flush;
+    HOTBED_RETURN_IF_ERROR(Preload(client, *table, &step));
+  }
+  return names;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,63 @@
+// The load itself: clients that keep calls under way against tables that exist, in a closed loop or on a schedule.
+#ifndef HOTBED_CLI_BENCH_LOAD_H_
+#define HOTBED_CLI_BENCH_LOAD_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/bench/bench_options.h"
+#include "hotbed/client.h"
+
+namespace hotbed {
+
+struct LoadSpec {
+  BenchKind kind = BenchKind::kPull;
+  std::string coordinator;
+  std::vector<std::string> tables;
+  uint64_t batch = 512;  // ids of each table in one call
+  double zipf = 0.0;     // 0: unique uniform ids
+  uint32_t streams = 1;
+  uint32_t threads = 1;
+  uint32_t in_flight = 8;
+  RowType wire = RowType::kFp32;
+  bool call_per_table = false;  // instead of one call for all tables
+  uint64_t seed = 1;
+};
+
+struct LoadResult {
+  double seconds = 0;
+  uint64_t calls = 0;
+  uint64_t rows = 0;   // moved, without duplicates
+  uint64_t ids = 0;    // answered or pushed, with them
+  uint64_t bytes = 0;  // both ways, as the client counts them
+  std::vector<float> latency_s;  // ascending
+
+  double CallsPerSecond() const { return static_cast<double>(calls) / seconds; }
+  double RowsPerSecond() const { return static_cast<double>(rows) / seconds; }
+  double IdsPerSecond() const { return static_cast<double>(ids) / seconds; }
+  double BytesPerSecond() const { return static_cast<double>(bytes) / seconds; }
+  double Latency(double quantile) const;  // seconds
+};
+
+// Connected clients with their batches drawn in advance. Thread-compatible.
+class Load {
+ public:
+  static absl::StatusOr<std::unique_ptr<Load>> Open(const LoadSpec& spec);
+  ~Load();
+
+  // `rate`: calls a second over all streams, each due at a fixed time; 0: a closed loop. The first error ends it.
+  absl::StatusOr<LoadResult> Run(double seconds, double rate);
+
+ private:
+  class Stream;
+  Load() = default;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_BENCH_LOAD_H_

@@ -1,0 +1,198 @@
+"""Every command of the CLI against `hotbed up --servers 3`, real processes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+import local
+
+ID_MAX = 2**64 - 1
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = local.Directory()
+        cls.up = local.Up(os.path.join(cls.directory.path, "data"), "--servers", 3, "--port", 0,
+                          "--host-bytes", "128MiB")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.up.stop()
+        cls.directory.__exit__()
+
+    def test_status_shows_live_servers(self):
+        status = self.up.json("status")
+        self.assertEqual([s["name"] for s in status["servers"]], ["s0", "s1", "s2"])
+        self.assertTrue(all(s["live"] for s in status["servers"]))
+        code, text, _ = self.up.cli("status")
+        self.assertEqual(code, 0)
+        self.assertIn("3 of 3 servers live", text)
+
+    def test_coordinator_comes_from_the_environment_too(self):
+        code, out, err = local.run("hotbed", "status", "-o", "json", env={"HOTBED_COORDINATOR": self.up.coordinator})
+        self.assertEqual(code, 0, err)
+        self.assertEqual(len(json.loads(out)["servers"]), 3)
+
+    def test_table_life(self):
+        create = ("table", "create", "life", "--dim", 8, "--rows", 100000, "--optimizer", "adam", "--lr", "0.5",
+                  "--init", "uniform:-0.25,0.25", "--durability", "log")
+        self.assertEqual(self.up.json(*create, "--dry-run")["created"], False)
+        self.assertNotIn("life", [t["name"] for t in self.up.json("table", "list")])
+        made = self.up.json(*create)
+        self.assertTrue(made["created"])
+        self.assertGreaterEqual(made["shards"], 8)
+        self.assertEqual(made["servers"], 3)
+        code, _, err = self.up.cli(*create)
+        self.assertEqual(code, 1)
+        self.assertIn("life", err)
+        self.assertFalse(self.up.json(*create, "--if-not-exists")["created"])
+        code, _, err = self.up.cli("table", "create", "life", "--dim", 16, "--rows", 100000, "--if-not-exists")
+        self.assertEqual(code, 1)
+        described = self.up.json("table", "describe", "life")
+        self.assertEqual(described["optimizer"]["kind"], "adam")
+        self.assertEqual(described["initializer"], "uniform:-0.25,0.25")
+        self.assertEqual(described["shards"][-1]["range"][1], 100000)
+        self.assertFalse(self.up.json("table", "drop", "life", "--dry-run")["dropped"])
+        self.assertTrue(self.up.json("table", "drop", "life", "--yes")["dropped"])
+        code, _, err = self.up.cli("table", "describe", "life")
+        self.assertEqual(code, 1)
+        self.assertIn("no table 'life'", err)
+        code, _, err = self.up.cli("row", "get", "life", 1)
+        self.assertEqual(code, 1)
+
+    def test_rows_of_a_hashed_table_by_any_id(self):
+        self.up.json("table", "create", "any", "--dim", 4, "--hashed", "--init", "constant:1")
+        rows = self.up.json("row", "get", "any", 0, ID_MAX, -1, -(2**63), "0x10", 2**53 + 1)
+        self.assertEqual([r["id"] for r in rows], [0, ID_MAX, ID_MAX, 2**63, 16, 2**53 + 1])
+        for row in rows:
+            self.assertFalse(row["exists"])
+            self.assertEqual(row["weights"], [1, 1, 1, 1])
+            self.assertRegex(row["shard"], r"^any/\d+$")
+            self.assertRegex(row["server"], r"^s[012]$")
+        code, text, _ = self.up.cli("row", "get", "any", -1)
+        self.assertEqual(code, 0)
+        self.assertIn(str(ID_MAX), text)
+        self.assertIn("never pushed to", text)
+
+    def test_rows_of_a_bounded_table_stay_inside(self):
+        self.up.json("table", "create", "few", "--dim", 2, "--rows", 10)
+        self.assertEqual(self.up.json("row", "get", "few", 9)[0]["weights"], [0, 0])
+        code, _, err = self.up.cli("row", "get", "few", 10)
+        self.assertEqual(code, 1)
+        self.assertIn("few", err)
+        self.assertIn("10", err)
+
+    def test_shards_and_plan_cover_the_table(self):
+        self.up.json("table", "create", "cover", "--dim", 64, "--rows", 1000000)
+        shards = self.up.json("shard", "list", "--table", "cover")
+        edges = [tuple(s["range"]) for s in shards]
+        self.assertEqual(edges[0][0], 0)
+        self.assertEqual(edges[-1][1], 1000000)
+        self.assertTrue(all(a[1] == b[0] for a, b in zip(edges, edges[1:])))
+        local.eventually("all shards active",
+                         lambda: all(s["active"] for s in self.up.json("shard", "list", "--table", "cover")))
+        ranges = [r for r in self.up.json("plan", "show")["ranges"] if r["table"] == "cover"]
+        self.assertEqual({r["server"] for r in ranges}, {"s0", "s1", "s2"})
+        self.assertEqual(sum(r["shards"] for r in ranges), len(shards))
+
+    def test_doctor_is_content(self):
+        local.eventually("all shards active", lambda: all(s["active"] for s in self.up.json("shard", "list")))
+        checks = {c["check"]: c["verdict"] for c in self.up.json("doctor")}
+        for name in ("coordinator", "servers", "shards", "versions"):
+            self.assertEqual(checks[name], "ok")
+
+    def test_admin_ports(self):
+        for process in self.up.info["processes"]:
+            address = process["admin_address"]
+            with self.subTest(process["name"]):
+                self.assertEqual(local.http(address, "/healthz")[0], 200)
+                local.eventually("ready", lambda a=address: local.http(a, "/readyz")[0] == 200)
+                status, kind, body = local.http(address, "/statusz", "text/html", "Mozilla/5.0")
+                self.assertEqual((status, kind.split(";")[0]), (200, "text/html"))
+                self.assertIn("<table", body)
+                self.assertEqual(local.http(address, "/statusz")[1].split(";")[0], "text/plain")
+                self.assertIsInstance(json.loads(local.http(address, "/api/status")[2]), dict)
+                self.assertEqual(local.http(address, "/")[0], 200)  # redirected
+
+    @unittest.skipIf(shutil.which("promtool") is None, "promtool is missing (Debian package prometheus)")
+    def test_metrics_are_clean(self):
+        for process in self.up.info["processes"]:
+            with self.subTest(process["name"]):
+                metrics = local.http(process["admin_address"], "/metrics")[2]
+                said = subprocess.run(["promtool", "check", "metrics"], input=metrics, text=True, capture_output=True,
+                                      check=False)
+                self.assertEqual((said.returncode, said.stdout + said.stderr), (0, ""))
+                own = re.findall(r"^# TYPE (hotbed_\w+)", metrics, re.M)
+                self.assertGreater(len(own), 3)
+
+    def test_version(self):
+        code, out, _ = local.run("hotbed", "version", "-o", "json")
+        self.assertEqual(code, 0)
+        self.assertEqual(json.loads(out)["wire_version"], 1)
+
+    def test_bench_moves_rows(self):
+        for kind in ("push", "pull", "mixed", "lookup"):
+            with self.subTest(kind):
+                report = self.up.json("bench", kind, "--seconds", 1, "--rows", 20000, "--dim", 16)
+                self.assertIsInstance(report, dict)
+
+
+class Restarts(unittest.TestCase):
+    def test_a_killed_process_comes_back_and_a_restart_is_equal(self):
+        with local.Directory() as directory:
+            data = os.path.join(directory, "data")
+            up = local.Up(data, "--servers", 2, "--port", 0, "--host-bytes", "128MiB")
+            try:
+                up.json("table", "create", "kept", "--dim", 4, "--hashed")
+                for victim in ("s1", "coordinator"):
+                    os.kill(up.pids()[victim], signal.SIGKILL)
+                    address = next(p["admin_address"] for p in up.info["processes"] if p["name"] == victim)
+                    local.eventually(f"{victim} serves again",
+                                     lambda a=address: local.http(a, "/readyz")[0] == 200)
+                local.eventually("all live", lambda: all(s["live"] for s in up.json("status")["servers"]))
+                code, _, err = local.run("hotbed", "up", "--data-dir", data)
+                self.assertEqual(code, 1)
+                self.assertIn("in use", err)
+            finally:
+                code, err = up.stop()
+            self.assertEqual(code, 0, err)
+            self.assertIn("s1 ended: killed by signal 9", err)
+            again = local.Up(data)
+            try:
+                self.assertEqual([(p["name"], p["address"]) for p in again.info["processes"]],
+                                 [(p["name"], p["address"]) for p in up.info["processes"]])
+                self.assertEqual([t["name"] for t in again.json("table", "list")], ["kept"])
+            finally:
+                code, err = again.stop(signal.SIGTERM)
+            self.assertEqual(code, 0, err)
+            for process in again.info["processes"]:
+                with self.assertRaises(ProcessLookupError):
+                    os.kill(process["pid"], 0)
+
+    def test_children_die_with_a_killed_supervisor(self):
+        with local.Directory() as directory:
+            up = local.Up(os.path.join(directory, "data"), "--servers", 1, "--port", 0, "--host-bytes", "128MiB")
+            pids = up.pids().values()
+            up.stop(signal.SIGKILL)
+
+            def gone():
+                alive = []
+                for pid in pids:
+                    try:
+                        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+                            if stat.read().rsplit(")", 1)[1].split()[0] != "Z":
+                                alive.append(pid)
+                    except FileNotFoundError:
+                        pass
+                return not alive
+
+            local.eventually("no child is left", gone)
+
+
+if __name__ == "__main__":
+    unittest.main()

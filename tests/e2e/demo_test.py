@@ -1,0 +1,35 @@
+"""`hotbed demo` on little data: the story ends well, and its numbers hold together."""
+
+import json
+import os
+import unittest
+
+import local
+
+
+class Demo(unittest.TestCase):
+    def test_small_demo(self):
+        with local.Directory() as directory:
+            args = ("demo", "--rows", 60000, "--work-dir", directory, "-o", "json")
+            code, out, err = local.run("hotbed", *args, timeout=200)
+            self.assertEqual(code, 0, err)
+            result = json.loads(out)
+            self.assertGreaterEqual(result["data"]["auc_best"], 0.80)
+            self.assertLessEqual(result["data"]["auc_best_linear"], result["data"]["auc_best"] - 0.04)
+            self.assertGreater(result["training"]["auc"], 0.5)
+            self.assertGreater(result["ledger"]["pushes"], 0)
+            self.assertEqual(result["ledger"]["weights_checked"], 160000)
+            self.assertGreater(result["kill"]["recovery_seconds"], 0)
+            self.assertEqual(result["online"]["lookups"], 2000)
+            self.assertGreaterEqual(result["online"]["p99_seconds"], result["online"]["p50_seconds"])
+            # The data stay for the next run, nothing else does.
+            self.assertEqual(sorted(os.listdir(directory)), ["criteo-60000-1.tsv", "criteo-60000-1.tsv.json"])
+
+    def test_failure_tells_the_step_and_where_the_logs_are(self):
+        code, _, err = local.run("hotbed", "demo", "--work-dir", "/proc/hotbed")
+        self.assertEqual(code, 1)
+        self.assertIn("/proc/hotbed", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
