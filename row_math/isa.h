@@ -20,4 +20,8 @@
 #define HOTBED_ROW_FN inline __attribute__((always_inline))
 #endif
 
+// For lambdas. GCC takes a function that only prefetches for one without effect and drops the calls
+// that it has not yet inlined; with this it inlines them first.
+#define HOTBED_ALWAYS_INLINE __attribute__((always_inline))
+
 #endif  // HOTBED_ROW_MATH_ISA_H_

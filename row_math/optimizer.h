@@ -29,39 +29,70 @@ inline namespace HOTBED_ISA {
 
 constexpr uint32_t kLanes = 32;
 
+template <uint32_t kHalf>
+HOTBED_ROW_FN void AddUpperHalf(float* lanes) {
+  for (uint32_t l = 0; l < kHalf; ++l) lanes[l] += lanes[l + kHalf];
+}
+
 // Joins the lanes; destroys them.
 HOTBED_ROW_FN float TreeSum(float* lanes) {
-  for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
-    for (uint32_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-  }
-  return lanes[0];
+  AddUpperHalf<16>(lanes);
+  AddUpperHalf<8>(lanes);
+  AddUpperHalf<4>(lanes);
+  return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
 HOTBED_ROW_FN float Decayed(float gradient, float weight, float weight_decay) {
   return gradient + weight_decay * weight;
 }
 
-// Runs `body(i)` for i in [0, dim) in blocks of 32 with a constant trip count, which is what
-// vectorises.
-template <typename Body>
-HOTBED_ROW_FN void ForElements(uint32_t dim, Body body) {
-  uint32_t first = 0;
-  for (; first + kLanes <= dim; first += kLanes) {
-    for (uint32_t l = 0; l < kLanes; ++l) body(first + l, l);
+// 32 elements of a row, as fp32. Rows are worked on block by block: loops over a block have a
+// constant count and touch nothing but local arrays, which is what vectorises. Elements beyond the
+// row's end read as zero, which adds nothing to any sum.
+struct Block {
+  float v[kLanes];
+};
+
+template <typename Codec>
+HOTBED_ROW_FN void LoadBlock(const uint8_t* from, uint32_t first, uint32_t dim, Block* block) {
+  const uint8_t* at = from + uint64_t{Codec::kBytes} * first;
+  if (dim - first >= kLanes) {
+    for (uint32_t l = 0; l < kLanes; ++l) block->v[l] = Codec::Load(at, l);
+    return;
   }
-  for (uint32_t i = first; i < dim; ++i) body(i, i - first);
+  for (uint32_t l = 0; l < kLanes; ++l) block->v[l] = 0.0f;
+  for (uint32_t l = 0; l < dim - first; ++l) block->v[l] = Codec::Load(at, l);
+}
+
+template <typename Codec>
+HOTBED_ROW_FN void StoreBlock(uint8_t* to, uint32_t first, uint32_t dim, const Block& block) {
+  uint8_t* at = to + uint64_t{Codec::kBytes} * first;
+  if (dim - first >= kLanes) {
+    for (uint32_t l = 0; l < kLanes; ++l) Codec::Store(at, l, block.v[l]);
+    return;
+  }
+  for (uint32_t l = 0; l < dim - first; ++l) Codec::Store(at, l, block.v[l]);
+}
+
+// Weights and the gradient with its decay.
+template <typename Weight, typename Gradient>
+HOTBED_ROW_FN void LoadStep(const uint8_t* weights, const uint8_t* gradient, uint32_t first,
+                            uint32_t dim, float decay, Block* w, Block* d) {
+  LoadBlock<Weight>(weights, first, dim, w);
+  LoadBlock<Gradient>(gradient, first, dim, d);
+  for (uint32_t l = 0; l < kLanes; ++l) d->v[l] = Decayed(d->v[l], w->v[l], decay);
 }
 
 template <typename Weight, typename Gradient>
 HOTBED_ROW_FN void UpdateSgd(const OptimizerParams& params, const UpdateScalars& scalars,
                              uint32_t dim, uint8_t* weights, const uint8_t* gradient) {
   const float lr = scalars.learning_rate;
-  const float decay = params.weight_decay;
-  ForElements(dim, [&](uint32_t i, uint32_t) {
-    const float w = Weight::Load(weights, i);
-    const float d = Decayed(Gradient::Load(gradient, i), w, decay);
-    Weight::Store(weights, i, w - lr * d);
-  });
+  for (uint32_t first = 0; first < dim; first += kLanes) {
+    Block w, d;
+    LoadStep<Weight, Gradient>(weights, gradient, first, dim, params.weight_decay, &w, &d);
+    for (uint32_t l = 0; l < kLanes; ++l) w.v[l] -= lr * d.v[l];
+    StoreBlock<Weight>(weights, first, dim, w);
+  }
 }
 
 template <typename Weight, typename Gradient>
@@ -69,15 +100,18 @@ HOTBED_ROW_FN void UpdateAdagrad(const OptimizerParams& params, const UpdateScal
                                  uint32_t dim, uint8_t* weights, uint8_t* state,
                                  const uint8_t* gradient) {
   const float lr = scalars.learning_rate;
-  const float decay = params.weight_decay;
   const float epsilon = params.epsilon;
-  ForElements(dim, [&](uint32_t i, uint32_t) {
-    const float w = Weight::Load(weights, i);
-    const float d = Decayed(Gradient::Load(gradient, i), w, decay);
-    const float s = Fp32Codec::Load(state, i) + d * d;
-    Fp32Codec::Store(state, i, s);
-    Weight::Store(weights, i, w - lr * d / (__builtin_sqrtf(s) + epsilon));
-  });
+  for (uint32_t first = 0; first < dim; first += kLanes) {
+    Block w, d, s;
+    LoadStep<Weight, Gradient>(weights, gradient, first, dim, params.weight_decay, &w, &d);
+    LoadBlock<Fp32Codec>(state, first, dim, &s);
+    for (uint32_t l = 0; l < kLanes; ++l) s.v[l] += d.v[l] * d.v[l];
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      w.v[l] -= lr * d.v[l] / (__builtin_sqrtf(s.v[l]) + epsilon);
+    }
+    StoreBlock<Fp32Codec>(state, first, dim, s);
+    StoreBlock<Weight>(weights, first, dim, w);
+  }
 }
 
 template <typename Weight, typename Gradient>
@@ -85,19 +119,21 @@ HOTBED_ROW_FN void UpdateRowwiseAdagrad(const OptimizerParams& params, const Upd
                                         uint32_t dim, uint8_t* weights, uint8_t* state,
                                         const uint8_t* gradient) {
   const float decay = params.weight_decay;
-  float lanes[kLanes] = {};
-  ForElements(dim, [&](uint32_t i, uint32_t lane) {
-    const float d = Decayed(Gradient::Load(gradient, i), Weight::Load(weights, i), decay);
-    lanes[lane] += d * d;
-  });
-  const float s = Fp32Codec::Load(state, 0) + TreeSum(lanes) / static_cast<float>(dim);
+  Block sum = {};
+  for (uint32_t first = 0; first < dim; first += kLanes) {
+    Block w, d;
+    LoadStep<Weight, Gradient>(weights, gradient, first, dim, decay, &w, &d);
+    for (uint32_t l = 0; l < kLanes; ++l) sum.v[l] += d.v[l] * d.v[l];
+  }
+  const float s = Fp32Codec::Load(state, 0) + TreeSum(sum.v) / static_cast<float>(dim);
   Fp32Codec::Store(state, 0, s);
   const float step = scalars.learning_rate / (__builtin_sqrtf(s) + params.epsilon);
-  ForElements(dim, [&](uint32_t i, uint32_t) {
-    const float w = Weight::Load(weights, i);
-    const float d = Decayed(Gradient::Load(gradient, i), w, decay);
-    Weight::Store(weights, i, w - step * d);
-  });
+  for (uint32_t first = 0; first < dim; first += kLanes) {
+    Block w, d;
+    LoadStep<Weight, Gradient>(weights, gradient, first, dim, decay, &w, &d);
+    for (uint32_t l = 0; l < kLanes; ++l) w.v[l] -= step * d.v[l];
+    StoreBlock<Weight>(weights, first, dim, w);
+  }
 }
 
 template <typename Weight, typename Gradient>
@@ -106,19 +142,28 @@ HOTBED_ROW_FN void UpdateAdam(const OptimizerParams& params, const UpdateScalars
                               const uint8_t* gradient) {
   uint8_t* second = state + 4ull * dim;
   const float lr = scalars.learning_rate;
-  const float decay = params.weight_decay;
   const float beta1 = params.beta1;
   const float beta2 = params.beta2;
-  ForElements(dim, [&](uint32_t i, uint32_t) {
-    const float w = Weight::Load(weights, i);
-    const float d = Decayed(Gradient::Load(gradient, i), w, decay);
-    const float m = beta1 * Fp32Codec::Load(state, i) + (1.0f - beta1) * d;
-    const float v = beta2 * Fp32Codec::Load(second, i) + (1.0f - beta2) * (d * d);
-    Fp32Codec::Store(state, i, m);
-    Fp32Codec::Store(second, i, v);
-    const float denominator = __builtin_sqrtf(v / scalars.bias_correction2) + params.epsilon;
-    Weight::Store(weights, i, w - lr * (m / scalars.bias_correction1) / denominator);
-  });
+  const float correction1 = scalars.bias_correction1;
+  const float correction2 = scalars.bias_correction2;
+  const float epsilon = params.epsilon;
+  for (uint32_t first = 0; first < dim; first += kLanes) {
+    Block w, d, m, v;
+    LoadStep<Weight, Gradient>(weights, gradient, first, dim, params.weight_decay, &w, &d);
+    LoadBlock<Fp32Codec>(state, first, dim, &m);
+    LoadBlock<Fp32Codec>(second, first, dim, &v);
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      m.v[l] = beta1 * m.v[l] + (1.0f - beta1) * d.v[l];
+      v.v[l] = beta2 * v.v[l] + (1.0f - beta2) * (d.v[l] * d.v[l]);
+    }
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      const float denominator = __builtin_sqrtf(v.v[l] / correction2) + epsilon;
+      w.v[l] -= lr * (m.v[l] / correction1) / denominator;
+    }
+    StoreBlock<Fp32Codec>(state, first, dim, m);
+    StoreBlock<Fp32Codec>(second, first, dim, v);
+    StoreBlock<Weight>(weights, first, dim, w);
+  }
 }
 
 // `state` holds StateElements(kind, dim) fp32 elements and may be null for SGD. Pointers need no

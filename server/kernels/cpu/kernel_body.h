@@ -185,7 +185,7 @@ template <typename Ids, typename Found, typename Absent>
 HOTBED_ROW_FN void ForEachDirect(const RowTable& table, uint32_t count, const Ids& ids, Found found,
                                  Absent absent, uint32_t prefetch_bytes) {
   const uint64_t first = table.first_position;
-  const auto prefetch = [&](uint32_t i) {
+  const auto prefetch = [&](uint32_t i) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = static_cast<uint32_t>(ids(i) - first);
     __builtin_prefetch(table.bits + slot, 0, 3);
     PrefetchBytes<0>(WeightsOf(table, slot), prefetch_bytes);

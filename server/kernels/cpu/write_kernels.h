@@ -25,7 +25,7 @@ void ApplyRows(ApplyBatch* batch) {
   const auto gradient_of = [&](uint32_t k) {
     return batch->gradients[picks != nullptr ? picks[k] : k];
   };
-  const auto prefetch = [&](uint32_t k) {
+  const auto prefetch = [&](uint32_t k) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = slots[k];
     if (slot == kNoSlot) return;
     PrefetchBytes<1>(WeightsOf(table, slot), weight_bytes);

@@ -1,0 +1,103 @@
+// Measurements beside the roof that bounds them: both run in turns, several times, and medians are
+// compared, so that what the machine does meanwhile strikes both alike. Prints a table or, with `-o
+// json`, one JSON document.
+#ifndef HOTBED_BENCH_RATIO_TABLE_H_
+#define HOTBED_BENCH_RATIO_TABLE_H_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hotbed::bench {
+
+struct RatioRow {
+  std::string name;
+  std::string roof;
+  std::string unit;
+  double ours = 0;  // medians, in units a second
+  double limit = 0;
+  double bar = 0;  // ratio wanted; 0: none
+};
+
+// One run of a measurement: does its work and returns how many units that were.
+using Work = std::function<double()>;
+
+inline double RatePerSecond(const Work& work, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  double units = 0;
+  double elapsed = 0;
+  do {
+    units += work();
+    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+  } while (elapsed < seconds);
+  return units / elapsed;
+}
+
+inline double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+class RatioTable {
+ public:
+  RatioTable(int rounds, double seconds) : rounds_(rounds), seconds_(seconds) {}
+
+  void Measure(RatioRow row, const Work& ours, const Work& roof) {
+    std::vector<double> a;
+    std::vector<double> b;
+    RatePerSecond(ours, seconds_ / 4);  // warm
+    RatePerSecond(roof, seconds_ / 4);
+    for (int r = 0; r < rounds_; ++r) {
+      a.push_back(RatePerSecond(ours, seconds_));
+      b.push_back(RatePerSecond(roof, seconds_));
+    }
+    row.ours = Median(a);
+    row.limit = Median(b);
+    rows_.push_back(std::move(row));
+  }
+  void Add(RatioRow row) { rows_.push_back(std::move(row)); }
+
+  void PrintTable() const {
+    std::printf("%-44s %14s %14s %7s %6s  %s\n", "measure", "ours /s", "roof /s", "ratio", "bar",
+                "roof");
+    for (const RatioRow& row : rows_) {
+      std::printf("%-44s %14.0f %14.0f %7.2f %6.2f  %s (%s)\n", row.name.c_str(), row.ours,
+                  row.limit, row.ours / row.limit, row.bar, row.roof.c_str(), row.unit.c_str());
+    }
+  }
+  void PrintJson() const {
+    std::printf("{\"rounds\": %d, \"rows\": [", rounds_);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const RatioRow& row = rows_[i];
+      std::printf(
+          "%s\n  {\"measure\": \"%s\", \"unit\": \"%s\", \"ours_per_second\": %.1f, "
+          "\"roof\": \"%s\", \"roof_per_second\": %.1f, \"ratio\": %.4f, \"bar\": %.2f}",
+          i == 0 ? "" : ",", row.name.c_str(), row.unit.c_str(), row.ours, row.roof.c_str(),
+          row.limit, row.ours / row.limit, row.bar);
+    }
+    std::printf("\n]}\n");
+  }
+
+ private:
+  const int rounds_;
+  const double seconds_;
+  std::vector<RatioRow> rows_;
+};
+
+// True when the command line has `-o json`.
+inline bool WantsJson(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::string_view(argv[i]) == "-o" && std::string_view(argv[i + 1]) == "json") return true;
+  }
+  return false;
+}
+
+}  // namespace hotbed::bench
+
+#endif  // HOTBED_BENCH_RATIO_TABLE_H_
