@@ -147,11 +147,17 @@ absl::Status Shard::ReplayNext() {
   return absl::OkStatus();
 }
 
-void Shard::FinishReplay() {
-  RunAndWait([this] {
-    if (store_ != nullptr) store_->EndReplay();
+bool Shard::FinishReplay() {
+  bool behind = false;
+  RunAndWait([this, &behind] {
+    if (store_ == nullptr) return;
+    store_->EndReplay();
+    behind = store_->highest_lsn() > core_.applied_lsn();
+    core_.SkipTo(store_->highest_lsn());
+    store_->SetAppliedLsn(core_.applied_lsn());
     PublishState();
   });
+  return behind;
 }
 
 void Shard::Refuse(const absl::Status& error) {

@@ -68,7 +68,9 @@ class Shard {
   // --- recovery: between construction and FinishReplay nothing else is called. Any one thread;
   // `done` runs once the record was applied or skipped (or the shard refused), perhaps on another.
   void Replay(const RecordView& record, absl::AnyInvocable<void()> done);
-  void FinishReplay();  // blocks
+  // Blocks. True: the log ends before what the rows carry (an unsynced tail is lost), so the state
+  // must be swept before the shard takes pushes.
+  bool FinishReplay();
   // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason.
   // Blocks.
   void Refuse(const absl::Status& error);

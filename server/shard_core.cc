@@ -58,6 +58,10 @@ absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
   return true;
 }
 
+void ShardCore::SkipTo(Lsn lsn) {
+  if (lsn > last_) applied_ = commit_ = last_ = ack_set_[0].match = lsn;
+}
+
 // --- epochs
 
 void ShardCore::LearnRecord(const ShardRecord& record) {

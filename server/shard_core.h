@@ -108,6 +108,9 @@ class ShardCore {
   // the meta. Alone, all that the log holds is committed. DataLoss when an LSN is missing before
   // it.
   absl::StatusOr<bool> Replay(const CoreEntry& entry);
+  // Rows were found that carry LSNs up to `lsn`, beyond the end of the log: new entries go on above
+  // it (DECISIONS L3).
+  void SkipTo(Lsn lsn);
 
   // --- events
   void SetSelf(const Member& self) { self_ = self; }

@@ -144,9 +144,16 @@ absl::Status ShardHostImpl::RecoverShards() {
     }
   }
   HOTBED_RETURN_IF_ERROR(ReplayLog(map));
+  std::vector<std::shared_ptr<Shard>> behind;
   for (auto& [id, entry] : map) {
-    entry.shard->FinishReplay();
+    if (entry.shard->FinishReplay()) behind.push_back(entry.shard);
     entry.shard->SetDurable(entry.shard->durable_lsn());
+  }
+  if (!behind.empty()) {
+    HOTBED_LOG(Warning) << behind.size() << " shards, " << behind[0]->id().ToString()
+                        << " the first, have rows newer than the end of their log: some updates "
+                        << "that were not synced before a power loss may be lost";
+    HOTBED_RETURN_IF_ERROR(SweepShards(behind));
   }
   for (const ShardLog::Damage& damage : log_->damage()) {
     HOTBED_LOG(Error) << "log: " << damage.message;

@@ -32,7 +32,7 @@ struct ShardHostOptions {
   uint64_t log_bytes_max = 4ull << 30;  // the sweeper keeps the log below
   uint64_t log_segment_bytes = 256ull << 20;
   int pool_threads = 2;              // misses, write-back and what a strand leaves over
-  uint32_t pull_ids_max = 1u << 20;  // a segment; beyond it RESOURCE_EXHAUSTED
+  uint32_t pull_ids_max = 1u << 20;  // a segment, pull or push; beyond it INVALID_ARGUMENT
   uint32_t sessions_max = 1u << 16;  // a shard; beyond it a new one gets RESOURCE_EXHAUSTED
   uint64_t hot_bytes = 0;            // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
   FileSystem* files = nullptr;       // under log, promises and identity; null: the real one

@@ -203,8 +203,15 @@ ShardHostImpl::~ShardHostImpl() {
     HOTBED_LOG(Error) << closed;
   }
   for (const auto& shard : Shards()) shard->ReleaseStore();
-  absl::MutexLock control(&control_mu_);
-  for (const auto& shard : dropping_) shard->ReleaseStore();
+  {
+    absl::MutexLock control(&control_mu_);
+    for (const auto& shard : dropping_) shard->ReleaseStore();
+  }
+  // Each may still run what the one before it left on a strand; a strand commits to the log when it
+  // is through.
+  tiers_.reset();
+  pool_.reset();
+  log_.reset();
 }
 
 }  // namespace hotbed

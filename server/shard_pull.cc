@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/gradient_check.h"
+#include "server/segment_check.h"
 #include "server/segment_result.h"
 #include "server/shard.h"
 
@@ -44,7 +44,7 @@ SegmentCode Shard::CheckPull(const PullWork& work, const PullSegment& segment,
   if (segment.count == 0 || segment.count > options_.ids_max) {
     *detail = absl::StrCat(Name(), ": ", segment.count, " ids in a segment, allowed are 1 to ",
                            options_.ids_max);
-    return segment.count == 0 ? SegmentCode::kInvalidArgument : SegmentCode::kResourceExhausted;
+    return SegmentCode::kInvalidArgument;
   }
   const bool hashed = options_.table.hashed;
   const uint32_t bad = FirstIdOutside(segment.ids, segment.count, options_.range, hashed);

@@ -4,10 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "row_math/optimizer.h"
-#include "server/gradient_check.h"
 #include "server/push_state.h"
+#include "server/segment_check.h"
 #include "server/segment_result.h"
 #include "server/shard.h"
+#include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
 namespace {
@@ -44,8 +45,7 @@ void Shard::CheckPush(PushState* state) {
   state->scalars = ResolveScalars(options_.table.optimizer, rate, segment.seq >> kStepShift);
   const bool hashed = options_.table.hashed;
   if (segment.count == 0 || segment.count > options_.ids_max) {
-    state->refusal =
-        segment.count == 0 ? SegmentCode::kInvalidArgument : SegmentCode::kResourceExhausted;
+    state->refusal = SegmentCode::kInvalidArgument;
     state->detail = absl::StrCat(Name(), ": ", segment.count,
                                  " ids in a segment, allowed are 1 to ", options_.ids_max);
   } else if (type == RowType::kInt8) {
@@ -61,6 +61,11 @@ void Shard::CheckPush(PushState* state) {
     state->detail = absl::StrCat(Name(), ": id ", segment.ids[bad], " is outside of ",
                                  hashed ? "buckets [" : "rows [", options_.range.first, ", ",
                                  options_.range.limit, ")");
+  } else if (const uint32_t again = FirstRepeatedId(segment.ids, segment.count);
+             again != segment.count) {
+    state->refusal = SegmentCode::kInvalidArgument;
+    state->detail = absl::StrCat(Name(), ": id ", segment.ids[again],
+                                 " occurs twice in a segment; sum its gradients before the push");
   } else if (options_.table.nan_policy != NanPolicy::kAllow) {
     const uint32_t row = FirstNotFinite(segment.gradients, segment.count, dim_, type);
     if (row == segment.count) return;
@@ -246,7 +251,7 @@ void Shard::AfterApply(const absl::Status& status) {
   in_flight_.fetch_sub(1, std::memory_order_release);
   if (error_state_.ok()) {
     core_.Applied(entry.lsn);
-    store_->SetAppliedLsn(entry.lsn);
+    store_->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
     if (state != nullptr) {
       rows_pushed_.store(rows_pushed_.load(std::memory_order_relaxed) + state->count,
                          std::memory_order_relaxed);

@@ -211,8 +211,8 @@ std::vector<float> TestServer::Pull(TableId table, const std::vector<uint64_t>& 
 }
 
 void TestClient::Push(TableId table, uint64_t step, const std::vector<uint64_t>& ids,
-                      const std::vector<float>& gradients) {
-  last_ = {table, ids, gradients, step << 20 | 1, {}};
+                      const std::vector<float>& gradients, uint64_t part) {
+  last_ = {table, ids, gradients, step << 20 | part, {}};
   for (const uint64_t id : ids) {
     const uint64_t shard = server_->ShardOf(table, id).packed();
     if (last_.chain.contains(shard)) continue;

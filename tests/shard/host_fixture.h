@@ -96,9 +96,10 @@ class TestClient {
  public:
   TestClient(TestServer* server, SessionId session) : server_(server), session_(session) {}
 
-  // Pushes one step and waits; every segment must be OK. Segments carry seq = step << 20 | 1.
+  // Pushes one part of a step and waits; every segment must be OK. Segments carry seq = step << 20
+  // | part.
   void Push(TableId table, uint64_t step, const std::vector<uint64_t>& ids,
-            const std::vector<float>& gradients);
+            const std::vector<float>& gradients, uint64_t part = 1);
   // The same push as the last one again, as a client does that never got the answer.
   void ResendLast();
   void Restart() {

@@ -1,0 +1,138 @@
+// Disk full, I/O errors and damage under the shard host, by a file system that a test can break.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/fault_file_system.h"
+#include "tests/common/test_seed.h"
+#include "tests/shard/host_fixture.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint32_t kDim = 4;
+
+class DiskFaultTest : public testing::Test {
+ protected:
+  DiskFaultTest() : seed_(5), files_(seed_.value()), server_(Options(), Tables(), 2) {}
+
+  ShardHostOptions Options() {
+    ShardHostOptions options;
+    options.data_dir = dir_.path();
+    options.host_bytes = 64ull << 20;
+    options.files = &files_;
+    return options;
+  }
+  static std::vector<TableSpec> Tables() {
+    TableSpec table = TestTable(1, "t", 100, kDim, OptimizerKind::kSgd);
+    table.optimizer.learning_rate = 1.0f;
+    table.initializer = {InitializerKind::kZero, 0, 0};
+    return {table};
+  }
+
+  std::unique_ptr<TestPush> Push(uint64_t seq, uint64_t prev) {
+    auto push = server_.MakePush(7, 1, 1, {3, 70}, std::vector<float>(2 * kDim, 1.0f));
+    for (PushSegment& segment : push->segments) {
+      segment.seq = seq;
+      segment.prev_seq = prev;
+      segment.open = seq == 1;
+    }
+    server_.Run(push.get());
+    return push;
+  }
+
+  TestSeed seed_;
+  TempDir dir_;
+  FaultFileSystem files_;
+  TestServer server_;
+};
+
+TEST_F(DiskFaultTest, AFullDiskAcknowledgesNothingAndLosesNothing) {
+  server_.Start();
+  ASSERT_EQ(Push(1, 0)->segments[0].result.code, SegmentCode::kOk);
+  files_.SetFreeBytes(0);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto refused = Push(2, 1);
+    for (const PushSegment& segment : refused->segments) {
+      EXPECT_EQ(segment.result.code, SegmentCode::kReadOnly) << segment.result.detail;
+      EXPECT_GT(segment.result.retry_after_ms, 0u);
+    }
+  }
+  EXPECT_TRUE(server_.host()->Status().read_only);
+  EXPECT_EQ(server_.Pull(1, {3})[0], -1.0f) << "pulls go on";
+  files_.SetFreeBytes(UINT64_MAX);
+  SegmentCode code = SegmentCode::kReadOnly;
+  for (int i = 0; i < 100 && code == SegmentCode::kReadOnly; ++i) {
+    Clock::Real()->SleepNs(50'000'000);
+    const auto again = Push(2, 1);
+    code = std::max(again->segments[0].result.code, again->segments[1].result.code);
+  }
+  EXPECT_EQ(code, SegmentCode::kOk) << "without a restart";
+  EXPECT_EQ(server_.Pull(1, {3, 70})[4], -2.0f);
+  server_.Kill();
+  files_.Kill();
+  server_.Start();
+  EXPECT_EQ(Push(2, 1)->segments[0].result.code, SegmentCode::kOk);
+  EXPECT_EQ(server_.Pull(1, {3, 70})[0], -2.0f) << "neither lost nor applied twice";
+}
+
+TEST_F(DiskFaultTest, APromiseThatCannotBeKeptIsNotServed) {
+  server_.Open();
+  files_.SetFreeBytes(0);
+  std::vector<ShardRecord> records = server_.records();
+  for (ShardRecord& record : records) {
+    record.epoch = record.revision = 1;
+    record.primary = {1, 1};
+    record.members = {record.primary};
+  }
+  EXPECT_FALSE(server_.host()->ApplyAssignment(Tables(), records, {}).ok());
+  EXPECT_TRUE(server_.host()->ShardsToActivate().empty());
+  files_.SetFreeBytes(UINT64_MAX);
+  EXPECT_TRUE(server_.host()->ApplyAssignment(Tables(), records, {}).ok());
+  EXPECT_EQ(server_.host()->ShardsToActivate().size(), 2u);
+}
+
+TEST_F(DiskFaultTest, DamageInTheLogIsRefusedAndReported) {
+  // The machine ran on: nothing but damage explains a record that is not whole.
+  ASSERT_TRUE(files_.MakeDir("/proc/sys/kernel/random").ok());
+  ASSERT_TRUE(files_.WriteAtomically("/proc/sys/kernel/random/boot_id", "one boot\n").ok());
+  server_.Start();
+  for (uint64_t seq = 1; seq <= 20; ++seq) Push(seq, seq - 1);
+  server_.Kill();
+  files_.Kill();
+  const std::string log = dir_.path() + "/log";
+  const std::vector<std::string> segments = *files_.List(log);
+  ASSERT_FALSE(segments.empty());
+  const std::string path = log + "/" + segments.back();
+  files_.FlipBit(path, *files_.FileSize(path) / 2, 3);
+  server_.Start();
+  auto pull = server_.MakePull(1, {3});
+  server_.Run(pull.get());
+  EXPECT_EQ(pull->segments[0].result.code, SegmentCode::kCorrupt);
+  EXPECT_THAT(pull->segments[0].result.detail, testing::HasSubstr(segments.back()));
+  EXPECT_EQ(Push(21, 20)->segments[0].result.code, SegmentCode::kCorrupt);
+  EXPECT_THAT(server_.host()->Status().shards[0].error, testing::HasSubstr("damaged"));
+  EXPECT_TRUE(server_.host()->Ready()) << "a refused shard is reported, not waited for";
+}
+
+TEST_F(DiskFaultTest, APowerLossWithSyncedAppendsLosesNothing) {
+  ShardHostOptions options = Options();
+  options.log_sync_interval_ms = 0;
+  TestServer server(options, Tables(), 1);
+  server.Start();
+  TestClient client(&server, 7);
+  uint64_t step = 0;
+  for (int life = 0; life < 5; ++life) {
+    for (int i = 0; i < 10; ++i) client.Push(1, ++step, {3}, std::vector<float>(kDim, 1.0f));
+    server.Kill();
+    files_.Crash();
+    server.Start();
+    client.ResendLast();
+    EXPECT_EQ(server.Pull(1, {3})[0], -static_cast<float>(step));
+  }
+}
+
+}  // namespace
+}  // namespace hotbed

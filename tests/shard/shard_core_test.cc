@@ -1,0 +1,284 @@
+// The core's rules one by one; what happens when they meet is for tests/sim.
+#include "server/shard_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+namespace hotbed {
+namespace {
+
+constexpr Member kSelf{1, 10};
+
+class ShardCoreTest : public testing::Test {
+ protected:
+  explicit ShardCoreTest(CoreOptions options = {}) : core_(options) { core_.SetSelf(kSelf); }
+
+  ShardRecord Record(Epoch epoch, uint64_t revision, bool active, Member primary = kSelf) {
+    ShardRecord record;
+    record.epoch = epoch;
+    record.revision = revision;
+    record.primary = primary;
+    record.members = {primary};
+    record.active = active;
+    return record;
+  }
+  void Activate(Epoch epoch) {
+    core_.LearnRecord(Record(epoch, 2 * epoch, false));
+    core_.PromiseDurable(epoch);
+    core_.LearnRecord(Record(epoch, 2 * epoch + 1, true));
+    Take();
+  }
+  CoreReady Take() {
+    CoreReady ready;
+    std::swap(ready, *core_.ready());
+    return ready;
+  }
+  CoreReady Push(uint64_t seq, uint64_t prev, bool open = false, PushToken token = 1,
+                 SegmentCode refusal = SegmentCode::kOk) {
+    CorePush push;
+    push.epoch = core_.epoch();
+    push.session = session_;
+    push.incarnation = incarnation_;
+    push.seq = seq;
+    push.prev_seq = prev;
+    push.open = open;
+    push.refusal = refusal;
+    push.token = token;
+    core_.Push(push);
+    return Take();
+  }
+  // Appends, commits and applies everything; the replies.
+  std::vector<CoreReply> FinishAndReply() {
+    core_.Appended(core_.last_lsn());
+    const CoreReady ready = Take();
+    for (const CoreEntry& entry : ready.applies) core_.Applied(entry.lsn);
+    return Take().replies;
+  }
+
+  ShardCore core_;
+  SessionId session_ = 5;
+  Incarnation incarnation_ = 1;
+};
+
+TEST_F(ShardCoreTest, ServesOnlyAfterPromiseAndActivation) {
+  EXPECT_EQ(core_.CheckEpoch(1), SegmentCode::kUnavailable);
+  core_.LearnRecord(Record(1, 1, false));
+  CoreReady ready = Take();
+  EXPECT_EQ(ready.promise, 1u);
+  EXPECT_EQ(ready.activate, 0u) << "not before the promise is durable";
+  EXPECT_FALSE(core_.wants_activation());
+  core_.PromiseDurable(1);
+  EXPECT_EQ(Take().activate, 1u);
+  EXPECT_EQ(core_.CheckEpoch(1), SegmentCode::kUnavailable);
+  core_.Tick();
+  EXPECT_EQ(Take().activate, 1u) << "asked for again";
+  core_.LearnRecord(Record(1, 2, true));
+  EXPECT_EQ(core_.CheckEpoch(1), SegmentCode::kOk);
+  EXPECT_EQ(core_.CheckEpoch(0), SegmentCode::kWrongEpoch);
+  EXPECT_EQ(core_.CheckEpoch(2), SegmentCode::kWrongEpoch);
+}
+
+TEST_F(ShardCoreTest, APromiseOutlivesARestart) {
+  core_.Recover(5, ShardMeta());
+  core_.LearnRecord(Record(4, 1, true));
+  EXPECT_EQ(core_.epoch(), 0u) << "a lower epoch is never acted on again";
+  core_.LearnRecord(Record(5, 2, false));
+  EXPECT_EQ(Take().promise, 0u) << "durable already";
+  EXPECT_TRUE(core_.wants_activation());
+}
+
+TEST_F(ShardCoreTest, RepliesAfterAppendAndApply) {
+  Activate(1);
+  CoreReady ready = Push(7, 0, /*open=*/true, /*token=*/42);
+  ASSERT_EQ(ready.appends.size(), 1u);
+  EXPECT_EQ(ready.appends[0].lsn, 1u);
+  EXPECT_TRUE(ready.appends[0].open);
+  EXPECT_TRUE(ready.replies.empty());
+  core_.Appended(1);
+  ready = Take();
+  ASSERT_EQ(ready.applies.size(), 1u);
+  EXPECT_TRUE(ready.replies.empty());
+  core_.Applied(1);
+  ready = Take();
+  ASSERT_EQ(ready.replies.size(), 1u);
+  EXPECT_EQ(ready.replies[0].token, 42u);
+  EXPECT_EQ(ready.replies[0].code, SegmentCode::kOk);
+  EXPECT_EQ(ready.replies[0].epoch, 1u);
+  EXPECT_EQ(ready.replies[0].lsn, 1u);
+  EXPECT_EQ(ready.replies[0].last_seq, 7u);
+}
+
+TEST_F(ShardCoreTest, ADuplicateInFlightWaitsForItsEntry) {
+  Activate(1);
+  Push(7, 0, true, 1);
+  Push(8, 7, false, 2);
+  EXPECT_TRUE(Push(7, 0, false, 3).replies.empty());
+  core_.Appended(2);
+  Take();
+  core_.Applied(1);
+  const std::vector<CoreReply> replies = Take().replies;
+  ASSERT_EQ(replies.size(), 2u);
+  EXPECT_EQ(replies[0].token, 1u);
+  EXPECT_EQ(replies[1].token, 3u);
+  EXPECT_EQ(replies[1].last_seq, 7u) << "8 is not applied yet";
+}
+
+TEST_F(ShardCoreTest, ADuplicateOfAnAppliedPushIsAnsweredAtOnce) {
+  Activate(1);
+  Push(7, 0, true);
+  FinishAndReply();
+  const CoreReady ready = Push(7, 0, false, 9);
+  EXPECT_TRUE(ready.appends.empty());
+  ASSERT_EQ(ready.replies.size(), 1u);
+  EXPECT_EQ(ready.replies[0].code, SegmentCode::kOk);
+}
+
+TEST_F(ShardCoreTest, AGapNamesTheLastSequenceOfTheTail) {
+  Activate(1);
+  Push(7, 0, true);
+  const CoreReady ready = Push(9, 8);
+  ASSERT_EQ(ready.replies.size(), 1u);
+  EXPECT_EQ(ready.replies[0].code, SegmentCode::kGap);
+  EXPECT_EQ(ready.replies[0].last_seq, 7u);
+}
+
+TEST_F(ShardCoreTest, OpeningWithAnEarlierStepRecordsAnOpenAndSaysHowFarItWas) {
+  Activate(1);
+  Push(7, 0, true);
+  Push(8, 7);
+  FinishAndReply();
+  incarnation_ = 2;
+  EXPECT_EQ(Push(7, 0).replies[0].code, SegmentCode::kUnknownSession);
+  const CoreReady ready = Push(7, 0, true);
+  ASSERT_EQ(ready.appends.size(), 1u);
+  EXPECT_EQ(ready.appends[0].kind, RecordKind::kOpen);
+  const std::vector<CoreReply> replies = FinishAndReply();
+  ASSERT_EQ(replies.size(), 1u);
+  EXPECT_EQ(replies[0].code, SegmentCode::kOk);
+  EXPECT_EQ(replies[0].last_seq, 8u);
+  incarnation_ = 1;
+  EXPECT_EQ(Push(9, 8).replies[0].code, SegmentCode::kFenced);
+}
+
+TEST_F(ShardCoreTest, ANewIncarnationMayNotKnowWhatWasSentLast) {
+  Activate(1);
+  Push(7, 0, true);
+  FinishAndReply();
+  incarnation_ = 2;
+  EXPECT_EQ(Push(9, 8, true).replies[0].code, SegmentCode::kGap);
+  EXPECT_EQ(Push(9, 0, true).appends.size(), 1u);
+}
+
+TEST_F(ShardCoreTest, ARefusedPushIsANoopAndThePipelineGoesOn) {
+  Activate(1);
+  const CoreReady ready = Push(7, 0, true, 1, SegmentCode::kNanGradient);
+  ASSERT_EQ(ready.appends.size(), 1u);
+  EXPECT_EQ(ready.appends[0].kind, RecordKind::kNoop);
+  EXPECT_EQ(Push(8, 7).appends.size(), 1u);
+  const std::vector<CoreReply> replies = FinishAndReply();
+  ASSERT_EQ(replies.size(), 2u);
+  EXPECT_EQ(replies[0].code, SegmentCode::kNanGradient);
+  EXPECT_EQ(replies[0].last_seq, 7u);
+  EXPECT_EQ(replies[1].code, SegmentCode::kOk);
+}
+
+TEST_F(ShardCoreTest, AFailedAppendCutsTheTailAndTheSessions) {
+  Activate(1);
+  Push(7, 0, true, 1);
+  FinishAndReply();
+  Push(8, 7, false, 2);
+  session_ = 6;
+  Push(3, 0, true, 3);
+  core_.AppendFailed(2);
+  const CoreReady ready = Take();
+  ASSERT_EQ(ready.replies.size(), 2u);
+  for (const CoreReply& reply : ready.replies) EXPECT_EQ(reply.code, SegmentCode::kReadOnly);
+  core_.AppendFailed(3);  // its own completion
+  EXPECT_EQ(core_.last_lsn(), 1u);
+  EXPECT_EQ(core_.session_count(), 1u);
+  EXPECT_EQ(Push(4, 0, true).replies[0].code, SegmentCode::kReadOnly);
+  core_.Resume();
+  session_ = 5;
+  EXPECT_EQ(Push(8, 7).appends[0].lsn, 2u);
+}
+
+TEST_F(ShardCoreTest, SteppingDownFailsRepliesAndKeepsTheTail) {
+  Activate(1);
+  Push(7, 0, true, 1);
+  core_.LearnRecord(Record(2, 9, false, Member{2, 20}));
+  const CoreReady ready = Take();
+  EXPECT_TRUE(ready.stepped_down);
+  ASSERT_EQ(ready.replies.size(), 1u);
+  EXPECT_EQ(ready.replies[0].code, SegmentCode::kWrongEpoch);
+  EXPECT_TRUE(FinishAndReply().empty()) << "answered once";
+  EXPECT_EQ(core_.applied_lsn(), 1u);
+}
+
+TEST_F(ShardCoreTest, ANewEpochWaitsForItsOwnTail) {
+  Activate(1);
+  Push(7, 0, true, 1);
+  core_.LearnRecord(Record(2, 9, false));
+  core_.PromiseDurable(2);
+  EXPECT_FALSE(core_.wants_activation());
+  core_.Appended(1);
+  EXPECT_TRUE(core_.wants_activation());
+}
+
+TEST_F(ShardCoreTest, TheMetaIsTheStateAtTheAppliedLsn) {
+  Activate(1);
+  Push(7, 0, true, 1);
+  FinishAndReply();
+  Push(8, 7, false, 2);
+  core_.Forget(5);
+  const ShardMeta meta = core_.AppliedMeta();
+  EXPECT_EQ(meta.applied_lsn, 1u);
+  ASSERT_NE(meta.sessions.Find(5), nullptr);
+  EXPECT_EQ(meta.sessions.Find(5)->last_seq, 7u);
+  const auto parsed = ShardMeta::Parse(meta.Serialize());
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->sessions, meta.sessions);
+  EXPECT_EQ(parsed->applied_epoch, 1u);
+  EXPECT_FALSE(ShardMeta::Parse(meta.Serialize().substr(0, 30)).ok());
+}
+
+TEST_F(ShardCoreTest, ReplayRebuildsWhatTheLogHeld) {
+  Activate(1);
+  std::vector<CoreEntry> log;
+  for (const auto& [seq, prev] : {std::pair{7, 0}, {8, 7}, {12, 8}}) {
+    log.push_back(Push(seq, prev, seq == 7).appends[0]);
+  }
+  FinishAndReply();
+  ShardCore again{CoreOptions()};
+  again.Recover(1, ShardMeta());
+  for (const CoreEntry& entry : log) EXPECT_TRUE(*again.Replay(entry));
+  EXPECT_FALSE(*again.Replay(log[1])) << "known already";
+  EXPECT_EQ(again.AppliedMeta().sessions, core_.AppliedMeta().sessions);
+  log[0].lsn = 9;
+  EXPECT_EQ(again.Replay(log[0]).status().code(), absl::StatusCode::kDataLoss);
+}
+
+class SmallShardCoreTest : public ShardCoreTest {
+ protected:
+  SmallShardCoreTest() : ShardCoreTest({.sessions_max = 2, .entries_max = 40}) {}
+};
+
+TEST_F(SmallShardCoreTest, LimitsAreAnsweredNotExceeded) {
+  Activate(1);
+  uint64_t prev = 0;
+  for (uint64_t seq = 1; seq <= 40; ++seq) {
+    EXPECT_EQ(Push(seq, prev, seq == 1).appends.size(), 1u);
+    prev = seq;
+  }
+  EXPECT_EQ(Push(41, 40).replies[0].code, SegmentCode::kResourceExhausted);
+  EXPECT_EQ(FinishAndReply().size(), 40u);
+  session_ = 6;
+  Push(1, 0, true);
+  session_ = 7;
+  EXPECT_EQ(Push(1, 0, true).replies[0].code, SegmentCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace hotbed
