@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/roofs/peer_process.h"
 #include "bench/roofs/roofs.h"
+#include "bench/roofs/stream_client.h"
 #include "common/huge_buffer.h"
 #include "common/status_macros.h"
 #include "proto/grpc_tuning.h"
@@ -135,58 +136,6 @@ void Poll(grpc::CompletionQueue* queue) {
   while (queue->Next(&tag, &ok)) static_cast<Event*>(tag)->Run(ok);
 }
 
-// The client's side of the stream roof: one stream, one thread.
-class ClientStream {
- public:
-  ClientStream(grpc::GenericStub* stub, const MessageLoad& load, grpc::CompletionQueue* queue)
-      : request_(load.request_bytes), to_send_(load.in_flight) {
-    stream_ = stub->PrepareCall(&context_, kStreamMethod, queue);
-    stream_->StartCall(&started_);
-  }
-  void Cancel() { context_.TryCancel(); }
-
-  uint64_t received() const { return received_; }
-  bool failed() const { return failed_; }
-
- private:
-  void OnStarted(bool ok) {
-    if (!ok) return Fail();
-    stream_->Read(&reply_, &read_);
-    Send();
-  }
-  void Send() {
-    writing_ = to_send_ > 0;
-    if (!writing_) return;
-    --to_send_;
-    stream_->Write(request_.message(), &written_);
-  }
-  void OnWritten(bool ok) {
-    if (!ok) return Fail();
-    Send();
-  }
-  void OnRead(bool ok) {
-    if (!ok) return Fail();
-    ++received_;
-    reply_.Clear();
-    stream_->Read(&reply_, &read_);
-    ++to_send_;
-    if (!writing_) Send();
-  }
-  void Fail() { failed_ = true; }
-
-  Payload request_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
-  grpc::ByteBuffer reply_;
-  int to_send_;
-  bool writing_ = false;
-  bool failed_ = false;
-  uint64_t received_ = 0;
-  EventOf<ClientStream> started_{this, &ClientStream::OnStarted};
-  EventOf<ClientStream> read_{this, &ClientStream::OnRead};
-  EventOf<ClientStream> written_{this, &ClientStream::OnWritten};
-};
-
 // One unary call at a time; used again and again.
 class ClientUnary {
  public:
@@ -270,28 +219,13 @@ int ServeGrpc(const std::vector<std::string>& args) {
 
 absl::StatusOr<MessageRate> GrpcStream(const MessageLoad& load) {
   HOTBED_ASSIGN_OR_RETURN(const Session session, Connect(load));
-  grpc::CompletionQueue queue;
-  ClientStream stream(session.stub.get(), load, &queue);
-  const auto serve_one = [&queue] {
-    void* tag;
-    bool ok;
-    if (queue.Next(&tag, &ok)) static_cast<Event*>(tag)->Run(ok);
-  };
-  while (stream.received() < static_cast<uint64_t>(2 * load.in_flight) && !stream.failed()) {
-    serve_one();
-  }
-  const uint64_t before = stream.received();
-  const auto begin = Clock::now();
-  double seconds = 0;
-  while (!stream.failed() && (seconds = Since(begin)) < load.seconds) serve_one();
-  const bool failed = stream.failed();
-  MessageRate rate;
-  rate.messages_per_s = (stream.received() - before) / seconds;
-  rate.bytes_per_s = rate.messages_per_s * (load.request_bytes + load.reply_bytes);
-  stream.Cancel();
-  Drain(&queue);
-  if (failed) return absl::UnavailableError("the stream to the peer of a gRPC roof ended");
-  return rate;
+  const Payload request(load.request_bytes);
+  StreamClient client(
+      session.stub.get(), kStreamMethod, load.in_flight,
+      [&request](uint64_t) { return request.message(); },
+      [](const grpc::ByteBuffer&) { return true; });
+  HOTBED_ASSIGN_OR_RETURN(const double messages_per_s, client.Run(load.seconds));
+  return MessageRate{messages_per_s, messages_per_s * (load.request_bytes + load.reply_bytes)};
 }
 
 absl::StatusOr<double> GrpcUnaryRateMax(const MessageLoad& load) {
