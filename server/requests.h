@@ -1,9 +1,11 @@
-// What the gRPC streams hand to the shard host: pulls and pushes cut into segments, free of gRPC and protobuf.
+// What the gRPC streams hand to the shard host: pulls and pushes cut into segments, free of gRPC
+// and protobuf.
 //
-// Ownership: the stream allocates a PullWork or PushWork together with everything that its segments point to (the
-// message's slices, the answer's slice) and keeps it alive until Done() is called. Done() is called exactly once, by
-// whichever thread finishes the last segment, perhaps before ShardHost::Pull/Push returns. Segments of one work may run on
-// several threads at once; each writes only its own `result`, `rows` and `flags`.
+// Ownership: the stream allocates a PullWork or PushWork together with everything that its segments
+// point to (the message's slices, the answer's slice) and keeps it alive until Done() is called.
+// Done() is called exactly once, by whichever thread finishes the last segment, perhaps before
+// ShardHost::Pull/Push returns. Segments of one work may run on several threads at once; each
+// writes only its own `result`, `rows` and `flags`.
 #ifndef HOTBED_SERVER_REQUESTS_H_
 #define HOTBED_SERVER_REQUESTS_H_
 
@@ -20,7 +22,8 @@ namespace hotbed {
 
 class Shard;
 
-// Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/wire_code.h holds them together).
+// Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/wire_code.h holds
+// them together).
 enum class SegmentCode : uint8_t {
   kOk = 0,
   kWrongEpoch = 1,
@@ -42,10 +45,10 @@ enum class SegmentCode : uint8_t {
 struct SegmentResult {
   SegmentCode code = SegmentCode::kOk;
   uint32_t retry_after_ms = 0;
-  Epoch epoch = 0;         // the state that answered: (epoch, lsn)
+  Epoch epoch = 0;  // the state that answered: (epoch, lsn)
   Lsn lsn = 0;
-  uint64_t last_seq = 0;   // push: the session's last sequence on this shard
-  std::string detail;      // empty when ok; names the thing, the value and the limit
+  uint64_t last_seq = 0;  // push: the session's last sequence on this shard
+  std::string detail;     // empty when ok; names the thing, the value and the limit
 };
 
 struct PullSegment {
@@ -74,9 +77,9 @@ struct PushSegment {
   std::shared_ptr<Shard> shard;
   ShardId shard_id;
   Epoch epoch = 0;
-  const uint64_t* ids = nullptr;               // aligned, unique within the segment
+  const uint64_t* ids = nullptr;  // aligned, unique within the segment
   uint32_t count = 0;
-  const uint8_t* const* gradients = nullptr;   // one pointer a row, each to dim unaligned elements
+  const uint8_t* const* gradients = nullptr;  // one pointer a row, each to dim unaligned elements
   uint64_t seq = 0;
   uint64_t prev_seq = 0;
   bool open = false;
