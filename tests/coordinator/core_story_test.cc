@@ -1,12 +1,10 @@
-// Stories of the coordinator's core, told one event after another.
+// Stories of servers, leases, sessions, maps and rivals, told one event after another.
+#include "tests/coordinator/core_story.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
-#include <vector>
-
-#include "common/table_spec.h"
-#include "tests/coordinator/core_rig.h"
 
 namespace hotbed {
 namespace {
@@ -14,48 +12,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// "0: e1 s1.1 active base s1.1" for each shard: index, epoch, primary server.incarnation, state,
-// base.
-std::vector<std::string> Shards(const v1::ClusterMap& map) {
-  std::vector<std::string> out;
-  for (const v1::ShardRecord& r : map.shards()) {
-    std::string line = absl::StrCat(ShardId::FromPacked(r.shard()).index, ": e", r.epoch(), " s",
-                                    r.primary().server(), ".", r.primary().incarnation());
-    EXPECT_EQ(r.members_size(), 1);
-    EXPECT_EQ(r.members(0).incarnation(), r.primary().incarnation());
-    if (r.active()) line += " active";
-    for (const v1::Member& m : r.base()) {
-      absl::StrAppend(&line, " base s", m.server(), ".", m.incarnation());
-    }
-    out.push_back(line);
-  }
-  return out;
-}
+using ServerStory = CoreStory;
 
-#define EXPECT_STATUS(expression, expected_code, text)                     \
-  do {                                                                     \
-    const absl::Status status_ = (expression).status();                    \
-    EXPECT_EQ(status_.code(), absl::StatusCode::expected_code) << status_; \
-    EXPECT_THAT(std::string(status_.message()), HasSubstr(text));          \
-  } while (false)
-
-class CoreStory : public ::testing::Test {
- protected:
-  CoreStory() { rig_.Pump(); }
-  v1::ClusterMap Map(uint64_t known = 0) { return rig_.core->Map(known); }
-  std::vector<v1::ShardRecord> Records() {
-    const v1::ClusterMap map = Map();
-    return {map.shards().begin(), map.shards().end()};
-  }
-  void Activate(ServerId id, Incarnation incarnation) {
-    auto reply = rig_.Call<v1::ActivateShardsReply>(CoreRig::ActivationOf(Map(), id, incarnation));
-    ASSERT_TRUE(reply.ok()) << reply.status();
-    for (const v1::ShardRecord& r : reply->records()) EXPECT_TRUE(r.active());
-  }
-  CoreRig rig_;
-};
-
-TEST_F(CoreStory, AnEmptyStoreBecomesACluster) {
+TEST_F(ServerStory, AnEmptyStoreBecomesACluster) {
   EXPECT_TRUE(rig_.core->serving());
   EXPECT_EQ(Map().cluster_id(), "cluster 1");
   rig_.Start();
@@ -63,52 +22,27 @@ TEST_F(CoreStory, AnEmptyStoreBecomesACluster) {
   EXPECT_EQ(Map().cluster_id(), "cluster 1") << "the id stays";
 }
 
-TEST_F(CoreStory, ATableFromCreationToDrop) {
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  ASSERT_TRUE(rig_.Register("s2").ok());
-  auto created = rig_.Create(CoreRig::Table("clicks"));
-  ASSERT_TRUE(created.ok()) << created.status();
-  EXPECT_TRUE(created->created());
-  EXPECT_EQ(created->spec().id(), 1u);
-  EXPECT_EQ(created->spec().seed(), DefaultTableSeed("clicks"));
-  EXPECT_EQ(created->shards_size(), 8);
-  for (const v1::ShardRecord& r : created->shards()) EXPECT_GT(r.revision(), 0u);
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e1 s1.1", "1: e1 s1.1", "2: e1 s1.1", "3: e1 s1.1",
-                                         "4: e1 s2.1", "5: e1 s2.1", "6: e1 s2.1", "7: e1 s2.1"));
-  EXPECT_EQ(Map().servers(0).shards(), 4u);
-
-  auto dropped = rig_.Drop("clicks");
-  ASSERT_TRUE(dropped.ok()) << dropped.status();
-  EXPECT_EQ(dropped->id(), 1u);
-  EXPECT_EQ(dropped->shards(), 8u);
-  EXPECT_EQ(Map().tables_size(), 0);
-  EXPECT_EQ(Map().shards_size(), 0);
-  EXPECT_TRUE(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.empty());
-  EXPECT_STATUS(rig_.Drop("clicks"), kNotFound, "\"clicks\"");
-  EXPECT_EQ(rig_.Create(CoreRig::Table("clicks"))->spec().id(), 2u) << "ids are never reused";
-}
-
-TEST_F(CoreStory, AServerThatComesBackGetsItsShardsAtTheNextEpoch) {
+TEST_F(ServerStory, AServerThatComesBackGetsItsShardsAtTheNextEpoch) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Create(CoreRig::Table("t", 10)).ok());
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e1 s1.1"));
+  EXPECT_THAT(ShardLines(Map()), ElementsAre("0: e1 s1.1"));
   Activate(1, 1);
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e1 s1.1 active base s1.1"));
+  EXPECT_THAT(ShardLines(Map()), ElementsAre("0: e1 s1.1 active base s1.1"));
 
   // kill -9 and a quick restart: its lease still holds.
   auto again = rig_.Register("s1", 1, "cluster 1");
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->server(), 1u);
   EXPECT_EQ(again->incarnation(), 2u);
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e2 s1.2 base s1.1"));
+  EXPECT_THAT(ShardLines(Map()), ElementsAre("0: e2 s1.2 base s1.1"));
   // And once more before it could activate: base still names who may have acknowledged.
   ASSERT_TRUE(rig_.Register("s1", 1, "cluster 1").ok());
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e3 s1.3 base s1.1"));
+  EXPECT_THAT(ShardLines(Map()), ElementsAre("0: e3 s1.3 base s1.1"));
   Activate(1, 3);
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e3 s1.3 active base s1.3"));
+  EXPECT_THAT(ShardLines(Map()), ElementsAre("0: e3 s1.3 active base s1.3"));
 }
 
-TEST_F(CoreStory, AnEndedLeaseShowsTheServerAsDownAndMovesNothing) {
+TEST_F(ServerStory, AnEndedLeaseShowsTheServerAsDownAndMovesNothing) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Create(CoreRig::Table("t", 10)).ok());
   Activate(1, 1);
@@ -120,17 +54,17 @@ TEST_F(CoreStory, AnEndedLeaseShowsTheServerAsDownAndMovesNothing) {
   rig_.Tick(100);
   rig_.Pump();
   EXPECT_FALSE(Map().servers(0).live());
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e1 s1.1 active base s1.1"));
+  EXPECT_THAT(ShardLines(Map()), ElementsAre("0: e1 s1.1 active base s1.1"));
   EXPECT_FALSE(rig_.Heartbeat(1, 1)->lease_held()) << "it must register again";
   EXPECT_STATUS(rig_.Create(CoreRig::Table("other")), kFailedPrecondition,
                 "no shard server is live");
 
   ASSERT_TRUE(rig_.Register("s1", 1, "cluster 1").ok());
   EXPECT_TRUE(Map().servers(0).live());
-  EXPECT_THAT(Shards(Map()), ElementsAre("0: e2 s1.2 base s1.1"));
+  EXPECT_THAT(ShardLines(Map()), ElementsAre("0: e2 s1.2 base s1.1"));
 }
 
-TEST_F(CoreStory, ACoordinatorThatStartsGivesEveryLeaseAFullTerm) {
+TEST_F(ServerStory, ACoordinatorThatStartsGivesEveryLeaseAFullTerm) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   for (int i = 0; i < 29; ++i) rig_.Tick(100);
   rig_.Start();
@@ -141,7 +75,7 @@ TEST_F(CoreStory, ACoordinatorThatStartsGivesEveryLeaseAFullTerm) {
   EXPECT_TRUE(rig_.Heartbeat(1, 1)->lease_held()) << "the process is still the same";
 }
 
-TEST_F(CoreStory, ACoordinatorThatWasHeldUpBlamesNobody) {
+TEST_F(ServerStory, ACoordinatorThatWasHeldUpBlamesNobody) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   rig_.Tick(100);
   rig_.Tick(60000);  // SIGSTOP, say
@@ -152,7 +86,7 @@ TEST_F(CoreStory, ACoordinatorThatWasHeldUpBlamesNobody) {
   EXPECT_FALSE(Map().servers(0).live());
 }
 
-TEST_F(CoreStory, ActivationNeedsEpochAndPrimary) {
+TEST_F(ServerStory, ActivationNeedsEpochAndPrimary) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Register("s2").ok());
   ASSERT_TRUE(rig_.Create(CoreRig::Table("t", 10)).ok());
@@ -179,7 +113,7 @@ TEST_F(CoreStory, ActivationNeedsEpochAndPrimary) {
   EXPECT_EQ(rig_.store.revision, revision) << "the second time changes nothing";
 }
 
-TEST_F(CoreStory, ManyShardsAreHandedOverInBatches) {
+TEST_F(ServerStory, ManyShardsAreHandedOverInBatches) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   v1::CreateTableRequest request = CoreRig::Table("wide");
   request.set_shards(1000);
@@ -196,7 +130,7 @@ TEST_F(CoreStory, ManyShardsAreHandedOverInBatches) {
   for (const v1::ShardRecord& r : Records()) EXPECT_TRUE(r.active());
 }
 
-TEST_F(CoreStory, WhoMayRegister) {
+TEST_F(ServerStory, WhoMayRegister) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   EXPECT_STATUS(rig_.Register("s2", 1, "cluster x"), kFailedPrecondition, "cluster x");
   EXPECT_STATUS(rig_.Register("s2", 1, "cluster x"), kFailedPrecondition, "cluster 1");
@@ -218,7 +152,7 @@ TEST_F(CoreStory, WhoMayRegister) {
   EXPECT_TRUE(rig_.Register("s3", 2, "cluster 1").ok()) << "a server may be renamed";
 }
 
-TEST_F(CoreStory, ANameIsTakenOverFromAServerThatHoldsNothing) {
+TEST_F(ServerStory, ANameIsTakenOverFromAServerThatHoldsNothing) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   // It died before it kept its id, and comes back on the same port with an empty data directory.
   auto again = rig_.Register("s1");
@@ -229,90 +163,7 @@ TEST_F(CoreStory, ANameIsTakenOverFromAServerThatHoldsNothing) {
   EXPECT_STATUS(rig_.Register("s1"), kAlreadyExists, "8 shards");
 }
 
-TEST_F(CoreStory, ACreationCutShortLeavesNothing) {
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  v1::CreateTableRequest request = CoreRig::Table("wide");
-  request.set_shards(300);
-  rig_.Send(request);
-  for (int done = 0; done < 3; ++done) rig_.StepStore();  // all shards, not the table
-  EXPECT_EQ(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.size(), 300u);
-  EXPECT_EQ(Map().tables_size(), 0);
-  EXPECT_EQ(Map().shards_size(), 0) << "not visible before the table is";
-  rig_.Start();
-  rig_.Pump();
-  EXPECT_TRUE(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.empty());
-  EXPECT_EQ(rig_.Create(CoreRig::Table("wide"))->spec().id(), 2u) << "its id is gone";
-}
-
-TEST_F(CoreStory, IfNotExistsTellsTheFieldThatDiffers) {
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  v1::CreateTableRequest request = CoreRig::Table("t");
-  ASSERT_TRUE(rig_.Create(request).ok());
-  EXPECT_STATUS(rig_.Create(request), kAlreadyExists, "\"t\" exists already (id 1)");
-  request.set_if_not_exists(true);
-  auto same = rig_.Create(request);
-  ASSERT_TRUE(same.ok()) << same.status();
-  EXPECT_FALSE(same->created());
-  EXPECT_EQ(same->spec().id(), 1u);
-  EXPECT_EQ(same->shards_size(), 8);
-  request.mutable_spec()->set_dim(32);
-  EXPECT_STATUS(rig_.Create(request), kAlreadyExists, "dim: 16 -> 32");
-}
-
-TEST_F(CoreStory, ADryRunWritesNothing) {
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  v1::CreateTableRequest request = CoreRig::Table("t");
-  request.set_dry_run(true);
-  const uint64_t revision = rig_.store.revision;
-  auto planned = rig_.Create(request);
-  ASSERT_TRUE(planned.ok()) << planned.status();
-  EXPECT_FALSE(planned->created());
-  EXPECT_EQ(planned->shards_size(), 8);
-  EXPECT_EQ(rig_.store.revision, revision);
-  ASSERT_TRUE(rig_.Create(CoreRig::Table("t")).ok());
-  v1::DropTableRequest drop;
-  drop.set_name("t");
-  drop.set_dry_run(true);
-  EXPECT_EQ(rig_.Call<v1::DropTableReply>(drop)->shards(), 8u);
-  EXPECT_EQ(Map().tables_size(), 1);
-}
-
-TEST_F(CoreStory, BadSpecsAreRefused) {
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  v1::CreateTableRequest request = CoreRig::Table("bad name!");
-  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "name");
-  request = CoreRig::Table("t");
-  request.mutable_spec()->set_dim(100000);
-  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "dim is 100000");
-  request = CoreRig::Table("t");
-  request.mutable_spec()->set_id(5);
-  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "id is 5");
-  request = CoreRig::Table("t");
-  request.set_shards(2000);
-  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "2000 shards");
-  EXPECT_TRUE(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.empty());
-}
-
-TEST_F(CoreStory, LimitsAreTold) {
-  rig_.limits.tables_max = 1;
-  rig_.limits.servers_max = 1;
-  rig_.limits.sessions_max = 1;
-  rig_.limits.shards_max = 8;
-  rig_.Start();
-  rig_.Pump();
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  EXPECT_STATUS(rig_.Register("s2"), kResourceExhausted, "limit is 1");
-  v1::CreateTableRequest wide = CoreRig::Table("wide");
-  wide.set_shards(9);
-  EXPECT_STATUS(rig_.Create(wide), kResourceExhausted, "9 shards");
-  ASSERT_TRUE(rig_.Create(CoreRig::Table("t")).ok());
-  EXPECT_STATUS(rig_.Create(CoreRig::Table("u")), kResourceExhausted, "1 tables");
-  ASSERT_TRUE(rig_.OpenSession("a").ok());
-  EXPECT_STATUS(rig_.OpenSession("b"), kResourceExhausted, "limit is 1");
-  EXPECT_TRUE(rig_.OpenSession("a").ok());
-}
-
-TEST_F(CoreStory, SessionsKeepTheirIdAndGrowTheirIncarnation) {
+TEST_F(ServerStory, SessionsKeepTheirIdAndGrowTheirIncarnation) {
   EXPECT_EQ(rig_.OpenSession("job/0")->session(), 1u);
   EXPECT_EQ(rig_.OpenSession("job/1")->session(), 2u);
   rig_.Start();
@@ -325,7 +176,7 @@ TEST_F(CoreStory, SessionsKeepTheirIdAndGrowTheirIncarnation) {
   EXPECT_STATUS(rig_.OpenSession("a\nb"), kInvalidArgument, "session name");
 }
 
-TEST_F(CoreStory, MapsCarryWhatChanged) {
+TEST_F(ServerStory, MapsCarryWhatChanged) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Create(CoreRig::Table("a", 10)).ok());
   const uint64_t known = Map().plan_revision();
@@ -350,7 +201,7 @@ TEST_F(CoreStory, MapsCarryWhatChanged) {
   EXPECT_THAT(Map(known).tables_dropped(), ElementsAre(1));
 }
 
-TEST_F(CoreStory, AServerIsToldOfItsOwnShards) {
+TEST_F(ServerStory, AServerIsToldOfItsOwnShards) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Register("s2").ok());
   const uint64_t known = Map().plan_revision();
@@ -371,19 +222,7 @@ TEST_F(CoreStory, AServerIsToldOfItsOwnShards) {
   EXPECT_FALSE(rig_.Heartbeat(9, 1)->lease_held());
 }
 
-TEST_F(CoreStory, ADrainingServerGetsNoNewShards) {
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  ASSERT_TRUE(rig_.Register("s2").ok());
-  v1::HeartbeatRequest beat;
-  beat.set_server(1);
-  beat.set_incarnation(1);
-  beat.set_draining(true);
-  ASSERT_TRUE(rig_.Call<v1::HeartbeatReply>(beat).ok());
-  ASSERT_TRUE(rig_.Create(CoreRig::Table("t")).ok());
-  for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.primary().server(), 2u);
-}
-
-TEST_F(CoreStory, ARivalsWriteIsNotOverwritten) {
+TEST_F(ServerStory, ARivalsWriteIsNotOverwritten) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   const CallerToken caller = rig_.Send(CoreRig::Table("t", 10));
   // Someone else gives out the id that the transaction was made for.
@@ -393,7 +232,7 @@ TEST_F(CoreStory, ARivalsWriteIsNotOverwritten) {
   EXPECT_EQ(std::get<v1::CreateTableReply>(*rig_.replies.at(caller)).spec().id(), 42u);
 }
 
-TEST_F(CoreStory, AnOvertakenCoordinatorStopsForGood) {
+TEST_F(ServerStory, AnOvertakenCoordinatorStopsForGood) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   const CallerToken caller = rig_.Send(CoreRig::Table("t", 10));
   const CallerToken queued = rig_.Send(CoreRig::Table("u", 10));
@@ -406,7 +245,7 @@ TEST_F(CoreStory, AnOvertakenCoordinatorStopsForGood) {
   EXPECT_EQ(rig_.store.Range(keys::kTables, PrefixLimit(keys::kTables)).kvs.size(), 0u);
 }
 
-TEST_F(CoreStory, AnUnknownOutcomeIsToldAndReadAgain) {
+TEST_F(ServerStory, AnUnknownOutcomeIsToldAndReadAgain) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   const CallerToken caller = rig_.Send(CoreRig::Table("t", 10));
   rig_.StepStore();
@@ -421,7 +260,7 @@ TEST_F(CoreStory, AnUnknownOutcomeIsToldAndReadAgain) {
   EXPECT_EQ(Map().tables_size(), 1) << "it had been written";
 }
 
-TEST_F(CoreStory, RequestsBeyondTheQueueAreRefused) {
+TEST_F(ServerStory, RequestsBeyondTheQueueAreRefused) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   v1::OpenSessionRequest request;
   request.set_name("a");
@@ -430,18 +269,6 @@ TEST_F(CoreStory, RequestsBeyondTheQueueAreRefused) {
   EXPECT_STATUS(rig_.replies.at(last), kResourceExhausted, "limit is 8192");
   rig_.Pump();
   EXPECT_EQ(rig_.OpenSession("a")->incarnation(), 8194u);
-}
-
-TEST_F(CoreStory, DroppedNamesAreRememberedUpToTheLimit) {
-  rig_.limits.dropped_max = 3;
-  rig_.Start();
-  rig_.Pump();
-  ASSERT_TRUE(rig_.Register("s1").ok());
-  for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(rig_.Create(CoreRig::Table("t", 10)).ok());
-    ASSERT_TRUE(rig_.Drop("t").ok());
-  }
-  EXPECT_THAT(Map().tables_dropped(), ElementsAre(3, 4, 5));
 }
 
 TEST(CoreStart, RefusesAnotherFormatAndDamage) {
