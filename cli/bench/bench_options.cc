@@ -7,7 +7,8 @@ namespace {
 
 absl::Status OutOf(const char* flag, double value, double min, double max) {
   if (value >= min && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, " is ", value, "; allowed: ", min, "..", max));
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " is ", value, "; allowed: ", min, "..", max));
 }
 
 }  // namespace
@@ -18,14 +19,26 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
       {"--dim", &o->dim, "Elements of a row", {}},
       {"--rows", &o->rows, "Rows of each table", {}},
       {"--batch", &o->batch, "Ids of each table in one call", {}},
-      {"--zipf", &o->zipf, "Exponent of the ids' skew; with duplicates, as a batch of samples has them", {}},
-      {"--uniform", &o->uniform, "Ids uniform and unique within a call (the default without --zipf)", {}},
-      {"--streams", &o->streams, "Clients, each with a connection, a session and a thread of its own", {}},
+      {"--zipf",
+       &o->zipf,
+       "Exponent of the ids' skew; with duplicates, as a batch of samples has them",
+       {}},
+      {"--uniform",
+       &o->uniform,
+       "Ids uniform and unique within a call (the default without --zipf)",
+       {}},
+      {"--streams",
+       &o->streams,
+       "Clients, each with a connection, a session and a thread of its own",
+       {}},
       {"--threads", &o->threads, "Network threads of each client", {}},
       {"--in-flight", &o->in_flight, "Calls that each client keeps under way", {}},
       {"--seconds", &o->seconds, "Length of one run", {}},
       {"--repeats", &o->repeats, "Runs, interleaved with the roofs; medians are printed", {}},
-      {"--wire", &o->wire, "How rows and gradients travel (int8: rows only)", {"fp32", "fp16", "bf16", "int8"}},
+      {"--wire",
+       &o->wire,
+       "How rows and gradients travel (int8: rows only)",
+       {"fp32", "fp16", "bf16", "int8"}},
       {"--optimizer",
        &o->optimizer,
        "Of tables that are created",
@@ -33,13 +46,20 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
       {"--durability", &o->durability, "Of tables that are created", {"checkpoint", "log"}},
       {"--rate",
        &o->rate,
-       "Calls a second, over all streams, on a fixed schedule: latency counts from the time at which a call was due. "
+       "Calls a second, over all streams, on a fixed schedule: latency counts from the time at "
+       "which a call was due. "
        "0: as fast as --in-flight allows",
        {}},
       {"--preload,!--no-preload", &o->preload, "Push every row once before a pull is measured", {}},
       {"--roofs,!--no-roofs", &o->roofs, "Measure this machine's roofs in the same run", {}},
-      {"--dir", &o->dir, "Where the roof of plain appends writes: a folder on the servers' disk", {}},
-      {"--suite", &o->suite, "Run every network row of the table of bars instead, and print bar and ratio", {}},
+      {"--dir",
+       &o->dir,
+       "Where the roof of plain appends writes: a folder on the servers' disk",
+       {}},
+      {"--suite",
+       &o->suite,
+       "Run every network row of the table of bars instead, and print bar and ratio",
+       {}},
   };
 }
 
@@ -53,7 +73,8 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
         OutOf("--repeats", o.repeats, 1, 1000), OutOf("--rate", o.rate, 0, 1e9)}) {
     if (!status.ok()) return status;
   }
-  if (o.uniform && o.zipf > 0) return absl::InvalidArgumentError("--uniform and --zipf exclude each other");
+  if (o.uniform && o.zipf > 0)
+    return absl::InvalidArgumentError("--uniform and --zipf exclude each other");
   if (o.zipf == 0 && o.batch > o.rows) {
     return absl::InvalidArgumentError(
         absl::StrCat("--batch ", o.batch, " unique ids do not fit into --rows ", o.rows));

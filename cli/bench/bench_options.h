@@ -1,7 +1,8 @@
-// What `hotbed bench pull|push|mixed|lookup` may be told, with the help of every option, and the function that does it.
+// What `hotbed bench pull|push|mixed|lookup` may be told, with the help of every option, and the
+// function that does it.
 //
-// The program that calls RunBench must call hotbed::roofs::ServeIfAsked first thing in main (bench/roofs/roofs.h): the
-// roofs over the network start this very program again as their peer.
+// The program that calls RunBench must call hotbed::roofs::ServeIfAsked first thing in main
+// (bench/roofs/roofs.h): the roofs over the network start this very program again as their peer.
 #ifndef HOTBED_CLI_BENCH_BENCH_OPTIONS_H_
 #define HOTBED_CLI_BENCH_BENCH_OPTIONS_H_
 
@@ -48,13 +49,15 @@ struct BenchOptions {
 
 // One option of the command line, pointing into a BenchOptions.
 struct BenchOption {
-  std::string flag;  // "--batch"; a bool that starts true is "--preload,!--no-preload" as CLI11 writes it
+  std::string
+      flag;  // "--batch"; a bool that starts true is "--preload,!--no-preload" as CLI11 writes it
   std::variant<uint32_t*, uint64_t*, double*, bool*, std::string*> value;
   std::string help;
   std::vector<std::string> choices;  // of a string; empty: any
 };
 
-// Every option of the command line (not kind, coordinator, command, json and the streams, which the CLI gives itself).
+// Every option of the command line (not kind, coordinator, command, json and the streams, which the
+// CLI gives itself).
 std::vector<BenchOption> BenchOptionList(BenchOptions* options);
 
 // OK, or InvalidArgument naming the option, its value and the allowed range.

@@ -22,7 +22,8 @@ absl::StatusOr<T> ByWord(const char* what, const std::string& word,
     if (word == name) return value;
     absl::StrAppend(&known, known.empty() ? "" : ", ", name);
   }
-  return absl::InvalidArgumentError(absl::StrCat(what, " \"", word, "\" is unknown; one of: ", known));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " \"", word, "\" is unknown; one of: ", known));
 }
 
 const char* NameOf(OptimizerKind kind) {
@@ -94,17 +95,19 @@ absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const Ben
   uint64_t step = 0;
   for (uint32_t t = 0; t < wanted.tables; ++t) {
     TableOptions options;
-    options.rows = wanted.rows_min + (wanted.tables == 1
-                                          ? 0
-                                          : (wanted.rows_max - wanted.rows_min) * t / (wanted.tables - 1));
+    options.rows =
+        wanted.rows_min +
+        (wanted.tables == 1 ? 0 : (wanted.rows_max - wanted.rows_min) * t / (wanted.tables - 1));
     options.dim = wanted.dim;
     options.optimizer.kind = wanted.optimizer;
     options.durability = wanted.durability;
     options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};
-    options.name = absl::StrCat("bench-", options.rows, "x", options.dim, "-", NameOf(wanted.optimizer), "-",
-                                wanted.durability == Durability::kLog ? "log" : "checkpoint", "-", t);
+    options.name =
+        absl::StrCat("bench-", options.rows, "x", options.dim, "-", NameOf(wanted.optimizer), "-",
+                     wanted.durability == Durability::kLog ? "log" : "checkpoint", "-", t);
     names.push_back(options.name);
-    HOTBED_ASSIGN_OR_RETURN(const Table* table, client->CreateTable(options, /*if_not_exists=*/true));
+    HOTBED_ASSIGN_OR_RETURN(const Table* table,
+                            client->CreateTable(options, /*if_not_exists=*/true));
     if (!preload) continue;
     HOTBED_ASSIGN_OR_RETURN(const bool loaded, Loaded(client, *table));
     if (loaded) continue;

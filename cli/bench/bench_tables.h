@@ -26,7 +26,8 @@ absl::StatusOr<RowType> ParseRowType(const std::string& word);
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word);
 absl::StatusOr<Durability> ParseDurability(const std::string& word);
 
-// The names, which say what the tables are, so that runs with the same options find them again. `err` hears of preloading.
+// The names, which say what the tables are, so that runs with the same options find them again.
+// `err` hears of preloading.
 absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const BenchTables& wanted,
                                                        bool preload, std::ostream* err);
 

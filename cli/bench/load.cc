@@ -16,10 +16,11 @@
 namespace hotbed {
 namespace {
 
-constexpr int kBatches = 32;               // drawn in advance, used in turn
-constexpr size_t kSamplesMax = 1u << 21;   // latencies kept of one run and stream
+constexpr int kBatches = 32;              // drawn in advance, used in turn
+constexpr size_t kSamplesMax = 1u << 21;  // latencies kept of one run and stream
 
-std::vector<uint64_t> DrawBatch(Random& random, const ZipfSampler* zipf, uint64_t rows, uint64_t batch) {
+std::vector<uint64_t> DrawBatch(Random& random, const ZipfSampler* zipf, uint64_t rows,
+                                uint64_t batch) {
   std::vector<uint64_t> ids;
   if (zipf != nullptr) {
     // Ranks are strewn over the table, or hot rows would share shards and cache lines.
@@ -52,8 +53,8 @@ class Load::Stream {
     options.threads = static_cast<int>(spec_.threads);
     options.pull_type = spec_.wire;
     options.push_type = spec_.wire == RowType::kInt8 ? RowType::kFp32 : spec_.wire;
-    options.pushes_in_flight_max = static_cast<int>(
-        spec_.in_flight * (spec_.call_per_table ? spec_.tables.size() : 1) + 1);
+    options.pushes_in_flight_max =
+        static_cast<int>(spec_.in_flight * (spec_.call_per_table ? spec_.tables.size() : 1) + 1);
     HOTBED_ASSIGN_OR_RETURN(client_, Client::Connect("hotbed://" + spec_.coordinator, options));
     Random random(seed);
     uint64_t elements = 0;
@@ -103,7 +104,8 @@ class Load::Stream {
     result->calls += calls_;
     result->ids += calls_ * spec_.batch * tables_.size();
     result->rows += after.rows_pulled - before.rows_pulled + after.rows_pushed - before.rows_pushed;
-    result->bytes += after.bytes_sent - before.bytes_sent + after.bytes_received - before.bytes_received;
+    result->bytes +=
+        after.bytes_sent - before.bytes_sent + after.bytes_received - before.bytes_received;
     result->latency_s.insert(result->latency_s.end(), samples_.begin(), samples_.end());
     return status;
   }
@@ -234,7 +236,8 @@ absl::StatusOr<LoadResult> Load::Run(double seconds, double rate) {
   std::vector<std::thread> threads;
   for (size_t s = 0; s < streams_.size(); ++s) {
     // Streams take turns within an interval.
-    const int64_t offset_ns = interval_ns * static_cast<int64_t>(s) / static_cast<int64_t>(streams_.size());
+    const int64_t offset_ns =
+        interval_ns * static_cast<int64_t>(s) / static_cast<int64_t>(streams_.size());
     threads.emplace_back([&, s, offset_ns] {
       statuses[s] = streams_[s]->Run(start_ns + offset_ns, end_ns, interval_ns, &results[s]);
     });
@@ -248,7 +251,8 @@ absl::StatusOr<LoadResult> Load::Run(double seconds, double rate) {
     total.rows += results[s].rows;
     total.ids += results[s].ids;
     total.bytes += results[s].bytes;
-    total.latency_s.insert(total.latency_s.end(), results[s].latency_s.begin(), results[s].latency_s.end());
+    total.latency_s.insert(total.latency_s.end(), results[s].latency_s.begin(),
+                           results[s].latency_s.end());
   }
   std::sort(total.latency_s.begin(), total.latency_s.end());
   return total;

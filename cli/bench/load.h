@@ -1,4 +1,5 @@
-// The load itself: clients that keep calls under way against tables that exist, in a closed loop or on a schedule.
+// The load itself: clients that keep calls under way against tables that exist, in a closed loop or
+// on a schedule.
 #ifndef HOTBED_CLI_BENCH_LOAD_H_
 #define HOTBED_CLI_BENCH_LOAD_H_
 
@@ -31,9 +32,9 @@ struct LoadSpec {
 struct LoadResult {
   double seconds = 0;
   uint64_t calls = 0;
-  uint64_t rows = 0;   // moved, without duplicates
-  uint64_t ids = 0;    // answered or pushed, with them
-  uint64_t bytes = 0;  // both ways, as the client counts them
+  uint64_t rows = 0;             // moved, without duplicates
+  uint64_t ids = 0;              // answered or pushed, with them
+  uint64_t bytes = 0;            // both ways, as the client counts them
   std::vector<float> latency_s;  // ascending
 
   double CallsPerSecond() const { return static_cast<double>(calls) / seconds; }
@@ -49,7 +50,8 @@ class Load {
   static absl::StatusOr<std::unique_ptr<Load>> Open(const LoadSpec& spec);
   ~Load();
 
-  // `rate`: calls a second over all streams, each due at a fixed time; 0: a closed loop. The first error ends it.
+  // `rate`: calls a second over all streams, each due at a fixed time; 0: a closed loop. The first
+  // error ends it.
   absl::StatusOr<LoadResult> Run(double seconds, double rate);
 
  private:

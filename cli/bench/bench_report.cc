@@ -1,0 +1,160 @@
+#include "cli/bench/bench_report.h"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "cli/table_printer.h"
+#include "nlohmann/json.hpp"
+
+namespace hotbed {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string Processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+std::string Machine() {
+  utsname name = {};
+  uname(&name);
+  return absl::StrCat(Processor(), ", ", std::thread::hardware_concurrency(), " cores, ",
+                      name.sysname, " ", name.release);
+}
+
+std::string Build() {
+  return absl::StrCat("hotbed ", HOTBED_VERSION, ", ", HOTBED_BUILD_TYPE, ", compiler ",
+                      __VERSION__);
+}
+
+double MedianOf(const BenchRun& run, const std::function<double(const LoadResult&)>& value) {
+  std::vector<double> values;
+  for (const LoadResult& round : run.rounds) values.push_back(value(round));
+  return Median(std::move(values));
+}
+
+struct RoofSummary {
+  std::string name;
+  double rows_per_s = 0;
+  double ratio = 0;  // ours to it
+};
+
+std::vector<RoofSummary> Summarise(const BenchRun& run) {
+  std::vector<RoofSummary> out;
+  for (size_t line = 0; !run.roofs.empty() && line < run.roofs[0].size(); ++line) {
+    std::vector<double> rates, ratios;
+    for (size_t r = 0; r < run.rounds.size(); ++r) {
+      rates.push_back(run.roofs[r][line].rows_per_s);
+      ratios.push_back(run.rounds[r].RowsPerSecond() / run.roofs[r][line].rows_per_s);
+    }
+    out.push_back({run.roofs[0][line].name, Median(rates), Median(ratios)});
+  }
+  return out;
+}
+
+void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
+  ordered_json json;
+  json["command"] = options.command;
+  json["machine"] = Machine();
+  json["build"] = Build();
+  json["rounds"] = run.rounds.size();
+  json["calls_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.CallsPerSecond(); });
+  json["rows_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.RowsPerSecond(); });
+  json["ids_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.IdsPerSecond(); });
+  json["bytes_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.BytesPerSecond(); });
+  json["latency_s"] = {
+      {"p50", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.5); })},
+      {"p99", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.99); })},
+      {"p99.9", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.999); })}};
+  json["roofs"] = ordered_json::array();
+  for (const RoofSummary& roof : Summarise(run)) {
+    json["roofs"].push_back(
+        {{"name", roof.name}, {"rows_per_s", roof.rows_per_s}, {"ratio", roof.ratio}});
+  }
+  *options.out << json.dump(2) << "\n";
+}
+
+void PrintHead(const BenchOptions& options, size_t rounds) {
+  *options.out << "command  " << options.command << "\nmachine  " << Machine() << "\nbuild    "
+               << Build() << "\nmedians of " << rounds << " rounds, each of " << options.seconds
+               << " s a measure\n\n";
+}
+
+}  // namespace
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+void PrintRun(const BenchOptions& options, const BenchRun& run) {
+  if (options.json) return PrintRunJson(options, run);
+  PrintHead(options, run.rounds.size());
+  const auto rate = [&](double (LoadResult::*member)() const) {
+    return ShortCount(MedianOf(run, [&](const LoadResult& r) { return (r.*member)(); }));
+  };
+  const auto latency = [&](double quantile) {
+    return ShortSeconds(MedianOf(run, [&](const LoadResult& r) { return r.Latency(quantile); }));
+  };
+  TablePrinter ours({"rows/s", "ids/s", "bytes/s", "calls/s", "p50", "p99", "p99.9"});
+  ours.AddRow({rate(&LoadResult::RowsPerSecond), rate(&LoadResult::IdsPerSecond),
+               rate(&LoadResult::BytesPerSecond), rate(&LoadResult::CallsPerSecond), latency(0.5),
+               latency(0.99), latency(0.999)});
+  *options.out << ours.ToText();
+  if (options.rate > 0) {
+    *options.out << "latency counts from the time at which a call was due (" << options.rate
+                 << " calls/s)\n";
+  }
+  const std::vector<RoofSummary> roofs = Summarise(run);
+  if (roofs.empty()) return;
+  TablePrinter table({"roof of this machine, this run", "rows/s", "ours to it"});
+  for (const RoofSummary& roof : roofs) {
+    table.AddRow({roof.name, ShortCount(roof.rows_per_s), absl::StrFormat("%.2f", roof.ratio)});
+  }
+  *options.out << "\n" << table.ToText();
+}
+
+void PrintSuite(const BenchOptions& options, const std::vector<SuiteRow>& rows) {
+  if (options.json) {
+    ordered_json json;
+    json["command"] = options.command;
+    json["machine"] = Machine();
+    json["build"] = Build();
+    json["rounds"] = options.repeats;
+    json["rows"] = ordered_json::array();
+    for (const SuiteRow& row : rows) {
+      json["rows"].push_back({{"measure", row.measure},
+                              {"ours", row.ours},
+                              {"against", row.roof},
+                              {"ratio", row.ratio},
+                              {"bar", row.bar},
+                              {"bar_is", row.at_most ? "at most" : "at least"},
+                              {"met", row.met()}});
+    }
+    *options.out << json.dump(2) << "\n";
+    return;
+  }
+  PrintHead(options, options.repeats);
+  TablePrinter table({"measure", "ours", "against", "ratio", "bar", "met"});
+  for (const SuiteRow& row : rows) {
+    table.AddRow({row.measure, row.ours, row.roof, absl::StrFormat("%.2f", row.ratio),
+                  absl::StrFormat("%s %.2f", row.at_most ? "<=" : ">=", row.bar),
+                  row.met() ? "yes" : "NO"});
+  }
+  *options.out << table.ToText();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,39 @@
+// What a run measured, as a table for people or JSON for programs, with what is needed to repeat
+// it.
+#ifndef HOTBED_CLI_BENCH_BENCH_REPORT_H_
+#define HOTBED_CLI_BENCH_BENCH_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "cli/bench/bench_options.h"
+#include "cli/bench/load.h"
+#include "cli/bench/roof_lines.h"
+
+namespace hotbed {
+
+double Median(std::vector<double> values);
+
+// One load, several rounds, each with the roofs of its round.
+struct BenchRun {
+  std::vector<LoadResult> rounds;
+  std::vector<std::vector<RoofLine>> roofs;  // by round; the same lines in each
+};
+
+// One row of the table of bars.
+struct SuiteRow {
+  std::string measure;
+  std::string ours;  // with unit
+  std::string roof;  // what it is compared with, with unit
+  double ratio = 0;  // median over the rounds
+  double bar = 0;
+  bool at_most = false;  // else at least
+  bool met() const { return at_most ? ratio <= bar : ratio >= bar; }
+};
+
+void PrintRun(const BenchOptions& options, const BenchRun& run);
+void PrintSuite(const BenchOptions& options, const std::vector<SuiteRow>& rows);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_BENCH_BENCH_REPORT_H_

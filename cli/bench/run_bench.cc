@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "cli/bench/bench_options.h"
+#include "cli/bench/bench_report.h"
+#include "cli/bench/bench_tables.h"
+#include "cli/bench/load.h"
+#include "cli/bench/roof_lines.h"
+#include "cli/bench/suite.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr double kWarmUpSeconds = 0.3;
+constexpr uint64_t kRoofMessageBytesMax = 1 << 20;
+
+absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
+  BenchTables tables;
+  tables.tables = options.tables;
+  tables.rows_min = tables.rows_max = options.rows;
+  tables.dim = options.dim;
+  HOTBED_ASSIGN_OR_RETURN(tables.optimizer, ParseOptimizer(options.optimizer));
+  HOTBED_ASSIGN_OR_RETURN(tables.durability, ParseDurability(options.durability));
+  LoadSpec spec;
+  HOTBED_ASSIGN_OR_RETURN(spec.wire, ParseRowType(options.wire));
+  HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect("hotbed://" + options.coordinator));
+  const bool preload = options.preload && options.kind != BenchKind::kPush;
+  HOTBED_ASSIGN_OR_RETURN(spec.tables, PrepareTables(client.get(), tables, preload, options.err));
+  spec.kind = options.kind;
+  spec.coordinator = options.coordinator;
+  spec.batch = options.batch;
+  spec.zipf = options.zipf;
+  spec.streams = options.streams;
+  spec.threads = options.threads;
+  spec.in_flight = options.in_flight;
+  return spec;
+}
+
+// The message that the roofs carry: as many rows as a call of the load moved, cut as the client
+// cuts.
+MessageShape ShapeOf(const BenchOptions& options, const LoadSpec& spec, const LoadResult& result) {
+  MessageShape shape;
+  shape.row_bytes = RowWireBytes(spec.wire, options.dim);
+  const uint64_t rows = result.rows / std::max<uint64_t>(result.calls, 1);
+  shape.rows = std::clamp<uint64_t>(
+      rows, 1, std::max<uint64_t>(1, kRoofMessageBytesMax / (shape.row_bytes + 8)));
+  shape.table_rows = options.rows * options.tables;
+  shape.in_flight = static_cast<int>(options.in_flight);
+  shape.log = options.durability == "log";
+  shape.dir = options.dir;
+  return shape;
+}
+
+absl::Status Run(const BenchOptions& options) {
+  if (options.suite) {
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<SuiteRow> rows, RunSuite(options));
+    PrintSuite(options, rows);
+    return absl::OkStatus();
+  }
+  HOTBED_ASSIGN_OR_RETURN(const LoadSpec spec, SpecOf(options));
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Load> load, Load::Open(spec));
+  HOTBED_ASSIGN_OR_RETURN(const LoadResult warm,
+                          load->Run(std::min(options.seconds, kWarmUpSeconds), options.rate));
+  const MessageShape shape = ShapeOf(options, spec, warm);
+  BenchRun run;
+  for (uint32_t r = 0; r < options.repeats; ++r) {
+    if (options.roofs) {
+      HOTBED_ASSIGN_OR_RETURN(auto roofs, MeasureRoofs(options.kind, shape, options.seconds));
+      run.roofs.push_back(std::move(roofs));
+    }
+    HOTBED_ASSIGN_OR_RETURN(LoadResult result, load->Run(options.seconds, options.rate));
+    run.rounds.push_back(std::move(result));
+  }
+  PrintRun(options, run);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunBench(const BenchOptions& options) {
+  absl::Status status = ValidateBenchOptions(options);
+  if (!status.ok()) {
+    *options.err << "hotbed bench: " << status.message() << "\n";
+    return 2;
+  }
+  status = Run(options);
+  if (status.ok()) return 0;
+  *options.err << "hotbed bench: " << status.message() << "\n";
+  return 1;
+}
+
+}  // namespace hotbed
