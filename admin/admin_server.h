@@ -1,5 +1,5 @@
-// The admin port (plaintext HTTP): /metrics, /healthz, /readyz, /statusz, /api/status. The only folder that includes
-// prometheus-cpp and the HTTP server. Thread-safe.
+// The admin port (plaintext HTTP): /metrics, /healthz, /readyz, /statusz, /api/status. The only
+// folder that includes prometheus-cpp and the HTTP server. Thread-safe.
 #ifndef HOTBED_ADMIN_ADMIN_SERVER_H_
 #define HOTBED_ADMIN_ADMIN_SERVER_H_
 
@@ -13,8 +13,9 @@
 
 namespace hotbed {
 
-// A status page as data, drawn as HTML for browsers, as aligned text for curl (by Accept and User-Agent), as JSON at
-// /api/status. Numbers are given as text with their unit for people, and raw for JSON.
+// A status page as data, drawn as HTML for browsers, as aligned text for curl (by Accept and
+// User-Agent), as JSON at /api/status. Numbers are given as text with their unit for people, and
+// raw for JSON.
 struct StatusTable {
   std::string title;
   std::vector<std::string> columns;
@@ -25,7 +26,7 @@ struct StatusPage {
   std::string subtitle;  // one line: address, state
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<StatusTable> tables;
-  std::string json;      // a JSON document with every number, unrounded
+  std::string json;  // a JSON document with every number, unrounded
 };
 
 struct AdminOptions {

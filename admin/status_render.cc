@@ -12,29 +12,35 @@ namespace hotbed {
 namespace {
 
 constexpr char kStyle[] = R"css(
-:root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #e3e5e9; --back: #fbfbfc; --card: #ffffff;
-  --zebra: #f6f7f9; --accent: #c2410c; }
-@media (prefers-color-scheme: dark) { :root { --ink: #edeef0; --soft: #a0a5ad; --line: #2e3238; --back: #111315;
-  --card: #191b1e; --zebra: #1e2125; --accent: #fb923c; } }
+:root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #e3e5e9;
+  --back: #fbfbfc; --card: #ffffff; --zebra: #f6f7f9; --accent: #c2410c; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #edeef0; --soft: #a0a5ad; --line: #2e3238;
+    --back: #111315; --card: #191b1e; --zebra: #1e2125; --accent: #fb923c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
 main { max-width: 1100px; margin: 0 auto; padding: 32px 20px 64px; }
 h1 { font-size: 26px; line-height: 1.2; margin: 0; letter-spacing: -0.01em; }
-h1::before { content: ""; display: inline-block; width: 10px; height: 22px; border-radius: 3px; margin-right: 12px;
-  background: var(--accent); vertical-align: -3px; }
+h1::before { content: ""; display: inline-block; width: 10px; height: 22px; border-radius: 3px;
+  margin-right: 12px; background: var(--accent); vertical-align: -3px; }
 .subtitle { color: var(--soft); margin: 6px 0 0; }
 nav { margin: 12px 0 24px; font-size: 14px; }
 nav a { color: var(--accent); text-decoration: none; margin-right: 16px; }
 nav a:hover { text-decoration: underline; }
 h2 { font-size: 16px; margin: 32px 0 10px; }
 h2 span { color: var(--soft); font-weight: 400; margin-left: 6px; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 12px; margin: 0; }
-.facts div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 12px;
+  margin: 0; }
+.facts div { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+  padding: 10px 14px; }
 .facts dt { color: var(--soft); font-size: 13px; }
-.facts dd { margin: 0; font-size: 16px; font-weight: 600; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-.scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
+.facts dd { margin: 0; font-size: 16px; font-weight: 600; overflow-wrap: anywhere;
+  font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--line);
+  border-radius: 8px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px;
+  font-variant-numeric: tabular-nums; }
 th { text-align: left; color: var(--soft); font-weight: 500; white-space: nowrap; }
 th, td { padding: 7px 14px; border-bottom: 1px solid var(--line); }
 tr:last-child td { border-bottom: 0; }

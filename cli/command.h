@@ -30,9 +30,11 @@ struct CommandContext {
   bool json() const { return output == "json"; }
   absl::Duration timeout_duration() const;
 
+  std::string command_line;  // as it was typed, for reports
   std::ostream* out = nullptr;
   std::ostream* err = nullptr;
   std::function<absl::Status()> run;  // set by the chosen command
+  int exit_code = 0;                  // after an OK run: of commands that report their failures themselves
 };
 
 // Each may be given the flags of its own and the global ones.

@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/control.grpc.pb.h"
 
@@ -35,7 +34,7 @@ struct CoordinatorStub::Grpc {
 };
 
 CoordinatorStub::CoordinatorStub(std::string address, absl::Duration timeout)
-    : address_(absl::StartsWith(address, "hotbed://") ? address.substr(9) : std::move(address)),
+    : address_(std::move(address)),
       timeout_(timeout),
       grpc_(std::make_unique<Grpc>()) {
   grpc::ChannelArguments args;

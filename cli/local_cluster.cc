@@ -218,6 +218,7 @@ absl::Status LocalCluster::WaitReady(absl::Duration timeout) {
           return LastWords(each, absl::StrCat("died ", each.quick_deaths, " times"));
         }
       }
+      if (options_.cancelled && options_.cancelled()) return absl::CancelledError("interrupted");
       Tick();
       const absl::StatusOr<HttpReply> reply =
           HttpGet(process.admin_address, "/readyz", absl::Milliseconds(500));

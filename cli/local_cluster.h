@@ -29,14 +29,16 @@ constexpr int kLocalServersMax = 64;
 struct LocalClusterOptions {
   std::string data_dir;  // absolute
   int servers = 0;       // 0: as stored, or 1 in a new directory
-  int port =
-      7400;  // of the coordinator; the next ports follow it; 0: free ones. Only in a new directory
+  // Of the coordinator; the ports of the others follow it. 0: free ones. Only in a new directory.
+  int port = 7400;
   uint64_t host_bytes = 256u << 20;  // of each server
   int64_t log_sync_interval_ms = 1000;
-  std::string
-      program_dir;  // where hotbed-coordinator and hotbed-server are; empty: beside this program
-  std::function<void(const std::string&)>
-      say;  // what happened: a process died, was started again; may be empty
+  // Where hotbed-coordinator and hotbed-server are; empty: beside this program.
+  std::string program_dir;
+  // Hears what happened: a process died, was started again. May be empty.
+  std::function<void(const std::string&)> say;
+  // Asked while waiting; true ends the wait. May be empty.
+  std::function<bool()> cancelled;
 };
 
 class LocalCluster {

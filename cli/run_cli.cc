@@ -6,6 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "cli/command.h"
 #include "cli/row_id.h"
 #include "config/config.h"
@@ -35,7 +37,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
   AddShardListCommand(AddGroup(root, "shard", "Look at shards"), context);
   AddPlanShowCommand(AddGroup(root, "plan", "Look at the placement"), context);
-  // BENCH AddBenchCommands(AddGroup(root, "bench", "Load generator"), context);
+  AddBenchCommands(AddGroup(root, "bench", "Load generator"), context);
   AddDatagenCriteoCommand(AddGroup(root, "datagen", "Make training data with a known best AUC"),
                           context);
   AddDoctorCommand(root, context);
@@ -152,6 +154,7 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
   CommandContext context;
   context.out = out;
   context.err = err;
+  context.command_line = absl::StrCat("hotbed ", absl::StrJoin(args, " "));
   CLI::App root("Hotbed keeps the rows of huge embedding tables on a cluster of shard servers.",
                 "hotbed");
   root.fallthrough();  // global flags may stand after the command
@@ -173,9 +176,11 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
   AddCommands(&root, &context);
   const int parsed = ParseAndChoose(&root, &context, WithoutNegativeIds(args));
   if (parsed != kExitOk || !context.run) return parsed;
+  // The address as a client writes it is as good.
+  context.coordinator = std::string(absl::StripPrefix(context.coordinator, "hotbed://"));
   const absl::Status status = context.run();
   out->flush();
-  if (status.ok()) return kExitOk;
+  if (status.ok()) return context.exit_code;
   PrintError(context, absl::StatusCodeToString(status.code()), std::string(status.message()));
   return kExitFailed;
 }

@@ -62,7 +62,6 @@ class Demo {
   absl::Status StopCluster();
   void PrintEnd();
 
-  void Step(const std::string& what);
   void Say(const std::string& text) const {
     if (!context_.json()) *context_.out << "      " << text << std::endl;
   }
@@ -87,24 +86,13 @@ class Demo {
   nlohmann::ordered_json result_;
 };
 
-void Demo::Step(const std::string& what) {
-  if (step_ > 0) {
-    result_["steps"].push_back({{"step", step_name_}, {"seconds", Elapsed(step_ns_)}});
-    Say(absl::StrCat("(", ShortSeconds(Elapsed(step_ns_)), ")"));
-  }
-  ++step_;
-  step_ns_ = clock_->NowNs();
-  step_name_ = what;
-  if (!context_.json() && !what.empty())
-    *context_.out << "\n[" << step_ << "/6] " << what << std::endl;
-}
-
 absl::Status Demo::StartCluster() {
   LocalClusterOptions options;
   options.data_dir = absl::StrCat(run_dir_, "/cluster");
   options.servers = flags_.servers;
   options.port = 0;
   options.say = [this](const std::string& text) { Say(text); };
+  options.cancelled = [] { return g_interrupted != 0; };
   HOTBED_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(options, clock_));
   HOTBED_RETURN_IF_ERROR(cluster_->WaitReady(absl::Seconds(60)));
   for (const LocalCluster::Process& process : cluster_->processes()) {
@@ -288,22 +276,35 @@ absl::Status Demo::StopCluster() {
 }
 
 absl::Status Demo::Steps() {
-  Step(absl::StrCat("Start a cluster: one coordinator, ", flags_.servers,
-                    " shard servers, real processes"));
-  HOTBED_RETURN_IF_ERROR(StartCluster());
-  Step("Make click data in Criteo's format");
-  HOTBED_RETURN_IF_ERROR(MakeData());
-  Step(
-      "Train a factorization machine whose embeddings live in the cluster; kill a server "
-      "meanwhile");
-  HOTBED_RETURN_IF_ERROR(Train());
-  Step("Check that no acknowledged push was lost");
-  HOTBED_RETURN_IF_ERROR(CheckLedger());
-  Step("Query embeddings online");
-  HOTBED_RETURN_IF_ERROR(LookUp());
-  Step("Stop everything");
-  HOTBED_RETURN_IF_ERROR(StopCluster());
-  Step("");
+  struct Chapter {
+    std::string title;
+    absl::Status (Demo::*run)();
+  };
+  const Chapter chapters[] = {
+      {absl::StrCat("Start a cluster: one coordinator, ", flags_.servers,
+                    " shard servers, real processes"),
+       &Demo::StartCluster},
+      {"Make click data in Criteo's format", &Demo::MakeData},
+      {"Train a factorization machine whose embeddings live in the cluster; kill a server "
+       "meanwhile",
+       &Demo::Train},
+      {"Check that no acknowledged push was lost", &Demo::CheckLedger},
+      {"Query embeddings online", &Demo::LookUp},
+      {"Stop everything", &Demo::StopCluster},
+  };
+  for (const Chapter& chapter : chapters) {
+    if (g_interrupted != 0) return absl::CancelledError("interrupted");
+    step_name_ = chapter.title;
+    ++step_;
+    step_ns_ = clock_->NowNs();
+    if (!context_.json()) {
+      *context_.out << "\n[" << step_ << "/" << std::size(chapters) << "] " << step_name_
+                    << std::endl;
+    }
+    HOTBED_RETURN_IF_ERROR((this->*chapter.run)());
+    result_["steps"].push_back({{"step", step_name_}, {"seconds", Elapsed(step_ns_)}});
+    Say(absl::StrCat("(", ShortSeconds(Elapsed(step_ns_)), ")"));
+  }
   return absl::OkStatus();
 }
 

@@ -64,6 +64,7 @@ absl::Status Up(const CommandContext& context, Flags flags) {
   flags.cluster.say = [&context](const std::string& text) {
     *context.err << "hotbed up: " << text << std::endl;
   };
+  flags.cluster.cancelled = [] { return g_stop != 0; };
   g_stop = 0;
   signal(SIGINT, OnSignal);
   signal(SIGTERM, OnSignal);

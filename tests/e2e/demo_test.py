@@ -18,7 +18,7 @@ class Demo(unittest.TestCase):
             self.assertLessEqual(result["data"]["auc_best_linear"], result["data"]["auc_best"] - 0.04)
             self.assertGreater(result["training"]["auc"], 0.5)
             self.assertGreater(result["ledger"]["pushes"], 0)
-            self.assertEqual(result["ledger"]["weights_checked"], 160000)
+            self.assertEqual(result["ledger"]["weights_checked"], 320000)
             self.assertGreater(result["kill"]["recovery_seconds"], 0)
             self.assertEqual(result["online"]["lookups"], 2000)
             self.assertGreaterEqual(result["online"]["p99_seconds"], result["online"]["p50_seconds"])
