@@ -23,7 +23,9 @@ WriteBack::~WriteBack() {
 
 bool WriteBack::HasRoom(uint64_t rows) const {
   const uint64_t all = wiring_.budget->bytes.load(std::memory_order_relaxed);
-  return bytes_ == 0 || all + rows * shard_.record_bytes() <= wiring_.budget->bytes_max;
+  // With nothing to write, what is still here waits for fetches; one of them may be of the very
+  // update that asks for room, and no write will come to make any.
+  return waiting_.empty() || all + rows * shard_.record_bytes() <= wiring_.budget->bytes_max;
 }
 
 WriteBack::Space WriteBack::Reserve(uint32_t rows) {

@@ -7,8 +7,8 @@
 //
 // One write at a time, in the order of the commits, so that an older version never overwrites a
 // newer one. A write that fails keeps its rows and is tried again by the next Pump. Bytes are
-// bounded over all shards of the server, but a shard without rows here may always add one
-// operation's worth, so nobody waits for another shard.
+// bounded over all shards of the server, but a shard that has nothing to write may always add one
+// operation's worth, so nobody waits for another shard, or for a read that waits for itself.
 #ifndef HOTBED_SERVER_TIERS_WRITE_BACK_H_
 #define HOTBED_SERVER_TIERS_WRITE_BACK_H_
 
