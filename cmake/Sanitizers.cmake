@@ -18,9 +18,11 @@ elseif(HOTBED_SANITIZE STREQUAL "thread")
     string(REGEX REPLACE "^\"(NK?)\", [A-Za-z]+,[ \n]+\"([^\"]+)\"$" "_Z\\1${prefix}\\2" symbol "${wrap}")
     add_link_options(LINKER:--wrap=${symbol})
   endforeach()
-  add_library(hotbed_tsan_absl STATIC ${CMAKE_CURRENT_LIST_DIR}/tsan_absl.cc)
+  add_library(hotbed_tsan_absl OBJECT ${CMAKE_CURRENT_LIST_DIR}/tsan_absl.cc)
   target_compile_definitions(hotbed_tsan_absl PRIVATE HOTBED_ABSL_PREFIX="${prefix}")
-  link_libraries(hotbed_tsan_absl)
+  # Into programs only: installed libraries stay as they are.
+  link_libraries(
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<TARGET_OBJECTS:hotbed_tsan_absl>>)
 elseif(NOT HOTBED_SANITIZE STREQUAL "")
   message(FATAL_ERROR "HOTBED_SANITIZE=${HOTBED_SANITIZE}: use address, thread or nothing")
 endif()

@@ -6,7 +6,7 @@
 
 # Code without a thread of its own.
 set(HOTBED_SINGLE_THREADED_TESTS
-  "^(config|planner|row_math|shard_core_sim|trainer|coordinator_core|kernels?)(_.*)?_test$")
+  "^(config|planner|row_math|shard_core|cli_text|status_render|trainer|coordinator_core|kernels?)(_.*)?_test$")
 
 # Sets OUT to whether `target` reaches gRPC or generated code.
 function(hotbed_reaches_grpc target out)
