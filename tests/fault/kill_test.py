@@ -72,7 +72,7 @@ class KillRun:
 
     def kill_at_random(self, end):
         while time.monotonic() < end:
-            time.sleep(self.random.uniform(0.3, 2.0))
+            time.sleep(self.random.uniform(0.3, self.args.pause_max))
             found = self.worker_status()
             if found != EXACT:
                 return found
@@ -130,6 +130,7 @@ def main():
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--server-share", type=float, default=0.6, help="of the kills that hit servers")
+    parser.add_argument("--pause-max", type=float, default=2.0, help="seconds from a kill to the next")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--expect-failure", metavar="BUG", default="")
     parser.add_argument("--rounds", type=int, default=4, help="tries to find a planted bug")
