@@ -1,7 +1,7 @@
 // The data port beside bare gRPC streams of the same bytes, asked by the same raw client in the
 // same run.
 //
-//   stream_bench [--dir=DIR] [--rounds=5] [--seconds=1] [--threads=0]
+//   stream_bench [--dir=DIR] [--rounds=5] [--seconds=1] [--threads=0] [--only=PART]
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -42,6 +43,7 @@ struct Arguments {
   int rounds = 5;
   double seconds = 1.0;
   int threads = 0;
+  std::string only;  // of the measures' names, a part; empty: all
 };
 
 struct Peer {
@@ -173,6 +175,7 @@ Work ServeWith(StreamClient* client, uint64_t rows) {
 void Compare(const std::string& name, double bar, uint64_t rows, StreamClient* ours,
              uint64_t request_bytes, uint64_t reply_bytes, const Arguments& arguments,
              RatioTable* table) {
+  if (!absl::StrContains(name, arguments.only)) return;
   const Peer roof = Start({"grpc", absl::StrCat(reply_bytes), absl::StrCat(arguments.threads)});
   const std::vector<uint8_t> bytes(request_bytes, 1);
   const grpc::Slice slice(
@@ -226,6 +229,7 @@ bool Parse(int argc, char** argv, Arguments* out) {
         : absl::ConsumePrefix(&word, "--seconds=") ? absl::SimpleAtod(word, &out->seconds)
         : absl::ConsumePrefix(&word, "--threads=") ? absl::SimpleAtoi(word, &out->threads)
         : absl::ConsumePrefix(&word, "--dir=")     ? (out->dir = std::string(word), true)
+        : absl::ConsumePrefix(&word, "--only=")    ? (out->only = std::string(word), true)
                                                    : false;
     if (!good) {
       std::fprintf(stderr, "stream_bench: bad argument '%s'\n", argv[i]);
@@ -239,6 +243,7 @@ bool Parse(int argc, char** argv, Arguments* out) {
 }  // namespace hotbed::bench
 
 int main(int argc, char** argv) {
+  hotbed::TuneDataPlaneProcess();
   using hotbed::roofs::kPeerArgument;
   if (argc > 2 && std::strcmp(argv[1], kPeerArgument) == 0 &&
       std::strcmp(argv[2], hotbed::bench::kDataServerPeer) == 0) {

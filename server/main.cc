@@ -20,6 +20,7 @@
 #include "admin/admin_server.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "proto/grpc_tuning.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/server_options.h"
@@ -221,4 +222,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace hotbed
 
-int main(int argc, char** argv) { return hotbed::Main(argc, argv); }
+int main(int argc, char** argv) {
+  hotbed::TuneDataPlaneProcess();
+  return hotbed::Main(argc, argv);
+}

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "bench/roofs/roofs.h"
 #include "common/json.h"
+#include "proto/grpc_tuning.h"
 
 namespace hotbed::roofs {
 namespace {
@@ -27,6 +28,7 @@ struct Arguments {
   double seconds = 1.0;
   int server_threads = 0;
   std::string only;  // empty: all
+  std::vector<uint64_t> ids = {512, 2048};
   std::string dir = ".";
   bool json = false;
 };
@@ -41,6 +43,9 @@ bool Parse(int argc, char** argv, Arguments* out) {
       good = absl::SimpleAtoi(word, &out->server_threads);
     } else if (absl::ConsumePrefix(&word, "--only=")) {
       out->only = std::string(word);
+    } else if (absl::ConsumePrefix(&word, "--ids=")) {
+      out->ids.resize(1);
+      good = absl::SimpleAtoi(word, &out->ids[0]) && out->ids[0] > 0;
     } else if (absl::ConsumePrefix(&word, "--dir=")) {
       out->dir = std::string(word);
     } else if (word == "--json") {
@@ -49,11 +54,11 @@ bool Parse(int argc, char** argv, Arguments* out) {
       good = false;
     }
     if (!good) {
-      std::fprintf(
-          stderr,
-          "hotbed-roofs: bad argument '%s'\nusage: hotbed-roofs [--seconds=S] "
-          "[--server-threads=N] [--dir=DIR] [--only=grpc|tcp|memory|disk|unary] [--json]\n",
-          argv[i]);
+      std::fprintf(stderr,
+                   "hotbed-roofs: bad argument '%s'\nusage: hotbed-roofs [--seconds=S] "
+                   "[--server-threads=N] [--dir=DIR] [--only=pull|push|tcp|memory|disk|unary] "
+                   "[--ids=N] [--json]\n",
+                   argv[i]);
       return false;
     }
   }
@@ -105,14 +110,16 @@ int Main(const Arguments& arguments) {
   Report report(arguments);
   const auto itself = [](double v) { return v; };
   const auto messages = [](const MessageRate& r) { return r.messages_per_s; };
-  for (const uint64_t ids : {512, 2048}) {
+  for (const uint64_t ids : arguments.ids) {
     MessageLoad pull{ids * 8 + 64, ids * 256 + 64, 8, arguments.seconds, arguments.server_threads};
     MessageLoad push{ids * 264 + 64, 64, 8, arguments.seconds, arguments.server_threads};
     const GatherLoad gather{1'000'000, 256, ids, arguments.seconds};
     const std::string rows = absl::StrCat(ids, " x 64 fp32");
-    if (report.Wants("grpc")) {
+    if (report.Wants("pull")) {
       report.Add(absl::StrCat("grpc stream, pull ", rows), "messages/s", GrpcStream(pull),
                  messages);
+    }
+    if (report.Wants("push")) {
       report.Add(absl::StrCat("grpc stream, push ", rows), "messages/s", GrpcStream(push),
                  messages);
     }
@@ -150,6 +157,7 @@ int Main(const Arguments& arguments) {
 }  // namespace hotbed::roofs
 
 int main(int argc, char** argv) {
+  hotbed::TuneDataPlaneProcess();
   if (const auto code = hotbed::roofs::ServeIfAsked(argc, argv)) return *code;
   hotbed::roofs::Arguments arguments;
   if (!hotbed::roofs::Parse(argc, argv, &arguments)) return 2;
