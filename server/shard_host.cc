@@ -1,7 +1,8 @@
 // Opening a data directory, the data plane and the status of the shard host.
 #include "server/shard_host.h"
 
-#include <filesystem>
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -46,6 +46,9 @@ class ShardSimulation {
   const SimulationStats& stats() const { return stats_; }
 
  private:
+  static constexpr int kServers = 2;
+  static SessionId SessionOf(int client) { return 100 + static_cast<SessionId>(client); }
+
   struct Swept {
     std::string meta;
     std::vector<PushId> rows;
