@@ -10,8 +10,8 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kRows = 20000;
-constexpr uint32_t kDim =
-    16;  // with kRows above 1 MiB: at least eight shards, some on every server
+// Above 1 MiB of weights: at least eight shards (DECISIONS P1), some of them on every server.
+constexpr uint32_t kDim = 16;
 constexpr size_t kIdsAPush = 64;
 constexpr int64_t kPauseNs = 4'000'000;  // between pushes: most of the machine is the trainer's
 constexpr uint64_t kRowsARead = 4000;

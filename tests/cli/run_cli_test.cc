@@ -21,7 +21,7 @@ struct Answer {
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-Answer Run(const std::vector<std::string>& args) {
+Answer Ask(const std::vector<std::string>& args) {
   std::ostringstream out, err;
   Answer answer;
   answer.code = RunCli(args, &out, &err);
@@ -34,23 +34,23 @@ class RunCliTest : public ::testing::Test {
  protected:
   Answer RunAt(std::vector<std::string> args) {
     args.push_back("--coordinator=" + fake_.address());
-    return Run(args);
+    return Ask(args);
   }
   FakeCoordinator fake_;
 };
 
 TEST(RunCli, VersionSaysProgramAndWire) {
-  const Answer text = Run({"version"});
+  const Answer text = Ask({"version"});
   EXPECT_EQ(text.code, 0);
   EXPECT_THAT(text.out, HasSubstr("hotbed 0."));
-  EXPECT_EQ(Run({"version", "-o", "json"}).json()["wire_version"], 1);
+  EXPECT_EQ(Ask({"version", "-o", "json"}).json()["wire_version"], 1);
 }
 
 TEST(RunCli, HelpDocumentsExitCodes) {
-  const Answer help = Run({"--help"});
+  const Answer help = Ask({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("Exit codes: 0 done"));
-  EXPECT_EQ(Run({"table", "create", "--help"}).code, 0);
+  EXPECT_EQ(Ask({"table", "create", "--help"}).code, 0);
 }
 
 struct Wrong {
@@ -83,7 +83,7 @@ TEST(RunCli, WrongCommandLinesExitWithTwoAndNameTheNearest) {
       {{"table", "drop", "user"}, "--yes"},
   };
   for (const Wrong& wrong : cases) {
-    const Answer answer = Run(wrong.args);
+    const Answer answer = Ask(wrong.args);
     EXPECT_EQ(answer.code, 2) << wrong.said;
     EXPECT_EQ(answer.out, "") << wrong.said;
     EXPECT_THAT(answer.err, HasSubstr(wrong.said));
@@ -91,19 +91,19 @@ TEST(RunCli, WrongCommandLinesExitWithTwoAndNameTheNearest) {
 }
 
 TEST(RunCli, NoCommandPrintsHelpAndExitsWithTwo) {
-  EXPECT_EQ(Run({}).code, 2);
-  const Answer table = Run({"table"});
+  EXPECT_EQ(Ask({}).code, 2);
+  const Answer table = Ask({"table"});
   EXPECT_EQ(table.code, 2);
   EXPECT_THAT(table.err, HasSubstr("describe"));
 }
 
 TEST(RunCli, UnreachableCoordinatorIsNamedAndExitsWithOne) {
-  const Answer answer = Run({"status", "--coordinator", "127.0.0.1:1", "--timeout", "2s"});
+  const Answer answer = Ask({"status", "--coordinator", "127.0.0.1:1", "--timeout", "2s"});
   EXPECT_EQ(answer.code, 1);
   EXPECT_THAT(answer.err, HasSubstr("coordinator at 127.0.0.1:1"));
   EXPECT_THAT(answer.err, HasSubstr("hotbed up"));
   const Answer json =
-      Run({"-o", "json", "status", "--coordinator", "127.0.0.1:1", "--timeout", "2s"});
+      Ask({"-o", "json", "status", "--coordinator", "127.0.0.1:1", "--timeout", "2s"});
   EXPECT_EQ(json.code, 1);
   EXPECT_EQ(nlohmann::json::parse(json.err)["error"]["code"], "UNAVAILABLE");
 }
@@ -211,14 +211,14 @@ TEST_F(RunCliTest, DoctorFailsWhenAServerIsDown) {
 }
 
 TEST(RunCli, DatagenWritesRowsToStdoutAndTheTruthToStderr) {
-  const Answer answer = Run({"datagen", "criteo", "--rows", "200", "--seed", "5", "-o", "json"});
+  const Answer answer = Ask({"datagen", "criteo", "--rows", "200", "--seed", "5", "-o", "json"});
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_EQ(std::count(answer.out.begin(), answer.out.end(), '\n'), 200);
   EXPECT_EQ(std::count(answer.out.begin(), answer.out.end(), '\t'), 200 * 39);
   const std::string last = answer.err.substr(answer.err.find('{'));
   EXPECT_GT(nlohmann::json::parse(last)["auc_best"], 0.7);
-  EXPECT_EQ(Run({"datagen", "criteo", "--rows", "200", "--seed", "5"}).out, answer.out);
-  EXPECT_EQ(Run({"datagen", "criteo", "--rows", "0"}).code, 2);
+  EXPECT_EQ(Ask({"datagen", "criteo", "--rows", "200", "--seed", "5"}).out, answer.out);
+  EXPECT_EQ(Ask({"datagen", "criteo", "--rows", "0"}).code, 2);
 }
 
 }  // namespace
