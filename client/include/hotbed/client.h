@@ -1,19 +1,25 @@
 // hotbed::Client: what a trainer or an inference service links.
 //
-//   auto client = hotbed::Client::Connect("hotbed://127.0.0.1:7400", {.session_name = "job-7/rank-0"});
+//   auto client = hotbed::Client::Connect("hotbed://127.0.0.1:7400", {.session_name = "job-7/0"});
 //   auto table = (*client)->OpenTable("user");
-//   hotbed::PullFeature in{*table, ids, rows.data()};          // rows: ids.size() x dim floats, duplicates answered too
-//   absl::Status s = (*client)->Pull({&in, 1}).Wait();
-//   hotbed::PushFeature out{*table, ids, gradients.data()};    // duplicates are summed in the order of first appearance
-//   s = (*client)->Push(step, {&out, 1}).Wait().status;
 //
-// One call carries any number of features over any number of tables; it becomes one message a server (cut by bytes where it
-// is larger than a message may be). Several calls may be in flight. The client removes duplicate ids, splits by shard,
-// retries, follows shards to new owners, and gives up at the deadline only.
+//   // rows: ids.size() x dim floats; duplicate ids are answered too.
+//   hotbed::PullFeature in{*table, ids, rows.data()};
+//   absl::Status pulled = (*client)->Pull({&in, 1}).Wait();
 //
-// Thread rule: Client and Table are thread-safe. Buffers named in a call belong to the client until its Future is ready.
-// Pushes of one session to one shard are applied in the order of the Push calls; concurrent Push calls have no order
-// between them, and steps must not decrease in the order of the calls.
+//   // Gradients of duplicate ids are summed in the order of first appearance.
+//   hotbed::PushFeature out{*table, ids, gradients.data()};
+//   absl::Status pushed = (*client)->Push(step, {&out, 1}).Wait().status;
+//
+// One call carries any number of features over any number of tables; it becomes one message a
+// server (cut by bytes where it is larger than a message may be). Several calls may be in flight.
+// The client removes duplicate ids, splits by shard, retries, follows shards to new owners, and
+// gives up at the deadline only.
+//
+// Thread rule: Client and Table are thread-safe. Buffers named in a call belong to the client until
+// its Future is ready. Pushes of one session to one shard are applied in the order of the Push
+// calls; concurrent Push calls have no order between them, and steps must not decrease in the order
+// of the calls.
 #ifndef HOTBED_CLIENT_H_
 #define HOTBED_CLIENT_H_
 
@@ -34,25 +40,30 @@ namespace hotbed {
 class Table;
 
 struct ClientOptions {
-  // Stable over restarts of this trainer (job and rank): the identity under which pushes are applied exactly once. A second
-  // client that connects with the same name fences the first. Empty: a name of its own.
+  // Stable over restarts of this trainer (job and rank): the identity under which pushes are
+  // applied exactly once. A second client that connects with the same name fences the first. Empty:
+  // a name of its own.
   std::string session_name;
   absl::Duration deadline = absl::Seconds(60);  // of every call that names none
-  RowType pull_type = RowType::kFp32;           // how rows travel; they arrive as fp32 unless a feature asks otherwise
-  RowType push_type = RowType::kFp32;           // how gradients travel
-  uint64_t message_bytes_max = 1ull << 20;      // larger calls are cut
-  int pushes_in_flight_max = 64;                // a Push call beyond it waits
+  // How rows travel; they arrive as fp32 unless a feature asks otherwise.
+  RowType pull_type = RowType::kFp32;
+  RowType push_type = RowType::kFp32;                // how gradients travel
+  uint64_t message_bytes_max = 1ull << 20;           // larger calls are cut
+  int pushes_in_flight_max = 64;                     // a Push call beyond it waits
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // likewise; one larger push goes alone
-  int threads = 1;                              // that drive the network
+  int threads = 1;                                   // that drive the network
 };
 
-// One input of a pull: `rows[i]` receives the row of `ids[i]`, ids.size() x dim elements of `row_type`.
+// One input of a pull: `rows[i]` receives the row of `ids[i]`, ids.size() x dim elements of
+// `row_type`.
 struct PullFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
   void* rows = nullptr;
-  RowType row_type = RowType::kFp32;  // of `rows` in memory: kFp32, or the type that travels (no conversion)
-  uint8_t* exists = nullptr;          // if set: 1 where the row was ever pushed, 0 where its first value was computed
+  // Of `rows` in memory: kFp32, or the type that travels (no conversion).
+  RowType row_type = RowType::kFp32;
+  // If set: 1 where the row was ever pushed, 0 where its first value was computed.
+  uint8_t* exists = nullptr;
 };
 
 struct PullOptions {
@@ -60,7 +71,8 @@ struct PullOptions {
   const RowType* wire_type = nullptr;              // null: the client's
 };
 
-// One output of a step: gradients[i] is the gradient for ids[i], ids.size() x dim floats. Duplicates are summed.
+// One output of a step: gradients[i] is the gradient for ids[i], ids.size() x dim floats.
+// Duplicates are summed.
 struct PushFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
@@ -73,15 +85,18 @@ struct PushOptions {
   float learning_rate = 0.0f;  // for this push, all tables; else each table's own
 };
 
-// What became of a push. A step is atomic per shard, not across shards (DECISIONS S3): `shards` lists those that did not
-// apply it.
+// What became of a push. A step is atomic per shard, not across shards (DECISIONS S3): `shards`
+// lists those that did not apply it.
 struct PushResult {
   enum class Outcome {
-    kApplied,        // by all shards, exactly once
-    kFailed,         // at least one shard refused for good; see `shards` (those not listed applied it). No shards:
-                     // the push was refused as a whole, nothing was sent
-    kIndeterminate,  // the deadline passed while the answer of at least one shard was unknown: it may yet be applied.
-                     // Client::Retry(result) goes on asking; nothing is ever applied twice.
+    // By all shards, exactly once.
+    kApplied,
+    // At least one shard refused for good; see `shards` (those not listed applied it). No shards:
+    // the push was refused as a whole, nothing was sent.
+    kFailed,
+    // The deadline passed while the answer of at least one shard was unknown: it may yet be
+    // applied. Client::Retry(result) goes on asking; nothing is ever applied twice.
+    kIndeterminate,
   };
   struct Shard {
     std::string table;
@@ -98,42 +113,49 @@ struct PushResult {
 
 // What the client did so far. Counters since Connect.
 struct ClientStats {
-  uint64_t ids_asked = 0;       // with duplicates
-  uint64_t rows_pulled = 0;     // without
+  uint64_t ids_asked = 0;    // with duplicates
+  uint64_t rows_pulled = 0;  // without
   uint64_t rows_pushed = 0;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t messages = 0;
-  uint64_t retries = 0;         // of a segment
+  uint64_t retries = 0;  // of a segment
   uint64_t wrong_epoch = 0;
   uint64_t reconnects = 0;
 };
 
 class Client {
  public:
-  // Target: "hotbed://HOST:PORT" of the coordinator. Waits for it until the deadline of the options.
+  // Target: "hotbed://HOST:PORT" of the coordinator. Waits for it until the deadline of the
+  // options.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target,
                                                          const ClientOptions& options = {});
   virtual ~Client() = default;
 
   // --- tables. A Table lives as long as its client.
-  virtual absl::StatusOr<const Table*> CreateTable(const TableOptions& options, bool if_not_exists = false) = 0;
+  virtual absl::StatusOr<const Table*> CreateTable(const TableOptions& options,
+                                                   bool if_not_exists = false) = 0;
   virtual absl::StatusOr<const Table*> OpenTable(const std::string& name) = 0;
   virtual absl::Status DropTable(const std::string& name) = 0;
   virtual absl::StatusOr<std::vector<TableOptions>> ListTables() = 0;
 
-  // --- training. Errors that can be seen before anything is sent (an id outside a bounded table, NaN where the table
-  // rejects it, no features, sizes that do not fit) are returned by a ready Future, and nothing was sent.
-  virtual Future<absl::Status> Pull(absl::Span<const PullFeature> features, const PullOptions& options = {}) = 0;
-  // `step` grows over the life of the session name (use the training step); one Push a table and step (DECISIONS S2). A
-  // restarted trainer that repeats steps is answered kApplied for those already applied.
+  // --- training. Errors that can be seen before anything is sent (an id outside a bounded table,
+  // NaN where the table rejects it, no features, sizes that do not fit) are returned by a ready
+  // Future, and nothing was sent.
+  virtual Future<absl::Status> Pull(absl::Span<const PullFeature> features,
+                                    const PullOptions& options = {}) = 0;
+  // `step` grows over the life of the session name (use the training step); one Push a table and
+  // step (DECISIONS S2). A restarted trainer that repeats steps is answered kApplied for those
+  // already applied.
   virtual Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                                   const PushOptions& options = {}) = 0;
   // Goes on with a push that ended kIndeterminate: same sequence numbers, applied at most once.
-  virtual Future<PushResult> Retry(const PushResult& result, absl::Duration deadline = absl::ZeroDuration()) = 0;
+  virtual Future<PushResult> Retry(const PushResult& result,
+                                   absl::Duration deadline = absl::ZeroDuration()) = 0;
 
   // --- inference: one unary call a server; no session, no order.
-  virtual Future<absl::Status> Lookup(absl::Span<const PullFeature> features, const PullOptions& options = {}) = 0;
+  virtual Future<absl::Status> Lookup(absl::Span<const PullFeature> features,
+                                      const PullOptions& options = {}) = 0;
 
   virtual ClientStats Stats() const = 0;
   virtual std::string cluster_id() const = 0;

@@ -12,7 +12,8 @@
 
 namespace hotbed {
 
-// Thread-safe. A default-constructed Future is not valid: only Future::Ready and Promise make usable ones.
+// Thread-safe. A default-constructed Future is not valid: only Future::Ready and Promise make
+// usable ones.
 template <typename T>
 class Future {
  public:
@@ -29,9 +30,11 @@ class Future {
   const T& Wait() const { return state_->Wait(); }
   // False when `timeout` passed first.
   bool WaitFor(absl::Duration timeout) const { return state_->WaitFor(timeout); }
-  // Runs `callback` with the value, on the thread that provides it, or now if it is there. At most one a future; it must
-  // not block.
-  void Then(absl::AnyInvocable<void(const T&)> callback) const { state_->Then(std::move(callback)); }
+  // Runs `callback` with the value, on the thread that provides it, or now if it is there. At most
+  // one a future; it must not block.
+  void Then(absl::AnyInvocable<void(const T&)> callback) const {
+    state_->Then(std::move(callback));
+  }
 
  private:
   template <typename U>

@@ -1,4 +1,5 @@
-// What the user says when creating a table. Shapes: a table is rows x dim weights plus optimizer state.
+// What the user says when creating a table. Shapes: a table is rows x dim weights plus optimizer
+// state.
 #ifndef HOTBED_TABLE_OPTIONS_H_
 #define HOTBED_TABLE_OPTIONS_H_
 
