@@ -24,4 +24,12 @@
 // that it has not yet inlined; with this it inlines them first.
 #define HOTBED_ALWAYS_INLINE __attribute__((always_inline))
 
+// Before a loop whose turns touch different elements: without it, pointers to bytes might alias
+// anything, and every loop would begin with a check of that.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define HOTBED_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define HOTBED_INDEPENDENT
+#endif
+
 #endif  // HOTBED_ROW_MATH_ISA_H_

@@ -29,10 +29,23 @@ inline namespace HOTBED_ISA {
 
 constexpr uint32_t kLanes = 32;
 
+#if defined(__GNUC__) && !defined(__CUDACC__)
+// lanes[l] += lanes[l + kHalf] for l < kHalf, as one vector: GCC takes a plain loop apart here.
+template <uint32_t kHalf>
+HOTBED_ROW_FN void AddUpperHalf(float* lanes) {
+  typedef float Vector __attribute__((vector_size(4 * kHalf)));
+  Vector low, high;
+  __builtin_memcpy(&low, lanes, sizeof(low));
+  __builtin_memcpy(&high, lanes + kHalf, sizeof(high));
+  low += high;
+  __builtin_memcpy(lanes, &low, sizeof(low));
+}
+#else
 template <uint32_t kHalf>
 HOTBED_ROW_FN void AddUpperHalf(float* lanes) {
   for (uint32_t l = 0; l < kHalf; ++l) lanes[l] += lanes[l + kHalf];
 }
+#endif
 
 // Joins the lanes; destroys them.
 HOTBED_ROW_FN float TreeSum(float* lanes) {
@@ -46,124 +59,173 @@ HOTBED_ROW_FN float Decayed(float gradient, float weight, float weight_decay) {
   return gradient + weight_decay * weight;
 }
 
-// 32 elements of a row, as fp32. Rows are worked on block by block: loops over a block have a
-// constant count and touch nothing but local arrays, which is what vectorises. Elements beyond the
-// row's end read as zero, which adds nothing to any sum.
-struct Block {
-  float v[kLanes];
+// Rows are worked on in blocks of 32 elements: loops with a constant count and independent turns,
+// which is what vectorises. The last, shorter piece of a row is copied to a block of its own, where
+// the elements beyond the row's end are zeros and add nothing to any sum.
+template <typename Codec>
+HOTBED_ROW_FN void LoadTail(const uint8_t* from, uint32_t count, float* block) {
+  for (uint32_t l = 0; l < kLanes; ++l) block[l] = 0.0f;
+  for (uint32_t l = 0; l < count; ++l) block[l] = Codec::Load(from, l);
+}
+
+template <typename Codec>
+HOTBED_ROW_FN void StoreTail(uint8_t* to, uint32_t count, const float* block) {
+  for (uint32_t l = 0; l < count; ++l) Codec::Store(to, l, block[l]);
+}
+
+HOTBED_ROW_FN uint8_t* AsBytes(float* block) { return reinterpret_cast<uint8_t*>(block); }
+
+// One block of each formula: 32 weights, 32 gradients, 32 elements of each state. Plain values, so
+// that no store can change them.
+struct StepScalars {
+  float lr;
+  float decay;
+  float epsilon;
+  float beta1;
+  float beta2;
+  float correction1;
+  float correction2;
 };
 
-template <typename Codec>
-HOTBED_ROW_FN void LoadBlock(const uint8_t* from, uint32_t first, uint32_t dim, Block* block) {
-  const uint8_t* at = from + uint64_t{Codec::kBytes} * first;
-  if (dim - first >= kLanes) {
-    for (uint32_t l = 0; l < kLanes; ++l) block->v[l] = Codec::Load(at, l);
-    return;
-  }
-  for (uint32_t l = 0; l < kLanes; ++l) block->v[l] = 0.0f;
-  for (uint32_t l = 0; l < dim - first; ++l) block->v[l] = Codec::Load(at, l);
+HOTBED_ROW_FN StepScalars MakeStepScalars(const OptimizerParams& params,
+                                          const UpdateScalars& scalars) {
+  return {scalars.learning_rate, params.weight_decay,      params.epsilon,          params.beta1,
+          params.beta2,          scalars.bias_correction1, scalars.bias_correction2};
 }
 
-template <typename Codec>
-HOTBED_ROW_FN void StoreBlock(uint8_t* to, uint32_t first, uint32_t dim, const Block& block) {
-  uint8_t* at = to + uint64_t{Codec::kBytes} * first;
-  if (dim - first >= kLanes) {
-    for (uint32_t l = 0; l < kLanes; ++l) Codec::Store(at, l, block.v[l]);
-    return;
-  }
-  for (uint32_t l = 0; l < dim - first; ++l) Codec::Store(at, l, block.v[l]);
-}
-
-// Weights and the gradient with its decay.
+// w -= rate * d
 template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void LoadStep(const uint8_t* weights, const uint8_t* gradient, uint32_t first,
-                            uint32_t dim, float decay, Block* w, Block* d) {
-  LoadBlock<Weight>(weights, first, dim, w);
-  LoadBlock<Gradient>(gradient, first, dim, d);
-  for (uint32_t l = 0; l < kLanes; ++l) d->v[l] = Decayed(d->v[l], w->v[l], decay);
+HOTBED_ROW_FN void ScaledBlock(float rate, float decay, uint8_t* w, const uint8_t* g) {
+  HOTBED_INDEPENDENT
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    const float weight = Weight::Load(w, l);
+    const float d = Decayed(Gradient::Load(g, l), weight, decay);
+    Weight::Store(w, l, weight - rate * d);
+  }
 }
 
+// sum[l] += d * d
 template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateSgd(const OptimizerParams& params, const UpdateScalars& scalars,
-                             uint32_t dim, uint8_t* weights, const uint8_t* gradient) {
-  const float lr = scalars.learning_rate;
-  for (uint32_t first = 0; first < dim; first += kLanes) {
-    Block w, d;
-    LoadStep<Weight, Gradient>(weights, gradient, first, dim, params.weight_decay, &w, &d);
-    for (uint32_t l = 0; l < kLanes; ++l) w.v[l] -= lr * d.v[l];
-    StoreBlock<Weight>(weights, first, dim, w);
+HOTBED_ROW_FN void SquaresBlock(float decay, const uint8_t* w, const uint8_t* g, float* sum) {
+  HOTBED_INDEPENDENT
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    const float d = Decayed(Gradient::Load(g, l), Weight::Load(w, l), decay);
+    sum[l] += d * d;
   }
 }
 
 template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateAdagrad(const OptimizerParams& params, const UpdateScalars& scalars,
-                                 uint32_t dim, uint8_t* weights, uint8_t* state,
+HOTBED_ROW_FN void AdagradBlock(const StepScalars& p, uint8_t* w, uint8_t* s, const uint8_t* g) {
+  HOTBED_INDEPENDENT
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    const float weight = Weight::Load(w, l);
+    const float d = Decayed(Gradient::Load(g, l), weight, p.decay);
+    const float square = Fp32Codec::Load(s, l) + d * d;
+    Fp32Codec::Store(s, l, square);
+    Weight::Store(w, l, weight - p.lr * d / (__builtin_sqrtf(square) + p.epsilon));
+  }
+}
+
+template <typename Weight, typename Gradient>
+HOTBED_ROW_FN void AdamBlock(const StepScalars& p, uint8_t* w, uint8_t* m, uint8_t* v,
+                             const uint8_t* g) {
+  HOTBED_INDEPENDENT
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    const float weight = Weight::Load(w, l);
+    const float d = Decayed(Gradient::Load(g, l), weight, p.decay);
+    const float first = p.beta1 * Fp32Codec::Load(m, l) + (1.0f - p.beta1) * d;
+    const float second = p.beta2 * Fp32Codec::Load(v, l) + (1.0f - p.beta2) * (d * d);
+    Fp32Codec::Store(m, l, first);
+    Fp32Codec::Store(v, l, second);
+    const float denominator = __builtin_sqrtf(second / p.correction2) + p.epsilon;
+    Weight::Store(w, l, weight - p.lr * (first / p.correction1) / denominator);
+  }
+}
+
+template <typename Weight, typename Gradient>
+HOTBED_ROW_FN void UpdateScaled(float rate, float decay, uint32_t dim, uint8_t* weights,
+                                const uint8_t* gradient) {
+  for (; dim >= kLanes; dim -= kLanes) {
+    ScaledBlock<Weight, Gradient>(rate, decay, weights, gradient);
+    weights += Weight::kBytes * kLanes;
+    gradient += Gradient::kBytes * kLanes;
+  }
+  if (dim == 0) return;
+  float w[kLanes], g[kLanes];
+  LoadTail<Weight>(weights, dim, w);
+  LoadTail<Gradient>(gradient, dim, g);
+  ScaledBlock<Fp32Codec, Fp32Codec>(rate, decay, AsBytes(w), AsBytes(g));
+  StoreTail<Weight>(weights, dim, w);
+}
+
+template <typename Weight, typename Gradient>
+HOTBED_ROW_FN float SumOfSquares(float decay, uint32_t dim, const uint8_t* weights,
                                  const uint8_t* gradient) {
-  const float lr = scalars.learning_rate;
-  const float epsilon = params.epsilon;
-  for (uint32_t first = 0; first < dim; first += kLanes) {
-    Block w, d, s;
-    LoadStep<Weight, Gradient>(weights, gradient, first, dim, params.weight_decay, &w, &d);
-    LoadBlock<Fp32Codec>(state, first, dim, &s);
-    for (uint32_t l = 0; l < kLanes; ++l) s.v[l] += d.v[l] * d.v[l];
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      w.v[l] -= lr * d.v[l] / (__builtin_sqrtf(s.v[l]) + epsilon);
-    }
-    StoreBlock<Fp32Codec>(state, first, dim, s);
-    StoreBlock<Weight>(weights, first, dim, w);
+  float sum[kLanes] = {};
+  for (; dim >= kLanes; dim -= kLanes) {
+    SquaresBlock<Weight, Gradient>(decay, weights, gradient, sum);
+    weights += Weight::kBytes * kLanes;
+    gradient += Gradient::kBytes * kLanes;
   }
+  if (dim > 0) {
+    float w[kLanes], g[kLanes];
+    LoadTail<Weight>(weights, dim, w);
+    LoadTail<Gradient>(gradient, dim, g);
+    SquaresBlock<Fp32Codec, Fp32Codec>(decay, AsBytes(w), AsBytes(g), sum);
+  }
+  return TreeSum(sum);
 }
 
 template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateRowwiseAdagrad(const OptimizerParams& params, const UpdateScalars& scalars,
-                                        uint32_t dim, uint8_t* weights, uint8_t* state,
-                                        const uint8_t* gradient) {
-  const float decay = params.weight_decay;
-  Block sum = {};
-  for (uint32_t first = 0; first < dim; first += kLanes) {
-    Block w, d;
-    LoadStep<Weight, Gradient>(weights, gradient, first, dim, decay, &w, &d);
-    for (uint32_t l = 0; l < kLanes; ++l) sum.v[l] += d.v[l] * d.v[l];
-  }
-  const float s = Fp32Codec::Load(state, 0) + TreeSum(sum.v) / static_cast<float>(dim);
+HOTBED_ROW_FN void UpdateRowwiseAdagrad(const StepScalars& p, uint32_t dim, uint8_t* weights,
+                                        uint8_t* state, const uint8_t* gradient) {
+  const float sum = SumOfSquares<Weight, Gradient>(p.decay, dim, weights, gradient);
+  const float s = Fp32Codec::Load(state, 0) + sum / static_cast<float>(dim);
   Fp32Codec::Store(state, 0, s);
-  const float step = scalars.learning_rate / (__builtin_sqrtf(s) + params.epsilon);
-  for (uint32_t first = 0; first < dim; first += kLanes) {
-    Block w, d;
-    LoadStep<Weight, Gradient>(weights, gradient, first, dim, decay, &w, &d);
-    for (uint32_t l = 0; l < kLanes; ++l) w.v[l] -= step * d.v[l];
-    StoreBlock<Weight>(weights, first, dim, w);
-  }
+  UpdateScaled<Weight, Gradient>(p.lr / (__builtin_sqrtf(s) + p.epsilon), p.decay, dim, weights,
+                                 gradient);
 }
 
 template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateAdam(const OptimizerParams& params, const UpdateScalars& scalars,
-                              uint32_t dim, uint8_t* weights, uint8_t* state,
+HOTBED_ROW_FN void UpdateAdagrad(const StepScalars& p, uint32_t dim, uint8_t* weights,
+                                 uint8_t* state, const uint8_t* gradient) {
+  for (; dim >= kLanes; dim -= kLanes) {
+    AdagradBlock<Weight, Gradient>(p, weights, state, gradient);
+    weights += Weight::kBytes * kLanes;
+    state += 4 * kLanes;
+    gradient += Gradient::kBytes * kLanes;
+  }
+  if (dim == 0) return;
+  float w[kLanes], s[kLanes], g[kLanes];
+  LoadTail<Weight>(weights, dim, w);
+  LoadTail<Fp32Codec>(state, dim, s);
+  LoadTail<Gradient>(gradient, dim, g);
+  AdagradBlock<Fp32Codec, Fp32Codec>(p, AsBytes(w), AsBytes(s), AsBytes(g));
+  StoreTail<Fp32Codec>(state, dim, s);
+  StoreTail<Weight>(weights, dim, w);
+}
+
+template <typename Weight, typename Gradient>
+HOTBED_ROW_FN void UpdateAdam(const StepScalars& p, uint32_t dim, uint8_t* weights, uint8_t* state,
                               const uint8_t* gradient) {
   uint8_t* second = state + 4ull * dim;
-  const float lr = scalars.learning_rate;
-  const float beta1 = params.beta1;
-  const float beta2 = params.beta2;
-  const float correction1 = scalars.bias_correction1;
-  const float correction2 = scalars.bias_correction2;
-  const float epsilon = params.epsilon;
-  for (uint32_t first = 0; first < dim; first += kLanes) {
-    Block w, d, m, v;
-    LoadStep<Weight, Gradient>(weights, gradient, first, dim, params.weight_decay, &w, &d);
-    LoadBlock<Fp32Codec>(state, first, dim, &m);
-    LoadBlock<Fp32Codec>(second, first, dim, &v);
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      m.v[l] = beta1 * m.v[l] + (1.0f - beta1) * d.v[l];
-      v.v[l] = beta2 * v.v[l] + (1.0f - beta2) * (d.v[l] * d.v[l]);
-    }
-    for (uint32_t l = 0; l < kLanes; ++l) {
-      const float denominator = __builtin_sqrtf(v.v[l] / correction2) + epsilon;
-      w.v[l] -= lr * (m.v[l] / correction1) / denominator;
-    }
-    StoreBlock<Fp32Codec>(state, first, dim, m);
-    StoreBlock<Fp32Codec>(second, first, dim, v);
-    StoreBlock<Weight>(weights, first, dim, w);
+  for (; dim >= kLanes; dim -= kLanes) {
+    AdamBlock<Weight, Gradient>(p, weights, state, second, gradient);
+    weights += Weight::kBytes * kLanes;
+    state += 4 * kLanes;
+    second += 4 * kLanes;
+    gradient += Gradient::kBytes * kLanes;
   }
+  if (dim == 0) return;
+  float w[kLanes], m[kLanes], v[kLanes], g[kLanes];
+  LoadTail<Weight>(weights, dim, w);
+  LoadTail<Fp32Codec>(state, dim, m);
+  LoadTail<Fp32Codec>(second, dim, v);
+  LoadTail<Gradient>(gradient, dim, g);
+  AdamBlock<Fp32Codec, Fp32Codec>(p, AsBytes(w), AsBytes(m), AsBytes(v), AsBytes(g));
+  StoreTail<Fp32Codec>(state, dim, m);
+  StoreTail<Fp32Codec>(second, dim, v);
+  StoreTail<Weight>(weights, dim, w);
 }
 
 // `state` holds StateElements(kind, dim) fp32 elements and may be null for SGD. Pointers need no
@@ -172,14 +234,15 @@ template <OptimizerKind kKind, typename Weight, typename Gradient>
 HOTBED_ROW_FN void UpdateRow(const OptimizerParams& params, const UpdateScalars& scalars,
                              uint32_t dim, uint8_t* weights, uint8_t* state,
                              const uint8_t* gradient) {
+  const StepScalars p = MakeStepScalars(params, scalars);
   if constexpr (kKind == OptimizerKind::kSgd) {
-    UpdateSgd<Weight, Gradient>(params, scalars, dim, weights, gradient);
+    UpdateScaled<Weight, Gradient>(p.lr, p.decay, dim, weights, gradient);
   } else if constexpr (kKind == OptimizerKind::kAdagrad) {
-    UpdateAdagrad<Weight, Gradient>(params, scalars, dim, weights, state, gradient);
+    UpdateAdagrad<Weight, Gradient>(p, dim, weights, state, gradient);
   } else if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-    UpdateRowwiseAdagrad<Weight, Gradient>(params, scalars, dim, weights, state, gradient);
+    UpdateRowwiseAdagrad<Weight, Gradient>(p, dim, weights, state, gradient);
   } else {
-    UpdateAdam<Weight, Gradient>(params, scalars, dim, weights, state, gradient);
+    UpdateAdam<Weight, Gradient>(p, dim, weights, state, gradient);
   }
 }
 
