@@ -141,6 +141,9 @@ class Commands(unittest.TestCase):
                 report = self.up.json("bench", kind, "--seconds", "0.3", "--repeats", 1, "--rows", 20000,
                                       "--dim", 16, "--no-roofs")
                 self.assertIsInstance(report, dict)
+        name = next(t["name"] for t in self.up.json("table", "list") if t["name"].startswith("bench-"))
+        rows = self.up.json("row", "get", name, *range(100))
+        self.assertTrue(any(r["exists"] for r in rows), "no row of the bench's table was ever pushed to")
 
 
 class Restarts(unittest.TestCase):
