@@ -1,5 +1,5 @@
-// HOTBED_CHECK: a programmer's error ends the process with file, line and text. Never for what the world can cause.
-// HOTBED_DCHECK: the same in debug builds only.
+// HOTBED_CHECK: a programmer's error ends the process with file, line and text. Never for what the
+// world can cause. HOTBED_DCHECK: the same in debug builds only.
 #ifndef HOTBED_COMMON_CHECK_H_
 #define HOTBED_COMMON_CHECK_H_
 
@@ -20,7 +20,7 @@ class CheckFailure {
 
 }  // namespace hotbed::internal
 
-#define HOTBED_CHECK(condition) \
+#define HOTBED_CHECK(condition)             \
   while (__builtin_expect(!(condition), 0)) \
   ::hotbed::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 

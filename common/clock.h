@@ -9,7 +9,8 @@ namespace hotbed {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Monotonic nanoseconds that run on over suspend (CLOCK_BOOTTIME): for leases, deadlines and rates.
+  // Monotonic nanoseconds that run on over suspend (CLOCK_BOOTTIME): for leases, deadlines and
+  // rates.
   virtual int64_t NowNs() const = 0;
   // Microseconds since 1970: for display only.
   virtual int64_t WallUs() const = 0;

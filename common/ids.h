@@ -9,14 +9,16 @@
 
 namespace hotbed {
 
-using TableId = uint32_t;      // never reused within a cluster; 0 is never assigned
-using Epoch = uint64_t;        // of one shard; 0 means "none"
-using Lsn = uint64_t;          // of one shard's log; the first record is 1
-using SessionId = uint64_t;    // of one client name; 0 is never assigned
-using Incarnation = uint64_t;  // of a session or of a server process; grows by at least one at every start
-using ServerId = uint64_t;     // stable over restarts, kept in the data directory; 0 is never assigned
+using TableId = uint32_t;    // never reused within a cluster; 0 is never assigned
+using Epoch = uint64_t;      // of one shard; 0 means "none"
+using Lsn = uint64_t;        // of one shard's log; the first record is 1
+using SessionId = uint64_t;  // of one client name; 0 is never assigned
+// Of a session or of a server process; grows by at least one at every start.
+using Incarnation = uint64_t;
+using ServerId = uint64_t;  // stable over restarts, kept in the data directory; 0 is never assigned
 
-// One immutable piece of a table (DECISIONS P1): `index` counts the table's shards from 0 in position order.
+// One immutable piece of a table (DECISIONS P1): `index` counts the table's shards from 0 in
+// position order.
 struct ShardId {
   TableId table = 0;
   uint32_t index = 0;

@@ -1,9 +1,12 @@
-// One line a message on stderr: `I 2026-01-31T12:00:00.123456Z server/main.cc:42] text`. Thread-safe.
+// One line a message on stderr: `I 2026-01-31T12:00:00.123456Z server/main.cc:42] text`.
+// Thread-safe.
 //
 //   HOTBED_LOG(Info) << "serving on " << address;
-//   HOTBED_LOG(Warning) << ...;   HOTBED_LOG(Error) << ...;   HOTBED_LOG_EVERY_S(Warning, 5) << "...";
+//   HOTBED_LOG(Warning) << ...;   HOTBED_LOG(Error) << ...;
+//   HOTBED_LOG_EVERY_S(Warning, 5) << "...";
 //
-// SetLogFormat(LogFormat::kJson) writes one JSON object a line instead; SetLogLevel drops what is below.
+// SetLogFormat(LogFormat::kJson) writes one JSON object a line instead; SetLogLevel drops what is
+// below.
 #ifndef HOTBED_COMMON_LOG_H_
 #define HOTBED_COMMON_LOG_H_
 
@@ -43,18 +46,19 @@ class LogLine {
 }  // namespace internal
 }  // namespace hotbed
 
-#define HOTBED_LOG(severity)                                                             \
+#define HOTBED_LOG(severity)                                                              \
   for (bool hotbed_on_ = ::hotbed::internal::LogEnabled(::hotbed::LogLevel::k##severity); \
-       hotbed_on_; hotbed_on_ = false)                                                   \
+       hotbed_on_; hotbed_on_ = false)                                                    \
   ::hotbed::internal::LogLine(::hotbed::LogLevel::k##severity, __FILE__, __LINE__).stream()
 
-#define HOTBED_LOG_EVERY_S(severity, seconds)                                              \
-  for (bool hotbed_on_ = [] {                                                              \
-         static std::atomic<int64_t> last_ns{0};                                           \
-         return ::hotbed::internal::LogEnabled(::hotbed::LogLevel::k##severity) &&          \
-                ::hotbed::internal::LogDue(&last_ns, seconds);                             \
-       }();                                                                                \
-       hotbed_on_; hotbed_on_ = false)                                                     \
+#define HOTBED_LOG_EVERY_S(severity, seconds)                                          \
+  for (bool hotbed_on_ =                                                               \
+           [] {                                                                        \
+             static std::atomic<int64_t> last_ns{0};                                   \
+             return ::hotbed::internal::LogEnabled(::hotbed::LogLevel::k##severity) && \
+                    ::hotbed::internal::LogDue(&last_ns, seconds);                     \
+           }();                                                                        \
+       hotbed_on_; hotbed_on_ = false)                                                 \
   ::hotbed::internal::LogLine(::hotbed::LogLevel::k##severity, __FILE__, __LINE__).stream()
 
 #endif  // HOTBED_COMMON_LOG_H_

@@ -1,12 +1,16 @@
-// Counting on the hot path: per-thread cells, merged when read (DESIGN section 8). No Prometheus here; admin/ exposes them.
+// Counting on the hot path: per-thread cells, merged when read (DESIGN section 8). No Prometheus
+// here; admin/ exposes them.
 //
-//   static Counter rows_pulled("hotbed_server_pulled_rows_total", "Rows answered to pulls.", {{"wire", "fp32"}});
+//   static Counter rows_pulled("hotbed_server_pulled_rows_total", "Rows answered to pulls.",
+//                              {{"wire", "fp32"}});
 //   rows_pulled.Add(512);
-//   static LatencyHistogram pull_seconds("hotbed_server_pull_seconds", "From the message's arrival to its answer.");
+//   static LatencyHistogram pull_seconds("hotbed_server_pull_seconds",
+//                                        "From the message's arrival to its answer.");
 //   pull_seconds.RecordNs(ns);
 //
-// Add and RecordNs are wait-free and touch only the calling thread's cache lines. Metrics register themselves for the life
-// of the process; names follow Prometheus's rules (base units, _total for counters) and carry the prefix hotbed_.
+// Add and RecordNs are wait-free and touch only the calling thread's cache lines. Metrics register
+// themselves for the life of the process; names follow Prometheus's rules (base units, _total for
+// counters) and carry the prefix hotbed_.
 #ifndef HOTBED_COMMON_METRICS_H_
 #define HOTBED_COMMON_METRICS_H_
 
@@ -21,7 +25,8 @@ namespace hotbed {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-constexpr int kMetricCells = 16;  // threads hash onto cells; more threads than cells share, still correct
+// Threads hash onto cells; more threads than cells share, still correct.
+constexpr int kMetricCells = 16;
 
 class Counter {
  public:
@@ -49,8 +54,9 @@ class LatencyHistogram {
   struct Snapshot {
     uint64_t count = 0;
     double sum_seconds = 0;
-    std::vector<std::pair<double, uint64_t>> cumulative;  // (upper bound in seconds, observations at or below)
-    double Quantile(double q) const;                       // seconds
+    // (upper bound in seconds, observations at or below)
+    std::vector<std::pair<double, uint64_t>> cumulative;
+    double Quantile(double q) const;  // seconds
   };
   Snapshot Read() const;
 
@@ -73,7 +79,8 @@ struct MetricSample {
 // Samples sorted by name, then labels.
 std::vector<MetricSample> CollectMetrics();
 
-// Adds samples at scrape time (gauges read from a status struct). The registration ends when the handle is destroyed.
+// Adds samples at scrape time (gauges read from a status struct). The registration ends when the
+// handle is destroyed.
 class MetricSource {
  public:
   explicit MetricSource(std::function<void(std::vector<MetricSample>*)> collect);

@@ -1,5 +1,6 @@
-// The only truth about who owns a shard: one record a shard in the metadata store, changed by compare-and-set alone
-// (reference page, section 3.1; DECISIONS P3). Carried in WRONG_EPOCH replies, cluster maps and heartbeats.
+// The only truth about who owns a shard: one record a shard in the metadata store, changed by
+// compare-and-set alone (reference page, section 3.1; DECISIONS P3). Carried in WRONG_EPOCH
+// replies, cluster maps and heartbeats.
 #ifndef HOTBED_COMMON_SHARD_RECORD_H_
 #define HOTBED_COMMON_SHARD_RECORD_H_
 
@@ -20,7 +21,8 @@ struct Member {
   }
 };
 
-// Half-open ranges of a shard. `first`/`limit` count rows (bounded) or buckets out of 65,536 (hashed, DECISIONS P2).
+// Half-open ranges of a shard. `first`/`limit` count rows (bounded) or buckets out of 65,536
+// (hashed, DECISIONS P2).
 struct ShardRange {
   uint64_t first = 0;
   uint64_t limit = 0;
@@ -37,13 +39,13 @@ struct ShardRange {
 struct ShardRecord {
   ShardId shard;
   ShardRange range;
-  Epoch epoch = 0;          // +1 whenever primary or members change
-  uint64_t revision = 0;    // of the metadata store; orders two views of one epoch
+  Epoch epoch = 0;        // +1 whenever primary or members change
+  uint64_t revision = 0;  // of the metadata store; orders two views of one epoch
   Member primary;
-  std::vector<Member> members;   // with the primary
+  std::vector<Member> members;  // with the primary
   std::vector<Member> learners;
-  bool active = false;           // written once an epoch, before its first acknowledgement
-  std::vector<Member> base;      // members of the last active epoch
+  bool active = false;       // written once an epoch, before its first acknowledgement
+  std::vector<Member> base;  // members of the last active epoch
 };
 
 }  // namespace hotbed

@@ -5,10 +5,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define HOTBED_RETURN_IF_ERROR(expr)                  \
-  do {                                                \
-    absl::Status hotbed_status_ = (expr);             \
-    if (!hotbed_status_.ok()) return hotbed_status_;  \
+#define HOTBED_RETURN_IF_ERROR(expr)                 \
+  do {                                               \
+    absl::Status hotbed_status_ = (expr);            \
+    if (!hotbed_status_.ok()) return hotbed_status_; \
   } while (false)
 
 #define HOTBED_MACRO_CAT_INNER(a, b) a##b

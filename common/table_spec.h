@@ -1,4 +1,5 @@
-// What a table is: the value that its creation fixes and every layer reads. Immutable after creation.
+// What a table is: the value that its creation fixes and every layer reads. Immutable after
+// creation.
 #ifndef HOTBED_COMMON_TABLE_SPEC_H_
 #define HOTBED_COMMON_TABLE_SPEC_H_
 
@@ -16,7 +17,7 @@ enum class Durability : uint8_t { kCheckpoint = 0, kLog = 1 };
 constexpr uint32_t kDimMax = 8192;
 constexpr uint64_t kShardBytesMax = 256ull << 20;  // DECISIONS P1
 constexpr uint32_t kShardsPerTableMax = 1024;
-constexpr uint32_t kShardsPerTableMin = 8;         // of a table above 1 MiB
+constexpr uint32_t kShardsPerTableMin = 8;  // of a table above 1 MiB
 
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator

@@ -73,7 +73,8 @@ TEST(TableSpec, RefusesEachBadField) {
   }
 }
 
-// Part of the format: FNV-1a 64 through Mix64. The hashes of "" and "foobar" are from the FNV authors' test vectors.
+// Part of the format: FNV-1a 64 through Mix64. The hashes of "" and "foobar" are from the FNV
+// authors' test vectors.
 TEST(TableSpec, DefaultSeedVectors) {
   EXPECT_EQ(DefaultTableSeed(""), Mix64(0xcbf29ce484222325u));
   EXPECT_EQ(DefaultTableSeed("foobar"), Mix64(0x85944171f73967e8u));
