@@ -24,6 +24,7 @@
 #include "bench/roofs/stream_client.h"
 #include "bench/stream_bench_peer.h"
 #include "common/ids.h"
+#include "common/process_tuning.h"
 #include "proto/data.pb.h"
 #include "proto/grpc_tuning.h"
 #include "proto/wire.h"

@@ -34,7 +34,7 @@ struct CommandContext {
   std::ostream* out = nullptr;
   std::ostream* err = nullptr;
   std::function<absl::Status()> run;  // set by the chosen command
-  int exit_code = 0;                  // after an OK run: of commands that report their failures themselves
+  int exit_code = 0;  // after an OK run: of commands that report their failures themselves
 };
 
 // Each may be given the flags of its own and the global ones.

@@ -34,9 +34,7 @@ struct CoordinatorStub::Grpc {
 };
 
 CoordinatorStub::CoordinatorStub(std::string address, absl::Duration timeout)
-    : address_(std::move(address)),
-      timeout_(timeout),
-      grpc_(std::make_unique<Grpc>()) {
+    : address_(std::move(address)), timeout_(timeout), grpc_(std::make_unique<Grpc>()) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetMaxReceiveMessageSize(

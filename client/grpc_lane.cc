@@ -112,9 +112,41 @@ bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* r
   }
   counters_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   bytes = std::max(bytes, message->reply_bytes);
+  bytes_waiting_ += bytes;
   waiting_.push_back({std::move(*message), std::move(*request), bytes});
   Pump(nullptr);
   return true;
+}
+
+bool GrpcLane::WorthWaiting() const {
+  return open_.size() >= kMessagesBeforeJoin && bytes_waiting_ < kJoinedBytesMax &&
+         waiting_.front().message.join_key != 0;
+}
+
+GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
+  Open open;
+  const uint64_t key = waiting_.front().message.join_key;
+  do {
+    Queued& next = waiting_.front();
+    open.bytes += next.bytes;
+    open.requests.push_back({std::move(next.request), next.message.segments});
+    if (open.requests.size() == 1) {
+      *message = std::move(next.message);
+    } else {
+      // Serialized messages that stand one after another are one message: segments add up.
+      message->header += next.message.header;
+      for (size_t i = 0; i < message->bulk.size(); ++i) {
+        for (BytesRef& piece : next.message.bulk[i].pieces) {
+          message->bulk[i].pieces.push_back(std::move(piece));
+        }
+      }
+    }
+    bytes_waiting_ -= next.bytes;
+    waiting_.pop_front();
+  } while (key != 0 && !waiting_.empty() && waiting_.front().message.join_key == key &&
+           !waiting_.front().request->Abandoned() &&
+           open.bytes + waiting_.front().bytes <= std::min(kJoinedBytesMax, window_bytes_));
+  return open;
 }
 
 void GrpcLane::Pump(Cancelled* cancelled) {
@@ -122,21 +154,22 @@ void GrpcLane::Pump(Cancelled* cancelled) {
     Queued& next = waiting_.front();
     if (cancelled != nullptr && next.request->Abandoned()) {
       cancelled->push_back(std::move(next.request));
+      bytes_waiting_ -= next.bytes;
       waiting_.pop_front();
       continue;
     }
     const bool room = open_.empty() || (open_.size() < window_messages_ &&
                                         bytes_open_ + next.bytes <= window_bytes_);
-    if (!room) return;
+    if (!room || WorthWaiting()) return;
     v1::PullHeader prefix;  // a PushHeader has the same two fields
     const uint64_t request = next_request_++;
     prefix.set_request(request);
     if (request == 1) *prefix.mutable_hello() = hello_;
-    const grpc::ByteBuffer buffer =
-        ToByteBuffer(prefix.SerializeAsString(), std::move(next.message));
-    bytes_open_ += next.bytes;
-    open_[request] = {std::move(next.request), next.bytes};
-    waiting_.pop_front();
+    OutgoingMessage message;
+    Open open = TakeJoined(&message);
+    const grpc::ByteBuffer buffer = ToByteBuffer(prefix.SerializeAsString(), std::move(message));
+    bytes_open_ += open.bytes;
+    open_[request] = std::move(open);
     writing_ = true;
     counters_->messages.fetch_add(1, std::memory_order_relaxed);
     stream_->Write(buffer, Arm(&write_event_));
@@ -195,12 +228,32 @@ void GrpcLane::OnRead(bool ok) {
   Dispatch(buffer);
 }
 
+void GrpcLane::DeliverReply(const ReceivedMessage& message, absl::Span<const Joined> requests) {
+  const v1::ReplyHeader& header = message.header();
+  const uint32_t answered = static_cast<uint32_t>(header.segments_size());
+  Reply reply = message.reply();
+  for (const Joined& joined : requests) {
+    // A reply too short for what was asked shows as a wrong count.
+    reply.segment_count = std::min(joined.segments, answered - reply.segment_first);
+    const bool last = &joined == &requests.back();
+    if (last && reply.segment_first + reply.segment_count != answered) {
+      reply.segment_count = answered - reply.segment_first;
+    }
+    joined.request->Done(absl::OkStatus(), &reply);
+    for (uint32_t i = 0; i < reply.segment_count; ++i) {
+      reply.row_bytes_before +=
+          header.segments(static_cast<int>(reply.segment_first + i)).row_bytes();
+    }
+    reply.segment_first += reply.segment_count;
+  }
+}
+
 void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
   thread_local ReceivedMessage message;
   counters_->bytes_received.fetch_add(buffer.Length(), std::memory_order_relaxed);
   const absl::Status parsed = message.Parse(buffer);
   Cancelled cancelled;
-  std::shared_ptr<PendingRequest> request;
+  Open answered;
   {
     absl::MutexLock lock(&mu_);
     const auto it = parsed.ok() ? open_.find(message.header().request()) : open_.end();
@@ -209,8 +262,8 @@ void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
       context_.TryCancel();
       return Fail();
     }
-    request = std::move(it->second.request);
-    bytes_open_ -= it->second.bytes;
+    answered = std::move(it->second);
+    bytes_open_ -= answered.bytes;
     open_.erase(it);
     if (message.header().has_hello()) {
       const v1::Hello& hello = message.header().hello();
@@ -219,8 +272,7 @@ void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
     }
     Pump(&cancelled);
   }
-  const Reply reply = message.reply();
-  request->Done(absl::OkStatus(), &reply);
+  DeliverReply(message, answered.requests);
   for (auto& r : cancelled) r->Done(absl::CancelledError("nobody waits"), nullptr);
 }
 
@@ -233,7 +285,9 @@ void GrpcLane::OnFinish() {
     std::vector<uint64_t> numbers;
     for (const auto& [number, open] : open_) numbers.push_back(number);
     std::sort(numbers.begin(), numbers.end());
-    for (uint64_t number : numbers) lost.push_back(std::move(open_[number].request));
+    for (uint64_t number : numbers) {
+      for (Joined& joined : open_[number].requests) lost.push_back(std::move(joined.request));
+    }
     for (Queued& queued : waiting_) lost.push_back(std::move(queued.request));
     open_.clear();
     waiting_.clear();

@@ -1,6 +1,10 @@
 // One lane to one server over gRPC: a bidirectional stream of raw byte messages, with a window of
 // requests in flight.
 //
+// Requests that wait while a message is being written, or while kMessagesBeforeJoin are unanswered,
+// are joined to one message where their keys allow it, up to kJoinedBytesMax: per message gRPC
+// costs about as much as 500 rows of 64 floats (bench/roofs, 512 against 2,048 rows a message).
+//
 // Thread rule: Send from any thread; events arrive on the threads that poll the completion queue.
 // Requests are written in the order of Send. When the stream ends, every open request is Done with
 // the reason, and the lane is dead: the transport makes a new one for the next request. Done is
@@ -70,7 +74,9 @@ grpc::ByteBuffer ToByteBuffer(const std::string& prefix, OutgoingMessage message
 class ReceivedMessage {
  public:
   absl::Status Parse(const grpc::ByteBuffer& buffer);
-  Reply reply() const { return {fragments_, &view_}; }
+  Reply reply() const {
+    return {fragments_, &view_, 0, static_cast<uint32_t>(view_.header.segments_size()), 0};
+  }
   const v1::ReplyHeader& header() const { return view_.header; }
 
  private:
@@ -86,6 +92,8 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   // What a stream may have in flight until the server's hello says otherwise.
   static constexpr uint64_t kWindowMessages = 32;
   static constexpr uint64_t kWindowBytes = 32ull << 20;
+  static constexpr size_t kMessagesBeforeJoin = 2;
+  static constexpr uint64_t kJoinedBytesMax = 576ull << 10;  // of the larger direction
 
   GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
            grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live);
@@ -108,8 +116,12 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
     std::shared_ptr<PendingRequest> request;
     uint64_t bytes = 0;  // of the larger direction
   };
-  struct Open {
+  struct Joined {
     std::shared_ptr<PendingRequest> request;
+    uint32_t segments = 0;
+  };
+  struct Open {
+    absl::InlinedVector<Joined, 4> requests;  // in the order of their segments
     uint64_t bytes = 0;
   };
   using Cancelled = std::vector<std::shared_ptr<PendingRequest>>;
@@ -119,10 +131,15 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   void OnRead(bool ok);
   void OnFinish();
   void Dispatch(const grpc::ByteBuffer& buffer);
+  static void DeliverReply(const ReceivedMessage& message, absl::Span<const Joined> requests);
   // Writes the next request if nothing hinders. Requests that nobody waits for go to `cancelled`,
   // to be Done without the lock; null (inside Send, where nothing may be Done): they are written
   // like any other.
   void Pump(Cancelled* cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether waiting a little would make a larger message.
+  bool WorthWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Moves the first waiting requests that may travel together into `message`.
+  Open TakeJoined(OutgoingMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Holds the lane alive until the event has run.
   Event* Arm(Event* event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -142,6 +159,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_ ABSL_GUARDED_BY(mu_);
   grpc::ByteBuffer incoming_;  // of the one read in flight
   std::deque<Queued> waiting_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_waiting_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, Open> open_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<GrpcLane>> self_
       ABSL_GUARDED_BY(mu_);  // one for each event under way

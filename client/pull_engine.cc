@@ -198,6 +198,11 @@ void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const s
     message.reply_bytes += PartBytes(plan, part, call->wire_type);
   }
   message.header = header.SerializeAsString();
+  message.segments = static_cast<uint32_t>(parts.size());
+  // Flags would need a place of their own in a joined reply; calls that ask for them go alone.
+  if (!call->want_flags && attempt == 0) {
+    message.join_key = (uint64_t{header.deadline_ms()} << 8) | (1u + header.row_type());
+  }
   message.bulk.push_back(std::move(ids));
   context_->retry->CountRequest();
   context_->transport->Send(address, call->lane, std::move(message),
@@ -239,14 +244,16 @@ void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, 
     refusal.set_code(header.code());
     refusal.set_detail(header.detail());
     for (uint32_t p : parts) OnSegment(call, p, refusal, nullptr, nullptr, &outcome);
-  } else if (static_cast<size_t>(header.segments_size()) != parts.size()) {
-    return call->Close(absl::InternalError(absl::StrCat(
-        "a server answered ", header.segments_size(), " segments to ", parts.size(), " asked")));
+  } else if (reply->segment_count != parts.size()) {
+    return call->Close(absl::InternalError(absl::StrCat("a server answered ", reply->segment_count,
+                                                        " segments to ", parts.size(), " asked")));
   } else {
     FragmentReader rows(reply->fragments, reply->view->rows);
+    rows.Skip(std::min(rows.left(), reply->row_bytes_before));
     FragmentReader flags(reply->fragments, reply->view->flags);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      OnSegment(call, parts[i], header.segments(static_cast<int>(i)), &rows, &flags, &outcome);
+    for (uint32_t i = 0; i < parts.size(); ++i) {
+      OnSegment(call, parts[i], header.segments(static_cast<int>(reply->segment_first + i)), &rows,
+                &flags, &outcome);
     }
   }
   if (call->closed()) return;

@@ -228,6 +228,8 @@ void PushEngine::SendMessage(const std::string& address, absl::Span<const SentPa
     append(&gradients, part.gradients);
   }
   message.header = header.SerializeAsString();
+  message.segments = static_cast<uint32_t>(parts.size());
+  message.join_key = 1;  // one session, one gradient type: the headers always agree
   message.bulk.push_back(std::move(ids));
   message.bulk.push_back(std::move(gradients));
   context_->retry->CountRequest();
@@ -250,16 +252,18 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
     } else if (header->code() != v1::OK) {
       lost.set_code(header->code());
       lost.set_detail(header->detail());
-    } else if (static_cast<size_t>(header->segments_size()) != parts.size()) {
+    } else if (reply->segment_count != parts.size()) {
       lost.set_code(v1::UNAVAILABLE);
-      lost.set_detail(absl::StrCat("a server answered ", header->segments_size(), " segments to ",
+      lost.set_detail(absl::StrCat("a server answered ", reply->segment_count, " segments to ",
                                    parts.size(), " sent"));
     } else {
       whole = false;
     }
     std::vector<ShardChain*> answered;
     for (size_t i = 0; i < parts.size(); ++i) {
-      OnSegment(parts[i], whole ? lost : header->segments(static_cast<int>(i)), &resolutions);
+      OnSegment(parts[i],
+                whole ? lost : header->segments(static_cast<int>(reply->segment_first + i)),
+                &resolutions);
       if (parts[i].chain->chain.ReadyToRestart()) answered.push_back(parts[i].chain);
     }
     Settle(std::move(answered), &resolutions);

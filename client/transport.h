@@ -30,12 +30,20 @@ struct OutgoingMessage {
   };
   absl::InlinedVector<Bulk, 2> bulk;
   uint64_t reply_bytes = 0;  // about what the answer will weigh, for the window
+  uint32_t segments = 0;     // in the header
+  // Requests of one lane, server and key that are queued together may travel as one message: their
+  // headers agree in all but the segments. 0: never.
+  uint64_t join_key = 0;
 };
 
-// A reply, valid during PendingRequest::Done only.
+// A reply, valid during PendingRequest::Done only. Where requests were joined to one message, each
+// gets the whole reply and its own place in it.
 struct Reply {
   Fragments fragments;
   const PullReplyView* view = nullptr;  // of either kind: a PushReply has a header only
+  uint32_t segment_first = 0;           // of this request, in the header
+  uint32_t segment_count = 0;
+  uint64_t row_bytes_before = 0;  // of the segments before, in view->rows
 };
 
 class PendingRequest {

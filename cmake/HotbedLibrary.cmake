@@ -5,12 +5,6 @@ include(TestGroups)
 # cannot be linked, and the tidy test checks the include lines against the same table.
 function(hotbed_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
-  foreach(src ${ARG_SRCS})  # TEMPORARY
-    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${src} AND NOT IS_ABSOLUTE ${src})
-      message(WARNING "${name}: ${src} does not exist yet")
-      list(REMOVE_ITEM ARG_SRCS ${src})
-    endif()
-  endforeach()
   if(ARG_SRCS)
     add_library(hotbed_${name} STATIC ${ARG_SRCS})
     set(scope PUBLIC)

@@ -1,5 +1,5 @@
-// The one includer of RocksDB: an ordered key-value store on disk for the spill tier (own WAL off) and the coordinator's
-// metadata (WAL on, synced). Thread-safe.
+// The one includer of RocksDB: an ordered key-value store on disk for the spill tier (own WAL off)
+// and the coordinator's metadata (WAL on, synced). Thread-safe.
 #ifndef HOTBED_KV_KV_STORE_H_
 #define HOTBED_KV_KV_STORE_H_
 
@@ -19,7 +19,8 @@ namespace hotbed {
 
 struct KvOptions {
   std::string dir;
-  bool wal = true;  // with it, Write is durable (synced) when it returns; without, only Flush makes durable
+  bool wal = true;  // with it, Write is durable (synced) when it returns; without, only Flush makes
+                    // durable
   uint64_t block_cache_bytes = 64ull << 20;
   uint64_t memtable_bytes = 64ull << 20;  // all memtables together
   uint64_t bytes_max = 0;                 // of files on disk; 0: no limit
@@ -49,17 +50,21 @@ class KvStore {
 
   virtual absl::StatusOr<std::string> Get(absl::string_view key) = 0;  // NotFound
 
-  // Batched lookup of sorted or unsorted keys. `visit(i, value)` is called for each key that was found, in any order, on this
-  // thread; the view is valid during the call. DataLoss when RocksDB reports corruption.
-  virtual absl::Status MultiGet(absl::Span<const absl::string_view> keys,
-                                const std::function<void(size_t i, absl::string_view value)>& visit) = 0;
+  // Batched lookup of sorted or unsorted keys. `visit(i, value)` is called for each key that was
+  // found, in any order, on this thread; the view is valid during the call. DataLoss when RocksDB
+  // reports corruption.
+  virtual absl::Status MultiGet(
+      absl::Span<const absl::string_view> keys,
+      const std::function<void(size_t i, absl::string_view value)>& visit) = 0;
 
   // Keys in [first, limit) in order until `visit` returns false.
-  virtual absl::Status Scan(absl::string_view first, absl::string_view limit,
-                            const std::function<bool(absl::string_view key, absl::string_view value)>& visit) = 0;
+  virtual absl::Status Scan(
+      absl::string_view first, absl::string_view limit,
+      const std::function<bool(absl::string_view key, absl::string_view value)>& visit) = 0;
 
-  virtual absl::Status Flush() = 0;                              // memtables to SSTs; blocks
-  virtual absl::Status Freeze(const std::string& dir) = 0;       // hard-linked copy that KvStore::Open can open
+  virtual absl::Status Flush() = 0;  // memtables to SSTs; blocks
+  virtual absl::Status Freeze(
+      const std::string& dir) = 0;  // hard-linked copy that KvStore::Open can open
   virtual uint64_t EstimateKeys() = 0;
 
   struct Usage {

@@ -8,11 +8,8 @@
 #include <grpc/grpc.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
-#include <malloc.h>
 
 #include <utility>
-
-#include "absl/synchronization/mutex.h"
 
 namespace hotbed {
 
@@ -34,17 +31,6 @@ inline constexpr std::pair<const char*, int> kDataPlaneArgs[] = {
     {GRPC_ARG_ENABLE_CHANNELZ, 0},
     {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
 };
-
-// Once, first thing in main of a program of ours that moves bulk bytes (not in the client library:
-// it changes the whole process). The received slices, 64 KiB each, come and go all the time:
-// without this, malloc gives them back to the system and takes them again page by page. Debian
-// builds Abseil with the deadlock detector on, a graph search at each lock.
-inline void TuneDataPlaneProcess() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
-  mallopt(M_TOP_PAD, 4 << 20);
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-}
 
 // Arguments of a client's channel to a shard server. `message_bytes_max` bounds an answer that is
 // received; beyond it gRPC ends the stream, so it stands above what Hello announces. Each channel

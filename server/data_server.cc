@@ -140,8 +140,10 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   TuneDataPlaneServer(&builder, ReceiveBytesMax(options.limits.message_bytes_max));
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&impl.service);
-  const int cores = std::max(1u, std::thread::hardware_concurrency());
-  const int threads = options.threads > 0 ? options.threads : cores;
+  // gRPC's poller is one for all queues: the thread that finds a message hands it to the one whose
+  // queue it belongs to. Clients of the same machine, and the pool, use the other half.
+  const int half = std::max(1u, std::thread::hardware_concurrency() / 2);
+  const int threads = options.threads > 0 ? options.threads : half;
   for (int i = 0; i < threads; ++i) impl.queues.push_back(builder.AddCompletionQueue());
   impl.server = builder.BuildAndStart();
   if (impl.server == nullptr || port == 0) {

@@ -20,7 +20,7 @@
 #include "admin/admin_server.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "proto/grpc_tuning.h"
+#include "common/process_tuning.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/server_options.h"

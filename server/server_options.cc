@@ -37,7 +37,8 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
                     "only; 0: on the disk before it is acknowledged.");
   schema->AddChoice("device", &o->device, {"auto", "cpu", "cuda"},
                     "Where hot rows live; auto takes a GPU if this build and machine have one.");
-  schema->AddInt("threads", &o->threads, "Threads that poll and serve; 0: as many as cores.",
+  schema->AddInt("threads", &o->threads,
+                 "Threads that poll and serve; 0: half of the cores, at least 1.",
                  {.min = 0, .max = 256});
   schema->AddInt("pool-threads", &o->pool_threads,
                  "Threads for rows that are not in memory and for write-back.",

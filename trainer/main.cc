@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/progress.h"
 #include "common/clock.h"
+#include "common/process_tuning.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "trainer/cluster_row_source.h"
@@ -162,6 +163,7 @@ absl::Status Run(TrainerFlags flags) {
 }  // namespace hotbed
 
 int main(int argc, char** argv) {
+  hotbed::TuneDataPlaneProcess();
   hotbed::TrainerFlags flags;
   int exit_code = 0;
   if (!hotbed::LoadTrainerFlags(argc, argv, &flags, &exit_code)) return exit_code;

@@ -195,7 +195,7 @@ int ServeGrpc(const std::vector<std::string>& args) {
       !absl::SimpleAtoi(args[1], &threads)) {
     return 1;
   }
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency() / 2);
   const Payload reply(reply_bytes);
   grpc::AsyncGenericService service;
   grpc::ServerBuilder builder;

@@ -24,7 +24,7 @@ struct MessageLoad {
   uint64_t reply_bytes = 128 << 10;
   int in_flight = 8;
   double seconds = 1.0;
-  int server_threads = 0;  // gRPC; 0: as many as cores
+  int server_threads = 0;  // gRPC; 0: half of the cores, at least 1
 };
 
 struct MessageRate {

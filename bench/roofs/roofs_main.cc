@@ -13,7 +13,7 @@
 #include "absl/strings/strip.h"
 #include "bench/roofs/roofs.h"
 #include "common/json.h"
-#include "proto/grpc_tuning.h"
+#include "common/process_tuning.h"
 
 namespace hotbed::roofs {
 namespace {

@@ -28,8 +28,8 @@ struct ClusterLimits {
 // --- bootstrap_operations.cc
 
 // Run after each reading of the store. Takes or confirms the leadership: writes `token` as the
-// leader, and in an empty store the cluster id and the format. FailedPrecondition when the store has
-// another format.
+// leader, and in an empty store the cluster id and the format. FailedPrecondition when the store
+// has another format.
 std::unique_ptr<Operation> MakeBootstrap(std::string token, std::string new_cluster_id);
 
 // Deletes shard records without a table: what a creation or a drop that was cut short left behind.
