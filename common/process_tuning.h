@@ -1,5 +1,5 @@
-// Settings of a whole process that moves bulk bytes. For main functions of ours, never for the client library: they change
-// what is not ours there.
+// Settings of a whole process that moves bulk bytes. For main functions of ours, never for the
+// client library: they change what is not ours there.
 #ifndef HOTBED_COMMON_PROCESS_TUNING_H_
 #define HOTBED_COMMON_PROCESS_TUNING_H_
 
@@ -9,9 +9,9 @@
 
 namespace hotbed {
 
-// Once, first thing in main. The received slices, 64 KiB each, come and go all the time:
-// without this, malloc gives them back to the system and takes them again page by page. Debian
-// builds Abseil with the deadlock detector on, a graph search at each lock.
+// Once, first thing in main. The received slices, 64 KiB each, come and go all the time: without
+// this, malloc gives them back to the system and takes them again page by page. Debian builds
+// Abseil with the deadlock detector on, a graph search at each lock.
 inline void TuneDataPlaneProcess() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
