@@ -56,14 +56,16 @@ absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
 }
 
 GrpcLane::GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
-                   grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live)
+                   grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live,
+                   uint64_t joined_bytes_max)
     : address_(std::move(address)),
       lane_(lane),
       hello_(std::move(hello)),
       stub_(stub),
       queue_(queue),
       counters_(counters),
-      live_(live) {
+      live_(live),
+      joined_bytes_max_(joined_bytes_max) {
   HOTBED_CHECK(lane != Lane::kLookup) << "lookups are unary";
   start_event_.op = Op::kStart;
   write_event_.op = Op::kWrite;
@@ -119,7 +121,7 @@ bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* r
 }
 
 bool GrpcLane::WorthWaiting() const {
-  return open_.size() >= kMessagesBeforeJoin && bytes_waiting_ < kJoinedBytesMax &&
+  return open_.size() >= kMessagesBeforeJoin && bytes_waiting_ < joined_bytes_max_ &&
          waiting_.front().message.join_key != 0;
 }
 
@@ -145,7 +147,8 @@ GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
     waiting_.pop_front();
   } while (key != 0 && !waiting_.empty() && waiting_.front().message.join_key == key &&
            !waiting_.front().request->Abandoned() &&
-           open.bytes + waiting_.front().bytes <= std::min(kJoinedBytesMax, window_bytes_));
+           bytes_open_ + open.bytes + waiting_.front().bytes <= window_bytes_ &&
+           open.bytes + waiting_.front().bytes <= joined_bytes_max_);
   return open;
 }
 

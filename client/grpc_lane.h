@@ -2,7 +2,7 @@
 // requests in flight.
 //
 // Requests that wait while a message is being written, or while kMessagesBeforeJoin are unanswered,
-// are joined to one message where their keys allow it, up to kJoinedBytesMax: per message gRPC
+// are joined to one message where their keys allow it, up to `joined_bytes_max`: per message gRPC
 // costs about as much as 500 rows of 64 floats (bench/roofs, 512 against 2,048 rows a message).
 //
 // Thread rule: Send from any thread; events arrive on the threads that poll the completion queue.
@@ -96,7 +96,8 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   static constexpr uint64_t kJoinedBytesMax = 576ull << 10;  // of the larger direction
 
   GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
-           grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live);
+           grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live,
+           uint64_t joined_bytes_max);
 
   void Start();
   // False when the lane is dead: nothing was taken.
@@ -151,6 +152,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   grpc::CompletionQueue* const queue_;
   GrpcCounters* const counters_;
   LiveCount* const live_;
+  const uint64_t joined_bytes_max_;  // 0: every request goes alone
   grpc::ClientContext context_;
   grpc::Status finish_status_;
   Event start_event_, write_event_, read_event_, finish_event_;

@@ -106,6 +106,10 @@ class GrpcTransport final : public Transport {
   void Poll();
   Endpoint* EndpointOf(const std::string& address, Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Hello MakeHello(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t JoinedBytesMax() const {
+    return options_.join_requests ? std::min(GrpcLane::kJoinedBytesMax, options_.message_bytes_max)
+                                  : 0;
+  }
   void SendUnary(grpc::GenericStub* stub, const std::string& address, OutgoingMessage message,
                  std::shared_ptr<PendingRequest> request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int AnswerBytesMax() const {
@@ -168,7 +172,7 @@ void GrpcTransport::Send(const std::string& address, Lane lane, OutgoingMessage 
   }
   if (endpoint->lane != nullptr && endpoint->lane->Send(&message, &request)) return;
   endpoint->lane = std::make_shared<GrpcLane>(address, lane, MakeHello(lane), endpoint->stub.get(),
-                                              &queue_, &counters_, &live_);
+                                              &queue_, &counters_, &live_, JoinedBytesMax());
   endpoint->lane->Send(&message, &request);
   endpoint->lane->Start();
   if (closing_) endpoint->lane->Cancel();

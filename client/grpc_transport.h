@@ -12,6 +12,7 @@ namespace hotbed {
 
 struct GrpcTransportOptions {
   int threads = 1;
+  bool join_requests = true;
   uint64_t message_bytes_max =
       1 << 20;  // of what the client sends; it accepts four times as much and some room
 };

@@ -50,6 +50,8 @@ class Load::Stream {
 
   absl::Status Open(uint64_t seed) {
     ClientOptions options;
+    options.join_requests =
+        !spec_.call_per_table;  // each a message of its own, as the measure says
     options.threads = static_cast<int>(spec_.threads);
     options.pull_type = spec_.wire;
     options.push_type = spec_.wire == RowType::kInt8 ? RowType::kFp32 : spec_.wire;

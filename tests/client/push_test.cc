@@ -113,7 +113,7 @@ TEST_F(PushTest, AStreamThatBreaksAfterTheServerAppliedIsResentAndAppliedOnce) {
   Connect();
   const Table* table = Open("t");
   std::atomic<int> messages{0};
-  cluster_.set_break_after_push([&] { return ++messages % 7 == 3; });
+  cluster_.set_break_after_push([&] { return ++messages % 3 == 2; });
   std::vector<Future<PushResult>> pushed;
   for (uint64_t step = 1; step <= 40; ++step) pushed.push_back(Count(table, step, {1, 8}));
   for (auto& p : pushed) ASSERT_EQ(p.Wait().outcome, Outcome::kApplied) << p.Wait().status;

@@ -47,7 +47,10 @@ struct ClientOptions {
   absl::Duration deadline = absl::Seconds(60);  // of every call that names none
   // How rows travel; they arrive as fp32 unless a feature asks otherwise.
   RowType pull_type = RowType::kFp32;
-  RowType push_type = RowType::kFp32;                // how gradients travel
+  RowType push_type = RowType::kFp32;  // how gradients travel
+  // Calls that wait for the same server may travel as one message: more rows a second where calls
+  // are small and many in flight.
+  bool join_requests = true;
   uint64_t message_bytes_max = 1ull << 20;           // larger calls are cut
   int pushes_in_flight_max = 64;                     // a Push call beyond it waits
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // likewise; one larger push goes alone
