@@ -114,15 +114,9 @@ bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* r
   }
   counters_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   bytes = std::max(bytes, message->reply_bytes);
-  bytes_waiting_ += bytes;
   waiting_.push_back({std::move(*message), std::move(*request), bytes});
   Pump(nullptr);
   return true;
-}
-
-bool GrpcLane::WorthWaiting() const {
-  return open_.size() >= kMessagesBeforeJoin && bytes_waiting_ < joined_bytes_max_ &&
-         waiting_.front().message.join_key != 0;
 }
 
 GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
@@ -143,7 +137,6 @@ GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
         }
       }
     }
-    bytes_waiting_ -= next.bytes;
     waiting_.pop_front();
   } while (key != 0 && !waiting_.empty() && waiting_.front().message.join_key == key &&
            !waiting_.front().request->Abandoned() &&
@@ -157,13 +150,12 @@ void GrpcLane::Pump(Cancelled* cancelled) {
     Queued& next = waiting_.front();
     if (cancelled != nullptr && next.request->Abandoned()) {
       cancelled->push_back(std::move(next.request));
-      bytes_waiting_ -= next.bytes;
       waiting_.pop_front();
       continue;
     }
     const bool room = open_.empty() || (open_.size() < window_messages_ &&
                                         bytes_open_ + next.bytes <= window_bytes_);
-    if (!room || WorthWaiting()) return;
+    if (!room) return;
     v1::PullHeader prefix;  // a PushHeader has the same two fields
     const uint64_t request = next_request_++;
     prefix.set_request(request);

@@ -1,8 +1,8 @@
 // One lane to one server over gRPC: a bidirectional stream of raw byte messages, with a window of
 // requests in flight.
 //
-// Requests that wait while a message is being written, or while kMessagesBeforeJoin are unanswered,
-// are joined to one message where their keys allow it, up to `joined_bytes_max`: per message gRPC
+// Requests that wait while a message is being written, or for room in the window, are joined to one
+// message where their keys allow it, up to `joined_bytes_max`: per message gRPC
 // costs about as much as 500 rows of 64 floats (bench/roofs, 512 against 2,048 rows a message).
 //
 // Thread rule: Send from any thread; events arrive on the threads that poll the completion queue.
@@ -92,7 +92,6 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   // What a stream may have in flight until the server's hello says otherwise.
   static constexpr uint64_t kWindowMessages = 32;
   static constexpr uint64_t kWindowBytes = 32ull << 20;
-  static constexpr size_t kMessagesBeforeJoin = 2;
   static constexpr uint64_t kJoinedBytesMax = 576ull << 10;  // of the larger direction
 
   GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
@@ -137,8 +136,6 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   // to be Done without the lock; null (inside Send, where nothing may be Done): they are written
   // like any other.
   void Pump(Cancelled* cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether waiting a little would make a larger message.
-  bool WorthWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves the first waiting requests that may travel together into `message`.
   Open TakeJoined(OutgoingMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -161,7 +158,6 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_ ABSL_GUARDED_BY(mu_);
   grpc::ByteBuffer incoming_;  // of the one read in flight
   std::deque<Queued> waiting_ ABSL_GUARDED_BY(mu_);
-  uint64_t bytes_waiting_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, Open> open_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<GrpcLane>> self_
       ABSL_GUARDED_BY(mu_);  // one for each event under way

@@ -95,6 +95,7 @@ class TieredShard : public TieredStore {
   struct SweepOp {
     bool active = false;
     bool scanning = false;
+    bool writing_meta = false;  // all rows are written: nothing but the meta's end matters
     uint32_t cursor = 0;
     Lsn lsn = 0;
     std::string meta;

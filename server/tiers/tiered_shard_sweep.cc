@@ -31,6 +31,8 @@ void TieredShard::Sweep(Lsn applied_lsn, std::string meta, Done done) {
 }
 
 void TieredShard::SweepStep() {
+  // A write-back that fails from here on is of a later update, and no business of this sweep.
+  if (sweep_.writing_meta) return;
   if (!write_back_.error().ok() && write_back_.written() < write_back_.committed()) {
     FinishSweep(write_back_.error());
     return;
@@ -60,7 +62,7 @@ void TieredShard::SweepStep() {
 }
 
 void TieredShard::WriteSweptMeta() {
-  sweep_.wait_for = ~uint64_t{0};  // nothing more to do here until the meta is written
+  sweep_.writing_meta = true;
   io_->Submit([this, alive = alive_, gate = gate_, meta = sweep_.meta, lsn = sweep_.lsn] {
     if (!gate->Enter()) return;
     absl::Status status =
@@ -76,6 +78,7 @@ void TieredShard::WriteSweptMeta() {
 void TieredShard::FinishSweep(const absl::Status& status) {
   if (status.ok()) meta_ = std::move(sweep_.meta);
   sweep_.active = false;
+  sweep_.writing_meta = false;
   Done done = std::move(sweep_.done);
   PublishStats();
   done(status);
