@@ -1,0 +1,65 @@
+// What the scalar twin of kernel_identity_test.cc does not cover: values that are not finite or not
+// normal, and the choice of the set.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "server/kernels/cpu/cpu_kernels.h"
+#include "tests/kernels/kernel_rows.h"
+
+namespace hotbed {
+namespace {
+
+TEST(KernelSetsTest, OddValuesTravelAlike) {
+  using Limits = std::numeric_limits<float>;
+  const std::vector<float> odd = {Limits::infinity(),
+                                  -Limits::infinity(),
+                                  Limits::quiet_NaN(),
+                                  Limits::denorm_min(),
+                                  -0.0f,
+                                  Limits::max(),
+                                  6.1e-5f,
+                                  65520.0f,
+                                  1e-40f};
+  const CpuKernelSets sets = AvailableCpuKernelSets();
+  for (uint32_t dim : {1u, 9u, 31u, 64u, 70u}) {
+    for (float value : odd) {
+      for (RowType type : {RowType::kFp32, RowType::kFp16, RowType::kBf16, RowType::kInt8}) {
+        TableSpec spec;
+        spec.dim = dim;
+        std::vector<float> row(dim, 0.5f);
+        row[dim / 2] = value;
+        const KernelRows rows(spec, 0, /*direct=*/true);
+        Bytes first;
+        for (int s = 0; s < sets.count; ++s) {
+          Bytes out(RowWireBytes(type, dim));
+          sets.sets[s]->encode_row(rows.table, BytesOf(row).data(), type, out.data());
+          if (s == 0) first = out;
+          EXPECT_EQ(out, first) << sets.sets[s]->name << ", " << value << " at dim " << dim
+                                << " as type " << int(type);
+        }
+        if (type != RowType::kInt8) {
+          EXPECT_EQ(first, PlainRow(row, type));
+        } else if (!std::isfinite(value)) {
+          float bias;
+          std::memcpy(&bias, first.data() + dim + 4, sizeof(bias));
+          EXPECT_TRUE(std::isnan(bias)) << "a broken row reads as NaN";
+        }
+      }
+    }
+  }
+}
+
+TEST(KernelSetsTest, TheLastSetIsTheBaseAndCanBeForced) {
+  const CpuKernelSets sets = AvailableCpuKernelSets();
+  ASSERT_GE(sets.count, 1);
+  EXPECT_STREQ(sets.sets[sets.count - 1]->name, "base");
+  ::setenv("HOTBED_CPU_ISA", "base", /*overwrite=*/1);  // read once, by the first use in a process
+  EXPECT_STREQ(CpuKernels().name, "base");
+}
+
+}  // namespace
+}  // namespace hotbed
