@@ -31,14 +31,13 @@ StatusTable ShardTable(const HostStatus& host) {
   StatusTable table;
   table.title = "Shards";
   table.columns = {"shard",    "table",     "state",  "epoch",  "applied LSN", "durable LSN",
-                   "resident", "hot bytes", "pulled", "pushed", "hit",         "spilled"};
+                   "resident", "hot bytes", "pulled", "pushed", "hit"};
   for (const ShardStatus& s : host.shards) {
     table.rows.push_back(
         {absl::StrCat(s.shard.table, "/", s.shard.index), s.table, StateOf(s),
          absl::StrCat(s.epoch), absl::StrCat(s.applied_lsn), absl::StrCat(s.durable_row_lsn),
          absl::StrCat(s.rows_resident), FormatBytes(s.hot_bytes), absl::StrCat(s.rows_pulled),
-         absl::StrCat(s.rows_pushed), Percent(s.hot_hits, s.hot_hits + s.hot_misses),
-         absl::StrCat(s.rows_spilled)});
+         absl::StrCat(s.rows_pushed), Percent(s.hot_hits, s.hot_hits + s.hot_misses)});
   }
   return table;
 }
@@ -77,7 +76,6 @@ std::string JsonOfShard(const ShardStatus& s) {
       .Add("durable_row_lsn", s.durable_row_lsn)
       .Add("sessions", s.sessions)
       .Add("rows_resident", s.rows_resident)
-      .Add("rows_spilled", s.rows_spilled)
       .Add("hot_bytes", s.hot_bytes)
       .Add("rows_pulled", s.rows_pulled)
       .Add("rows_pushed", s.rows_pushed)

@@ -21,6 +21,7 @@ namespace hotbed {
 struct Session {
   Incarnation incarnation = 0;  // lower ones are fenced
   uint64_t last_seq = 0;        // of the last push in the log; 0: opened, nothing pushed
+  int64_t heard_ns = 0;         // when it last pushed; not part of the state, lost over a restart
 
   friend bool operator==(const Session& a, const Session& b) {
     return a.incarnation == b.incarnation && a.last_seq == b.last_seq;
@@ -36,6 +37,13 @@ class SessionTable {
   }
   void Set(SessionId id, const Session& session) { sessions_[id] = session; }
   void Erase(SessionId id) { sessions_.erase(id); }
+  // Of a session that is there.
+  void SetHeard(SessionId id, int64_t heard_ns) { sessions_.at(id).heard_ns = heard_ns; }
+  // visit(SessionId, const Session&), in any order.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [id, session] : sessions_) visit(id, session);
+  }
   size_t size() const { return sessions_.size(); }
   friend bool operator==(const SessionTable& a, const SessionTable& b) {
     return a.sessions_ == b.sessions_;

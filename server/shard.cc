@@ -198,6 +198,7 @@ void Shard::Tick() {
     }
     MaybeResume();
     RunParkedPulls();
+    core_.SetNow(options_.clock->NowNs());
     core_.Tick();
     Drain();
     in_flight_.fetch_sub(1, std::memory_order_release);

@@ -11,6 +11,7 @@ namespace hotbed {
 namespace {
 
 constexpr size_t kRingInitial = 16;
+constexpr size_t kForgetBatch = 64;  // sessions forgotten in one search among all
 
 bool Contains(const std::vector<Member>& members, const Member& member) {
   return std::find(members.begin(), members.end(), member) != members.end();
@@ -133,6 +134,11 @@ void ShardCore::Tick() {
   if (wants_activation()) ready_.activate = record_.epoch;
 }
 
+void ShardCore::SetNow(int64_t now_ns) {
+  if (now_ns_ == 0) first_now_ns_ = now_ns;
+  now_ns_ = now_ns;
+}
+
 // --- pushes
 
 void ShardCore::Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, uint64_t last_seq) {
@@ -181,6 +187,7 @@ void ShardCore::Push(const CorePush& push) {
   if (push.incarnation < session.incarnation && !Mutated(CoreMutant::kIncarnationsNotFenced)) {
     return Refuse(push, SegmentCode::kFenced, session.last_seq);
   }
+  if (found != nullptr && found->heard_ns != now_ns_) sessions_.SetHeard(push.session, now_ns_);
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
   const bool duplicate = push.seq <= session.last_seq;
   if (duplicate && !opens) return ReplyToDuplicate(push, session.last_seq);
@@ -190,6 +197,7 @@ void ShardCore::Push(const CorePush& push) {
     return Refuse(push, SegmentCode::kGap, session.last_seq);
   }
   if (read_only_) return Refuse(push, SegmentCode::kReadOnly, 0);
+  if (found == nullptr && sessions_.size() >= options_.sessions_max) ForgetIdleSessions();
   if (last_ - applied_ >= options_.entries_max ||
       (found == nullptr && sessions_.size() >= options_.sessions_max)) {
     return Refuse(push, SegmentCode::kResourceExhausted, 0);
@@ -205,7 +213,7 @@ void ShardCore::Push(const CorePush& push) {
   entry.prev_seq = push.prev_seq;
   entry.payload = push.token;
   AppendEntry(entry, push.token, push.refusal,
-              {push.incarnation, std::max(session.last_seq, push.seq)});
+              {push.incarnation, std::max(session.last_seq, push.seq), now_ns_});
 }
 
 void ShardCore::Forget(SessionId session) {
@@ -219,6 +227,21 @@ void ShardCore::Forget(SessionId session) {
   entry.incarnation = found->incarnation;
   AppendEntry(entry, 0, SegmentCode::kOk, *found);
   sessions_.Erase(session);
+}
+
+void ShardCore::ForgetIdleSessions() {
+  if (now_ns_ < idle_not_until_ns_) return;
+  std::vector<std::pair<int64_t, SessionId>> idle;
+  int64_t oldest_ns = now_ns_;
+  sessions_.ForEach([&](SessionId id, const Session& session) {
+    const int64_t heard_ns = std::max(session.heard_ns, first_now_ns_);
+    oldest_ns = std::min(oldest_ns, heard_ns);
+    if (now_ns_ - heard_ns >= options_.session_idle_ns_min) idle.emplace_back(heard_ns, id);
+  });
+  if (idle.empty()) idle_not_until_ns_ = oldest_ns + options_.session_idle_ns_min;
+  const size_t count = std::min(idle.size(), kForgetBatch);
+  std::partial_sort(idle.begin(), idle.begin() + count, idle.end());
+  for (size_t i = 0; i < count; ++i) Forget(idle[i].second);
 }
 
 void ShardCore::Grow() {

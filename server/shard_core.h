@@ -92,8 +92,13 @@ struct CoreReady {
 };
 
 struct CoreOptions {
-  uint32_t sessions_max = 1u << 16;  // beyond it an opening push gets RESOURCE_EXHAUSTED
-  uint32_t entries_max = 1u << 12;   // appended and not yet applied; beyond it RESOURCE_EXHAUSTED
+  // Beyond it an opening push makes room by forgetting (a logged entry) sessions that have been
+  // silent longest, none below session_idle_ns_min; where there is none it gets RESOURCE_EXHAUSTED.
+  // A forgotten session that comes back opens anew. Only a push first sent before that silence and
+  // repeated after it could be applied twice.
+  uint32_t sessions_max = 1u << 16;
+  int64_t session_idle_ns_min = 3'600'000'000'000;
+  uint32_t entries_max = 1u << 12;  // appended and not yet applied; beyond it RESOURCE_EXHAUSTED
 };
 
 class ShardCore {
@@ -125,6 +130,9 @@ class ShardCore {
   void Applied(Lsn lsn);
   void Resume();  // the log takes appends again, and no completion of a failed one is outstanding
   void Tick();
+  // What time it is for the events that follow, to the second or so: which sessions are idle is
+  // decided by it, once, and logged. Without it none is. Monotonic.
+  void SetNow(int64_t now_ns);
   // The rows cannot be used any more: steps down and answers whoever waits with `answer`.
   void Abandon(SegmentCode answer) { StepDown(answer); }
 
@@ -183,6 +191,7 @@ class ShardCore {
   bool promise_held() const;
   void AfterPromise();
   void StepDown(SegmentCode answer);
+  void ForgetIdleSessions();
   void Grow();
   static void UndoSession(const Slot& slot, SessionTable* sessions);
 
@@ -204,6 +213,9 @@ class ShardCore {
   std::vector<DuplicateWaiter> duplicates_;
 
   SessionTable sessions_;  // at last_
+  int64_t now_ns_ = 0;
+  int64_t first_now_ns_ = 0;       // recovered sessions count as heard of then
+  int64_t idle_not_until_ns_ = 0;  // no session is idle for long enough before
   CoreReady ready_;
 };
 

@@ -48,6 +48,7 @@ absl::Status ShardHostImpl::Start() {
   HOTBED_RETURN_IF_ERROR(OpenLog());
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
   HOTBED_RETURN_IF_ERROR(RecoverShards());
+  HOTBED_RETURN_IF_ERROR(SaveBootId());
   upkeep_ = std::thread([this] { UpkeepLoop(); });
   return absl::OkStatus();
 }
@@ -64,7 +65,7 @@ absl::Status ShardHostImpl::OpenFiles() {
   rebooted_ = !is_new && (boot_id.empty() || identity.boot_id != boot_id);
   // From here on a kill leaves an unclean directory.
   identity.clean_shutdown = false;
-  identity.boot_id = boot_id;
+  if (is_new) identity.boot_id = boot_id;
   HOTBED_RETURN_IF_ERROR(identity.Save(PathOf("IDENTITY"), files_));
   {
     absl::MutexLock lock(&identity_mu_);
@@ -75,6 +76,18 @@ absl::Status ShardHostImpl::OpenFiles() {
   absl::MutexLock lock(&control_mu_);
   catalog_ = std::move(catalog);
   tables_ = catalog_.tables;
+  return absl::OkStatus();
+}
+
+// Only once the log is recovered: a kill before that must not make the next start take what a power
+// loss tore for damage.
+absl::Status ShardHostImpl::SaveBootId() {
+  absl::MutexLock lock(&identity_mu_);
+  IdentityFile changed = identity_;
+  changed.boot_id = BootId(files_);
+  if (changed.boot_id == identity_.boot_id) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(changed.Save(PathOf("IDENTITY"), files_));
+  identity_ = std::move(changed);
   return absl::OkStatus();
 }
 
@@ -129,6 +142,7 @@ std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId 
   options.clock = clock_;
   options.ids_max = options_.pull_ids_max;
   options.core.sessions_max = options_.sessions_max;
+  options.core.session_idle_ns_min = options_.session_idle_ms * 1'000'000;
   options.log_full = options.log == nullptr ? nullptr : &log_full_;
   // Appends that queued requests began are committed when the queue is through, off the strand.
   options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };

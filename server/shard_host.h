@@ -33,9 +33,12 @@ struct ShardHostOptions {
   uint64_t log_segment_bytes = 256ull << 20;
   int pool_threads = 2;              // misses, write-back and what a strand leaves over
   uint32_t pull_ids_max = 1u << 20;  // a segment, pull or push; beyond it INVALID_ARGUMENT
-  uint32_t sessions_max = 1u << 16;  // a shard; beyond it a new one gets RESOURCE_EXHAUSTED
-  uint64_t hot_bytes = 0;            // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
-  FileSystem* files = nullptr;       // under log, promises and identity; null: the real one
+  // Of a shard. Beyond it a new one displaces those that have been silent longest, at least for
+  // session_idle_ms, or gets RESOURCE_EXHAUSTED.
+  uint32_t sessions_max = 1u << 16;
+  int64_t session_idle_ms = 3'600'000;
+  uint64_t hot_bytes = 0;       // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
+  FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
 };
 
 // What the metrics, /statusz and heartbeats show. A snapshot; fields may be microseconds apart.
@@ -50,8 +53,7 @@ struct ShardStatus {
   Lsn durable_row_lsn = 0;  // rows up to here are in SSTs; the log below is not needed
   uint64_t sessions = 0;
   uint64_t rows_resident = 0;
-  uint64_t rows_spilled = 0;  // estimate
-  uint64_t hot_bytes = 0;     // data and overhead of resident rows
+  uint64_t hot_bytes = 0;  // data and overhead of resident rows
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
   uint64_t hot_hits = 0;

@@ -69,6 +69,7 @@ class ShardHostImpl : public ShardHost {
   absl::Status OpenTiers();
   absl::Status OpenLog();
   absl::Status RecoverShards();
+  absl::Status SaveBootId();
   absl::Status ReplayLog(const ShardMap& map);
   std::shared_ptr<Shard> MakeShard(const TableSpec& table, ShardId id, const ShardRange& range);
   std::string PathOf(const char* name) const;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/fault_file_system.h"
+#include "server/shard_log/identity_file.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
 
@@ -115,6 +116,24 @@ TEST_F(DiskFaultTest, DamageInTheLogIsRefusedAndReported) {
   EXPECT_EQ(Push(21, 20)->segments[0].result.code, SegmentCode::kCorrupt);
   EXPECT_THAT(server_.host()->Status().shards[0].error, testing::HasSubstr("damaged"));
   EXPECT_TRUE(server_.host()->Ready()) << "a refused shard is reported, not waited for";
+}
+
+TEST_F(DiskFaultTest, ARebootIsForgottenOnlyAfterRecovery) {
+  ASSERT_TRUE(files_.MakeDir("/proc/sys/kernel/random").ok());
+  ASSERT_TRUE(files_.WriteAtomically("/proc/sys/kernel/random/boot_id", "first\n").ok());
+  const std::string identity = dir_.path() + "/IDENTITY";
+  const std::string catalog = dir_.path() + "/CATALOG";
+  server_.Start();
+  ASSERT_EQ(Push(1, 0)->segments[0].result.code, SegmentCode::kOk);
+  server_.Kill();
+  files_.Crash();
+  ASSERT_TRUE(files_.WriteAtomically("/proc/sys/kernel/random/boot_id", "second\n").ok());
+  files_.FlipBit(catalog, 0, 0);  // the start ends before the log was looked at
+  EXPECT_FALSE(ShardHost::Open(Options(), Clock::Real()).ok());
+  EXPECT_EQ(IdentityFile::Load(identity, &files_)->boot_id, "first");
+  files_.FlipBit(catalog, 0, 0);
+  server_.Start();
+  EXPECT_EQ(IdentityFile::Load(identity, &files_)->boot_id, "second");
 }
 
 TEST_F(DiskFaultTest, APowerLossWithSyncedAppendsLosesNothing) {

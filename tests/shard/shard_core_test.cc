@@ -280,5 +280,60 @@ TEST_F(SmallShardCoreTest, LimitsAreAnsweredNotExceeded) {
   EXPECT_EQ(Push(1, 0, true).replies[0].code, SegmentCode::kResourceExhausted);
 }
 
+TEST_F(SmallShardCoreTest, IdleSessionsMakeRoomForNewOnes) {
+  constexpr int64_t kHour = 3'600'000'000'000;
+  ShardMeta meta;
+  meta.sessions.Set(5, {1, 9});
+  core_.Recover(0, std::move(meta));
+  Activate(1);
+  core_.SetNow(kHour);  // session 5 is heard of from here
+  session_ = 6;
+  Push(1, 0, true);
+  core_.SetNow(2 * kHour - 1);
+  session_ = 7;
+  EXPECT_EQ(Push(1, 0, true).replies[0].code, SegmentCode::kResourceExhausted) << "none is idle";
+  session_ = 6;
+  Push(1, 0);  // a repetition is a sign of life too
+  core_.SetNow(2 * kHour);
+  session_ = 7;
+  const CoreReady ready = Push(1, 0, true);
+  ASSERT_EQ(ready.appends.size(), 2u);
+  EXPECT_EQ(ready.appends[0].kind, RecordKind::kForget);
+  EXPECT_EQ(ready.appends[0].session, 5u);
+  EXPECT_EQ(ready.appends[1].session, 7u);
+  FinishAndReply();
+  session_ = 5;
+  EXPECT_EQ(Push(10, 9).replies[0].code, SegmentCode::kUnknownSession);
+  EXPECT_EQ(Push(10, 0, true).replies[0].code, SegmentCode::kResourceExhausted);
+
+  ShardCore again({.sessions_max = 2, .entries_max = 40});
+  ShardMeta before;
+  before.sessions.Set(5, {1, 9});
+  again.Recover(1, std::move(before));
+  CoreEntry opened;
+  opened.lsn = 1;
+  opened.session = 6;
+  opened.incarnation = opened.seq = 1;
+  ASSERT_TRUE(again.Replay(opened).ok());
+  for (const CoreEntry& entry : ready.appends) ASSERT_TRUE(again.Replay(entry).ok());
+  EXPECT_EQ(again.AppliedMeta().sessions, core_.AppliedMeta().sessions);
+}
+
+TEST_F(SmallShardCoreTest, ACutTailBringsAForgottenSessionBack) {
+  Activate(1);
+  core_.SetNow(1);
+  for (session_ = 6; session_ <= 7; ++session_) Push(1, 0, true);
+  FinishAndReply();
+  core_.SetNow(3'600'000'000'001);
+  session_ = 8;
+  const Lsn first = Push(1, 0, true).appends[0].lsn;
+  EXPECT_EQ(core_.session_count(), 1u) << "both were idle";
+  core_.AppendFailed(first);
+  EXPECT_EQ(core_.session_count(), 2u);
+  core_.Resume();
+  session_ = 6;
+  EXPECT_EQ(Push(2, 1).appends.size(), 1u);
+}
+
 }  // namespace
 }  // namespace hotbed

@@ -9,6 +9,7 @@
 
 #include "common/random.h"
 #include "row_math/types.h"
+#include "server/catalog_file.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
 
@@ -126,6 +127,51 @@ TEST_F(ShardHostTest, ADroppedTableIsGoneAndItsBytesToo) {
   EXPECT_EQ(after->segments[0].result.code, SegmentCode::kUnknownShard);
   EXPECT_EQ(server.Pull(2, {5}), std::vector<float>(kDim, -1.0f));
   EXPECT_EQ(server.host()->Status().shards.size(), 2u);
+}
+
+TEST_F(ShardHostTest, ATableDroppedWhileTheServerWasDownLeavesNothingBehind) {
+  const std::string catalog = dir_.path() + "/CATALOG";
+  TestServer server(Options(), {Countdown(1), Countdown(2)}, 2);
+  server.Start();
+  TestClient client(&server, 7);
+  client.Push(1, 1, {5}, Ones(1));
+  client.Push(2, 1, {5}, Ones(1));
+  server.Kill();
+  server.Open();
+  EXPECT_EQ(server.host()->Status().shards.size(), 4u) << "as the directory knows them";
+  ASSERT_TRUE(server.host()->ApplyAssignment({}, {}, {1}).ok());
+  EXPECT_EQ(server.host()->Status().shards.size(), 2u);
+  const auto forgotten = [&] {
+    return !Catalog::Load(catalog, FileSystem::Real())->tables.contains(1);
+  };
+  for (int i = 0; i < 100 && !forgotten(); ++i) Clock::Real()->SleepNs(20'000'000);
+  EXPECT_TRUE(forgotten());
+  server.Kill();
+  server.Open();
+  EXPECT_EQ(server.host()->Status().shards.size(), 2u) << "its log records bring nothing back";
+  server.Assign();  // table 1 anew, as a coordinator never does: there must be nothing to see
+  EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, 0.0f));
+  EXPECT_EQ(server.Pull(2, {5}), std::vector<float>(kDim, -1.0f));
+}
+
+TEST_F(ShardHostTest, ManyClientsOfOnePushEachFindRoom) {
+  ShardHostOptions options = Options();
+  options.sessions_max = 3;
+  options.session_idle_ms = 0;  // whoever is there may go
+  TestServer server(options, {Countdown(1)}, 1);
+  server.Start();
+  constexpr int kClients = 20;
+  for (SessionId session = 1; session <= kClients; ++session) {
+    TestClient client(&server, session);
+    client.Push(1, 1, {5}, Ones(1));
+    client.ResendLast();
+    EXPECT_LE(server.host()->Status().shards[0].sessions, 3u);
+  }
+  const uint64_t sessions = server.host()->Status().shards[0].sessions;
+  server.Kill();
+  server.Start();
+  EXPECT_EQ(server.host()->Status().shards[0].sessions, sessions) << "forgetting is in the log";
+  EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -kClients));
 }
 
 TEST_F(ShardHostTest, TheDirectoryIsHeldByOneProcessAndOneIdentity) {
