@@ -155,16 +155,15 @@ absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t
   return damage;
 }
 
-absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRows> rows) {
+absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRows> rows,
+                              Lsn highest_lsn) {
   struct Entry {
     uint64_t position;
     uint32_t part;
     uint32_t row;
   };
   std::vector<Entry> entries;
-  Lsn highest = 0;
   for (uint32_t p = 0; p < rows.size(); ++p) {
-    highest = std::max(highest, rows[p].lsn);
     for (uint32_t r = 0; r < rows[p].count; ++r) entries.push_back({rows[p].positions[r], p, r});
   }
   // Sorted runs make a memtable insert cheaper. Equal positions keep their order, so that the later
@@ -183,7 +182,7 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
     batch->Put(View(key), {reinterpret_cast<const char*>(record), shard.record_bytes()});
   }
   char lsn[8];
-  StoreLittle<uint64_t>(lsn, highest);
+  StoreLittle<uint64_t>(lsn, highest_lsn);
   PutShardValue(shard, kHighestLsnSlice, {lsn, sizeof(lsn)}, batch.get());
   return store_->Write(batch.get());
 }

@@ -63,12 +63,13 @@ class SpillTier {
   static Lsn LsnOf(const uint8_t* record);
   static const uint8_t* PayloadOf(const uint8_t* record) { return record + kSpillHeaderBytes; }
 
-  // Completes the records and writes all of them at once, in order of position. Of rows named twice
-  // the last one counts.
-  absl::Status Write(const SpillShard& shard, absl::Span<const SpillRows> rows);
+  // Completes the records and writes all of them at once, in order of position, with `highest_lsn`:
+  // at least that of any row of the shard, written now or before. Of rows named twice the last one
+  // counts.
+  absl::Status Write(const SpillShard& shard, absl::Span<const SpillRows> rows, Lsn highest_lsn);
 
   absl::StatusOr<bool> HasRows(const SpillShard& shard);
-  // The highest LSN that Write ever stamped; 0: none.
+  // As the last Write said; 0: none.
   absl::StatusOr<Lsn> HighestLsn(const SpillShard& shard);
   absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
   absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);

@@ -44,8 +44,9 @@ TieredShard::TieredShard(Params params)
       may_miss_(params.has_spilled_rows),
       hot_(std::make_unique<HotTier>(shard_.table, shard_.range, /*direct=*/false, huge_pages_,
                                      arena_, kernels_)),
-      write_back_(spill_shard_, {spill_, io_, executor_, gate_, params.write_back_budget,
-                                 shard_.before_write_back, [this] { OnProgress(); }}) {}
+      write_back_(spill_shard_,
+                  {spill_, io_, executor_, gate_, params.write_back_budget, highest_lsn_,
+                   shard_.before_write_back, [this] { OnProgress(); }}) {}
 
 TieredShard::~TieredShard() {
   if (before_close_) before_close_(this);

@@ -14,7 +14,7 @@ constexpr uint64_t kWriteBytesMax = 4ull << 20;  // of one write to the spill ti
 }  // namespace
 
 WriteBack::WriteBack(const SpillShard& shard, Wiring wiring)
-    : shard_(shard), wiring_(std::move(wiring)) {}
+    : shard_(shard), wiring_(std::move(wiring)), highest_lsn_(wiring_.highest_lsn) {}
 
 WriteBack::~WriteBack() {
   *alive_ = false;
@@ -56,16 +56,17 @@ void WriteBack::Commit(uint32_t count, Lsn lsn) {
 }
 
 absl::Status WriteBack::WriteNow(const Wiring& wiring, const SpillShard& shard,
-                                 const std::vector<std::shared_ptr<Batch>>& batches) {
+                                 const std::vector<std::shared_ptr<Batch>>& batches,
+                                 Lsn highest_lsn) {
   std::vector<SpillRows> rows;
-  Lsn highest = 0;
+  Lsn newest = 0;
   for (const auto& batch : batches) {
     rows.push_back({batch->positions.get(), batch->records.get(), batch->count, batch->lsn});
-    highest = std::max(highest, batch->lsn);
+    newest = std::max(newest, batch->lsn);
   }
   // DECISIONS L3: the log holds a record before a row that it made can reach an SST.
-  if (wiring.before_write_back) HOTBED_RETURN_IF_ERROR(wiring.before_write_back(highest));
-  return wiring.spill->Write(shard, rows);
+  if (wiring.before_write_back) HOTBED_RETURN_IF_ERROR(wiring.before_write_back(newest));
+  return wiring.spill->Write(shard, rows, highest_lsn);
 }
 
 void WriteBack::Pump() {
@@ -77,12 +78,14 @@ void WriteBack::Pump() {
   for (const auto& batch : waiting_) {
     if (!batches.empty() && bytes + batch->bytes > kWriteBytesMax) break;
     bytes += batch->bytes;
+    highest_lsn_ = std::max(highest_lsn_, batch->lsn);
     batches.push_back(batch);
   }
   // The wiring outlives the task inside of the gate only.
-  wiring_.io->Submit([this, alive = alive_, gate = wiring_.gate, batches = std::move(batches)] {
+  wiring_.io->Submit([this, alive = alive_, gate = wiring_.gate, batches = std::move(batches),
+                      highest = highest_lsn_] {
     if (!gate->Enter()) return;
-    absl::Status status = WriteNow(wiring_, shard_, batches);
+    absl::Status status = WriteNow(wiring_, shard_, batches, highest);
     wiring_.executor->Run([this, alive, count = batches.size(), status = std::move(status)] {
       if (*alive) OnWritten(count, status);
     });

@@ -43,6 +43,7 @@ class WriteBack {
     Executor* executor = nullptr;
     std::shared_ptr<IoGate> gate;
     WriteBackBudget* budget = nullptr;
+    Lsn highest_lsn = 0;  // of the shard's rows in the spill tier, at open
     std::function<absl::Status(Lsn)> before_write_back;
     std::function<void()> progress;  // a write has ended; see error()
   };
@@ -99,7 +100,7 @@ class WriteBack {
   };
 
   static absl::Status WriteNow(const Wiring& wiring, const SpillShard& shard,
-                               const std::vector<std::shared_ptr<Batch>>& batches);
+                               const std::vector<std::shared_ptr<Batch>>& batches, Lsn highest_lsn);
   void OnWritten(size_t batches, const absl::Status& status);
   void Release();
 
@@ -112,6 +113,7 @@ class WriteBack {
   std::deque<bool> fetches_;  // ended?, from fetches_first_ on
   uint64_t fetches_first_ = 1;
   uint64_t bytes_ = 0;
+  Lsn highest_lsn_;  // ever written or about to be: replay may write lower ones
   uint64_t committed_ = 0;
   uint64_t written_ = 0;
   uint64_t rows_written_ = 0;
