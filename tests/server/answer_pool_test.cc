@@ -47,6 +47,7 @@ TEST(AnswerPoolTest, ABufferOutlivesThePoolsOwner) {
   AnswerBuffer* const buffer = pool->Take(10'000);
   pool.reset();
   std::memset(buffer->data, 1, 10'000);
+  EXPECT_EQ(buffer->data[9'999], 1);
   AnswerPool::Give(buffer);
 }
 
