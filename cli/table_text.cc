@@ -8,11 +8,6 @@
 
 namespace hotbed {
 
-const std::vector<std::string> kOptimizerWords = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
-const std::vector<std::string> kWeightTypeWords = {"fp32", "fp16", "bf16"};
-const std::vector<std::string> kDurabilityWords = {"checkpoint", "log"};
-const std::vector<std::string> kNanPolicyWords = {"reject", "skip", "allow"};
-
 namespace {
 
 struct InitializerForm {

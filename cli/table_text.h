@@ -12,12 +12,6 @@
 
 namespace hotbed {
 
-// The words of a flag's choices; the index is the enum's value.
-extern const std::vector<std::string> kOptimizerWords;   // sgd adagrad rowwise-adagrad adam
-extern const std::vector<std::string> kWeightTypeWords;  // fp32 fp16 bf16
-extern const std::vector<std::string> kDurabilityWords;  // checkpoint log
-extern const std::vector<std::string> kNanPolicyWords;   // reject skip allow
-
 // "zero", "constant:1", "uniform:-0.01,0.01", "normal:0,0.01", "truncated-normal:0,0.01".
 // InvalidArgument names the text and the forms.
 absl::StatusOr<InitializerParams> ParseInitializer(const std::string& text);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/ids.h"
@@ -35,6 +36,12 @@ struct TableSpec {
   uint64_t weight_bytes_per_row() const { return uint64_t{BytesPerWeight(weight_type)} * dim; }
   uint64_t state_bytes_per_row() const { return 4ull * StateElements(optimizer.kind, dim); }
 };
+
+// The words that people read and type; the index is the enum's value.
+extern const std::vector<std::string> kOptimizerWords;   // sgd adagrad rowwise-adagrad adam
+extern const std::vector<std::string> kWeightTypeWords;  // fp32 fp16 bf16
+extern const std::vector<std::string> kDurabilityWords;  // checkpoint log
+extern const std::vector<std::string> kNanPolicyWords;   // reject skip allow
 
 // OK, or InvalidArgument naming the field, its value and the allowed range.
 absl::Status ValidateTableSpec(const TableSpec& spec);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -219,13 +220,39 @@ absl::Status CoordinatorLink::Apply(const v1::ClusterMap& map) {
     HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(message));
     records.push_back(std::move(record));
   }
-  const std::vector<TableId> dropped(map.tables_dropped().begin(), map.tables_dropped().end());
+  std::vector<TableId> dropped(map.tables_dropped().begin(), map.tables_dropped().end());
+  AddTablesMissing(map, &dropped);
   if (!tables.empty() || !records.empty() || !dropped.empty()) {
     HOTBED_RETURN_IF_ERROR(host_->ApplyAssignment(tables, records, dropped));
   }
+  plan_revision_highest_ = std::max(plan_revision_highest_, map.plan_revision());
   absl::MutexLock lock(&mu_);
   status_.plan_revision = map.plan_revision();
   return absl::OkStatus();
+}
+
+// The coordinator remembers a bounded number of dropped tables, so a server that was long away
+// learns of older ones by what a whole map lacks. Rows are deleted for it, so it counts only where
+// nothing else explains it: the map is this cluster's, no older than one seen before, and names a
+// dropped table (without a drop no table can be missing).
+void CoordinatorLink::AddTablesMissing(const v1::ClusterMap& map,
+                                       std::vector<TableId>* dropped) const {
+  if (map.delta() || dropped->empty() || map.cluster_id().empty() ||
+      map.cluster_id() != host_->identity().cluster_id ||
+      map.plan_revision() < plan_revision_highest_) {
+    return;
+  }
+  std::set<TableId> known(dropped->begin(), dropped->end());
+  for (const v1::TableSpec& table : map.tables()) known.insert(table.id());
+  for (const v1::ShardRecord& record : map.shards()) {
+    known.insert(ShardId::FromPacked(record.shard()).table);
+  }
+  for (const ShardStatus& held : host_->Status().shards) {
+    if (!known.insert(held.shard.table).second) continue;
+    HOTBED_LOG(Warning) << "table " << held.table << " (id " << held.shard.table
+                        << ") was dropped while this server was away: deleting its rows";
+    dropped->push_back(held.shard.table);
+  }
 }
 
 absl::Status CoordinatorLink::Activate() {

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -71,6 +72,7 @@ class CoordinatorLink {
   absl::Status Heartbeat(bool draining);
   absl::Status Activate();
   absl::Status Apply(const v1::ClusterMap& map);
+  void AddTablesMissing(const v1::ClusterMap& map, std::vector<TableId>* dropped) const;
   void Heard(const absl::Status& status);
   int64_t NextDelayMs();
   void Sleep(int64_t ms);
@@ -84,7 +86,8 @@ class CoordinatorLink {
   // Of the thread alone.
   std::mt19937_64 random_;
   bool leased_ = false;
-  bool answered_ = true;  // the last call came back
+  bool answered_ = true;                // the last call came back
+  uint64_t plan_revision_highest_ = 0;  // of all incarnations
   int64_t heartbeat_interval_ms_ = 500;
   int64_t backoff_ms_ = 0;
 

@@ -33,6 +33,7 @@ namespace {
 constexpr int kLookupsWaitingPerQueue = 8;
 constexpr int64_t kStuckNs = 10'000'000'000;
 constexpr int64_t kGraceMsMax = 200;
+constexpr int64_t kStopStepNs = 1'000'000;
 
 // gRPC ends a stream whose message is larger than this, so it stands well above the limit that is
 // refused politely.
@@ -201,18 +202,17 @@ void DataServer::Stop(int64_t wait_ms) {
   impl_->stopped = true;
   DataPlane& plane = impl_->plane;
   plane.draining.store(true);
-  const auto step = std::chrono::milliseconds(1);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+  const int64_t until_ns = plane.clock->NowNs() + wait_ms * 1'000'000;
   while ((plane.pull_budget.in_flight() > 0 || plane.push_budget.in_flight() > 0) &&
-         std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(step);
+         plane.clock->NowNs() < until_ns) {
+    plane.clock->SleepNs(kStopStepNs);
   }
   // Answers that were just written get a moment to reach their readers before the streams are cut.
   const auto grace = std::chrono::milliseconds(std::min(wait_ms, kGraceMsMax));
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   // No call may touch a queue that is shut down: the host still owes us the end of what it has
   // begun.
-  while (plane.calls.load() > 0) std::this_thread::sleep_for(step);
+  while (plane.calls.load() > 0) plane.clock->SleepNs(kStopStepNs);
   for (auto& queue : impl_->queues) queue->Shutdown();
   for (auto& loop : impl_->loops) loop->thread.join();
 }

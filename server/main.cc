@@ -3,6 +3,7 @@
 // Stdout carries one line, printed once the server is registered: `hotbed-server NAME serving: data
 // HOST:PORT admin HOST:PORT`. Exit codes: 0 after a clean stop (SIGTERM, SIGINT), 1 after an error,
 // 2 after a wrong flag.
+#include <google/protobuf/stubs/logging.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -174,7 +175,16 @@ void StopAfterFailure(Process* process) {
   }
 }
 
+// protobuf says on stderr whatever it finds wrong with a message (a string that is not UTF-8, say),
+// a line for each: a bad client must not fill the log.
+void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int /*line*/,
+                     const std::string& message) {
+  if (level == google::protobuf::LOGLEVEL_INFO) return;
+  HOTBED_LOG_EVERY_S(Warning, 10) << "protobuf: " << message;
+}
+
 int Main(int argc, char** argv) {
+  google::protobuf::SetLogHandler(&LogFromProtobuf);
   // Signals are waited for, not handled: block them before any thread starts.
   sigset_t stops;
   sigemptyset(&stops);

@@ -64,7 +64,10 @@ absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables
     for (const TableSpec& table : tables) {
       if (!tables_dropped_.contains(table.id)) tables_[table.id] = table;
     }
-    HOTBED_RETURN_IF_ERROR(AddShards(records, &map));
+    if (const absl::Status added = AddShards(records, &map); !added.ok()) {
+      Publish(std::move(map));  // what was dropped is gone all the same
+      return added;
+    }
     LearnRecords(records, &map);
     Publish(std::move(map));
     HOTBED_RETURN_IF_ERROR(KeepPromises());

@@ -19,6 +19,7 @@ constexpr int64_t kDirtyNsMax = 120 * kSecond;  // rows are written back at the 
 constexpr size_t kSweepBatchMin = 8;            // shards that share a flush
 constexpr size_t kSweepBatchPart = 8;           // and at least this part of all
 constexpr int64_t kDrainNsMax = 30 * kSecond;
+constexpr int64_t kDrainStepNs = 1'000'000;
 
 }  // namespace
 
@@ -69,8 +70,8 @@ void ShardHostImpl::ResumeWrites() {
 void ShardHostImpl::FinishDrops() {
   absl::MutexLock control(&control_mu_);
   if (dropping_.empty()) return;
-  Catalog changed = catalog_;
   std::vector<std::shared_ptr<Shard>> busy;
+  std::vector<std::shared_ptr<Shard>> deleted_shards;
   for (auto& shard : dropping_) {
     if (!shard->idle()) {
       busy.push_back(shard);
@@ -84,6 +85,17 @@ void ShardHostImpl::FinishDrops() {
       busy.push_back(shard);
       continue;
     }
+    deleted_shards.push_back(shard);
+  }
+  if (deleted_shards.empty()) return;
+  // The spill has no log of its own: once the catalog does not name a shard, nobody would delete
+  // rows that a kill brings back.
+  if (const absl::Status flushed = tiers_->Flush(); !flushed.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "cannot finish drops yet: " << flushed;
+    return;
+  }
+  Catalog changed = catalog_;
+  for (const auto& shard : deleted_shards) {
     if (shard->logged()) log_->ForgetShard(shard->id());
     changed.shards.erase(shard->id());
     swept_ns_.erase(shard->id());
@@ -97,7 +109,6 @@ void ShardHostImpl::FinishDrops() {
       HOTBED_LOG(Warning) << "cannot forget the promises of table " << table << ": " << s;
     }
   }
-  if (changed.shards.size() == catalog_.shards.size()) return;
   catalog_ = std::move(changed);
   if (const absl::Status s = catalog_.Save(PathOf("CATALOG"), files_); !s.ok()) {
     HOTBED_LOG(Warning) << "cannot write the catalog after a drop: " << s;
@@ -170,7 +181,7 @@ absl::Status ShardHostImpl::CloseShards() {
             shard->id().ToString(), " still has work after ", kDrainNsMax / kSecond, " s"));
       }
       shard->Tick();
-      absl::SleepFor(absl::Milliseconds(1));
+      clock_->SleepNs(kDrainStepNs);
     }
   }
   return absl::OkStatus();

@@ -101,6 +101,9 @@ v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64
       }
     }
   } else {
+    // Every table, held there or not: the dropped ones that are remembered are bounded, so a server
+    // takes a table that a whole map lacks for dropped.
+    for (const auto& [id, spec] : state.tables()) parts.tables.insert(id);
     for (const uint64_t id : state.ShardsOfServer(server)) AddShard(state, id, &parts);
     AddDropped(state, &parts);
   }

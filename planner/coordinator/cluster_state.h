@@ -122,8 +122,8 @@ std::vector<ServerId> ServersOf(const v1::ShardRecord& record);
 // are the caller's to add.
 v1::ClusterMap BuildMap(const ClusterState& state, uint64_t revision_known);
 // The same for one shard server: the shards in which it is or was a member, with their tables; no
-// servers. Dropped tables are named in whole maps too, so that a server which was away forgets
-// them.
+// servers. A whole one names every table, and the dropped ones that are remembered, so that a
+// server which was away forgets what it names as dropped or not at all.
 v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64_t revision_known);
 
 }  // namespace hotbed

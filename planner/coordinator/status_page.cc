@@ -5,10 +5,12 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/json.h"
+#include "common/table_spec.h"
 #include "config/config.h"
 #include "proto/types.pb.h"
 
@@ -19,6 +21,12 @@ constexpr size_t kShardRunsMax = 2000;  // lines of the shard table; the JSON ha
 
 TableId TableOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).table; }
 uint32_t IndexOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).index; }
+
+// As the command line says it; a later version's value by its number.
+std::string Word(const std::vector<std::string>& words, int value) {
+  const size_t index = static_cast<size_t>(value);
+  return index < words.size() ? words[index] : absl::StrCat(value);
+}
 
 StatusTable ServerTable(const v1::ClusterMap& map) {
   StatusTable table;
@@ -51,9 +59,9 @@ StatusTable TableTable(const v1::ClusterMap& map) {
   for (const v1::TableSpec& t : map.tables()) {
     table.rows.push_back(
         {absl::StrCat(t.id()), t.name(), t.hashed() ? "hashed" : "bounded", absl::StrCat(t.rows()),
-         absl::StrCat(t.dim()), v1::WeightType_Name(t.weight_type()),
-         v1::OptimizerKind_Name(t.optimizer().kind()), absl::StrCat(shards[t.id()].first),
-         absl::StrCat(shards[t.id()].second), v1::Durability_Name(t.durability())});
+         absl::StrCat(t.dim()), Word(kWeightTypeWords, t.weight_type()),
+         Word(kOptimizerWords, t.optimizer().kind()), absl::StrCat(shards[t.id()].first),
+         absl::StrCat(shards[t.id()].second), Word(kDurabilityWords, t.durability())});
   }
   return table;
 }

@@ -222,6 +222,18 @@ TEST_F(ServerStory, AServerIsToldOfItsOwnShards) {
   EXPECT_FALSE(rig_.Heartbeat(9, 1)->lease_held());
 }
 
+TEST_F(ServerStory, AServersWholeMapNamesEveryTable) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Create(CoreRig::Table("a")).ok());
+  ASSERT_TRUE(rig_.Register("s2").ok());
+  auto beat = rig_.Heartbeat(2, 1, 0);
+  ASSERT_TRUE(beat.ok());
+  EXPECT_FALSE(beat->map().delta());
+  EXPECT_EQ(beat->map().shards_size(), 0) << "all of them are at s1";
+  ASSERT_EQ(beat->map().tables_size(), 1) << "what is missing there is dropped";
+  EXPECT_EQ(beat->map().tables(0).name(), "a");
+}
+
 TEST_F(ServerStory, ARivalsWriteIsNotOverwritten) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   const CallerToken caller = rig_.Send(CoreRig::Table("t", 10));

@@ -1,5 +1,6 @@
 #include "server/coordinator_link.h"
 
+#include <gmock/gmock.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
@@ -92,6 +93,41 @@ TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
   ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
   ASSERT_TRUE(WaitFor([&] { return host_.incarnation() == 102; }));
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // it hears the map anew
+}
+
+TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
+  host_.AddShard({1, 2}, 4, 5);
+  host_.AddShard({8, 0}, 4, 5);
+  host_.AddShard({8, 1}, 4, 5);
+  host_.AddShard({9, 0}, 4, 5);
+  coordinator_.SetMap("cluster-a", 40, 9);
+  StartLink("s1");
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
+  EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9, 8));
+}
+
+TEST_F(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
+  host_.AddShard({8, 0}, 4, 5);
+  StartLink("s1");  // a map that tells of no drop
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
+  EXPECT_THAT(host_.tables_dropped(), testing::IsEmpty());
+  coordinator_.SetMap("cluster-b", 41, 9);  // a map of another cluster
+  coordinator_.LoseLease();
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));
+  EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
+  coordinator_.SetMap("cluster-a", 39, 9);  // a map from the past
+  coordinator_.LoseLease();
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 3; }));
+  EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
+}
+
+TEST_F(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
+  host_.AddShard({8, 0}, 4, 5);
+  StartLink("s1");
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
+  coordinator_.SetMap("cluster-a", 41, 9);
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));
+  EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 
 TEST_F(CoordinatorLinkTest, OutlivesTheCoordinator) {

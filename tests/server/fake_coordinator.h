@@ -43,9 +43,13 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     ++heartbeats_;
     draining_ = request->draining();
     reply->set_lease_held(lease_held_);
-    reply->mutable_map()->set_plan_revision(40);
-    if (request->plan_revision_known() < 40) {
-      FillRecord({1, 2}, 5, false, reply->mutable_map()->add_shards());
+    v1::ClusterMap* const map = reply->mutable_map();
+    map->set_plan_revision(plan_revision_);
+    map->set_delta(request->plan_revision_known() != 0);
+    if (request->plan_revision_known() < plan_revision_) {
+      map->set_cluster_id(map_cluster_id_);
+      FillRecord({1, 2}, 5, false, map->add_shards());
+      if (table_dropped_ != 0) map->add_tables_dropped(table_dropped_);
     }
     return grpc::Status::OK;
   }
@@ -60,6 +64,13 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
+  // What the next whole map says beside its one shard, of table 1.
+  void SetMap(const std::string& cluster_id, uint64_t plan_revision, TableId dropped) {
+    absl::MutexLock lock(&mu_);
+    map_cluster_id_ = cluster_id;
+    plan_revision_ = plan_revision;
+    table_dropped_ = dropped;
+  }
   void LoseLease() {
     absl::MutexLock lock(&mu_);
     lease_held_ = false;
@@ -83,6 +94,9 @@ class FakeCoordinator final : public v1::Coordinator::Service {
 
  private:
   absl::Mutex mu_;
+  std::string map_cluster_id_ ABSL_GUARDED_BY(mu_) = "cluster-a";
+  uint64_t plan_revision_ ABSL_GUARDED_BY(mu_) = 40;
+  TableId table_dropped_ ABSL_GUARDED_BY(mu_) = 0;
   int registrations_ ABSL_GUARDED_BY(mu_) = 0;
   int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
   int activated_ ABSL_GUARDED_BY(mu_) = 0;

@@ -203,9 +203,10 @@ void FakeShardHost::SetIncarnation(Incarnation incarnation) {
 
 absl::Status FakeShardHost::ApplyAssignment(const std::vector<TableSpec>&,
                                             const std::vector<ShardRecord>& records,
-                                            const std::vector<TableId>&) {
+                                            const std::vector<TableId>& tables_dropped) {
   absl::MutexLock lock(&mu_);
   ++assignments_;
+  tables_dropped_ = tables_dropped;
   for (const ShardRecord& record : records) {
     records_[record.shard] = record;
     if (record.active) waiting_.clear();
@@ -223,6 +224,16 @@ void FakeShardHost::SetActivationListener(std::function<void()> listener) {
   listener_ = std::move(listener);
 }
 
-HostStatus FakeShardHost::Status() const { return HostStatus(); }
+HostStatus FakeShardHost::Status() const {
+  absl::MutexLock lock(&mu_);
+  HostStatus status;
+  for (const auto& [id, shard] : shards_) status.shards.emplace_back().shard = id;
+  return status;
+}
+
+std::vector<TableId> FakeShardHost::tables_dropped() const {
+  absl::MutexLock lock(&mu_);
+  return tables_dropped_;
+}
 
 }  // namespace hotbed

@@ -41,6 +41,7 @@ class FakeShardHost final : public ShardHost {
   size_t held() const;
   std::vector<PushSeen> pushes() const;
   size_t assignments() const;
+  std::vector<TableId> tables_dropped() const;  // of the last assignment
   Incarnation incarnation() const;
   void Notify();  // calls the activation listener
   void set_waiting(std::vector<ShardEpoch> waiting);
@@ -78,6 +79,7 @@ class FakeShardHost final : public ShardHost {
   Identity identity_ ABSL_GUARDED_BY(mu_) = {7, "cluster-a"};
   Incarnation incarnation_ ABSL_GUARDED_BY(mu_) = 0;
   size_t assignments_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<TableId> tables_dropped_ ABSL_GUARDED_BY(mu_);
   std::vector<ShardEpoch> waiting_ ABSL_GUARDED_BY(mu_);
   std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
 };

@@ -136,7 +136,7 @@ TEST_F(ShardHostTest, ATableDroppedWhileTheServerWasDownLeavesNothingBehind) {
   TestClient client(&server, 7);
   client.Push(1, 1, {5}, Ones(1));
   client.Push(2, 1, {5}, Ones(1));
-  server.Kill();
+  ASSERT_TRUE(server.Stop().ok());
   server.Open();
   EXPECT_EQ(server.host()->Status().shards.size(), 4u) << "as the directory knows them";
   ASSERT_TRUE(server.host()->ApplyAssignment({}, {}, {1}).ok());

@@ -188,6 +188,35 @@ TEST_F(InFlightTest, AYoungerReadEndsFirst) {
   FinishPullAndCheck();
 }
 
+// While an update waits for the disk, what it found absent must stay so: the pull that ends in
+// between answers with version 1 and keeps nothing.
+TEST_F(InFlightTest, EndsWhileAnUpdateOfTheRowWaits) {
+  const std::vector<float> gradient(spec_.dim, 3.0f);
+  const auto* gradient_row = reinterpret_cast<const uint8_t*>(gradient.data());
+  RowUpdates updates;
+  updates.ids = &kRow;
+  updates.count = 1;
+  updates.gradients = &gradient_row;
+  updates.scalars = {0.1f, 1.0f, 1.0f};
+  updates.lsn = ++lsn_;
+  bool applied = false;
+  ASSERT_FALSE(store_->Apply(updates, [&applied](absl::Status status) { applied = status.ok(); }));
+  io_.RunAt(0);  // the pull's second part
+  while (executor_.RunOne()) {
+  }
+  ASSERT_TRUE(pulled_);
+  ASSERT_FALSE(applied);
+  EXPECT_TRUE(std::equal(version1_.begin(), version1_.end(), rows_.begin() + kRow * spec_.dim));
+  EXPECT_EQ(store_->Stats().rows_resident, 0u);
+  RunAll();
+  ASSERT_TRUE(applied);
+  twin_->Update(kRow, gradient, updates.scalars);
+  EXPECT_EQ(store_->Stats().rows_resident, 1u);
+  CheckRow();
+  for (uint64_t id = 500; id < 540; ++id) Update(id);
+  CheckRow();
+}
+
 // The shard goes while its reads and writes are under way: they touch nothing of it.
 TEST_F(InFlightTest, ClosedMeanwhile) {
   UpdateAside(kRow);
