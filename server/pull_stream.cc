@@ -75,14 +75,14 @@ void PullMessage::TakeHeader(const v1::PullHeader& header, uint64_t id_bytes,
   want_flags_ = header.want_flags();
   if (header.deadline_ms() > 0) deadline_ns = arrival_ns_ + int64_t{1000000} * header.deadline_ms();
   if (request_bytes_ > limits.message_bytes_max) {
-    return Refuse(SegmentCode::kResourceExhausted,
+    return Refuse(SegmentCode::kInvalidArgument,
                   absl::StrCat("the message has ", request_bytes_, " bytes, the limit is ",
                                limits.message_bytes_max, ": send smaller batches"));
   }
   if (asked_ == 0) return Refuse(SegmentCode::kInvalidArgument, "the message has no segments");
   if (asked_ > limits.segments_max) {
     asked_ = 0;  // the answer need not be as large as the mistake
-    return Refuse(SegmentCode::kResourceExhausted,
+    return Refuse(SegmentCode::kInvalidArgument,
                   absl::StrCat("the message has ", header.segments_size(),
                                " segments, the limit is ", limits.segments_max));
   }
@@ -108,7 +108,7 @@ void PullMessage::TakeHeader(const v1::PullHeader& header, uint64_t id_bytes,
                              ? limits.message_bytes_max
                              : std::min(limits.message_bytes_max, peer_message_bytes_max);
   if (answer_bytes_ > limit) {
-    Refuse(SegmentCode::kResourceExhausted,
+    Refuse(SegmentCode::kInvalidArgument,
            absl::StrCat("the answer to ", ids, " ids would have ", answer_bytes_,
                         " bytes, the limit is ", limit, ": ask for fewer ids a message"));
     answer_bytes_ = 0;

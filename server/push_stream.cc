@@ -51,11 +51,11 @@ bool PushMessage::TakeHeader(const PushRequestView& view) {
   asked_ = header.segments_size();
   if (asked_ > limits.segments_max) {
     asked_ = 0;  // the answer need not be as large as the mistake
-    Refuse(SegmentCode::kResourceExhausted,
+    Refuse(SegmentCode::kInvalidArgument,
            absl::StrCat("the message has ", header.segments_size(), " segments, the limit is ",
                         limits.segments_max));
   } else if (bytes() > limits.message_bytes_max) {
-    Refuse(SegmentCode::kResourceExhausted,
+    Refuse(SegmentCode::kInvalidArgument,
            absl::StrCat("the message has ", bytes(), " bytes, the limit is ",
                         limits.message_bytes_max, ": send smaller batches"));
   } else if (asked_ == 0) {

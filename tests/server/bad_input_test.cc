@@ -156,7 +156,7 @@ TEST_F(BadInputTest, TenMillionIdsAreRefusedAndTheStreamLives) {
   v1::PullReply reply;
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().request(), 1u);
-  EXPECT_EQ(reply.header().code(), v1::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(reply.header().code(), v1::INVALID_ARGUMENT);
   EXPECT_NE(reply.header().detail().find("16777216"), std::string::npos) << reply.header().detail();
   ASSERT_TRUE(call->Write(GoodPull()));
   ASSERT_TRUE(call->Read(&reply));
@@ -173,12 +173,40 @@ TEST_F(BadInputTest, AnswersBeyondEitherSidesLimitAreRefused) {
   ASSERT_TRUE(call->Write(request));
   v1::PullReply reply;
   ASSERT_TRUE(call->Read(&reply));
-  EXPECT_EQ(reply.header().code(), v1::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(reply.header().code(), v1::INVALID_ARGUMENT);
   EXPECT_NE(reply.header().detail().find("10000"), std::string::npos) << reply.header().detail();
   request.mutable_header()->clear_hello();  // the limit stays for the stream
   ASSERT_TRUE(call->Write(request));
   ASSERT_TRUE(call->Read(&reply));
-  EXPECT_EQ(reply.header().code(), v1::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(reply.header().code(), v1::INVALID_ARGUMENT);
+}
+
+TEST_F(BadInputTest, TooManySegmentsAreRefusedForGood) {
+  DataServerOptions options;
+  options.limits.segments_max = 2;
+  StartServer(options);
+  grpc::ClientContext contexts[2];
+  auto pull = stub_->Pull(&contexts[0]);
+  auto push = stub_->Push(&contexts[1]);
+  v1::PullRequest ids;
+  v1::PushRequest rows;
+  Greet(&ids);
+  Greet(&rows);
+  for (uint64_t i = 0; i < 3; ++i) {
+    AddSegment(kNarrow, 4, {i}, &ids);
+    AddSegment(kNarrow, 4, {i}, std::string(12, 'g'), &rows);
+  }
+  v1::PullReply pulled;
+  v1::PushReply pushed;
+  ASSERT_TRUE(pull->Write(ids));
+  ASSERT_TRUE(push->Write(rows));
+  ASSERT_TRUE(pull->Read(&pulled));
+  ASSERT_TRUE(push->Read(&pushed));
+  for (const v1::ReplyHeader& header : {pulled.header(), pushed.header()}) {
+    EXPECT_EQ(header.code(), v1::INVALID_ARGUMENT);
+    EXPECT_NE(header.detail().find("3 segments, the limit is 2"), std::string::npos)
+        << header.detail();
+  }
 }
 
 TEST_F(BadInputTest, OversizePushIsRefusedAndTheStreamLives) {
@@ -195,7 +223,13 @@ TEST_F(BadInputTest, OversizePushIsRefusedAndTheStreamLives) {
   v1::PushReply reply;
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().request(), 9u);
-  EXPECT_EQ(reply.header().code(), v1::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(reply.header().code(), v1::INVALID_ARGUMENT) << "final, not to be tried again";
+  ASSERT_EQ(reply.header().segments_size(), 1);
+  EXPECT_EQ(reply.header().segments(0).code(), v1::INVALID_ARGUMENT);
+  EXPECT_EQ(reply.header().segments(0).retry_after_ms(), 0u);
+  EXPECT_NE(reply.header().detail().find("100000"), std::string::npos) << reply.header().detail();
+  EXPECT_NE(reply.header().detail().find(std::to_string(big.ByteSizeLong())), std::string::npos)
+      << reply.header().detail();
   v1::PushRequest good;
   AddSegment(kWide, 3, {5}, std::string(32, 'g'), &good);
   ASSERT_TRUE(call->Write(good));
