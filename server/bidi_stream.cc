@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "common/check.h"
+#include "server/stream_metrics.h"
 
 namespace hotbed {
 
-BidiStream::BidiStream(const Limits& limits)
+BidiStream::BidiStream(const Limits& limits, StreamWatch* watch)
     : limits_(limits),
+      watch_(watch),
       accept_tag_(this, [](void* s, bool ok) { static_cast<BidiStream*>(s)->OnAcceptDone(ok); }),
       read_tag_(this, [](void* s, bool ok) { static_cast<BidiStream*>(s)->OnReadDone(ok); }),
       write_tag_(this, [](void* s, bool ok) { static_cast<BidiStream*>(s)->OnWriteDone(ok); }),
@@ -19,7 +21,34 @@ BidiStream::BidiStream(const Limits& limits)
 BidiStream::~BidiStream() = default;
 
 void BidiStream::Unref() {
-  if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  if (refs_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  watch_->Remove(this);
+  delete this;
+}
+
+bool BidiStream::TryWatch() {
+  int refs = refs_.load(std::memory_order_relaxed);
+  while (refs > 0 && !refs_.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) {
+  }
+  return refs > 0;
+}
+
+void BidiStream::Tick(int64_t now_ns) {
+  void* message = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    if (held_.deadline_ns != 0 && now_ns >= held_.deadline_ns) message = TakeHeld(/*forced=*/true);
+    const int64_t ticks_max =
+        (limits_.write_timeout_ms + StreamWatch::kTickMs - 1) / StreamWatch::kTickMs;
+    if (!(writing_ || finished_) || writes_begun_ != writes_seen_) {
+      writes_seen_ = writes_begun_;
+      stalled_ticks_ = 0;
+    } else if (++stalled_ticks_ == ticks_max) {
+      StreamMetrics::Get().streams_stalled.Add(1);
+      context_.TryCancel();
+    }
+  }
+  if (message != nullptr) OnRoom(message);
 }
 
 void BidiStream::OnAcceptDone(bool ok) {
@@ -28,6 +57,7 @@ void BidiStream::OnAcceptDone(bool ok) {
     return;
   }
   Ref();  // the done tag; the accept's reference goes on as the read's
+  watch_->Add(this);
   grpc::Status refusal;
   if (OnAccepted(&refusal)) {
     absl::MutexLock lock(&mu_);
@@ -57,11 +87,24 @@ void BidiStream::OnReadDone(bool ok) {
   Unref();
 }
 
-void BidiStream::OpenRequest(uint64_t bytes) {
+bool BidiStream::OpenRequest(uint64_t bytes, int64_t deadline_ns, void* message) {
   Ref();
   absl::MutexLock lock(&mu_);
+  HOTBED_DCHECK(held_.message == nullptr) << "a second request while one is kept back";
+  if (message != nullptr && !HasRoomFor(bytes) && !cancelled()) {
+    held_ = {message, bytes, deadline_ns};
+    return false;
+  }
   ++open_requests_;
   open_bytes_ += bytes;
+  return true;
+}
+
+void* BidiStream::TakeHeld(bool forced) {
+  if (held_.message == nullptr || !(forced || HasRoomFor(held_.bytes))) return nullptr;
+  ++open_requests_;
+  open_bytes_ += held_.bytes;
+  return std::exchange(held_, Held()).message;
 }
 
 void BidiStream::ReadOn() {
@@ -77,10 +120,12 @@ void BidiStream::ReadOn() {
 void BidiStream::Answer(grpc::ByteBuffer* answer, uint64_t bytes, uint64_t reserved, bool greets) {
   Ref();  // the write may end, and with it the request's reference, before this returns
   bool dropped = false;
+  void* next = nullptr;
   {
     absl::MutexLock lock(&mu_);
     if (cancelled() || finished_) {
       EndRequest(bytes);
+      next = TakeHeld(/*forced=*/true);
       dropped = true;
     } else {
       writes_.emplace_back();
@@ -95,11 +140,13 @@ void BidiStream::Answer(grpc::ByteBuffer* answer, uint64_t bytes, uint64_t reser
     OnReleased(reserved);
     Unref();  // the request's
   }
+  if (next != nullptr) OnRoom(next);
   Unref();
 }
 
 void BidiStream::StartWrite() {
   writing_ = true;
+  ++writes_begun_;
   Ref();
   grpc::WriteOptions options;
   options.set_no_compression();
@@ -108,10 +155,12 @@ void BidiStream::StartWrite() {
 
 void BidiStream::OnWriteDone(bool ok) {
   uint64_t reserved = 0;
+  void* next = nullptr;
   {
     absl::MutexLock lock(&mu_);
     reserved = writes_.front().reserved;
     EndRequest(writes_.front().bytes);
+    next = TakeHeld(/*forced=*/false);
     writes_.pop_front();
     writing_ = false;
     if (!ok) no_more_reads_ = true;
@@ -120,6 +169,7 @@ void BidiStream::OnWriteDone(bool ok) {
     MaybeFinish();
   }
   OnReleased(reserved);
+  if (next != nullptr) OnRoom(next);
   Unref();  // the request's
   Unref();  // the write's
 }
@@ -140,12 +190,14 @@ void BidiStream::Fail(grpc::Status status) {
 void BidiStream::MaybeFinish() {
   if (!no_more_reads_ || finished_ || writing_ || open_requests_ > 0 || cancelled()) return;
   finished_ = true;
+  ++writes_begun_;
   Ref();
   stream_.Finish(end_status_, &finish_tag_);
 }
 
 void BidiStream::OnCallDone() {
   std::deque<Outgoing> dropped;
+  void* held = nullptr;
   {
     absl::MutexLock lock(&mu_);
     no_more_reads_ = true;
@@ -158,11 +210,13 @@ void BidiStream::OnCallDone() {
         EndRequest(dropped.back().bytes);
       }
     }
+    held = TakeHeld(/*forced=*/true);
   }
   for (const Outgoing& outgoing : dropped) {
     OnReleased(outgoing.reserved);
     Unref();
   }
+  if (held != nullptr) OnRoom(held);
   Unref();  // the done tag's
 }
 

@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
@@ -84,6 +85,9 @@ void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
   constexpr char kInFlightHelp[] = "Bytes of requests and answers in flight, by budget.";
   AddGauge(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight(), samples);
   AddGauge(kInFlight, kInFlightHelp, {{"budget", "push"}}, plane.push_budget.in_flight(), samples);
+  AddGauge("hotbed_server_push_waiting_bytes",
+           "Bytes of pushes that wait for room in their budget.", {},
+           plane.push_budget.waiting_bytes(), samples);
   AddGauge("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},
            plane.answers->pooled_bytes(), samples);
   AddGauge("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load(),
@@ -105,7 +109,40 @@ struct DataServer::Impl {
 
   Impl(const DataServerOptions& options, ShardHost* host, const Clock* clock)
       : plane(options.limits, host, clock),
-        gauges([this](std::vector<MetricSample>* samples) { CollectGauges(plane, samples); }) {}
+        gauges([this](std::vector<MetricSample>* samples) { CollectGauges(plane, samples); }) {
+    plane.pull_budget.SetHandOver([this] { AskForGrants(&plane.pull_budget); });
+    plane.push_budget.SetHandOver([this] { AskForGrants(&plane.push_budget); });
+  }
+
+  void AskForGrants(ByteBudget* budget) {
+    absl::MutexLock lock(&watch_mu);
+    wants_grants.push_back(budget);
+  }
+
+  // Lets time pass for streams and for requests that wait, and takes over grants that would keep a
+  // polling thread too long.
+  void Watch() {
+    const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(watch_mu) {
+      return watch_stops || !wants_grants.empty();
+    };
+    for (;;) {
+      std::vector<ByteBudget*> budgets;
+      {
+        absl::MutexLock lock(&watch_mu);
+        watch_mu.AwaitWithTimeout(absl::Condition(&awake),
+                                  absl::Milliseconds(StreamWatch::kTickMs));
+        if (watch_stops) return;
+        budgets.swap(wants_grants);
+      }
+      for (ByteBudget* budget : budgets) budget->GrantMore();
+      const int64_t now_ns = plane.clock->NowNs();
+      if (now_ns - ticked_ns < StreamWatch::kTickMs * 1'000'000) continue;
+      ticked_ns = now_ns;
+      plane.watch.Tick(now_ns);
+      plane.pull_budget.Expire(now_ns);
+      plane.push_budget.Expire(now_ns);
+    }
+  }
 
   void Poll(grpc::ServerCompletionQueue* queue, Loop* loop) {
     void* tag = nullptr;
@@ -122,6 +159,11 @@ struct DataServer::Impl {
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
   std::unique_ptr<grpc::Server> server;
   std::vector<std::unique_ptr<Loop>> loops;
+  std::thread watch;
+  int64_t ticked_ns = 0;  // of the watch's thread
+  absl::Mutex watch_mu;
+  bool watch_stops ABSL_GUARDED_BY(watch_mu) = false;
+  std::vector<ByteBudget*> wants_grants ABSL_GUARDED_BY(watch_mu);  // each at most once
   absl::Mutex mu;
   bool stopped ABSL_GUARDED_BY(mu) = false;
   MetricSource gauges;  // last: it reads the plane
@@ -170,6 +212,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
     loop->thread =
         std::thread([&impl, loop, queue = impl.queues[i].get()] { impl.Poll(queue, loop); });
   }
+  impl.watch = std::thread([&impl] { impl.Watch(); });
   return data_server;
 }
 
@@ -215,6 +258,11 @@ void DataServer::Stop(int64_t wait_ms) {
   while (plane.calls.load() > 0) plane.clock->SleepNs(kStopStepNs);
   for (auto& queue : impl_->queues) queue->Shutdown();
   for (auto& loop : impl_->loops) loop->thread.join();
+  {
+    absl::MutexLock watch_lock(&impl_->watch_mu);
+    impl_->watch_stops = true;
+  }
+  impl_->watch.join();
 }
 
 }  // namespace hotbed

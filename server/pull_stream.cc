@@ -168,9 +168,9 @@ void PullMessage::Run(PullSink* sink) {
     Refuse(SegmentCode::kUnavailable, "this server is stopping");
   }
   if (refusal_.refused()) return sink_->PullDone(this);
-  switch (plane_->pull_budget.Reserve(bytes(), this)) {
+  switch (plane_->pull_budget.Reserve(bytes(), {this, deadline_ns, request_bytes_})) {
     case ByteBudget::Outcome::kReserved:
-      return Work();
+      return Granted();
     case ByteBudget::Outcome::kWaiting:
       StreamMetrics::Get().requests_parked.Add(1);
       return;
@@ -183,8 +183,12 @@ void PullMessage::Run(PullSink* sink) {
   }
 }
 
-void PullMessage::Work() {
+void PullMessage::Granted() {
   reserved_ = true;
+  Work();
+}
+
+void PullMessage::Work() {
   if (sink_->abandoned()) {
     Refuse(SegmentCode::kUnavailable, "the caller has gone");
   } else if (deadline_ns != 0 && plane_->clock->NowNs() >= deadline_ns) {
@@ -293,7 +297,9 @@ void PullMessage::Recycle() {
 
 PullStream::PullStream(DataPlane* plane, RawDataService* service,
                        grpc::ServerCompletionQueue* queue)
-    : BidiStream({plane->limits.messages_in_flight_max, plane->limits.stream_bytes_in_flight_max}),
+    : BidiStream({plane->limits.messages_in_flight_max, plane->limits.stream_bytes_in_flight_max,
+                  plane->limits.write_timeout_ms},
+                 &plane->watch),
       plane_(plane),
       service_(service),
       queue_(queue) {
@@ -337,9 +343,12 @@ void PullStream::OnMessage(grpc::ByteBuffer* raw) {
     heard_hello_ = true;
     peer_message_bytes_max_ = message->hello()->message_bytes_max();
   }
-  OpenRequest(message->bytes());
+  if (OpenRequest(message->bytes(), message->deadline_ns, message)) OnRoom(message);
+}
+
+void PullStream::OnRoom(void* message) {
   ReadOn();  // before the work: another thread may take the next message meanwhile
-  message->Run(this);
+  static_cast<PullMessage*>(message)->Run(this);
 }
 
 void PullStream::PullDone(PullMessage* message) {

@@ -59,7 +59,9 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
 
  private:
   void Done() override { sink_->PullDone(this); }  // PullWork
-  void Granted() override { Work(); }              // ByteBudget::Waiter
+  void Granted() override;                         // ByteBudget::Waiter
+  void Expired() override { Work(); }
+  bool Gone() const override { return sink_->abandoned(); }
   void Work();
   void Refuse(SegmentCode code, std::string detail);
   void TakeHeader(const v1::PullHeader& header, uint64_t id_bytes, uint64_t peer_message_bytes_max);
@@ -105,6 +107,7 @@ class PullStream final : public BidiStream, private PullSink {
   bool OnAccepted(grpc::Status* refusal) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;
+  void OnRoom(void* message) override;
   void PullDone(PullMessage* message) override;
   bool abandoned() const override { return cancelled(); }
 

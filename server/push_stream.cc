@@ -183,7 +183,9 @@ void PushMessage::Run(PushStream* stream) {
     Refuse(SegmentCode::kUnavailable, "this server is stopping");
   }
   auto outcome = ByteBudget::Outcome::kReserved;
-  if (!refusal_.refused()) outcome = plane_->push_budget.Reserve(bytes(), this);
+  if (!refusal_.refused()) {
+    outcome = plane_->push_budget.Reserve(bytes(), {this, deadline_ns, bytes()});
+  }
   if (outcome == ByteBudget::Outcome::kWaiting) {
     StreamMetrics::Get().requests_parked.Add(1);
     return;
@@ -191,8 +193,10 @@ void PushMessage::Run(PushStream* stream) {
   if (outcome == ByteBudget::Outcome::kRefused) {
     Refuse(SegmentCode::kResourceExhausted,
            absl::StrCat("pushes in flight on this server hold ", plane_->push_budget.in_flight(),
-                        " of ", plane_->push_budget.bytes_max(), " bytes and ",
-                        plane_->limits.requests_waiting_max, " more requests wait"));
+                        " of ", plane_->push_budget.bytes_max(), " bytes, and ",
+                        plane_->push_budget.waiting_bytes(), " more wait; the limits are ",
+                        plane_->limits.push_bytes_waiting_max, " bytes and ",
+                        plane_->limits.requests_waiting_max, " requests"));
   }
   reserved_ = !refusal_.refused();
   Work();
@@ -202,6 +206,8 @@ void PushMessage::Granted() {
   reserved_ = true;
   Work();
 }
+
+bool PushMessage::Gone() const { return stream_->cancelled(); }
 
 void PushMessage::Work() {
   if (!refusal_.refused() && stream_->cancelled()) {
@@ -270,7 +276,9 @@ void PushMessage::Recycle() {
 
 PushStream::PushStream(DataPlane* plane, RawDataService* service,
                        grpc::ServerCompletionQueue* queue)
-    : BidiStream({plane->limits.messages_in_flight_max, plane->limits.stream_bytes_in_flight_max}),
+    : BidiStream({plane->limits.messages_in_flight_max, plane->limits.stream_bytes_in_flight_max,
+                  plane->limits.write_timeout_ms},
+                 &plane->watch),
       plane_(plane),
       service_(service),
       queue_(queue) {
@@ -312,7 +320,7 @@ void PushStream::OnMessage(grpc::ByteBuffer* raw) {
     return Fail(std::move(status));
   }
   heard_hello_ = true;
-  OpenRequest(message->bytes());
+  OpenRequest(message->bytes());  // not kept back: from here on the push budget counts it
   message->Run(this);
 }
 

@@ -46,6 +46,8 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
  private:
   void Done() override;     // PushWork
   void Granted() override;  // ByteBudget::Waiter
+  void Expired() override { Work(); }
+  bool Gone() const override;
   void Work();
   void Refuse(SegmentCode code, std::string detail);
   bool TakeHeader(const PushRequestView& view);

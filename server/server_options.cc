@@ -50,12 +50,17 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
                  "Requests open on one stream before it is no longer read.",
                  {.min = 1, .max = 4096});
   schema->AddBytes("bytes-in-flight-max", &o->bytes_in_flight_max,
-                   "Bytes of open requests and answers on one stream before it is no longer read.",
+                   "Bytes of open requests and answers on one stream before it is no longer read; "
+                   "never more than a quarter of the two limits that follow.",
                    {.min = kMiB});
   schema->AddBytes("pull-bytes-in-flight-max", &o->pull_bytes_in_flight_max,
                    "Bytes of answers in flight on this server; 0: 1/16 of host-bytes.");
   schema->AddBytes("push-bytes-in-flight-max", &o->push_bytes_in_flight_max,
-                   "Bytes of pushes in flight on this server; 0: 1/16 of host-bytes.");
+                   "Bytes of pushes in flight on this server, and a quarter of it more that wait "
+                   "for room; 0: 1/16 of host-bytes together.");
+  schema->AddMillis("write-timeout-ms", &o->write_timeout_ms,
+                    "A client that reads nothing of its answers for so long loses its stream.",
+                    {.min = 100});
   schema->AddInt("streams-max", &o->streams_max, "Pull and push streams open at once.",
                  {.min = 1, .max = 1 << 20});
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
@@ -112,7 +117,9 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.pull_bytes_in_flight_max =
       options.pull_bytes_in_flight_max > 0 ? options.pull_bytes_in_flight_max : half;
   data.limits.push_bytes_in_flight_max =
-      options.push_bytes_in_flight_max > 0 ? options.push_bytes_in_flight_max : half;
+      options.push_bytes_in_flight_max > 0 ? options.push_bytes_in_flight_max : half / 5 * 4;
+  data.limits.push_bytes_waiting_max = data.limits.push_bytes_in_flight_max / 4;
+  data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;
 }

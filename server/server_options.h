@@ -33,6 +33,7 @@ struct ServerOptions {
   uint64_t bytes_in_flight_max = 64ull << 20;
   uint64_t pull_bytes_in_flight_max = 0;
   uint64_t push_bytes_in_flight_max = 0;
+  int64_t write_timeout_ms = 10'000;
   int64_t streams_max = 4096;
   int64_t pull_ids_max = 1 << 20;
   int64_t drain_ms_max = 30'000;

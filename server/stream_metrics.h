@@ -24,6 +24,7 @@ struct StreamMetrics {
   Counter lookup_messages;
   Counter streams_opened;
   Counter streams_failed;   // ended by a protocol error
+  Counter streams_stalled;  // cancelled: the peer did not read
   Counter requests_parked;  // waited for room in a byte budget
   LatencyHistogram pull_seconds;
   LatencyHistogram push_seconds;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -20,6 +21,10 @@ class Recorder final : public ByteBudget::Waiter {
     order_->push_back(name_);
     if (release_ > 0) budget_->Release(release_);
   }
+  void Expired() override { order_->push_back(-name_); }
+  bool Gone() const override { return gone; }
+
+  bool gone = false;
 
  private:
   ByteBudget* budget_;
@@ -33,9 +38,9 @@ TEST(ByteBudgetTest, FirstComeFirstServed) {
   std::vector<int> order;
   Recorder big(&budget, &order, 1, 0);
   Recorder small(&budget, &order, 2, 0);
-  EXPECT_EQ(budget.Reserve(60, nullptr), Outcome::kReserved);
-  EXPECT_EQ(budget.Reserve(50, &big), Outcome::kWaiting);
-  EXPECT_EQ(budget.Reserve(10, &small), Outcome::kWaiting);  // would fit, but does not pass
+  EXPECT_EQ(budget.Reserve(60, {}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(50, {&big}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(10, {&small}), Outcome::kWaiting);  // would fit, but does not pass
   EXPECT_EQ(budget.in_flight(), 60u);
   budget.Release(60);
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
@@ -46,8 +51,8 @@ TEST(ByteBudgetTest, AdmitsWhatIsLargerThanTheLimitWhenAlone) {
   ByteBudget budget(100, 10);
   std::vector<int> order;
   Recorder huge(&budget, &order, 1, 0);
-  EXPECT_EQ(budget.Reserve(1, nullptr), Outcome::kReserved);
-  EXPECT_EQ(budget.Reserve(5000, &huge), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(1, {}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(5000, {&huge}), Outcome::kWaiting);
   budget.Release(1);
   EXPECT_EQ(order.size(), 1u);
   EXPECT_EQ(budget.in_flight(), 5000u);
@@ -57,26 +62,97 @@ TEST(ByteBudgetTest, RefusesBeyondTheWaiters) {
   ByteBudget budget(10, 1);
   std::vector<int> order;
   Recorder waiter(&budget, &order, 1, 0);
-  EXPECT_EQ(budget.Reserve(10, nullptr), Outcome::kReserved);
-  EXPECT_EQ(budget.Reserve(1, &waiter), Outcome::kWaiting);
-  EXPECT_EQ(budget.Reserve(1, nullptr), Outcome::kRefused);
+  EXPECT_EQ(budget.Reserve(10, {}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(1, {&waiter}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(1, {}), Outcome::kRefused);
 }
 
 TEST(ByteBudgetTest, ManyWaitersThatReleaseAtOnceDoNotDeepenTheStack) {
   ByteBudget budget(10, 1 << 20);
   std::vector<int> order;
   Recorder waiter(&budget, &order, 1, 10);
-  EXPECT_EQ(budget.Reserve(10, nullptr), Outcome::kReserved);
-  for (int i = 0; i < 200'000; ++i) ASSERT_EQ(budget.Reserve(10, &waiter), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(10, {}), Outcome::kReserved);
+  for (int i = 0; i < 200'000; ++i) ASSERT_EQ(budget.Reserve(10, {&waiter}), Outcome::kWaiting);
   budget.Release(10);
   EXPECT_EQ(order.size(), 200'000u);
   EXPECT_EQ(budget.in_flight(), 0u);
+}
+
+TEST(ByteBudgetTest, OneReleaseGrantsAFewAndHandsTheRestOver) {
+  ByteBudget budget(10, 1000);
+  int handed_over = 0;
+  budget.SetHandOver([&handed_over] { ++handed_over; });
+  std::vector<int> order;
+  Recorder waiter(&budget, &order, 1, 10);
+  EXPECT_EQ(budget.Reserve(10, {}), Outcome::kReserved);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(budget.Reserve(10, {&waiter}), Outcome::kWaiting);
+  budget.Release(10);
+  EXPECT_EQ(order.size(), size_t{ByteBudget::kGrantsMax});
+  EXPECT_EQ(handed_over, 1);
+  for (int calls = 2; order.size() < 100; ++calls) {
+    budget.GrantMore();
+    EXPECT_LE(order.size(), size_t{ByteBudget::kGrantsMax} * calls);
+    ASSERT_EQ(handed_over, std::min(calls, 100 / ByteBudget::kGrantsMax));
+  }
+  EXPECT_EQ(budget.in_flight(), 0u);
+}
+
+TEST(ByteBudgetTest, WhoeverWaitsBeyondItsDeadlineOrHasGoneIsTakenOut) {
+  ByteBudget budget(100, 10);
+  std::vector<int> order;
+  Recorder first(&budget, &order, 1, 0);
+  Recorder late(&budget, &order, 2, 0);
+  Recorder gone(&budget, &order, 3, 0);
+  Recorder last(&budget, &order, 4, 0);
+  EXPECT_EQ(budget.Reserve(60, {}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(50, {&first, 2000, 5}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(50, {&late, 1000, 6}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(50, {&gone, 0, 7}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(50, {&last, 0, 8}), Outcome::kWaiting);
+  EXPECT_EQ(budget.waiting_bytes(), 26u);
+  budget.Expire(999);
+  EXPECT_TRUE(order.empty());
+  gone.gone = true;
+  budget.Expire(1000);
+  EXPECT_EQ(order, (std::vector<int>{-2, -3}));
+  EXPECT_EQ(budget.waiting_bytes(), 13u);
+  budget.Release(60);
+  EXPECT_EQ(order, (std::vector<int>{-2, -3, 1, 4})) << "the others keep their places";
+  EXPECT_EQ(budget.waiting_bytes(), 0u);
+  EXPECT_EQ(budget.in_flight(), 100u);
+}
+
+TEST(ByteBudgetTest, OneThatExpiresMakesRoomForThoseBehindIt) {
+  ByteBudget budget(100, 10);
+  std::vector<int> order;
+  Recorder big(&budget, &order, 1, 0);
+  Recorder small(&budget, &order, 2, 0);
+  EXPECT_EQ(budget.Reserve(60, {}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(90, {&big, 1000}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(10, {&small}), Outcome::kWaiting);
+  budget.Expire(1000);
+  EXPECT_EQ(order, (std::vector<int>{2, -1}));
+}
+
+TEST(ByteBudgetTest, RefusesBeyondTheMemoryOfThoseThatWait) {
+  ByteBudget budget(10, 100, /*waiting_bytes_max=*/100);
+  std::vector<int> order;
+  Recorder waiter(&budget, &order, 1, 0);
+  EXPECT_EQ(budget.Reserve(10, {}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(10, {&waiter, 0, 70}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(10, {&waiter, 0, 31}), Outcome::kRefused);
+  EXPECT_EQ(budget.Reserve(10, {&waiter, 0, 30}), Outcome::kWaiting);
+  budget.Release(10);  // the first
+  budget.Release(10);  // the second
+  EXPECT_EQ(budget.Reserve(10, {&waiter, 0, 5000}), Outcome::kWaiting)
+      << "alone, any size may wait";
 }
 
 TEST(ByteBudgetTest, NeverOverTheLimitWithManyThreads) {
   class Blocking final : public ByteBudget::Waiter {
    public:
     void Granted() override { granted.store(true); }
+    void Expired() override {}
     std::atomic<bool> granted{false};
   };
   ByteBudget budget(64, 64);
@@ -87,7 +163,7 @@ TEST(ByteBudgetTest, NeverOverTheLimitWithManyThreads) {
       for (uint64_t i = 0; i < 2000; ++i) {
         const uint64_t bytes = 1 + (i * 7 + t) % 40;
         Blocking waiter;
-        if (budget.Reserve(bytes, &waiter) == Outcome::kWaiting) {
+        if (budget.Reserve(bytes, {&waiter}) == Outcome::kWaiting) {
           while (!waiter.granted.load()) std::this_thread::yield();
         }
         if (budget.in_flight() > 64) over.store(true);

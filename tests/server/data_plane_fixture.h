@@ -98,13 +98,17 @@ class DataPlaneTest : public ::testing::Test {
     auto server = DataServer::Start(options, host_.get(), Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    channel_ = Connect();
+    stub_ = v1::Data::NewStub(channel_);
+  }
+
+  // A connection of its own.
+  std::shared_ptr<grpc::Channel> Connect() {
     grpc::ChannelArguments args;
     args.SetMaxReceiveMessageSize(-1);
     args.SetMaxSendMessageSize(-1);
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    channel_ =
-        grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), args);
-    stub_ = v1::Data::NewStub(channel_);
+    return grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), args);
   }
 
   std::unique_ptr<FakeShardHost> host_;

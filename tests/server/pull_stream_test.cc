@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "server/stream_metrics.h"
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {
@@ -177,29 +178,123 @@ TEST_F(PullStreamTest, WaitsForTheServersBudgetAndKeepsDeadlines) {
   options.limits.pull_bytes_in_flight_max = 600;  // one answer, no two
   StartServer(options);
   host_->Hold();
+  grpc::ClientContext contexts[3];
+  std::vector<std::unique_ptr<PullCall>> calls;
+  for (uint64_t r = 0; r < 3; ++r) {
+    calls.push_back(stub_->Pull(&contexts[r]));
+    v1::PullRequest request;
+    Greet(&request);
+    request.mutable_header()->set_request(r);
+    if (r == 1) request.mutable_header()->set_deadline_ms(1);
+    AddSegment(kWide, 3, {r, r + 1}, &request);
+    ASSERT_TRUE(calls[r]->Write(request));
+    ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
+  }
+  v1::PullReply reply;
+  ASSERT_TRUE(calls[1]->Read(&reply)) << "at its deadline, not when there is room at last";
+  EXPECT_EQ(reply.header().request(), 1u);
+  EXPECT_EQ(reply.header().code(), v1::DEADLINE_EXCEEDED);
+  EXPECT_EQ(host_->held(), 1u);
+  host_->ReleaseHeld();
+  for (const int r : {0, 2}) {
+    ASSERT_TRUE(calls[r]->Read(&reply));
+    EXPECT_EQ(reply.header().code(), v1::OK);
+  }
+}
+
+TEST_F(PullStreamTest, AMessageKeptBackForItsStreamsShareKeepsItsDeadline) {
+  DataServerOptions options;
+  options.limits.pull_bytes_in_flight_max = 4000;  // a stream's share: 1000
+  StartServer(options);
+  host_->Hold();
   grpc::ClientContext context;
   auto call = stub_->Pull(&context);
-  for (uint64_t r = 1; r <= 3; ++r) {
+  for (uint64_t r = 1; r <= 2; ++r) {
     v1::PullRequest request;
     Greet(&request);
     request.mutable_header()->set_request(r);
     if (r == 2) request.mutable_header()->set_deadline_ms(1);
-    AddSegment(kWide, 3, {r, r + 1}, &request);
+    AddSegment(kWide, 3, std::vector<uint64_t>(r == 1 ? 1 : 30, 5), &request);
     ASSERT_TRUE(call->Write(request));
   }
-  ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  v1::PullReply reply;
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_EQ(reply.header().request(), 2u);
+  EXPECT_EQ(reply.header().code(), v1::DEADLINE_EXCEEDED);
   EXPECT_EQ(host_->held(), 1u);
   host_->ReleaseHeld();
-  std::map<uint64_t, v1::Code> codes;
-  v1::PullReply reply;
-  for (int r = 0; r < 3; ++r) {
-    ASSERT_TRUE(call->Read(&reply));
-    codes[reply.header().request()] = reply.header().code();
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_EQ(reply.header().request(), 1u);
+}
+
+// A client that asks for `bytes` of answers, many times, and reads none of them.
+class StalledReaderTest : public DataPlaneTest {
+ protected:
+  static constexpr uint64_t kBudget = 8 << 20;
+  static constexpr uint64_t kIds = 20'000;  // 640,000 bytes of rows
+
+  void Start(int64_t write_timeout_ms) {
+    DataServerOptions options;
+    options.limits.pull_bytes_in_flight_max = kBudget;
+    options.limits.write_timeout_ms = write_timeout_ms;
+    StartServer(options);
   }
-  EXPECT_EQ(codes[1], v1::OK);
-  EXPECT_EQ(codes[2], v1::DEADLINE_EXCEEDED);
-  EXPECT_EQ(codes[3], v1::OK);
+  v1::PullRequest Request(uint64_t number) {
+    v1::PullRequest request;
+    if (number == 0) Greet(&request);
+    request.mutable_header()->set_request(number);
+    AddSegment(kWide, 3, std::vector<uint64_t>(kIds, 5), &request);
+    return request;
+  }
+  // Until the server takes no more of them.
+  void Stall(PullCall* call) {
+    writer_ = std::thread([this, call] {
+      for (uint64_t r = 0; r < 60 && call->Write(Request(r)); ++r) {
+      }
+    });
+    const auto in_flight = [this] { return server_->plane().pull_budget.in_flight(); };
+    ASSERT_TRUE(WaitFor([&] { return in_flight() > kBudget / 8; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+
+  std::thread writer_;
+};
+
+TEST_F(StalledReaderTest, HoldsAQuarterOfTheBudgetAndTheOthersGoOn) {
+  Start(/*write_timeout_ms=*/600'000);
+  grpc::ClientContext stalled;
+  auto stalled_call = stub_->Pull(&stalled);
+  Stall(stalled_call.get());
+  EXPECT_LE(server_->plane().pull_budget.in_flight(), kBudget / 4);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const auto stub = v1::Data::NewStub(Connect());
+  auto call = stub->Pull(&context);
+  v1::PullReply reply;
+  for (uint64_t r = 0; r < 20; ++r) {
+    ASSERT_TRUE(call->Write(Request(r)));
+    ASSERT_TRUE(call->Read(&reply)) << "held up by the one that does not read";
+    EXPECT_EQ(reply.header().code(), v1::OK);
+  }
+  stalled.TryCancel();
+  writer_.join();
+  EXPECT_EQ(stalled_call->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(StalledReaderTest, LosesItsStreamAfterTheWriteTimeout) {
+  Start(/*write_timeout_ms=*/300);
+  const uint64_t stalled_before = StreamMetrics::Get().streams_stalled.Value();
+  grpc::ClientContext stalled;
+  auto call = stub_->Pull(&stalled);
+  Stall(call.get());
+  EXPECT_TRUE(WaitFor([&] { return server_->plane().pull_budget.in_flight() == 0; }));
+  EXPECT_TRUE(WaitFor([&] { return server_->plane().streams.load() == 0; }));
+  EXPECT_EQ(StreamMetrics::Get().streams_stalled.Value(), stalled_before + 1);
+  writer_.join();
+  v1::PullReply reply;
+  while (call->Read(&reply)) {
+  }
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST_F(PullStreamTest, ACancelledStreamDropsWhatWaits) {

@@ -187,5 +187,41 @@ TEST_F(PushStreamTest, WaitsForTheServersBudget) {
   }
 }
 
+TEST_F(PushStreamTest, PushesThatWaitForRoomAreCounted) {
+  DataServerOptions options;
+  options.limits.push_bytes_in_flight_max = 1000;
+  options.limits.push_bytes_waiting_max = 1000;
+  StartServer(options);
+  host_->Hold();
+  // One is worked on, one waits, and there is no memory for a third.
+  grpc::ClientContext contexts[3];
+  std::vector<std::unique_ptr<PushCall>> calls;
+  const auto send = [&] {
+    calls.push_back(stub_->Push(&contexts[calls.size()]));
+    v1::PushRequest request;
+    Greet(&request);
+    AddSegment(kWide, 3, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+               std::string(16 * 32, 'g'), &request);
+    ASSERT_TRUE(calls.back()->Write(request));
+  };
+  send();
+  ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
+  send();
+  ASSERT_TRUE(WaitFor([&] { return server_->plane().push_budget.waiting_bytes() > 500; }));
+  send();
+  v1::PushReply reply;
+  ASSERT_TRUE(calls[2]->Read(&reply));
+  EXPECT_EQ(reply.header().code(), v1::RESOURCE_EXHAUSTED);
+  EXPECT_GT(reply.header().segments(0).retry_after_ms(), 0u);
+  EXPECT_NE(reply.header().detail().find("1000 bytes"), std::string::npos)
+      << reply.header().detail();
+  host_->ReleaseHeld();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(calls[i]->Read(&reply));
+    EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
+  }
+  EXPECT_EQ(server_->plane().push_budget.waiting_bytes(), 0u);
+}
+
 }  // namespace
 }  // namespace hotbed
