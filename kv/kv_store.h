@@ -26,6 +26,9 @@ struct KvOptions {
   uint64_t bytes_max = 0;                 // of files on disk; 0: no limit
   int background_threads = 1;
   int bloom_bits_per_key = 10;
+  // Whether reads put blocks of values into the block cache. Where the caller caches values itself,
+  // the cache then serves indexes and filters alone.
+  bool cache_values = true;
   bool read_only = false;  // for frozen copies: every write fails, no file changes
 };
 
@@ -50,9 +53,9 @@ class KvStore {
 
   virtual absl::StatusOr<std::string> Get(absl::string_view key) = 0;  // NotFound
 
-  // Batched lookup of sorted or unsorted keys. `visit(i, value)` is called for each key that was
-  // found, in any order, on this thread; the view is valid during the call. DataLoss when RocksDB
-  // reports corruption.
+  // Batched lookup of keys, fastest when they are sorted. `visit(i, value)` is called for each key
+  // that was found, in any order, on this thread; the view is valid during the call. DataLoss when
+  // RocksDB reports corruption.
   virtual absl::Status MultiGet(
       absl::Span<const absl::string_view> keys,
       const std::function<void(size_t i, absl::string_view value)>& visit) = 0;

@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
       new TierHostImpl(options, slab_bytes, write_back_bytes, kernels));
   KvOptions kv;
   kv.wal = false;
+  kv.cache_values = false;  // the hot tier is the cache
   kv.block_cache_bytes = options.block_cache_bytes;
   kv.memtable_bytes = options.memtable_bytes;
   kv.bytes_max = options.spill_bytes_max;

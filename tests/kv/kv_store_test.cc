@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace hotbed {
 namespace {
@@ -78,6 +79,32 @@ TEST_F(KvStoreTest, MultiGetVisitsWhatExists) {
                                        absl::string_view value) { found[i] = std::string(value); })
                   .ok());
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(found[i], i % 2 ? "" : absl::StrCat("v", i));
+}
+
+// What is left in the cache after every value has been read once.
+TEST_F(KvStoreTest, ValuesStayOutOfTheCacheOfWhoCachesThemItself) {
+  constexpr int kValues = 4000;
+  std::vector<std::string> names;
+  for (int i = 0; i < kValues; ++i) names.push_back(absl::StrFormat("k%06d", i));
+  const std::vector<absl::string_view> keys(names.begin(), names.end());
+  uint64_t cached[2];
+  for (const bool cache_values : {false, true}) {
+    KvOptions options = Options();
+    options.dir = absl::StrCat(dir_, "/db", cache_values);
+    options.block_cache_bytes = 4 << 20;
+    options.cache_values = cache_values;
+    auto store = MustOpen(options);
+    auto batch = store->NewBatch();
+    for (const std::string& name : names) batch->Put(name, std::string(256, 'v'));
+    ASSERT_TRUE(store->Write(batch.get()).ok());
+    ASSERT_TRUE(store->Flush().ok());
+    size_t found = 0;
+    ASSERT_TRUE(store->MultiGet(keys, [&](size_t, absl::string_view) { ++found; }).ok());
+    EXPECT_EQ(found, keys.size());
+    cached[cache_values] = store->GetUsage().block_cache_bytes;
+  }
+  EXPECT_GT(cached[true], kValues * 256);
+  EXPECT_LT(cached[false], kValues * 256 / 10);
 }
 
 TEST_F(KvStoreTest, ScanIsOrderedAndHalfOpen) {
