@@ -64,6 +64,14 @@ class PosixFile : public WritableFile {
     }
   }
 
+  // A disk that is full, or cannot do it, shows when the bytes are written.
+  void ExpectAppends(uint64_t bytes) override {
+#if defined(FALLOC_FL_KEEP_SIZE)
+    if (fd_ < 0) return;
+    (void)fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(size_), static_cast<off_t>(bytes));
+#endif
+  }
+
   absl::Status Sync() override {
     HOTBED_RETURN_IF_ERROR(CheckOpen());
     return fdatasync(fd_) == 0 ? absl::OkStatus() : Failed("sync", path_);

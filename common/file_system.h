@@ -24,6 +24,9 @@ class WritableFile {
   // Writes all pieces at the end. On an error any prefix may have been written; ResourceExhausted
   // means no space.
   virtual absl::Status Append(absl::Span<const struct iovec> pieces) = 0;
+  // `bytes` more will follow the end soon. The disk may set space aside for them, which makes those
+  // appends cheaper; the size stays, and nothing is promised.
+  virtual void ExpectAppends(uint64_t bytes) { (void)bytes; }
   virtual absl::Status Sync() = 0;  // fdatasync
   virtual absl::Status Truncate(uint64_t size) = 0;
   virtual uint64_t size() const = 0;

@@ -74,6 +74,7 @@ class LogWriter final : public ShardLog {
 
   // The writer's.
   void WriteBatch(Batch batch) ABSL_LOCKS_EXCLUDED(mu_);
+  void ExpectAppends(uint64_t bytes);
   absl::Status WriteRun(absl::Span<const std::unique_ptr<Queued>> run) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CutBack(uint64_t size, const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
@@ -95,6 +96,7 @@ class LogWriter final : public ShardLog {
   // The writer's: touched only by the thread that set writing_, or before Start returns.
   std::unique_ptr<WritableFile> file_;
   uint64_t file_bytes_ = 0;
+  uint64_t expected_bytes_ = 0;  // of the newest file: what the disk was told of
   std::vector<iovec> run_pieces_;
 
   absl::Mutex delete_mu_

@@ -162,6 +162,19 @@ bool PayloadIntact(const DecodedHeader& header, const char* record) {
          MaskCrc(Crc32c(record + kRecordHeaderBytes, header.length - kRecordHeaderBytes));
 }
 
-uint32_t RawRecordLength(const char* bytes) { return LoadLittle<uint32_t>(bytes); }
+uint32_t LikelyRecordLength(const char* bytes) {
+  WireRecordHeader w;
+  std::memcpy(&w, bytes, sizeof(w));
+  const uint32_t written = w.length;
+  if (w.gradient_type > static_cast<uint8_t>(RowType::kInt8)) return written;
+  RecordHeader h;
+  h.gradient_type = static_cast<RowType>(w.gradient_type);
+  h.id_count = w.id_count;
+  h.dim = w.dim;
+  const uint64_t implied = RecordBytes(h);
+  if (implied > kRecordBytesMax) return written;
+  w.length = static_cast<uint32_t>(implied);
+  return HeaderCrc(w) == w.header_crc ? w.length : written;
+}
 
 }  // namespace hotbed

@@ -75,8 +75,10 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes);
 // Whether the bytes after the header of `record` (header.length bytes in all) fit its checksum.
 bool PayloadIntact(const DecodedHeader& header, const char* record);
 
-// The length field alone, believed by nobody: tells a record that was cut by the end of the file.
-uint32_t RawRecordLength(const char* bytes);
+// How long the record may have been whose header DecodeRecordHeader did not take: what the rest of
+// the header says where its checksum agrees, else the length field, believed by nobody. Tells a
+// record that was cut by the end of the file from one whose length was damaged.
+uint32_t LikelyRecordLength(const char* bytes);
 
 }  // namespace hotbed
 

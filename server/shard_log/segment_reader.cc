@@ -66,7 +66,7 @@ absl::StatusOr<SegmentReader::Found> SegmentReader::Next() {
   raw_length_ = 0;
   if (left < kRecordHeaderBytes) return Found::kCutShort;
   HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(offset_, kRecordHeaderBytes));
-  raw_length_ = RawRecordLength(bytes);
+  raw_length_ = LikelyRecordLength(bytes);
   const std::optional<DecodedHeader> decoded = DecodeRecordHeader(bytes);
   if (!decoded.has_value()) {
     if (raw_length_ != 0) return Found::kBadHeader;

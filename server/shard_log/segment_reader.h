@@ -44,7 +44,7 @@ class SegmentReader {
     return decoded_.synced_bytes;
   }  // of this file, when the record was written
   const RecordHeader& header() const { return decoded_.header; }  // after kRecord, kBadPayload
-  // After kBadHeader: what the length field says, believed by nobody. 0 after everything else.
+  // After kBadHeader: LikelyRecordLength. 0 after everything else.
   uint32_t raw_length() const { return raw_length_; }
 
  private:

@@ -72,6 +72,19 @@ TEST_P(FileSystemTest, AppendsInPiecesAndGoesOnWhereItStopped) {
   EXPECT_EQ(*fs()->ReadAt(path, 6, 8, buffer), 0u);
 }
 
+TEST_P(FileSystemTest, ExpectedAppendsChangeNeitherSizeNorContent) {
+  const std::string path = Path("expected");
+  auto file = fs()->OpenAppend(path);
+  ASSERT_TRUE(file.ok());
+  (*file)->ExpectAppends(1 << 20);
+  EXPECT_EQ((*file)->size(), 0u);
+  EXPECT_EQ(*fs()->FileSize(path), 0u);
+  ASSERT_TRUE(Append(file->get(), {"abc"}).ok());
+  (*file)->ExpectAppends(1 << 20);
+  EXPECT_EQ(*fs()->FileSize(path), 3u);
+  EXPECT_EQ(*fs()->ReadAll(path), "abc");
+}
+
 TEST_P(FileSystemTest, MorePiecesThanOneCallTakes) {
   std::vector<std::string> pieces;
   std::string expected;

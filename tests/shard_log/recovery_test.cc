@@ -87,18 +87,25 @@ TEST_F(RecoveryTest, AFlippedByteInTheLastRecordIsDamageWhereNoPowerWasLost) {
     SetContents(1, whole_);
     files_.FlipBit(SegmentPath(1), at, at % 8);
     auto log = Open();
-    // A length that runs beyond the file cannot be told from a record that was cut: reported as
-    // torn.
-    if (log->GetUsage().torn_bytes > 0) {
-      EXPECT_LT(at, starts_[2] + 4);
-      EXPECT_FALSE(log->GetUsage().torn_message.empty());
-    } else {
-      EXPECT_EQ(log->damage().size(), 1) << "byte " << at;
-    }
+    // Also where the length now runs beyond the file, as that of a record that was cut does.
+    EXPECT_EQ(log->damage().size(), 1) << "byte " << at;
+    EXPECT_EQ(log->GetUsage().torn_bytes, 0) << "byte " << at;
     log = nullptr;
     if (files_.Exists(SegmentPath(2))) {
       ASSERT_TRUE(files_.Delete(SegmentPath(2)).ok());
     }
+  }
+}
+
+TEST_F(RecoveryTest, EveryFlippedBitOfTheLastLengthIsDamage) {
+  for (uint64_t bit = 0; bit < 32; ++bit) {
+    SetContents(1, whole_);
+    files_.FlipBit(SegmentPath(1), starts_[2] + bit / 8, bit % 8);
+    auto log = Open();
+    EXPECT_EQ(log->damage().size(), 1) << "bit " << bit;
+    EXPECT_EQ(log->GetUsage().torn_bytes, 0) << "bit " << bit;
+    log = nullptr;
+    ASSERT_TRUE(files_.Delete(SegmentPath(2)).ok());
   }
 }
 
