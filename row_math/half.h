@@ -10,6 +10,9 @@
 #include <cstdint>
 
 #include "row_math/isa.h"
+#if defined(__F16C__) && !defined(__CUDACC__)
+#include <immintrin.h>
+#endif
 
 namespace hotbed {
 inline namespace HOTBED_ISA {
@@ -102,6 +105,40 @@ struct Bf16Codec {
     __builtin_memcpy(to + 2ull * i, &half, 2);
   }
 };
+
+// 32 elements to and from fp32 at once: the unit in which rows are converted.
+constexpr uint32_t kBlockElements = 32;
+
+template <typename Codec>
+struct BlockCodec {
+  HOTBED_ROW_FN static void Load(const uint8_t* from, float* block) {
+    HOTBED_INDEPENDENT
+    for (uint32_t i = 0; i < kBlockElements; ++i) block[i] = Codec::Load(from, i);
+  }
+  HOTBED_ROW_FN static void Store(uint8_t* to, const float* block) {
+    HOTBED_INDEPENDENT
+    for (uint32_t i = 0; i < kBlockElements; ++i) Codec::Store(to, i, block[i]);
+  }
+};
+
+#if defined(__F16C__) && !defined(__CUDACC__)
+// The instructions give the bits of FloatToFp16 and Fp16ToFloat, which no compiler finds by itself.
+template <>
+struct BlockCodec<Fp16Codec> {
+  HOTBED_ROW_FN static void Load(const uint8_t* from, float* block) {
+    for (uint32_t i = 0; i < kBlockElements; i += 8) {
+      const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i));
+      _mm256_storeu_ps(block + i, _mm256_cvtph_ps(halves));
+    }
+  }
+  HOTBED_ROW_FN static void Store(uint8_t* to, const float* block) {
+    for (uint32_t i = 0; i < kBlockElements; i += 8) {
+      const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(block + i), _MM_FROUND_TO_NEAREST_INT);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * i), halves);
+    }
+  }
+};
+#endif
 
 }  // namespace HOTBED_ISA
 }  // namespace hotbed

@@ -17,32 +17,84 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
+// The least and the greatest element of a row, of -0 and 0 the latter, and whether all are finite.
+struct RowRange {
+  float low;
+  float high;
+  bool finite;
+};
+
+template <typename Weight>
+HOTBED_ROW_FN RowRange RangeOfRow(const uint8_t* weights, uint32_t dim) {
+  const float first = Weight::Load(weights, 0);
+  // A lane each, which vectorises; neither depends on the order.
+  float low[kBlockElements], high[kBlockElements], block[kBlockElements];
+  uint32_t magnitude[kBlockElements];
+  for (uint32_t l = 0; l < kBlockElements; ++l) {
+    low[l] = first;
+    high[l] = first;
+    block[l] = first;
+    magnitude[l] = 0;
+  }
+  for (uint32_t at = 0; at < dim; at += kBlockElements) {
+    if (dim - at >= kBlockElements) {
+      BlockCodec<Weight>::Load(weights + uint64_t{Weight::kBytes} * at, block);
+    } else {
+      for (uint32_t l = 0; l < dim - at; ++l) block[l] = Weight::Load(weights, at + l);
+    }
+    HOTBED_INDEPENDENT
+    for (uint32_t l = 0; l < kBlockElements; ++l) {
+      const float value = block[l];
+      const uint32_t bits = FloatBits(value) & 0x7fffffffu;
+      low[l] = value < low[l] ? value : low[l];
+      high[l] = value > high[l] ? value : high[l];
+      magnitude[l] = bits > magnitude[l] ? bits : magnitude[l];
+    }
+  }
+  for (uint32_t l = 1; l < kBlockElements; ++l) {
+    low[0] = low[l] < low[0] ? low[l] : low[0];
+    high[0] = high[l] > high[0] ? high[l] : high[0];
+    magnitude[0] = magnitude[l] > magnitude[0] ? magnitude[l] : magnitude[0];
+  }
+  return {low[0] + 0.0f, high[0] + 0.0f, magnitude[0] < 0x7f800000u};
+}
+
 // Reads stored weights of type Weight, writes dim + 8 bytes.
 template <typename Weight>
 HOTBED_ROW_FN void QuantizeRow(const uint8_t* weights, uint32_t dim, uint8_t* out) {
-  float low = Weight::Load(weights, 0);
-  float high = low;
-  bool finite = true;
-  for (uint32_t i = 0; i < dim; ++i) {
-    const float value = Weight::Load(weights, i);
-    low = value < low ? value : low;
-    high = value > high ? value : high;
-    finite &= (FloatBits(value) & 0x7f800000u) != 0x7f800000u;
-  }
-  float range = high - low;
+  const RowRange extremes = RangeOfRow<Weight>(weights, dim);
+  const float low = extremes.low;
+  float range = extremes.high - low;
   float bias = low;
-  if (!finite || (FloatBits(range) & 0x7f800000u) == 0x7f800000u) {
+  if (!extremes.finite || (FloatBits(range) & 0x7f800000u) == 0x7f800000u) {
     range = 0.0f;
     bias = FloatFromBits(0x7fc00000u);
   }
   const float scale = range > 0.0f ? range / 255.0f : 1.0f;
   const float inverse = range > 0.0f ? 255.0f / range : 0.0f;
-  const bool usable = inverse < 3.0e38f;  // a subnormal range has no inverse: keep the bias alone
-  for (uint32_t i = 0; i < dim; ++i) {
-    const float scaled = usable && range > 0.0f ? (Weight::Load(weights, i) - low) * inverse : 0.0f;
-    const float bounded = scaled < 0.0f ? 0.0f : scaled > 255.0f ? 255.0f : scaled;
-    // Adding 2^23 rounds to an integer, to nearest even.
-    out[i] = static_cast<uint8_t>(FloatBits(bounded + 8388608.0f));
+  // A subnormal range has no inverse: keep the bias alone.
+  const bool usable = range > 0.0f && inverse < 3.0e38f;
+  float block[kBlockElements] = {};
+  for (uint32_t at = 0; at < dim; at += kBlockElements) {
+    const bool whole = dim - at >= kBlockElements;
+    if (whole) {
+      BlockCodec<Weight>::Load(weights + uint64_t{Weight::kBytes} * at, block);
+    } else {
+      for (uint32_t l = 0; l < dim - at; ++l) block[l] = Weight::Load(weights, at + l);
+    }
+    uint8_t q[kBlockElements];
+    HOTBED_INDEPENDENT
+    for (uint32_t l = 0; l < kBlockElements; ++l) {
+      const float scaled = usable ? (block[l] - low) * inverse : 0.0f;
+      const float bounded = scaled < 0.0f ? 0.0f : scaled > 255.0f ? 255.0f : scaled;
+      // Adding 2^23 rounds to an integer, to nearest even.
+      q[l] = static_cast<uint8_t>(FloatBits(bounded + 8388608.0f));
+    }
+    if (whole) {
+      __builtin_memcpy(out + at, q, kBlockElements);
+    } else {
+      for (uint32_t l = 0; l < dim - at; ++l) out[at + l] = q[l];
+    }
   }
   Fp32Codec::Store(out + dim, 0, scale);
   Fp32Codec::Store(out + dim, 1, bias);
@@ -52,12 +104,20 @@ HOTBED_ROW_FN void QuantizeRow(const uint8_t* weights, uint32_t dim, uint8_t* ou
 HOTBED_ROW_FN void DequantizeRow(const uint8_t* row, uint32_t dim, float* out) {
   const float scale = Fp32Codec::Load(row + dim, 0);
   const float bias = Fp32Codec::Load(row + dim, 1);
+  HOTBED_INDEPENDENT
   for (uint32_t i = 0; i < dim; ++i) out[i] = static_cast<float>(row[i]) * scale + bias;
 }
 
 // A row stored as Weight to the wire type.
 template <typename Weight, typename To>
 HOTBED_ROW_FN void ConvertRow(const uint8_t* weights, uint32_t dim, uint8_t* out) {
+  float block[kBlockElements];
+  for (; dim >= kBlockElements; dim -= kBlockElements) {
+    BlockCodec<Weight>::Load(weights, block);
+    BlockCodec<To>::Store(out, block);
+    weights += Weight::kBytes * kBlockElements;
+    out += To::kBytes * kBlockElements;
+  }
   for (uint32_t i = 0; i < dim; ++i) To::Store(out, i, Weight::Load(weights, i));
 }
 

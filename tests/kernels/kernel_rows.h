@@ -42,7 +42,7 @@ inline Bytes PlainRow(const std::vector<float>& values, RowType type) {
 
 // By the text of row_math/quantize.h, for finite values with a range that has an inverse.
 inline Bytes Int8Row(const std::vector<float>& values) {
-  const float low = *std::min_element(values.begin(), values.end());
+  const float low = *std::min_element(values.begin(), values.end()) + 0.0f;  // no -0
   const float range = *std::max_element(values.begin(), values.end()) - low;
   Bytes bytes;
   for (float value : values) {

@@ -11,21 +11,21 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-template <OptimizerKind kKind, typename Weight, typename Gradient>
-void ApplyRows(ApplyBatch* batch) {
-  const RowTable& table = *batch->table;
-  const OptimizerParams params = table.optimizer;  // locals: stores to rows cannot alias them
+// kDim: the table's, where it is known; 0 elsewhere.
+template <OptimizerKind kKind, typename Weight, typename Gradient, uint32_t kDim>
+void ApplyRowsOf(ApplyBatch* batch) {
+  // Copies: stores to rows cannot change them.
+  const RowTable table = *batch->table;
+  const OptimizerParams params = table.optimizer;
   const UpdateScalars scalars = batch->scalars;
-  const uint32_t dim = table.dim;
-  const uint32_t weight_bytes = table.weight_bytes;
+  const uint32_t dim = kDim != 0 ? kDim : table.dim;
+  const uint32_t weight_bytes = kDim != 0 ? Weight::kBytes * kDim : table.weight_bytes;
   const uint32_t state_bytes = table.state_bytes;
   const uint32_t count = batch->count;
   uint8_t* const bits = table.bits;
-  const uint32_t* slots = batch->slots;
-  const uint32_t* picks = batch->picks;
-  const auto gradient_of = [&](uint32_t k) {
-    return batch->gradients[picks != nullptr ? picks[k] : k];
-  };
+  const uint32_t* const slots = batch->slots;
+  const uint32_t* const picks = batch->picks;
+  const uint8_t* const* const gradients = batch->gradients;
   // Gradients lie one after another: the hardware sees that by itself.
   const auto prefetch = [&](uint32_t k) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = slots[k];
@@ -42,11 +42,29 @@ void ApplyRows(ApplyBatch* batch) {
     const uint32_t slot = slots[k];
     if (slot == kNoSlot) continue;
     UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, WeightsOf(table, slot),
-                                       StateOf(table, slot), gradient_of(k));
+                                       StateOf(table, slot),
+                                       gradients[picks != nullptr ? picks[k] : k]);
     dirtied += (bits[slot] & kRowDirty) == 0;
     bits[slot] |= kRowDirty;
   }
   batch->dirtied = dirtied;
+}
+
+template <OptimizerKind kKind, typename Weight, typename Gradient>
+void ApplyRows(ApplyBatch* batch) {
+  if constexpr (Weight::kBytes == 4 && Gradient::kBytes == 4) {  // the common case, unrolled
+    switch (batch->table->dim) {
+      case 32:
+        return ApplyRowsOf<kKind, Weight, Gradient, 32>(batch);
+      case 64:
+        return ApplyRowsOf<kKind, Weight, Gradient, 64>(batch);
+      case 128:
+        return ApplyRowsOf<kKind, Weight, Gradient, 128>(batch);
+      default:
+        break;
+    }
+  }
+  ApplyRowsOf<kKind, Weight, Gradient, 0>(batch);
 }
 
 template <OptimizerKind kKind, typename Weight>
