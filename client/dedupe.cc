@@ -21,20 +21,22 @@ uint64_t HashOf(uint64_t id) {
 
 }  // namespace
 
-void Deduper::Reserve(uint64_t slots, UniqueIds* out) {
+void Deduper::Reserve(uint64_t slots, uint64_t inputs, UniqueIds* out) {
   used_ = slots;
   if (used_ > capacity_ || (capacity_ > kSlotsKept && used_ <= kSlotsKept)) {
     slots_.reset(new Slot[used_]);
     capacity_ = used_;
   }
   std::memset(slots_.get(), 0xff, used_ * sizeof(Slot));
-  out->unique.resize(used_ / 2);
-  out->first.resize(used_ / 2);
-  last_.resize(used_ / 2);
+  // No more than there are inputs: what grows again is filled with zeros each time.
+  const uint64_t room = std::min(used_ / 2, inputs);
+  out->unique.resize(room);
+  out->first.resize(room);
+  if (last_.size() < room) last_.resize(room);
 }
 
-void Deduper::Grow(uint32_t count, UniqueIds* out) {
-  Reserve(used_ * 4, out);
+void Deduper::Grow(uint32_t count, uint64_t inputs, UniqueIds* out) {
+  Reserve(used_ * 4, inputs, out);
   const uint64_t mask = used_ - 1;
   for (uint32_t u = 0; u < count; ++u) {
     const uint64_t hash = HashOf(out->unique[u]);
@@ -48,7 +50,7 @@ void Deduper::Run(absl::Span<const absl::Span<const uint64_t>> parts, UniqueIds*
   uint64_t inputs = 0;
   for (const auto& part : parts) inputs += part.size();
   HOTBED_CHECK(inputs <= kIdsPerCallMax) << inputs << " ids in one call";
-  Reserve(std::min(kSlotsAtFirstMax, std::bit_ceil(inputs * 2 + 16)), out);
+  Reserve(std::min(kSlotsAtFirstMax, std::bit_ceil(inputs * 2 + 16)), inputs, out);
   out->next.resize(inputs);
   uint32_t count = 0;
   uint32_t input = 0;
@@ -60,7 +62,7 @@ void Deduper::Run(absl::Span<const absl::Span<const uint64_t>> parts, UniqueIds*
       count = RunSome(part.subspan(done, n), input, count, out);
       input += static_cast<uint32_t>(n);
       done += n;
-      if (count == used_ / 2 && input < inputs) Grow(count, out);
+      if (count == used_ / 2 && input < inputs) Grow(count, inputs, out);
     }
   }
   out->unique.resize(count);

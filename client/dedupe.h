@@ -41,10 +41,10 @@ class Deduper {
     uint32_t index;
     uint32_t tag;
   };
-  // Empty slots for `slots` (a power of two), and room for half as many unique ids.
-  void Reserve(uint64_t slots, UniqueIds* out);
+  // Empty `slots` (a power of two), and room for half as many unique ids, or one for each input.
+  void Reserve(uint64_t slots, uint64_t inputs, UniqueIds* out);
   // Four times the slots, the first `count` unique ids put in again.
-  void Grow(uint32_t count, UniqueIds* out);
+  void Grow(uint32_t count, uint64_t inputs, UniqueIds* out);
   // Takes inputs input, input + 1, ...; the number of unique ids after them. There is room for one
   // more each.
   uint32_t RunSome(absl::Span<const uint64_t> part, uint32_t input, uint32_t count, UniqueIds* out);

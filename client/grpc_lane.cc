@@ -69,9 +69,12 @@ GrpcLane::GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::Generi
   HOTBED_CHECK(lane != Lane::kLookup) << "lookups are unary";
   start_event_.op = Op::kStart;
   write_event_.op = Op::kWrite;
+  hold_event_.op = Op::kHold;
   read_event_.op = Op::kRead;
   finish_event_.op = Op::kFinish;
-  for (Event* e : {&start_event_, &write_event_, &read_event_, &finish_event_}) e->lane = this;
+  for (Event* e : {&start_event_, &write_event_, &hold_event_, &read_event_, &finish_event_}) {
+    e->lane = this;
+  }
 }
 
 GrpcLane::Event* GrpcLane::Arm(Event* event) {
@@ -98,6 +101,8 @@ void GrpcLane::Event::Run(bool ok) {
       return keep->OnStart(ok);
     case Op::kWrite:
       return keep->OnWrite(ok);
+    case Op::kHold:
+      return keep->OnHold();
     case Op::kRead:
       return keep->OnRead(ok);
     case Op::kFinish:
@@ -115,6 +120,7 @@ bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* r
   counters_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   bytes = std::max(bytes, message->reply_bytes);
   waiting_.push_back({std::move(*message), std::move(*request), bytes});
+  bytes_waiting_ += bytes;
   Pump(nullptr);
   return true;
 }
@@ -125,6 +131,7 @@ GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
   do {
     Queued& next = waiting_.front();
     open.bytes += next.bytes;
+    bytes_waiting_ -= next.bytes;
     open.requests.push_back({std::move(next.request), next.message.segments});
     if (open.requests.size() == 1) {
       *message = std::move(next.message);
@@ -150,12 +157,13 @@ void GrpcLane::Pump(Cancelled* cancelled) {
     Queued& next = waiting_.front();
     if (cancelled != nullptr && next.request->Abandoned()) {
       cancelled->push_back(std::move(next.request));
+      bytes_waiting_ -= next.bytes;
       waiting_.pop_front();
       continue;
     }
     const bool room = open_.empty() || (open_.size() < window_messages_ &&
                                         bytes_open_ + next.bytes <= window_bytes_);
-    if (!room) return;
+    if (!room || HoldsBack(next)) return;
     v1::PullHeader prefix;  // a PushHeader has the same two fields
     const uint64_t request = next_request_++;
     prefix.set_request(request);
@@ -166,9 +174,22 @@ void GrpcLane::Pump(Cancelled* cancelled) {
     bytes_open_ += open.bytes;
     open_[request] = std::move(open);
     writing_ = true;
+    overdue_ = false;
     counters_->messages.fetch_add(1, std::memory_order_relaxed);
     stream_->Write(buffer, Arm(&write_event_));
   }
+}
+
+bool GrpcLane::HoldsBack(const Queued& next) {
+  if (overdue_ || next.message.join_key == 0 || open_.size() < kBusyMessages ||
+      bytes_waiting_ >= joined_bytes_max_) {
+    return false;
+  }
+  if (!holding_) {
+    holding_ = true;
+    hold_alarm_.Set(queue_, std::chrono::system_clock::now() + kHoldMax, Arm(&hold_event_));
+  }
+  return true;
 }
 
 void GrpcLane::Fail() {
@@ -204,6 +225,17 @@ void GrpcLane::OnWrite(bool ok) {
     } else {
       Pump(&cancelled);
     }
+  }
+  for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);
+}
+
+void GrpcLane::OnHold() {
+  Cancelled cancelled;
+  {
+    absl::MutexLock lock(&mu_);
+    holding_ = false;
+    overdue_ = !waiting_.empty();
+    Pump(&cancelled);
   }
   for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);
 }
@@ -286,6 +318,7 @@ void GrpcLane::OnFinish() {
     for (Queued& queued : waiting_) lost.push_back(std::move(queued.request));
     open_.clear();
     waiting_.clear();
+    bytes_waiting_ = 0;
     counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
   }
   const absl::Status status = ToStatus(finish_status_, address_);

@@ -1,9 +1,11 @@
 // One lane to one server over gRPC: a bidirectional stream of raw byte messages, with a window of
 // requests in flight.
 //
-// Requests that wait while a message is being written, or for room in the window, are joined to one
-// message where their keys allow it, up to `joined_bytes_max`: per message gRPC
-// costs about as much as 500 rows of 64 floats (bench/roofs, 512 against 2,048 rows a message).
+// Requests that wait are joined to one message where their keys allow it, up to `joined_bytes_max`:
+// a message costs gRPC and the server about as much as some hundred rows of 64 floats do. They wait
+// while a message is being written, for room in the window, and while kBusyMessages are unanswered:
+// the server has enough to do until one of them is. That last wait ends after kHoldMax, or two slow
+// messages would hold up all that come after them.
 //
 // Thread rule: Send from any thread; events arrive on the threads that poll the completion queue.
 // Requests are written in the order of Send. When the stream ends, every open request is Done with
@@ -12,10 +14,12 @@
 #ifndef HOTBED_CLIENT_GRPC_LANE_H_
 #define HOTBED_CLIENT_GRPC_LANE_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -25,16 +29,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "client/queue_driver.h"
 #include "client/transport.h"
 
 namespace hotbed {
-
-// What a completion queue event leads to. The tag of an event is a CompletionEvent*.
-class CompletionEvent {
- public:
-  virtual ~CompletionEvent() = default;
-  virtual void Run(bool ok) = 0;
-};
 
 struct GrpcCounters {
   std::atomic<uint64_t> bytes_sent{0};
@@ -93,6 +91,8 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   static constexpr uint64_t kWindowMessages = 32;
   static constexpr uint64_t kWindowBytes = 32ull << 20;
   static constexpr uint64_t kJoinedBytesMax = 576ull << 10;  // of the larger direction
+  static constexpr size_t kBusyMessages = 2;
+  static constexpr std::chrono::milliseconds kHoldMax{1};
 
   GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
            grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live,
@@ -105,7 +105,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   bool dead() const;
 
  private:
-  enum class Op { kStart, kWrite, kRead, kFinish };
+  enum class Op { kStart, kWrite, kHold, kRead, kFinish };
   struct Event final : CompletionEvent {
     void Run(bool ok) override;
     GrpcLane* lane = nullptr;
@@ -128,6 +128,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
 
   void OnStart(bool ok);
   void OnWrite(bool ok);
+  void OnHold();
   void OnRead(bool ok);
   void OnFinish();
   void Dispatch(const grpc::ByteBuffer& buffer);
@@ -136,6 +137,8 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   // to be Done without the lock; null (inside Send, where nothing may be Done): they are written
   // like any other.
   void Pump(Cancelled* cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether `next` had better wait for company.
+  bool HoldsBack(const Queued& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves the first waiting requests that may travel together into `message`.
   Open TakeJoined(OutgoingMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -152,12 +155,16 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   const uint64_t joined_bytes_max_;  // 0: every request goes alone
   grpc::ClientContext context_;
   grpc::Status finish_status_;
-  Event start_event_, write_event_, read_event_, finish_event_;
+  Event start_event_, write_event_, hold_event_, read_event_, finish_event_;
+  grpc::Alarm hold_alarm_;
 
   mutable absl::Mutex mu_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_ ABSL_GUARDED_BY(mu_);
   grpc::ByteBuffer incoming_;  // of the one read in flight
   std::deque<Queued> waiting_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  bool holding_ ABSL_GUARDED_BY(mu_) = false;  // the alarm is set
+  bool overdue_ ABSL_GUARDED_BY(mu_) = false;  // it has rung: the next message is not held back
   absl::flat_hash_map<uint64_t, Open> open_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<GrpcLane>> self_
       ABSL_GUARDED_BY(mu_);  // one for each event under way

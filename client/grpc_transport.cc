@@ -4,15 +4,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "client/grpc_lane.h"
+#include "client/queue_driver.h"
 #include "proto/grpc_tuning.h"
 
 namespace hotbed {
@@ -51,9 +50,8 @@ class UnaryCall final : public CompletionEvent {
 
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(const GrpcTransportOptions& options) : options_(options) {
-    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Poll(); });
-  }
+  explicit GrpcTransport(const GrpcTransportOptions& options)
+      : options_(options), driver_(std::make_shared<QueueDriver>(options.threads)) {}
 
   ~GrpcTransport() override {
     {
@@ -65,8 +63,7 @@ class GrpcTransport final : public Transport {
       for (UnaryCall* call : unary_) call->Cancel();
     }
     live_.AwaitNone();
-    queue_.Shutdown();
-    for (std::thread& thread : threads_) thread.join();
+    driver_->Shutdown();
   }
 
   void Send(const std::string& address, Lane lane, OutgoingMessage message,
@@ -88,6 +85,8 @@ class GrpcTransport final : public Transport {
             counters_.reconnects.load()};
   }
 
+  std::shared_ptr<WaitDriver> driver() override { return driver_; }
+
   void Finished(UnaryCall* call) {
     absl::MutexLock lock(&mu_);
     unary_.erase(call);
@@ -103,7 +102,6 @@ class GrpcTransport final : public Transport {
   static constexpr size_t kEndpointsMax =
       4096;  // addresses of servers that are gone are forgotten beyond it
 
-  void Poll();
   Endpoint* EndpointOf(const std::string& address, Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Hello MakeHello(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t JoinedBytesMax() const {
@@ -119,8 +117,7 @@ class GrpcTransport final : public Transport {
   const GrpcTransportOptions options_;
   GrpcCounters counters_;
   LiveCount live_;
-  grpc::CompletionQueue queue_;
-  std::vector<std::thread> threads_;
+  const std::shared_ptr<QueueDriver> driver_;  // shared with the futures
 
   absl::Mutex mu_;
   absl::flat_hash_map<std::pair<std::string, Lane>, Endpoint> endpoints_ ABSL_GUARDED_BY(mu_);
@@ -130,12 +127,6 @@ class GrpcTransport final : public Transport {
   std::string cluster_id_ ABSL_GUARDED_BY(mu_);
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
 };
-
-void GrpcTransport::Poll() {
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue_.Next(&tag, &ok)) static_cast<CompletionEvent*>(tag)->Run(ok);
-}
 
 v1::Hello GrpcTransport::MakeHello(Lane lane) const {
   v1::Hello hello;
@@ -171,8 +162,9 @@ void GrpcTransport::Send(const std::string& address, Lane lane, OutgoingMessage 
     return SendUnary(endpoint->stub.get(), address, std::move(message), std::move(request));
   }
   if (endpoint->lane != nullptr && endpoint->lane->Send(&message, &request)) return;
-  endpoint->lane = std::make_shared<GrpcLane>(address, lane, MakeHello(lane), endpoint->stub.get(),
-                                              &queue_, &counters_, &live_, JoinedBytesMax());
+  endpoint->lane =
+      std::make_shared<GrpcLane>(address, lane, MakeHello(lane), endpoint->stub.get(),
+                                 driver_->queue(), &counters_, &live_, JoinedBytesMax());
   endpoint->lane->Send(&message, &request);
   endpoint->lane->Start();
   if (closing_) endpoint->lane->Cancel();
@@ -189,7 +181,7 @@ void GrpcTransport::SendUnary(grpc::GenericStub* stub, const std::string& addres
   auto* call = new UnaryCall(this, address, std::move(request));
   unary_.insert(call);
   live_.Add();
-  call->Start(stub, buffer, &queue_);
+  call->Start(stub, buffer, driver_->queue());
   if (closing_) call->Cancel();
 }
 

@@ -33,8 +33,13 @@ struct PullScratch {
 
 class PullCall {
  public:
-  PullCall(std::unique_ptr<PullScratch> s, Lane l, RowType type, int64_t deadline)
-      : scratch(std::move(s)), lane(l), wire_type(type), deadline_ns(deadline) {}
+  PullCall(std::unique_ptr<PullScratch> s, Lane l, RowType type, int64_t deadline,
+           std::shared_ptr<WaitDriver> driver)
+      : scratch(std::move(s)),
+        lane(l),
+        wire_type(type),
+        deadline_ns(deadline),
+        promise(std::move(driver)) {}
 
   // Whoever reads the plan or writes to the caller's buffers stands inside the gate. False: the
   // call has ended.

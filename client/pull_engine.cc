@@ -76,7 +76,8 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
       options.wire_type == nullptr ? context_->options.pull_type : *options.wire_type;
   HOTBED_RETURN_IF_ERROR(CheckPullFeatures(features, wire_type));
   *call = std::make_shared<PullCall>(TakeScratch(), lane, wire_type,
-                                     context_->DeadlineNs(options.deadline));
+                                     context_->DeadlineNs(options.deadline),
+                                     context_->transport->driver());
   PullScratch& scratch = *(*call)->scratch;
   scratch.features.clear();
   scratch.targets.clear();

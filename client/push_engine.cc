@@ -66,7 +66,7 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
     if (!steps.ok()) return Refuse(step, std::move(steps));
     call->ticket = next_ticket_++;
     call->parts_left = call->parts.size();
-    future = call->promise.emplace().future();
+    future = call->promise.emplace(context_->transport->driver()).future();
     bytes_in_flight_ += call->bytes;
     std::vector<ShardChain*> touched;
     Chain(call.get(), &touched);
@@ -110,9 +110,14 @@ bool PushEngine::WaitForRoom(const PushCall& call) {
     return calls_.size() < static_cast<size_t>(context_->options.pushes_in_flight_max) &&
            bytes_in_flight_ + call.bytes <= context_->options.push_bytes_in_flight_max;
   };
+  if (room()) return true;
+  const std::shared_ptr<WaitDriver> driver = context_->transport->driver();
   const int64_t left_ns = call.deadline_ns - context_->clock->NowNs();
-  return mu_.AwaitWithTimeout(absl::Condition(&room),
-                              absl::Nanoseconds(std::max<int64_t>(left_ns, 0)));
+  if (driver != nullptr) driver->Sleeps(true);
+  const bool found = mu_.AwaitWithTimeout(absl::Condition(&room),
+                                          absl::Nanoseconds(std::max<int64_t>(left_ns, 0)));
+  if (driver != nullptr) driver->Sleeps(false);
+  return found;
 }
 
 absl::Status PushEngine::CheckSteps(const PushCall& call) const {
@@ -388,7 +393,7 @@ Future<PushResult> PushEngine::Retry(const PushResult& result, absl::Duration de
   if (open != calls_.end()) {
     PushCall& call = *open->second;
     call.deadline_ns = context_->DeadlineNs(deadline);
-    if (!call.promise.has_value()) call.promise.emplace();
+    if (!call.promise.has_value()) call.promise.emplace(context_->transport->driver());
     return call.promise->future();
   }
   for (auto it = unclaimed_.begin(); it != unclaimed_.end(); ++it) {

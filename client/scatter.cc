@@ -20,6 +20,11 @@ void FenceStreamingStores() {
 #endif
 }
 
+template <int kWrite>
+void PrefetchRow(const uint8_t* row, uint32_t bytes) {
+  for (uint32_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b, kWrite);
+}
+
 // The runs of a group with what is needed to place an input of it.
 struct Placer {
   const ScatterJob& job;
@@ -45,6 +50,14 @@ struct Placer {
     }
   }
 
+  // Rows come in the order of the shards, so their places in the caller's buffer are strewn over
+  // it.
+  void PrefetchFirst(uint32_t unique) const {
+    const ScatterTarget& target = job.targets[job.group->runs[0].feature];
+    const uint32_t bytes = RowWireBytes(target.row_type, dim);
+    PrefetchRow<1>(target.rows + uint64_t{bytes} * job.group->ids.first[unique], bytes);
+  }
+
   // One feature reads the table: an input is a row of its buffer.
   void PlaceInOne(uint32_t unique, const uint8_t* from, uint8_t exists) const {
     const UniqueIds& ids = job.group->ids;
@@ -68,10 +81,6 @@ struct Placer {
   }
 };
 
-void PrefetchRow(const uint8_t* row, uint32_t bytes) {
-  for (uint32_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
-}
-
 }  // namespace
 
 void Scatter(const ScatterJob& job) {
@@ -80,7 +89,10 @@ void Scatter(const ScatterJob& job) {
   const uint32_t rows = job.part->rows();
   const bool one = job.group->runs.size() == 1;
   for (uint32_t k = 0; k < rows; ++k) {
-    if (k + kLookahead < rows) PrefetchRow(job.rows[k + kLookahead], placer.wire_bytes);
+    if (k + kLookahead < rows) {
+      PrefetchRow<0>(job.rows[k + kLookahead], placer.wire_bytes);
+      if (one && !job.streaming) placer.PrefetchFirst(order[k + kLookahead]);
+    }
     const uint8_t exists = job.flags == nullptr ? 0 : job.flags[k] & 1;
     if (one) {
       placer.PlaceInOne(order[k], job.rows[k], exists);

@@ -13,6 +13,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "client/buffer_pool.h"
+#include "hotbed/wait_driver.h"
 #include "proto/wire.h"
 
 namespace hotbed {
@@ -78,6 +79,8 @@ class Transport {
   virtual void SetSession(uint64_t session, uint64_t incarnation) = 0;
   virtual void SetClusterId(const std::string& cluster_id) = 0;
   virtual TransportStats Stats() const = 0;
+  // For the promises of those who send; null: waiting threads sleep.
+  virtual std::shared_ptr<WaitDriver> driver() { return nullptr; }
 };
 
 }  // namespace hotbed

@@ -5,14 +5,20 @@
 
 #include <malloc.h>
 
+#include <cstdlib>
+
 #include "absl/synchronization/mutex.h"
 
 namespace hotbed {
 
 // Once, first thing in main. The received slices, 64 KiB each, come and go all the time: without
 // this, malloc gives them back to the system and takes them again page by page. Debian builds
-// Abseil with the deadlock detector on, a graph search at each lock.
+// Abseil with the deadlock detector on, a graph search at each lock. gRPC's default poller is one
+// for all queues of the process: whichever thread holds it, that of a watch on the coordinator too,
+// reads everybody's sockets and then wakes the thread that should have (1.3 times the pulls without
+// that). A setting of GRPC_POLL_STRATEGY that is there already is left alone.
 inline void TuneDataPlaneProcess() {
+  setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_TOP_PAD, 4 << 20);

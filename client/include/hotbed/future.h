@@ -2,13 +2,16 @@
 #ifndef HOTBED_FUTURE_H_
 #define HOTBED_FUTURE_H_
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "hotbed/wait_driver.h"
 
 namespace hotbed {
 
@@ -19,14 +22,16 @@ class Future {
  public:
   Future() = default;
   static Future Ready(T value) {
-    Future f(std::make_shared<State>());
+    Future f(std::make_shared<State>(nullptr));
     f.state_->Set(std::move(value));
     return f;
   }
 
   bool valid() const { return state_ != nullptr; }
   bool ready() const { return state_->IsSet(); }
-  // Blocks until the value is there. The reference lives as long as this future or a copy of it.
+  // Blocks until the value is there, and does network work of the client meanwhile where no other
+  // thread does: callbacks of other futures may run on this thread. The reference lives as long as
+  // this future or a copy of it.
   const T& Wait() const { return state_->Wait(); }
   // False when `timeout` passed first.
   bool WaitFor(absl::Duration timeout) const { return state_->WaitFor(timeout); }
@@ -42,33 +47,30 @@ class Future {
 
   class State {
    public:
+    explicit State(std::shared_ptr<WaitDriver> driver) : driver_(std::move(driver)) {}
+
     void Set(T value) {
       absl::AnyInvocable<void(const T&)> callback;
       {
         absl::MutexLock lock(&mu_);
         value_ = std::move(value);
-        set_ = true;
+        set_.store(true, std::memory_order_release);
         callback = std::move(callback_);
       }
       if (callback) callback(value_);
     }
-    bool IsSet() const {
-      absl::MutexLock lock(&mu_);
-      return set_;
-    }
+    bool IsSet() const { return set_.load(std::memory_order_acquire); }
     const T& Wait() const {
-      absl::MutexLock lock(&mu_);
-      mu_.Await(absl::Condition(&set_));
+      WaitUntil(absl::InfiniteFuture());
       return value_;
     }
     bool WaitFor(absl::Duration timeout) const {
-      absl::MutexLock lock(&mu_);
-      return mu_.AwaitWithTimeout(absl::Condition(&set_), timeout);
+      return IsSet() || WaitUntil(absl::Now() + timeout);
     }
     void Then(absl::AnyInvocable<void(const T&)> callback) {
       {
         absl::MutexLock lock(&mu_);
-        if (!set_) {
+        if (!IsSet()) {
           callback_ = std::move(callback);
           return;
         }
@@ -77,9 +79,24 @@ class Future {
     }
 
    private:
+    bool WaitUntil(absl::Time deadline) const {
+      if (IsSet()) return true;
+      if (driver_ == nullptr) return Sleep(deadline);
+      if (driver_->WorkUntil([this] { return IsSet(); }, deadline)) return IsSet();
+      driver_->Sleeps(true);
+      const bool set = Sleep(deadline);
+      driver_->Sleeps(false);
+      return set;
+    }
+    bool Sleep(absl::Time deadline) const {
+      absl::MutexLock lock(&mu_);
+      return mu_.AwaitWithDeadline(absl::Condition(this, &State::IsSet), deadline);
+    }
+
+    const std::shared_ptr<WaitDriver> driver_;
     mutable absl::Mutex mu_;
-    bool set_ ABSL_GUARDED_BY(mu_) = false;
-    T value_{};  // written once under mu_, read freely after set_
+    std::atomic<bool> set_{false};  // written under mu_
+    T value_{};                     // written once under mu_, read freely after set_
     absl::AnyInvocable<void(const T&)> callback_ ABSL_GUARDED_BY(mu_);
   };
 
@@ -91,7 +108,9 @@ class Future {
 template <typename T>
 class Promise {
  public:
-  Promise() : state_(std::make_shared<typename Future<T>::State>()) {}
+  // `driver`: what those who wait do meanwhile; null: they sleep.
+  explicit Promise(std::shared_ptr<WaitDriver> driver = nullptr)
+      : state_(std::make_shared<typename Future<T>::State>(std::move(driver))) {}
   Future<T> future() const { return Future<T>(state_); }
   void Set(T value) { state_->Set(std::move(value)); }
 

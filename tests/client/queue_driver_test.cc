@@ -1,0 +1,149 @@
+#include "client/queue_driver.h"
+
+#include <grpcpp/alarm.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "hotbed/future.h"
+
+namespace hotbed {
+namespace {
+
+// An event that notes where it ran and keeps a promise, posted through gRPC's own alarm.
+class Posted final : public CompletionEvent {
+ public:
+  Posted(QueueDriver* driver, Promise<int> promise, int value)
+      : promise_(std::move(promise)), value_(value) {
+    alarm_.Set(driver->queue(), std::chrono::system_clock::now(), this);
+  }
+  void Run(bool ok) override {
+    EXPECT_TRUE(ok);
+    ran_on_ = std::this_thread::get_id();
+    promise_.Set(value_);
+    done_.Notify();
+  }
+  std::thread::id ran_on() {
+    done_.WaitForNotification();
+    return ran_on_;
+  }
+
+ private:
+  grpc::Alarm alarm_;
+  Promise<int> promise_;
+  const int value_;
+  std::thread::id ran_on_;
+  absl::Notification done_;
+};
+
+class QueueDriverTest : public ::testing::Test {
+ protected:
+  void TearDown() override { driver_->Shutdown(); }
+  // One event and the wait for it; the thread that ran it.
+  std::thread::id WaitOnce() {
+    Promise<int> promise(driver_);
+    const Future<int> future = promise.future();
+    Posted posted(driver_.get(), promise, 7);
+    EXPECT_EQ(future.Wait(), 7);
+    return posted.ran_on();
+  }
+
+  std::shared_ptr<QueueDriver> driver_ = std::make_shared<QueueDriver>(1);
+};
+
+TEST_F(QueueDriverTest, CallerThatWaitsInALoopRunsItsOwnEvents) {
+  int own = 0;
+  for (int i = 0; i < 1000; ++i) own += WaitOnce() == std::this_thread::get_id() ? 1 : 0;
+  // The first few may go to the driver's own thread, and any after a pause of the machine.
+  EXPECT_GT(own, 500);
+}
+
+TEST_F(QueueDriverTest, EventsRunWithoutAnybodyWaiting) {
+  WaitOnce();  // a caller was here just now
+  Promise<int> promise(driver_);
+  std::atomic<int> seen{0};
+  promise.future().Then([&seen](int value) { seen = value; });
+  Posted posted(driver_.get(), promise, 9);
+  EXPECT_NE(posted.ran_on(), std::this_thread::get_id());
+  EXPECT_EQ(seen, 9);
+}
+
+TEST_F(QueueDriverTest, ManyWaitersAllGetTheirs) {
+  constexpr int kThreads = 8;
+  constexpr int kRounds = 300;
+  std::vector<std::thread> threads;
+  std::atomic<int> done{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kRounds; ++i, ++done) WaitOnce();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, kThreads * kRounds);
+}
+
+TEST_F(QueueDriverTest, SleeperIsServedWhenTheWorkingCallerLeaves) {
+  // One thread works for a value that comes first; the other sleeps over one that comes after.
+  for (int i = 0; i < 50; ++i) {
+    WaitOnce();
+    Promise<int> first(driver_), second(driver_);
+    std::thread other([&] { EXPECT_EQ(second.future().Wait(), 2); });
+    Posted posted_first(driver_.get(), first, 1);
+    EXPECT_EQ(first.future().Wait(), 1);
+    Posted posted_second(driver_.get(), second, 2);
+    other.join();
+    posted_first.ran_on();
+    posted_second.ran_on();
+  }
+}
+
+TEST_F(QueueDriverTest, WaitForGivesUpInTime) {
+  WaitOnce();
+  Promise<int> promise(driver_);
+  const absl::Time begin = absl::Now();
+  EXPECT_FALSE(promise.future().WaitFor(absl::Milliseconds(20)));
+  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(20));
+  EXPECT_FALSE(promise.future().ready());
+  promise.Set(1);
+  EXPECT_TRUE(promise.future().WaitFor(absl::ZeroDuration()));
+}
+
+TEST_F(QueueDriverTest, ValueFromElsewhereEndsTheWait) {
+  WaitOnce();
+  Promise<int> promise(driver_);
+  std::thread setter([&promise] {
+    absl::SleepFor(absl::Milliseconds(5));
+    promise.Set(3);
+  });
+  EXPECT_EQ(promise.future().Wait(), 3);
+  setter.join();
+}
+
+TEST(QueueDriverShutdownTest, FutureOutlivesTheQueue) {
+  auto driver = std::make_shared<QueueDriver>(1);
+  Promise<int> promise(driver);
+  driver->Shutdown();
+  driver.reset();
+  EXPECT_FALSE(promise.future().WaitFor(absl::Milliseconds(1)));
+  promise.Set(5);
+  EXPECT_EQ(promise.future().Wait(), 5);
+}
+
+TEST(QueueDriverThreadsTest, SeveralThreadsNeedNoCaller) {
+  auto driver = std::make_shared<QueueDriver>(3);
+  for (int i = 0; i < 100; ++i) {
+    Promise<int> promise(driver);
+    Posted posted(driver.get(), promise, i);
+    EXPECT_EQ(promise.future().Wait(), i);
+    EXPECT_NE(posted.ran_on(), std::this_thread::get_id());
+  }
+  driver->Shutdown();
+}
+
+}  // namespace
+}  // namespace hotbed
