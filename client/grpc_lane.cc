@@ -182,14 +182,17 @@ void GrpcLane::Pump(Cancelled* cancelled) {
 
 bool GrpcLane::HoldsBack(const Queued& next) {
   if (overdue_ || next.message.join_key == 0 || open_.size() < kBusyMessages ||
-      bytes_waiting_ >= joined_bytes_max_) {
+      bytes_waiting_ + next.bytes > joined_bytes_max_) {
     return false;
   }
-  if (!holding_) {
-    holding_ = true;
-    hold_alarm_.Set(queue_, std::chrono::system_clock::now() + kHoldMax, Arm(&hold_event_));
-  }
+  if (!holding_) SetHoldAlarm();
   return true;
+}
+
+void GrpcLane::SetHoldAlarm() {
+  holding_ = true;
+  held_request_ = next_request_;
+  hold_alarm_.Set(queue_, std::chrono::system_clock::now() + kHoldMax, Arm(&hold_event_));
 }
 
 void GrpcLane::Fail() {
@@ -234,7 +237,9 @@ void GrpcLane::OnHold() {
   {
     absl::MutexLock lock(&mu_);
     holding_ = false;
-    overdue_ = !waiting_.empty();
+    if (failed_ || waiting_.empty()) return;
+    if (next_request_ != held_request_) return SetHoldAlarm();  // these came later
+    overdue_ = true;
     Pump(&cancelled);
   }
   for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);

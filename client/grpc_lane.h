@@ -139,6 +139,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   void Pump(Cancelled* cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether `next` had better wait for company.
   bool HoldsBack(const Queued& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetHoldAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves the first waiting requests that may travel together into `message`.
   Open TakeJoined(OutgoingMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -163,7 +164,8 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   grpc::ByteBuffer incoming_;  // of the one read in flight
   std::deque<Queued> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_waiting_ ABSL_GUARDED_BY(mu_) = 0;
-  bool holding_ ABSL_GUARDED_BY(mu_) = false;  // the alarm is set
+  bool holding_ ABSL_GUARDED_BY(mu_) = false;       // the alarm is set
+  uint64_t held_request_ ABSL_GUARDED_BY(mu_) = 0;  // the number that waits since it was set
   bool overdue_ ABSL_GUARDED_BY(mu_) = false;  // it has rung: the next message is not held back
   absl::flat_hash_map<uint64_t, Open> open_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<GrpcLane>> self_

@@ -7,6 +7,13 @@
 
 #include "row_math/position.h"
 
+// One body a width of vectors, chosen when the program starts.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HOTBED_EACH_ISA static __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define HOTBED_EACH_ISA static
+#endif
+
 namespace hotbed {
 namespace {
 
@@ -59,7 +66,7 @@ uint32_t FirstRepeatedBySorting(const uint64_t* ids, uint32_t count) {
 // to it, and to no other, carries into the sign's place. One and, add and or an element, so that
 // the loop vectorises on every processor (this file is built with -O3).
 template <typename Bits, Bits kExponent>
-bool IsFiniteAs(const uint8_t* gradient, uint32_t dim) {
+inline __attribute__((always_inline)) bool IsFiniteAs(const uint8_t* gradient, uint32_t dim) {
   constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
   constexpr Bits kLowest = static_cast<Bits>(kSign - kExponent);
   Bits carried = 0;
@@ -99,14 +106,24 @@ uint32_t FirstRepeatedId(const uint64_t* ids, uint32_t count) {
   return count;
 }
 
+HOTBED_EACH_ISA bool IsFinite32(const uint8_t* gradient, uint32_t dim) {
+  return IsFiniteAs<uint32_t, 0x7f800000u>(gradient, dim);
+}
+HOTBED_EACH_ISA bool IsFiniteHalf(const uint8_t* gradient, uint32_t dim) {
+  return IsFiniteAs<uint16_t, 0x7c00>(gradient, dim);
+}
+HOTBED_EACH_ISA bool IsFiniteBrain(const uint8_t* gradient, uint32_t dim) {
+  return IsFiniteAs<uint16_t, 0x7f80>(gradient, dim);
+}
+
 bool IsFinite(const uint8_t* gradient, uint32_t dim, RowType type) {
   switch (type) {
     case RowType::kFp16:
-      return IsFiniteAs<uint16_t, 0x7c00>(gradient, dim);
+      return IsFiniteHalf(gradient, dim);
     case RowType::kBf16:
-      return IsFiniteAs<uint16_t, 0x7f80>(gradient, dim);
+      return IsFiniteBrain(gradient, dim);
     default:
-      return IsFiniteAs<uint32_t, 0x7f800000u>(gradient, dim);
+      return IsFinite32(gradient, dim);
   }
 }
 

@@ -62,7 +62,8 @@ absl::StatusOr<double> Memcpy(double seconds) {
   return copies * static_cast<double>(kBytes) / (now - begin);
 }
 
-absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, double seconds) {
+absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, double seconds,
+                               bool synced) {
   const std::string path = absl::StrCat(dir, "/roof-append-", getpid());
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) {
@@ -86,6 +87,8 @@ absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, do
       }
     }
   }
+  if (synced && failed == 0 && fdatasync(file) != 0) failed = errno;
+  now = Seconds();
   close(file);
   if (failed != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("appending to ", path, " after ", records,

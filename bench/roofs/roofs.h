@@ -57,9 +57,11 @@ absl::StatusOr<double> GatherRows(const GatherLoad& load);
 // memcpy between buffers larger than the caches: bytes copied a second.
 absl::StatusOr<double> Memcpy(double seconds);
 
-// write() of records of `record_bytes` to one new file in `dir`, no sync; the file is deleted.
-// Records/s.
-absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, double seconds);
+// write() of records of `record_bytes` to one new file in `dir`, which is deleted. `synced`: with
+// one fdatasync at the end, which belongs to the time, as a log that is synced each second pays for
+// it; otherwise what the page cache takes. Records/s.
+absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, double seconds,
+                               bool synced);
 
 // Unary calls of generic ByteBuffer messages in an open loop at `rate` calls/s; latency counts from
 // the time at which a call was due.

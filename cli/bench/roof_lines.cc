@@ -77,10 +77,12 @@ absl::StatusOr<RoofLine> TcpGatherRoof(const MessageShape& shape, double seconds
   return RoofLine{"TCP loop with gather", Rows(shape, rate.messages_per_s)};
 }
 
-absl::StatusOr<RoofLine> AppendRoof(const MessageShape& shape, double seconds) {
+absl::StatusOr<RoofLine> AppendRoof(const MessageShape& shape, double seconds, bool synced) {
   const uint64_t record_bytes = (8 + shape.row_bytes) * shape.rows + kLogRecordHeaderBytes;
-  HOTBED_ASSIGN_OR_RETURN(const double records, roofs::Appends(shape.dir, record_bytes, seconds));
-  return RoofLine{"plain appends, same bytes", Rows(shape, records)};
+  HOTBED_ASSIGN_OR_RETURN(const double records,
+                          roofs::Appends(shape.dir, record_bytes, seconds, synced));
+  return RoofLine{synced ? "plain appends and a sync" : "plain appends, same bytes",
+                  Rows(shape, records)};
 }
 
 absl::StatusOr<std::vector<RoofLine>> MeasureRoofs(BenchKind kind, const MessageShape& shape,
@@ -98,7 +100,10 @@ absl::StatusOr<std::vector<RoofLine>> MeasureRoofs(BenchKind kind, const Message
     measures.push_back([&] { return GrpcPushRoof(shape, seconds); });
     measures.push_back(
         [&] { return TcpRoof("TCP upload, same bytes", shape, PushLoad(shape, seconds)); });
-    if (shape.log) measures.push_back([&] { return AppendRoof(shape, seconds); });
+    if (shape.log) {
+      measures.push_back([&] { return AppendRoof(shape, seconds, false); });
+      measures.push_back([&] { return AppendRoof(shape, seconds, true); });
+    }
   }
   measures.push_back([&] { return MemcpyRoof(shape, seconds); });
   std::vector<RoofLine> lines;

@@ -37,7 +37,8 @@ absl::StatusOr<std::vector<RoofLine>> MeasureRoofs(BenchKind kind, const Message
 absl::StatusOr<RoofLine> GrpcPullRoof(const MessageShape& shape, double seconds);
 absl::StatusOr<RoofLine> GrpcPushRoof(const MessageShape& shape, double seconds);
 absl::StatusOr<RoofLine> TcpGatherRoof(const MessageShape& shape, double seconds);
-absl::StatusOr<RoofLine> AppendRoof(const MessageShape& shape, double seconds);
+// `synced`: what the disk takes of it, with one sync at the end; else what the page cache takes.
+absl::StatusOr<RoofLine> AppendRoof(const MessageShape& shape, double seconds, bool synced);
 
 }  // namespace hotbed
 

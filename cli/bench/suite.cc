@@ -111,7 +111,7 @@ class Suite {
     Ratios ratios;
     for (uint32_t r = 0; r < options_.repeats; ++r) {
       HOTBED_ASSIGN_OR_RETURN(const RoofLine line,
-                              log ? AppendRoof(Shape(512), options_.seconds)
+                              log ? AppendRoof(Shape(512), options_.seconds, false)
                                   : GrpcPushRoof(Shape(512), options_.seconds));
       HOTBED_ASSIGN_OR_RETURN(const double rate, RowsPerSecond(load.get()));
       ours.push_back(rate);
