@@ -22,6 +22,7 @@ inline void TuneDataPlaneProcess() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_TOP_PAD, 4 << 20);
+  mallopt(M_ARENA_MAX, 4);  // each keeps what was freed in it for itself
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 

@@ -11,10 +11,11 @@ namespace hotbed {
 // Bytes. The parts add up to host_bytes; the hot tier gets what the others leave.
 //
 //   memtables      1/16, 4 to 128 MiB    rows on their way to the spill tier
-//   block cache    1/16, 4 MiB or more   of the spill tier, with its index and filter blocks
-//   messages       1/8, 8 to 512 MiB     requests, answers and what waits for the log: the log
-//   writes out of the requests process        1/16, up to 48 MiB    code, threads, sessions, gRPC
-//   hot tier       the rest: 11/16 of 1 GiB
+//   block cache    1/16, 4 MiB or more   of the spill tier: its index and filter blocks
+//   messages       1/8, 8 to 512 MiB     requests, answers, and what waits for the log, which
+//                                        writes out of the requests
+//   process        1/6, up to 48 MiB     code, threads, sessions, gRPC
+//   hot tier       the rest: 45/64 of 1 GiB
 struct HostBudget {
   uint64_t hot_bytes = 0;
   uint64_t block_cache_bytes = 0;
@@ -29,7 +30,7 @@ inline HostBudget CarveHostBytes(uint64_t host_bytes) {
   budget.memtable_bytes = std::clamp(host_bytes / 16, 4 * kMiB, 128 * kMiB);
   budget.block_cache_bytes = std::max(host_bytes / 16, 4 * kMiB);
   budget.message_bytes = std::clamp(host_bytes / 8, 8 * kMiB, 512 * kMiB);
-  budget.process_bytes = std::min(host_bytes / 16, 48 * kMiB);
+  budget.process_bytes = std::min(host_bytes / 6, 48 * kMiB);
   const uint64_t others = budget.memtable_bytes + budget.block_cache_bytes + budget.message_bytes +
                           budget.process_bytes;
   // A budget too small for the fixed minimums still gets a hot tier to work with.

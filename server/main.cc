@@ -24,6 +24,7 @@
 #include "common/process_tuning.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
+#include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
 #include "server/shard_host.h"
@@ -217,8 +218,9 @@ int Main(int argc, char** argv) {
       kill(getpid(), SIGTERM);
     }
   });
-  int signal_number = 0;
-  sigwait(&stops, &signal_number);
+  ResidentBound resident(process.options.host_bytes, ResidentBound::Real());
+  const timespec second = {1, 0};
+  while (sigtimedwait(&stops, nullptr, &second) < 0) resident.Check();
   if (refused.load()) {
     registration.join();
     StopAfterFailure(&process);
