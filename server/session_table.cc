@@ -10,7 +10,8 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kMetaVersion = 1;
+constexpr uint32_t kMetaVersion = 2;
+constexpr uint32_t kMetaVersionOldest = 1;  // without `forgotten`
 constexpr size_t kSessionBytes = 24;
 
 }  // namespace
@@ -47,10 +48,11 @@ absl::StatusOr<SessionTable> SessionTable::TakeFrom(ByteReader* in) {
 
 std::string ShardMeta::Serialize() const {
   std::string out;
-  out.reserve(24 + sessions.size() * kSessionBytes);
+  out.reserve(32 + sessions.size() * kSessionBytes);
   AppendLittle<uint32_t>(kMetaVersion, &out);
   AppendLittle<uint64_t>(applied_lsn, &out);
   AppendLittle<uint64_t>(applied_epoch, &out);
+  AppendLittle<uint64_t>(forgotten, &out);
   sessions.AppendTo(&out);
   return out;
 }
@@ -60,12 +62,14 @@ absl::StatusOr<ShardMeta> ShardMeta::Parse(absl::string_view bytes) {
   if (bytes.empty()) return meta;
   ByteReader reader(bytes);
   const uint32_t version = reader.Take<uint32_t>();
-  if (version != kMetaVersion) {
-    return absl::DataLossError(
-        absl::StrCat("shard meta: version ", version, ", this program reads ", kMetaVersion));
+  if (version < kMetaVersionOldest || version > kMetaVersion) {
+    return absl::DataLossError(absl::StrCat("shard meta: version ", version,
+                                            ", this program reads ", kMetaVersionOldest, " to ",
+                                            kMetaVersion));
   }
   meta.applied_lsn = reader.Take<uint64_t>();
   meta.applied_epoch = reader.Take<uint64_t>();
+  if (version > 1) meta.forgotten = reader.Take<uint64_t>();
   HOTBED_ASSIGN_OR_RETURN(meta.sessions, SessionTable::TakeFrom(&reader));
   if (!reader.ok() || reader.left() != 0) {
     return absl::DataLossError(absl::StrCat("shard meta: ", bytes.size(), " bytes do not parse"));

@@ -63,6 +63,8 @@ class SessionTable {
 struct ShardMeta {
   Lsn applied_lsn = 0;
   Epoch applied_epoch = 0;  // of the entry at applied_lsn
+  // The highest incarnation of any session that was forgotten here; 0: none was.
+  Incarnation forgotten = 0;
   SessionTable sessions;
 
   std::string Serialize() const;

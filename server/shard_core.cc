@@ -38,6 +38,7 @@ void ShardCore::Recover(Epoch promised, ShardMeta meta) {
   promised_ = promised;
   applied_ = commit_ = last_ = ack_set_[0].match = meta.applied_lsn;
   applied_epoch_ = meta.applied_epoch;
+  forgotten_ = meta.forgotten;
   if (!Mutated(CoreMutant::kSessionsForgottenOnRestart)) sessions_ = std::move(meta.sessions);
 }
 
@@ -49,6 +50,7 @@ absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
   }
   if (entry.kind == RecordKind::kForget) {
     sessions_.Erase(entry.session);
+    forgotten_ = std::max(forgotten_, entry.incarnation);
   } else if (entry.session != 0 && !Mutated(CoreMutant::kSessionsForgottenOnRestart)) {
     const Session* session = sessions_.Find(entry.session);
     const uint64_t seq = session == nullptr ? 0 : session->last_seq;
@@ -187,6 +189,9 @@ void ShardCore::Push(const CorePush& push) {
   if (push.incarnation < session.incarnation && !Mutated(CoreMutant::kIncarnationsNotFenced)) {
     return Refuse(push, SegmentCode::kFenced, session.last_seq);
   }
+  if (found == nullptr && push.incarnation <= forgotten_) {
+    return Refuse(push, SegmentCode::kFenced, 0);
+  }
   if (found != nullptr && found->heard_ns != now_ns_) sessions_.SetHeard(push.session, now_ns_);
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
   const bool duplicate = push.seq <= session.last_seq;
@@ -227,6 +232,7 @@ void ShardCore::Forget(SessionId session) {
   entry.incarnation = found->incarnation;
   AppendEntry(entry, 0, SegmentCode::kOk, *found);
   sessions_.Erase(session);
+  forgotten_ = std::max(forgotten_, entry.incarnation);
 }
 
 void ShardCore::ForgetIdleSessions() {
@@ -262,6 +268,7 @@ void ShardCore::AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answe
   const Session* before = sessions_.Find(entry.session);
   slot.session_existed = before != nullptr;
   slot.session_before = before == nullptr ? Session() : *before;
+  slot.forgotten_before = forgotten_;
   sessions_.Set(entry.session, session);
   ready_.appends.push_back(entry);
   if (Mutated(CoreMutant::kAckBeforeAppend)) {
@@ -299,6 +306,7 @@ void ShardCore::AppendFailed(Lsn lsn, SegmentCode answer) {
   for (Lsn cut = last_; cut >= lsn; --cut) {
     Slot& slot = At(cut);
     if (!Mutated(CoreMutant::kSessionsKeptOverTruncation)) UndoSession(slot, &sessions_);
+    forgotten_ = slot.forgotten_before;
     Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, applied_, 0);
   }
   last_ = lsn - 1;
@@ -335,9 +343,10 @@ void ShardCore::Applied(Lsn lsn) {
 void ShardCore::Resume() { read_only_ = false; }
 
 ShardMeta ShardCore::AppliedMeta() const {
-  ShardMeta meta{applied_lsn(), applied_epoch_, sessions_};
+  ShardMeta meta{applied_lsn(), applied_epoch_, forgotten_, sessions_};
   for (Lsn lsn = last_; lsn > applied_; --lsn) {
     UndoSession(At(lsn), &meta.sessions);
+    meta.forgotten = At(lsn).forgotten_before;
   }
   return meta;
 }

@@ -94,8 +94,9 @@ struct CoreReady {
 struct CoreOptions {
   // Beyond it an opening push makes room by forgetting (a logged entry) sessions that have been
   // silent longest, none below session_idle_ns_min; where there is none it gets RESOURCE_EXHAUSTED.
-  // A forgotten session that comes back opens anew. Only a push first sent before that silence and
-  // repeated after it could be applied twice.
+  // From then on an unknown session is FENCED unless its incarnation is above all those forgotten:
+  // its push may be one that was applied before. Incarnations grow over all sessions of a cluster,
+  // so whoever opens anew gets in.
   uint32_t sessions_max = 1u << 16;
   int64_t session_idle_ns_min = 3'600'000'000'000;
   uint32_t entries_max = 1u << 12;  // appended and not yet applied; beyond it RESOURCE_EXHAUSTED
@@ -163,6 +164,7 @@ class ShardCore {
     SegmentCode answer = SegmentCode::kOk;
     bool session_existed = false;
     Session session_before;
+    Incarnation forgotten_before = 0;
   };
   // A duplicate that waits for the entry at `lsn`.
   struct DuplicateWaiter {
@@ -212,7 +214,8 @@ class ShardCore {
   absl::InlinedVector<Progress, 4> ack_set_;  // [0] is this member
   std::vector<DuplicateWaiter> duplicates_;
 
-  SessionTable sessions_;  // at last_
+  SessionTable sessions_;      // at last_
+  Incarnation forgotten_ = 0;  // likewise: ShardMeta::forgotten
   int64_t now_ns_ = 0;
   int64_t first_now_ns_ = 0;       // recovered sessions count as heard of then
   int64_t idle_not_until_ns_ = 0;  // no session is idle for long enough before

@@ -38,19 +38,22 @@ class OpenSession : public Operation {
     Transaction txn(&state);
     v1::OpenSessionReply record;
     auto existing = state.sessions().find(name);
+    // One counter for all names: a shard that has forgotten sessions knows by their incarnation
+    // which of those that it does not know may have been among them.
+    uint64_t counter = state.counters().sessions + 1;
     if (existing != state.sessions().end()) {
+      counter = std::max(counter, existing->second.incarnation + 1);
       record.set_session(existing->second.id);
-      record.set_incarnation(existing->second.incarnation + 1);
     } else if (state.sessions().size() >= limits_.sessions_max) {
       return Next::Done(absl::ResourceExhaustedError(
           absl::StrCat("session \"", name, "\": the cluster has ", state.sessions().size(),
                        " session names, the limit is ", limits_.sessions_max,
                        "; give restarted clients their old name")));
     } else {
-      record.set_session(state.counters().sessions + 1);
-      record.set_incarnation(1);
-      txn.Put(keys::kSessionCounter, absl::StrCat(record.session()));
+      record.set_session(counter);
     }
+    record.set_incarnation(counter);
+    txn.Put(keys::kSessionCounter, absl::StrCat(counter));
     txn.Put(keys::Session(name), record.SerializeAsString());
     opened_ = true;
     return Next::Commit(std::move(txn));

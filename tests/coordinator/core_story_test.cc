@@ -170,8 +170,11 @@ TEST_F(ServerStory, SessionsKeepTheirIdAndGrowTheirIncarnation) {
   rig_.Pump();
   auto again = rig_.OpenSession("job/0");
   EXPECT_EQ(again->session(), 1u);
-  EXPECT_EQ(again->incarnation(), 2u);
+  EXPECT_EQ(again->incarnation(), 3u) << "above those of all names";
   EXPECT_EQ(again->cluster_id(), "cluster 1");
+  auto third = rig_.OpenSession("job/2");
+  EXPECT_EQ(third->session(), 4u);
+  EXPECT_EQ(third->incarnation(), 4u);
   EXPECT_STATUS(rig_.OpenSession(""), kInvalidArgument, "session name");
   EXPECT_STATUS(rig_.OpenSession("a\nb"), kInvalidArgument, "session name");
 }

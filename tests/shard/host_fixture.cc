@@ -235,7 +235,9 @@ void TestClient::Send(const Sent& sent) {
     }
     server_->Run(push.get());
     for (const PushSegment& segment : push->segments) {
-      if (segment.result.code == SegmentCode::kResourceExhausted && attempt < 1000) {
+      const SegmentCode code = segment.result.code;
+      if ((code == SegmentCode::kResourceExhausted || code == SegmentCode::kUnavailable) &&
+          attempt < 1000) {
         busy = true;
         continue;
       }

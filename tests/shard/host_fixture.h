@@ -94,7 +94,8 @@ class TestServer {
 // A client's chain of sequences over all shards, with retries.
 class TestClient {
  public:
-  TestClient(TestServer* server, SessionId session) : server_(server), session_(session) {}
+  TestClient(TestServer* server, SessionId session, Incarnation incarnation = 1)
+      : server_(server), session_(session), incarnation_(incarnation) {}
 
   // Pushes one part of a step and waits; every segment must be OK. Segments carry seq = step << 20
   // | part.
@@ -120,7 +121,7 @@ class TestClient {
 
   TestServer* server_;
   SessionId session_;
-  Incarnation incarnation_ = 1;
+  Incarnation incarnation_;
   std::map<uint64_t, uint64_t> chains_;  // shard -> last sequence sent
   Sent last_;
 };

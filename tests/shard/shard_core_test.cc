@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -241,7 +242,25 @@ TEST_F(ShardCoreTest, TheMetaIsTheStateAtTheAppliedLsn) {
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed->sessions, meta.sessions);
   EXPECT_EQ(parsed->applied_epoch, 1u);
+  EXPECT_EQ(parsed->forgotten, 0u) << "the forget entry is not applied yet";
+  FinishAndReply();
+  EXPECT_EQ(ShardMeta::Parse(core_.AppliedMeta().Serialize())->forgotten, 1u);
   EXPECT_FALSE(ShardMeta::Parse(meta.Serialize().substr(0, 30)).ok());
+}
+
+TEST_F(ShardCoreTest, AMetaOfTheFirstVersionIsRead) {
+  std::string bytes;
+  AppendLittle<uint32_t>(1, &bytes);
+  AppendLittle<uint64_t>(12, &bytes);
+  AppendLittle<uint64_t>(3, &bytes);
+  AppendLittle<uint32_t>(0, &bytes);
+  const auto meta = ShardMeta::Parse(bytes);
+  ASSERT_TRUE(meta.ok()) << meta.status();
+  EXPECT_EQ(meta->applied_lsn, 12u);
+  EXPECT_EQ(meta->applied_epoch, 3u);
+  EXPECT_EQ(meta->forgotten, 0u);
+  bytes[0] = 3;
+  EXPECT_EQ(ShardMeta::Parse(bytes).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(ShardCoreTest, ReplayRebuildsWhatTheLogHeld) {
@@ -303,6 +322,8 @@ TEST_F(SmallShardCoreTest, IdleSessionsMakeRoomForNewOnes) {
   EXPECT_EQ(ready.appends[1].session, 7u);
   FinishAndReply();
   session_ = 5;
+  EXPECT_EQ(Push(10, 9).replies[0].code, SegmentCode::kFenced);
+  incarnation_ = 2;
   EXPECT_EQ(Push(10, 9).replies[0].code, SegmentCode::kUnknownSession);
   EXPECT_EQ(Push(10, 0, true).replies[0].code, SegmentCode::kResourceExhausted);
 
@@ -317,6 +338,36 @@ TEST_F(SmallShardCoreTest, IdleSessionsMakeRoomForNewOnes) {
   ASSERT_TRUE(again.Replay(opened).ok());
   for (const CoreEntry& entry : ready.appends) ASSERT_TRUE(again.Replay(entry).ok());
   EXPECT_EQ(again.AppliedMeta().sessions, core_.AppliedMeta().sessions);
+  EXPECT_EQ(again.AppliedMeta().forgotten, 1u);
+}
+
+// Its first push to this shard carries the open flag and no sequence before it, each time it is
+// sent: nothing but the memory of having forgotten tells the repetition from the first.
+TEST_F(SmallShardCoreTest, ARepetitionFromAForgottenSessionIsNotApplied) {
+  constexpr int64_t kHour = 3'600'000'000'000;
+  Activate(1);
+  core_.SetNow(1);
+  const auto push = [this](SessionId session, Incarnation incarnation) {
+    session_ = session;
+    incarnation_ = incarnation;
+    CoreReady ready = Push(1, 0, true);
+    for (const CoreReply& reply : FinishAndReply()) ready.replies.push_back(reply);
+    return ready.replies.back().code;
+  };
+  EXPECT_EQ(push(5, 10), SegmentCode::kOk);
+  EXPECT_EQ(push(6, 11), SegmentCode::kOk);
+  core_.SetNow(1 + kHour);
+  EXPECT_EQ(push(7, 12), SegmentCode::kOk) << "in the place of those that were silent";
+  const Lsn before = core_.last_lsn();
+  EXPECT_EQ(push(5, 10), SegmentCode::kFenced);
+  EXPECT_EQ(push(6, 11), SegmentCode::kFenced);
+  EXPECT_EQ(push(4, 9), SegmentCode::kFenced) << "may have been one of them";
+  EXPECT_EQ(core_.last_lsn(), before);
+  EXPECT_EQ(push(5, 13), SegmentCode::kOk) << "opened anew";
+
+  ShardCore again({.sessions_max = 2, .entries_max = 40});
+  again.Recover(1, core_.AppliedMeta());
+  EXPECT_EQ(again.AppliedMeta().forgotten, 11u) << "over a restart";
 }
 
 TEST_F(SmallShardCoreTest, ACutTailBringsAForgottenSessionBack) {
@@ -333,6 +384,7 @@ TEST_F(SmallShardCoreTest, ACutTailBringsAForgottenSessionBack) {
   core_.Resume();
   session_ = 6;
   EXPECT_EQ(Push(2, 1).appends.size(), 1u);
+  EXPECT_EQ(core_.AppliedMeta().forgotten, 0u);
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST_F(ShardHostTest, ManyClientsOfOnePushEachFindRoom) {
   server.Start();
   constexpr int kClients = 20;
   for (SessionId session = 1; session <= kClients; ++session) {
-    TestClient client(&server, session);
+    TestClient client(&server, session, /*incarnation=*/session);
     client.Push(1, 1, {5}, Ones(1));
     client.ResendLast();
     EXPECT_LE(server.host()->Status().shards[0].sessions, 3u);
@@ -171,6 +171,12 @@ TEST_F(ShardHostTest, ManyClientsOfOnePushEachFindRoom) {
   server.Kill();
   server.Start();
   EXPECT_EQ(server.host()->Status().shards[0].sessions, sessions) << "forgetting is in the log";
+  auto again = server.MakePush(1, 1, 1, {5}, Ones(1));
+  again->segments[0].seq = 1 << 20 | 1;
+  again->segments[0].open = true;
+  server.Run(again.get());
+  EXPECT_EQ(again->segments[0].result.code, SegmentCode::kFenced) << "it was applied before";
+  EXPECT_THAT(again->segments[0].result.detail, testing::HasSubstr("forgotten"));
   EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -kClients));
 }
 
