@@ -1,6 +1,5 @@
 #include "server/coordinator_link.h"
 
-#include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 
 #include <algorithm>
@@ -107,6 +106,7 @@ void CoordinatorLink::Stop() {
     if (joined_) return;
     joined_ = true;
     stop_ = true;
+    if (calling_ != nullptr) calling_->TryCancel();
   }
   thread_.join();
   host_->SetActivationListener(nullptr);
@@ -138,6 +138,7 @@ void CoordinatorLink::Turn() {
 void CoordinatorLink::Heard(const absl::Status& status) {
   const bool back = status.ok() && !answered_;
   answered_ = status.ok();
+  if (answered_) timeout_ms_ = 0;
   absl::MutexLock lock(&mu_);
   status_.registered = leased_;
   status_.error = std::string(status.message());
@@ -152,6 +153,30 @@ void CoordinatorLink::Heard(const absl::Status& status) {
   }
 }
 
+template <typename Method, typename Request, typename Reply>
+absl::Status CoordinatorLink::Call(const char* name, Method method, const Request& request,
+                                   Reply* reply, bool last) {
+  int64_t timeout_ms = options_.rpc_timeout_ms;
+  if (!last) {
+    timeout_ms += static_cast<int64_t>(host_->Status().shards.size());
+    timeout_ms = std::min(std::max(timeout_ms, timeout_ms_), options_.rpc_timeout_ms_max);
+  }
+  grpc::ClientContext context;
+  SetDeadline(timeout_ms, &context);
+  {
+    absl::MutexLock lock(&mu_);
+    if (stop_ && !last) return absl::CancelledError(absl::StrCat(name, ": stopping"));
+    calling_ = &context;
+  }
+  const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+  {
+    absl::MutexLock lock(&mu_);
+    calling_ = nullptr;
+  }
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) timeout_ms_ = 2 * timeout_ms;
+  return FromGrpc(name, status);
+}
+
 absl::Status CoordinatorLink::Register() {
   const ShardHost::Identity identity = host_->identity();
   v1::RegisterServerRequest request;
@@ -163,9 +188,8 @@ absl::Status CoordinatorLink::Register() {
   request.set_host_bytes(options_.host_bytes);
   request.set_feature_level(kFeatureLevel);
   v1::RegisterServerReply reply;
-  grpc::ClientContext context;
-  SetDeadline(options_.rpc_timeout_ms, &context);
-  HOTBED_RETURN_IF_ERROR(FromGrpc("registering", stub_->RegisterServer(&context, request, &reply)));
+  HOTBED_RETURN_IF_ERROR(
+      Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply));
   HOTBED_RETURN_IF_ERROR(host_->SetIdentity({reply.server(), reply.cluster_id()}));
   host_->SetIncarnation(reply.incarnation());
   leased_ = true;
@@ -194,9 +218,8 @@ absl::Status CoordinatorLink::Heartbeat(bool draining) {
   FillLoad(host_->Status(), request.mutable_load());
   request.set_draining(draining);
   v1::HeartbeatReply reply;
-  grpc::ClientContext context;
-  SetDeadline(options_.rpc_timeout_ms, &context);
-  HOTBED_RETURN_IF_ERROR(FromGrpc("heartbeat", stub_->Heartbeat(&context, request, &reply)));
+  HOTBED_RETURN_IF_ERROR(
+      Call("heartbeat", &v1::Coordinator::Stub::Heartbeat, request, &reply, draining));
   if (draining) return absl::OkStatus();
   if (!reply.lease_held()) {
     HOTBED_LOG(Warning) << "the lease was lost: registering again as a new incarnation";
@@ -270,10 +293,8 @@ absl::Status CoordinatorLink::Activate() {
     message->set_epoch(shard.epoch);
   }
   v1::ActivateShardsReply reply;
-  grpc::ClientContext context;
-  SetDeadline(options_.rpc_timeout_ms, &context);
   HOTBED_RETURN_IF_ERROR(
-      FromGrpc("activating shards", stub_->ActivateShards(&context, request, &reply)));
+      Call("activating shards", &v1::Coordinator::Stub::ActivateShards, request, &reply));
   std::vector<ShardRecord> records;
   for (const v1::ShardRecord& message : reply.records()) {
     HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(message));

@@ -7,6 +7,8 @@
 #ifndef HOTBED_SERVER_COORDINATOR_LINK_H_
 #define HOTBED_SERVER_COORDINATOR_LINK_H_
 
+#include <grpcpp/client_context.h>
+
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -29,7 +31,10 @@ struct CoordinatorLinkOptions {
   std::string address;        // data port, as others reach it
   std::string admin_address;  // empty: none
   uint64_t host_bytes = 0;
+  // Of a call, and 1 ms more for each shard held. A call that outlasts it gets twice as long the
+  // next time, up to rpc_timeout_ms_max: registering many shards must not begin anew for ever.
   int64_t rpc_timeout_ms = 2000;
+  int64_t rpc_timeout_ms_max = 120'000;
   int64_t backoff_min_ms = 50;
   int64_t backoff_max_ms = 2000;
   uint64_t jitter_seed = 0;
@@ -61,8 +66,8 @@ class CoordinatorLink {
   absl::Status WaitRegistered();
   LinkStatus status() const;
 
-  // Tells the coordinator that this server is about to stop (once, within the timeout of a call),
-  // then ends the thread.
+  // Ends the thread and its call, then tells the coordinator that this server is about to stop
+  // (once, within rpc_timeout_ms).
   void Stop();
 
  private:
@@ -71,6 +76,10 @@ class CoordinatorLink {
   absl::Status Register();
   absl::Status Heartbeat(bool draining);
   absl::Status Activate();
+  // One RPC, which Stop() cancels unless it is `last`.
+  template <typename Method, typename Request, typename Reply>
+  absl::Status Call(const char* name, Method method, const Request& request, Reply* reply,
+                    bool last = false);
   absl::Status Apply(const v1::ClusterMap& map);
   void AddTablesMissing(const v1::ClusterMap& map, std::vector<TableId>* dropped) const;
   void Heard(const absl::Status& status);
@@ -90,8 +99,10 @@ class CoordinatorLink {
   uint64_t plan_revision_highest_ = 0;  // of all incarnations
   int64_t heartbeat_interval_ms_ = 500;
   int64_t backoff_ms_ = 0;
+  int64_t timeout_ms_ = 0;  // of the call that timed out last, doubled; 0: none did
 
   mutable absl::Mutex mu_;
+  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mu_) = nullptr;
   LinkStatus status_ ABSL_GUARDED_BY(mu_);
   absl::Status final_error_ ABSL_GUARDED_BY(mu_);
   bool kicked_ ABSL_GUARDED_BY(mu_) = false;

@@ -37,8 +37,9 @@ class CoordinatorLinkTest : public ::testing::Test {
     server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
   }
-  void StartLink(const std::string& name) {
+  void StartLink(const std::string& name, int64_t rpc_timeout_ms = 2000) {
     CoordinatorLinkOptions options;
+    options.rpc_timeout_ms = rpc_timeout_ms;
     options.coordinator = absl::StrCat("127.0.0.1:", port_);
     options.name = name;
     options.address = "127.0.0.1:1";
@@ -167,6 +168,25 @@ TEST_F(CoordinatorLinkTest, StopEndsTheWait) {
   });
   EXPECT_TRUE(absl::IsCancelled(link_->WaitRegistered()));
   stopper.join();
+}
+
+// The coordinator may have very many shards to move to the new incarnation.
+TEST_F(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
+  coordinator_.SetRegisteringTakes(absl::Milliseconds(500));
+  StartLink("s0", /*rpc_timeout_ms=*/50);
+  EXPECT_TRUE(WaitFor([&] { return link_->status().registrations == 1; }));
+  EXPECT_GT(coordinator_.registrations(), 1) << "the first tries were too short";
+  EXPECT_LE(coordinator_.registrations(), 6);
+}
+
+TEST_F(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
+  coordinator_.SetRegisteringTakes(absl::Seconds(30));
+  StartLink("s0", /*rpc_timeout_ms=*/30'000);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  link_->Stop();
+  EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 10'000'000'000);
+  coordinator_.Release();
 }
 
 }  // namespace

@@ -24,6 +24,11 @@ class FakeCoordinator final : public v1::Coordinator::Service {
  public:
   grpc::Status RegisterServer(grpc::ServerContext*, const v1::RegisterServerRequest* request,
                               v1::RegisterServerReply* reply) override {
+    {
+      absl::MutexLock lock(&mu_);
+      const auto go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return released_; };
+      mu_.AwaitWithTimeout(absl::Condition(&go_on), registering_takes_);
+    }
     absl::MutexLock lock(&mu_);
     ++registrations_;
     if (request->name() == "taken") {
@@ -71,6 +76,16 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     plan_revision_ = plan_revision;
     table_dropped_ = dropped;
   }
+  // Until Release().
+  void SetRegisteringTakes(absl::Duration time) {
+    absl::MutexLock lock(&mu_);
+    released_ = false;
+    registering_takes_ = time;
+  }
+  void Release() {
+    absl::MutexLock lock(&mu_);
+    released_ = true;
+  }
   void LoseLease() {
     absl::MutexLock lock(&mu_);
     lease_held_ = false;
@@ -97,6 +112,8 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   std::string map_cluster_id_ ABSL_GUARDED_BY(mu_) = "cluster-a";
   uint64_t plan_revision_ ABSL_GUARDED_BY(mu_) = 40;
   TableId table_dropped_ ABSL_GUARDED_BY(mu_) = 0;
+  bool released_ ABSL_GUARDED_BY(mu_) = true;
+  absl::Duration registering_takes_ ABSL_GUARDED_BY(mu_);
   int registrations_ ABSL_GUARDED_BY(mu_) = 0;
   int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
   int activated_ ABSL_GUARDED_BY(mu_) = 0;
