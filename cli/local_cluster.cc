@@ -84,7 +84,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options, const Clock* clock)
     : options_(std::move(options)), clock_(clock) {}
 
 LocalCluster::~LocalCluster() {
-  const absl::Status stopped = Stop(absl::Seconds(20));
+  const absl::Status stopped = Stop();
   if (!stopped.ok()) Say(std::string(stopped.message()));
 }
 
@@ -176,6 +176,8 @@ void LocalCluster::Describe(const std::vector<int>& ports) {
       process.argv.push_back(absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes)));
       process.argv.push_back(
           absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms));
+      process.argv.push_back(
+          absl::StrCat("--drain-ms-max=", absl::ToInt64Milliseconds(kLocalDrainMax)));
     }
     processes_.push_back(std::move(process));
   }
@@ -269,9 +271,9 @@ bool LocalCluster::Ready(const Process& process) const {
 }
 
 absl::Status LocalCluster::Stop(absl::Duration timeout) {
-  const absl::Time limit = absl::Now() + timeout;
   std::string killed;
   const auto stop = [&](size_t first, size_t last) {
+    const absl::Time limit = absl::Now() + timeout;
     for (size_t i = first; i < last; ++i) {
       if (processes_[i].child != nullptr && processes_[i].child->Running()) {
         processes_[i].child->Signal(SIGTERM);

@@ -25,6 +25,9 @@
 namespace hotbed {
 
 constexpr int kLocalServersMax = 64;
+constexpr absl::Duration kLocalDrainMax = absl::Seconds(30);  // what a server may take to stop
+// Longer: a server that is killed while it still writes back would come back with less.
+constexpr absl::Duration kLocalStopMax = absl::Seconds(40);
 
 struct LocalClusterOptions {
   std::string data_dir;  // absolute
@@ -68,9 +71,9 @@ class LocalCluster {
   absl::Status WaitReady(absl::Duration timeout);
   // Starts again what died, after 0.25 s, doubling to 8 s while it keeps dying within ten seconds.
   void Tick();
-  // SIGTERM to the servers, then to the coordinator; SIGKILL to what is left after `timeout` (an
-  // error that names it).
-  absl::Status Stop(absl::Duration timeout);
+  // SIGTERM to the servers, then to the coordinator; SIGKILL to what is left of either after
+  // `timeout` (an error that names it).
+  absl::Status Stop(absl::Duration timeout = kLocalStopMax);
 
   // Whether the process says /readyz 200 now.
   bool Ready(const Process& process) const;

@@ -270,7 +270,7 @@ absl::Status Demo::LookUp() {
 }
 
 absl::Status Demo::StopCluster() {
-  HOTBED_RETURN_IF_ERROR(cluster_->Stop(absl::Seconds(30)));
+  HOTBED_RETURN_IF_ERROR(cluster_->Stop());
   cluster_.reset();
   return absl::OkStatus();
 }

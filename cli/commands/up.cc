@@ -78,7 +78,7 @@ absl::Status Up(const CommandContext& context, Flags flags) {
     absl::SleepFor(absl::Milliseconds(50));
   }
   if (!context.json()) *context.out << "\nstopping ..." << std::endl;
-  HOTBED_RETURN_IF_ERROR(cluster->Stop(absl::Seconds(30)));
+  HOTBED_RETURN_IF_ERROR(cluster->Stop());
   if (!context.json()) *context.out << "stopped\n";
   return absl::OkStatus();
 }

@@ -172,6 +172,23 @@ TEST_F(LocalClusterTest, WhatDoesNotStopIsKilledAndNamed) {
   EXPECT_THAT(std::string(stopped.message()), HasSubstr("s0"));
 }
 
+TEST_F(LocalClusterTest, WaitsLongerThanAServerMayTakeToStop) {
+  static_assert(kLocalStopMax > kLocalDrainMax);
+  // Slow, and after what it is told to take: the wait must not be shared with the coordinator's.
+  Program("hotbed-server",
+          "trap 'sleep 2; exit 0' TERM; echo trapped; while true; do sleep 0.05; done");
+  Program("hotbed-coordinator",
+          "trap 'sleep 2; exit 0' TERM; echo trapped; while true; do sleep 0.05; done");
+  options_.servers = 1;
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_THAT((*cluster)->processes()[1].argv, ::testing::Contains("--drain-ms-max=30000"));
+  for (const auto& process : (*cluster)->processes()) {
+    for (int i = 0; i < 500 && LastLines(process.log_path, 1) != "trapped"; ++i) usleep(20000);
+  }
+  EXPECT_TRUE((*cluster)->Stop(absl::Milliseconds(3500)).ok());
+}
+
 TEST_F(LocalClusterTest, ADirectoryThatCannotBeWrittenIsNamed) {
   options_.data_dir = "/proc/hotbed";
   const auto cluster = LocalCluster::Start(options_, Clock::Real());
