@@ -65,6 +65,10 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
                  {.min = 1, .max = 1 << 20});
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
                  {.min = 1, .max = 1 << 24});
+  schema->AddMillis(
+      "checkpoint-interval-ms", &o->checkpoint_interval_ms,
+      "How often tables of class checkpoint are kept as they are, if pushed to; 0: at "
+      "a clean stop only.");
   schema->AddMillis("drain-ms-max", &o->drain_ms_max,
                     "Longest time for a clean stop after SIGTERM.", {.min = 100});
   schema->AddChoice("log-format", &o->log_format, {"text", "json"}, "Form of the log lines.");
@@ -101,6 +105,7 @@ ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   host.spill_bytes_max = options.spill_bytes_max;
   host.log_sync_interval_ms = options.log_sync_interval_ms;
   host.log_bytes_max = options.log_bytes_max;
+  host.checkpoint_interval_ms = options.checkpoint_interval_ms;
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
   return host;

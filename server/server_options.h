@@ -36,6 +36,7 @@ struct ServerOptions {
   int64_t write_timeout_ms = 10'000;
   int64_t streams_max = 4096;
   int64_t pull_ids_max = 1 << 20;
+  int64_t checkpoint_interval_ms = 300'000;
   int64_t drain_ms_max = 30'000;
 };
 

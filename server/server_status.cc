@@ -72,6 +72,7 @@ std::string JsonOfShard(const ShardStatus& s) {
       .AddFlag("active", s.active)
       .AddFlag("read_only", s.read_only)
       .Add("error", s.error)
+      .AddFlag("refused", s.refused)
       .Add("applied_lsn", s.applied_lsn)
       .Add("durable_row_lsn", s.durable_row_lsn)
       .Add("sessions", s.sessions)
@@ -114,6 +115,8 @@ std::string JsonOf(const ServerSnapshot& s) {
       .Add("memtable_bytes", h.memtable_bytes)
       .Add("spill_bytes", h.spill_bytes)
       .Add("log_bytes", h.log_bytes)
+      .Add("log_refused_bytes", h.log_refused_bytes)
+      .Add("checkpoints", h.checkpoints)
       .Add("log_appends", h.log_appends)
       .Add("log_writes", h.log_writes)
       .Add("log_syncs", h.log_syncs)
@@ -167,6 +170,11 @@ StatusPage RenderStatus(const ServerSnapshot& s) {
   };
   if (!s.link.error.empty()) page.facts.emplace_back("coordinator says", s.link.error);
   if (s.host.read_only) page.facts.emplace_back("read-only", s.host.read_only_reason);
+  if (s.host.log_refused_bytes > 0) {
+    page.facts.emplace_back("log kept for refused shards",
+                            absl::StrCat(FormatBytes(s.host.log_refused_bytes),
+                                         ", beside --log-bytes-max; see their state below"));
+  }
   page.tables.push_back(ShardTable(s.host));
   page.json = JsonOf(s);
   return page;
@@ -178,9 +186,11 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
     uint64_t hits = 0, misses = 0, evictions = 0, writebacks = 0;
   };
   std::map<std::string, Sums> tables;
+  uint64_t refused = 0;
   for (const ShardStatus& s : host.shards) {
     Sums& sums = tables[s.table];
     ++sums.shards;
+    if (s.refused) ++refused;
     sums.resident += s.rows_resident;
     sums.hot_bytes += s.hot_bytes;
     sums.pulled += s.rows_pulled;
@@ -222,6 +232,14 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
             samples);
   AddSample("hotbed_server_log_bytes", "Disk taken by the log.", gauge, {}, host.log_bytes,
             samples);
+  AddSample("hotbed_server_log_refused_bytes",
+            "Disk of the log that is kept for refused shards alone, beside --log-bytes-max.", gauge,
+            {}, host.log_refused_bytes, samples);
+  AddSample("hotbed_server_shards_refused",
+            "Shards that are not served until a restart: damage was found.", gauge, {}, refused,
+            samples);
+  AddSample("hotbed_server_checkpoints_total", "Copies kept of the tables of class checkpoint.",
+            counter, {}, host.checkpoints, samples);
   AddSample("hotbed_server_log_appends_total", "Records appended to the log.", counter, {},
             host.log_appends, samples);
   AddSample("hotbed_server_log_writes_total", "Group writes of the log.", counter, {},

@@ -66,6 +66,7 @@ struct Shard::ReplayItem {
   std::vector<uint64_t> ids;
   std::unique_ptr<uint8_t[]> gradients;
   std::vector<const uint8_t*> rows;
+  bool taken = false;  // by the core: what is left is to bring it into the rows
   absl::AnyInvocable<void()> done;
 };
 
@@ -90,12 +91,21 @@ void Shard::Replay(const RecordView& record, absl::AnyInvocable<void()> done) {
   });
 }
 
+void Shard::RetryReplay() {
+  strand_.Run([this] {
+    if (!apply_blocked_) return;
+    apply_blocked_ = false;
+    {
+      absl::MutexLock lock(&mu_);
+      error_.clear();
+    }
+    RunReplay();
+  });
+}
+
 void Shard::RunReplay() {
-  while (!applying_ && !replay_queue_.empty()) {
-    const absl::Status status = ReplayNext();
-    if (!status.ok()) FailEverything(status);
-    if (applying_) return;
-    EndReplayItem();
+  while (!applying_ && !apply_blocked_ && !replay_queue_.empty()) {
+    if (ReplayNext()) EndReplayItem();
   }
 }
 
@@ -106,9 +116,10 @@ void Shard::EndReplayItem() {
   item->done();
 }
 
-absl::Status Shard::ReplayNext() {
-  if (!error_state_.ok()) return absl::OkStatus();
-  const ReplayItem& item = *replay_queue_.front();
+bool Shard::ReplayNext() {
+  if (!error_state_.ok()) return true;
+  ReplayItem& item = *replay_queue_.front();
+  if (std::exchange(item.taken, true)) return ApplyReplayed(item);
   const RecordHeader& header = item.header;
   CoreEntry entry;
   entry.kind = header.kind;
@@ -120,14 +131,21 @@ absl::Status Shard::ReplayNext() {
   entry.seq = header.seq;
   entry.prev_seq = header.prev_seq;
   absl::StatusOr<bool> applies = core_.Replay(entry);
-  if (!applies.ok()) return applies.status();
-  if (!*applies || header.kind != RecordKind::kPush || header.id_count == 0) {
-    return absl::OkStatus();
+  if (!applies.ok()) {
+    FailEverything(applies.status());
+    return true;
   }
+  if (!*applies || header.kind != RecordKind::kPush || header.id_count == 0) return true;
   if (header.dim != dim_) {
-    return absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ",
-                                            header.dim, ", the shard of dim ", dim_));
+    FailEverything(absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ",
+                                                    header.dim, ", the shard of dim ", dim_)));
+    return true;
   }
+  return ApplyReplayed(item);
+}
+
+bool Shard::ApplyReplayed(const ReplayItem& item) {
+  const RecordHeader& header = item.header;
   RowUpdates updates;
   updates.ids = item.ids.data();
   updates.count = header.id_count;
@@ -136,15 +154,29 @@ absl::Status Shard::ReplayNext() {
   updates.scalars = header.scalars;
   updates.lsn = header.lsn;
   applying_ = true;
-  if (store_->Apply(updates, [this](absl::Status status) {
+  if (!store_->Apply(updates, [this](absl::Status status) {
         applying_ = false;
-        if (!status.ok()) FailEverything(status);
-        EndReplayItem();
+        if (AfterReplayed(status)) EndReplayItem();
         RunReplay();
       })) {
-    applying_ = false;
+    return false;
   }
-  return absl::OkStatus();
+  applying_ = false;
+  return true;
+}
+
+// What passes (no room in the spill tier) is waited for: the record is in the log, and a shard that
+// lacked it would have lost what it acknowledged.
+bool Shard::AfterReplayed(const absl::Status& status) {
+  if (status.ok()) return true;
+  if (status.code() == absl::StatusCode::kDataLoss) {
+    FailEverything(status);
+    return true;
+  }
+  apply_blocked_ = true;
+  absl::MutexLock lock(&mu_);
+  error_ = absl::StrCat(Name(), ": waits to apply its log: ", status.message());
+  return false;
 }
 
 bool Shard::FinishReplay() {
@@ -205,6 +237,15 @@ void Shard::Tick() {
   });
 }
 
+bool Shard::Pause(bool paused) {
+  bool settled = false;
+  RunAndWait([&] {
+    paused_ = paused;
+    settled = core_.applied_lsn() == core_.last_lsn() && !applying_;
+  });
+  return settled;
+}
+
 absl::StatusOr<Lsn> Shard::Sweep() {
   struct Result {
     absl::Notification done;
@@ -257,11 +298,14 @@ void Shard::ReleaseStore() {
 void Shard::FailEverything(const absl::Status& error) {
   error_state_ = error;
   apply_blocked_ = false;
+  refused_.store(true, std::memory_order_relaxed);
   {
     absl::MutexLock lock(&mu_);
     error_ = absl::StrCat(Name(), " is not served: ", error.message());
   }
-  core_.Abandon(CodeOf(error));
+  // What was let in may be in the log already, and a repaired shard may apply it: its senders must
+  // not take it for failed.
+  core_.Abandon(SegmentCode::kUnavailable);
   RunParkedPulls();
 }
 
@@ -299,6 +343,7 @@ ShardStatus Shard::Status() const {
   status.active = active();
   status.read_only = read_only();
   status.error = error();
+  status.refused = refused();
   status.applied_lsn = applied_lsn();
   status.durable_row_lsn = durable_lsn();
   status.sessions = sessions_.load(kRelaxed);
@@ -318,35 +363,6 @@ ShardStatus Shard::Status() const {
 
 std::string Shard::Name() const {
   return absl::StrCat("table ", options_.table.name, ", ", options_.id.ToString());
-}
-
-std::string Shard::Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t prev_seq,
-                           uint64_t last_seq) const {
-  switch (code) {
-    case SegmentCode::kWrongEpoch:
-      return absl::StrCat(Name(), ": epoch ", epoch, " asked for, current is ", core_.epoch(),
-                          core_.primary() ? "" : ", and another server is its primary");
-    case SegmentCode::kUnavailable:
-      return absl::StrCat(Name(), ": epoch ", core_.epoch(), " is not active yet");
-    case SegmentCode::kUnknownSession:
-      return absl::StrCat(Name(), ": sequence ", seq,
-                          " of a session that has not opened here; send it with the open flag");
-    case SegmentCode::kFenced:
-      return absl::StrCat(Name(), ": a later incarnation of this session has opened");
-    case SegmentCode::kGap:
-      return absl::StrCat(Name(), ": sequence ", seq, " follows ", prev_seq, ", the last here is ",
-                          last_seq);
-    case SegmentCode::kReadOnly:
-      return absl::StrCat(Name(), ": the log takes no appends (disk full or failing); nothing of ",
-                          "sequence ", seq, " was applied");
-    case SegmentCode::kResourceExhausted:
-      return absl::StrCat(Name(), ": ", options_.core.entries_max, " pushes wait, or ",
-                          options_.core.sessions_max, " sessions are open");
-    case SegmentCode::kCorrupt:
-      return error();
-    default:
-      return absl::StrCat(Name(), ": sequence ", seq, " refused");
-  }
 }
 
 }  // namespace hotbed

@@ -68,6 +68,9 @@ class Shard {
   // --- recovery: between construction and FinishReplay nothing else is called. Any one thread;
   // `done` runs once the record was applied or skipped (or the shard refused), perhaps on another.
   void Replay(const RecordView& record, absl::AnyInvocable<void()> done);
+  // Does not block: tries again the record that the rows could not take (the spill tier is full,
+  // say), if there is one. `done` of it and of those behind it waits until then.
+  void RetryReplay();
   // Blocks. True: the log ends before what the rows carry (an unsynced tail is lost), so the state
   // must be swept before the shard takes pushes.
   bool FinishReplay();
@@ -82,6 +85,9 @@ class Shard {
   // Does not block: retries what waits (an apply that failed, the activation), lets parked pulls
   // expire.
   void Tick();
+  // Refuses pushes with UNAVAILABLE from now on, or lets them in again. True: nothing that was let
+  // in is on its way any more, so the rows stand at applied_lsn(). Blocks.
+  bool Pause(bool paused);
   // Writes back all rows dirty now and the state, blocks until the spill tier has it in memory; the
   // LSN that it covers.
   absl::StatusOr<Lsn> Sweep();
@@ -106,6 +112,8 @@ class Shard {
   bool wants_activation() const { return wants_activation_.load(std::memory_order_relaxed); }
   bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
   bool primary() const { return primary_.load(std::memory_order_relaxed); }
+  // Not served until a restart, for damage or another error that does not pass; error() says why.
+  bool refused() const { return refused_.load(std::memory_order_relaxed); }
   std::string error() const;
   ShardStatus Status() const;
 
@@ -140,7 +148,9 @@ class Shard {
   void PublishState();
   void RunReplay();
   void EndReplayItem();
-  absl::Status ReplayNext();
+  bool ReplayNext();  // false: finishes later
+  bool ApplyReplayed(const ReplayItem& item);
+  bool AfterReplayed(const absl::Status& status);
   std::string Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t prev_seq,
                       uint64_t last_seq) const;
   std::string Name() const;
@@ -152,8 +162,9 @@ class Shard {
   std::unique_ptr<TieredStore> store_;
   absl::Status error_state_;  // not OK: refused
   bool closed_ = false;
+  bool paused_ = false;
   bool applying_ = false;       // the store has an Apply in flight
-  bool apply_blocked_ = false;  // the last one failed; tried again by Tick
+  bool apply_blocked_ = false;  // the last one failed; tried again by Tick or RetryReplay
   std::deque<CoreEntry> apply_queue_;
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;
@@ -171,6 +182,7 @@ class Shard {
   std::atomic<bool> active_{false};
   std::atomic<bool> wants_activation_{false};
   std::atomic<bool> read_only_{false};
+  std::atomic<bool> refused_{false};
   std::atomic<uint64_t> sessions_{0};
   std::atomic<uint64_t> rows_pulled_{0};
   std::atomic<uint64_t> rows_pushed_{0};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/segment_result.h"
@@ -16,6 +17,9 @@ namespace {
 
 constexpr uint64_t kReplayBytesMax = 64ull << 20;  // records read and not yet applied
 constexpr uint64_t kLogSegmentsMin = 8;            // segments that log_bytes_max holds at least
+constexpr uint64_t kLogFullCheckMessages = 8;
+constexpr absl::Duration kReplayRetryFirst = absl::Milliseconds(100);
+constexpr absl::Duration kReplayRetryLast = absl::Seconds(2);
 
 }  // namespace
 
@@ -192,6 +196,17 @@ absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
     bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes < kReplayBytesMax; }
     bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes == 0; }
   } flight;
+  // While records wait for rows that cannot take them, nobody else would try those again.
+  const auto await = [&](const absl::Condition& condition)
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(flight.mu) {
+                           absl::Duration delay = kReplayRetryFirst;
+                           while (!flight.mu.AwaitWithTimeout(condition, delay)) {
+                             flight.mu.Unlock();  // what is tried again may be done here and now
+                             RetryReplay(map);
+                             flight.mu.Lock();
+                             delay = std::min(2 * delay, kReplayRetryLast);
+                           }
+                         };
   std::set<ShardId> unknown;
   const absl::Status status = log_->Replay([&](const RecordView& record) {
     const auto it = map.find(record.header.shard);
@@ -204,7 +219,7 @@ absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
                  (8ull + RowWireBytes(record.header.gradient_type, record.header.dim));
     {
       absl::MutexLock lock(&flight.mu);
-      flight.mu.Await(absl::Condition(&flight, &Flight::HasRoom));
+      await(absl::Condition(&flight, &Flight::HasRoom));
       flight.bytes += bytes;
     }
     it->second.shard->Replay(record, [&flight, bytes] {
@@ -215,10 +230,21 @@ absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
   });
   {
     absl::MutexLock lock(&flight.mu);
-    flight.mu.Await(absl::Condition(&flight, &Flight::IsEmpty));
+    await(absl::Condition(&flight, &Flight::IsEmpty));
   }
   for (const ShardId shard : unknown) log_->ForgetShard(shard);
   return status;
+}
+
+void ShardHostImpl::RetryReplay(const ShardMap& map) {
+  ResumeWrites();
+  for (const auto& [id, entry] : map) {
+    if (entry.shard->refused()) continue;
+    if (const std::string error = entry.shard->error(); !error.empty()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "recovery waits: " << error;
+      entry.shard->RetryReplay();
+    }
+  }
 }
 
 // --- the map
@@ -302,6 +328,9 @@ void ShardHostImpl::Push(PushWork* work) {
   }
   // Everything that this message appended goes out in one write.
   log_->Commit();
+  // The upkeep may be in a long sweep just when the limit is reached.
+  thread_local uint64_t messages = 0;
+  if (messages++ % kLogFullCheckMessages == 0) NoteLogFull();
   FinishSegment(work);
 }
 
@@ -328,6 +357,8 @@ HostStatus ShardHostImpl::Status() const {
   status.spill_bytes = tiers.spill_bytes;
   const ShardLog::Usage log = log_->GetUsage();
   status.log_bytes = log.bytes;
+  status.log_refused_bytes = log.bytes_aside;
+  status.checkpoints = checkpoints_.load(std::memory_order_relaxed);
   status.log_appends = log.appends;
   status.log_writes = log.writes;
   status.log_syncs = log.syncs;

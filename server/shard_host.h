@@ -37,6 +37,8 @@ struct ShardHostOptions {
   // session_idle_ms, or gets RESOURCE_EXHAUSTED.
   uint32_t sessions_max = 1u << 16;
   int64_t session_idle_ms = 3'600'000;
+  // Tables of class checkpoint are kept as they are so often, if pushed to; 0: at Shutdown only.
+  int64_t checkpoint_interval_ms = 300'000;
   uint64_t hot_bytes = 0;       // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
   FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
 };
@@ -48,7 +50,8 @@ struct ShardStatus {
   Epoch epoch = 0;
   bool active = false;
   bool read_only = false;
-  std::string error;  // empty, or why it is not served
+  std::string error;     // empty, or why it is not served
+  bool refused = false;  // until a restart
   Lsn applied_lsn = 0;
   Lsn durable_row_lsn = 0;  // rows up to here are in SSTs; the log below is not needed
   uint64_t sessions = 0;
@@ -70,6 +73,8 @@ struct HostStatus {
   uint64_t memtable_bytes = 0;
   uint64_t spill_bytes = 0;
   uint64_t log_bytes = 0;
+  uint64_t log_refused_bytes = 0;  // of log_bytes: kept for refused shards alone
+  uint64_t checkpoints = 0;        // kept of class checkpoint since the start
   uint64_t log_appends = 0;
   uint64_t log_writes = 0;
   uint64_t log_syncs = 0;

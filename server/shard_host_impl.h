@@ -71,6 +71,7 @@ class ShardHostImpl : public ShardHost {
   absl::Status RecoverShards();
   absl::Status SaveBootId();
   absl::Status ReplayLog(const ShardMap& map);
+  void RetryReplay(const ShardMap& map);
   std::shared_ptr<Shard> MakeShard(const TableSpec& table, ShardId id, const ShardRange& range);
   std::string PathOf(const char* name) const;
 
@@ -94,8 +95,14 @@ class ShardHostImpl : public ShardHost {
   // are tried all the same.
   absl::Status SweepShards(const std::vector<std::shared_ptr<Shard>>& shards);
   std::vector<std::shared_ptr<Shard>> Shards() const;
+  uint64_t NoteLogFull();
+  void KeepCheckpointWhereDue(int64_t now_ns);
+  absl::Status KeepCheckpoint(const std::vector<std::shared_ptr<Shard>>& shards);
+  absl::Status KeepPaused(const std::vector<std::shared_ptr<Shard>>& shards);
+  absl::Status KeepLastCheckpoint(const std::vector<std::shared_ptr<Shard>>& shards);
   void StopUpkeep();
-  absl::Status CloseShards();
+  void CloseShards();
+  absl::Status AwaitIdle(const std::vector<std::shared_ptr<Shard>>& shards);
 
   const ShardHostOptions options_;
   const Clock* const clock_;
@@ -109,6 +116,7 @@ class ShardHostImpl : public ShardHost {
   bool was_clean_ = false;
   bool rebooted_ = false;
   std::atomic<bool> log_full_{false};
+  std::atomic<uint64_t> checkpoints_{0};
 
   mutable absl::Mutex map_mu_;
   std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(map_mu_);
@@ -136,6 +144,8 @@ class ShardHostImpl : public ShardHost {
   // Of the upkeep thread.
   absl::flat_hash_map<ShardId, int64_t> swept_ns_;
   int64_t ticked_ns_ = 0;
+  int64_t checkpoint_ns_ = 0;
+  absl::flat_hash_map<ShardId, Lsn> checkpoint_lsn_;  // in the last one
 };
 
 }  // namespace hotbed

@@ -1,5 +1,5 @@
 // What the shard host does beside requests: write-back and log trimming, resuming after a full
-// disk, dropping, shutdown.
+// disk, dropping.
 #include <algorithm>
 #include <utility>
 
@@ -18,8 +18,6 @@ constexpr int64_t kTickNs = kSecond;            // retries of activations and of
 constexpr int64_t kDirtyNsMax = 120 * kSecond;  // rows are written back at the latest after this
 constexpr size_t kSweepBatchMin = 8;            // shards that share a flush
 constexpr size_t kSweepBatchPart = 8;           // and at least this part of all
-constexpr int64_t kDrainNsMax = 30 * kSecond;
-constexpr int64_t kDrainStepNs = 1'000'000;
 
 }  // namespace
 
@@ -52,6 +50,7 @@ void ShardHostImpl::Upkeep(int64_t now_ns) {
   }
   FinishDrops();
   SweepWhereDue(now_ns);
+  KeepCheckpointWhereDue(now_ns);
 }
 
 void ShardHostImpl::ResumeWrites() {
@@ -115,14 +114,22 @@ void ShardHostImpl::FinishDrops() {
   }
 }
 
+// What is kept for shards that are refused is no burden of the others: no sweep of theirs can free
+// it. Bytes of the rest.
+uint64_t ShardHostImpl::NoteLogFull() {
+  const ShardLog::Usage usage = log_->GetUsage();
+  const uint64_t bytes = usage.bytes - usage.bytes_aside;
+  log_full_.store(bytes > options_.log_bytes_max, std::memory_order_relaxed);
+  return bytes;
+}
+
 // Keeps the log under its limit and rows from staying dirty for long. The shards swept least
 // recently come first: they are what holds the oldest segments.
 void ShardHostImpl::SweepWhereDue(int64_t now_ns) {
-  const uint64_t log_bytes = log_->GetUsage().bytes;
-  log_full_.store(log_bytes > options_.log_bytes_max, std::memory_order_relaxed);
-  const bool crowded = log_bytes > options_.log_bytes_max / 2;
+  const bool crowded = NoteLogFull() > options_.log_bytes_max / 2;
   std::vector<std::pair<int64_t, std::shared_ptr<Shard>>> due;
   for (auto& shard : Shards()) {
+    if (shard->logged() && shard->refused()) log_->SetAside(shard->id());
     int64_t& swept = swept_ns_.try_emplace(shard->id(), now_ns).first->second;
     if (shard->applied_lsn() == shard->durable_lsn() || !shard->error().empty()) {
       swept = now_ns;
@@ -157,72 +164,6 @@ absl::Status ShardHostImpl::SweepShards(const std::vector<std::shared_ptr<Shard>
   HOTBED_RETURN_IF_ERROR(tiers_->Flush());
   for (const auto& [shard, lsn] : covered) shard->SetDurable(lsn);
   return first_error;
-}
-
-// --- the end
-
-void ShardHostImpl::StopUpkeep() {
-  {
-    absl::MutexLock lock(&upkeep_mu_);
-    upkeep_stops_ = true;
-  }
-  if (upkeep_.joinable()) upkeep_.join();
-}
-
-absl::Status ShardHostImpl::CloseShards() {
-  const auto shards = Shards();
-  for (const auto& shard : shards) shard->Close();
-  if (log_ != nullptr) log_->Commit();
-  const int64_t end_ns = clock_->NowNs() + kDrainNsMax;
-  for (const auto& shard : shards) {
-    while (!shard->idle()) {
-      if (clock_->NowNs() >= end_ns) {
-        return absl::DeadlineExceededError(absl::StrCat(
-            shard->id().ToString(), " still has work after ", kDrainNsMax / kSecond, " s"));
-      }
-      shard->Tick();
-      clock_->SleepNs(kDrainStepNs);
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ShardHostImpl::Shutdown() {
-  StopUpkeep();
-  absl::MutexLock control(&control_mu_);
-  if (shut_down_) return absl::OkStatus();
-  shut_down_ = true;
-  HOTBED_RETURN_IF_ERROR(CloseShards());
-  std::vector<std::shared_ptr<Shard>> sweepable;
-  for (const auto& shard : Shards()) {
-    if (shard->error().empty()) sweepable.push_back(shard);
-  }
-  HOTBED_RETURN_IF_ERROR(SweepShards(sweepable));
-  const bool checkpoints = std::any_of(sweepable.begin(), sweepable.end(),
-                                       [](const auto& shard) { return !shard->logged(); });
-  if (checkpoints) HOTBED_RETURN_IF_ERROR(tiers_->Freeze());
-  HOTBED_RETURN_IF_ERROR(log_->Sync());
-  absl::MutexLock lock(&identity_mu_);
-  identity_.clean_shutdown = true;
-  return identity_.Save(PathOf("IDENTITY"), files_);
-}
-
-ShardHostImpl::~ShardHostImpl() {
-  StopUpkeep();
-  if (pool_ == nullptr) return;
-  if (const absl::Status closed = CloseShards(); !closed.ok()) {
-    HOTBED_LOG(Error) << closed;
-  }
-  for (const auto& shard : Shards()) shard->ReleaseStore();
-  {
-    absl::MutexLock control(&control_mu_);
-    for (const auto& shard : dropping_) shard->ReleaseStore();
-  }
-  // Each may still run what the one before it left on a strand; a strand commits to the log when it
-  // is through.
-  tiers_.reset();
-  pool_.reset();
-  log_.reset();
 }
 
 }  // namespace hotbed

@@ -98,9 +98,9 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   return true;
 }
 
+// Epoch and LSN stay those of the pull's start: rows read early may lack what was applied while
+// others were fetched, and the caller takes the LSN for what it has seen of all of them.
 void Shard::FillPullResult(PullSegment* segment, const absl::Status& status) {
-  segment->result.epoch = core_.epoch();
-  segment->result.lsn = core_.applied_lsn();
   if (!status.ok()) {
     RefuseSegment(segment, CodeOf(status), absl::StrCat(Name(), ": ", status.message()));
   }

@@ -98,6 +98,9 @@ void Shard::PushNow(PushState* state) {
   } else if (closed_ || !error_state_.ok()) {
     refused.code = closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
     state->detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
+  } else if (paused_) {
+    refused.code = SegmentCode::kUnavailable;
+    state->detail = absl::StrCat(Name(), ": its rows are being kept as a checkpoint");
   } else if (options_.log_full != nullptr && options_.log_full->load(std::memory_order_relaxed)) {
     refused.code = SegmentCode::kResourceExhausted;
     state->detail = absl::StrCat(Name(), ": the log is over its limit until rows are written back");
@@ -289,6 +292,40 @@ void Shard::DeliverIfFree(PushState* state) {
   }
   state->Give();
   FinishSegment(work);
+}
+
+std::string Shard::Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t prev_seq,
+                           uint64_t last_seq) const {
+  switch (code) {
+    case SegmentCode::kWrongEpoch:
+      return absl::StrCat(Name(), ": epoch ", epoch, " asked for, current is ", core_.epoch(),
+                          core_.primary() ? "" : ", and another server is its primary");
+    case SegmentCode::kUnavailable:
+      if (!error_state_.ok()) {
+        return absl::StrCat("whether sequence ", seq, " will be applied is not known: ", error());
+      }
+      return absl::StrCat(Name(), ": epoch ", core_.epoch(), " is not active yet");
+    case SegmentCode::kUnknownSession:
+      return absl::StrCat(Name(), ": sequence ", seq,
+                          " of a session that has not opened here; send it with the open flag");
+    case SegmentCode::kFenced:
+      return absl::StrCat(Name(), ": a later incarnation of this session has opened, or it was ",
+                          "silent for so long that it was forgotten here (of more than ",
+                          options_.core.sessions_max, " sessions); open it anew");
+    case SegmentCode::kGap:
+      return absl::StrCat(Name(), ": sequence ", seq, " follows ", prev_seq, ", the last here is ",
+                          last_seq);
+    case SegmentCode::kReadOnly:
+      return absl::StrCat(Name(), ": the log takes no appends (disk full or failing); nothing of ",
+                          "sequence ", seq, " was applied");
+    case SegmentCode::kResourceExhausted:
+      return absl::StrCat(Name(), ": ", options_.core.entries_max, " pushes wait, or ",
+                          options_.core.sessions_max, " sessions are open");
+    case SegmentCode::kCorrupt:
+      return error();
+    default:
+      return absl::StrCat(Name(), ": sequence ", seq, " refused");
+  }
 }
 
 }  // namespace hotbed

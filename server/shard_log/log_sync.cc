@@ -81,6 +81,11 @@ void LogWriter::SetLeastNeeded(ShardId shard, Lsn lsn) {
   DeleteUnneeded();
 }
 
+void LogWriter::SetAside(ShardId shard) {
+  absl::MutexLock lock(&mu_);
+  chain_.SetAside(shard);
+}
+
 void LogWriter::ForgetShard(ShardId shard) {
   {
     absl::MutexLock lock(&mu_);
@@ -108,6 +113,7 @@ ShardLog::Usage LogWriter::GetUsage() const {
   absl::MutexLock lock(&mu_);
   Usage usage = counts_;
   usage.bytes = chain_.bytes();
+  usage.bytes_aside = chain_.BytesAside();
   usage.segments = chain_.segments().size();
   usage.read_only = !stopped_.ok();
   usage.error = std::string(stopped_.message());

@@ -19,12 +19,26 @@ void SegmentChain::SetLeastNeeded(ShardId shard, Lsn lsn) {
 
 void SegmentChain::Forget(ShardId shard) {
   least_needed_.erase(shard);
+  aside_.erase(shard);
   for (Segment& segment : segments_) segment.lsn_max.erase(shard);
 }
 
 bool SegmentChain::Needs(ShardId shard, Lsn lsn_max) const {
   const auto found = least_needed_.find(shard);
   return found == least_needed_.end() || lsn_max >= found->second;
+}
+
+uint64_t SegmentChain::BytesAside() const {
+  if (aside_.empty()) return 0;
+  uint64_t bytes = 0;
+  for (const Segment& segment : segments_) {
+    if (&segment == &segments_.back()) break;
+    for (const auto& [shard, max] : segment.lsn_max) {
+      if (Needs(shard, max) && !aside_.contains(shard)) return bytes;
+    }
+    bytes += segment.bytes;
+  }
+  return bytes;
 }
 
 std::optional<ShardId> SegmentChain::OldestBlocker() const {

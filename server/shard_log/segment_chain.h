@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "common/ids.h"
 
 namespace hotbed {
@@ -42,6 +43,9 @@ class SegmentChain {
   // Records of `shard` below `lsn` are not needed from now on; `lsn` never falls.
   void SetLeastNeeded(ShardId shard, Lsn lsn);
   void Forget(ShardId shard);
+  // `shard` keeps what it needs, and BytesAside counts what only such shards hold back.
+  void SetAside(ShardId shard) { aside_.insert(shard); }
+  uint64_t BytesAside() const;
   // Removes the segments that nobody needs and returns their paths, oldest first. The newest always
   // stays.
   std::vector<std::string> TakeUnneeded();
@@ -60,6 +64,7 @@ class SegmentChain {
   std::deque<Segment> segments_;
   uint64_t bytes_ = 0;
   absl::flat_hash_map<ShardId, Lsn> least_needed_;  // a shard that is not here needs everything
+  absl::flat_hash_set<ShardId> aside_;
   mutable std::optional<ShardId> blocker_;  // the last answer of OldestBlocker, verified before use
 };
 

@@ -129,10 +129,14 @@ class ShardLog {
   // Records of `shard` with an LSN below `lsn` are not needed. Segments wholly below the need of
   // all shards are deleted.
   virtual void SetLeastNeeded(ShardId shard, Lsn lsn) = 0;
+  // `shard` is not served any more: its records are kept for whoever repairs it, and what it alone
+  // holds back is Usage::bytes_aside. Until ForgetShard.
+  virtual void SetAside(ShardId shard) = 0;
   virtual void ForgetShard(ShardId shard) = 0;
 
   struct Usage {
     uint64_t bytes = 0;
+    uint64_t bytes_aside = 0;  // of `bytes`: segments that only shards set aside hold back
     uint64_t segments = 0;
     uint64_t appends = 0;
     uint64_t writes = 0;

@@ -1,8 +1,13 @@
 // Disk full, I/O errors and damage under the shard host, by a file system that a test can break.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/fault_file_system.h"
@@ -134,6 +139,70 @@ TEST_F(DiskFaultTest, ARebootIsForgottenOnlyAfterRecovery) {
   files_.FlipBit(catalog, 0, 0);
   server_.Start();
   EXPECT_EQ(IdentityFile::Load(identity, &files_)->boot_id, "second");
+}
+
+// A small disk of the rows' own, which can be filled. Not every machine lets a test mount one.
+class SmallDisk {
+ public:
+  explicit SmallDisk(const std::string& dir) : dir_(dir), ballast_(dir + "/ballast") {
+    std::filesystem::create_directories(dir);
+    mounted_ = mount("tmpfs", dir.c_str(), "tmpfs", 0, "size=32m") == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) umount2(dir_.c_str(), MNT_DETACH);
+  }
+  bool mounted() const { return mounted_; }
+  // Until `free_bytes` are left.
+  void Fill(uint64_t free_bytes) {
+    const uint64_t free = std::filesystem::space(dir_).available;
+    std::ofstream(ballast_) << std::string(free - free_bytes, 'b');
+  }
+  void Free() { std::filesystem::remove(ballast_); }
+
+ private:
+  const std::string dir_;
+  const std::string ballast_;
+  bool mounted_ = false;
+};
+
+TEST_F(DiskFaultTest, ARestartWithAFullSpillWaitsForRoom) {
+  SmallDisk disk(dir_.path() + "/spill");
+  if (!disk.mounted()) GTEST_SKIP() << "this machine lets no test mount a tmpfs";
+  constexpr uint32_t kWide = 256;
+  constexpr uint64_t kRows = 4000;
+  constexpr uint64_t kSteps = 80;  // each updates 200 rows: 16 MB
+  TableSpec table = TestTable(1, "wide", kRows, kWide, OptimizerKind::kSgd);
+  table.optimizer.learning_rate = 1.0f;
+  table.initializer = {InitializerKind::kZero, 0, 0};
+  {
+    TestServer server(Options(), {table}, 1);
+    server.Start();
+    TestClient client(&server, 7);
+    std::vector<uint64_t> ids(200);
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = (step * ids.size() + i) % kRows;
+      client.Push(1, step + 1, ids, std::vector<float>(ids.size() * kWide, 1.0f));
+    }
+  }
+  files_.Kill();
+  disk.Fill(6 << 20);
+  ShardHostOptions options = Options();
+  options.hot_bytes = 64 << 10;  // so that recovery writes rows back
+  TestServer server(options, {table}, 1);
+  std::atomic<bool> started{false};
+  std::thread start([&] {
+    server.Start();
+    started = true;
+  });
+  Clock::Real()->SleepNs(2'000'000'000);
+  EXPECT_FALSE(started) << "this test must meet the limit";
+  disk.Free();
+  start.join();
+  EXPECT_EQ(server.host()->Status().shards[0].error, "");
+  for (uint64_t id = 0; id < kRows; id += 333) {
+    EXPECT_EQ(server.Pull(1, {id})[0], -static_cast<float>(kSteps * 200 / kRows)) << id;
+  }
+  server.Kill();
 }
 
 TEST_F(DiskFaultTest, APowerLossWithSyncedAppendsLosesNothing) {

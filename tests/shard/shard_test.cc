@@ -1,0 +1,247 @@
+// One shard over rows that the test makes slow, full or damaged.
+#include "server/shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/thread_pool.h"
+#include "tests/shard/host_fixture.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint32_t kDim = 4;
+
+// Rows that remember nothing; what an update meets is said beforehand.
+class FakeStore final : public TieredStore {
+ public:
+  explicit FakeStore(Executor* executor) : executor_(executor) {}
+
+  bool Pull(const RowReads&, Done done) override {
+    if (!hold_pulls) return true;
+    held_pulls.push_back(std::move(done));
+    return false;
+  }
+  bool Apply(const RowUpdates& updates, Done done) override {
+    if (results.empty()) {
+      applied.push_back(updates.lsn);
+      return true;
+    }
+    absl::Status status = std::move(results.front());
+    results.pop_front();
+    executor_->Run([done = std::move(done), status = std::move(status)]() mutable {
+      done(std::move(status));
+    });
+    return false;
+  }
+  void BeginReplay() override {}
+  void EndReplay() override {}
+  const std::string& meta() const override { return meta_; }
+  void Sweep(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
+  void SetAppliedLsn(Lsn) override {}
+  StoreStats Stats() const override { return {}; }
+
+  bool hold_pulls = false;
+  std::vector<Done> held_pulls;
+  std::deque<absl::Status> results;  // of the next updates; then all are OK
+  std::vector<Lsn> applied;
+
+ private:
+  Executor* const executor_;
+  const std::string meta_;
+};
+
+class FakeTiers final : public TierHost {
+ public:
+  absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override {
+    auto opened = std::make_unique<FakeStore>(params.executor);
+    store = opened.get();
+    return opened;
+  }
+  absl::Status DeleteShard(const TableSpec&, const ShardRange&, ShardId) override {
+    return absl::OkStatus();
+  }
+  absl::Status Flush() override { return absl::OkStatus(); }
+  absl::Status Freeze() override { return absl::OkStatus(); }
+  absl::Status RestoreTable(TableId) override { return absl::OkStatus(); }
+  Usage GetUsage() const override { return {}; }
+  absl::Status TryResume() override { return absl::OkStatus(); }
+
+  FakeStore* store = nullptr;
+};
+
+class ShardTest : public testing::Test {
+ protected:
+  ShardTest() : pool_("test", 1) {
+    Shard::Options options;
+    options.table = TestTable(1, "t", 100, kDim, OptimizerKind::kSgd);
+    options.id = {1, 0};
+    options.range = {0, 100, 0, kDim};
+    options.tiers = &tiers_;
+    options.pool = &pool_;
+    options.clock = Clock::Real();
+    shard_ = std::make_shared<Shard>(std::move(options), 0);
+  }
+  ~ShardTest() override { shard_->ReleaseStore(); }
+
+  FakeStore& store() { return *tiers_.store; }
+  void Activate() {
+    shard_->FinishReplay();
+    ShardRecord record;
+    record.shard = {1, 0};
+    record.range = {0, 100, 0, kDim};
+    record.epoch = record.revision = 1;
+    record.primary = {1, 1};
+    record.members = {record.primary};
+    record.active = true;
+    shard_->PromiseDurable(shard_->LearnRecord(record.primary, record));
+    ASSERT_TRUE(shard_->active());
+  }
+  // One record of the log, for row 3; the result is set when it is done with.
+  std::shared_ptr<bool> Replay(Lsn lsn) {
+    const uint64_t id = 3;
+    const std::vector<float> gradient(kDim, 1.0f);
+    RecordView record;
+    record.header.shard = {1, 0};
+    record.header.epoch = 1;
+    record.header.lsn = lsn;
+    record.header.session = 7;
+    record.header.incarnation = 1;
+    record.header.seq = lsn;
+    record.header.prev_seq = lsn - 1;
+    record.header.id_count = 1;
+    record.header.dim = kDim;
+    record.ids = &id;
+    record.gradients = reinterpret_cast<const uint8_t*>(gradient.data());
+    auto done = std::make_shared<bool>(false);
+    shard_->Replay(record, [done] { *done = true; });
+    return done;
+  }
+  std::unique_ptr<TestPush> Push(uint64_t seq) {
+    auto push = std::make_unique<TestPush>();
+    push->session = 7;
+    push->incarnation = 1;
+    push->ids = {{3}};
+    push->gradients = {std::vector<float>(kDim, 1.0f)};
+    push->rows = {{reinterpret_cast<const uint8_t*>(push->gradients[0].data())}};
+    PushSegment& segment = push->segments.emplace_back();
+    segment.shard = shard_;
+    segment.shard_id = {1, 0};
+    segment.epoch = 1;
+    segment.ids = push->ids[0].data();
+    segment.count = 1;
+    segment.gradients = push->rows[0].data();
+    segment.seq = seq;
+    segment.prev_seq = seq - 1;
+    segment.open = seq == 1;
+    push->pending = 1;
+    shard_->Push(push.get(), &segment);
+    return push;
+  }
+
+  ThreadPool pool_;
+  FakeTiers tiers_;
+  std::shared_ptr<Shard> shard_;
+};
+
+TEST_F(ShardTest, ReplayWaitsForRowsThatAreFullAndLosesNothing) {
+  store().results = {absl::OkStatus(), absl::ResourceExhaustedError("the spill tier is full"),
+                     absl::UnavailableError("an I/O error")};
+  const auto first = Replay(1);
+  const auto second = Replay(2);
+  const auto third = Replay(3);
+  EXPECT_TRUE(*first);
+  EXPECT_FALSE(*second);
+  EXPECT_FALSE(*third);
+  EXPECT_FALSE(shard_->refused());
+  EXPECT_THAT(shard_->error(), testing::HasSubstr("the spill tier is full"));
+  shard_->RetryReplay();
+  EXPECT_FALSE(*second) << "still not";
+  EXPECT_THAT(shard_->error(), testing::HasSubstr("an I/O error"));
+  shard_->RetryReplay();
+  EXPECT_TRUE(*second);
+  EXPECT_TRUE(*third);
+  EXPECT_EQ(shard_->error(), "");
+  EXPECT_EQ(store().applied, (std::vector<Lsn>{2, 3})) << "in order, each once";
+  Activate();
+  auto push = Push(4);
+  push->done.WaitForNotification();
+  EXPECT_EQ(push->segments[0].result.code, SegmentCode::kOk) << push->segments[0].result.detail;
+  EXPECT_EQ(push->segments[0].result.lsn, 4u);
+}
+
+TEST_F(ShardTest, ReplayOfDamageRefusesForGood) {
+  store().results = {absl::DataLossError("wrong checksum")};
+  const auto first = Replay(1);
+  const auto second = Replay(2);
+  EXPECT_TRUE(*first);
+  EXPECT_TRUE(*second);
+  EXPECT_TRUE(shard_->refused());
+  EXPECT_TRUE(store().applied.empty());
+}
+
+TEST_F(ShardTest, APullTellsTheLsnOfItsStart) {
+  Activate();
+  store().hold_pulls = true;
+  TestPull pull;
+  pull.ids = {{3}};
+  pull.rows = {std::vector<uint8_t>(kDim * 4)};
+  PullSegment& segment = pull.segments.emplace_back();
+  segment.shard = shard_;
+  segment.shard_id = {1, 0};
+  segment.epoch = 1;
+  segment.ids = pull.ids[0].data();
+  segment.count = 1;
+  segment.rows = pull.rows[0].data();
+  pull.pending = 1;
+  shard_->Pull(&pull, &segment);
+  ASSERT_EQ(store().held_pulls.size(), 1u);
+  auto push = Push(1);
+  push->done.WaitForNotification();
+  EXPECT_EQ(shard_->applied_lsn(), 1u);
+  store().held_pulls[0](absl::OkStatus());
+  pull.done.WaitForNotification();
+  EXPECT_EQ(segment.result.code, SegmentCode::kOk);
+  EXPECT_EQ(segment.result.lsn, 0u) << "its first rows were read before the push";
+}
+
+TEST_F(ShardTest, APushOnItsWayWhenDamageIsFoundIsNotToldAsFailed) {
+  Activate();
+  store().results = {absl::DataLossError("wrong checksum")};
+  auto push = Push(1);
+  push->done.WaitForNotification();
+  // It is in the log: a repaired shard applies it.
+  EXPECT_EQ(push->segments[0].result.code, SegmentCode::kUnavailable);
+  EXPECT_THAT(push->segments[0].result.detail, testing::HasSubstr("is not known"));
+  EXPECT_TRUE(shard_->refused());
+  auto next = Push(2);
+  next->done.WaitForNotification();
+  EXPECT_EQ(next->segments[0].result.code, SegmentCode::kCorrupt);
+}
+
+TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {
+  Activate();
+  store().results = {absl::ResourceExhaustedError("full")};
+  auto waiting = Push(1);
+  EXPECT_FALSE(shard_->Pause(true)) << "a push is on its way";
+  auto refused = Push(2);
+  refused->done.WaitForNotification();
+  EXPECT_EQ(refused->segments[0].result.code, SegmentCode::kUnavailable);
+  EXPECT_GT(refused->segments[0].result.retry_after_ms, 0u);
+  shard_->Tick();
+  waiting->done.WaitForNotification();
+  EXPECT_TRUE(shard_->Pause(true));
+  EXPECT_TRUE(shard_->Pause(false));
+  auto again = Push(2);
+  again->done.WaitForNotification();
+  EXPECT_EQ(again->segments[0].result.code, SegmentCode::kOk);
+}
+
+}  // namespace
+}  // namespace hotbed
