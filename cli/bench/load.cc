@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/huge_buffer.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "common/zipf.h"
@@ -71,13 +72,7 @@ class Load::Stream {
         batches.push_back(DrawBatch(random, spec_.zipf > 0 ? &zipf : nullptr, rows, spec_.batch));
       }
     }
-    gradients_.resize(elements);
-    for (float& g : gradients_) g = static_cast<float>(random.Double() - 0.5) * 0.01f;
-    for (uint32_t i = 0; i < spec_.in_flight; ++i) {
-      slots_.push_back(std::make_unique<Slot>());
-      slots_.back()->rows.resize(spec_.kind == BenchKind::kPush ? 0 : elements);
-    }
-    return absl::OkStatus();
+    return MakeBuffers(elements, &random);
   }
 
   // `interval_ns` between calls, the first at start_ns; 0: at once.
@@ -114,7 +109,8 @@ class Load::Stream {
 
  private:
   struct Slot {
-    std::vector<float> rows;
+    HugeBuffer rows;
+    float* row(size_t element) { return reinterpret_cast<float*>(rows.data()) + element; }
     std::vector<Future<absl::Status>> pulls;
     std::vector<Future<PushResult>> pushes;
     std::atomic<int> pending{0};
@@ -122,6 +118,21 @@ class Load::Stream {
     int64_t due_ns = 0;
     bool busy = false;
   };
+
+  // On huge pages, as a trainer keeps them that counts its time: rows are strewn over the buffer.
+  absl::Status MakeBuffers(uint64_t elements, Random* random) {
+    HOTBED_ASSIGN_OR_RETURN(gradients_, HugeBuffer::Allocate(elements * sizeof(float)));
+    float* const gradients = reinterpret_cast<float*>(gradients_.data());
+    for (uint64_t i = 0; i < elements; ++i) {
+      gradients[i] = static_cast<float>(random->Double() - 0.5) * 0.01f;
+    }
+    const uint64_t bytes = spec_.kind == BenchKind::kPush ? 0 : elements * sizeof(float);
+    for (uint32_t i = 0; i < spec_.in_flight; ++i) {
+      slots_.push_back(std::make_unique<Slot>());
+      HOTBED_ASSIGN_OR_RETURN(slots_.back()->rows, HugeBuffer::Allocate(bytes));
+    }
+    return absl::OkStatus();
+  }
 
   void SleepUntil(int64_t due_ns) const {
     // Sleeping is late by some 60 us; the rest is waited for awake.
@@ -151,7 +162,7 @@ class Load::Stream {
     pull_features_.clear();
     size_t offset = 0;
     for (size_t t = 0; t < tables_.size(); ++t) {
-      pull_features_.push_back({tables_[t], batches_[t][batch], slot->rows.data() + offset});
+      pull_features_.push_back({tables_[t], batches_[t][batch], slot->row(offset)});
       offset += spec_.batch * tables_[t]->dim();
     }
     const auto call = [&](absl::Span<const PullFeature> features) {
@@ -168,7 +179,8 @@ class Load::Stream {
     push_features_.clear();
     size_t offset = 0;
     for (size_t t = 0; t < tables_.size(); ++t) {
-      push_features_.push_back({tables_[t], batches_[t][batch], gradients_.data() + offset});
+      push_features_.push_back({tables_[t], batches_[t][batch],
+                                reinterpret_cast<const float*>(gradients_.data()) + offset});
       offset += spec_.batch * tables_[t]->dim();
     }
     ++step_;
@@ -206,7 +218,7 @@ class Load::Stream {
   std::unique_ptr<Client> client_;
   std::vector<const Table*> tables_;
   std::vector<std::vector<std::vector<uint64_t>>> batches_;  // by table, then number
-  std::vector<float> gradients_;
+  HugeBuffer gradients_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<PullFeature> pull_features_;
   std::vector<PushFeature> push_features_;
