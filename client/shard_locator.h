@@ -22,6 +22,8 @@ class ShardLocator {
   // `position` lies inside the table.
   uint32_t Find(uint64_t position) const {
     uint32_t shard = cells_[position >> shift_];
+    // The first step is a coin's toss for the processor, so it is no branch; more are rare.
+    shard += position > last_[shard] ? 1 : 0;
     while (position > last_[shard]) ++shard;
     return shard;
   }
