@@ -55,6 +55,7 @@ struct RowTable {
   bool direct = false;
   uint64_t first_position = 0;
   uint32_t slots = 0;  // slots ever used: those beyond hold no row
+  uint32_t rows = 0;   // slots that hold a row; kept by the kernels
   uint8_t* weights = nullptr;
   uint8_t* state = nullptr;
   uint8_t* bits = nullptr;

@@ -13,6 +13,9 @@ namespace {
 constexpr double kRowsPerBucket = 12.6;
 constexpr uint32_t kGrowMinSlots = 64;
 constexpr uint64_t kGrowMaxBytes = 2ull << 20;
+// From here on the last block of each slab may be a huge page in part unused: 2 MiB, thrice, are
+// less than a twentieth.
+constexpr uint64_t kWholeBlocksBytes = 128ull << 20;
 
 uint32_t RoundUp4(uint32_t bytes) { return (bytes + 3) / 4 * 4; }
 
@@ -71,9 +74,10 @@ HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bo
     taken_ = row_bytes_ * slots_max_;
     granted_ = slots_max_;
     table_.slots = slots_max_;
-    weights_.Extend(uint64_t{table_.weight_stride} * slots_max_);
-    state_.Extend(uint64_t{table_.state_bytes} * slots_max_);
-    bits_.Extend(slots_max_);
+    const bool whole = taken_ >= kWholeBlocksBytes;
+    weights_.Extend(whole ? weights_.bytes_max() : uint64_t{table_.weight_stride} * slots_max_);
+    state_.Extend(whole ? state_.bytes_max() : uint64_t{table_.state_bytes} * slots_max_);
+    bits_.Extend(whole ? bits_.bytes_max() : slots_max_);
   } else {
     positions_ = HotSlab(uint64_t{sizeof(uint64_t)} * slots_max_, huge_pages);
     table_.positions = reinterpret_cast<uint64_t*>(positions_.data());

@@ -53,6 +53,62 @@ TEST(KernelSetsTest, OddValuesTravelAlike) {
   }
 }
 
+// A direct table whose slots all hold a row is read without asking the bits.
+TEST(KernelSetsTest, AFullDirectTableMissesARowAgainOnceOneIsGone) {
+  constexpr uint32_t kSlots = KernelRows::kSlots;
+  const CpuKernelSets sets = AvailableCpuKernelSets();
+  for (int s = 0; s < sets.count; ++s) {
+    TableSpec spec;
+    spec.dim = 64;
+    KernelRows rows(spec, 0, /*direct=*/true);
+    std::vector<uint64_t> positions(kSlots);
+    std::vector<uint32_t> slots(kSlots), found(kSlots), missing(kSlots), gone(kSlots);
+    std::vector<const uint8_t*> sources(kSlots, nullptr);
+    for (uint32_t i = 0; i < kSlots; ++i) positions[i] = KernelRows::kFirst + i;
+    for (uint32_t i = 0; i < kSlots; ++i) slots[i] = i;
+    const auto count_missing = [&] {
+      ProbeBatch probe;
+      probe.table = &rows.table;
+      probe.ids = positions.data();
+      probe.count = kSlots;
+      probe.slots = found.data();
+      probe.missing = missing.data();
+      sets.sets[s]->probe(&probe);
+      GatherBatch gather;
+      gather.table = &rows.table;
+      gather.ids = positions.data();
+      gather.count = kSlots;
+      Bytes out(RowWireBytes(RowType::kFp32, 64) * kSlots);
+      gather.rows = out.data();
+      gather.missing = missing.data();
+      sets.sets[s]->gather(&gather);
+      EXPECT_EQ(gather.missing_count, probe.missing_count);
+      return gather.missing_count;
+    };
+    EXPECT_EQ(count_missing(), kSlots);
+    InsertBatch insert;
+    insert.table = &rows.table;
+    insert.positions = positions.data();
+    insert.slots = slots.data();
+    insert.sources = sources.data();
+    insert.count = kSlots;
+    sets.sets[s]->insert(&insert);
+    EXPECT_EQ(rows.table.rows, kSlots);
+    EXPECT_EQ(count_missing(), 0u);
+    EXPECT_EQ(found, slots);
+    EvictBatch evict;
+    evict.table = &rows.table;
+    evict.chosen = false;
+    evict.slot_first = 17;
+    evict.slot_limit = 18;
+    evict.slots = gone.data();
+    sets.sets[s]->evict(&evict);
+    EXPECT_EQ(rows.table.rows, kSlots - 1);
+    EXPECT_EQ(count_missing(), 1u);
+    EXPECT_EQ(missing[0], 17u);
+  }
+}
+
 TEST(KernelSetsTest, TheLastSetIsTheBaseAndCanBeForced) {
   const CpuKernelSets sets = AvailableCpuKernelSets();
   ASSERT_GE(sets.count, 1);

@@ -185,9 +185,10 @@ template <typename Ids, typename Found, typename Absent>
 HOTBED_ROW_FN void ForEachDirect(const RowTable& table, uint32_t count, const Ids& ids, Found found,
                                  Absent absent, uint32_t prefetch_bytes) {
   const uint64_t first = table.first_position;
+  const bool full = table.rows == table.slots;  // then the bits need not be asked
   const auto prefetch = [&](uint32_t i) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = static_cast<uint32_t>(ids(i) - first);
-    __builtin_prefetch(table.bits + slot, 0, 3);
+    if (!full) __builtin_prefetch(table.bits + slot, 0, 3);
     PrefetchBytes<0>(WeightsOf(table, slot), prefetch_bytes);
   };
   const uint32_t ahead = count < kPrefetchRows ? count : kPrefetchRows;
@@ -195,7 +196,7 @@ HOTBED_ROW_FN void ForEachDirect(const RowTable& table, uint32_t count, const Id
   for (uint32_t i = 0; i < count; ++i) {
     if (i + kPrefetchRows < count) prefetch(i + kPrefetchRows);
     const uint32_t slot = static_cast<uint32_t>(ids(i) - first);
-    if (table.bits[slot] & kRowExists) {
+    if (full || (table.bits[slot] & kRowExists)) {
       found(i, slot);
     } else {
       absent(i);

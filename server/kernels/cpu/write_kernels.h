@@ -123,6 +123,7 @@ inline void RunInsert(InsertBatch* batch) {
     }
     // Not visited: a row that is read once goes before those that are read again.
     table->bits[slot] = kRowExists | (batch->dirty ? kRowDirty : 0);
+    ++table->rows;
     if (table->direct) continue;
     table->positions[slot] = batch->positions[k];
     IndexInsert(table, batch->positions[k], slot);
@@ -143,6 +144,7 @@ HOTBED_ROW_FN void TakeOut(EvictBatch* batch, uint32_t slot) {
   }
   if (!table->direct) IndexErase(table, table->positions[slot], slot);
   table->bits[slot] = 0;
+  --table->rows;
   batch->slots[batch->count++] = slot;
 }
 
