@@ -125,12 +125,9 @@ absl::StatusOr<const Table*> ClientImpl::OpenTable(const std::string& name) {
 }
 
 absl::Status ClientImpl::DropTable(const std::string& name) {
-  HOTBED_ASSIGN_OR_RETURN(const TableId table,
+  HOTBED_ASSIGN_OR_RETURN(const MapUpdate dropped,
                           control_->DropTable(name, context_.options.deadline));
-  MapUpdate update;
-  update.delta = true;
-  update.tables_dropped.push_back(table);
-  map_.Apply(update);
+  map_.Apply(dropped);
   return absl::OkStatus();
 }
 

@@ -51,25 +51,58 @@ std::vector<TableSpec> ClusterMap::Specs() const {
   return specs;
 }
 
+void ClusterMap::CountLimits() {
+  message_bytes_max_ = 0;
+  for (const auto& [id, server] : servers_) {
+    if (server.message_bytes_max == 0) continue;
+    message_bytes_max_ = message_bytes_max_ == 0
+                             ? server.message_bytes_max
+                             : std::min(message_bytes_max_, server.message_bytes_max);
+  }
+}
+
 bool IsNewer(const ShardRecord& news, const ShardRecord& known) {
   if (news.epoch != known.epoch) return news.epoch > known.epoch;
   return news.revision > known.revision;
 }
 
+bool ClusterMapHolder::IsAhead(TableId table, bool dropped, uint64_t revision) const {
+  const auto it = ahead_.find(table);
+  return it != ahead_.end() && it->second.dropped == dropped && revision < it->second.revision;
+}
+
+void ClusterMapHolder::NoteAhead(const MapUpdate& update) {
+  if (update.tables_revision <= map_->plan_revision_) return;
+  for (const TableSpec& spec : update.tables) ahead_[spec.id] = {update.tables_revision, false};
+  for (TableId table : update.tables_dropped) ahead_[table] = {update.tables_revision, true};
+}
+
 void ClusterMapHolder::Apply(const MapUpdate& update) {
   absl::MutexLock lock(&mu_);
-  if (!update.delta && update.plan_revision < map_->plan_revision_) return;
+  const uint64_t revision = std::max(update.plan_revision, update.tables_revision);
+  // A map that was asked for before the one held was. Of the same revision it may still tell what
+  // the revision does not count (a table whose other shards came first).
+  if (revision != 0 && revision < map_->plan_revision_) return;
+  NoteAhead(update);
   auto next = std::make_shared<ClusterMap>(*map_);
   if (!update.cluster_id.empty()) next->cluster_id_ = update.cluster_id;
   next->plan_revision_ = std::max(next->plan_revision_, update.plan_revision);
   absl::flat_hash_map<TableId, const TableSpec*> specs;
-  for (const TableSpec& spec : update.tables) specs[spec.id] = &spec;
+  for (const TableSpec& spec : update.tables) {
+    if (!IsAhead(spec.id, /*dropped=*/true, revision)) specs[spec.id] = &spec;
+  }
   absl::flat_hash_map<TableId, std::vector<const ShardRecord*>> records;
-  for (const ShardRecord& record : update.shards) records[record.shard.table].push_back(&record);
+  for (const ShardRecord& record : update.shards) {
+    if (IsAhead(record.shard.table, /*dropped=*/true, revision)) continue;
+    records[record.shard.table].push_back(&record);
+  }
   for (const auto& [table, spec] : specs) records.try_emplace(table);
   if (!update.delta) {
-    absl::erase_if(next->tables_, [&](const auto& entry) { return !specs.contains(entry.first); });
-    absl::erase_if(partial_, [&](const auto& entry) { return !specs.contains(entry.first); });
+    const auto gone = [&](TableId table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return !specs.contains(table) && !IsAhead(table, /*dropped=*/false, revision);
+    };
+    absl::erase_if(next->tables_, [&](const auto& entry) { return gone(entry.first); });
+    absl::erase_if(partial_, [&](const auto& entry) { return gone(entry.first); });
     next->servers_.clear();
   }
   for (const auto& [table, list] : records) {
@@ -77,11 +110,15 @@ void ClusterMapHolder::Apply(const MapUpdate& update) {
     MergeTable(next.get(), spec == specs.end() ? nullptr : spec->second, table, list);
   }
   for (const ServerAddress& server : update.servers) next->servers_[server.server] = server;
+  next->CountLimits();
   for (TableId table : update.tables_dropped) {
     next->tables_.erase(table);
     partial_.erase(table);
   }
   map_ = std::move(next);
+  absl::erase_if(ahead_, [this](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return entry.second.revision <= map_->plan_revision_;
+  });
 }
 
 void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,

@@ -21,13 +21,18 @@ namespace hotbed {
 struct ServerAddress {
   ServerId server = 0;
   Incarnation incarnation = 0;
-  std::string address;  // host:port of the data port
+  std::string address;             // host:port of the data port
+  uint64_t message_bytes_max = 0;  // that it accepts; 0: it did not say
 };
 
-// News from the coordinator: everything, or what differs.
+// News from the coordinator: everything, or (`delta`) what differs from the revision that was known
+// up to `plan_revision`. A delta without a plan_revision is the answer to a call that created or
+// dropped a table: it tells of that table only, as of `tables_revision`, and of nothing else that
+// may have happened up to there.
 struct MapUpdate {
   std::string cluster_id;
   uint64_t plan_revision = 0;
+  uint64_t tables_revision = 0;
   bool delta = false;
   std::vector<TableSpec> tables;
   std::vector<ShardRecord> shards;
@@ -50,14 +55,21 @@ class ClusterMap {
   const ServerAddress* Server(ServerId server) const;
   const ShardRecord* Shard(ShardId shard) const;
 
+  // Everything that happened up to here is in this map; of later things some may be.
   uint64_t plan_revision() const { return plan_revision_; }
+  // The least of what the servers accept, 0 where none said: what suits every server that a shard
+  // may move to.
+  uint64_t message_bytes_max() const { return message_bytes_max_; }
   const std::string& cluster_id() const { return cluster_id_; }
   std::vector<TableSpec> Specs() const;  // by id
 
  private:
   friend class ClusterMapHolder;
+  void CountLimits();
+
   std::string cluster_id_;
   uint64_t plan_revision_ = 0;
+  uint64_t message_bytes_max_ = 0;
   absl::flat_hash_map<TableId, std::shared_ptr<const TableRoute>> tables_;
   absl::flat_hash_map<ServerId, ServerAddress> servers_;
 };
@@ -76,7 +88,8 @@ class ClusterMapHolder {
     absl::MutexLock lock(&mu_);
     return map_;
   }
-  // Merges; records older than those known are left out, an older whole map too.
+  // Merges. Left out: records older than those known, maps older than the one held, and what an
+  // older map says of a table that was created or dropped after it.
   void Apply(const MapUpdate& update);
   // A record that came with WRONG_EPOCH. False if it says nothing new.
   bool ApplyRecord(const ShardRecord& record);
@@ -87,6 +100,15 @@ class ClusterMapHolder {
     TableSpec spec;
     absl::flat_hash_map<uint32_t, ShardRecord> shards;
   };
+  // What a call of this client did to a table before the map went that far; until it does.
+  struct Ahead {
+    uint64_t revision = 0;
+    bool dropped = false;
+  };
+  // True if a map of `revision` may not know yet that `table` was created (or `dropped`).
+  bool IsAhead(TableId table, bool dropped, uint64_t revision) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteAhead(const MapUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
                   const std::vector<const ShardRecord*>& records)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -94,6 +116,7 @@ class ClusterMapHolder {
   mutable absl::Mutex mu_;
   ClusterMapPtr map_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<TableId, PartialTable> partial_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<TableId, Ahead> ahead_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

@@ -29,10 +29,11 @@ class ControlPlane {
   virtual absl::Status Watch(uint64_t revision_known,
                              const std::function<void(const MapUpdate&)>& news) = 0;
   virtual void StopWatching() = 0;
-  // The table as created and its shards.
+  // What became of the table and as of when (MapUpdate::tables_revision): as created, with its
+  // shards, or dropped.
   virtual absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
                                                 absl::Duration timeout) = 0;
-  virtual absl::StatusOr<TableId> DropTable(const std::string& name, absl::Duration timeout) = 0;
+  virtual absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) = 0;
   virtual absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
                                                       absl::Duration timeout) = 0;
 };

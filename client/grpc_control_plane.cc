@@ -33,7 +33,8 @@ absl::StatusOr<MapUpdate> UpdateOf(const v1::ClusterMap& message) {
     update.shards.push_back(std::move(record));
   }
   for (const v1::ServerInfo& server : message.servers()) {
-    update.servers.push_back({server.server(), server.incarnation(), server.address()});
+    update.servers.push_back(
+        {server.server(), server.incarnation(), server.address(), server.message_bytes_max()});
   }
   update.tables_dropped.assign(message.tables_dropped().begin(), message.tables_dropped().end());
   return update;
@@ -103,17 +104,23 @@ class GrpcControlPlane final : public ControlPlane {
     map.set_delta(true);
     *map.add_tables() = reply.spec();
     *map.mutable_shards() = reply.shards();
-    return UpdateOf(map);
+    HOTBED_ASSIGN_OR_RETURN(MapUpdate update, UpdateOf(map));
+    update.tables_revision = reply.plan_revision();
+    return update;
   }
 
-  absl::StatusOr<TableId> DropTable(const std::string& name, absl::Duration timeout) override {
+  absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) override {
     grpc::ClientContext context;
     Prepare(&context, timeout);
     v1::DropTableRequest request;
     request.set_name(name);
     v1::DropTableReply reply;
     HOTBED_RETURN_IF_ERROR(Checked(stub_->DropTable(&context, request, &reply)));
-    return reply.id();
+    MapUpdate update;
+    update.delta = true;
+    update.tables_dropped.push_back(reply.id());
+    update.tables_revision = reply.plan_revision();
+    return update;
   }
 
   absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,

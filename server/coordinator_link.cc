@@ -186,6 +186,7 @@ absl::Status CoordinatorLink::Register() {
   request.set_address(options_.address);
   request.set_admin_address(options_.admin_address);
   request.set_host_bytes(options_.host_bytes);
+  request.set_message_bytes_max(options_.message_bytes_max);
   request.set_feature_level(kFeatureLevel);
   v1::RegisterServerReply reply;
   HOTBED_RETURN_IF_ERROR(

@@ -31,6 +31,7 @@ struct CoordinatorLinkOptions {
   std::string address;        // data port, as others reach it
   std::string admin_address;  // empty: none
   uint64_t host_bytes = 0;
+  uint64_t message_bytes_max = 0;  // of the data port
   // Of a call, and 1 ms more for each shard held. A call that outlasts it gets twice as long the
   // next time, up to rpc_timeout_ms_max: registering many shards must not begin anew for ever.
   int64_t rpc_timeout_ms = 2000;

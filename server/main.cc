@@ -137,6 +137,7 @@ absl::Status StartParts(Process* process) {
   link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
   link_options.admin_address = process->admin_address;
   link_options.host_bytes = options.host_bytes;
+  link_options.message_bytes_max = options.message_bytes_max;
   link_options.jitter_seed = std::random_device()();
   process->link = std::make_unique<CoordinatorLink>(std::move(link_options), process->host.get(),
                                                     process->clock);

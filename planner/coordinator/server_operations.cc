@@ -104,6 +104,7 @@ class RegisterServer : public Operation {
     info.set_name(request_.name());
     info.set_address(request_.address());
     info.set_admin_address(request_.admin_address());
+    info.set_message_bytes_max(request_.message_bytes_max());
     info.set_live(true);
     info.mutable_load()->set_host_bytes_limit(request_.host_bytes());
     txn.Put(keys::Server(server_), info.SerializeAsString());

@@ -47,7 +47,10 @@ class CreateTable : public Operation {
     if (!planned_) {
       absl::StatusOr<bool> go_on = Begin(state);
       if (!go_on.ok()) return Next::Done(go_on.status());
-      if (!*go_on) return Next::Done(Reply(reply_));
+      if (!*go_on) {
+        reply_.set_plan_revision(state.plan_revision());
+        return Next::Done(Reply(reply_));
+      }
     }
     return Next::Commit(NextPart(state));
   }
@@ -157,6 +160,7 @@ class CreateTable : public Operation {
   // The records as committed, with their revisions.
   v1::CreateTableReply Finished(const ClusterState& state) const {
     v1::CreateTableReply reply = reply_;
+    reply.set_plan_revision(state.plan_revision());
     reply.clear_shards();
     for (const v1::ShardRecord* r : state.ShardsOfTable(reply.spec().id())) {
       *reply.add_shards() = *r;
@@ -178,6 +182,7 @@ class DropTable : public Operation {
       : request_(std::move(request)), limits_(limits) {}
 
   Next Advance(const ClusterState& state) override {
+    reply_.set_plan_revision(state.plan_revision());
     if (dropped_) return Next::Done(Reply(reply_));
     const v1::TableSpec* spec = state.FindTable(request_.name());
     if (spec == nullptr) {

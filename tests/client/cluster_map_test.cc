@@ -62,6 +62,84 @@ TEST(ClusterMapTest, AnOlderWholeMapSaysNothing) {
   EXPECT_NE(holder.Get()->Table("t"), nullptr);
 }
 
+// What CreateTable or DropTable of this client answered.
+MapUpdate Created(uint64_t revision) {
+  MapUpdate update = WholeMap(0, 1, 1);
+  update.servers.clear();
+  update.delta = true;
+  update.tables_revision = revision;
+  return update;
+}
+MapUpdate Dropped(uint64_t revision) {
+  MapUpdate update;
+  update.delta = true;
+  update.tables_dropped = {3};
+  update.tables_revision = revision;
+  return update;
+}
+MapUpdate EmptyMap(uint64_t revision) {
+  MapUpdate update = WholeMap(revision, 1, 1);
+  update.tables.clear();
+  update.shards.clear();
+  return update;
+}
+
+TEST(ClusterMapTest, ATableJustCreatedOutlivesMapsThatAreOlder) {
+  ClusterMapHolder holder;
+  holder.Apply(EmptyMap(5));
+  holder.Apply(Created(10));
+  EXPECT_EQ(holder.Get()->plan_revision(), 5) << "what else happened up to 10 is not known";
+  holder.Apply(EmptyMap(9));
+  EXPECT_EQ(holder.Get()->plan_revision(), 9);
+  ASSERT_NE(holder.Get()->Table("t"), nullptr);
+  MapUpdate other = EmptyMap(9);
+  other.delta = true;
+  holder.Apply(other);
+  ASSERT_NE(holder.Get()->Table("t"), nullptr);
+  holder.Apply(EmptyMap(11));
+  EXPECT_EQ(holder.Get()->Table("t"), nullptr) << "somebody dropped it";
+  holder.Apply(Created(10));
+  EXPECT_EQ(holder.Get()->Table("t"), nullptr) << "the answer came after the drop";
+}
+
+TEST(ClusterMapTest, ATableJustDroppedStaysAwayFromMapsThatAreOlder) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(5, 1, 1));
+  holder.Apply(Dropped(10));
+  EXPECT_EQ(holder.Get()->Table("t"), nullptr);
+  holder.Apply(WholeMap(9, 1, 1));
+  EXPECT_EQ(holder.Get()->Table("t"), nullptr);
+  MapUpdate delta = WholeMap(9, 2, 1);
+  delta.delta = true;
+  holder.Apply(delta);
+  EXPECT_EQ(holder.Get()->Table("t"), nullptr);
+  holder.Apply(EmptyMap(10));
+  EXPECT_EQ(holder.Get()->Table("t"), nullptr);
+}
+
+TEST(ClusterMapTest, ALateDeltaSaysNothing) {
+  ClusterMapHolder holder;
+  MapUpdate whole = WholeMap(5, 1, 1);
+  holder.Apply(whole);
+  MapUpdate late;
+  late.delta = true;
+  late.plan_revision = 4;
+  late.servers.push_back({1, 1, "127.0.0.1:99"});
+  holder.Apply(late);
+  EXPECT_EQ(holder.Get()->Server(1)->address, "127.0.0.1:1");
+}
+
+TEST(ClusterMapTest, KnowsTheLeastOfTheServersLimits) {
+  ClusterMapHolder holder;
+  MapUpdate update = WholeMap(1, 1, 1);
+  update.servers.push_back({2, 1, "127.0.0.1:2", 100});
+  update.servers.push_back({3, 1, "127.0.0.1:3", 90});
+  holder.Apply(update);
+  EXPECT_EQ(holder.Get()->message_bytes_max(), 90);
+  holder.Apply(WholeMap(2, 1, 1));
+  EXPECT_EQ(holder.Get()->message_bytes_max(), 0) << "nobody says";
+}
+
 TEST(ClusterMapTest, ATableAppearsOnceAllItsShardsAreKnown) {
   ClusterMapHolder holder;
   MapUpdate first = WholeMap(1, 1, 1);

@@ -40,6 +40,32 @@ TEST_F(TableStory, ATableFromCreationToDrop) {
   EXPECT_EQ(rig_.Create(CoreRig::Table("clicks"))->spec().id(), 2u) << "ids are never reused";
 }
 
+TEST_F(TableStory, AnswersTellWhichMapsAreOlderThanTheyAre) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  const uint64_t before = Map().plan_revision();
+  const auto created = rig_.Create(CoreRig::Table("t"));
+  ASSERT_TRUE(created.ok()) << created.status();
+  EXPECT_GT(created->plan_revision(), before);
+  EXPECT_EQ(created->plan_revision(), Map().plan_revision());
+  v1::CreateTableRequest again = CoreRig::Table("t");
+  again.set_if_not_exists(true);
+  EXPECT_EQ(rig_.Create(again)->plan_revision(), Map().plan_revision());
+  const auto dropped = rig_.Drop("t");
+  ASSERT_TRUE(dropped.ok()) << dropped.status();
+  EXPECT_GT(dropped->plan_revision(), created->plan_revision());
+  EXPECT_EQ(dropped->plan_revision(), Map().plan_revision());
+}
+
+TEST_F(TableStory, MapsTellTheMessagesThatServersTake) {
+  v1::RegisterServerRequest request;
+  request.set_name("s1");
+  request.set_address("s1:1");
+  request.set_message_bytes_max(70000);
+  ASSERT_TRUE(rig_.Call<v1::RegisterServerReply>(request).ok());
+  ASSERT_EQ(Map().servers_size(), 1);
+  EXPECT_EQ(Map().servers(0).message_bytes_max(), 70000u);
+}
+
 TEST_F(TableStory, ACreationCutShortLeavesNothing) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   v1::CreateTableRequest request = CoreRig::Table("wide");

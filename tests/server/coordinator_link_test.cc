@@ -43,6 +43,7 @@ class CoordinatorLinkTest : public ::testing::Test {
     options.coordinator = absl::StrCat("127.0.0.1:", port_);
     options.name = name;
     options.address = "127.0.0.1:1";
+    options.message_bytes_max = 70000;
     options.backoff_min_ms = 2;
     options.backoff_max_ms = 20;
     link_ = std::make_unique<CoordinatorLink>(options, &host_, Clock::Real());
@@ -66,6 +67,7 @@ TEST_F(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   EXPECT_EQ(host_.incarnation(), 101u);
+  EXPECT_EQ(coordinator_.message_bytes_max(), 70000u);
   ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() >= 5; }));
   EXPECT_EQ(host_.assignments(), 1u);
   EXPECT_EQ(link_->status().plan_revision, 40u);

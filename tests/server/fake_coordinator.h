@@ -31,6 +31,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     }
     absl::MutexLock lock(&mu_);
     ++registrations_;
+    message_bytes_max_ = request->message_bytes_max();
     if (request->name() == "taken") {
       return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "the name taken belongs to server 3");
     }
@@ -102,6 +103,10 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     return activated_;
   }
+  uint64_t message_bytes_max() {  // of the last registration
+    absl::MutexLock lock(&mu_);
+    return message_bytes_max_;
+  }
   bool draining() {
     absl::MutexLock lock(&mu_);
     return draining_;
@@ -118,6 +123,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
   int activated_ ABSL_GUARDED_BY(mu_) = 0;
   bool lease_held_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t message_bytes_max_ ABSL_GUARDED_BY(mu_) = 0;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
 };
 
