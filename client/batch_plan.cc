@@ -39,7 +39,7 @@ void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& m
     HOTBED_CHECK(route != nullptr) << "table " << group.table->name() << " was checked before";
     group.split.Run(group.ids.unique, route->spec.hashed, route->locator);
     const uint64_t row_bytes = 8 + RowWireBytes(wire_type, group.table->dim());
-    CutGroup(g, std::max<uint64_t>(1, part_bytes_max / row_bytes));
+    CutGroup(g, std::clamp<uint64_t>(part_bytes_max / row_bytes, 1, kPartRowsMax));
   }
 }
 

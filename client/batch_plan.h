@@ -17,6 +17,9 @@
 
 namespace hotbed {
 
+// Below what a server takes in one segment (--pull-ids-max), whatever the bytes.
+inline constexpr uint64_t kPartRowsMax = 1 << 18;
+
 // What both a pull's and a push's features have.
 struct FeatureIds {
   const TableHandle* table = nullptr;
@@ -49,7 +52,7 @@ struct PlanPart {
 class BatchPlan {
  public:
   // Features without ids are passed over. A part weighs (ids and rows of `wire_type`) at most
-  // `part_bytes_max`, but holds at least one row.
+  // `part_bytes_max`, but holds at least one row; at most kPartRowsMax rows.
   void Build(absl::Span<const FeatureIds> features, const ClusterMap& map, Deduper* deduper,
              RowType wire_type, uint64_t part_bytes_max);
 

@@ -1,4 +1,5 @@
-// What the engines of one client share. Owned by ClientImpl, which outlives them.
+// What the engines of one client share, and what a message may be. Owned by ClientImpl, which
+// outlives them.
 #ifndef HOTBED_CLIENT_CLIENT_CONTEXT_H_
 #define HOTBED_CLIENT_CLIENT_CONTEXT_H_
 
@@ -29,6 +30,15 @@ struct ClientCounters {
   }
 };
 
+// What a segment weighs in a message beside its rows and ids, either way.
+inline constexpr uint64_t kSegmentHeaderBytes = 72;
+// What a message weighs beside its segments: the hello, the tags, a server's room for its header.
+inline constexpr uint64_t kMessageFrameBytes = 512;
+// Below any limit that a server may be given; a smaller one is taken for this.
+inline constexpr uint64_t kMessageBytesFloor = 16 << 10;
+// A quarter of what a server takes (DataPlaneLimits::segments_max, which no hello tells).
+inline constexpr uint32_t kSegmentsPerMessageMax = 4096;
+
 struct ClientContext {
   ClientOptions options;
   const void* owner = nullptr;  // marks the tables of this client
@@ -46,10 +56,18 @@ struct ClientContext {
     const int64_t ns = std::clamp<int64_t>(absl::ToInt64Nanoseconds(d), 0, int64_t{1} << 60);
     return clock->NowNs() + ns;
   }
-};
 
-// What a segment weighs in a message beside its rows and ids.
-inline constexpr uint64_t kSegmentHeaderBytes = 48;
+  // What the segments of a message and of its answer may weigh: the client's own limit or the least
+  // of the servers', as the map and their hellos have it. One for all servers, because a part that
+  // was cut for one may have to go to another.
+  uint64_t MessageBytesMax(const ClusterMap& servers) const {
+    uint64_t bytes_max = options.message_bytes_max;
+    for (uint64_t theirs : {servers.message_bytes_max(), transport->MessageBytesMax()}) {
+      if (theirs != 0) bytes_max = std::min(bytes_max, theirs);
+    }
+    return std::max(bytes_max, kMessageBytesFloor) - kMessageFrameBytes;
+  }
+};
 
 }  // namespace hotbed
 

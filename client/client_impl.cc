@@ -30,6 +30,9 @@ absl::Status ValidateClientOptions(const ClientOptions& o) {
     return BadOption("message_bytes_max", absl::StrCat(o.message_bytes_max),
                      absl::StrCat(kMessageBytesMin, "..", kMessageBytesMax));
   }
+  if (o.pulls_in_flight_max < 1 || o.pulls_in_flight_max > 65536) {
+    return BadOption("pulls_in_flight_max", absl::StrCat(o.pulls_in_flight_max), "1..65536");
+  }
   if (o.pushes_in_flight_max < 1 || o.pushes_in_flight_max > 65536) {
     return BadOption("pushes_in_flight_max", absl::StrCat(o.pushes_in_flight_max), "1..65536");
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/client_context.h"
 #include "common/check.h"
 
 namespace hotbed {
@@ -53,6 +54,13 @@ absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       absl::StrCat("server ", address, ": ", status.error_message()));
+}
+
+void NoteMessageBytesMax(uint64_t bytes, GrpcCounters* counters) {
+  uint64_t least = counters->message_bytes_max.load(std::memory_order_relaxed);
+  while (bytes != 0 && (least == 0 || bytes < least) &&
+         !counters->message_bytes_max.compare_exchange_weak(least, bytes)) {
+  }
 }
 
 GrpcLane::GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
@@ -125,6 +133,15 @@ bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* r
   return true;
 }
 
+bool GrpcLane::MayJoin(const Open& open, uint64_t key) const {
+  if (key == 0 || waiting_.empty()) return false;
+  const Queued& next = waiting_.front();
+  return next.message.join_key == key && open.bytes + next.bytes <= joined_bytes_now_ &&
+         bytes_open_ + open.bytes + next.bytes <= window_bytes_ &&
+         open.segments + next.message.segments <= kSegmentsPerMessageMax &&
+         !next.request->Abandoned();
+}
+
 GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
   Open open;
   const uint64_t key = waiting_.front().message.join_key;
@@ -132,12 +149,16 @@ GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
     Queued& next = waiting_.front();
     open.bytes += next.bytes;
     bytes_waiting_ -= next.bytes;
+    open.segments += next.message.segments;
     open.requests.push_back({std::move(next.request), next.message.segments});
     if (open.requests.size() == 1) {
       *message = std::move(next.message);
     } else {
       // Serialized messages that stand one after another are one message: segments add up.
       message->header += next.message.header;
+      message->deadline_ms = message->deadline_ms == 0 || next.message.deadline_ms == 0
+                                 ? 0
+                                 : std::max(message->deadline_ms, next.message.deadline_ms);
       for (size_t i = 0; i < message->bulk.size(); ++i) {
         for (BytesRef& piece : next.message.bulk[i].pieces) {
           message->bulk[i].pieces.push_back(std::move(piece));
@@ -145,10 +166,7 @@ GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
       }
     }
     waiting_.pop_front();
-  } while (key != 0 && !waiting_.empty() && waiting_.front().message.join_key == key &&
-           !waiting_.front().request->Abandoned() &&
-           bytes_open_ + open.bytes + waiting_.front().bytes <= window_bytes_ &&
-           open.bytes + waiting_.front().bytes <= joined_bytes_max_);
+  } while (MayJoin(open, key));
   return open;
 }
 
@@ -164,12 +182,13 @@ void GrpcLane::Pump(Cancelled* cancelled) {
     const bool room = open_.empty() || (open_.size() < window_messages_ &&
                                         bytes_open_ + next.bytes <= window_bytes_);
     if (!room || HoldsBack(next)) return;
-    v1::PullHeader prefix;  // a PushHeader has the same two fields
+    OutgoingMessage message;
+    Open open = TakeJoined(&message);
+    v1::PullHeader prefix;  // a PushHeader has the same fields but the deadline
     const uint64_t request = next_request_++;
     prefix.set_request(request);
     if (request == 1) *prefix.mutable_hello() = hello_;
-    OutgoingMessage message;
-    Open open = TakeJoined(&message);
+    if (lane_ == Lane::kPull) prefix.set_deadline_ms(message.deadline_ms);
     const grpc::ByteBuffer buffer = ToByteBuffer(prefix.SerializeAsString(), std::move(message));
     bytes_open_ += open.bytes;
     open_[request] = std::move(open);
@@ -182,7 +201,7 @@ void GrpcLane::Pump(Cancelled* cancelled) {
 
 bool GrpcLane::HoldsBack(const Queued& next) {
   if (overdue_ || next.message.join_key == 0 || open_.size() < kBusyMessages ||
-      bytes_waiting_ + next.bytes > joined_bytes_max_) {
+      bytes_waiting_ + next.bytes > joined_bytes_now_) {
     return false;
   }
   if (!holding_) SetHoldAlarm();
@@ -215,7 +234,7 @@ void GrpcLane::OnStart(bool ok) {
       Pump(&cancelled);
     }
   }
-  for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);
+  for (auto& request : cancelled) request->NotSent(absl::CancelledError("nobody waits"));
 }
 
 void GrpcLane::OnWrite(bool ok) {
@@ -229,7 +248,7 @@ void GrpcLane::OnWrite(bool ok) {
       Pump(&cancelled);
     }
   }
-  for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);
+  for (auto& request : cancelled) request->NotSent(absl::CancelledError("nobody waits"));
 }
 
 void GrpcLane::OnHold() {
@@ -242,7 +261,7 @@ void GrpcLane::OnHold() {
     overdue_ = true;
     Pump(&cancelled);
   }
-  for (auto& request : cancelled) request->Done(absl::CancelledError("nobody waits"), nullptr);
+  for (auto& request : cancelled) request->NotSent(absl::CancelledError("nobody waits"));
 }
 
 void GrpcLane::OnRead(bool ok) {
@@ -280,6 +299,15 @@ void GrpcLane::DeliverReply(const ReceivedMessage& message, absl::Span<const Joi
   }
 }
 
+void GrpcLane::OnHello(const v1::Hello& hello) {
+  if (hello.messages_in_flight_max() != 0) window_messages_ = hello.messages_in_flight_max();
+  if (hello.bytes_in_flight_max() != 0) window_bytes_ = hello.bytes_in_flight_max();
+  NoteMessageBytesMax(hello.message_bytes_max(), counters_);
+  const uint64_t theirs = hello.message_bytes_max();
+  const uint64_t room = theirs > kMessageFrameBytes ? theirs - kMessageFrameBytes : 0;
+  joined_bytes_now_ = theirs == 0 ? joined_bytes_max_ : std::min(joined_bytes_max_, room);
+}
+
 void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
   thread_local ReceivedMessage message;
   counters_->bytes_received.fetch_add(buffer.Length(), std::memory_order_relaxed);
@@ -297,19 +325,16 @@ void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
     answered = std::move(it->second);
     bytes_open_ -= answered.bytes;
     open_.erase(it);
-    if (message.header().has_hello()) {
-      const v1::Hello& hello = message.header().hello();
-      if (hello.messages_in_flight_max() != 0) window_messages_ = hello.messages_in_flight_max();
-      if (hello.bytes_in_flight_max() != 0) window_bytes_ = hello.bytes_in_flight_max();
-    }
+    if (message.header().has_hello()) OnHello(message.header().hello());
     Pump(&cancelled);
   }
   DeliverReply(message, answered.requests);
-  for (auto& r : cancelled) r->Done(absl::CancelledError("nobody waits"), nullptr);
+  for (auto& r : cancelled) r->NotSent(absl::CancelledError("nobody waits"));
 }
 
 void GrpcLane::OnFinish() {
   std::vector<std::shared_ptr<PendingRequest>> lost;
+  std::vector<std::shared_ptr<PendingRequest>> unsent;
   {
     absl::MutexLock lock(&mu_);
     dead_ = true;
@@ -320,7 +345,7 @@ void GrpcLane::OnFinish() {
     for (uint64_t number : numbers) {
       for (Joined& joined : open_[number].requests) lost.push_back(std::move(joined.request));
     }
-    for (Queued& queued : waiting_) lost.push_back(std::move(queued.request));
+    for (Queued& queued : waiting_) unsent.push_back(std::move(queued.request));
     open_.clear();
     waiting_.clear();
     bytes_waiting_ = 0;
@@ -328,6 +353,7 @@ void GrpcLane::OnFinish() {
   }
   const absl::Status status = ToStatus(finish_status_, address_);
   for (auto& request : lost) request->Done(status, nullptr);
+  for (auto& request : unsent) request->NotSent(status);
   live_->Remove();
 }
 

@@ -1,11 +1,12 @@
 // One lane to one server over gRPC: a bidirectional stream of raw byte messages, with a window of
 // requests in flight.
 //
-// Requests that wait are joined to one message where their keys allow it, up to `joined_bytes_max`:
-// a message costs gRPC and the server about as much as some hundred rows of 64 floats do. They wait
-// while a message is being written, for room in the window, and while kBusyMessages are unanswered:
-// the server has enough to do until one of them is. That last wait ends after kHoldMax, or two slow
-// messages would hold up all that come after them.
+// Requests that wait are joined to one message where their keys allow it, up to `joined_bytes_max`
+// and the server's own limit, so only once its hello is there: a message costs gRPC and the server
+// about as much as some hundred rows of 64 floats do. They wait while a message is being written,
+// for room in the window, and while kBusyMessages are unanswered: the server has enough to do until
+// one of them is. That last wait ends after kHoldMax, or two slow messages would hold up all that
+// come after them.
 //
 // Thread rule: Send from any thread; events arrive on the threads that poll the completion queue.
 // Requests are written in the order of Send. When the stream ends, every open request is Done with
@@ -39,7 +40,11 @@ struct GrpcCounters {
   std::atomic<uint64_t> bytes_received{0};
   std::atomic<uint64_t> messages{0};
   std::atomic<uint64_t> reconnects{0};
+  std::atomic<uint64_t> message_bytes_max{0};  // the least in a server's hello; 0: none heard
 };
+
+// Takes note of a server's limit; 0 says nothing.
+void NoteMessageBytesMax(uint64_t bytes, GrpcCounters* counters);
 
 // How many streams and calls still wait for an event: a completion queue may be shut down only when
 // there are none. Thread-safe.
@@ -123,6 +128,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   struct Open {
     absl::InlinedVector<Joined, 4> requests;  // in the order of their segments
     uint64_t bytes = 0;
+    uint64_t segments = 0;
   };
   using Cancelled = std::vector<std::shared_ptr<PendingRequest>>;
 
@@ -131,6 +137,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   void OnHold();
   void OnRead(bool ok);
   void OnFinish();
+  void OnHello(const v1::Hello& hello) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Dispatch(const grpc::ByteBuffer& buffer);
   static void DeliverReply(const ReceivedMessage& message, absl::Span<const Joined> requests);
   // Writes the next request if nothing hinders. Requests that nobody waits for go to `cancelled`,
@@ -140,6 +147,8 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   // Whether `next` had better wait for company.
   bool HoldsBack(const Queued& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetHoldAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // True if the first waiting request may go into the message that `open` is so far.
+  bool MayJoin(const Open& open, uint64_t key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves the first waiting requests that may travel together into `message`.
   Open TakeJoined(OutgoingMessage* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -174,6 +183,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   uint64_t bytes_open_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t window_messages_ ABSL_GUARDED_BY(mu_) = kWindowMessages;
   uint64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kWindowBytes;
+  uint64_t joined_bytes_now_ ABSL_GUARDED_BY(mu_) = 0;  // the server's limit in it, once known
   bool started_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;

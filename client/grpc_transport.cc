@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
+#include "client/client_context.h"
 #include "client/grpc_lane.h"
 #include "client/queue_driver.h"
 #include "proto/grpc_tuning.h"
@@ -86,6 +87,7 @@ class GrpcTransport final : public Transport {
   }
 
   std::shared_ptr<WaitDriver> driver() override { return driver_; }
+  uint64_t MessageBytesMax() const override { return counters_.message_bytes_max.load(); }
 
   void Finished(UnaryCall* call) {
     absl::MutexLock lock(&mu_);
@@ -105,8 +107,8 @@ class GrpcTransport final : public Transport {
   Endpoint* EndpointOf(const std::string& address, Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Hello MakeHello(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t JoinedBytesMax() const {
-    return options_.join_requests ? std::min(GrpcLane::kJoinedBytesMax, options_.message_bytes_max)
-                                  : 0;
+    if (!options_.join_requests) return 0;
+    return std::min(GrpcLane::kJoinedBytesMax, options_.message_bytes_max - kMessageFrameBytes);
   }
   void SendUnary(grpc::GenericStub* stub, const std::string& address, OutgoingMessage message,
                  std::shared_ptr<PendingRequest> request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -174,6 +176,7 @@ void GrpcTransport::SendUnary(grpc::GenericStub* stub, const std::string& addres
                               OutgoingMessage message, std::shared_ptr<PendingRequest> request) {
   v1::PullHeader prefix;
   prefix.set_request(1);
+  prefix.set_deadline_ms(message.deadline_ms);
   *prefix.mutable_hello() = MakeHello(Lane::kLookup);
   const grpc::ByteBuffer buffer = ToByteBuffer(prefix.SerializeAsString(), std::move(message));
   counters_.bytes_sent.fetch_add(buffer.Length(), std::memory_order_relaxed);
@@ -191,6 +194,9 @@ void UnaryCall::Run(bool ok) {
     transport_->counters()->bytes_received.fetch_add(answer_.Length(), std::memory_order_relaxed);
     const absl::Status parsed = message.Parse(answer_);
     const Reply reply = message.reply();
+    if (parsed.ok()) {
+      NoteMessageBytesMax(message.header().hello().message_bytes_max(), transport_->counters());
+    }
     request_->Done(parsed, parsed.ok() ? &reply : nullptr);
   } else {
     request_->Done(ToStatus(status_, address_), nullptr);

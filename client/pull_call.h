@@ -66,7 +66,8 @@ class PullCall {
   const int64_t deadline_ns;
   bool want_flags = false;
   bool streaming = false;
-  BufferRef ids;  // of all parts
+  BufferRef ids;       // of all parts
+  uint64_t bytes = 0;  // ids and rows as they travel
   std::atomic<uint32_t> parts_left{0};
   Promise<absl::Status> promise;
 

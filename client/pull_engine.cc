@@ -12,8 +12,6 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kScratchKept = 32;
-
 std::string Where(const TableHandle& table, uint32_t shard) {
   return absl::StrCat("table ", table.name(), " shard ", shard);
 }
@@ -57,8 +55,10 @@ Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
   if (call->scratch->plan.parts().empty()) return Future<absl::Status>::Ready(absl::OkStatus());
   {
     absl::MutexLock lock(&mu_);
+    if (!WaitForRoom(*call)) return Future<absl::Status>::Ready(NoRoomError());
     if (shut_down_)
       return Future<absl::Status>::Ready(absl::CancelledError("the client is closing"));
+    bytes_in_flight_ += call->bytes;
     calls_.insert(call);
   }
   context_->timer->AddWatcher();
@@ -94,8 +94,11 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   const ClusterMapPtr map = context_->map->Get();
   HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context_->owner));
   scratch.plan.Build(scratch.features, *map, &scratch.deduper, wire_type,
-                     context_->options.message_bytes_max - kSegmentHeaderBytes);
+                     context_->MessageBytesMax(*map) - kSegmentHeaderBytes);
   (*call)->streaming = bytes >= kStreamingBytesMin;
+  for (const PlanPart& part : scratch.plan.parts()) {
+    (*call)->bytes += PartBytes(scratch.plan, part, wire_type);
+  }
   (*call)->parts_left = static_cast<uint32_t>(scratch.plan.parts().size());
   LayOutIds(*map, call->get());
   ClientCounters::Add(&context_->counters.ids_asked, ids);
@@ -133,6 +136,7 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
   std::vector<uint32_t> waiting;  // their server is not known
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
+  const uint64_t bytes_max = context_->MessageBytesMax(*map);
   uint64_t bytes = 0;
   const auto flush = [&] {
     if (!message.empty()) SendMessage(call, *map, to->address, message, attempt);
@@ -153,7 +157,10 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
       continue;
     }
     const uint64_t part_bytes = PartBytes(plan, part, call->wire_type);
-    if (server != to || bytes + part_bytes > context_->options.message_bytes_max) flush();
+    if (server != to || bytes + part_bytes > bytes_max ||
+        message.size() == kSegmentsPerMessageMax) {
+      flush();
+    }
     to = server;
     bytes += part_bytes;
     message.push_back(p);
@@ -175,9 +182,9 @@ void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const s
   header.set_row_type(ToProto(call->wire_type));
   header.set_want_flags(call->want_flags);
   const int64_t left_ns = call->deadline_ns - context_->clock->NowNs();
-  header.set_deadline_ms(static_cast<uint32_t>(
-      std::clamp<int64_t>(left_ns / 1'000'000, 1, std::numeric_limits<int32_t>::max())));
   OutgoingMessage message;
+  message.deadline_ms = static_cast<uint32_t>(
+      std::clamp<int64_t>(left_ns / 1'000'000, 1, std::numeric_limits<int32_t>::max()));
   OutgoingMessage::Bulk ids{v1::PullRequest::kIdsFieldNumber, {}};
   const BatchPlan& plan = call->scratch->plan;
   for (uint32_t p : parts) {
@@ -202,7 +209,7 @@ void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const s
   message.segments = static_cast<uint32_t>(parts.size());
   // Flags would need a place of their own in a joined reply; calls that ask for them go alone.
   if (!call->want_flags && attempt == 0) {
-    message.join_key = (uint64_t{header.deadline_ms()} << 8) | (1u + header.row_type());
+    message.join_key = 1u + header.row_type();
   }
   message.bulk.push_back(std::move(ids));
   context_->retry->CountRequest();
@@ -329,64 +336,6 @@ bool PullEngine::ScatterSegment(const CallPtr& call, uint32_t part, const v1::Se
   Scatter(job);
   ClientCounters::Add(&context_->counters.rows_pulled, planned.rows());
   return true;
-}
-
-void PullEngine::LeaveAndResolve(const CallPtr& call) {
-  if (!call->Leave()) return;
-  std::unique_ptr<PullScratch> scratch = std::move(call->scratch);
-  {
-    absl::MutexLock lock(&mu_);
-    calls_.erase(call);
-    if (free_.size() < kScratchKept) free_.push_back(std::move(scratch));
-  }
-  context_->timer->RemoveWatcher();
-  call->promise.Set(call->result());
-}
-
-std::unique_ptr<PullScratch> PullEngine::TakeScratch() {
-  absl::MutexLock lock(&mu_);
-  if (free_.empty()) return std::make_unique<PullScratch>();
-  std::unique_ptr<PullScratch> scratch = std::move(free_.back());
-  free_.pop_back();
-  return scratch;
-}
-
-absl::Status PullEngine::DeadlineError(const PullCall& call) const {
-  const absl::Status last = call.last_error();
-  return absl::DeadlineExceededError(
-      absl::StrCat(call.parts_left.load(), " of ", call.scratch->plan.parts().size(),
-                   " parts of a pull were not answered in time",
-                   last.ok() ? "" : absl::StrCat("; last: ", last.message())));
-}
-
-void PullEngine::Tick() {
-  const int64_t now = context_->clock->NowNs();
-  std::vector<CallPtr> expired;
-  {
-    absl::MutexLock lock(&mu_);
-    for (const CallPtr& call : calls_) {
-      if (call->deadline_ns <= now) expired.push_back(call);
-    }
-  }
-  for (const CallPtr& call : expired) {
-    if (!call->Enter()) continue;
-    call->Close(DeadlineError(*call));
-    LeaveAndResolve(call);
-  }
-}
-
-void PullEngine::Shutdown() {
-  std::vector<CallPtr> open;
-  {
-    absl::MutexLock lock(&mu_);
-    shut_down_ = true;
-    open.assign(calls_.begin(), calls_.end());
-  }
-  for (const CallPtr& call : open) {
-    if (!call->Enter()) continue;
-    call->Close(absl::CancelledError("the client was closed while the pull ran"));
-    LeaveAndResolve(call);
-  }
 }
 
 }  // namespace hotbed

@@ -21,7 +21,8 @@ class PullEngine {
   // Shutdown came first, and the transport is gone.
   ~PullEngine() = default;
 
-  // `lane` is kPull or kLookup.
+  // `lane` is kPull or kLookup. Waits for room among the calls in flight, at most until the
+  // deadline.
   Future<absl::Status> Start(absl::Span<const PullFeature> features, const PullOptions& options,
                              Lane lane);
   // Ends calls whose deadline has passed.
@@ -35,6 +36,9 @@ class PullEngine {
 
   absl::Status Plan(absl::Span<const PullFeature> features, const PullOptions& options, Lane lane,
                     CallPtr* call);
+  // False at the call's deadline.
+  bool WaitForRoom(const PullCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status NoRoomError() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LayOutIds(const ClusterMap& map, PullCall* call);
   // The caller stands inside the call's gate in all of these.
   void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
@@ -58,6 +62,7 @@ class PullEngine {
   absl::Mutex mu_;
   absl::flat_hash_set<CallPtr> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<PullScratch>> free_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_in_flight_ ABSL_GUARDED_BY(mu_) = 0;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -1,8 +1,22 @@
 #include "client/push_call.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace hotbed {
+
+std::string PushPart::Where() const {
+  return absl::StrCat("table ", table->name(), " shard ", shard);
+}
+
+absl::Status PushPart::EndOf(const absl::Status& status) const {
+  if (!maybe_applied) return status;
+  return absl::UnknownError(
+      absl::StrCat(status.message(),
+                   "; an earlier send of it was not answered, so it may have been applied, and no "
+                   "shard will tell"));
+}
 
 PushResult PushCall::Result() const {
   PushResult result;
@@ -10,8 +24,12 @@ PushResult PushCall::Result() const {
   result.ticket = ticket;
   result.shards = refused;
   if (!refused.empty()) {
-    result.outcome = PushResult::Outcome::kFailed;
-    result.status = refused.front().status;
+    const auto open = std::find_if(refused.begin(), refused.end(), [](const PushResult::Shard& s) {
+      return absl::IsUnknown(s.status);
+    });
+    result.outcome =
+        open == refused.end() ? PushResult::Outcome::kFailed : PushResult::Outcome::kIndeterminate;
+    result.status = open == refused.end() ? refused.front().status : open->status;
   }
   if (parts_left == 0) return result;
   for (const PushPart& part : parts) {

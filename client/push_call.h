@@ -27,11 +27,16 @@ struct PushPart : ChainedPart {
   uint32_t shard = 0;
   uint32_t rows = 0;
   bool last_of_shard = false;
+  bool maybe_applied = false;  // it was sent, and no answer told what became of it
   BytesRef ids;
   BytesRef gradients;
 
   ShardId shard_id() const { return {table->id(), shard}; }
   uint64_t bytes() const { return ids.size + gradients.size; }
+  std::string Where() const;  // table and shard, for messages
+  // How the part ends when it is refused for good with `status`: kUnknown where an earlier send of
+  // it may have been applied, which this refusal says nothing about.
+  absl::Status EndOf(const absl::Status& status) const;
 };
 
 // Guarded by the engine's mutex once it is sent.

@@ -14,10 +14,6 @@ namespace {
 
 constexpr size_t kUnclaimedMax = 4096;
 
-std::string Where(const PushPart& part) {
-  return absl::StrCat("table ", part.table->name(), " shard ", part.shard);
-}
-
 }  // namespace
 
 // One message on its way.
@@ -26,7 +22,10 @@ class PushRequest final : public PendingRequest {
   PushRequest(PushEngine* engine, absl::Span<const PushEngine::SentPart> parts)
       : engine_(engine), parts_(parts.begin(), parts.end()) {}
   void Done(const absl::Status& transport, const Reply* reply) override {
-    engine_->OnReply(parts_, transport, reply);
+    engine_->OnReply(parts_, transport, reply, /*written=*/true);
+  }
+  void NotSent(const absl::Status& why) override {
+    engine_->OnReply(parts_, why, nullptr, /*written=*/false);
   }
 
  private:
@@ -93,15 +92,30 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
 }
 
 absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {
-  absl::MutexLock session_lock(&session_mu_);
-  if (session_.session != 0) return absl::OkStatus();
+  // One caller at a time asks, without the mutex; the others wait, each to its own deadline, and
+  // go on with the asking where that caller's time was too short.
+  const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return identity_.session != 0 || !opening_session_;
+  };
+  {
+    absl::MutexLock lock(&mu_);
+    const int64_t left_ns = deadline_ns - context_->clock->NowNs();
+    if (!mu_.AwaitWithTimeout(absl::Condition(&free),
+                              absl::Nanoseconds(std::max<int64_t>(left_ns, 0)))) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "session ", session_name_, " is not open yet; is the coordinator up? Nothing was sent"));
+    }
+    if (identity_.session != 0) return absl::OkStatus();
+    opening_session_ = true;
+  }
   const int64_t left_ns = std::max<int64_t>(deadline_ns - context_->clock->NowNs(), 1'000'000);
-  HOTBED_ASSIGN_OR_RETURN(session_,
-                          control_->OpenSession(session_name_, absl::Nanoseconds(left_ns)));
-  context_->transport->SetSession(session_.session, session_.incarnation);
+  const absl::StatusOr<SessionIdentity> opened =
+      control_->OpenSession(session_name_, absl::Nanoseconds(left_ns));
+  if (opened.ok()) context_->transport->SetSession(opened->session, opened->incarnation);
   absl::MutexLock lock(&mu_);
-  identity_ = session_;
-  return absl::OkStatus();
+  opening_session_ = false;
+  if (opened.ok()) identity_ = *opened;
+  return opened.status();
 }
 
 bool PushEngine::WaitForRoom(const PushCall& call) {
@@ -160,6 +174,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
   std::vector<SentPart> message;
   std::vector<ShardChain*> without_server;
   const ServerAddress* to = nullptr;
+  const uint64_t bytes_max = context_->MessageBytesMax(*map);
   uint64_t bytes = 0;
   for (ShardChain* chain : chains) {
     const ShardRecord* record = map->Shard(chain->shard);
@@ -169,20 +184,21 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
       if (record == nullptr) {
         chain->chain.OnRefused(part, 0);
         Finish(part,
-               absl::NotFoundError(absl::StrCat("table ", part->table->name(), " was dropped")),
+               part->EndOf(absl::NotFoundError(
+                   absl::StrCat("table ", part->table->name(), " was dropped"))),
                resolutions);
         continue;
       }
       if (server == nullptr) {
         part->call->last_error =
-            absl::UnavailableError(absl::StrCat(Where(*part), ": its server is not known"));
+            absl::UnavailableError(absl::StrCat(part->Where(), ": its server is not known"));
         chain->chain.OnRetry(part);
         without_server.push_back(chain);
         break;
       }
       const uint64_t part_bytes = part->bytes() + kSegmentHeaderBytes;
-      if (!message.empty() &&
-          (server != to || bytes + part_bytes > context_->options.message_bytes_max)) {
+      if (!message.empty() && (server != to || bytes + part_bytes > bytes_max ||
+                               message.size() == kSegmentsPerMessageMax)) {
         SendMessage(to->address, message);
         message.clear();
         bytes = 0;
@@ -240,79 +256,6 @@ void PushEngine::SendMessage(const std::string& address, absl::Span<const SentPa
   context_->retry->CountRequest();
   context_->transport->Send(address, Lane::kPush, std::move(message),
                             std::make_shared<PushRequest>(this, parts));
-}
-
-void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& transport,
-                         const Reply* reply) {
-  Resolutions resolutions;
-  {
-    absl::MutexLock lock(&mu_);
-    v1::SegmentReply lost;
-    const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
-    bool whole = true;  // every segment fares alike
-    if (header == nullptr) {
-      lost.set_code(v1::UNAVAILABLE);
-      lost.set_detail(std::string(transport.message()));
-      context_->follower->RequestRefresh();
-    } else if (header->code() != v1::OK) {
-      lost.set_code(header->code());
-      lost.set_detail(header->detail());
-    } else if (reply->segment_count != parts.size()) {
-      lost.set_code(v1::UNAVAILABLE);
-      lost.set_detail(absl::StrCat("a server answered ", reply->segment_count, " segments to ",
-                                   parts.size(), " sent"));
-    } else {
-      whole = false;
-    }
-    std::vector<ShardChain*> answered;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      OnSegment(parts[i],
-                whole ? lost : header->segments(static_cast<int>(reply->segment_first + i)),
-                &resolutions);
-      if (parts[i].chain->chain.ReadyToRestart()) answered.push_back(parts[i].chain);
-    }
-    Settle(std::move(answered), &resolutions);
-  }
-  Resolve(std::move(resolutions));
-}
-
-void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment,
-                           Resolutions* resolutions) {
-  ShardChain& chain = *sent.chain;
-  PushPart* const part = sent.part;
-  const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
-  if (verdict == Verdict::kOk) {
-    chain.chain.OnApplied(part, segment.last_seq());
-    ClientCounters::Add(&context_->counters.rows_pushed, part->rows);
-    part->table->NoteAcknowledged(part->shard, segment.epoch(), segment.lsn());
-    return Finish(part, absl::OkStatus(), resolutions);
-  }
-  const absl::Status status = StatusOf(segment.code(), Where(*part), segment.detail());
-  if (verdict == Verdict::kFinal) {
-    chain.chain.OnRefused(part, segment.last_seq());
-    return Finish(part, status, resolutions);
-  }
-  ClientCounters::Add(&context_->counters.retries, 1);
-  part->call->last_error = status;
-  chain.retry_after_ms = std::max(chain.retry_after_ms, segment.retry_after_ms());
-  switch (verdict) {
-    case Verdict::kGap:
-      return chain.chain.OnGap(part, segment.last_seq());
-    case Verdict::kOpenAgain:
-      return chain.chain.OnUnknownSession(part);
-    case Verdict::kReroute: {
-      ClientCounters::Add(&context_->counters.wrong_epoch, 1);
-      const auto record = FromProto(segment.record());
-      const bool known = segment.has_record() && record.ok() &&
-                         (context_->map->ApplyRecord(*record) || chain.restart_now);
-      if (known) chain.restart_now = true;
-      if (!known) context_->follower->RequestRefresh();
-      break;
-    }
-    default:
-      break;
-  }
-  chain.chain.OnRetry(part);
 }
 
 void PushEngine::Settle(std::vector<ShardChain*> chains, Resolutions* resolutions) {
@@ -386,8 +329,10 @@ void PushEngine::Resolve(Resolutions resolutions) {
 }
 
 Future<PushResult> PushEngine::Retry(const PushResult& result, absl::Duration deadline) {
-  if (result.outcome != PushResult::Outcome::kIndeterminate)
+  // Unknown: nobody will ever tell.
+  if (result.outcome != PushResult::Outcome::kIndeterminate || absl::IsUnknown(result.status)) {
     return Future<PushResult>::Ready(result);
+  }
   absl::MutexLock lock(&mu_);
   const auto open = calls_.find(result.ticket);
   if (open != calls_.end()) {

@@ -58,7 +58,8 @@ class PushEngine {
   static Future<PushResult> Refuse(uint64_t step, absl::Status status);
   absl::Status Prepare(uint64_t step, absl::Span<const PushFeature> features,
                        const PushOptions& options, PushCall* call);
-  absl::Status EnsureSession(int64_t deadline_ns) ABSL_LOCKS_EXCLUDED(session_mu_);
+  // Blocks until the session is open, at most until the deadline.
+  absl::Status EnsureSession(int64_t deadline_ns) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckSteps(const PushCall& call) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool WaitForRoom(const PushCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Chain(PushCall* call, std::vector<ShardChain*>* touched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -73,9 +74,14 @@ class PushEngine {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RestartLater(std::vector<ShardChain*> chains) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport, const Reply* reply);
+  // `written`: of a request without a reply, whether a server may have acted on it.
+  void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport, const Reply* reply,
+               bool written);
   void OnSegment(const SentPart& sent, const v1::SegmentReply& segment, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The part in flight ends with `status`; `last_seq` as in PushChain::OnRefused.
+  void Refused(const SentPart& sent, uint64_t last_seq, const absl::Status& status,
+               Resolutions* resolutions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish(PushPart* part, const absl::Status& status, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget(PushCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -85,11 +91,9 @@ class PushEngine {
   ControlPlane* const control_;
   const std::string session_name_;
 
-  absl::Mutex session_mu_ ABSL_ACQUIRED_BEFORE(mu_);
-  SessionIdentity session_ ABSL_GUARDED_BY(session_mu_);
-
   absl::Mutex mu_;
-  SessionIdentity identity_ ABSL_GUARDED_BY(mu_);  // a copy of session_, for messages
+  SessionIdentity identity_ ABSL_GUARDED_BY(mu_);  // session 0: not open yet
+  bool opening_session_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint64_t, CallPtr> calls_ ABSL_GUARDED_BY(mu_);  // by ticket
   absl::flat_hash_map<uint64_t, std::unique_ptr<ShardChain>> chains_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<const TableHandle*, uint64_t> last_step_ ABSL_GUARDED_BY(mu_);

@@ -1,6 +1,7 @@
 #include "client/push_prepare.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,11 @@ absl::Status CheckPartCount(const BatchPlan& plan) {
 absl::Status PreparePush(const ClientContext& context, absl::Span<const PushFeature> features,
                          PushCall* call) {
   HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features));
+  if (call->has_learning_rate && !std::isfinite(call->learning_rate)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PushOptions::learning_rate is ", call->learning_rate, " at step ", call->step,
+                     "; it must be finite; nothing of this step was sent"));
+  }
   thread_local Scratch scratch;
   scratch.features.clear();
   scratch.gradients.clear();
@@ -113,7 +119,7 @@ absl::Status PreparePush(const ClientContext& context, absl::Span<const PushFeat
   }
   const ClusterMapPtr map = context.map->Get();
   HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context.owner));
-  const uint64_t bytes_max = context.options.message_bytes_max;
+  const uint64_t bytes_max = context.MessageBytesMax(*map);
   BatchPlan& plan = scratch.plan;
   plan.Build(scratch.features, *map, &scratch.deduper, call->gradient_type,
              bytes_max - kSegmentHeaderBytes);

@@ -22,7 +22,8 @@ struct ShardSplit {
 
 // How `count` rows are cut into parts of at most `rows_max`, as evenly as possible. It depends on
 // nothing but these two, so that a trainer that repeats a step after a restart cuts it as before
-// and its sequence numbers mean the same rows.
+// and its sequence numbers mean the same rows, if message_bytes_max (its own and the servers') is
+// what it was.
 struct PartCut {
   PartCut(uint64_t count, uint64_t rows_max)
       : parts(count == 0 ? 0 : (count + rows_max - 1) / rows_max), count(count) {}

@@ -22,7 +22,8 @@ enum class Lane { kPull, kPush, kLookup };
 
 // A message in parts, so that bulk bytes are never copied after they were gathered.
 struct OutgoingMessage {
-  // A PullHeader or PushHeader without `hello` and `request`: the transport adds both.
+  // A PullHeader or PushHeader without `hello`, `request` and `deadline_ms`: the transport adds
+  // them.
   std::string header;
   // The bulk field `field`: its pieces stand one after another.
   struct Bulk {
@@ -32,6 +33,9 @@ struct OutgoingMessage {
   absl::InlinedVector<Bulk, 2> bulk;
   uint64_t reply_bytes = 0;  // about what the answer will weigh, for the window
   uint32_t segments = 0;     // in the header
+  // Of a pull, time left; 0: none. Joined requests travel with the latest of theirs: each caller
+  // ends its own call, and the server need not work for what all of them have given up.
+  uint32_t deadline_ms = 0;
   // Requests of one lane, server and key that are queued together may travel as one message: their
   // headers agree in all but the segments. 0: never.
   uint64_t join_key = 0;
@@ -54,8 +58,10 @@ class PendingRequest {
   // with a reply, or says why there is none: then the server may or may not have acted on the
   // request.
   virtual void Done(const absl::Status& transport, const Reply* reply) = 0;
-  // True when nobody waits any more: a request still queued is then dropped (and Done called with
-  // Cancelled).
+  // Called in place of Done(why, nullptr) where nothing of the request was written: no server has
+  // acted on it.
+  virtual void NotSent(const absl::Status& why) { Done(why, nullptr); }
+  // True when nobody waits any more: a request still queued is then dropped (NotSent, Cancelled).
   virtual bool Abandoned() const { return false; }
 };
 
@@ -72,12 +78,14 @@ class Transport {
   virtual ~Transport() = default;
   // Requests of one lane to one address are written in the order of the Send calls. Does not block:
   // what is beyond the stream's window waits in a queue, which the callers bound
-  // (pushes_in_flight_max; the size of a pull).
+  // (pulls_in_flight_max, pushes_in_flight_max and their bytes).
   virtual void Send(const std::string& address, Lane lane, OutgoingMessage message,
                     std::shared_ptr<PendingRequest> request) = 0;
   // Goes into the hello of push streams opened from now on.
   virtual void SetSession(uint64_t session, uint64_t incarnation) = 0;
   virtual void SetClusterId(const std::string& cluster_id) = 0;
+  // The least `message_bytes_max` in any server's hello so far; 0: none was heard.
+  virtual uint64_t MessageBytesMax() const = 0;
   virtual TransportStats Stats() const = 0;
   // For the promises of those who send; null: waiting threads sleep.
   virtual std::shared_ptr<WaitDriver> driver() { return nullptr; }

@@ -58,6 +58,7 @@ class Load::Stream {
     options.push_type = spec_.wire == RowType::kInt8 ? RowType::kFp32 : spec_.wire;
     options.pushes_in_flight_max =
         static_cast<int>(spec_.in_flight * (spec_.call_per_table ? spec_.tables.size() : 1) + 1);
+    options.pulls_in_flight_max = options.pushes_in_flight_max;
     HOTBED_ASSIGN_OR_RETURN(client_, Client::Connect("hotbed://" + spec_.coordinator, options));
     Random random(seed);
     uint64_t elements = 0;

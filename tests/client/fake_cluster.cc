@@ -79,8 +79,11 @@ class FakeCluster::DataService final : public v1::Data::Service {
       if (first && !request.header().has_hello()) {
         return {grpc::StatusCode::INVALID_ARGUMENT, "no hello in the first message"};
       }
+      v1::Hello hello;
+      const grpc::Status greeted = first ? cluster_->Greet(&hello) : grpc::Status::OK;
+      if (!greeted.ok()) return greeted;
       v1::PullReply reply = cluster_->ServePull(server_, request);
-      if (first) reply.mutable_header()->mutable_hello()->set_messages_in_flight_max(4);
+      if (first) *reply.mutable_header()->mutable_hello() = hello;
       first = false;
       stream->Write(reply);
     }
@@ -90,8 +93,14 @@ class FakeCluster::DataService final : public v1::Data::Service {
   grpc::Status Push(grpc::ServerContext*,
                     grpc::ServerReaderWriter<v1::PushReply, v1::PushRequest>* stream) override {
     v1::PushRequest request;
+    bool first = true;
     while (stream->Read(&request)) {
-      const v1::PushReply reply = cluster_->ServePush(server_, request);
+      v1::Hello hello;
+      const grpc::Status greeted = first ? cluster_->Greet(&hello) : grpc::Status::OK;
+      if (!greeted.ok()) return greeted;
+      v1::PushReply reply = cluster_->ServePush(server_, request);
+      if (first) *reply.mutable_header()->mutable_hello() = hello;
+      first = false;
       {
         absl::MutexLock lock(&cluster_->mu_);
         if (cluster_->break_after_push_ && cluster_->break_after_push_()) {
@@ -152,6 +161,7 @@ class FakeCluster::CoordinatorService final : public v1::Coordinator::Service {
     *reply->mutable_spec() = table.spec;
     for (const FakeShard& shard : table.shards) *reply->add_shards() = shard.record;
     reply->set_created(true);
+    reply->set_plan_revision(cluster_->revision_);
     return grpc::Status::OK;
   }
 
@@ -164,6 +174,7 @@ class FakeCluster::CoordinatorService final : public v1::Coordinator::Service {
       cluster_->tables_.erase(it);
       ++cluster_->revision_;
       cluster_->told_ = cluster_->Map();
+      reply->set_plan_revision(cluster_->revision_);
       return grpc::Status::OK;
     }
     return {grpc::StatusCode::NOT_FOUND, "no such table"};
@@ -171,6 +182,12 @@ class FakeCluster::CoordinatorService final : public v1::Coordinator::Service {
 
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
                            v1::OpenSessionReply* reply) override {
+    std::function<void()> delay;
+    {
+      absl::MutexLock lock(&cluster_->mu_);
+      delay = cluster_->open_delay_;
+    }
+    if (delay) delay();
     absl::MutexLock lock(&cluster_->mu_);
     reply->set_session(std::hash<std::string>()(request->name()) | 1);
     reply->set_incarnation(++cluster_->incarnations_[request->name()]);
@@ -259,8 +276,25 @@ v1::ClusterMap FakeCluster::Map() const {
     info->set_server(s + 1);
     info->set_address(servers_[s].address);
     info->set_live(true);
+    if (limit_registered_) info->set_message_bytes_max(message_bytes_max_);
   }
   return map;
+}
+
+grpc::Status FakeCluster::Greet(v1::Hello* hello) {
+  absl::MutexLock lock(&mu_);
+  hello->set_messages_in_flight_max(4);
+  hello->set_message_bytes_max(message_bytes_max_);
+  return greeting_ ? greeting_() : grpc::Status::OK;
+}
+
+bool FakeCluster::RefuseLarge(uint64_t bytes, v1::ReplyHeader* header) {
+  if (message_bytes_max_ == 0 || bytes <= message_bytes_max_) return false;
+  ++refused_;
+  header->clear_segments();
+  header->set_code(v1::INVALID_ARGUMENT);
+  header->set_detail(absl::StrCat(bytes, " bytes, the limit is ", message_bytes_max_));
+  return true;
 }
 
 void FakeCluster::Move(ShardId shard, int to_server, bool announce) {
@@ -302,6 +336,7 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
   largest_ = std::max<uint64_t>(largest_, request.ByteSizeLong());
   v1::PullReply reply;
   reply.mutable_header()->set_request(request.header().request());
+  if (RefuseLarge(request.ByteSizeLong(), reply.mutable_header())) return reply;
   const char* ids = request.ids().data();
   for (const v1::PullSegment& segment : request.header().segments()) {
     v1::SegmentReply* answer = reply.mutable_header()->add_segments();
@@ -332,6 +367,7 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
     answer->set_lsn(shard->lsn);
   }
   largest_ = std::max<uint64_t>(largest_, reply.ByteSizeLong());
+  if (RefuseLarge(reply.ByteSizeLong(), reply.mutable_header())) reply.clear_rows();
   return reply;
 }
 
@@ -341,6 +377,7 @@ v1::PushReply FakeCluster::ServePush(int server, const v1::PushRequest& request)
   largest_ = std::max<uint64_t>(largest_, request.ByteSizeLong());
   v1::PushReply reply;
   reply.mutable_header()->set_request(request.header().request());
+  if (RefuseLarge(request.ByteSizeLong(), reply.mutable_header())) return reply;
   const char* gradients = request.gradients().data();
   size_t id_offset = 0;
   for (const v1::PushSegment& segment : request.header().segments()) {
@@ -418,6 +455,21 @@ void FakeCluster::set_delay(std::function<void()> delay) {
   absl::MutexLock lock(&mu_);
   delay_ = std::move(delay);
 }
+void FakeCluster::set_open_delay(std::function<void()> delay) {
+  absl::MutexLock lock(&mu_);
+  open_delay_ = std::move(delay);
+}
+void FakeCluster::set_greeting(std::function<grpc::Status()> script) {
+  absl::MutexLock lock(&mu_);
+  greeting_ = std::move(script);
+}
+void FakeCluster::set_message_bytes_max(uint64_t bytes, bool registered) {
+  absl::MutexLock lock(&mu_);
+  message_bytes_max_ = bytes;
+  limit_registered_ = registered;
+  ++revision_;
+  told_ = Map();
+}
 FakeShard FakeCluster::shard(ShardId id) const {
   absl::MutexLock lock(&mu_);
   return tables_.at(id.table).shards.at(id.index);
@@ -446,6 +498,10 @@ uint64_t FakeCluster::lookup_messages() const {
 uint64_t FakeCluster::largest_message() const {
   absl::MutexLock lock(&mu_);
   return largest_;
+}
+uint64_t FakeCluster::refused_messages() const {
+  absl::MutexLock lock(&mu_);
+  return refused_;
 }
 
 }  // namespace hotbed

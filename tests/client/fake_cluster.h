@@ -66,6 +66,13 @@ class FakeCluster {
   void set_break_after_push(std::function<bool()> script);
   // Before a message is served, without the mutex.
   void set_delay(std::function<void()> delay);
+  // Before a session is opened, without the mutex.
+  void set_open_delay(std::function<void()> delay);
+  // What a stream's first message meets: anything but OK ends the stream with it.
+  void set_greeting(std::function<grpc::Status()> script);
+  // What the servers' hellos say; a larger message, or answer, is refused as a whole. `registered`:
+  // the coordinator knows it too.
+  void set_message_bytes_max(uint64_t bytes, bool registered);
 
   // The shard's state, copied.
   FakeShard shard(ShardId id) const;
@@ -74,6 +81,7 @@ class FakeCluster {
   uint64_t push_messages() const;
   uint64_t lookup_messages() const;
   uint64_t largest_message() const;
+  uint64_t refused_messages() const;  // as larger than message_bytes_max
 
  private:
   class DataService;
@@ -94,6 +102,10 @@ class FakeCluster {
   v1::SegmentReply ServePushSegment(int server, const v1::PushHeader& header,
                                     const v1::PushSegment& segment, const uint64_t* ids,
                                     const char* gradients) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // True with `header` filled in if that many bytes are beyond the limit.
+  bool RefuseLarge(uint64_t bytes, v1::ReplyHeader* header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The first message of a stream: what to end the stream with, or OK with our hello.
+  grpc::Status Greet(v1::Hello* hello);
   // Null with `refusal` filled in: unknown shard or wrong epoch.
   FakeShard* FindShard(int server, uint64_t packed, uint64_t epoch, v1::SegmentReply* refusal)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -109,6 +121,11 @@ class FakeCluster {
   PullScript pull_script_ ABSL_GUARDED_BY(mu_);
   std::function<bool()> break_after_push_ ABSL_GUARDED_BY(mu_);
   std::function<void()> delay_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> open_delay_ ABSL_GUARDED_BY(mu_);
+  std::function<grpc::Status()> greeting_ ABSL_GUARDED_BY(mu_);
+  uint64_t message_bytes_max_ ABSL_GUARDED_BY(mu_) = 0;
+  bool limit_registered_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t refused_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pulls_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t lookups_ ABSL_GUARDED_BY(mu_) = 0;

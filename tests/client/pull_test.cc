@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "hotbed/client.h"
 #include "tests/client/fake_cluster.h"
 
@@ -128,6 +129,75 @@ TEST_F(PullTest, LargeCallsAreCutByBytes) {
   ExpectRows(ids, rows, 64);
   EXPECT_LE(cluster_.largest_message(), (64 << 10) + 256);
   EXPECT_GT(cluster_.pull_messages(), 100);
+}
+
+TEST_F(PullTest, CutsToWhatTheServersRegistered) {
+  cluster_.AddTable("t", 40000, 64, 4);
+  cluster_.set_message_bytes_max(64 << 10, /*registered=*/true);
+  Connect();
+  const Table* t = Open("t");
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 5000; ++i) ids.push_back(i * 7 % 40000);
+  std::vector<float> rows(ids.size() * 64);
+  Fill(t, 1, ids);
+  const PullFeature feature{t, ids, rows.data()};
+  for (const absl::Status& status :
+       {client_->Pull({&feature, 1}).Wait(), client_->Lookup({&feature, 1}).Wait()}) {
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectRows(ids, rows, 64);
+  }
+  EXPECT_EQ(cluster_.refused_messages(), 0);
+  EXPECT_LE(cluster_.largest_message(), 64 << 10);
+}
+
+TEST_F(PullTest, AnOversizeRefusalEndsTheCallAndTheHellosLimitCutsTheNext) {
+  cluster_.AddTable("t", 40000, 64, 4);
+  cluster_.set_message_bytes_max(64 << 10, /*registered=*/false);
+  Connect();
+  const Table* t = Open("t");
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 5000; ++i) ids.push_back(i * 7 % 40000);
+  std::vector<float> rows(ids.size() * 64);
+  const PullFeature feature{t, ids, rows.data()};
+  const absl::Status refused = client_->Pull({&feature, 1}).Wait();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("65536"));
+  const absl::Status status = client_->Pull({&feature, 1}).Wait();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(rows, std::vector<float>(ids.size() * 64));
+}
+
+TEST_F(PullTest, PullsBeyondTheLimitWaitAndEndAtTheirDeadline) {
+  cluster_.AddTable("t", 100, 4, 1);
+  ClientOptions options;
+  options.pulls_in_flight_max = 2;
+  options.pull_bytes_in_flight_max = 100;  // a call of ten rows weighs more, and goes alone
+  Connect(options);
+  const Table* t = Open("t");
+  absl::Notification go;
+  cluster_.set_delay([&] { go.WaitForNotification(); });
+  const std::vector<uint64_t> one = {3}, ten = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  std::vector<float> rows(10 * 4, 77.0f), more(10 * 4);
+  const PullFeature large{t, ten, more.data()};
+  const PullFeature small{t, one, rows.data()};
+  const auto first = client_->Pull({&large, 1});
+  PullOptions soon;
+  soon.deadline = absl::Milliseconds(20);
+  for (int i = 0; i < 2; ++i) {
+    const auto refused =
+        i == 0 ? client_->Pull({&small, 1}, soon) : client_->Lookup({&small, 1}, soon);
+    EXPECT_TRUE(refused.ready());
+    EXPECT_EQ(refused.Wait().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(refused.Wait().message()),
+                testing::AllOf(testing::HasSubstr("not sent: 1 pulls"),
+                               testing::HasSubstr("limits: 2 pulls, 100 bytes")));
+  }
+  EXPECT_LE(cluster_.pull_messages(), 1);
+  std::thread waits([&] { EXPECT_TRUE(client_->Pull({&small, 1}).Wait().ok()); });
+  go.Notify();
+  EXPECT_TRUE(first.Wait().ok());
+  waits.join();
+  EXPECT_EQ(cluster_.pull_messages(), 2);
 }
 
 TEST_F(PullTest, FollowsAMovedShardByTheRecordInTheRefusal) {

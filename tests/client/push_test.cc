@@ -7,8 +7,10 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "common/random.h"
 #include "hotbed/client.h"
 #include "tests/client/fake_cluster.h"
@@ -238,6 +240,188 @@ TEST_F(PushTest, LargePushesAreCutIntoPartsAndAppliedWhole) {
   for (uint64_t id = 0; id < 20000; id += 997) {
     ASSERT_EQ(cluster_.Row(t, id), std::vector<float>(16, 1.0f)) << id;
   }
+}
+
+TEST_F(PushTest, CutsToWhatTheServersRegistered) {
+  const uint32_t t = cluster_.AddTable("t", 20000, 16, 2);
+  cluster_.set_message_bytes_max(64 << 10, /*registered=*/true);
+  Connect();
+  const Table* table = Open("t");
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 20000; ++i) ids.push_back(i * 7 % 20000);
+  ASSERT_EQ(Count(table, 1, ids).Wait().outcome, Outcome::kApplied);
+  EXPECT_EQ(cluster_.refused_messages(), 0);
+  EXPECT_LE(cluster_.largest_message(), 64 << 10);
+  for (uint64_t id = 0; id < 20000; id += 997) {
+    ASSERT_EQ(cluster_.Row(t, id), std::vector<float>(16, 1.0f)) << id;
+  }
+}
+
+TEST_F(PushTest, AnOversizeRefusalFailsThePushAndTheHellosLimitCutsTheNext) {
+  const uint32_t t = cluster_.AddTable("t", 20000, 16, 2);
+  cluster_.set_message_bytes_max(64 << 10, /*registered=*/false);
+  Connect();
+  const Table* table = Open("t");
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 8000; ++i) ids.push_back(i * 7 % 20000);
+  const PushResult refused = Count(table, 1, ids).Wait();
+  EXPECT_EQ(refused.outcome, Outcome::kFailed);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument) << refused.status;
+  const PushResult result = Count(table, 2, ids).Wait();
+  EXPECT_EQ(result.outcome, Outcome::kApplied) << result.status;
+  EXPECT_EQ(cluster_.Row(t, ids[5]), std::vector<float>(16, 1.0f));
+}
+
+TEST_F(PushTest, AFinalRefusalAfterALostAnswerIsIndeterminate) {
+  for (v1::Code code : {v1::FENCED, v1::CORRUPT, v1::INVALID_ARGUMENT, v1::INTERNAL}) {
+    SCOPED_TRACE(v1::Code_Name(code));
+    cluster_.set_push_script(nullptr);
+    const uint32_t t = cluster_.AddTable(v1::Code_Name(code), 10, 1, 2);
+    Connect();
+    const Table* table = Open(v1::Code_Name(code));
+    auto lost = std::make_shared<bool>(false);
+    cluster_.set_break_after_push([lost] { return !std::exchange(*lost, true); });
+    cluster_.set_push_script(
+        [lost, code](int, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
+          return *lost ? std::optional(Refusal(code)) : std::nullopt;
+        });
+    const PushResult result = Count(table, 1, {1}).Wait();
+    EXPECT_EQ(cluster_.Row(t, 1), std::vector<float>{1}) << "it was applied";
+    EXPECT_EQ(result.outcome, Outcome::kIndeterminate);
+    EXPECT_EQ(result.status.code(), absl::StatusCode::kUnknown) << result.status;
+    ASSERT_EQ(result.shards.size(), 1);
+    EXPECT_EQ(result.shards[0].status.code(), absl::StatusCode::kUnknown);
+    const PushResult again = client_->Retry(result).Wait();
+    EXPECT_EQ(again.outcome, Outcome::kIndeterminate);
+    EXPECT_EQ(again.status, result.status);
+    // One that was never sent before: refused, and nothing else.
+    const PushResult first = Count(table, 2, {1}).Wait();
+    EXPECT_EQ(first.outcome, Outcome::kFailed) << first.status;
+    client_.reset();
+  }
+}
+
+TEST_F(PushTest, AnAnswerThatLeavesItOpenMakesALaterFinalRefusalIndeterminate) {
+  cluster_.AddTable("t", 10, 1, 1);
+  Connect();
+  uint64_t step = 0;
+  for (v1::Code code : {v1::UNAVAILABLE, v1::WRONG_EPOCH, v1::READ_ONLY, v1::RESOURCE_EXHAUSTED}) {
+    SCOPED_TRACE(v1::Code_Name(code));
+    auto answers = std::make_shared<int>(0);
+    cluster_.set_push_script([answers, code](int, const v1::PushSegment&) {
+      return std::optional(Refusal((*answers)++ == 0 ? code : v1::CORRUPT));
+    });
+    const bool open = code == v1::UNAVAILABLE || code == v1::WRONG_EPOCH;
+    const PushResult result = Count(Open("t"), ++step, {1}).Wait();
+    EXPECT_EQ(result.outcome, open ? Outcome::kIndeterminate : Outcome::kFailed) << result.status;
+  }
+}
+
+TEST_F(PushTest, WhatNeverLeftTheClientFailsForCertain) {
+  cluster_.AddTable("t", 10, 1, 1);
+  Connect();
+  const Table* table = Open("t");
+  cluster_.StopServer(0);
+  auto pushed = Count(table, 1, {1});
+  EXPECT_FALSE(pushed.WaitFor(absl::Milliseconds(20)));
+  EXPECT_GT(client_->Stats().retries, 0);
+  cluster_.set_push_script(
+      [](int, const v1::PushSegment&) { return std::optional(Refusal(v1::CORRUPT)); });
+  cluster_.StartServer(0);
+  EXPECT_EQ(pushed.Wait().outcome, Outcome::kFailed) << pushed.Wait().status;
+  EXPECT_EQ(pushed.Wait().status.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(PushTest, AServerOfAnotherClusterFailsThePushUnlessItsAnswerWasLostBefore) {
+  const uint32_t t = cluster_.AddTable("t", 10, 1, 1);
+  Connect();
+  const Table* table = Open("t");
+  const grpc::Status never(grpc::StatusCode::FAILED_PRECONDITION, "hello.cluster_id is 'fake'");
+  cluster_.set_greeting([never] { return never; });
+  const PushResult refused = Count(table, 1, {1}).Wait();
+  EXPECT_EQ(refused.outcome, Outcome::kFailed);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kFailedPrecondition) << refused.status;
+  EXPECT_THAT(std::string(refused.status.message()), testing::HasSubstr("cluster_id"));
+  client_.reset();
+  Connect();
+  auto streams = std::make_shared<int>(0);
+  cluster_.set_greeting([never, streams] { return ++*streams > 1 ? never : grpc::Status::OK; });
+  cluster_.set_break_after_push([] { return true; });
+  const PushResult lost = Count(Open("t"), 2, {1}).Wait();
+  EXPECT_EQ(lost.outcome, Outcome::kIndeterminate) << lost.status;
+  EXPECT_EQ(cluster_.Row(t, 1), std::vector<float>{1});
+}
+
+TEST_F(PushTest, WhoWaitsForTheSessionHonoursItsOwnDeadline) {
+  const uint32_t t = cluster_.AddTable("t", 10, 1, 1);
+  Connect();
+  const Table* table = Open("t");
+  std::atomic<int> opens{0};
+  absl::Notification entered, go;
+  cluster_.set_open_delay([&] {
+    if (++opens > 1) return;
+    entered.Notify();
+    go.WaitForNotification();
+  });
+  std::thread first([&] {
+    EXPECT_EQ(Count(table, 1, {1}, absl::Seconds(20)).Wait().outcome, Outcome::kApplied);
+  });
+  entered.WaitForNotification();
+  const PushResult late = Count(table, 2, {1}, absl::Milliseconds(20)).Wait();
+  EXPECT_FALSE(go.HasBeenNotified());
+  EXPECT_EQ(late.outcome, Outcome::kFailed);
+  EXPECT_EQ(late.status.code(), absl::StatusCode::kDeadlineExceeded) << late.status;
+  EXPECT_THAT(std::string(late.status.message()), testing::HasSubstr("push-test"));
+  EXPECT_EQ(opens, 1) << "one caller at a time asks";
+  go.Notify();
+  first.join();
+  EXPECT_EQ(cluster_.Row(t, 1), std::vector<float>{1});
+}
+
+TEST_F(PushTest, WhoWaitsForTheSessionGoesOnWhereTheFirstGaveUp) {
+  cluster_.AddTable("t", 10, 1, 1);
+  Connect();
+  const Table* table = Open("t");
+  struct Gate {  // the coordinator's thread may still stand in it when the test is over
+    std::atomic<int> opens{0};
+    absl::Notification entered, go;
+  };
+  const auto gate = std::make_shared<Gate>();
+  cluster_.set_open_delay([gate] {
+    if (++gate->opens > 1) return;
+    gate->entered.Notify();
+    gate->go.WaitForNotification();
+  });
+  std::thread first([&] {
+    EXPECT_EQ(Count(table, 1, {1}, absl::Milliseconds(50)).Wait().status.code(),
+              absl::StatusCode::kDeadlineExceeded);
+  });
+  gate->entered.WaitForNotification();
+  EXPECT_EQ(Count(table, 2, {1}, absl::Seconds(20)).Wait().outcome, Outcome::kApplied);
+  first.join();
+  gate->go.Notify();
+}
+
+TEST_F(PushTest, ALearningRateThatIsNotFiniteSpendsNoStep) {
+  cluster_.AddTable("t", 10, 1, 1);
+  Connect();
+  const std::vector<uint64_t> ids = {1};
+  const float gradient = 1;
+  const PushFeature feature{Open("t"), ids, &gradient};
+  PushOptions options;
+  options.has_learning_rate = true;
+  for (float rate :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
+    options.learning_rate = rate;
+    const PushResult result = client_->Push(1, {&feature, 1}, options).Wait();
+    EXPECT_EQ(result.outcome, Outcome::kFailed);
+    EXPECT_EQ(result.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(result.status.message()), testing::HasSubstr("learning_rate"));
+  }
+  EXPECT_EQ(cluster_.push_messages(), 0);
+  options.learning_rate = 0.5f;
+  EXPECT_EQ(client_->Push(1, {&feature, 1}, options).Wait().outcome, Outcome::kApplied);
 }
 
 TEST_F(PushTest, BadStepsAreRefusedWholeBeforeAnythingIsSent) {

@@ -51,9 +51,17 @@ struct ClientOptions {
   // Calls that wait for the same server may travel as one message: more rows a second where calls
   // are small and many in flight.
   bool join_requests = true;
-  uint64_t message_bytes_max = 1ull << 20;           // larger calls are cut
-  int pushes_in_flight_max = 64;                     // a Push call beyond it waits
-  uint64_t push_bytes_in_flight_max = 256ull << 20;  // likewise; one larger push goes alone
+  // Larger calls are cut, to this or to the least that a server of the cluster accepts
+  // (--message-bytes-max). A trainer that restarts and repeats steps must find both unchanged: the
+  // cut decides which rows a sequence number stands for.
+  uint64_t message_bytes_max = 1ull << 20;
+  // A call beyond a limit waits for room, at most until its deadline, which it then ends with. One
+  // that alone is larger than the bytes goes alone. So these calls may block: not to be made from a
+  // Future's callback.
+  int pulls_in_flight_max = 256;                   // Pull and Lookup
+  uint64_t pull_bytes_in_flight_max = 1ull << 30;  // ids and rows as they travel
+  int pushes_in_flight_max = 64;
+  uint64_t push_bytes_in_flight_max = 256ull << 20;  // ids and gradients as they travel
   int threads = 1;                                   // that drive the network
 };
 
@@ -97,8 +105,10 @@ struct PushResult {
     // At least one shard refused for good; see `shards` (those not listed applied it). No shards:
     // the push was refused as a whole, nothing was sent.
     kFailed,
-    // The deadline passed while the answer of at least one shard was unknown: it may yet be
-    // applied. Client::Retry(result) goes on asking; nothing is ever applied twice.
+    // What at least one shard did is unknown. status is kDeadlineExceeded: the deadline passed and
+    // it may yet be applied; Client::Retry(result) goes on asking, and nothing is ever applied
+    // twice. status is kUnknown: an acknowledgement was lost, and the shard has since refused to
+    // answer (fenced by a newer client, damaged, dropped); nobody will tell.
     kIndeterminate,
   };
   struct Shard {
