@@ -51,7 +51,7 @@ int64_t RetryPolicy::DelayNs(int attempt, uint32_t retry_after_ms) {
   if (tokens_ >= 10) {
     tokens_ -= 10;
   } else {
-    delay = std::min<int64_t>(delay * 8, 2'000'000'000);
+    delay = std::min<int64_t>(delay * 8, kDelayNsMax);
   }
   return delay / 2 + static_cast<int64_t>(random_.Uniform(static_cast<uint64_t>(delay)));
 }

@@ -31,7 +31,8 @@ absl::Status StatusOf(v1::Code code, absl::string_view where, absl::string_view 
 // Delays between attempts: exponential from 1 ms to 256 ms for what may change at once (a lost
 // stream, a moved shard), the server's own wish where it named one, both with jitter of half.
 // Retries are at most a tenth of the requests plus a burst; beyond that the delay grows eightfold,
-// so that an overloaded server is not kept down by its clients. Thread-safe.
+// to kDelayNsMax at most, so that an overloaded server is not kept down by its clients, and one
+// that was restarted is found again soon. Thread-safe.
 class RetryPolicy {
  public:
   explicit RetryPolicy(uint64_t seed) : random_(seed) {}
@@ -41,6 +42,7 @@ class RetryPolicy {
   int64_t DelayNs(int attempt, uint32_t retry_after_ms);
 
  private:
+  static constexpr int64_t kDelayNsMax = 512'000'000;
   static constexpr int64_t kTokensMax = 1000;  // tenths of a retry: a burst of a hundred
   absl::Mutex mu_;
   Random random_ ABSL_GUARDED_BY(mu_);

@@ -13,7 +13,8 @@
 namespace hotbed {
 namespace {
 
-constexpr int kSlots = 3;  // one computes, one is pulled, one is pushed
+constexpr int kSlots = 3;              // one computes, one is pulled, one is pushed
+constexpr uint64_t kWarmUpSteps = 50;  // of a worker, until its learning rate is the one asked for
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(200);
 
 // What all workers of a run share. Counters only grow.
@@ -145,9 +146,18 @@ class Worker {
       std::fill(slot->bias_gradient.begin(), slot->bias_gradient.end(), 0.0f);
       slot->bias_gradient[0] = bias_gradient;
     }
-    slot->push = source_->Push((*step_)++, ColumnsOf(options_, slot), learning_rate_);
+    const uint64_t taken = *step_ - options_.first_step;
+    slot->push = source_->Push((*step_)++, ColumnsOf(options_, slot), WarmedUp(taken));
     Account(loss, count);
     return absl::OkStatus();
+  }
+
+  // Adagrad's first step on a row is the whole learning rate, whatever the gradient. The first
+  // batches of all workers are computed on the same untrained rows, so hot rows would take one such
+  // step each, all the same way, and land far off.
+  float WarmedUp(uint64_t steps) const {
+    const float share = static_cast<float>(steps + 1) / static_cast<float>(kWarmUpSteps);
+    return learning_rate_ * std::min(share, 1.0f);
   }
 
   absl::Status FinishPush(Slot* slot) {

@@ -55,7 +55,8 @@ void AddModelFlags(ConfigSchema* schema, TrainerFlags* flags) {
   schema->AddInt("epochs", &flags->epochs, "Times over the training lines.",
                  {.min = 0, .max = 10000});
   schema->AddInt("batch-size", &flags->batch_size, "Examples a push.", {.min = 0, .max = 65536});
-  schema->AddDouble("learning-rate", &flags->learning_rate, "Of the first epoch.",
+  schema->AddDouble("learning-rate", &flags->learning_rate,
+                    "Of the first epoch; a worker comes up to it over its first 50 batches.",
                     {.min = 0, .max = 100});
   schema->AddDouble("learning-rate-decay", &flags->learning_rate_decay,
                     "Factor from epoch to epoch.", {.min = 0, .max = 1});

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -69,6 +70,38 @@ TEST_F(TrainLoopTest, LearnsAPlantedLowRankMatrix) {
     EXPECT_LT(eval.rmse, 0.1) << workers << " workers";  // the labels' own deviation is about 0.7
     EXPECT_LT(report->epoch_loss.back(), 0.1 * report->epoch_loss.front());
   }
+}
+
+// Notes the learning rate of each push.
+class NotingSource : public MapRowSource {
+ public:
+  NotingSource(MapRows* rows, std::vector<float>* rates) : MapRowSource(rows), rates_(rates) {}
+  Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
+                          float learning_rate) override {
+    rates_->push_back(learning_rate);
+    return MapRowSource::Push(step, columns, learning_rate);
+  }
+
+ private:
+  std::vector<float>* const rates_;
+};
+
+TEST_F(TrainLoopTest, TheLearningRateComesUpOverFiftyBatches) {
+  options_.batch_size = 20;
+  std::vector<float> rates;
+  const auto report = Train(
+      options_, *data_, 1,
+      [&](int) { return std::unique_ptr<RowSource>(new NotingSource(&rows_, &rates)); },
+      [](const TrainProgress&) {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_GT(rates.size(), 100u);
+  EXPECT_FLOAT_EQ(rates[0], options_.learning_rate / 50);
+  EXPECT_FLOAT_EQ(rates[24], options_.learning_rate / 2);
+  EXPECT_FLOAT_EQ(rates[50], options_.learning_rate);
+  // Later epochs start where the decay leaves it, not at the bottom again.
+  const float last = options_.learning_rate * std::pow(options_.learning_rate_decay,
+                                                       static_cast<float>(options_.epochs - 1));
+  EXPECT_FLOAT_EQ(rates.back(), last);
 }
 
 // Fails the n-th pull.
