@@ -13,7 +13,8 @@ constexpr absl::Duration kLookUp = absl::Milliseconds(2);
 
 }  // namespace
 
-QueueDriver::QueueDriver(int threads) : callers_work_(threads == 1) {
+QueueDriver::QueueDriver(int threads, absl::Duration rest)
+    : callers_work_(threads == 1), rest_(rest) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Poll(); });
 }
 
@@ -25,6 +26,10 @@ void QueueDriver::Shutdown() {
   }
   queue_.Shutdown();
   for (std::thread& thread : threads_) thread.join();
+  // A caller may still be inside its last event, with the owner of the queue in its hands.
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(
+      +[](bool* works) { return !*works; }, &caller_works_));
 }
 
 void QueueDriver::Poll() {
@@ -42,8 +47,8 @@ void QueueDriver::Rest() {
   thread_works_ = false;
   while (!closed_) {
     const absl::Duration since = absl::Now() - caller_last_;
-    if (!caller_works_ && (sleepers_ > 0 || since >= kRest || since < absl::ZeroDuration())) break;
-    wake_.WaitWithTimeout(&mu_, kRest);
+    if (!caller_works_ && (sleepers_ > 0 || since >= rest_ || since < absl::ZeroDuration())) break;
+    wake_.WaitWithTimeout(&mu_, rest_);
   }
   thread_works_ = true;
 }

@@ -32,9 +32,10 @@ class QueueDriver final : public WaitDriver {
  public:
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
 
-  explicit QueueDriver(int threads);
+  explicit QueueDriver(int threads, absl::Duration rest = kRest);
   grpc::CompletionQueue* queue() { return &queue_; }
-  // When no further event can come: ends and joins the threads. Once.
+  // When no further event can come: ends and joins the threads, and waits for callers at work to
+  // leave. Once, and not from an event.
   void Shutdown();
 
   bool WorkUntil(absl::FunctionRef<bool()> done, absl::Time deadline) override;
@@ -48,6 +49,7 @@ class QueueDriver final : public WaitDriver {
   void LeavePlace() ABSL_LOCKS_EXCLUDED(mu_);
 
   const bool callers_work_;
+  const absl::Duration rest_;
   grpc::CompletionQueue queue_;
   std::vector<std::thread> threads_;
 
