@@ -192,7 +192,7 @@ TEST_F(ServiceTest, ARestartKeepsEverythingAcknowledged) {
   EXPECT_EQ(map->tables_size(), 1);
   for (const v1::ShardRecord& r : map->shards()) EXPECT_TRUE(r.active());
   EXPECT_EQ(client_->OpenSession("job/0")->session(), session);
-  EXPECT_EQ(client_->OpenSession("job/1")->session(), session + 1);
+  EXPECT_GT(client_->OpenSession("job/1")->session(), session);  // one counter: see OpenSession
   FakeServer same("s1", client_.get(), server);
   EXPECT_TRUE(same.Heartbeat().ok()) << "the server need not even notice";
 }
