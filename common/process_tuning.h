@@ -19,6 +19,9 @@ namespace hotbed {
 // that). A setting of GRPC_POLL_STRATEGY that is there already is left alone.
 inline void TuneDataPlaneProcess() {
   setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
+  // Then a connection being made is looked at by who waits for a call on it, else only this often
+  // (5,000 by default): a server that was killed is found again after 0.9 s rather than 2.
+  setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "100", /*overwrite=*/0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_TOP_PAD, 4 << 20);
