@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -41,7 +42,7 @@ std::vector<uint64_t> DrawBatch(Random& random, const ZipfSampler* zipf, uint64_
 double LoadResult::Latency(double quantile) const {
   if (latency_s.empty()) return 0;
   const double place = quantile * static_cast<double>(latency_s.size() - 1);
-  return latency_s[static_cast<size_t>(place + 0.5)];
+  return latency_s[static_cast<size_t>(std::lround(place))];
 }
 
 // One client, its thread's state, and a ring of calls under way.

@@ -45,7 +45,7 @@ std::string Greeting(const LocalCluster& cluster, absl::Duration took) {
                   process.address, absl::StrCat("http://", process.admin_address, "/statusz"),
                   process.log_path});
   }
-  const std::string address = cluster.coordinator_address();
+  const std::string& address = cluster.coordinator_address();
   const std::string flag =
       address == CommandContext().coordinator ? "" : absl::StrCat(" --coordinator ", address);
   return absl::StrCat(table.ToText(), "\nHotbed is up at hotbed://", address, " after ",
