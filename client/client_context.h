@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cluster_map.h"
 #include "client/map_follower.h"
@@ -55,6 +58,18 @@ struct ClientContext {
     const absl::Duration d = deadline == absl::ZeroDuration() ? options.deadline : deadline;
     const int64_t ns = std::clamp<int64_t>(absl::ToInt64Nanoseconds(d), 0, int64_t{1} << 60);
     return clock->NowNs() + ns;
+  }
+
+  // Sleeps until `condition` of `mu` holds; false if `deadline_ns` passes first. The network's work
+  // goes on meanwhile.
+  bool Await(absl::Mutex* mu, const absl::Condition& condition, int64_t deadline_ns) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    const std::shared_ptr<WaitDriver> driver = transport->driver();
+    const int64_t left_ns = std::max<int64_t>(deadline_ns - clock->NowNs(), 0);
+    if (driver != nullptr) driver->Sleeps(true);
+    const bool holds = mu->AwaitWithTimeout(condition, absl::Nanoseconds(left_ns));
+    if (driver != nullptr) driver->Sleeps(false);
+    return holds;
   }
 
   // What the segments of a message and of its answer may weigh: the client's own limit or the least

@@ -124,14 +124,7 @@ bool PushEngine::WaitForRoom(const PushCall& call) {
     return calls_.size() < static_cast<size_t>(context_->options.pushes_in_flight_max) &&
            bytes_in_flight_ + call.bytes <= context_->options.push_bytes_in_flight_max;
   };
-  if (room()) return true;
-  const std::shared_ptr<WaitDriver> driver = context_->transport->driver();
-  const int64_t left_ns = call.deadline_ns - context_->clock->NowNs();
-  if (driver != nullptr) driver->Sleeps(true);
-  const bool found = mu_.AwaitWithTimeout(absl::Condition(&room),
-                                          absl::Nanoseconds(std::max<int64_t>(left_ns, 0)));
-  if (driver != nullptr) driver->Sleeps(false);
-  return found;
+  return room() || context_->Await(&mu_, absl::Condition(&room), call.deadline_ns);
 }
 
 absl::Status PushEngine::CheckSteps(const PushCall& call) const {
