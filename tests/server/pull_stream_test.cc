@@ -297,6 +297,26 @@ TEST_F(StalledReaderTest, LosesItsStreamAfterTheWriteTimeout) {
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(StalledReaderTest, LosesItsLookupAfterTheWriteTimeout) {
+  Start(/*write_timeout_ms=*/300);
+  const uint64_t stalled_before = StreamMetrics::Get().streams_stalled.Value();
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;  // no deadline
+  // Without Finish() nothing asks for the answer: it stays in the server beyond the first window.
+  auto call = stub_->AsyncLookup(&context, Request(0), &queue);
+  const auto in_flight = [this] { return server_->plane().pull_budget.in_flight(); };
+  ASSERT_TRUE(WaitFor([&] { return in_flight() > 0; }));
+  EXPECT_TRUE(WaitFor([&] { return in_flight() == 0; }));
+  EXPECT_EQ(StreamMetrics::Get().streams_stalled.Value(), stalled_before + 1);
+  v1::PullReply reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED) << status.error_message();
+}
+
 TEST_F(PullStreamTest, ACancelledStreamDropsWhatWaits) {
   DataServerOptions options;
   options.limits.pull_bytes_in_flight_max = 600;
