@@ -1,0 +1,53 @@
+#include "planner/compute_plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "planner/finish_plan.h"
+#include "planner/plan_differences.h"
+#include "planner/plan_names.h"
+#include "planner/sources/check_plan.h"
+#include "planner/sources/plan_by_row_space.h"
+#include "planner/sources/plan_by_slices.h"
+
+namespace hotbed {
+namespace {
+
+// The sources' strategies know neither capacities nor pins nor a current plan: their plans are
+// checked when they are made, and compared with the current one.
+PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
+  const PlannerStrategy strategy = input.options.strategy;
+  const bool by_rows =
+      strategy == PlannerStrategy::kFair || strategy == PlannerStrategy::kWholeFeature;
+  PlanResult<PlannerOutput> plan = by_rows ? PlanByRowSpace(input) : PlanBySlices(input);
+  if (!plan.ok()) return plan;
+  FinishPlan(input, &plan.value());
+  if (auto error = CheckSourcePlan(input, plan.value())) return *std::move(error);
+  if (input.current) {
+    plan.value().moves = PlanDifferences(input.tables, *input.current, plan.value(),
+                                         absl::StrCat("strategy ", plan.value().strategy));
+  }
+  return plan;
+}
+
+PlanError NotThere(PlannerStrategy strategy) {
+  return {PlanErrorKind::kInput,
+          absl::StrCat("planner.strategy: '", StrategyName(strategy), "' is not built yet")};
+}
+
+}  // namespace
+
+PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
+  if (auto error = ValidateInput(input)) return *std::move(error);
+  switch (input.options.strategy) {
+    case PlannerStrategy::kCost:      // PlanByCost of planner/cost comes here, then FinishPlan
+    case PlannerStrategy::kTorchrec:  // PlanLikeTorchrec of planner/torchrec, then FinishPlan
+      return NotThere(input.options.strategy);
+    default:
+      return PlanAsSource(input);
+  }
+}
+
+}  // namespace hotbed
