@@ -43,12 +43,13 @@ std::vector<uint32_t> SliceWidths(uint64_t rows, uint32_t dim, std::optional<int
                                   uint32_t workers) {
   const uint32_t slices_max = std::min(workers, dim);
   uint64_t slices = 1;
-  if (threshold) {
-    auto size = static_cast<double>(rows * dim);
-    while (slices < slices_max && IsAbove(size, *threshold)) {
+  const uint64_t whole = rows * dim;
+  if (threshold && (*threshold < 0 || whole > static_cast<uint64_t>(*threshold))) {
+    auto size = static_cast<double>(whole);
+    do {
       slices *= 2;
       size /= 2;
-    }
+    } while (slices < slices_max && IsAbove(size, *threshold));
   }
   slices = std::min<uint64_t>(slices, slices_max);
   std::vector<uint32_t> widths;
