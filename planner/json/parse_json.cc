@@ -66,12 +66,12 @@ class TreeBuilder {
     return false;
   }
 
-  // The place in the tree, as in tables[3].zipf.
+  // The object that is being read, as in tables[3]; its own place in an array is counted already.
   std::string Path() const {
     std::string path;
     for (const Level& level : levels_) {
       if (level.node->is_array()) {
-        absl::StrAppend(&path, "[", level.node->size(), "]");
+        absl::StrAppend(&path, "[", level.node->size() - 1, "]");
       } else if (&level != &levels_.back()) {
         absl::StrAppend(&path, path.empty() ? "" : ".", level.key);
       }

@@ -1,5 +1,6 @@
 #include "planner/json/write_plan.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -8,23 +9,37 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kColumns = 100;
+constexpr size_t kColumns = 180;  // a shard is a line
 
 std::string Compact(const PlanJson& json) {
   return json.dump(-1, ' ', false, PlanJson::error_handler_t::replace);
 }
 
-// The length of Compact with a blank after each comma and colon is not worth computing exactly:
-// lines are a little shorter than they might be.
-void Print(const PlanJson& json, size_t indent, std::string* out) {
-  const bool open = json.is_structured() && !json.empty();
-  const std::string compact = open ? "" : Compact(json);
-  if (!open) {
-    out->append(compact);
-    return;
+// Adds `json` on one line to `out`; false, with part of it added, once `out` has more than `limit`
+// characters.
+bool PrintLine(const PlanJson& json, size_t limit, std::string* out) {
+  if (!json.is_structured()) {
+    out->append(Compact(json));
+    return out->size() <= limit;
   }
-  std::string line = Compact(json);
-  if (indent + line.size() <= kColumns) {
+  out->append(json.is_array() ? "[" : "{");
+  bool first = true;
+  for (const auto& [key, value] : json.items()) {
+    if (!first) out->append(", ");
+    first = false;
+    if (json.is_object()) absl::StrAppend(out, Compact(PlanJson(key)), ": ");
+    if (!PrintLine(value, limit, out)) return false;
+  }
+  out->append(json.is_array() ? "]" : "}");
+  return out->size() <= limit;
+}
+
+// `column` is where the value begins, `indent` the indentation of its line.
+void Print(const PlanJson& json, size_t column, size_t indent, std::string* out) {
+  std::string line;
+  // One column is kept for the comma that may follow.
+  if (PrintLine(json, kColumns - 1 - std::min(column, kColumns - 1), &line) ||
+      !json.is_structured() || json.empty()) {
     out->append(line);
     return;
   }
@@ -34,8 +49,10 @@ void Print(const PlanJson& json, size_t indent, std::string* out) {
     if (!first) out->append(",\n");
     first = false;
     out->append(indent + 2, ' ');
-    if (json.is_object()) absl::StrAppend(out, Compact(PlanJson(key)), ": ");
-    Print(value, indent + 2, out);
+    std::string name;
+    if (json.is_object()) name = absl::StrCat(Compact(PlanJson(key)), ": ");
+    out->append(name);
+    Print(value, indent + 2 + name.size(), indent + 2, out);
   }
   out->append("\n");
   out->append(indent, ' ');
@@ -107,7 +124,7 @@ PlanJson MoveJson(const PlannedMove& move) {
 
 std::string PrettyJson(const PlanJson& json) {
   std::string out;
-  Print(json, 0, &out);
+  Print(json, 0, 0, &out);
   out.append("\n");
   return out;
 }

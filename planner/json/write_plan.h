@@ -20,7 +20,7 @@ PlanJson ErrorToJson(const PlanError& error);
 std::string WritePlan(const PlannerOutput& plan);
 std::string WritePlanError(const PlanError& error);
 
-// `json` with what fits into 100 columns on one line and the rest indented by two; ended by a
+// `json` with what fits into 180 columns on one line and the rest indented by two; ended by a
 // newline. Bytes that are no UTF-8 are written as the replacement character.
 std::string PrettyJson(const PlanJson& json);
 
