@@ -71,6 +71,9 @@ class PlanReader {
     fields.Optional("features", &server.features);
     fields.Optional("feature_offsets", &server.feature_offsets);
     if (failure_->error) return;
+    if (!server.row_base && !(server.features.empty() && server.feature_offsets.empty())) {
+      return failure_->Set(path, "features and feature_offsets go with a row_base");
+    }
     if (!server_index_.emplace(server.name, plan_->servers.size()).second) {
       return failure_->Set(path, absl::StrCat("a second server named '", server.name, "'"));
     }
@@ -203,7 +206,8 @@ class PlanReader {
     for (const auto& [key, value] : json.items()) {
       FeatureCuts cuts;
       const std::string key_path = absl::StrCat(path, ".", Shown(key));
-      if (!absl::SimpleAtoi(key, &cuts.feature)) {
+      // One text a number, so that equal keys are equal numbers.
+      if (!absl::SimpleAtoi(key, &cuts.feature) || absl::StrCat(cuts.feature) != key) {
         return failure_->Set(key_path, "expected the number of a feature");
       }
       ReadJson(value, key_path, failure_, &cuts.rows);

@@ -87,11 +87,10 @@ TEST(WritePlanError, HasWhatThereIs) {
   error.table = "t\xff";  // no UTF-8
   error.limit = 5;
   error.missing_bytes = 7;
-  EXPECT_EQ(
-      WritePlanError(error),
-      "{\n  \"error\": {\n    \"kind\": \"insufficient_storage\",\n    \"table\": "
-      "\"t\xef\xbf\xbd\",\n"
-      "    \"limit\": 5,\n    \"missing_bytes\": 7,\n    \"message\": \"a \\\"b\\\"\"\n  }\n}\n");
+  EXPECT_EQ(WritePlanError(error),
+            "{\"error\": {\"kind\": \"insufficient_storage\", \"table\": \"t\xef\xbf\xbd\", "
+            "\"limit\": 5, "
+            "\"missing_bytes\": 7, \"message\": \"a \\\"b\\\"\"}}\n");
 }
 
 TEST(PrettyJson, BreaksWhatIsTooLong) {
@@ -111,7 +110,8 @@ TEST(ReadPlan, IsStrict) {
   };
   EXPECT_EQ(error("\"server\": \"s1\"", "\"server\": \"s5\""),
             "tables[0].shards[1].server: no server is named 's5'");
-  EXPECT_EQ(error("\"rows\": [0, 10],\n", "\"rows\": [10, 10],\n"),
+  EXPECT_EQ(error("\"rows\": [0, 10], \"columns\": [0, 4], \"elements\"",
+                  "\"rows\": [10, 10], \"columns\": [0, 4], \"elements\""),
             "tables[0].shards[0].rows: expected [first, limit] with first below limit");
   EXPECT_EQ(error("\"role\": \"backup\"", "\"role\": \"backups\""),
             "tables[0].shards[1].role: unknown value 'backups'; the nearest known one is 'backup'");
