@@ -1,8 +1,10 @@
 #include "planner/finish_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "planner/context_hash.h"
@@ -71,26 +73,23 @@ void MeasureRange(const InputTable& table, PlacedRange* range) {
 
 namespace {
 
+// The rows of a table on one server by its columns there: each set of columns counts as one table.
 void FuseGroups(const PlannerInput& input, PlannerOutput* plan) {
   FusedGroups groups(plan->servers.size());
   for (size_t t = 0; t < plan->tables.size(); ++t) {
     const std::vector<PlacedRange>& ranges = plan->tables[t].ranges;
-    // Runs of one server and one set of columns count as one table there.
     for (size_t i = 0; i < ranges.size();) {
-      uint64_t rows = 0;
-      size_t next = i;
-      for (; next < ranges.size() && ranges[next].server == ranges[i].server &&
-             ranges[next].column_first == ranges[i].column_first &&
-             ranges[next].column_limit == ranges[i].column_limit;
-           ++next) {
-        if (ranges[next].role != Role::kPrimary) continue;
-        rows += RangeBytesOf(input.tables[t], ranges[next].row_first, ranges[next].row_limit, 1);
+      const uint32_t server = ranges[i].server;
+      std::map<std::pair<uint32_t, uint32_t>, uint64_t> units;
+      for (; i < ranges.size() && ranges[i].server == server; ++i) {
+        if (ranges[i].role != Role::kPrimary) continue;
+        units[{ranges[i].column_first, ranges[i].column_limit}] +=
+            ranges[i].row_limit - ranges[i].row_first;
       }
-      if (rows > 0) {
-        groups.Add(ranges[i].server, input.tables[t],
-                   ranges[i].column_limit - ranges[i].column_first, rows);
+      for (const auto& [columns, count] : units) {
+        groups.Add(server, input.tables[t], columns.second - columns.first,
+                   RangeBytesOf(input.tables[t], 0, count, 1));
       }
-      i = next;
     }
   }
   groups.MoveTo(plan);

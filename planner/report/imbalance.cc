@@ -5,38 +5,28 @@
 
 namespace hotbed {
 
-std::optional<Imbalance> ImbalanceOf(const std::vector<double>& loads) {
+Imbalance MeasureImbalance(std::span<const double> loads) {
   double sum = 0;
   for (const double load : loads) sum += load;
-  if (!(sum > 0)) return std::nullopt;
+  Imbalance measures;
+  if (!(sum > 0)) return measures;
   const auto k = static_cast<double>(loads.size());
-  Imbalance imbalance;
+  double chi = 0;
+  double kl = 0;
   for (const double load : loads) {
-    const double p = load / sum;
-    const double off = std::fabs(p - 1 / k);
-    imbalance.total_variation = std::max(imbalance.total_variation, off);
-    imbalance.total_distance += off;
-    imbalance.chi_squared += off * off * k;
-    if (p > 0) imbalance.kl += p * std::log(k * p);
+    const double share = load / sum;
+    const double off = std::abs(share - 1.0 / k);
+    measures.total_variation = std::max(measures.total_variation, off);
+    measures.total_distance += off;
+    chi += off * off * k;
+    if (share > 0) kl += share * std::log(k * share);
   }
-  const double chi_bound = (k - 1) / k * ((k - 1) / k) * k + (k - 1) / k;
-  imbalance.chi_squared = chi_bound > 0 ? imbalance.chi_squared / chi_bound : 0;
-  imbalance.kl = k > 1 ? imbalance.kl / std::log(k) : 0;
-  return imbalance;
-}
-
-CriticalPath CriticalPathOf(const PlannerOutput& plan) {
-  TablePerf slowest;
-  for (const PlacedServer& server : plan.servers) {
-    if (!server.perf) continue;
-    const TablePerf& perf = *server.perf;
-    slowest.forward_compute_ms = std::max(slowest.forward_compute_ms, perf.forward_compute_ms);
-    slowest.forward_comms_ms = std::max(slowest.forward_comms_ms, perf.forward_comms_ms);
-    slowest.backward_compute_ms = std::max(slowest.backward_compute_ms, perf.backward_compute_ms);
-    slowest.backward_comms_ms = std::max(slowest.backward_comms_ms, perf.backward_comms_ms);
-  }
-  return {slowest.forward_comms_ms + slowest.backward_comms_ms,
-          slowest.forward_compute_ms + slowest.backward_compute_ms};
+  // The greatest values are those of one server that has it all.
+  const double chi_max = ((k - 1) / k) * ((k - 1) / k) * k + (k - 1) * (1 / k);
+  const double kl_max = std::log(k);
+  measures.chi_squared = chi_max > 0 ? chi / chi_max : 0;
+  measures.kl_divergence = kl_max > 0 ? kl / kl_max : 0;
+  return measures;
 }
 
 }  // namespace hotbed

@@ -1,36 +1,30 @@
-// How uneven a load is, as TorchRec's planner statistics measure it (torchrec/distributed/planner/
-// stats.py). Pure; safe from any thread. For display: the logarithm may differ in its last bit from
-// machine to machine.
+// How uneven a load is spread over servers: four measures, all 0 for an even spread.
+//
+// With p_i the share of server i in the sum and k servers (source: the statistics report of
+// TorchRec, torchrec/distributed/planner/stats.py at a48cef7):
+//   total variation  max_i |p_i - 1/k|
+//   total distance   sum_i |p_i - 1/k|
+//   chi-squared      sum_i (p_i - 1/k)^2 k, over its greatest value for k servers
+//   KL divergence    sum_i p_i ln(k p_i),   over its greatest value, ln k
+// The last two lie in [0, 1]; 1 means that one server has it all.
+//
+// Pure; safe from any thread. KL uses the C library's logarithm: for show, never to decide.
 #ifndef HOTBED_PLANNER_REPORT_IMBALANCE_H_
 #define HOTBED_PLANNER_REPORT_IMBALANCE_H_
 
-#include <optional>
-#include <vector>
-
-#include "planner/planner_output.h"
+#include <span>
 
 namespace hotbed {
 
-// With p the loads divided by their sum, and k their number:
 struct Imbalance {
-  double total_variation = 0;  // max |p - 1/k|
-  double total_distance = 0;   // sum |p - 1/k|
-  double chi_squared = 0;      // k sum (p - 1/k)^2, divided by its bound (k-1)^2/k + (k-1)/k
-  double kl = 0;               // sum p log(k p), divided by its bound log(k)
+  double total_variation = 0;
+  double total_distance = 0;
+  double chi_squared = 0;
+  double kl_divergence = 0;
 };
 
-// Nothing where the loads are none or all 0. With one load all measures are 0.
-std::optional<Imbalance> ImbalanceOf(const std::vector<double>& loads);
-
-// The longest chain of a step, in milliseconds: all servers wait for each other after forward
-// compute, forward comms, backward comms and backward compute; so each counts with its slowest
-// server. (TorchRec also waits between sharding types, which a server's sums no longer show.)
-struct CriticalPath {
-  double comms_ms = 0;
-  double compute_ms = 0;
-};
-
-CriticalPath CriticalPathOf(const PlannerOutput& plan);
+// All zeros when there is no load at all, or no server. Loads must be finite and not negative.
+Imbalance MeasureImbalance(std::span<const double> loads);
 
 }  // namespace hotbed
 

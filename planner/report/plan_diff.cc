@@ -55,7 +55,7 @@ Numbers OfWhole(const PlannerOutput& plan) {
     bytes.spill += server.bytes.spill;
     loads.push_back(static_cast<double>(server.elements));
   }
-  const Imbalance imbalance = ImbalanceOf(loads).value_or(Imbalance());
+  const Imbalance imbalance = MeasureImbalance(loads);
   const auto measure = [](const char* name, double value) {
     return Number{name, absl::StrFormat("%.3f", value), value};
   };
@@ -72,7 +72,7 @@ Numbers OfWhole(const PlannerOutput& plan) {
           measure("total variation", imbalance.total_variation),
           measure("total distance", imbalance.total_distance),
           measure("chi-squared", imbalance.chi_squared),
-          measure("KL", imbalance.kl)};
+          measure("KL", imbalance.kl_divergence)};
 }
 
 Numbers OfServer(const PlannerOutput& plan, size_t s) {

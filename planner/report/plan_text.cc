@@ -1,7 +1,6 @@
 #include "planner/report/plan_text.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "planner/report/critical_path.h"
 #include "planner/report/imbalance.h"
 #include "planner/report/text_table.h"
 
@@ -159,11 +159,11 @@ std::string ImbalanceText(const PlannerOutput& plan) {
                                                                      {"spill bytes", &spill},
                                                                      {"milliseconds", &ms}};
   for (const auto& [name, loads] : rows) {
-    const std::optional<Imbalance> found = ImbalanceOf(*loads);
-    if (!found) continue;
+    if (std::all_of(loads->begin(), loads->end(), [](double load) { return load == 0; })) continue;
+    const Imbalance found = MeasureImbalance(*loads);
     const auto text = [](double value) { return absl::StrFormat("%.3f", value); };
-    table.AddRow({name, text(found->total_variation), text(found->total_distance),
-                  text(found->chi_squared), text(found->kl)});
+    table.AddRow({name, text(found.total_variation), text(found.total_distance),
+                  text(found.chi_squared), text(found.kl_divergence)});
   }
   return absl::StrCat("\nImbalance (0: even)\n", table.ToText());
 }

@@ -20,7 +20,7 @@
 #include "planner/json/read_input.h"
 #include "planner/json/read_plan.h"
 #include "planner/json/write_plan.h"
-#include "tests/planner/plan_checks.h"
+#include "tests/planner/plan_fault.h"
 
 namespace hotbed {
 namespace {
@@ -68,8 +68,8 @@ TEST_P(Golden, GivesTheExpectedAnswer) {
   ASSERT_TRUE(parsed.ok()) << GetParam() << ": " << parsed.error().message;
   PlanJson file = parsed.value();
   ASSERT_TRUE(file.contains("about")) << GetParam() << " does not say what it is about";
-  const std::string input = file.contains("input_text") ? file["input_text"].get<std::string>()
-                                                        : file.at("input").dump();
+  const std::string input =
+      file.contains("input_text") ? file["input_text"].get<std::string>() : file.at("input").dump();
   const std::string found = Answer(input);
   if (rewrite) {
     file["expect"] = PlanJson::parse(found);

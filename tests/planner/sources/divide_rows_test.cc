@@ -36,8 +36,7 @@ std::vector<Numbers> Offsets(const std::vector<std::vector<GroupMember>>& groups
 TEST(DivideRows, NotebookCase) {
   const auto division = DivideRows({100, 2020, 3203, 3434, 3023, 4545, 123, 4566}, 4);
   EXPECT_EQ(division.rows_per_group, 5253u);
-  EXPECT_EQ(Cuts(division),
-            (std::map<uint32_t, Numbers>{{2, {3133}}, {4, {1749}}, {5, {3979}}}));
+  EXPECT_EQ(Cuts(division), (std::map<uint32_t, Numbers>{{2, {3133}}, {4, {1749}}, {5, {3979}}}));
   EXPECT_EQ(Features(division.groups),
             std::vector<Numbers>({{0, 1, 2}, {2, 3, 4}, {4, 5}, {5, 6, 7}}));
   EXPECT_EQ(Offsets(division.groups),

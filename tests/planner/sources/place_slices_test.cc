@@ -32,15 +32,15 @@ const std::vector<TableSlice>& MergeCase() {
 
 // test_column_slice_dup_worker of the source.
 const std::vector<TableSlice>& DuplicateCase() {
-  static const auto* const kSlices = new std::vector<TableSlice>(
-      Slices({10, 11, 4, 4}, {{1, 1, 1, 1}, {1, 1}, {2}, {2}}));
+  static const auto* const kSlices =
+      new std::vector<TableSlice>(Slices({10, 11, 4, 4}, {{1, 1, 1, 1}, {1, 1}, {2}, {2}}));
   return *kSlices;
 }
 
 // test_8table_width2_auto_concat of the source.
 const std::vector<TableSlice>& ConcatCase() {
-  static const auto* const kSlices = new std::vector<TableSlice>(
-      Slices({10, 11, 4, 4, 10, 11, 4, 4}, Lists(8, {2})));
+  static const auto* const kSlices =
+      new std::vector<TableSlice>(Slices({10, 11, 4, 4, 10, 11, 4, 4}, Lists(8, {2})));
   return *kSlices;
 }
 

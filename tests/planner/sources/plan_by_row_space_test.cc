@@ -4,7 +4,7 @@
 
 #include "common/random.h"
 #include "tests/common/test_seed.h"
-#include "tests/planner/plan_checks.h"
+#include "tests/planner/plan_fault.h"
 #include "tests/planner/sources/source_cases.h"
 
 namespace hotbed {
@@ -24,9 +24,9 @@ PlannerOutput Planned(const PlannerInput& input) {
 }
 
 PlannerInput NotebookInput(PlannerStrategy strategy) {
-  return SourceInput({{100, 2}, {2020, 2}, {3203, 2}, {3434, 2}, {3023, 2}, {4545, 2}, {123, 2},
-                      {4566, 2}},
-                     4, strategy);
+  return SourceInput(
+      {{100, 2}, {2020, 2}, {3203, 2}, {3434, 2}, {3023, 2}, {4545, 2}, {123, 2}, {4566, 2}}, 4,
+      strategy);
 }
 
 TEST(PlanByRowSpace, FairCutsTheRowSpace) {
@@ -53,7 +53,8 @@ TEST(PlanByRowSpace, FairDropsMembersWithoutRows) {
 
 TEST(PlanByRowSpace, SharedTablesListEachFeature) {
   PlannerInput input = SourceInput({{4, 1}, {4, 1}}, 1, kFair);
-  input.features = {{.name = "b", .table = 1}, {.name = "a", .table = 0}, {.name = "c", .table = 1}};
+  input.features = {
+      {.name = "b", .table = 1}, {.name = "a", .table = 0}, {.name = "c", .table = 1}};
   const auto plan = Planned(input);
   EXPECT_EQ(plan.servers[0].features, std::vector<std::string>({"a", "b", "c"}));
   EXPECT_EQ(plan.servers[0].feature_offsets, std::vector<uint64_t>({0, 4, 4}));
@@ -99,7 +100,8 @@ TEST(PlanByRowSpace, RandomPlansHold) {
   for (int round = 0; round < 500; ++round) {
     std::vector<Shape> shapes(1 + random.Uniform(12));
     for (Shape& shape : shapes) {
-      shape = {1 + random.Uniform(round % 3 == 0 ? 4 : 200000), static_cast<uint32_t>(1 + random.Uniform(4))};
+      shape = {1 + random.Uniform(round % 3 == 0 ? 4 : 200000),
+               static_cast<uint32_t>(1 + random.Uniform(4))};
     }
     PlannerInput input =
         SourceInput(shapes, 1 + random.Uniform(9), round % 2 == 0 ? kFair : kWhole);

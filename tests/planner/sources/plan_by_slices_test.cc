@@ -5,7 +5,7 @@
 #include "common/random.h"
 #include "planner/sources/check_plan.h"
 #include "tests/common/test_seed.h"
-#include "tests/planner/plan_checks.h"
+#include "tests/planner/plan_fault.h"
 #include "tests/planner/sources/source_cases.h"
 
 namespace hotbed {
@@ -34,8 +34,7 @@ PlanError Refusal(const PlannerInput& input) {
 }
 
 const std::vector<Shape>& MergeCase() {
-  static const auto* const kShapes =
-      new std::vector<Shape>{{100, 8}, {5, 8}, {10, 8}, {25, 4}};
+  static const auto* const kShapes = new std::vector<Shape>{{100, 8}, {5, 8}, {10, 8}, {25, 4}};
   return *kShapes;
 }
 
@@ -111,8 +110,11 @@ TEST(PlanBySlices, KeepsMergedWidths) {
 // of table 1, for the merge of table 0.
 TEST(PlanBySlices, SharedTablesHaveRightOutputWidthsAfterAMerge) {
   PlannerInput input = SourceInput({{10, 4}, {11, 2}, {4, 2}, {4, 2}}, 4, kBalanced, 10);
-  input.features = {{.name = "a", .table = 1}, {.name = "b", .table = 0}, {.name = "c", .table = 2},
-                    {.name = "d", .table = 0}, {.name = "e", .table = 3}};
+  input.features = {{.name = "a", .table = 1},
+                    {.name = "b", .table = 0},
+                    {.name = "c", .table = 2},
+                    {.name = "d", .table = 0},
+                    {.name = "e", .table = 3}};
   const auto plan = Planned(input);
   ASSERT_EQ(plan.outputs.size(), 5u);
   EXPECT_EQ(plan.outputs[0], (FeatureOutput{"a", "t1", 2, 0}));
@@ -199,8 +201,7 @@ TEST(PlanBySlices, ColumnEven) {
   EXPECT_EQ(4096 - wide.tables[0].ranges[2].column_limit, 2560u);
   EXPECT_EQ(wide.tables[0].ranges[7].column_first, 3584u);
   const auto rest = Planned(SourceInput({{3, 10}, {3, 2}}, 4, even));
-  EXPECT_EQ(Widths(rest),
-            WidthMaps({{{0, 3}, {1, 1}}, {{0, 3}, {1, 1}}, {{0, 2}}, {{0, 2}}}));
+  EXPECT_EQ(Widths(rest), WidthMaps({{{0, 3}, {1, 1}}, {{0, 3}, {1, 1}}, {{0, 2}}, {{0, 2}}}));
   PlannerInput strict = SourceInput({{3, 10}}, 4, even);
   strict.options.strict = true;
   const PlanError error = Refusal(strict);
@@ -244,7 +245,8 @@ TEST(CheckSourcePlan, NamesBrokenConstraints) {
 TEST(PlanBySlices, RandomPlansHold) {
   const TestSeed seed(3);
   Random random(seed.value());
-  const PlannerStrategy strategies[] = {kBasic, kBalanced, kOptimized, PlannerStrategy::kColumnEven};
+  const PlannerStrategy strategies[] = {kBasic, kBalanced, kOptimized,
+                                        PlannerStrategy::kColumnEven};
   for (int round = 0; round < 500; ++round) {
     std::vector<Shape> shapes(1 + random.Uniform(12));
     for (Shape& shape : shapes) {

@@ -1,6 +1,6 @@
 // What must hold of any plan, for tests of every strategy.
-#ifndef HOTBED_TESTS_PLANNER_PLAN_CHECKS_H_
-#define HOTBED_TESTS_PLANNER_PLAN_CHECKS_H_
+#ifndef HOTBED_TESTS_PLANNER_PLAN_FAULT_H_
+#define HOTBED_TESTS_PLANNER_PLAN_FAULT_H_
 
 #include <cstdint>
 #include <string>
@@ -49,7 +49,8 @@ inline std::string PlanFault(const PlannerInput& input, const PlannerOutput& pla
     const PlacedServer& server = plan.servers[s];
     const InputServer& spec = input.topology.servers[s];
     if (server.name != spec.name) return absl::StrCat("server ", s, " is ", server.name);
-    if (server.elements != elements[s]) return absl::StrCat(server.name, ": elements do not add up");
+    if (server.elements != elements[s])
+      return absl::StrCat(server.name, ": elements do not add up");
     if (server.bytes.device > spec.device_bytes || server.bytes.host > spec.host_bytes ||
         server.bytes.spill > spec.spill_bytes) {
       return absl::StrCat(server.name, ": beyond its capacity");
@@ -71,4 +72,4 @@ inline std::string PlanFault(const PlannerInput& input, const PlannerOutput& pla
 
 }  // namespace hotbed
 
-#endif  // HOTBED_TESTS_PLANNER_PLAN_CHECKS_H_
+#endif  // HOTBED_TESTS_PLANNER_PLAN_FAULT_H_
