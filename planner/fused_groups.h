@@ -17,15 +17,16 @@ class FusedGroups {
   explicit FusedGroups(size_t servers) : groups_(servers), ends_(servers) {}
 
   // `rows` of `table` with `width` columns come to a server after what it has already: to the group
-  // of their width and combiner there, or to a new one.
-  void Add(uint32_t server, const InputTable& table, uint32_t width, uint64_t rows);
+  // of their width and combiner there, or to a new one. `alone`: to a new one that stays alone.
+  void Add(uint32_t server, const InputTable& table, uint32_t width, uint64_t rows,
+           bool alone = false);
 
   // Sets the groups of the plan's servers.
   void MoveTo(PlannerOutput* plan);
 
  private:
   std::vector<std::vector<FusedGroup>> groups_;
-  std::vector<std::vector<uint64_t>> ends_;  // rows of each group
+  std::vector<std::vector<uint64_t>> ends_;  // rows of each group; 0: it stays alone
 };
 
 }  // namespace hotbed

@@ -48,43 +48,55 @@ std::optional<PlanError> CheckConstraint(const TableConstraint& constraint,
   return std::nullopt;
 }
 
-std::optional<PlanError> CheckCapacity(const PlannerInput& input, const PlannerOutput& plan) {
-  uint64_t most = 0;
-  size_t worst = 0;
-  for (size_t s = 0; s < plan.servers.size(); ++s) {
-    const uint64_t limit = input.topology.servers[s].host_bytes;
-    const uint64_t bytes = plan.servers[s].bytes.host;
-    if (bytes > limit && bytes - limit > most) {
-      most = bytes - limit;
-      worst = s;
-    }
-  }
-  if (most == 0) return std::nullopt;
-  const PlacedTable* largest = nullptr;
-  uint64_t largest_bytes = 0;
+// The first of the tables with the most bytes on a server.
+const PlacedTable& LargestOn(const PlannerOutput& plan, size_t server, uint64_t* largest_bytes) {
+  const PlacedTable* largest = &plan.tables[0];
+  *largest_bytes = 0;
   for (const PlacedTable& table : plan.tables) {
     uint64_t bytes = 0;
     for (const PlacedRange& range : table.ranges) {
-      if (range.server == worst) bytes += range.bytes;
+      if (range.server == server) bytes += range.bytes;
     }
-    if (bytes > largest_bytes) {
-      largest_bytes = bytes;
+    if (bytes > *largest_bytes) {
+      *largest_bytes = bytes;
       largest = &table;
     }
   }
-  const uint64_t limit = input.topology.servers[worst].host_bytes;
+  return *largest;
+}
+
+PlanError TooFull(const PlannerOutput& plan, size_t server, const char* tier, uint64_t bytes,
+                  uint64_t limit) {
+  uint64_t table_bytes = 0;
+  const PlacedTable& largest = LargestOn(plan, server, &table_bytes);
   PlanError error{
       PlanErrorKind::kInsufficientStorage,
-      absl::StrCat(
-          "server '", plan.servers[worst].name, "' would hold ", plan.servers[worst].bytes.host,
-          " bytes, ", most, " above its host_bytes of ", limit, "; its largest table there is '",
-          largest->name, "' with ", largest_bytes,
-          " bytes. More host_bytes or more servers help, as do lower column_slice_threshold "
-          "and row_slice_threshold; strategy cost places by capacity")};
-  error.table = largest->name;
+      absl::StrCat("server '", plan.servers[server].name, "' would hold ", bytes, " bytes, ",
+                   bytes - limit, " above its ", tier, " of ", limit,
+                   "; its largest table there is '", largest.name, "' with ", table_bytes,
+                   " bytes. More ", tier,
+                   " or more servers help, as do lower "
+                   "column_slice_threshold and row_slice_threshold; strategy cost places by "
+                   "capacity")};
+  error.table = largest.name;
   error.limit = limit;
-  error.missing_bytes = most;
+  error.missing_bytes = bytes - limit;
   return error;
+}
+
+std::optional<PlanError> CheckCapacity(const PlannerInput& input, const PlannerOutput& plan) {
+  std::optional<PlanError> worst;
+  for (size_t s = 0; s < plan.servers.size(); ++s) {
+    const InputServer& limits = input.topology.servers[s];
+    const TierBytes& bytes = plan.servers[s].bytes;
+    const auto check = [&](const char* tier, uint64_t used, uint64_t limit) {
+      if (used <= limit || (worst && used - limit <= *worst->missing_bytes)) return;
+      worst = TooFull(plan, s, tier, used, limit);
+    };
+    check("device_bytes", bytes.device, limits.device_bytes);
+    check("host_bytes", bytes.host, limits.host_bytes);
+  }
+  return worst;
 }
 
 }  // namespace

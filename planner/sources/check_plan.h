@@ -14,8 +14,8 @@ namespace hotbed {
 // Of a finished plan the first fault, if any:
 // - strict_constraints: a table's constraint (sharding, servers, columns_min) that the strategy's
 //   rules break, or copies that they do not make;
-// - insufficient_storage: the server with the most bytes above its host_bytes, with the largest
-//   table there.
+// - insufficient_storage: the server with the most bytes above its host_bytes or device_bytes,
+//   with the largest table there.
 std::optional<PlanError> CheckSourcePlan(const PlannerInput& input, const PlannerOutput& plan);
 
 }  // namespace hotbed

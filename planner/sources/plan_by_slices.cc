@@ -1,10 +1,13 @@
 #include "planner/sources/plan_by_slices.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "planner/finish_plan.h"
 #include "planner/fused_groups.h"
 #include "planner/placement.h"
 #include "planner/plan_names.h"
@@ -94,14 +97,26 @@ class SlicePlan {
  private:
   uint32_t workers() const { return static_cast<uint32_t>(servers_.size()); }
 
-  void Add(uint32_t table, uint32_t worker, Role role, uint64_t row_first, uint64_t row_limit,
-           uint32_t column_first, uint32_t column_limit) {
-    plan_.tables[table].ranges.push_back({.server = servers_[worker],
-                                          .role = role,
-                                          .row_first = row_first,
-                                          .row_limit = row_limit,
-                                          .column_first = column_first,
-                                          .column_limit = column_limit});
+  // Answers the range's bytes.
+  uint64_t Add(uint32_t table, uint32_t worker, Role role, uint64_t row_first, uint64_t row_limit,
+               uint32_t column_first, uint32_t column_limit) {
+    PlacedRange range{.server = servers_[worker],
+                      .role = role,
+                      .row_first = row_first,
+                      .row_limit = row_limit,
+                      .column_first = column_first,
+                      .column_limit = column_limit};
+    MeasureRange(input_.tables[table], &range);
+    plan_.tables[table].ranges.push_back(range);
+    TierBytes& bytes = plan_.servers[servers_[worker]].bytes;
+    (HasDevice(worker) ? bytes.device : bytes.host) += range.bytes;
+    return range.bytes;
+  }
+
+  bool HasDevice(uint32_t worker) const {
+    return input_.options.strategy != PlannerStrategy::kColumnEven &&
+           input_.topology.device == PlannerDevice::kCuda &&
+           input_.topology.servers[servers_[worker]].device_bytes > 0;
   }
 
   // Places the tables that are copied or cut by rows; answers the others.
@@ -165,14 +180,7 @@ class SlicePlan {
     const auto merged = MergeSlices(PlaceSlices(strategy, workers(), slices), widths);
     for (uint32_t w = 0; w < workers(); ++w) {
       if (merged[w].empty() && input_.options.strict) return LeftWithout(w, slices.size());
-      for (const MergedSlice& slice : merged[w]) {
-        const uint32_t t = tables[slice.table];
-        Add(t, w, Role::kPrimary, 0, RowUnits(input_.tables[t]), slice.column_first,
-            slice.column_limit);
-        // In the order in which the strategy gave them; copied and row-sliced tables stay apart.
-        fused_.Add(servers_[w], input_.tables[t], slice.column_limit - slice.column_first,
-                   input_.tables[t].rows);
-      }
+      AddSlices(w, tables, merged[w]);
     }
     fused_.MoveTo(&plan_);
     for (const uint32_t t : tables) {
@@ -180,6 +188,43 @@ class SlicePlan {
           plan_.tables[t].ranges.size() > 1 ? Sharding::kColumnWise : Sharding::kTableWise;
     }
     return std::nullopt;
+  }
+
+  // Fuses them in the order in which the strategy gave them; copied and row-sliced tables stay
+  // apart.
+  void AddSlices(uint32_t worker, const std::vector<uint32_t>& tables,
+                 const std::vector<MergedSlice>& slices) {
+    struct Local {
+      uint64_t elements;
+      size_t slice;
+    };
+    std::vector<Local> by_size;
+    std::vector<uint64_t> bytes;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const uint32_t t = tables[slices[i].table];
+      bytes.push_back(Add(t, worker, Role::kPrimary, 0, RowUnits(input_.tables[t]),
+                          slices[i].column_first, slices[i].column_limit));
+      by_size.push_back({plan_.tables[t].ranges.back().elements, i});
+    }
+    std::vector<bool> offloaded(slices.size());
+    if (HasDevice(worker)) {
+      std::stable_sort(by_size.begin(), by_size.end(),
+                       [](const Local& a, const Local& b) { return a.elements < b.elements; });
+      TierBytes& tiers = plan_.servers[servers_[worker]].bytes;
+      const uint64_t limit = input_.topology.servers[servers_[worker]].device_bytes;
+      for (; tiers.device > limit && !by_size.empty(); by_size.pop_back()) {
+        const size_t largest = by_size.back().slice;
+        offloaded[largest] = true;
+        plan_.tables[tables[slices[largest].table]].ranges.back().kernel = "offloaded";
+        tiers.device -= bytes[largest];
+        tiers.host += bytes[largest];
+      }
+    }
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const InputTable& table = input_.tables[tables[slices[i].table]];
+      fused_.Add(servers_[worker], table, slices[i].column_limit - slices[i].column_first,
+                 table.rows, offloaded[i]);
+    }
   }
 
   PlanError LeftWithout(uint32_t worker, size_t slices) const {

@@ -5,6 +5,9 @@
 //   basic, and nothing is copied or cut by rows. `strict`: every server must get a slice.
 // - column_even: the TPU notebook's column slicing. Each server owns an equal range of the columns
 //   of every table; what remains goes to the first servers, or with `strict` is refused.
+// With device cuda, a server with device_bytes has its tables there, but for the largest of those
+// that are not copied or cut by rows, which are offloaded to host memory until the rest fits (the
+// source's gpu_embedding_size, in bytes); the kernel of such a range is "offloaded".
 // Where a source is wrong about shared tables or merged widths, this is right (see place_slices.h).
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_SOURCES_PLAN_BY_SLICES_H_

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "planner/compute_plan.h"
 #include "planner/json/parse_json.h"
 #include "planner/json/read_input.h"
@@ -61,6 +63,17 @@ std::string Answer(const std::string& input_text) {
   return text;
 }
 
+// The first line that differs, of both; plans are too long to be printed whole.
+std::string FirstDifference(const std::string& expected, const std::string& found) {
+  if (expected == found) return "";
+  const std::vector<std::string> a = absl::StrSplit(expected, '\n');
+  const std::vector<std::string> b = absl::StrSplit(found, '\n');
+  size_t line = 0;
+  while (line < a.size() && line < b.size() && a[line] == b[line]) ++line;
+  return absl::StrCat("expected: ", line < a.size() ? a[line] : "the end",
+                      "\nfound:    ", line < b.size() ? b[line] : "the end");
+}
+
 class Golden : public testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, GivesTheExpectedAnswer) {
@@ -77,7 +90,7 @@ TEST_P(Golden, GivesTheExpectedAnswer) {
     return;
   }
   ASSERT_TRUE(file.contains("expect")) << GetParam() << " expects nothing; run with --rewrite";
-  EXPECT_EQ(found, PrettyJson(file["expect"])) << GetParam();
+  EXPECT_EQ(FirstDifference(PrettyJson(file["expect"]), found), "") << GetParam();
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(CaseFiles()), [](const auto& info) {

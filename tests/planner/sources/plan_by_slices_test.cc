@@ -210,6 +210,33 @@ TEST(PlanBySlices, ColumnEven) {
   EXPECT_NE(error.message.find("evenly by 4 servers"), std::string::npos) << error.message;
 }
 
+// Sizes 40, 10, 30, 20 and room for 60 elements: 40 is offloaded.
+TEST(PlanBySlices, OffloadsTheLargestFromADevice) {
+  PlannerInput input = SourceInput({{40, 1}, {10, 1}, {30, 1}, {20, 1}}, 1, kBasic);
+  input.topology.device = PlannerDevice::kCuda;
+  input.topology.servers[0].device_bytes = 240;
+  const auto plan = Planned(input);
+  EXPECT_EQ(plan.servers[0].bytes.device, 240u);
+  EXPECT_EQ(plan.servers[0].bytes.host, 160u);
+  EXPECT_EQ(plan.tables[0].ranges[0].kernel, "offloaded");
+  EXPECT_EQ(plan.tables[2].ranges[0].kernel, "");
+  ASSERT_EQ(plan.servers[0].groups.size(), 2u) << "what is offloaded is not fused";
+  EXPECT_EQ(plan.servers[0].groups[0].tables, std::vector<std::string>({"t0"}));
+  EXPECT_EQ(plan.servers[0].groups[1], (FusedGroup{1, "sum", {"t1", "t2", "t3"}, {0, 10, 40}}));
+  input.topology.device = PlannerDevice::kCpu;
+  EXPECT_EQ(Planned(input).servers[0].bytes.device, 0u);
+}
+
+TEST(PlanBySlices, CopiedTablesAreNotOffloaded) {
+  PlannerInput input = SourceInput({{10, 1}, {40, 1}, {40, 1}}, 2, kBasic);
+  input.options.data_parallel_threshold = 10;
+  input.topology.device = PlannerDevice::kCuda;
+  for (InputServer& server : input.topology.servers) server.device_bytes = 100;
+  EXPECT_EQ(Planned(input).servers[0].bytes, (TierBytes{40, 160, 0}));
+  for (InputServer& server : input.topology.servers) server.device_bytes = 39;
+  EXPECT_EQ(Refusal(input).missing_bytes, 1u);
+}
+
 TEST(PlanBySlices, DrainingServersTakeNothing) {
   PlannerInput input = SourceInput({{10, 4}, {10, 4}}, 3, kBasic);
   input.topology.servers[0].draining = true;
