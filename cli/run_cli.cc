@@ -36,7 +36,10 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableDropCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
   AddShardListCommand(AddGroup(root, "shard", "Look at shards"), context);
-  AddPlanShowCommand(AddGroup(root, "plan", "Look at the placement"), context);
+  CLI::App* plan = AddGroup(root, "plan", "Compute, look at and compare placements");
+  AddPlanComputeCommand(plan, context);
+  AddPlanShowCommand(plan, context);
+  AddPlanDiffCommand(plan, context);
   AddBenchCommands(AddGroup(root, "bench", "Load generator"), context);
   AddDatagenCriteoCommand(AddGroup(root, "datagen", "Make training data with a known best AUC"),
                           context);

@@ -1,13 +1,18 @@
 #include <CLI/App.hpp>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
 #include "cli/find_table.h"
+#include "cli/plan_file.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "planner/json/write_plan.h"
+#include "planner/report/plan_svg.h"
+#include "planner/report/plan_text.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -71,12 +76,48 @@ absl::Status Show(const CommandContext& context) {
   return absl::OkStatus();
 }
 
+struct ShowOptions {
+  std::string file;  // empty: the live plan
+  std::string output;
+  bool all = false;
+};
+
+absl::Status ShowFile(const ShowOptions& options, const CommandContext& context) {
+  HOTBED_ASSIGN_OR_RETURN(const PlannerOutput plan, LoadPlan(options.file));
+  const std::string output = PlanOutput(options.output, context);
+  if (output == "json") {
+    *context.out << WritePlan(plan);
+  } else if (output == "svg") {
+    *context.out << PlanSvg(plan, nullptr);
+  } else {
+    *context.out << PlanText(plan, nullptr, PlanRows(options.all));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShowPlan(const ShowOptions& options, CommandContext* context) {
+  if (!options.file.empty()) return ShowFile(options, *context);
+  if (options.output == "svg") {
+    return absl::InvalidArgumentError("-o svg needs the FILE of a stored plan");
+  }
+  if (!options.output.empty()) context->output = options.output;
+  return Show(*context);
+}
+
 }  // namespace
 
 void AddPlanShowCommand(CLI::App* plan, CommandContext* context) {
-  plan->add_subcommand("show",
-                       "The placement in force: which server holds which range of which table")
-      ->callback([context] { context->run = [context] { return Show(*context); }; });
+  auto options = std::make_shared<ShowOptions>();
+  CLI::App* const command = plan->add_subcommand(
+      "show",
+      "The placement in force, which server holds which range of which table; or that of a "
+      "FILE");
+  command->add_option("FILE", options->file, "A stored plan, of plan compute -o json; - is stdin");
+  AddPlanOutput(command, &options->output, /*live=*/true);
+  command->add_flag("--all", options->all, "Text of a FILE: show every server, table and move");
+  command->callback([context, options] {
+    context->run = [context, options] { return ShowPlan(*options, context); };
+  });
 }
 
 }  // namespace hotbed

@@ -1,0 +1,62 @@
+#include <CLI/App.hpp>
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/plan_file.h"
+#include "common/status_macros.h"
+#include "planner/compute_plan.h"
+#include "planner/json/read_input.h"
+#include "planner/json/write_plan.h"
+#include "planner/report/plan_svg.h"
+#include "planner/report/plan_text.h"
+
+namespace hotbed {
+namespace {
+
+struct ComputeOptions {
+  std::string input;
+  std::string output;
+  bool all = false;
+};
+
+// A refusal is the answer to the question, not a failure to ask it: it goes where the plan would.
+absl::Status Refuse(const PlanError& error, const std::string& output, CommandContext* context) {
+  *context->out << (output == "text" ? PlanErrorText(error) : WritePlanError(error));
+  context->exit_code = kExitFailed;
+  return absl::OkStatus();
+}
+
+absl::Status Compute(const ComputeOptions& options, CommandContext* context) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string text, ReadPlanFile(options.input));
+  const std::string output = PlanOutput(options.output, *context);
+  const PlanResult<PlannerInput> input = ReadPlannerInput(text);
+  if (!input.ok()) return Refuse(input.error(), output, context);
+  const PlanResult<PlannerOutput> plan = ComputePlan(input.value());
+  if (!plan.ok()) return Refuse(plan.error(), output, context);
+  if (output == "json") {
+    *context->out << WritePlan(plan.value());
+  } else if (output == "svg") {
+    *context->out << PlanSvg(plan.value(), &input.value());
+  } else {
+    *context->out << PlanText(plan.value(), &input.value(), PlanRows(options.all));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPlanComputeCommand(CLI::App* plan, CommandContext* context) {
+  auto options = std::make_shared<ComputeOptions>();
+  CLI::App* const command = plan->add_subcommand(
+      "compute", "Plan a placement from a file, without a cluster (docs/planner.md)");
+  command->add_option("--input", options->input, "The planner's input as JSON; - is standard input")
+      ->required();
+  AddPlanOutput(command, &options->output);
+  command->add_flag("--all", options->all, "Text: show every server, table and move");
+  command->callback([context, options] {
+    context->run = [context, options] { return Compute(*options, context); };
+  });
+}
+
+}  // namespace hotbed

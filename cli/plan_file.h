@@ -1,0 +1,35 @@
+// What the `plan` commands share: plans and inputs in files, and the forms that they are shown in.
+#ifndef HOTBED_CLI_PLAN_FILE_H_
+#define HOTBED_CLI_PLAN_FILE_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/command.h"
+#include "planner/planner_output.h"
+
+namespace hotbed {
+
+// The contents of the file, or of standard input where `path` is "-". NotFound when it cannot be
+// read.
+absl::StatusOr<std::string> ReadPlanFile(const std::string& path);
+
+// The plan in a file, as `plan compute -o json` writes it. Errors of ReadPlanFile, and
+// InvalidArgument, with the path, when it holds no plan.
+absl::StatusOr<PlannerOutput> LoadPlan(const std::string& path);
+
+// Hangs `-o json|text|svg` under `command`; it goes before the global flag of the name, which knows
+// no pictures. `live`: the command also shows what a cluster answers, so that "table" is a form
+// too.
+void AddPlanOutput(CLI::App* command, std::string* output, bool live = false);
+
+// "json", "text" or "svg": what the command's own flag says, else the global one, else text.
+std::string PlanOutput(const std::string& output, const CommandContext& context);
+
+// Rows of each part of a text: all of them, or as many as a screen or two hold.
+size_t PlanRows(bool all);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_PLAN_FILE_H_

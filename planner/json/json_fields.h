@@ -1,0 +1,148 @@
+// Strict reading of one JSON object, field by field. The first thing that is wrong is kept, with
+// its path (as in tables[3].zipf); what comes after it is read as if nothing were there, so that
+// callers need not look after each field. Thread-compatible.
+//
+//   FieldFailure failure;
+//   JsonFields fields(json, "tables[3]", {"name", "rows"}, &failure);
+//   fields.Required("name", &name);
+//   fields.Optional("rows", &rows);
+//   if (failure.error) return *failure.error;
+//
+// Integers: 0 .. 2^63-1 (or the type's limit below it); 1e6 and 5.0 are integers too. Doubles:
+// finite, of a size at or under 2^63.
+#ifndef HOTBED_PLANNER_JSON_JSON_FIELDS_H_
+#define HOTBED_PLANNER_JSON_JSON_FIELDS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "planner/json/parse_json.h"
+#include "planner/plan_error.h"
+#include "planner/plan_names.h"
+
+namespace hotbed {
+
+// Where the first failure of a reading is kept.
+struct FieldFailure {
+  std::optional<PlanError> error;
+  std::string table;  // the table that is being read, for the error; empty: none
+
+  // Keeps "PATH: message" unless there is a failure already.
+  void Set(absl::string_view path, absl::string_view message);
+};
+
+// One of `known` with the fewest single-character edits to `word`, the first of equals; `known`
+// must not be empty.
+absl::string_view NearestOf(absl::string_view word, const std::vector<absl::string_view>& known);
+
+// `word` as messages show it: cut, so that a message stays a line.
+std::string Shown(absl::string_view word);
+
+// Single values; `path` is for the failure. Each leaves *out alone on failure.
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure,
+              std::string* out);
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure, bool* out);
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure, uint64_t* out);
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure, uint32_t* out);
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure, double* out);
+
+template <typename T>
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure,
+              std::optional<T>* out) {
+  if (json.is_null()) return;  // null is how a threshold says "off"
+  T value{};
+  ReadJson(json, path, failure, &value);
+  if (!failure->error) *out = std::move(value);
+}
+
+template <typename T>
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure,
+              std::vector<T>* out) {
+  if (!json.is_array()) {
+    failure->Set(path, absl::StrCat("expected an array, found ", json.type_name()));
+    return;
+  }
+  out->resize(json.size());
+  for (size_t i = 0; i < json.size() && !failure->error; ++i) {
+    ReadJson(json[i], absl::StrCat(path, "[", i, "]"), failure, &(*out)[i]);
+  }
+}
+
+// A value of an enumeration by its word.
+template <typename T>
+void ReadName(const PlanJson& json, const std::string& path, FieldFailure* failure,
+              const NamesOf<T>& names, T* out) {
+  std::string word;
+  ReadJson(json, path, failure, &word);
+  if (failure->error) return;
+  std::vector<absl::string_view> known;
+  for (const auto& [name, value] : names) {
+    if (word == name) {
+      *out = value;
+      return;
+    }
+    known.push_back(name);
+  }
+  failure->Set(path, absl::StrCat("unknown value '", Shown(word), "'; the nearest known one is '",
+                                  NearestOf(word, known), "'"));
+}
+
+class JsonFields {
+ public:
+  // Fails unless `json` is an object all of whose keys are among `known`. `json` and `failure` must
+  // outlive this.
+  JsonFields(const PlanJson& json, std::string path, std::vector<absl::string_view> known,
+             FieldFailure* failure);
+
+  // The value of `key`, or null when it is not there or something failed before.
+  const PlanJson* Find(absl::string_view key) const;
+  // The same; its absence is a failure.
+  const PlanJson* FindRequired(absl::string_view key) const;
+
+  template <typename T>
+  void Required(absl::string_view key, T* out) const {
+    if (const PlanJson* json = FindRequired(key)) ReadJson(*json, Path(key), failure_, out);
+  }
+  template <typename T>
+  void Optional(absl::string_view key, T* out) const {
+    if (const PlanJson* json = Find(key)) ReadJson(*json, Path(key), failure_, out);
+  }
+  template <typename T>
+  void OptionalName(absl::string_view key, const NamesOf<T>& names, T* out) const {
+    if (const PlanJson* json = Find(key)) ReadName(*json, Path(key), failure_, names, out);
+  }
+  template <typename T>
+  void RequiredName(absl::string_view key, const NamesOf<T>& names, T* out) const {
+    if (const PlanJson* json = FindRequired(key)) ReadName(*json, Path(key), failure_, names, out);
+  }
+
+  // Calls read(json, path) for each item of the array under `key`, as long as nothing failed.
+  template <typename F>
+  void Items(absl::string_view key, bool required, const F& read) const {
+    const PlanJson* const json = required ? FindRequired(key) : Find(key);
+    if (json == nullptr) return;
+    const std::string path = Path(key);
+    if (!json->is_array()) {
+      failure_->Set(path, absl::StrCat("expected an array, found ", json->type_name()));
+      return;
+    }
+    for (size_t i = 0; i < json->size() && !failure_->error; ++i) {
+      read((*json)[i], absl::StrCat(path, "[", i, "]"));
+    }
+  }
+
+  std::string Path(absl::string_view key) const;
+
+ private:
+  const PlanJson& json_;
+  const std::string path_;
+  FieldFailure* const failure_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_JSON_JSON_FIELDS_H_

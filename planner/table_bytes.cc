@@ -1,0 +1,83 @@
+#include "planner/table_bytes.h"
+
+#include <limits>
+
+#include "planner/placement.h"
+
+namespace hotbed {
+
+uint64_t WeightBytes(PlannerWeight weight) {
+  switch (weight) {
+    case PlannerWeight::kFp32:
+      return 4;
+    case PlannerWeight::kFp16:
+    case PlannerWeight::kBf16:
+      return 2;
+    case PlannerWeight::kInt8:
+      return 1;
+  }
+  return 4;
+}
+
+uint64_t RowWeightBytes(const InputTable& table, uint32_t columns) {
+  // Of an int8 row, scale and bias stand beside the weights (fused 8-bit row: 8 bytes).
+  const uint64_t scale = table.weight == PlannerWeight::kInt8 ? 8 : 0;
+  return WeightBytes(table.weight) * columns + scale;
+}
+
+uint64_t OptimizerElements(PlannerOptimizer optimizer, uint32_t columns) {
+  switch (optimizer) {
+    case PlannerOptimizer::kNone:
+    case PlannerOptimizer::kSgd:
+      return 0;
+    case PlannerOptimizer::kRowwiseAdagrad:
+    case PlannerOptimizer::kRowwiseRmsprop:
+      return 1;
+    case PlannerOptimizer::kMomentumSgd:
+    case PlannerOptimizer::kAdagrad:
+    case PlannerOptimizer::kLars:
+    case PlannerOptimizer::kRmsprop:
+      return columns;
+    case PlannerOptimizer::kPartialRowwiseAdam:
+    case PlannerOptimizer::kPartialRowwiseLamb:
+      return uint64_t{columns} + 1;
+    case PlannerOptimizer::kAdam:
+    case PlannerOptimizer::kAdamW:
+    case PlannerOptimizer::kLamb:
+    case PlannerOptimizer::kFtrl:
+      return 2 * uint64_t{columns};
+  }
+  return 0;
+}
+
+uint64_t RowBytes(const InputTable& table, uint32_t columns) {
+  return RowWeightBytes(table, columns) + 4 * OptimizerElements(table.optimizer, columns) +
+         (table.hashed ? kHashedRowOverheadBytes : 0);
+}
+
+bool NeedsWholeRows(const InputTable& table) {
+  if (table.weight == PlannerWeight::kInt8) return true;
+  switch (table.optimizer) {
+    case PlannerOptimizer::kRowwiseAdagrad:
+    case PlannerOptimizer::kRowwiseRmsprop:
+    case PlannerOptimizer::kPartialRowwiseAdam:
+    case PlannerOptimizer::kPartialRowwiseLamb:
+    case PlannerOptimizer::kLamb:
+    case PlannerOptimizer::kLars:
+      return true;
+    default:
+      return false;
+  }
+}
+
+uint64_t RangeBytesOf(const InputTable& table, uint64_t row_first, uint64_t row_limit,
+                      uint64_t row_bytes) {
+  const absl::uint128 units = row_limit - row_first;
+  absl::uint128 rows = units;
+  if (table.hashed) rows = (absl::uint128(table.rows) * units + kHashBuckets - 1) / kHashBuckets;
+  const absl::uint128 bytes = rows * row_bytes;
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  return bytes > kMax ? kMax : absl::Uint128Low64(bytes);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,93 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "tests/common/test_seed.h"
+#include "tests/planner/json/json_cases.h"
+#include "tests/planner/json/mutate_json.h"
+
+namespace hotbed {
+namespace {
+
+// Bodies that have broken readers of JSON before.
+const std::vector<std::string>& Corpus() {
+  static const auto* const kCorpus =
+      new std::vector<std::string>{"",
+                                   "{",
+                                   "}",
+                                   "null",
+                                   "0",
+                                   "\"",
+                                   "[]",
+                                   "{}",
+                                   "{\"\":{}}",
+                                   "[[[[[[[[[[",
+                                   "\xef\xbb\xbf{}",
+                                   std::string(100000, '['),
+                                   std::string(100000, '{'),
+                                   "{\"tables\":" + std::string(50, '['),
+                                   "{\"tables\":[{\"rows\":1e400}]}",
+                                   "{\"tables\":[{\"rows\":-0}]}",
+                                   "{\"tables\":[{\"rows\":1E-999999999}]}",
+                                   "{\"tables\":[{\"rows\":123456789012345678901234}]}",
+                                   "{\"tables\":[{\"name\":\"\\ud800\"}]}",
+                                   "{\"tables\":[{\"name\":\"\\u0000\"}]}",
+                                   "{\"a\":1,\"a\":1}",
+                                   "nan",
+                                   "Infinity",
+                                   "{\"tables\":[nan]}",
+                                   std::string("\0{}", 3),
+                                   "{\"tables\": 5, \"servers\": 5}",
+                                   "{\"cuts\":{\"-1\":[]},\"tables\":[]}"};
+  return *kCorpus;
+}
+
+TEST(RandomJson, CorpusIsReadOrRefused) {
+  for (const std::string& text : Corpus()) EXPECT_EQ(ReaderFault(text), "") << text.substr(0, 80);
+}
+
+// One change that keeps much of the structure: a byte, a cut, a piece twice, a word from elsewhere.
+std::string Mutated(std::string text, Random* random) {
+  static constexpr const char* kWords[] = {"null",       "true",  "-1",
+                                           "0",          "1e308", "9223372036854775807",
+                                           "4294967295", "\"\"",  "{}",
+                                           "[]",         "0.5",   "\"user\"",
+                                           "\"s0\"",     "[0,1]", "18446744073709551615",
+                                           "1e-320"};
+  const size_t at = random->Uniform(text.size() + 1);
+  const size_t length = std::min<size_t>(random->Uniform(20), text.size() - at);
+  switch (random->Uniform(5)) {
+    case 0:
+      if (at < text.size()) text[at] = static_cast<char>(random->Uniform(256));
+      return text;
+    case 1:
+      return text.erase(at, length);
+    case 2:
+      return text.insert(at, text.substr(at, length));
+    default: {
+      // A value of some key: what stands between a colon and the next comma.
+      const size_t colon = text.find(':', at);
+      if (colon == std::string::npos) return text;
+      const size_t end = text.find_first_of(",}]", colon);
+      if (end == std::string::npos) return text;
+      return text.replace(colon + 1, end - colon - 1, kWords[random->Uniform(16)]);
+    }
+  }
+}
+
+TEST(RandomJson, MutationsAreReadOrRefused) {
+  const TestSeed seed(21);
+  Random random(seed.value());
+  const std::string plan = WritePlan(FullPlan());
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = round % 2 == 0 ? kFullInput : plan;
+    const uint64_t changes = 1 + random.Uniform(3);
+    for (uint64_t i = 0; i < changes; ++i) text = Mutated(text, &random);
+    ASSERT_EQ(ReaderFault(text), "") << text;
+  }
+}
+
+}  // namespace
+}  // namespace hotbed
