@@ -167,6 +167,11 @@ ShardingOption BuildOption(const InputTable& table, const TableWorkload& load,
          .storage = EstimateShardStorage(topology, table, asked, sharding, kernel, run)});
   }
   SumUp(&option);
+  if (option.partition_by() == PartitionBy::kUniform) {
+    option.work = static_cast<uint32_t>(option.runs.size());
+  } else if (option.partition_by() != PartitionBy::kDevice) {
+    option.work += topology.hosts();  // which are put in order
+  }
   return option;
 }
 
@@ -187,6 +192,7 @@ void SumUp(ShardingOption* option) {
     option->sum.hbm += run.storage.hbm * run.count;
     option->sum.ddr += run.storage.ddr * run.count;
   }
+  option->work = option->shards;
 }
 
 PlanResult<std::vector<std::vector<uint32_t>>> PinnedRanks(const PlannerInput& input,

@@ -90,12 +90,46 @@ bool GreedyPartitioner::Fail(uint32_t table, const Storage& shard,
   return false;
 }
 
-bool GreedyPartitioner::PlaceUniform(uint32_t table, const ShardingOption& option) {
-  return ForEachShard(option, [&](uint32_t rank, const StoredRun& run) {
-    if (!run.storage.FitsIn(devices_[rank].free)) return Fail(table, run.storage, {rank});
-    Take(rank, run.storage, option.perf);
-    return true;
-  });
+bool GreedyPartitioner::PlaceUniform(const OptionsOfTables& options) {
+  // All ranks start alike and get the same times, so that one sum stands for all; the bytes of runs
+  // of ranks are added up as changes from one rank to the next.
+  Device sum;
+  left_.assign(topology_.ranks + 1, {});
+  for (const ShardingOption* const option : options) {
+    if (option->partition_by() != PartitionBy::kUniform) continue;
+    AddPerf(option->perf, &sum.perf);
+    uint32_t rank = 0;
+    for (const StoredRun& run : option->runs) {
+      left_[rank] += run.storage;
+      left_[rank += run.count] -= run.storage;
+    }
+  }
+  sum.total_ms = TotalMs(sum.perf);
+  Storage taken;
+  for (uint32_t rank = 0; rank < topology_.ranks; ++rank) {
+    taken += left_[rank];
+    if (!taken.FitsIn(devices_[rank].free)) return FailUniform(options, rank);
+    devices_[rank].free -= taken;
+    devices_[rank].perf = sum.perf;
+    devices_[rank].total_ms = sum.total_ms;
+  }
+  return true;
+}
+
+bool GreedyPartitioner::FailUniform(const OptionsOfTables& options, uint32_t rank) {
+  for (uint32_t t = 0; t < options.size(); ++t) {
+    if (options[t]->partition_by() != PartitionBy::kUniform) continue;
+    uint32_t limit = 0;
+    const StoredRun* at = nullptr;
+    for (const StoredRun& run : options[t]->runs) {
+      limit += run.count;
+      at = &run;
+      if (rank < limit) break;
+    }
+    if (!at->storage.FitsIn(devices_[rank].free)) return Fail(t, at->storage, {rank});
+    devices_[rank].free -= at->storage;
+  }
+  return false;
 }
 
 std::optional<uint32_t> GreedyPartitioner::FirstWithRoom(const std::vector<uint32_t>& ranks,
@@ -243,16 +277,16 @@ bool GreedyPartitioner::PlaceOnHosts(uint32_t table, const ShardingOption& optio
 bool GreedyPartitioner::PlaceOne(uint32_t table, const ShardingOption& option,
                                  std::vector<uint32_t>* ranks) {
   switch (option.partition_by()) {
-    case PartitionBy::kUniform:
-      return PlaceUniform(table, option);
     case PartitionBy::kDevice:
       return PlaceOnDevices(table, option, ranks);
     case PartitionBy::kHost:
       return PlaceOnHost(table, option, ranks);
     case PartitionBy::kMultiHost:
       return PlaceOnHosts(table, option, ranks);
+    case PartitionBy::kUniform:
+      break;
   }
-  return false;
+  return true;
 }
 
 bool GreedyPartitioner::Partition(const OptionsOfTables& options, SortBy sort_by,
@@ -263,12 +297,11 @@ bool GreedyPartitioner::Partition(const OptionsOfTables& options, SortBy sort_by
   std::vector<uint32_t> others;
   for (uint32_t t = 0; t < options.size(); ++t) {
     (*assignment)[t].clear();
-    if (options[t]->partition_by() != PartitionBy::kUniform) {
-      others.push_back(t);
-    } else if (!PlaceUniform(t, *options[t])) {
-      *failure = failure_;
-      return false;
-    }
+    if (options[t]->partition_by() != PartitionBy::kUniform) others.push_back(t);
+  }
+  if (!PlaceUniform(options)) {
+    *failure = failure_;
+    return false;
   }
   std::stable_sort(others.begin(), others.end(), [&](uint32_t a, uint32_t b) {
     return sort_by == SortBy::kStorage ? options[b]->sum < options[a]->sum
@@ -281,6 +314,12 @@ bool GreedyPartitioner::Partition(const OptionsOfTables& options, SortBy sort_by
     }
   }
   return true;
+}
+
+double GreedyPartitioner::SlowestMs() const {
+  double slowest = 0;
+  for (const Device& device : devices_) slowest = std::max(slowest, device.total_ms);
+  return slowest;
 }
 
 double RatePlan(const RankTopology& topology, const OptionsOfTables& options,

@@ -57,6 +57,10 @@ class GreedyPartitioner {
                  std::optional<absl::int128> hbm_limit, Assignment* assignment,
                  PartitionFailure* failure);
 
+  // After a Partition that succeeded: the slowest rank's time, added up in another order than
+  // RatePlan's and so equal to its result but for rounding.
+  double SlowestMs() const;
+
  private:
   struct Device {
     Storage free;
@@ -74,7 +78,10 @@ class GreedyPartitioner {
   // Time so far of all hosts, least first.
   std::vector<uint32_t> HostsByTime();
 
-  bool PlaceUniform(uint32_t table, const ShardingOption& option);
+  // All uniform options.
+  bool PlaceUniform(const OptionsOfTables& options);
+  // Finds the uniform option that is too much for `rank`; false.
+  bool FailUniform(const OptionsOfTables& options, uint32_t rank);
   bool PlaceOnDevices(uint32_t table, const ShardingOption& option, std::vector<uint32_t>* ranks);
   bool PlaceOnHost(uint32_t table, const ShardingOption& option, std::vector<uint32_t>* ranks);
   bool TryHost(uint32_t host, uint32_t table, const ShardingOption& option,
@@ -92,7 +99,7 @@ class GreedyPartitioner {
   const std::vector<Storage>& capacity_;
   const std::vector<std::vector<uint32_t>>& pins_;
   std::vector<Device> devices_;
-  std::vector<Storage> left_;  // scratch of TryInOrder
+  std::vector<Storage> left_;  // scratch of TryInOrder and PlaceUniform
   bool ordered_ = false;       // whether by_time_ is kept
   std::set<Key> by_time_;      // all ranks, while ordered_
   std::vector<double> host_ms_;

@@ -4,8 +4,10 @@
 //
 // Proposers, in this order: grid search, greedy by depth, greedy by sum, uniform. A proposal seen
 // before is not tried again. There a timeout ends the search; here `evaluations_max` does: a
-// proposal counts as one evaluation for each started kShardsPerEvaluation shards. Proposals whose
-// storage is more than all ranks have together cannot be placed; they are passed over unpriced.
+// proposal counts as one evaluation for each started kWorkPerEvaluation of what placing it takes.
+// Each proposer first gets an equal share of what is left; a search that is not cut short gives
+// what one proposer after the other would. Proposals whose storage is more than all ranks have
+// together cannot be placed; they are passed over unpriced.
 //
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_PLAN_SEARCH_H_
@@ -21,7 +23,7 @@
 
 namespace hotbed::torchrec {
 
-constexpr uint64_t kShardsPerEvaluation = 100;
+constexpr uint64_t kWorkPerEvaluation = 100;
 
 enum class PartitionerKind : uint8_t { kGreedy, kMemoryBalanced };
 

@@ -39,7 +39,7 @@ void AddChoice(const SearchSpace& space, uint32_t table, uint32_t option, Propos
   const ShardingOption& chosen = space[table][option];
   proposal->choice[table] = option;
   proposal->storage += chosen.sum;
-  proposal->shards += chosen.shards;
+  proposal->work += chosen.work;
   proposal->hash += HashOf(table, option);
 }
 
@@ -47,7 +47,7 @@ void DropChoice(const SearchSpace& space, uint32_t table, Proposal* proposal) {
   const uint32_t option = proposal->choice[table];
   const ShardingOption& chosen = space[table][option];
   proposal->storage -= chosen.sum;
-  proposal->shards -= chosen.shards;
+  proposal->work -= chosen.work;
   proposal->hash -= HashOf(table, option);
 }
 

@@ -27,8 +27,8 @@ namespace hotbed::torchrec {
 struct Proposal {
   std::vector<uint32_t> choice;  // by table: index into its options
   Storage storage;               // of all shards
-  uint64_t shards = 0;
-  absl::uint128 hash = 0;  // equal for equal choices
+  uint64_t work = 0;             // of all options, see ShardingOption
+  absl::uint128 hash = 0;        // equal for equal choices
 };
 
 class Proposer {

@@ -50,6 +50,7 @@ struct ShardingOption {
   Kernel kernel = Kernel::kFused;
   std::vector<StoredRun> runs;
   uint32_t shards = 0;
+  uint32_t work = 0;    // to place it: its shards, of a uniform option its runs
   TablePerf perf;       // of each shard
   double shard_ms = 0;  // total of `perf`: the depth of the option
   double sum_ms = 0;    // over the shards
@@ -62,7 +63,7 @@ struct ShardingOption {
 // By table, in the enumerator's order.
 using SearchSpace = std::vector<std::vector<ShardingOption>>;
 
-// Fills in shards, shard_ms, sum_ms, largest and sum from runs and perf.
+// Fills in shards, work (shards), shard_ms, sum_ms, largest and sum from runs and perf.
 void SumUp(ShardingOption* option);
 
 }  // namespace hotbed::torchrec

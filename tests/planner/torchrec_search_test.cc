@@ -68,13 +68,13 @@ TEST(TorchrecProposersTest, GreedyKeepsItsSums) {
        greedy->Next(), ++steps) {
     const Proposal& proposal = *greedy->Current();
     Storage storage;
-    uint64_t shards = 0;
+    uint64_t work = 0;
     for (size_t t = 0; t < space.size(); ++t) {
       storage += space[t][proposal.choice[t]].sum;
-      shards += space[t][proposal.choice[t]].shards;
+      work += space[t][proposal.choice[t]].work;
     }
     EXPECT_EQ(proposal.storage, storage);
-    EXPECT_EQ(proposal.shards, shards);
+    EXPECT_EQ(proposal.work, work);
   }
   EXPECT_EQ(steps, options - space.size() + 1);
 }
