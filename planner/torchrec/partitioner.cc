@@ -33,13 +33,20 @@ void GreedyPartitioner::Start(std::optional<absl::int128> hbm_limit) {
     if (hbm_limit) devices_[r].free.hbm = std::min(*hbm_limit, capacity_[r].hbm);
   }
   ordered_ = false;
-  by_time_.clear();
   host_ms_.assign(topology_.hosts(), 0);
   host_stale_.assign(topology_.hosts(), true);
 }
 
-GreedyPartitioner::Key GreedyPartitioner::KeyOf(uint32_t rank) const {
-  return {devices_[rank].total_ms, rank % topology_.ranks_per_host, rank};
+uint32_t GreedyPartitioner::PlaceOf(uint32_t rank) const {
+  return rank % topology_.ranks_per_host * topology_.hosts() + rank / topology_.ranks_per_host;
+}
+
+uint32_t GreedyPartitioner::RankAt(uint32_t place) const {
+  return place % topology_.hosts() * topology_.ranks_per_host + place / topology_.hosts();
+}
+
+void GreedyPartitioner::Reorder(uint32_t rank) {
+  if (ordered_) by_time_.Set(PlaceOf(rank), devices_[rank].total_ms, devices_[rank].free);
 }
 
 bool GreedyPartitioner::Pinned(uint32_t table, uint32_t rank) const {
@@ -56,15 +63,14 @@ bool GreedyPartitioner::HostPinned(uint32_t table, uint32_t host) const {
 
 void GreedyPartitioner::Take(uint32_t rank, const Storage& storage, const TablePerf& perf) {
   Device& device = devices_[rank];
-  if (ordered_) by_time_.erase(KeyOf(rank));
   device.free -= storage;
   AddPerf(perf, &device.perf);
   device.total_ms = TotalMs(device.perf);
-  if (ordered_) by_time_.insert(KeyOf(rank));
+  Reorder(rank);
   host_stale_[rank / topology_.ranks_per_host] = true;
 }
 
-std::vector<uint32_t> GreedyPartitioner::HostsByTime() {
+void GreedyPartitioner::AddUpHosts() {
   const uint32_t local = topology_.ranks_per_host;
   for (uint32_t host = 0; host < topology_.hosts(); ++host) {
     if (!host_stale_[host]) continue;
@@ -73,11 +79,6 @@ std::vector<uint32_t> GreedyPartitioner::HostsByTime() {
     host_ms_[host] = sum;
     host_stale_[host] = false;
   }
-  std::vector<uint32_t> hosts(topology_.hosts());
-  std::iota(hosts.begin(), hosts.end(), 0);
-  std::stable_sort(hosts.begin(), hosts.end(),
-                   [&](uint32_t a, uint32_t b) { return host_ms_[a] < host_ms_[b]; });
-  return hosts;
 }
 
 bool GreedyPartitioner::Fail(uint32_t table, const Storage& shard,
@@ -136,14 +137,14 @@ std::optional<uint32_t> GreedyPartitioner::FirstWithRoom(const std::vector<uint3
                                                          uint32_t local,
                                                          const Storage& storage) const {
   std::optional<uint32_t> best;
-  Key best_key;
+  const auto before = [&](uint32_t a, uint32_t b) {
+    const double a_ms = devices_[a].total_ms;
+    const double b_ms = devices_[b].total_ms;
+    if (a_ms != b_ms) return a_ms < b_ms;
+    return a % local != b % local ? a % local < b % local : a < b;
+  };
   for (const uint32_t rank : ranks) {
-    if (!storage.FitsIn(devices_[rank].free)) continue;
-    const Key key = {devices_[rank].total_ms, rank % local, rank};
-    if (!best || key < best_key) {
-      best = rank;
-      best_key = key;
-    }
+    if (storage.FitsIn(devices_[rank].free) && (!best || before(rank, *best))) best = rank;
   }
   return best;
 }
@@ -152,17 +153,15 @@ bool GreedyPartitioner::PlaceOnDevices(uint32_t table, const ShardingOption& opt
                                        std::vector<uint32_t>* ranks) {
   const std::vector<uint32_t>& pins = pins_[table];
   if (pins.empty() && !ordered_) {
-    for (uint32_t r = 0; r < topology_.ranks; ++r) by_time_.insert(KeyOf(r));
     ordered_ = true;
+    by_time_.Reset(topology_.ranks);
+    for (uint32_t r = 0; r < topology_.ranks; ++r) Reorder(r);
   }
   return ForEachShard(option, [&](uint32_t, const StoredRun& run) {
     std::optional<uint32_t> found;
     if (pins.empty()) {
-      for (const Key& key : by_time_) {
-        if (!run.storage.FitsIn(devices_[std::get<2>(key)].free)) continue;
-        found = std::get<2>(key);
-        break;
-      }
+      const std::optional<uint32_t> place = by_time_.First(run.storage);
+      if (place) found = RankAt(*place);
     } else {
       found = FirstWithRoom(pins, topology_.ranks_per_host, run.storage);
     }
@@ -224,9 +223,8 @@ bool GreedyPartitioner::TryHost(uint32_t host, uint32_t table, const ShardingOpt
     return true;
   }
   for (size_t i = 0; i < devices.size(); ++i) {
-    if (ordered_) by_time_.erase(KeyOf(devices[i]));
     devices_[devices[i]] = before[i];
-    if (ordered_) by_time_.insert(KeyOf(devices[i]));
+    Reorder(devices[i]);
   }
   return false;
 }
@@ -235,13 +233,22 @@ bool GreedyPartitioner::PlaceOnHost(uint32_t table, const ShardingOption& option
                                     std::vector<uint32_t>* ranks) {
   const uint32_t local = topology_.ranks_per_host;
   failure_ = {.table = table, .shard = option.sum};
-  for (const uint32_t host : HostsByTime()) {
+  AddUpHosts();
+  // The next by (time so far, host) after the last one tried; most often the first one does.
+  std::optional<std::pair<double, uint32_t>> last;
+  while (true) {
+    std::optional<std::pair<double, uint32_t>> next;
+    for (uint32_t host = 0; host < topology_.hosts(); ++host) {
+      const std::pair<double, uint32_t> key = {host_ms_[host], host};
+      if ((!last || *last < key) && (!next || key < *next)) next = key;
+    }
+    if (!next) return false;
     Storage free;
-    for (uint32_t i = 0; i < local; ++i) free += devices_[host * local + i].free;
+    for (uint32_t i = 0; i < local; ++i) free += devices_[next->second * local + i].free;
     if (failure_.roomiest < free) failure_.roomiest = free;
-    if (option.sum.FitsIn(free) && TryHost(host, table, option, ranks)) return true;
+    if (option.sum.FitsIn(free) && TryHost(next->second, table, option, ranks)) return true;
+    last = next;
   }
-  return false;
 }
 
 bool GreedyPartitioner::PlaceOnHosts(uint32_t table, const ShardingOption& option,
@@ -252,7 +259,11 @@ bool GreedyPartitioner::PlaceOnHosts(uint32_t table, const ShardingOption& optio
     failure_.grid_remainder = true;
     return false;
   }
-  std::vector<uint32_t> hosts = HostsByTime();
+  AddUpHosts();
+  std::vector<uint32_t> hosts(topology_.hosts());
+  std::iota(hosts.begin(), hosts.end(), 0);
+  std::stable_sort(hosts.begin(), hosts.end(),
+                   [&](uint32_t a, uint32_t b) { return host_ms_[a] < host_ms_[b]; });
   std::erase_if(hosts, [&](uint32_t host) { return !HostPinned(table, host); });
   const uint32_t needed = option.shards / local;
   const bool all = needed >= hosts.size();

@@ -20,11 +20,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "planner/torchrec/rank_topology.h"
+#include "planner/torchrec/room_tree.h"
 #include "planner/torchrec/sharding_option.h"
 
 namespace hotbed::torchrec {
@@ -67,16 +67,19 @@ class GreedyPartitioner {
     TablePerf perf;
     double total_ms = 0;
   };
-  using Key = std::tuple<double, uint32_t, uint32_t>;
 
   void Start(std::optional<absl::int128> hbm_limit);
-  Key KeyOf(uint32_t rank) const;
+  // Where a rank stands in the order that breaks ties.
+  uint32_t PlaceOf(uint32_t rank) const;
+  uint32_t RankAt(uint32_t place) const;
   bool Pinned(uint32_t table, uint32_t rank) const;
   bool HostPinned(uint32_t table, uint32_t host) const;
   // Takes the storage and time of one shard on `rank`.
   void Take(uint32_t rank, const Storage& storage, const TablePerf& perf);
-  // Time so far of all hosts, least first.
-  std::vector<uint32_t> HostsByTime();
+  // Puts the rank into by_time_, when that is kept.
+  void Reorder(uint32_t rank);
+  // Brings host_ms_ up to date.
+  void AddUpHosts();
 
   // All uniform options.
   bool PlaceUniform(const OptionsOfTables& options);
@@ -101,8 +104,8 @@ class GreedyPartitioner {
   std::vector<Device> devices_;
   std::vector<Storage> left_;  // scratch of TryInOrder and PlaceUniform
   bool ordered_ = false;       // whether by_time_ is kept
-  std::set<Key> by_time_;      // all ranks, while ordered_
-  std::vector<double> host_ms_;
+  RoomTree by_time_;
+  std::vector<double> host_ms_;  // time so far of each host's ranks
   std::vector<bool> host_stale_;
   PartitionFailure failure_;
 };
