@@ -3,6 +3,7 @@
 #ifndef HOTBED_PLANNER_TORCHREC_ESTIMATE_H_
 #define HOTBED_PLANNER_TORCHREC_ESTIMATE_H_
 
+#include <cmath>
 #include <cstdint>
 
 #include "absl/numeric/int128.h"
@@ -38,6 +39,12 @@ inline uint64_t ClampBytes(absl::int128 bytes) {
   constexpr uint64_t kMax = ~uint64_t{0};
   if (bytes < 0) return 0;
   return bytes > absl::int128(kMax) ? kMax : static_cast<uint64_t>(bytes);
+}
+
+// Bytes rounded up. Sizes beyond 2^100 are all alike: they fit nowhere.
+inline absl::int128 CeilingBytes(double bytes) {
+  constexpr double kMost = 0x1p100;
+  return static_cast<absl::int128>(std::ceil(bytes < kMost ? bytes : kMost));
 }
 
 // In TorchRec's order of additions, so that ties stay ties.

@@ -11,17 +11,11 @@ namespace {
 
 constexpr double kIdBytes = 8;
 
-// Sizes beyond 2^100 bytes are all alike: they fit nowhere.
-absl::int128 Ceiling(double bytes) {
-  constexpr double kMost = 0x1p100;
-  return static_cast<absl::int128>(std::ceil(bytes < kMost ? bytes : kMost));
-}
-
 // ceil(storage part / whole), exact while the product fits.
 absl::int128 ShareOf(absl::int128 storage, absl::uint128 part, absl::uint128 whole) {
   const auto bytes = static_cast<absl::uint128>(storage);
   const double product = static_cast<double>(bytes) * static_cast<double>(part);
-  if (product >= 0x1p126) return Ceiling(product / static_cast<double>(whole));
+  if (product >= 0x1p126) return CeilingBytes(product / static_cast<double>(whole));
   const absl::uint128 exact = bytes * part;
   return static_cast<absl::int128>(exact / whole + (exact % whole != 0 ? 1 : 0));
 }
@@ -62,7 +56,7 @@ absl::int128 BufferBytes(const RankTopology& topology, const InputTable& table,
   const uint32_t dim = column_cut ? shard.columns : table.dim;
   const double columns = quantised ? static_cast<double>(QuantisedRowBytes(dim)) : dim;
   if (sharding == Sharding::kDataParallel) {
-    return Ceiling(load.ids * kIdBytes) + Ceiling(load.outputs() * columns * element);
+    return CeilingBytes(load.ids * kIdBytes) + CeilingBytes(load.outputs() * columns * element);
   }
   double ids = load.ids;
   double outputs = load.outputs();
@@ -72,7 +66,7 @@ absl::int128 BufferBytes(const RankTopology& topology, const InputTable& table,
     ids = load.ids / (sharding == Sharding::kRowWise ? world : topology.ranks_per_host);
     if (!load.pooled) outputs = ids;
   }
-  return Ceiling(ids * world * kIdBytes) + Ceiling(outputs * world * columns * element);
+  return CeilingBytes(ids * world * kIdBytes) + CeilingBytes(outputs * world * columns * element);
 }
 
 }  // namespace
@@ -117,9 +111,9 @@ Storage EstimateShardStorage(const RankTopology& topology, const InputTable& tab
     const absl::int128 weights =
         sharding == Sharding::kDataParallel ? bytes : ShareOf(bytes, part, whole);
     if (load.inference) return weights;
-    const absl::int128 state = Ceiling(static_cast<double>(weights) * factor);
+    const absl::int128 state = CeilingBytes(static_cast<double>(weights) * factor);
     const double slots = static_cast<double>(rows) * (4 + caching_ratio * 16);
-    return weights + state + (cache ? Ceiling(slots) : 0);
+    return weights + state + (cache ? CeilingBytes(slots) : 0);
   };
   Storage storage;
   if (!IsKeyValue(kernel)) {

@@ -1,6 +1,5 @@
 #include "planner/torchrec/storage_reservation.h"
 
-#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -50,7 +49,7 @@ PlanResult<Reserved> ReserveStorage(const PlannerInput& input, const RankTopolog
   (cuda ? reserved.dense.hbm : reserved.dense.ddr) =
       absl::int128(reserve.dense_bytes) * (heuristic ? 6 : 1);
   (cuda ? reserved.ids.hbm : reserved.ids.ddr) =
-      static_cast<absl::int128>(std::ceil(ids * kIdBytes)) * (heuristic ? 20 : 1);
+      CeilingBytes(ids * kIdBytes) * (heuristic ? 20 : 1);
   for (Storage& left : reserved.left) {
     left -= reserved.dense;
     left -= reserved.ids;

@@ -7,6 +7,9 @@
 namespace hotbed::torchrec {
 namespace {
 
+// Beyond any workload, and small enough that no product of it overflows.
+constexpr double kIdsMax = 1e100;
+
 struct TableInputs {
   std::vector<double> lengths;
   std::vector<double> poolings;
@@ -42,8 +45,9 @@ double AccessesOfHottest(const std::vector<HotnessPoint>& hotness, double fracti
 double CacheMisses(const InputTable& table, const TableWorkload& load, const Workload& workload,
                    uint32_t ranks) {
   if (table.hotness.empty() || !load.caching_ratio) return 0;
-  const double lookups =
-      table.reads_per_step > 0 ? table.reads_per_step * workload.trainers : load.ids * ranks;
+  const double lookups = table.reads_per_step > 0
+                             ? std::min(table.reads_per_step, kIdsMax) * workload.trainers
+                             : load.ids * ranks;
   const double cached = std::min(*load.caching_ratio, 1.0);
   return std::max(0.0, 1 - AccessesOfHottest(table.hotness, cached)) * lookups;
 }
@@ -93,6 +97,9 @@ PlanResult<std::vector<TableWorkload>> BuildTableWorkloads(const PlannerInput& i
       load.poolings += in.poolings[i] * in.batches[i];
       load.ids_reserved += in.lengths[i] * in.batches[i];
     }
+    load.ids = std::min(load.ids, kIdsMax);
+    load.poolings = std::min(load.poolings, kIdsMax);
+    load.ids_reserved = std::min(load.ids_reserved, kIdsMax);
     load.pooled = table.combiner != PlannerCombiner::kNone;
     load.inference = input.options.reserve.kind == ReserveKind::kInference;
     if (constraints[t]) load.caching_ratio = constraints[t]->cache_load_factor;

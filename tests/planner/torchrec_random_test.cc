@@ -126,5 +126,25 @@ TEST(TorchrecRandomTest, PlansAreSound) {
   EXPECT_GT(refused, 20);
 }
 
+// Absurd numbers are refused or planned, with finite times.
+TEST(TorchrecRandomTest, AbsurdNumbers) {
+  PlannerInput input = ServersOf(1, 2, PlannerDevice::kCuda);
+  AddTable(&input, 100, 16);
+  input.features[0].pooling_factor = 1e308;
+  input.tables[0].hotness = {{.rows = 1, .accesses = 1}};
+  ConstraintOf(&input, 0).cache_load_factor = 1;
+  EXPECT_EQ(PlanLikeTorchrec(input).error().kind, PlanErrorKind::kInsufficientStorage);
+  input.options.reserve = {.kind = ReserveKind::kHeuristic, .fraction = 1, .dense_bytes = ~0ull};
+  EXPECT_EQ(PlanLikeTorchrec(input).error().kind, PlanErrorKind::kInsufficientStorage);
+  input.options.reserve = {.kind = ReserveKind::kInference, .fraction = 0};
+  EXPECT_EQ(PlanLikeTorchrec(input).error().kind, PlanErrorKind::kInsufficientStorage);
+  input.features[0].pooling_factor = 0;
+  input.workload.batch_size = 0;
+  const auto idle = PlanLikeTorchrec(input);
+  ASSERT_TRUE(idle.ok());
+  EXPECT_EQ(idle.value().cost.max_server_ms, 0);
+  EXPECT_EQ(idle.value().cost.gap, 0);
+}
+
 }  // namespace
 }  // namespace hotbed::torchrec
