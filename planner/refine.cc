@@ -49,14 +49,15 @@ std::vector<uint64_t> ShardCounts(const InputTable& table, const std::vector<Pie
   std::vector<uint64_t> counts;
   absl::uint128 area = 0;
   absl::uint128 sum = 0;
+  absl::uint128 stored = 0;
   for (const PieceRange& range : ranges) {
     const uint64_t units = range.row_limit - range.row_first;
     counts.push_back(std::min(units, CountByBytes(table, range)));
     sum += counts.back();
     area += Area(range);
+    stored += StoredBytes(table, range);
   }
-  const PieceRange whole{0, TableUnits(table), 0, table.dim};
-  const bool small = StoredBytes(table, whole) <= kSmallTableBytes;
+  const bool small = stored <= kSmallTableBytes;
   for (size_t i = 0; i < ranges.size(); ++i) {
     const uint64_t units = ranges[i].row_limit - ranges[i].row_first;
     if (!small && sum < kShardsPerTableMin) {

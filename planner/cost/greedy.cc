@@ -111,12 +111,14 @@ uint32_t ChooseServer(PlacementState& state, uint32_t unit, GreedyAim aim) {
   return choice.best();
 }
 
-uint32_t MakeRoom(PlacementState& state, uint32_t unit, const std::vector<bool>& locked) {
+MadeRoom MakeRoom(PlacementState& state, uint32_t unit, const std::vector<bool>& locked) {
   const Problem& problem = state.problem();
   const uint64_t bytes = problem.units[unit].bytes;
+  const uint32_t from = state.ServerOf(unit);
   for (const auto& [ticks, used, server] : PlacementState::Order(state.BySpeed())) {
     const uint64_t free = state.Free(server);
-    if (free >= bytes || !state.MayPlace(unit, server, std::min(used, bytes - free))) continue;
+    if (server == from || free >= bytes) continue;
+    if (!state.MayPlace(unit, server, std::min(used, bytes - free))) continue;
     // The smallest unit that leaves enough room, and has another place.
     std::vector<std::pair<uint64_t, uint32_t>> smaller;
     for (const uint32_t v : state.UnitsOn(server)) {
@@ -126,21 +128,21 @@ uint32_t MakeRoom(PlacementState& state, uint32_t unit, const std::vector<bool>&
     }
     std::sort(smaller.begin(), smaller.end());
     for (const auto& [other_bytes, v] : smaller) {
-      state.Remove(v);
-      state.Place(unit, server);
-      const uint32_t target = ChooseServer(state, v, GreedyAim::kRoom);
-      state.Remove(unit);
-      state.Place(v, target != kNobody ? target : server);
-      if (target != kNobody) return server;
+      state.Occupy(server, free, 1);  // else `v` might choose the server that it is to leave
+      const uint32_t to = ChooseServer(state, v, GreedyAim::kRoom);
+      state.Occupy(server, free, -1);
+      if (to == kNobody) continue;
+      state.Move(v, to);
+      return {server, v, to};
     }
   }
-  return kNobody;
+  return {};
 }
 
 uint32_t PlaceGreedily(PlacementState& state, const std::vector<uint32_t>& units, GreedyAim aim) {
   for (const uint32_t unit : units) {
     uint32_t server = ChooseServer(state, unit, aim);
-    if (server == kNobody) server = MakeRoom(state, unit, {});
+    if (server == kNobody) server = MakeRoom(state, unit, {}).server;
     if (server == kNobody) return unit;
     state.Place(unit, server);
   }

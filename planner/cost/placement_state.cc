@@ -130,7 +130,7 @@ void PlacementState::Apply(uint32_t unit, uint32_t server, int sign) {
   host_free_[host] = sign > 0 ? host_free_[host] - u.bytes : host_free_[host] + u.bytes;
   if (u.host_group == kNobody) return;
   host_groups_[u.host_group].placed += sign;
-  host_groups_[u.host_group].host = host;
+  if (sign > 0) host_groups_[u.host_group].host = host;
 }
 
 void PlacementState::Place(uint32_t unit, uint32_t server) {
@@ -153,6 +153,14 @@ void PlacementState::Remove(uint32_t unit) {
 void PlacementState::Move(uint32_t unit, uint32_t server) {
   Remove(unit);
   Place(unit, server);
+}
+
+void PlacementState::Occupy(uint32_t server, uint64_t bytes, int sign) {
+  ServerState& state = servers_[server];
+  const bool usable = problem_.servers[server].usable;
+  if (usable) by_speed_.erase({state.ticks, state.used, server});
+  state.used = sign > 0 ? state.used + bytes : state.used - bytes;
+  if (usable) by_speed_.emplace(state.ticks, state.used, server);
 }
 
 }  // namespace hotbed

@@ -53,6 +53,10 @@ class PlacementState {
   void Remove(uint32_t unit);
   void Move(uint32_t unit, uint32_t server);
 
+  // Bytes that lie on `server` outside of any unit (of a unit that is still scattered); `sign` -1
+  // takes them off.
+  void Occupy(uint32_t server, uint64_t bytes, int sign);
+
  private:
   struct ServerState {
     int64_t base = 0;   // load and units with all rows fast

@@ -2,11 +2,13 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "planner/cost/cost_report.h"
 #include "planner/cost/lower_bound.h"
 #include "planner/cost/problem.h"
 #include "planner/cost/solve.h"
+#include "planner/rebalance/rebalance.h"
 
 namespace hotbed {
 
@@ -16,6 +18,13 @@ PlanResult<PlannerOutput> PlanByCost(const PlannerInput& input) {
   const Problem& problem = built.value();
   PlacementState state(problem);
   const int64_t lower_bound = LowerBoundTicks(problem);
+  if (input.current.has_value()) {
+    PlanResult<std::vector<PlannedMove>> moves = Rebalance(input, state, lower_bound);
+    if (!moves.ok()) return moves.error();
+    PlannerOutput output = ReportPlacement(input, state, lower_bound);
+    output.moves = std::move(moves.value());
+    return output;
+  }
   std::optional<PlanError> error = SolveFromNothing(input, state, lower_bound);
   if (error.has_value()) return *std::move(error);
   return ReportPlacement(input, state, lower_bound);

@@ -185,6 +185,87 @@ std::string CheckShards(const PlannerInput& input, const PlannerOutput& plan) {
   return "";
 }
 
+namespace {
+
+// The current plan while its moves are executed: who holds which shard of which table.
+class Execution {
+ public:
+  Execution(const PlannerInput& input, const PlannerOutput& plan) : input_(input), plan_(plan) {
+    for (const InputServer& server : input.topology.servers) {
+      const bool cuda = input.topology.device == PlannerDevice::kCuda;
+      room_[server.name] =
+          server.host_bytes + server.spill_bytes + (cuda ? server.device_bytes : 0);
+    }
+    for (const PlacedTable& table : plan.tables) {
+      for (const PlacedRange& r : table.ranges) {
+        wanted_[{table.name, KeyOf(r)}].insert(plan.servers[r.server].name);
+      }
+    }
+    LoadCurrent();
+  }
+
+  std::string Run() {
+    std::set<std::tuple<std::string, Key, std::string>> moved;
+    for (const PlannedMove& move : plan_.moves) {
+      const Key key{move.row_first, move.row_limit, move.column_first, move.column_limit};
+      const std::string words = absl::StrCat(move.table, " row ", move.row_first, " from ",
+                                             move.from, " to ", move.to, ": ", move.reason);
+      auto& holders = holders_[{move.table, key}];
+      if (move.from.empty() == holders.empty() && move.from.empty() && !lost_.count(move.table)) {
+        return "from nowhere: " + words;
+      }
+      if (!move.from.empty() && holders.erase(move.from) == 0) return "not there: " + words;
+      if (!holders.insert(move.to).second) return "there already: " + words;
+      if (!moved.insert({move.table, key, move.to}).second) return "twice: " + words;
+      if (!move.from.empty() && moved.count({move.table, key, move.from}) > 0) {
+        return "moved on: " + words;
+      }
+      if (move.reason.empty()) return "no reason: " + words;
+      used_[move.to] += move.bytes;
+      if (used_[move.to] > room_[move.to]) return "no room: " + words;
+      if (!move.from.empty()) used_[move.from] -= move.bytes;
+    }
+    for (const auto& [shard, servers] : holders_) {
+      if (servers != wanted_[shard]) return "not where the plan says: " + shard.first;
+    }
+    return "";
+  }
+
+ private:
+  // Of what is kept: dropped tables, servers that are gone and copies too many are no more.
+  void LoadCurrent() {
+    std::map<std::string, size_t> copies;
+    for (const InputTable& table : input_.tables) copies[table.name] = table.copies;
+    for (const PlacedTable& table : input_.current->tables) {
+      if (copies.count(table.name) == 0) continue;
+      for (const PlacedRange& r : table.ranges) {
+        const std::string& server = input_.current->servers[r.server].name;
+        if (room_.count(server) == 0) {
+          lost_.insert(table.name);
+          holders_[{table.name, KeyOf(r)}];
+          continue;
+        }
+        holders_[{table.name, KeyOf(r)}].insert(server);
+        used_[server] += r.bytes;
+      }
+    }
+  }
+
+  const PlannerInput& input_;
+  const PlannerOutput& plan_;
+  std::map<std::string, uint64_t> room_;
+  std::map<std::string, uint64_t> used_;
+  std::set<std::string> lost_;
+  std::map<std::pair<std::string, Key>, std::set<std::string>> holders_;
+  std::map<std::pair<std::string, Key>, std::set<std::string>> wanted_;
+};
+
+}  // namespace
+
+std::string CheckMoves(const PlannerInput& input, const PlannerOutput& plan) {
+  return Execution(input, plan).Run();
+}
+
 std::string CheckPlan(const PlannerInput& input, const PlannerOutput& plan) {
   std::string breach = CheckCapacities(input, plan);
   if (breach.empty()) breach = CheckOwners(input, plan);
