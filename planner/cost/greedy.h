@@ -25,16 +25,16 @@ std::vector<uint32_t> GreedyOrder(const Problem& problem, GreedyAim aim);
 // The server that `unit` should go to, or kNobody where none has room.
 uint32_t ChooseServer(PlacementState& state, uint32_t unit, GreedyAim aim);
 
-// The move of a smaller unit, `moved`, to `to` that leaves room on `server`; all kNobody where there is
-// none.
+// The move of a smaller unit, `moved`, to `to` that leaves room on `server`; all kNobody where
+// there is none.
 struct MadeRoom {
   uint32_t server = kNobody;
   uint32_t moved = kNobody;
   uint32_t to = kNobody;
 };
 
-// Moves one smaller unit so that `unit`, placed or not, has room on the server that it returns. Units
-// with `locked` set stay (empty: none).
+// Moves one smaller unit so that `unit`, placed or not, has room on the server that it returns.
+// Units with `locked` set stay (empty: none).
 MadeRoom MakeRoom(PlacementState& state, uint32_t unit, const std::vector<bool>& locked);
 
 // Places `units` in order; returns the first that found no place, at which it stops, or kNobody.

@@ -1,6 +1,7 @@
 #include "planner/rebalance/current_placement.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -56,14 +57,14 @@ class CurrentPlacement {
     const auto begin = problem_.shards.begin() + table.shard_first;
     const auto end = problem_.shards.begin() + table.shard_limit;
     for (const PlacedRange& range : placed.ranges) {
-      const auto first = std::lower_bound(
-          begin, end, range, [](const ProblemShard& shard, const PlacedRange& r) {
+      const auto first =
+          std::lower_bound(begin, end, range, [](const ProblemShard& shard, const PlacedRange& r) {
             return std::tie(shard.range.column_first, shard.range.row_first) <
                    std::tie(r.column_first, r.row_first);
           });
-      for (auto it = first; it != end && it->range.column_first == range.column_first &&
-                            it->range.column_limit == range.column_limit &&
-                            it->range.row_limit <= range.row_limit;
+      for (auto it = first;
+           it != end && it->range.column_first == range.column_first &&
+           it->range.column_limit == range.column_limit && it->range.row_limit <= range.row_limit;
            ++it) {
         AddHolder(holders_[it - begin], range);
       }
@@ -81,24 +82,36 @@ class CurrentPlacement {
     }
   }
 
-  // Draining servers last: what stays should stay where it can.
-  static void Promote(const Problem& problem, Holders& holders) {
+  // A primary that cannot stay changes places with a copy that can; of copies, what can stay comes
+  // first, since some may be too many.
+  void Promote(const Unit& primary, Holders& holders) const {
     std::stable_partition(holders.copies.begin(), holders.copies.end(),
-                          [&](uint32_t s) { return problem.servers[s].usable; });
-    if (holders.primary != kNobody || holders.copies.empty()) return;
-    holders.primary = holders.copies.front();
-    holders.copies.erase(holders.copies.begin());
+                          [&](uint32_t s) { return problem_.servers[s].usable; });
+    const uint32_t now = holders.primary;
+    const bool bound = primary.host_group != kNobody;  // to the host of its table's other shards
+    if (now != kNobody && (bound || problem_.Allows(primary, now))) return;
+    auto other = std::find_if(holders.copies.begin(), holders.copies.end(),
+                              [&](uint32_t s) { return problem_.Allows(primary, s); });
+    if (other == holders.copies.end()) {
+      if (now != kNobody || holders.copies.empty()) return;
+      other = holders.copies.begin();
+    }
+    holders.primary = *other;
+    holders.copies.erase(other);
+    if (now != kNobody) holders.copies.push_back(now);
   }
 
   void AssignGroup(uint32_t first, uint32_t limit) {
     const Unit& front = problem_.units[first];
     for (uint32_t s = front.shard_first; s < front.shard_limit; ++s) {
       Holders& holders = holders_[s - first_];
-      Promote(problem_, holders);
+      if (!front.fixed) Promote(front, holders);
+      std::vector<uint32_t> fixed;
+      if (front.fixed) fixed = FixedHolders(first, limit, holders);
       for (uint32_t u = first; u < limit; ++u) {
         uint32_t server = kNobody;
         if (front.fixed) {
-          server = FixedHolder(u, holders);
+          server = fixed[u - first];
         } else if (u == first) {
           server = holders.primary;
         } else if (u - first <= holders.copies.size()) {
@@ -116,12 +129,22 @@ class CurrentPlacement {
     }
   }
 
-  uint32_t FixedHolder(uint32_t unit, const Holders& holders) const {
-    const uint32_t at = problem_.allowed[problem_.units[unit].allowed].servers.front();
-    const auto& copies = holders.copies;
-    const bool has = holders.primary == at ||
-                     std::find(copies.begin(), copies.end(), at) != copies.end();
-    return has ? at : kNobody;
+  // By unit of a fixed group: a copy that each server is to have is there already, or comes from a
+  // server that is not to have one any more.
+  std::vector<uint32_t> FixedHolders(uint32_t first, uint32_t limit, const Holders& holders) const {
+    std::set<uint32_t> having(holders.copies.begin(), holders.copies.end());
+    if (holders.primary != kNobody) having.insert(holders.primary);
+    std::vector<uint32_t> servers(limit - first, kNobody);
+    for (uint32_t u = first; u < limit; ++u) {
+      const uint32_t at = problem_.allowed[problem_.units[u].allowed].servers.front();
+      if (having.erase(at) > 0) servers[u - first] = at;
+    }
+    for (uint32_t& server : servers) {
+      if (server != kNobody || having.empty()) continue;
+      server = *having.begin();
+      having.erase(having.begin());
+    }
+    return servers;
   }
 
   const PlannerInput& input_;

@@ -14,6 +14,7 @@
 namespace hotbed {
 namespace {
 
+constexpr int kDialSteps = 8;
 constexpr uint32_t kTargets = 4;  // fastest servers tried for a voluntary move
 
 class Rebalancing {
@@ -36,6 +37,7 @@ class Rebalancing {
     std::optional<PlanError> error = MoveForced();
     if (!error.has_value()) error = CheckMoveBytes();
     if (!error.has_value()) error = PlaceNew();
+    if (!error.has_value()) error = CheckRoom();
     if (error.has_value()) return *std::move(error);
     Relieve();
     return std::move(moves_);
@@ -80,6 +82,7 @@ class Rebalancing {
         const bool nowhere = std::all_of(now.shard_servers.begin(), now.shard_servers.end(),
                                          [](uint32_t s) { return s == kNobody; });
         Force(u, !now.gone.empty() ? absl::StrCat(now.gone, " is gone")
+                 : unit.fixed      ? absl::StrCat(TableName(u), " is copied to every server")
                  : nowhere         ? absl::StrCat(TableName(u), " has more copies now")
                                    : absl::StrCat(TableName(u), " is to be on one server"));
       } else if (!problem_.servers[now.server].usable) {
@@ -87,8 +90,8 @@ class Rebalancing {
       } else if (!problem_.Allows(unit, now.server)) {
         Force(u, absl::StrCat(TableName(u), " is pinned to others than ", ServerName(now.server)));
       } else if (!unit.fixed && SharesHost(u)) {
-        Force(u, absl::StrCat("another copy is on host ",
-                              input_.topology.servers[now.server].host));
+        Force(u,
+              absl::StrCat("another copy is on host ", input_.topology.servers[now.server].host));
       }
     }
     GatherHostGroups();
@@ -272,10 +275,10 @@ class Rebalancing {
     error.kind = PlanErrorKind::kStrictConstraints;
     error.limit = *most;
     error.missing_bytes = moved_bytes_ - *most;
-    error.message = absl::StrCat(
-        "what has to move (", moves_.front().table, " first: ", moves_.front().reason, ") is ",
-        moved_bytes_, " bytes, move_bytes_max is ", *most, ": ", *error.missing_bytes,
-        " bytes too little; raise it, or drain fewer servers at a time");
+    error.message = absl::StrCat("what has to move (", moves_.front().table,
+                                 " first: ", moves_.front().reason, ") is ", moved_bytes_,
+                                 " bytes, move_bytes_max is ", *most, ": ", *error.missing_bytes,
+                                 " bytes too little; raise it, or drain fewer servers at a time");
     return error;
   }
 
@@ -290,6 +293,24 @@ class Rebalancing {
     return CheckMoveBytes();
   }
 
+  // What cannot be moved (copies on every server) may still be above a capacity that has shrunk.
+  std::optional<PlanError> CheckRoom() const {
+    for (uint32_t s = 0; s < problem_.servers.size(); ++s) {
+      const uint64_t room = problem_.servers[s].capacity.Total();
+      if (!problem_.servers[s].usable || state_.Used(s) <= room) continue;
+      PlanError error;
+      error.kind = PlanErrorKind::kInsufficientStorage;
+      error.limit = room;
+      error.missing_bytes = state_.Used(s) - room;
+      error.message = absl::StrCat(
+          ServerName(s), " has ", room, " bytes and must hold ", state_.Used(s), ": ",
+          *error.missing_bytes,
+          " bytes are missing there; add host or spill bytes, or have fewer data_parallel tables");
+      return error;
+    }
+    return std::nullopt;
+  }
+
   int64_t Times(double factor) const {
     return static_cast<int64_t>(static_cast<double>(lower_bound_) * factor);
   }
@@ -298,8 +319,14 @@ class Rebalancing {
     const int64_t before = state_.SlowestTicks();
     if (before <= Times(kGoodEnough)) return;
     const size_t moves_before = moves_.size();
-    while (!budget_.Spent() && state_.SlowestTicks() > Times(kAimedAt)) {
-      if (!RelieveSlowest()) break;
+    // Where bytes are limited, all servers come down together: else the limit might be spent on
+    // some of the slowest, and the others stay as slow as all were.
+    const int steps = input_.options.move_bytes_max.has_value() ? kDialSteps : 1;
+    for (int i = 1; i <= steps; ++i) {
+      aim_ = before - (before - Times(kAimedAt)) / steps * i;
+      while (!budget_.Spent() && state_.SlowestTicks() > aim_) {
+        if (!RelieveSlowest()) break;
+      }
     }
     const double wanted = static_cast<double>(before) * kWorthMoving;
     if (static_cast<double>(state_.SlowestTicks()) <= wanted) return;
@@ -320,13 +347,12 @@ class Rebalancing {
     for (const uint32_t u : state_.UnitsOn(slowest)) {
       if (problem_.units[u].fixed || locked_[u]) continue;
       ++budget_.evaluations;
-      const int64_t relief =
-          state_.Ticks(slowest) - state_.TicksChanged(slowest, kNobody, u);
+      const int64_t relief = state_.Ticks(slowest) - state_.TicksChanged(slowest, kNobody, u);
       if (relief > 0) candidates.push_back({u, relief, false});
     }
     bool any = false;
-    while (!budget_.Spent() && state_.Ticks(slowest) > Times(kAimedAt)) {
-      const double need = static_cast<double>(state_.Ticks(slowest) - Times(kAimedAt));
+    while (!budget_.Spent() && state_.Ticks(slowest) > aim_) {
+      const double need = static_cast<double>(state_.Ticks(slowest) - aim_);
       Candidate* best = nullptr;
       double best_density = 0;
       for (Candidate& c : candidates) {
@@ -372,7 +398,7 @@ class Rebalancing {
       }
     }
     // A move that only passes the load on is none.
-    if (target == kNobody || (least > Times(kAimedAt) && least > here + (before - here) / 2)) {
+    if (target == kNobody || (least > aim_ && least > here + (before - here) / 2)) {
       return false;
     }
     undo_.emplace_back(u, slowest);
@@ -393,6 +419,7 @@ class Rebalancing {
   std::vector<PlannedMove> moves_;
   uint64_t moved_bytes_ = 0;
   std::vector<std::pair<uint32_t, uint32_t>> undo_;  // voluntary: unit, where it was
+  int64_t aim_ = 0;  // ticks that the slowest server should come down to
   SearchBudget budget_;
 };
 

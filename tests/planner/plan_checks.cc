@@ -240,6 +240,7 @@ class Execution {
       if (copies.count(table.name) == 0) continue;
       for (const PlacedRange& r : table.ranges) {
         const std::string& server = input_.current->servers[r.server].name;
+        if (IsDroppedReplica(table, r, server)) continue;
         if (room_.count(server) == 0) {
           lost_.insert(table.name);
           holders_[{table.name, KeyOf(r)}];
@@ -249,6 +250,24 @@ class Execution {
         used_[server] += r.bytes;
       }
     }
+  }
+
+  // Of a table that is copied to every server, a copy that isn't wanted any more goes nowhere.
+  bool IsDroppedReplica(const PlacedTable& table, const PlacedRange& r,
+                        const std::string& server) const {
+    for (const PlacedTable& planned : plan_.tables) {
+      if (planned.name != table.name) continue;
+      const auto it = wanted_.find({table.name, KeyOf(r)});
+      const bool replicated =
+          planned.sharding == Sharding::kDataParallel || table.sharding == Sharding::kDataParallel;
+      const bool moves =
+          std::any_of(plan_.moves.begin(), plan_.moves.end(), [&](const PlannedMove& move) {
+            return move.table == table.name && move.row_first == r.row_first &&
+                   move.column_first == r.column_first && move.from == server;
+          });
+      return replicated && !moves && it != wanted_.end() && it->second.count(server) == 0;
+    }
+    return false;
   }
 
   const PlannerInput& input_;
