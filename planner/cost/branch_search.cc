@@ -1,9 +1,10 @@
+#include "planner/cost/branch_search.h"
+
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "planner/cost/greedy.h"
-#include "planner/cost/local_search.h"
 
 namespace hotbed {
 namespace {

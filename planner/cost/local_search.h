@@ -30,17 +30,6 @@ struct PlacementScore {
 };
 PlacementScore ScoreOf(const PlacementState& state);
 
-struct BranchResult {
-  bool complete = false;            // every placement was covered
-  bool found = false;               // one better than `limit`
-  std::vector<uint32_t> server_of;  // by unit
-};
-
-// Depth first over all placements, largest units first, cut off by the slowest server so far and by
-// the average that remains; finds the best one that is better than `limit`. With `any`, the first
-// one. Leaves the state empty, as it must find it.
-BranchResult SearchAll(PlacementState& state, PlacementScore limit, bool any, SearchBudget& budget);
-
 }  // namespace hotbed
 
 #endif  // HOTBED_PLANNER_COST_LOCAL_SEARCH_H_

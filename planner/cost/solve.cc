@@ -7,6 +7,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "planner/cost/branch_search.h"
 #include "planner/cost/greedy.h"
 
 namespace hotbed {
