@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <vector>
 
 #include "common/random.h"
+#include "common/table_spec.h"
 #include "planner/cost/branch_search.h"
 #include "planner/cost/greedy.h"
 #include "planner/cost/heat_cut.h"
