@@ -39,7 +39,7 @@ void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& m
     HOTBED_CHECK(route != nullptr) << "table " << group.table->name() << " was checked before";
     group.split.Run(group.ids.unique, route->spec.hashed, route->locator);
     const uint64_t row_bytes = 8 + RowWireBytes(wire_type, group.table->dim());
-    CutGroup(g, std::clamp<uint64_t>(part_bytes_max / row_bytes, 1, kPartRowsMax));
+    CutGroup(g, std::min(part_bytes_max / row_bytes, kPartRowsMax));
   }
 }
 
@@ -48,10 +48,17 @@ void BatchPlan::CutGroup(uint32_t index, uint64_t rows_max) {
   const uint32_t shards = static_cast<uint32_t>(group.split.begin.size()) - 1;
   for (uint32_t shard = 0; shard < shards; ++shard) {
     const uint32_t begin = group.split.begin[shard];
-    const PartCut cut(group.split.begin[shard + 1] - begin, rows_max);
+    const uint64_t rows_per_number = RowsPerNumber(group.table->dim());
+    const PartCut cut(group.split.begin[shard + 1] - begin, std::max(rows_max, rows_per_number),
+                      rows_per_number);
     for (uint64_t p = 0; p < cut.parts; ++p) {
-      parts_.push_back({index, shard, begin + static_cast<uint32_t>(cut.Begin(p)),
-                        begin + static_cast<uint32_t>(cut.Begin(p + 1)), p + 1 == cut.parts});
+      parts_.push_back({.group = index,
+                        .shard = shard,
+                        .begin = begin + static_cast<uint32_t>(cut.Begin(p)),
+                        .end = begin + static_cast<uint32_t>(cut.Begin(p + 1)),
+                        .last_of_shard = p + 1 == cut.parts,
+                        .first_number = static_cast<uint32_t>(cut.FirstNumber(p)),
+                        .number_limit = static_cast<uint32_t>(cut.FirstNumber(p + 1))});
     }
   }
 }

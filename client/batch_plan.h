@@ -46,13 +46,16 @@ struct PlanPart {
   uint32_t begin = 0;  // of the group's split.order
   uint32_t end = 0;
   bool last_of_shard = false;
+  uint32_t first_number = 0;  // of the shard's sequence numbers in this step, counted from 0
+  uint32_t number_limit = 0;
   uint32_t rows() const { return end - begin; }
 };
 
 class BatchPlan {
  public:
   // Features without ids are passed over. A part weighs (ids and rows of `wire_type`) at most
-  // `part_bytes_max`, but holds at least one row; at most kPartRowsMax rows.
+  // `part_bytes_max`, but holds at least the rows of one sequence number; at most kPartRowsMax
+  // rows.
   void Build(absl::Span<const FeatureIds> features, const ClusterMap& map, Deduper* deduper,
              RowType wire_type, uint64_t part_bytes_max);
 

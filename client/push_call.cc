@@ -3,8 +3,21 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/split.h"
 
 namespace hotbed {
+
+void PushPart::DropThrough(uint64_t last_seq) {
+  if (last_seq < first_seq || last_seq >= seq) return;
+  const uint64_t dropped = (last_seq - first_seq + 1) * RowsPerNumber(table->dim());
+  const uint64_t row_bytes = gradients.size / rows;
+  ids.data += 8 * dropped;
+  ids.size -= 8 * dropped;
+  gradients.data += row_bytes * dropped;
+  gradients.size -= row_bytes * dropped;
+  rows -= static_cast<uint32_t>(dropped);
+  first_seq = last_seq + 1;
+}
 
 std::string PushPart::Where() const {
   return absl::StrCat("table ", table->name(), " shard ", shard);

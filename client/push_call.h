@@ -33,6 +33,9 @@ struct PushPart : ChainedPart {
 
   ShardId shard_id() const { return {table->id(), shard}; }
   uint64_t bytes() const { return ids.size + gradients.size; }
+  // Leaves out the rows up to sequence number `seq` if that is one of the part's before its last:
+  // an earlier incarnation of this trainer cut the step elsewhere, and they are applied.
+  void DropThrough(uint64_t seq);
   std::string Where() const;  // table and shard, for messages
   // How the part ends when it is refused for good with `status`: kUnknown where an earlier send of
   // it may have been applied, which this refusal says nothing about.

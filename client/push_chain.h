@@ -25,7 +25,8 @@ constexpr uint64_t SequenceOf(uint64_t step, uint64_t part) { return step << kPa
 
 // What a chain holds of a part; the owner derives from it.
 struct ChainedPart {
-  uint64_t seq = 0;
+  uint64_t seq = 0;        // what it is known by: that of its last rows
+  uint64_t first_seq = 0;  // of its first rows
   bool in_flight = false;
   bool done = false;  // answered for good: the chain no longer holds it
 };
@@ -60,6 +61,8 @@ class PushChain {
   bool ReadyToRestart() const { return stalled_ && in_flight_ == 0; }
   void Restart();
 
+  // The last sequence number that the shard is known to have of us.
+  uint64_t known_seq() const { return known_seq_; }
   bool empty() const { return parts_.empty(); }
   uint64_t size() const { return parts_.size(); }
   // Restarts since the last part that was applied: for the back-off.

@@ -143,7 +143,6 @@ absl::Status PushEngine::CheckSteps(const PushCall& call) const {
 void PushEngine::Chain(PushCall* call, std::vector<ShardChain*>* touched) {
   // Parts of one shard stand together and in order.
   ShardChain* chain = nullptr;
-  uint64_t part_number = 0;
   for (PushPart& part : call->parts) {
     last_step_[part.table] = call->step;
     if (chain == nullptr || !(chain->shard == part.shard_id())) {
@@ -154,9 +153,7 @@ void PushEngine::Chain(PushCall* call, std::vector<ShardChain*>* touched) {
       }
       chain = slot.get();
       touched->push_back(chain);
-      part_number = 0;
     }
-    part.seq = SequenceOf(call->step, ++part_number);
     chain->chain.Append(&part);
   }
 }
@@ -173,6 +170,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
     const ShardRecord* record = map->Shard(chain->shard);
     const ServerAddress* server = record == nullptr ? nullptr : map->Server(record->primary.server);
     while (auto* part = static_cast<PushPart*>(chain->chain.NextToSend())) {
+      part->DropThrough(chain->chain.known_seq());
       const PushChain::Stamp stamp = chain->chain.Send();
       if (record == nullptr) {
         chain->chain.OnRefused(part, 0);

@@ -68,6 +68,8 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
     part.shard = planned.shard;
     part.rows = planned.rows();
     part.last_of_shard = planned.last_of_shard;
+    part.first_seq = SequenceOf(call->step, planned.first_number + 1);
+    part.seq = SequenceOf(call->step, planned.number_limit);
     part.ids = {buffer, ids, 8ull * planned.rows()};
     part.gradients = {buffer, gradients, GradientBytes(plan, planned, call->gradient_type)};
     plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
@@ -85,15 +87,12 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
 }
 
 absl::Status CheckPartCount(const BatchPlan& plan) {
-  uint64_t parts = 0;
   for (const PlanPart& part : plan.parts()) {
-    if (++parts > kPartsPerStepMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("table ", plan.group(part).table->name(), ": shard ", part.shard,
-                       " would take more than ", kPartsPerStepMax,
-                       " parts in one step; push less at once or raise message_bytes_max"));
-    }
-    if (part.last_of_shard) parts = 0;
+    if (part.number_limit <= kPartsPerStepMax) continue;
+    const TableHandle& table = *plan.group(part).table;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", table.name(), ": shard ", part.shard, " would take more than ",
+        kPartsPerStepMax * RowsPerNumber(table.dim()), " rows in one step; push less at once"));
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #ifndef HOTBED_CLIENT_SPLIT_H_
 #define HOTBED_CLIENT_SPLIT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,15 +21,30 @@ struct ShardSplit {
   void Run(absl::Span<const uint64_t> ids, bool hashed, const ShardLocator& locator);
 };
 
-// How `count` rows are cut into parts of at most `rows_max`, as evenly as possible. It depends on
-// nothing but these two, so that a trainer that repeats a step after a restart cuts it as before
-// and its sequence numbers mean the same rows, if message_bytes_max (its own and the servers') is
-// what it was.
-struct PartCut {
-  PartCut(uint64_t count, uint64_t rows_max)
-      : parts(count == 0 ? 0 : (count + rows_max - 1) / rows_max), count(count) {}
-  uint64_t Begin(uint64_t part) const { return count * part / parts; }
+// Rows of one shard and step that one sequence number stands for, in the order of the split. A
+// function of the dim alone, so that the number of a row is the same however the step is cut: a
+// trainer that repeats a step under another message_bytes_max (its own or the servers') goes on
+// where the shard is. The smallest message has room for so many rows of any dim.
+constexpr uint64_t RowsPerNumber(uint32_t dim) { return dim <= 126 ? 8 : 1; }
 
+// How `count` rows are cut into parts of at most `rows_max`, as evenly as whole numbers of
+// `rows_per_number` rows (at most rows_max) allow.
+struct PartCut {
+  PartCut(uint64_t count, uint64_t rows_max, uint64_t rows_per_number)
+      : rows_per_number(rows_per_number),
+        numbers((count + rows_per_number - 1) / rows_per_number),
+        numbers_max(rows_max / rows_per_number),
+        parts((numbers + numbers_max - 1) / numbers_max),
+        count(count) {}
+  // Numbers [FirstNumber(part), FirstNumber(part + 1)) are the part's.
+  uint64_t FirstNumber(uint64_t part) const { return numbers * part / parts; }
+  uint64_t Begin(uint64_t part) const {
+    return std::min(count, FirstNumber(part) * rows_per_number);
+  }
+
+  uint64_t rows_per_number;
+  uint64_t numbers;
+  uint64_t numbers_max;
   uint64_t parts;
   uint64_t count;
 };

@@ -6,12 +6,13 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "planner/cost/plan_by_cost.h"
 #include "planner/finish_plan.h"
 #include "planner/plan_differences.h"
-#include "planner/plan_names.h"
 #include "planner/sources/check_plan.h"
 #include "planner/sources/plan_by_row_space.h"
 #include "planner/sources/plan_by_slices.h"
+#include "planner/torchrec/plan_like_torchrec.h"
 
 namespace hotbed {
 namespace {
@@ -53,9 +54,21 @@ PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
   return plan;
 }
 
-PlanError NotThere(PlannerStrategy strategy) {
-  return {PlanErrorKind::kInput,
-          absl::StrCat("planner.strategy: '", StrategyName(strategy), "' is not built yet")};
+// It keeps to a current plan by itself, and its moves are those of a rebalance.
+PlanResult<PlannerOutput> PlanAsCluster(const PlannerInput& input) {
+  PlanResult<PlannerOutput> plan = PlanByCost(input);
+  if (plan.ok()) FinishPlan(input, &plan.value());
+  return plan;
+}
+
+PlanResult<PlannerOutput> PlanAsTorchrec(const PlannerInput& input) {
+  PlanResult<PlannerOutput> plan = PlanLikeTorchrec(input);
+  if (!plan.ok()) return plan;
+  FinishPlan(input, &plan.value());
+  if (input.current) {
+    plan.value().moves = PlanDifferences(*input.current, plan.value(), "strategy torchrec");
+  }
+  return plan;
 }
 
 }  // namespace
@@ -63,9 +76,10 @@ PlanError NotThere(PlannerStrategy strategy) {
 PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
   if (auto error = ValidateInput(input)) return *std::move(error);
   switch (input.options.strategy) {
-    case PlannerStrategy::kCost:      // PlanByCost of planner/cost comes here, then FinishPlan
-    case PlannerStrategy::kTorchrec:  // PlanLikeTorchrec of planner/torchrec, then FinishPlan
-      return NotThere(input.options.strategy);
+    case PlannerStrategy::kCost:
+      return PlanAsCluster(input);
+    case PlannerStrategy::kTorchrec:
+      return PlanAsTorchrec(input);
     default:
       return PlanAsSource(input);
   }

@@ -9,6 +9,9 @@
 namespace hotbed {
 namespace {
 
+// Up to here an answer leaves whether its client reads or not: it fits a new connection's window.
+constexpr uint64_t kWatchedBytes = 16 << 10;
+
 // The caller's gRPC deadline on the clock of the server; 0: none.
 int64_t DeadlineNs(const grpc::ServerContext& context, int64_t now_ns) {
   const auto deadline = context.deadline();
@@ -66,12 +69,34 @@ void LookupCall::PullDone(PullMessage* message) {
   StreamMetrics::Get().lookup_seconds.RecordNs(plane_->clock->NowNs() - message->arrival_ns());
   reserved_ = message->reserved();
   message->Recycle();
+  watched_ = answer.Length() > kWatchedBytes;
+  if (watched_) plane_->watch.Add(this);
   responder_.Finish(answer, grpc::Status::OK, &finish_tag_);
 }
 
 void LookupCall::OnFinished() {
+  if (watched_) plane_->watch.Remove(this);
   if (reserved_ > 0) plane_->pull_budget.Release(reserved_);
-  delete this;
+  Unref();
+}
+
+bool LookupCall::TryWatch() {
+  int refs = refs_.load(std::memory_order_relaxed);
+  while (refs > 0 && !refs_.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) {
+  }
+  return refs > 0;
+}
+
+void LookupCall::Tick(int64_t /*now_ns*/) {
+  const int64_t ticks_max =
+      (plane_->limits.write_timeout_ms + StreamWatch::kTickMs - 1) / StreamWatch::kTickMs;
+  if (++ticks_ != ticks_max) return;
+  StreamMetrics::Get().streams_stalled.Add(1);
+  context_.TryCancel();
+}
+
+void LookupCall::Unref() {
+  if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
 }  // namespace hotbed

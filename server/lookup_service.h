@@ -1,5 +1,6 @@
 // The inference read: one pull message, one answer, no session and no order. The same path to the
-// shard host as a pull stream's messages, and the same budget.
+// shard host as a pull stream's messages, and the same budget. A call whose client takes nothing of
+// a large answer for `write_timeout_ms` is cancelled, as a stream would be.
 #ifndef HOTBED_SERVER_LOOKUP_SERVICE_H_
 #define HOTBED_SERVER_LOOKUP_SERVICE_H_
 
@@ -7,15 +8,18 @@
 #include <grpcpp/support/async_unary_call.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
+
 #include "server/data_plane.h"
 #include "server/pull_stream.h"
 #include "server/raw_data_service.h"
 #include "server/rpc_tag.h"
+#include "server/stream_watch.h"
 
 namespace hotbed {
 
 // One lookup; owns itself from Start() to the end of its call.
-class LookupCall final : private PullSink {
+class LookupCall final : private PullSink, private StreamWatch::Watched {
  public:
   // Waits for a client; when one comes, the next call is started on the same queue.
   static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
@@ -27,6 +31,10 @@ class LookupCall final : private PullSink {
   void OnAcceptDone(bool ok);
   void OnFinished();
   void PullDone(PullMessage* message) override;
+  bool TryWatch() override;
+  void Tick(int64_t now_ns) override;
+  void Unwatch() override { Unref(); }
+  void Unref();
   bool abandoned() const override { return false; }  // its deadline ends it soon enough
 
   DataPlane* const plane_;
@@ -38,6 +46,9 @@ class LookupCall final : private PullSink {
   RpcTag accept_tag_;
   RpcTag finish_tag_;
   uint64_t reserved_ = 0;  // of the pull budget, until the answer has left
+  bool watched_ = false;
+  std::atomic<int> refs_{1};  // the call's own, and that of a tick under way
+  int64_t ticks_ = 0;         // of the thread that ticks, since the answer was given to gRPC
 };
 
 }  // namespace hotbed

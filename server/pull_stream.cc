@@ -295,22 +295,6 @@ void PullMessage::Recycle() {
   Pool().Give(this);
 }
 
-PullStream::PullStream(DataPlane* plane, RawDataService* service,
-                       grpc::ServerCompletionQueue* queue)
-    : BidiStream({plane->limits.messages_in_flight_max, plane->limits.stream_bytes_in_flight_max,
-                  plane->limits.write_timeout_ms},
-                 &plane->watch),
-      plane_(plane),
-      service_(service),
-      queue_(queue) {
-  plane_->calls.fetch_add(1);
-}
-
-PullStream::~PullStream() {
-  if (counted_) plane_->streams.fetch_sub(1);
-  plane_->calls.fetch_sub(1);
-}
-
 void PullStream::Start(DataPlane* plane, RawDataService* service,
                        grpc::ServerCompletionQueue* queue) {
   (new PullStream(plane, service, queue))->Accept();
@@ -320,29 +304,15 @@ void PullStream::RequestCall(grpc::ServerContext* context, RawStream* stream, vo
   service_->RequestPull(context, stream, queue_, queue_, accept_tag);
 }
 
-bool PullStream::OnAccepted(grpc::Status* refusal) {
-  Start(plane_, service_, queue_);
-  counted_ = true;
-  *refusal = AdmitStream(plane_);
-  return refusal->ok();
-}
-
 void PullStream::OnMessage(grpc::ByteBuffer* raw) {
   StreamMetrics::Get().pull_messages.Add(1);
   PullMessage* const message = PullMessage::Take();
   const absl::Status parsed =
       message->Parse(*raw, plane_, plane_->clock->NowNs(), peer_message_bytes_max_);
   raw->Clear();
-  grpc::Status status = StreamError(parsed);
-  if (status.ok() && !heard_hello_) status = CheckHello(message->hello(), *plane_);
-  if (!status.ok()) {
-    message->Recycle();
-    return Fail(std::move(status));
-  }
-  if (!heard_hello_) {
-    heard_hello_ = true;
-    peer_message_bytes_max_ = message->hello()->message_bytes_max();
-  }
+  const bool first = !heard_hello();
+  if (!Hears(parsed, message)) return;
+  if (first) peer_message_bytes_max_ = message->hello()->message_bytes_max();
   if (OpenRequest(message->bytes(), message->deadline_ns, message)) OnRoom(message);
 }
 
@@ -352,16 +322,11 @@ void PullStream::OnRoom(void* message) {
 }
 
 void PullStream::PullDone(PullMessage* message) {
-  v1::Hello hello;
-  const bool greets = must_greet();
-  if (greets) FillHello(*plane_, &hello);
-  grpc::ByteBuffer answer;
-  if (!cancelled()) answer = message->Encode(greets ? &hello : nullptr);
-  StreamMetrics::Get().pull_seconds.RecordNs(plane_->clock->NowNs() - message->arrival_ns());
-  const uint64_t bytes = message->bytes();
-  const uint64_t reserved = message->reserved();
-  message->Recycle();
-  Answer(&answer, bytes, reserved, greets);
+  End(message, [&](const v1::Hello* hello) {
+    grpc::ByteBuffer answer = message->Encode(hello);
+    StreamMetrics::Get().pull_seconds.RecordNs(NowNs() - message->arrival_ns());
+    return answer;
+  });
 }
 
 void PullStream::OnReleased(uint64_t reserved) {

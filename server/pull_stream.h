@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "server/answer_pool.h"
-#include "server/bidi_stream.h"
 #include "server/byte_budget.h"
 #include "server/data_plane.h"
-#include "server/raw_data_service.h"
+#include "server/data_stream.h"
 #include "server/requests.h"
 #include "server/wire_reply.h"
 
@@ -94,29 +93,23 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   int64_t arrival_ns_ = 0;
 };
 
-class PullStream final : public BidiStream, private PullSink {
+class PullStream final : public DataStream, private PullSink {
  public:
   // Waits for a client; when one comes, the next stream is started on the same queue.
   static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
 
  private:
-  PullStream(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
-  ~PullStream() override;
+  using DataStream::DataStream;
 
+  void StartNext() override { Start(plane_, service_, queue_); }
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
-  bool OnAccepted(grpc::Status* refusal) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;
   void OnRoom(void* message) override;
   void PullDone(PullMessage* message) override;
   bool abandoned() const override { return cancelled(); }
 
-  DataPlane* const plane_;
-  RawDataService* const service_;
-  grpc::ServerCompletionQueue* const queue_;
-  bool counted_ = false;
-  bool heard_hello_ = false;  // with the next field, touched by OnMessage only
-  uint64_t peer_message_bytes_max_ = 0;
+  uint64_t peer_message_bytes_max_ = 0;  // touched by OnMessage only
 };
 
 }  // namespace hotbed

@@ -274,22 +274,6 @@ void PushMessage::Recycle() {
   Pool().Give(this);
 }
 
-PushStream::PushStream(DataPlane* plane, RawDataService* service,
-                       grpc::ServerCompletionQueue* queue)
-    : BidiStream({plane->limits.messages_in_flight_max, plane->limits.stream_bytes_in_flight_max,
-                  plane->limits.write_timeout_ms},
-                 &plane->watch),
-      plane_(plane),
-      service_(service),
-      queue_(queue) {
-  plane_->calls.fetch_add(1);
-}
-
-PushStream::~PushStream() {
-  if (counted_) plane_->streams.fetch_sub(1);
-  plane_->calls.fetch_sub(1);
-}
-
 void PushStream::Start(DataPlane* plane, RawDataService* service,
                        grpc::ServerCompletionQueue* queue) {
   (new PushStream(plane, service, queue))->Accept();
@@ -299,13 +283,6 @@ void PushStream::RequestCall(grpc::ServerContext* context, RawStream* stream, vo
   service_->RequestPush(context, stream, queue_, queue_, accept_tag);
 }
 
-bool PushStream::OnAccepted(grpc::Status* refusal) {
-  Start(plane_, service_, queue_);
-  counted_ = true;
-  *refusal = AdmitStream(plane_);
-  return refusal->ok();
-}
-
 void PushStream::OnMessage(grpc::ByteBuffer* raw) {
   StreamMetrics& metrics = StreamMetrics::Get();
   metrics.push_messages.Add(1);
@@ -313,28 +290,17 @@ void PushStream::OnMessage(grpc::ByteBuffer* raw) {
   PushMessage* const message = PushMessage::Take();
   const absl::Status parsed = message->Parse(*raw, plane_, plane_->clock->NowNs());
   raw->Clear();
-  grpc::Status status = StreamError(parsed);
-  if (status.ok() && !heard_hello_) status = CheckHello(message->hello(), *plane_);
-  if (!status.ok()) {
-    message->Recycle();
-    return Fail(std::move(status));
-  }
-  heard_hello_ = true;
+  if (!Hears(parsed, message)) return;
   OpenRequest(message->bytes());  // not kept back: from here on the push budget counts it
   message->Run(this);
 }
 
 void PushStream::PushDone(PushMessage* message) {
-  v1::Hello hello;
-  const bool greets = must_greet();
-  if (greets) FillHello(*plane_, &hello);
-  grpc::ByteBuffer answer;
-  if (!cancelled()) answer = EncodeHeaderOnly(message->Reply(greets ? &hello : nullptr));
-  StreamMetrics::Get().push_seconds.RecordNs(plane_->clock->NowNs() - message->arrival_ns());
-  const uint64_t bytes = message->bytes();
-  const uint64_t reserved = message->reserved();
-  message->Recycle();
-  Answer(&answer, bytes, reserved, greets);
+  End(message, [&](const v1::Hello* hello) {
+    grpc::ByteBuffer answer = EncodeHeaderOnly(message->Reply(hello));
+    StreamMetrics::Get().push_seconds.RecordNs(NowNs() - message->arrival_ns());
+    return answer;
+  });
 }
 
 void PushStream::OnReleased(uint64_t reserved) {

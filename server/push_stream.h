@@ -13,10 +13,9 @@
 #include <vector>
 
 #include "proto/wire.h"
-#include "server/bidi_stream.h"
 #include "server/byte_budget.h"
 #include "server/data_plane.h"
-#include "server/raw_data_service.h"
+#include "server/data_stream.h"
 #include "server/requests.h"
 #include "server/wire_reply.h"
 
@@ -71,7 +70,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   int64_t arrival_ns_ = 0;
 };
 
-class PushStream final : public BidiStream {
+class PushStream final : public DataStream {
  public:
   // Waits for a client; when one comes, the next stream is started on the same queue.
   static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
@@ -79,20 +78,13 @@ class PushStream final : public BidiStream {
  private:
   friend class PushMessage;
 
-  PushStream(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
-  ~PushStream() override;
+  using DataStream::DataStream;
 
+  void StartNext() override { Start(plane_, service_, queue_); }
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
-  bool OnAccepted(grpc::Status* refusal) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;
   void PushDone(PushMessage* message);  // any thread
-
-  DataPlane* const plane_;
-  RawDataService* const service_;
-  grpc::ServerCompletionQueue* const queue_;
-  bool counted_ = false;
-  bool heard_hello_ = false;  // touched by OnMessage only
 };
 
 }  // namespace hotbed

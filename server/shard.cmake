@@ -4,4 +4,4 @@ hotbed_library(shard
   DEPS hotbed_tiers hotbed_shard_log hotbed_common hotbed_row_math absl::inlined_vector absl::any_invocable
        absl::flat_hash_map absl::status absl::statusor absl::strings absl::synchronization absl::time)
 # Its loops are written for a constant trip count; -O2 leaves them scalar.
-set_source_files_properties(segment_check.cc PROPERTIES COMPILE_OPTIONS -O3)
+set_source_files_properties(segment_check.cc PROPERTIES COMPILE_OPTIONS ${HOTBED_LOOPS} SKIP_PRECOMPILE_HEADERS ON)

@@ -196,8 +196,12 @@ void ShardCore::Push(const CorePush& push) {
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
   const bool duplicate = push.seq <= session.last_seq;
   if (duplicate && !opens) return ReplyToDuplicate(push, session.last_seq);
-  // A new incarnation does not know what the one before it sent last: it says 0.
-  const bool follows = push.prev_seq == session.last_seq || (opens && push.prev_seq == 0);
+  // A new incarnation does not know what the one before it sent last: it says 0. If that was a part
+  // of the same step it has to go on there, for it may have cut the step elsewhere.
+  const bool fresh_step =
+      session.last_seq == 0 || push.seq >> kStepShift != session.last_seq >> kStepShift;
+  const bool follows =
+      push.prev_seq == session.last_seq || (opens && push.prev_seq == 0 && fresh_step);
   if (!duplicate && !follows && !Mutated(CoreMutant::kGapAccepted)) {
     return Refuse(push, SegmentCode::kGap, session.last_seq);
   }

@@ -41,6 +41,8 @@
 
 namespace hotbed {
 
+inline constexpr int kStepShift = 20;  // DECISIONS S1: seq = step << 20 | part
+
 // The shell's name for a push that waits for its reply; 0: nobody waits.
 using PushToken = uint64_t;
 

@@ -11,11 +11,6 @@
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
-namespace {
-
-constexpr int kStepShift = 20;  // DECISIONS S1: seq = step << 20 | part
-
-}  // namespace
 
 void Shard::Push(PushWork* work, PushSegment* segment) {
   PushState* state = PushState::Take();

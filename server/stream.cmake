@@ -1,11 +1,13 @@
 # The gRPC side of the server: streams over the shard host, the link to the coordinator, the executable. The library knows
 # the host's interface only, so that tests can put another one behind it.
 hotbed_library(server
-  SRCS answer_pool.cc bidi_stream.cc byte_budget.cc coordinator_link.cc data_server.cc lookup_service.cc
+  SRCS answer_pool.cc bidi_stream.cc byte_budget.cc coordinator_link.cc data_server.cc data_stream.cc lookup_service.cc
        pull_stream.cc push_stream.cc resident_bound.cc stream_metrics.cc wire_reply.cc
-  DEPS hotbed_common hotbed_row_math hotbed_proto absl::inlined_vector gRPC::grpc++)
+  DEPS hotbed_common hotbed_row_math hotbed_proto absl::inlined_vector gRPC::grpc++
+  PRECOMPILED grpc)
 
 hotbed_executable(hotbed-server
   SRCS main.cc server_options.cc server_status.cc
-  DEPS hotbed_server hotbed_shard hotbed_admin hotbed_config)
+  DEPS hotbed_server hotbed_shard hotbed_admin hotbed_config
+  PRECOMPILED grpc)
 install(TARGETS hotbed-server RUNTIME)

@@ -16,8 +16,9 @@ StreamMetrics::StreamMetrics()
       streams_opened("hotbed_server_streams_opened_total", "Pull and push streams opened."),
       streams_failed("hotbed_server_streams_failed_total",
                      "Streams ended by this server for a protocol error."),
-      streams_stalled("hotbed_server_streams_stalled_total",
-                      "Streams ended because their client read nothing for --write-timeout-ms."),
+      streams_stalled(
+          "hotbed_server_streams_stalled_total",
+          "Streams and lookups ended because their client read nothing for --write-timeout-ms."),
       requests_parked("hotbed_server_requests_parked_total",
                       "Requests that waited for room in a budget of bytes in flight."),
       pull_seconds("hotbed_server_pull_seconds", "From a pull's arrival to its encoded answer."),

@@ -76,7 +76,7 @@ void LogWriter::SetLeastNeeded(ShardId shard, Lsn lsn) {
   {
     absl::MutexLock lock(&mu_);
     chain_.SetLeastNeeded(shard, lsn);
-    if (chain_.segments().size() <= 1 || chain_.OldestBlocker().has_value()) return;
+    if (!chain_.MayShrink()) return;
   }
   DeleteUnneeded();
 }
@@ -98,14 +98,32 @@ void LogWriter::ForgetShard(ShardId shard) {
 void LogWriter::DeleteUnneeded() {
   absl::MutexLock deleting(&delete_mu_);
   std::vector<std::string> paths;
+  std::vector<Segment> emptied;
   {
     absl::MutexLock lock(&mu_);
     paths = chain_.TakeUnneeded();
+    emptied = chain_.TakeEmptied();
   }
   for (const std::string& path : paths) {
     const absl::Status status = files_->Delete(path);
     if (!status.ok())
       HOTBED_LOG(Warning) << "the log keeps a file that it needs no more: " << status;
+  }
+  if (!emptied.empty()) EmptyUnneeded(emptied);
+}
+
+// What an emptied segment says of itself is that it was synced, which recovery after a reboot
+// believes: so it has to be.
+void LogWriter::EmptyUnneeded(const std::vector<Segment>& emptied) {
+  absl::Status status = Sync();
+  for (const Segment& segment : emptied) {
+    if (!status.ok()) break;
+    status = files_->WriteAtomically(
+        segment.path,
+        EncodeSegmentHeader({.sequence = segment.sequence, .unsynced_from = segment.sequence + 1}));
+  }
+  if (!status.ok()) {
+    HOTBED_LOG(Warning) << "the log keeps records that it needs no more: " << status;
   }
 }
 

@@ -88,6 +88,8 @@ class LogWriter final : public ShardLog {
   absl::Status SyncThrough(uint64_t target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_);
   void DeleteUnneeded() ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
+  void EmptyUnneeded(const std::vector<Segment>& emptied) ABSL_LOCKS_EXCLUDED(mu_)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(delete_mu_);
 
   const ShardLogOptions options_;
   FileSystem* const files_;

@@ -80,6 +80,10 @@ class Recovery {
         loose_from_ = {segments_[i].sequence, synced};
         return absl::OkStatus();
       }
+      if (header->unsynced_from > segments_[i].sequence) {  // emptied
+        loose_from_ = {header->unsynced_from, 0};
+        return absl::OkStatus();
+      }
       loose_from_ = {std::min(header->unsynced_from, segments_[i].sequence), 0};
       if (!options_.rebooted) return absl::OkStatus();
     }

@@ -69,4 +69,28 @@ std::vector<std::string> SegmentChain::TakeUnneeded() {
   return paths;
 }
 
+bool SegmentChain::MayShrink() const {
+  if (segments_.size() <= 1) return false;
+  const std::optional<ShardId> blocker = OldestBlocker();
+  return !blocker.has_value() || aside_.contains(*blocker);
+}
+
+std::vector<Segment> SegmentChain::TakeEmptied() {
+  std::vector<Segment> emptied;
+  if (aside_.empty() || !OldestBlocker().has_value()) return emptied;
+  for (size_t i = 1; i + 1 < segments_.size(); ++i) {
+    Segment& segment = segments_[i];
+    if (segment.damaged || segment.bytes <= kSegmentHeaderBytes) continue;
+    const bool needed =
+        std::any_of(segment.lsn_max.begin(), segment.lsn_max.end(),
+                    [this](const auto& entry) { return Needs(entry.first, entry.second); });
+    if (needed) continue;
+    bytes_ -= segment.bytes - kSegmentHeaderBytes;
+    segment.bytes = kSegmentHeaderBytes;
+    segment.lsn_max.clear();
+    emptied.push_back(segment);
+  }
+  return emptied;
+}
+
 }  // namespace hotbed

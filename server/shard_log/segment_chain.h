@@ -1,8 +1,10 @@
 // The segment files that a log consists of, oldest first, and which of them are still needed.
 //
 // Truncation is by whole segments from the old end, so that the sequence numbers stay without a gap
-// and a lost file shows. Nothing of this is stored: the greatest LSN of each shard in each segment
-// is kept in memory and rebuilt by recovery. Thread-compatible; knows no files.
+// and a lost file shows. Where a shard that is set aside holds the old end back, segments behind it
+// that nobody needs are emptied: the file stays, without records. Nothing of this is stored: the
+// greatest LSN of each shard in each segment is kept in memory and rebuilt by recovery.
+// Thread-compatible; knows no files.
 #ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
 #define HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
 
@@ -15,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "common/ids.h"
+#include "server/shard_log/segment_format.h"
 
 namespace hotbed {
 
@@ -49,6 +52,12 @@ class SegmentChain {
   // Removes the segments that nobody needs and returns their paths, oldest first. The newest always
   // stays.
   std::vector<std::string> TakeUnneeded();
+
+  // While a shard set aside needs the oldest segment: takes the records of those behind it that
+  // nobody needs off the books and returns these segments, oldest first; never the newest.
+  std::vector<Segment> TakeEmptied();
+  // Whether one of the two above may find something.
+  bool MayShrink() const;
 
   // A shard that needs the oldest segment; nullopt when nobody does.
   std::optional<ShardId> OldestBlocker() const;

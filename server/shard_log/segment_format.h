@@ -37,7 +37,9 @@ inline constexpr uint64_t kRecordBytesMax = 64ull << 20;
 
 struct SegmentHeader {
   uint64_t sequence = 0;
-  uint64_t unsynced_from = 0;  // when this segment was begun, all before that one were on the disk
+  // When this segment was begun, all before that one were on the disk. The next one's number: this
+  // segment was emptied, because nobody needed its records, and was on the disk itself.
+  uint64_t unsynced_from = 0;
 };
 
 std::string EncodeSegmentHeader(const SegmentHeader& header);

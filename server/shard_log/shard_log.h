@@ -127,7 +127,7 @@ class ShardLog {
   virtual absl::Status Sync() = 0;
 
   // Records of `shard` with an LSN below `lsn` are not needed. Segments wholly below the need of
-  // all shards are deleted.
+  // all shards are deleted; those behind a segment that is kept for a shard set aside are emptied.
   virtual void SetLeastNeeded(ShardId shard, Lsn lsn) = 0;
   // `shard` is not served any more: its records are kept for whoever repairs it, and what it alone
   // holds back is Usage::bytes_aside. Until ForgetShard.

@@ -121,16 +121,21 @@ TEST(SplitTest, TheLastPositionsOfAHashedTableBelongToItsLastShard) {
 
 TEST(PartCutTest, CoversEvenlyAndNeverExceedsTheLimit) {
   for (uint64_t count : {0u, 1u, 7u, 100u, 101u}) {
-    for (uint64_t rows_max : {1u, 3u, 100u, 1000u}) {
-      const PartCut cut(count, rows_max);
-      uint64_t total = 0;
-      for (uint64_t p = 0; p < cut.parts; ++p) {
-        const uint64_t rows = cut.Begin(p + 1) - cut.Begin(p);
-        EXPECT_GE(rows, 1);
-        EXPECT_LE(rows, rows_max);
-        total += rows;
+    for (uint64_t rows_max : {1u, 3u, 8u, 100u, 1000u}) {
+      for (uint64_t rows_per_number : {1u, 8u}) {
+        if (rows_per_number > rows_max) continue;
+        const PartCut cut(count, rows_max, rows_per_number);
+        uint64_t total = 0;
+        for (uint64_t p = 0; p < cut.parts; ++p) {
+          const uint64_t rows = cut.Begin(p + 1) - cut.Begin(p);
+          EXPECT_GE(rows, 1);
+          EXPECT_LE(rows, rows_max);
+          EXPECT_EQ(cut.Begin(p), cut.FirstNumber(p) * rows_per_number)
+              << "a number never stands for rows of two parts";
+          total += rows;
+        }
+        EXPECT_EQ(total, count);
       }
-      EXPECT_EQ(total, count);
     }
   }
 }

@@ -203,6 +203,42 @@ TEST_F(PushTest, ARestartedTrainerThatRepeatsStepsIsAnsweredAndNotAppliedTwice) 
   EXPECT_EQ(cluster_.Row(t, 8), std::vector<float>{8});
 }
 
+// The step was applied in part when the trainer died; it comes back and cuts the step otherwise.
+TEST_F(PushTest, ARepeatedStepThatIsCutAnewIsAppliedOnce) {
+  for (const uint32_t dim : {16u, 200u}) {
+    for (const bool finer : {false, true}) {
+      SCOPED_TRACE(absl::StrCat("dim ", dim, finer ? ", then finer" : ", then coarser"));
+      const std::string name = absl::StrCat("t", dim, finer);
+      const uint32_t t = cluster_.AddTable(name, 20000, dim, 2);
+      std::vector<uint64_t> ids;
+      for (uint64_t i = 0; i < 20000; i += dim == 16 ? 1 : 16) ids.push_back(i * 7 % 20000);
+      ClientOptions options;
+      options.message_bytes_max = finer ? 150'000 : 70'000;
+      Connect(options);
+      int parts[] = {0, 0};
+      cluster_.set_push_script(
+          [&](int server, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
+            if (++parts[server] > 2) return Refusal(v1::UNAVAILABLE);
+            return std::nullopt;
+          });
+      ASSERT_EQ(Count(Open(name), 1, ids, absl::Milliseconds(100)).Wait().outcome,
+                Outcome::kIndeterminate);
+      ASSERT_GT(cluster_.shard({t, 0}).applied_ids.size(), 0);
+      ASSERT_LT(cluster_.shard({t, 0}).applied_ids.size(), ids.size() / 2);
+      client_.reset();
+      cluster_.set_push_script(nullptr);
+      options.message_bytes_max = finer ? 70'000 : 150'000;
+      Connect(options);
+      const PushResult result = Count(Open(name), 1, ids).Wait();
+      ASSERT_EQ(result.outcome, Outcome::kApplied) << result.status;
+      for (const uint64_t id : ids) {
+        ASSERT_EQ(cluster_.Row(t, id), std::vector<float>(dim, 1.0f)) << id;
+      }
+      client_.reset();
+    }
+  }
+}
+
 TEST_F(PushTest, ADeadlineWithoutAnAnswerIsIndeterminateAndRetryLearnsTheOutcome) {
   const uint32_t t = cluster_.AddTable("t", 10, 1, 2);
   Connect();

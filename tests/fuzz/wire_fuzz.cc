@@ -1,7 +1,5 @@
 // libFuzzer target: any bytes, in any fragments, must be read as the generated classes read them.
-//
-//   CC=clang CXX=clang++ cmake -G Ninja -S . -B build-fuzz -DHOTBED_BUILD_FUZZERS=ON
-//   ninja -C build-fuzz wire_fuzz && build-fuzz/tests/fuzz/wire_fuzz -max_total_time=60
+// `./dev fuzz wire_fuzz`.
 #include <cstddef>
 #include <cstdint>
 #include <string>

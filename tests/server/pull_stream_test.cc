@@ -297,6 +297,30 @@ TEST_F(StalledReaderTest, LosesItsStreamAfterTheWriteTimeout) {
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(StalledReaderTest, LosesItsLookupAfterTheWriteTimeout) {
+  Start(/*write_timeout_ms=*/300);
+  const uint64_t stalled_before = StreamMetrics::Get().streams_stalled.Value();
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;  // no deadline
+  // 6.4 MB. Without Finish() nothing asks for it: beyond the first window it stays in the server.
+  v1::PullRequest request;
+  Greet(&request);
+  AddSegment(kWide, 3, std::vector<uint64_t>(10 * kIds, 5), &request);
+  auto call = stub_->AsyncLookup(&context, request, &queue);
+  call->ReadInitialMetadata(&context);
+  const auto in_flight = [this] { return server_->plane().pull_budget.in_flight(); };
+  ASSERT_TRUE(WaitFor([&] { return in_flight() > 0; }));
+  EXPECT_TRUE(WaitFor([&] { return in_flight() == 0; }));
+  EXPECT_EQ(StreamMetrics::Get().streams_stalled.Value(), stalled_before + 1);
+  v1::PullReply reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, &status);
+  void* tag = nullptr;
+  bool ok = false;
+  while (tag != &status) ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED) << status.error_message();
+}
+
 TEST_F(PullStreamTest, ACancelledStreamDropsWhatWaits) {
   DataServerOptions options;
   options.limits.pull_bytes_in_flight_max = 600;

@@ -8,61 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "tests/shard/shard_core_fixture.h"
+
 namespace hotbed {
 namespace {
-
-constexpr Member kSelf{1, 10};
-
-class ShardCoreTest : public testing::Test {
- protected:
-  explicit ShardCoreTest(CoreOptions options = {}) : core_(options) { core_.SetSelf(kSelf); }
-
-  ShardRecord Record(Epoch epoch, uint64_t revision, bool active, Member primary = kSelf) {
-    ShardRecord record;
-    record.epoch = epoch;
-    record.revision = revision;
-    record.primary = primary;
-    record.members = {primary};
-    record.active = active;
-    return record;
-  }
-  void Activate(Epoch epoch) {
-    core_.LearnRecord(Record(epoch, 2 * epoch, false));
-    core_.PromiseDurable(epoch);
-    core_.LearnRecord(Record(epoch, 2 * epoch + 1, true));
-    Take();
-  }
-  CoreReady Take() {
-    CoreReady ready;
-    std::swap(ready, *core_.ready());
-    return ready;
-  }
-  CoreReady Push(uint64_t seq, uint64_t prev, bool open = false, PushToken token = 1,
-                 SegmentCode refusal = SegmentCode::kOk) {
-    CorePush push;
-    push.epoch = core_.epoch();
-    push.session = session_;
-    push.incarnation = incarnation_;
-    push.seq = seq;
-    push.prev_seq = prev;
-    push.open = open;
-    push.refusal = refusal;
-    push.token = token;
-    core_.Push(push);
-    return Take();
-  }
-  // Appends, commits and applies everything; the replies.
-  std::vector<CoreReply> FinishAndReply() {
-    core_.Appended(core_.last_lsn());
-    const CoreReady ready = Take();
-    for (const CoreEntry& entry : ready.applies) core_.Applied(entry.lsn);
-    return Take().replies;
-  }
-
-  ShardCore core_;
-  SessionId session_ = 5;
-  Incarnation incarnation_ = 1;
-};
 
 TEST_F(ShardCoreTest, ServesOnlyAfterPromiseAndActivation) {
   EXPECT_EQ(core_.CheckEpoch(1), SegmentCode::kUnavailable);
@@ -169,8 +118,23 @@ TEST_F(ShardCoreTest, ANewIncarnationMayNotKnowWhatWasSentLast) {
   Push(7, 0, true);
   FinishAndReply();
   incarnation_ = 2;
-  EXPECT_EQ(Push(9, 8, true).replies[0].code, SegmentCode::kGap);
-  EXPECT_EQ(Push(9, 0, true).appends.size(), 1u);
+  constexpr uint64_t kNextStep = 1 << kStepShift | 1;
+  EXPECT_EQ(Push(kNextStep, 8, true).replies[0].code, SegmentCode::kGap);
+  EXPECT_EQ(Push(kNextStep, 0, true).appends.size(), 1u);
+}
+
+// It may have cut the step elsewhere: what it calls its first part has rows that are applied.
+TEST_F(ShardCoreTest, ANewIncarnationInTheSameStepGoesOnWhereTheShardIs) {
+  Activate(1);
+  constexpr uint64_t kStep = 5 << kStepShift;
+  Push(kStep | 7, 0, true);
+  FinishAndReply();
+  incarnation_ = 2;
+  const CoreReady refused = Push(kStep | 10, 0, true);
+  ASSERT_EQ(refused.replies.size(), 1u);
+  EXPECT_EQ(refused.replies[0].code, SegmentCode::kGap);
+  EXPECT_EQ(refused.replies[0].last_seq, kStep | 7);
+  EXPECT_EQ(Push(kStep | 10, kStep | 7, true).appends.size(), 1u);
 }
 
 TEST_F(ShardCoreTest, ARefusedPushIsANoopAndThePipelineGoesOn) {

@@ -1,7 +1,6 @@
 #include "server/shard_log/log_writer.h"
 
 #include <atomic>
-#include <set>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -172,44 +171,6 @@ TEST_F(LogTest, ARecordLargerThanASegmentHasOneOfItsOwn) {
   ASSERT_TRUE(AppendCommit(log.get(), kShardA, 2, 1, 1).ok());
   EXPECT_EQ(log->GetUsage().segments, 2);
   EXPECT_THAT(Replayed(log.get()), ElementsAre(NameOf(kShardA, 1), NameOf(kShardA, 2)));
-}
-
-TEST_F(LogTest, SegmentsGoWhenNoShardNeedsThem) {
-  options_.segment_bytes = 1024;
-  auto log = Open();
-  for (Lsn lsn = 1; lsn <= 30; ++lsn) {
-    ASSERT_TRUE(AppendCommit(log.get(), lsn % 2 ? kShardA : kShardB, lsn, 8, 8).ok());
-  }
-  const uint64_t before = log->GetUsage().segments;
-  ASSERT_GT(before, 5);
-  log->SetLeastNeeded(kShardA, 31);
-  EXPECT_EQ(log->GetUsage().segments, before) << "shard B still needs all";
-  ASSERT_TRUE(log->GetUsage().has_oldest);
-  EXPECT_EQ(log->GetUsage().oldest_shard, kShardB);
-  log->SetLeastNeeded(kShardB, 16);
-  const uint64_t after = log->GetUsage().segments;
-  EXPECT_LT(after, before);
-  EXPECT_GT(after, 1);
-  log->ForgetShard(kShardB);
-  EXPECT_EQ(log->GetUsage().segments, 1) << "the newest stays";
-  EXPECT_FALSE(log->GetUsage().has_oldest);
-  // What is left is a chain without a hole, and no shard's needed record is missing.
-  log = Open();
-  EXPECT_TRUE(log->damage().empty());
-}
-
-TEST_F(LogTest, TruncationKeepsEveryNeededRecordAcrossRestarts) {
-  options_.segment_bytes = 1024;
-  auto log = Open();
-  for (Lsn lsn = 1; lsn <= 40; ++lsn) ASSERT_TRUE(AppendCommit(log.get(), kShardA, lsn, 4, 8).ok());
-  for (Lsn need = 1; need <= 41; need += 8) {
-    log = nullptr;
-    log = Open();  // the table of contents is rebuilt
-    log->SetLeastNeeded(kShardA, need);
-    const std::vector<std::string> found = Replayed(log.get());
-    std::set<std::string> have(found.begin(), found.end());
-    for (Lsn lsn = need; lsn <= 40; ++lsn) EXPECT_TRUE(have.count(NameOf(kShardA, lsn))) << lsn;
-  }
 }
 
 TEST_F(LogTest, DiskFullFailsWithoutATraceAndResumes) {

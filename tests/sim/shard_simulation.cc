@@ -135,7 +135,7 @@ void ShardSimulation::TickClient(int client) {
   if (c.record.epoch == 0 || Chance(0.1)) c.record = record_;
   if (c.left > 0 && !c.waits_for_open && c.pending.size() < kPipeline && Chance(0.7)) {
     c.left -= 1;
-    c.next_seq += 1 + random_.Uniform(3);
+    c.next_seq += (1 + random_.Uniform(3)) << kStepShift;
     const bool nan = Chance(0.03);
     const Pending push{c.next_seq, c.chain, std::exchange(c.open_next, false), nan, ++next_push_};
     c.chain = push.seq;

@@ -10,6 +10,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -61,10 +62,22 @@ def check(build, path):
     return result.returncode, result.stdout + (result.stderr if result.returncode else '')
 
 
-def plan(build, changed):
-    """[(path, stamp)] of what must be looked at, what changed itself before what includes it."""
+def without_precompiled(build):
+    """A folder with the build's commands less the precompiled headers: those are the compiler's, and a source has to
+    name what it includes."""
+    folder = os.path.join(build, 'tidy')
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as file:
-        commands = {os.path.relpath(os.path.realpath(e['file'])): e['command'] for e in json.load(file)}
+        entries = json.load(file)
+    for entry in entries:
+        entry['command'] = re.sub(r' -Winvalid-pch| -include \S*/cmake_pch\.hxx', '', entry['command'])
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, 'compile_commands.json'), 'w', encoding='utf-8') as file:
+        json.dump(entries, file)
+    return folder, {os.path.relpath(os.path.realpath(e['file'])): e['command'] for e in entries}
+
+
+def plan(commands, changed):
+    """[(path, stamp)] of what must be looked at, what changed itself before what includes it."""
     work = []
     for path, command in sorted(commands.items()):
         if not path.endswith('.cc') or path.startswith('..') or path.startswith('build'):
@@ -86,7 +99,8 @@ def main():
     parser.add_argument('files', nargs='*', help='only these files')
     arguments = parser.parse_args()
     changed = set(arguments.files) if arguments.files else None if arguments.all else changed_files()
-    work = plan(arguments.build, changed)
+    commands_at, commands = without_precompiled(arguments.build)
+    work = plan(commands, changed)
     os.makedirs(CACHE, exist_ok=True)
     end = time.monotonic() + arguments.seconds
     statuses = []
@@ -94,7 +108,7 @@ def main():
     def run(path, stamp):
         if time.monotonic() > end:
             return
-        status, output = check(arguments.build, path)
+        status, output = check(commands_at, path)
         statuses.append(status)
         if status != 0:
             print(output, flush=True)

@@ -201,7 +201,41 @@ class WriteFailureTest : public SpillFailureTest {
     }
     return absl::OkStatus();
   }
+  // A start with room: what was written is whole, and the log would bring the rest.
+  void OpenWithRoom() {
+    CloseStore();
+    host_ = nullptr;
+    options_.spill_bytes_max = 0;
+    OpenStore();
+    std::vector<float> rows;
+    std::vector<uint8_t> flags;
+    ASSERT_TRUE(PullNow(ids_, &rows, &flags).ok());
+    const RowTwin never(spec_, range_);
+    for (uint64_t id : ids_) {
+      const auto row = (flags[id] ? *twin_ : never).Read(id).weights;
+      ASSERT_EQ(std::memcmp(row.data(), rows.data() + id * spec_.dim, 4 * spec_.dim), 0) << id;
+    }
+  }
 };
+
+// All rows are in memory and changed; the disk has room for a third of them.
+TEST_F(WriteFailureTest, ASweepThatFillsTheDiskEndsAndClaimsNothing) {
+  options_.hot_bytes = RowCost() * 2 * spec_.rows;
+  options_.spill_bytes_max = 2 << 20;
+  Open();
+  ASSERT_TRUE(UpdateUntilRefused().ok());
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const absl::Status swept = SweepNow(lsn_, "claimed");
+    EXPECT_EQ(swept.code(), absl::StatusCode::kResourceExhausted) << swept;
+    EXPECT_EQ(store_->meta(), "") << "the log is needed as before";
+    CheckAll();
+  }
+  OpenWithRoom();
+  EXPECT_EQ(store_->meta(), "");
+  ASSERT_TRUE(UpdateUntilRefused().ok());
+  ASSERT_TRUE(SweepNow(lsn_, "kept").ok());
+  EXPECT_EQ(store_->meta(), "kept");
+}
 
 TEST_F(WriteFailureTest, NoRowIsLostWhileWritesFailAndAllRecovers) {
   Open();
@@ -230,19 +264,7 @@ TEST_F(WriteFailureTest, AFullDiskIsResourceExhausted) {
   CheckAll();
   EXPECT_FALSE(host_->GetUsage().background_error.empty());
 
-  // A start with room: what was written is whole, and the log would bring the rest.
-  CloseStore();
-  host_ = nullptr;
-  options_.spill_bytes_max = 0;
-  OpenStore();
-  std::vector<float> rows;
-  std::vector<uint8_t> flags;
-  ASSERT_TRUE(PullNow(ids_, &rows, &flags).ok());
-  const RowTwin never(spec_, range_);
-  for (uint64_t id : ids_) {
-    const auto row = (flags[id] ? *twin_ : never).Read(id).weights;
-    ASSERT_EQ(std::memcmp(row.data(), rows.data() + id * spec_.dim, 4 * spec_.dim), 0) << id;
-  }
+  OpenWithRoom();
   ASSERT_TRUE(Update({3, 5}).ok());
   ASSERT_TRUE(SweepNow(lsn_, "").ok());
 }

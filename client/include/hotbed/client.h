@@ -52,8 +52,7 @@ struct ClientOptions {
   // are small and many in flight.
   bool join_requests = true;
   // Larger calls are cut, to this or to the least that a server of the cluster accepts
-  // (--message-bytes-max). A trainer that restarts and repeats steps must find both unchanged: the
-  // cut decides which rows a sequence number stands for.
+  // (--message-bytes-max).
   uint64_t message_bytes_max = 1ull << 20;
   // A call beyond a limit waits for room, at most until its deadline, which it then ends with. One
   // that alone is larger than the bytes goes alone. So these calls may block: not to be made from a

@@ -1,0 +1,40 @@
+# Precompiled headers: what nearly every file reads anyway, parsed once a kind of target. They only save time: sources name
+# what they include all the same, and clang-tidy compiles without them (tests/tidy/run_clang_tidy.py).
+option(HOTBED_PRECOMPILE "Parse the libraries' headers once (off: every file by itself)" ON)
+# protobuf's users get it, and a precompiled header serves sources with the same macros only.
+add_compile_options(-pthread)
+
+set(HOTBED_PRECOMPILED_base
+  <algorithm> <array> <atomic> <cstdint> <cstring> <deque> <functional> <map> <memory> <optional> <set> <string> <utility>
+  <vector> <absl/base/thread_annotations.h> <absl/container/flat_hash_map.h> <absl/container/inlined_vector.h>
+  <absl/functional/any_invocable.h> <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+  <absl/strings/str_format.h> <absl/synchronization/mutex.h> <absl/time/time.h> <absl/types/span.h>)
+set(HOTBED_PRECOMPILED_grpc ${HOTBED_PRECOMPILED_base} <grpcpp/grpcpp.h>)
+set(HOTBED_PRECOMPILED_cli ${HOTBED_PRECOMPILED_base} <CLI/CLI.hpp> <nlohmann/json.hpp>)
+set(HOTBED_PRECOMPILED_test ${HOTBED_PRECOMPILED_base} <gmock/gmock.h> <gtest/gtest.h>)
+set(HOTBED_LINKED_base absl::status)
+set(HOTBED_LINKED_grpc gRPC::grpc++)
+set(HOTBED_LINKED_cli CLI11::CLI11 nlohmann_json::nlohmann_json)
+set(HOTBED_LINKED_test GTest::gtest GTest::gmock)
+# As grpc, for code that may be linked into shared libraries: one precompiled header serves one way of addressing.
+set(HOTBED_PRECOMPILED_client ${HOTBED_PRECOMPILED_grpc})
+set(HOTBED_LINKED_client ${HOTBED_LINKED_grpc})
+
+# Compiles `target` with the headers of `kind`: base, grpc, client, cli, test or none. A source whose own flags differ in what
+# the processor can do takes no part in it (SKIP_PRECOMPILE_HEADERS).
+function(hotbed_precompile target kind)
+  if(NOT HOTBED_PRECOMPILE OR kind STREQUAL "none")
+    return()
+  endif()
+  if(NOT TARGET hotbed_precompiled_${kind})
+    set(source ${PROJECT_BINARY_DIR}/precompiled_${kind}.cc)
+    file(CONFIGURE OUTPUT ${source} CONTENT "")
+    add_library(hotbed_precompiled_${kind} OBJECT ${source})
+    target_link_libraries(hotbed_precompiled_${kind} PRIVATE hotbed_row_math ${HOTBED_LINKED_${kind}})
+    target_precompile_headers(hotbed_precompiled_${kind} PRIVATE ${HOTBED_PRECOMPILED_${kind}})
+    if(kind STREQUAL "client")
+      set_target_properties(hotbed_precompiled_${kind} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    endif()
+  endif()
+  target_precompile_headers(${target} REUSE_FROM hotbed_precompiled_${kind})
+endfunction()

@@ -1,0 +1,33 @@
+// TorchRec's planner in a compatible mode (`strategy: torchrec`): the same seven sharding types,
+// estimates, proposals, partitioner and rating, from the same constants. Section "TorchRec mode" of
+// docs/planner.md says where it differs and why; the headers of this folder give each rule with its
+// source.
+//
+// Pure and deterministic; safe from any thread.
+#ifndef HOTBED_PLANNER_TORCHREC_PLAN_LIKE_TORCHREC_H_
+#define HOTBED_PLANNER_TORCHREC_PLAN_LIKE_TORCHREC_H_
+
+#include "planner/plan_error.h"
+#include "planner/planner_input.h"
+#include "planner/planner_output.h"
+#include "planner/torchrec/plan_statistics.h"
+
+namespace hotbed {
+
+// `input` must have passed ValidateInput. Fills in strategy, tables with perf, servers with perf,
+// bytes and elements, and cost. Errors: input, strict_constraints, insufficient_storage, partition.
+PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input);
+
+struct TorchrecPlan {
+  PlannerOutput output;
+  torchrec::PlanStatistics statistics;
+};
+
+// The same with a choice of partitioner (TorchRec's default is the greedy one) and with what its
+// report would say.
+PlanResult<TorchrecPlan> PlanLikeTorchrec(const PlannerInput& input,
+                                          torchrec::PartitionerKind partitioner);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_TORCHREC_PLAN_LIKE_TORCHREC_H_

@@ -1,0 +1,130 @@
+#include "planner/torchrec/plan_search.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "planner/torchrec/proposers.h"
+
+namespace hotbed::torchrec {
+namespace {
+
+class Search {
+ public:
+  Search(const SearchSpace& space, const RankTopology& topology,
+         const std::vector<Storage>& capacity, const std::vector<std::vector<uint32_t>>& pins,
+         const SearchLimits& limits)
+      : space_(space), topology_(topology), limits_(limits), greedy_(topology, capacity, pins) {
+    for (const Storage& rank : capacity) room_ += rank;
+    options_.resize(space.size());
+  }
+
+  SearchResult Run() {
+    std::vector<std::unique_ptr<Proposer>> proposers;
+    proposers.push_back(GridSearchProposer(space_));
+    proposers.push_back(GreedyProposer(space_, true));
+    proposers.push_back(GreedyProposer(space_, false));
+    proposers.push_back(UniformProposer(space_));
+    // A share for each, so that a search that is cut short has seen something of all; then what is
+    // left for those that were not done, in the same order.
+    const uint64_t all = limits_.evaluations_max;
+    for (size_t i = 0; i < proposers.size(); ++i) {
+      const uint64_t left = all - std::min(all, spent_);
+      Drive(i, spent_ + left / (proposers.size() - i), proposers[i].get());
+    }
+    for (size_t i = 0; i < proposers.size(); ++i) {
+      if (!Drive(i, all, proposers[i].get())) result_.cut_short = true;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // False when the evaluations end before the proposals.
+  bool Drive(size_t proposer_index, uint64_t evaluations_limit, Proposer* proposer) {
+    while (const Proposal* const proposal = proposer->Current()) {
+      if (!Try(*proposal, proposer_index, evaluations_limit)) return false;
+      proposer->Next();
+    }
+    return true;
+  }
+
+  // False when the evaluations are spent.
+  bool Try(const Proposal& proposal, size_t proposer_index, uint64_t evaluations_limit) {
+    if (seen_.contains(proposal.hash)) return true;
+    if (!proposal.storage.FitsIn(room_)) {
+      seen_.insert(proposal.hash);
+      ++result_.proposals;
+      RecordFailure(proposal);
+      return true;
+    }
+    const uint64_t cost = (proposal.work + kWorkPerEvaluation - 1) / kWorkPerEvaluation;
+    // The first is always tried: a plan may be in it.
+    if (spent_ > 0 && spent_ + cost > evaluations_limit) return false;
+    seen_.insert(proposal.hash);
+    spent_ += cost;
+    ++result_.proposals;
+    for (size_t t = 0; t < space_.size(); ++t) options_[t] = &space_[t][proposal.choice[t]];
+    PartitionFailure failure;
+    if (!Partition(&failure)) {
+      result_.last_failure = failure;
+      RecordFailure(proposal);
+      return true;
+    }
+    ++result_.plans;
+    // To add up every rank's time in TorchRec's order costs tables x ranks: only where it decides.
+    constexpr double kRounding = 1e-6;
+    if (limits_.partitioner == PartitionerKind::kGreedy && result_.best &&
+        greedy_.SlowestMs() > result_.best->rating_ms * (1 + kRounding)) {
+      return true;
+    }
+    const double rating_ms = RatePlan(topology_, options_, assignment_);
+    // Among equals the first in the proposers' order, whatever the order of the search.
+    if (!result_.best || rating_ms < result_.best->rating_ms ||
+        (rating_ms == result_.best->rating_ms && proposer_index < best_proposer_)) {
+      best_proposer_ = proposer_index;
+      result_.best =
+          FoundPlan{.options = options_, .assignment = assignment_, .rating_ms = rating_ms};
+    }
+    return true;
+  }
+
+  bool Partition(PartitionFailure* failure) {
+    if (limits_.partitioner == PartitionerKind::kMemoryBalanced) {
+      return PartitionMemoryBalanced(topology_, options_, &greedy_, &assignment_, failure);
+    }
+    return greedy_.Partition(options_, SortBy::kStorage, std::nullopt, &assignment_, failure);
+  }
+
+  void RecordFailure(const Proposal& proposal) {
+    if (!failed_ || proposal.storage < result_.least) {
+      result_.least = proposal.storage;
+      result_.least_choice = proposal.choice;
+    }
+    failed_ = true;
+  }
+
+  const SearchSpace& space_;
+  const RankTopology& topology_;
+  const SearchLimits& limits_;
+  GreedyPartitioner greedy_;
+  Storage room_;
+  OptionsOfTables options_;
+  Assignment assignment_;
+  absl::flat_hash_set<absl::uint128> seen_;
+  uint64_t spent_ = 0;
+  size_t best_proposer_ = 0;
+  bool failed_ = false;
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchResult SearchPlan(const SearchSpace& space, const RankTopology& topology,
+                        const std::vector<Storage>& capacity,
+                        const std::vector<std::vector<uint32_t>>& pins,
+                        const SearchLimits& limits) {
+  return Search(space, topology, capacity, pins, limits).Run();
+}
+
+}  // namespace hotbed::torchrec

@@ -1,0 +1,216 @@
+#include "planner/torchrec/proposers.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <queue>
+#include <utility>
+
+#include "absl/numeric/int128.h"
+
+namespace hotbed::torchrec {
+namespace {
+
+// Option indices by ascending time.
+std::vector<uint32_t> SortOptions(const std::vector<ShardingOption>& options, bool by_depth) {
+  std::vector<uint32_t> order(options.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return by_depth ? options[a].shard_ms < options[b].shard_ms
+                    : options[a].sum_ms < options[b].sum_ms;
+  });
+  return order;
+}
+
+uint64_t Mix(uint64_t x) {  // the finaliser of splitmix64
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// A sum of these over the tables is the hash of a choice, so that one change is cheap.
+absl::uint128 HashOf(uint32_t table, uint32_t option) {
+  const uint64_t low = Mix((uint64_t{table} << 32) | option);
+  return absl::MakeUint128(Mix(~low), low);
+}
+
+void AddChoice(const SearchSpace& space, uint32_t table, uint32_t option, Proposal* proposal) {
+  const ShardingOption& chosen = space[table][option];
+  proposal->choice[table] = option;
+  proposal->storage += chosen.sum;
+  proposal->work += chosen.work;
+  proposal->hash += HashOf(table, option);
+}
+
+void DropChoice(const SearchSpace& space, uint32_t table, Proposal* proposal) {
+  const uint32_t option = proposal->choice[table];
+  const ShardingOption& chosen = space[table][option];
+  proposal->storage -= chosen.sum;
+  proposal->work -= chosen.work;
+  proposal->hash -= HashOf(table, option);
+}
+
+// Proposals that follow each other by an index.
+class IndexedProposer : public Proposer {
+ public:
+  explicit IndexedProposer(const SearchSpace& space) : space_(space) {}
+
+  const Proposal* Current() override {
+    if (index_ >= count_) return nullptr;
+    if (!built_) {
+      proposal_ = Proposal();
+      proposal_.choice.resize(space_.size());
+      Build(index_);
+      built_ = true;
+    }
+    return &proposal_;
+  }
+  void Next() override {
+    ++index_;
+    built_ = false;
+  }
+
+ protected:
+  virtual void Build(uint64_t index) = 0;
+
+  const SearchSpace& space_;
+  uint64_t count_ = 0;
+  Proposal proposal_;
+
+ private:
+  uint64_t index_ = 0;
+  bool built_ = false;
+};
+
+class GridSearch final : public IndexedProposer {
+ public:
+  explicit GridSearch(const SearchSpace& space) : IndexedProposer(space) {
+    uint64_t combinations = 1;
+    for (const std::vector<ShardingOption>& options : space) {
+      combinations *= options.size();
+      if (combinations > kGridProposalsMax) return;
+    }
+    count_ = combinations;
+    for (const std::vector<ShardingOption>& options : space) {
+      orders_.push_back(SortOptions(options, true));
+    }
+  }
+
+ private:
+  void Build(uint64_t index) override {
+    for (uint32_t t = static_cast<uint32_t>(space_.size()); t-- > 0;) {
+      const uint64_t options = orders_[t].size();
+      AddChoice(space_, t, orders_[t][index % options], &proposal_);
+      index /= options;
+    }
+  }
+
+  std::vector<std::vector<uint32_t>> orders_;
+};
+
+class Uniform final : public IndexedProposer {
+ public:
+  explicit Uniform(const SearchSpace& space) : IndexedProposer(space) {
+    std::vector<Sharding> types;
+    for (const std::vector<ShardingOption>& options : space) {
+      for (const ShardingOption& option : options) {
+        if (std::find(types.begin(), types.end(), option.sharding) == types.end()) {
+          types.push_back(option.sharding);
+        }
+      }
+    }
+    for (const Sharding type : types) {
+      std::vector<uint32_t> choice;
+      for (const std::vector<ShardingOption>& options : space) {
+        const std::vector<uint32_t> order = SortOptions(options, true);
+        const auto best = std::find_if(order.begin(), order.end(), [&](uint32_t option) {
+          return options[option].sharding == type;
+        });
+        if (best == order.end()) break;
+        choice.push_back(*best);
+      }
+      if (choice.size() == space.size()) choices_.push_back(std::move(choice));
+    }
+    count_ = choices_.size();
+  }
+
+ private:
+  void Build(uint64_t index) override {
+    for (uint32_t t = 0; t < space_.size(); ++t) {
+      AddChoice(space_, t, choices_[index][t], &proposal_);
+    }
+  }
+
+  std::vector<std::vector<uint32_t>> choices_;
+};
+
+class Greedy final : public Proposer {
+ public:
+  Greedy(const SearchSpace& space, bool by_depth) : space_(space), position_(space.size(), 0) {
+    proposal_.choice.resize(space.size());
+    for (uint32_t t = 0; t < space.size(); ++t) {
+      orders_.push_back(SortOptions(space[t], by_depth));
+      AddChoice(space, t, orders_[t][0], &proposal_);
+      Offer(t);
+    }
+  }
+
+  const Proposal* Current() override { return done_ ? nullptr : &proposal_; }
+
+  void Next() override {
+    if (movable_.empty()) {
+      done_ = true;
+      return;
+    }
+    const uint32_t table = movable_.top().table;
+    movable_.pop();
+    DropChoice(space_, table, &proposal_);
+    AddChoice(space_, table, orders_[table][++position_[table]], &proposal_);
+    Offer(table);
+  }
+
+ private:
+  struct Movable {
+    std::array<absl::int128, 4> storage;
+    uint32_t table = 0;
+    // Of the priority queue: the largest storage first, then the first table.
+    friend bool operator<(const Movable& a, const Movable& b) {
+      return a.storage != b.storage ? a.storage < b.storage : a.table > b.table;
+    }
+  };
+
+  // Puts the table into the queue when it has a next option.
+  void Offer(uint32_t table) {
+    if (position_[table] + 1 >= orders_[table].size()) return;
+    const ShardingOption& option = space_[table][proposal_.choice[table]];
+    Movable movable;
+    movable.storage = {option.largest.hbm, option.sum.hbm, option.largest.ddr, option.sum.ddr};
+    movable.table = table;
+    // A table that stores nothing is never moved.
+    if (movable.storage != std::array<absl::int128, 4>{}) movable_.push(movable);
+  }
+
+  const SearchSpace& space_;
+  std::vector<std::vector<uint32_t>> orders_;
+  std::vector<uint32_t> position_;
+  std::priority_queue<Movable> movable_;
+  Proposal proposal_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Proposer> GridSearchProposer(const SearchSpace& space) {
+  return std::make_unique<GridSearch>(space);
+}
+
+std::unique_ptr<Proposer> GreedyProposer(const SearchSpace& space, bool by_depth) {
+  return std::make_unique<Greedy>(space, by_depth);
+}
+
+std::unique_ptr<Proposer> UniformProposer(const SearchSpace& space) {
+  return std::make_unique<Uniform>(space);
+}
+
+}  // namespace hotbed::torchrec
