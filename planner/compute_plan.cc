@@ -17,16 +17,23 @@
 namespace hotbed {
 namespace {
 
-// What a strategy without costs fills first: the host memory of the server that is fullest for its
-// size.
-std::string FullestServer(const PlannerInput& input, const PlannerOutput& plan) {
-  size_t fullest = 0;
-  const auto used = [&](size_t s) { return absl::uint128(plan.servers[s].bytes.host); };
-  const auto all = [&](size_t s) { return input.topology.servers[s].host_bytes; };
-  for (size_t s = 1; s < plan.servers.size(); ++s) {
-    if (used(s) * all(fullest) > used(fullest) * all(s)) fullest = s;
+// What a strategy without costs fills first: the memory that is fullest for its size.
+std::string Fullest(const PlannerInput& input, const PlannerOutput& plan) {
+  std::string name;
+  absl::uint128 used = 0;
+  absl::uint128 all = 1;
+  const auto look = [&](uint64_t bytes, uint64_t limit, const char* tier, size_t server) {
+    if (bytes * all <= used * limit) return;
+    used = bytes;
+    all = limit;
+    name = absl::StrCat(tier, " of ", plan.servers[server].name);
+  };
+  for (size_t s = 0; s < plan.servers.size(); ++s) {
+    const InputServer& limits = input.topology.servers[s];
+    look(plan.servers[s].bytes.device, limits.device_bytes, "device_bytes", s);
+    look(plan.servers[s].bytes.host, limits.host_bytes, "host_bytes", s);
   }
-  return absl::StrCat("host_bytes of ", plan.servers[fullest].name);
+  return name;
 }
 
 // The sources' strategies know neither capacities nor pins nor a current plan: their plans are
@@ -39,7 +46,7 @@ PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
   if (!plan.ok()) return plan;
   FinishPlan(input, &plan.value());
   if (auto error = CheckSourcePlan(input, plan.value())) return *std::move(error);
-  plan.value().cost.binding = FullestServer(input, plan.value());
+  plan.value().cost.binding = Fullest(input, plan.value());
   if (input.current) {
     plan.value().moves = PlanDifferences(*input.current, plan.value(),
                                          absl::StrCat("strategy ", plan.value().strategy));

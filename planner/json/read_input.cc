@@ -70,7 +70,8 @@ void ReadTable(const PlanJson& json, const std::string& path, PlannerStrategy st
   fields.OptionalName("combiner", CombinerNames(), &table.combiner);
   fields.Optional("hashed", &table.hashed);
   fields.OptionalName("row_statistics", RowStatisticsNames(), &table.row_statistics);
-  if (SlicesColumns(strategy) && !fields.Find("optimizer") && !fields.Find("row_statistics")) {
+  if (SlicesColumns(strategy) && !fields.Find("optimizer") && !fields.Find("row_statistics") &&
+      table.weight != PlannerWeight::kInt8) {
     table.row_statistics = RowStatistics::kSlice;
   }
   fields.Optional("copies", &table.copies);

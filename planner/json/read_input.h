@@ -12,10 +12,10 @@
 
 namespace hotbed {
 
-// A table of which the text names neither optimizer nor row_statistics is read with row_statistics
-// "slice" under the strategies basic, memory_balanced, memory_optimized and column_even: the
-// systems that they come from slice the columns of any table (DECISIONS P5 is about tables that say
-// what they need).
+// A table of which the text names neither optimizer nor row_statistics, nor int8, is read with
+// row_statistics "slice" under the strategies basic, memory_balanced, memory_optimized and
+// column_even: the systems that they come from slice the columns of any table (DECISIONS P5 is
+// about tables that say what they need).
 PlanResult<PlannerInput> ReadPlannerInput(absl::string_view text);
 
 }  // namespace hotbed

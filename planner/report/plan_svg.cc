@@ -17,7 +17,7 @@ namespace {
 
 // Ten colours that stay apart for most eyes (Tableau 10), and one for the rest.
 constexpr const char* kColours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1",
-                                    "#edc948", "#76b7b2", "#9c755f", "#ff9da7", "#86bc86"};
+                                    "#edc948", "#76b7b2", "#9c755f", "#ff9da7", "#3b3b58"};
 constexpr char kRest[] = "#bab0ac";
 constexpr double kTop = 56;
 constexpr double kHeight = 320;
@@ -156,36 +156,37 @@ class Picture {
     }
   }
 
-  void AddLimit(size_t server, uint64_t limit) {
-    if (limit == 0 || limit > most_) return;
+  // Answers whether the limit is within the scale.
+  bool AddLimit(size_t server, uint64_t limit) {
+    if (limit == 0 || limit > most_) return false;
     const double y = kTop + kHeight - Scaled(limit);
     absl::StrAppendFormat(&body_,
                           "<line x1=\"%.2f\" x2=\"%.2f\" y1=\"%.2f\" y2=\"%.2f\" stroke=\"#c00\" "
                           "stroke-width=\"2\" stroke-dasharray=\"4 2\"/>\n",
                           Left(server) - 2, Left(server) + slot_ * 0.8 + 2, y, y);
+    return true;
   }
 
   // Of many servers only every so many have their name below, so that names do not meet.
-  void AddName(size_t server, const std::string& name) {
-    const auto every = static_cast<size_t>(std::max(1.0, 16 / slot_) + 0.999);
-    if (server % (slot_ < 16 ? every : 1) != 0) return;
+  void AddName(size_t server, const std::string& name, bool gone = false) {
     const double x = Left(server) + slot_ * 0.4;
     const double y = kTop + kHeight + 14;
-    const size_t fits = slot_ > 60 ? static_cast<size_t>(slot_ / 6.5) : 14;
-    if (slot_ > 60) {
+    const char* const mark = gone ? " (gone)" : "";
+    if (IsBroad()) {
       absl::StrAppendFormat(&body_,
-                            "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x, y,
-                            Escaped(name, fits));
-    } else {
+                            "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>"
+                            "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+                            x, y, Escaped(name, static_cast<size_t>(slot_ / 6.5)), x, y + 15, mark);
+    } else if (server % static_cast<size_t>(16 / slot_ + 1) == 0 || gone) {
       absl::StrAppendFormat(&body_,
                             "<text transform=\"translate(%.1f %.1f) rotate(-60)\" "
-                            "text-anchor=\"end\">%s</text>\n",
-                            x + 4, y - 4, Escaped(name, fits));
+                            "text-anchor=\"end\">%s%s</text>\n",
+                            x + 4, y - 4, Escaped(name, 14), mark);
     }
   }
 
   std::string ToSvg(const std::string& title, const std::string& subtitle) const {
-    const double height = kTop + kHeight + 96;
+    const double height = kTop + kHeight + (IsBroad() ? 44 : 110);
     const double width = std::max(width_, 560.0);
     std::string out = absl::StrFormat(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
@@ -209,6 +210,8 @@ class Picture {
   }
 
  private:
+  // Whether a name fits below a bar.
+  bool IsBroad() const { return slot_ > 60; }
   double Left(size_t server) const { return kLeft + slot_ * (static_cast<double>(server) + 0.1); }
   double Scaled(uint64_t bytes) const {
     return kHeight * static_cast<double>(bytes) / static_cast<double>(most_);
@@ -240,18 +243,19 @@ std::string PlanSvg(const PlannerOutput& plan, const PlannerInput* input) {
     if (limit / 2 <= fullest) most = std::max(most, limit);
   }
   Picture picture(Palette({&plan}), most, plan.servers.size(), 1);
+  bool limits = false;
   for (size_t s = 0; s < plan.servers.size(); ++s) {
     const PlacedServer& server = plan.servers[s];
     picture.AddBar(s, 0, Escaped(server.name, 40), 1, stacks.of_server[s]);
     if (input != nullptr && s < input->topology.servers.size()) {
-      picture.AddLimit(s, input->topology.servers[s].host_bytes);
+      limits |= picture.AddLimit(s, input->topology.servers[s].host_bytes);
     }
     picture.AddName(s, server.name);
   }
   return picture.ToSvg(
       absl::StrCat("Plan by strategy ", Escaped(plan.strategy, 40)),
       absl::StrCat("Bytes on ", plan.servers.size(), " servers by table, replicas and backups too",
-                   input != nullptr ? "; dashed: host_bytes" : ""));
+                   limits ? "; dashed: host_bytes" : ""));
 }
 
 std::string PlanDiffSvg(const PlannerOutput& before, const PlannerOutput& after) {
@@ -274,7 +278,7 @@ std::string PlanDiffSvg(const PlannerOutput& before, const PlannerOutput& after)
     if (is != new_stacks.server_index.end()) {
       picture.AddBar(s, 1, name + " after", 1, new_stacks.of_server[is->second]);
     }
-    picture.AddName(s, is == new_stacks.server_index.end() ? names[s] + " (gone)" : names[s]);
+    picture.AddName(s, names[s], is == new_stacks.server_index.end());
   }
   return picture.ToSvg(
       absl::StrCat("From ", Escaped(before.strategy, 30), " to ", Escaped(after.strategy, 30)),

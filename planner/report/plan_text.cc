@@ -221,7 +221,7 @@ std::string PlanErrorText(const PlanError& error) {
   for (const absl::string_view word : absl::StrSplit(error.message, ' ')) {
     if (line.size() + 1 + word.size() > kReportColumns && line.size() > 1) {
       absl::StrAppend(&out, line, "\n");
-      line = " ";
+      line.assign(1, ' ');
     }
     absl::StrAppend(&line, " ", Fitted(word, kReportColumns - 2));
   }

@@ -40,6 +40,25 @@ constexpr char kFullInput[] = R"({
   }
 })";
 
+// An input that every strategy has a plan for.
+constexpr char kPlainInput[] = R"({
+  "tables": [
+    {"name": "user", "rows": 1000, "dim": 8, "optimizer": "sgd", "hashed": true, "zipf": 1.05},
+    {"name": "item", "rows": 20, "dim": 4, "optimizer": "sgd", "reads_per_step": 5.5},
+    {"name": "shop", "rows": 300, "dim": 4, "optimizer": "adam", "hotness": [[0.1, 0.5]]}
+  ],
+  "topology": {"servers": [{"name": "s0", "host_bytes": 100000000000},
+                           {"name": "s1", "host_bytes": 100000000000},
+                           {"name": "s2", "host_bytes": 100000000000}]},
+  "workload": {"batch_size": 64, "trainers": 3},
+  "planner": {"strategy": "memory_balanced", "column_slice_threshold": 999,
+              "row_slice_threshold": 8000, "data_parallel_threshold": 80, "seed": 4,
+              "evaluations_max": 1000},
+  "current": {"tables": [{"name": "item", "shards": [
+      {"server": "s0", "rows": [0, 10], "columns": [0, 4]},
+      {"server": "s9", "rows": [10, 20], "columns": [0, 4]}]}]}
+})";
+
 inline PlannerOutput FullPlan() {
   PlannerOutput plan;
   plan.strategy = "fair";

@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "common/random.h"
+#include "planner/plan_names.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/json/json_cases.h"
 #include "tests/planner/json/mutate_json.h"
@@ -77,12 +79,28 @@ std::string Mutated(std::string text, Random* random) {
   }
 }
 
+// What the mutations begin with has a plan under every strategy, so that not all of them end at the
+// first error.
+TEST(RandomJson, ThePlainInputPlans) {
+  for (const auto& [name, strategy] : StrategyNames()) {
+    const auto input =
+        ReadPlannerInput(absl::StrReplaceAll(kPlainInput, {{"memory_balanced", name}}));
+    ASSERT_TRUE(input.ok()) << input.error().message;
+    const auto plan = ComputePlan(input.value());
+    ASSERT_TRUE(plan.ok()) << name << ": " << plan.error().message;
+    EXPECT_EQ(plan.value().strategy, name);
+  }
+}
+
 TEST(RandomJson, MutationsAreReadOrRefused) {
   const TestSeed seed(21);
   Random random(seed.value());
   const std::string plan = WritePlan(FullPlan());
   for (int round = 0; round < 20000; ++round) {
-    std::string text = round % 2 == 0 ? kFullInput : plan;
+    std::string text = round % 4 == 0 ? kFullInput : round % 4 == 1 ? plan : kPlainInput;
+    const char* const strategy =
+        NameIn(StrategyNames(), static_cast<PlannerStrategy>(round / 4 % 8));
+    text = absl::StrReplaceAll(text, {{"memory_balanced", strategy}});
     const uint64_t changes = 1 + random.Uniform(3);
     for (uint64_t i = 0; i < changes; ++i) text = Mutated(text, &random);
     ASSERT_EQ(ReaderFault(text), "") << text;

@@ -89,6 +89,7 @@ TEST(ReadPlannerInput, SourcesSliceWhatSaysNothing) {
   EXPECT_EQ(statistics("basic", ""), RowStatistics::kSlice);
   EXPECT_EQ(statistics("basic", R"(, "optimizer": "rowwise_adagrad")"), RowStatistics::kRow);
   EXPECT_EQ(statistics("basic", R"(, "row_statistics": "row")"), RowStatistics::kRow);
+  EXPECT_EQ(statistics("basic", R"(, "weight_type": "int8")"), RowStatistics::kRow);
   EXPECT_EQ(statistics("fair", ""), RowStatistics::kRow);
 }
 

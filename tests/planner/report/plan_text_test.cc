@@ -115,7 +115,7 @@ TEST(PlanText, StaysWithinItsColumns) {
 
 TEST(PlanErrorText, SaysAllOfIt) {
   PlanError error{PlanErrorKind::kInsufficientStorage,
-                  std::string(60, 'a') + " " + std::string(60, 'b')};
+                  absl::StrCat(std::string(60, 'a'), " ", std::string(60, 'b'))};
   error.table = "user";
   error.limit = 10;
   error.missing_bytes = 4096;
