@@ -12,6 +12,7 @@
 #include "planner/sources/check_plan.h"
 #include "planner/sources/plan_by_row_space.h"
 #include "planner/sources/plan_by_slices.h"
+#include "planner/torchrec/plan_like_torchrec.h"
 
 namespace hotbed {
 namespace {
@@ -28,6 +29,12 @@ std::string FullestServer(const PlannerInput& input, const PlannerOutput& plan) 
   return absl::StrCat("host_bytes of ", plan.servers[fullest].name);
 }
 
+// Strategies that do not know of a current plan: what would have to move.
+void CompareWithCurrent(const PlannerInput& input, PlannerOutput* plan) {
+  if (!input.current) return;
+  plan->moves = PlanDifferences(*input.current, *plan, absl::StrCat("strategy ", plan->strategy));
+}
+
 // The sources' strategies know neither capacities nor pins nor a current plan: their plans are
 // checked when they are made, and compared with the current one.
 PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
@@ -39,10 +46,15 @@ PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
   FinishPlan(input, &plan.value());
   if (auto error = CheckSourcePlan(input, plan.value())) return *std::move(error);
   plan.value().cost.binding = FullestServer(input, plan.value());
-  if (input.current) {
-    plan.value().moves = PlanDifferences(*input.current, plan.value(),
-                                         absl::StrCat("strategy ", plan.value().strategy));
-  }
+  CompareWithCurrent(input, &plan.value());
+  return plan;
+}
+
+PlanResult<PlannerOutput> PlanAsTorchrec(const PlannerInput& input) {
+  PlanResult<PlannerOutput> plan = PlanLikeTorchrec(input);
+  if (!plan.ok()) return plan;
+  FinishPlan(input, &plan.value());
+  CompareWithCurrent(input, &plan.value());
   return plan;
 }
 
@@ -56,9 +68,10 @@ PlanError NotThere(PlannerStrategy strategy) {
 PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
   if (auto error = ValidateInput(input)) return *std::move(error);
   switch (input.options.strategy) {
-    case PlannerStrategy::kCost:      // PlanByCost of planner/cost comes here, then FinishPlan
-    case PlannerStrategy::kTorchrec:  // PlanLikeTorchrec of planner/torchrec, then FinishPlan
+    case PlannerStrategy::kCost:  // PlanByCost of planner/cost comes here, then FinishPlan
       return NotThere(input.options.strategy);
+    case PlannerStrategy::kTorchrec:
+      return PlanAsTorchrec(input);
     default:
       return PlanAsSource(input);
   }
