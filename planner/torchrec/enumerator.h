@@ -33,8 +33,8 @@ namespace hotbed::torchrec {
 PlanResult<std::vector<std::vector<uint32_t>>> PinnedRanks(const PlannerInput& input,
                                                            const RankTopology& topology);
 
-// Strict-constraints error where a table is left without a choice; input error for an unknown
-// kernel. `pins` from PinnedRanks.
+// Strict-constraints error where a table is left without a choice or asks for backups (copies),
+// which TorchRec does not know; input error for an unknown kernel. `pins` from PinnedRanks.
 PlanResult<SearchSpace> EnumerateOptions(const PlannerInput& input, const RankTopology& topology,
                                          const std::vector<TableWorkload>& loads,
                                          const std::vector<std::vector<uint32_t>>& pins);
