@@ -6,9 +6,9 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "planner/cost/plan_by_cost.h"
 #include "planner/finish_plan.h"
 #include "planner/plan_differences.h"
-#include "planner/plan_names.h"
 #include "planner/sources/check_plan.h"
 #include "planner/sources/plan_by_row_space.h"
 #include "planner/sources/plan_by_slices.h"
@@ -29,12 +29,6 @@ std::string FullestServer(const PlannerInput& input, const PlannerOutput& plan) 
   return absl::StrCat("host_bytes of ", plan.servers[fullest].name);
 }
 
-// Strategies that do not know of a current plan: what would have to move.
-void CompareWithCurrent(const PlannerInput& input, PlannerOutput* plan) {
-  if (!input.current) return;
-  plan->moves = PlanDifferences(*input.current, *plan, absl::StrCat("strategy ", plan->strategy));
-}
-
 // The sources' strategies know neither capacities nor pins nor a current plan: their plans are
 // checked when they are made, and compared with the current one.
 PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
@@ -46,7 +40,17 @@ PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
   FinishPlan(input, &plan.value());
   if (auto error = CheckSourcePlan(input, plan.value())) return *std::move(error);
   plan.value().cost.binding = FullestServer(input, plan.value());
-  CompareWithCurrent(input, &plan.value());
+  if (input.current) {
+    plan.value().moves = PlanDifferences(*input.current, plan.value(),
+                                         absl::StrCat("strategy ", plan.value().strategy));
+  }
+  return plan;
+}
+
+// It keeps to a current plan by itself, and its moves are those of a rebalance.
+PlanResult<PlannerOutput> PlanAsCluster(const PlannerInput& input) {
+  PlanResult<PlannerOutput> plan = PlanByCost(input);
+  if (plan.ok()) FinishPlan(input, &plan.value());
   return plan;
 }
 
@@ -54,13 +58,10 @@ PlanResult<PlannerOutput> PlanAsTorchrec(const PlannerInput& input) {
   PlanResult<PlannerOutput> plan = PlanLikeTorchrec(input);
   if (!plan.ok()) return plan;
   FinishPlan(input, &plan.value());
-  CompareWithCurrent(input, &plan.value());
+  if (input.current) {
+    plan.value().moves = PlanDifferences(*input.current, plan.value(), "strategy torchrec");
+  }
   return plan;
-}
-
-PlanError NotThere(PlannerStrategy strategy) {
-  return {PlanErrorKind::kInput,
-          absl::StrCat("planner.strategy: '", StrategyName(strategy), "' is not built yet")};
 }
 
 }  // namespace
@@ -68,8 +69,8 @@ PlanError NotThere(PlannerStrategy strategy) {
 PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
   if (auto error = ValidateInput(input)) return *std::move(error);
   switch (input.options.strategy) {
-    case PlannerStrategy::kCost:  // PlanByCost of planner/cost comes here, then FinishPlan
-      return NotThere(input.options.strategy);
+    case PlannerStrategy::kCost:
+      return PlanAsCluster(input);
     case PlannerStrategy::kTorchrec:
       return PlanAsTorchrec(input);
     default:

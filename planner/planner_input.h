@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/cost/cost_constants.h"
 #include "planner/planner_output.h"
 
 namespace hotbed {
@@ -161,6 +162,7 @@ struct PlannerInput {
   Workload workload;
   PlannerOptions options;
   std::optional<PlannerOutput> current;
+  std::optional<CostConstants> constants;  // of the cost model; absent: its defaults
 };
 
 }  // namespace hotbed

@@ -1,0 +1,46 @@
+// How the accesses of a table spread over its rows by rank: strata of equally hot rows. Plain
+// values and pure functions, safe from any thread.
+//
+// Where the masses come from:
+//   neither zipf nor hotness: one stratum, all rows alike;
+//   hotness: a stratum between each two points (piecewise linear), all rows from the last point on;
+//   zipf s: the rows of rank (2^j, 2^(j+1)] are one stratum, whose mass is exact:
+//     (H(b, s) - H(a, s)) / H(rows, s), H(n, s) = 1 + 2^-s + .. + n^-s, added up to rank 16 and by
+//     Euler and Maclaurin's formula with three corrections behind it. Error of H below 3e-9
+//     relative for 0 < s <= 4.
+// Inside a stratum accesses are taken as even. For a Zipf law that understates the accesses to the
+// hottest x rows by at most 9 % of one stratum's mass, below 0.7 % of all for 1,000 rows or more
+// and s <= 1.2 (tests/planner/access_curve_test.cc).
+#ifndef HOTBED_PLANNER_COST_ACCESS_CURVE_H_
+#define HOTBED_PLANNER_COST_ACCESS_CURVE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/planner_input.h"
+
+namespace hotbed {
+
+// Rows of rank first .. limit - 1 (rank 0 is the hottest).
+struct Stratum {
+  uint64_t first = 0;
+  uint64_t limit = 0;
+  double mass = 0;  // of all accesses; all strata together 1
+};
+
+// first^-s + .. + last^-s; 0 when last < first; first >= 1.
+double HarmonicSum(uint64_t first, uint64_t last, double s);
+
+// The table's strata, hottest first; at least one, none empty.
+std::vector<Stratum> AccessStrata(const InputTable& table);
+
+// Whether the rows differ in heat at all.
+bool IsSkewed(const std::vector<Stratum>& strata);
+
+// Rows of the stratum that a batch of `reads` independent draws touches at least once: the client
+// removes duplicates before it asks. rows * (1 - e^(-reads * mass / rows)), Poisson's limit.
+double UniqueRows(const Stratum& stratum, double reads);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COST_ACCESS_CURVE_H_

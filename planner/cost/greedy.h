@@ -1,0 +1,45 @@
+// A first placement: largest units first, each where the server's time then is least. Pure
+// functions on a state.
+//
+// Order: fixed units, units with fewer allowed servers, host groups, the rest; in each class by the
+// larger of their parts of all time and of all room, largest first. A unit that finds no room makes
+// some: one smaller unit moves from a server that it may be on to another.
+#ifndef HOTBED_PLANNER_COST_GREEDY_H_
+#define HOTBED_PLANNER_COST_GREEDY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/cost/placement_state.h"
+
+namespace hotbed {
+
+enum class GreedyAim : uint8_t {
+  kTime,  // least time of the server
+  kRoom,  // least room left on the server: to fit at all; units are then ordered by bytes alone
+};
+
+// All units of the problem in the order above.
+std::vector<uint32_t> GreedyOrder(const Problem& problem, GreedyAim aim);
+
+// The server that `unit` should go to, or kNobody where none has room.
+uint32_t ChooseServer(PlacementState& state, uint32_t unit, GreedyAim aim);
+
+// The move of a smaller unit, `moved`, to `to` that leaves room on `server`; all kNobody where
+// there is none.
+struct MadeRoom {
+  uint32_t server = kNobody;
+  uint32_t moved = kNobody;
+  uint32_t to = kNobody;
+};
+
+// Moves one smaller unit so that `unit`, placed or not, has room on the server that it returns.
+// Units with `locked` set stay (empty: none).
+MadeRoom MakeRoom(PlacementState& state, uint32_t unit, const std::vector<bool>& locked);
+
+// Places `units` in order; returns the first that found no place, at which it stops, or kNobody.
+uint32_t PlaceGreedily(PlacementState& state, const std::vector<uint32_t>& units, GreedyAim aim);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COST_GREEDY_H_

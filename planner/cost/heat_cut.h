@@ -1,0 +1,40 @@
+// How a new table is cut into shards for the `cost` strategy. Pure functions.
+//
+// Numbers: n_b by bytes (planner/refine.h), n_t so that each shard has at most 1 / kPartsOfFair of
+// a server's fair share of all time (the sum over tables by usable servers), at least 4 of a skewed
+// table above 1 MiB. A table with no skew, or hashed (whose rows spread evenly over the buckets),
+// is cut into max(n_b, n_t) equal ranges: with n_b that is the cut of planner/placement.h. A skewed
+// bounded table, whose ids are ranks (0 the hottest), is cut into n_b + n_t ranges of equal
+//   n_b * rows / all rows + n_t * time / all time
+// so that no range is above 1 / n_b of the bytes nor 1 / n_t of the time, but for the rounding to
+// whole rows: hot ranges come out narrow. At most kShardsPerTableMax, and one a row.
+#ifndef HOTBED_PLANNER_COST_HEAT_CUT_H_
+#define HOTBED_PLANNER_COST_HEAT_CUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/cost/access_curve.h"
+#include "planner/planner_input.h"
+#include "planner/refine.h"
+
+namespace hotbed {
+
+constexpr double kPartsOfFair = 4;
+
+// Unique rows a step and trainer of each stratum.
+std::vector<double> UniqueByStratum(const std::vector<Stratum>& strata, double reads);
+
+// Unique rows of rows [first, limit) (bounded), even inside a stratum.
+double UniqueInRows(const std::vector<Stratum>& strata, const std::vector<double>& unique,
+                    uint64_t first, uint64_t limit);
+
+// The shards of `slice` (all rows, some columns) of a new table. `fair_shares` is the slice's time
+// in server's fair shares.
+std::vector<PieceRange> CutByHeat(const InputTable& table, const std::vector<Stratum>& strata,
+                                  const std::vector<double>& unique, const PieceRange& slice,
+                                  uint64_t count_by_bytes, double fair_shares);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COST_HEAT_CUT_H_

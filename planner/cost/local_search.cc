@@ -1,0 +1,151 @@
+#include "planner/cost/local_search.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace hotbed {
+namespace {
+
+constexpr uint32_t kTargets = 8;     // fastest servers tried
+constexpr uint32_t kSwapWindow = 3;  // units of the other server on each side of the ideal size
+
+struct Change {
+  int64_t slower = 0;  // ticks of the slower of both servers after it
+  uint64_t bytes = 0;  // that move
+  uint32_t unit = kNobody;
+  uint32_t other = kNobody;  // of a swap
+  uint32_t server = kNobody;
+  bool BetterThan(const Change& c) const {
+    if (c.unit == kNobody) return true;
+    return std::tie(slower, bytes, unit, other, server) <
+           std::tie(c.slower, c.bytes, c.unit, c.other, c.server);
+  }
+};
+
+class SlowestServer {
+ public:
+  SlowestServer(PlacementState& state, SearchBudget& budget)
+      : state_(state), problem_(state.problem()), budget_(budget) {
+    slowest_ = std::get<2>(*state.BySpeed().rbegin());
+    before_ = state.Ticks(slowest_);
+    for (const auto& [ticks, used, server] : state.BySpeed()) {
+      if (server != slowest_ && targets_.size() < kTargets) targets_.push_back(server);
+    }
+    units_ = BySize(slowest_);
+  }
+
+  Change Best() {
+    for (const auto& [ticks, unit] : units_) {
+      for (const uint32_t target : TargetsOf(unit)) TryMove(unit, target);
+    }
+    if (best_.unit != kNobody) return best_;
+    for (const uint32_t target : targets_) TrySwaps(target);
+    return best_;
+  }
+
+  void Execute(const Change& change) {
+    if (change.other == kNobody) {
+      state_.Move(change.unit, change.server);
+      return;
+    }
+    state_.Remove(change.unit);
+    state_.Move(change.other, slowest_);
+    state_.Place(change.unit, change.server);
+  }
+
+ private:
+  using Sized = std::vector<std::pair<int64_t, uint32_t>>;
+
+  // Units that may move, largest first.
+  Sized BySize(uint32_t server) const {
+    Sized units;
+    for (const uint32_t u : state_.UnitsOn(server)) {
+      if (!problem_.units[u].fixed) units.emplace_back(-problem_.units[u].ticks, u);
+    }
+    std::sort(units.begin(), units.end());
+    return units;
+  }
+
+  // A pinned unit has its own servers, none of which may be among the fastest.
+  std::vector<uint32_t> TargetsOf(uint32_t unit) const {
+    const AllowedServers& allowed = problem_.allowed[problem_.units[unit].allowed];
+    if (allowed.all) return targets_;
+    return {allowed.servers.begin(),
+            allowed.servers.begin() + std::min<size_t>(allowed.servers.size(), 4 * kTargets)};
+  }
+
+  void TryMove(uint32_t unit, uint32_t target) {
+    if (budget_.Spent() || target == slowest_) return;
+    if (state_.Ticks(target) + problem_.units[unit].ticks >= before_) return;
+    if (!state_.MayPlace(unit, target)) return;
+    if (state_.ZoneConflicts(unit, target) > state_.ZoneConflicts(unit, slowest_)) return;
+    budget_.evaluations += 2;
+    const int64_t with = state_.TicksChanged(target, unit, kNobody);
+    const int64_t without = state_.TicksChanged(slowest_, kNobody, unit);
+    Consider({std::max(with, without), problem_.units[unit].bytes, unit, kNobody, target});
+  }
+
+  void TrySwaps(uint32_t target) {
+    const Sized others = BySize(target);
+    const int64_t half = (before_ - state_.Ticks(target)) / 2;
+    for (const auto& [minus_ticks, unit] : units_) {
+      // Ideal is a unit smaller by half of the difference; sizes are negated.
+      const std::pair<int64_t, uint32_t> ideal{minus_ticks + half, 0};
+      const auto at = std::lower_bound(others.begin(), others.end(), ideal);
+      const auto begin = at - std::min<std::ptrdiff_t>(kSwapWindow, at - others.begin());
+      const auto end = at + std::min<std::ptrdiff_t>(kSwapWindow, others.end() - at);
+      for (auto it = begin; it != end; ++it) TrySwap(unit, it->second, target);
+    }
+  }
+
+  void TrySwap(uint32_t unit, uint32_t other, uint32_t target) {
+    const Unit& u = problem_.units[unit];
+    const Unit& v = problem_.units[other];
+    if (budget_.Spent() || u.group_first == v.group_first) return;
+    if (u.host_group != kNobody && u.host_group == v.host_group) return;
+    if (!state_.MayPlace(unit, target, v.bytes) || !state_.MayPlace(other, slowest_, u.bytes))
+      return;
+    if (state_.ZoneConflicts(unit, target) > state_.ZoneConflicts(unit, slowest_)) return;
+    if (state_.ZoneConflicts(other, slowest_) > state_.ZoneConflicts(other, target)) return;
+    budget_.evaluations += 2;
+    const int64_t there = state_.TicksChanged(target, unit, other);
+    const int64_t here = state_.TicksChanged(slowest_, other, unit);
+    Consider({std::max(there, here), u.bytes + v.bytes, unit, other, target});
+  }
+
+  void Consider(const Change& change) {
+    if (change.slower < before_ && change.BetterThan(best_)) best_ = change;
+  }
+
+  PlacementState& state_;
+  const Problem& problem_;
+  SearchBudget& budget_;
+  uint32_t slowest_ = 0;
+  int64_t before_ = 0;
+  std::vector<uint32_t> targets_;
+  Sized units_;
+  Change best_;
+};
+
+}  // namespace
+
+void ImproveSlowest(PlacementState& state, int64_t target, SearchBudget& budget) {
+  while (!budget.Spent() && state.SlowestTicks() > target) {
+    SlowestServer slowest(state, budget);
+    const Change change = slowest.Best();
+    if (change.unit == kNobody) return;
+    slowest.Execute(change);
+  }
+}
+
+PlacementScore ScoreOf(const PlacementState& state) {
+  PlacementScore score;
+  score.ticks = state.SlowestTicks();
+  for (uint32_t u = 0; u < state.problem().units.size(); ++u) {
+    if (state.ServerOf(u) != kNobody) score.conflicts += state.ZoneConflicts(u, state.ServerOf(u));
+  }
+  return score;
+}
+
+}  // namespace hotbed

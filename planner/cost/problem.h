@@ -1,0 +1,125 @@
+// The placement problem of the `cost` strategy as indices and integers: servers, shards, and units,
+// which are the shards that are placed as one. A plain value, immutable once built; safe from any
+// thread.
+//
+// What a unit is, by the shardings that the table's constraint allows (the first of these it has):
+//   none given, row_wise   each shard
+//   table_row_wise         each shard, all on one host
+//   grid                   each shard of a column slice, a slice on one host
+//   column_wise            each column slice
+//   table_column_wise      each column slice, all on one host
+//   table_wise             the table
+//   data_parallel          the table: one primary, and a replica on every usable server outside of
+//                          the primary's host (P6); fixed, the search leaves it alone
+// Without a constraint a table of at most data_parallel_threshold elements is data_parallel, one
+// below row_slice_threshold elements one unit; one above column_slice_threshold is cut into the
+// least power of two of column slices (at most servers, dim / columns_min) at or under it, unless
+// it needs whole rows (P5). With copies > 1 there are as many units of the same shards, on distinct
+// hosts.
+//
+// Shards: of a table in the current plan its ranges refined (planner/refine.h), else
+// planner/cost/heat_cut.h. Pins bind primaries, and copies too where the pinned servers are on
+// enough hosts. Ticks: integers of 2^-k ns, k the largest up to 20 at which all of the problem's
+// time stays below 2^60.
+#ifndef HOTBED_PLANNER_COST_PROBLEM_H_
+#define HOTBED_PLANNER_COST_PROBLEM_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "planner/cost/cost_model.h"
+#include "planner/cost/tier_load.h"
+#include "planner/plan_error.h"
+#include "planner/planner_input.h"
+#include "planner/refine.h"
+
+namespace hotbed {
+
+constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
+
+struct ProblemServer {
+  bool usable = true;     // not draining
+  TierCapacity capacity;  // after the input's reserve; device 0 without cuda
+  int64_t load = 0;       // ticks
+  uint32_t host = 0;
+  uint32_t zone = 0;  // 0: unknown
+};
+
+struct ProblemShard {
+  PieceRange range;
+  uint64_t bytes = 0;
+  double unique = 0;  // rows a step and trainer
+};
+
+struct Unit {
+  uint32_t table = 0;
+  uint32_t shard_first = 0;
+  uint32_t shard_limit = 0;
+  Role role = Role::kPrimary;
+  uint32_t group_first = 0;  // units of the same shards: the primary's, then its copies'
+  uint32_t group_limit = 0;
+  uint32_t allowed = 0;           // index into Problem::allowed
+  uint32_t host_group = kNobody;  // units of one host group share a host
+  bool fixed = false;             // on the one server of `allowed`
+  uint64_t bytes = 0;
+  int64_t ticks = 0;  // with all rows in the fastest memory
+  uint32_t heat_first = 0;
+  uint32_t heat_limit = 0;
+  double heat_fraction = 1;  // of each entry
+};
+
+enum class TableMode : uint8_t {
+  kRows,
+  kRowsOnHost,
+  kGrid,
+  kColumns,
+  kColumnsOnHost,
+  kWhole,
+  kDataParallel,
+};
+
+struct ProblemTable {
+  TableMode mode = TableMode::kRows;
+  bool constrained = false;  // the mode comes from a constraint
+  uint32_t slices = 1;
+  uint32_t shard_first = 0;
+  uint32_t shard_limit = 0;
+  uint32_t unit_first = 0;
+  uint32_t unit_limit = 0;
+  double reads = 0;  // ids a step and trainer
+};
+
+// Servers that a unit may be on: all usable ones, or these.
+struct AllowedServers {
+  bool all = true;
+  std::vector<uint32_t> servers;  // ascending
+  std::vector<bool> holds;        // by server
+};
+
+struct Problem {
+  std::vector<ProblemServer> servers;
+  std::vector<ProblemTable> tables;
+  std::vector<ProblemShard> shards;
+  std::vector<Unit> units;
+  std::vector<HeatEntry> heat;
+  std::vector<AllowedServers> allowed;  // [0] is all
+  uint32_t usable = 0;
+  bool device = false;  // host memory is slower than the fastest
+  double ticks_per_ns = 1;
+
+  double Ms(int64_t ticks) const { return static_cast<double>(ticks) / ticks_per_ns / 1e6; }
+  bool Allows(const Unit& unit, uint32_t server) const {
+    const AllowedServers& set = allowed[unit.allowed];
+    return servers[server].usable && (set.all || set.holds[server]);
+  }
+};
+
+// Errors: strict_constraints where all servers drain, pins leave no server, copies outnumber the
+// hosts, or the table may only be cut by columns and needs whole rows; insufficient_storage where
+// all tables together outweigh all usable servers.
+PlanResult<Problem> BuildProblem(const PlannerInput& input);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COST_PROBLEM_H_

@@ -1,0 +1,200 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "planner/cost/plan_by_cost.h"
+#include "tests/common/test_seed.h"
+#include "tests/planner/plan_checks.h"
+#include "tests/planner/random_input.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kMiB = 1ull << 20;
+
+TEST(PlanByCost, KeepsEveryRuleOnRandomInputs) {
+  const TestSeed seed(20261121);
+  Random random(seed.value());
+  int plans = 0;
+  int storage = 0;
+  for (int i = 0; i < 2000; ++i) {
+    RandomInputLimits limits;
+    limits.room_min = i % 3 == 0 ? 0.9 : 1.2;
+    const PlannerInput input = RandomInput(random, limits);
+    const PlanResult<PlannerOutput> plan = PlanByCost(input);
+    SCOPED_TRACE(testing::Message() << "case " << i);
+    if (plan.ok()) {
+      ++plans;
+      ASSERT_EQ(CheckPlan(input, plan.value()), "");
+      EXPECT_LE(plan.value().cost.lower_bound_ms, plan.value().cost.max_server_ms * (1 + 1e-12));
+    } else {
+      ASSERT_NE(plan.error().kind, PlanErrorKind::kInput) << plan.error().message;
+      storage += plan.error().kind == PlanErrorKind::kInsufficientStorage;
+      if (plan.error().kind == PlanErrorKind::kInsufficientStorage) {
+        EXPECT_GT(plan.error().missing_bytes.value_or(0), 0u) << plan.error().message;
+      }
+    }
+  }
+  // Else the test would check nothing.
+  EXPECT_GT(plans, 800);
+  EXPECT_GT(storage, 100);
+}
+
+TEST(PlanByCost, SameInputSamePlan) {
+  const TestSeed seed(7);
+  Random random(seed.value());
+  for (int i = 0; i < 100; ++i) {
+    const PlannerInput input = RandomInput(random, {});
+    const PlanResult<PlannerOutput> a = PlanByCost(input);
+    const PlanResult<PlannerOutput> b = PlanByCost(input);
+    ASSERT_EQ(a.ok(), b.ok());
+    if (a.ok()) {
+      ASSERT_EQ(a.value(), b.value());
+    }
+  }
+}
+
+TEST(PlanByCost, ServersInAnotherOrderArePlannedAsWell) {
+  const TestSeed seed(8);
+  Random random(seed.value());
+  for (int i = 0; i < 300; ++i) {
+    RandomInputLimits limits;
+    limits.constraints = false;
+    limits.room_min = 2;
+    PlannerInput input = RandomInput(random, limits);
+    const PlanResult<PlannerOutput> before = PlanByCost(input);
+    std::shuffle(input.topology.servers.begin(), input.topology.servers.end(), random);
+    const PlanResult<PlannerOutput> after = PlanByCost(input);
+    SCOPED_TRACE(testing::Message() << "case " << i);
+    ASSERT_EQ(before.ok(), after.ok());
+    if (after.ok()) {
+      ASSERT_EQ(CheckPlan(input, after.value()), "");
+    }
+  }
+}
+
+TEST(PlanByCost, SpreadsEqualTablesEvenly) {
+  PlannerInput input = EqualServers(4, 1024 * kMiB, 0);
+  for (int t = 0; t < 8; ++t) AddTable(input, "t" + std::to_string(t), 1000, 16, 5000);
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_LT(plan.value().cost.gap, 1e-3);
+  for (const PlacedServer& server : plan.value().servers) {
+    EXPECT_NEAR(server.perf->Total(), plan.value().cost.max_server_ms,
+                plan.value().cost.max_server_ms * 0.001);
+  }
+}
+
+TEST(PlanByCost, SaysHowManyBytesAreMissing) {
+  PlannerInput input = EqualServers(2, 1 * kMiB, 2 * kMiB);
+  const uint32_t t = AddTable(input, "big", 65536, 64, 100);
+  input.tables[t].optimizer = PlannerOptimizer::kSgd;  // 16 MiB
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().kind, PlanErrorKind::kInsufficientStorage);
+  EXPECT_EQ(plan.error().missing_bytes, 10 * kMiB);
+  EXPECT_EQ(plan.error().limit, 6 * kMiB);
+}
+
+TEST(PlanByCost, SaysWhatAnIndivisibleTableLacks) {
+  PlannerInput input = EqualServers(2, 3 * kMiB, 0);
+  const uint32_t t = AddTable(input, "whole", 16384, 64, 100);
+  input.tables[t].optimizer = PlannerOptimizer::kSgd;  // 4 MiB of 6
+  TableConstraint constraint;
+  constraint.table = t;
+  constraint.sharding = {Sharding::kTableWise};
+  input.options.constraints.push_back(constraint);
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().kind, PlanErrorKind::kInsufficientStorage);
+  EXPECT_EQ(plan.error().table, "whole");
+  EXPECT_EQ(plan.error().missing_bytes, 1 * kMiB);
+  input.options.constraints.clear();
+  EXPECT_TRUE(PlanByCost(input).ok());
+}
+
+TEST(PlanByCost, CutsHotRangesFinerAndSpreadsThem) {
+  PlannerInput input = EqualServers(4, 1024 * kMiB, 0);
+  const uint32_t t = AddTable(input, "user", 1000000, 64, 100000);
+  input.tables[t].zipf = 1.05;
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  std::vector<PlacedRange> ranges = plan.value().tables[0].ranges;
+  std::sort(ranges.begin(), ranges.end(),
+            [](const PlacedRange& a, const PlacedRange& b) { return a.row_first < b.row_first; });
+  EXPECT_LT(ranges[0].row_limit - ranges[0].row_first,
+            (ranges.back().row_limit - ranges.back().row_first) / 4);
+  std::set<uint32_t> hottest;
+  for (int i = 0; i < 4; ++i) hottest.insert(ranges[i].server);
+  EXPECT_GE(hottest.size(), 3u);
+  EXPECT_LT(plan.value().cost.gap, 0.05);
+}
+
+TEST(PlanByCost, LeavesRoomForHotRowsWhereMemoryIsShort) {
+  // Two hot tables and two cold ones; each server's memory holds one hot table. Both hot ones on
+  // one server would spill.
+  PlannerInput input = EqualServers(2, 5 * kMiB, 100 * kMiB);
+  for (const char* name : {"hot0", "hot1", "cold0", "cold1"}) {
+    const bool hot = std::string(name).substr(0, 3) == "hot";
+    const uint32_t t = AddTable(input, name, hot ? 16384 : 65536, 64, hot ? 1000 : 1);
+    TableConstraint constraint;
+    constraint.table = t;
+    constraint.sharding = {Sharding::kTableWise};
+    input.options.constraints.push_back(constraint);
+  }
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_NE(plan.value().tables[0].ranges[0].server, plan.value().tables[1].ranges[0].server);
+  EXPECT_LT(plan.value().tables[0].perf->prefetch_ms, 0.01);
+}
+
+TEST(PlanByCost, CopiesAvoidTheZoneWhereTheyCan) {
+  PlannerInput input = EqualServers(4, 100 * kMiB, 0);
+  input.topology.servers[0].zone = input.topology.servers[1].zone = "a";
+  input.topology.servers[2].zone = input.topology.servers[3].zone = "b";
+  const uint32_t t = AddTable(input, "t", 50000, 32, 1000);
+  input.tables[t].copies = 2;
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  for (const PlacedRange& a : plan.value().tables[0].ranges) {
+    for (const PlacedRange& b : plan.value().tables[0].ranges) {
+      if (a.row_first == b.row_first && a.role != b.role) {
+        EXPECT_NE(a.server / 2, b.server / 2);
+      }
+    }
+  }
+}
+
+TEST(PlanByCost, RefusesMoreCopiesThanHosts) {
+  PlannerInput input = EqualServers(2, 100 * kMiB, 0);
+  input.topology.servers[1].host = "s0";
+  const uint32_t t = AddTable(input, "t", 50000, 32, 1000);
+  input.tables[t].copies = 2;
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().kind, PlanErrorKind::kStrictConstraints);
+  EXPECT_EQ(plan.error().limit, 1u);
+}
+
+TEST(PlanByCost, RefusesColumnSlicesOfWholeRows) {
+  PlannerInput input = EqualServers(2, 100 * kMiB, 0);
+  const uint32_t t = AddTable(input, "t", 50000, 64, 1000);
+  TableConstraint constraint;
+  constraint.table = t;
+  constraint.sharding = {Sharding::kColumnWise};
+  input.options.constraints.push_back(constraint);
+  const PlanResult<PlannerOutput> refused = PlanByCost(input);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, PlanErrorKind::kStrictConstraints);
+  input.tables[t].row_statistics = RowStatistics::kSlice;
+  const PlanResult<PlannerOutput> plan = PlanByCost(input);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan.value().tables[0].sharding, Sharding::kColumnWise);
+}
+
+}  // namespace
+}  // namespace hotbed
