@@ -249,6 +249,7 @@ PlanResult<SearchSpace> EnumerateOptions(const PlannerInput& input, const RankTo
       const std::optional<uint32_t> columns_min =
           constraints[t] != nullptr ? constraints[t]->columns_min : std::nullopt;
       const std::vector<ShardRun> layout = LayOut(table, sharding, columns_min, ranks);
+      if (layout.empty()) continue;
       for (const Kernel kernel : AllowedKernels(rules.value(), sharding, topology.device)) {
         space[t].push_back(BuildOption(table, loads[t], topology, sharding, kernel, layout));
       }

@@ -12,6 +12,7 @@
 //     need all of them pinned, table_row_wise and grid a host with all of its servers.
 //   - DECISIONS P5: types that would cut the columns of a table that needs whole-row statistics are
 //     offered only with row_statistics=slice or where the constraint names the type.
+//   - types that would make more than 65,536 shards of a table are left out.
 //
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_ENUMERATOR_H_
