@@ -39,6 +39,9 @@ class PlacementState {
   // be free by then.
   bool MayPlace(uint32_t unit, uint32_t server, uint64_t vacated = 0) const;
 
+  // The same but for room.
+  bool RulesAllow(uint32_t unit, uint32_t server) const;
+
   // How many placed members of its group are in the zone of `server`.
   uint32_t ZoneConflicts(uint32_t unit, uint32_t server) const;
 
