@@ -31,6 +31,8 @@ class PlacementState {
   int64_t Ticks(uint32_t server) const { return servers_[server].ticks; }
   uint64_t Used(uint32_t server) const { return servers_[server].used; }
   uint64_t Free(uint32_t server) const;
+  // Whether rows outside of the fastest memory cost it time.
+  bool Spills(uint32_t server) const { return servers_[server].ticks > servers_[server].base; }
   const TierLoad& Tiers(uint32_t server) const { return servers_[server].tiers; }
   const Order& BySpeed() const { return by_speed_; }
   int64_t SlowestTicks() const { return std::get<0>(*by_speed_.rbegin()); }
