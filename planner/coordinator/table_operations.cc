@@ -8,6 +8,8 @@
 #include "common/status_macros.h"
 #include "common/table_spec.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "planner/cluster_problem.h"
+#include "planner/coordinator/cluster_view.h"
 #include "planner/coordinator/keys.h"
 #include "planner/coordinator/operations.h"
 #include "proto/convert.h"
@@ -78,16 +80,27 @@ class CreateTable : public Operation {
           "table \"", spec.name, "\": all ", state.counters().tables, " table ids were used"));
     }
     spec.id = static_cast<TableId>(state.counters().tables + 1);
-    std::vector<ServerCandidate> servers;
-    for (const auto& [id, info] : state.servers()) {
-      if (live_(id)) servers.push_back({id, BytesOn(state, id)});
-    }
-    HOTBED_ASSIGN_OR_RETURN(Plan plan, PlaceTable(spec, std::move(servers), request_.shards()));
+    HOTBED_ASSIGN_OR_RETURN(const Plan plan, PlanTable(state, spec));
     HOTBED_RETURN_IF_ERROR(CheckLimits(state, spec, plan));
     *reply_.mutable_spec() = ToProto(spec);
     for (const PlannedShard& planned : plan.shards) AddRecord(state, planned);
     planned_ = !request_.dry_run();
     return planned_;
+  }
+
+  // A number of shards that was asked for is spread evenly; else the planner decides.
+  absl::StatusOr<Plan> PlanTable(const ClusterState& state, const TableSpec& spec) const {
+    if (request_.shards() > 0) {
+      std::vector<ServerCandidate> servers;
+      for (const auto& [id, info] : state.servers()) {
+        if (live_(id)) servers.push_back({id, BytesOn(state, id)});
+      }
+      return PlaceTable(spec, std::move(servers), request_.shards());
+    }
+    HOTBED_RETURN_IF_ERROR(CutTable(spec, 0).status());
+    ClusterView view = ViewOf(state, live_);
+    view.tables.push_back({spec, {}});
+    return PlaceNewTables(view);
   }
 
   absl::Status MatchExisting(const v1::TableSpec& existing, TableSpec asked) const {
