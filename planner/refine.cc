@@ -1,6 +1,7 @@
 #include "planner/refine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/numeric/int128.h"
 #include "common/table_spec.h"
@@ -74,9 +75,16 @@ std::vector<uint64_t> ShardCounts(const InputTable& table, const std::vector<Pie
 
 std::vector<PieceRange> RefineRanges(const InputTable& table,
                                      const std::vector<PieceRange>& ranges) {
-  const std::vector<uint64_t> counts = ShardCounts(table, ranges);
-  std::vector<PieceRange> shards;
-  for (size_t i = 0; i < ranges.size(); ++i) CutEvenly(ranges[i], counts[i], shards);
+  std::vector<PieceRange> shards = ranges;
+  // Once, but for tables beyond kShardsPerTableMax x kShardBytesMax, where rounding to whole rows can
+  // leave a second round something: until nothing changes, so that no later call finds anything.
+  for (size_t before = 0; before != shards.size();) {
+    before = shards.size();
+    const std::vector<uint64_t> counts = ShardCounts(table, shards);
+    std::vector<PieceRange> cut;
+    for (size_t i = 0; i < shards.size(); ++i) CutEvenly(shards[i], counts[i], cut);
+    shards = std::move(cut);
+  }
   return shards;
 }
 

@@ -111,30 +111,54 @@ uint32_t ChooseServer(PlacementState& state, uint32_t unit, GreedyAim aim) {
   return choice.best();
 }
 
+namespace {
+
+constexpr size_t kRoomMovesMax = 16;  // units that one makes move
+
+// Moves the `candidates` in their order off `server`, each that finds another place, until `enough`
+// bytes are free; takes all back and returns nothing where they don't suffice.
+std::vector<std::pair<uint32_t, uint32_t>> MoveOff(PlacementState& state, uint32_t server,
+                                                   const std::vector<uint32_t>& candidates,
+                                                   uint64_t enough) {
+  std::vector<std::pair<uint32_t, uint32_t>> moved;
+  for (const uint32_t v : candidates) {
+    const uint64_t free = state.Free(server);
+    if (free >= enough || moved.size() >= kRoomMovesMax) break;
+    state.Occupy(server, free, 1);  // else `v` might choose the server that it is to leave
+    const uint32_t to = ChooseServer(state, v, GreedyAim::kRoom);
+    state.Occupy(server, free, -1);
+    if (to == kNobody) continue;
+    state.Move(v, to);
+    moved.emplace_back(v, to);
+  }
+  if (state.Free(server) >= enough) return moved;
+  for (auto it = moved.rbegin(); it != moved.rend(); ++it) state.Move(it->first, server);
+  return {};
+}
+
+}  // namespace
+
 MadeRoom MakeRoom(PlacementState& state, uint32_t unit, const std::vector<bool>& locked) {
   const Problem& problem = state.problem();
   const uint64_t bytes = problem.units[unit].bytes;
   const uint32_t from = state.ServerOf(unit);
   for (const auto& [ticks, used, server] : PlacementState::Order(state.BySpeed())) {
     const uint64_t free = state.Free(server);
-    if (server == from || free >= bytes) continue;
-    if (!state.MayPlace(unit, server, std::min(used, bytes - free))) continue;
-    // The smallest unit that leaves enough room, and has another place.
-    std::vector<std::pair<uint64_t, uint32_t>> smaller;
+    if (server == from || free >= bytes || !state.RulesAllow(unit, server)) continue;
+    if (problem.servers[server].capacity.Total() < bytes) continue;
+    std::vector<std::pair<uint64_t, uint32_t>> by_size;
     for (const uint32_t v : state.UnitsOn(server)) {
-      const Unit& other = problem.units[v];
-      if (other.fixed || (!locked.empty() && locked[v])) continue;
-      if (other.bytes < bytes && other.bytes >= bytes - free) smaller.emplace_back(other.bytes, v);
+      if (problem.units[v].fixed || (!locked.empty() && locked[v])) continue;
+      by_size.emplace_back(problem.units[v].bytes, v);
     }
-    std::sort(smaller.begin(), smaller.end());
-    for (const auto& [other_bytes, v] : smaller) {
-      state.Occupy(server, free, 1);  // else `v` might choose the server that it is to leave
-      const uint32_t to = ChooseServer(state, v, GreedyAim::kRoom);
-      state.Occupy(server, free, -1);
-      if (to == kNobody) continue;
-      state.Move(v, to);
-      return {server, v, to};
-    }
+    std::sort(by_size.begin(), by_size.end());
+    const auto enough =
+        std::lower_bound(by_size.begin(), by_size.end(), std::make_pair(bytes - free, uint32_t{0}));
+    std::vector<uint32_t> candidates;
+    for (auto it = enough; it != by_size.end(); ++it) candidates.push_back(it->second);
+    for (auto it = enough; it != by_size.begin(); --it) candidates.push_back(std::prev(it)->second);
+    MadeRoom made{server, MoveOff(state, server, candidates, bytes)};
+    if (!made.moved.empty()) return made;
   }
   return {};
 }

@@ -87,12 +87,26 @@ class SlowestServer {
   }
 
   void TrySwaps(uint32_t target) {
-    const Sized others = BySize(target);
+    // Ideal is a unit smaller by half of the difference; times are negated.
     const int64_t half = (before_ - state_.Ticks(target)) / 2;
-    for (const auto& [minus_ticks, unit] : units_) {
-      // Ideal is a unit smaller by half of the difference; sizes are negated.
-      const std::pair<int64_t, uint32_t> ideal{minus_ticks + half, 0};
-      const auto at = std::lower_bound(others.begin(), others.end(), ideal);
+    TrySwapsNear(target, BySize(target),
+                 [&](uint32_t u) { return half - problem_.units[u].ticks; });
+    if (!state_.Spills(slowest_)) return;
+    // Where memory is short, hot rows for colder ones of as many bytes.
+    Sized by_bytes;
+    for (const uint32_t u : state_.UnitsOn(target)) {
+      if (!problem_.units[u].fixed) by_bytes.emplace_back(problem_.units[u].bytes, u);
+    }
+    std::sort(by_bytes.begin(), by_bytes.end());
+    TrySwapsNear(target, by_bytes,
+                 [&](uint32_t u) { return static_cast<int64_t>(problem_.units[u].bytes); });
+  }
+
+  template <typename Ideal>
+  void TrySwapsNear(uint32_t target, const Sized& others, const Ideal& ideal) {
+    for (const auto& [ticks, unit] : units_) {
+      const auto at =
+          std::lower_bound(others.begin(), others.end(), std::make_pair(ideal(unit), uint32_t{0}));
       const auto begin = at - std::min<std::ptrdiff_t>(kSwapWindow, at - others.begin());
       const auto end = at + std::min<std::ptrdiff_t>(kSwapWindow, others.end() - at);
       for (auto it = begin; it != end; ++it) TrySwap(unit, it->second, target);

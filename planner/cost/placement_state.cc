@@ -51,14 +51,18 @@ bool PlacementState::FitsHostGroup(const Unit& unit, uint32_t index, uint32_t se
   return others > 0 ? group.host == host : host_free_[host] >= group.bytes;
 }
 
-bool PlacementState::MayPlace(uint32_t unit, uint32_t server, uint64_t vacated) const {
+bool PlacementState::RulesAllow(uint32_t unit, uint32_t server) const {
   const Unit& u = problem_.units[unit];
   if (!problem_.Allows(u, server)) return false;
-  const uint64_t total = problem_.servers[server].capacity.Total();
-  const uint64_t used = servers_[server].used - vacated;
-  if (used > total || u.bytes > total - used) return false;
   if (!u.fixed && u.group_limit - u.group_first > 1 && SharesHost(u, unit, server)) return false;
   return u.host_group == kNobody || FitsHostGroup(u, unit, server);
+}
+
+bool PlacementState::MayPlace(uint32_t unit, uint32_t server, uint64_t vacated) const {
+  const uint64_t bytes = problem_.units[unit].bytes;
+  const uint64_t total = problem_.servers[server].capacity.Total();
+  const uint64_t used = servers_[server].used - vacated;
+  return used <= total && bytes <= total - used && RulesAllow(unit, server);
 }
 
 uint32_t PlacementState::ZoneConflicts(uint32_t unit, uint32_t server) const {

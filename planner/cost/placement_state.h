@@ -31,6 +31,8 @@ class PlacementState {
   int64_t Ticks(uint32_t server) const { return servers_[server].ticks; }
   uint64_t Used(uint32_t server) const { return servers_[server].used; }
   uint64_t Free(uint32_t server) const;
+  // Whether rows outside of the fastest memory cost it time.
+  bool Spills(uint32_t server) const { return servers_[server].ticks > servers_[server].base; }
   const TierLoad& Tiers(uint32_t server) const { return servers_[server].tiers; }
   const Order& BySpeed() const { return by_speed_; }
   int64_t SlowestTicks() const { return std::get<0>(*by_speed_.rbegin()); }
@@ -38,6 +40,9 @@ class PlacementState {
   // Whether the rules let `unit`, wherever it is now, be on `server`, `vacated` bytes of which will
   // be free by then.
   bool MayPlace(uint32_t unit, uint32_t server, uint64_t vacated = 0) const;
+
+  // The same but for room.
+  bool RulesAllow(uint32_t unit, uint32_t server) const;
 
   // How many placed members of its group are in the zone of `server`.
   uint32_t ZoneConflicts(uint32_t unit, uint32_t server) const;

@@ -120,7 +120,7 @@ void ProblemBuilder::CutTable(uint32_t table, double fair_ns) {
   const TableHeat& heat = table_heat_[table];
   std::vector<PieceRange> shards;
   if (current_[table] != nullptr) {
-    shards = RefineRanges(t, CurrentRanges(table));
+    shards = CurrentRanges(table);
   } else {
     std::vector<PieceRange> slices;
     uint32_t column = 0;
@@ -142,6 +142,8 @@ void ProblemBuilder::CutTable(uint32_t table, double fair_ns) {
       }
     }
   }
+  // What a plan lists must be what the next one reads from it.
+  shards = RefineRanges(t, shards);
   out.shard_first = static_cast<uint32_t>(problem_.shards.size());
   for (const PieceRange& range : shards) {
     ProblemShard shard;

@@ -92,22 +92,33 @@ PlanError NoRoomError(const PlannerInput& input, const PlacementState& state, ui
   uint64_t most_room = 0;
   uint32_t best = kNobody;
   for (uint32_t s = 0; s < problem.servers.size(); ++s) {
-    if (!problem.Allows(u, s)) continue;
+    if (!state.RulesAllow(unit, s)) continue;
     most_room = std::max(most_room, problem.servers[s].capacity.Total());
     if (best != kNobody && state.Free(s) <= most_free) continue;
     most_free = state.Free(s);
     best = s;
   }
+  const std::string what = absl::StrCat("table \"", name, "\": ", u.shard_limit - u.shard_first,
+                                        u.role == Role::kPrimary ? " shards" : " shards of a copy",
+                                        " that stay together are ", u.bytes, " bytes");
+  if (best == kNobody) {
+    error.limit = 0;
+    error.missing_bytes = u.bytes;
+    error.message = absl::StrCat(what,
+                                 ", and its pins, the hosts of its other copies and the host "
+                                 "that it is bound to leave no server for them; add a server "
+                                 "on another host, or loosen these");
+    return error;
+  }
   const bool too_large = u.bytes > most_room;
   error.limit = too_large ? most_room : most_free;
+  // With room and yet without a place: what is on the way cannot go elsewhere.
   error.missing_bytes = u.bytes > *error.limit ? u.bytes - *error.limit : u.bytes;
   error.message = absl::StrCat(
-      "table \"", name, "\": ", u.shard_limit - u.shard_first, " shards that stay together are ",
-      u.bytes, " bytes, the server with the most room", too_large ? " at all" : " left",
-      best == kNobody ? "" : ", ", best == kNobody ? "" : input.topology.servers[best].name,
-      ", has ", *error.limit, ": ", *error.missing_bytes,
-      " bytes are missing there (or a server on another host, for a copy); add host or spill bytes "
-      "or servers, or allow row_wise");
+      what, ", the server with the most room ", too_large ? "at all" : "left",
+      " among those that it may be on, ", input.topology.servers[best].name, ", has ", *error.limit,
+      ": ", *error.missing_bytes,
+      " bytes are missing there; add host or spill bytes or servers, or allow row_wise");
   return error;
 }
 

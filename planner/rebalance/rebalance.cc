@@ -146,10 +146,12 @@ class Rebalancing {
   uint32_t RoomFor(uint32_t u) {
     const MadeRoom room = MakeRoom(state_, u, locked_);
     if (room.server == kNobody) return kNobody;
-    // MakeRoom has moved it in the state; new tables' units aren't anywhere yet, so they move free.
-    reasons_[room.moved] =
-        absl::StrCat("makes room for ", TableName(u), " on ", ServerName(room.server));
-    if (!current_[room.moved].is_new) Record(room.moved, room.to);
+    // They have moved in the state; a new table's units aren't anywhere yet, so theirs is no move.
+    for (const auto& [unit, to] : room.moved) {
+      reasons_[unit] =
+          absl::StrCat("makes room for ", TableName(u), " on ", ServerName(room.server));
+      if (!current_[unit].is_new) Record(unit, to);
+    }
     return room.server;
   }
 

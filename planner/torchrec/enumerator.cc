@@ -39,8 +39,20 @@ bool PinsCoverSomeHost(const std::vector<uint32_t>& pins, uint32_t ranks_per_hos
   return false;
 }
 
+PlanError NoBackups(const InputTable& table) {
+  PlanError error;
+  error.kind = PlanErrorKind::kStrictConstraints;
+  error.table = table.name;
+  error.limit = 1;
+  error.message = absl::StrCat("table '", table.name, "': copies is ", table.copies,
+                               ", and strategy torchrec makes no backups; set copies to 1, or plan "
+                               "with strategy cost");
+  return error;
+}
+
 PlanResult<TableRules> RulesOf(const InputTable& table, const TableConstraint* constraint,
                                const std::vector<uint32_t>& pins, const RankTopology& topology) {
+  if (table.copies > 1) return NoBackups(table);
   TableRules rules;
   rules.constraint = constraint;
   rules.module.pooled = table.combiner != PlannerCombiner::kNone;
@@ -237,6 +249,7 @@ PlanResult<SearchSpace> EnumerateOptions(const PlannerInput& input, const RankTo
       const std::optional<uint32_t> columns_min =
           constraints[t] != nullptr ? constraints[t]->columns_min : std::nullopt;
       const std::vector<ShardRun> layout = LayOut(table, sharding, columns_min, ranks);
+      if (layout.empty()) continue;
       for (const Kernel kernel : AllowedKernels(rules.value(), sharding, topology.device)) {
         space[t].push_back(BuildOption(table, loads[t], topology, sharding, kernel, layout));
       }

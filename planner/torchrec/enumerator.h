@@ -12,6 +12,7 @@
 //     need all of them pinned, table_row_wise and grid a host with all of its servers.
 //   - DECISIONS P5: types that would cut the columns of a table that needs whole-row statistics are
 //     offered only with row_statistics=slice or where the constraint names the type.
+//   - types that would make more than 65,536 shards of a table are left out.
 //
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_ENUMERATOR_H_
@@ -33,8 +34,8 @@ namespace hotbed::torchrec {
 PlanResult<std::vector<std::vector<uint32_t>>> PinnedRanks(const PlannerInput& input,
                                                            const RankTopology& topology);
 
-// Strict-constraints error where a table is left without a choice; input error for an unknown
-// kernel. `pins` from PinnedRanks.
+// Strict-constraints error where a table is left without a choice or asks for backups (copies),
+// which TorchRec does not know; input error for an unknown kernel. `pins` from PinnedRanks.
 PlanResult<SearchSpace> EnumerateOptions(const PlannerInput& input, const RankTopology& topology,
                                          const std::vector<TableWorkload>& loads,
                                          const std::vector<std::vector<uint32_t>>& pins);

@@ -15,7 +15,9 @@ struct Shortage {
 };
 
 Shortage ShortageOf(const Storage& need, const Storage& room) {
-  if (need.hbm > room.hbm) return {.tier = "device_bytes", .need = need.hbm, .room = room.hbm};
+  if (need.hbm > room.hbm || (need.hbm > 0 && need.ddr <= room.ddr)) {
+    return {.tier = "device_bytes", .need = need.hbm, .room = room.hbm};
+  }
   return {.tier = "host_bytes", .need = need.ddr, .room = room.ddr};
 }
 
@@ -88,13 +90,17 @@ PlanError ExplainFailure(const PlannerInput& input, const SearchSpace& space,
     return error;
   }
   const Shortage shortage = ShortageOf(failure.shard, failure.roomiest);
-  SetBytes(shortage, &error);
+  std::string lack =
+      "enough for all of its shards together, but not for each of them on one server";
+  if (shortage.need > shortage.room) {
+    SetBytes(shortage, &error);
+    lack = absl::StrCat(*error.limit, " left; ", *error.missing_bytes, " bytes are missing");
+  }
   error.message = absl::StrCat(
       "the tables fit in sum, but none of ", result.proposals,
       " proposals could be placed: last, table '", *error.table, "' asked for ",
-      ClampBytes(shortage.need), " ", shortage.tier, " in one place, where the roomiest had ",
-      *error.limit, " left; ", *error.missing_bytes, " bytes are missing. ",
-      result.cut_short ? "Raise evaluations_max, which ended the search. " : "",
+      ClampBytes(shortage.need), " ", shortage.tier, " in one place, where the roomiest had ", lack,
+      ". ", result.cut_short ? "Raise evaluations_max, which ended the search. " : "",
       "Allow sharding types that cut the table finer. ", Remedies(input, topology));
   return error;
 }

@@ -18,9 +18,10 @@ void Append(uint32_t count, uint64_t units, uint32_t columns, std::vector<ShardR
 
 std::vector<ShardRun> Grid(uint64_t units, uint32_t columns, uint32_t block,
                            const LayoutRanks& ranks) {
+  if (uint64_t{columns / block} * ranks.ranks_per_host > kColumnShardsMax) return {};
   const std::vector<ShardRun> rows = EvenRows(units, ranks.ranks_per_host, block);
   std::vector<ShardRun> runs;
-  for (uint32_t first = 0; first < columns; first += block) {
+  for (uint32_t left = columns / block; left > 0; --left) {
     for (const ShardRun& run : rows) Append(run.count, run.units, run.columns, &runs);
   }
   return runs;
@@ -31,10 +32,16 @@ std::vector<ShardRun> Grid(uint64_t units, uint32_t columns, uint32_t block,
 uint32_t ColumnBlock(uint32_t columns, std::optional<uint32_t> columns_min) {
   // 0 counts as not given, as it does there.
   const uint32_t least = columns_min.value_or(0) != 0 ? *columns_min : kColumnsMin;
-  for (uint64_t width = (uint64_t{least} + 3) / 4 * 4; width < columns; width += 4) {
-    if (columns % width == 0) return static_cast<uint32_t>(width);
+  uint32_t block = columns;
+  const auto consider = [&](uint32_t width) {
+    if (width >= least && width % 4 == 0) block = std::min(block, width);
+  };
+  for (uint64_t width = 1; width * width <= columns; ++width) {
+    if (columns % width != 0) continue;
+    consider(static_cast<uint32_t>(width));
+    consider(static_cast<uint32_t>(columns / width));
   }
-  return columns;
+  return block;
 }
 
 std::vector<ShardRun> EvenRows(uint64_t units, uint32_t ranks, uint32_t columns) {
@@ -90,6 +97,7 @@ std::vector<ShardRun> LayOut(const InputTable& table, Sharding sharding,
     case Sharding::kColumnWise:
     case Sharding::kTableColumnWise: {
       const uint32_t block = ColumnBlock(table.dim, columns_min);
+      if (table.dim / block > kColumnShardsMax) return {};
       return {{.count = table.dim / block, .units = units, .columns = block}};
     }
     case Sharding::kGrid:

@@ -58,7 +58,11 @@ std::vector<ShardRun> EvenRows(uint64_t units, uint32_t ranks, uint32_t columns)
 std::vector<ShardRun> BucketRows(uint64_t buckets, uint32_t ranks, uint32_t columns);
 std::vector<ShardRun> UnevenRows(uint64_t units, std::span<const double> memory, uint32_t columns);
 
-// The shards of `table` under `sharding`, in TorchRec's order.
+// Beyond what a cluster would keep by far: a table of 2^32 columns is no reason to hang.
+constexpr uint64_t kColumnShardsMax = 65536;
+
+// The shards of `table` under `sharding`, in TorchRec's order; nothing where columns would be cut
+// into more than kColumnShardsMax shards.
 std::vector<ShardRun> LayOut(const InputTable& table, Sharding sharding,
                              std::optional<uint32_t> columns_min, const LayoutRanks& ranks);
 

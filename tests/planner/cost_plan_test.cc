@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -194,6 +195,49 @@ TEST(PlanByCost, RefusesColumnSlicesOfWholeRows) {
   const PlanResult<PlannerOutput> plan = PlanByCost(input);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(plan.value().tables[0].sharding, Sharding::kColumnWise);
+}
+
+// Numbers at the ends of what ValidateInput lets through: a plan or an error, and nothing undefined
+// (the sanitizer builds run this too).
+TEST(PlanByCost, SurvivesExtremeNumbers) {
+  const TestSeed seed(9);
+  Random random(seed.value());
+  int plans = 0;
+  for (int i = 0; i < 400; ++i) {
+    RandomInputLimits limits;
+    limits.tables_max = 3;
+    PlannerInput input = RandomInput(random, limits);
+    for (InputTable& table : input.tables) {
+      if (random.OneIn(2)) table.rows = uint64_t{1} << random.Uniform(60);
+      if (random.OneIn(4)) table.dim = 1u << random.Uniform(24);
+      if (random.OneIn(4)) table.reads_per_step = 1e300;
+      if (random.OneIn(4)) table.zipf = random.OneIn(2) ? 1e-9 : 50;
+      if (random.OneIn(4)) table.hotness = {{1e-300, 1e-300}, {1e-299, 1.0}, {1.0, 1.0}};
+    }
+    for (InputServer& server : input.topology.servers) {
+      if (random.OneIn(2)) server.host_bytes = uint64_t{1} << (40 + random.Uniform(23));
+      if (random.OneIn(4)) server.spill_bytes = INT64_MAX;
+      if (random.OneIn(8)) server.load = 1e300;
+      if (random.OneIn(8)) server.host_bytes = server.spill_bytes = 0;
+    }
+    if (random.OneIn(4)) input.topology.bandwidth.inter_host = 1e-300;
+    if (random.OneIn(4)) input.topology.bandwidth.spill = 1e300;
+    if (random.OneIn(4)) input.workload = {uint64_t{1} << 62, UINT32_MAX};
+    if (random.OneIn(4)) input.options.evaluations_max = 0;
+    SCOPED_TRACE(testing::Message() << "case " << i);
+    const PlanResult<PlannerOutput> plan = PlanByCost(input);
+    if (!plan.ok()) continue;
+    ++plans;
+    ASSERT_EQ(CheckCapacities(input, plan.value()), "");
+    ASSERT_EQ(CheckOwners(input, plan.value()), "");
+    ASSERT_TRUE(std::isfinite(plan.value().cost.max_server_ms));
+    ASSERT_TRUE(std::isfinite(plan.value().cost.gap));
+    input.current = plan.value();
+    const PlanResult<PlannerOutput> again = PlanByCost(input);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    ASSERT_EQ(CheckMoves(input, again.value()), "");
+  }
+  EXPECT_GT(plans, 100);
 }
 
 }  // namespace

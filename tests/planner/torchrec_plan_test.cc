@@ -104,6 +104,22 @@ TEST(TorchrecPlanTest, ConstraintsWithoutAChoice) {
   EXPECT_EQ(PlanLikeTorchrec(cpu).error().kind, PlanErrorKind::kStrictConstraints);
 }
 
+// Three shards of 32,080 bytes on two ranks of 51,000: in sum they fit.
+TEST(TorchrecPlanTest, ShardsThatDoNotPack) {
+  PlannerInput input = ServersOf(1, 2, PlannerDevice::kCuda);
+  for (InputServer& server : input.topology.servers) server.device_bytes = 51000;
+  input.workload.batch_size = 1;
+  Allow(&input, AddTable(&input, 1000, 24), {Sharding::kTableColumnWise}, {"fused"});
+  ConstraintOf(&input, 0).columns_min = 8;
+  const auto refused = PlanLikeTorchrec(input);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, PlanErrorKind::kStrictConstraints);
+  EXPECT_FALSE(refused.error().missing_bytes.has_value());
+  EXPECT_NE(refused.error().message.find("96240 device_bytes"), std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().message.find("not for each of them"), std::string::npos);
+}
+
 TEST(TorchrecPlanTest, HostsMustBeEqual) {
   PlannerInput input = ServersOf(2, 2, PlannerDevice::kCuda);
   AddTable(&input, 100, 16);

@@ -138,6 +138,14 @@ TEST(TorchrecRandomTest, AbsurdNumbers) {
   EXPECT_EQ(PlanLikeTorchrec(input).error().kind, PlanErrorKind::kInsufficientStorage);
   input.options.reserve = {.kind = ReserveKind::kInference, .fraction = 0};
   EXPECT_EQ(PlanLikeTorchrec(input).error().kind, PlanErrorKind::kInsufficientStorage);
+  input.tables[0].rows = 1;
+  input.tables[0].dim = 4294967292u;
+  ConstraintOf(&input, 0).columns_min = 4;
+  EXPECT_EQ(PlanLikeTorchrec(input).error().kind, PlanErrorKind::kInsufficientStorage);
+  ConstraintOf(&input, 0).sharding = {Sharding::kGrid, Sharding::kColumnWise};
+  EXPECT_EQ(PlanLikeTorchrec(input).error().kind, PlanErrorKind::kStrictConstraints);
+  ConstraintOf(&input, 0).sharding.clear();
+  input.tables[0].dim = 16;
   input.features[0].pooling_factor = 0;
   input.workload.batch_size = 0;
   const auto idle = PlanLikeTorchrec(input);

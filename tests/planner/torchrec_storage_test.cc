@@ -218,6 +218,18 @@ TEST(TorchrecLayoutTest, ColumnBlocks) {
   EXPECT_EQ(ColumnBlock(10, 4), 10u);    // nothing that divides it is a multiple of four
   EXPECT_EQ(ColumnBlock(384, 0), 128u);  // 0 is as good as none
   EXPECT_EQ(ColumnBlock(1000, 128), 200u);
+  EXPECT_EQ(ColumnBlock(4294967292u, 4), 4u);
+  for (uint32_t columns = 1; columns < 300; ++columns) {
+    for (const uint32_t least : {1u, 4u, 7u, 32u, 128u, 400u}) {
+      uint32_t expected = columns;  // TorchRec's loop
+      for (uint32_t width = least; width < columns; ++width) {
+        if (columns % width != 0 || width % 4 != 0) continue;
+        expected = width;
+        break;
+      }
+      ASSERT_EQ(ColumnBlock(columns, least), expected) << columns << " from " << least;
+    }
+  }
 }
 
 TEST(TorchrecLayoutTest, GridIsRowsPerColumnBlock) {
