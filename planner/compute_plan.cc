@@ -1,14 +1,14 @@
 #include "planner/compute_plan.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "planner/cost/plan_by_cost.h"
 #include "planner/finish_plan.h"
-#include "planner/plan_differences.h"
+#include "planner/moves.h"
 #include "planner/sources/check_plan.h"
 #include "planner/sources/plan_by_row_space.h"
 #include "planner/sources/plan_by_slices.h"
@@ -36,6 +36,15 @@ std::string Fullest(const PlannerInput& input, const PlannerOutput& plan) {
   return name;
 }
 
+// Of strategies that place without a look at a current plan: how to come from there to `plan`.
+PlanResult<PlannerOutput> WithMoves(const PlannerInput& input, PlannerOutput plan) {
+  if (!input.current) return plan;
+  PlanResult<std::vector<PlannedMove>> moves = MovesBetween(input, *input.current, plan);
+  if (!moves.ok()) return moves.error();
+  plan.moves = std::move(moves.value());
+  return plan;
+}
+
 // The sources' strategies know neither capacities nor pins nor a current plan: their plans are
 // checked when they are made, and compared with the current one.
 PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
@@ -47,11 +56,7 @@ PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
   FinishPlan(input, &plan.value());
   if (auto error = CheckSourcePlan(input, plan.value())) return *std::move(error);
   plan.value().cost.binding = Fullest(input, plan.value());
-  if (input.current) {
-    plan.value().moves = PlanDifferences(*input.current, plan.value(),
-                                         absl::StrCat("strategy ", plan.value().strategy));
-  }
-  return plan;
+  return WithMoves(input, std::move(plan.value()));
 }
 
 // It keeps to a current plan by itself, and its moves are those of a rebalance.
@@ -65,10 +70,7 @@ PlanResult<PlannerOutput> PlanAsTorchrec(const PlannerInput& input) {
   PlanResult<PlannerOutput> plan = PlanLikeTorchrec(input);
   if (!plan.ok()) return plan;
   FinishPlan(input, &plan.value());
-  if (input.current) {
-    plan.value().moves = PlanDifferences(*input.current, plan.value(), "strategy torchrec");
-  }
-  return plan;
+  return WithMoves(input, std::move(plan.value()));
 }
 
 }  // namespace

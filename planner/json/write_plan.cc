@@ -11,49 +11,89 @@ namespace {
 
 constexpr size_t kColumns = 180;  // a shard is a line
 
-std::string Compact(const PlanJson& json) {
-  return json.dump(-1, ' ', false, PlanJson::error_handler_t::replace);
+// Most of a plan is plain names and integers, for which nlohmann's writer is five times slower.
+void AppendString(const std::string& text, std::string* out) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+  });
+  if (plain) {
+    absl::StrAppend(out, "\"", text, "\"");
+  } else {
+    out->append(PlanJson(text).dump(-1, ' ', false, PlanJson::error_handler_t::replace));
+  }
+}
+
+void AppendScalar(const PlanJson& json, std::string* out) {
+  if (json.is_number_unsigned()) {
+    absl::StrAppend(out, json.get<uint64_t>());
+  } else if (json.is_string()) {
+    AppendString(json.get_ref<const std::string&>(), out);
+  } else {
+    out->append(json.dump());
+  }
+}
+
+// Calls visit(key, value) for each item until it answers false; keys of an array are empty.
+// (PlanJson::items() makes a string of each index of an array.)
+template <typename F>
+bool ForEachItem(const PlanJson& json, const F& visit) {
+  static const std::string* const kNoKey = new std::string;
+  if (json.is_array()) {
+    for (const PlanJson& value : json) {
+      if (!visit(*kNoKey, value)) return false;
+    }
+    return true;
+  }
+  for (const auto& [key, value] : json.get_ref<const PlanJson::object_t&>()) {
+    if (!visit(key, value)) return false;
+  }
+  return true;
+}
+
+void AppendKey(const PlanJson& parent, const std::string& key, std::string* out) {
+  if (!parent.is_object()) return;
+  AppendString(key, out);
+  out->append(": ");
 }
 
 // Adds `json` on one line to `out`; false, with part of it added, once `out` has more than `limit`
 // characters.
 bool PrintLine(const PlanJson& json, size_t limit, std::string* out) {
   if (!json.is_structured()) {
-    out->append(Compact(json));
+    AppendScalar(json, out);
     return out->size() <= limit;
   }
   out->append(json.is_array() ? "[" : "{");
   bool first = true;
-  for (const auto& [key, value] : json.items()) {
+  const bool fits = ForEachItem(json, [&](const std::string& key, const PlanJson& value) {
     if (!first) out->append(", ");
     first = false;
-    if (json.is_object()) absl::StrAppend(out, Compact(PlanJson(key)), ": ");
-    if (!PrintLine(value, limit, out)) return false;
-  }
+    AppendKey(json, key, out);
+    return PrintLine(value, limit, out);
+  });
+  if (!fits) return false;
   out->append(json.is_array() ? "]" : "}");
   return out->size() <= limit;
 }
 
 // `column` is where the value begins, `indent` the indentation of its line.
 void Print(const PlanJson& json, size_t column, size_t indent, std::string* out) {
-  std::string line;
+  const size_t start = out->size();
   // One column is kept for the comma that may follow.
-  if (PrintLine(json, kColumns - 1 - std::min(column, kColumns - 1), &line) ||
-      !json.is_structured() || json.empty()) {
-    out->append(line);
-    return;
-  }
+  const size_t room = kColumns - 1 - std::min(column, kColumns - 1);
+  if (PrintLine(json, start + room, out) || !json.is_structured() || json.empty()) return;
+  out->resize(start);
   out->append(json.is_array() ? "[\n" : "{\n");
   bool first = true;
-  for (const auto& [key, value] : json.items()) {
+  ForEachItem(json, [&](const std::string& key, const PlanJson& value) {
     if (!first) out->append(",\n");
     first = false;
     out->append(indent + 2, ' ');
-    std::string name;
-    if (json.is_object()) name = absl::StrCat(Compact(PlanJson(key)), ": ");
-    out->append(name);
-    Print(value, indent + 2 + name.size(), indent + 2, out);
-  }
+    const size_t line = out->size();
+    AppendKey(json, key, out);
+    Print(value, indent + 2 + out->size() - line, indent + 2, out);
+    return true;
+  });
   out->append("\n");
   out->append(indent, ' ');
   out->append(json.is_array() ? "]" : "}");
@@ -67,15 +107,28 @@ PlanJson PerfJson(const TablePerf& perf) {
           {"prefetch_ms", perf.prefetch_ms}};
 }
 
+PlanJson PairJson(uint64_t first, uint64_t limit) {
+  PlanJson json = PlanJson::array();
+  json.get_ref<PlanJson::array_t&>().reserve(2);
+  json.push_back(first);
+  json.push_back(limit);
+  return json;
+}
+
+// Shards are most of a plan. An initializer list would build each member as an array first, and
+// operator[] would look for the key.
 PlanJson ShardJson(const PlacedRange& range, const PlannerOutput& plan) {
-  PlanJson json = {{"server", plan.servers[range.server].name},
-                   {"role", RoleName(range.role)},
-                   {"rows", {range.row_first, range.row_limit}},
-                   {"columns", {range.column_first, range.column_limit}},
-                   {"elements", range.elements},
-                   {"weight_bytes", range.weight_bytes},
-                   {"bytes", range.bytes}};
-  if (!range.kernel.empty()) json["kernel"] = range.kernel;
+  PlanJson json = PlanJson::object();
+  PlanJson::object_t::Container& members = json.get_ref<PlanJson::object_t&>();
+  members.reserve(8);
+  members.emplace_back("server", plan.servers[range.server].name);
+  members.emplace_back("role", RoleName(range.role));
+  members.emplace_back("rows", PairJson(range.row_first, range.row_limit));
+  members.emplace_back("columns", PairJson(range.column_first, range.column_limit));
+  members.emplace_back("elements", range.elements);
+  members.emplace_back("weight_bytes", range.weight_bytes);
+  members.emplace_back("bytes", range.bytes);
+  if (!range.kernel.empty()) members.emplace_back("kernel", range.kernel);
   return json;
 }
 
