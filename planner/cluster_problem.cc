@@ -55,6 +55,11 @@ InputTable InputOf(const TableSpec& spec) {
   return table;
 }
 
+bool FitsOneShard(const TableSpec& spec) {
+  const absl::StatusOr<std::vector<ShardRange>> cut = CutTable(spec, 0);
+  return cut.ok() && cut->size() == 1;
+}
+
 std::vector<std::string> ServerNames(const std::vector<ClusterServer>& servers) {
   std::map<std::string, int> times;
   for (const ClusterServer& server : servers) ++times[server.name];
@@ -120,7 +125,9 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     feature.table = t;
     TableConstraint& constraint = input.options.constraints.emplace_back();
     constraint.table = t;
-    constraint.sharding = {Sharding::kTableWise, Sharding::kRowWise};
+    constraint.sharding = {Sharding::kTableWise};
+    // Without a known workload a table of one shard is not worth spreading.
+    if (!FitsOneShard(table.spec)) constraint.sharding.push_back(Sharding::kRowWise);
     if (table.shards.empty()) constraint.servers = usable;
   }
   input.options.strategy = PlannerStrategy::kCost;
