@@ -76,8 +76,9 @@ std::vector<uint64_t> ShardCounts(const InputTable& table, const std::vector<Pie
 std::vector<PieceRange> RefineRanges(const InputTable& table,
                                      const std::vector<PieceRange>& ranges) {
   std::vector<PieceRange> shards = ranges;
-  // Once, but for tables beyond kShardsPerTableMax x kShardBytesMax, where rounding to whole rows can
-  // leave a second round something: until nothing changes, so that no later call finds anything.
+  // Once, but for tables beyond kShardsPerTableMax x kShardBytesMax, where rounding to whole rows
+  // can leave a second round something: until nothing changes, so that no later call finds
+  // anything.
   for (size_t before = 0; before != shards.size();) {
     before = shards.size();
     const std::vector<uint64_t> counts = ShardCounts(table, shards);

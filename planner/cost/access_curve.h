@@ -9,8 +9,8 @@
 //     Euler and Maclaurin's formula with three corrections behind it. Error of H below 3e-9
 //     relative for 0 < s <= 4.
 // Inside a stratum accesses are taken as even. For a Zipf law that understates the accesses to the
-// hottest x rows by at most 9 % of one stratum's mass, below 0.7 % of all for 1,000 rows or more
-// and s <= 1.2 (tests/planner/access_curve_test.cc).
+// hottest x rows by at most 9 % of one stratum's mass, below 1.5 % of all for 1,000 rows or more
+// and s <= 1.2 (tests/planner/cost_model_test.cc).
 #ifndef HOTBED_PLANNER_COST_ACCESS_CURVE_H_
 #define HOTBED_PLANNER_COST_ACCESS_CURVE_H_
 

@@ -12,7 +12,10 @@ constexpr double kIdBytes = 8;
 constexpr double kNsPerMs = 1e6;
 constexpr double kReadsMax = 1e15;  // keeps every sum of times finite
 
-double Chosen(double given, double fallback) { return given > 0 ? given : fallback; }
+// Within what keeps every time finite; nobody measures a bandwidth outside of it.
+double Chosen(double given, double fallback) {
+  return std::clamp(given > 0 ? given : fallback, 1e-3, 1e15);
+}
 
 bool OneHost(const Topology& topology) {
   return std::all_of(topology.servers.begin(), topology.servers.end(),
@@ -27,6 +30,11 @@ CostModel::CostModel(const PlannerInput& input)
       trainers_(static_cast<double>(input.workload.trainers)) {
   const Bandwidths& given = input.topology.bandwidth;
   const double network = OneHost(input.topology) ? given.intra_host : given.inter_host;
+  for (double* const ns :
+       {&constants_.gather_row_ns, &constants_.update_row_ns, &constants_.device_row_ns,
+        &constants_.spill_row_ns, &constants_.segment_ns}) {
+    *ns = std::clamp(*ns, 0.0, 1e12);
+  }
   constants_.network_bandwidth = Chosen(network, constants_.network_bandwidth);
   constants_.host_bandwidth = Chosen(given.host, constants_.host_bandwidth);
   constants_.spill_bandwidth = Chosen(given.spill, constants_.spill_bandwidth);

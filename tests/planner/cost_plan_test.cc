@@ -22,7 +22,7 @@ TEST(PlanByCost, KeepsEveryRuleOnRandomInputs) {
   Random random(seed.value());
   int plans = 0;
   int storage = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     RandomInputLimits limits;
     limits.room_min = i % 3 == 0 ? 0.9 : 1.2;
     const PlannerInput input = RandomInput(random, limits);
@@ -41,8 +41,8 @@ TEST(PlanByCost, KeepsEveryRuleOnRandomInputs) {
     }
   }
   // Else the test would check nothing.
-  EXPECT_GT(plans, 800);
-  EXPECT_GT(storage, 100);
+  EXPECT_GT(plans, 400);
+  EXPECT_GT(storage, 50);
 }
 
 TEST(PlanByCost, SameInputSamePlan) {

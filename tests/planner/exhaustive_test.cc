@@ -31,7 +31,7 @@ struct Comparison {
 // False where the problem is too large or cannot be built.
 bool CompareOne(const PlannerInput& input, Comparison& comparison) {
   const PlanResult<Problem> problem = BuildProblem(input);
-  if (!problem.ok()) return false;
+  if (!problem.ok() || problem.value().usable < 2) return false;  // one server: nothing to choose
   const double servers = problem.value().usable;
   if (std::pow(servers, problem.value().units.size()) > kPlacementsMax) return false;
   const BestPlacement best = PlaceExhaustively(problem.value());
