@@ -11,6 +11,7 @@ namespace hotbed {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::SizeIs;
 
 using TableStory = CoreStory;
 
