@@ -51,6 +51,7 @@ void AddRowGetCommand(CLI::App* row, CommandContext* context);
 void AddShardListCommand(CLI::App* shard, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);
 void AddPlanDiffCommand(CLI::App* plan, CommandContext* context);
+void AddPlanApplyCommand(CLI::App* plan, CommandContext* context);
 void AddPlanShowCommand(CLI::App* plan, CommandContext* context);
 void AddDatagenCriteoCommand(CLI::App* datagen, CommandContext* context);
 void AddBenchCommands(CLI::App* bench, CommandContext* context);

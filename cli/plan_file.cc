@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/json/read_plan.h"
+#include "planner/json/write_plan.h"
+#include "planner/report/plan_text.h"
 
 namespace hotbed {
 
@@ -36,9 +38,8 @@ absl::StatusOr<PlannerOutput> LoadPlan(const std::string& path) {
   return std::move(plan.value());
 }
 
-void AddPlanOutput(CLI::App* command, std::string* output, bool live) {
-  std::vector<std::string> forms = {"json", "text", "svg"};
-  if (live) forms.emplace_back("table");
+void AddPlanOutput(CLI::App* command, std::string* output) {
+  const std::vector<std::string> forms = {"json", "text", "svg", "table"};
   command->add_option("-o,--output", *output, "How to answer: json, text or svg")
       ->check(CLI::IsMember(forms));
 }
@@ -46,6 +47,13 @@ void AddPlanOutput(CLI::App* command, std::string* output, bool live) {
 std::string PlanOutput(const std::string& output, const CommandContext& context) {
   if (!output.empty()) return output == "table" ? "text" : output;
   return context.json() ? "json" : "text";
+}
+
+absl::Status RefusePlan(const PlanError& error, const std::string& output,
+                        CommandContext* context) {
+  *context->out << (output == "json" ? WritePlanError(error) : PlanErrorText(error));
+  context->exit_code = kExitFailed;
+  return absl::OkStatus();
 }
 
 size_t PlanRows(bool all) { return all ? std::numeric_limits<size_t>::max() : 60; }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/command.h"
+#include "planner/plan_error.h"
 #include "planner/planner_output.h"
 
 namespace hotbed {
@@ -20,12 +21,15 @@ absl::StatusOr<std::string> ReadPlanFile(const std::string& path);
 absl::StatusOr<PlannerOutput> LoadPlan(const std::string& path);
 
 // Hangs `-o json|text|svg` under `command`; it goes before the global flag of the name, which knows
-// no pictures. `live`: the command also shows what a cluster answers, so that "table" is a form
-// too.
-void AddPlanOutput(CLI::App* command, std::string* output, bool live = false);
+// no pictures. That one's "table" is another word for text.
+void AddPlanOutput(CLI::App* command, std::string* output);
 
 // "json", "text" or "svg": what the command's own flag says, else the global one, else text.
 std::string PlanOutput(const std::string& output, const CommandContext& context);
+
+// Answers with the error in the form `output`; the command then ends with kExitFailed. A refusal is
+// the answer to the question, not a failure to ask it: it goes where the plan would.
+absl::Status RefusePlan(const PlanError& error, const std::string& output, CommandContext* context);
 
 // Rows of each part of a text: all of them, or as many as a screen or two hold.
 size_t PlanRows(bool all);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/compute_plan.h"
+#include "planner/finish_plan.h"
 #include "planner/placement.h"
 
 namespace hotbed {
@@ -115,6 +116,7 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     out.host_bytes = server.host_bytes;
     out.spill_bytes = server.spill_bytes == 0 ? kUncountedSpill : server.spill_bytes;
     out.draining = server.draining;
+    out.unreachable = !server.reachable;
     if (server.usable) usable.push_back(s);
   }
   for (const ClusterTable& table : view.tables) {
@@ -126,14 +128,27 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     TableConstraint& constraint = input.options.constraints.emplace_back();
     constraint.table = t;
     constraint.sharding = {Sharding::kTableWise};
-    // Without a known workload a table of one shard is not worth spreading.
-    if (!FitsOneShard(table.spec)) constraint.sharding.push_back(Sharding::kRowWise);
+    // Without a known workload a table of one shard is not worth spreading. One that was cut finer
+    // because its creator asked for it stays so.
+    const bool whole = table.shards.size() <= 1 && FitsOneShard(table.spec);
+    if (!whole) constraint.sharding.push_back(Sharding::kRowWise);
     if (table.shards.empty()) constraint.servers = usable;
   }
   input.options.strategy = PlannerStrategy::kCost;
   PlannerOutput live = LivePlan(view);
   if (!live.tables.empty()) input.current = std::move(live);
   return input;
+}
+
+PlannerOutput LivePlanOf(PlannerInput problem) {
+  for (InputServer& server : problem.topology.servers) server.draining = false;
+  problem.options.move_bytes_max = 0;
+  PlanResult<PlannerOutput> planned = ComputePlan(problem);
+  if (planned.ok()) return std::move(planned.value());
+  PlannerOutput plan = problem.current.value_or(PlannerOutput());
+  plan.servers.resize(problem.topology.servers.size());
+  FinishPlan(problem, &plan);
+  return plan;
 }
 
 absl::Status ToStatus(const PlanError& error) {
@@ -158,9 +173,8 @@ absl::StatusOr<Plan> PlaceNewTables(const ClusterView& view) {
     const TableSpec& spec = view.tables[t].spec;
     if (!view.tables[t].shards.empty()) continue;
     std::vector<PlacedRange> ranges = planned.value().tables[t].ranges;
-    std::sort(ranges.begin(), ranges.end(), [](const PlacedRange& a, const PlacedRange& b) {
-      return a.row_first < b.row_first;
-    });
+    std::sort(ranges.begin(), ranges.end(),
+              [](const PlacedRange& a, const PlacedRange& b) { return a.row_first < b.row_first; });
     for (const PlacedRange& range : ranges) {
       const uint32_t index = static_cast<uint32_t>(&range - ranges.data());
       plan.shards.push_back(

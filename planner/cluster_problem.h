@@ -26,6 +26,7 @@ struct ClusterServer {
   uint64_t spill_bytes = 0;  // 0: as much as its disk has, which nobody counts
   bool usable = true;        // may take shards that it does not have
   bool draining = false;     // is to be emptied
+  bool reachable = true;     // else what it has can only stay with it
 };
 
 struct ClusterShard {
@@ -52,6 +53,10 @@ PlannerInput ClusterProblem(const ClusterView& view);
 
 // What the view's placement is, without costs: as ClusterProblem(view).current.
 PlannerOutput LivePlan(const ClusterView& view);
+
+// The placement in force as a plan like any other: with bytes and, where the cost model can say
+// them, times. `problem` is ClusterProblem's; nothing moves.
+PlannerOutput LivePlanOf(PlannerInput problem);
 
 // Places the view's tables without shards, together; nothing that is there moves. Their shards, by
 // table in the view's order, each with its primary. FailedPrecondition: no server is usable, or

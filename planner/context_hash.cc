@@ -59,6 +59,7 @@ class Fnv {
     return Add(f.name).Add(f.table).Add(f.pooling_factor).Add(f.weighted);
   }
   Fnv& Add(const InputServer& s) {
+    if (s.unreachable) Add(s.unreachable);  // no input in a file has it
     return Add(s.name)
         .Add(s.host)
         .Add(s.zone)
@@ -67,6 +68,18 @@ class Fnv {
         .Add(s.spill_bytes)
         .Add(s.draining)
         .Add(s.load);
+  }
+  Fnv& Add(const CostConstants& c) {
+    return Add(c.gather_row_ns)
+        .Add(c.update_row_ns)
+        .Add(c.device_row_ns)
+        .Add(c.spill_row_ns)
+        .Add(c.segment_ns)
+        .Add(c.host_bandwidth)
+        .Add(c.network_bandwidth)
+        .Add(c.spill_bandwidth)
+        .Add(c.device_bandwidth)
+        .Add(c.device_host_bandwidth);
   }
   Fnv& Add(const Topology& t) {
     const Bandwidths& b = t.bandwidth;
@@ -117,6 +130,7 @@ std::string ContextHash(const PlannerInput& input) {
   Fnv hash;
   hash.Add(input.tables).Add(input.features).Add(input.topology);
   hash.Add(input.workload.batch_size).Add(input.workload.trainers).Add(input.options);
+  if (input.constants) hash.Add(*input.constants);
   return absl::StrCat(absl::Hex(hash.hash(), absl::kZeroPad16));
 }
 

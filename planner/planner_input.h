@@ -82,6 +82,8 @@ struct InputServer {
   uint64_t host_bytes = 0;
   uint64_t spill_bytes = 0;
   bool draining = false;
+  // Of a live cluster only: gives and takes nothing, what it has stays with it.
+  bool unreachable = false;
   double load = 0;  // ms a step that the server spends on other work
 };
 

@@ -20,20 +20,13 @@ struct ComputeOptions {
   bool all = false;
 };
 
-// A refusal is the answer to the question, not a failure to ask it: it goes where the plan would.
-absl::Status Refuse(const PlanError& error, const std::string& output, CommandContext* context) {
-  *context->out << (output == "text" ? PlanErrorText(error) : WritePlanError(error));
-  context->exit_code = kExitFailed;
-  return absl::OkStatus();
-}
-
 absl::Status Compute(const ComputeOptions& options, CommandContext* context) {
   HOTBED_ASSIGN_OR_RETURN(const std::string text, ReadPlanFile(options.input));
   const std::string output = PlanOutput(options.output, *context);
   const PlanResult<PlannerInput> input = ReadPlannerInput(text);
-  if (!input.ok()) return Refuse(input.error(), output, context);
+  if (!input.ok()) return RefusePlan(input.error(), output, context);
   const PlanResult<PlannerOutput> plan = ComputePlan(input.value());
-  if (!plan.ok()) return Refuse(plan.error(), output, context);
+  if (!plan.ok()) return RefusePlan(plan.error(), output, context);
   if (output == "json") {
     *context->out << WritePlan(plan.value());
   } else if (output == "svg") {

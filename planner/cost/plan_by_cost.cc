@@ -1,5 +1,6 @@
 #include "planner/cost/plan_by_cost.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,7 +18,11 @@ PlanResult<PlannerOutput> PlanByCost(const PlannerInput& input) {
   if (!built.ok()) return built.error();
   const Problem& problem = built.value();
   PlacementState state(problem);
-  const int64_t lower_bound = LowerBoundTicks(problem);
+  // The bound spreads all work over all servers; what an unreachable one keeps cannot be spread.
+  const auto& servers = input.topology.servers;
+  const bool all_reachable = std::none_of(servers.begin(), servers.end(),
+                                          [](const InputServer& s) { return s.unreachable; });
+  const int64_t lower_bound = all_reachable ? LowerBoundTicks(problem) : 0;
   if (input.current.has_value()) {
     PlanResult<std::vector<PlannedMove>> moves = Rebalance(input, state, lower_bound);
     if (!moves.ok()) return moves.error();

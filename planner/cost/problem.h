@@ -39,7 +39,7 @@ namespace hotbed {
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 
 struct ProblemServer {
-  bool usable = true;     // not draining
+  bool usable = true;     // neither draining nor unreachable
   TierCapacity capacity;  // after the input's reserve; device 0 without cuda
   int64_t load = 0;       // ticks
   uint32_t host = 0;

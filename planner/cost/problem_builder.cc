@@ -48,7 +48,7 @@ void ProblemBuilder::AddServers() {
   std::map<std::string, uint32_t> zones;
   for (const InputServer& server : input_.topology.servers) {
     ProblemServer out;
-    out.usable = !server.draining;
+    out.usable = !server.draining && !server.unreachable;
     const bool device = input_.topology.device == PlannerDevice::kCuda;
     out.capacity.device = device ? AfterReserve(server.device_bytes, input_.options.reserve) : 0;
     out.capacity.host = AfterReserve(server.host_bytes, input_.options.reserve);

@@ -47,6 +47,8 @@ class Breaches {
                  : unit.fixed      ? absl::StrCat(TableName(u), " is copied to every server")
                  : nowhere         ? absl::StrCat(TableName(u), " has more copies now")
                                    : absl::StrCat(TableName(u), " is to be on one server"));
+      } else if (input_.topology.servers[now.server].unreachable) {
+        continue;  // nobody can read it there
       } else if (!problem_.servers[now.server].usable) {
         Force(u, absl::StrCat(ServerName(now.server), " is draining"));
       } else if (!problem_.Allows(unit, now.server)) {

@@ -19,6 +19,9 @@
 //    bound; it goes on until kAimedAt of it, until move_bytes_max is reached or nothing helps; and
 //    is left out altogether unless it makes the slowest server faster by kWorthMoving.
 //
+// What lies on an unreachable server stays there; no bound is known then (lower_bound 0), and 2.
+// goes on until nothing helps.
+//
 // Errors, beside those of BuildProblem: insufficient_storage where something of 1 or a new table
 // finds no room, with what is missing; strict_constraints where 1 needs more than move_bytes_max,
 // with the difference in missing_bytes. So a draining server ends empty, or there is no plan.

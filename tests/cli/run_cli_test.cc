@@ -195,9 +195,71 @@ TEST_F(RunCliTest, DropNeedsYesAndDryRunDropsNothing) {
 TEST_F(RunCliTest, ShardListAndPlanShow) {
   EXPECT_EQ(RunAt({"shard", "list", "-o", "json"}).json().size(), 4u);
   const nlohmann::json plan = RunAt({"plan", "show", "-o", "json"}).json();
-  ASSERT_EQ(plan["ranges"].size(), 2u);  // adjacent shards of one server are joined
-  EXPECT_EQ(plan["ranges"][0]["limit"], 75);
-  EXPECT_EQ(plan["ranges"][0]["shards"], 3);
+  ASSERT_EQ(plan["tables"].size(), 1u);
+  ASSERT_EQ(plan["tables"][0]["shards"].size(), 4u);
+  EXPECT_EQ(plan["tables"][0]["shards"][3]["server"], "s1");
+  EXPECT_EQ(plan["tables"][0]["shards"][3]["rows"], nlohmann::json({75, 100}));
+  const Answer text = RunAt({"plan", "show"});
+  EXPECT_THAT(text.out, HasSubstr("plan revision 7"));
+  EXPECT_THAT(text.out, HasSubstr("1 tables in 4 shards on 2 servers"));
+  EXPECT_THAT(text.out, HasSubstr("s1 is down: its 1 shard stays its own"));
+  EXPECT_THAT(RunAt({"plan", "show", "-o", "svg"}).out, HasSubstr("<svg"));
+}
+
+TEST_F(RunCliTest, PlanShowOfAClusterWithoutTables) {
+  fake_.map.clear_tables();
+  fake_.map.clear_shards();
+  const Answer text = RunAt({"plan", "show"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("0 tables in 0 shards on 2 servers"));
+  const Answer apply = RunAt({"plan", "apply", "--dry-run"});
+  EXPECT_EQ(apply.code, 1);
+  EXPECT_THAT(apply.err, HasSubstr("no tables"));
+}
+
+TEST_F(RunCliTest, PlanApplyIsADryRunOnly) {
+  const Answer real = RunAt({"plan", "apply"});
+  EXPECT_EQ(real.code, 1);
+  EXPECT_EQ(real.out, "");
+  EXPECT_THAT(real.err, HasSubstr("cannot execute moves yet"));
+  const Answer text = RunAt({"plan", "apply", "--dry-run"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("nothing is changed"));
+  EXPECT_THAT(text.out, HasSubstr("s1 is down"));
+  EXPECT_THAT(text.out, HasSubstr("No moves"));
+}
+
+TEST_F(RunCliTest, PlanApplyDrains) {
+  fake_.map.mutable_servers(1)->set_live(true);
+  const nlohmann::json drained =
+      RunAt({"plan", "apply", "--dry-run", "--drain", "s0", "-o", "json"}).json();
+  EXPECT_EQ(drained["plan_revision"], 7);
+  ASSERT_EQ(drained["moves"].size(), 3u);
+  uint64_t bytes = 0;
+  for (const nlohmann::json& move : drained["moves"]) {
+    EXPECT_EQ(move["from"], "s0");
+    EXPECT_EQ(move["to"], "s1");
+    EXPECT_EQ(move["reason"], "s0 is draining");
+    bytes += move["bytes"].get<uint64_t>();
+  }
+  EXPECT_EQ(drained["move_bytes"], bytes);
+  for (const nlohmann::json& shard : drained["plan"]["tables"][0]["shards"]) {
+    EXPECT_EQ(shard["server"], "s1");
+  }
+  const Answer text = RunAt({"plan", "apply", "--dry-run", "--drain", "s0"});
+  EXPECT_THAT(text.out, HasSubstr("3 moves of "));
+  EXPECT_THAT(text.out, HasSubstr("drained"));
+  const Answer little =
+      RunAt({"plan", "apply", "--dry-run", "--drain", "s0", "--move-bytes-max", "1", "-o", "json"});
+  EXPECT_EQ(little.code, 1);
+  EXPECT_EQ(little.json()["error"]["limit"], 1);
+  EXPECT_EQ(RunAt({"plan", "apply", "--dry-run", "--move-bytes-max", "much"}).code, 2);
+  EXPECT_THAT(RunAt({"plan", "apply", "--dry-run", "--drain", "s00"}).err,
+              HasSubstr("did you mean 's0'?"));
+  fake_.map.mutable_servers(1)->set_live(false);
+  const Answer down = RunAt({"plan", "apply", "--dry-run", "--drain", "s1"});
+  EXPECT_EQ(down.code, 1);
+  EXPECT_THAT(down.err, HasSubstr("s1: it is down"));
 }
 
 TEST_F(RunCliTest, DoctorFailsWhenAServerIsDown) {

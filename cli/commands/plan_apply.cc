@@ -1,0 +1,181 @@
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/command.h"
+#include "cli/coordinator_stub.h"
+#include "cli/live_view.h"
+#include "cli/plan_file.h"
+#include "common/status_macros.h"
+#include "config/units.h"
+#include "planner/cluster_problem.h"
+#include "planner/compute_plan.h"
+#include "planner/json/write_plan.h"
+#include "planner/report/plan_svg.h"
+#include "planner/report/plan_text.h"
+#include "planner/report/text_table.h"
+
+namespace hotbed {
+namespace {
+
+struct ApplyOptions {
+  bool dry_run = false;
+  std::string move_bytes_max;  // empty: no limit
+  std::vector<std::string> drain;
+  std::string output;
+  bool all = false;
+};
+
+// What a re-plan would do.
+struct Replan {
+  uint64_t revision = 0;
+  ClusterView view;
+  PlannerInput problem;
+  PlannerOutput before;
+  PlannerOutput after;
+};
+
+uint64_t MovedBytes(const PlannerOutput& plan) {
+  uint64_t bytes = 0;
+  for (const PlannedMove& move : plan.moves) bytes += move.bytes;
+  return bytes;
+}
+
+// Marks the servers of `names` in both, which have the same order.
+absl::Status Drain(const std::vector<std::string>& names, PlannerInput* problem) {
+  for (const std::string& name : names) {
+    std::vector<InputServer>& servers = problem->topology.servers;
+    const auto server = std::find_if(servers.begin(), servers.end(),
+                                     [&](const InputServer& s) { return s.name == name; });
+    if (server == servers.end()) {
+      std::vector<std::string> known;
+      for (const InputServer& s : servers) known.push_back(s.name);
+      const std::string nearest = NearestWord(name, known);
+      return absl::NotFoundError(
+          absl::StrCat("--drain ", name, ": the cluster has no server of this name",
+                       nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"),
+                       " (see 'hotbed status')"));
+    }
+    if (server->unreachable) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--drain ", name, ": it is down, so nothing can be moved from it"));
+    }
+    server->draining = true;
+  }
+  return absl::OkStatus();
+}
+
+std::string ServersText(const Replan& replan, size_t rows_max) {
+  TextTable table({"server", "bytes", "after", "ms a step", "after", ""}, 24, {5});
+  const std::vector<InputServer>& servers = replan.problem.topology.servers;
+  const auto bytes = [](const PlacedServer& s) {
+    return BytesText(s.bytes.device + s.bytes.host + s.bytes.spill);
+  };
+  const auto ms = [](const PlacedServer& s) { return s.perf ? MsText(s.perf->Total()) : "-"; };
+  for (size_t s = 0; s < std::min(rows_max, servers.size()); ++s) {
+    const PlacedServer& before = replan.before.servers[s];
+    const PlacedServer& after = replan.after.servers[s];
+    table.AddRow({servers[s].name, bytes(before), bytes(after), ms(before), ms(after),
+                  servers[s].unreachable ? "down"
+                  : servers[s].draining  ? "drained"
+                                         : ""});
+  }
+  return table.ToText();
+}
+
+void PrintText(const Replan& replan, size_t rows_max, std::ostream& out) {
+  const std::vector<PlannedMove>& moves = replan.after.moves;
+  out << "A re-plan of plan revision " << replan.revision << "; nothing is changed\n"
+      << kLiveWorkloadText << UnreachableText(replan.view) << "\n"
+      << ServersText(replan, rows_max)
+      << "\nSlowest server: " << MsText(replan.before.cost.max_server_ms) << " ms a step before, "
+      << MsText(replan.after.cost.max_server_ms) << " after\n";
+  if (moves.empty()) {
+    out << "No moves: the placement is good enough as it is\n";
+    return;
+  }
+  out << moves.size() << (moves.size() == 1 ? " move" : " moves") << " of "
+      << BytesText(MovedBytes(replan.after)) << ", in this order\n";
+  for (size_t i = 0; i < std::min(rows_max, moves.size()); ++i) out << MoveLine(moves[i]);
+  if (moves.size() > rows_max) out << "  and " << moves.size() - rows_max << " more\n";
+}
+
+void PrintJson(const Replan& replan, std::ostream& out) {
+  PlanJson plan = PlanToJson(replan.after);
+  PlanJson unreachable = PlanJson::array();
+  for (const InputServer& server : replan.problem.topology.servers) {
+    if (server.unreachable) unreachable.push_back(server.name);
+  }
+  out << PrettyJson(
+      {{"dry_run", true},
+       {"plan_revision", replan.revision},
+       {"unreachable", unreachable},
+       {"max_server_ms",
+        {{"before", replan.before.cost.max_server_ms}, {"after", replan.after.cost.max_server_ms}}},
+       {"move_bytes", MovedBytes(replan.after)},
+       {"moves", plan["moves"]},
+       {"plan", plan}});
+}
+
+absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
+  if (!options.dry_run) {
+    return absl::UnimplementedError(
+        "this version cannot execute moves yet, so nothing was changed; --dry-run shows what a "
+        "re-plan would do");
+  }
+  const std::string output = PlanOutput(options.output, *context);
+  CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  Replan replan;
+  replan.revision = map.plan_revision();
+  HOTBED_ASSIGN_OR_RETURN(replan.view, ViewOfMap(map));
+  if (replan.view.tables.empty()) {
+    return absl::FailedPreconditionError("the cluster has no tables: there is nothing to plan");
+  }
+  replan.problem = ClusterProblem(replan.view);
+  HOTBED_RETURN_IF_ERROR(Drain(options.drain, &replan.problem));
+  if (!options.move_bytes_max.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(replan.problem.options.move_bytes_max,
+                            ParseBytes(options.move_bytes_max));
+  }
+  PlanResult<PlannerOutput> after = ComputePlan(replan.problem);
+  if (!after.ok()) return RefusePlan(after.error(), output, context);
+  replan.after = std::move(after.value());
+  replan.before = LivePlanOf(replan.problem);
+  if (output == "json") {
+    PrintJson(replan, *context->out);
+  } else if (output == "svg") {
+    *context->out << PlanDiffSvg(replan.before, replan.after);
+  } else {
+    PrintText(replan, PlanRows(options.all), *context->out);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPlanApplyCommand(CLI::App* plan, CommandContext* context) {
+  auto options = std::make_shared<ApplyOptions>();
+  CLI::App* const command =
+      plan->add_subcommand("apply", "Plan the live cluster anew; --dry-run shows what would move");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Show moves, bytes, reasons and the slowest server; change nothing");
+  command
+      ->add_option("--move-bytes-max", options->move_bytes_max,
+                   "Move no more than this, as in 2GiB; what is relieved is then what it buys")
+      ->check(
+          [](const std::string& text) { return std::string(ParseBytes(text).status().message()); });
+  command->add_option("--drain", options->drain, "Empty this server; may be repeated");
+  AddPlanOutput(command, &options->output);
+  command->add_flag("--all", options->all, "Text: show every server and move");
+  command->callback([context, options] {
+    context->run = [context, options] { return Apply(*options, context); };
+  });
+}
+
+}  // namespace hotbed

@@ -1,0 +1,220 @@
+#include "planner/cluster_problem.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "planner/compute_plan.h"
+#include "planner/placement.h"
+
+namespace hotbed {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr uint64_t kGiB = 1ull << 30;
+
+ClusterServer Server(ServerId id, const std::string& name, uint64_t host_bytes = kGiB) {
+  ClusterServer server;
+  server.id = id;
+  server.name = name;
+  server.host_bytes = host_bytes;
+  return server;
+}
+
+TableSpec Spec(TableId id, const std::string& name, uint64_t rows, uint32_t dim = 16) {
+  TableSpec spec;
+  spec.id = id;
+  spec.name = name;
+  spec.rows = rows;
+  spec.dim = dim;
+  spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+  return spec;
+}
+
+// The table in `shards` shards, by turns on `servers`.
+ClusterTable Placed(const TableSpec& spec, uint32_t shards, const std::vector<ServerId>& servers) {
+  ClusterTable table{spec, {}};
+  const auto ranges = CutTable(spec, shards);
+  EXPECT_TRUE(ranges.ok()) << ranges.status();
+  for (const ShardRange& range : *ranges) {
+    table.shards.push_back({range, servers[table.shards.size() % servers.size()]});
+  }
+  return table;
+}
+
+// The servers of the shards of `table`, which must tile it in order.
+std::vector<ServerId> ServersOf(const Plan& plan, const TableSpec& spec) {
+  std::vector<ServerId> servers;
+  uint64_t next = 0;
+  for (const PlannedShard& shard : plan.shards) {
+    if (shard.shard.table != spec.id) continue;
+    EXPECT_EQ(shard.shard.index, servers.size());
+    EXPECT_EQ(shard.range.first, next);
+    EXPECT_EQ(shard.range.column_first, 0u);
+    EXPECT_EQ(shard.range.column_limit, spec.dim);
+    next = shard.range.limit;
+    servers.push_back(shard.assignments.at(0).server);
+  }
+  EXPECT_EQ(next, spec.hashed ? kHashBuckets : spec.rows) << spec.name;
+  return servers;
+}
+
+TEST(ClusterProblem, ServersAndTablesKeepOrderAndNames) {
+  ClusterView view;
+  view.servers = {Server(7, "b"), Server(3, "a"), Server(9, "b"), Server(4, "")};
+  view.servers[1].spill_bytes = 5 * kGiB;
+  view.tables = {Placed(Spec(2, "u", 1000), 4, {7, 3, 9, 4}), {Spec(5, "v", 10), {}}};
+  const PlannerInput input = ClusterProblem(view);
+  EXPECT_FALSE(ValidateInput(input).has_value()) << ValidateInput(input)->message;
+  EXPECT_THAT(input.topology.servers,
+              ElementsAre(Field(&InputServer::name, "b#7"), Field(&InputServer::name, "a"),
+                          Field(&InputServer::name, "b#9"), Field(&InputServer::name, "#4")));
+  EXPECT_EQ(input.topology.servers[1].spill_bytes, 5 * kGiB);
+  EXPECT_GT(input.topology.servers[0].spill_bytes, 1ull << 40) << "not counted, not none";
+  ASSERT_THAT(input.tables, SizeIs(2));
+  EXPECT_EQ(input.tables[0].name, "u");
+  ASSERT_TRUE(input.current.has_value());
+  EXPECT_EQ(*input.current, LivePlan(view));
+  ASSERT_THAT(input.current->tables, SizeIs(1)) << "v is nowhere yet";
+  const std::vector<PlacedRange>& ranges = input.current->tables[0].ranges;
+  ASSERT_THAT(ranges, SizeIs(4));
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(ranges[i].server, i);
+    EXPECT_EQ(ranges[i].row_first, 250 * i);
+    EXPECT_EQ(ranges[i].row_limit, 250 * (i + 1));
+  }
+}
+
+TEST(ClusterProblem, WhatIsThereAndGoodIsAnsweredAsItIs) {
+  ClusterView view;
+  view.servers = {Server(1, "a"), Server(2, "b")};
+  view.tables = {Placed(Spec(1, "u", 100000), 8, {1, 2})};
+  const PlanResult<PlannerOutput> plan = ComputePlan(ClusterProblem(view));
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_THAT(plan.value().moves, SizeIs(0));
+  EXPECT_THAT(plan.value().tables[0].ranges, SizeIs(8));
+}
+
+TEST(ClusterProblem, UnreachableServersKeepWhatTheyHaveAndGetNothing) {
+  ClusterView view;
+  view.servers = {Server(1, "a"), Server(2, "b"), Server(3, "c")};
+  view.servers[1].usable = view.servers[1].reachable = false;
+  view.servers[0].usable = false;
+  view.servers[0].draining = true;
+  view.tables = {Placed(Spec(1, "u", 90000), 9, {1, 2, 3}), Placed(Spec(2, "small", 10), 1, {2})};
+  const PlanResult<PlannerOutput> plan = ComputePlan(ClusterProblem(view));
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_THAT(plan.value().moves, SizeIs(3)) << "the shards of a";
+  for (const PlannedMove& move : plan.value().moves) {
+    EXPECT_EQ(move.from, "a");
+    EXPECT_EQ(move.to, "c");
+    EXPECT_EQ(move.reason, "a is draining");
+  }
+  std::vector<uint64_t> on_b;
+  for (const PlacedRange& range : plan.value().tables[0].ranges) {
+    if (range.server == 1) on_b.push_back(range.row_first);
+  }
+  EXPECT_THAT(on_b, ElementsAre(10000, 40000, 70000));
+  EXPECT_EQ(plan.value().tables[1].ranges[0].server, 1u);
+  EXPECT_EQ(plan.value().cost.lower_bound_ms, 0) << "none is proved";
+}
+
+TEST(PlaceNewTables, NewTablesTogetherAndNothingOnUnusableServers) {
+  ClusterView view;
+  view.servers = {Server(1, "a"), Server(2, "b"), Server(3, "c")};
+  view.servers[1].usable = false;
+  const std::vector<TableSpec> specs = {Spec(1, "u", 100000), Spec(2, "v", 200000),
+                                        Spec(3, "w", 50)};
+  for (const TableSpec& spec : specs) view.tables.push_back({spec, {}});
+  const absl::StatusOr<Plan> plan = PlaceNewTables(view);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::set<ServerId> used;
+  for (const TableSpec& spec : specs) {
+    const std::vector<ServerId> servers = ServersOf(*plan, spec);
+    EXPECT_EQ(servers.size() >= 8, spec.rows > 1000) << spec.name;
+    used.insert(servers.begin(), servers.end());
+  }
+  EXPECT_THAT(used, ElementsAre(1, 3));
+  EXPECT_TRUE(std::is_sorted(
+      plan->shards.begin(), plan->shards.end(),
+      [](const PlannedShard& a, const PlannedShard& b) { return a.shard < b.shard; }));
+}
+
+TEST(PlaceNewTables, WhatIsThereNeverMoves) {
+  ClusterView view;
+  view.servers = {Server(1, "a", kGiB), Server(2, "b", kGiB), Server(3, "c", 1 << 20)};
+  view.servers[0].draining = true;
+  view.servers[0].usable = false;
+  // As bad as can be: all on one server, a server that is over its memory, one that was cut finer
+  // than its size asks for.
+  view.tables = {Placed(Spec(1, "lopsided", 1000000), 0, {1}),
+                 Placed(Spec(2, "big", 1000000), 0, {3}),
+                 Placed(Spec(3, "fine", 100), 10, {1, 2, 3})};
+  view.tables.push_back({Spec(4, "new", 100000), {}});
+  const absl::StatusOr<Plan> plan = PlaceNewTables(view);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const PlannedShard& shard : plan->shards) EXPECT_EQ(shard.shard.table, 4u);
+  const std::vector<ServerId> servers = ServersOf(*plan, view.tables.back().spec);
+  EXPECT_EQ(std::count(servers.begin(), servers.end(), 1), 0) << "it is to be emptied";
+}
+
+TEST(PlaceNewTables, HashedTablesWithoutRows) {
+  ClusterView view;
+  view.servers = {Server(1, "a"), Server(2, "b")};
+  TableSpec spec = Spec(1, "ids", 0);
+  spec.hashed = true;
+  view.tables = {{spec, {}}};
+  const absl::StatusOr<Plan> plan = PlaceNewTables(view);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::vector<ServerId> servers = ServersOf(*plan, spec);
+  EXPECT_GE(servers.size(), 8u);
+  EXPECT_EQ(std::count(servers.begin(), servers.end(), 1),
+            std::count(servers.begin(), servers.end(), 2));
+}
+
+TEST(PlaceNewTables, SmallTablesAreWholeAndSpread) {
+  ClusterView view;
+  view.servers = {Server(1, "a"), Server(2, "b"), Server(3, "c")};
+  for (TableId id = 1; id <= 30; ++id) view.tables.push_back({Spec(id, absl::StrCat(id), 100), {}});
+  const absl::StatusOr<Plan> plan = PlaceNewTables(view);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_THAT(plan->shards, SizeIs(30));
+  std::vector<int> tables(4, 0);
+  for (const PlannedShard& shard : plan->shards) ++tables[shard.assignments.at(0).server];
+  EXPECT_THAT(tables, ElementsAre(0, 10, 10, 10));
+}
+
+TEST(PlaceNewTables, NoServerIsUsable) {
+  ClusterView view;
+  view.tables = {{Spec(1, "u", 100), {}}};
+  EXPECT_EQ(PlaceNewTables(view).status().code(), absl::StatusCode::kFailedPrecondition);
+  view.servers = {Server(1, "a")};
+  view.servers[0].usable = false;
+  const absl::Status status = PlaceNewTables(view).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no shard server is live"));
+}
+
+TEST(PlaceNewTables, WhatDoesNotFitNamesLimitAndMissingBytes) {
+  ClusterView view;
+  view.servers = {Server(1, "a", 1 << 20), Server(2, "b", 1 << 20)};
+  for (ClusterServer& server : view.servers) server.spill_bytes = 1 << 20;
+  view.tables = {{Spec(1, "wide", 1000000), {}}};
+  const absl::Status status = PlaceNewTables(view).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("68000000 bytes, the 2 servers that may take them have 4194304"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("63805696 bytes are missing"));
+}
+
+}  // namespace
+}  // namespace hotbed
