@@ -66,7 +66,8 @@ class Branches {
     }
     const uint32_t unit = order_[depth];
     std::vector<uint32_t> tried;
-    for (const auto& [ticks, used, server] : PlacementState::Order(state_.BySpeed())) {
+    for (const auto& place : PlacementState::Order(state_.BySpeed())) {
+      const uint32_t server = std::get<2>(place);
       if (any_ && result_.found) return;
       if (!state_.MayPlace(unit, server)) continue;
       const bool seen = std::any_of(tried.begin(), tried.end(),

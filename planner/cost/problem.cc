@@ -120,7 +120,7 @@ void ProblemBuilder::ScaleTicks() {
   std::frexp(total, &exponent);  // total < 2^exponent
   problem_.ticks_per_ns = std::ldexp(1.0, std::min(kTickBits, 60 - exponent));
   const auto ticks = [&](double ns) {
-    return static_cast<int64_t>(ns * problem_.ticks_per_ns + 0.5);
+    return static_cast<int64_t>(std::floor(ns * problem_.ticks_per_ns + 0.5));
   };
   for (size_t i = 0; i < unit_ns_.size(); ++i) problem_.units[i].ticks = ticks(unit_ns_[i]);
   for (size_t i = 0; i < load_ns_.size(); ++i) problem_.servers[i].load = ticks(load_ns_[i]);

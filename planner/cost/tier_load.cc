@@ -7,7 +7,7 @@
 namespace hotbed {
 namespace {
 
-int64_t Rounded(double x) { return static_cast<int64_t>(x + 0.5); }
+int64_t Rounded(double x) { return static_cast<int64_t>(std::floor(x + 0.5)); }
 
 uint64_t SaturatedSum(uint64_t a, uint64_t b) {
   return a > std::numeric_limits<uint64_t>::max() - b ? std::numeric_limits<uint64_t>::max()
