@@ -16,7 +16,7 @@ class DifferenceRule {
       : rows_(rows),
         sorted_(sorted),
         group_count_(groups),
-        balance_(std::accumulate(rows.begin(), rows.end(), int64_t{0})),
+        balance_(static_cast<int64_t>(std::accumulate(rows.begin(), rows.end(), uint64_t{0}))),
         mean_(balance_ / groups),
         tolerance_(balance_ % groups),
         last_(static_cast<int64_t>(sorted.size()) - 1) {}
