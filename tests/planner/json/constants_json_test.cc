@@ -46,8 +46,9 @@ TEST(ConstantsJson, WhatIsLeftOutIsTheDefault) {
 }
 
 TEST(ConstantsJson, Errors) {
-  EXPECT_EQ(ErrorOf(R"({"gather_ns": 1})"),
-            "constants: unknown key 'gather_ns'; the nearest known one is 'gather_row_ns'");
+  EXPECT_EQ(
+      ErrorOf(R"({"gather_ns": 1})"),
+      "constants.gather_ns: unknown key 'gather_ns'; the nearest known one is 'gather_row_ns'");
   EXPECT_EQ(ErrorOf(R"({"segment_ns": -1})"), "constants.segment_ns: -1 is not 0 ns or more");
   EXPECT_EQ(ErrorOf(R"({"host_bandwidth": 0})"),
             "constants.host_bandwidth: 0 is not above 0 bytes a millisecond");
