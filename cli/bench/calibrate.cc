@@ -13,16 +13,14 @@ constexpr double kNsPerS = 1e9;
 constexpr double kNsPerMs = 1e6;
 constexpr double kMsPerS = 1e3;
 constexpr uint64_t kTableBytes = 512 << 20;  // larger than any cache
-constexpr uint64_t kShortRow = 64;
-constexpr uint64_t kLongRow = 1024;
-constexpr uint64_t kUpdatedRow = 256;
+constexpr uint64_t kRowBytes = 256;
 // Of row-wise Adagrad on it: weights read and written, 4 bytes of state too, the gradient read.
 constexpr double kUpdatedBytes = 2 * 256 + 2 * 4 + 256;
 
-roofs::GatherLoad Load(uint64_t row_bytes, double seconds) {
+roofs::GatherLoad RowLoad(double seconds) {
   roofs::GatherLoad load;
-  load.rows = kTableBytes / row_bytes;
-  load.row_bytes = row_bytes;
+  load.rows = kTableBytes / kRowBytes;
+  load.row_bytes = kRowBytes;
   load.seconds = seconds;
   return load;
 }
@@ -62,22 +60,26 @@ class Calibrating {
   }
 
   absl::Status MeasureMemory() {
-    Begin("gather of short rows");
-    HOTBED_ASSIGN_OR_RETURN(const double short_rows, roofs::GatherRows(Load(kShortRow, seconds_)));
-    Begin("gather of long rows");
-    HOTBED_ASSIGN_OR_RETURN(const double long_rows, roofs::GatherRows(Load(kLongRow, seconds_)));
+    Begin("copies in memory");
+    HOTBED_ASSIGN_OR_RETURN(const double copied, roofs::Memcpy(seconds_));
+    Begin("gather of rows");
+    HOTBED_ASSIGN_OR_RETURN(const double gathers, roofs::GatherRows(RowLoad(seconds_)));
     Begin("row-wise Adagrad");
-    HOTBED_ASSIGN_OR_RETURN(const double updates, roofs::UpdateRows(Load(kUpdatedRow, seconds_)));
-    Note("gather, rows of 64 bytes", absl::StrFormat("%.3g ns a row", kNsPerS / short_rows));
-    Note("gather, rows of 1024 bytes", absl::StrFormat("%.3g ns a row", kNsPerS / long_rows));
+    HOTBED_ASSIGN_OR_RETURN(const double updates, roofs::UpdateRows(RowLoad(seconds_)));
+    Note("copies in memory", absl::StrFormat("%.4g MB/s", copied / 1e6));
+    Note("gather, 256 bytes", absl::StrFormat("%.3g ns a row", kNsPerS / gathers));
     Note("row-wise Adagrad, 64 floats", absl::StrFormat("%.3g ns a row", kNsPerS / updates));
-    const RowFit fit = FitRows(kShortRow, kNsPerS / short_rows, kLongRow, kNsPerS / long_rows);
     CostConstants& constants = found_.constants;
-    constants.gather_row_ns = fit.row_ns;
-    constants.host_bandwidth = fit.bytes_per_ms;
-    constants.update_row_ns =
-        std::max(0.0, kNsPerS / updates - kUpdatedBytes / fit.bytes_per_ms * kNsPerMs);
+    constants.host_bandwidth = copied / kMsPerS;
+    constants.gather_row_ns = OwnPart("gather_row_ns", kNsPerS / gathers, kRowBytes);
+    constants.update_row_ns = OwnPart("update_row_ns", kNsPerS / updates, kUpdatedBytes);
     return absl::OkStatus();
+  }
+
+  double OwnPart(const std::string& name, double ns, double bytes) {
+    const double own = RowPartNs(ns, bytes, found_.constants.host_bandwidth);
+    if (own == 0) Note(name, "0: at the rate of a copy its bytes alone would take longer");
+    return own;
   }
 
   absl::Status MeasureNetwork() {
@@ -109,11 +111,8 @@ class Calibrating {
 
 }  // namespace
 
-RowFit FitRows(double short_bytes, double short_ns, double long_bytes, double long_ns) {
-  const double ns_a_byte = (long_ns - short_ns) / (long_bytes - short_bytes);
-  const double row_ns = short_ns - ns_a_byte * short_bytes;
-  if (ns_a_byte <= 0 || row_ns < 0) return {0, long_bytes / long_ns * kNsPerMs};
-  return {row_ns, kNsPerMs / ns_a_byte};
+double RowPartNs(double ns, double bytes, double bytes_per_ms) {
+  return std::max(0.0, ns - bytes / bytes_per_ms * kNsPerMs);
 }
 
 absl::StatusOr<Calibration> Calibrate(const CalibrateOptions& options) {

@@ -29,19 +29,13 @@ struct Calibration {
   std::vector<std::pair<std::string, std::string>> assumed;  // constants that stay at the default
 };
 
-// A row's time is its own part and one by bytes: gathers of rows of 64 and of 1,024 bytes give
-// both (the line through two points), row-wise Adagrad on 256 bytes gives update_row_ns beside the
-// bytes that it moves, by the formulas of docs/planner.md.
+// A row's time is a part by bytes, at the rate of a copy in memory, and its own part: what a gather
+// of 256 bytes, and row-wise Adagrad on them, take beside their bytes by the formulas of
+// docs/planner.md. So rows of about this size cost what they were measured to cost.
 absl::StatusOr<Calibration> Calibrate(const CalibrateOptions& options);
 
-// host_bandwidth (bytes per ms) and gather_row_ns of rows that take these ns. Where the longer row
-// is no slower, or the line meets zero bytes below zero ns, all of the longer row's time is by
-// bytes.
-struct RowFit {
-  double row_ns = 0;
-  double bytes_per_ms = 0;
-};
-RowFit FitRows(double short_bytes, double short_ns, double long_bytes, double long_ns);
+// A row's own part of `ns`; 0 where its bytes alone would take longer.
+double RowPartNs(double ns, double bytes, double bytes_per_ms);
 
 }  // namespace hotbed
 
