@@ -49,6 +49,7 @@ void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
 void AddTableDropCommand(CLI::App* table, CommandContext* context);
 void AddRowGetCommand(CLI::App* row, CommandContext* context);
 void AddShardListCommand(CLI::App* shard, CommandContext* context);
+void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);
 void AddPlanDiffCommand(CLI::App* plan, CommandContext* context);
 void AddPlanApplyCommand(CLI::App* plan, CommandContext* context);

@@ -56,6 +56,12 @@ absl::StatusOr<v1::CreateTableReply> CoordinatorStub::CreateTable(
       &v1::Coordinator::Stub::CreateTable, request, address_, timeout_);
 }
 
+absl::StatusOr<v1::CreateTablesReply> CoordinatorStub::CreateTables(
+    const v1::CreateTablesRequest& request) {
+  return grpc_->Call<v1::CreateTablesRequest, v1::CreateTablesReply>(
+      &v1::Coordinator::Stub::CreateTables, request, address_, timeout_);
+}
+
 absl::StatusOr<v1::DropTableReply> CoordinatorStub::DropTable(const v1::DropTableRequest& request) {
   return grpc_->Call<v1::DropTableRequest, v1::DropTableReply>(&v1::Coordinator::Stub::DropTable,
                                                                request, address_, timeout_);

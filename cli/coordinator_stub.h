@@ -20,6 +20,7 @@ class CoordinatorStub {
 
   absl::StatusOr<v1::ClusterMap> GetClusterMap();
   absl::StatusOr<v1::CreateTableReply> CreateTable(const v1::CreateTableRequest& request);
+  absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);
   absl::StatusOr<v1::DropTableReply> DropTable(const v1::DropTableRequest& request);
 
  private:

@@ -43,7 +43,7 @@ std::string UnreachableText(const ClusterView& view) {
     if (server.reachable || has == shards.end()) continue;
     absl::StrAppend(&out, Fitted(server.name, 24), " is down: its ", has->second,
                     has->second == 1 ? " shard stays" : " shards stay",
-                    " its own, for no copy of them is elsewhere to move.\n");
+                    " its own: no copy exists elsewhere that could be moved.\n");
   }
   return out;
 }

@@ -41,6 +41,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddPlanShowCommand(plan, context);
   AddPlanDiffCommand(plan, context);
   AddPlanApplyCommand(plan, context);
+  AddPlanCalibrateCommand(plan, context);
   AddBenchCommands(AddGroup(root, "bench", "Load generator"), context);
   AddDatagenCriteoCommand(AddGroup(root, "datagen", "Make training data with a known best AUC"),
                           context);

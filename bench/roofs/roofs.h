@@ -54,6 +54,16 @@ absl::StatusOr<MessageRate> TcpGather(const GatherLoad& gather, int in_flight);
 // The gather alone, in one thread, with prefetch: rows/s.
 absl::StatusOr<double> GatherRows(const GatherLoad& load);
 
+// Row-wise Adagrad on rows of 64 floats, in one thread, with prefetch: rows/s. `row_bytes` is 256.
+absl::StatusOr<double> UpdateRows(const GatherLoad& load);
+
+// A new file in `dir`, which is deleted, of as much as half of `seconds` allows, at most 1 GiB.
+struct DiskRate {
+  double bytes_per_s = 0;     // written, synced and read again, over the time of all of it
+  double random_read_ns = 0;  // 4 KiB at a random place, one at a time, page cache dropped before
+};
+absl::StatusOr<DiskRate> WriteAndRead(const std::string& dir, double seconds);
+
 // memcpy between buffers larger than the caches: bytes copied a second.
 absl::StatusOr<double> Memcpy(double seconds);
 

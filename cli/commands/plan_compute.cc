@@ -6,6 +6,7 @@
 #include "cli/plan_file.h"
 #include "common/status_macros.h"
 #include "planner/compute_plan.h"
+#include "planner/json/constants_json.h"
 #include "planner/json/read_input.h"
 #include "planner/json/write_plan.h"
 #include "planner/report/plan_svg.h"
@@ -16,6 +17,7 @@ namespace {
 
 struct ComputeOptions {
   std::string input;
+  std::string constants;  // empty: the input's, or the defaults
   std::string output;
   bool all = false;
 };
@@ -23,8 +25,14 @@ struct ComputeOptions {
 absl::Status Compute(const ComputeOptions& options, CommandContext* context) {
   HOTBED_ASSIGN_OR_RETURN(const std::string text, ReadPlanFile(options.input));
   const std::string output = PlanOutput(options.output, *context);
-  const PlanResult<PlannerInput> input = ReadPlannerInput(text);
+  PlanResult<PlannerInput> input = ReadPlannerInput(text);
   if (!input.ok()) return RefusePlan(input.error(), output, context);
+  if (!options.constants.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(const std::string measured, ReadPlanFile(options.constants));
+    const PlanResult<CostConstants> constants = ReadConstants(measured);
+    if (!constants.ok()) return RefusePlan(constants.error(), output, context);
+    input.value().constants = constants.value();
+  }
   const PlanResult<PlannerOutput> plan = ComputePlan(input.value());
   if (!plan.ok()) return RefusePlan(plan.error(), output, context);
   if (output == "json") {
@@ -45,6 +53,8 @@ void AddPlanComputeCommand(CLI::App* plan, CommandContext* context) {
       "compute", "Plan a placement from a file, without a cluster (docs/planner.md)");
   command->add_option("--input", options->input, "The planner's input as JSON; - is standard input")
       ->required();
+  command->add_option("--constants", options->constants,
+                      "A file of plan calibrate; goes before the input's own constants");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server, table and move");
   command->callback([context, options] {

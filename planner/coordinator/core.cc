@@ -97,6 +97,9 @@ std::unique_ptr<Operation> Core::MakeOperation(Request request) {
   if (auto* r = std::get_if<v1::CreateTableRequest>(&request)) {
     return MakeCreateTable(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
   }
+  if (auto* r = std::get_if<v1::CreateTablesRequest>(&request)) {
+    return MakeCreateTables(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
+  }
   if (auto* r = std::get_if<v1::DropTableRequest>(&request)) {
     return MakeDropTable(std::move(*r), limits);
   }

@@ -16,6 +16,9 @@
 
 namespace hotbed {
 
+// Each is two records, itself and its name.
+inline constexpr int kTablesPerTxn = kRecordsPerTxn / 2;
+
 struct ClusterLimits {
   uint64_t tables_max = 65536;
   uint64_t shards_max = 1 << 20;
@@ -37,12 +40,20 @@ std::unique_ptr<Operation> MakeCleanup();
 
 // --- table_operations.cc
 
-// Writes the id counter and the shards, then, in one last transaction, the table and its name:
-// until then nothing is visible. `live` tells which servers may take shards now.
-//   InvalidArgument    the spec names field, value and range; more shards asked for than may be
+// Tables that one plan places together. All are valid, new (or there already and equal, with
+// if_not_exists) and have a place, or nothing is written. Writes the id counter and the shards,
+// then the tables and their names, kTablesPerTxn in a transaction: until then nothing is visible.
+// Cut short before the first of those it leaves nothing; cut short between two of them, the tables
+// that the earlier ones named, whole. `live` tells which servers may take shards now.
+//   InvalidArgument    the spec names field, value and range; more shards asked for than may be;
+//                      no tables; a name that stands twice
 //   AlreadyExists      the name is taken, by a table that differs in the named field or without
-//   if_not_exists FailedPrecondition no shard server is live ResourceExhausted  too many tables or
-//   shards in the cluster
+//                      if_not_exists
+//   FailedPrecondition no shard server is live, or the tables fit nowhere
+//   ResourceExhausted  too many tables or shards in the cluster
+std::unique_ptr<Operation> MakeCreateTables(v1::CreateTablesRequest request, ClusterLimits limits,
+                                            std::function<bool(ServerId)> live);
+// The case of one; the same errors, and its own reply.
 std::unique_ptr<Operation> MakeCreateTable(v1::CreateTableRequest request, ClusterLimits limits,
                                            std::function<bool(ServerId)> live);
 

@@ -60,6 +60,12 @@ class Methods : public v1::Coordinator::CallbackService {
     static MethodCounters counters("CreateTable");
     return Submit(context, *request, reply, &counters);
   }
+  grpc::ServerUnaryReactor* CreateTables(grpc::CallbackServerContext* context,
+                                         const v1::CreateTablesRequest* request,
+                                         v1::CreateTablesReply* reply) override {
+    static MethodCounters counters("CreateTables");
+    return Submit(context, *request, reply, &counters);
+  }
   grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* context,
                                       const v1::DropTableRequest* request,
                                       v1::DropTableReply* reply) override {

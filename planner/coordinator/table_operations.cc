@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/table_spec.h"
@@ -38,69 +39,114 @@ std::string FirstDifference(const v1::TableSpec& existing, const v1::TableSpec& 
   return report.substr(0, report.find('\n'));
 }
 
-class CreateTable : public Operation {
+class CreateTables : public Operation {
  public:
-  CreateTable(v1::CreateTableRequest request, ClusterLimits limits,
-              std::function<bool(ServerId)> live)
-      : request_(std::move(request)), limits_(limits), live_(std::move(live)) {}
+  // `single`: the request is that of one table, and so is the reply.
+  CreateTables(v1::CreateTablesRequest request, bool single, ClusterLimits limits,
+               std::function<bool(ServerId)> live)
+      : request_(std::move(request)), single_(single), limits_(limits), live_(std::move(live)) {}
 
   Next Advance(const ClusterState& state) override {
-    if (reply_.created()) return Next::Done(Reply(Finished(state)));
+    if (planned_ && published_ == new_.size()) return Done(Finished(state));
     if (!planned_) {
-      absl::StatusOr<bool> go_on = Begin(state);
-      if (!go_on.ok()) return Next::Done(go_on.status());
-      if (!*go_on) {
-        reply_.set_plan_revision(state.plan_revision());
-        return Next::Done(Reply(reply_));
-      }
+      const absl::Status begun = Begin(state);
+      if (!begun.ok()) return Next::Done(begun);
+      if (request_.dry_run() || new_.empty()) return Done(Planned(state));
+      planned_ = true;
     }
     return Next::Commit(NextPart(state));
   }
 
   void Restart() override {
     planned_ = false;
+    new_.clear();
+    to_write_.clear();
     written_ = 0;
+    published_ = 0;
     reply_.Clear();
   }
 
  private:
-  // Plans the table. False: there is nothing to write, `reply_` is the answer.
-  absl::StatusOr<bool> Begin(const ClusterState& state) {
-    HOTBED_ASSIGN_OR_RETURN(TableSpec spec, Resolve(request_.spec()));
-    if (const v1::TableSpec* existing = state.FindTable(spec.name)) {
-      HOTBED_RETURN_IF_ERROR(MatchExisting(*existing, spec));
-      *reply_.mutable_spec() = *existing;
-      for (const v1::ShardRecord* r : state.ShardsOfTable(existing->id())) {
-        *reply_.add_shards() = *r;
-      }
-      return false;
-    }
-    if (state.counters().tables >= std::numeric_limits<TableId>::max()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "table \"", spec.name, "\": all ", state.counters().tables, " table ids were used"));
-    }
-    spec.id = static_cast<TableId>(state.counters().tables + 1);
-    HOTBED_ASSIGN_OR_RETURN(const Plan plan, PlanTable(state, spec));
-    HOTBED_RETURN_IF_ERROR(CheckLimits(state, spec, plan));
-    *reply_.mutable_spec() = ToProto(spec);
-    for (const PlannedShard& planned : plan.shards) AddRecord(state, planned);
-    planned_ = !request_.dry_run();
-    return planned_;
+  struct NewTable {
+    TableSpec spec;
+    uint32_t shards_min = 0;
+    int entry = 0;  // in request and reply
+  };
+
+  Next Done(v1::CreateTablesReply reply) const {
+    if (single_) return Next::Done(Reply(std::move(*reply.mutable_tables(0))));
+    return Next::Done(Reply(std::move(reply)));
   }
 
-  // A number of shards that was asked for is spread evenly; else the planner decides.
-  absl::StatusOr<Plan> PlanTable(const ClusterState& state, const TableSpec& spec) const {
-    if (request_.shards() > 0) {
-      std::vector<ServerCandidate> servers;
-      for (const auto& [id, info] : state.servers()) {
-        if (live_(id)) servers.push_back({id, BytesOn(state, id)});
+  // Finds out which tables are new, and plans them: `reply_` has all tables with their shards.
+  absl::Status Begin(const ClusterState& state) {
+    if (request_.tables().empty()) return absl::InvalidArgumentError("no tables are named");
+    absl::flat_hash_map<std::string, int> entries;
+    for (int entry = 0; entry < request_.tables_size(); ++entry) {
+      HOTBED_ASSIGN_OR_RETURN(TableSpec spec, Resolve(request_.tables(entry).spec()));
+      const auto [first, is_first] = entries.emplace(spec.name, entry);
+      if (!is_first) {
+        return absl::InvalidArgumentError(absl::StrCat("table \"", spec.name, "\": tables ",
+                                                       first->second, " and ", entry,
+                                                       " of the request have this name"));
       }
-      return PlaceTable(spec, std::move(servers), request_.shards());
+      v1::CreateTableReply& reply = *reply_.add_tables();
+      if (const v1::TableSpec* existing = state.FindTable(spec.name)) {
+        HOTBED_RETURN_IF_ERROR(MatchExisting(*existing, spec));
+        *reply.mutable_spec() = *existing;
+        AddShards(state, existing->id(), &reply);
+        continue;
+      }
+      HOTBED_RETURN_IF_ERROR(GiveId(state, &spec));
+      *reply.mutable_spec() = ToProto(spec);
+      new_.push_back({std::move(spec), request_.tables(entry).shards(), entry});
     }
-    HOTBED_RETURN_IF_ERROR(CutTable(spec, 0).status());
+    return new_.empty() ? absl::OkStatus() : PlanTables(state);
+  }
+
+  absl::Status GiveId(const ClusterState& state, TableSpec* spec) const {
+    const uint64_t used = state.counters().tables + new_.size();
+    if (used >= std::numeric_limits<TableId>::max()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("table \"", spec->name, "\": all ", used, " table ids were used"));
+    }
+    spec->id = static_cast<TableId>(used + 1);
+    return absl::OkStatus();
+  }
+
+  // A number of shards that was asked for is spread evenly; the others' the planner decides, with
+  // those in their places.
+  absl::Status PlanTables(const ClusterState& state) {
     ClusterView view = ViewOf(state, live_);
-    view.tables.push_back({spec, {}});
-    return PlaceNewTables(view);
+    std::vector<Plan> plans(new_.size());
+    bool any = false;
+    for (size_t i = 0; i < new_.size(); ++i) {
+      ClusterTable& table = view.tables.emplace_back(ClusterTable{new_[i].spec, {}});
+      if (new_[i].shards_min == 0) {
+        HOTBED_RETURN_IF_ERROR(CutTable(new_[i].spec, 0).status());
+        any = true;
+        continue;
+      }
+      HOTBED_ASSIGN_OR_RETURN(plans[i],
+                              PlaceTable(new_[i].spec, Candidates(view), new_[i].shards_min));
+      for (const PlannedShard& shard : plans[i].shards) {
+        table.shards.push_back({shard.range, shard.assignments.front().server});
+      }
+    }
+    if (any) {
+      HOTBED_ASSIGN_OR_RETURN(Plan together, PlaceNewTables(view));
+      const TableId first = new_.front().spec.id;
+      for (PlannedShard& shard : together.shards) {
+        plans[shard.shard.table - first].shards.push_back(std::move(shard));
+      }
+    }
+    HOTBED_RETURN_IF_ERROR(CheckLimits(state, plans));
+    for (size_t i = 0; i < new_.size(); ++i) {
+      for (const PlannedShard& shard : plans[i].shards) {
+        AddRecord(state, shard, reply_.mutable_tables(new_[i].entry));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status MatchExisting(const v1::TableSpec& existing, TableSpec asked) const {
@@ -115,35 +161,42 @@ class CreateTable : public Operation {
         "table \"", asked.name, "\" exists and differs from what was asked: ", difference));
   }
 
-  static uint64_t BytesOn(const ClusterState& state, ServerId server) {
-    uint64_t bytes = 0;
-    for (const uint64_t packed : state.ShardsOfServer(server)) {
-      const ShardId id = ShardId::FromPacked(packed);
-      auto table = state.tables().find(id.table);
-      if (table == state.tables().end()) continue;
-      const absl::StatusOr<TableSpec> spec = FromProto(table->second);
-      const absl::StatusOr<ShardRecord> record = FromProto(state.shards().at(packed));
-      if (spec.ok() && record.ok()) bytes += RangeBytes(*spec, record->range);
+  // The usable servers, with what the view's tables have on them.
+  static std::vector<ServerCandidate> Candidates(const ClusterView& view) {
+    absl::flat_hash_map<ServerId, uint64_t> bytes;
+    for (const ClusterTable& table : view.tables) {
+      for (const ClusterShard& shard : table.shards) {
+        bytes[shard.primary] += RangeBytes(table.spec, shard.range);
+      }
     }
-    return bytes;
+    std::vector<ServerCandidate> servers;
+    for (const ClusterServer& server : view.servers) {
+      if (server.usable) servers.push_back({server.id, bytes[server.id]});
+    }
+    return servers;
   }
 
-  absl::Status CheckLimits(const ClusterState& state, const TableSpec& spec,
-                           const Plan& plan) const {
-    if (state.tables().size() >= limits_.tables_max) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("table \"", spec.name, "\": the cluster has ", state.tables().size(),
-                       " tables, the limit is ", limits_.tables_max, "; drop some"));
-    }
-    if (state.shards().size() + plan.shards.size() > limits_.shards_max) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "table \"", spec.name, "\" has ", plan.shards.size(), " shards beside ",
-          state.shards().size(), " in the cluster, the limit is ", limits_.shards_max));
+  absl::Status CheckLimits(const ClusterState& state, const std::vector<Plan>& plans) const {
+    size_t shards = state.shards().size();
+    for (size_t i = 0; i < new_.size(); ++i) {
+      const std::string& name = new_[i].spec.name;
+      if (state.tables().size() + i >= limits_.tables_max) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("table \"", name, "\": the cluster has ", state.tables().size() + i,
+                         " tables, the limit is ", limits_.tables_max, "; drop some"));
+      }
+      if (shards + plans[i].shards.size() > limits_.shards_max) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("table \"", name, "\" has ", plans[i].shards.size(), " shards beside ",
+                         shards, " in the cluster, the limit is ", limits_.shards_max));
+      }
+      shards += plans[i].shards.size();
     }
     return absl::OkStatus();
   }
 
-  void AddRecord(const ClusterState& state, const PlannedShard& planned) {
+  void AddRecord(const ClusterState& state, const PlannedShard& planned,
+                 v1::CreateTableReply* reply) {
     const ServerId server = planned.assignments.front().server;
     ShardRecord record;
     record.shard = planned.shard;
@@ -151,42 +204,63 @@ class CreateTable : public Operation {
     record.epoch = 1;
     record.primary = {server, state.servers().at(server).incarnation()};
     record.members = {record.primary};
-    *reply_.add_shards() = ToProto(record);
+    *reply->add_shards() = ToProto(record);
+    to_write_.push_back(reply->shards(reply->shards_size() - 1));
   }
 
-  // The counter with the first shards, so that no other table gets the id; then the other shards;
-  // the table last.
+  // The counter with the first shards, so that no other table gets the ids; then the other shards;
+  // the tables last.
   Transaction NextPart(const ClusterState& state) {
     Transaction txn(&state);
-    if (written_ == 0) txn.Put(keys::kTableCounter, absl::StrCat(reply_.spec().id()));
-    for (; written_ < reply_.shards_size() && txn.ops().size() < kRecordsPerTxn; ++written_) {
-      const v1::ShardRecord& record = reply_.shards(written_);
+    if (written_ == 0) txn.Put(keys::kTableCounter, absl::StrCat(new_.back().spec.id));
+    for (; written_ < to_write_.size() && txn.ops().size() < kRecordsPerTxn; ++written_) {
+      const v1::ShardRecord& record = to_write_[written_];
       txn.Put(keys::Shard(ShardId::FromPacked(record.shard())), record.SerializeAsString());
     }
     if (!txn.empty()) return txn;
-    txn.Put(keys::Table(reply_.spec().id()), reply_.spec().SerializeAsString());
-    txn.Put(keys::Name(reply_.spec().name()), absl::StrCat(reply_.spec().id()));
-    reply_.set_created(true);
+    for (int i = 0; i < kTablesPerTxn && published_ < new_.size(); ++i, ++published_) {
+      v1::CreateTableReply& reply = *reply_.mutable_tables(new_[published_].entry);
+      txn.Put(keys::Table(reply.spec().id()), reply.spec().SerializeAsString());
+      txn.Put(keys::Name(reply.spec().name()), absl::StrCat(reply.spec().id()));
+      reply.set_created(true);
+    }
     return txn;
   }
 
-  // The records as committed, with their revisions.
-  v1::CreateTableReply Finished(const ClusterState& state) const {
-    v1::CreateTableReply reply = reply_;
-    reply.set_plan_revision(state.plan_revision());
-    reply.clear_shards();
-    for (const v1::ShardRecord* r : state.ShardsOfTable(reply.spec().id())) {
-      *reply.add_shards() = *r;
+  static void AddShards(const ClusterState& state, TableId table, v1::CreateTableReply* reply) {
+    for (const v1::ShardRecord* r : state.ShardsOfTable(table)) *reply->add_shards() = *r;
+  }
+
+  // Nothing was written: the answer is what is there, and what would be.
+  v1::CreateTablesReply Planned(const ClusterState& state) const {
+    v1::CreateTablesReply reply = reply_;
+    for (v1::CreateTableReply& table : *reply.mutable_tables()) {
+      table.set_plan_revision(state.plan_revision());
     }
     return reply;
   }
 
-  const v1::CreateTableRequest request_;
+  // The records as committed, with their revisions.
+  v1::CreateTablesReply Finished(const ClusterState& state) const {
+    v1::CreateTablesReply reply = Planned(state);
+    for (const NewTable& table : new_) {
+      v1::CreateTableReply& one = *reply.mutable_tables(table.entry);
+      one.clear_shards();
+      AddShards(state, table.spec.id, &one);
+    }
+    return reply;
+  }
+
+  const v1::CreateTablesRequest request_;
+  const bool single_;
   const ClusterLimits limits_;
   const std::function<bool(ServerId)> live_;
   bool planned_ = false;
-  int written_ = 0;  // shards whose record was put into a transaction
-  v1::CreateTableReply reply_;
+  std::vector<NewTable> new_;              // ids ascend by one
+  std::vector<v1::ShardRecord> to_write_;  // of all new tables
+  size_t written_ = 0;                     // of to_write_, put into a transaction
+  size_t published_ = 0;                   // of new_, likewise
+  v1::CreateTablesReply reply_;
 };
 
 class DropTable : public Operation {
@@ -227,9 +301,20 @@ class DropTable : public Operation {
 
 }  // namespace
 
+std::unique_ptr<Operation> MakeCreateTables(v1::CreateTablesRequest request, ClusterLimits limits,
+                                            std::function<bool(ServerId)> live) {
+  return std::make_unique<CreateTables>(std::move(request), /*single=*/false, limits,
+                                        std::move(live));
+}
+
 std::unique_ptr<Operation> MakeCreateTable(v1::CreateTableRequest request, ClusterLimits limits,
                                            std::function<bool(ServerId)> live) {
-  return std::make_unique<CreateTable>(std::move(request), limits, std::move(live));
+  v1::CreateTablesRequest one;
+  *one.add_tables()->mutable_spec() = std::move(*request.mutable_spec());
+  one.mutable_tables(0)->set_shards(request.shards());
+  one.set_if_not_exists(request.if_not_exists());
+  one.set_dry_run(request.dry_run());
+  return std::make_unique<CreateTables>(std::move(one), /*single=*/true, limits, std::move(live));
 }
 
 std::unique_ptr<Operation> MakeDropTable(v1::DropTableRequest request, ClusterLimits limits) {

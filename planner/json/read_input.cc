@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "planner/json/constants_json.h"
 #include "planner/json/json_fields.h"
 #include "planner/json/parse_json.h"
 #include "planner/json/read_plan.h"
@@ -189,7 +190,8 @@ void ReadOptions(const JsonFields& fields, FieldFailure* failure, PlannerOptions
 
 void ReadInput(const PlanJson& json, FieldFailure* failure, PlannerInput* input) {
   const JsonFields root(
-      json, "", {"tables", "features", "topology", "workload", "planner", "current"}, failure);
+      json, "", {"tables", "features", "topology", "workload", "planner", "current", "constants"},
+      failure);
   const PlanJson empty = PlanJson::object();
   const PlanJson* const planner = root.FindRequired("planner");
   const JsonFields options(
@@ -216,6 +218,10 @@ void ReadInput(const PlanJson& json, FieldFailure* failure, PlannerInput* input)
     const JsonFields workload(*found, "workload", {"batch_size", "trainers"}, failure);
     workload.Optional("batch_size", &input->workload.batch_size);
     workload.Optional("trainers", &input->workload.trainers);
+  }
+  if (const PlanJson* constants = root.Find("constants")) {
+    input->constants.emplace();
+    ReadConstantsJson(*constants, "constants", failure, &*input->constants);
   }
   const PlanJson* const current = root.Find("current");
   if (current != nullptr && !current->is_null()) {

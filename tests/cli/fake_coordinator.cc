@@ -59,6 +59,18 @@ grpc::Status FakeCoordinator::CreateTable(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+grpc::Status FakeCoordinator::CreateTables(grpc::ServerContext*,
+                                           const v1::CreateTablesRequest* request,
+                                           v1::CreateTablesReply* reply) {
+  created_together = *request;
+  for (const v1::NewTable& table : request->tables()) {
+    v1::CreateTableReply& one = *reply->add_tables();
+    *one.mutable_spec() = table.spec();
+    one.set_created(!request->dry_run());
+  }
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeCoordinator::DropTable(grpc::ServerContext*, const v1::DropTableRequest* request,
                                         v1::DropTableReply* reply) {
   dropped = *request;

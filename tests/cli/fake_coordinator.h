@@ -20,6 +20,7 @@ class FakeCoordinator : public v1::Coordinator::Service {
 
   v1::ClusterMap map;              // what is answered
   v1::CreateTableRequest created;  // the last request
+  v1::CreateTablesRequest created_together;
   v1::DropTableRequest dropped;
   int drops = 0;
 
@@ -27,6 +28,8 @@ class FakeCoordinator : public v1::Coordinator::Service {
                              v1::ClusterMap* reply) override;
   grpc::Status CreateTable(grpc::ServerContext*, const v1::CreateTableRequest* request,
                            v1::CreateTableReply* reply) override;
+  grpc::Status CreateTables(grpc::ServerContext*, const v1::CreateTablesRequest* request,
+                            v1::CreateTablesReply* reply) override;
   grpc::Status DropTable(grpc::ServerContext*, const v1::DropTableRequest* request,
                          v1::DropTableReply* reply) override;
 

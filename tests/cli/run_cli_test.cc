@@ -1,6 +1,7 @@
 #include "cli/run_cli.h"
 
 #include <algorithm>
+#include <fstream>
 #include <sstream>
 
 #include "gmock/gmock.h"
@@ -171,6 +172,35 @@ TEST_F(RunCliTest, TableCreateSendsWhatTheFlagsSay) {
   EXPECT_EQ(spec.durability(), v1::DURABILITY_CHECKPOINT);
   EXPECT_EQ(spec.nan_policy(), v1::NAN_SKIP);
   EXPECT_EQ(spec.seed(), ~uint64_t{0});
+}
+
+TEST_F(RunCliTest, TableCreateFromAFile) {
+  const std::string path = testing::TempDir() + "/run_cli_test_tables.json";
+  std::ofstream(path) << R"([{"name": "b", "dim": 4, "rows": 5, "shards": 2},
+                             {"name": "a", "dim": 8, "hashed": true}])";
+  const Answer made = RunAt({"table", "create", "--file", path, "--if-not-exists", "-o", "json"});
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(made.json()[1]["name"], "a");
+  EXPECT_EQ(made.json()[1]["created"], true);
+  ASSERT_EQ(fake_.created_together.tables_size(), 2);
+  EXPECT_TRUE(fake_.created_together.if_not_exists());
+  EXPECT_EQ(fake_.created_together.tables(0).spec().name(), "b");
+  EXPECT_EQ(fake_.created_together.tables(0).shards(), 2u);
+  EXPECT_THAT(RunAt({"table", "create", "--file", path}).out, HasSubstr("created 2 tables"));
+  EXPECT_THAT(RunAt({"table", "create", "--file", path, "--dry-run"}).out,
+              HasSubstr("would create, placed together"));
+  EXPECT_TRUE(fake_.created_together.dry_run());
+
+  fake_.created_together.Clear();
+  std::ofstream(path) << R"([{"name": "b", "dim": 4, "rows": 5}, {"name": "a", "dim": 0}])";
+  const Answer wrong = RunAt({"table", "create", "--file", path});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("tables[1].rows: missing; nothing was created"));
+  EXPECT_EQ(fake_.created_together.tables_size(), 0);
+  EXPECT_EQ(RunAt({"table", "create", "--file", path, "--dim", "4"}).code, 2);
+  EXPECT_EQ(RunAt({"table", "create", "x", "--file", path}).code, 2);
+  EXPECT_EQ(RunAt({"table", "create", "--dim", "4", "--rows", "5"}).code, 2) << "no name";
+  EXPECT_EQ(RunAt({"table", "create", "--file", "/nowhere/tables.json"}).code, 1);
 }
 
 TEST_F(RunCliTest, RefusalsOfTheCoordinatorAreHandedOn) {

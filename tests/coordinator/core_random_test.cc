@@ -194,11 +194,28 @@ class World {
       drop.set_name(name);
       return Ask({"drop", name}, drop);
     }
+    if (random_.OneIn(3)) return CreateTogether();
+    Ask({"create", name}, RandomTable(name));
+  }
+
+  v1::CreateTableRequest RandomTable(const std::string& name) {
     v1::CreateTableRequest create = CoreRig::Table(name, 1 + random_.Uniform(1000));
     create.mutable_spec()->set_hashed(random_.OneIn(2));
     // Above kRecordsPerTxn now and then, so that a creation takes several transactions.
     create.set_shards(random_.OneIn(2) ? 1 : 1 + random_.Uniform(200));
-    Ask({"create", name}, create);
+    return create;
+  }
+
+  void CreateTogether() {
+    v1::CreateTablesRequest create;
+    for (int i = 0; i < 4; ++i) {
+      if (random_.OneIn(2)) continue;
+      const v1::CreateTableRequest table = RandomTable(absl::StrCat("t", i));
+      v1::NewTable& one = *create.add_tables();
+      *one.mutable_spec() = table.spec();
+      one.set_shards(random_.OneIn(3) ? 0 : table.shards());
+    }
+    Ask({"create", ""}, create);
   }
 
   void Register() {
@@ -272,17 +289,24 @@ class World {
     }
   }
 
+  void Created(const v1::CreateTableReply& table) {
+    ASSERT_TRUE(table.created());
+    // A drop may have been asked for meanwhile, or by a process that died: then it need not stay.
+    bool drop_pending = false;
+    for (const auto& [caller, a] : asked_) {
+      drop_pending |= a.kind == "drop" && a.name == table.spec().name();
+    }
+    if (!drop_pending) tables_acked_[table.spec().name()] = table.spec().id();
+    ASSERT_GT(table.shards_size(), 0);
+    for (const v1::ShardRecord& s : table.shards()) ASSERT_GT(s.revision(), 0u);
+  }
+
   void Acknowledged(const Asked& asked, const Reply& reply) {
     ++acknowledged_;
     if (auto* r = std::get_if<v1::CreateTableReply>(&reply)) {
-      ASSERT_TRUE(r->created());
-      // A drop may have been asked for meanwhile, or by a process that died: then it need not stay.
-      bool drop_pending = false;
-      for (const auto& [caller, a] : asked_) {
-        drop_pending |= a.kind == "drop" && a.name == asked.name;
-      }
-      if (!drop_pending) tables_acked_[asked.name] = r->spec().id();
-      for (const v1::ShardRecord& s : r->shards()) ASSERT_GT(s.revision(), 0u);
+      Created(*r);
+    } else if (auto* r = std::get_if<v1::CreateTablesReply>(&reply)) {
+      for (const v1::CreateTableReply& table : r->tables()) Created(table);
     } else if (auto* r = std::get_if<v1::OpenSessionReply>(&reply)) {
       ASSERT_TRUE(sessions_.insert({r->session(), r->incarnation()}).second) << "given out twice";
       const SessionId known = session_ids_.emplace(asked.name, r->session()).first->second;

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "common/table_spec.h"
 #include "tests/coordinator/core_story.h"
@@ -80,6 +82,137 @@ TEST_F(TableStory, ACreationCutShortLeavesNothing) {
   rig_.Pump();
   EXPECT_TRUE(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.empty());
   EXPECT_EQ(rig_.Create(CoreRig::Table("wide"))->spec().id(), 2u) << "its id is gone";
+}
+
+v1::CreateTablesRequest Together(const std::vector<v1::CreateTableRequest>& tables) {
+  v1::CreateTablesRequest request;
+  for (const v1::CreateTableRequest& table : tables) {
+    *request.add_tables()->mutable_spec() = table.spec();
+    request.mutable_tables(request.tables_size() - 1)->set_shards(table.shards());
+  }
+  return request;
+}
+
+TEST_F(TableStory, TablesCreatedTogetherArePlacedByOnePlan) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Register("s2").ok());
+  ASSERT_TRUE(rig_.Create(CoreRig::Table("before", 10)).ok());
+  v1::CreateTableRequest cut = CoreRig::Table("cut", 100);
+  cut.set_shards(5);
+  const v1::CreateTablesRequest request =
+      Together({CoreRig::Table("z"), cut, CoreRig::Table("a", 10), CoreRig::Table("m", 20)});
+  const auto created = rig_.Call<v1::CreateTablesReply>(request);
+  ASSERT_TRUE(created.ok()) << created.status();
+  ASSERT_EQ(created->tables_size(), 4);
+  uint64_t on[3] = {0, 0, 0};
+  for (int i = 0; i < 4; ++i) {
+    const v1::CreateTableReply& table = created->tables(i);
+    EXPECT_TRUE(table.created());
+    EXPECT_EQ(table.spec().id(), 2u + i) << "in the order of the request";
+    EXPECT_EQ(table.spec().name(), request.tables(i).spec().name());
+    EXPECT_EQ(table.plan_revision(), Map().plan_revision());
+    ASSERT_GT(table.shards_size(), 0);
+    EXPECT_EQ(table.shards(table.shards_size() - 1).range_limit(), table.spec().rows());
+    for (const v1::ShardRecord& r : table.shards()) {
+      EXPECT_GT(r.revision(), 0u);
+      EXPECT_EQ(ShardId::FromPacked(r.shard()).table, table.spec().id());
+      ++on[r.primary().server()];
+    }
+  }
+  EXPECT_EQ(created->tables(0).shards_size(), 8);
+  EXPECT_EQ(created->tables(1).shards_size(), 5);
+  EXPECT_GT(on[1], 0u);
+  EXPECT_GT(on[2], 0u);
+  EXPECT_EQ(Map().tables_size(), 5);
+  EXPECT_EQ(rig_.Create(CoreRig::Table("after", 10))->spec().id(), 6u);
+}
+
+TEST_F(TableStory, TablesCreatedTogetherAreAllRightOrNoneIs) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Create(CoreRig::Table("there", 10)).ok());
+  const uint64_t revision = rig_.store.revision;
+  const auto create = [&](const std::vector<v1::CreateTableRequest>& tables) {
+    return rig_.Call<v1::CreateTablesReply>(Together(tables));
+  };
+  v1::CreateTableRequest flat = CoreRig::Table("flat");
+  flat.mutable_spec()->set_dim(100000);
+  EXPECT_STATUS(create({}), kInvalidArgument, "no tables");
+  EXPECT_STATUS(create({CoreRig::Table("a"), flat}), kInvalidArgument, "dim is 100000");
+  EXPECT_STATUS(create({CoreRig::Table("a"), CoreRig::Table("b"), CoreRig::Table("a")}),
+                kInvalidArgument, "tables 0 and 2 of the request have this name");
+  EXPECT_STATUS(create({CoreRig::Table("a"), CoreRig::Table("there", 10)}), kAlreadyExists,
+                "\"there\" exists already");
+  v1::CreateTableRequest many = CoreRig::Table("many", 100);
+  many.set_shards(101);
+  EXPECT_STATUS(create({CoreRig::Table("a"), many}), kInvalidArgument, "101 shards");
+  v1::CreateTablesRequest dry = Together({CoreRig::Table("a"), CoreRig::Table("b", 10)});
+  dry.set_dry_run(true);
+  const auto planned = rig_.Call<v1::CreateTablesReply>(dry);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_FALSE(planned->tables(0).created());
+  EXPECT_EQ(planned->tables(0).shards_size(), 8);
+  EXPECT_EQ(rig_.store.revision, revision) << "nothing was written";
+  EXPECT_EQ(Map().tables_size(), 1);
+
+  v1::CreateTablesRequest rest = Together({CoreRig::Table("a", 10), CoreRig::Table("there", 10)});
+  rest.set_if_not_exists(true);
+  const auto made = rig_.Call<v1::CreateTablesReply>(rest);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(made->tables(0).created());
+  EXPECT_FALSE(made->tables(1).created());
+  EXPECT_EQ(made->tables(1).spec().id(), 1u);
+  EXPECT_EQ(made->tables(1).shards_size(), 1);
+  rest.mutable_tables(1)->mutable_spec()->set_dim(32);
+  EXPECT_STATUS(rig_.Call<v1::CreateTablesReply>(rest), kAlreadyExists, "dim: 16 -> 32");
+}
+
+TEST_F(TableStory, LimitsCountTablesCreatedTogether) {
+  rig_.limits.tables_max = 2;
+  rig_.limits.shards_max = 10;
+  rig_.Start();
+  rig_.Pump();
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  EXPECT_STATUS(rig_.Call<v1::CreateTablesReply>(Together(
+                    {CoreRig::Table("a", 1), CoreRig::Table("b", 1), CoreRig::Table("c", 1)})),
+                kResourceExhausted, "\"c\": the cluster has 2 tables");
+  EXPECT_STATUS(
+      rig_.Call<v1::CreateTablesReply>(Together({CoreRig::Table("a"), CoreRig::Table("b")})),
+      kResourceExhausted, "\"b\" has 8 shards beside 8");
+  EXPECT_EQ(Map().tables_size(), 0);
+}
+
+// 130 tables of two shards: three transactions of shards, three of tables.
+TEST_F(TableStory, ACreationOfManyTablesCutShortLeavesWholeTables) {
+  std::vector<v1::CreateTableRequest> tables;
+  for (int i = 0; i < 130; ++i) {
+    tables.push_back(CoreRig::Table(absl::StrCat("t", i), 10));
+    tables.back().set_shards(2);
+  }
+  v1::CreateTablesRequest request = Together(tables);
+  request.set_if_not_exists(true);
+  for (int steps = 0; steps <= 6; ++steps) {
+    SCOPED_TRACE(absl::StrCat(steps, " transactions"));
+    rig_.store = MapMetaStore();
+    rig_.Start();
+    rig_.Pump();
+    ASSERT_TRUE(rig_.Register("s1").ok());
+    rig_.Send(request);
+    for (int done = 0; done < steps; ++done) rig_.StepStore();
+    const int published = steps < 3 ? 0 : std::min(130, (steps - 3) * kTablesPerTxn);
+    EXPECT_EQ(Map().tables_size(), published);
+    EXPECT_EQ(Map().shards_size(), 2 * published) << "not visible before its table is";
+    rig_.Start();
+    rig_.Pump();
+    EXPECT_EQ(Map().tables_size(), published);
+    EXPECT_EQ(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.size(),
+              2u * published);
+    ASSERT_TRUE(rig_.Register("s1", 1, "").ok());
+    const auto again = rig_.Call<v1::CreateTablesReply>(request);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(Map().tables_size(), 130);
+    EXPECT_EQ(Map().shards_size(), 260);
+    EXPECT_EQ(again->tables(129).created(), published < 130);
+  }
 }
 
 TEST_F(TableStory, IfNotExistsTellsTheFieldThatDiffers) {

@@ -96,9 +96,100 @@ class Commands(unittest.TestCase):
         self.assertTrue(all(a[1] == b[0] for a, b in zip(edges, edges[1:])))
         local.eventually("all shards active",
                          lambda: all(s["active"] for s in self.up.json("shard", "list", "--table", "cover")))
-        ranges = [r for r in self.up.json("plan", "show")["ranges"] if r["table"] == "cover"]
-        self.assertEqual({r["server"] for r in ranges}, {"s0", "s1", "s2"})
-        self.assertEqual(sum(r["shards"] for r in ranges), len(shards))
+        placed = next(t for t in self.up.json("plan", "show")["tables"] if t["name"] == "cover")["shards"]
+        self.assertEqual({s["server"] for s in placed}, {"s0", "s1", "s2"})
+        self.assertEqual(sorted((s["server"], tuple(s["rows"])) for s in placed),
+                         sorted((s["primary"], tuple(s["range"])) for s in shards))
+        code, text, _ = self.up.cli("plan", "show")
+        self.assertEqual(code, 0)
+        self.assertIn("The placement in force, plan revision", text)
+        self.assertIn("What binds", text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+        with local.Directory() as directory:
+            stored = os.path.join(directory, "live.json")
+            with open(stored, "w", encoding="utf-8") as file:
+                json.dump(self.up.json("plan", "show"), file)
+            self.assertEqual(local.run("hotbed", "plan", "show", stored)[0], 0)
+
+    def test_a_replan_is_shown_and_changes_nothing(self):
+        self.up.json("table", "create", "replanned", "--dim", 16, "--rows", 100000)
+        before = self.up.json("shard", "list", "--table", "replanned")
+        again = self.up.json("plan", "apply", "--dry-run")
+        self.assertEqual(again["unreachable"], [])
+        self.assertGreaterEqual(again["max_server_ms"]["before"], again["max_server_ms"]["after"])
+        drained = self.up.json("plan", "apply", "--dry-run", "--drain", "s1")
+        leaving = [m for m in drained["moves"] if m["table"] == "replanned" and m["from"] == "s1"]
+        self.assertEqual(sorted(tuple(m["rows"]) for m in leaving),
+                         sorted(tuple(s["range"]) for s in before if s["primary"] == "s1"))
+        self.assertTrue(all(m["to"] in ("s0", "s2") for m in drained["moves"]))
+        self.assertEqual(drained["move_bytes"], sum(m["bytes"] for m in drained["moves"]))
+        code, text, _ = self.up.cli("plan", "apply", "--dry-run", "--drain", "s1")
+        self.assertEqual(code, 0)
+        self.assertIn("s1 is draining", text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+        code, out, _ = self.up.cli("plan", "apply", "--dry-run", "--drain", "s1", "--move-bytes-max", "1KiB")
+        self.assertEqual(code, 1)
+        self.assertIn("move_bytes_max", out)
+        code, _, err = self.up.cli("plan", "apply")
+        self.assertEqual(code, 1)
+        self.assertIn("nothing was changed", err)
+        self.assertEqual([(s["primary"], s["range"], s["epoch"]) for s in before],
+                         [(s["primary"], s["range"], s["epoch"])
+                          for s in self.up.json("shard", "list", "--table", "replanned")])
+
+    def test_tables_from_a_file_are_created_together(self):
+        with local.Directory() as directory:
+            path = os.path.join(directory, "tables.json")
+
+            def write(tables):
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(tables, file)
+
+            tables = [{"name": f"together-{i}", "dim": 8, "rows": 100 * (i + 1), "init": "constant:1"} for i in range(70)]
+            write(tables[:5] + [{"name": "together-bad", "dim": 8, "rows": 0}])
+            code, _, err = self.up.cli("table", "create", "--file", path)
+            self.assertEqual(code, 1)
+            self.assertIn("tables[5]", err)
+            self.assertFalse([t for t in self.up.json("table", "list") if t["name"].startswith("together")])
+            write(tables + [{"name": "together-hashed", "dim": 4, "hashed": True, "shards": 12, "optimizer": "adam"}])
+            made = self.up.json("table", "create", "--file", path)
+            self.assertTrue(all(t["created"] for t in made))
+            self.assertEqual([t["id"] for t in made], list(range(made[0]["id"], made[0]["id"] + 71)))
+            self.assertEqual((made[70]["shards"], made[70]["optimizer"]["kind"]), (12, "adam"))
+            on = [s["primary"] for s in self.up.json("shard", "list") if re.match(r"together-\d+/", s["shard"])]
+            self.assertEqual(len(on), 70)
+            self.assertEqual({server: on.count(server) >= 20 for server in on}, {"s0": True, "s1": True, "s2": True})
+            self.assertEqual(self.up.json("row", "get", "together-69", 6999)[0]["weights"], [1] * 8)
+            code, _, err = self.up.cli("table", "create", "--file", path)
+            self.assertEqual(code, 1)
+            self.assertIn("together-0", err)
+            again = self.up.json("table", "create", "--file", path, "--if-not-exists")
+            self.assertFalse(any(t["created"] for t in again))
+
+    def test_calibration_is_a_file_that_plans_are_made_with(self):
+        with local.Directory() as directory:
+            path = os.path.join(directory, "calibration.json")
+            code, out, err = local.run("hotbed", "plan", "calibrate", "--seconds", 1, "--dir", directory, "--out", path,
+                                       "-o", "json")
+            self.assertEqual(code, 0, err)
+            with open(path, encoding="utf-8") as file:
+                constants = json.load(file)
+            self.assertEqual(constants, json.loads(out))
+            self.assertEqual(os.listdir(directory), ["calibration.json"])
+            for name, value in constants.items():
+                if name != "about":
+                    self.assertGreater(value, 0 if name.endswith("bandwidth") else -1, name)
+            self.assertIn("segment_ns", constants["about"])
+            problem = os.path.join(directory, "input.json")
+            plain = {"tables": [{"name": "t", "rows": 1000, "dim": 4}],
+                     "topology": {"servers": [{"name": "s", "host_bytes": 10**9}]}, "planner": {"strategy": "cost"}}
+            with open(problem, "w", encoding="utf-8") as file:
+                json.dump(plain, file)
+            by_flag = local.run("hotbed", "plan", "compute", "--input", problem, "--constants", path, "-o", "json")
+            self.assertEqual(by_flag[0], 0, by_flag[2])
+            with open(problem, "w", encoding="utf-8") as file:
+                json.dump({**plain, "constants": constants}, file)
+            self.assertEqual(local.run("hotbed", "plan", "compute", "--input", problem, "-o", "json"), by_flag)
 
     def test_doctor_is_content(self):
         local.eventually("all shards active", lambda: all(s["active"] for s in self.up.json("shard", "list")))

@@ -54,6 +54,7 @@ constexpr char kPlainInput[] = R"({
   "planner": {"strategy": "memory_balanced", "column_slice_threshold": 999,
               "row_slice_threshold": 8000, "data_parallel_threshold": 80, "seed": 4,
               "evaluations_max": 1000},
+  "constants": {"segment_ns": 5, "host_bandwidth": 7, "about": {"segment_ns": "a guess"}},
   "current": {"tables": [{"name": "item", "shards": [
       {"server": "s0", "rows": [0, 10], "columns": [0, 4]},
       {"server": "s9", "rows": [10, 20], "columns": [0, 4]}]}]}

@@ -1,0 +1,132 @@
+// Roofs of what a store does to rows: an optimizer's step in memory, records in a file.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "bench/plain_loops.h"
+#include "bench/roofs/roofs.h"
+#include "common/huge_buffer.h"
+#include "common/status_macros.h"
+
+namespace hotbed::roofs {
+namespace {
+
+constexpr size_t kChunkBytes = 4 << 20;
+constexpr size_t kPageBytes = 4096;
+constexpr uint64_t kFileBytesMax = 1ull << 30;
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+absl::Status DiskError(const std::string& what) {
+  const int error = errno;
+  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(error)));
+}
+
+// Chunks of noise, so that no file system compresses them, until `seconds` are over; synced.
+absl::StatusOr<uint64_t> WriteChunks(int file, double seconds) {
+  std::vector<uint64_t> chunk(kChunkBytes / 8);
+  std::mt19937_64 random(1);
+  for (uint64_t& word : chunk) word = random();
+  uint64_t bytes = 0;
+  const double begin = Seconds();
+  do {
+    const ssize_t wrote = write(file, chunk.data(), kChunkBytes);
+    if (wrote != static_cast<ssize_t>(kChunkBytes)) return DiskError("writing the test file");
+    bytes += kChunkBytes;
+  } while (Seconds() - begin < seconds && bytes < kFileBytesMax);
+  if (fdatasync(file) != 0) return DiskError("syncing the test file");
+  return bytes;
+}
+
+absl::Status ReadChunks(int file, uint64_t bytes) {
+  std::vector<char> chunk(kChunkBytes);
+  for (uint64_t at = 0; at < bytes; at += kChunkBytes) {
+    const ssize_t got = pread(file, chunk.data(), kChunkBytes, static_cast<off_t>(at));
+    if (got != static_cast<ssize_t>(kChunkBytes)) return DiskError("reading the test file");
+  }
+  return absl::OkStatus();
+}
+
+// Each page at most once: the second time it would come from the page cache.
+absl::StatusOr<double> RandomReadNs(int file, uint64_t bytes, double seconds) {
+  std::vector<uint32_t> pages(bytes / kPageBytes);
+  std::iota(pages.begin(), pages.end(), 0);
+  std::mt19937_64 random(2);
+  for (size_t i = pages.size() - 1; i > 0; --i) std::swap(pages[i], pages[random() % (i + 1)]);
+  char page[kPageBytes];
+  size_t reads = 0;
+  const double begin = Seconds();
+  double now = begin;
+  while (reads < pages.size() && (now - begin < seconds || reads == 0)) {
+    const off_t at = static_cast<off_t>(pages[reads]) * static_cast<off_t>(kPageBytes);
+    if (pread(file, page, kPageBytes, at) != static_cast<ssize_t>(kPageBytes)) {
+      return DiskError("reading the test file");
+    }
+    ++reads;
+    now = Seconds();
+  }
+  return (now - begin) * 1e9 / static_cast<double>(reads);
+}
+
+}  // namespace
+
+absl::StatusOr<double> UpdateRows(const GatherLoad& load) {
+  if (load.row_bytes != 4 * bench::kPlainDim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows have ", load.row_bytes, " bytes, not 256"));
+  }
+  HOTBED_ASSIGN_OR_RETURN(const HugeBuffer rows, HugeBuffer::Allocate(load.rows * load.row_bytes));
+  HOTBED_ASSIGN_OR_RETURN(const HugeBuffer state, HugeBuffer::Allocate(load.rows * sizeof(float)));
+  std::memset(rows.data(), 0, rows.size());
+  std::memset(state.data(), 0, state.size());
+  const std::vector<float> gradients(load.batch * bench::kPlainDim, 1e-3f);
+  constexpr uint64_t kBatches = 256;
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> ids(kBatches * load.batch);
+  for (uint64_t& id : ids) id = random() % load.rows;
+  uint64_t batches = 0;
+  const double begin = Seconds();
+  double now = begin;
+  for (; now - begin < load.seconds; now = Seconds()) {
+    for (int i = 0; i < 16; ++i, ++batches) {
+      bench::PlainRowwiseAdagrad(reinterpret_cast<float*>(rows.data()),
+                                 reinterpret_cast<float*>(state.data()),
+                                 &ids[batches % kBatches * load.batch],
+                                 static_cast<uint32_t>(load.batch), gradients.data(), 0.01f, 1e-8f);
+    }
+  }
+  return static_cast<double>(batches * load.batch) / (now - begin);
+}
+
+absl::StatusOr<DiskRate> WriteAndRead(const std::string& dir, double seconds) {
+  const std::string path = absl::StrCat(dir, "/roof-disk-", getpid());
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot create ", path, ": ", std::strerror(errno)));
+  }
+  unlink(path.c_str());
+  const absl::Cleanup close_file = [file] { close(file); };
+  const double begin = Seconds();
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t bytes, WriteChunks(file, seconds / 4));
+  posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  HOTBED_RETURN_IF_ERROR(ReadChunks(file, bytes));
+  DiskRate rate;
+  rate.bytes_per_s = 2 * static_cast<double>(bytes) / (Seconds() - begin);
+  posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);  // no reading ahead
+  HOTBED_ASSIGN_OR_RETURN(rate.random_read_ns, RandomReadNs(file, bytes, seconds / 4));
+  return rate;
+}
+
+}  // namespace hotbed::roofs

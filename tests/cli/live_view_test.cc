@@ -1,0 +1,64 @@
+#include "cli/live_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hotbed {
+namespace {
+
+using ::testing::SizeIs;
+
+// Servers 10 (live) and 11 (down); table 3 in two shards, its second first in the map, one each;
+// table 4 without any.
+v1::ClusterMap Map() {
+  v1::ClusterMap map;
+  for (uint64_t id : {10, 11}) {
+    v1::ServerInfo& server = *map.add_servers();
+    server.set_server(id);
+    server.set_name(id == 10 ? "s0" : "s1");
+    server.set_live(id == 10);
+    server.mutable_load()->set_host_bytes_limit(id * 1000);
+  }
+  for (uint32_t id : {3, 4}) {
+    v1::TableSpec& table = *map.add_tables();
+    table.set_id(id);
+    table.set_name("t");
+    table.set_rows(100);
+    table.set_dim(4);
+  }
+  for (uint32_t index : {1, 0}) {
+    v1::ShardRecord& shard = *map.add_shards();
+    shard.set_shard((uint64_t{3} << 32) | index);
+    shard.set_range_first(50 * index);
+    shard.set_range_limit(50 * index + 50);
+    shard.set_column_limit(4);
+    shard.mutable_primary()->set_server(10 + index);
+  }
+  return map;
+}
+
+TEST(LiveView, ServersTablesAndShards) {
+  const auto view = ViewOfMap(Map());
+  ASSERT_TRUE(view.ok()) << view.status();
+  ASSERT_THAT(view->servers, SizeIs(2));
+  EXPECT_EQ(view->servers[0].host_bytes, 10000u);
+  EXPECT_TRUE(view->servers[0].usable && view->servers[0].reachable);
+  EXPECT_FALSE(view->servers[1].usable || view->servers[1].reachable);
+  ASSERT_THAT(view->tables, SizeIs(1)) << "one has no shards yet";
+  ASSERT_THAT(view->tables[0].shards, SizeIs(2));
+  EXPECT_EQ(view->tables[0].shards[0].range.first, 0u) << "in position order";
+  EXPECT_EQ(view->tables[0].shards[0].primary, 10u);
+  EXPECT_EQ(view->tables[0].shards[1].primary, 11u);
+}
+
+TEST(LiveView, ServersThatAreDownAreNamed) {
+  v1::ClusterMap map = Map();
+  EXPECT_EQ(
+      UnreachableText(*ViewOfMap(map)),
+      "s1 is down: its 1 shard stays its own: no copy exists elsewhere that could be moved.\n");
+  map.mutable_shards(0)->mutable_primary()->set_server(10);
+  EXPECT_EQ(UnreachableText(*ViewOfMap(map)), "") << "it has nothing";
+}
+
+}  // namespace
+}  // namespace hotbed
