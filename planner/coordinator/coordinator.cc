@@ -92,7 +92,7 @@ Coordinator::Answers Coordinator::TakeReady() {
   return answers;
 }
 
-void Coordinator::Give(Answers answers) {
+void Coordinator::Give(Answers&& answers) {
   for (auto& [on_reply, reply] : answers) on_reply(std::move(reply));
 }
 

@@ -75,7 +75,7 @@ class Coordinator {
   void Run();
   // Takes over what the core is ready for; the answers are to be given without the lock.
   Answers TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static void Give(Answers answers);
+  static void Give(Answers&& answers);
   Event Carry(StoreWork work);
 
   MetaStore* const store_;

@@ -206,8 +206,9 @@ void Core::Advance() {
       // Between operations every shard without its table is a leftover.
       const bool leftovers = bootstrapped_ && !state_.Orphans(1).empty();
       if (leftovers) {
-        running_.emplace();
-        running_->operation = MakeCleanup();
+        Pending cleanup;
+        cleanup.operation = MakeCleanup();
+        running_ = std::move(cleanup);
       } else if (!queue_.empty()) {
         running_ = std::move(queue_.front());
         queue_.pop_front();

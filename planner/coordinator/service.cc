@@ -42,8 +42,9 @@ class Methods : public v1::Coordinator::CallbackService {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     absl::StatusOr<v1::ClusterMap> map = coordinator_->Map(request->plan_revision_known());
     counters.Count(map.ok());
+    const absl::Status status = map.status();
     if (map.ok()) *reply = *std::move(map);
-    reactor->Finish(ToGrpc(map.status()));
+    reactor->Finish(ToGrpc(status));
     return reactor;
   }
 
@@ -105,8 +106,9 @@ class Methods : public v1::Coordinator::CallbackService {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     coordinator_->Submit(request, [reactor, reply, counters](absl::StatusOr<Reply> answer) {
       counters->Count(answer.ok());
+      const absl::Status status = answer.status();
       if (answer.ok()) *reply = std::get<ReplyMessage>(*std::move(answer));
-      reactor->Finish(ToGrpc(answer.status()));
+      reactor->Finish(ToGrpc(status));
     });
     return reactor;
   }

@@ -9,7 +9,7 @@ FakeCoordinator::FakeCoordinator() {
   map.set_plan_revision(7);
   for (int i = 0; i < 2; ++i) {
     v1::ServerInfo* server = map.add_servers();
-    server->set_server(static_cast<uint64_t>(10 + i));
+    server->set_server(uint64_t{10} + i);
     server->set_name(absl::StrCat("s", i));
     server->set_address(absl::StrCat("127.0.0.1:75", i));
     server->set_live(i == 0);

@@ -184,7 +184,9 @@ class World {
     }
   }
 
-  void Ask(Asked asked, Request request) { asked_[rig_.Send(std::move(request))] = asked; }
+  void Ask(Asked asked, Request request) {
+    asked_[rig_.Send(std::move(request))] = std::move(asked);
+  }
 
   void CreateOrDrop() {
     const std::string name = absl::StrCat("t", random_.Uniform(4));
