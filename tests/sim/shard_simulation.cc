@@ -61,7 +61,7 @@ void ShardSimulation::Violation(const std::string& what) {
   if (violation_.empty()) violation_ = absl::StrCat("time ", time_, ": ", what);
 }
 
-void ShardSimulation::Network(Task deliver) {
+void ShardSimulation::Network(const Task& deliver) {
   if (!healed() && Chance(0.04)) return;
   const int copies = !healed() && Chance(0.05) ? 2 : 1;
   for (int i = 0; i < copies; ++i) At(Chance(0.9) ? Delay(5) : Delay(150), deliver);

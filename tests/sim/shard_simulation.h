@@ -120,7 +120,7 @@ class ShardSimulation {
   bool healed() const { return time_ >= heal_time_; }
   void Violation(const std::string& what);
   // Loses, doubles, delays.
-  void Network(Task deliver);
+  void Network(const Task& deliver);
 
   // Coordinator.
   void Coordinate();
