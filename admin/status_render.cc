@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/html_escape.h"
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
@@ -49,33 +50,6 @@ tbody tr:nth-child(even) { background: var(--zebra); }
 .none { color: var(--soft); padding: 10px 14px; }
 summary { cursor: pointer; color: var(--soft); margin-top: 32px; }
 )css";
-
-std::string Escape(const std::string& text) {
-  std::string out;
-  out.reserve(text.size());
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string Plain(const std::string& text) {
   std::string out;
@@ -149,8 +123,8 @@ StatusTable NumbersTable(const std::vector<MetricSample>& samples) {
 }
 
 void AppendHtmlTable(const StatusTable& table, std::string* out) {
-  absl::StrAppend(out, "<h2>", Escape(table.title), "<span>", table.rows.size(), "</span></h2>\n",
-                  "<div class=\"scroll\">");
+  absl::StrAppend(out, "<h2>", HtmlEscape(table.title), "<span>", table.rows.size(),
+                  "</span></h2>\n", "<div class=\"scroll\">");
   if (table.rows.empty()) {
     out->append("<div class=\"none\">none</div></div>\n");
     return;
@@ -159,13 +133,14 @@ void AppendHtmlTable(const StatusTable& table, std::string* out) {
   out->append("<table><thead><tr>");
   for (size_t c = 0; c < table.columns.size(); ++c) {
     align.push_back(IsNumeric(table, c) ? " class=\"n\"" : "");
-    absl::StrAppend(out, "<th", align[c], ">", Escape(table.columns[c]), "</th>");
+    absl::StrAppend(out, "<th", align[c], ">", HtmlEscape(table.columns[c]), "</th>");
   }
   out->append("</tr></thead><tbody>\n");
   for (const auto& row : table.rows) {
     out->append("<tr>");
     for (size_t c = 0; c < row.size(); ++c) {
-      absl::StrAppend(out, "<td", c < align.size() ? align[c] : "", ">", Escape(row[c]), "</td>");
+      absl::StrAppend(out, "<td", c < align.size() ? align[c] : "", ">", HtmlEscape(row[c]),
+                      "</td>");
     }
     out->append("</tr>\n");
   }
@@ -202,13 +177,14 @@ std::string StatusAsHtml(const StatusPage& page, const std::vector<MetricSample>
   std::string out = absl::StrCat(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
-      Escape(page.title), "</title>\n<style>", kStyle, "</style></head>\n<body><main>\n<h1>",
-      Escape(page.title), "</h1>\n<p class=\"subtitle\">", Escape(page.subtitle),
+      HtmlEscape(page.title), "</title>\n<style>", kStyle, "</style></head>\n<body><main>\n<h1>",
+      HtmlEscape(page.title), "</h1>\n<p class=\"subtitle\">", HtmlEscape(page.subtitle),
       "</p>\n<nav><a href=\"/metrics\">metrics</a><a href=\"/api/status\">status as JSON</a>"
       "<a href=\"/api/metrics\">metrics as JSON</a><a href=\"/readyz\">ready?</a></nav>\n"
       "<dl class=\"facts\">\n");
   for (const auto& [name, value] : page.facts) {
-    absl::StrAppend(&out, "<div><dt>", Escape(name), "</dt><dd>", Escape(value), "</dd></div>\n");
+    absl::StrAppend(&out, "<div><dt>", HtmlEscape(name), "</dt><dd>", HtmlEscape(value),
+                    "</dd></div>\n");
   }
   out.append("</dl>\n");
   for (const StatusTable& table : page.tables) AppendHtmlTable(table, &out);

@@ -26,20 +26,14 @@ void BidiStream::Unref() {
   delete this;
 }
 
-bool BidiStream::TryWatch() {
-  int refs = refs_.load(std::memory_order_relaxed);
-  while (refs > 0 && !refs_.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) {
-  }
-  return refs > 0;
-}
+bool BidiStream::TryWatch() { return TryRef(&refs_); }
 
 void BidiStream::Tick(int64_t now_ns) {
   void* message = nullptr;
   {
     absl::MutexLock lock(&mu_);
     if (held_.deadline_ns != 0 && now_ns >= held_.deadline_ns) message = TakeHeld(/*forced=*/true);
-    const int64_t ticks_max =
-        (limits_.write_timeout_ms + StreamWatch::kTickMs - 1) / StreamWatch::kTickMs;
+    const int64_t ticks_max = StreamWatch::TicksOf(limits_.write_timeout_ms);
     if (!(writing_ || finished_) || writes_begun_ != writes_seen_) {
       writes_seen_ = writes_begun_;
       stalled_ticks_ = 0;

@@ -80,16 +80,10 @@ void LookupCall::OnFinished() {
   Unref();
 }
 
-bool LookupCall::TryWatch() {
-  int refs = refs_.load(std::memory_order_relaxed);
-  while (refs > 0 && !refs_.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) {
-  }
-  return refs > 0;
-}
+bool LookupCall::TryWatch() { return TryRef(&refs_); }
 
 void LookupCall::Tick(int64_t /*now_ns*/) {
-  const int64_t ticks_max =
-      (plane_->limits.write_timeout_ms + StreamWatch::kTickMs - 1) / StreamWatch::kTickMs;
+  const int64_t ticks_max = StreamWatch::TicksOf(plane_->limits.write_timeout_ms);
   if (++ticks_ != ticks_max) return;
   StreamMetrics::Get().streams_stalled.Add(1);
   context_.TryCancel();

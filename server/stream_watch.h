@@ -7,6 +7,7 @@
 #ifndef HOTBED_SERVER_STREAM_WATCH_H_
 #define HOTBED_SERVER_STREAM_WATCH_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace hotbed {
 class StreamWatch {
  public:
   static constexpr int64_t kTickMs = 50;
+  static constexpr int64_t TicksOf(int64_t ms) { return (ms + kTickMs - 1) / kTickMs; }
 
   class Watched {
    public:
@@ -29,6 +31,14 @@ class StreamWatch {
 
    protected:
     ~Watched() = default;
+    // TryWatch() of what counts its references.
+    static bool TryRef(std::atomic<int>* references) {
+      int refs = references->load(std::memory_order_relaxed);
+      while (refs > 0 &&
+             !references->compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel)) {
+      }
+      return refs > 0;
+    }
   };
 
   void Add(Watched* stream) {

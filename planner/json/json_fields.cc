@@ -5,27 +5,13 @@
 #include <limits>
 #include <utility>
 
+#include "common/edit_distance.h"
+
 namespace hotbed {
 namespace {
 
 constexpr uint64_t kIntegerMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 constexpr double kTwoTo63 = 9223372036854775808.0;
-
-// Fewest insertions, deletions and replacements that turn `a` into `b`.
-size_t Edits(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 void ReadInteger(const PlanJson& json, const std::string& path, uint64_t max, FieldFailure* failure,
                  uint64_t* out) {
@@ -73,7 +59,7 @@ absl::string_view NearestOf(absl::string_view word, const std::vector<absl::stri
   absl::string_view nearest = known.front();
   size_t fewest = std::numeric_limits<size_t>::max();
   for (const absl::string_view candidate : known) {
-    const size_t edits = Edits(start, candidate);
+    const size_t edits = EditDistance(start, candidate);
     if (edits < fewest) {
       fewest = edits;
       nearest = candidate;

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/html_escape.h"
 #include "planner/report/text_table.h"
 
 namespace hotbed {
@@ -25,26 +26,7 @@ constexpr double kLeft = 84;
 constexpr double kLegend = 230;
 
 std::string Escaped(absl::string_view text, size_t width) {
-  std::string out;
-  for (const char c : Fitted(text, width)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return HtmlEscape(Fitted(text, width));
 }
 
 // Bytes of each table on each server of one plan.
