@@ -4,7 +4,6 @@
 
 #include "common/random.h"
 #include "tests/common/test_seed.h"
-#include "tests/planner/plan_fault.h"
 #include "tests/planner/sources/source_cases.h"
 
 namespace hotbed {
@@ -12,16 +11,6 @@ namespace {
 
 constexpr auto kFair = PlannerStrategy::kFair;
 constexpr auto kWhole = PlannerStrategy::kWholeFeature;
-
-PlannerOutput Planned(const PlannerInput& input) {
-  const PlanResult<PlannerOutput> plan = ComputePlan(input);
-  if (!plan.ok()) {
-    ADD_FAILURE() << plan.error().message;
-    return {};
-  }
-  EXPECT_EQ(PlanFault(input, plan.value()), "");
-  return plan.value();
-}
 
 PlannerInput NotebookInput(PlannerStrategy strategy) {
   return SourceInput(

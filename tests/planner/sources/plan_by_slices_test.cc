@@ -5,7 +5,6 @@
 #include "common/random.h"
 #include "planner/sources/check_plan.h"
 #include "tests/common/test_seed.h"
-#include "tests/planner/plan_fault.h"
 #include "tests/planner/sources/source_cases.h"
 
 namespace hotbed {
@@ -16,16 +15,6 @@ using WidthMaps = std::vector<std::map<uint32_t, uint32_t>>;
 constexpr auto kBasic = PlannerStrategy::kBasic;
 constexpr auto kBalanced = PlannerStrategy::kMemoryBalanced;
 constexpr auto kOptimized = PlannerStrategy::kMemoryOptimized;
-
-PlannerOutput Planned(const PlannerInput& input) {
-  const PlanResult<PlannerOutput> plan = ComputePlan(input);
-  if (!plan.ok()) {
-    ADD_FAILURE() << plan.error().message;
-    return {};
-  }
-  EXPECT_EQ(PlanFault(input, plan.value()), "");
-  return plan.value();
-}
 
 PlanError Refusal(const PlannerInput& input) {
   const PlanResult<PlannerOutput> plan = ComputePlan(input);

@@ -2,6 +2,8 @@
 #ifndef HOTBED_TESTS_PLANNER_SOURCES_SOURCE_CASES_H_
 #define HOTBED_TESTS_PLANNER_SOURCES_SOURCE_CASES_H_
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/compute_plan.h"
 #include "planner/planner_input.h"
+#include "tests/planner/plan_fault.h"
 
 namespace hotbed {
 
@@ -38,6 +41,17 @@ inline PlannerInput SourceInput(const std::vector<Shape>& shapes, uint32_t serve
   input.options.strategy = strategy;
   input.options.column_slice_threshold = column_threshold;
   return input;
+}
+
+// The plan of `input`, which must be there and without a fault.
+inline PlannerOutput Planned(const PlannerInput& input) {
+  const PlanResult<PlannerOutput> plan = ComputePlan(input);
+  if (!plan.ok()) {
+    ADD_FAILURE() << plan.error().message;
+    return {};
+  }
+  EXPECT_EQ(PlanFault(input, plan.value()), "");
+  return plan.value();
 }
 
 // For each server the width of each table there (of its primaries), by table.
