@@ -225,13 +225,14 @@ TEST_F(WriteFailureTest, ASweepThatFillsTheDiskEndsAndClaimsNothing) {
   Open();
   ASSERT_TRUE(UpdateUntilRefused().ok());
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const absl::Status swept = SweepNow(lsn_, "claimed");
+    // The rows may all be in RocksDB's memory before a flush fails: what counts is what is on disk.
+    absl::Status swept = SweepNow(lsn_, "claimed");
+    if (swept.ok()) swept = host_->Flush();
     EXPECT_EQ(swept.code(), absl::StatusCode::kResourceExhausted) << swept;
-    EXPECT_EQ(store_->meta(), "") << "the log is needed as before";
     CheckAll();
   }
   OpenWithRoom();
-  EXPECT_EQ(store_->meta(), "");
+  EXPECT_EQ(store_->meta(), "") << "the log is needed as before";
   ASSERT_TRUE(UpdateUntilRefused().ok());
   ASSERT_TRUE(SweepNow(lsn_, "kept").ok());
   EXPECT_EQ(store_->meta(), "kept");
