@@ -64,7 +64,7 @@ class Rows {
     table_.initializer = {InitializerKind::kUniform, -1.0f, 1.0f};
     table_.weight_bytes = BytesPerWeight(type) * kDim;
     table_.weight_stride = table_.weight_bytes;
-    table_.state_bytes = 4 * StateElements(optimizer, kDim);
+    table_.state_bytes = StateBytes(table_.optimizer, kDim);
     table_.direct = direct;
     table_.slots = kRows;
     table_.weights = Memory(uint64_t{table_.weight_stride} * kRows);

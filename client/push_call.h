@@ -49,6 +49,7 @@ struct PushCall {
   RowType gradient_type = RowType::kFp32;
   bool has_learning_rate = false;
   float learning_rate = 0.0f;
+  bool assign = false;
   int64_t deadline_ns = 0;
   uint64_t bytes = 0;
 

@@ -87,6 +87,7 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
   call->gradient_type = context_->options.push_type;
   call->has_learning_rate = options.has_learning_rate;
   call->learning_rate = options.learning_rate;
+  call->assign = options.assign;
   call->deadline_ns = context_->DeadlineNs(options.deadline);
   return PreparePush(*context_, features, call);
 }
@@ -234,6 +235,7 @@ void PushEngine::SendMessage(const std::string& address, absl::Span<const SentPa
     segment->set_open(sent.stamp.open);
     segment->set_has_learning_rate(part.call->has_learning_rate);
     segment->set_learning_rate(part.call->learning_rate);
+    segment->set_assign(part.call->assign);
     segment->set_last_part(part.last_of_shard);
     segment->set_dim(part.table->dim());
     append(&ids, part.ids);

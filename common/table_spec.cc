@@ -5,14 +5,33 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "row_math/optimizer.h"
 #include "row_math/position.h"
 
 namespace hotbed {
 
-const std::vector<std::string> kOptimizerWords = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
+const std::vector<std::string> kOptimizerWords = {"sgd",
+                                                  "adagrad",
+                                                  "rowwise-adagrad",
+                                                  "adam",
+                                                  "momentum-sgd",
+                                                  "adamw",
+                                                  "partial-rowwise-adam",
+                                                  "lamb",
+                                                  "partial-rowwise-lamb",
+                                                  "lars",
+                                                  "ftrl",
+                                                  "rmsprop",
+                                                  "none"};
 const std::vector<std::string> kWeightTypeWords = {"fp32", "fp16", "bf16"};
 const std::vector<std::string> kDurabilityWords = {"checkpoint", "log"};
 const std::vector<std::string> kNanPolicyWords = {"reject", "skip", "allow"};
+const std::vector<std::string> kStateTypeWords = {"fp32", "bf16"};
+const std::vector<std::string> kDecayModeWords = {"l2", "decoupled"};
+const std::vector<std::string> kBoundsModeWords = {"error", "zero", "modulo"};
+const std::vector<std::string> kGradientReductionWords = {"sum", "mean"};
+const std::vector<std::string> kRowStatisticsWords = {"row", "slice"};
+const std::vector<std::string> kConsistencyWords = {"async", "bounded", "sync"};
 
 namespace {
 
@@ -50,8 +69,8 @@ absl::Status CheckEnums(const TableSpec& spec) {
   if (!in(spec.weight_type, WeightType::kBf16)) {
     return bad("weight_type", spec.weight_type, WeightType::kBf16);
   }
-  if (!in(spec.optimizer.kind, OptimizerKind::kAdam)) {
-    return bad("optimizer.kind", spec.optimizer.kind, OptimizerKind::kAdam);
+  if (!in(spec.optimizer.kind, kLastOptimizerKind)) {
+    return bad("optimizer.kind", spec.optimizer.kind, kLastOptimizerKind);
   }
   if (!in(spec.initializer.kind, InitializerKind::kTruncatedNormal)) {
     return bad("initializer.kind", spec.initializer.kind, InitializerKind::kTruncatedNormal);
@@ -116,6 +135,22 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   HOTBED_RETURN_IF_ERROR(CheckEnums(spec));
   HOTBED_RETURN_IF_ERROR(CheckOptimizer(spec));
   return CheckInitializer(spec);
+}
+
+UpdateScalars ResolvePush(const TableSpec& spec, bool has_learning_rate, float learning_rate,
+                          uint64_t step) {
+  OptimizerParams params = spec.optimizer;
+  Schedule schedule = spec.schedule;
+  for (const TableChange& change : spec.changes) {
+    if (change.at_step > step) continue;
+    if (change.has_learning_rate) params.learning_rate = change.learning_rate;
+    if (change.has_clip_value) params.clip_value = change.clip_value;
+    if (change.has_clip_row_norm) params.clip_row_norm = change.clip_row_norm;
+    if (change.has_schedule) schedule = change.schedule;
+  }
+  const float rate =
+      has_learning_rate ? learning_rate : schedule.RateAt(params.learning_rate, step);
+  return ResolveScalars(params, rate, step);
 }
 
 uint64_t DefaultTableSeed(const std::string& name) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/table_spec.h"
 #include "planner/cost/cost_constants.h"
 #include "planner/planner_output.h"
 
@@ -41,10 +42,6 @@ enum class PlannerOptimizer : uint8_t {
 };
 
 enum class PlannerCombiner : uint8_t { kSum, kMean, kMax, kNone };
-
-// Whether an optimizer's statistics of a row are over the whole row or over its column slice
-// (DECISIONS P5).
-enum class RowStatistics : uint8_t { kRow, kSlice };
 
 // `accesses` of all accesses go to the `rows` most frequent part of the rows; both are in (0, 1].
 struct HotnessPoint {

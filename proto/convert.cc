@@ -1,5 +1,7 @@
 #include "proto/convert.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
@@ -10,11 +12,18 @@ namespace {
 // each holds that in place.
 static_assert(static_cast<int>(RowType::kInt8) == v1::ROW_INT8);
 static_assert(static_cast<int>(WeightType::kBf16) == v1::WEIGHT_BF16);
-static_assert(static_cast<int>(OptimizerKind::kAdam) == v1::OPTIMIZER_ADAM);
+static_assert(static_cast<int>(kLastOptimizerKind) == v1::OPTIMIZER_NONE);
 static_assert(static_cast<int>(InitializerKind::kTruncatedNormal) ==
               v1::INITIALIZER_TRUNCATED_NORMAL);
 static_assert(static_cast<int>(NanPolicy::kAllow) == v1::NAN_ALLOW);
 static_assert(static_cast<int>(Durability::kLog) == v1::DURABILITY_LOG);
+static_assert(static_cast<int>(StateType::kBf16) == v1::STATE_BF16);
+static_assert(static_cast<int>(DecayMode::kDecoupled) == v1::DECAY_DECOUPLED);
+static_assert(static_cast<int>(BoundsMode::kModulo) == v1::BOUNDS_MODULO);
+static_assert(static_cast<int>(GradientReduction::kMean) == v1::REDUCTION_MEAN);
+static_assert(static_cast<int>(RowStatistics::kSlice) == v1::STATISTICS_SLICE);
+static_assert(static_cast<int>(Consistency::kSync) == v1::CONSISTENCY_SYNC);
+static_assert(static_cast<int>(ScheduleKind::kStep) == v1::SCHEDULE_STEP);
 
 absl::Status UnknownValue(absl::string_view field, int value, int last) {
   return absl::InvalidArgumentError(absl::StrCat(field, " has the unknown value ", value,
@@ -53,6 +62,138 @@ std::vector<Member> MembersFromProto(const Messages& messages) {
   return members;
 }
 
+void OptimizerToProto(const OptimizerParams& params, v1::Optimizer* message) {
+  message->set_kind(static_cast<v1::OptimizerKind>(params.kind));
+  message->set_learning_rate(params.learning_rate);
+  message->set_epsilon(params.epsilon);
+  message->set_beta1(params.beta1);
+  message->set_beta2(params.beta2);
+  message->set_weight_decay(params.weight_decay);
+  message->set_initial_accumulator(params.initial_accumulator);
+  message->set_momentum(params.momentum);
+  message->set_trust_coefficient(params.trust_coefficient);
+  message->set_l1(params.l1);
+  message->set_l2(params.l2);
+  message->set_ftrl_beta(params.ftrl_beta);
+  message->set_clip_value(params.clip_value);
+  message->set_clip_row_norm(params.clip_row_norm);
+  message->set_max_norm(params.max_norm);
+  message->set_decay_mode(static_cast<v1::DecayMode>(params.decay_mode));
+  message->set_lazy_decay(params.lazy_decay);
+  message->set_row_bias_correction(params.row_bias_correction);
+  message->set_stochastic_rounding(params.stochastic_rounding);
+  message->set_state_type(static_cast<v1::StateType>(params.state_type));
+}
+
+absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* params) {
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("optimizer.kind", message.kind(), v1::OptimizerKind_IsValid,
+                                     v1::OptimizerKind_MAX, &params->kind));
+  params->learning_rate = message.learning_rate();
+  params->epsilon = message.epsilon();
+  params->beta1 = message.beta1();
+  params->beta2 = message.beta2();
+  params->weight_decay = message.weight_decay();
+  params->initial_accumulator = message.initial_accumulator();
+  params->momentum = message.momentum();
+  params->trust_coefficient = message.trust_coefficient();
+  params->l1 = message.l1();
+  params->l2 = message.l2();
+  params->ftrl_beta = message.ftrl_beta();
+  params->clip_value = message.clip_value();
+  params->clip_row_norm = message.clip_row_norm();
+  params->max_norm = message.max_norm();
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("optimizer.decay_mode", message.decay_mode(),
+                                     v1::DecayMode_IsValid, v1::DecayMode_MAX,
+                                     &params->decay_mode));
+  params->lazy_decay = message.lazy_decay();
+  params->row_bias_correction = message.row_bias_correction();
+  params->stochastic_rounding = message.stochastic_rounding();
+  return ConvertEnum("optimizer.state_type", message.state_type(), v1::StateType_IsValid,
+                     v1::StateType_MAX, &params->state_type);
+}
+
+void ScheduleToProto(const Schedule& schedule, v1::Schedule* message) {
+  message->set_kind(static_cast<v1::ScheduleKind>(schedule.kind));
+  message->set_warmup_steps(schedule.warmup_steps);
+  message->set_warmup_from(schedule.warmup_from);
+  message->set_total_steps(schedule.total_steps);
+  message->set_min_factor(schedule.min_factor);
+  message->set_step_size(schedule.step_size);
+  message->set_gamma(schedule.gamma);
+}
+
+absl::Status ScheduleFromProto(const v1::Schedule& message, Schedule* schedule) {
+  schedule->warmup_steps = message.warmup_steps();
+  schedule->warmup_from = message.warmup_from();
+  schedule->total_steps = message.total_steps();
+  schedule->min_factor = message.min_factor();
+  schedule->step_size = message.step_size();
+  schedule->gamma = message.gamma();
+  return ConvertEnum("schedule.kind", message.kind(), v1::ScheduleKind_IsValid,
+                     v1::ScheduleKind_MAX, &schedule->kind);
+}
+
+void ChangeToProto(const TableChange& change, v1::TableChange* message) {
+  message->set_at_step(change.at_step);
+  if (change.has_learning_rate) message->set_learning_rate(change.learning_rate);
+  if (change.has_clip_value) message->set_clip_value(change.clip_value);
+  if (change.has_clip_row_norm) message->set_clip_row_norm(change.clip_row_norm);
+  if (change.has_schedule) ScheduleToProto(change.schedule, message->mutable_schedule());
+}
+
+absl::StatusOr<TableChange> ChangeFromProto(const v1::TableChange& message) {
+  TableChange change;
+  change.at_step = message.at_step();
+  change.has_learning_rate = message.has_learning_rate();
+  change.learning_rate = message.learning_rate();
+  change.has_clip_value = message.has_clip_value();
+  change.clip_value = message.clip_value();
+  change.has_clip_row_norm = message.has_clip_row_norm();
+  change.clip_row_norm = message.clip_row_norm();
+  change.has_schedule = message.has_schedule();
+  if (change.has_schedule) {
+    HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &change.schedule));
+  }
+  return change;
+}
+
+// The options of training: what a batch's ids mean, and when pushes are applied.
+absl::Status TrainingFromProto(const v1::TableSpec& message, TableSpec* spec) {
+  spec->column_slices = std::max(message.column_slices(), 1u);
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("row_statistics", message.row_statistics(),
+                                     v1::RowStatistics_IsValid, v1::RowStatistics_MAX,
+                                     &spec->row_statistics));
+  spec->has_padding_id = message.has_padding_id();
+  spec->padding_id = message.padding_id();
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("bounds_mode", message.bounds_mode(), v1::BoundsMode_IsValid,
+                                     v1::BoundsMode_MAX, &spec->bounds_mode));
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("gradient_reduction", message.gradient_reduction(),
+                                     v1::GradientReduction_IsValid, v1::GradientReduction_MAX,
+                                     &spec->gradient_reduction));
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("consistency", message.consistency(), v1::Consistency_IsValid,
+                                     v1::Consistency_MAX, &spec->consistency));
+  spec->staleness = message.staleness();
+  spec->clip_slice_norm = message.clip_slice_norm();
+  HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &spec->schedule));
+  for (const v1::TableChange& change : message.changes()) {
+    HOTBED_ASSIGN_OR_RETURN(spec->changes.emplace_back(), ChangeFromProto(change));
+  }
+  return absl::OkStatus();
+}
+
+void TrainingToProto(const TableSpec& spec, v1::TableSpec* message) {
+  message->set_column_slices(spec.column_slices);
+  message->set_row_statistics(static_cast<v1::RowStatistics>(spec.row_statistics));
+  if (spec.has_padding_id) message->set_padding_id(spec.padding_id);
+  message->set_bounds_mode(static_cast<v1::BoundsMode>(spec.bounds_mode));
+  message->set_gradient_reduction(static_cast<v1::GradientReduction>(spec.gradient_reduction));
+  message->set_consistency(static_cast<v1::Consistency>(spec.consistency));
+  message->set_staleness(spec.staleness);
+  message->set_clip_slice_norm(spec.clip_slice_norm);
+  ScheduleToProto(spec.schedule, message->mutable_schedule());
+  for (const TableChange& change : spec.changes) ChangeToProto(change, message->add_changes());
+}
+
 }  // namespace
 
 v1::TableSpec ToProto(const TableSpec& spec) {
@@ -63,14 +204,7 @@ v1::TableSpec ToProto(const TableSpec& spec) {
   message.set_rows(spec.rows);
   message.set_dim(spec.dim);
   message.set_weight_type(static_cast<v1::WeightType>(spec.weight_type));
-  v1::Optimizer& optimizer = *message.mutable_optimizer();
-  optimizer.set_kind(static_cast<v1::OptimizerKind>(spec.optimizer.kind));
-  optimizer.set_learning_rate(spec.optimizer.learning_rate);
-  optimizer.set_epsilon(spec.optimizer.epsilon);
-  optimizer.set_beta1(spec.optimizer.beta1);
-  optimizer.set_beta2(spec.optimizer.beta2);
-  optimizer.set_weight_decay(spec.optimizer.weight_decay);
-  optimizer.set_initial_accumulator(spec.optimizer.initial_accumulator);
+  OptimizerToProto(spec.optimizer, message.mutable_optimizer());
   v1::Initializer& initializer = *message.mutable_initializer();
   initializer.set_kind(static_cast<v1::InitializerKind>(spec.initializer.kind));
   initializer.set_a(spec.initializer.a);
@@ -78,6 +212,7 @@ v1::TableSpec ToProto(const TableSpec& spec) {
   message.set_seed(spec.seed);
   message.set_durability(static_cast<v1::Durability>(spec.durability));
   message.set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
+  TrainingToProto(spec, &message);
   return message;
 }
 
@@ -90,15 +225,7 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
   spec.dim = message.dim();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("weight_type", message.weight_type(), v1::WeightType_IsValid,
                                      v1::WeightType_MAX, &spec.weight_type));
-  const v1::Optimizer& optimizer = message.optimizer();
-  HOTBED_RETURN_IF_ERROR(ConvertEnum("optimizer.kind", optimizer.kind(), v1::OptimizerKind_IsValid,
-                                     v1::OptimizerKind_MAX, &spec.optimizer.kind));
-  spec.optimizer.learning_rate = optimizer.learning_rate();
-  spec.optimizer.epsilon = optimizer.epsilon();
-  spec.optimizer.beta1 = optimizer.beta1();
-  spec.optimizer.beta2 = optimizer.beta2();
-  spec.optimizer.weight_decay = optimizer.weight_decay();
-  spec.optimizer.initial_accumulator = optimizer.initial_accumulator();
+  HOTBED_RETURN_IF_ERROR(OptimizerFromProto(message.optimizer(), &spec.optimizer));
   const v1::Initializer& initializer = message.initializer();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("initializer.kind", initializer.kind(),
                                      v1::InitializerKind_IsValid, v1::InitializerKind_MAX,
@@ -110,6 +237,7 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
                                      v1::Durability_MAX, &spec.durability));
   HOTBED_RETURN_IF_ERROR(ConvertEnum("nan_policy", message.nan_policy(), v1::NanPolicy_IsValid,
                                      v1::NanPolicy_MAX, &spec.nan_policy));
+  HOTBED_RETURN_IF_ERROR(TrainingFromProto(message, &spec));
   return spec;
 }
 

@@ -228,8 +228,8 @@ HOTBED_ROW_FN void UpdateAdam(const StepScalars& p, uint32_t dim, uint8_t* weigh
   StoreTail<Weight>(weights, dim, w);
 }
 
-// `state` holds StateElements(kind, dim) fp32 elements and may be null for SGD. Pointers need no
-// alignment.
+// `state` is laid out as row_math/types.h says and may be null where it has no bytes. Pointers need
+// no alignment.
 template <OptimizerKind kKind, typename Weight, typename Gradient>
 HOTBED_ROW_FN void UpdateRow(const OptimizerParams& params, const UpdateScalars& scalars,
                              uint32_t dim, uint8_t* weights, uint8_t* state,
@@ -255,7 +255,10 @@ inline UpdateScalars ResolveScalars(const OptimizerParams& params, float learnin
                                     uint64_t step) {
   UpdateScalars scalars;
   scalars.learning_rate = learning_rate;
-  if (params.kind != OptimizerKind::kAdam) return scalars;
+  scalars.clip_value = params.clip_value;
+  scalars.clip_row_norm = params.clip_row_norm;
+  scalars.step = step;
+  if (!IsAdamKind(params.kind)) return scalars;
   const auto power = [](double base, uint64_t exponent) {
     double result = 1.0;
     for (; exponent > 0; exponent >>= 1) {

@@ -16,32 +16,76 @@
 
 namespace hotbed {
 
-// How a row's weights are stored. Optimizer state is always fp32 here.
+// How a row's weights are stored.
 enum class WeightType : uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2 };
+
+// How the vectors of optimizer state are stored (one element a weight). Scalars of a row are always
+// fp32.
+enum class StateType : uint8_t { kFp32 = 0, kBf16 = 1 };
 
 // How rows and gradients travel. kInt8 is for rows only: dim bytes of u8, then fp32 scale, then
 // fp32 bias.
 enum class RowType : uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2, kInt8 = 3 };
 
-enum class OptimizerKind : uint8_t { kSgd = 0, kAdagrad = 1, kRowwiseAdagrad = 2, kAdam = 3 };
+// Formulas in row_math/optimizer.h and docs/tables.md. Values are part of the wire format.
+enum class OptimizerKind : uint8_t {
+  kSgd = 0,
+  kAdagrad = 1,
+  kRowwiseAdagrad = 2,
+  kAdam = 3,
+  kMomentumSgd = 4,
+  kAdamW = 5,
+  kPartialRowwiseAdam = 6,  // the second moment is one number a row
+  kLamb = 7,
+  kPartialRowwiseLamb = 8,
+  kLars = 9,
+  kFtrl = 10,
+  kRmsProp = 11,
+  kNone = 12,  // rows never change: the client hands the summed gradient back
+};
+constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kNone;
+
+// Where weight decay enters: kL2 adds weight_decay * w to the gradient; kDecoupled shrinks the
+// weights by learning_rate * weight_decay beside the step.
+enum class DecayMode : uint8_t { kL2 = 0, kDecoupled = 1 };
 
 // Hyperparameters of one table. Unused fields are ignored by the kinds that have no such term.
 struct OptimizerParams {
   OptimizerKind kind = OptimizerKind::kRowwiseAdagrad;
-  float learning_rate = 0.01f;       // used where the push does not carry one
-  float epsilon = 1e-8f;             // > 0
-  float beta1 = 0.9f;                // [0, 1), Adam
-  float beta2 = 0.999f;              // [0, 1), Adam
-  float weight_decay = 0.0f;         // L2, added to the gradient; >= 0
-  float initial_accumulator = 0.0f;  // Adagrad kinds; >= 0
+  float learning_rate = 0.01f;            // used where the push does not carry one
+  float epsilon = 1e-8f;                  // > 0
+  float beta1 = 0.9f;                     // [0, 1), Adam and LAMB kinds
+  float beta2 = 0.999f;                   // [0, 1), Adam and LAMB kinds; RMSProp's smoothing
+  float weight_decay = 0.0f;              // >= 0
+  float initial_accumulator = 0.0f;       // Adagrad kinds, FTRL; >= 0
+  float momentum = 0.9f;                  // [0, 1), momentum SGD and LARS
+  float trust_coefficient = 0.001f;       // > 0, LARS
+  float l1 = 0.0f;                        // >= 0, FTRL
+  float l2 = 0.0f;                        // >= 0, FTRL
+  float ftrl_beta = 1.0f;                 // >= 0, FTRL
+  float clip_value = 0.0f;                // each element of a row's gradient to [-v, v]; 0: off
+  float clip_row_norm = 0.0f;             // a row's gradient to this norm, after clip_value; 0: off
+  float max_norm = 0.0f;                  // a row's weights to this norm, after the step; 0: off
+  DecayMode decay_mode = DecayMode::kL2;  // SGD, momentum SGD, Adagrad kinds, RMSProp
+  // A row that is touched again makes up for the steps in between: its weights shrink by
+  // (1 - learning_rate * weight_decay) ^ steps. For decoupled decay (SGD's L2 is the same thing).
+  bool lazy_decay = false;
+  // Adam and LAMB kinds: t is the row's own number of updates, not the training step.
+  bool row_bias_correction = false;
+  bool stochastic_rounding = false;  // of fp16 and bf16 weights
+  StateType state_type = StateType::kFp32;
 };
 
-// What one push resolves once, on the primary, and logs: applying never computes a power or reads a
-// schedule (DECISIONS L6, N1).
+// What one push resolves once, on the primary, and logs: applying never computes a power of the
+// training step or reads a schedule or a table's changed options (DECISIONS L6, N1).
 struct UpdateScalars {
   float learning_rate = 0.0f;
-  float bias_correction1 = 1.0f;  // 1 - beta1^t, Adam
-  float bias_correction2 = 1.0f;  // 1 - beta2^t, Adam
+  float bias_correction1 = 1.0f;  // 1 - beta1^t
+  float bias_correction2 = 1.0f;  // 1 - beta2^t
+  float gradient_scale = 1.0f;  // gradients are multiplied by it first: 1/N for a mean of trainers
+  float clip_value = 0.0f;      // as in OptimizerParams, as of this step
+  float clip_row_norm = 0.0f;
+  uint64_t step = 0;
 };
 
 enum class InitializerKind : uint8_t {
@@ -70,12 +114,71 @@ HOTBED_HD constexpr uint32_t RowWireBytes(RowType type, uint32_t dim) {
   return type == RowType::kFp32 ? 4u * dim : type == RowType::kInt8 ? dim + 8u : 2u * dim;
 }
 
-// fp32 elements of optimizer state beside a row of `dim` weights.
-HOTBED_HD constexpr uint32_t StateElements(OptimizerKind kind, uint32_t dim) {
-  return kind == OptimizerKind::kSgd              ? 0u
-         : kind == OptimizerKind::kAdagrad        ? dim
-         : kind == OptimizerKind::kRowwiseAdagrad ? 1u
-                                                  : 2u * dim;  // Adam: m then v
+// Optimizer state beside a row of `dim` weights, in this order: `vectors` of dim elements of the
+// state type, padding to 4 bytes, then 4-byte scalars: the row's statistic (fp32), its number of
+// updates (u32), the step of its last update (u32), each where `has_` says so.
+struct StateLayout {
+  uint32_t vectors = 0;
+  bool has_statistic = false;  // row-wise Adagrad's sum, the partial kinds' second moment
+  bool has_updates = false;    // row_bias_correction
+  bool has_last_step = false;  // lazy_decay
+
+  HOTBED_HD constexpr uint32_t VectorBytes(StateType type, uint32_t dim) const {
+    return (vectors * dim * (type == StateType::kFp32 ? 4u : 2u) + 3u) & ~3u;
+  }
+  HOTBED_HD constexpr uint32_t Bytes(StateType type, uint32_t dim) const {
+    return VectorBytes(type, dim) + 4u * (uint32_t{has_statistic} + has_updates + has_last_step);
+  }
+};
+
+HOTBED_HD constexpr bool IsAdamKind(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW ||
+         kind == OptimizerKind::kPartialRowwiseAdam || kind == OptimizerKind::kLamb ||
+         kind == OptimizerKind::kPartialRowwiseLamb;
+}
+
+HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
+  StateLayout layout;
+  switch (params.kind) {
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kNone:
+      break;
+    case OptimizerKind::kRowwiseAdagrad:
+      layout.has_statistic = true;
+      break;
+    case OptimizerKind::kAdagrad:
+    case OptimizerKind::kMomentumSgd:
+    case OptimizerKind::kLars:
+    case OptimizerKind::kRmsProp:
+      layout.vectors = 1;
+      break;
+    case OptimizerKind::kPartialRowwiseAdam:
+    case OptimizerKind::kPartialRowwiseLamb:
+      layout.vectors = 1;
+      layout.has_statistic = true;
+      break;
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+    case OptimizerKind::kLamb:
+    case OptimizerKind::kFtrl:
+      layout.vectors = 2;  // first and second moment; FTRL: linear term, sum of squares
+      break;
+  }
+  layout.has_updates = params.row_bias_correction && IsAdamKind(params.kind);
+  layout.has_last_step = params.lazy_decay;
+  return layout;
+}
+
+// Bytes of optimizer state beside a row of `dim` weights.
+HOTBED_HD constexpr uint32_t StateBytes(const OptimizerParams& params, uint32_t dim) {
+  return LayoutOfState(params).Bytes(params.state_type, dim);
+}
+
+// Rows whose update needs the whole row: sliced by columns only where the table says that each
+// slice's own statistic is meant (DECISIONS P5).
+HOTBED_HD constexpr bool NeedsRowStatistics(const OptimizerParams& params) {
+  return LayoutOfState(params).has_statistic || params.kind == OptimizerKind::kLamb ||
+         params.kind == OptimizerKind::kLars || params.clip_row_norm > 0 || params.max_norm > 0;
 }
 
 }  // namespace hotbed

@@ -168,6 +168,7 @@ void PushMessage::AddSegments(const PushRequestView& view) {
     segment.last_part = asked.last_part();
     segment.has_learning_rate = asked.has_learning_rate();
     segment.learning_rate = asked.learning_rate();
+    segment.assign = asked.assign();
     if (shard == nullptr) {
       reader.Skip(count * row_bytes_[i]);
     } else {

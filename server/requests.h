@@ -86,6 +86,7 @@ struct PushSegment {
   bool last_part = false;
   bool has_learning_rate = false;
   float learning_rate = 0.0f;
+  bool assign = false;  // `gradients` are the rows' new weights
   SegmentResult result;
 };
 

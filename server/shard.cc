@@ -152,6 +152,7 @@ bool Shard::ApplyReplayed(const ReplayItem& item) {
   updates.gradient_type = header.gradient_type;
   updates.gradients = item.rows.data();
   updates.scalars = header.scalars;
+  updates.assign = header.assign;
   updates.lsn = header.lsn;
   applying_ = true;
   if (!store_->Apply(updates, [this](absl::Status status) {

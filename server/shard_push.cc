@@ -35,9 +35,9 @@ void Shard::CheckPush(PushState* state) {
   state->ids = segment.ids;
   state->gradients = segment.gradients;
   state->count = segment.count;
-  const float rate =
-      segment.has_learning_rate ? segment.learning_rate : options_.table.optimizer.learning_rate;
-  state->scalars = ResolveScalars(options_.table.optimizer, rate, segment.seq >> kStepShift);
+  state->scalars = ResolvePush(options_.table, segment.has_learning_rate, segment.learning_rate,
+                               segment.seq >> kStepShift);
+  const float rate = state->scalars.learning_rate;
   const bool hashed = options_.table.hashed;
   if (segment.count == 0 || segment.count > options_.ids_max) {
     state->refusal = SegmentCode::kInvalidArgument;
@@ -177,6 +177,7 @@ void Shard::StartAppend(const CoreEntry& entry) {
     header.last_part = state->segment->last_part;
     header.gradient_type = state->work->gradient_type;
     header.scalars = state->scalars;
+    header.assign = state->segment->assign;
   }
   ++appends_in_flight_;
   state->in_log = true;
@@ -219,6 +220,7 @@ void Shard::ApplyNext() {
   updates.gradient_type = state->work->gradient_type;
   updates.gradients = state->gradients;
   updates.scalars = state->scalars;
+  updates.assign = state->append.header.assign;
   updates.lsn = entry.lsn;
   applying_ = true;
   if (!store_->Apply(updates, [this](absl::Status status) {

@@ -68,6 +68,7 @@ struct ApplyBatch {
   RowType gradient_type = RowType::kFp32;
   const uint8_t* const* gradients = nullptr;
   UpdateScalars scalars;
+  bool assign = false;   // gradients are the new weights; the state begins anew
   uint32_t dirtied = 0;  // out: rows that were clean before
 };
 

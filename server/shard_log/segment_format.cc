@@ -17,6 +17,9 @@ constexpr char kMagic[9] = "HOTBDLOG";
 constexpr size_t kSegmentCrcAt = 60;
 constexpr uint8_t kFlagOpen = 1;
 constexpr uint8_t kFlagLastPart = 2;
+constexpr uint8_t kFlagAssign = 4;
+constexpr uint8_t kFlagStaged = 8;
+constexpr int kStepShift = 20;  // DECISIONS S1
 
 // A CRC that is stored beside the data it covers is masked, so that a CRC over both keeps its
 // meaning (as in LevelDB).
@@ -44,6 +47,10 @@ struct WireRecordHeader {
   uint32_t id_count;
   uint32_t dim;
   uint32_t synced_words;
+  float gradient_scale;
+  float clip_value;
+  float clip_row_norm;
+  uint32_t zeros[5];
 };
 static_assert(sizeof(WireRecordHeader) == kRecordHeaderBytes);
 static_assert(offsetof(WireRecordHeader, shard) == 16);
@@ -99,11 +106,12 @@ std::optional<uint64_t> ParseSegmentName(absl::string_view name) {
 
 void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, uint64_t synced_bytes,
                         char* out) {
-  WireRecordHeader w;
+  WireRecordHeader w = {};
   w.length = static_cast<uint32_t>(RecordBytes(h));
   w.payload_crc = MaskCrc(payload_crc);
   w.kind = static_cast<uint8_t>(h.kind);
-  w.flags = (h.open ? kFlagOpen : 0) | (h.last_part ? kFlagLastPart : 0);
+  w.flags = static_cast<uint8_t>((h.open ? kFlagOpen : 0) | (h.last_part ? kFlagLastPart : 0) |
+                                 (h.assign ? kFlagAssign : 0) | (h.staged ? kFlagStaged : 0));
   w.gradient_type = static_cast<uint8_t>(h.gradient_type);
   w.zero0 = 0;
   w.shard = h.shard.packed();
@@ -119,6 +127,9 @@ void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, uint64_t sy
   w.id_count = h.id_count;
   w.dim = h.dim;
   w.synced_words = static_cast<uint32_t>(synced_bytes / 8);
+  w.gradient_scale = h.scalars.gradient_scale;
+  w.clip_value = h.scalars.clip_value;
+  w.clip_row_norm = h.scalars.clip_row_norm;
   w.header_crc = HeaderCrc(w);
   std::memcpy(out, &w, sizeof(w));
 }
@@ -131,7 +142,8 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
       w.kind < static_cast<uint8_t>(RecordKind::kPush) ||
       w.kind > static_cast<uint8_t>(RecordKind::kDelete) ||
       w.gradient_type > static_cast<uint8_t>(RowType::kInt8) ||
-      (w.flags & ~(kFlagOpen | kFlagLastPart)) != 0 || HeaderCrc(w) != w.header_crc) {
+      (w.flags & ~(kFlagOpen | kFlagLastPart | kFlagAssign | kFlagStaged)) != 0 ||
+      HeaderCrc(w) != w.header_crc) {
     return std::nullopt;
   }
   DecodedHeader d;
@@ -142,6 +154,8 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   h.kind = static_cast<RecordKind>(w.kind);
   h.open = (w.flags & kFlagOpen) != 0;
   h.last_part = (w.flags & kFlagLastPart) != 0;
+  h.assign = (w.flags & kFlagAssign) != 0;
+  h.staged = (w.flags & kFlagStaged) != 0;
   h.gradient_type = static_cast<RowType>(w.gradient_type);
   h.shard = ShardId::FromPacked(w.shard);
   h.epoch = w.epoch;
@@ -150,7 +164,8 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   h.incarnation = w.incarnation;
   h.seq = w.seq;
   h.prev_seq = w.prev_seq;
-  h.scalars = {w.learning_rate, w.bias_correction1, w.bias_correction2};
+  h.scalars = {w.learning_rate, w.bias_correction1, w.bias_correction2, w.gradient_scale,
+               w.clip_value,    w.clip_row_norm,    w.seq >> kStepShift};
   h.id_count = w.id_count;
   h.dim = w.dim;
   if (RecordBytes(h) != d.length) return std::nullopt;

@@ -3,17 +3,24 @@
 // Segment file: a header of 64 bytes, then records, each a multiple of 8 bytes long and so 8-byte
 // aligned.
 //
-//   segment header                          record
-//    0 u64 magic "HOTBDLOG"                  0 u32 length of the record: header, payload, padding
-//    8 u32 format version                    4 u32 masked CRC32C of bytes [0,4) and [8,96)
-//   12 u32 header bytes (64)                 8 u32 masked CRC32C of bytes [96,length)
-//   16 u64 sequence number                  12 u8 kind, u8 flags (1 open, 2 last part), u8 gradient
-//   type, u8 0 24 u64 oldest segment that was not      16 u64 shard, u64 epoch, u64 lsn, u64
-//   session, u64 incarnation,
-//      known to be synced                      u64 seq, u64 prev_seq
-//   32 zeros                                72 f32 learning rate, f32 bias correction 1, f32 bias
-//   correction 2 60 u32 masked CRC32C of [0,60)          84 u32 ids, u32 dim, u32 0
-//                                           96 u64 ids[], then the gradient rows, then zeros
+//   segment header
+//    0 u64 magic "HOTBDLOG"
+//    8 u32 format version, u32 header bytes (64)
+//   16 u64 sequence number
+//   24 u64 oldest segment that was not known to be synced
+//   32 zeros
+//   60 u32 masked CRC32C of [0,60)
+//
+//   record
+//    0 u32 length of the record: header, payload, padding
+//    4 u32 masked CRC32C of bytes [0,4) and [8,128)
+//    8 u32 masked CRC32C of bytes [128,length)
+//   12 u8 kind, u8 flags (1 open, 2 last part, 4 assign, 8 staged), u8 gradient type, u8 0
+//   16 u64 shard, u64 epoch, u64 lsn, u64 session, u64 incarnation, u64 seq, u64 prev_seq
+//   72 f32 learning rate, f32 bias correction 1, f32 bias correction 2
+//   84 u32 ids, u32 dim, u32 words known to be synced
+//   96 f32 gradient scale, f32 value clip, f32 row norm clip, zeros
+//  128 u64 ids[], then the gradient rows, then zeros
 //
 // The header has a checksum of its own, so that damage in the payload can be told with shard and
 // length beyond doubt.
@@ -30,9 +37,9 @@
 
 namespace hotbed {
 
-inline constexpr uint32_t kSegmentFormatVersion = 1;
+inline constexpr uint32_t kSegmentFormatVersion = 2;
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
-inline constexpr uint64_t kRecordHeaderBytes = 96;
+inline constexpr uint64_t kRecordHeaderBytes = 128;
 inline constexpr uint64_t kRecordBytesMax = 64ull << 20;
 
 struct SegmentHeader {

@@ -54,6 +54,8 @@ struct RecordHeader {
   RecordKind kind = RecordKind::kPush;
   bool open = false;  // a push that also opens its session here (DECISIONS S1)
   bool last_part = false;
+  bool assign = false;  // the rows are values, not gradients (RowUpdates::assign)
+  bool staged = false;  // a push to a synchronous table: applied by its step's kStepCommit
   RowType gradient_type = RowType::kFp32;
   ShardId shard;
   Epoch epoch = 0;

@@ -30,7 +30,7 @@ RowTable MakeTable(const TableSpec& spec, const ShardRange& range) {
   table.initializer = spec.initializer;
   table.weight_bytes = BytesPerWeight(spec.weight_type) * table.dim;
   table.weight_stride = RoundUp4(table.weight_bytes);
-  table.state_bytes = 4 * StateElements(spec.optimizer.kind, table.dim);
+  table.state_bytes = StateBytes(spec.optimizer, table.dim);
   table.first_position = range.first_position(spec.hashed);
   return table;
 }

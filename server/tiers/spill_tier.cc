@@ -111,7 +111,7 @@ SpillShard::SpillShard(const TableSpec& table, const ShardRange& range, ShardId 
       weight_type(table.weight_type) {
   const uint32_t dim = range.column_limit - range.column_first;
   payload_bytes =
-      BytesPerWeight(table.weight_type) * dim + 4 * StateElements(table.optimizer.kind, dim);
+      BytesPerWeight(table.weight_type) * dim + StateBytes(table.optimizer, dim);
 }
 
 absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& dir,

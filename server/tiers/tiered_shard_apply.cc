@@ -88,6 +88,7 @@ bool TieredShard::ContinueApply() {
   op.resident.gradient_type = op.updates.gradient_type;
   op.resident.gradients = op.updates.gradients;
   op.resident.scalars = op.updates.scalars;
+  op.resident.assign = op.updates.assign;
   const bool finished = kernels_->Submit(&op.resident, [this] {
     ApplyMissing();
     FinishApply(absl::OkStatus());

@@ -43,6 +43,7 @@ struct RowUpdates {
   RowType gradient_type = RowType::kFp32;     // fp32, fp16 or bf16
   const uint8_t* const* gradients = nullptr;  // one pointer a row, to dim unaligned elements
   UpdateScalars scalars;
+  bool assign = false;  // gradients are the rows' new weights; the state begins anew
   Lsn lsn = 0;  // of the record that these updates are; grows from call to call
 };
 

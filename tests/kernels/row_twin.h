@@ -65,6 +65,8 @@ class RowTwin {
                (std::sqrt(v / s.bias_correction2) + p.epsilon);
           break;
         }
+        default:
+          break;
       }
       w = Stored(w);
     }
@@ -94,7 +96,7 @@ class RowTwin {
       row.weights.push_back(
           Stored(InitialValue(spec_.initializer, spec_.seed, id, range_.column_first + i)));
     }
-    row.state.assign(StateElements(spec_.optimizer.kind, dim_), InitialState(spec_.optimizer));
+    row.state.assign(StateBytes(spec_.optimizer, dim_) / 4, InitialState(spec_.optimizer));
     return row;
   }
   float SquareSum(const std::vector<float>& d) const {

@@ -93,6 +93,9 @@ struct PushOptions {
   absl::Duration deadline = absl::ZeroDuration();
   bool has_learning_rate = false;
   float learning_rate = 0.0f;  // for this push, all tables; else each table's own
+  // The rows given are the new weights themselves, and their optimizer state begins anew: import
+  // and tests. An id may then occur once a table.
+  bool assign = false;
 };
 
 // What became of a push. A step is atomic per shard, not across shards (DECISIONS S3): `shards`

@@ -103,6 +103,8 @@ inline void RunApply(ApplyBatch* batch) {
       return ApplyWith<OptimizerKind::kRowwiseAdagrad>(batch);
     case OptimizerKind::kAdam:
       return ApplyWith<OptimizerKind::kAdam>(batch);
+    default:
+      __builtin_trap();
   }
 }
 
