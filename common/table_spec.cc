@@ -139,10 +139,9 @@ absl::Status CheckColumnSlices(const TableSpec& spec) {
     }
   }
   if (!NeedsRowStatistics(params)) return absl::OkStatus();
-  const absl::string_view why = params.clip_row_norm > 0 ? "optimizer.clip_row_norm"
-                                : params.max_norm > 0
-                                    ? "optimizer.max_norm"
-                                    : kOptimizerWords[static_cast<size_t>(params.kind)];
+  const std::string why = params.clip_row_norm > 0 ? "optimizer.clip_row_norm"
+                          : params.max_norm > 0    ? "optimizer.max_norm"
+                                                : kOptimizerWords[static_cast<size_t>(params.kind)];
   return Bad(spec, "column_slices", absl::StrCat(spec.column_slices),
              absl::StrCat("1, because ", why,
                           " needs statistics of whole rows; or set row_statistics=slice, which "
