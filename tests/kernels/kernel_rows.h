@@ -40,16 +40,15 @@ inline Bytes PlainRow(const std::vector<float>& values, RowType type) {
   return bytes;
 }
 
-// By the text of row_math/quantize.h, for finite values with a range that has an inverse.
+// By the text of row_math/quantize.h, for finite values.
 inline Bytes Int8Row(const std::vector<float>& values) {
-  const float low = *std::min_element(values.begin(), values.end()) + 0.0f;  // no -0
+  const float low = *std::min_element(values.begin(), values.end());
   const float range = *std::max_element(values.begin(), values.end()) - low;
   Bytes bytes;
   for (float value : values) {
-    const float q = range > 0 ? (value - low) * (255.0f / range) : 0.0f;
-    bytes.push_back(static_cast<uint8_t>(std::nearbyint(std::clamp(q, 0.0f, 255.0f))));
+    bytes.push_back(static_cast<uint8_t>(std::lrint((value - low) * (255.0f / (range + 1e-8f)))));
   }
-  const float scale = range > 0 ? range / 255.0f : 1.0f;
+  const float scale = range / 255.0f;
   Append(&bytes, &scale, sizeof(scale));
   Append(&bytes, &low, sizeof(low));
   return bytes;
