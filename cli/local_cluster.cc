@@ -178,6 +178,8 @@ void LocalCluster::Describe(const std::vector<int>& ports) {
           absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms));
       process.argv.push_back(
           absl::StrCat("--drain-ms-max=", absl::ToInt64Milliseconds(kLocalDrainMax)));
+      process.argv.insert(process.argv.end(), options_.server_flags.begin(),
+                          options_.server_flags.end());
     }
     processes_.push_back(std::move(process));
   }
@@ -262,6 +264,32 @@ void LocalCluster::Tick() {
     ++process.restarts;
     Say(absl::StrCat(process.name, " started again, pid ", process.child->pid()));
   }
+}
+
+absl::Status LocalCluster::Restart(const std::string& name, int signal) {
+  std::vector<Process*> meant;
+  std::string known;
+  for (Process& process : processes_) {
+    const bool server = &process != &processes_[0];
+    if (process.name == name || (name == "all" && server)) meant.push_back(&process);
+    absl::StrAppend(&known, ", ", process.name);
+  }
+  if (meant.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no process '", name, "' to restart; there are: all", known));
+  }
+  for (Process* process : meant) {
+    if (process->child != nullptr) process->child->Signal(signal);
+  }
+  for (Process* process : meant) {
+    if (process->child != nullptr && !process->child->WaitFor(kLocalStopMax)) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(process->name, " did not end within ", absl::FormatDuration(kLocalStopMax)));
+    }
+    process->child.reset();
+    HOTBED_RETURN_IF_ERROR(Spawn(process));
+  }
+  return absl::OkStatus();
 }
 
 bool LocalCluster::Ready(const Process& process) const {

@@ -36,6 +36,7 @@ struct LocalClusterOptions {
   int port = 7400;
   uint64_t host_bytes = 256u << 20;  // of each server
   int64_t log_sync_interval_ms = 1000;
+  std::vector<std::string> server_flags;  // more of them, as --log-bytes-max=16MiB
   // Where hotbed-coordinator and hotbed-server are; empty: beside this program.
   std::string program_dir;
   // Hears what happened: a process died, was started again. May be empty.
@@ -71,6 +72,10 @@ class LocalCluster {
   absl::Status WaitReady(absl::Duration timeout);
   // Starts again what died, after 0.25 s, doubling to 8 s while it keeps dying within ten seconds.
   void Tick();
+  // Ends a process ("s0", "coordinator"; "all": the servers) by `signal` and starts it again:
+  // meant, so it counts for no death. NotFound names the processes; DeadlineExceeded: it did not
+  // end.
+  absl::Status Restart(const std::string& name, int signal);
   // SIGTERM to the servers, then to the coordinator; SIGKILL to what is left of either after
   // `timeout` (an error that names it).
   absl::Status Stop(absl::Duration timeout = kLocalStopMax);

@@ -73,6 +73,33 @@ TEST_F(LocalClusterTest, ComesBackAtTheSamePorts) {
   EXPECT_EQ(again, addresses);
 }
 
+TEST_F(LocalClusterTest, RestartsWhatIsMeant) {
+  options_.server_flags = {"--log-bytes-max=16MiB"};
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const auto pids = [&] {
+    std::vector<pid_t> out;
+    for (const auto& process : (*cluster)->processes()) out.push_back(process.child->pid());
+    return out;
+  };
+  const std::vector<pid_t> before = pids();
+  EXPECT_EQ((*cluster)->processes()[0].argv.back().find("log-bytes"), std::string::npos);
+  EXPECT_EQ((*cluster)->processes()[1].argv.back(), "--log-bytes-max=16MiB");
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE((*cluster)->Restart("s1", SIGKILL).ok());
+  const std::vector<pid_t> after = pids();
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_EQ(after[1], before[1]);
+  EXPECT_NE(after[2], before[2]);
+  EXPECT_EQ((*cluster)->processes()[2].quick_deaths, 0);
+  ASSERT_TRUE((*cluster)->Restart("all", SIGTERM).ok());
+  EXPECT_EQ(pids()[0], before[0]);
+  EXPECT_NE(pids()[1], before[1]);
+  const absl::Status unknown = (*cluster)->Restart("s9", SIGKILL);
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("s9"));
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("coordinator, s0, s1"));
+}
+
 TEST_F(LocalClusterTest, GrowsButDoesNotShrink) {
   ASSERT_TRUE(LocalCluster::Start(options_, Clock::Real()).ok());
   options_.servers = 3;
