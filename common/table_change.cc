@@ -27,7 +27,23 @@ void Overwrite(const TableChange& with, TableChange* change) {
   }
 }
 
+void AppendLimit(absl::string_view name, float limit, std::string* text) {
+  absl::StrAppend(text, text->empty() ? "" : " ", name, "=");
+  limit == 0 ? absl::StrAppend(text, "off") : absl::StrAppend(text, limit);
+}
+
 }  // namespace
+
+std::string ChangeText(const TableChange& change) {
+  std::string text;
+  if (change.has_learning_rate) absl::StrAppend(&text, "learning_rate=", change.learning_rate);
+  if (change.has_clip_value) AppendLimit("clip_value", change.clip_value, &text);
+  if (change.has_clip_row_norm) AppendLimit("clip_row_norm", change.clip_row_norm, &text);
+  if (change.has_schedule) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", "schedule=", change.schedule.ToText());
+  }
+  return text;
+}
 
 absl::Status AddTableChange(const TableChange& change, TableSpec* spec) {
   TableSpec changed = *spec;

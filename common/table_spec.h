@@ -43,6 +43,8 @@ struct TableChange {
   float clip_row_norm = 0.0f;
   bool has_schedule = false;
   Schedule schedule;
+
+  friend bool operator==(const TableChange& a, const TableChange& b) = default;
 };
 
 constexpr uint32_t kDimMax = 8192;
@@ -105,6 +107,9 @@ void MakeCanonical(TableSpec* spec);
 // what both name; else its step must be later. InvalidArgument names the field, its value and what
 // is allowed; then `spec` stays as it was.
 absl::Status AddTableChange(const TableChange& change, TableSpec* spec);
+
+// For people, on one line: "learning_rate=0.01 clip_value=off schedule=cosine ...".
+std::string ChangeText(const TableChange& change);
 
 // What a push of `step` is applied with: the table's options as of that step, its schedule, and the
 // learning rate of the push where it carries one. Computed once, on the primary, and logged.

@@ -86,6 +86,22 @@ TEST(TableChange, OfAnEarlierStepIsRefusedAndChangesNothing) {
   EXPECT_EQ(RateAt(spec, 100), 0.5f);
 }
 
+TEST(TableChange, TextNamesWhatIsInIt) {
+  EXPECT_EQ(ChangeText(Rate(3, 0.5f)), "learning_rate=0.5");
+  EXPECT_EQ(ChangeText({.at_step = 3,
+                        .has_clip_value = true,
+                        .clip_value = 0,
+                        .has_clip_row_norm = true,
+                        .clip_row_norm = 2,
+                        .has_schedule = true,
+                        .schedule = {.kind = ScheduleKind::kCosine,
+                                     .warmup_steps = 5,
+                                     .total_steps = 50,
+                                     .min_factor = 0.25f}}),
+            "clip_value=off clip_row_norm=2 schedule=cosine warmup-steps=5 total-steps=50 "
+            "min-factor=0.25");
+}
+
 TEST(TableChange, StepZeroIsNoStep) {
   TableSpec spec = Valid();
   EXPECT_THAT(std::string(AddTableChange(Rate(0, 0.5f), &spec).message()),
