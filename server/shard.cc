@@ -16,6 +16,7 @@ Shard::Shard(Options options, Epoch promised)
     : options_(std::move(options)),
       dim_(options_.range.column_limit - options_.range.column_first),
       strand_(options_.pool, options_.clock, options_.strand),
+      table_(options_.table),
       core_(options_.core) {
   TierHost::ShardParams params;
   params.table = options_.table;
@@ -201,6 +202,10 @@ void Shard::Refuse(const absl::Status& error) {
 }
 
 // --- control
+
+void Shard::LearnChanges(const std::vector<TableChange>& changes) {
+  RunAndWait([&] { table_.changes = changes; });
+}
 
 Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
   Epoch promise = 0;
