@@ -43,6 +43,8 @@ struct TableChange {
   float clip_row_norm = 0.0f;
   bool has_schedule = false;
   Schedule schedule;
+
+  friend bool operator==(const TableChange& a, const TableChange& b) = default;
 };
 
 constexpr uint32_t kDimMax = 8192;
@@ -51,6 +53,7 @@ constexpr uint32_t kShardsPerTableMax = 1024;
 constexpr uint32_t kShardsPerTableMin = 8;  // of a table above 1 MiB
 constexpr uint32_t kColumnSlicesMax = 256;
 constexpr uint32_t kTableChangesMax = 256;
+constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // DECISIONS S1: seq = step << 20 | part
 
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator
@@ -100,8 +103,20 @@ extern const std::vector<std::string> kGradientReductionWords;  // sum mean
 extern const std::vector<std::string> kRowStatisticsWords;      // row slice
 extern const std::vector<std::string> kConsistencyWords;        // async bounded sync
 
-// OK, or InvalidArgument naming the field, its value and the allowed range.
+// OK, or InvalidArgument naming the table, the field (as here, after optimizer., initializer.,
+// schedule. or changes[i].), its value and the allowed range.
 absl::Status ValidateTableSpec(const TableSpec& spec);
+
+// Of two ways to say one thing the one that is stored: staleness 0 is kSync, no padding id is 0.
+void MakeCanonical(TableSpec* spec);
+
+// Gives a valid table one more change. Of the step of its last one it adds to that, and replaces
+// what both name; else its step must be later. InvalidArgument names the field, its value and what
+// is allowed; then `spec` stays as it was.
+absl::Status AddTableChange(const TableChange& change, TableSpec* spec);
+
+// For people, on one line: "learning_rate=0.01 clip_value=off schedule=cosine ...".
+std::string ChangeText(const TableChange& change);
 
 // What a push of `step` is applied with: the table's options as of that step, its schedule, and the
 // learning rate of the push where it carries one. Computed once, on the primary, and logged.

@@ -17,6 +17,7 @@ Shard::Shard(Options options, Epoch promised)
       dim_(options_.range.column_limit - options_.range.column_first),
       synchronous_(IsSynchronous(options_.table)),
       strand_(options_.pool, options_.clock, options_.strand),
+      table_(options_.table),
       core_(options_.core),
       staged_(options_.staged_bytes) {
   TierHost::ShardParams params;
@@ -223,6 +224,10 @@ void Shard::Refuse(const absl::Status& error) {
 }
 
 // --- control
+
+void Shard::LearnChanges(const std::vector<TableChange>& changes) {
+  RunAndWait([&] { table_.changes = changes; });
+}
 
 Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
   Epoch promise = 0;

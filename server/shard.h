@@ -88,6 +88,10 @@ class Shard {
   void Refuse(const absl::Status& error);
 
   // --- control; block until done on the strand
+  // What the table's options have become (TableSpec::changes; the rest never differs). Pushes that
+  // come later are resolved by them; those that are in the log already carry what they were
+  // resolved to.
+  void LearnChanges(const std::vector<TableChange>& changes);
   // The epoch to promise durably, 0: none; then PromiseDurable.
   Epoch LearnRecord(const Member& self, const ShardRecord& record);
   void PromiseDurable(Epoch epoch);
@@ -110,7 +114,7 @@ class Shard {
 
   // --- any thread
   ShardId id() const { return options_.id; }
-  const TableSpec& table() const { return options_.table; }
+  const TableSpec& table() const { return options_.table; }  // but for its changes
   const ShardRange& range() const { return options_.range; }
   uint32_t dim() const { return dim_; }
   bool logged() const { return options_.log != nullptr; }
@@ -177,6 +181,7 @@ class Shard {
   const uint32_t dim_;
   const bool synchronous_;
   Strand strand_;
+  TableSpec table_;  // as options_.table, with the changes learned since
   ShardCore core_;
   std::unique_ptr<TieredStore> store_;
   absl::Status error_state_;  // not OK: refused

@@ -76,6 +76,8 @@ class ShardHostImpl : public ShardHost {
   std::string PathOf(const char* name) const;
 
   // ApplyAssignment, in order.
+  absl::Status LearnTables(const std::vector<TableSpec>& tables, const ShardMap& map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   absl::Status AddShards(const std::vector<ShardRecord>& records, ShardMap* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   void LearnRecords(const std::vector<ShardRecord>& records, ShardMap* map)

@@ -1,4 +1,5 @@
 // The write half of a shard's data plane: checks, core, log, rows, reply.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +12,24 @@
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
+namespace {
+
+// Why the table's options allow no such push; empty: they do. The client sees to both, and a client
+// of another make might not (DECISIONS W5).
+std::string RefusedByTable(const TableSpec& table, const PushSegment& segment) {
+  if (table.optimizer.kind == OptimizerKind::kNone && !segment.assign) {
+    return "the table's optimizer is none, which takes no gradients; assign rows instead";
+  }
+  const uint64_t* const limit = segment.ids + segment.count;
+  if (table.has_padding_id && std::find(segment.ids, limit, table.padding_id) != limit) {
+    return absl::StrCat("id ", table.padding_id,
+                        " is the table's padding id, which is zeros and takes no gradient; leave "
+                        "it out of the push");
+  }
+  return "";
+}
+
+}  // namespace
 
 void Shard::Push(PushWork* work, PushSegment* segment) {
   PushState* state = PushState::Take();
@@ -36,9 +55,6 @@ void Shard::CheckPush(PushState* state) {
   state->ids = segment.ids;
   state->gradients = segment.gradients;
   state->count = segment.count;
-  state->scalars = ResolvePush(options_.table, segment.has_learning_rate, segment.learning_rate,
-                               segment.seq >> kStepShift);
-  const float rate = state->scalars.learning_rate;
   const bool hashed = options_.table.hashed;
   if (segment.count == 0 || segment.count > options_.ids_max) {
     state->refusal = SegmentCode::kInvalidArgument;
@@ -47,9 +63,13 @@ void Shard::CheckPush(PushState* state) {
   } else if (type == RowType::kInt8) {
     state->refusal = SegmentCode::kInvalidArgument;
     state->detail = absl::StrCat(Name(), ": gradients of type int8; allowed are fp32, fp16, bf16");
-  } else if (!std::isfinite(rate)) {
+  } else if (segment.has_learning_rate && !std::isfinite(segment.learning_rate)) {
     state->refusal = SegmentCode::kInvalidArgument;
-    state->detail = absl::StrCat(Name(), ": learning rate ", rate, " is not finite");
+    state->detail =
+        absl::StrCat(Name(), ": learning rate ", segment.learning_rate, " is not finite");
+  } else if (std::string why = RefusedByTable(options_.table, segment); !why.empty()) {
+    state->refusal = SegmentCode::kInvalidArgument;
+    state->detail = absl::StrCat(Name(), ": ", why);
   } else if (const uint32_t bad =
                  FirstIdOutside(segment.ids, segment.count, options_.range, hashed);
              bad != segment.count) {
@@ -123,6 +143,9 @@ void Shard::PushNow(PushState* state) {
     return DeliverReply(refused);
   }
   if (segment.commit_step != 0) return CommitNow(state);
+  // Here, not in CheckPush: the options may change, and do so on the strand.
+  state->scalars = ResolvePush(table_, segment.has_learning_rate, segment.learning_rate,
+                               segment.seq >> kStepShift);
   CorePush push;
   push.epoch = segment.epoch;
   push.session = work.session;

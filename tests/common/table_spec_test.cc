@@ -3,10 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <functional>
-#include <limits>
-
 #include "row_math/position.h"
 
 namespace hotbed {
@@ -38,39 +34,20 @@ TEST(TableSpec, RefusalNamesTableFieldValueAndLimit) {
   EXPECT_EQ(status.message(), "table \"users\": dim is 9000, allowed: 1..8192");
 }
 
-TEST(TableSpec, RefusesEachBadField) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::pair<const char*, std::function<void(TableSpec*)>> cases[] = {
-      {"name", [](TableSpec* s) { s->name = ""; }},
-      {"name", [](TableSpec* s) { s->name = "a b"; }},
-      {"name", [](TableSpec* s) { s->name = std::string(201, 'a'); }},
-      {"dim", [](TableSpec* s) { s->dim = 0; }},
-      {"rows", [](TableSpec* s) { s->rows = 0; }},
-      {"rows", [](TableSpec* s) { s->rows = ~uint64_t{0}; }},
-      {"weight_type", [](TableSpec* s) { s->weight_type = static_cast<WeightType>(9); }},
-      {"optimizer.kind", [](TableSpec* s) { s->optimizer.kind = static_cast<OptimizerKind>(9); }},
-      {"optimizer.epsilon", [](TableSpec* s) { s->optimizer.epsilon = 0; }},
-      {"optimizer.beta1", [](TableSpec* s) { s->optimizer.beta1 = 1; }},
-      {"optimizer.beta2", [nan](TableSpec* s) { s->optimizer.beta2 = nan; }},
-      {"optimizer.learning_rate", [nan](TableSpec* s) { s->optimizer.learning_rate = nan; }},
-      {"optimizer.weight_decay", [](TableSpec* s) { s->optimizer.weight_decay = -1; }},
-      {"initializer.a", [nan](TableSpec* s) { s->initializer.a = nan; }},
-      {"initializer.a",
-       [](TableSpec* s) {
-         s->initializer = {InitializerKind::kUniform, 1.0f, 0.5f};
-       }},
-      {"initializer.b",
-       [](TableSpec* s) {
-         s->initializer = {InitializerKind::kNormal, 0.0f, -1.0f};
-       }},
-      {"durability", [](TableSpec* s) { s->durability = static_cast<Durability>(9); }},
-      {"nan_policy", [](TableSpec* s) { s->nan_policy = static_cast<NanPolicy>(9); }},
-  };
-  for (const auto& [field, spoil] : cases) {
-    TableSpec spec = Valid();
-    spoil(&spec);
-    EXPECT_THAT(std::string(ValidateTableSpec(spec).message()), testing::HasSubstr(field));
-  }
+TEST(TableSpec, OneOfTwoWaysToSayAThingIsKept) {
+  TableSpec spec = Valid();
+  spec.consistency = Consistency::kBounded;
+  spec.padding_id = 7;  // and has none
+  MakeCanonical(&spec);
+  EXPECT_EQ(spec.consistency, Consistency::kSync) << "a trainer no step ahead";
+  EXPECT_EQ(spec.padding_id, 0u);
+  spec.consistency = Consistency::kBounded;
+  spec.staleness = 1;
+  spec.has_padding_id = true;
+  spec.padding_id = 7;
+  MakeCanonical(&spec);
+  EXPECT_EQ(spec.consistency, Consistency::kBounded);
+  EXPECT_EQ(spec.padding_id, 7u);
 }
 
 // Part of the format: FNV-1a 64 through Mix64. The hashes of "" and "foobar" are from the FNV

@@ -89,6 +89,15 @@ void TestServer::Activate() {
   HOTBED_CHECK(assigned.ok()) << assigned;
 }
 
+void TestServer::Alter(TableId table, const TableChange& change, bool tell) {
+  TableSpec& spec = tables_.at(table);
+  const absl::Status changed = AddTableChange(change, &spec);
+  HOTBED_CHECK(changed.ok()) << changed;
+  if (!tell) return;
+  const absl::Status told = host_->ApplyAssignment({spec}, {}, {});
+  HOTBED_CHECK(told.ok()) << told;
+}
+
 void TestServer::Start() {
   Open();
   Assign();

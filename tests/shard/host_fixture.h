@@ -60,6 +60,8 @@ class TestServer {
   void Open();    // without assigning
   void Assign();  // the next epoch, activated
   void Activate();
+  // The table changes and the host is told. Told or not, later assignments tell it.
+  void Alter(TableId table, const TableChange& change, bool tell = true);
   void Kill() { host_.reset(); }  // as kill -9 leaves the directory
   absl::Status Stop();            // an orderly shutdown
 
