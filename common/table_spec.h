@@ -102,6 +102,13 @@ constexpr ColumnRange SliceColumns(uint32_t dim, uint32_t slices, uint32_t slice
   return {first, first + width + (slice < wider ? 1 : 0)};
 }
 
+// Whether pushes of a step are staged and applied together: kBounded with staleness 0 is the same
+// thing as kSync.
+inline bool IsSynchronous(const TableSpec& spec) {
+  return spec.consistency == Consistency::kSync ||
+         (spec.consistency == Consistency::kBounded && spec.staleness == 0);
+}
+
 // The words that people read and type; the index is the enum's value.
 extern const std::vector<std::string> kOptimizerWords;   // sgd adagrad rowwise-adagrad adam ...
 extern const std::vector<std::string> kWeightTypeWords;  // fp32 fp16 bf16
