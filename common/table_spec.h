@@ -47,7 +47,7 @@ struct TableChange {
   friend bool operator==(const TableChange& a, const TableChange& b) = default;
 };
 
-constexpr uint32_t kDimMax = 8192;
+constexpr uint32_t kDimMax = kDimLimit;
 constexpr uint64_t kShardBytesMax = 256ull << 20;  // DECISIONS P1
 constexpr uint32_t kShardsPerTableMax = 1024;
 constexpr uint32_t kShardsPerTableMin = 8;  // of a table above 1 MiB

@@ -109,6 +109,10 @@ struct InitializerParams {
 
 enum class NanPolicy : uint8_t { kReject = 0, kSkip = 1, kAllow = 2 };
 
+// Elements of a row at the most (common/table_spec.h: kDimMax): bounds the buffers on the stack. A
+// multiple of 32.
+constexpr uint32_t kDimLimit = 8192;
+
 HOTBED_HD constexpr uint32_t BytesPerWeight(WeightType type) {
   return type == WeightType::kFp32 ? 4u : 2u;
 }

@@ -59,9 +59,19 @@ inline Bytes WireRow(const std::vector<float>& values, RowType type) {
 }
 
 // As the spill tier keeps it: weights, then state.
-inline Bytes StoredRow(const RowTwin::Row& row, WeightType type) {
-  Bytes bytes = PlainRow(row.weights, static_cast<RowType>(type));
-  Append(&bytes, row.state.data(), row.state.size() * sizeof(float));
+inline Bytes StoredRow(const RowTwin::Row& row, const TableSpec& spec) {
+  Bytes bytes = PlainRow(row.weights, static_cast<RowType>(spec.weight_type));
+  const size_t state = bytes.size();
+  const bool fp32 = spec.optimizer.state_type == StateType::kFp32;
+  for (const auto& vector : row.vectors) {
+    const Bytes elements = PlainRow(vector, fp32 ? RowType::kFp32 : RowType::kBf16);
+    Append(&bytes, elements.data(), elements.size());
+  }
+  while ((bytes.size() - state) % 4 != 0) bytes.push_back(0);
+  const StateLayout layout = LayoutOfState(spec.optimizer);
+  if (layout.has_statistic) Append(&bytes, &row.statistic, 4);
+  if (layout.has_updates) Append(&bytes, &row.updates, 4);
+  if (layout.has_last_step) Append(&bytes, &row.last_step, 4);
   return bytes;
 }
 

@@ -1,4 +1,5 @@
 #define HOTBED_ISA isa_avx512
+#include "server/kernels/cpu/apply_kernel.h"
 #include "server/kernels/cpu/pool_kernels.h"
 #include "server/kernels/cpu/read_kernels.h"
 #include "server/kernels/cpu/write_kernels.h"
