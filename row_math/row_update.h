@@ -68,53 +68,75 @@ HOTBED_ROW_FN void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
 
 HOTBED_ROW_FN bool WholeBlocks(uint32_t dim) { return dim % kLanes == 0; }
 
+HOTBED_ROW_CALL void LoadFp32(const uint8_t* from, uint32_t dim, float* room) {
+  LoadBlocks<Fp32Codec>(from, dim, room);
+}
+HOTBED_ROW_CALL void LoadFp16(const uint8_t* from, uint32_t dim, float* room) {
+  LoadBlocks<Fp16Codec>(from, dim, room);
+}
+HOTBED_ROW_CALL void LoadBf16(const uint8_t* from, uint32_t dim, float* room) {
+  LoadBlocks<Bf16Codec>(from, dim, room);
+}
+HOTBED_ROW_CALL void StoreFp32(uint8_t* to, uint32_t dim, const float* room) {
+  StoreBlocks<Fp32Codec>(to, dim, room);
+}
+HOTBED_ROW_CALL void StoreFp16(uint8_t* to, uint32_t dim, const float* room) {
+  StoreBlocks<Fp16Codec>(to, dim, room);
+}
+HOTBED_ROW_CALL void StoreBf16(uint8_t* to, uint32_t dim, const float* room) {
+  StoreBlocks<Bf16Codec>(to, dim, room);
+}
+
 // fp32 in whole blocks: in place where it lies so, else a copy in `room`.
 HOTBED_ROW_FN uint8_t* OpenVector(bool fp32, uint8_t* at, uint32_t dim, float* room) {
   if (fp32 && WholeBlocks(dim)) return at;
-  fp32 ? LoadBlocks<Fp32Codec>(at, dim, room) : LoadBlocks<Bf16Codec>(at, dim, room);
+  fp32 ? LoadFp32(at, dim, room) : LoadBf16(at, dim, room);
   return AsBytes(room);
 }
 
 HOTBED_ROW_FN void CloseVector(bool fp32, uint8_t* at, uint32_t dim, const float* room) {
   if (fp32 && WholeBlocks(dim)) return;
-  fp32 ? StoreBlocks<Fp32Codec>(at, dim, room) : StoreBlocks<Bf16Codec>(at, dim, room);
+  fp32 ? StoreFp32(at, dim, room) : StoreBf16(at, dim, room);
 }
 
 HOTBED_ROW_FN uint8_t* OpenWeights(WeightType type, uint8_t* at, uint32_t dim, float* room) {
   if (type != WeightType::kFp16) return OpenVector(type == WeightType::kFp32, at, dim, room);
-  LoadBlocks<Fp16Codec>(at, dim, room);
+  LoadFp16(at, dim, room);
   return AsBytes(room);
+}
+
+HOTBED_ROW_CALL void StoreStochastic(const UpdatePlan& plan, const RowKey& key, uint8_t* at,
+                                     const float* room) {
+  const uint64_t step = plan.scalars.step;
+  const uint8_t* values = reinterpret_cast<const uint8_t*>(room);
+  plan.weight_type == WeightType::kFp16
+      ? StoreRounded<Fp16Rounding>(key, step, plan.dim, values, at)
+      : StoreRounded<Bf16Rounding>(key, step, plan.dim, values, at);
 }
 
 HOTBED_ROW_FN void CloseWeights(const UpdatePlan& plan, const RowKey& key, uint8_t* at,
                                 const float* room) {
-  const uint64_t step = plan.scalars.step;
-  const bool fp16 = plan.weight_type == WeightType::kFp16;
   if (plan.weight_type != WeightType::kFp32 && plan.params.stochastic_rounding) {
-    const uint8_t* values = reinterpret_cast<const uint8_t*>(room);
-    fp16 ? StoreRounded<Fp16Rounding>(key, step, plan.dim, values, at)
-         : StoreRounded<Bf16Rounding>(key, step, plan.dim, values, at);
-  } else if (fp16) {
-    StoreBlocks<Fp16Codec>(at, plan.dim, room);
+    StoreStochastic(plan, key, at, room);
+  } else if (plan.weight_type == WeightType::kFp16) {
+    StoreFp16(at, plan.dim, room);
   } else {
     CloseVector(plan.weight_type == WeightType::kFp32, at, plan.dim, room);
   }
 }
 
 HOTBED_ROW_FN void LoadGradient(const UpdatePlan& plan, const uint8_t* from, float* room) {
-  if (plan.gradient_type == RowType::kFp16) return LoadBlocks<Fp16Codec>(from, plan.dim, room);
-  if (plan.gradient_type == RowType::kBf16) return LoadBlocks<Bf16Codec>(from, plan.dim, room);
-  LoadBlocks<Fp32Codec>(from, plan.dim, room);
+  if (plan.gradient_type == RowType::kFp16) return LoadFp16(from, plan.dim, room);
+  if (plan.gradient_type == RowType::kBf16) return LoadBf16(from, plan.dim, room);
+  LoadFp32(from, plan.dim, room);
 }
 
 // Step 1.
-HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t blocks,
-                                          const uint8_t* from, float* room) {
+HOTBED_ROW_CALL void PrepareGradient(const UpdatePlan& plan, uint32_t blocks, const uint8_t* from,
+                                     float* room) {
   const float scale = plan.scalars.gradient_scale;
   const float limit = plan.scalars.clip_value;
   const float norm = plan.scalars.clip_row_norm;
-  const bool changes = scale != 1.0f || limit > 0.0f || norm > 0.0f;
-  if (!changes && plan.gradient_type == RowType::kFp32 && WholeBlocks(plan.dim)) return from;
   LoadGradient(plan, from, room);
   if (scale != 1.0f) ScaleRow(blocks, scale, AsBytes(room));
   if (limit > 0.0f) {
@@ -127,6 +149,14 @@ HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t block
     const float factor = FactorToNorm(norm, blocks, AsBytes(room));
     if (factor != 1.0f) ScaleRow(blocks, factor, AsBytes(room));
   }
+}
+
+HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t blocks,
+                                          const uint8_t* from, float* room) {
+  const UpdateScalars& s = plan.scalars;
+  const bool changes = s.gradient_scale != 1.0f || s.clip_value > 0.0f || s.clip_row_norm > 0.0f;
+  if (!changes && plan.gradient_type == RowType::kFp32 && WholeBlocks(plan.dim)) return from;
+  PrepareGradient(plan, blocks, from, room);
   return AsBytes(room);
 }
 
@@ -149,8 +179,8 @@ HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
 }
 
 // Step 2: scalars of this row.
-HOTBED_ROW_FN void RowScalars(const UpdatePlan& plan, const StateLayout& layout, uint8_t* counters,
-                              StepScalars* p) {
+HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layout,
+                                uint8_t* counters, StepScalars* p) {
   if (layout.has_updates) {
     uint32_t t = LoadCounter(counters);
     t += t != 0xffffffffu;
@@ -261,6 +291,12 @@ HOTBED_ROW_FN void StepOpenRow(const StepScalars& p, const OpenRow& row) {
   }
 }
 
+// Step 4.
+HOTBED_ROW_CALL void LimitNorm(float limit, uint32_t blocks, uint8_t* w) {
+  const float factor = FactorToNorm(limit, blocks, w);
+  if (factor != 1.0f) ScaleRow(blocks, factor, w);
+}
+
 // Steps 1 to 5. kKind is plan.params.kind. `state` is laid out as row_math/types.h says and may be
 // null where it has no bytes; pointers need no alignment.
 template <OptimizerKind kKind>
@@ -288,10 +324,7 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
   if (layout.vectors > 0) row.first = OpenVector(fp32, state, dim, first_room);
   if (layout.vectors > 1) row.second = OpenVector(fp32, second, dim, second_room);
   StepOpenRow<kKind>(p, row);
-  if (params.max_norm > 0.0f) {
-    const float factor = FactorToNorm(params.max_norm, row.blocks, row.w);
-    if (factor != 1.0f) ScaleRow(row.blocks, factor, row.w);
-  }
+  if (params.max_norm > 0.0f) LimitNorm(params.max_norm, row.blocks, row.w);
   CloseWeights(plan, key, weights, w);
   if (layout.vectors > 0) CloseVector(fp32, state, dim, first_room);
   if (layout.vectors > 1) CloseVector(fp32, second, dim, second_room);
@@ -299,16 +332,17 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
 
 // A row's new weights from a push that assigns; its state begins anew (FirstState). To nearest even
 // whatever the table's rounding: the caller gave values, not a step.
-HOTBED_ROW_FN void AssignWeights(const UpdatePlan& plan, uint8_t* weights, const uint8_t* values) {
+HOTBED_ROW_CALL void AssignWeights(const UpdatePlan& plan, uint8_t* weights,
+                                   const uint8_t* values) {
   float room[kDimLimit];
   LoadGradient(plan, values, room);
   switch (plan.weight_type) {
     case WeightType::kFp32:
-      return StoreBlocks<Fp32Codec>(weights, plan.dim, room);
+      return StoreFp32(weights, plan.dim, room);
     case WeightType::kFp16:
-      return StoreBlocks<Fp16Codec>(weights, plan.dim, room);
+      return StoreFp16(weights, plan.dim, room);
     case WeightType::kBf16:
-      return StoreBlocks<Bf16Codec>(weights, plan.dim, room);
+      return StoreBf16(weights, plan.dim, room);
   }
 }
 
