@@ -23,15 +23,22 @@ LocalTables::LocalTables(const std::vector<TableSpec>& specs) {
   }
 }
 
-void LocalTables::Pull(const std::vector<RowColumn>& columns) {
+uint64_t LocalTables::Pull(const std::vector<RowColumn>& columns) {
   absl::MutexLock lock(&mu_);
+  uint64_t rows = 0;
   for (const RowColumn& column : columns) {
-    const Table& table = tables_[column.table];
+    Table& table = tables_[column.table];
     const uint32_t dim = table.spec.dim;
     for (size_t i = 0; i < column.ids.size(); ++i) {
       std::copy_n(table.weights.data() + column.ids[i] * dim, dim, column.rows + i * dim);
+      rows += table.touched[column.ids[i]] == 0;
+      table.touched[column.ids[i]] = 1;
     }
   }
+  for (const RowColumn& column : columns) {
+    for (const uint64_t id : column.ids) tables_[column.table].touched[id] = 0;
+  }
+  return rows;
 }
 
 void LocalTables::Update(Table* table, uint64_t id, float learning_rate) {
@@ -77,8 +84,7 @@ uint64_t LocalTables::Push(const std::vector<RowColumn>& columns, float learning
 }
 
 Future<absl::Status> LocalRowSource::Pull(const std::vector<RowColumn>& columns) {
-  tables_->Pull(columns);
-  for (const RowColumn& column : columns) pulled_ += column.ids.size();
+  pulled_ += tables_->Pull(columns);
   return Future<absl::Status>::Ready(absl::OkStatus());
 }
 

@@ -19,7 +19,8 @@ class LocalTables {
   // Bounded tables of SGD or row-wise Adagrad, fp32, without any other option.
   explicit LocalTables(const std::vector<TableSpec>& specs);
 
-  void Pull(const std::vector<RowColumn>& columns);
+  // Returns the number of different rows read.
+  uint64_t Pull(const std::vector<RowColumn>& columns);
   // Gradients of an id are summed in the order of first appearance, then applied once. Returns the
   // number of rows changed.
   uint64_t Push(const std::vector<RowColumn>& columns, float learning_rate);
@@ -27,10 +28,10 @@ class LocalTables {
  private:
   struct Table {
     TableSpec spec;
-    std::vector<float> weights;  // rows x dim
-    std::vector<float> squares;  // row-wise Adagrad's sum, one a row
-    std::vector<float> sums;     // of a push, rows x dim; zero between pushes
-    std::vector<uint8_t> touched;
+    std::vector<float> weights;    // rows x dim
+    std::vector<float> squares;    // row-wise Adagrad's sum, one a row
+    std::vector<float> sums;       // of a push, rows x dim; zero between pushes
+    std::vector<uint8_t> touched;  // in the call under way
   };
   static void Update(Table* table, uint64_t id, float learning_rate);
 

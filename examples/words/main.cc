@@ -106,15 +106,16 @@ absl::StatusOr<WordTrainingReport> WordsRun::Train(const std::string& label,
   const WordTrainingOptions options = TrainingOptionsOf(flags_);
   Progress bar(&std::cerr, isatty(STDERR_FILENO) != 0, Clock::Real(), label,
                corpus_.train_words * options.epochs);
+  std::string note;
   auto report = TrainWords(options, windows, open_source, [&](const WordProgress& p) {
     if (cluster_ != nullptr) cluster_->Tick();
-    bar.Update(p.words,
-               absl::StrFormat("epoch %d of %d  %s words/s  loss %.4f", p.epoch + 1, options.epochs,
-                               ShortCount(static_cast<double>(p.words) / std::max(p.seconds, 1e-3)),
-                               p.loss));
+    note = absl::StrFormat("epoch %d of %d  %s words/s  loss %.4f", p.epoch + 1, options.epochs,
+                           ShortCount(static_cast<double>(p.words) / std::max(p.seconds, 1e-3)),
+                           p.loss);
+    bar.Update(p.words, note);
     return g_interrupted == 0;
   });
-  bar.Finish();
+  bar.Finish(note);
   return report;
 }
 

@@ -125,17 +125,22 @@ class Trainer {
       first.Update(FinishPush(&slot));
     }
     pulled_ = 0;
+    CountRows();
     return first;
   }
 
-  void Account(const SkipGramBatch& batch, double loss, int epoch) {
-    shared_->pairs.fetch_add(batch.pairs, std::memory_order_relaxed);
-    shared_->steps.fetch_add(1, std::memory_order_relaxed);
+  void CountRows() {
     const uint64_t pulled = source_->rows_pulled(), pushed = source_->rows_pushed();
     shared_->rows_pulled.fetch_add(pulled - pulled_rows_, std::memory_order_relaxed);
     shared_->rows_pushed.fetch_add(pushed - pushed_rows_, std::memory_order_relaxed);
     pulled_rows_ = pulled;
     pushed_rows_ = pushed;
+  }
+
+  void Account(const SkipGramBatch& batch, double loss, int epoch) {
+    shared_->pairs.fetch_add(batch.pairs, std::memory_order_relaxed);
+    shared_->steps.fetch_add(1, std::memory_order_relaxed);
+    CountRows();
     absl::MutexLock lock(&shared_->mu);
     shared_->epoch_loss[epoch] += loss;
     shared_->epoch_pairs[epoch] += batch.pairs;

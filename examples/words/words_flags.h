@@ -15,7 +15,7 @@ struct WordsFlags {
   std::string coordinator;
   int64_t servers = 2;
   int64_t trainers = 2;
-  int64_t epochs = 6;
+  int64_t epochs = 8;
   double seconds = 0;
   int64_t dim = 64;
   int64_t window = 5;
