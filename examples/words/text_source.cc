@@ -1,5 +1,6 @@
 #include "examples/words/text_source.h"
 
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,8 @@ absl::StatusOr<std::string> ReadText(const std::string& path, const std::string&
   }
   const std::string text_path = absl::StrCat(scratch_dir, "/text"),
                     log_path = absl::StrCat(scratch_dir, "/text.log");
+  std::error_code none;
+  std::filesystem::remove(text_path, none);  // a child's output is appended
   // -f turns its formatting off: one verse a line, each after its number.
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChildProcess> child,
                           ChildProcess::Spawn({program, "-f", kAllVerses}, log_path, text_path));

@@ -93,7 +93,8 @@ TEST(WordTrainingTest, WordsOfATopicComeTogether) {
       training.options.trainers = trainers;
       training.options.in_flight = trainers;
       training.model.optimizer = kind;
-      if (kind == OptimizerKind::kSgd) training.options.learning_rate = 0.05f;
+      // A batch has a word tens of times, and SGD takes the sum of all its gradients.
+      if (kind == OptimizerKind::kSgd) training.options.learning_rate = 0.01f;
       const auto report = training.Run();
       ASSERT_TRUE(report.ok()) << report.status();
       ASSERT_EQ(report->epoch_loss.size(), 4u);
