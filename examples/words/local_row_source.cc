@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "examples/words/skip_gram.h"
 #include "row_math/initializer.h"
 
 namespace hotbed {
@@ -46,15 +47,11 @@ void LocalTables::Update(Table* table, uint64_t id, float learning_rate) {
   float* const gradient = table->sums.data() + id * dim;
   float step = learning_rate;
   if (table->spec.optimizer.kind == OptimizerKind::kRowwiseAdagrad) {
-    float sum = 0;
-    for (uint32_t d = 0; d < dim; ++d) sum += gradient[d] * gradient[d];
-    table->squares[id] += sum / static_cast<float>(dim);
+    table->squares[id] += Dot(gradient, gradient, dim) / static_cast<float>(dim);
     step /= std::sqrt(table->squares[id]) + table->spec.optimizer.epsilon;
   }
-  for (uint32_t d = 0; d < dim; ++d) {
-    table->weights[id * dim + d] -= step * gradient[d];
-    gradient[d] = 0;
-  }
+  AddScaled(-step, gradient, dim, table->weights.data() + id * dim);
+  std::fill_n(gradient, dim, 0.0f);
 }
 
 uint64_t LocalTables::Push(const std::vector<RowColumn>& columns, float learning_rate) {
@@ -64,9 +61,7 @@ uint64_t LocalTables::Push(const std::vector<RowColumn>& columns, float learning
     Table& table = tables_[column.table];
     const uint32_t dim = table.spec.dim;
     for (size_t i = 0; i < column.ids.size(); ++i) {
-      for (uint32_t d = 0; d < dim; ++d) {
-        table.sums[column.ids[i] * dim + d] += column.gradients[i * dim + d];
-      }
+      AddScaled(1.0f, column.gradients + i * dim, dim, table.sums.data() + column.ids[i] * dim);
       table.touched[column.ids[i]] = 1;
     }
   }

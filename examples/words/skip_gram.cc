@@ -11,10 +11,6 @@ uint64_t StreamSeed(uint64_t seed, int epoch, int part) {
   return seed * 1000003 + static_cast<uint64_t>(epoch) * 4099 + static_cast<uint64_t>(part);
 }
 
-void AddScaled(float factor, const float* from, uint32_t dim, float* to) {
-  for (uint32_t d = 0; d < dim; ++d) to[d] += factor * from[d];
-}
-
 // -log s(x), without overflow.
 double NegativeLogSigmoid(double x) {
   return x > 0 ? std::log1p(std::exp(-x)) : std::log1p(std::exp(x)) - x;
@@ -90,6 +86,14 @@ float Dot(const float* a, const float* b, uint32_t dim) {
   }
   for (; d < dim; ++d) lanes[0] += a[d] * b[d];
   return std::accumulate(lanes, lanes + 8, 0.0f);
+}
+
+void AddScaled(float factor, const float* __restrict from, uint32_t dim, float* __restrict to) {
+  uint32_t d = 0;
+  for (; d + 8 <= dim; d += 8) {
+    for (uint32_t l = 0; l < 8; ++l) to[d + l] += factor * from[d + l];
+  }
+  for (; d < dim; ++d) to[d] += factor * from[d];
 }
 
 double SkipGramGradient(const SkipGramBatch& batch, uint32_t dim, const float* inputs,

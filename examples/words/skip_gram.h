@@ -79,6 +79,8 @@ double SkipGramGradient(const SkipGramBatch& batch, uint32_t dim, const float* i
 
 // Sum of a[i] * b[i], in eight lanes.
 float Dot(const float* a, const float* b, uint32_t dim);
+// to[i] += factor * from[i]; the two do not overlap.
+void AddScaled(float factor, const float* __restrict from, uint32_t dim, float* __restrict to);
 
 }  // namespace hotbed
 
