@@ -155,7 +155,7 @@ TEST_F(TableCommandsTest, WhatDescribeWritesCreatesTheSameTable) {
   ASSERT_EQ(fake_.created_together.tables_size(), 1);
   EXPECT_EQ(fake_.created_together.tables(0).spec().DebugString(), ToProto(spec).DebugString());
   EXPECT_THAT(RunAt({"table", "describe", "user"}).out,
-              HasSubstr("from step 9         clip_value=0.3"));
+              ::testing::ContainsRegex("from step 9 +clip_value=0.3"));
 }
 
 TEST_F(TableCommandsTest, TableCreateFromAFile) {
