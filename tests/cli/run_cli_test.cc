@@ -1,44 +1,18 @@
 #include "cli/run_cli.h"
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/cli/fake_coordinator.h"
+#include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Answer {
-  int code = 0;
-  std::string out;
-  std::string err;
-  nlohmann::json json() const { return nlohmann::json::parse(out); }
-};
-
-Answer Ask(const std::vector<std::string>& args) {
-  std::ostringstream out, err;
-  Answer answer;
-  answer.code = RunCli(args, &out, &err);
-  answer.out = out.str();
-  answer.err = err.str();
-  return answer;
-}
-
-class RunCliTest : public ::testing::Test {
- protected:
-  Answer RunAt(std::vector<std::string> args) {
-    args.push_back("--coordinator=" + fake_.address());
-    return Ask(args);
-  }
-  FakeCoordinator fake_;
-};
 
 TEST(RunCli, VersionSaysProgramAndWire) {
   const Answer text = Ask({"version"});
@@ -73,7 +47,18 @@ TEST(RunCli, WrongCommandLinesExitWithTwoAndNameTheNearest) {
       {{"table", "create", "t", "--dim", "9000", "--rows", "5"}, "8192"},
       {{"table", "create", "t", "--dim", "4", "--rows", "5", "--init", "unifrm:1,2"},
        "'unifrm:1,2' is not one of"},
-      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--optimizer", "adamw"}, "adamw"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--optimizer", "adamm"},
+       "did you mean 'adam'?"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--lr=-1"},
+       "--learning-rate: table \"t\": optimizer.learning_rate is -1, allowed: finite and >= 0"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--beta1", "1"}, "[0, 1)"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--consistency", "bounded"},
+       "bounded:S"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--padding-id", "5"}, "0..4"},
+      {{"table", "create", "t", "--dim", "four", "--rows", "5"}, "'four' is not a whole number"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--lazy-decay"},
+       "optimizer.lazy_decay"},
+      {{"table", "alter", "t", "--lr", "1"}, "--at-step"},
       {{"row", "get", "user", "12x"}, "id '12x' is not a number"},
       {{"row", "get", "user"}, "ID"},
       {{"status", "-o", "xml"}, "xml"},
@@ -172,35 +157,6 @@ TEST_F(RunCliTest, TableCreateSendsWhatTheFlagsSay) {
   EXPECT_EQ(spec.durability(), v1::DURABILITY_CHECKPOINT);
   EXPECT_EQ(spec.nan_policy(), v1::NAN_SKIP);
   EXPECT_EQ(spec.seed(), ~uint64_t{0});
-}
-
-TEST_F(RunCliTest, TableCreateFromAFile) {
-  const std::string path = testing::TempDir() + "/run_cli_test_tables.json";
-  std::ofstream(path) << R"([{"name": "b", "dim": 4, "rows": 5, "shards": 2},
-                             {"name": "a", "dim": 8, "hashed": true}])";
-  const Answer made = RunAt({"table", "create", "--file", path, "--if-not-exists", "-o", "json"});
-  EXPECT_EQ(made.code, 0) << made.err;
-  EXPECT_EQ(made.json()[1]["name"], "a");
-  EXPECT_EQ(made.json()[1]["created"], true);
-  ASSERT_EQ(fake_.created_together.tables_size(), 2);
-  EXPECT_TRUE(fake_.created_together.if_not_exists());
-  EXPECT_EQ(fake_.created_together.tables(0).spec().name(), "b");
-  EXPECT_EQ(fake_.created_together.tables(0).shards(), 2u);
-  EXPECT_THAT(RunAt({"table", "create", "--file", path}).out, HasSubstr("created 2 tables"));
-  EXPECT_THAT(RunAt({"table", "create", "--file", path, "--dry-run"}).out,
-              HasSubstr("would create, placed together"));
-  EXPECT_TRUE(fake_.created_together.dry_run());
-
-  fake_.created_together.Clear();
-  std::ofstream(path) << R"([{"name": "b", "dim": 4, "rows": 5}, {"name": "a", "dim": 0}])";
-  const Answer wrong = RunAt({"table", "create", "--file", path});
-  EXPECT_EQ(wrong.code, 1);
-  EXPECT_THAT(wrong.err, HasSubstr("tables[1].rows: missing; nothing was created"));
-  EXPECT_EQ(fake_.created_together.tables_size(), 0);
-  EXPECT_EQ(RunAt({"table", "create", "--file", path, "--dim", "4"}).code, 2);
-  EXPECT_EQ(RunAt({"table", "create", "x", "--file", path}).code, 2);
-  EXPECT_EQ(RunAt({"table", "create", "--dim", "4", "--rows", "5"}).code, 2) << "no name";
-  EXPECT_EQ(RunAt({"table", "create", "--file", "/nowhere/tables.json"}).code, 1);
 }
 
 TEST_F(RunCliTest, RefusalsOfTheCoordinatorAreHandedOn) {

@@ -183,14 +183,14 @@ std::vector<Case> BasicCases() {
          s->dim = 1000;
          s->column_slices = 257;
        }},
-      {"column_slices", "2", "row_statistics = slice", [](TableSpec* s) { s->column_slices = 2; }},
-      {"column_slices", "2", "row_statistics = slice",
+      {"column_slices", "2", "row_statistics=slice", [](TableSpec* s) { s->column_slices = 2; }},
+      {"column_slices", "2", "row_statistics=slice",
        [](TableSpec* s) {
          s->optimizer.kind = OptimizerKind::kSgd;
          s->optimizer.max_norm = 1;
          s->column_slices = 2;
        }},
-      {"column_slices", "2", "row_statistics = slice",
+      {"column_slices", "2", "row_statistics=slice",
        [](TableSpec* s) {
          s->optimizer.kind = OptimizerKind::kSgd;
          s->column_slices = 2;
@@ -276,41 +276,8 @@ void AddFloats(const std::string& field, std::function<float*(TableSpec*)> at,
   }
 }
 
-std::vector<Case> OptimizerCases() {
-  std::vector<Case> cases = {
-      {"optimizer.kind", "99", "rowwise-adagrad",
-       [](TableSpec* s) { s->optimizer.kind = Unknown<OptimizerKind>(); }},
-      {"optimizer.learning_rate", "0", "> 0",
-       [](TableSpec* s) {
-         s->optimizer.kind = OptimizerKind::kFtrl;
-         s->optimizer.learning_rate = 0;
-       }},
-      {"optimizer.trust_coefficient", "0", "> 0",
-       [](TableSpec* s) {
-         s->optimizer.kind = OptimizerKind::kLars;
-         s->optimizer.trust_coefficient = 0;
-       }},
-      {"optimizer.decay_mode", "99", "l2, decoupled",
-       [](TableSpec* s) { s->optimizer.decay_mode = Unknown<DecayMode>(); }},
-      {"optimizer.decay_mode", "decoupled", "adamw",
-       [](TableSpec* s) {
-         s->optimizer.kind = OptimizerKind::kAdam;
-         s->optimizer.decay_mode = DecayMode::kDecoupled;
-       }},
-      {"optimizer.lazy_decay", "true", "decoupled",
-       [](TableSpec* s) { s->optimizer.lazy_decay = true; }},
-      {"optimizer.lazy_decay", "true", "decoupled",
-       [](TableSpec* s) {
-         s->optimizer.kind = OptimizerKind::kLamb;
-         s->optimizer.lazy_decay = true;
-       }},
-      {"optimizer.row_bias_correction", "true", "adam",
-       [](TableSpec* s) { s->optimizer.row_bias_correction = true; }},
-      {"optimizer.stochastic_rounding", "true", "fp32",
-       [](TableSpec* s) { s->optimizer.stochastic_rounding = true; }},
-      {"optimizer.state_type", "99", "fp32, bf16",
-       [](TableSpec* s) { s->optimizer.state_type = Unknown<StateType>(); }},
-  };
+std::vector<Case> OptimizerNumberCases() {
+  std::vector<Case> cases;
   const std::map<std::string, float OptimizerParams::*> not_negative = {
       {"learning_rate", &OptimizerParams::learning_rate},
       {"weight_decay", &OptimizerParams::weight_decay},
@@ -338,6 +305,55 @@ std::vector<Case> OptimizerCases() {
         "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.*m); },
         {{1.0f, "[0, 1)"}, {-0.5f, "[0, 1)"}, {kNan, "[0, 1)"}}, &cases);
   }
+  return cases;
+}
+
+std::vector<Case> OptimizerCases() {
+  std::vector<Case> cases = {
+      {"optimizer.kind", "99", "rowwise-adagrad",
+       [](TableSpec* s) { s->optimizer.kind = Unknown<OptimizerKind>(); }},
+      {"optimizer.learning_rate", "0", "> 0",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kFtrl;
+         s->optimizer.learning_rate = 0;
+       }},
+      {"optimizer.trust_coefficient", "0", "> 0",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kLars;
+         s->optimizer.trust_coefficient = 0;
+       }},
+      {"optimizer.decay_mode", "99", "l2, decoupled",
+       [](TableSpec* s) { s->optimizer.decay_mode = Unknown<DecayMode>(); }},
+      {"optimizer.decay_mode", "decoupled", "adamw",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kLamb;
+         s->optimizer.decay_mode = DecayMode::kDecoupled;
+       }},
+      {"optimizer.weight_decay", "0.5", "0 for ftrl",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kFtrl;
+         s->optimizer.weight_decay = 0.5f;
+       }},
+      {"optimizer.weight_decay", "0.5", "for none",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kNone;
+         s->optimizer.weight_decay = 0.5f;
+       }},
+      {"optimizer.lazy_decay", "true", "decoupled",
+       [](TableSpec* s) { s->optimizer.lazy_decay = true; }},
+      {"optimizer.lazy_decay", "true", "decoupled",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kLamb;
+         s->optimizer.lazy_decay = true;
+       }},
+      {"optimizer.row_bias_correction", "true", "adam",
+       [](TableSpec* s) { s->optimizer.row_bias_correction = true; }},
+      {"optimizer.stochastic_rounding", "true", "fp32",
+       [](TableSpec* s) { s->optimizer.stochastic_rounding = true; }},
+      {"optimizer.state_type", "99", "fp32, bf16",
+       [](TableSpec* s) { s->optimizer.state_type = Unknown<StateType>(); }},
+  };
+  for (Case& one : OptimizerNumberCases()) cases.push_back(std::move(one));
   return cases;
 }
 
@@ -417,6 +433,11 @@ TEST(ValidateTableSpec, AcceptsTheEdgesOfEachRange) {
         s->optimizer.lazy_decay = s->optimizer.row_bias_correction = true;
       },
       [](TableSpec* s) {
+        s->optimizer.decay_mode = DecayMode::kDecoupled;
+        s->optimizer.lazy_decay = true;
+      },
+      [](TableSpec* s) {
+        s->optimizer.kind = OptimizerKind::kPartialRowwiseAdam;
         s->optimizer.decay_mode = DecayMode::kDecoupled;
         s->optimizer.lazy_decay = true;
       },

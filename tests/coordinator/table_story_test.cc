@@ -256,6 +256,15 @@ TEST_F(TableStory, BadSpecsAreRefused) {
   request.mutable_spec()->set_dim(100000);
   EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "dim is 100000");
   request = CoreRig::Table("t");
+  request.mutable_spec()->mutable_optimizer()->set_learning_rate(-1);
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "optimizer.learning_rate is -1");
+  request = CoreRig::Table("t");
+  request.mutable_spec()->mutable_optimizer()->set_kind(static_cast<v1::OptimizerKind>(99));
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "optimizer.kind has the unknown value 99");
+  request = CoreRig::Table("t");
+  request.mutable_spec()->set_staleness(3);
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "staleness is 3");
+  request = CoreRig::Table("t");
   request.mutable_spec()->set_id(5);
   EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "id is 5");
   request = CoreRig::Table("t");

@@ -65,6 +65,59 @@ class Commands(unittest.TestCase):
         code, _, err = self.up.cli("row", "get", "life", 1)
         self.assertEqual(code, 1)
 
+    def test_a_table_is_altered_from_a_step_on(self):
+        self.up.json("table", "create", "altered", "--dim", 4, "--rows", 100, "--optimizer", "adamw", "--lr", "0.1",
+                     "--schedule", "cosine", "--total-steps", 1000, "--padding-id", 0, "--consistency", "bounded:2")
+        change = ("table", "alter", "altered", "--lr", "0.05", "--min-factor", "0.25", "--at-step", 500)
+        planned = self.up.json(*change, "--dry-run")
+        self.assertEqual((planned["altered"], len(planned["changes"])), (False, 1))
+        self.assertEqual(self.up.json("table", "describe", "altered")["changes"], [])
+        self.assertTrue(self.up.json(*change)["altered"])
+        self.assertFalse(self.up.json(*change)["altered"], "it is so already")
+        described = self.up.json("table", "describe", "altered")
+        self.assertEqual(described["changes"][0]["at_step"], 500)
+        self.assertEqual(described["changes"][0]["learning_rate"], 0.05)
+        self.assertEqual(described["changes"][0]["schedule"]["total_steps"], 1000)
+        self.assertEqual(described["changes"][0]["schedule"]["min_factor"], 0.25)
+        code, text, _ = self.up.cli("table", "describe", "altered")
+        self.assertIn("from step 500", text)
+        for args, words in ((("--lr", 1, "--at-step", 499), "at_step is 499, allowed: 500"),
+                            (("--lr", -1, "--at-step", 600), "learning_rate is -1, allowed: finite and >= 0"),
+                            (("--dim", 8, "--at-step", 600), "make a new table"),
+                            (("--at-step", 600), "nothing to change")):
+            code, _, err = self.up.cli("table", "alter", "altered", *args)
+            self.assertEqual(code, 1, args)
+            self.assertIn(words, err)
+        self.assertEqual(len(self.up.json("table", "describe", "altered")["changes"]), 1)
+        with local.Directory() as directory:
+            path = os.path.join(directory, "described.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(described, file)
+            self.assertFalse(self.up.json("table", "create", "--file", path, "--if-not-exists")[0]["created"])
+            described["optimizer"]["beta1"] = 0.5
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(described, file)
+            code, _, err = self.up.cli("table", "create", "--file", path, "--if-not-exists")
+            self.assertEqual(code, 1)
+            self.assertIn("optimizer.beta1: 0.9 -> 0.5", err)
+
+    def test_options_out_of_range_are_refused_by_name(self):
+        for args, words in ((("--lr", -1), "optimizer.learning_rate is -1, allowed: finite and >= 0"),
+                            (("--beta1", 1), "optimizer.beta1 is 1, allowed: [0, 1)"),
+                            (("--momentum", 1), "optimizer.momentum is 1, allowed: [0, 1)"),
+                            (("--optimizer", "adma"), "did you mean 'adam'?"),
+                            (("--padding-id", 10), "padding_id is 10, allowed: an id of the table, 0..9"),
+                            (("--lazy-decay",), "optimizer.lazy_decay is true, allowed"),
+                            (("--stochastic-rounding",), "optimizer.stochastic_rounding is true"),
+                            (("--clip-value", "nan"), "optimizer.clip_value is nan"),
+                            (("--optimizer", "ftrl", "--lr", 0), "optimizer.learning_rate is 0, allowed: finite and > 0"),
+                            (("--column-slices", 5), "column_slices is 5, allowed: 1..4")):
+            with self.subTest(args):
+                code, _, err = self.up.cli("table", "create", "refused", "--dim", 4, "--rows", 10, *args)
+                self.assertEqual(code, 2, err)
+                self.assertIn(words, err)
+        self.assertNotIn("refused", [t["name"] for t in self.up.json("table", "list")])
+
     def test_rows_of_a_hashed_table_by_any_id(self):
         self.up.json("table", "create", "any", "--dim", 4, "--hashed", "--init", "constant:1")
         rows = self.up.json("row", "get", "any", 0, ID_MAX, -1, -(2**63), "0x10", 2**53 + 1)
