@@ -57,6 +57,24 @@ absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterM
   return absl::OkStatus();
 }
 
+// A row's scale and bias are statistics of the row (DECISIONS P5): a sliced row has one pair a
+// slice, which no caller's row of int8 has room for.
+absl::Status CheckInt8OfSlices(size_t index, const PullFeature& feature) {
+  const TableOptions& options = feature.table->options();
+  if (options.row_statistics != RowStatistics::kSlice) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FeatureName(index, *feature.table),
+        ": wire_type int8 scales whole rows, and the table has ", options.column_slices,
+        " column slices; pull fp32, fp16 or bf16, or create it with row_statistics=slice"));
+  }
+  if (feature.row_type == RowType::kInt8) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FeatureName(index, *feature.table), ": row_type is int8, and the table's ",
+        options.column_slices, " column slices each have a scale and bias; take rows as fp32"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType wire_type) {
   if (features.empty())
     return absl::InvalidArgumentError("a pull of no features; name at least one");
@@ -73,6 +91,9 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
       return absl::InvalidArgumentError(
           absl::StrCat(FeatureName(f, *feature.table),
                        ": rows arrive as fp32 or as they travel; ask for the same wire_type"));
+    }
+    if (wire_type == RowType::kInt8 && feature.table->options().column_slices > 1) {
+      HOTBED_RETURN_IF_ERROR(CheckInt8OfSlices(f, feature));
     }
   }
   return absl::OkStatus();

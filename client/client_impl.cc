@@ -85,16 +85,6 @@ absl::Status ClientImpl::Start() {
 }
 
 absl::StatusOr<const Table*> ClientImpl::HandleOf(const TableRoute& route) {
-  for (const ShardRecord& shard : route.shards) {
-    if (shard.range.column_first == 0 &&
-        (shard.range.column_limit == 0 || shard.range.column_limit == route.spec.dim)) {
-      continue;
-    }
-    return absl::UnimplementedError(
-        absl::StrCat("table ", route.spec.name, ": ", shard.shard.ToString(), " holds columns ",
-                     shard.range.column_first, "..", shard.range.column_limit, " of ",
-                     route.spec.dim, "; this client reads whole rows only: use a newer one"));
-  }
   absl::MutexLock lock(&mu_);
   std::unique_ptr<TableHandle>& handle = tables_[route.spec.id];
   if (handle == nullptr) {

@@ -1,5 +1,5 @@
-// Gradients of a part, duplicates summed in fp32 in the order of first appearance, in their wire
-// form.
+// Gradients of a part (its columns of them), duplicates summed in fp32 in the order of first
+// appearance, in their wire form.
 //
 // The order is fixed by the caller's input alone, so the same call gives the same bits whatever the
 // number of shards (DESIGN section 4).
@@ -21,12 +21,12 @@ class GradientSum {
   GradientSum(absl::Span<const float* const> gradients, RowType wire_type)
       : gradients_(gradients), wire_type_(wire_type) {}
 
-  // Writes the part's rows to `out`. The index in the part of the first row with an element that is
-  // NaN or infinite on the wire, or kNoIndex.
+  // Writes the part's columns of its rows to `out`. The index in the part of the first row with an
+  // element of these that is NaN or infinite on the wire, or kNoIndex.
   uint32_t Gather(const TableGroup& group, const PlanPart& part, uint8_t* out);
 
  private:
-  const float* RowOf(const TableGroup& group, uint32_t input) const;
+  const float* RowOf(const TableGroup& group, uint32_t input, uint32_t column_first) const;
 
   absl::Span<const float* const> gradients_;
   RowType wire_type_;

@@ -237,7 +237,7 @@ void PushEngine::SendMessage(const std::string& address, absl::Span<const SentPa
     segment->set_learning_rate(part.call->learning_rate);
     segment->set_assign(part.call->assign);
     segment->set_last_part(part.last_of_shard);
-    segment->set_dim(part.table->dim());
+    segment->set_dim(part.columns);
     append(&ids, part.ids);
     append(&gradients, part.gradients);
   }

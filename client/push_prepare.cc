@@ -30,8 +30,8 @@ absl::Status NotFinite(const TableHandle& table, uint64_t id, RowType type) {
                    "; nothing of this step was sent (nan_policy of the table: reject)"));
 }
 
-uint64_t GradientBytes(const BatchPlan& plan, const PlanPart& part, RowType type) {
-  return uint64_t{part.rows()} * RowWireBytes(type, plan.group(part).table->dim());
+uint64_t GradientBytes(const PlanPart& part, RowType type) {
+  return uint64_t{part.rows()} * RowWireBytes(type, part.columns);
 }
 
 // Parts of one server stand together.
@@ -54,7 +54,7 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
   uint64_t gradient_bytes = 0;
   for (uint32_t p : order) {
     id_bytes += 8ull * plan.parts()[p].rows();
-    gradient_bytes += GradientBytes(plan, plan.parts()[p], call->gradient_type);
+    gradient_bytes += GradientBytes(plan.parts()[p], call->gradient_type);
   }
   const BufferRef buffer = BufferRef::Allocate(id_bytes + gradient_bytes);
   char* ids = buffer.data();
@@ -67,11 +67,12 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
     part.table = group.table;
     part.shard = planned.shard;
     part.rows = planned.rows();
+    part.columns = planned.columns;
     part.last_of_shard = planned.last_of_shard;
     part.first_seq = SequenceOf(call->step, planned.first_number + 1);
     part.seq = SequenceOf(call->step, planned.number_limit);
     part.ids = {buffer, ids, 8ull * planned.rows()};
-    part.gradients = {buffer, gradients, GradientBytes(plan, planned, call->gradient_type)};
+    part.gradients = {buffer, gradients, GradientBytes(planned, call->gradient_type)};
     plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
     const uint32_t bad = sum->Gather(group, planned, reinterpret_cast<uint8_t*>(gradients));
     if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
@@ -92,7 +93,7 @@ absl::Status CheckPartCount(const BatchPlan& plan) {
     const TableHandle& table = *plan.group(part).table;
     return absl::InvalidArgumentError(absl::StrCat(
         "table ", table.name(), ": shard ", part.shard, " would take more than ",
-        kPartsPerStepMax * RowsPerNumber(table.dim()), " rows in one step; push less at once"));
+        kPartsPerStepMax * RowsPerNumber(part.columns), " rows in one step; push less at once"));
   }
   return absl::OkStatus();
 }
@@ -131,7 +132,7 @@ absl::Status PreparePush(const ClientContext& context, absl::Span<const PushFeat
   for (size_t i = 0; i < scratch.order.size(); ++i) {
     const PlanPart& part = plan.parts()[scratch.order[i]];
     const uint64_t part_bytes =
-        8ull * part.rows() + GradientBytes(plan, part, call->gradient_type) + kSegmentHeaderBytes;
+        8ull * part.rows() + GradientBytes(part, call->gradient_type) + kSegmentHeaderBytes;
     if (i > begin && bytes + part_bytes > bytes_max) {
       HOTBED_RETURN_IF_ERROR(FillBuffer(
           plan, absl::MakeConstSpan(scratch.order).subspan(begin, i - begin), &sum, call));
