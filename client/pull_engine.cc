@@ -83,7 +83,8 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   uint64_t ids = 0;
   uint64_t bytes = 0;
   for (const PullFeature& feature : features) {
-    scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
+    scratch.features.push_back(
+        {static_cast<const TableHandle*>(feature.table), feature.ids, nullptr, feature.distinct});
     scratch.targets.push_back(
         {static_cast<uint8_t*>(feature.rows), feature.exists, feature.row_type});
     ids += feature.ids.size();
@@ -92,9 +93,13 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   }
   const ClusterMapPtr map = context_->map->Get();
   HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context_->owner));
+  uint64_t zeroed = 0;
+  HOTBED_RETURN_IF_ERROR(
+      ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &zeroed));
   scratch.plan.Build(scratch.features, *map, &scratch.deduper, wire_type,
                      context_->MessageBytesMax(*map) - kSegmentHeaderBytes);
   ClearExists(scratch.plan, scratch.targets);
+  ClearSkipped(scratch.features, scratch.targets);
   (*call)->streaming = bytes >= kStreamingBytesMin;
   for (const PlanPart& part : scratch.plan.parts()) {
     (*call)->bytes += PartBytes(part, wire_type);
@@ -102,6 +107,7 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   (*call)->parts_left = static_cast<uint32_t>(scratch.plan.parts().size());
   LayOutIds(*map, call->get());
   ClientCounters::Add(&context_->counters.ids_asked, ids);
+  ClientCounters::Add(&context_->counters.ids_zeroed, zeroed);
   return absl::OkStatus();
 }
 
