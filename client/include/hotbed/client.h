@@ -83,8 +83,8 @@ inline constexpr uint32_t kArgMaxOfNothing = 0xffffffffu;
 // order: sums in fp32 (so the same shards give the same bits, others within rounding), for a mean
 // then divided by the number of the bag's ids, or by the sum of their weights (fp32, in order), the
 // largest for a maximum. Wire types fp16 and bf16 round each shard's row once. An empty bag is
-// zeros. An id that is made nothing counts for nothing; one outside of its table still counts in the
-// mean's divisor.
+// zeros. An id that is made nothing counts for nothing; one outside of its table still counts in
+// the mean's divisor.
 struct PullFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
@@ -103,6 +103,7 @@ struct PullFeature {
   BagPooling pooling = BagPooling::kSum;
   // kMax: bags x dim, which id of its bag an element is from, counted from 0; of equals the first.
   uint32_t* arg_max = nullptr;
+  uint64_t row_stride = 0;  // floats from one bag's row to the next; 0: dim
 };
 
 struct PullOptions {
