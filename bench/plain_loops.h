@@ -28,6 +28,12 @@ void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32
                           uint32_t bag, const float* gradients, float learning_rate, float epsilon,
                           bool prefetch);
 
+// out[b] = the sum of the rows of bag b, 128 floats each, in the order of the ids; all bags have
+// `length` ids. Sums stay in registers, columns are unrolled by hand, rows are fetched early.
+constexpr uint32_t kPlainPooledDim = 128;
+void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t bags, uint32_t length,
+                    float* out);
+
 }  // namespace hotbed::bench
 
 #endif  // HOTBED_BENCH_PLAIN_LOOPS_H_
