@@ -218,8 +218,7 @@ class EmbeddingsRandomTest : public EmbeddingsTest {
         for (uint32_t s = 0; s < batch.batch_size; ++s) {
           for (uint32_t d = 0; d < dim; ++d) {
             const double want = twin.values[s * dim + d];
-            ASSERT_NEAR(out.values[s * out.columns + column + d], want,
-                        1e-6 * (1 + 10 * std::fabs(want)))
+            ASSERT_NEAR(out.values[s * out.columns + column + d], want, twin.rounding[s * dim + d])
                 << "feature " << f << " sample " << s << " column " << d;
           }
         }
@@ -279,7 +278,7 @@ TEST_F(EmbeddingsRandomTest, ForwardAndGradientsMatchTheirTwin) {
     ASSERT_EQ(got->size(), want.size());
     std::vector<std::vector<std::vector<float>>> before;
     for (const SparseGradient& gradient : *got) {
-      const TwinGradient& twin = want[gradient.table];
+      const TwinGradient& twin = want.at(gradient.table);
       ASSERT_EQ(gradient.ids, twin.order) << "in the order of first appearance";
       const uint32_t dim = gradient.table->dim();
       before.emplace_back();
@@ -287,7 +286,9 @@ TEST_F(EmbeddingsRandomTest, ForwardAndGradientsMatchTheirTwin) {
         before.back().push_back(cluster_.Row(gradient.table->options().id, gradient.ids[i]));
         for (uint32_t d = 0; d < dim; ++d) {
           const double sum = twin.sums.at(gradient.ids[i])[d];
-          ASSERT_NEAR(gradient.gradients[i * dim + d], sum, 1e-5 * (1 + std::fabs(sum)));
+          ASSERT_NEAR(
+              gradient.gradients[i * dim + d], sum,
+              RoundingOf(twin.magnitudes.at(gradient.ids[i])[d], twin.terms.at(gradient.ids[i])));
         }
       }
     }
