@@ -121,7 +121,42 @@ absl::Status CheckInitializer(const TableSpec& spec) {
   return absl::OkStatus();
 }
 
+// DECISIONS P5: what needs the whole row is cut by columns only where the table says that a slice
+// is what it means by a row.
+absl::Status CheckColumnSlices(const TableSpec& spec) {
+  const uint32_t most = spec.dim < kColumnSlicesMax ? spec.dim : kColumnSlicesMax;
+  if (spec.column_slices < 1 || spec.column_slices > most) {
+    return Bad(spec, "column_slices", absl::StrCat(spec.column_slices),
+               absl::StrCat("1..", most, " (at most dim and ", kColumnSlicesMax, ")"));
+  }
+  if (spec.column_slices == 1 || spec.row_statistics == RowStatistics::kSlice) {
+    return absl::OkStatus();
+  }
+  OptimizerParams params = spec.optimizer;
+  for (const TableChange& change : spec.changes) {
+    if (change.has_clip_row_norm && change.clip_row_norm > 0) {
+      params.clip_row_norm = change.clip_row_norm;
+    }
+  }
+  if (!NeedsRowStatistics(params)) return absl::OkStatus();
+  const std::string why = params.clip_row_norm > 0 ? "optimizer.clip_row_norm"
+                          : params.max_norm > 0    ? "optimizer.max_norm"
+                                                : kOptimizerWords[static_cast<size_t>(params.kind)];
+  return Bad(spec, "column_slices", absl::StrCat(spec.column_slices),
+             absl::StrCat("1, because ", why,
+                          " needs statistics of whole rows; or set row_statistics=slice, which "
+                          "makes each slice a row of its own to it"));
+}
+
 }  // namespace
+
+uint64_t TableSpec::state_bytes_per_row() const {
+  uint64_t bytes = 0;
+  for (uint32_t slice = 0; slice < column_slices; ++slice) {
+    bytes += StateBytes(optimizer, SliceColumns(dim, column_slices, slice).columns());
+  }
+  return bytes;
+}
 
 absl::Status ValidateTableSpec(const TableSpec& spec) {
   HOTBED_RETURN_IF_ERROR(CheckName(spec));
@@ -134,6 +169,7 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   }
   HOTBED_RETURN_IF_ERROR(CheckEnums(spec));
   HOTBED_RETURN_IF_ERROR(CheckOptimizer(spec));
+  HOTBED_RETURN_IF_ERROR(CheckColumnSlices(spec));
   return CheckInitializer(spec);
 }
 

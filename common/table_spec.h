@@ -78,8 +78,26 @@ struct TableSpec {
   std::vector<TableChange> changes;  // in order of at_step
 
   uint64_t weight_bytes_per_row() const { return uint64_t{BytesPerWeight(weight_type)} * dim; }
-  uint64_t state_bytes_per_row() const { return StateBytes(optimizer, dim); }
+  // Over all column slices: each has state of its own.
+  uint64_t state_bytes_per_row() const;
 };
+
+// Columns of a row, half-open.
+struct ColumnRange {
+  uint32_t first = 0;
+  uint32_t limit = 0;
+  uint32_t columns() const { return limit - first; }
+};
+
+// Slice `slice` of `slices` of a row of `dim` columns: equal widths, the first dim % slices ones
+// wider by one. A table of several slices numbers its shards slice by slice: all of slice 0 in
+// position order, then all of slice 1, each slice cut at the same positions.
+constexpr ColumnRange SliceColumns(uint32_t dim, uint32_t slices, uint32_t slice) {
+  const uint32_t width = dim / slices;
+  const uint32_t wider = dim % slices;
+  const uint32_t first = slice * width + (slice < wider ? slice : wider);
+  return {first, first + width + (slice < wider ? 1 : 0)};
+}
 
 // The words that people read and type; the index is the enum's value.
 extern const std::vector<std::string> kOptimizerWords;   // sgd adagrad rowwise-adagrad adam ...

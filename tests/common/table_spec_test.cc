@@ -75,6 +75,78 @@ TEST(TableSpec, RefusesEachBadField) {
 
 // Part of the format: FNV-1a 64 through Mix64. The hashes of "" and "foobar" are from the FNV
 // authors' test vectors.
+TEST(TableSpec, SlicesOfColumnsJoinInOrderAndTheFirstAreWider) {
+  for (const auto& [dim, slices] : {std::pair<uint32_t, uint32_t>{7, 3}, {64, 4}, {5, 5}, {9, 1}}) {
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < slices; ++s) {
+      const ColumnRange range = SliceColumns(dim, slices, s);
+      EXPECT_EQ(range.first, next);
+      EXPECT_EQ(range.columns(), dim / slices + (s < dim % slices ? 1 : 0));
+      next = range.limit;
+    }
+    EXPECT_EQ(next, dim);
+  }
+}
+
+TEST(TableSpec, ColumnSlicesHaveALimit) {
+  TableSpec spec = Valid();
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  spec.column_slices = 16;
+  EXPECT_TRUE(ValidateTableSpec(spec).ok());
+  for (uint32_t slices : {0u, 17u}) {
+    spec.column_slices = slices;
+    EXPECT_THAT(std::string(ValidateTableSpec(spec).message()),
+                testing::HasSubstr("allowed: 1..16 (at most dim and 256)"));
+  }
+  spec.dim = kDimMax;
+  spec.column_slices = kColumnSlicesMax;
+  EXPECT_TRUE(ValidateTableSpec(spec).ok());
+  spec.column_slices = kColumnSlicesMax + 1;
+  EXPECT_FALSE(ValidateTableSpec(spec).ok());
+}
+
+// What needs the whole row is sliced only where a slice is what it means by a row (DECISIONS P5).
+TEST(TableSpec, WholeRowStatisticsAreSlicedOnlyOnRequest) {
+  const std::pair<const char*, std::function<void(TableSpec*)>> whole[] = {
+      {"rowwise-adagrad", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kRowwiseAdagrad; }},
+      {"partial-rowwise-adam",
+       [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kPartialRowwiseAdam; }},
+      {"lamb", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kLamb; }},
+      {"partial-rowwise-lamb",
+       [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kPartialRowwiseLamb; }},
+      {"lars", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kLars; }},
+      {"clip_row_norm", [](TableSpec* s) { s->optimizer.clip_row_norm = 1; }},
+      {"max_norm", [](TableSpec* s) { s->optimizer.max_norm = 1; }},
+      {"clip_row_norm",
+       [](TableSpec* s) {
+         s->changes = {{.at_step = 5, .has_clip_row_norm = true, .clip_row_norm = 2}};
+       }},
+  };
+  for (const auto& [name, set] : whole) {
+    TableSpec spec = Valid();
+    spec.optimizer.kind = OptimizerKind::kSgd;
+    set(&spec);
+    EXPECT_TRUE(ValidateTableSpec(spec).ok()) << name;
+    spec.column_slices = 2;
+    const absl::Status status = ValidateTableSpec(spec);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(testing::HasSubstr("column_slices is 2"), testing::HasSubstr(name),
+                               testing::HasSubstr("row_statistics=slice")));
+    spec.row_statistics = RowStatistics::kSlice;
+    EXPECT_TRUE(ValidateTableSpec(spec).ok()) << name;
+  }
+  for (const OptimizerKind kind :
+       {OptimizerKind::kSgd, OptimizerKind::kMomentumSgd, OptimizerKind::kAdagrad,
+        OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kFtrl, OptimizerKind::kRmsProp,
+        OptimizerKind::kNone}) {
+    TableSpec spec = Valid();
+    spec.optimizer.kind = kind;
+    spec.column_slices = 2;
+    EXPECT_TRUE(ValidateTableSpec(spec).ok()) << static_cast<int>(kind);
+  }
+}
+
 TEST(TableSpec, DefaultSeedVectors) {
   EXPECT_EQ(DefaultTableSeed(""), Mix64(0xcbf29ce484222325u));
   EXPECT_EQ(DefaultTableSeed("foobar"), Mix64(0x85944171f73967e8u));
