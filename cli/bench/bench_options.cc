@@ -1,6 +1,9 @@
 #include "cli/bench/bench_options.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "common/table_spec.h"
 
 namespace hotbed {
 namespace {
@@ -39,10 +42,14 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
        &o->wire,
        "How rows and gradients travel (int8: rows only)",
        {"fp32", "fp16", "bf16", "int8"}},
-      {"--optimizer",
-       &o->optimizer,
-       "Of tables that are created",
-       {"sgd", "adagrad", "rowwise-adagrad", "adam"}},
+      {"--optimizer", &o->optimizer, "Of tables that are created", kOptimizerWords},
+      {"--weight-type", &o->weight_type, "How tables that are created store weights",
+       kWeightTypeWords},
+      {"--column-slices",
+       &o->column_slices,
+       "Column slices of tables that are created, each with statistics of its own where the "
+       "optimizer has any",
+       {}},
       {"--durability", &o->durability, "Of tables that are created", {"checkpoint", "log"}},
       {"--rate",
        &o->rate,
@@ -66,6 +73,7 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
 absl::Status ValidateBenchOptions(const BenchOptions& o) {
   for (const absl::Status& status :
        {OutOf("--tables", o.tables, 1, 4096), OutOf("--dim", o.dim, 1, 8192),
+        OutOf("--column-slices", o.column_slices, 1, std::min(o.dim, kColumnSlicesMax)),
         OutOf("--rows", static_cast<double>(o.rows), 1, 1e12),
         OutOf("--batch", static_cast<double>(o.batch), 1, 1e7), OutOf("--zipf", o.zipf, 0, 10),
         OutOf("--streams", o.streams, 1, 256), OutOf("--threads", o.threads, 1, 64),

@@ -6,9 +6,11 @@
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "cli/table_printer.h"
 #include "nlohmann/json.hpp"
@@ -63,11 +65,22 @@ std::vector<RoofSummary> Summarise(const BenchRun& run) {
   return out;
 }
 
+// What was measured, of what matters to the figures: of tables that were there already too, since
+// their names say it.
+std::vector<std::pair<std::string, std::string>> LoadFacts(const BenchOptions& o) {
+  return {{"optimizer", o.optimizer},
+          {"weight_type", o.weight_type},
+          {"wire", o.wire},
+          {"column_slices", absl::StrCat(o.column_slices)}};
+}
+
 void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
   ordered_json json;
   json["command"] = options.command;
   json["machine"] = Machine();
   json["build"] = Build();
+  for (const auto& [name, value] : LoadFacts(options)) json["load"][name] = value;
+  json["load"]["column_slices"] = options.column_slices;
   json["rounds"] = run.rounds.size();
   json["calls_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.CallsPerSecond(); });
   json["rows_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.RowsPerSecond(); });
@@ -103,6 +116,13 @@ double Median(std::vector<double> values) {
 void PrintRun(const BenchOptions& options, const BenchRun& run) {
   if (options.json) return PrintRunJson(options, run);
   PrintHead(options, run.rounds.size());
+  *options.out << "load     ";
+  const char* separator = "";
+  for (const auto& [name, value] : LoadFacts(options)) {
+    *options.out << std::exchange(separator, ", ") << absl::StrReplaceAll(name, {{"_", " "}}) << " "
+                 << value;
+  }
+  *options.out << "\n\n";
   const auto rate = [&](double (LoadResult::*member)() const) {
     return ShortCount(MedianOf(run, [&](const LoadResult& r) { return (r.*member)(); }));
   };

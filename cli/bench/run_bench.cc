@@ -23,6 +23,8 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   tables.dim = options.dim;
   HOTBED_ASSIGN_OR_RETURN(tables.optimizer, ParseOptimizer(options.optimizer));
   HOTBED_ASSIGN_OR_RETURN(tables.durability, ParseDurability(options.durability));
+  HOTBED_ASSIGN_OR_RETURN(tables.weight_type, ParseWeightType(options.weight_type));
+  tables.column_slices = options.column_slices;
   LoadSpec spec;
   HOTBED_ASSIGN_OR_RETURN(spec.wire, ParseRowType(options.wire));
   HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect("hotbed://" + options.coordinator));
