@@ -369,7 +369,10 @@ bool PullEngine::ScatterSegment(const CallPtr& call, uint32_t part, const v1::Se
   job.flags = flag_bytes == 0 ? nullptr : flags->Contiguous(flag_bytes, 1, &scratch);
   job.streaming = call->streaming;
   Scatter(job);
-  ClientCounters::Add(&context_->counters.rows_pulled, planned.rows());
+  // A row of several slices counts once.
+  if (planned.column_first == 0) {
+    ClientCounters::Add(&context_->counters.rows_pulled, planned.rows());
+  }
   return true;
 }
 

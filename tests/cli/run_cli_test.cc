@@ -76,6 +76,30 @@ TEST(RunCli, WrongCommandLinesExitWithTwoAndNameTheNearest) {
   }
 }
 
+TEST(RunCli, BenchOfEveryKindTakesItsTablesOptions) {
+  for (const char* kind : {"pull", "push", "mixed", "lookup"}) {
+    const Answer help = Ask({"bench", kind, "--help"});
+    EXPECT_EQ(help.code, 0) << kind;
+    for (const char* flag : {"--optimizer", "--wire", "--column-slices", "--weight-type"}) {
+      EXPECT_THAT(help.out, HasSubstr(flag)) << kind;
+    }
+  }
+  const std::vector<Wrong> cases = {
+      {{"bench", "pull", "--column-slices", "65", "--dim", "64"},
+       "--column-slices is 65; allowed: 1..64"},
+      {{"bench", "pull", "--column-slices", "257", "--dim", "1024"}, "allowed: 1..256"},
+      {{"bench", "push", "--column-slices", "0"}, "--column-slices is 0"},
+      {{"bench", "push", "--optimizer", "adamax"}, "partial-rowwise-adam"},
+      {{"bench", "mixed", "--weight-type", "int8"}, "bf16"},
+      {{"bench", "push", "--wire", "int8"}, "gradients travel as fp32, fp16 or bf16"},
+  };
+  for (const Wrong& wrong : cases) {
+    const Answer answer = Ask(wrong.args);
+    EXPECT_EQ(answer.code, 2) << answer.err;
+    EXPECT_THAT(answer.err, HasSubstr(wrong.said));
+  }
+}
+
 TEST(RunCli, NoCommandPrintsHelpAndExitsWithTwo) {
   EXPECT_EQ(Ask({}).code, 2);
   const Answer table = Ask({"table"});
