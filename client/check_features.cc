@@ -14,16 +14,29 @@ std::string FeatureName(size_t index, const Table& table) {
   return absl::StrCat("feature ", index, " of table ", table.name());
 }
 
-absl::Status CheckBounds(size_t index, const FeatureIds& feature) {
-  const uint64_t rows = feature.table->options().rows;
-  uint64_t largest = 0;
-  for (uint64_t id : feature.ids) largest = std::max(largest, id);
-  if (largest < rows) return absl::OkStatus();
-  size_t at = 0;
-  while (feature.ids[at] < rows) ++at;
-  return absl::OutOfRangeError(absl::StrCat(
-      FeatureName(index, *feature.table), ": id ", feature.ids[at], " at position ", at,
-      " is outside the table's 0..", rows - 1, "; bring ids into range, or use a hashed table"));
+// Which rows of `gradients` the ids name.
+absl::Status CheckGradientRows(size_t index, const PushFeature& feature) {
+  const std::string name = FeatureName(index, *feature.table);
+  if ((feature.arg_max == nullptr) != (feature.bag_positions == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": arg_max and bag_positions come together; one is missing"));
+  }
+  if (feature.gradient_stride != 0 && feature.gradient_stride < feature.table->dim()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": gradient_stride is ",
+                                                   feature.gradient_stride, ", below the dim ",
+                                                   feature.table->dim()));
+  }
+  if (feature.gradient_rows == nullptr) return absl::OkStatus();
+  uint32_t largest = 0;
+  for (size_t i = 0; i < feature.ids.size(); ++i) {
+    largest = std::max(largest, feature.gradient_rows[i]);
+  }
+  if (largest < feature.gradient_row_count) return absl::OkStatus();
+  const uint32_t* const at =
+      std::find(feature.gradient_rows, feature.gradient_rows + feature.ids.size(), largest);
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": gradient row ", largest, " at position ", at - feature.gradient_rows,
+                   ", gradient_row_count is ", feature.gradient_row_count));
 }
 
 }  // namespace
@@ -50,9 +63,45 @@ absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterM
                                                      " ids of one table in one call, the limit is ",
                                                      kIdsPerCallMax, "; make several calls"));
     }
-    if (!feature.ids.empty() && !route->spec.hashed) {
-      HOTBED_RETURN_IF_ERROR(CheckBounds(f, feature));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<ResolvedIds>* resolved,
+                             uint64_t* zeroed) {
+  if (resolved->size() < features.size()) resolved->resize(features.size());
+  for (size_t f = 0; f < features.size(); ++f) {
+    FeatureIds& feature = features[f];
+    const TableOptions& table = feature.table->options();
+    ResolvedIds& to = (*resolved)[f];
+    const size_t bad = ResolveIds(table, feature.ids, &to);
+    if (bad != feature.ids.size()) {
+      return absl::OutOfRangeError(absl::StrCat(
+          FeatureName(f, *feature.table), ": id ", feature.ids[bad], " at position ", bad,
+          " is outside the table's 0..", table.rows - 1,
+          "; bring ids into range, use a hashed table, or one of bounds_mode zero or modulo"));
     }
+    feature.ids = to.ids;
+    feature.skip = to.skip;
+    *zeroed += to.zeroed;
+  }
+  return absl::OkStatus();
+}
+
+// A row's scale and bias are statistics of the row (DECISIONS P5): a sliced row has one pair a
+// slice, which no caller's row of int8 has room for.
+absl::Status CheckInt8OfSlices(size_t index, const PullFeature& feature) {
+  const TableOptions& options = feature.table->options();
+  if (options.row_statistics != RowStatistics::kSlice) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FeatureName(index, *feature.table),
+        ": wire_type int8 scales whole rows, and the table has ", options.column_slices,
+        " column slices; pull fp32, fp16 or bf16, or create it with row_statistics=slice"));
+  }
+  if (feature.row_type == RowType::kInt8) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FeatureName(index, *feature.table), ": row_type is int8, and the table's ",
+        options.column_slices, " column slices each have a scale and bias; take rows as fp32"));
   }
   return absl::OkStatus();
 }
@@ -74,11 +123,14 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
           absl::StrCat(FeatureName(f, *feature.table),
                        ": rows arrive as fp32 or as they travel; ask for the same wire_type"));
     }
+    if (wire_type == RowType::kInt8 && feature.table->options().column_slices > 1) {
+      HOTBED_RETURN_IF_ERROR(CheckInt8OfSlices(f, feature));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckPushFeatures(absl::Span<const PushFeature> features) {
+absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assign) {
   if (features.empty())
     return absl::InvalidArgumentError("a push of no features; name at least one");
   for (size_t f = 0; f < features.size(); ++f) {
@@ -90,6 +142,13 @@ absl::Status CheckPushFeatures(absl::Span<const PushFeature> features) {
       return absl::InvalidArgumentError(absl::StrCat(
           FeatureName(f, *feature.table), ": no gradients for ", feature.ids.size(), " ids"));
     }
+    if (feature.table->options().optimizer.kind == OptimizerKind::kNone && !assign) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          FeatureName(f, *feature.table),
+          ": the table's optimizer is none, its rows never change by a push; take the summed "
+          "gradient from Embeddings::Gradients and apply it yourself"));
+    }
+    HOTBED_RETURN_IF_ERROR(CheckGradientRows(f, feature));
   }
   return absl::OkStatus();
 }

@@ -8,14 +8,31 @@
 namespace hotbed {
 namespace {
 
-// The shards, by index, if they tile the table without a hole.
-bool Tiles(const TableSpec& spec, const std::vector<ShardRecord>& shards) {
+// How many shards each of the table's slices of columns has, if the shards, by index, tile the
+// table slice by slice without a hole, every slice cut at the same positions; else 0.
+uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRecord>& shards) {
+  const uint64_t space = spec.hashed ? uint64_t{kBuckets} : spec.rows;
+  uint64_t ranges = 0;
   uint64_t next = 0;
-  for (const ShardRecord& shard : shards) {
-    if (shard.range.first != next || shard.range.limit <= next) return false;
-    next = shard.range.limit;
+  for (; ranges < shards.size() && next < space; ++ranges) {
+    const ShardRange& range = shards[ranges].range;
+    if (range.first != next || range.limit <= next) return 0;
+    next = range.limit;
   }
-  return next == (spec.hashed ? uint64_t{kBuckets} : spec.rows);
+  if (next != space || ranges == 0 || ranges * spec.column_slices != shards.size()) return 0;
+  uint32_t column = 0;
+  for (uint64_t i = 0; i < shards.size(); ++i) {
+    const ShardRange& range = shards[i].range;
+    const ShardRange& first_of_slice = shards[i / ranges * ranges].range;
+    const ShardRange& in_first_slice = shards[i % ranges].range;
+    if (range.column_first != column || range.column_limit <= column ||
+        range.column_limit != first_of_slice.column_limit || range.first != in_first_slice.first ||
+        range.limit != in_first_slice.limit) {
+      return 0;
+    }
+    if ((i + 1) % ranges == 0) column = range.column_limit;
+  }
+  return column == spec.dim ? static_cast<uint32_t>(ranges) : 0;
 }
 
 }  // namespace
@@ -148,9 +165,10 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
     if (it == partial.shards.end()) return;
     route->shards.push_back(it->second);
   }
-  if (!Tiles(route->spec, route->shards)) return;
+  const uint32_t in_slice = RangesThatTile(route->spec, route->shards);
+  if (in_slice == 0) return;
   std::vector<ShardRange> ranges;
-  for (const ShardRecord& shard : route->shards) ranges.push_back(shard.range);
+  for (uint32_t i = 0; i < in_slice; ++i) ranges.push_back(route->shards[i].range);
   route->locator = ShardLocator(route->spec.hashed, ranges);
   next->tables_[table] = std::move(route);
   partial_.erase(table);

@@ -42,8 +42,13 @@ struct MapUpdate {
 
 struct TableRoute {
   TableSpec spec;
-  std::vector<ShardRecord> shards;  // by index; all there, tiling the table
-  ShardLocator locator;
+  std::vector<ShardRecord> shards;  // by index; all there, tiling the table slice by slice
+  ShardLocator locator;  // of a position: the index of its shard in the first slice of columns
+
+  uint32_t ranges() const { return locator.shard_count(); }  // shards of one column slice
+  uint32_t slices() const { return static_cast<uint32_t>(shards.size()) / ranges(); }
+  // The shard of slice `slice` that holds what shard `in_first` of the first slice holds.
+  uint32_t ShardOf(uint32_t slice, uint32_t in_first) const { return slice * ranges() + in_first; }
 };
 
 class ClusterMap {

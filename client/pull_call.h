@@ -15,6 +15,7 @@
 #include "client/batch_plan.h"
 #include "client/buffer_pool.h"
 #include "client/dedupe.h"
+#include "client/resolve_ids.h"
 #include "client/scatter.h"
 #include "client/transport.h"
 #include "hotbed/client.h"
@@ -26,6 +27,7 @@ struct PullScratch {
   BatchPlan plan;
   Deduper deduper;
   std::vector<FeatureIds> features;
+  std::vector<ResolvedIds> resolved;
   std::vector<ScatterTarget> targets;
   std::vector<uint32_t> part_order;   // parts in the order of their ids in the buffer
   std::vector<uint64_t> part_offset;  // of each part's first id, in ids

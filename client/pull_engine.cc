@@ -16,9 +16,8 @@ std::string Where(const TableHandle& table, uint32_t shard) {
   return absl::StrCat("table ", table.name(), " shard ", shard);
 }
 
-uint64_t PartBytes(const BatchPlan& plan, const PlanPart& part, RowType type) {
-  return kSegmentHeaderBytes +
-         uint64_t{part.rows()} * (8 + RowWireBytes(type, plan.group(part).table->dim()));
+uint64_t PartBytes(const PlanPart& part, RowType type) {
+  return kSegmentHeaderBytes + uint64_t{part.rows()} * (8 + RowWireBytes(type, part.columns));
 }
 
 }  // namespace
@@ -84,7 +83,8 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   uint64_t ids = 0;
   uint64_t bytes = 0;
   for (const PullFeature& feature : features) {
-    scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
+    scratch.features.push_back(
+        {static_cast<const TableHandle*>(feature.table), feature.ids, nullptr, feature.distinct});
     scratch.targets.push_back(
         {static_cast<uint8_t*>(feature.rows), feature.exists, feature.row_type});
     ids += feature.ids.size();
@@ -93,15 +93,21 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   }
   const ClusterMapPtr map = context_->map->Get();
   HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context_->owner));
+  uint64_t zeroed = 0;
+  HOTBED_RETURN_IF_ERROR(
+      ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &zeroed));
   scratch.plan.Build(scratch.features, *map, &scratch.deduper, wire_type,
                      context_->MessageBytesMax(*map) - kSegmentHeaderBytes);
+  ClearExists(scratch.plan, scratch.targets);
+  ClearSkipped(scratch.features, scratch.targets);
   (*call)->streaming = bytes >= kStreamingBytesMin;
   for (const PlanPart& part : scratch.plan.parts()) {
-    (*call)->bytes += PartBytes(scratch.plan, part, wire_type);
+    (*call)->bytes += PartBytes(part, wire_type);
   }
   (*call)->parts_left = static_cast<uint32_t>(scratch.plan.parts().size());
   LayOutIds(*map, call->get());
   ClientCounters::Add(&context_->counters.ids_asked, ids);
+  ClientCounters::Add(&context_->counters.ids_zeroed, zeroed);
   return absl::OkStatus();
 }
 
@@ -120,7 +126,7 @@ void PullEngine::LayOutIds(const ClusterMap& map, PullCall* call) {
   if (!std::is_sorted(scratch.part_order.begin(), scratch.part_order.end(), before)) {
     std::stable_sort(scratch.part_order.begin(), scratch.part_order.end(), before);
   }
-  call->ids = BufferRef::Allocate(8 * scratch.plan.unique_rows());
+  call->ids = BufferRef::Allocate(8 * scratch.plan.part_rows());
   uint64_t* const ids = reinterpret_cast<uint64_t*>(call->ids.data());
   uint64_t offset = 0;
   for (uint32_t part : scratch.part_order) {
@@ -156,7 +162,7 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
       waiting.push_back(p);
       continue;
     }
-    const uint64_t part_bytes = PartBytes(plan, part, call->wire_type);
+    const uint64_t part_bytes = PartBytes(part, call->wire_type);
     if (server != to || bytes + part_bytes > bytes_max ||
         message.size() == kSegmentsPerMessageMax) {
       flush();
@@ -203,7 +209,7 @@ void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const s
     } else {
       ids.pieces.push_back({call->ids, data, 8ull * part.rows()});
     }
-    message.reply_bytes += PartBytes(plan, part, call->wire_type);
+    message.reply_bytes += PartBytes(part, call->wire_type);
   }
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(parts.size());
@@ -311,7 +317,7 @@ bool PullEngine::ScatterSegment(const CallPtr& call, uint32_t part, const v1::Se
   const BatchPlan& plan = call->scratch->plan;
   const PlanPart& planned = plan.parts()[part];
   const TableGroup& group = plan.group(planned);
-  const uint32_t row_bytes = RowWireBytes(call->wire_type, group.table->dim());
+  const uint32_t row_bytes = RowWireBytes(call->wire_type, planned.columns);
   const uint64_t bytes = uint64_t{row_bytes} * planned.rows();
   const uint64_t flag_bytes = call->want_flags ? planned.rows() : 0;
   if (segment.row_bytes() != bytes || rows->left() < bytes || flags->left() < flag_bytes) {

@@ -9,7 +9,7 @@ namespace hotbed {
 
 void PushPart::DropThrough(uint64_t last_seq) {
   if (last_seq < first_seq || last_seq >= seq) return;
-  const uint64_t dropped = (last_seq - first_seq + 1) * RowsPerNumber(table->dim());
+  const uint64_t dropped = (last_seq - first_seq + 1) * RowsPerNumber(columns);
   const uint64_t row_bytes = gradients.size / rows;
   ids.data += 8 * dropped;
   ids.size -= 8 * dropped;

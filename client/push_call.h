@@ -26,6 +26,7 @@ struct PushPart : ChainedPart {
   const TableHandle* table = nullptr;
   uint32_t shard = 0;
   uint32_t rows = 0;
+  uint32_t columns = 0;  // of a gradient that the shard has
   bool last_of_shard = false;
   bool maybe_applied = false;  // it was sent, and no answer told what became of it
   BytesRef ids;

@@ -89,7 +89,7 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
   call->learning_rate = options.learning_rate;
   call->assign = options.assign;
   call->deadline_ns = context_->DeadlineNs(options.deadline);
-  return PreparePush(*context_, features, call);
+  return PreparePush(context_, features, options, call);
 }
 
 absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {
@@ -237,7 +237,7 @@ void PushEngine::SendMessage(const std::string& address, absl::Span<const SentPa
     segment->set_learning_rate(part.call->learning_rate);
     segment->set_assign(part.call->assign);
     segment->set_last_part(part.last_of_shard);
-    segment->set_dim(part.table->dim());
+    segment->set_dim(part.columns);
     append(&ids, part.ids);
     append(&gradients, part.gradients);
   }

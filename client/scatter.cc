@@ -29,24 +29,42 @@ void PrefetchRow(const uint8_t* row, uint32_t bytes) {
 struct Placer {
   const ScatterJob& job;
   const uint32_t dim;
+  const uint32_t column_first;
+  const uint32_t columns;  // of the dim, that the part has
   const uint32_t wire_bytes;
   void (*const to_floats)(const uint8_t*, uint32_t, float*);
 
   explicit Placer(const ScatterJob& j)
       : job(j),
         dim(j.group->table->dim()),
-        wire_bytes(RowWireBytes(j.wire_type, dim)),
+        column_first(j.part->column_first),
+        columns(j.part->columns),
+        wire_bytes(RowWireBytes(j.wire_type, columns)),
         to_floats((j.streaming ? BestRowConverters().to_floats_streaming
                                : BestRowConverters().to_floats)[static_cast<int>(j.wire_type)]) {}
 
-  void Write(const ScatterTarget& target, uint32_t row, const uint8_t* from) const {
+  // Where the part's columns of a row go.
+  uint8_t* Place(const ScatterTarget& target, uint32_t row) const {
+    const uint64_t row_bytes = RowWireBytes(target.row_type, dim);
+    const uint32_t element_bytes = target.row_type == RowType::kFp32 ? 4 : 2;
+    return target.rows + row_bytes * row + uint64_t{element_bytes} * column_first;
+  }
+
+  void Write(const ScatterTarget& target, uint32_t row, const uint8_t* from, uint8_t exists) const {
+    uint8_t* const to = Place(target, row);
     if (target.row_type == RowType::kFp32) {
-      to_floats(from, dim, reinterpret_cast<float*>(target.rows + 4ull * dim * row));
+      to_floats(from, columns, reinterpret_cast<float*>(to));
     } else if (job.streaming) {
-      BestRowConverters().copy_streaming(from, wire_bytes,
-                                         target.rows + uint64_t{wire_bytes} * row);
+      BestRowConverters().copy_streaming(from, wire_bytes, to);
     } else {
-      std::memcpy(target.rows + uint64_t{wire_bytes} * row, from, wire_bytes);
+      std::memcpy(to, from, wire_bytes);
+    }
+    if (target.exists == nullptr) return;
+    if (columns == dim) {
+      target.exists[row] = exists;
+    } else if (exists != 0) {
+      // Answers of several slices may come to this place at once.
+      __atomic_store_n(&target.exists[row], uint8_t{1}, __ATOMIC_RELAXED);
     }
   }
 
@@ -54,8 +72,8 @@ struct Placer {
   // it.
   void PrefetchFirst(uint32_t unique) const {
     const ScatterTarget& target = job.targets[job.group->runs[0].feature];
-    const uint32_t bytes = RowWireBytes(target.row_type, dim);
-    PrefetchRow<1>(target.rows + uint64_t{bytes} * job.group->ids.first[unique], bytes);
+    PrefetchRow<1>(Place(target, job.group->ids.first[unique]),
+                   RowWireBytes(target.row_type, columns));
   }
 
   // One feature reads the table: an input is a row of its buffer.
@@ -63,8 +81,7 @@ struct Placer {
     const UniqueIds& ids = job.group->ids;
     const ScatterTarget& target = job.targets[job.group->runs[0].feature];
     for (uint32_t i = ids.first[unique]; i != kNoIndex; i = ids.next[i]) {
-      Write(target, i, from);
-      if (target.exists != nullptr) target.exists[i] = exists;
+      Write(target, i, from, exists);
     }
   }
 
@@ -75,8 +92,7 @@ struct Placer {
     for (uint32_t i = ids.first[unique]; i != kNoIndex; i = ids.next[i]) {
       while (i >= run->end) ++run;
       const ScatterTarget& target = job.targets[run->feature];
-      Write(target, i - run->begin, from);
-      if (target.exists != nullptr) target.exists[i - run->begin] = exists;
+      Write(target, i - run->begin, from, exists);
     }
   }
 };
@@ -101,6 +117,30 @@ void Scatter(const ScatterJob& job) {
     }
   }
   if (job.streaming) FenceStreamingStores();
+}
+
+void ClearExists(const BatchPlan& plan, absl::Span<const ScatterTarget> targets) {
+  for (const PlanPart& part : plan.parts()) {
+    const TableGroup& group = plan.group(part);
+    if (part.columns == group.table->dim() || part.column_first != 0) continue;
+    for (const TableGroup::Run& run : group.runs) {
+      uint8_t* const exists = targets[run.feature].exists;
+      if (exists != nullptr) std::memset(exists, 0, run.end - run.begin);
+    }
+  }
+}
+
+void ClearSkipped(absl::Span<const FeatureIds> features, absl::Span<const ScatterTarget> targets) {
+  for (size_t f = 0; f < features.size(); ++f) {
+    const FeatureIds& feature = features[f];
+    if (feature.skip == nullptr) continue;
+    const uint64_t row_bytes = RowWireBytes(targets[f].row_type, feature.table->dim());
+    for (size_t i = 0; i < feature.ids.size(); ++i) {
+      if (feature.skip[i] == 0) continue;
+      std::memset(targets[f].rows + row_bytes * i, 0, row_bytes);
+      if (targets[f].exists != nullptr) targets[f].exists[i] = 0;
+    }
+  }
 }
 
 }  // namespace hotbed

@@ -1,5 +1,5 @@
-// From a position to the index of its shard, for one table: a table of cells gives the first
-// candidate, a short walk the answer. Immutable after construction.
+// From a position to the index of its shard, for one slice of a table's columns: a table of cells
+// gives the first candidate, a short walk the answer. Immutable after construction.
 #ifndef HOTBED_CLIENT_SHARD_LOCATOR_H_
 #define HOTBED_CLIENT_SHARD_LOCATOR_H_
 
@@ -14,7 +14,7 @@ namespace hotbed {
 class ShardLocator {
  public:
   ShardLocator() = default;
-  // `ranges` tile the table's positions in order of the shard index.
+  // `ranges` tile the table's positions in order of the shard index; their columns do not matter.
   ShardLocator(bool hashed, absl::Span<const ShardRange> ranges);
 
   uint32_t shard_count() const { return static_cast<uint32_t>(last_.size()); }

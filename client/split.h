@@ -22,10 +22,10 @@ struct ShardSplit {
 };
 
 // Rows of one shard and step that one sequence number stands for, in the order of the split. A
-// function of the dim alone, so that the number of a row is the same however the step is cut: a
-// trainer that repeats a step under another message_bytes_max (its own or the servers') goes on
-// where the shard is. The smallest message has room for so many rows of any dim.
-constexpr uint64_t RowsPerNumber(uint32_t dim) { return dim <= 126 ? 8 : 1; }
+// function of the shard's columns alone, so that the number of a row is the same however the step
+// is cut: a trainer that repeats a step under another message_bytes_max (its own or the servers')
+// goes on where the shard is. The smallest message has room for so many rows of any width.
+constexpr uint64_t RowsPerNumber(uint32_t columns) { return columns <= 126 ? 8 : 1; }
 
 // How `count` rows are cut into parts of at most `rows_max`, as evenly as whole numbers of
 // `rows_per_number` rows (at most rows_max) allow.

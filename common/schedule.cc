@@ -47,6 +47,19 @@ float Schedule::RateAt(float base, uint64_t step) const {
   return static_cast<float>(AfterWarmup(*this, base, t));
 }
 
+std::string Schedule::ToText() const {
+  std::string text = kScheduleWords[static_cast<size_t>(kind)];
+  if (warmup_steps != 0) absl::StrAppend(&text, " warmup-steps=", warmup_steps);
+  if (warmup_from != 0) absl::StrAppend(&text, " warmup-from=", warmup_from);
+  if (kind == ScheduleKind::kCosine) {
+    absl::StrAppend(&text, " total-steps=", total_steps, " min-factor=", min_factor);
+  }
+  if (kind == ScheduleKind::kStep) {
+    absl::StrAppend(&text, " step-size=", step_size, " gamma=", gamma);
+  }
+  return text;
+}
+
 bool operator==(const Schedule& a, const Schedule& b) {
   return a.kind == b.kind && a.warmup_steps == b.warmup_steps && a.warmup_from == b.warmup_from &&
          a.total_steps == b.total_steps && a.min_factor == b.min_factor &&

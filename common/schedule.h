@@ -35,6 +35,9 @@ struct Schedule {
 
   float RateAt(float base, uint64_t step) const;
 
+  // For people: "constant", "cosine warmup-steps=100 total-steps=1000 min-factor=0.1".
+  std::string ToText() const;
+
   friend bool operator==(const Schedule& a, const Schedule& b);
 };
 

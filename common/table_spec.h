@@ -43,14 +43,17 @@ struct TableChange {
   float clip_row_norm = 0.0f;
   bool has_schedule = false;
   Schedule schedule;
+
+  friend bool operator==(const TableChange& a, const TableChange& b) = default;
 };
 
-constexpr uint32_t kDimMax = 8192;
+constexpr uint32_t kDimMax = kDimLimit;
 constexpr uint64_t kShardBytesMax = 256ull << 20;  // DECISIONS P1
 constexpr uint32_t kShardsPerTableMax = 1024;
 constexpr uint32_t kShardsPerTableMin = 8;  // of a table above 1 MiB
 constexpr uint32_t kColumnSlicesMax = 256;
 constexpr uint32_t kTableChangesMax = 256;
+constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // DECISIONS S1: seq = step << 20 | part
 
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator
@@ -78,8 +81,33 @@ struct TableSpec {
   std::vector<TableChange> changes;  // in order of at_step
 
   uint64_t weight_bytes_per_row() const { return uint64_t{BytesPerWeight(weight_type)} * dim; }
-  uint64_t state_bytes_per_row() const { return StateBytes(optimizer, dim); }
+  // Over all column slices: each has state of its own.
+  uint64_t state_bytes_per_row() const;
 };
+
+// Columns of a row, half-open.
+struct ColumnRange {
+  uint32_t first = 0;
+  uint32_t limit = 0;
+  uint32_t columns() const { return limit - first; }
+};
+
+// Slice `slice` of `slices` of a row of `dim` columns: equal widths, the first dim % slices ones
+// wider by one. A table of several slices numbers its shards slice by slice: all of slice 0 in
+// position order, then all of slice 1, each slice cut at the same positions.
+constexpr ColumnRange SliceColumns(uint32_t dim, uint32_t slices, uint32_t slice) {
+  const uint32_t width = dim / slices;
+  const uint32_t wider = dim % slices;
+  const uint32_t first = slice * width + (slice < wider ? slice : wider);
+  return {first, first + width + (slice < wider ? 1 : 0)};
+}
+
+// Whether pushes of a step are staged and applied together: kBounded with staleness 0 is the same
+// thing as kSync.
+inline bool IsSynchronous(const TableSpec& spec) {
+  return spec.consistency == Consistency::kSync ||
+         (spec.consistency == Consistency::kBounded && spec.staleness == 0);
+}
 
 // The words that people read and type; the index is the enum's value.
 extern const std::vector<std::string> kOptimizerWords;   // sgd adagrad rowwise-adagrad adam ...
@@ -93,8 +121,20 @@ extern const std::vector<std::string> kGradientReductionWords;  // sum mean
 extern const std::vector<std::string> kRowStatisticsWords;      // row slice
 extern const std::vector<std::string> kConsistencyWords;        // async bounded sync
 
-// OK, or InvalidArgument naming the field, its value and the allowed range.
+// OK, or InvalidArgument naming the table, the field (as here, after optimizer., initializer.,
+// schedule. or changes[i].), its value and the allowed range.
 absl::Status ValidateTableSpec(const TableSpec& spec);
+
+// Of two ways to say one thing the one that is stored: staleness 0 is kSync, no padding id is 0.
+void MakeCanonical(TableSpec* spec);
+
+// Gives a valid table one more change. Of the step of its last one it adds to that, and replaces
+// what both name; else its step must be later. InvalidArgument names the field, its value and what
+// is allowed; then `spec` stays as it was.
+absl::Status AddTableChange(const TableChange& change, TableSpec* spec);
+
+// For people, on one line: "learning_rate=0.01 clip_value=off schedule=cosine ...".
+std::string ChangeText(const TableChange& change);
 
 // What a push of `step` is applied with: the table's options as of that step, its schedule, and the
 // learning rate of the push where it carries one. Computed once, on the primary, and logged.

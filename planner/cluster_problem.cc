@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -53,6 +54,7 @@ InputTable InputOf(const TableSpec& spec) {
   table.weight = WeightOf(spec.weight_type);
   table.optimizer = OptimizerOf(spec.optimizer.kind);
   table.hashed = spec.hashed;
+  table.row_statistics = spec.row_statistics;
   return table;
 }
 
@@ -90,7 +92,7 @@ PlannerOutput LivePlan(const ClusterView& view) {
     if (table.shards.empty()) continue;
     PlacedTable& placed = plan.tables.emplace_back();
     placed.name = table.spec.name;
-    placed.sharding = Sharding::kRowWise;
+    placed.sharding = table.spec.column_slices > 1 ? Sharding::kGrid : Sharding::kRowWise;
     for (const ClusterShard& shard : table.shards) {
       const auto server = indices.find(shard.primary);
       if (server == indices.end()) continue;
@@ -128,6 +130,7 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     TableConstraint& constraint = input.options.constraints.emplace_back();
     constraint.table = t;
     constraint.sharding = {Sharding::kTableWise};
+    if (table.spec.column_slices > 1) constraint.column_slices = table.spec.column_slices;
     // Without a known workload a table of one shard is not worth spreading. One that was cut finer
     // because its creator asked for it stays so.
     const bool whole = table.shards.size() <= 1 && FitsOneShard(table.spec);
@@ -173,8 +176,9 @@ absl::StatusOr<Plan> PlaceNewTables(const ClusterView& view) {
     const TableSpec& spec = view.tables[t].spec;
     if (!view.tables[t].shards.empty()) continue;
     std::vector<PlacedRange> ranges = planned.value().tables[t].ranges;
-    std::sort(ranges.begin(), ranges.end(),
-              [](const PlacedRange& a, const PlacedRange& b) { return a.row_first < b.row_first; });
+    std::sort(ranges.begin(), ranges.end(), [](const PlacedRange& a, const PlacedRange& b) {
+      return std::tie(a.column_first, a.row_first) < std::tie(b.column_first, b.row_first);
+    });
     for (const PlacedRange& range : ranges) {
       const uint32_t index = static_cast<uint32_t>(&range - ranges.data());
       plan.shards.push_back(

@@ -34,7 +34,7 @@ struct ClusterShard {
   ServerId primary = 0;
 };
 
-// `shards` in position order; none of a table that is to be placed.
+// `shards` in the order of their indices; none of a table that is to be placed.
 struct ClusterTable {
   TableSpec spec;
   std::vector<ClusterShard> shards;
@@ -47,7 +47,7 @@ struct ClusterView {
 
 // The problem under strategy `cost`, servers and tables in the view's order, with the live plan as
 // `current` if there is any. Servers are called by their names, or name#id where two have the same.
-// Tables are cut by rows only: a row of a cluster is whole on its shard. New tables may go to the
+// Tables are cut by rows, and by columns into as many slices as they say. New tables may go to the
 // usable servers.
 PlannerInput ClusterProblem(const ClusterView& view);
 

@@ -93,6 +93,7 @@ class Fnv {
         .Add(b.spill);
   }
   Fnv& Add(const TableConstraint& c) {
+    if (c.column_slices) Add(c.column_slices);  // no input in a file has it
     return Add(c.table)
         .Add(c.sharding)
         .Add(c.kernels)

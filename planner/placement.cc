@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
@@ -16,6 +18,16 @@ namespace {
 constexpr uint64_t kSmallTableBytes = 1ull << 20;  // up to here one shard is enough
 
 uint64_t Units(const TableSpec& spec) { return spec.hashed ? kHashBuckets : spec.rows; }
+
+// Of the columns of `range`, all rows.
+absl::uint128 WeightBytes(const TableSpec& spec, ColumnRange range) {
+  return absl::uint128(spec.rows) * BytesPerWeight(spec.weight_type) * range.columns();
+}
+
+absl::uint128 StoredBytes(const TableSpec& spec, ColumnRange range) {
+  return WeightBytes(spec, range) +
+         absl::uint128(spec.rows) * StateBytes(spec.optimizer, range.columns());
+}
 
 absl::uint128 TotalBytes(const TableSpec& spec) {
   return absl::uint128(spec.rows) * (spec.weight_bytes_per_row() + spec.state_bytes_per_row());
@@ -36,52 +48,68 @@ uint64_t ShareOf(const TableSpec& spec, const ShardRange& range, absl::uint128 t
   return Saturated((total * (range.limit - range.first) + units - 1) / units);
 }
 
-uint64_t ShardCount(const TableSpec& spec, uint32_t shards_min) {
+// Ranges of units, which all slices share.
+uint64_t RangeCount(const TableSpec& spec, uint32_t shards_min) {
   const uint64_t units = Units(spec);
-  const absl::uint128 total = TotalBytes(spec);
-  uint64_t count = std::max<uint64_t>(1, shards_min);
-  if (total > kSmallTableBytes || (spec.hashed && spec.rows == 0)) {
-    count = std::max<uint64_t>(count, kShardsPerTableMin);
+  const uint64_t slices = spec.column_slices;
+  const absl::uint128 widest = StoredBytes(spec, SliceColumns(spec.dim, spec.column_slices, 0));
+  const auto shared = [&](uint64_t shards) { return (shards + slices - 1) / slices; };
+  uint64_t count = std::max<uint64_t>(1, shared(shards_min));
+  if (TotalBytes(spec) > kSmallTableBytes || (spec.hashed && spec.rows == 0)) {
+    count = std::max(count, shared(kShardsPerTableMin));
   }
-  if (total > kShardBytesMax) {
+  if (widest > kShardBytesMax) {
     // Whole units, so that no shard is above the limit by its rounding.
     const absl::uint128 units_a_shard =
-        std::max<absl::uint128>(1, absl::uint128(kShardBytesMax) * units / total);
+        std::max<absl::uint128>(1, absl::uint128(kShardBytesMax) * units / widest);
     count = std::max(count, Saturated((units + units_a_shard - 1) / units_a_shard));
   }
-  return std::min({count, units, uint64_t{kShardsPerTableMax}});
+  return std::min({count, units, kShardsPerTableMax / slices});
+}
+
+absl::Status CheckShardsMin(const TableSpec& spec, uint32_t shards_min) {
+  const uint64_t units = Units(spec);
+  const uint32_t slices = spec.column_slices;
+  const uint64_t ranges = (uint64_t{shards_min} + slices - 1) / slices;
+  const std::string of_slices =
+      slices == 1 ? "" : absl::StrCat(" in ", slices, " column slices of as many shards");
+  if (ranges * slices > kShardsPerTableMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", spec.name, "\": ", shards_min, " shards asked for", of_slices,
+                     ", the limit is ", kShardsPerTableMax, " a table"));
+  }
+  if (units == 0 || ranges > units) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", spec.name, "\": ", spec.rows, " rows cannot be cut into ",
+                     std::max<uint32_t>(1, shards_min), " shards of at least one row", of_slices));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<ShardRange>> CutTable(const TableSpec& spec, uint32_t shards_min) {
+  HOTBED_RETURN_IF_ERROR(CheckShardsMin(spec, shards_min));
   const uint64_t units = Units(spec);
-  if (shards_min > kShardsPerTableMax) {
-    return absl::InvalidArgumentError(absl::StrCat("table \"", spec.name, "\": ", shards_min,
-                                                   " shards asked for, the limit is ",
-                                                   kShardsPerTableMax, " a table"));
-  }
-  if (units == 0 || shards_min > units) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("table \"", spec.name, "\": ", spec.rows, " rows cannot be cut into ",
-                     std::max<uint32_t>(1, shards_min), " shards of at least one row"));
-  }
-  const uint64_t count = ShardCount(spec, shards_min);
+  const uint64_t count = RangeCount(spec, shards_min);
   const uint64_t size = units / count;
   const uint64_t longer = units % count;
   std::vector<ShardRange> ranges;
-  ranges.reserve(count);
-  uint64_t first = 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    const uint64_t limit = first + size + (i < longer ? 1 : 0);
-    ranges.push_back({first, limit, 0, spec.dim});
-    first = limit;
+  ranges.reserve(count * spec.column_slices);
+  for (uint32_t slice = 0; slice < spec.column_slices; ++slice) {
+    const ColumnRange columns = SliceColumns(spec.dim, spec.column_slices, slice);
+    uint64_t first = 0;
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t limit = first + size + (i < longer ? 1 : 0);
+      ranges.push_back({first, limit, columns.first, columns.limit});
+      first = limit;
+    }
   }
   return ranges;
 }
 
 uint64_t RangeBytes(const TableSpec& spec, const ShardRange& range) {
-  return ShareOf(spec, range, TotalBytes(spec));
+  return ShareOf(spec, range, StoredBytes(spec, {range.column_first, range.column_limit}));
 }
 
 absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandidate> servers,
@@ -102,17 +130,17 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
   }
   std::sort(runs.begin(), runs.end());
 
-  const absl::uint128 weights = absl::uint128(spec.rows) * spec.weight_bytes_per_row();
   Plan plan;
   plan.shards.reserve(ranges->size());
   for (const auto& [server, length] : runs) {
     for (uint64_t i = 0; i < length; ++i) {
       const uint32_t index = static_cast<uint32_t>(plan.shards.size());
       const ShardRange& range = (*ranges)[index];
+      const ColumnRange columns{range.column_first, range.column_limit};
       plan.shards.push_back({.shard = {spec.id, index},
                              .range = range,
                              .bytes = RangeBytes(spec, range),
-                             .weight_bytes = ShareOf(spec, range, weights),
+                             .weight_bytes = ShareOf(spec, range, WeightBytes(spec, columns)),
                              .assignments = {{server, Role::kPrimary}}});
     }
   }

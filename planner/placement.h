@@ -7,6 +7,10 @@
 // weights and optimizer state, at least kShardsPerTableMin where the table is above 1 MiB (or
 // hashed with no expected size), never more than one a unit nor kShardsPerTableMax a table. A table
 // above kShardsPerTableMax x kShardBytesMax keeps to the number of shards, and its shards grow.
+//
+// A table of several column slices (TableSpec::column_slices) is cut into as many ranges of units
+// as its widest slice needs, with the numbers of shards above for all slices together, and every
+// slice at the same units; shards stand slice by slice.
 #ifndef HOTBED_PLANNER_PLACEMENT_H_
 #define HOTBED_PLANNER_PLACEMENT_H_
 
@@ -30,9 +34,10 @@ struct ServerCandidate {
   uint64_t bytes = 0;
 };
 
-// The ranges of the table's shards, in position order. `shards_min` 0 leaves the number to the
-// rules above, else there are at least so many. InvalidArgument when shards_min is above
-// kShardsPerTableMax or above the table's rows.
+// The ranges of the table's shards, slice by slice, in position order. `shards_min` 0 leaves the
+// number to the rules above, else there are at least so many, of all slices together.
+// InvalidArgument when that makes more than kShardsPerTableMax or more ranges than the table has
+// rows.
 absl::StatusOr<std::vector<ShardRange>> CutTable(const TableSpec& spec, uint32_t shards_min);
 
 // Weights and optimizer state of `range`; saturates at 2^64 - 1.

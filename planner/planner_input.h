@@ -126,6 +126,9 @@ struct TableConstraint {
   std::vector<std::string> kernels;  // allowed; empty: the defaults
   std::vector<uint32_t> servers;     // pins, indices into Topology::servers; empty: all
   std::optional<uint32_t> columns_min;
+  // Of a cluster's table only (`cost`): it has exactly so many column slices, of SliceColumns,
+  // whatever its sharding, each cut at the same rows.
+  std::optional<uint32_t> column_slices;
   std::optional<double> cache_load_factor;
   std::vector<uint64_t> batch_sizes;    // one a feature of the table
   std::vector<double> pooling_factors;  // one a feature of the table

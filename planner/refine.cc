@@ -11,16 +11,6 @@
 namespace hotbed {
 namespace {
 
-// By bytes alone: whole units a shard, so that none is above the limit by its rounding.
-uint64_t CountByBytes(const InputTable& table, const PieceRange& range) {
-  const uint64_t units = range.row_limit - range.row_first;
-  const uint64_t bytes = StoredBytes(table, range);
-  if (bytes <= kShardBytesMax) return 1;
-  const absl::uint128 units_a_shard =
-      std::max<absl::uint128>(1, absl::uint128(kShardBytesMax) * units / bytes);
-  return absl::Uint128Low64((units + units_a_shard - 1) / units_a_shard);
-}
-
 // The range's part of `total` in parts of 2^64: of areas, which don't saturate.
 absl::uint128 Area(const PieceRange& range) {
   return absl::uint128(range.row_limit - range.row_first) * range.columns();
@@ -34,6 +24,16 @@ uint64_t StoredBytes(const InputTable& table, const PieceRange& range) {
   const uint64_t row_bytes = RowWeightBytes(table, range.columns()) +
                              4 * OptimizerElements(table.optimizer, range.columns());
   return RangeBytesOf(table, range.row_first, range.row_limit, row_bytes);
+}
+
+uint64_t ShardCountByBytes(const InputTable& table, const PieceRange& range) {
+  const uint64_t units = range.row_limit - range.row_first;
+  const uint64_t bytes = StoredBytes(table, range);
+  if (bytes <= kShardBytesMax) return 1;
+  // Whole units a shard, so that none is above the limit by its rounding.
+  const absl::uint128 units_a_shard =
+      std::max<absl::uint128>(1, absl::uint128(kShardBytesMax) * units / bytes);
+  return absl::Uint128Low64((units + units_a_shard - 1) / units_a_shard);
 }
 
 void CutEvenly(const PieceRange& range, uint64_t count, std::vector<PieceRange>& out) {
@@ -53,7 +53,7 @@ std::vector<uint64_t> ShardCounts(const InputTable& table, const std::vector<Pie
   absl::uint128 stored = 0;
   for (const PieceRange& range : ranges) {
     const uint64_t units = range.row_limit - range.row_first;
-    counts.push_back(std::min(units, CountByBytes(table, range)));
+    counts.push_back(std::min(units, ShardCountByBytes(table, range)));
     sum += counts.back();
     area += Area(range);
     stored += StoredBytes(table, range);

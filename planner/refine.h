@@ -38,6 +38,9 @@ uint64_t TableUnits(const InputTable& table);
 // saturates at 2^64 - 1.
 uint64_t StoredBytes(const InputTable& table, const PieceRange& range);
 
+// How many shards of whole units keep `range` at or under kShardBytesMax each; 1 of what is small.
+uint64_t ShardCountByBytes(const InputTable& table, const PieceRange& range);
+
 // `range` cut into `count` parts of equal rows, the first ones one longer; 1 <= count <= its rows.
 void CutEvenly(const PieceRange& range, uint64_t count, std::vector<PieceRange>& out);
 

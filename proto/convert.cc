@@ -133,30 +133,6 @@ absl::Status ScheduleFromProto(const v1::Schedule& message, Schedule* schedule) 
                      v1::ScheduleKind_MAX, &schedule->kind);
 }
 
-void ChangeToProto(const TableChange& change, v1::TableChange* message) {
-  message->set_at_step(change.at_step);
-  if (change.has_learning_rate) message->set_learning_rate(change.learning_rate);
-  if (change.has_clip_value) message->set_clip_value(change.clip_value);
-  if (change.has_clip_row_norm) message->set_clip_row_norm(change.clip_row_norm);
-  if (change.has_schedule) ScheduleToProto(change.schedule, message->mutable_schedule());
-}
-
-absl::StatusOr<TableChange> ChangeFromProto(const v1::TableChange& message) {
-  TableChange change;
-  change.at_step = message.at_step();
-  change.has_learning_rate = message.has_learning_rate();
-  change.learning_rate = message.learning_rate();
-  change.has_clip_value = message.has_clip_value();
-  change.clip_value = message.clip_value();
-  change.has_clip_row_norm = message.has_clip_row_norm();
-  change.clip_row_norm = message.clip_row_norm();
-  change.has_schedule = message.has_schedule();
-  if (change.has_schedule) {
-    HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &change.schedule));
-  }
-  return change;
-}
-
 // The options of training: what a batch's ids mean, and when pushes are applied.
 absl::Status TrainingFromProto(const v1::TableSpec& message, TableSpec* spec) {
   spec->column_slices = std::max(message.column_slices(), 1u);
@@ -174,9 +150,11 @@ absl::Status TrainingFromProto(const v1::TableSpec& message, TableSpec* spec) {
                                      v1::Consistency_MAX, &spec->consistency));
   spec->staleness = message.staleness();
   spec->clip_slice_norm = message.clip_slice_norm();
-  HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &spec->schedule));
+  if (message.has_schedule()) {  // else a sender that knows of none: the constant one
+    HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &spec->schedule));
+  }
   for (const v1::TableChange& change : message.changes()) {
-    HOTBED_ASSIGN_OR_RETURN(spec->changes.emplace_back(), ChangeFromProto(change));
+    HOTBED_ASSIGN_OR_RETURN(spec->changes.emplace_back(), FromProto(change));
   }
   return absl::OkStatus();
 }
@@ -191,10 +169,36 @@ void TrainingToProto(const TableSpec& spec, v1::TableSpec* message) {
   message->set_staleness(spec.staleness);
   message->set_clip_slice_norm(spec.clip_slice_norm);
   ScheduleToProto(spec.schedule, message->mutable_schedule());
-  for (const TableChange& change : spec.changes) ChangeToProto(change, message->add_changes());
+  for (const TableChange& change : spec.changes) *message->add_changes() = ToProto(change);
 }
 
 }  // namespace
+
+v1::TableChange ToProto(const TableChange& change) {
+  v1::TableChange message;
+  message.set_at_step(change.at_step);
+  if (change.has_learning_rate) message.set_learning_rate(change.learning_rate);
+  if (change.has_clip_value) message.set_clip_value(change.clip_value);
+  if (change.has_clip_row_norm) message.set_clip_row_norm(change.clip_row_norm);
+  if (change.has_schedule) ScheduleToProto(change.schedule, message.mutable_schedule());
+  return message;
+}
+
+absl::StatusOr<TableChange> FromProto(const v1::TableChange& message) {
+  TableChange change;
+  change.at_step = message.at_step();
+  change.has_learning_rate = message.has_learning_rate();
+  change.learning_rate = message.learning_rate();
+  change.has_clip_value = message.has_clip_value();
+  change.clip_value = message.clip_value();
+  change.has_clip_row_norm = message.has_clip_row_norm();
+  change.clip_row_norm = message.clip_row_norm();
+  change.has_schedule = message.has_schedule();
+  if (change.has_schedule) {
+    HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &change.schedule));
+  }
+  return change;
+}
 
 v1::TableSpec ToProto(const TableSpec& spec) {
   v1::TableSpec message;

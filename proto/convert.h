@@ -14,6 +14,8 @@ namespace hotbed {
 // The content is not validated beyond enums: see ValidateTableSpec.
 v1::TableSpec ToProto(const TableSpec& spec);
 absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message);
+v1::TableChange ToProto(const TableChange& change);
+absl::StatusOr<TableChange> FromProto(const v1::TableChange& message);
 
 v1::ShardRecord ToProto(const ShardRecord& record);
 void ToProto(const ShardRecord& record, v1::ShardRecord* message);

@@ -27,6 +27,7 @@ constexpr CodeMeaning kMeanings[] = {
     {v1::CORRUPT, absl::StatusCode::kDataLoss, false},
     {v1::DEADLINE_EXCEEDED, absl::StatusCode::kDeadlineExceeded, false},
     {v1::INTERNAL, absl::StatusCode::kInternal, false},
+    {v1::STEP_OVER, absl::StatusCode::kAborted, false},
 };
 static_assert(sizeof(kMeanings) / sizeof(kMeanings[0]) == v1::Code_ARRAYSIZE,
               "a code without a meaning");

@@ -140,11 +140,30 @@ HOTBED_ROW_FN void InitialRow(const InitializerParams& params, uint64_t seed, ui
   for (; done < dim; ++done) out[done] = InitialValue(params, seed, id, column_first + done);
 }
 
-// fp32 element of a row's optimizer state before its first update.
-HOTBED_ROW_FN float InitialState(const OptimizerParams& params) {
-  return params.kind == OptimizerKind::kAdagrad || params.kind == OptimizerKind::kRowwiseAdagrad
-             ? params.initial_accumulator
-             : 0.0f;
+// What a vector of optimizer state (number `vector` of its kind), or the row's statistic, holds
+// before the first update: the Adagrad kinds' sums and FTRL's sum of squares begin at
+// initial_accumulator, all else at 0.
+HOTBED_ROW_FN float FirstStateElement(const OptimizerParams& params, uint32_t vector) {
+  const bool sum = params.kind == OptimizerKind::kAdagrad ||
+                   params.kind == OptimizerKind::kRowwiseAdagrad ||
+                   (params.kind == OptimizerKind::kFtrl && vector == 1);
+  return sum ? params.initial_accumulator : 0.0f;
+}
+
+// A row's optimizer state before its first update: StateBytes(params, dim) at `state`.
+HOTBED_ROW_FN void FirstState(const OptimizerParams& params, uint32_t dim, uint8_t* state) {
+  const StateLayout layout = LayoutOfState(params);
+  const uint32_t scalars = layout.VectorBytes(params.state_type, dim);
+  const uint32_t bytes = layout.Bytes(params.state_type, dim);
+  for (uint32_t i = 0; i < bytes / 4; ++i) Fp32Codec::Store(state, i, 0.0f);
+  for (uint32_t v = 0; v < layout.vectors; ++v) {
+    const float first = FirstStateElement(params, v);
+    for (uint32_t i = 0; i < dim && first != 0.0f; ++i) {
+      params.state_type == StateType::kFp32 ? Fp32Codec::Store(state, v * dim + i, first)
+                                            : Bf16Codec::Store(state, v * dim + i, first);
+    }
+  }
+  if (layout.has_statistic) Fp32Codec::Store(state + scalars, 0, FirstStateElement(params, 0));
 }
 
 }  // namespace HOTBED_ISA

@@ -1,10 +1,14 @@
 // Rows on the wire (DECISIONS W4): fp32, fp16, bf16, and int8 with one scale and bias a row.
 //
-// int8: dim bytes q, then fp32 scale, then fp32 bias; value = q * scale + bias. bias = smallest
-// element, scale = (largest - smallest) / 255, q = (value - bias) * (1 / scale) rounded to nearest
-// even, as FBGEMM's row-wise 8-bit format does; a constant row has scale 1 and all q = 0. A row
-// that holds a NaN or an infinity gets a NaN bias, so that every element reads as NaN: a broken row
-// is never disguised.
+// int8 is FBGEMM's fused 8-bit row to the byte (FloatOrHalfToFused8BitRowwiseQuantizedSBFloat of
+// its QuantUtils.cc, all in fp32): dim bytes q, then fp32 scale, then fp32 bias, where bias = the
+// first smallest element, scale = (largest - smallest) / 255, q = (value - bias) * (255 / (largest
+// - smallest + 1e-8)) rounded to nearest even. A constant row has scale 0 and all q = 0. It reads
+// as q * scale + bias, rounded twice (upstream's paths fuse the two on some processors and not on
+// others), which is within scale / 2 + 1e-8 and rounding of what was written. A row that holds a
+// NaN or an infinity gets q = 0, scale 0 and a NaN bias, so that every element reads as NaN: a
+// broken row is never disguised. One of finite elements whose range overflows has upstream's
+// infinite scale, and reads as NaN too.
 #ifndef HOTBED_ROW_MATH_QUANTIZE_H_
 #define HOTBED_ROW_MATH_QUANTIZE_H_
 
@@ -59,21 +63,30 @@ HOTBED_ROW_FN RowRange RangeOfRow(const uint8_t* weights, uint32_t dim) {
   return {low[0] + 0.0f, high[0] + 0.0f, magnitude[0] < 0x7f800000u};
 }
 
-// Reads stored weights of type Weight, writes dim + 8 bytes.
+// The smallest element as it stands in the row: of zeros of both signs the first, as
+// std::min_element finds it. `low` is RangeOfRow's, which knows no sign of zero.
 template <typename Weight>
-HOTBED_ROW_FN void QuantizeRow(const uint8_t* weights, uint32_t dim, uint8_t* out) {
+HOTBED_ROW_FN float FirstSmallest(const uint8_t* weights, uint32_t dim, float low) {
+  if (low != 0.0f) return low;
+  for (uint32_t i = 0; i < dim; ++i) {
+    const float value = Weight::Load(weights, i);
+    if (value == 0.0f) return value;
+  }
+  return low;
+}
+
+// Writes the dim bytes q and gives scale and bias. False where an element is not finite.
+template <typename Weight>
+HOTBED_ROW_FN bool QuantizeRow8(const uint8_t* weights, uint32_t dim, uint8_t* out, float* scale,
+                                float* bias) {
   const RowRange extremes = RangeOfRow<Weight>(weights, dim);
   const float low = extremes.low;
-  float range = extremes.high - low;
-  float bias = low;
-  if (!extremes.finite || (FloatBits(range) & 0x7f800000u) == 0x7f800000u) {
-    range = 0.0f;
-    bias = FloatFromBits(0x7fc00000u);
-  }
-  const float scale = range > 0.0f ? range / 255.0f : 1.0f;
-  const float inverse = range > 0.0f ? 255.0f / range : 0.0f;
-  // A subnormal range has no inverse: keep the bias alone.
-  const bool usable = range > 0.0f && inverse < 3.0e38f;
+  const float range = extremes.finite ? extremes.high - low : 0.0f;
+  *scale = range / 255.0f;
+  *bias = extremes.finite ? FirstSmallest<Weight>(weights, dim, low) : FloatFromBits(0x7fc00000u);
+  const float inverse = 255.0f / (range + 1e-8f);
+  // An infinite range has inverse 0, and infinity times 0 must not be rounded to anything.
+  const bool usable = extremes.finite && (FloatBits(range) & 0x7f800000u) != 0x7f800000u;
   float block[kBlockElements] = {};
   for (uint32_t at = 0; at < dim; at += kBlockElements) {
     const bool whole = dim - at >= kBlockElements;
@@ -96,8 +109,17 @@ HOTBED_ROW_FN void QuantizeRow(const uint8_t* weights, uint32_t dim, uint8_t* ou
       for (uint32_t l = 0; l < dim - at; ++l) out[at + l] = q[l];
     }
   }
+  return extremes.finite;
+}
+
+// Reads stored weights of type Weight, writes dim + 8 bytes. False where an element is not finite.
+template <typename Weight>
+HOTBED_ROW_FN bool QuantizeRow(const uint8_t* weights, uint32_t dim, uint8_t* out) {
+  float scale, bias;
+  const bool finite = QuantizeRow8<Weight>(weights, dim, out, &scale, &bias);
   Fp32Codec::Store(out + dim, 0, scale);
   Fp32Codec::Store(out + dim, 1, bias);
+  return finite;
 }
 
 // Reads dim + 8 bytes, writes dim floats.

@@ -27,6 +27,10 @@ enum class StateType : uint8_t { kFp32 = 0, kBf16 = 1 };
 // fp32 bias.
 enum class RowType : uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2, kInt8 = 3 };
 
+// How a bag of rows becomes one where rows are read; formulas in row_math/pooling.h. A mean is made
+// of sums by who knows the whole bag. Values are part of the wire format.
+enum class RowPooling : uint8_t { kNone = 0, kSum = 1, kMax = 2 };
+
 // Formulas in row_math/optimizer.h and docs/tables.md. Values are part of the wire format.
 enum class OptimizerKind : uint8_t {
   kSgd = 0,
@@ -104,6 +108,10 @@ struct InitializerParams {
 };
 
 enum class NanPolicy : uint8_t { kReject = 0, kSkip = 1, kAllow = 2 };
+
+// Elements of a row at the most (common/table_spec.h: kDimMax): bounds the buffers on the stack. A
+// multiple of 32.
+constexpr uint32_t kDimLimit = 8192;
 
 HOTBED_HD constexpr uint32_t BytesPerWeight(WeightType type) {
   return type == WeightType::kFp32 ? 4u : 2u;

@@ -1,5 +1,8 @@
 #include "server/catalog_file.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
@@ -9,53 +12,121 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
-void AppendFloat(float value, std::string* out) { AppendLittle<float>(value, out); }
-
-void AppendTable(const TableSpec& table, std::string* out) {
-  AppendLittle<uint32_t>(table.id, out);
-  AppendString(table.name, out);
-  AppendLittle<uint8_t>(table.hashed, out);
-  AppendLittle<uint64_t>(table.rows, out);
-  AppendLittle<uint32_t>(table.dim, out);
-  AppendLittle<uint8_t>(static_cast<uint8_t>(table.weight_type), out);
-  AppendLittle<uint8_t>(static_cast<uint8_t>(table.optimizer.kind), out);
-  for (float value :
-       {table.optimizer.learning_rate, table.optimizer.epsilon, table.optimizer.beta1,
-        table.optimizer.beta2, table.optimizer.weight_decay, table.optimizer.initial_accumulator}) {
-    AppendFloat(value, out);
+// A table's fields in the order of the format, once for writing and once for reading: `io` is given
+// each of them. New ones go where they belong and raise kVersion.
+template <typename Io, typename Optimizer>
+void VisitOptimizer(Io* io, Optimizer& o) {
+  io->Enum(o.kind);
+  for (auto* value : {&o.learning_rate, &o.epsilon, &o.beta1, &o.beta2, &o.weight_decay,
+                      &o.initial_accumulator, &o.momentum, &o.trust_coefficient, &o.l1, &o.l2,
+                      &o.ftrl_beta, &o.clip_value, &o.clip_row_norm, &o.max_norm}) {
+    io->Number(*value);
   }
-  AppendLittle<uint8_t>(static_cast<uint8_t>(table.initializer.kind), out);
-  AppendFloat(table.initializer.a, out);
-  AppendFloat(table.initializer.b, out);
-  AppendLittle<uint64_t>(table.seed, out);
-  AppendLittle<uint8_t>(static_cast<uint8_t>(table.durability), out);
-  AppendLittle<uint8_t>(static_cast<uint8_t>(table.nan_policy), out);
+  io->Enum(o.decay_mode);
+  io->Bool(o.lazy_decay);
+  io->Bool(o.row_bias_correction);
+  io->Bool(o.stochastic_rounding);
+  io->Enum(o.state_type);
 }
 
-TableSpec TakeTable(ByteReader* in) {
-  TableSpec table;
-  table.id = in->Take<uint32_t>();
-  table.name = in->TakeString();
-  table.hashed = in->Take<uint8_t>() != 0;
-  table.rows = in->Take<uint64_t>();
-  table.dim = in->Take<uint32_t>();
-  table.weight_type = static_cast<WeightType>(in->Take<uint8_t>());
-  table.optimizer.kind = static_cast<OptimizerKind>(in->Take<uint8_t>());
-  for (float* value : {&table.optimizer.learning_rate, &table.optimizer.epsilon,
-                       &table.optimizer.beta1, &table.optimizer.beta2,
-                       &table.optimizer.weight_decay, &table.optimizer.initial_accumulator}) {
-    *value = in->Take<float>();
-  }
-  table.initializer.kind = static_cast<InitializerKind>(in->Take<uint8_t>());
-  table.initializer.a = in->Take<float>();
-  table.initializer.b = in->Take<float>();
-  table.seed = in->Take<uint64_t>();
-  table.durability = static_cast<Durability>(in->Take<uint8_t>());
-  table.nan_policy = static_cast<NanPolicy>(in->Take<uint8_t>());
-  return table;
+template <typename Io, typename ScheduleType>
+void VisitSchedule(Io* io, ScheduleType& schedule) {
+  io->Enum(schedule.kind);
+  io->Number(schedule.warmup_steps);
+  io->Number(schedule.warmup_from);
+  io->Number(schedule.total_steps);
+  io->Number(schedule.min_factor);
+  io->Number(schedule.step_size);
+  io->Number(schedule.gamma);
 }
+
+template <typename Io, typename Change>
+void VisitChange(Io* io, Change& change) {
+  io->Number(change.at_step);
+  io->Bool(change.has_learning_rate);
+  io->Number(change.learning_rate);
+  io->Bool(change.has_clip_value);
+  io->Number(change.clip_value);
+  io->Bool(change.has_clip_row_norm);
+  io->Number(change.clip_row_norm);
+  io->Bool(change.has_schedule);
+  VisitSchedule(io, change.schedule);
+}
+
+template <typename Io, typename Table>
+void VisitTable(Io* io, Table& table) {
+  io->Number(table.id);
+  io->Text(table.name);
+  io->Bool(table.hashed);
+  io->Number(table.rows);
+  io->Number(table.dim);
+  io->Enum(table.weight_type);
+  VisitOptimizer(io, table.optimizer);
+  io->Enum(table.initializer.kind);
+  io->Number(table.initializer.a);
+  io->Number(table.initializer.b);
+  io->Number(table.seed);
+  io->Enum(table.durability);
+  io->Enum(table.nan_policy);
+  io->Number(table.column_slices);
+  io->Enum(table.row_statistics);
+  io->Bool(table.has_padding_id);
+  io->Number(table.padding_id);
+  io->Enum(table.bounds_mode);
+  io->Enum(table.gradient_reduction);
+  io->Enum(table.consistency);
+  io->Number(table.staleness);
+  io->Number(table.clip_slice_norm);
+  VisitSchedule(io, table.schedule);
+  io->Count(table.changes);
+  for (auto& change : table.changes) VisitChange(io, change);
+}
+
+class Writer {
+ public:
+  explicit Writer(std::string* out) : out_(out) {}
+  template <typename T>
+  void Number(T value) {
+    AppendLittle<T>(value, out_);
+  }
+  template <typename T>
+  void Enum(T value) {
+    AppendLittle<uint8_t>(static_cast<uint8_t>(value), out_);
+  }
+  void Bool(bool value) { AppendLittle<uint8_t>(value, out_); }
+  void Text(const std::string& value) { AppendString(value, out_); }
+  template <typename T>
+  void Count(const std::vector<T>& list) {
+    AppendLittle<uint32_t>(static_cast<uint32_t>(list.size()), out_);
+  }
+
+ private:
+  std::string* out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(ByteReader* in) : in_(in) {}
+  template <typename T>
+  void Number(T& value) {
+    value = in_->Take<T>();
+  }
+  template <typename T>
+  void Enum(T& value) {
+    value = static_cast<T>(in_->Take<uint8_t>());
+  }
+  void Bool(bool& value) { value = in_->Take<uint8_t>() != 0; }
+  void Text(std::string& value) { value = in_->TakeString(); }
+  template <typename T>
+  void Count(std::vector<T>& list) {
+    list.resize(std::min<size_t>(in_->Take<uint32_t>(), in_->left()));
+  }
+
+ private:
+  ByteReader* in_;
+};
 
 }  // namespace
 
@@ -63,7 +134,10 @@ std::string Catalog::Serialize() const {
   std::string out(kMagic);
   AppendLittle<uint32_t>(kVersion, &out);
   AppendLittle<uint32_t>(static_cast<uint32_t>(tables.size()), &out);
-  for (const auto& [id, table] : tables) AppendTable(table, &out);
+  for (const auto& [id, table] : tables) {
+    Writer writer(&out);
+    VisitTable(&writer, table);
+  }
   AppendLittle<uint32_t>(static_cast<uint32_t>(shards.size()), &out);
   for (const auto& [shard, range] : shards) {
     AppendLittle<uint64_t>(shard.packed(), &out);
@@ -91,7 +165,9 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   }
   Catalog catalog;
   for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
-    TableSpec table = TakeTable(&in);
+    TableSpec table;
+    Reader reader(&in);
+    VisitTable(&reader, table);
     catalog.tables[table.id] = std::move(table);
   }
   for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {

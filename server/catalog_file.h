@@ -1,6 +1,6 @@
 // CATALOG: the tables and shards that this data directory holds, so that a restart recovers them
 // from its own disk before anybody tells it what it owns. Written atomically and synced whenever
-// one is added or dropped.
+// one is added, changed or dropped.
 //
 // Format, little-endian: "HOTBDCAT", u32 version, tables, shards (catalog_file.cc), u32 CRC-32C of
 // all before.

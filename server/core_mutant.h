@@ -17,6 +17,10 @@ enum class CoreMutant {
   kRepliesKeptOverStepDown,
   kSessionsKeptOverTruncation,
   kIncarnationsNotFenced,
+  kStagedAppliedAtOnce,  // before its step's commit
+  kCommitTakenTwice,     // a repeated commit is logged and applied again
+  kStagedForgottenOnRestart,
+  kOthersCommitted,  // whose session the commit does not name
 };
 
 #ifdef HOTBED_CORE_MUTANTS

@@ -14,13 +14,15 @@ namespace hotbed {
 //   block cache    1/16, 4 MiB or more   of the spill tier: its index and filter blocks
 //   messages       1/8, 8 to 512 MiB     requests, answers, and what waits for the log, which
 //                                        writes out of the requests
+//   staged         1/32, 2 to 256 MiB    pushes to synchronous tables until their step's commit
 //   process        1/6, up to 48 MiB     code, threads, sessions, gRPC
-//   hot tier       the rest: 45/64 of 1 GiB
+//   hot tier       the rest: 43/64 of 1 GiB
 struct HostBudget {
   uint64_t hot_bytes = 0;
   uint64_t block_cache_bytes = 0;
   uint64_t memtable_bytes = 0;
   uint64_t message_bytes = 0;
+  uint64_t staged_bytes = 0;
   uint64_t process_bytes = 0;
 };
 
@@ -30,9 +32,10 @@ inline HostBudget CarveHostBytes(uint64_t host_bytes) {
   budget.memtable_bytes = std::clamp(host_bytes / 16, 4 * kMiB, 128 * kMiB);
   budget.block_cache_bytes = std::max(host_bytes / 16, 4 * kMiB);
   budget.message_bytes = std::clamp(host_bytes / 8, 8 * kMiB, 512 * kMiB);
+  budget.staged_bytes = std::clamp(host_bytes / 32, 2 * kMiB, 256 * kMiB);
   budget.process_bytes = std::min(host_bytes / 6, 48 * kMiB);
   const uint64_t others = budget.memtable_bytes + budget.block_cache_bytes + budget.message_bytes +
-                          budget.process_bytes;
+                          budget.staged_bytes + budget.process_bytes;
   // A budget too small for the fixed minimums still gets a hot tier to work with.
   budget.hot_bytes = host_bytes > others + kMiB ? host_bytes - others : kMiB;
   return budget;

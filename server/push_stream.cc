@@ -140,6 +140,10 @@ void PushMessage::AddSegments(const PushRequestView& view) {
     const ShardId id = ShardId::FromPacked(asked.shard());
     const std::shared_ptr<Shard> shard = plane_->host->Find(id);
     const uint32_t dim = shard == nullptr ? 0 : ShardHost::DimOf(*shard);
+    if (asked.commit() != 0) {
+      AddCommit(view, i, shard);
+      continue;
+    }
     SegmentResult refused;
     if (count == 0) {
       refused.detail = absl::StrCat("segment ", i, " for ", id.ToString(), " pushes no rows");
@@ -176,6 +180,41 @@ void PushMessage::AddSegments(const PushRequestView& view) {
     }
     at += count;
   }
+}
+
+void PushMessage::AddCommit(const PushRequestView& view, uint32_t place,
+                            const std::shared_ptr<Shard>& shard) {
+  const v1::PushSegment& asked = view.header.segments(place);
+  const ShardId id = ShardId::FromPacked(asked.shard());
+  const uint32_t index = asked.commit() - 1;
+  SegmentResult refused;
+  if (asked.id_count() != 0) {
+    refused.detail =
+        absl::StrCat("segment ", place, " for ", id.ToString(), " is a commit and has ",
+                     asked.id_count(), " rows; allowed is none");
+  } else if (index >= static_cast<uint32_t>(view.header.commits_size()) ||
+             view.header.commits(index).step() == 0) {
+    refused.detail =
+        absl::StrCat("segment ", place, " for ", id.ToString(), " names commit ", index + 1, " of ",
+                     view.header.commits_size(), "; it must be there, and its step above 0");
+  }
+  if (!refused.detail.empty()) {
+    refused.code = SegmentCode::kInvalidArgument;
+    refusals_.emplace_back(place, std::move(refused));
+    return;
+  }
+  if (commit_sessions_.empty()) {
+    for (const v1::StepCommit& commit : view.header.commits()) {
+      commit_sessions_.emplace_back(commit.sessions().begin(), commit.sessions().end());
+    }
+  }
+  PushSegment& segment = segments.emplace_back();
+  segment.shard = shard;
+  segment.shard_id = id;
+  segment.epoch = asked.epoch();
+  segment.ids = commit_sessions_[index].data();
+  segment.count = static_cast<uint32_t>(commit_sessions_[index].size());
+  segment.commit_step = view.header.commits(index).step();
 }
 
 void PushMessage::Run(PushStream* stream) {
@@ -250,7 +289,8 @@ v1::ReplyHeader& PushMessage::Reply(const v1::Hello* hello) {
     }
     const PushSegment& segment = segments[taken++];
     FillSegment(segment.result, segment.shard_id, *plane_, reply);
-    if (segment.result.code == SegmentCode::kOk) rows += segment.count;
+    const bool push = segment.commit_step == 0;
+    if (push && segment.result.code == SegmentCode::kOk) rows += segment.count;
   }
   StreamMetrics::Get().push_rows.Add(rows);
   return header;
@@ -266,6 +306,7 @@ void PushMessage::Recycle() {
   scratch_.Clear();
   segments.clear();
   row_bytes_.clear();
+  commit_sessions_.clear();
   refusals_.clear();
   refusal_ = {};
   has_hello_ = reserved_ = false;

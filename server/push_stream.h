@@ -52,6 +52,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   bool TakeHeader(const PushRequestView& view);
   bool FindDims(const PushRequestView& view);
   void AddSegments(const PushRequestView& view);
+  void AddCommit(const PushRequestView& view, uint32_t place, const std::shared_ptr<Shard>& shard);
 
   DataPlane* plane_ = nullptr;
   PushStream* stream_ = nullptr;
@@ -60,6 +61,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   std::vector<uint64_t> ids_;  // as long as the longest message so far, as the next
   std::vector<const uint8_t*> gradients_;
   std::vector<uint64_t> row_bytes_;  // of a gradient row of each segment asked for
+  std::vector<std::vector<uint64_t>> commit_sessions_;  // of each commit of the header
   SegmentRefusals refusals_;
   MessageRefusal refusal_;
   v1::Hello hello_;

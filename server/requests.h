@@ -40,6 +40,7 @@ enum class SegmentCode : uint8_t {
   kCorrupt = 12,
   kDeadlineExceeded = 13,
   kInternal = 14,
+  kStepOver = 15,
 };
 
 struct SegmentResult {
@@ -87,6 +88,9 @@ struct PushSegment {
   bool has_learning_rate = false;
   float learning_rate = 0.0f;
   bool assign = false;  // `gradients` are the rows' new weights
+  // Not 0: no push but the commit of this step of a synchronous table. `ids` are the sessions whose
+  // staged pushes count, in trainer order (`count` may be 0); the rest is unused.
+  uint64_t commit_step = 0;
   SegmentResult result;
 };
 

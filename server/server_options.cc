@@ -43,6 +43,9 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
   schema->AddInt("pool-threads", &o->pool_threads,
                  "Threads for rows that are not in memory and for write-back.",
                  {.min = 1, .max = 256});
+  schema->AddBytes("staged-bytes-max", &o->staged_bytes_max,
+                   "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
+                   "--host-bytes.");
   schema->AddBytes("message-bytes-max", &o->message_bytes_max,
                    "Largest message, either way; clients cut their batches to it.",
                    {.min = 64 * 1024, .max = 128 * kMiB});
@@ -105,6 +108,7 @@ ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   host.spill_bytes_max = options.spill_bytes_max;
   host.log_sync_interval_ms = options.log_sync_interval_ms;
   host.log_bytes_max = options.log_bytes_max;
+  host.staged_bytes_max = options.staged_bytes_max;
   host.checkpoint_interval_ms = options.checkpoint_interval_ms;
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);

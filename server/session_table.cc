@@ -10,9 +10,28 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kMetaVersion = 2;
+constexpr uint32_t kMetaVersion = 3;
 constexpr uint32_t kMetaVersionOldest = 1;  // without `forgotten`
+constexpr uint32_t kMetaVersionStaged = 3;  // the first with committed_step and `staged`
 constexpr size_t kSessionBytes = 24;
+constexpr size_t kStagedBytesMin = 28;
+
+absl::Status TakeStaged(ByteReader* in, ShardMeta* meta) {
+  meta->committed_step = in->Take<uint64_t>();
+  const uint32_t count = in->Take<uint32_t>();
+  if (!in->ok() || in->left() / kStagedBytesMin < count) {
+    return absl::DataLossError(
+        absl::StrCat("shard meta: ", count, " staged pushes in ", in->left(), " bytes"));
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    StagedPush& staged = meta->staged.emplace_back();
+    staged.lsn = in->Take<uint64_t>();
+    staged.session = in->Take<uint64_t>();
+    staged.seq = in->Take<uint64_t>();
+    staged.payload = in->TakeString();
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -54,6 +73,14 @@ std::string ShardMeta::Serialize() const {
   AppendLittle<uint64_t>(applied_epoch, &out);
   AppendLittle<uint64_t>(forgotten, &out);
   sessions.AppendTo(&out);
+  AppendLittle<uint64_t>(committed_step, &out);
+  AppendLittle<uint32_t>(static_cast<uint32_t>(staged.size()), &out);
+  for (const StagedPush& push : staged) {
+    AppendLittle<uint64_t>(push.lsn, &out);
+    AppendLittle<uint64_t>(push.session, &out);
+    AppendLittle<uint64_t>(push.seq, &out);
+    AppendString(push.payload, &out);
+  }
   return out;
 }
 
@@ -71,6 +98,7 @@ absl::StatusOr<ShardMeta> ShardMeta::Parse(absl::string_view bytes) {
   meta.applied_epoch = reader.Take<uint64_t>();
   if (version > 1) meta.forgotten = reader.Take<uint64_t>();
   HOTBED_ASSIGN_OR_RETURN(meta.sessions, SessionTable::TakeFrom(&reader));
+  if (version >= kMetaVersionStaged) HOTBED_RETURN_IF_ERROR(TakeStaged(&reader, &meta));
   if (!reader.ok() || reader.left() != 0) {
     return absl::DataLossError(absl::StrCat("shard meta: ", bytes.size(), " bytes do not parse"));
   }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -58,6 +59,20 @@ class SessionTable {
   absl::flat_hash_map<SessionId, Session> sessions_;
 };
 
+// A push to a synchronous table that is in the log and waits for its step's commit.
+struct StagedPush {
+  Lsn lsn = 0;
+  SessionId session = 0;
+  uint64_t seq = 0;
+  // The push itself, as the shell wrote it (server/staged_rows.h). Only in a stored meta: the core
+  // neither reads nor compares it.
+  std::string payload;
+
+  friend bool operator==(const StagedPush& a, const StagedPush& b) {
+    return a.lsn == b.lsn && a.session == b.session && a.seq == b.seq;
+  }
+};
+
 // What a sweep stores beside a shard's rows, and all that recovery needs beside the log: the state
 // at `applied_lsn`.
 struct ShardMeta {
@@ -66,6 +81,8 @@ struct ShardMeta {
   // The highest incarnation of any session that was forgotten here; 0: none was.
   Incarnation forgotten = 0;
   SessionTable sessions;
+  uint64_t committed_step = 0;     // of the last commit of a synchronous table; 0: none
+  std::vector<StagedPush> staged;  // by lsn, all of later steps than committed_step
 
   std::string Serialize() const;
   // Empty bytes are the meta of a shard that never held a row. DataLoss otherwise names what is

@@ -15,8 +15,11 @@ namespace hotbed {
 Shard::Shard(Options options, Epoch promised)
     : options_(std::move(options)),
       dim_(options_.range.column_limit - options_.range.column_first),
+      synchronous_(IsSynchronous(options_.table)),
       strand_(options_.pool, options_.clock, options_.strand),
-      core_(options_.core) {
+      table_(options_.table),
+      core_(options_.core),
+      staged_(options_.staged_bytes) {
   TierHost::ShardParams params;
   params.table = options_.table;
   params.shard = options_.id;
@@ -37,7 +40,10 @@ Shard::Shard(Options options, Epoch promised)
   }
   absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(store_->meta());
   if (!meta.ok()) FailEverything(meta.status());
-  if (meta.ok()) durable_lsn_ = meta->applied_lsn;
+  if (meta.ok()) {
+    durable_lsn_ = meta->applied_lsn;
+    RestoreStaged(&*meta);
+  }
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();
   core_.Recover(promised, meta.ok() ? *std::move(meta) : ShardMeta());
   store_->SetAppliedLsn(core_.applied_lsn());
@@ -66,7 +72,8 @@ struct Shard::ReplayItem {
   std::vector<uint64_t> ids;
   std::unique_ptr<uint8_t[]> gradients;
   std::vector<const uint8_t*> rows;
-  bool taken = false;  // by the core: what is left is to bring it into the rows
+  std::vector<Lsn> staged;  // a commit: what it applies
+  bool taken = false;       // by the core: what is left is to bring it into the rows
   absl::AnyInvocable<void()> done;
 };
 
@@ -84,6 +91,8 @@ void Shard::Replay(const RecordView& record, absl::AnyInvocable<void()> done) {
     for (uint32_t i = 0; i < count; ++i) {
       item->rows.push_back(item->gradients.get() + i * row_bytes);
     }
+  } else if (record.header.kind == RecordKind::kStepCommit) {
+    item->ids.assign(record.ids, record.ids + record.header.id_count);
   }
   strand_.Run([this, item = item.release()] {
     replay_queue_.emplace_back(item);
@@ -112,6 +121,8 @@ void Shard::RunReplay() {
 void Shard::EndReplayItem() {
   std::unique_ptr<ReplayItem> item = std::move(replay_queue_.front());
   replay_queue_.pop_front();
+  const RecordHeader& header = item->header;
+  if (header.kind == RecordKind::kStepCommit) staged_.DropThrough(header.scalars.step, header.lsn);
   if (error_state_.ok()) store_->SetAppliedLsn(core_.applied_lsn());
   item->done();
 }
@@ -124,21 +135,29 @@ bool Shard::ReplayNext() {
   CoreEntry entry;
   entry.kind = header.kind;
   entry.open = header.open;
+  entry.staged = header.staged;
   entry.epoch = header.epoch;
   entry.lsn = header.lsn;
   entry.session = PlantedBug("forget_sessions_on_restart") ? 0 : header.session;
   entry.incarnation = header.incarnation;
   entry.seq = header.seq;
   entry.prev_seq = header.prev_seq;
+  const bool commits = header.kind == RecordKind::kStepCommit;
+  if (commits) item.staged = core_.StagedOf(header.scalars.step, item.ids);
   absl::StatusOr<bool> applies = core_.Replay(entry);
   if (!applies.ok()) {
     FailEverything(applies.status());
     return true;
   }
+  if (*applies && commits) return ApplyReplayed(item);
   if (!*applies || header.kind != RecordKind::kPush || header.id_count == 0) return true;
   if (header.dim != dim_) {
     FailEverything(absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ",
                                                     header.dim, ", the shard of dim ", dim_)));
+    return true;
+  }
+  if (header.staged) {
+    staged_.Add(header, item.ids.data(), item.rows.data());
     return true;
   }
   return ApplyReplayed(item);
@@ -146,6 +165,17 @@ bool Shard::ReplayNext() {
 
 bool Shard::ApplyReplayed(const ReplayItem& item) {
   const RecordHeader& header = item.header;
+  auto after = [this](absl::Status status) {
+    applying_ = false;
+    if (AfterReplayed(status)) EndReplayItem();
+    RunReplay();
+  };
+  applying_ = true;
+  if (header.kind == RecordKind::kStepCommit) {
+    if (!ApplyCommit(header, item.staged, after)) return false;
+    applying_ = false;
+    return true;
+  }
   RowUpdates updates;
   updates.ids = item.ids.data();
   updates.count = header.id_count;
@@ -154,14 +184,7 @@ bool Shard::ApplyReplayed(const ReplayItem& item) {
   updates.scalars = header.scalars;
   updates.assign = header.assign;
   updates.lsn = header.lsn;
-  applying_ = true;
-  if (!store_->Apply(updates, [this](absl::Status status) {
-        applying_ = false;
-        if (AfterReplayed(status)) EndReplayItem();
-        RunReplay();
-      })) {
-    return false;
-  }
+  if (!store_->Apply(updates, after)) return false;
   applying_ = false;
   return true;
 }
@@ -201,6 +224,10 @@ void Shard::Refuse(const absl::Status& error) {
 }
 
 // --- control
+
+void Shard::LearnChanges(const std::vector<TableChange>& changes) {
+  RunAndWait([&] { table_.changes = changes; });
+}
 
 Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
   Epoch promise = 0;
@@ -261,7 +288,10 @@ absl::StatusOr<Lsn> Shard::Sweep() {
     }
     in_flight_.fetch_add(1, std::memory_order_relaxed);
     result.lsn = core_.applied_lsn();
-    store_->Sweep(result.lsn, core_.AppliedMeta().Serialize(), [this, &result](absl::Status s) {
+    // What is staged goes along: so the log need not be kept for a step that nobody may ever end.
+    ShardMeta meta = core_.AppliedMeta();
+    for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
+    store_->Sweep(result.lsn, meta.Serialize(), [this, &result](absl::Status s) {
       result.status = std::move(s);
       in_flight_.fetch_sub(1, std::memory_order_release);
       result.done.Notify();
@@ -327,6 +357,8 @@ void Shard::PublishState() {
   wants_activation_.store(served && core_.wants_activation(), kRelaxed);
   read_only_.store(core_.read_only(), kRelaxed);
   sessions_.store(core_.session_count(), kRelaxed);
+  committed_step_.store(core_.committed_step(), kRelaxed);
+  staged_bytes_.store(staged_.bytes(), kRelaxed);
   applied_lsn_.store(core_.applied_lsn(), std::memory_order_release);
 }
 
@@ -348,6 +380,8 @@ ShardStatus Shard::Status() const {
   status.applied_lsn = applied_lsn();
   status.durable_row_lsn = durable_lsn();
   status.sessions = sessions_.load(kRelaxed);
+  status.committed_step = committed_step_.load(kRelaxed);
+  status.staged_bytes = staged_bytes_.load(kRelaxed);
   status.rows_pulled = rows_pulled_.load(kRelaxed);
   status.rows_pushed = rows_pushed_.load(kRelaxed);
   absl::MutexLock lock(&mu_);

@@ -4,6 +4,9 @@
 //   push: checks -> strand -> core -> log (class log) -> committed -> rows -> reply
 //   pull: checks -> strand -> rows -> reply
 //
+// A push to a synchronous table is staged: committed in the log and kept aside (staged_rows) until
+// its step's commit comes, which is an entry of the log like any other.
+//
 // Thread-safe: everything below the strand is confined to it. A push that misses the hot tier holds
 // back later pushes of this shard, and nothing else (DECISIONS C2). The host keeps a shard alive
 // until idle() and closes it before it lets go.
@@ -22,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
@@ -30,6 +34,7 @@
 #include "server/shard_core.h"
 #include "server/shard_host.h"
 #include "server/shard_log/shard_log.h"
+#include "server/staged_rows.h"
 #include "server/strand.h"
 #include "server/tiers/tiered_store.h"
 
@@ -54,6 +59,10 @@ class Shard {
     // Set by the host while the log is over its limit: pushes are refused until the sweeper has
     // made room. Null: never.
     const std::atomic<bool>* log_full = nullptr;
+    // What all shards of the server keep staged; beyond the limit pushes to synchronous tables get
+    // RESOURCE_EXHAUSTED. Null: no limit.
+    std::atomic<int64_t>* staged_bytes = nullptr;
+    uint64_t staged_bytes_max = 0;
   };
 
   // Opens the rows and reads the state that was stored with them. A shard that cannot be opened is
@@ -79,6 +88,10 @@ class Shard {
   void Refuse(const absl::Status& error);
 
   // --- control; block until done on the strand
+  // What the table's options have become (TableSpec::changes; the rest never differs). Pushes that
+  // come later are resolved by them; those that are in the log already carry what they were
+  // resolved to.
+  void LearnChanges(const std::vector<TableChange>& changes);
   // The epoch to promise durably, 0: none; then PromiseDurable.
   Epoch LearnRecord(const Member& self, const ShardRecord& record);
   void PromiseDurable(Epoch epoch);
@@ -101,7 +114,7 @@ class Shard {
 
   // --- any thread
   ShardId id() const { return options_.id; }
-  const TableSpec& table() const { return options_.table; }
+  const TableSpec& table() const { return options_.table; }  // but for its changes
   const ShardRange& range() const { return options_.range; }
   uint32_t dim() const { return dim_; }
   bool logged() const { return options_.log != nullptr; }
@@ -134,12 +147,20 @@ class Shard {
   void FillPullResult(PullSegment* segment, const absl::Status& status);
   void RunParkedPulls();
   void PushNow(PushState* state);
+  void CommitNow(PushState* state);
+  // Why a push or a commit is refused before the core sees it; `detail` says it in words.
+  SegmentCode RefusalNow(const PushState& state, std::string* detail) const;
+  void CheckCommit(PushState* state);
+  void CheckStaged(PushState* state, bool* no_room);
   void CheckPush(PushState* state);
   void DropNonFiniteRows(PushState* state);
   void Drain();
   void StartAppend(const CoreEntry& entry);
   void AfterAppend(PushState* state);
+  void FillRecord(const CoreEntry& entry, PushState* state);
   void ApplyNext();
+  bool ApplyCommit(const RecordHeader& header, absl::Span<const Lsn> staged,
+                   absl::AnyInvocable<void(absl::Status)> done);
   void AfterApply(const absl::Status& status);
   void DeliverReply(const CoreReply& reply);
   void DeliverIfFree(PushState* state);
@@ -151,13 +172,16 @@ class Shard {
   bool ReplayNext();  // false: finishes later
   bool ApplyReplayed(const ReplayItem& item);
   bool AfterReplayed(const absl::Status& status);
+  void RestoreStaged(ShardMeta* meta);
   std::string Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t prev_seq,
                       uint64_t last_seq) const;
   std::string Name() const;
 
   const Options options_;
   const uint32_t dim_;
+  const bool synchronous_;
   Strand strand_;
+  TableSpec table_;  // as options_.table, with the changes learned since
   ShardCore core_;
   std::unique_ptr<TieredStore> store_;
   absl::Status error_state_;  // not OK: refused
@@ -166,6 +190,8 @@ class Shard {
   bool applying_ = false;       // the store has an Apply in flight
   bool apply_blocked_ = false;  // the last one failed; tried again by Tick or RetryReplay
   std::deque<CoreEntry> apply_queue_;
+  StagedRows staged_;       // as of the core's last LSN
+  SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;
   std::vector<ParkedPull> parked_;
@@ -184,6 +210,8 @@ class Shard {
   std::atomic<bool> read_only_{false};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> sessions_{0};
+  std::atomic<uint64_t> committed_step_{0};
+  std::atomic<uint64_t> staged_bytes_{0};
   std::atomic<uint64_t> rows_pulled_{0};
   std::atomic<uint64_t> rows_pushed_{0};
   mutable absl::Mutex mu_;

@@ -40,6 +40,11 @@ void ShardCore::Recover(Epoch promised, ShardMeta meta) {
   applied_epoch_ = meta.applied_epoch;
   forgotten_ = meta.forgotten;
   if (!Mutated(CoreMutant::kSessionsForgottenOnRestart)) sessions_ = std::move(meta.sessions);
+  committed_step_ = meta.committed_step;
+  for (const StagedPush& push : meta.staged) {
+    if (Mutated(CoreMutant::kStagedForgottenOnRestart)) break;
+    staged_.push_back({push.lsn, push.session, push.seq, ""});
+  }
 }
 
 absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
@@ -55,6 +60,11 @@ absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
     const Session* session = sessions_.Find(entry.session);
     const uint64_t seq = session == nullptr ? 0 : session->last_seq;
     sessions_.Set(entry.session, {entry.incarnation, std::max(seq, entry.seq)});
+  }
+  if (entry.staged) staged_.push_back({entry.lsn, entry.session, entry.seq, ""});
+  if (entry.kind == RecordKind::kStepCommit) {
+    committed_step_ = entry.seq >> kStepShift;
+    DropStaged(committed_step_, entry.lsn);
   }
   applied_ = commit_ = last_ = ack_set_[0].match = entry.lsn;
   applied_epoch_ = entry.epoch;
@@ -207,22 +217,28 @@ void ShardCore::Push(const CorePush& push) {
   }
   if (read_only_) return Refuse(push, SegmentCode::kReadOnly, 0);
   if (found == nullptr && sessions_.size() >= options_.sessions_max) ForgetIdleSessions();
-  if (last_ - applied_ >= options_.entries_max ||
+  if (last_ - applied_ >= options_.entries_max || (push.no_room && !duplicate) ||
       (found == nullptr && sessions_.size() >= options_.sessions_max)) {
     return Refuse(push, SegmentCode::kResourceExhausted, 0);
   }
+  // A step that was committed without it: its sender was given up (DECISIONS S5).
+  const bool over = push.staged && !duplicate && push.seq >> kStepShift <= committed_step_;
+  const SegmentCode refusal =
+      over && push.refusal == SegmentCode::kOk ? SegmentCode::kStepOver : push.refusal;
   CoreEntry entry;
-  entry.kind = duplicate                          ? RecordKind::kOpen
-               : push.refusal != SegmentCode::kOk ? RecordKind::kNoop
-                                                  : RecordKind::kPush;
+  entry.kind = duplicate                     ? RecordKind::kOpen
+               : refusal != SegmentCode::kOk ? RecordKind::kNoop
+                                             : RecordKind::kPush;
+  entry.staged =
+      push.staged && entry.kind == RecordKind::kPush && !Mutated(CoreMutant::kStagedAppliedAtOnce);
   entry.open = opens;
   entry.session = push.session;
   entry.incarnation = push.incarnation;
   entry.seq = duplicate ? 0 : push.seq;
   entry.prev_seq = push.prev_seq;
   entry.payload = push.token;
-  AppendEntry(entry, push.token, push.refusal,
-              {push.incarnation, std::max(session.last_seq, push.seq), now_ns_});
+  const Session after{push.incarnation, std::max(session.last_seq, push.seq), now_ns_};
+  AppendEntry(entry, push.token, refusal, &after);
 }
 
 void ShardCore::Forget(SessionId session) {
@@ -234,7 +250,7 @@ void ShardCore::Forget(SessionId session) {
   entry.kind = RecordKind::kForget;
   entry.session = session;
   entry.incarnation = found->incarnation;
-  AppendEntry(entry, 0, SegmentCode::kOk, *found);
+  AppendEntry(entry, 0, SegmentCode::kOk, found);
   sessions_.Erase(session);
   forgotten_ = std::max(forgotten_, entry.incarnation);
 }
@@ -261,7 +277,7 @@ void ShardCore::Grow() {
 }
 
 void ShardCore::AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer,
-                            const Session& session) {
+                            const Session* session) {
   if (last_ - applied_ + 1 >= ring_.size()) Grow();
   entry.epoch = record_.epoch;
   entry.lsn = ++last_;
@@ -273,10 +289,13 @@ void ShardCore::AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answe
   slot.session_existed = before != nullptr;
   slot.session_before = before == nullptr ? Session() : *before;
   slot.forgotten_before = forgotten_;
-  sessions_.Set(entry.session, session);
+  slot.committed_before = committed_step_;
+  const uint64_t last_seq = session == nullptr ? 0 : session->last_seq;
+  if (session != nullptr) sessions_.Set(entry.session, Session(*session));
+  if (entry.staged) staged_.push_back({entry.lsn, entry.session, entry.seq, ""});
   ready_.appends.push_back(entry);
   if (Mutated(CoreMutant::kAckBeforeAppend)) {
-    Reply(std::exchange(slot.waiter, 0), answer, entry.epoch, entry.lsn, session.last_seq);
+    Reply(std::exchange(slot.waiter, 0), answer, entry.epoch, entry.lsn, last_seq);
   }
 }
 
@@ -311,6 +330,8 @@ void ShardCore::AppendFailed(Lsn lsn, SegmentCode answer) {
     Slot& slot = At(cut);
     if (!Mutated(CoreMutant::kSessionsKeptOverTruncation)) UndoSession(slot, &sessions_);
     forgotten_ = slot.forgotten_before;
+    committed_step_ = slot.committed_before;
+    if (slot.entry.staged) staged_.pop_back();
     Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, applied_, 0);
   }
   last_ = lsn - 1;
@@ -329,6 +350,7 @@ void ShardCore::Applied(Lsn lsn) {
   Slot& slot = At(lsn);
   applied_ = lsn;
   applied_epoch_ = slot.entry.epoch;
+  if (slot.entry.kind == RecordKind::kStepCommit) DropStaged(slot.entry.seq >> kStepShift, lsn);
   if (slot.waiter != 0) {
     // An opening push of an old step is answered with how far its session had come.
     const uint64_t last_seq =
@@ -347,10 +369,14 @@ void ShardCore::Applied(Lsn lsn) {
 void ShardCore::Resume() { read_only_ = false; }
 
 ShardMeta ShardCore::AppliedMeta() const {
-  ShardMeta meta{applied_lsn(), applied_epoch_, forgotten_, sessions_};
+  ShardMeta meta{applied_lsn(), applied_epoch_, forgotten_, sessions_, committed_step_, {}};
   for (Lsn lsn = last_; lsn > applied_; --lsn) {
     UndoSession(At(lsn), &meta.sessions);
     meta.forgotten = At(lsn).forgotten_before;
+    meta.committed_step = At(lsn).committed_before;
+  }
+  for (const StagedPush& push : staged_) {
+    if (push.lsn <= applied_) meta.staged.push_back(push);
   }
   return meta;
 }

@@ -10,6 +10,7 @@
 //   PromiseDurable(epoch)              activation to ask for
 //   LearnRecord(record, active)        -
 //   Push(push)                         entry to append, or a reply
+//   Commit(step)                       entry to append, or a reply
 //   Appended(lsn) / AppendFailed(lsn)  committed entries to apply / replies READ_ONLY, the tail cut
 //   Applied(lsn)                       replies
 //   Tick                               the activation asked for again
@@ -22,6 +23,8 @@
 // - Append, commit, apply: each in LSN order.
 // - Sessions are a function of the log: cut the tail, and they are as if it had never been.
 // - Replies belong to (epoch, lsn): stepping down or cutting the tail fails them.
+// - A staged push changes no row until the commit of its step, which applies those of the sessions
+// that it names, once, and drops the rest; only a step above the last committed one is logged.
 //
 // Alone, the acknowledging set is this member. Replication adds members' matches to it (Progress)
 // and the Replicate and Snapshot messages to ready(); nothing else changes.
@@ -33,6 +36,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/requests.h"
@@ -50,11 +54,12 @@ using PushToken = uint64_t;
 struct CoreEntry {
   RecordKind kind = RecordKind::kPush;
   bool open = false;
+  bool staged = false;  // a push: kept for its step's commit
   Epoch epoch = 0;
   Lsn lsn = 0;
-  SessionId session = 0;
+  SessionId session = 0;  // 0: a commit's
   Incarnation incarnation = 0;
-  uint64_t seq = 0;
+  uint64_t seq = 0;  // a commit's: that of part 0 of its step
   uint64_t prev_seq = 0;
   PushToken payload = 0;  // 0: forget
 };
@@ -66,9 +71,19 @@ struct CorePush {
   uint64_t seq = 0;
   uint64_t prev_seq = 0;
   bool open = false;
+  bool staged = false;  // of a synchronous table: in the log, and no more, until its step's commit
+  // There is no memory for what a staged push brings: it gets RESOURCE_EXHAUSTED if it is new.
+  bool no_room = false;
   // What the shell found wrong with the content: then noop(seq) is logged, so that the pipeline
   // behind goes on, and the push is answered with this code (DECISIONS S3).
   SegmentCode refusal = SegmentCode::kOk;
+  PushToken token = 0;
+};
+
+// The step of a synchronous table is over. Whose pushes count stays with the shell (StagedOf).
+struct CoreCommit {
+  Epoch epoch = 0;
+  uint64_t step = 0;
   PushToken token = 0;
 };
 
@@ -125,6 +140,8 @@ class ShardCore {
   void LearnRecord(const ShardRecord& record);
   void PromiseDurable(Epoch epoch);
   void Push(const CorePush& push);
+  // Answered OK when it is applied, also where it was before.
+  void Commit(const CoreCommit& commit);
   void Forget(SessionId session);  // logged; ignored when not active
   void Appended(Lsn lsn);          // this member's log holds everything up to lsn
   // lsn and everything behind it is not in the log. `answer` is kReadOnly when it never will be,
@@ -154,6 +171,12 @@ class ShardCore {
   Lsn applied_lsn() const { return applied_; }
   Lsn commit_lsn() const { return commit_; }
   Lsn last_lsn() const { return last_; }
+  // Of the last commit in the log; 0: none.
+  uint64_t committed_step() const { return committed_step_; }
+  // The staged pushes of `step` by `sessions`, in the order of these and each one's own parts: what
+  // a commit of the step is to sum. Before Applied (or Replay) of that commit, which drops them.
+  std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
+  size_t staged_count() const { return staged_.size(); }
   size_t session_count() const { return sessions_.size(); }
   // The state at applied_lsn(): what a sweep stores.
   ShardMeta AppliedMeta() const;
@@ -167,6 +190,7 @@ class ShardCore {
     bool session_existed = false;
     Session session_before;
     Incarnation forgotten_before = 0;
+    uint64_t committed_before = 0;
   };
   // A duplicate that waits for the entry at `lsn`.
   struct DuplicateWaiter {
@@ -189,7 +213,11 @@ class ShardCore {
   void ReplyToDuplicate(const CorePush& push, uint64_t last_seq);
   // The session's last sequence at applied_lsn().
   uint64_t AppliedSeq(SessionId session) const;
-  void AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer, const Session& session);
+  // `session`: as the entry leaves it; null where it leaves all alone.
+  void AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer, const Session* session);
+  void ReplyToRepeatedCommit(const CoreCommit& commit);
+  // `lsn` is a commit of `step` and applied: no push staged before it is needed any more.
+  void DropStaged(uint64_t step, Lsn lsn);
   void AdvanceCommit();
   void Activate();
   bool promise_held() const;
@@ -216,8 +244,10 @@ class ShardCore {
   absl::InlinedVector<Progress, 4> ack_set_;  // [0] is this member
   std::vector<DuplicateWaiter> duplicates_;
 
-  SessionTable sessions_;      // at last_
-  Incarnation forgotten_ = 0;  // likewise: ShardMeta::forgotten
+  SessionTable sessions_;           // at last_
+  Incarnation forgotten_ = 0;       // likewise: ShardMeta::forgotten
+  std::vector<StagedPush> staged_;  // by lsn, at last_; without payloads
+  uint64_t committed_step_ = 0;     // at last_
   int64_t now_ns_ = 0;
   int64_t first_now_ns_ = 0;       // recovered sessions count as heard of then
   int64_t idle_not_until_ns_ = 0;  // no session is idle for long enough before

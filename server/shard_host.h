@@ -39,6 +39,8 @@ struct ShardHostOptions {
   int64_t session_idle_ms = 3'600'000;
   // Tables of class checkpoint are kept as they are so often, if pushed to; 0: at Shutdown only.
   int64_t checkpoint_interval_ms = 300'000;
+  // Pushes to synchronous tables that wait for their step's commit; 0: what CarveHostBytes gives.
+  uint64_t staged_bytes_max = 0;
   uint64_t hot_bytes = 0;       // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
   FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
 };
@@ -55,6 +57,8 @@ struct ShardStatus {
   Lsn applied_lsn = 0;
   Lsn durable_row_lsn = 0;  // rows up to here are in SSTs; the log below is not needed
   uint64_t sessions = 0;
+  uint64_t committed_step = 0;  // of a synchronous table; 0: none yet
+  uint64_t staged_bytes = 0;    // pushes that wait for their step's commit
   uint64_t rows_resident = 0;
   uint64_t hot_bytes = 0;  // data and overhead of resident rows
   uint64_t rows_pulled = 0;
@@ -72,6 +76,8 @@ struct HostStatus {
   uint64_t block_cache_bytes = 0;
   uint64_t memtable_bytes = 0;
   uint64_t spill_bytes = 0;
+  uint64_t staged_bytes = 0;
+  uint64_t staged_bytes_limit = 0;
   uint64_t log_bytes = 0;
   uint64_t log_refused_bytes = 0;  // of log_bytes: kept for refused shards alone
   uint64_t checkpoints = 0;        // kept of class checkpoint since the start

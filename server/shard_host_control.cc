@@ -61,9 +61,7 @@ absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables
     if (shut_down_) return absl::FailedPreconditionError("the shard host is shutting down");
     ShardMap map = Map();
     DropTables(tables_dropped, &map);
-    for (const TableSpec& table : tables) {
-      if (!tables_dropped_.contains(table.id)) tables_[table.id] = table;
-    }
+    const absl::Status kept = LearnTables(tables, map);
     if (const absl::Status added = AddShards(records, &map); !added.ok()) {
       Publish(std::move(map));  // what was dropped is gone all the same
       return added;
@@ -71,8 +69,42 @@ absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables
     LearnRecords(records, &map);
     Publish(std::move(map));
     HOTBED_RETURN_IF_ERROR(KeepPromises());
+    HOTBED_RETURN_IF_ERROR(kept);  // the coordinator's link comes again
   }
   CallListener();
+  return absl::OkStatus();
+}
+
+// Of tables that are held here the shards and the catalog learn what has changed. A catalog that
+// cannot be written keeps nobody from serving: the coordinator tells all tables again at each
+// start, before it hands out any epoch, and what was pushed carries in the log what it was resolved
+// to.
+absl::Status ShardHostImpl::LearnTables(const std::vector<TableSpec>& tables, const ShardMap& map) {
+  Catalog changed = catalog_;
+  bool differs = false;
+  for (const TableSpec& table : tables) {
+    if (tables_dropped_.contains(table.id)) continue;
+    const auto [known, added] = tables_.try_emplace(table.id, table);
+    const bool news = !added && known->second.changes != table.changes;
+    known->second = table;
+    const auto held = changed.tables.find(table.id);
+    if (held == changed.tables.end() || held->second.changes == table.changes) continue;
+    held->second.changes = table.changes;
+    differs = true;
+    if (!news) continue;
+    for (const auto& [id, entry] : map) {
+      if (id.table == table.id && entry.shard != nullptr) entry.shard->LearnChanges(table.changes);
+    }
+    const TableChange* const last = table.changes.empty() ? nullptr : &table.changes.back();
+    HOTBED_LOG(Info) << "table " << table.name << " (id " << table.id << ") has "
+                     << table.changes.size() << " changes"
+                     << (last == nullptr ? ""
+                                         : absl::StrCat(", the last from step ", last->at_step,
+                                                        " on: ", ChangeText(*last)));
+  }
+  if (!differs) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(changed.Save(PathOf("CATALOG"), files_));
+  catalog_ = std::move(changed);
   return absl::OkStatus();
 }
 

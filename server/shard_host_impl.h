@@ -76,6 +76,8 @@ class ShardHostImpl : public ShardHost {
   std::string PathOf(const char* name) const;
 
   // ApplyAssignment, in order.
+  absl::Status LearnTables(const std::vector<TableSpec>& tables, const ShardMap& map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   absl::Status AddShards(const std::vector<ShardRecord>& records, ShardMap* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   void LearnRecords(const std::vector<ShardRecord>& records, ShardMap* map)
@@ -108,6 +110,7 @@ class ShardHostImpl : public ShardHost {
   const Clock* const clock_;
   FileSystem* const files_;
   const HostBudget budget_;
+  const uint64_t staged_bytes_max_;
   std::unique_ptr<WritableFile> lock_;
   std::unique_ptr<TierHost> tiers_;
   std::unique_ptr<ShardLog> log_;
@@ -117,6 +120,7 @@ class ShardHostImpl : public ShardHost {
   bool rebooted_ = false;
   std::atomic<bool> log_full_{false};
   std::atomic<uint64_t> checkpoints_{0};
+  std::atomic<int64_t> staged_bytes_{0};
 
   mutable absl::Mutex map_mu_;
   std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(map_mu_);

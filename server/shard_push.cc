@@ -1,4 +1,5 @@
 // The write half of a shard's data plane: checks, core, log, rows, reply.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +12,24 @@
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
+namespace {
+
+// Why the table's options allow no such push; empty: they do. The client sees to both, and a client
+// of another make might not (DECISIONS W5).
+std::string RefusedByTable(const TableSpec& table, const PushSegment& segment) {
+  if (table.optimizer.kind == OptimizerKind::kNone && !segment.assign) {
+    return "the table's optimizer is none, which takes no gradients; assign rows instead";
+  }
+  const uint64_t* const limit = segment.ids + segment.count;
+  if (table.has_padding_id && std::find(segment.ids, limit, table.padding_id) != limit) {
+    return absl::StrCat("id ", table.padding_id,
+                        " is the table's padding id, which is zeros and takes no gradient; leave "
+                        "it out of the push");
+  }
+  return "";
+}
+
+}  // namespace
 
 void Shard::Push(PushWork* work, PushSegment* segment) {
   PushState* state = PushState::Take();
@@ -31,13 +50,11 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
 // log.
 void Shard::CheckPush(PushState* state) {
   const PushSegment& segment = *state->segment;
+  if (segment.commit_step != 0) return CheckCommit(state);
   const RowType type = state->work->gradient_type;
   state->ids = segment.ids;
   state->gradients = segment.gradients;
   state->count = segment.count;
-  state->scalars = ResolvePush(options_.table, segment.has_learning_rate, segment.learning_rate,
-                               segment.seq >> kStepShift);
-  const float rate = state->scalars.learning_rate;
   const bool hashed = options_.table.hashed;
   if (segment.count == 0 || segment.count > options_.ids_max) {
     state->refusal = SegmentCode::kInvalidArgument;
@@ -46,9 +63,13 @@ void Shard::CheckPush(PushState* state) {
   } else if (type == RowType::kInt8) {
     state->refusal = SegmentCode::kInvalidArgument;
     state->detail = absl::StrCat(Name(), ": gradients of type int8; allowed are fp32, fp16, bf16");
-  } else if (!std::isfinite(rate)) {
+  } else if (segment.has_learning_rate && !std::isfinite(segment.learning_rate)) {
     state->refusal = SegmentCode::kInvalidArgument;
-    state->detail = absl::StrCat(Name(), ": learning rate ", rate, " is not finite");
+    state->detail =
+        absl::StrCat(Name(), ": learning rate ", segment.learning_rate, " is not finite");
+  } else if (std::string why = RefusedByTable(options_.table, segment); !why.empty()) {
+    state->refusal = SegmentCode::kInvalidArgument;
+    state->detail = absl::StrCat(Name(), ": ", why);
   } else if (const uint32_t bad =
                  FirstIdOutside(segment.ids, segment.count, options_.range, hashed);
              bad != segment.count) {
@@ -82,32 +103,49 @@ void Shard::DropNonFiniteRows(PushState* state) {
   state->count = static_cast<uint32_t>(state->kept_ids.size());
 }
 
+SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const {
+  const PushSegment& segment = *state.segment;
+  const PushWork& work = *state.work;
+  if (work.deadline_ns != 0 && options_.clock->NowNs() >= work.deadline_ns) {
+    *detail = absl::StrCat(Name(), ": the deadline passed before the push began");
+    return SegmentCode::kDeadlineExceeded;
+  }
+  if (closed_ || !error_state_.ok()) {
+    *detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
+    return closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
+  }
+  if (paused_) {
+    *detail = absl::StrCat(Name(), ": its rows are being kept as a checkpoint");
+    return SegmentCode::kUnavailable;
+  }
+  if (options_.log_full != nullptr && options_.log_full->load(std::memory_order_relaxed)) {
+    *detail = absl::StrCat(Name(), ": the log is over its limit until rows are written back");
+    return SegmentCode::kResourceExhausted;
+  }
+  if (segment.commit_step == 0 && (segment.seq == 0 || work.session == 0)) {
+    *detail = absl::StrCat(Name(), ": session ", work.session, ", sequence ", segment.seq,
+                           "; both count from 1");
+    return SegmentCode::kInvalidArgument;
+  }
+  return SegmentCode::kOk;
+}
+
 void Shard::PushNow(PushState* state) {
   const PushSegment& segment = *state->segment;
   const PushWork& work = *state->work;
   const PushToken token = reinterpret_cast<PushToken>(state);
   CoreReply refused{token, SegmentCode::kOk, core_.epoch(), core_.applied_lsn(), 0};
-  if (work.deadline_ns != 0 && options_.clock->NowNs() >= work.deadline_ns) {
-    refused.code = SegmentCode::kDeadlineExceeded;
-    state->detail = absl::StrCat(Name(), ": the deadline passed before the push began");
-  } else if (closed_ || !error_state_.ok()) {
-    refused.code = closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
-    state->detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
-  } else if (paused_) {
-    refused.code = SegmentCode::kUnavailable;
-    state->detail = absl::StrCat(Name(), ": its rows are being kept as a checkpoint");
-  } else if (options_.log_full != nullptr && options_.log_full->load(std::memory_order_relaxed)) {
-    refused.code = SegmentCode::kResourceExhausted;
-    state->detail = absl::StrCat(Name(), ": the log is over its limit until rows are written back");
-  } else if (segment.seq == 0 || work.session == 0) {
-    refused.code = SegmentCode::kInvalidArgument;
-    state->detail = absl::StrCat(Name(), ": session ", work.session, ", sequence ", segment.seq,
-                                 "; both count from 1");
-  }
+  std::string detail;
+  refused.code = RefusalNow(*state, &detail);
   if (refused.code != SegmentCode::kOk) {
+    state->detail = std::move(detail);
     state->refusal = refused.code;
     return DeliverReply(refused);
   }
+  if (segment.commit_step != 0) return CommitNow(state);
+  // Here, not in CheckPush: the options may change, and do so on the strand.
+  state->scalars = ResolvePush(table_, segment.has_learning_rate, segment.learning_rate,
+                               segment.seq >> kStepShift);
   CorePush push;
   push.epoch = segment.epoch;
   push.session = work.session;
@@ -115,6 +153,8 @@ void Shard::PushNow(PushState* state) {
   push.seq = segment.seq;
   push.prev_seq = segment.prev_seq;
   push.open = segment.open;
+  push.staged = synchronous_ && !segment.assign;
+  if (push.staged) CheckStaged(state, &push.no_room);
   push.refusal = state->refusal;
   push.token = token;
   core_.Push(push);
@@ -158,27 +198,9 @@ void Shard::StartAppend(const CoreEntry& entry) {
     state->work = nullptr;
     state->segment = nullptr;
   }
+  if (state != nullptr && (logged() || entry.staged)) FillRecord(entry, state);
+  if (entry.staged) staged_.Add(state->append.header, state->ids, state->gradients);
   if (!logged()) return core_.Appended(entry.lsn);
-  if (entry.kind != RecordKind::kPush) state->count = 0;
-  RecordHeader& header = state->append.header;
-  header = RecordHeader();
-  header.kind = entry.kind;
-  header.open = entry.open;
-  header.shard = options_.id;
-  header.epoch = entry.epoch;
-  header.lsn = entry.lsn;
-  header.session = entry.session;
-  header.incarnation = entry.incarnation;
-  header.seq = entry.seq;
-  header.prev_seq = entry.prev_seq;
-  header.id_count = state->count;
-  header.dim = dim_;
-  if (state->work != nullptr) {
-    header.last_part = state->segment->last_part;
-    header.gradient_type = state->work->gradient_type;
-    header.scalars = state->scalars;
-    header.assign = state->segment->assign;
-  }
   ++appends_in_flight_;
   state->in_log = true;
   state->append.ids = state->ids;
@@ -188,6 +210,31 @@ void Shard::StartAppend(const CoreEntry& entry) {
     state->shard->strand_.Run([state] { state->shard->AfterAppend(state); });
   };
   options_.log->Append(&state->append);
+}
+
+void Shard::FillRecord(const CoreEntry& entry, PushState* state) {
+  const bool commits = entry.kind == RecordKind::kStepCommit;
+  if (entry.kind != RecordKind::kPush && !commits) state->count = 0;
+  RecordHeader& header = state->append.header;
+  header = RecordHeader();
+  header.kind = entry.kind;
+  header.open = entry.open;
+  header.staged = entry.staged;
+  header.shard = options_.id;
+  header.epoch = entry.epoch;
+  header.lsn = entry.lsn;
+  header.session = entry.session;
+  header.incarnation = entry.incarnation;
+  header.seq = entry.seq;
+  header.prev_seq = entry.prev_seq;
+  header.id_count = state->count;
+  header.dim = commits ? 0 : dim_;
+  if (state->work == nullptr) return;
+  header.scalars = state->scalars;
+  if (commits) return;
+  header.last_part = state->segment->last_part;
+  header.gradient_type = state->work->gradient_type;
+  header.assign = state->segment->assign;
 }
 
 void Shard::AfterAppend(PushState* state) {
@@ -202,6 +249,7 @@ void Shard::AfterAppend(PushState* state) {
     const bool unknown = state->append_status.code() == absl::StatusCode::kDataLoss;
     state->in_core = false;
     in_flight_.fetch_sub(1, std::memory_order_release);
+    staged_.CutFrom(lsn);
     core_.AppendFailed(lsn, unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
     MaybeResume();
   }
@@ -213,7 +261,23 @@ void Shard::ApplyNext() {
   const CoreEntry& entry = apply_queue_.front();
   PushState* state = reinterpret_cast<PushState*>(entry.payload);
   if (!error_state_.ok()) return AfterApply(error_state_);
-  if (entry.kind != RecordKind::kPush || state->count == 0) return AfterApply(absl::OkStatus());
+  auto after = [this](absl::Status status) {
+    AfterApply(status);
+    Drain();
+  };
+  if (entry.kind == RecordKind::kStepCommit) {
+    const uint64_t step = entry.seq >> kStepShift;
+    const absl::Span<const SessionId> sessions(state->ids, state->count);
+    applying_ = true;
+    RecordHeader header;
+    header.lsn = entry.lsn;
+    header.scalars = state->scalars;
+    if (ApplyCommit(header, core_.StagedOf(step, sessions), after)) AfterApply(absl::OkStatus());
+    return;
+  }
+  if (entry.kind != RecordKind::kPush || entry.staged || state->count == 0) {
+    return AfterApply(absl::OkStatus());
+  }
   RowUpdates updates;
   updates.ids = state->ids;
   updates.count = state->count;
@@ -223,13 +287,7 @@ void Shard::ApplyNext() {
   updates.assign = state->append.header.assign;
   updates.lsn = entry.lsn;
   applying_ = true;
-  if (!store_->Apply(updates, [this](absl::Status status) {
-        AfterApply(status);
-        Drain();
-      })) {
-    return;
-  }
-  AfterApply(absl::OkStatus());
+  if (store_->Apply(updates, after)) AfterApply(absl::OkStatus());
 }
 
 void Shard::AfterApply(const absl::Status& status) {
@@ -252,7 +310,10 @@ void Shard::AfterApply(const absl::Status& status) {
   if (error_state_.ok()) {
     core_.Applied(entry.lsn);
     store_->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
-    if (state != nullptr) {
+    if (entry.kind == RecordKind::kStepCommit) {
+      staged_.DropThrough(entry.seq >> kStepShift, entry.lsn);
+      commit_rows_ = SummedRows();
+    } else if (state != nullptr) {
       rows_pushed_.store(rows_pushed_.load(std::memory_order_relaxed) + state->count,
                          std::memory_order_relaxed);
     }
@@ -316,8 +377,18 @@ std::string Shard::Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t
       return absl::StrCat(Name(), ": the log takes no appends (disk full or failing); nothing of ",
                           "sequence ", seq, " was applied");
     case SegmentCode::kResourceExhausted:
-      return absl::StrCat(Name(), ": ", options_.core.entries_max, " pushes wait, or ",
-                          options_.core.sessions_max, " sessions are open");
+      return absl::StrCat(
+          Name(), ": ", options_.core.entries_max, " pushes wait, or ", options_.core.sessions_max,
+          " sessions are open",
+          !synchronous_ ? ""
+                        : absl::StrCat(", or pushes that wait for the end of their "
+                                       "step fill the server's ",
+                                       options_.staged_bytes_max, " bytes (--staged-bytes-max)"));
+    case SegmentCode::kStepOver:
+      return absl::StrCat(Name(), ": step ", seq >> kStepShift,
+                          " was committed without this push (the last committed step is ",
+                          core_.committed_step(),
+                          "): its trainer was given up by its group; join again");
     case SegmentCode::kCorrupt:
       return error();
     default:

@@ -48,6 +48,12 @@ void AddDropped(const ClusterState& state, Parts* parts) {
   for (const auto& [id, name] : state.dropped()) parts->dropped.insert(id);
 }
 
+bool HoldsSome(const ClusterState& state, ServerId server, TableId table) {
+  const absl::btree_set<uint64_t>& shards = state.ShardsOfServer(server);
+  const auto first = shards.lower_bound(ShardId{table, 0}.packed());
+  return first != shards.end() && ShardId::FromPacked(*first).table == table;
+}
+
 bool Names(const Change& change, ServerId server) {
   for (const ServerId s : change.servers) {
     if (s == server) return true;
@@ -96,6 +102,10 @@ v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64
   if (delta) {
     for (const Change* change : *changes) {
       if (change->kind == Change::Kind::kTableDropped) parts.dropped.insert(change->id);
+      if (change->kind == Change::Kind::kTable &&
+          HoldsSome(state, server, static_cast<TableId>(change->id))) {
+        parts.tables.insert(static_cast<TableId>(change->id));
+      }
       if (change->kind == Change::Kind::kShard && Names(*change, server)) {
         AddShard(state, change->id, &parts);
       }

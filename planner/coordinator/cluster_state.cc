@@ -127,7 +127,8 @@ absl::Status ClusterState::PutTable(const std::string& key, const std::string& v
   if (!spec.ParseFromString(value) || keys::Table(spec.id()) != key) return Damaged(key);
   const TableId id = spec.id();
   Note({revision, Change::Kind::kTable, id, {}});
-  tables_[id] = std::move(spec);
+  const bool is_new = tables_.insert_or_assign(id, std::move(spec)).second;
+  if (!is_new) return absl::OkStatus();
   orphans_.erase(id);
   // Its shards were written before it and become visible with it.
   for (const v1::ShardRecord* record : ShardsOfTable(id)) {

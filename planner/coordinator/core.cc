@@ -103,6 +103,9 @@ std::unique_ptr<Operation> Core::MakeOperation(Request request) {
   if (auto* r = std::get_if<v1::DropTableRequest>(&request)) {
     return MakeDropTable(std::move(*r), limits);
   }
+  if (auto* r = std::get_if<v1::AlterTableRequest>(&request)) {
+    return MakeAlterTable(std::move(*r));
+  }
   if (auto* r = std::get_if<v1::OpenSessionRequest>(&request)) {
     return MakeOpenSession(std::move(*r), limits);
   }

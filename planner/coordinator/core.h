@@ -52,9 +52,10 @@ struct CoreOptions {
   ClusterLimits limits;
 };
 
-using Request = std::variant<v1::CreateTableRequest, v1::CreateTablesRequest, v1::DropTableRequest,
-                             v1::OpenSessionRequest, v1::RegisterServerRequest,
-                             v1::ActivateShardsRequest, v1::HeartbeatRequest>;
+using Request =
+    std::variant<v1::CreateTableRequest, v1::CreateTablesRequest, v1::DropTableRequest,
+                 v1::AlterTableRequest, v1::OpenSessionRequest, v1::RegisterServerRequest,
+                 v1::ActivateShardsRequest, v1::HeartbeatRequest>;
 
 // Names a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;

@@ -61,6 +61,14 @@ std::unique_ptr<Operation> MakeCreateTable(v1::CreateTableRequest request, Clust
 // shards go with the next cleanup. NotFound names the table.
 std::unique_ptr<Operation> MakeDropTable(v1::DropTableRequest request, ClusterLimits limits);
 
+// --- alter_operations.cc
+
+// One more change of a table's options, of a step on (common/table_spec.h: AddTableChange). One
+// transaction; the table's record is as it was read, else it begins again.
+//   NotFound         names the table
+//   InvalidArgument  names the field, its value and what is allowed
+std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
+
 // --- server_operations.cc
 
 // A server process that starts: gives it an id (if its data directory is new) and the next

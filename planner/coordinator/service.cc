@@ -8,8 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "common/metrics.h"
+#include "common/table_spec.h"
 #include "proto/control.grpc.pb.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -30,6 +33,14 @@ struct MethodCounters {
   Counter ok;
   Counter failed;
 };
+
+void LogAltered(const v1::AlterTableReply& reply) {
+  if (!reply.altered() || reply.spec().changes().empty()) return;
+  const absl::StatusOr<TableChange> change = FromProto(*reply.spec().changes().rbegin());
+  if (!change.ok()) return;
+  HOTBED_LOG(Info) << "table " << reply.spec().name() << " (id " << reply.spec().id()
+                   << ") altered: from step " << change->at_step << " on " << ChangeText(*change);
+}
 
 class Methods : public v1::Coordinator::CallbackService {
  public:
@@ -73,6 +84,12 @@ class Methods : public v1::Coordinator::CallbackService {
     static MethodCounters counters("DropTable");
     return Submit(context, *request, reply, &counters);
   }
+  grpc::ServerUnaryReactor* AlterTable(grpc::CallbackServerContext* context,
+                                       const v1::AlterTableRequest* request,
+                                       v1::AlterTableReply* reply) override {
+    static MethodCounters counters("AlterTable");
+    return Submit(context, *request, reply, &counters, LogAltered);
+  }
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionReply* reply) override {
@@ -102,12 +119,14 @@ class Methods : public v1::Coordinator::CallbackService {
   template <typename RequestMessage, typename ReplyMessage>
   grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context,
                                    const RequestMessage& request, ReplyMessage* reply,
-                                   MethodCounters* counters) {
+                                   MethodCounters* counters,
+                                   void (*log)(const ReplyMessage&) = nullptr) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    coordinator_->Submit(request, [reactor, reply, counters](absl::StatusOr<Reply> answer) {
+    coordinator_->Submit(request, [reactor, reply, counters, log](absl::StatusOr<Reply> answer) {
       counters->Count(answer.ok());
       const absl::Status status = answer.status();
       if (answer.ok()) *reply = std::get<ReplyMessage>(*std::move(answer));
+      if (status.ok() && log != nullptr) log(*reply);
       reactor->Finish(ToGrpc(status));
     });
     return reactor;

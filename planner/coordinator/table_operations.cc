@@ -27,11 +27,14 @@ absl::StatusOr<TableSpec> Resolve(const v1::TableSpec& asked) {
                                                    ", allowed: 0 (the cluster assigns it)"));
   }
   if (spec.seed == 0) spec.seed = DefaultTableSeed(spec.name);
+  MakeCanonical(&spec);
   return spec;
 }
 
-// The first field in which two specs differ, as "dim: 64 -> 32"; empty when they are equal.
-std::string FirstDifference(const v1::TableSpec& existing, const v1::TableSpec& asked) {
+// The first field in which two specs differ, as "dim: 64 -> 32"; empty when they are equal. Changes
+// since the creation count only where some are asked for.
+std::string FirstDifference(v1::TableSpec existing, const v1::TableSpec& asked) {
+  if (asked.changes().empty()) existing.clear_changes();
   std::string report;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&report);

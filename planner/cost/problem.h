@@ -18,9 +18,10 @@
 // hosts.
 //
 // Shards: of a table in the current plan its ranges refined (planner/refine.h), else
-// planner/cost/heat_cut.h. Pins bind primaries, and copies too where the pinned servers are on
-// enough hosts. Ticks: integers of 2^-k ns, k the largest up to 20 at which all of the problem's
-// time stays below 2^60.
+// planner/cost/heat_cut.h. Of a cluster's table (TableConstraint::column_slices) the current ranges
+// are its shards as they are, and a new one's slices are all cut where the widest is. Pins bind
+// primaries, and copies too where the pinned servers are on enough hosts. Ticks: integers of 2^-k
+// ns, k the largest up to 20 at which all of the problem's time stays below 2^60.
 #ifndef HOTBED_PLANNER_COST_PROBLEM_H_
 #define HOTBED_PLANNER_COST_PROBLEM_H_
 
@@ -83,6 +84,7 @@ struct ProblemTable {
   TableMode mode = TableMode::kRows;
   bool constrained = false;  // the mode comes from a constraint
   uint32_t slices = 1;
+  bool slices_fixed = false;  // cut at the same rows, and shards are never refined
   uint32_t shard_first = 0;
   uint32_t shard_limit = 0;
   uint32_t unit_first = 0;

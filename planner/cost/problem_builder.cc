@@ -88,6 +88,7 @@ std::optional<PlanError> ProblemBuilder::AddTables() {
     table.mode = choice.value().mode;
     table.constrained = choice.value().constrained;
     table.slices = choice.value().slices;
+    table.slices_fixed = choice.value().slices_fixed;
     table.reads = reads[t];
     problem_.tables.push_back(table);
     MeasureTable(t);
@@ -114,36 +115,73 @@ std::vector<PieceRange> ProblemBuilder::CurrentRanges(uint32_t table) const {
   return ranges;
 }
 
+std::vector<PieceRange> ProblemBuilder::CutSlice(uint32_t table, const PieceRange& slice,
+                                                 uint64_t count, double fair_ns) const {
+  const TableMode mode = problem_.tables[table].mode;
+  const bool spread =
+      mode == TableMode::kRows || mode == TableMode::kRowsOnHost || mode == TableMode::kGrid;
+  if (spread && fair_ns > 0) {
+    const TableHeat& heat = table_heat_[table];
+    return CutByHeat(input_.tables[table], heat.strata, heat.unique, slice, count,
+                     SliceNs(table, slice.columns()) / fair_ns);
+  }
+  std::vector<PieceRange> shards;
+  CutEvenly(slice, count, shards);
+  return shards;
+}
+
+std::vector<PieceRange> ProblemBuilder::CutSlices(uint32_t table, double fair_ns) const {
+  const InputTable& t = input_.tables[table];
+  std::vector<PieceRange> slices;
+  for (uint32_t i = 0; i < problem_.tables[table].slices; ++i) {
+    const ColumnRange columns = SliceColumns(t.dim, problem_.tables[table].slices, i);
+    slices.push_back({0, TableUnits(t), columns.first, columns.limit});
+  }
+  const std::vector<uint64_t> counts = ShardCounts(t, slices);
+  std::vector<PieceRange> shards;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const std::vector<PieceRange> cut = CutSlice(table, slices[i], counts[i], fair_ns);
+    shards.insert(shards.end(), cut.begin(), cut.end());
+  }
+  return shards;
+}
+
+// The first slice is the widest: where it is cut, all are.
+std::vector<PieceRange> ProblemBuilder::CutSlicesAlike(uint32_t table, double fair_ns) const {
+  const InputTable& t = input_.tables[table];
+  const uint64_t slices = problem_.tables[table].slices;
+  const ColumnRange widest = SliceColumns(t.dim, problem_.tables[table].slices, 0);
+  const PieceRange slice{0, TableUnits(t), widest.first, widest.limit};
+  const uint64_t at_most = kShardsPerTableMax / slices;
+  const uint64_t of_table = ShardCounts(t, {{0, TableUnits(t), 0, t.dim}})[0];
+  const uint64_t by_bytes = ShardCountByBytes(t, slice);
+  const uint64_t count =
+      std::min({std::max((of_table + slices - 1) / slices, by_bytes), at_most, TableUnits(t)});
+  std::vector<PieceRange> first = CutSlice(table, slice, count, fair_ns);
+  if (first.size() > at_most) {
+    first.clear();
+    CutEvenly(slice, at_most, first);
+  }
+  std::vector<PieceRange> shards;
+  for (uint32_t i = 0; i < slices; ++i) {
+    const ColumnRange columns = SliceColumns(t.dim, problem_.tables[table].slices, i);
+    for (const PieceRange& range : first) {
+      shards.push_back({range.row_first, range.row_limit, columns.first, columns.limit});
+    }
+  }
+  return shards;
+}
+
 void ProblemBuilder::CutTable(uint32_t table, double fair_ns) {
   const InputTable& t = input_.tables[table];
   ProblemTable& out = problem_.tables[table];
   const TableHeat& heat = table_heat_[table];
-  std::vector<PieceRange> shards;
-  if (current_[table] != nullptr) {
-    shards = CurrentRanges(table);
-  } else {
-    std::vector<PieceRange> slices;
-    uint32_t column = 0;
-    for (uint32_t i = 0; i < out.slices; ++i) {
-      const uint32_t width = t.dim / out.slices + (i < t.dim % out.slices ? 1 : 0);
-      slices.push_back({0, TableUnits(t), column, column + width});
-      column += width;
-    }
-    const std::vector<uint64_t> counts = ShardCounts(t, slices);
-    const bool spread = out.mode == TableMode::kRows || out.mode == TableMode::kRowsOnHost ||
-                        out.mode == TableMode::kGrid;
-    for (size_t i = 0; i < slices.size(); ++i) {
-      if (spread && fair_ns > 0) {
-        const double shares = SliceNs(table, slices[i].columns()) / fair_ns;
-        const auto cut = CutByHeat(t, heat.strata, heat.unique, slices[i], counts[i], shares);
-        shards.insert(shards.end(), cut.begin(), cut.end());
-      } else {
-        CutEvenly(slices[i], counts[i], shards);
-      }
-    }
-  }
+  std::vector<PieceRange> shards = current_[table] != nullptr ? CurrentRanges(table)
+                                   : out.slices > 1 && out.slices_fixed
+                                       ? CutSlicesAlike(table, fair_ns)
+                                       : CutSlices(table, fair_ns);
   // What a plan lists must be what the next one reads from it.
-  shards = RefineRanges(t, shards);
+  if (out.slices == 1 || !out.slices_fixed) shards = RefineRanges(t, shards);
   out.shard_first = static_cast<uint32_t>(problem_.shards.size());
   for (const PieceRange& range : shards) {
     ProblemShard shard;

@@ -39,6 +39,10 @@ class ProblemBuilder {
   void MeasureTable(uint32_t table);
   double SliceNs(uint32_t table, uint32_t columns) const;
   void CutTable(uint32_t table, double fair_ns);
+  std::vector<PieceRange> CutSlice(uint32_t table, const PieceRange& slice, uint64_t count,
+                                   double fair_ns) const;
+  std::vector<PieceRange> CutSlices(uint32_t table, double fair_ns) const;
+  std::vector<PieceRange> CutSlicesAlike(uint32_t table, double fair_ns) const;
   std::vector<PieceRange> CurrentRanges(uint32_t table) const;
   std::vector<UnitRange> GroupShards(uint32_t table);
   std::optional<PlanError> AddUnits(uint32_t table);

@@ -55,6 +55,15 @@ uint32_t SlicesByThreshold(const InputTable& table, uint64_t threshold, uint32_t
   return std::min(slices, most);
 }
 
+PlanResult<ModeChoice> WithFixedSlices(const InputTable& table, const TableConstraint& constraint,
+                                       ModeChoice choice) {
+  if (!constraint.column_slices.has_value()) return choice;
+  if (*constraint.column_slices > 1 && !MayCutColumns(table)) return NeedsWholeRowsError(table);
+  choice.slices = *constraint.column_slices;
+  choice.slices_fixed = true;
+  return choice;
+}
+
 }  // namespace
 
 PlanResult<ModeChoice> ChooseMode(const InputTable& table, const TableConstraint* constraint,
@@ -75,7 +84,7 @@ PlanResult<ModeChoice> ChooseMode(const InputTable& table, const TableConstraint
     }
     if (!found) return NeedsWholeRowsError(table);
     if (CutsColumns(choice.mode)) choice.slices = most;
-    return choice;
+    return WithFixedSlices(table, *constraint, choice);
   }
   const absl::uint128 elements = Elements(table);
   const bool several = usable > 1;  // with one server, thresholds for rows and copies are off
@@ -97,7 +106,8 @@ PlanResult<ModeChoice> ChooseMode(const InputTable& table, const TableConstraint
 Sharding ShardingLabel(const ProblemTable& table, bool one_server, bool columns_cut,
                        bool slices_whole) {
   if (table.mode == TableMode::kDataParallel) return Sharding::kDataParallel;
-  if (table.constrained) {
+  const bool by_rows = table.mode == TableMode::kRows || table.mode == TableMode::kRowsOnHost;
+  if (table.constrained && !(columns_cut && by_rows)) {
     for (const auto& [sharding, mode] : kPreference) {
       if (mode == table.mode) return sharding;
     }

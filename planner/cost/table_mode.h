@@ -15,10 +15,12 @@ struct ModeChoice {
   TableMode mode = TableMode::kRows;
   bool constrained = false;
   uint32_t slices = 1;
+  bool slices_fixed = false;  // by the constraint's column_slices
 };
 
 // `constraint` may be null; `usable` is the number of servers that aren't draining.
-// strict_constraints where all that is allowed cuts columns and the table needs whole rows.
+// strict_constraints where all that is allowed cuts columns and the table needs whole rows; a
+// constraint's column_slices stands whatever is allowed.
 PlanResult<ModeChoice> ChooseMode(const InputTable& table, const TableConstraint* constraint,
                                   const PlannerOptions& options, uint32_t usable);
 

@@ -2,6 +2,7 @@
 // std::map.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "client/row_convert.h"
 #include "client/scatter.h"
 #include "common/random.h"
+#include "row_math/position.h"
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
@@ -35,12 +37,20 @@ void MakeTables(Random& random, Batch* batch) {
     spec.hashed = random.OneIn(2);
     spec.rows = 8 + random.Uniform(500);
     spec.dim = 1 + static_cast<uint32_t>(random.Uniform(40));
-    const uint32_t shards = 1 + static_cast<uint32_t>(random.Uniform(6));
+    const uint32_t ranges = 1 + static_cast<uint32_t>(random.Uniform(6));
     const uint64_t space = spec.hashed ? 65536 : spec.rows;
+    if (random.OneIn(2)) {
+      spec.column_slices = 1 + static_cast<uint32_t>(random.Uniform(std::min(spec.dim, 5u)));
+    }
+    const uint32_t shards = ranges * spec.column_slices;
     for (uint32_t s = 0; s < shards; ++s) {
+      const uint32_t r = s % ranges;
+      const uint32_t slice = s / ranges;
       ShardRecord record;
       record.shard = {id, s};
-      record.range = {space * s / shards, space * (s + 1) / shards, 0, spec.dim};
+      record.range = {space * r / ranges, space * (r + 1) / ranges,
+                      spec.dim * slice / spec.column_slices,
+                      spec.dim * (slice + 1) / spec.column_slices};
       record.epoch = 1;
       update.shards.push_back(record);
     }
@@ -75,28 +85,43 @@ class BatchTest : public testing::Test {
   Deduper deduper_;
 };
 
-TEST_F(BatchTest, EachUniqueIdIsInOnePartOfItsShardAndPartsKeepToTheirSize) {
+TEST_F(BatchTest, EachUniqueIdIsInOnePartOfEachSliceAndPartsKeepToTheirSize) {
   const TestSeed seed(5);
   Random random(seed.value());
   for (int round = 0; round < 100; ++round) {
     const uint64_t part_bytes = 64 + random.Uniform(4000);
     Plan(random, RowType::kFp32, part_bytes);
-    std::map<std::pair<TableId, uint64_t>, int> seen;
+    std::map<std::pair<TableId, uint64_t>, std::vector<uint32_t>> seen;  // times, by column
+    uint64_t rows = 0;
     for (const PlanPart& part : plan_.parts()) {
       const TableHandle* table = plan_.group(part).table;
       ASSERT_GT(part.rows(), 0);
-      const uint64_t bytes = part.rows() * (8ull + 4 * table->dim());
-      EXPECT_TRUE(bytes <= part_bytes || part.rows() <= RowsPerNumber(table->dim()));
+      const uint64_t bytes = part.rows() * (8ull + 4 * part.columns);
+      EXPECT_TRUE(bytes <= part_bytes || part.rows() <= RowsPerNumber(part.columns));
+      const ShardRange& range = batch_->map.Get()->Shard({table->id(), part.shard})->range;
+      EXPECT_EQ(part.column_first, range.column_first);
+      EXPECT_EQ(part.column_first + part.columns, range.column_limit);
       std::vector<uint64_t> ids(part.rows());
       plan_.GatherIds(part, ids.data());
-      for (uint64_t id : ids) ++seen[{table->id(), id}];
+      rows += part.rows();
+      for (uint64_t id : ids) {
+        const uint64_t position = table->options().hashed ? Mix64(id) : id;
+        ASSERT_GE(position, range.first_position(table->options().hashed));
+        ASSERT_LE(position, range.last_position(table->options().hashed));
+        std::vector<uint32_t>& times = seen[{table->id(), id}];
+        times.resize(table->dim());
+        for (uint32_t c = 0; c < part.columns; ++c) ++times[part.column_first + c];
+      }
     }
-    std::map<std::pair<TableId, uint64_t>, int> expected;
+    std::map<std::pair<TableId, uint64_t>, std::vector<uint32_t>> expected;
     for (const FeatureIds& feature : batch_->features) {
-      for (uint64_t id : feature.ids) expected[{feature.table->id(), id}] = 1;
+      for (uint64_t id : feature.ids) {
+        expected[{feature.table->id(), id}].assign(feature.table->dim(), 1);
+      }
     }
     ASSERT_EQ(seen, expected);
     ASSERT_EQ(plan_.unique_rows(), expected.size());
+    ASSERT_EQ(plan_.part_rows(), rows);
   }
 }
 
@@ -108,7 +133,7 @@ TEST_F(BatchTest, GradientsAreSummedInTheOrderOfTheInputToTheBit) {
     Plan(random, type, 64 + random.Uniform(4000));
     std::map<std::pair<TableId, uint64_t>, std::vector<float>> expected;
     std::vector<std::vector<float>> gradients;
-    std::vector<const float*> pointers;
+    std::vector<PushFeature> pushed;
     for (const FeatureIds& feature : batch_->features) {
       const uint32_t dim = feature.table->dim();
       std::vector<float>& g = gradients.emplace_back(feature.ids.size() * dim);
@@ -121,19 +146,21 @@ TEST_F(BatchTest, GradientsAreSummedInTheOrderOfTheInputToTheBit) {
           sum[d] = first ? g[i * dim + d] : sum[d] + g[i * dim + d];
       }
     }
-    for (const auto& g : gradients) pointers.push_back(g.data());
-    GradientSum sum(pointers, type);
+    for (size_t f = 0; f < gradients.size(); ++f) {
+      pushed.push_back({batch_->features[f].table, batch_->features[f].ids, gradients[f].data()});
+    }
+    GradientSum sum(pushed, 1.0f, type);
     for (const PlanPart& part : plan_.parts()) {
       const TableGroup& group = plan_.group(part);
-      const uint32_t row_bytes = RowWireBytes(type, group.table->dim());
+      const uint32_t row_bytes = RowWireBytes(type, part.columns);
       std::vector<uint8_t> out(uint64_t{part.rows()} * row_bytes), row(row_bytes);
-      ASSERT_EQ(sum.Gather(group, part, out.data()), kNoIndex);
+      ASSERT_EQ(sum.Gather(group, part, {}, out.data()), kNoIndex);
       std::vector<uint64_t> ids(part.rows());
       plan_.GatherIds(part, ids.data());
       for (uint32_t k = 0; k < part.rows(); ++k) {
         const std::vector<float>& want = expected[{group.table->id(), ids[k]}];
-        ScalarRowConverters().from_floats[static_cast<int>(type)](want.data(), group.table->dim(),
-                                                                  row.data());
+        ScalarRowConverters().from_floats[static_cast<int>(type)](want.data() + part.column_first,
+                                                                  part.columns, row.data());
         ASSERT_EQ(0, std::memcmp(row.data(), out.data() + k * row_bytes, row_bytes));
       }
     }
@@ -162,21 +189,26 @@ TEST_F(BatchTest, ScatterFillsEveryPlaceAndNoOther) {
     const auto value = [](uint64_t id, uint32_t d) {
       return static_cast<float>(id % 16) + static_cast<float>(d % 8) / 8;
     };
-    for (const PlanPart& part : plan_.parts()) {
+    ClearExists(plan_, targets);
+    std::vector<PlanPart> parts(plan_.parts().begin(), plan_.parts().end());
+    for (size_t i = parts.size(); i > 1; --i) std::swap(parts[i - 1], parts[random.Uniform(i)]);
+    for (const PlanPart& part : parts) {
       const TableGroup& group = plan_.group(part);
-      const uint32_t dim = group.table->dim();
+      const uint32_t columns = part.columns;
       std::vector<uint64_t> ids(part.rows());
       plan_.GatherIds(part, ids.data());
       std::vector<std::vector<uint8_t>> wire;
       std::vector<const uint8_t*> pointers;
       std::vector<uint8_t> flags;
       for (uint64_t id : ids) {
-        std::vector<float> row(dim);
-        for (uint32_t d = 0; d < dim; ++d) row[d] = value(id, d);
-        wire.emplace_back(RowWireBytes(type, dim));
-        ScalarRowConverters().from_floats[static_cast<int>(type)](row.data(), dim,
+        std::vector<float> row(columns);
+        for (uint32_t d = 0; d < columns; ++d) row[d] = value(id, part.column_first + d);
+        wire.emplace_back(RowWireBytes(type, columns));
+        ScalarRowConverters().from_floats[static_cast<int>(type)](row.data(), columns,
                                                                   wire.back().data());
-        flags.push_back(static_cast<uint8_t>(id % 2));
+        // Of a sliced row one slice may know it and another not: here the one that has column 0.
+        const bool knows = columns == group.table->dim() || part.column_first == 0;
+        flags.push_back(static_cast<uint8_t>(knows ? id % 2 : 0));
       }
       for (const auto& w : wire) pointers.push_back(w.data());
       Scatter({&group, &part, targets, type, pointers.data(), flags.data(), streaming});

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "client/retry.h"
@@ -159,6 +161,63 @@ TEST(ClusterMapTest, ATableAppearsOnceAllItsShardsAreKnown) {
   dropped.tables_dropped = {3};
   holder.Apply(dropped);
   EXPECT_EQ(holder.Get()->Table(3), nullptr);
+}
+
+// The table of WholeMap in three slices of columns, of 2, 1 and 1.
+MapUpdate SlicedMap() {
+  MapUpdate update = WholeMap(1, 1, 1);
+  update.tables[0].column_slices = 3;
+  const std::vector<ShardRecord> whole = update.shards;
+  update.shards.clear();
+  for (uint32_t slice = 0; slice < 3; ++slice) {
+    for (ShardRecord record : whole) {
+      record.shard.index = static_cast<uint32_t>(update.shards.size());
+      record.range.column_first = slice == 0 ? 0 : slice + 1;
+      record.range.column_limit = slice + 2;
+      update.shards.push_back(record);
+    }
+  }
+  return update;
+}
+
+TEST(ClusterMapTest, ASlicedTableAppearsOnceAllItsSlicesAreKnown) {
+  ClusterMapHolder holder;
+  MapUpdate update = SlicedMap();
+  update.delta = true;
+  MapUpdate rest;
+  rest.delta = true;
+  rest.shards = {update.shards[2], update.shards[5]};
+  update.shards.pop_back();
+  update.shards.erase(update.shards.begin() + 2);
+  holder.Apply(update);
+  EXPECT_EQ(holder.Get()->Table(3), nullptr);
+  holder.Apply(rest);
+  const TableRoute* route = holder.Get()->Table(3);
+  ASSERT_NE(route, nullptr);
+  EXPECT_EQ(route->ranges(), 2);
+  EXPECT_EQ(route->slices(), 3);
+  EXPECT_EQ(route->locator.Find(99), 1);
+  EXPECT_EQ(route->ShardOf(2, 1), 5);
+}
+
+TEST(ClusterMapTest, SlicesThatDoNotTileTheTableAreNoTable) {
+  const auto known = [](const std::function<void(MapUpdate*)>& spoil) {
+    MapUpdate update = SlicedMap();
+    spoil(&update);
+    ClusterMapHolder holder;
+    holder.Apply(update);
+    return holder.Get()->Table(3) != nullptr;
+  };
+  EXPECT_TRUE(known([](MapUpdate*) {}));
+  EXPECT_FALSE(known([](MapUpdate* u) { u->tables[0].column_slices = 2; }));
+  EXPECT_FALSE(known([](MapUpdate* u) { u->tables[0].dim = 5; }));
+  EXPECT_FALSE(known([](MapUpdate* u) { u->shards[3].range.column_limit = 4; }));
+  EXPECT_FALSE(known([](MapUpdate* u) { u->shards[4].range.column_first = 2; }));
+  EXPECT_FALSE(known([](MapUpdate* u) {
+    u->shards[2].range.limit = 40;  // cut elsewhere than the first slice
+    u->shards[3].range.first = 40;
+  }));
+  EXPECT_FALSE(known([](MapUpdate* u) { u->shards.resize(4); }));
 }
 
 TEST(ClusterMapTest, AMapThatSomebodyHoldsDoesNotChange) {

@@ -40,16 +40,15 @@ inline Bytes PlainRow(const std::vector<float>& values, RowType type) {
   return bytes;
 }
 
-// By the text of row_math/quantize.h, for finite values with a range that has an inverse.
+// By the text of row_math/quantize.h, for finite values.
 inline Bytes Int8Row(const std::vector<float>& values) {
-  const float low = *std::min_element(values.begin(), values.end()) + 0.0f;  // no -0
+  const float low = *std::min_element(values.begin(), values.end());
   const float range = *std::max_element(values.begin(), values.end()) - low;
   Bytes bytes;
   for (float value : values) {
-    const float q = range > 0 ? (value - low) * (255.0f / range) : 0.0f;
-    bytes.push_back(static_cast<uint8_t>(std::nearbyint(std::clamp(q, 0.0f, 255.0f))));
+    bytes.push_back(static_cast<uint8_t>(std::lrint((value - low) * (255.0f / (range + 1e-8f)))));
   }
-  const float scale = range > 0 ? range / 255.0f : 1.0f;
+  const float scale = range / 255.0f;
   Append(&bytes, &scale, sizeof(scale));
   Append(&bytes, &low, sizeof(low));
   return bytes;
@@ -60,9 +59,19 @@ inline Bytes WireRow(const std::vector<float>& values, RowType type) {
 }
 
 // As the spill tier keeps it: weights, then state.
-inline Bytes StoredRow(const RowTwin::Row& row, WeightType type) {
-  Bytes bytes = PlainRow(row.weights, static_cast<RowType>(type));
-  Append(&bytes, row.state.data(), row.state.size() * sizeof(float));
+inline Bytes StoredRow(const RowTwin::Row& row, const TableSpec& spec) {
+  Bytes bytes = PlainRow(row.weights, static_cast<RowType>(spec.weight_type));
+  const size_t state = bytes.size();
+  const bool fp32 = spec.optimizer.state_type == StateType::kFp32;
+  for (const auto& vector : row.vectors) {
+    const Bytes elements = PlainRow(vector, fp32 ? RowType::kFp32 : RowType::kBf16);
+    Append(&bytes, elements.data(), elements.size());
+  }
+  while ((bytes.size() - state) % 4 != 0) bytes.push_back(0);
+  const StateLayout layout = LayoutOfState(spec.optimizer);
+  if (layout.has_statistic) Append(&bytes, &row.statistic, 4);
+  if (layout.has_updates) Append(&bytes, &row.updates, 4);
+  if (layout.has_last_step) Append(&bytes, &row.last_step, 4);
   return bytes;
 }
 

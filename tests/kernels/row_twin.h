@@ -1,10 +1,12 @@
-// Rows as they should be, by the formulas of row_math/optimizer.h written out plainly, one element
-// after another.
+// Rows as they should be, by the formulas of row_math/optimizer.h and the order of a step in
+// row_math/row_update.h written out plainly, one element after another.
 #ifndef HOTBED_TESTS_KERNELS_ROW_TWIN_H_
 #define HOTBED_TESTS_KERNELS_ROW_TWIN_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
@@ -13,14 +15,21 @@
 #include "common/table_spec.h"
 #include "row_math/half.h"
 #include "row_math/initializer.h"
+#include "row_math/optimizer_blocks.h"
+#include "row_math/powers.h"
+#include "row_math/stochastic_rounding.h"
 
 namespace hotbed {
 
 class RowTwin {
  public:
+  using Row32 = std::vector<float>;
   struct Row {
-    std::vector<float> weights;  // as they read back from the table's weight type
-    std::vector<float> state;
+    Row32 weights;               // as they read back from the table's weight type
+    std::vector<Row32> vectors;  // of state, as they read back from the state type
+    float statistic = 0;
+    uint32_t updates = 0;
+    uint32_t last_step = 0;
   };
   RowTwin(const TableSpec& spec, const ShardRange& range) : spec_(spec), range_(range) {
     dim_ = range.column_limit - range.column_first;
@@ -33,43 +42,21 @@ class RowTwin {
   bool Exists(uint64_t id) const { return rows_.count(id) > 0; }
   void Set(uint64_t id, Row row) { rows_[id] = std::move(row); }
 
-  void Update(uint64_t id, const std::vector<float>& gradient, const UpdateScalars& s) {
+  void Update(uint64_t id, Row32 gradient, const UpdateScalars& s) {
     Row row = Read(id);
-    const OptimizerParams& p = spec_.optimizer;
-    std::vector<float> d(dim_);
-    for (uint32_t i = 0; i < dim_; ++i) d[i] = gradient[i] + p.weight_decay * row.weights[i];
-    float step = 0;
-    if (p.kind == OptimizerKind::kRowwiseAdagrad) {
-      row.state[0] += SquareSum(d) / static_cast<float>(dim_);
-      step = s.learning_rate / (std::sqrt(row.state[0]) + p.epsilon);
+    if (spec_.optimizer.kind != OptimizerKind::kNone) {
+      Clip(s, &gradient);
+      Step(gradient, s, &row);
+      const float limit = spec_.optimizer.max_norm;
+      if (limit > 0) ToNorm(limit, &row.weights);
+      Round(id, s.step, &row);
     }
-    for (uint32_t i = 0; i < dim_; ++i) {
-      float& w = row.weights[i];
-      switch (p.kind) {
-        case OptimizerKind::kSgd:
-          w -= s.learning_rate * d[i];
-          break;
-        case OptimizerKind::kAdagrad:
-          row.state[i] += d[i] * d[i];
-          w -= s.learning_rate * d[i] / (std::sqrt(row.state[i]) + p.epsilon);
-          break;
-        case OptimizerKind::kRowwiseAdagrad:
-          w -= step * d[i];
-          break;
-        case OptimizerKind::kAdam: {
-          float& m = row.state[i];
-          float& v = row.state[dim_ + i];
-          m = p.beta1 * m + (1.0f - p.beta1) * d[i];
-          v = p.beta2 * v + (1.0f - p.beta2) * (d[i] * d[i]);
-          w -= s.learning_rate * (m / s.bias_correction1) /
-               (std::sqrt(v / s.bias_correction2) + p.epsilon);
-          break;
-        }
-        default:
-          break;
-      }
-      w = Stored(w);
-    }
+    rows_[id] = std::move(row);
+  }
+  // New weights; the state begins anew.
+  void Assign(uint64_t id, const Row32& weights) {
+    Row row = First(id);
+    for (uint32_t i = 0; i < dim_; ++i) row.weights[i] = Stored(weights[i]);
     rows_[id] = std::move(row);
   }
 
@@ -88,24 +75,176 @@ class RowTwin {
     }
     return w;
   }
+  // `s` after a trip through the table's state type.
+  float StoredState(float s) const {
+    return spec_.optimizer.state_type == StateType::kFp32 ? s : Bf16ToFloat(FloatToBf16(s));
+  }
 
  private:
   Row First(uint64_t id) const {
+    const OptimizerParams& p = spec_.optimizer;
+    const bool adagrad =
+        p.kind == OptimizerKind::kAdagrad || p.kind == OptimizerKind::kRowwiseAdagrad;
     Row row;
     for (uint32_t i = 0; i < dim_; ++i) {
       row.weights.push_back(
           Stored(InitialValue(spec_.initializer, spec_.seed, id, range_.column_first + i)));
     }
-    row.state.assign(StateBytes(spec_.optimizer, dim_) / 4, InitialState(spec_.optimizer));
+    for (uint32_t v = 0; v < LayoutOfState(p).vectors; ++v) {
+      const bool sums = adagrad || (p.kind == OptimizerKind::kFtrl && v == 1);
+      row.vectors.emplace_back(dim_, sums ? StoredState(p.initial_accumulator) : 0.0f);
+    }
+    if (adagrad) row.statistic = p.initial_accumulator;
     return row;
   }
-  float SquareSum(const std::vector<float>& d) const {
-    std::vector<float> lanes(32, 0.0f);
-    for (uint32_t i = 0; i < dim_; ++i) lanes[i % 32] += d[i] * d[i];
+  static float SquareSum(const Row32& d) {
+    Row32 lanes(32, 0.0f);
+    for (size_t i = 0; i < d.size(); ++i) lanes[i % 32] += d[i] * d[i];
     for (int half = 16; half > 0; half /= 2) {
       for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
     }
     return lanes[0];
+  }
+  static float Norm(const Row32& x) { return std::sqrt(SquareSum(x)); }
+  static void ToNorm(float limit, Row32* x) {
+    const float norm = Norm(*x);
+    if (!(norm > limit)) return;
+    for (float& value : *x) value *= limit / norm;
+  }
+  static void Clip(const UpdateScalars& s, Row32* g) {
+    for (float& value : *g) {
+      value *= s.gradient_scale;
+      if (s.clip_value > 0) value = std::clamp(value, -s.clip_value, s.clip_value);
+    }
+    if (s.clip_row_norm > 0) ToNorm(s.clip_row_norm, g);
+  }
+
+  // What decoupled decay leaves of a weight in this step, 1 where there is none of it.
+  float Shrink(const UpdateScalars& s, Row* row) const {
+    const OptimizerParams& p = spec_.optimizer;
+    uint32_t steps = 1;
+    if (p.lazy_decay) {
+      const auto step = static_cast<uint32_t>(s.step);
+      if (row->last_step != 0) steps = step > row->last_step ? step - row->last_step : 0;
+      row->last_step = std::max(row->last_step, step);
+    }
+    if (!DecaysDecoupled(p)) return 1.0f;
+    return static_cast<float>(
+        WholePower(1.0 - double{s.learning_rate} * double{p.weight_decay}, steps));
+  }
+
+  void Step(const Row32& g, UpdateScalars s, Row* row) const {
+    const OptimizerParams& p = spec_.optimizer;
+    if (p.row_bias_correction && IsAdamKind(p.kind)) {
+      ++row->updates;
+      s.bias_correction1 = BiasCorrection(p.beta1, row->updates);
+      s.bias_correction2 = BiasCorrection(p.beta2, row->updates);
+    }
+    const float shrink = Shrink(s, row);
+    const float decay = DecaysDecoupled(p) ? 0.0f : p.weight_decay;
+    const bool lamb =
+        p.kind == OptimizerKind::kLamb || p.kind == OptimizerKind::kPartialRowwiseLamb;
+    Row32 d(dim_);
+    for (uint32_t i = 0; i < dim_; ++i) d[i] = g[i] + (lamb ? 0 : decay) * row->weights[i];
+    const float mean = SquareSum(d) / static_cast<float>(dim_);
+    const float lr = s.learning_rate;
+    float rate = lr;
+    if (p.kind == OptimizerKind::kRowwiseAdagrad) {
+      row->statistic += mean;
+      rate = lr / (std::sqrt(row->statistic) + p.epsilon);
+    } else if (p.kind == OptimizerKind::kLars) {
+      const float length = Norm(row->weights);
+      const float below = Norm(g) + decay * length;
+      if (length != 0 && below != 0) rate = lr * p.trust_coefficient * length / below;
+    } else if (LayoutOfState(p).has_statistic) {
+      row->statistic = p.beta2 * row->statistic + (1.0f - p.beta2) * mean;
+    }
+    if (p.kind == OptimizerKind::kFtrl) return Ftrl(g, lr, row);
+    Row32 r(dim_);
+    for (uint32_t i = 0; i < dim_; ++i) {
+      float& w = row->weights[i];
+      const float step = StepOf(d[i], i, rate, s, row);
+      r[i] = step + decay * w;
+      if (!lamb) w = shrink * w - step;
+    }
+    if (!lamb) return;
+    const float length = Norm(row->weights), direction = Norm(r);
+    rate = lr * (length == 0 || direction == 0 ? 1.0f : length / direction);
+    for (uint32_t i = 0; i < dim_; ++i) row->weights[i] -= rate * r[i];
+  }
+
+  // What is taken off weight i, or LAMB's direction without decay; updates the state.
+  float StepOf(float d, uint32_t i, float rate, const UpdateScalars& s, Row* row) const {
+    const OptimizerParams& p = spec_.optimizer;
+    const auto state = [&](int v) -> float& { return row->vectors[v][i]; };
+    const float lr = s.learning_rate;
+    switch (p.kind) {
+      case OptimizerKind::kMomentumSgd:
+        state(0) = p.momentum * state(0) + d;
+        return lr * state(0);
+      case OptimizerKind::kLars:
+        state(0) = p.momentum * state(0) + rate * d;
+        return state(0);
+      case OptimizerKind::kAdagrad:
+        state(0) += d * d;
+        return lr * d / (std::sqrt(state(0)) + p.epsilon);
+      case OptimizerKind::kRmsProp:
+        state(0) = p.beta2 * state(0) + (1.0f - p.beta2) * (d * d);
+        return lr * d / (std::sqrt(state(0)) + p.epsilon);
+      case OptimizerKind::kSgd:
+      case OptimizerKind::kRowwiseAdagrad:
+        return rate * d;
+      default:
+        break;
+    }
+    float second = row->statistic;
+    if (!LayoutOfState(p).has_statistic) {
+      state(1) = p.beta2 * state(1) + (1.0f - p.beta2) * (d * d);
+      second = state(1);
+    }
+    state(0) = p.beta1 * state(0) + (1.0f - p.beta1) * d;
+    const float denominator = std::sqrt(second / s.bias_correction2) + p.epsilon;
+    const float first = state(0) / s.bias_correction1;
+    const bool lamb =
+        p.kind == OptimizerKind::kLamb || p.kind == OptimizerKind::kPartialRowwiseLamb;
+    return lamb ? first / denominator : lr * first / denominator;
+  }
+
+  void Ftrl(const Row32& g, float lr, Row* row) const {
+    const OptimizerParams& p = spec_.optimizer;
+    if (lr <= 0) return;
+    for (uint32_t i = 0; i < dim_; ++i) {
+      float& w = row->weights[i];
+      float& z = row->vectors[0][i];
+      float& n = row->vectors[1][i];
+      const float root = std::sqrt(n + g[i] * g[i]);
+      z += g[i] - (root - std::sqrt(n)) / lr * w;
+      n += g[i] * g[i];
+      w = 0;
+      if (std::abs(z) <= p.l1 || (p.ftrl_beta + root) / lr + p.l2 == 0) continue;
+      w = -(z < 0 ? z + p.l1 : z - p.l1) / ((p.ftrl_beta + root) / lr + p.l2);
+    }
+  }
+
+  void Round(uint64_t id, uint64_t step, Row* row) const {
+    for (Row32& vector : row->vectors) {
+      for (float& s : vector) s = StoredState(s);
+    }
+    const bool fp16 = spec_.weight_type == WeightType::kFp16;
+    const bool drawn =
+        spec_.optimizer.stochastic_rounding && spec_.weight_type != WeightType::kFp32;
+    for (uint32_t i = 0; i < dim_; ++i) {
+      float& w = row->weights[i];
+      const uint32_t column = range_.column_first + i;
+      uint32_t room[36];
+      const uint32_t draw =
+          drawn ? *RoundingDraws({spec_.seed, id, range_.column_first}, column, step, room) : 0;
+      if (!drawn) {
+        w = Stored(w);
+      } else {
+        w = fp16 ? Fp16ToFloat(RoundToFp16(w, draw)) : Bf16ToFloat(RoundToBf16(w, draw));
+      }
+    }
   }
 
   const TableSpec spec_;

@@ -167,6 +167,78 @@ TEST(PlaceNewTables, WhatIsThereNeverMoves) {
   EXPECT_EQ(std::count(servers.begin(), servers.end(), 1), 0) << "it is to be emptied";
 }
 
+// The table's slices of columns stand one after the other, each cut at the same rows; how many.
+size_t CheckSlices(const Plan& plan, const TableSpec& spec) {
+  std::vector<ShardRange> ranges;
+  for (const PlannedShard& shard : plan.shards) {
+    if (shard.shard.table != spec.id) continue;
+    EXPECT_EQ(shard.shard.index, ranges.size());
+    ranges.push_back(shard.range);
+  }
+  EXPECT_EQ(ranges.size() % spec.column_slices, 0u) << spec.name;
+  const size_t in_slice = ranges.size() / spec.column_slices;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const ColumnRange columns =
+        SliceColumns(spec.dim, spec.column_slices, static_cast<uint32_t>(i / in_slice));
+    EXPECT_EQ(ranges[i].column_first, columns.first) << spec.name << " shard " << i;
+    EXPECT_EQ(ranges[i].column_limit, columns.limit) << spec.name << " shard " << i;
+    EXPECT_EQ(ranges[i].first, i % in_slice == 0 ? 0 : ranges[i - 1].limit);
+    EXPECT_EQ(ranges[i].limit, ranges[i % in_slice].limit);
+  }
+  EXPECT_EQ(ranges.back().limit, spec.hashed ? kHashBuckets : spec.rows);
+  EXPECT_LE(ranges.size(), kShardsPerTableMax);
+  return ranges.size();
+}
+
+TEST(PlaceNewTables, SlicedTablesAreCutAlikeAndNothingMovesAfterwards) {
+  ClusterView view;
+  view.servers = {Server(1, "a", 1000 * kGiB), Server(2, "b", 1000 * kGiB)};
+  std::vector<TableSpec> specs = {Spec(1, "u", 100000), Spec(2, "odd", 200000, 67),
+                                  Spec(3, "small", 50, 5), Spec(4, "ids", 0, 7),
+                                  Spec(5, "huge", 1ull << 32, 67)};
+  const uint32_t slices[] = {4, 3, 5, 2, 9};
+  for (size_t i = 0; i < specs.size(); ++i) {
+    specs[i].column_slices = slices[i];
+    specs[i].row_statistics = RowStatistics::kSlice;
+    specs[i].hashed = specs[i].rows == 0;
+    view.tables.push_back({specs[i], {}});
+  }
+  const absl::StatusOr<Plan> plan = PlaceNewTables(view);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const size_t shards = CheckSlices(*plan, specs[i]);
+    EXPECT_EQ(shards == slices[i], specs[i].name == "small") << specs[i].name << ": " << shards;
+    for (const PlannedShard& shard : plan->shards) {
+      if (shard.shard.table != specs[i].id) continue;
+      view.tables[i].shards.push_back({shard.range, shard.assignments.at(0).server});
+    }
+  }
+  const PlanResult<PlannerOutput> again = ComputePlan(ClusterProblem(view));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_THAT(again.value().moves, SizeIs(0));
+  for (size_t i = 0; i < specs.size(); ++i) {
+    EXPECT_THAT(again.value().tables[i].ranges, SizeIs(view.tables[i].shards.size()));
+  }
+  // And a server that is emptied gives its shards as they are.
+  view.servers[0].usable = false;
+  view.servers[0].draining = true;
+  const PlanResult<PlannerOutput> drained = ComputePlan(ClusterProblem(view));
+  ASSERT_TRUE(drained.ok()) << drained.error().message;
+  size_t on_a = 0;
+  for (const PlannedShard& shard : plan->shards) on_a += shard.assignments.at(0).server == 1;
+  EXPECT_EQ(drained.value().moves.size(), on_a);
+}
+
+TEST(PlaceNewTables, WholeRowsAreNotSliced) {
+  ClusterView view;
+  view.servers = {Server(1, "a")};
+  view.tables = {{Spec(1, "u", 100000), {}}};  // row-wise Adagrad, statistics of rows
+  view.tables[0].spec.column_slices = 2;
+  const absl::Status status = PlaceNewTables(view).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("row_statistics=slice"));
+}
+
 TEST(PlaceNewTables, HashedTablesWithoutRows) {
   ClusterView view;
   view.servers = {Server(1, "a"), Server(2, "b")};

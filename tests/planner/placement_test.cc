@@ -90,6 +90,67 @@ TEST(CutTable, HugeTableKeepsToTheNumberOfShards) {
   EXPECT_EQ(Cut(Hashed(uint64_t{1} << 62, kDimMax)).size(), kShardsPerTableMax);
 }
 
+TEST(CutTable, SlicesOfColumnsAreCutAlikeAndStandOneAfterTheOther) {
+  TableSpec spec = Bounded(100, 7);
+  spec.column_slices = 3;
+  const std::vector<ShardRange> ranges = Cut(spec, 4);  // 4 shards of 3 slices: 2 each
+  EXPECT_THAT(Sizes(ranges), ElementsAre(50, 50, 50, 50, 50, 50));
+  std::vector<uint32_t> columns;
+  for (const ShardRange& r : ranges) columns.push_back(r.column_limit - r.column_first);
+  EXPECT_THAT(columns, ElementsAre(3, 3, 2, 2, 2, 2));
+  EXPECT_EQ(ranges[2].column_first, 3u);
+  EXPECT_EQ(ranges[5].column_limit, 7u);
+
+  auto too_many = CutTable(spec, kShardsPerTableMax);
+  EXPECT_EQ(too_many.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(too_many.status().message()), HasSubstr("in 3 column slices"));
+  EXPECT_EQ(Cut(spec, 300).size(), 300u);
+  EXPECT_FALSE(CutTable(spec, 301).ok()) << "101 ranges of 100 rows";
+}
+
+TEST(CutTable, PropertiesOfRandomSlicedTables) {
+  const TestSeed seed(20260102);
+  Random random(seed.value());
+  for (int i = 0; i < 2000; ++i) {
+    TableSpec spec = Bounded(1 + (random.Next() >> (24 + random.Uniform(40))),
+                             static_cast<uint32_t>(1 + random.Uniform(kDimMax)));
+    spec.hashed = random.OneIn(2);
+    spec.column_slices = 1 + random.Uniform(std::min(spec.dim, kColumnSlicesMax));
+    spec.optimizer.kind = static_cast<OptimizerKind>(random.Uniform(4));
+    const uint64_t units = spec.hashed ? kHashBuckets : spec.rows;
+    const std::vector<ShardRange> ranges = Cut(spec);
+    ASSERT_LE(ranges.size(), kShardsPerTableMax);
+    ASSERT_EQ(ranges.size() % spec.column_slices, 0u);
+    const size_t in_slice = ranges.size() / spec.column_slices;
+    const long double total = static_cast<long double>(spec.rows) *
+                              (spec.weight_bytes_per_row() + spec.state_bytes_per_row());
+    if (total > (1 << 20) && units >= kShardsPerTableMin) {
+      ASSERT_GE(ranges.size(), kShardsPerTableMin);
+    }
+    uint32_t column = 0;
+    for (size_t slice = 0; slice < spec.column_slices; ++slice) {
+      uint64_t next = 0;
+      const uint32_t width =
+          spec.dim / spec.column_slices + (slice < spec.dim % spec.column_slices);
+      for (size_t r = 0; r < in_slice; ++r) {
+        const ShardRange& range = ranges[slice * in_slice + r];
+        ASSERT_EQ(range.first, next);
+        ASSERT_EQ(range.limit, ranges[r].limit) << "cut elsewhere than the first slice";
+        ASSERT_EQ(range.column_first, column);
+        ASSERT_EQ(range.column_limit, column + width);
+        // As many as the limit allows, or none above the limit.
+        if ((in_slice + 1) * spec.column_slices <= kShardsPerTableMax && in_slice < units) {
+          ASSERT_LE(RangeBytes(spec, range), kShardBytesMax);
+        }
+        next = range.limit;
+      }
+      ASSERT_EQ(next, units);
+      column += width;
+    }
+    ASSERT_EQ(column, spec.dim);
+  }
+}
+
 TEST(CutTable, PropertiesOfRandomTables) {
   const TestSeed seed(20260101);
   Random random(seed.value());
@@ -141,8 +202,19 @@ TEST(RangeBytes, AddUpToTheTable) {
   EXPECT_EQ(sum, 8003u * 260);
   EXPECT_EQ(RangeBytes(Hashed(65536 * 10), {0, 1, 0, 64}), 2600u);
   EXPECT_EQ(RangeBytes(Hashed(1), {0, 1, 0, 64}), 1u) << "rounded up";
-  EXPECT_EQ(RangeBytes(Bounded(uint64_t{1} << 62, kDimMax), {0, uint64_t{1} << 62, 0, 0}),
+  EXPECT_EQ(RangeBytes(Bounded(uint64_t{1} << 62, kDimMax), {0, uint64_t{1} << 62, 0, kDimMax}),
             ~uint64_t{0});
+}
+
+TEST(RangeBytes, OfASliceHaveItsOwnState) {
+  TableSpec spec = Bounded(8003, 10);
+  spec.column_slices = 3;
+  EXPECT_EQ(spec.state_bytes_per_row(), 12u) << "a statistic a slice";
+  uint64_t sum = 0;
+  for (const ShardRange& r : Cut(spec)) sum += RangeBytes(spec, r);
+  EXPECT_EQ(sum, 8003u * (40 + 12));
+  spec.optimizer.kind = OptimizerKind::kAdam;
+  EXPECT_EQ(spec.state_bytes_per_row(), 80u);
 }
 
 std::vector<ServerId> Owners(const Plan& plan) {

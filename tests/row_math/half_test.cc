@@ -95,6 +95,16 @@ TEST(QuantizeTest, Int8KeepsTheEndsAndIsWithinHalfAStep) {
   }
 }
 
+TEST(QuantizeTest, TheBytesAreThoseOfFbgemm) {
+  const float row[8] = {0, .5f, 1, -1, .25f, -.75f, .1f, -.3f};
+  uint8_t wire[16];
+  EXPECT_TRUE(QuantizeRow<Fp32Codec>(reinterpret_cast<const uint8_t*>(row), 8, wire));
+  EXPECT_EQ(std::vector<int>(wire, wire + 8),
+            (std::vector<int>{128, 191, 255, 0, 159, 32, 140, 89}));
+  EXPECT_EQ(Fp32Codec::Load(wire + 8, 0), .00784313772f);
+  EXPECT_EQ(Fp32Codec::Load(wire + 8, 1), -1.0f);
+}
+
 TEST(QuantizeTest, ABrokenRowReadsAsNaN) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
     const float row[4] = {1.0f, bad, 2.0f, 3.0f};
@@ -113,6 +123,8 @@ TEST(QuantizeTest, AConstantRowIsExact) {
   float back[3];
   DecodeRow(RowType::kInt8, wire, 3, back);
   for (float x : back) EXPECT_EQ(x, 0.37f);
+  EXPECT_EQ(wire[0], 0);
+  EXPECT_EQ(Fp32Codec::Load(wire + 3, 0), 0.0f);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/random.h"
+#include "tests/row_math/row_under_test.h"
 
 namespace hotbed {
 namespace {
@@ -64,6 +65,75 @@ TEST(OptimizerTest, AdamFirstStep) {
   UpdateRow<OptimizerKind::kAdam, Fp32Codec, Fp32Codec>(params, scalars, 40, Bytes(w.data()),
                                                         Bytes(state.data()), Bytes(g.data()));
   for (int i = 0; i < 40; ++i) EXPECT_NEAR(w[i], g[i] > 0 ? -0.1f : 0.1f, 1e-5);
+}
+
+// FBGEMM's numbers: w = {.1, -.2, .3, -.4}, g = {.01, .02, -.03, .04} twice, lr .1, epsilon 1e-3,
+// decay .01, beta .9 and .999, from a state of zeros, t = 1, 2. Its Adam and LAMB kinds have
+// decoupled decay; those without decay are pushed without.
+TEST(OptimizerTest, AgreesWithFbgemm) {
+  const struct {
+    OptimizerKind kind;
+    DecayMode mode;
+    float decay;
+    float weights[4];
+    float statistic;
+  } kVectors[] = {
+      {OptimizerKind::kSgd, DecayMode::kL2, 0, {.098f, -.204f, .306f, -.408f}, 0},
+      {OptimizerKind::kAdagrad,
+       DecayMode::kL2,
+       0,
+       {-.056949973f, -.363534143f, .465856584f, -.567043367f},
+       0},
+      {OptimizerKind::kRowwiseAdagrad,
+       DecayMode::kL2,
+       0,
+       {.039601523f, -.320796955f, .481195432f, -.641593910f},
+       .0015f},
+      {OptimizerKind::kRowwiseAdagrad,
+       DecayMode::kL2,
+       .01f,
+       {.027633251f, -.318418316f, .477627474f, -.636836632f},
+       .00118814766f},
+      {OptimizerKind::kAdam,
+       DecayMode::kDecoupled,
+       .01f,
+       {-.081927173f, -.389981152f, .492851913f, -.594224790f},
+       0},
+      {OptimizerKind::kAdamW,
+       DecayMode::kL2,
+       .01f,
+       {-.081927173f, -.389981152f, .492851913f, -.594224790f},
+       0},
+      {OptimizerKind::kPartialRowwiseAdam,
+       DecayMode::kDecoupled,
+       .01f,
+       {.029378378f, -.340443644f, .510665465f, -.680887287f},
+       1.49925e-6f},
+      {OptimizerKind::kLamb,
+       DecayMode::kL2,
+       .01f,
+       {.045486255f, -.256927087f, .357787299f, -.458198676f},
+       0},
+  };
+  for (const auto& v : kVectors) {
+    OptimizerParams params;
+    params.kind = v.kind;
+    params.epsilon = 1e-3f;
+    params.weight_decay = v.decay;
+    params.decay_mode = v.mode;
+    RowUnderTest row(params, WeightType::kFp32, 4);
+    const float weights[4] = {.1f, -.2f, .3f, -.4f};
+    for (uint32_t i = 0; i < 4; ++i) row.SetWeight(i, weights[i]);
+    for (uint64_t t : {1, 2}) {
+      row.Step({.01f, .02f, -.03f, .04f}, ResolveScalars(params, .1f, t));
+    }
+    for (uint32_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(row.weight(i), v.weights[i], 1e-6) << "kind " << static_cast<int>(v.kind);
+    }
+    if (v.statistic > 0) {
+      EXPECT_NEAR(row.statistic(), v.statistic, 1e-9);
+    }
+  }
 }
 
 TEST(OptimizerTest, BiasCorrectionAgreesWithPow) {

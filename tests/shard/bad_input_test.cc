@@ -42,6 +42,17 @@ class BadInputTest : public testing::Test {
       table.nan_policy = policy;
       tables.push_back(table);
     }
+    TableSpec padded = tables[0];
+    padded.id = 4;
+    padded.name = "t4";
+    padded.has_padding_id = true;
+    padded.padding_id = 7;
+    tables.push_back(padded);
+    TableSpec none = tables[0];
+    none.id = 5;
+    none.name = "t5";
+    none.optimizer.kind = OptimizerKind::kNone;
+    tables.push_back(none);
     return tables;
   }
 
@@ -221,6 +232,23 @@ TEST_F(BadInputTest, AShardThatIsNotHeld) {
   });
   EXPECT_EQ(result.code, SegmentCode::kUnknownShard);
   EXPECT_THAT(result.detail, HasSubstr("shard 55/0"));
+}
+
+TEST_F(BadInputTest, ThePaddingIdTakesNoGradient) {
+  const SegmentResult result = Push(4, {3, 7}, 10, 0, true);
+  EXPECT_EQ(result.code, SegmentCode::kInvalidArgument);
+  EXPECT_THAT(result.detail, HasSubstr("table t4"));
+  EXPECT_THAT(result.detail, HasSubstr("id 7 is the table's padding id"));
+  EXPECT_EQ(Push(4, {3}, 11, 10, false).code, SegmentCode::kOk) << "the refusal took sequence 10";
+  EXPECT_EQ(First(4, 3), -1.0f);
+  EXPECT_EQ(Push(1, {7}, 12, 0, true).code, SegmentCode::kOk) << "in a table without one";
+}
+
+TEST_F(BadInputTest, ATableWithoutAnOptimizerTakesNoGradient) {
+  const SegmentResult result = Push(5, {3}, 10, 0, true);
+  EXPECT_EQ(result.code, SegmentCode::kInvalidArgument);
+  EXPECT_THAT(result.detail, HasSubstr("optimizer is none"));
+  EXPECT_EQ(First(5, 3), 0.0f);
 }
 
 TEST_F(BadInputTest, ARefusedSegmentHarmsNoNeighbour) {

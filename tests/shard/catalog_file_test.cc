@@ -23,6 +23,11 @@ Catalog Sample() {
   table.seed = 0xfedcba9876543210ull;
   table.durability = Durability::kCheckpoint;
   table.nan_policy = NanPolicy::kSkip;
+  table.padding_id = 5;
+  table.has_padding_id = true;
+  table.schedule.gamma = 0.75f;
+  table.changes.push_back({.at_step = 9, .has_clip_value = true, .clip_value = 2});
+  table.changes.push_back({.at_step = 12, .has_schedule = true, .schedule = {.step_size = 4}});
   catalog.tables[3] = table;
   catalog.shards[{3, 0}] = {0, 100, 0, 64};
   catalog.shards[{3, 7}] = {100, 65536, 0, 64};
@@ -46,7 +51,32 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(table.initializer.b, 0.25f);
   EXPECT_EQ(table.nan_policy, NanPolicy::kSkip);
   EXPECT_EQ(table.durability, Durability::kCheckpoint);
+  EXPECT_EQ(table.padding_id, 5u);
+  EXPECT_EQ(table.schedule.gamma, 0.75f);
+  EXPECT_EQ(table.changes, catalog.tables.at(3).changes);
   EXPECT_EQ((loaded->shards.at({3, 7}).limit), 65536u);
+}
+
+// Sizes of all fields, and the empty list of changes: a field that is added to a table and not to
+// the file changes one side only.
+TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
+  [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
+                                seed, durability, nan_policy, column_slices, row_statistics,
+                                has_padding_id, padding_id, bounds_mode, gradient_reduction,
+                                consistency, staleness, clip_slice_norm, schedule, changes] =
+      TableSpec();
+  [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
+                                initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
+                                clip_value, clip_row_norm, max_norm, decay_mode, lazy_decay,
+                                row_bias_correction, stochastic_rounding, state_type] = optimizer;
+  Catalog empty, one;
+  one.tables[1].id = 1;
+  const size_t initializer_bytes = 1 + 4 + 4;
+  const size_t optimizer_bytes = 1 + 14 * 4 + 5;
+  const size_t schedule_bytes = 1 + 3 * 8 + 3 * 4;
+  EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
+            4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 1 + 4 + 1 + 1 +
+                8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4);
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {

@@ -43,11 +43,15 @@ TestServer::TestServer(ShardHostOptions options, const std::vector<TableSpec>& t
   for (const TableSpec& table : tables) {
     tables_[table.id] = table;
     const uint64_t positions = table.hashed ? kBuckets : table.rows;
-    for (uint32_t i = 0; i < shards; ++i) {
-      ShardRecord record;
-      record.shard = {table.id, i};
-      record.range = {positions * i / shards, positions * (i + 1) / shards, 0, table.dim};
-      records_.push_back(record);
+    for (uint32_t slice = 0; slice < table.column_slices; ++slice) {
+      const ColumnRange columns = SliceColumns(table.dim, table.column_slices, slice);
+      for (uint32_t i = 0; i < shards; ++i) {
+        ShardRecord record;
+        record.shard = {table.id, slice * shards + i};
+        record.range = {positions * i / shards, positions * (i + 1) / shards, columns.first,
+                        columns.limit};
+        records_.push_back(record);
+      }
     }
   }
 }
@@ -89,6 +93,15 @@ void TestServer::Activate() {
   HOTBED_CHECK(assigned.ok()) << assigned;
 }
 
+void TestServer::Alter(TableId table, const TableChange& change, bool tell) {
+  TableSpec& spec = tables_.at(table);
+  const absl::Status changed = AddTableChange(change, &spec);
+  HOTBED_CHECK(changed.ok()) << changed;
+  if (!tell) return;
+  const absl::Status told = host_->ApplyAssignment({spec}, {}, {});
+  HOTBED_CHECK(told.ok()) << told;
+}
+
 void TestServer::Start() {
   Open();
   Assign();
@@ -128,24 +141,34 @@ std::unique_ptr<TestPush> TestServer::MakePush(SessionId session, Incarnation in
   auto push = std::make_unique<TestPush>();
   push->session = session;
   push->incarnation = incarnation;
-  const uint32_t dim = tables_.at(table).dim;
+  const TableSpec& spec = tables_.at(table);
   std::map<ShardId, size_t> slot;
-  for (const uint64_t id : ids) slot.try_emplace(ShardOf(table, id), 0);
+  for (const uint64_t id : ids) {
+    for (uint32_t slice = 0; slice < spec.column_slices; ++slice) {
+      slot.try_emplace(OfSlice(ShardOf(table, id), slice), 0);
+    }
+  }
   size_t count = 0;
   for (auto& [shard, index] : slot) index = count++;
   push->ids.resize(count);
   push->gradients.resize(count);
   push->rows.resize(count);
   for (size_t i = 0; i < ids.size(); ++i) {
-    const size_t s = slot.at(ShardOf(table, ids[i]));
-    push->ids[s].push_back(ids[i]);
-    push->gradients[s].insert(push->gradients[s].end(), gradients.begin() + i * dim,
-                              gradients.begin() + (i + 1) * dim);
+    for (uint32_t slice = 0; slice < spec.column_slices; ++slice) {
+      const size_t s = slot.at(OfSlice(ShardOf(table, ids[i]), slice));
+      const ColumnRange columns = SliceColumns(spec.dim, spec.column_slices, slice);
+      push->ids[s].push_back(ids[i]);
+      push->gradients[s].insert(push->gradients[s].end(),
+                                gradients.begin() + i * spec.dim + columns.first,
+                                gradients.begin() + i * spec.dim + columns.limit);
+    }
   }
   for (const auto& [shard, s] : slot) {
+    const ShardRange& range = record(shard).range;
+    const uint32_t columns = range.column_limit - range.column_first;
     for (size_t i = 0; i < push->ids[s].size(); ++i) {
       push->rows[s].push_back(
-          reinterpret_cast<const uint8_t*>(push->gradients[s].data() + i * dim));
+          reinterpret_cast<const uint8_t*>(push->gradients[s].data() + i * columns));
     }
     PushSegment& segment = push->segments.emplace_back();
     segment.shard = host_->Find(shard);
@@ -165,9 +188,12 @@ void TestServer::Run(TestPush* push) {
 
 std::unique_ptr<TestPull> TestServer::MakePull(TableId table, const std::vector<uint64_t>& ids) {
   auto pull = std::make_unique<TestPull>();
-  const uint32_t dim = tables_.at(table).dim;
   std::map<ShardId, std::vector<uint64_t>> cut;
-  for (const uint64_t id : ids) cut[ShardOf(table, id)].push_back(id);
+  for (const uint64_t id : ids) {
+    for (uint32_t slice = 0; slice < tables_.at(table).column_slices; ++slice) {
+      cut[OfSlice(ShardOf(table, id), slice)].push_back(id);
+    }
+  }
   pull->ids.reserve(cut.size());
   pull->rows.reserve(cut.size());
   pull->flags.reserve(cut.size());
@@ -177,7 +203,9 @@ std::unique_ptr<TestPull> TestServer::MakePull(TableId table, const std::vector<
     segment.shard_id = shard;
     segment.epoch = record(shard).epoch;
     segment.count = static_cast<uint32_t>(part.size());
-    pull->rows.emplace_back(part.size() * dim * sizeof(float), 0xff);
+    const ShardRange& range = record(shard).range;
+    const uint32_t columns = range.column_limit - range.column_first;
+    pull->rows.emplace_back(part.size() * columns * sizeof(float), 0xff);
     pull->flags.emplace_back(part.size(), 0xff);
     pull->ids.push_back(std::move(part));
     segment.ids = pull->ids.back().data();
@@ -196,16 +224,25 @@ std::vector<float> TestServer::Pull(TableId table, const std::vector<uint64_t>& 
   auto pull = MakePull(table, ids);
   Run(pull.get());
   const uint32_t dim = tables_.at(table).dim;
-  std::map<uint64_t, const uint8_t*> where;
+  std::map<uint64_t, std::vector<size_t>> where;
+  for (size_t i = 0; i < ids.size(); ++i) where[ids[i]].push_back(i);
+  std::vector<float> rows(ids.size() * dim);
+  std::vector<uint32_t> filled(ids.size());
   for (size_t s = 0; s < pull->segments.size(); ++s) {
-    EXPECT_EQ(pull->segments[s].result.code, SegmentCode::kOk) << pull->segments[s].result.detail;
+    const PullSegment& segment = pull->segments[s];
+    EXPECT_EQ(segment.result.code, SegmentCode::kOk) << segment.result.detail;
+    const ShardRange& range = record(segment.shard_id).range;
+    const uint32_t columns = range.column_limit - range.column_first;
     for (size_t i = 0; i < pull->ids[s].size(); ++i) {
-      where[pull->ids[s][i]] = pull->rows[s].data() + i * dim * sizeof(float);
+      for (const size_t at : where.at(pull->ids[s][i])) {
+        std::memcpy(rows.data() + at * dim + range.column_first,
+                    pull->rows[s].data() + i * columns * sizeof(float), columns * sizeof(float));
+        filled[at] |= 1u << (segment.shard_id.index / shards_);
+      }
     }
   }
-  std::vector<float> rows(ids.size() * dim);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    std::memcpy(rows.data() + i * dim, where.at(ids[i]), dim * sizeof(float));
+  for (const uint32_t slices : filled) {
+    EXPECT_EQ(slices, (uint64_t{1} << tables_.at(table).column_slices) - 1);
   }
   return rows;
 }
@@ -214,11 +251,13 @@ void TestClient::Push(TableId table, uint64_t step, const std::vector<uint64_t>&
                       const std::vector<float>& gradients, uint64_t part) {
   last_ = {table, ids, gradients, step << 20 | part, {}};
   for (const uint64_t id : ids) {
-    const uint64_t shard = server_->ShardOf(table, id).packed();
-    if (last_.chain.contains(shard)) continue;
-    const auto [it, opens] = chains_.try_emplace(shard, 0);
-    last_.chain[shard] = {it->second, opens};
-    it->second = last_.seq;
+    for (uint32_t slice = 0; slice < server_->table(table).column_slices; ++slice) {
+      const uint64_t shard = server_->OfSlice(server_->ShardOf(table, id), slice).packed();
+      if (last_.chain.contains(shard)) continue;
+      const auto [it, opens] = chains_.try_emplace(shard, 0);
+      last_.chain[shard] = {it->second, opens};
+      it->second = last_.seq;
+    }
   }
   Send(last_);
 }

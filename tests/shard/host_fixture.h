@@ -49,7 +49,8 @@ struct TestPush : PushWork {
 TableSpec TestTable(TableId id, const std::string& name, uint64_t rows, uint32_t dim,
                     OptimizerKind optimizer);
 
-// One life of a server, and what the coordinator knows of it.
+// One life of a server, and what the coordinator knows of it. Tables have `shards` shards a column
+// slice, slice by slice.
 class TestServer {
  public:
   TestServer(ShardHostOptions options, const std::vector<TableSpec>& tables, uint32_t shards);
@@ -60,17 +61,24 @@ class TestServer {
   void Open();    // without assigning
   void Assign();  // the next epoch, activated
   void Activate();
+  // The table changes and the host is told. Told or not, later assignments tell it.
+  void Alter(TableId table, const TableChange& change, bool tell = true);
   void Kill() { host_.reset(); }  // as kill -9 leaves the directory
   absl::Status Stop();            // an orderly shutdown
 
   ShardHost* host() { return host_.get(); }
   const std::vector<ShardRecord>& records() const { return records_; }
   ShardRecord& record(ShardId shard);
-  ShardId ShardOf(TableId table, uint64_t id) const;
+  ShardId ShardOf(TableId table, uint64_t id) const;  // of the first column slice
+  // The shard of another slice that has what `in_first` has of the first.
+  ShardId OfSlice(ShardId in_first, uint32_t slice) const {
+    return {in_first.table, in_first.index + slice * shards_};
+  }
   const TableSpec& table(TableId id) const;
   uint32_t shards() const { return shards_; }
 
-  // One segment a shard, in shard order; `gradients` has dim floats an id.
+  // One segment a shard, in shard order; `gradients` has dim floats an id, and each slice's shard
+  // gets its columns of them.
   std::unique_ptr<TestPush> MakePush(SessionId session, Incarnation incarnation, TableId table,
                                      const std::vector<uint64_t>& ids,
                                      const std::vector<float>& gradients);

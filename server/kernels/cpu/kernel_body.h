@@ -18,8 +18,6 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-constexpr uint32_t kDimLimit =
-    8192;  // common/table_spec.h: kDimMax; bounds the buffers on the stack
 constexpr uint32_t kPrefetchRows = 10;  // 8 to 12 covers one memory latency at full bandwidth
 constexpr uint32_t kPrefetchLines = 8;  // of a row; the hardware follows on its own
 constexpr uint32_t kIndexBlock = 16;  // ids whose bucket, candidate and row are in flight together
@@ -73,8 +71,7 @@ inline void FirstValue(const RowTable& table, uint64_t position, uint8_t* weight
       break;
   }
   if (state == nullptr) return;
-  const float initial = InitialState(table.optimizer);
-  for (uint32_t i = 0; i < table.state_bytes / 4; ++i) Fp32Codec::Store(state, i, initial);
+  FirstState(table.optimizer, table.dim, state);
 }
 
 using EncodeFn = void (*)(const uint8_t* weights, uint32_t dim, uint8_t* out);

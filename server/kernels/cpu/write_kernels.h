@@ -1,112 +1,14 @@
-// ApplyGradients, Insert, Evict, Collect and Reindex (see kernel_body.h for how these files are
+// Insert, Evict, Collect and Reindex (see kernel_body.h for how these files are
 // compiled).
 #ifndef HOTBED_SERVER_KERNELS_CPU_WRITE_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_CPU_WRITE_KERNELS_H_
 
 #include <cstdint>
 
-#include "row_math/optimizer.h"
 #include "server/kernels/cpu/kernel_body.h"
 
 namespace hotbed {
 inline namespace HOTBED_ISA {
-
-// kDim: the table's, where it is known; 0 elsewhere.
-template <OptimizerKind kKind, typename Weight, typename Gradient, uint32_t kDim>
-void ApplyRowsOf(ApplyBatch* batch) {
-  // Copies: stores to rows cannot change them.
-  const RowTable table = *batch->table;
-  const OptimizerParams params = table.optimizer;
-  const UpdateScalars scalars = batch->scalars;
-  const uint32_t dim = kDim != 0 ? kDim : table.dim;
-  const uint32_t weight_bytes = kDim != 0 ? Weight::kBytes * kDim : table.weight_bytes;
-  const uint32_t state_bytes = table.state_bytes;
-  const uint32_t count = batch->count;
-  uint8_t* const bits = table.bits;
-  const uint32_t* const slots = batch->slots;
-  const uint32_t* const picks = batch->picks;
-  const uint8_t* const* const gradients = batch->gradients;
-  // Gradients lie one after another: the hardware sees that by itself.
-  const auto prefetch = [&](uint32_t k) HOTBED_ALWAYS_INLINE {
-    const uint32_t slot = slots[k];
-    if (slot == kNoSlot) return;
-    __builtin_prefetch(bits + slot, 1, 3);
-    PrefetchBytes<1>(WeightsOf(table, slot), weight_bytes);
-    if (state_bytes > 0) PrefetchBytes<1>(StateOf(table, slot), state_bytes);
-  };
-  const uint32_t ahead = count < kPrefetchRows ? count : kPrefetchRows;
-  uint32_t dirtied = 0;
-  for (uint32_t k = 0; k < ahead; ++k) prefetch(k);
-  for (uint32_t k = 0; k < count; ++k) {
-    if (k + kPrefetchRows < count) prefetch(k + kPrefetchRows);
-    const uint32_t slot = slots[k];
-    if (slot == kNoSlot) continue;
-    UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, WeightsOf(table, slot),
-                                       StateOf(table, slot),
-                                       gradients[picks != nullptr ? picks[k] : k]);
-    dirtied += (bits[slot] & kRowDirty) == 0;
-    bits[slot] |= kRowDirty;
-  }
-  batch->dirtied = dirtied;
-}
-
-template <OptimizerKind kKind, typename Weight, typename Gradient>
-void ApplyRows(ApplyBatch* batch) {
-  if constexpr (Weight::kBytes == 4 && Gradient::kBytes == 4) {  // the common case, unrolled
-    switch (batch->table->dim) {
-      case 32:
-        return ApplyRowsOf<kKind, Weight, Gradient, 32>(batch);
-      case 64:
-        return ApplyRowsOf<kKind, Weight, Gradient, 64>(batch);
-      case 128:
-        return ApplyRowsOf<kKind, Weight, Gradient, 128>(batch);
-      default:
-        break;
-    }
-  }
-  ApplyRowsOf<kKind, Weight, Gradient, 0>(batch);
-}
-
-template <OptimizerKind kKind, typename Weight>
-void ApplyAs(ApplyBatch* batch) {
-  switch (batch->gradient_type) {
-    case RowType::kFp32:
-      return ApplyRows<kKind, Weight, Fp32Codec>(batch);
-    case RowType::kFp16:
-      return ApplyRows<kKind, Weight, Fp16Codec>(batch);
-    case RowType::kBf16:
-      return ApplyRows<kKind, Weight, Bf16Codec>(batch);
-    case RowType::kInt8:
-      __builtin_trap();  // gradients do not travel as int8: refused long before
-  }
-}
-
-template <OptimizerKind kKind>
-void ApplyWith(ApplyBatch* batch) {
-  switch (batch->table->weight_type) {
-    case WeightType::kFp32:
-      return ApplyAs<kKind, Fp32Codec>(batch);
-    case WeightType::kFp16:
-      return ApplyAs<kKind, Fp16Codec>(batch);
-    case WeightType::kBf16:
-      return ApplyAs<kKind, Bf16Codec>(batch);
-  }
-}
-
-inline void RunApply(ApplyBatch* batch) {
-  switch (batch->table->optimizer.kind) {
-    case OptimizerKind::kSgd:
-      return ApplyWith<OptimizerKind::kSgd>(batch);
-    case OptimizerKind::kAdagrad:
-      return ApplyWith<OptimizerKind::kAdagrad>(batch);
-    case OptimizerKind::kRowwiseAdagrad:
-      return ApplyWith<OptimizerKind::kRowwiseAdagrad>(batch);
-    case OptimizerKind::kAdam:
-      return ApplyWith<OptimizerKind::kAdam>(batch);
-    default:
-      __builtin_trap();
-  }
-}
 
 inline void RunInsert(InsertBatch* batch) {
   RowTable* table = batch->table;

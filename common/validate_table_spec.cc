@@ -1,0 +1,240 @@
+// ValidateTableSpec: each rule once, in the order of TableSpec's fields.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "common/table_spec.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kNameBytesMax = 200;
+constexpr uint64_t kRowsMax = uint64_t{1} << 62;
+constexpr char kNotNegative[] = "finite and >= 0";
+
+const std::vector<std::string>& InitializerWords() {
+  static const auto* const words =
+      new std::vector<std::string>{"zero", "constant", "uniform", "normal", "truncated-normal"};
+  return *words;
+}
+
+// Keeps the first rule that is broken.
+class Rules {
+ public:
+  explicit Rules(const TableSpec& spec) : spec_(spec) {}
+
+  template <typename Value>
+  void Require(bool holds, absl::string_view field, const Value& value, absl::string_view allowed) {
+    if (holds || !status_.ok()) return;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("table \"", spec_.name, "\": ", field, " is ", value, ", allowed: ", allowed));
+  }
+  template <typename Enum>
+  void Known(absl::string_view field, Enum value, const std::vector<std::string>& words) {
+    const size_t index = static_cast<size_t>(value);
+    Require(index < words.size(), field, index,
+            absl::StrCat("0..", words.size() - 1, " (", absl::StrJoin(words, ", "), ")"));
+  }
+  void NotNegative(absl::string_view field, float value) {
+    Require(std::isfinite(value) && value >= 0, field, value, kNotNegative);
+  }
+  void Positive(absl::string_view field, float value) {
+    Require(std::isfinite(value) && value > 0, field, value, "finite and > 0");
+  }
+  void BelowOne(absl::string_view field, float value) {
+    Require(value >= 0 && value < 1, field, value, "[0, 1)");
+  }
+  // `status` of a part of the spec, whose message names the field from `prefix` on.
+  void Part(absl::string_view prefix, const absl::Status& status) {
+    if (status.ok() || !status_.ok()) return;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("table \"", spec_.name, "\": ", prefix, status.message()));
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const TableSpec& spec_;
+  absl::Status status_;
+};
+
+void CheckName(const std::string& name, Rules* rules) {
+  bool valid = !name.empty() && name.size() <= kNameBytesMax &&
+               (absl::ascii_isalnum(name[0]) || name[0] == '_');
+  for (const unsigned char c : name) {
+    valid = valid && (absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.' || c == '/');
+  }
+  rules->Require(valid, "name", absl::StrCat("of ", name.size(), " bytes"),
+                 absl::StrCat("1..", kNameBytesMax,
+                              " letters, digits, '_', '-', '.', '/'; the first a letter, digit or "
+                              "'_'"));
+}
+
+void CheckWords(const TableSpec& spec, Rules* rules) {
+  rules->Known("weight_type", spec.weight_type, kWeightTypeWords);
+  rules->Known("optimizer.kind", spec.optimizer.kind, kOptimizerWords);
+  rules->Known("optimizer.decay_mode", spec.optimizer.decay_mode, kDecayModeWords);
+  rules->Known("optimizer.state_type", spec.optimizer.state_type, kStateTypeWords);
+  rules->Known("initializer.kind", spec.initializer.kind, InitializerWords());
+  rules->Known("durability", spec.durability, kDurabilityWords);
+  rules->Known("nan_policy", spec.nan_policy, kNanPolicyWords);
+  rules->Known("row_statistics", spec.row_statistics, kRowStatisticsWords);
+  rules->Known("bounds_mode", spec.bounds_mode, kBoundsModeWords);
+  rules->Known("gradient_reduction", spec.gradient_reduction, kGradientReductionWords);
+  rules->Known("consistency", spec.consistency, kConsistencyWords);
+}
+
+// FTRL divides by the learning rate; elsewhere 0 only stops the training.
+void CheckLearningRate(absl::string_view field, OptimizerKind kind, float rate, Rules* rules) {
+  if (kind == OptimizerKind::kFtrl) return rules->Positive(field, rate);
+  rules->NotNegative(field, rate);
+}
+
+void CheckNumbers(const OptimizerParams& o, Rules* rules) {
+  CheckLearningRate("optimizer.learning_rate", o.kind, o.learning_rate, rules);
+  rules->Positive("optimizer.epsilon", o.epsilon);
+  rules->BelowOne("optimizer.beta1", o.beta1);
+  rules->BelowOne("optimizer.beta2", o.beta2);
+  rules->NotNegative("optimizer.weight_decay", o.weight_decay);
+  rules->NotNegative("optimizer.initial_accumulator", o.initial_accumulator);
+  rules->BelowOne("optimizer.momentum", o.momentum);
+  if (o.kind == OptimizerKind::kLars) {
+    rules->Positive("optimizer.trust_coefficient", o.trust_coefficient);
+  }
+  rules->NotNegative("optimizer.trust_coefficient", o.trust_coefficient);
+  rules->NotNegative("optimizer.l1", o.l1);
+  rules->NotNegative("optimizer.l2", o.l2);
+  rules->NotNegative("optimizer.ftrl_beta", o.ftrl_beta);
+  rules->NotNegative("optimizer.clip_value", o.clip_value);
+  rules->NotNegative("optimizer.clip_row_norm", o.clip_row_norm);
+  rules->NotNegative("optimizer.max_norm", o.max_norm);
+}
+
+// Of these kinds the table chooses where the decay enters.
+bool HasDecayMode(OptimizerKind kind) {
+  return kind == OptimizerKind::kSgd || kind == OptimizerKind::kMomentumSgd ||
+         kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRowwiseAdagrad ||
+         kind == OptimizerKind::kRmsProp;
+}
+
+// An option that the table's kind would pass over in silence is refused.
+void CheckCombinations(const TableSpec& spec, Rules* rules) {
+  const OptimizerParams& o = spec.optimizer;
+  const bool decoupled = o.decay_mode == DecayMode::kDecoupled;
+  const bool is_adamw = o.kind == OptimizerKind::kAdamW;
+  rules->Require(!decoupled || HasDecayMode(o.kind) || is_adamw, "optimizer.decay_mode",
+                 "decoupled",
+                 "l2 for this optimizer; decoupled is for sgd, momentum-sgd, adagrad, "
+                 "rowwise-adagrad, rmsprop, and what adamw is");
+  const bool lazy =
+      is_adamw || o.kind == OptimizerKind::kSgd || (decoupled && HasDecayMode(o.kind));
+  rules->Require(!o.lazy_decay || lazy, "optimizer.lazy_decay", "true",
+                 "false, or a decoupled decay to catch up with: sgd, adamw, or decay_mode "
+                 "decoupled with momentum-sgd, adagrad, rowwise-adagrad or rmsprop");
+  rules->Require(!o.row_bias_correction || IsAdamKind(o.kind), "optimizer.row_bias_correction",
+                 "true",
+                 "false, or an optimizer that corrects a bias: adam, adamw, partial-rowwise-adam, "
+                 "lamb, partial-rowwise-lamb");
+  rules->Require(!o.stochastic_rounding || spec.weight_type != WeightType::kFp32,
+                 "optimizer.stochastic_rounding", "true",
+                 "false with weight_type fp32, which rounds nothing");
+}
+
+void CheckInitializer(const InitializerParams& i, Rules* rules) {
+  rules->Require(std::isfinite(i.a), "initializer.a", i.a, "finite");
+  rules->Require(std::isfinite(i.b), "initializer.b", i.b, "finite");
+  const bool normal =
+      i.kind == InitializerKind::kNormal || i.kind == InitializerKind::kTruncatedNormal;
+  rules->Require(!normal || i.b >= 0, "initializer.b (standard deviation)", i.b, ">= 0");
+  rules->Require(i.kind != InitializerKind::kUniform || i.a <= i.b, "initializer.a (low end)", i.a,
+                 absl::StrCat("at most initializer.b = ", i.b));
+}
+
+void CheckColumnSlices(const TableSpec& spec, Rules* rules) {
+  const uint32_t most = std::min(spec.dim, kColumnSlicesMax);
+  rules->Require(spec.column_slices >= 1 && spec.column_slices <= most, "column_slices",
+                 spec.column_slices, absl::StrCat("1..", most));
+  if (spec.column_slices == 1 || spec.row_statistics == RowStatistics::kSlice) return;
+  OptimizerParams largest = spec.optimizer;
+  for (const TableChange& change : spec.changes) {
+    if (change.has_clip_row_norm && change.clip_row_norm > 0) {
+      largest.clip_row_norm = change.clip_row_norm;
+    }
+  }
+  rules->Require(!NeedsRowStatistics(largest), "column_slices", spec.column_slices,
+                 "1, or row_statistics = slice: the optimizer, clip_row_norm or max_norm needs "
+                 "statistics of the whole row, and each slice would have its own");
+}
+
+void CheckIds(const TableSpec& spec, Rules* rules) {
+  if (!spec.hashed) {
+    rules->Require(!spec.has_padding_id || spec.padding_id < spec.rows, "padding_id",
+                   spec.padding_id, absl::StrCat("an id of the table, 0..", spec.rows - 1));
+  } else if (spec.bounds_mode != BoundsMode::kError &&
+             static_cast<size_t>(spec.bounds_mode) < kBoundsModeWords.size()) {
+    rules->Require(false, "bounds_mode", kBoundsModeWords[static_cast<size_t>(spec.bounds_mode)],
+                   "error: no id is outside of a hashed table");
+  }
+}
+
+void CheckTraining(const TableSpec& spec, Rules* rules) {
+  rules->Require(spec.staleness == 0 || spec.consistency == Consistency::kBounded, "staleness",
+                 spec.staleness, "0 unless consistency is bounded");
+  rules->NotNegative("clip_slice_norm", spec.clip_slice_norm);
+  rules->Part("", ValidateSchedule(spec.schedule));
+}
+
+void CheckChange(const TableSpec& spec, size_t index, Rules* rules) {
+  const TableChange& change = spec.changes[index];
+  const std::string prefix = absl::StrCat("changes[", index, "].");
+  const uint64_t after = index == 0 ? 0 : spec.changes[index - 1].at_step;
+  rules->Require(change.at_step > after && change.at_step <= kTrainingStepMax,
+                 absl::StrCat(prefix, "at_step"), change.at_step,
+                 absl::StrCat(after + 1, "..", kTrainingStepMax,
+                              index == 0 ? "" : ", above the change before"));
+  rules->Require(change.has_learning_rate || change.has_clip_value || change.has_clip_row_norm ||
+                     change.has_schedule,
+                 prefix.substr(0, prefix.size() - 1), "empty",
+                 "a learning_rate, clip_value, clip_row_norm or schedule");
+  if (change.has_learning_rate) {
+    CheckLearningRate(absl::StrCat(prefix, "learning_rate"), spec.optimizer.kind,
+                      change.learning_rate, rules);
+  }
+  if (change.has_clip_value) {
+    rules->NotNegative(absl::StrCat(prefix, "clip_value"), change.clip_value);
+  }
+  if (change.has_clip_row_norm) {
+    rules->NotNegative(absl::StrCat(prefix, "clip_row_norm"), change.clip_row_norm);
+  }
+  if (change.has_schedule) rules->Part(prefix, ValidateSchedule(change.schedule));
+}
+
+}  // namespace
+
+absl::Status ValidateTableSpec(const TableSpec& spec) {
+  Rules rules(spec);
+  CheckName(spec.name, &rules);
+  rules.Require(spec.dim >= 1 && spec.dim <= kDimMax, "dim", spec.dim,
+                absl::StrCat("1..", kDimMax));
+  rules.Require(spec.rows <= kRowsMax && (spec.hashed || spec.rows > 0), "rows", spec.rows,
+                absl::StrCat(spec.hashed ? "0.." : "1..", kRowsMax));
+  CheckWords(spec, &rules);
+  // The rules below name words, and add and subtract.
+  HOTBED_RETURN_IF_ERROR(rules.status());
+  CheckNumbers(spec.optimizer, &rules);
+  CheckCombinations(spec, &rules);
+  CheckInitializer(spec.initializer, &rules);
+  CheckIds(spec, &rules);
+  CheckTraining(spec, &rules);
+  rules.Require(spec.changes.size() <= kTableChangesMax, "changes", spec.changes.size(),
+                absl::StrCat("at most ", kTableChangesMax));
+  HOTBED_RETURN_IF_ERROR(rules.status());
+  for (size_t i = 0; i < spec.changes.size(); ++i) CheckChange(spec, i, &rules);
+  CheckColumnSlices(spec, &rules);
+  return rules.status();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,318 @@
+// One optimizer step of one row, for every kind and option: what the shorter way of
+// row_math/optimizer.h leaves out. Formulas are there; here is the order of a step:
+//
+//   1. gradient *= gradient_scale; each element to [-clip_value, clip_value]; the whole to
+//      clip_row_norm where it is longer
+//   2. under lazy decay, the weights shrink by (1 - lr * weight_decay) ^ (step - step of the row's
+//      last update), once for a row that was never updated; under row-wise bias correction, t is
+//      the row's number of updates
+//   3. the kind's formula
+//   4. the weights to max_norm where they are longer
+//   5. weights are rounded to their type, to nearest even or stochastically
+//      (row_math/stochastic_rounding.h); bf16 state to nearest even
+//
+// All in fp32 on whole blocks of 32 elements, zeros beyond the row's end, which add nothing to any
+// sum. Rows and gradients that lie in memory like this already are worked on in place.
+#ifndef HOTBED_ROW_MATH_ROW_UPDATE_H_
+#define HOTBED_ROW_MATH_ROW_UPDATE_H_
+
+#include <cstdint>
+
+#include "row_math/half.h"
+#include "row_math/isa.h"
+#include "row_math/optimizer.h"
+#include "row_math/optimizer_blocks.h"
+#include "row_math/powers.h"
+#include "row_math/row_blocks.h"
+#include "row_math/stochastic_rounding.h"
+#include "row_math/types.h"
+
+namespace hotbed {
+
+// What all rows of one push share.
+struct UpdatePlan {
+  OptimizerParams params;
+  UpdateScalars scalars;
+  WeightType weight_type = WeightType::kFp32;
+  RowType gradient_type = RowType::kFp32;  // not int8
+  uint32_t dim = 0;                        // 1..kDimLimit
+};
+
+// Whether UpdateRow of row_math/optimizer.h computes the same.
+HOTBED_HD constexpr bool TakesShortWay(const UpdatePlan& plan) {
+  const OptimizerParams& o = plan.params;
+  const UpdateScalars& s = plan.scalars;
+  return HasShortWay(o.kind) && o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f &&
+         !(s.clip_value > 0) && !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay &&
+         !o.row_bias_correction &&
+         !(o.stochastic_rounding && plan.weight_type != WeightType::kFp32);
+}
+
+inline namespace HOTBED_ISA {
+
+template <typename Codec>
+HOTBED_ROW_FN void LoadBlocks(const uint8_t* from, uint32_t dim, float* room) {
+  for (; dim >= kLanes; dim -= kLanes, from += Codec::kBytes * kLanes, room += kLanes) {
+    BlockCodec<Codec>::Load(from, room);
+  }
+  if (dim > 0) LoadTail<Codec>(from, dim, room);
+}
+
+template <typename Codec>
+HOTBED_ROW_FN void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
+  for (; dim >= kLanes; dim -= kLanes, to += Codec::kBytes * kLanes, room += kLanes) {
+    BlockCodec<Codec>::Store(to, room);
+  }
+  if (dim > 0) StoreTail<Codec>(to, dim, room);
+}
+
+HOTBED_ROW_FN bool WholeBlocks(uint32_t dim) { return dim % kLanes == 0; }
+
+// fp32 in whole blocks: in place where it lies so, else a copy in `room`.
+HOTBED_ROW_FN uint8_t* OpenVector(bool fp32, uint8_t* at, uint32_t dim, float* room) {
+  if (fp32 && WholeBlocks(dim)) return at;
+  fp32 ? LoadBlocks<Fp32Codec>(at, dim, room) : LoadBlocks<Bf16Codec>(at, dim, room);
+  return AsBytes(room);
+}
+
+HOTBED_ROW_FN void CloseVector(bool fp32, uint8_t* at, uint32_t dim, const float* room) {
+  if (fp32 && WholeBlocks(dim)) return;
+  fp32 ? StoreBlocks<Fp32Codec>(at, dim, room) : StoreBlocks<Bf16Codec>(at, dim, room);
+}
+
+HOTBED_ROW_FN uint8_t* OpenWeights(WeightType type, uint8_t* at, uint32_t dim, float* room) {
+  if (type != WeightType::kFp16) return OpenVector(type == WeightType::kFp32, at, dim, room);
+  LoadBlocks<Fp16Codec>(at, dim, room);
+  return AsBytes(room);
+}
+
+HOTBED_ROW_FN void CloseWeights(const UpdatePlan& plan, const RowKey& key, uint8_t* at,
+                                const float* room) {
+  const uint64_t step = plan.scalars.step;
+  const bool fp16 = plan.weight_type == WeightType::kFp16;
+  if (plan.weight_type != WeightType::kFp32 && plan.params.stochastic_rounding) {
+    const uint8_t* values = reinterpret_cast<const uint8_t*>(room);
+    fp16 ? StoreRounded<Fp16Rounding>(key, step, plan.dim, values, at)
+         : StoreRounded<Bf16Rounding>(key, step, plan.dim, values, at);
+  } else if (fp16) {
+    StoreBlocks<Fp16Codec>(at, plan.dim, room);
+  } else {
+    CloseVector(plan.weight_type == WeightType::kFp32, at, plan.dim, room);
+  }
+}
+
+HOTBED_ROW_FN void LoadGradient(const UpdatePlan& plan, const uint8_t* from, float* room) {
+  if (plan.gradient_type == RowType::kFp16) return LoadBlocks<Fp16Codec>(from, plan.dim, room);
+  if (plan.gradient_type == RowType::kBf16) return LoadBlocks<Bf16Codec>(from, plan.dim, room);
+  LoadBlocks<Fp32Codec>(from, plan.dim, room);
+}
+
+// Step 1.
+HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t blocks,
+                                          const uint8_t* from, float* room) {
+  const float scale = plan.scalars.gradient_scale;
+  const float limit = plan.scalars.clip_value;
+  const float norm = plan.scalars.clip_row_norm;
+  const bool changes = scale != 1.0f || limit > 0.0f || norm > 0.0f;
+  if (!changes && plan.gradient_type == RowType::kFp32 && WholeBlocks(plan.dim)) return from;
+  LoadGradient(plan, from, room);
+  if (scale != 1.0f) ScaleRow(blocks, scale, AsBytes(room));
+  if (limit > 0.0f) {
+    for (uint32_t i = 0; i < kLanes * blocks; ++i) {
+      const float below = room[i] > limit ? limit : room[i];
+      room[i] = below < -limit ? -limit : below;  // NaN stays
+    }
+  }
+  if (norm > 0.0f) {
+    const float factor = FactorToNorm(norm, blocks, AsBytes(room));
+    if (factor != 1.0f) ScaleRow(blocks, factor, AsBytes(room));
+  }
+  return AsBytes(room);
+}
+
+// The row's counters, after its scalar statistic; both are read and written once a step.
+HOTBED_ROW_FN uint32_t LoadCounter(const uint8_t* at) {
+  uint32_t value;
+  __builtin_memcpy(&value, at, 4);
+  return value;
+}
+HOTBED_ROW_FN void StoreCounter(uint8_t* at, uint32_t value) { __builtin_memcpy(at, &value, 4); }
+
+// Steps that lazy decay makes up for: 1 for a row that was never updated, 0 for a step that is not
+// newer than the row's last. Steps are kept modulo 2^32, without 0, which means never.
+HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
+  const uint32_t now = static_cast<uint32_t>(step) != 0 ? static_cast<uint32_t>(step) : 1u;
+  const uint32_t last = LoadCounter(last_step);
+  if (last != 0 && now - last >= 0x80000000u) return 0;  // an older step, from a slower trainer
+  StoreCounter(last_step, now);
+  return last == 0 ? 1 : now - last;
+}
+
+// Step 2: scalars of this row.
+HOTBED_ROW_FN void RowScalars(const UpdatePlan& plan, const StateLayout& layout, uint8_t* counters,
+                              StepScalars* p) {
+  if (layout.has_updates) {
+    uint32_t t = LoadCounter(counters);
+    t += t != 0xffffffffu;
+    StoreCounter(counters, t);
+    p->correction1 = BiasCorrection(plan.params.beta1, t);
+    p->correction2 = BiasCorrection(plan.params.beta2, t);
+    counters += 4;
+  }
+  if (!layout.has_last_step) return;
+  const uint32_t steps = StepsSince(counters, plan.scalars.step);
+  if (!DecaysDecoupled(plan.params)) return;
+  p->shrink = static_cast<float>(WholePower(ShrinkOfStep(plan.params, plan.scalars), steps));
+}
+
+// A row opened for its step: fp32 in whole blocks; `room` is scratch.
+struct OpenRow {
+  uint32_t dim;
+  uint32_t blocks;
+  uint8_t* w;
+  uint8_t* first;
+  uint8_t* second;
+  uint8_t* statistic;
+  const uint8_t* g;
+  uint8_t* room;
+};
+
+HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay) {
+  float sum[kLanes] = {};
+  for (uint32_t b = 0; b < row.blocks; ++b) {
+    SquaresBlock<Fp32Codec, Fp32Codec>(decay, row.w + 128 * b, row.g + 128 * b, sum);
+  }
+  return TreeSum(sum) / static_cast<float>(row.dim);
+}
+
+// The second moment of the partial kinds; returns the denominator of the row's step.
+HOTBED_ROW_FN float RowDenominator(const StepScalars& p, const OpenRow& row, float decay) {
+  const float second =
+      p.beta2 * Fp32Codec::Load(row.statistic, 0) + (1.0f - p.beta2) * MeanSquare(row, decay);
+  Fp32Codec::Store(row.statistic, 0, second);
+  return __builtin_sqrtf(second / p.correction2) + p.epsilon;
+}
+
+HOTBED_ROW_FN void FollowDirection(const StepScalars& p, const OpenRow& row) {
+  const float length = RowNorm(row.blocks, row.w);
+  const float of_direction = RowNorm(row.blocks, row.room);
+  const bool zero = length == 0.0f || of_direction == 0.0f;
+  const float rate = p.lr * (zero ? 1.0f : length / of_direction);
+  for (uint32_t b = 0; b < row.blocks; ++b) {
+    ScaledBlock<Fp32Codec, Fp32Codec>(rate, 0.0f, 1.0f, row.w + 128 * b, row.room + 128 * b);
+  }
+}
+
+HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row) {
+  const float length = RowNorm(row.blocks, row.w);
+  const float denominator = RowNorm(row.blocks, row.g) + p.decay * length;
+  if (length == 0.0f || denominator == 0.0f) return p.lr;
+  return p.lr * p.trust * length / denominator;
+}
+
+// Step 3.
+template <OptimizerKind kKind>
+HOTBED_ROW_FN void StepOpenRow(const StepScalars& p, const OpenRow& row) {
+  [[maybe_unused]] float factor = 0.0f;  // what the kind needs of the whole row
+  if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+    const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay);
+    Fp32Codec::Store(row.statistic, 0, s);
+    factor = p.lr / (__builtin_sqrtf(s) + p.epsilon);
+  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
+    factor = RowDenominator(p, row, p.decay);
+  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
+    factor = RowDenominator(p, row, 0.0f);
+  } else if constexpr (kKind == OptimizerKind::kLars) {
+    factor = LarsRate(p, row);
+  } else if constexpr (kKind == OptimizerKind::kSgd) {
+    factor = p.lr;
+  }
+  if (kKind == OptimizerKind::kFtrl && !(p.lr > 0.0f)) return;
+  for (uint32_t b = 0; b < row.blocks; ++b) {
+    const uint32_t at = 128 * b;
+    [[maybe_unused]] uint8_t* const w = row.w + at;
+    [[maybe_unused]] uint8_t* const first = row.first + at;
+    [[maybe_unused]] uint8_t* const second = row.second + at;
+    [[maybe_unused]] const uint8_t* const g = row.g + at;
+    if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad) {
+      ScaledBlock<Fp32Codec, Fp32Codec>(factor, p.decay, p.shrink, w, g);
+    } else if constexpr (kKind == OptimizerKind::kAdagrad) {
+      AdagradBlock<Fp32Codec, Fp32Codec>(p, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kAdam || kKind == OptimizerKind::kAdamW) {
+      AdamBlock<Fp32Codec, Fp32Codec>(p, w, first, second, g);
+    } else if constexpr (kKind == OptimizerKind::kMomentumSgd) {
+      MomentumBlock(p, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kRmsProp) {
+      RmsPropBlock(p, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
+      PartialAdamBlock(p, factor, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kLamb) {
+      LambBlock(p, w, first, second, g, row.room + at);
+    } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
+      PartialLambBlock(p, factor, w, first, g, row.room + at);
+    } else if constexpr (kKind == OptimizerKind::kLars) {
+      LarsBlock(p, factor, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kFtrl) {
+      FtrlBlock(p, w, first, second, g);
+    }
+  }
+  if constexpr (kKind == OptimizerKind::kLamb || kKind == OptimizerKind::kPartialRowwiseLamb) {
+    FollowDirection(p, row);
+  }
+}
+
+// Steps 1 to 5. kKind is plan.params.kind. `state` is laid out as row_math/types.h says and may be
+// null where it has no bytes; pointers need no alignment.
+template <OptimizerKind kKind>
+HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& key, uint8_t* weights,
+                                        uint8_t* state, const uint8_t* gradient) {
+  if constexpr (kKind == OptimizerKind::kNone) return;
+  const OptimizerParams& params = plan.params;
+  const StateLayout layout = LayoutOfState(params);
+  const bool fp32 = params.state_type == StateType::kFp32;
+  const uint32_t dim = plan.dim;
+  uint8_t* const scalars = state + layout.VectorBytes(params.state_type, dim);
+  uint8_t* const second = state + (fp32 ? 4ull : 2ull) * dim;
+  float w[kDimLimit], g[kDimLimit], first_room[kDimLimit], second_room[kDimLimit], room[kDimLimit];
+  StepScalars p = MakeStepScalars(params, plan.scalars);
+  OpenRow row = {};
+  row.dim = dim;
+  row.blocks = (dim + kLanes - 1) / kLanes;
+  row.g = OpenGradient(plan, row.blocks, gradient, g);
+  if (layout.has_updates || layout.has_last_step) {
+    RowScalars(plan, layout, scalars + (layout.has_statistic ? 4 : 0), &p);
+  }
+  row.w = OpenWeights(plan.weight_type, weights, dim, w);
+  row.statistic = scalars;
+  row.room = AsBytes(room);
+  if (layout.vectors > 0) row.first = OpenVector(fp32, state, dim, first_room);
+  if (layout.vectors > 1) row.second = OpenVector(fp32, second, dim, second_room);
+  StepOpenRow<kKind>(p, row);
+  if (params.max_norm > 0.0f) {
+    const float factor = FactorToNorm(params.max_norm, row.blocks, row.w);
+    if (factor != 1.0f) ScaleRow(row.blocks, factor, row.w);
+  }
+  CloseWeights(plan, key, weights, w);
+  if (layout.vectors > 0) CloseVector(fp32, state, dim, first_room);
+  if (layout.vectors > 1) CloseVector(fp32, second, dim, second_room);
+}
+
+// A row's new weights from a push that assigns; its state begins anew (FirstState). To nearest even
+// whatever the table's rounding: the caller gave values, not a step.
+HOTBED_ROW_FN void AssignWeights(const UpdatePlan& plan, uint8_t* weights, const uint8_t* values) {
+  float room[kDimLimit];
+  LoadGradient(plan, values, room);
+  switch (plan.weight_type) {
+    case WeightType::kFp32:
+      return StoreBlocks<Fp32Codec>(weights, plan.dim, room);
+    case WeightType::kFp16:
+      return StoreBlocks<Fp16Codec>(weights, plan.dim, room);
+    case WeightType::kBf16:
+      return StoreBlocks<Bf16Codec>(weights, plan.dim, room);
+  }
+}
+
+}  // namespace HOTBED_ISA
+}  // namespace hotbed
+
+#endif  // HOTBED_ROW_MATH_ROW_UPDATE_H_
