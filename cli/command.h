@@ -44,6 +44,7 @@ void AddUpCommand(CLI::App* root, CommandContext* context);
 void AddDemoCommand(CLI::App* root, CommandContext* context);
 void AddDoctorCommand(CLI::App* root, CommandContext* context);
 void AddTableCreateCommand(CLI::App* table, CommandContext* context);
+void AddTableAlterCommand(CLI::App* table, CommandContext* context);
 void AddTableListCommand(CLI::App* table, CommandContext* context);
 void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
 void AddTableDropCommand(CLI::App* table, CommandContext* context);

@@ -67,4 +67,10 @@ absl::StatusOr<v1::DropTableReply> CoordinatorStub::DropTable(const v1::DropTabl
                                                                request, address_, timeout_);
 }
 
+absl::StatusOr<v1::AlterTableReply> CoordinatorStub::AlterTable(
+    const v1::AlterTableRequest& request) {
+  return grpc_->Call<v1::AlterTableRequest, v1::AlterTableReply>(&v1::Coordinator::Stub::AlterTable,
+                                                                 request, address_, timeout_);
+}
+
 }  // namespace hotbed

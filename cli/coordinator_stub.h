@@ -22,6 +22,7 @@ class CoordinatorStub {
   absl::StatusOr<v1::CreateTableReply> CreateTable(const v1::CreateTableRequest& request);
   absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);
   absl::StatusOr<v1::DropTableReply> DropTable(const v1::DropTableRequest& request);
+  absl::StatusOr<v1::AlterTableReply> AlterTable(const v1::AlterTableRequest& request);
 
  private:
   struct Grpc;

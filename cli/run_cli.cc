@@ -29,10 +29,11 @@ CLI::App* AddGroup(CLI::App* root, const char* name, const char* help) {
 void AddCommands(CLI::App* root, CommandContext* context) {
   AddUpCommand(root, context);
   AddStatusCommand(root, context);
-  CLI::App* table = AddGroup(root, "table", "Create, list, describe and drop tables");
+  CLI::App* table = AddGroup(root, "table", "Create, list, describe, alter and drop tables");
   AddTableCreateCommand(table, context);
   AddTableListCommand(table, context);
   AddTableDescribeCommand(table, context);
+  AddTableAlterCommand(table, context);
   AddTableDropCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
   AddShardListCommand(AddGroup(root, "shard", "Look at shards"), context);

@@ -1,7 +1,12 @@
-// Tables from a JSON list, one object a table, in the names of the flags of `hotbed table create`:
+// Tables from a JSON list (or one alone), one object a table, in the names of the flags of `hotbed
+// table create`:
 //
 //   [{"name": "user", "dim": 64, "rows": 1000000, "optimizer": "adam", "lr": 0.01},
 //    {"name": "query", "dim": 32, "hashed": true, "init": "uniform:-0.01,0.01", "shards": 16}]
+//
+// or as `hotbed table describe -o json` writes a table: options of the optimizer and the schedule
+// in objects of their own, changes in a list. What that says of the table's place (id, the list of
+// shards, bytes of a row) is passed over.
 //
 // Pure functions.
 #ifndef HOTBED_CLI_TABLE_FILE_H_

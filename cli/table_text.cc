@@ -1,9 +1,12 @@
 #include "cli/table_text.h"
 
+#include <cstdlib>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "cli/table_option.h"
 #include "cli/table_printer.h"
 
 namespace hotbed {
@@ -30,6 +33,39 @@ absl::Status BadInitializer(const std::string& text) {
                    "truncated-normal:MEAN,DEVIATION"));
 }
 
+// Whether the optimizer's formula has this term: it is shown at its default too.
+bool IsTermOf(OptimizerKind kind, absl::string_view name) {
+  const bool momentum = kind == OptimizerKind::kMomentumSgd || kind == OptimizerKind::kLars;
+  const bool ftrl = kind == OptimizerKind::kFtrl;
+  if (name == "learning_rate") return true;
+  if (name == "epsilon") return kind != OptimizerKind::kSgd && !momentum && !ftrl;
+  if (name == "beta1") return IsAdamKind(kind);
+  if (name == "beta2") return IsAdamKind(kind) || kind == OptimizerKind::kRmsProp;
+  if (name == "momentum") return momentum;
+  if (name == "trust_coefficient") return kind == OptimizerKind::kLars;
+  return ftrl && (name == "l1" || name == "l2" || name == "ftrl_beta");
+}
+
+using Json = nlohmann::ordered_json;
+
+// The number as people write it: 0.1, not the double that is nearest to the float.
+Json NumberJson(float value) { return std::strtod(FloatText(value).c_str(), nullptr); }
+
+Json ValueJson(const TableOption& option, const std::string& text) {
+  uint64_t integer = 0;
+  if (option.shape == OptionShape::kText) return text;
+  if (text.empty()) return nullptr;
+  if (option.shape == OptionShape::kFlag) return text == "true";
+  if (option.shape == OptionShape::kNumber) return std::strtod(text.c_str(), nullptr);
+  return absl::SimpleAtoi(text, &integer) ? Json(integer) : Json(text);
+}
+
+Json ScheduleJson(const Schedule& schedule) {
+  TableSpec spec;
+  spec.schedule = schedule;
+  return TableJson(spec)["schedule"];
+}
+
 }  // namespace
 
 absl::StatusOr<InitializerParams> ParseInitializer(const std::string& text) {
@@ -52,22 +88,30 @@ std::string InitializerText(const InitializerParams& initializer) {
   for (const InitializerForm& form : kInitializers) {
     if (form.kind != initializer.kind) continue;
     if (form.numbers == 0) return form.word;
-    if (form.numbers == 1) return absl::StrFormat("%s:%g", form.word, initializer.a);
-    return absl::StrFormat("%s:%g,%g", form.word, initializer.a, initializer.b);
+    if (form.numbers == 1) return absl::StrCat(form.word, ":", FloatText(initializer.a));
+    return absl::StrCat(form.word, ":", FloatText(initializer.a), ",", FloatText(initializer.b));
   }
   return "unknown";
 }
 
 std::string OptimizerText(const OptimizerParams& o) {
-  std::string out =
-      absl::StrFormat("%s lr=%g", kOptimizerWords[static_cast<size_t>(o.kind)], o.learning_rate);
-  if (o.kind != OptimizerKind::kSgd) absl::StrAppendFormat(&out, " eps=%g", o.epsilon);
-  if (o.kind == OptimizerKind::kAdam) {
-    absl::StrAppendFormat(&out, " beta1=%g beta2=%g", o.beta1, o.beta2);
-  }
-  if (o.weight_decay != 0) absl::StrAppendFormat(&out, " weight-decay=%g", o.weight_decay);
-  if (o.initial_accumulator != 0) {
-    absl::StrAppendFormat(&out, " initial-accumulator=%g", o.initial_accumulator);
+  if (o.kind == OptimizerKind::kNone) return "none";
+  TableSpec spec;
+  spec.optimizer = o;
+  const TableSpec defaults;
+  std::string out = kOptimizerWords[static_cast<size_t>(o.kind)];
+  for (const TableOption& option : TableOptionList()) {
+    absl::string_view name = option.field;
+    if (!absl::ConsumePrefix(&name, "optimizer.") || name == "kind") continue;
+    const std::string value = option.print(spec);
+    const bool own = IsTermOf(o.kind, name);
+    if (!own && value == option.print(defaults)) continue;
+    if (option.shape == OptionShape::kFlag) {
+      absl::StrAppend(&out, " ", option.name);
+    } else {
+      const char* const shown = *option.alias != '\0' ? option.alias : option.name;
+      absl::StrAppend(&out, " ", shown, "=", value);
+    }
   }
   return out;
 }
@@ -77,28 +121,27 @@ std::string KindText(const TableSpec& spec) {
   return spec.rows == 0 ? "hashed" : absl::StrCat("hashed, about ", WithCommas(spec.rows), " rows");
 }
 
+nlohmann::ordered_json ChangeJson(const TableChange& change) {
+  Json json = {{"at_step", change.at_step}};
+  if (change.has_learning_rate) json["learning_rate"] = NumberJson(change.learning_rate);
+  if (change.has_clip_value) json["clip_value"] = NumberJson(change.clip_value);
+  if (change.has_clip_row_norm) json["clip_row_norm"] = NumberJson(change.clip_row_norm);
+  if (change.has_schedule) json["schedule"] = ScheduleJson(change.schedule);
+  return json;
+}
+
 nlohmann::ordered_json TableJson(const TableSpec& spec) {
-  const OptimizerParams& o = spec.optimizer;
-  return {{"id", spec.id},
-          {"name", spec.name},
-          {"hashed", spec.hashed},
-          {"rows", spec.rows},
-          {"dim", spec.dim},
-          {"weight_type", kWeightTypeWords[static_cast<size_t>(spec.weight_type)]},
-          {"optimizer",
-           {{"kind", kOptimizerWords[static_cast<size_t>(o.kind)]},
-            {"learning_rate", o.learning_rate},
-            {"epsilon", o.epsilon},
-            {"beta1", o.beta1},
-            {"beta2", o.beta2},
-            {"weight_decay", o.weight_decay},
-            {"initial_accumulator", o.initial_accumulator}}},
-          {"initializer", InitializerText(spec.initializer)},
-          {"seed", spec.seed},
-          {"durability", kDurabilityWords[static_cast<size_t>(spec.durability)]},
-          {"nan_policy", kNanPolicyWords[static_cast<size_t>(spec.nan_policy)]},
-          {"weight_bytes_per_row", spec.weight_bytes_per_row()},
-          {"state_bytes_per_row", spec.state_bytes_per_row()}};
+  Json json = {{"id", spec.id}, {"name", spec.name}};
+  for (const TableOption& option : TableOptionList()) {
+    const std::vector<std::string> path = absl::StrSplit(option.field, '.');
+    Json& at = path.size() == 1 ? json[path[0]] : json[path[0]][path[1]];
+    at = ValueJson(option, option.print(spec));
+  }
+  json["changes"] = Json::array();
+  for (const TableChange& change : spec.changes) json["changes"].push_back(ChangeJson(change));
+  json["weight_bytes_per_row"] = spec.weight_bytes_per_row();
+  json["state_bytes_per_row"] = spec.state_bytes_per_row();
+  return json;
 }
 
 std::string ServerName(const v1::ClusterMap& map, uint64_t server) {

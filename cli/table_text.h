@@ -22,6 +22,7 @@ std::string OptimizerText(const OptimizerParams& optimizer);
 // "bounded, 1,000 rows" or "hashed" or "hashed, about 1,000 rows"
 std::string KindText(const TableSpec& spec);
 
+// All options and changes; ReadTableFile reads it back.
 nlohmann::ordered_json TableJson(const TableSpec& spec);
 
 // Names of servers by number, for the messages that carry the number alone.

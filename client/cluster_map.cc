@@ -143,6 +143,7 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   const auto known = next->tables_.find(table);
   if (known != next->tables_.end()) {
     auto route = std::make_shared<TableRoute>(*known->second);
+    if (spec != nullptr) route->spec = *spec;  // of which only `changes` can differ
     for (const ShardRecord* record : records) {
       if (record->shard.index >= route->shards.size()) continue;
       ShardRecord& old = route->shards[record->shard.index];

@@ -117,7 +117,8 @@ void CheckNumbers(const OptimizerParams& o, Rules* rules) {
 bool HasDecayMode(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd || kind == OptimizerKind::kMomentumSgd ||
          kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRowwiseAdagrad ||
-         kind == OptimizerKind::kRmsProp;
+         kind == OptimizerKind::kRmsProp || kind == OptimizerKind::kAdam ||
+         kind == OptimizerKind::kPartialRowwiseAdam;
 }
 
 // An option that the table's kind would pass over in silence is refused.
@@ -128,12 +129,16 @@ void CheckCombinations(const TableSpec& spec, Rules* rules) {
   rules->Require(!decoupled || HasDecayMode(o.kind) || is_adamw, "optimizer.decay_mode",
                  "decoupled",
                  "l2 for this optimizer; decoupled is for sgd, momentum-sgd, adagrad, "
-                 "rowwise-adagrad, rmsprop, and what adamw is");
+                 "rowwise-adagrad, rmsprop, adam, partial-rowwise-adam, and what adamw is");
   const bool lazy =
       is_adamw || o.kind == OptimizerKind::kSgd || (decoupled && HasDecayMode(o.kind));
   rules->Require(!o.lazy_decay || lazy, "optimizer.lazy_decay", "true",
                  "false, or a decoupled decay to catch up with: sgd, adamw, or decay_mode "
-                 "decoupled with momentum-sgd, adagrad, rowwise-adagrad or rmsprop");
+                 "decoupled with momentum-sgd, adagrad, rowwise-adagrad, rmsprop, adam or "
+                 "partial-rowwise-adam");
+  const bool decays = o.kind != OptimizerKind::kFtrl && o.kind != OptimizerKind::kNone;
+  rules->Require(decays || o.weight_decay == 0, "optimizer.weight_decay", o.weight_decay,
+                 "0 for ftrl, whose l2 shrinks weights, and for none, whose rows never change");
   rules->Require(!o.row_bias_correction || IsAdamKind(o.kind), "optimizer.row_bias_correction",
                  "true",
                  "false, or an optimizer that corrects a bias: adam, adamw, partial-rowwise-adam, "
@@ -153,20 +158,27 @@ void CheckInitializer(const InitializerParams& i, Rules* rules) {
                  absl::StrCat("at most initializer.b = ", i.b));
 }
 
+// DECISIONS P5: what needs the whole row is cut by columns only where the table says that a slice
+// is what it means by a row.
 void CheckColumnSlices(const TableSpec& spec, Rules* rules) {
   const uint32_t most = std::min(spec.dim, kColumnSlicesMax);
   rules->Require(spec.column_slices >= 1 && spec.column_slices <= most, "column_slices",
-                 spec.column_slices, absl::StrCat("1..", most));
+                 spec.column_slices,
+                 absl::StrCat("1..", most, " (at most dim and ", kColumnSlicesMax, ")"));
   if (spec.column_slices == 1 || spec.row_statistics == RowStatistics::kSlice) return;
-  OptimizerParams largest = spec.optimizer;
+  OptimizerParams params = spec.optimizer;
   for (const TableChange& change : spec.changes) {
     if (change.has_clip_row_norm && change.clip_row_norm > 0) {
-      largest.clip_row_norm = change.clip_row_norm;
+      params.clip_row_norm = change.clip_row_norm;
     }
   }
-  rules->Require(!NeedsRowStatistics(largest), "column_slices", spec.column_slices,
-                 "1, or row_statistics = slice: the optimizer, clip_row_norm or max_norm needs "
-                 "statistics of the whole row, and each slice would have its own");
+  const std::string why = params.clip_row_norm > 0 ? "optimizer.clip_row_norm"
+                          : params.max_norm > 0    ? "optimizer.max_norm"
+                                                : kOptimizerWords[static_cast<size_t>(params.kind)];
+  rules->Require(!NeedsRowStatistics(params), "column_slices", spec.column_slices,
+                 absl::StrCat("1, because ", why,
+                              " needs statistics of whole rows; or set row_statistics=slice, which "
+                              "makes each slice a row of its own to it"));
 }
 
 void CheckIds(const TableSpec& spec, Rules* rules) {

@@ -41,6 +41,24 @@ PlannerOptimizer OptimizerOf(OptimizerKind kind) {
       return PlannerOptimizer::kRowwiseAdagrad;
     case OptimizerKind::kAdam:
       return PlannerOptimizer::kAdam;
+    case OptimizerKind::kMomentumSgd:
+      return PlannerOptimizer::kMomentumSgd;
+    case OptimizerKind::kAdamW:
+      return PlannerOptimizer::kAdamW;
+    case OptimizerKind::kPartialRowwiseAdam:
+      return PlannerOptimizer::kPartialRowwiseAdam;
+    case OptimizerKind::kLamb:
+      return PlannerOptimizer::kLamb;
+    case OptimizerKind::kPartialRowwiseLamb:
+      return PlannerOptimizer::kPartialRowwiseLamb;
+    case OptimizerKind::kLars:
+      return PlannerOptimizer::kLars;
+    case OptimizerKind::kFtrl:
+      return PlannerOptimizer::kFtrl;
+    case OptimizerKind::kRmsProp:
+      return PlannerOptimizer::kRmsprop;
+    case OptimizerKind::kNone:
+      return PlannerOptimizer::kNone;
   }
   return PlannerOptimizer::kSgd;
 }
@@ -53,6 +71,9 @@ InputTable InputOf(const TableSpec& spec) {
   table.dim = spec.dim;
   table.weight = WeightOf(spec.weight_type);
   table.optimizer = OptimizerOf(spec.optimizer.kind);
+  const StateLayout layout = LayoutOfState(spec.optimizer);
+  table.state_bf16 = spec.optimizer.state_type == StateType::kBf16;
+  table.row_counters = uint32_t{layout.has_updates} + uint32_t{layout.has_last_step};
   table.hashed = spec.hashed;
   table.row_statistics = spec.row_statistics;
   return table;

@@ -42,6 +42,9 @@ class Fnv {
   }
   Fnv& Add(const HotnessPoint& point) { return Add(point.rows).Add(point.accesses); }
   Fnv& Add(const InputTable& t) {
+    if (t.state_bf16 || t.row_counters != 0) {
+      Add(t.state_bf16).Add(t.row_counters);  // no input in a file has them
+    }
     return Add(t.name)
         .Add(t.rows)
         .Add(t.dim)

@@ -62,6 +62,10 @@ struct InputTable {
   double reads_per_step = 0;          // ids a step and trainer; 0: from features and batch size
   std::optional<double> zipf;         // exponent of the accesses over the rows by rank
   std::vector<HotnessPoint> hotness;  // ascending; goes before `zipf` where both are given
+  // Of a cluster's table only: vectors of optimizer state in bf16, and 4-byte counters that its
+  // options keep with each row.
+  bool state_bf16 = false;
+  uint32_t row_counters = 0;
 };
 
 struct InputFeature {

@@ -21,8 +21,8 @@ absl::uint128 Area(const PieceRange& range) {
 uint64_t TableUnits(const InputTable& table) { return table.hashed ? kHashBuckets : table.rows; }
 
 uint64_t StoredBytes(const InputTable& table, const PieceRange& range) {
-  const uint64_t row_bytes = RowWeightBytes(table, range.columns()) +
-                             4 * OptimizerElements(table.optimizer, range.columns());
+  const uint64_t row_bytes =
+      RowWeightBytes(table, range.columns()) + RowStateBytes(table, range.columns());
   return RangeBytesOf(table, range.row_first, range.row_limit, row_bytes);
 }
 

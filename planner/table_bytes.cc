@@ -25,33 +25,49 @@ uint64_t RowWeightBytes(const InputTable& table, uint32_t columns) {
   return WeightBytes(table.weight) * columns + scale;
 }
 
-uint64_t OptimizerElements(PlannerOptimizer optimizer, uint32_t columns) {
+namespace {
+
+// Vectors of one element a column, and numbers that a row has once.
+struct OptimizerState {
+  uint64_t vectors = 0;
+  uint64_t numbers = 0;
+};
+
+OptimizerState StateOf(PlannerOptimizer optimizer) {
   switch (optimizer) {
     case PlannerOptimizer::kNone:
     case PlannerOptimizer::kSgd:
-      return 0;
+      return {0, 0};
     case PlannerOptimizer::kRowwiseAdagrad:
     case PlannerOptimizer::kRowwiseRmsprop:
-      return 1;
+      return {0, 1};
     case PlannerOptimizer::kMomentumSgd:
     case PlannerOptimizer::kAdagrad:
     case PlannerOptimizer::kLars:
     case PlannerOptimizer::kRmsprop:
-      return columns;
+      return {1, 0};
     case PlannerOptimizer::kPartialRowwiseAdam:
     case PlannerOptimizer::kPartialRowwiseLamb:
-      return uint64_t{columns} + 1;
+      return {1, 1};
     case PlannerOptimizer::kAdam:
     case PlannerOptimizer::kAdamW:
     case PlannerOptimizer::kLamb:
     case PlannerOptimizer::kFtrl:
-      return 2 * uint64_t{columns};
+      return {2, 0};
   }
-  return 0;
+  return {};
+}
+
+}  // namespace
+
+uint64_t RowStateBytes(const InputTable& table, uint32_t columns) {
+  const OptimizerState state = StateOf(table.optimizer);
+  const uint64_t vectors = state.vectors * columns * (table.state_bf16 ? 2 : 4);
+  return (vectors + 3) / 4 * 4 + 4 * (state.numbers + table.row_counters);
 }
 
 uint64_t RowBytes(const InputTable& table, uint32_t columns) {
-  return RowWeightBytes(table, columns) + 4 * OptimizerElements(table.optimizer, columns) +
+  return RowWeightBytes(table, columns) + RowStateBytes(table, columns) +
          (table.hashed ? kHashedRowOverheadBytes : 0);
 }
 

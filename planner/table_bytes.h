@@ -20,8 +20,9 @@ uint64_t WeightBytes(PlannerWeight weight);
 // Weight bytes of a row of `columns` elements.
 uint64_t RowWeightBytes(const InputTable& table, uint32_t columns);
 
-// Elements (fp32, 4 bytes) that the optimizer keeps for a row of `columns` elements.
-uint64_t OptimizerElements(PlannerOptimizer optimizer, uint32_t columns);
+// Bytes of optimizer state of a row of `columns` elements: as the servers store them
+// (row_math/types.h: StateLayout).
+uint64_t RowStateBytes(const InputTable& table, uint32_t columns);
 
 // Weights, optimizer state and overhead of a row of `columns` elements.
 uint64_t RowBytes(const InputTable& table, uint32_t columns);

@@ -5,11 +5,11 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
 #include "cli/plan_file.h"
 #include "cli/table_file.h"
+#include "cli/table_flags.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
@@ -20,37 +20,14 @@ namespace hotbed {
 namespace {
 
 struct Flags {
-  TableSpec spec;
+  std::string name;
+  GivenOptions given;
+  TableSpec spec;    // of the name and what was given
   std::string file;  // empty: the one table of the other flags
-  std::string optimizer = "rowwise-adagrad";
-  std::string initializer = "zero";
-  std::string weight_type = "fp32";
-  std::string durability = "log";
-  std::string nan_policy = "reject";
   uint32_t shards = 0;
   bool if_not_exists = false;
   bool dry_run = false;
 };
-
-template <typename Enum>
-Enum FromWord(const std::vector<std::string>& words, const std::string& word) {
-  return static_cast<Enum>(std::find(words.begin(), words.end(), word) - words.begin());
-}
-
-v1::CreateTableRequest ToRequest(const Flags& flags, const InitializerParams& initializer) {
-  TableSpec spec = flags.spec;
-  spec.optimizer.kind = FromWord<OptimizerKind>(kOptimizerWords, flags.optimizer);
-  spec.initializer = initializer;
-  spec.weight_type = FromWord<WeightType>(kWeightTypeWords, flags.weight_type);
-  spec.durability = FromWord<Durability>(kDurabilityWords, flags.durability);
-  spec.nan_policy = FromWord<NanPolicy>(kNanPolicyWords, flags.nan_policy);
-  v1::CreateTableRequest request;
-  *request.mutable_spec() = ToProto(spec);
-  request.set_if_not_exists(flags.if_not_exists);
-  request.set_dry_run(flags.dry_run);
-  request.set_shards(flags.shards);
-  return request;
-}
 
 size_t Servers(const v1::CreateTableReply& reply) {
   std::set<uint64_t> servers;
@@ -69,10 +46,13 @@ nlohmann::ordered_json CreatedJson(const v1::CreateTableReply& reply, const Tabl
 }
 
 absl::Status Create(const CommandContext& context, const Flags& flags) {
-  HOTBED_ASSIGN_OR_RETURN(const InitializerParams initializer, ParseInitializer(flags.initializer));
+  v1::CreateTableRequest request;
+  *request.mutable_spec() = ToProto(flags.spec);
+  request.set_if_not_exists(flags.if_not_exists);
+  request.set_dry_run(flags.dry_run);
+  request.set_shards(flags.shards);
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::CreateTableReply reply,
-                          coordinator.CreateTable(ToRequest(flags, initializer)));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CreateTableReply reply, coordinator.CreateTable(request));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(reply.spec()));
   if (context.json()) {
     *context.out << CreatedJson(reply, spec, flags.dry_run).dump(2) << "\n";
@@ -136,74 +116,58 @@ absl::Status CreateTogether(const CommandContext& context, const Flags& flags) {
   return absl::OkStatus();
 }
 
-// Accepts rowwise_adagrad and truncated_normal too.
-std::string Dashed(std::string word) { return absl::StrReplaceAll(word, {{"_", "-"}}); }
+bool Gives(const Flags& flags, absl::string_view name) {
+  return std::any_of(flags.given.begin(), flags.given.end(),
+                     [name](const auto& one) { return one.first->name == name; });
+}
+
+// The one table of the flags. What it must not be is a wrong command line: nothing is asked of
+// anyone.
+void BuildSpec(Flags* flags) {
+  if (flags->name.empty()) throw CLI::RequiredError("NAME (or --file)");
+  if (!Gives(*flags, "dim")) throw CLI::RequiredError("--dim");
+  if (!Gives(*flags, "rows") && !Gives(*flags, "hashed")) {
+    throw CLI::RequiredError("--rows N (a bounded table) or --hashed");
+  }
+  flags->spec = DefaultTableSpec();
+  flags->spec.name = flags->name;
+  absl::Status status;
+  for (const auto& [option, text] : flags->given) {
+    status.Update(SetTableOption(*option, text, &flags->spec));
+  }
+  status.Update(NamingItsFlag(ValidateTableSpec(flags->spec)));
+  if (!status.ok()) throw CLI::ParseError(std::string(status.message()), kExitUsage);
+}
 
 }  // namespace
 
 void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app = table->add_subcommand("create", "Create a table and place its shards");
-  OptimizerParams& o = flags->spec.optimizer;
-  CLI::Option* name = app->add_option("NAME", flags->spec.name, "Name of the table");
-  CLI::Option* dim = app->add_option("--dim", flags->spec.dim, "Elements of a row")
-                         ->check(CLI::Range(1u, kDimMax));
-  CLI::Option* rows = app->add_option(
-      "--rows", flags->spec.rows,
-      "Bounded: ids are 0..rows-1. With --hashed: the number expected, for placement");
-  CLI::Option* hashed =
-      app->add_flag("--hashed", flags->spec.hashed, "Any 64-bit id; rows come to exist by a push");
-  app->add_option("--optimizer", flags->optimizer, "What a push does to a row")
-      ->transform(Dashed)
-      ->check(CLI::IsMember(kOptimizerWords))
-      ->capture_default_str();
-  app->add_option("--lr,--learning-rate", o.learning_rate, "Where the push carries none")
-      ->capture_default_str();
-  app->add_option("--eps,--epsilon", o.epsilon, "Adagrad and Adam")->capture_default_str();
-  app->add_option("--beta1", o.beta1, "Adam")->capture_default_str();
-  app->add_option("--beta2", o.beta2, "Adam")->capture_default_str();
-  app->add_option("--weight-decay", o.weight_decay, "L2, added to the gradient")
-      ->capture_default_str();
-  app->add_option("--initial-accumulator", o.initial_accumulator, "Adagrad kinds")
-      ->capture_default_str();
-  app->add_option("--init", flags->initializer,
-                  "First values: zero, constant:V, uniform:LOW,HIGH, normal:MEAN,DEV, "
-                  "truncated-normal:MEAN,DEV")
-      ->transform(Dashed)
-      ->check([](const std::string& text) {
-        return std::string(ParseInitializer(text).status().message());
-      })
-      ->capture_default_str();
-  app->add_option("--weight-type", flags->weight_type, "How weights are stored")
-      ->check(CLI::IsMember(kWeightTypeWords))
-      ->capture_default_str();
-  app->add_option("--durability", flags->durability, "What an acknowledged push survives")
-      ->check(CLI::IsMember(kDurabilityWords))
-      ->capture_default_str();
-  app->add_option("--nan", flags->nan_policy, "What happens to NaN and infinite gradients")
-      ->check(CLI::IsMember(kNanPolicyWords))
-      ->capture_default_str();
-  app->add_option("--seed", flags->spec.seed, "Of the first values; 0: from the name");
-  app->add_option("--shards", flags->shards, "At least this many; 0: by size");
-  CLI::Option* file = app->add_option(
-      "--file", flags->file,
-      "Tables to create together, all or none: a JSON list of objects in the names of these flags "
-      "(- is stdin)");
-  for (CLI::Option* option : app->get_options()) {
-    if (option != file && option != app->get_help_ptr()) file->excludes(option);
-  }
-  app->add_flag("--if-not-exists", flags->if_not_exists, "An equal table is a success");
-  app->add_flag("--dry-run", flags->dry_run, "Say what would be done; do nothing");
-  app->callback([context, flags, name, dim, file, rows, hashed] {
+  app->footer(
+      "Every option with its formula and range: docs/tables.md. Only the learning rate, its "
+      "schedule, --clip-value and\n--clip-row-norm may change later: 'hotbed table alter'.");
+  CLI::Option* name = app->add_option("NAME", flags->name, "Name of the table");
+  std::vector<CLI::Option*> alone = AddTableFlags(app, /*only_changing=*/false, &flags->given);
+  alone.push_back(name);
+  alone.push_back(app->add_option("--shards", flags->shards, "At least this many; 0: by size")
+                      ->group("Command"));
+  CLI::Option* file =
+      app->add_option("--file", flags->file,
+                      "Tables to create together, all or none: a JSON list of objects in the names "
+                      "of these flags, or what 'table describe -o json' writes (- is stdin)")
+          ->group("Command");
+  for (CLI::Option* option : alone) file->excludes(option);
+  app->add_flag("--if-not-exists", flags->if_not_exists, "An equal table is a success")
+      ->group("Command");
+  app->add_flag("--dry-run", flags->dry_run, "Say what would be done; do nothing")
+      ->group("Command");
+  app->callback([context, flags, file] {
     if (file->count() > 0) {
       context->run = [context, flags] { return CreateTogether(*context, *flags); };
       return;
     }
-    if (name->count() == 0) throw CLI::RequiredError("NAME (or --file)");
-    if (dim->count() == 0) throw CLI::RequiredError("--dim");
-    if (rows->count() == 0 && hashed->count() == 0) {
-      throw CLI::RequiredError("--rows N (a bounded table) or --hashed");
-    }
+    BuildSpec(flags.get());
     context->run = [context, flags] { return Create(*context, *flags); };
   });
 }

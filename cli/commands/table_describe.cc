@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
 #include "cli/find_table.h"
+#include "cli/table_option.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
@@ -13,6 +14,11 @@
 
 namespace hotbed {
 namespace {
+
+std::string Option(const char* name, const TableSpec& spec, const char* unset = "") {
+  const std::string text = FindTableOption(name)->print(spec);
+  return text.empty() ? unset : text;
+}
 
 std::string ToText(const TableSpec& spec, const v1::ClusterMap& map,
                    const std::vector<v1::ShardRecord>& shards) {
@@ -22,9 +28,21 @@ std::string ToText(const TableSpec& spec, const v1::ClusterMap& map,
   facts.AddRow({"dim", absl::StrCat(spec.dim, " x ",
                                     kWeightTypeWords[static_cast<size_t>(spec.weight_type)])});
   facts.AddRow({"optimizer", OptimizerText(spec.optimizer)});
+  facts.AddRow({"schedule", spec.schedule.ToText()});
+  for (const TableChange& change : spec.changes) {
+    facts.AddRow({absl::StrCat("from step ", change.at_step), ChangeText(change)});
+  }
   facts.AddRow({"init", absl::StrCat(InitializerText(spec.initializer), " seed=", spec.seed)});
-  facts.AddRow({"durability", kDurabilityWords[static_cast<size_t>(spec.durability)]});
-  facts.AddRow({"nan gradients", kNanPolicyWords[static_cast<size_t>(spec.nan_policy)]});
+  facts.AddRow({"padding id", Option("padding-id", spec, "none")});
+  facts.AddRow({"ids out of bounds", Option("bounds", spec)});
+  facts.AddRow({"consistency", Option("consistency", spec)});
+  facts.AddRow({"of many trainers", Option("reduction", spec)});
+  facts.AddRow({"nan gradients", Option("nan", spec)});
+  facts.AddRow(
+      {"slice norm", spec.clip_slice_norm == 0 ? "not clipped" : Option("clip-slice-norm", spec)});
+  facts.AddRow({"column slices", absl::StrCat(spec.column_slices, ", statistics of each ",
+                                              Option("row-statistics", spec))});
+  facts.AddRow({"durability", Option("durability", spec)});
   facts.AddRow({"row", absl::StrCat("weights ", FormatBytes(spec.weight_bytes_per_row()),
                                     " + state ", FormatBytes(spec.state_bytes_per_row()))});
   if (spec.rows > 0) facts.AddRow({"when full", FormatBytes(spec.rows * row_bytes)});

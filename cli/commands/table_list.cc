@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
+#include "cli/table_option.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
@@ -15,13 +16,15 @@ absl::Status List(const CommandContext& context) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  TablePrinter table({"table", "kind", "dim", "weights", "optimizer", "init", "durability", "nan"});
+  TablePrinter table(
+      {"table", "kind", "dim", "weights", "optimizer", "init", "consistency", "durability", "nan"});
   for (const v1::TableSpec& message : map.tables()) {
     HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(message));
     json.push_back(TableJson(spec));
     table.AddRow({spec.name, KindText(spec), absl::StrCat(spec.dim),
                   kWeightTypeWords[static_cast<size_t>(spec.weight_type)],
                   OptimizerText(spec.optimizer), InitializerText(spec.initializer),
+                  FindTableOption("consistency")->print(spec),
                   kDurabilityWords[static_cast<size_t>(spec.durability)],
                   kNanPolicyWords[static_cast<size_t>(spec.nan_policy)]});
   }

@@ -45,7 +45,7 @@ CostModel::CostModel(const PlannerInput& input)
 RowCost CostModel::Row(const InputTable& table, uint32_t columns, Role role, uint32_t members,
                        double read_share) const {
   const double weights = static_cast<double>(RowWeightBytes(table, columns));
-  const double state = 4.0 * static_cast<double>(OptimizerElements(table.optimizer, columns));
+  const double state = static_cast<double>(RowStateBytes(table, columns));
   const double gradient = 4.0 * columns;
   const bool trained = table.optimizer != PlannerOptimizer::kNone;
   const double reads = role == Role::kBackup ? 0 : read_share;

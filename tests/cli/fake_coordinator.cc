@@ -80,4 +80,13 @@ grpc::Status FakeCoordinator::DropTable(grpc::ServerContext*, const v1::DropTabl
   return grpc::Status::OK;
 }
 
+grpc::Status FakeCoordinator::AlterTable(grpc::ServerContext*, const v1::AlterTableRequest* request,
+                                         v1::AlterTableReply* reply) {
+  altered = *request;
+  *reply->mutable_spec() = map.tables(0);
+  *reply->mutable_spec()->add_changes() = request->change();
+  reply->set_altered(!request->dry_run());
+  return grpc::Status::OK;
+}
+
 }  // namespace hotbed

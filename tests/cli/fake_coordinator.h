@@ -23,6 +23,7 @@ class FakeCoordinator : public v1::Coordinator::Service {
   v1::CreateTablesRequest created_together;
   v1::DropTableRequest dropped;
   int drops = 0;
+  v1::AlterTableRequest altered;
 
   grpc::Status GetClusterMap(grpc::ServerContext*, const v1::GetClusterMapRequest*,
                              v1::ClusterMap* reply) override;
@@ -32,6 +33,8 @@ class FakeCoordinator : public v1::Coordinator::Service {
                             v1::CreateTablesReply* reply) override;
   grpc::Status DropTable(grpc::ServerContext*, const v1::DropTableRequest* request,
                          v1::DropTableReply* reply) override;
+  grpc::Status AlterTable(grpc::ServerContext*, const v1::AlterTableRequest* request,
+                          v1::AlterTableReply* reply) override;
 
  private:
   std::unique_ptr<grpc::Server> server_;

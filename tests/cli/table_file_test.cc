@@ -5,6 +5,10 @@
 
 #include <string>
 
+#include "cli/table_option.h"
+#include "cli/table_text.h"
+#include "proto/convert.h"
+
 namespace hotbed {
 namespace {
 
@@ -48,6 +52,74 @@ TEST(TableFile, EveryKey) {
   EXPECT_EQ((*tables)[1].shards, 16u);
 }
 
+// Every option at a value that is not its default, as describe writes it.
+TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
+  TableSpec spec;
+  spec.id = 9;
+  spec.name = "all";
+  spec.dim = 12;
+  spec.rows = 100;
+  spec.weight_type = WeightType::kBf16;
+  spec.optimizer = {.kind = OptimizerKind::kAdagrad,
+                    .learning_rate = 0.1f,
+                    .epsilon = 0.3f,
+                    .beta1 = 0.7f,
+                    .beta2 = 0.77f,
+                    .weight_decay = 1e-7f,
+                    .initial_accumulator = 0.1f,
+                    .momentum = 0.33f,
+                    .trust_coefficient = 0.2f,
+                    .l1 = 1.0f / 3,
+                    .l2 = 2.0f / 3,
+                    .ftrl_beta = 0.9f,
+                    .clip_value = 16777217.0f,
+                    .clip_row_norm = 1e30f,
+                    .max_norm = 1.1f,
+                    .decay_mode = DecayMode::kDecoupled,
+                    .lazy_decay = true,
+                    .stochastic_rounding = true,
+                    .state_type = StateType::kBf16};
+  spec.initializer = {InitializerKind::kUniform, -1.0f / 3, 0.1f};
+  spec.seed = (uint64_t{1} << 63) + 1;
+  spec.durability = Durability::kCheckpoint;
+  spec.nan_policy = NanPolicy::kSkip;
+  spec.column_slices = 3;
+  spec.row_statistics = RowStatistics::kSlice;
+  spec.has_padding_id = true;
+  spec.padding_id = 99;
+  spec.bounds_mode = BoundsMode::kModulo;
+  spec.gradient_reduction = GradientReduction::kMean;
+  spec.consistency = Consistency::kBounded;
+  spec.staleness = 4;
+  spec.clip_slice_norm = 0.1f;
+  spec.schedule = {ScheduleKind::kStep, (uint64_t{1} << 60) + 1, 0.1f, 7, 0.2f, 9, 0.3f};
+  spec.changes = {{.at_step = 5, .has_learning_rate = true, .learning_rate = 0.7f},
+                  {.at_step = 6,
+                   .has_clip_value = true,
+                   .clip_value = 0,
+                   .has_clip_row_norm = true,
+                   .clip_row_norm = 0.1f,
+                   .has_schedule = true,
+                   .schedule = {ScheduleKind::kCosine, 3, 0, 12, 0.5f}}};
+  const TableSpec defaults = DefaultTableSpec();
+  for (const TableOption& option : TableOptionList()) {
+    const bool left =
+        option.name == std::string("hashed") || option.name == std::string("row-bias-correction");
+    EXPECT_EQ(option.print(spec) == option.print(defaults), left)
+        << option.name << " is at its default: give it another value above";
+  }
+  const auto read = ReadTableFile(TableJson(spec).dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  spec.id = 0;
+  EXPECT_EQ(ToProto((*read)[0].spec).DebugString(), ToProto(spec).DebugString());
+  const auto hashed = ReadTableFile(
+      R"([{"name": "h", "dim": 4, "hashed": true, "padding_id": -1, "optimizer": "adam",
+           "row_bias_correction": true}])");
+  ASSERT_TRUE(hashed.ok()) << hashed.status();
+  EXPECT_EQ((*hashed)[0].spec.padding_id, ~uint64_t{0});
+  EXPECT_TRUE((*hashed)[0].spec.optimizer.row_bias_correction);
+}
+
 TEST(TableFile, ErrorsNameEntryFieldAndValue) {
   const auto second = [](const std::string& fields) {
     return ErrorOf("[{\"name\": \"a\", \"dim\": 4, \"rows\": 5}, {" + fields + "}]");
@@ -60,15 +132,32 @@ TEST(TableFile, ErrorsNameEntryFieldAndValue) {
       second(R"("name": "b", "dim": 9000, "rows": 5)"),
       testing::AllOf(HasSubstr("tables[1]: "), HasSubstr("dim is 9000"), HasSubstr("8192")));
   EXPECT_THAT(second(R"("name": "b", "dim": "wide", "rows": 5)"), HasSubstr("tables[1].dim: "));
-  EXPECT_EQ(second(R"("name": "b", "dim": 4, "rows": 5, "optimizer": "adamw")"),
-            "tables[1].optimizer: 'adamw' is not one of sgd, adagrad, rowwise-adagrad, adam");
+  EXPECT_EQ(second(R"("name": "b", "dim": 4, "rows": 5, "optimizer": "adamw2")"),
+            "tables[1].optimizer: 'adamw2' is not one of sgd, adagrad, rowwise-adagrad, adam, "
+            "momentum-sgd, adamw, partial-rowwise-adam, lamb, partial-rowwise-lamb, lars, ftrl, "
+            "rmsprop, none; did you mean 'adamw'?");
   EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "init": "unifrm:1,2")"),
               HasSubstr("tables[1].init: --init 'unifrm:1,2' is not one of"));
   EXPECT_EQ(second(R"("name": "a", "dim": 4, "rows": 5)"),
             "tables[1].name: 'a' is the name of tables[0] too");
   EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "weight-decay": 1, "weight_decay": 2)"),
-              HasSubstr("tables[1].weight_decay: unknown key 'weight_decay'"));
-  EXPECT_THAT(ErrorOf("{}"), HasSubstr("expected a list of tables"));
+              HasSubstr("tables[1].weight_decay: given twice, as 'weight-decay' too"));
+  EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "lr": 1, "learning_rate": 2)"),
+              HasSubstr("given twice"));
+  EXPECT_THAT(
+      second(R"("name": "b", "dim": 4, "rows": 5, "optimizer": {"kind": "adam", "bta1": 0})"),
+      HasSubstr("tables[1].optimizer.bta1: unknown key"));
+  EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "optimizer": {"rows": 7})"),
+              HasSubstr("tables[1].optimizer.rows: unknown key"));
+  EXPECT_THAT(second(R"("name": "b", "dim": 4.5, "rows": 5)"),
+              HasSubstr("tables[1].dim: expected a whole number, found 4.5"));
+  EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "lr": "0.1")"),
+              HasSubstr("tables[1].lr: expected a number"));
+  EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "lazy-decay": 1)"),
+              HasSubstr("tables[1].lazy-decay: expected true or false"));
+  EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "changes": [{"at_step": 4, "dim": 8}])"),
+              HasSubstr("tables[1].changes[0].dim: unknown key"));
+  EXPECT_THAT(ErrorOf("{}"), HasSubstr("tables[0].name: missing"));
   EXPECT_THAT(ErrorOf("[]"), HasSubstr("an empty one"));
   EXPECT_NE(ErrorOf("[5]"), "accepted");
   EXPECT_NE(ErrorOf("["), "accepted");

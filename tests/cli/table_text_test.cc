@@ -37,6 +37,15 @@ TEST(Text, OptimizersShowTheTermsTheyHave) {
   o.kind = OptimizerKind::kAdam;
   o.weight_decay = 0.5;
   EXPECT_EQ(OptimizerText(o), "adam lr=1 eps=1e-08 beta1=0.9 beta2=0.999 weight-decay=0.5");
+  o = OptimizerParams();
+  o.kind = OptimizerKind::kLars;
+  o.clip_value = 2;
+  EXPECT_EQ(OptimizerText(o), "lars lr=0.01 momentum=0.9 trust-coefficient=0.001 clip-value=2");
+  o = OptimizerParams();
+  o.kind = OptimizerKind::kFtrl;
+  EXPECT_EQ(OptimizerText(o), "ftrl lr=0.01 l1=0 l2=0 ftrl-beta=1");
+  o.kind = OptimizerKind::kNone;
+  EXPECT_EQ(OptimizerText(o), "none");
 }
 
 TEST(Text, ServersAndShardsHaveNames) {

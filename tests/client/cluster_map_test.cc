@@ -64,6 +64,23 @@ TEST(ClusterMapTest, AnOlderWholeMapSaysNothing) {
   EXPECT_NE(holder.Get()->Table("t"), nullptr);
 }
 
+TEST(ClusterMapTest, AChangedTableIsLearned) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(5, 5, 1));
+  const ClusterMapPtr before = holder.Get();
+  MapUpdate altered;
+  altered.delta = true;
+  altered.plan_revision = 6;
+  altered.tables = WholeMap(5, 5, 1).tables;
+  altered.tables[0].changes = {{.at_step = 9, .has_clip_value = true, .clip_value = 2}};
+  holder.Apply(altered);
+  EXPECT_EQ(holder.Get()->Table("t")->spec.changes, altered.tables[0].changes);
+  EXPECT_EQ(holder.Get()->Table("t")->shards.size(), 2u);
+  EXPECT_TRUE(before->Table("t")->spec.changes.empty()) << "who holds the old map keeps it";
+  holder.Apply(WholeMap(4, 5, 1));
+  EXPECT_EQ(holder.Get()->Table("t")->spec.changes.size(), 1u) << "an older map says nothing";
+}
+
 // What CreateTable or DropTable of this client answered.
 MapUpdate Created(uint64_t revision) {
   MapUpdate update = WholeMap(0, 1, 1);

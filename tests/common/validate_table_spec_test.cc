@@ -183,14 +183,14 @@ std::vector<Case> BasicCases() {
          s->dim = 1000;
          s->column_slices = 257;
        }},
-      {"column_slices", "2", "row_statistics = slice", [](TableSpec* s) { s->column_slices = 2; }},
-      {"column_slices", "2", "row_statistics = slice",
+      {"column_slices", "2", "row_statistics=slice", [](TableSpec* s) { s->column_slices = 2; }},
+      {"column_slices", "2", "row_statistics=slice",
        [](TableSpec* s) {
          s->optimizer.kind = OptimizerKind::kSgd;
          s->optimizer.max_norm = 1;
          s->column_slices = 2;
        }},
-      {"column_slices", "2", "row_statistics = slice",
+      {"column_slices", "2", "row_statistics=slice",
        [](TableSpec* s) {
          s->optimizer.kind = OptimizerKind::kSgd;
          s->column_slices = 2;
@@ -294,8 +294,18 @@ std::vector<Case> OptimizerCases() {
        [](TableSpec* s) { s->optimizer.decay_mode = Unknown<DecayMode>(); }},
       {"optimizer.decay_mode", "decoupled", "adamw",
        [](TableSpec* s) {
-         s->optimizer.kind = OptimizerKind::kAdam;
+         s->optimizer.kind = OptimizerKind::kLamb;
          s->optimizer.decay_mode = DecayMode::kDecoupled;
+       }},
+      {"optimizer.weight_decay", "0.5", "0 for ftrl",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kFtrl;
+         s->optimizer.weight_decay = 0.5f;
+       }},
+      {"optimizer.weight_decay", "0.5", "for none",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kNone;
+         s->optimizer.weight_decay = 0.5f;
        }},
       {"optimizer.lazy_decay", "true", "decoupled",
        [](TableSpec* s) { s->optimizer.lazy_decay = true; }},
@@ -417,6 +427,11 @@ TEST(ValidateTableSpec, AcceptsTheEdgesOfEachRange) {
         s->optimizer.lazy_decay = s->optimizer.row_bias_correction = true;
       },
       [](TableSpec* s) {
+        s->optimizer.decay_mode = DecayMode::kDecoupled;
+        s->optimizer.lazy_decay = true;
+      },
+      [](TableSpec* s) {
+        s->optimizer.kind = OptimizerKind::kPartialRowwiseAdam;
         s->optimizer.decay_mode = DecayMode::kDecoupled;
         s->optimizer.lazy_decay = true;
       },

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/compute_plan.h"
 #include "planner/placement.h"
+#include "planner/table_bytes.h"
 
 namespace hotbed {
 namespace {
@@ -91,6 +92,31 @@ TEST(ClusterProblem, ServersAndTablesKeepOrderAndNames) {
     EXPECT_EQ(ranges[i].server, i);
     EXPECT_EQ(ranges[i].row_first, 250 * i);
     EXPECT_EQ(ranges[i].row_limit, 250 * (i + 1));
+  }
+}
+
+// What a plan counts is what servers store, for every optimizer and every option that a row of
+// state depends on, whole rows and slices.
+TEST(ClusterProblem, RowsWeighWhatServersStore) {
+  for (int kind = 0; kind <= static_cast<int>(kLastOptimizerKind); ++kind) {
+    for (int options = 0; options < 16; ++options) {
+      TableSpec spec = Spec(1, "t", 1000, 7);
+      spec.optimizer.kind = static_cast<OptimizerKind>(kind);
+      spec.optimizer.lazy_decay = (options & 1) != 0;
+      spec.optimizer.row_bias_correction = (options & 2) != 0;
+      spec.optimizer.state_type = (options & 4) != 0 ? StateType::kBf16 : StateType::kFp32;
+      spec.weight_type = (options & 8) != 0 ? WeightType::kFp16 : WeightType::kFp32;
+      ClusterView view;
+      view.servers = {Server(1, "a")};
+      view.tables = {{spec, {}}};
+      const InputTable table = ClusterProblem(view).tables[0];
+      for (const uint32_t columns : {7u, 4u, 3u, 1u}) {
+        const uint64_t stored = uint64_t{BytesPerWeight(spec.weight_type)} * columns +
+                                StateBytes(spec.optimizer, columns);
+        EXPECT_EQ(RowBytes(table, columns), stored)
+            << kOptimizerWords[kind] << ", options " << options << ", " << columns << " columns";
+      }
+    }
   }
 }
 

@@ -118,8 +118,8 @@ TEST_F(AlteredTableTest, ChangesOfATableThatIsNotHeldAreNotKept) {
   EXPECT_FALSE(Stored().tables.contains(2));
 }
 
-// Each push is resolved by one of the two options, never by a mixture, whatever thread it comes
-// from; and a replay gives the same bits.
+// Changes of steps far ahead, while others push: nobody sees them before their step, and a replay
+// gives the same bits.
 TEST_F(AlteredTableTest, ChangesUnderLoad) {
   constexpr int kClients = 3;
   constexpr uint64_t kSteps = 300;
@@ -134,7 +134,6 @@ TEST_F(AlteredTableTest, ChangesUnderLoad) {
       }
     });
   }
-  // Far enough ahead that all know it in time: then the sum is exact.
   for (int change = 1; change <= 20; ++change) {
     server.Alter(1, Rate(kSteps * 10 + change, 7.0f));
     std::this_thread::yield();

@@ -1,0 +1,118 @@
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/coordinator_stub.h"
+#include "cli/find_table.h"
+#include "cli/table_flags.h"
+#include "cli/table_text.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+struct Flags {
+  std::string name;
+  GivenOptions given;
+  uint64_t at_step = 0;
+  bool dry_run = false;
+};
+
+// Of the options that are fixed when a table is created the first that was given.
+absl::Status RefuseFixed(const Flags& flags) {
+  for (const auto& [option, text] : flags.given) {
+    if (option->fixed_because == nullptr) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("--", option->name, ": ", option->field, " of table '", flags.name,
+                     "' is fixed since its creation: ", option->fixed_because,
+                     "; make a new table with 'hotbed table create'. What may change: "
+                     "--learning-rate, --clip-value, --clip-row-norm and the flags of --schedule"));
+  }
+  if (!flags.given.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "nothing to change: give --learning-rate, --clip-value, --clip-row-norm or flags of "
+      "--schedule");
+}
+
+// The schedule that holds at `step`, before the change.
+Schedule ScheduleAt(const TableSpec& spec, uint64_t step) {
+  Schedule schedule = spec.schedule;
+  for (const TableChange& change : spec.changes) {
+    if (change.at_step <= step && change.has_schedule) schedule = change.schedule;
+  }
+  return schedule;
+}
+
+absl::StatusOr<TableChange> ToChange(const Flags& flags, const TableSpec& spec) {
+  TableSpec asked = spec;
+  asked.schedule = ScheduleAt(spec, flags.at_step);
+  TableChange change;
+  change.at_step = flags.at_step;
+  for (const auto& [option, text] : flags.given) {
+    HOTBED_RETURN_IF_ERROR(SetTableOption(*option, text, &asked));
+    const absl::string_view field = option->field;
+    change.has_learning_rate |= field == "optimizer.learning_rate";
+    change.has_clip_value |= field == "optimizer.clip_value";
+    change.has_clip_row_norm |= field == "optimizer.clip_row_norm";
+    change.has_schedule |= absl::StartsWith(field, "schedule.");
+  }
+  if (change.has_learning_rate) change.learning_rate = asked.optimizer.learning_rate;
+  if (change.has_clip_value) change.clip_value = asked.optimizer.clip_value;
+  if (change.has_clip_row_norm) change.clip_row_norm = asked.optimizer.clip_row_norm;
+  if (change.has_schedule) change.schedule = asked.schedule;
+  return change;
+}
+
+absl::Status Alter(const CommandContext& context, const Flags& flags) {
+  HOTBED_RETURN_IF_ERROR(RefuseFixed(flags));
+  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  HOTBED_ASSIGN_OR_RETURN(const TableSpec existing, FindTable(map, flags.name));
+  HOTBED_ASSIGN_OR_RETURN(const TableChange change, ToChange(flags, existing));
+  v1::AlterTableRequest request;
+  request.set_name(flags.name);
+  *request.mutable_change() = ToProto(change);
+  request.set_dry_run(flags.dry_run);
+  HOTBED_ASSIGN_OR_RETURN(const v1::AlterTableReply reply, coordinator.AlterTable(request));
+  HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(reply.spec()));
+  if (context.json()) {
+    nlohmann::ordered_json json = TableJson(spec);
+    json["altered"] = reply.altered();
+    json["dry_run"] = flags.dry_run;
+    *context.out << json.dump(2) << "\n";
+    return absl::OkStatus();
+  }
+  const char* did = flags.dry_run     ? "would alter table '"
+                    : reply.altered() ? "altered table '"
+                                      : "there already: table '";
+  *context.out << did << spec.name << "', from step " << change.at_step << " on "
+               << ChangeText(change) << "\n"
+               << "  servers learn it with their next heartbeat; a push of a later step that comes "
+                  "before goes by the old options\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddTableAlterCommand(CLI::App* table, CommandContext* context) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = table->add_subcommand(
+      "alter", "Change a table's learning rate, schedule or clipping, from a training step on");
+  app->footer(
+      "Flags of --schedule that are not given stay as they are at that step. All other options are "
+      "fixed when a table is\ncreated (docs/tables.md, Changing a table).");
+  app->add_option("NAME", flags->name, "Name of the table")->required();
+  app->add_option("--at-step", flags->at_step,
+                  "First step that it holds for: later than all changes before, or the last one's")
+      ->required();
+  AddTableFlags(app, /*only_changing=*/true, &flags->given);
+  app->add_flag("--dry-run", flags->dry_run, "Say what would be done; do nothing");
+  app->callback(
+      [context, flags] { context->run = [context, flags] { return Alter(*context, *flags); }; });
+}
+
+}  // namespace hotbed

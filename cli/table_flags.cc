@@ -1,0 +1,81 @@
+#include "cli/table_flags.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/table_file.h"
+
+namespace hotbed {
+namespace {
+
+std::string FlagNames(const TableOption& option) {
+  const std::string flag = absl::StrCat("--", option.name);
+  // Of what a text says by a word the second name is of files only.
+  if (*option.alias == '\0' || option.shape == OptionShape::kText) return flag;
+  return absl::StrCat("--", option.alias, ",", flag);
+}
+
+// As CLI11 shows types: what may stand after the flag.
+std::string TypeName(const TableOption& option) {
+  if (option.words != nullptr) return absl::StrCat("{", absl::StrJoin(*option.words, ","), "}");
+  switch (option.shape) {
+    case OptionShape::kInteger:
+      return "N";
+    case OptionShape::kNumber:
+      return "X";
+    default:
+      return "TEXT";
+  }
+}
+
+void Take(const TableOption& option, const std::string& text, GivenOptions* given) {
+  TableSpec scratch;
+  const absl::Status status = SetTableOption(option, text, &scratch);
+  if (!status.ok()) {
+    throw CLI::ValidationError(absl::StrCat("--", option.name), std::string(status.message()));
+  }
+  given->emplace_back(&option, text);
+}
+
+}  // namespace
+
+std::vector<CLI::Option*> AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given) {
+  std::vector<CLI::Option*> flags;
+  const TableSpec defaults = DefaultTableSpec();
+  for (const TableOption& option : TableOptionList()) {
+    const TableOption* const it = &option;
+    CLI::Option* flag = nullptr;
+    if (option.shape == OptionShape::kFlag) {
+      flag = app->add_flag_function(
+          FlagNames(option),
+          [it, given](int64_t count) { Take(*it, count > 0 ? "true" : "false", given); },
+          option.about);
+    } else {
+      flag = app->add_option_function<std::string>(
+          FlagNames(option), [it, given](const std::string& text) { Take(*it, text, given); },
+          option.about);
+      flag->type_name(TypeName(option));
+      const bool required = absl::string_view(option.name) == "dim";
+      if (!only_changing && !required) flag->default_str(option.print(defaults));
+    }
+    flag->group(only_changing && option.fixed_because != nullptr ? "" : option.group);
+    flags.push_back(flag);
+  }
+  return flags;
+}
+
+absl::Status NamingItsFlag(const absl::Status& status) {
+  if (status.ok()) return status;
+  for (const TableOption& option : TableOptionList()) {
+    if (absl::StrContains(status.message(), absl::StrCat(": ", option.field, " is ")) ||
+        absl::StrContains(status.message(), absl::StrCat("].", option.field, " is "))) {
+      return absl::Status(status.code(), absl::StrCat("--", option.name, ": ", status.message()));
+    }
+  }
+  return status;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,34 @@
+// The options of a table as flags of a command. Parses; does no work.
+#ifndef HOTBED_CLI_TABLE_FLAGS_H_
+#define HOTBED_CLI_TABLE_FLAGS_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cli/table_option.h"
+#include "common/table_spec.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace hotbed {
+
+// What was given, in the order of the command line, each with its text: valid for its option.
+using GivenOptions = std::vector<std::pair<const TableOption*, std::string>>;
+
+// Adds one flag an option under its heading; given ones are appended to `given`, which must
+// outlive the parsing. `only_changing`: those that are fixed at creation are taken, so that they
+// can be refused by name, and not shown. A text that is none of the option's is a usage error. The
+// flags, for `excludes`.
+std::vector<CLI::Option*> AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given);
+
+// `status` of ValidateTableSpec with the flag that it speaks of in front: "--dim: table ...".
+absl::Status NamingItsFlag(const absl::Status& status);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_TABLE_FLAGS_H_
