@@ -54,4 +54,54 @@ void PlainRowwiseAdagrad(float* rows, float* state, const uint64_t* ids, uint32_
   }
 }
 
+HOTBED_BENCH_CLONES
+void PlainReadModifyWrite(float* rows, float* state, uint32_t dim, uint32_t state_floats,
+                          const uint32_t* slots, uint32_t count, const float* gradients) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const uint64_t next = slots[i + kAhead];
+      for (uint32_t k = 0; k < dim; k += 16) __builtin_prefetch(rows + next * dim + k, 1, 3);
+      for (uint32_t k = 0; k < state_floats; k += 16) {
+        __builtin_prefetch(state + next * state_floats + k, 1, 3);
+      }
+    }
+    const float* g = gradients + uint64_t{dim} * i;
+    float* w = rows + uint64_t{slots[i]} * dim;
+    float* s = state + uint64_t{slots[i]} * state_floats;
+    for (uint32_t k = 0; k < dim; ++k) w[k] += g[k];
+    uint32_t at = 0;
+    for (; at + dim <= state_floats; at += dim) {
+      for (uint32_t k = 0; k < dim; ++k) s[at + k] += g[k];
+    }
+    if (at < state_floats) s[at] += g[0];
+  }
+}
+
+HOTBED_BENCH_CLONES
+void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32_t count,
+                          uint32_t bag, const float* gradients, float learning_rate, float epsilon,
+                          bool prefetch) {
+  constexpr uint32_t kDim = 128;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (prefetch && i + kAhead < count) {
+      const float* next = rows + kDim * ids[i + kAhead];
+      for (uint32_t k = 0; k < kDim; k += 16) __builtin_prefetch(next + k, 1, 3);
+      __builtin_prefetch(state + ids[i + kAhead], 1, 3);
+    }
+    const float* g = gradients + kDim * (i / bag);
+    float* w = rows + kDim * ids[i];
+    float lanes[kLanes] = {};
+    for (uint32_t k = 0; k < kDim; k += kLanes) {
+      for (uint32_t l = 0; l < kLanes; ++l) lanes[l] += g[k + l] * g[k + l];
+    }
+    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
+      for (uint32_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    }
+    float& s = state[ids[i]];
+    s += lanes[0] / kDim;
+    const float step = learning_rate / (std::sqrt(s) + epsilon);
+    for (uint32_t k = 0; k < kDim; ++k) w[k] -= step * g[k];
+  }
+}
+
 }  // namespace hotbed::bench

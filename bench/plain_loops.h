@@ -17,6 +17,17 @@ void PlainGather(const float* rows, const uint64_t* ids, uint32_t count, float* 
 void PlainRowwiseAdagrad(float* rows, float* state, const uint64_t* ids, uint32_t count,
                          const float* gradients, float learning_rate, float epsilon);
 
+// The memory of an optimizer step and nothing else: each row's weights and state are read, added
+// the gradient to and written. state_floats: a multiple of dim, or 1 more.
+void PlainReadModifyWrite(float* rows, float* state, uint32_t dim, uint32_t state_floats,
+                          const uint32_t* slots, uint32_t count, const float* gradients);
+
+// One row-wise Adagrad step a lookup, in order, duplicates and all: lookup i updates row ids[i] of
+// 128 floats with gradients[i / bag]. `prefetch`: rows some lookups ahead are asked for.
+void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32_t count,
+                          uint32_t bag, const float* gradients, float learning_rate, float epsilon,
+                          bool prefetch);
+
 }  // namespace hotbed::bench
 
 #endif  // HOTBED_BENCH_PLAIN_LOOPS_H_

@@ -1,6 +1,6 @@
 // DESIGN invariant 6, DECISIONS N4: the same ordered pushes give the same bits for every shard
 // count, hot budget, batch cut and number of restarts. Random floats, duplicate ids summed before
-// the push, optimizers that feel the order.
+// the push, every optimizer, with options that feel a row's history, its id and its step.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -75,16 +75,41 @@ void PushInParts(TestClient* client, uint64_t step, const Step& data, uint64_t p
   }
 }
 
-std::vector<float> Train(const Layout& layout, OptimizerKind optimizer, bool hashed,
+struct Case {
+  OptimizerKind optimizer;
+  bool hashed;
+  bool options;
+};
+
+TableSpec TableOf(const Case& c) {
+  TableSpec table = TestTable(1, "placed", kRows, kDim, c.optimizer);
+  table.hashed = c.hashed;
+  table.initializer = {InitializerKind::kNormal, 0.0f, 0.1f};
+  if (!c.options) return table;
+  table.weight_type = WeightType::kBf16;
+  OptimizerParams& o = table.optimizer;
+  o.weight_decay = 0.05f;
+  o.decay_mode = DecayMode::kDecoupled;
+  o.lazy_decay = true;
+  o.row_bias_correction = true;
+  o.stochastic_rounding = true;
+  o.state_type = StateType::kBf16;
+  o.initial_accumulator = 0.1f;
+  o.l1 = 0.01f;
+  o.clip_value = 0.9f;
+  o.clip_row_norm = 1.5f;
+  o.max_norm = 2.0f;
+  return table;
+}
+
+std::vector<float> Train(const Layout& layout, const TableSpec& table,
                          const std::vector<Step>& steps) {
+  const bool hashed = table.hashed;
   const TempDir dir;
   ShardHostOptions options;
   options.data_dir = dir.path();
   options.host_bytes = 64ull << 20;
   options.hot_bytes = layout.hot_bytes;
-  TableSpec table = TestTable(1, "placed", kRows, kDim, optimizer);
-  table.hashed = hashed;
-  table.initializer = {InitializerKind::kNormal, 0.0f, 0.1f};
   TestServer server(options, {table}, layout.shards);
   server.Start();
   TestClient client(&server, 3);
@@ -117,22 +142,16 @@ std::vector<float> Train(const Layout& layout, OptimizerKind optimizer, bool has
   return rows;
 }
 
-struct Case {
-  OptimizerKind optimizer;
-  bool hashed;
-  const char* name;
-};
-
 class PlacementInvarianceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(PlacementInvarianceTest, ToTheBit) {
   const TestSeed seed(20260117);
   const std::vector<Step> steps = MakeSteps(seed.value(), GetParam().hashed);
-  const std::vector<float> expected =
-      Train(kLayouts[0], GetParam().optimizer, GetParam().hashed, steps);
+  const TableSpec table = TableOf(GetParam());
+  const std::vector<float> expected = Train(kLayouts[0], table, steps);
   for (const Layout& layout : kLayouts) {
     if (&layout == &kLayouts[0]) continue;
-    const std::vector<float> rows = Train(layout, GetParam().optimizer, GetParam().hashed, steps);
+    const std::vector<float> rows = Train(layout, table, steps);
     ASSERT_EQ(rows.size(), expected.size());
     size_t different = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -142,11 +161,23 @@ TEST_P(PlacementInvarianceTest, ToTheBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Optimizers, PlacementInvarianceTest,
-    testing::Values(Case{OptimizerKind::kRowwiseAdagrad, false, "RowwiseAdagradBounded"},
-                    Case{OptimizerKind::kAdam, true, "AdamHashed"}),
-    [](const testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
+std::vector<Case> Cases() {
+  std::vector<Case> cases = {{OptimizerKind::kRowwiseAdagrad, false, false},
+                             {OptimizerKind::kAdam, true, false}};
+  for (int k = 0; k < static_cast<int>(OptimizerKind::kNone); ++k) {
+    cases.push_back({static_cast<OptimizerKind>(k), k % 2 == 0, true});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, PlacementInvarianceTest, testing::ValuesIn(Cases()),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           const Case& c = info.param;
+                           std::string name = kOptimizerWords[static_cast<int>(c.optimizer)];
+                           std::erase(name, '-');
+                           return name + (c.hashed ? "Hashed" : "Bounded") +
+                                  (c.options ? "WithOptions" : "");
+                         });
 
 }  // namespace
 }  // namespace hotbed

@@ -17,12 +17,27 @@ struct TwinCase {
   OptimizerKind optimizer;
   WeightType weight_type;
   int budget_rows;  // 0: everything fits
+  bool options = false;
 
   friend std::ostream& operator<<(std::ostream& out, const TwinCase& c) {
     return out << (c.hashed ? "hashed" : "bounded") << " optimizer " << int(c.optimizer)
-               << " weights " << int(c.weight_type) << " budget " << c.budget_rows;
+               << " weights " << int(c.weight_type) << " budget " << c.budget_rows
+               << (c.options ? " with options" : "");
   }
 };
+
+// All that needs a row's whole history or identity: counters, draws, state of two bytes.
+void TurnOptionsOn(OptimizerParams* o) {
+  o->decay_mode = DecayMode::kDecoupled;
+  o->lazy_decay = true;
+  o->row_bias_correction = true;
+  o->stochastic_rounding = true;
+  o->state_type = StateType::kBf16;
+  o->clip_value = 0.8f;
+  o->clip_row_norm = 1.2f;
+  o->max_norm = 1.5f;
+  o->l1 = 0.05f;
+}
 
 class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<TwinCase> {
  protected:
@@ -42,6 +57,7 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
     spec_.optimizer.weight_decay = 0.01f;
     spec_.optimizer.initial_accumulator = 0.1f;
     spec_.weight_type = c.weight_type;
+    if (c.options) TurnOptionsOn(&spec_.optimizer);
     options_.hot_bytes =
         c.budget_rows == 0 ? 16 << 20 : RowCost() * static_cast<uint64_t>(c.budget_rows);
     OpenStore();
@@ -124,10 +140,16 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
     updates.gradients = gradient_rows_.data();
     updates.lsn = ++lsn_;
     scalars_ = ResolveScalars(spec_.optimizer, 0.05f, lsn_);
+    scalars_.gradient_scale = GetParam().options ? 0.5f : 1.0f;
     updates.scalars = scalars_;
+    updates.assign = random.OneIn(10);
     for (size_t i = 0; i < count; ++i) {
       Versions(update_ids_[i]);
-      twin_->Update(update_ids_[i], gradients_[i], scalars_);
+      if (updates.assign) {
+        twin_->Assign(update_ids_[i], gradients_[i]);
+      } else {
+        twin_->Update(update_ids_[i], gradients_[i], scalars_);
+      }
       versions_[update_ids_[i]].push_back(twin_->Read(update_ids_[i]).weights);
     }
     applying_ = true;
@@ -223,6 +245,13 @@ std::vector<TwinCase> TwinCases() {
         const auto type = static_cast<WeightType>((budget + int(optimizer)) % 3);
         cases.push_back({hashed, optimizer, type, budget});
       }
+    }
+  }
+  for (int kind = 0; kind <= static_cast<int>(kLastOptimizerKind); ++kind) {
+    for (int budget : {1, 60}) {
+      const auto type = static_cast<WeightType>((kind + budget) % 3);
+      cases.push_back({(kind + budget) % 2 == 0, static_cast<OptimizerKind>(kind), type, budget,
+                       /*options=*/true});
     }
   }
   return cases;

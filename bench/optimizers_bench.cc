@@ -1,0 +1,278 @@
+// Fused updates of every optimizer beside the plain loop over the same memory, and exact row-wise
+// Adagrad on skewed ids beside one update per lookup.
+//
+//   optimizers_bench [--benchmark_filter=REGEX] [--benchmark_min_time=SECONDS] [...]
+//
+// update/OPTIMIZER/DIM: 262,144 rows of fp32 on 2 MiB pages, 512 random rows a batch; the loop
+// reads, adds to and writes the weights and state of the same rows in the same order. `of_loop` is
+// the ratio of the rates, the median over turns in which both ran (wanted: 0.75).
+// exact_adagrad/zipf_1.05: 32 tables of 100,000 x 128, 512 bags of 20 ids each; every id of a bag
+// has the bag's gradient. Ours: the client's removal of duplicates and sums, then one update a row.
+// `of_each` and `of_each_prefetched` are ratios to one update a lookup, without and with software
+// prefetch (wanted: 2.5). Times are of the thread's processor time.
+#include <benchmark/benchmark.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/plain_loops.h"
+#include "client/dedupe.h"
+#include "client/row_convert.h"
+#include "common/huge_buffer.h"
+#include "common/random.h"
+#include "common/table_spec.h"
+#include "row_math/optimizer.h"
+#include "server/kernels/cpu/cpu_kernels.h"
+
+namespace hotbed::bench {
+namespace {
+
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const double start = ThreadSeconds();
+  work();
+  return ThreadSeconds() - start;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// A table of which every row is resident and slot = row.
+class Table {
+ public:
+  Table(const OptimizerParams& optimizer, uint32_t rows, uint32_t dim) {
+    table_.dim = dim;
+    table_.optimizer = optimizer;
+    table_.initializer = {InitializerKind::kUniform, -1.0f, 1.0f};
+    table_.weight_bytes = 4 * dim;
+    table_.weight_stride = 4 * dim;
+    table_.state_bytes = StateBytes(optimizer, dim);
+    table_.direct = true;
+    table_.slots = rows;
+    table_.weights = Memory(uint64_t{table_.weight_stride} * rows);
+    table_.state = Memory(uint64_t{table_.state_bytes} * rows);
+    table_.bits = Memory(rows);
+    std::vector<uint64_t> positions(rows);
+    std::vector<uint32_t> slots(rows);
+    const std::vector<const uint8_t*> sources(rows, nullptr);
+    for (uint32_t i = 0; i < rows; ++i) positions[i] = slots[i] = i;
+    InsertBatch batch;
+    batch.table = &table_;
+    batch.positions = positions.data();
+    batch.slots = slots.data();
+    batch.sources = sources.data();
+    batch.count = rows;
+    CpuKernels().insert(&batch);
+  }
+
+  float* weights() { return reinterpret_cast<float*>(table_.weights); }
+  float* state() { return reinterpret_cast<float*>(table_.state); }
+  uint64_t row_bytes() const { return table_.weight_bytes + table_.state_bytes; }
+  uint32_t state_floats() const { return table_.state_bytes / 4; }
+
+  void Apply(const uint32_t* slots, uint32_t count, const uint8_t* const* gradients) {
+    ApplyBatch batch;
+    batch.table = &table_;
+    batch.slots = slots;
+    batch.count = count;
+    batch.gradients = gradients;
+    batch.scalars = ResolveScalars(table_.optimizer, 1e-3f, 100);
+    CpuKernels().apply(&batch);
+  }
+
+ private:
+  uint8_t* Memory(uint64_t bytes) {
+    memory_.push_back(HugeBuffer::Allocate(bytes + 64).value());
+    return memory_.back().data();
+  }
+
+  RowTable table_;
+  std::vector<HugeBuffer> memory_;
+};
+
+constexpr uint32_t kRows = 1u << 18;
+constexpr uint32_t kBatchRows = 512;
+constexpr uint32_t kBatches = 64;  // a turn
+
+void UpdateRun(benchmark::State& state, OptimizerKind kind, uint32_t dim) {
+  OptimizerParams optimizer;
+  optimizer.kind = kind;
+  optimizer.weight_decay = 0.01f;
+  Table table(optimizer, kRows, dim);
+  Random random(1);
+  std::vector<uint32_t> slots;
+  for (uint32_t b = 0; b < kBatches; ++b) {
+    const uint64_t first = random.Uniform(kRows);
+    const uint64_t stride = 2 * random.Uniform(kRows / 2) + 1;  // through a power of two: unique
+    for (uint32_t i = 0; i < kBatchRows; ++i) {
+      slots.push_back(static_cast<uint32_t>((first + i * stride) % kRows));
+    }
+  }
+  std::vector<float> gradients(kBatchRows * dim);
+  std::vector<const uint8_t*> pointers;
+  for (float& g : gradients) g = static_cast<float>(1e-3 * random.Double());
+  for (uint32_t i = 0; i < kBatchRows; ++i) {
+    pointers.push_back(reinterpret_cast<const uint8_t*>(gradients.data() + i * dim));
+  }
+  const auto ours = [&] {
+    for (uint32_t b = 0; b < kBatches; ++b) {
+      table.Apply(slots.data() + b * kBatchRows, kBatchRows, pointers.data());
+    }
+  };
+  const auto loop = [&] {
+    for (uint32_t b = 0; b < kBatches; ++b) {
+      PlainReadModifyWrite(table.weights(), table.state(), dim, table.state_floats(),
+                           slots.data() + b * kBatchRows, kBatchRows, gradients.data());
+    }
+  };
+  ours();
+  loop();
+  std::vector<double> ratios;
+  for (auto _ : state) {
+    const double seconds = SecondsOf(ours);
+    ratios.push_back(SecondsOf(loop) / seconds);
+    state.SetIterationTime(seconds);
+  }
+  state.SetItemsProcessed(state.iterations() * kBatches * kBatchRows);
+  state.SetBytesProcessed(state.items_processed() * static_cast<int64_t>(table.row_bytes()));
+  state.counters["of_loop"] = Median(ratios);
+}
+
+constexpr uint32_t kTables = 32;
+constexpr uint32_t kTableRows = 100000;
+constexpr uint32_t kTableDim = 128;
+constexpr uint32_t kBags = 512;
+constexpr uint32_t kBagIds = 20;
+constexpr uint32_t kLookups = kBags * kBagIds;  // of a table
+
+// Ranks by P(rank) ~ rank^-1.05, spread over the table.
+std::vector<uint64_t> ZipfIds(uint64_t seed, size_t count) {
+  std::vector<double> sums(kTableRows);
+  double sum = 0;
+  for (uint32_t r = 0; r < kTableRows; ++r) sums[r] = sum += std::pow(r + 1.0, -1.05);
+  Random random(seed);
+  std::vector<uint64_t> ids(count);
+  for (uint64_t& id : ids) {
+    const auto rank = std::upper_bound(sums.begin(), sums.end(), random.Double() * sum);
+    id = static_cast<uint64_t>(rank - sums.begin()) * 48271 % kTableRows;
+  }
+  return ids;
+}
+
+// What a client sends and a server applies, for one table and step.
+class ExactPush {
+ public:
+  void Run(const uint64_t* ids, const float* gradients, Table* table) {
+    const absl::Span<const uint64_t> part(ids, kLookups);
+    deduper_.Run(absl::MakeConstSpan(&part, 1), &unique_);
+    const size_t rows = unique_.unique.size();
+    slots_.resize(rows);
+    pointers_.resize(rows);
+    if (sums_.size() < rows * kTableDim) sums_.resize(rows * kTableDim);
+    const RowConverters& convert = BestRowConverters();
+    float* sum = sums_.data();
+    for (size_t u = 0; u < rows; ++u) {
+      slots_[u] = static_cast<uint32_t>(unique_.unique[u]);
+      const uint32_t first = unique_.first[u];
+      const float* row = gradients + kTableDim * (first / kBagIds);
+      if (unique_.next[first] != kNoIndex) {
+        std::memcpy(sum, row, 4 * kTableDim);
+        for (uint32_t i = unique_.next[first]; i != kNoIndex; i = unique_.next[i]) {
+          convert.add(gradients + kTableDim * (i / kBagIds), kTableDim, sum);
+        }
+        row = sum;
+        sum += kTableDim;
+      }
+      pointers_[u] = reinterpret_cast<const uint8_t*>(row);
+    }
+    table->Apply(slots_.data(), static_cast<uint32_t>(rows), pointers_.data());
+    rows_ += rows;
+  }
+  uint64_t rows() const { return rows_; }
+
+ private:
+  Deduper deduper_;
+  UniqueIds unique_;
+  std::vector<float> sums_;
+  std::vector<uint32_t> slots_;
+  std::vector<const uint8_t*> pointers_;
+  uint64_t rows_ = 0;
+};
+
+void ExactAdagradRun(benchmark::State& state) {
+  OptimizerParams optimizer;
+  optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+  std::vector<Table> tables;
+  for (uint32_t t = 0; t < kTables; ++t) tables.emplace_back(optimizer, kTableRows, kTableDim);
+  const std::vector<uint64_t> ids = ZipfIds(1, kTables * kLookups);
+  Random random(2);
+  std::vector<float> gradients(kTables * kBags * kTableDim);
+  for (float& g : gradients) g = static_cast<float>(1e-3 * (random.Double() - 0.5));
+  const auto gradients_of = [&](uint32_t t) { return gradients.data() + t * kBags * kTableDim; };
+  ExactPush push;
+  const auto ours = [&] {
+    for (uint32_t t = 0; t < kTables; ++t) {
+      push.Run(ids.data() + t * kLookups, gradients_of(t), &tables[t]);
+    }
+  };
+  const auto each = [&](bool prefetch) {
+    return [&, prefetch] {
+      for (uint32_t t = 0; t < kTables; ++t) {
+        PlainUpdatePerLookup(tables[t].weights(), tables[t].state(), ids.data() + t * kLookups,
+                             kLookups, kBagIds, gradients_of(t), 1e-3f, 1e-8f, prefetch);
+      }
+    };
+  };
+  ours();
+  std::vector<double> plain, prefetched;
+  for (auto _ : state) {
+    const double seconds = SecondsOf(ours);
+    plain.push_back(SecondsOf(each(false)) / seconds);
+    prefetched.push_back(SecondsOf(each(true)) / seconds);
+    state.SetIterationTime(seconds);
+  }
+  state.SetItemsProcessed(state.iterations() * kTables * kLookups);
+  state.counters["of_each"] = Median(plain);
+  state.counters["of_each_prefetched"] = Median(prefetched);
+  state.counters["rows_of_lookups"] = static_cast<double>(push.rows()) /
+                                      static_cast<double>((state.iterations() + 1) * kTables) /
+                                      kLookups;
+}
+
+void Register() {
+  for (int k = 0; k <= static_cast<int>(kLastOptimizerKind); ++k) {
+    const auto kind = static_cast<OptimizerKind>(k);
+    if (kind == OptimizerKind::kNone) continue;  // touches nothing
+    for (uint32_t dim : {64u, 128u}) {
+      benchmark::RegisterBenchmark(
+          absl::StrCat("update/", kOptimizerWords[k], "/", dim).c_str(),
+          [kind, dim](benchmark::State& state) { UpdateRun(state, kind, dim); })
+          ->UseManualTime();
+    }
+  }
+  benchmark::RegisterBenchmark("exact_adagrad/zipf_1.05", ExactAdagradRun)->UseManualTime();
+}
+
+}  // namespace
+}  // namespace hotbed::bench
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  hotbed::bench::Register();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
