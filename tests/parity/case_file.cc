@@ -136,7 +136,7 @@ CaseOptions CaseReader::ReadOptions(const PlanJson& json, const std::string& pat
   const JsonFields fields(
       plain, path,
       {"session", "pooling_at", "row_wire", "gradient_wire", "message_bytes_max", "deadline_ms",
-       "accumulate", "accumulate_scale", "first_step", "trainer_group"},
+       "accumulate", "accumulate_scale", "first_step", "trainers"},
       failure_);
   CaseOptions out;
   fields.Optional("session", &out.session);
@@ -149,7 +149,7 @@ CaseOptions CaseReader::ReadOptions(const PlanJson& json, const std::string& pat
   if (out.accumulate == 0) failure_->Set(fields.Path("accumulate"), "is 0, allowed: 1 or more");
   Number(fields, "accumulate_scale", &out.accumulate_scale);
   fields.Optional("first_step", &out.first_step);
-  fields.Optional("trainer_group", &out.trainer_group);
+  fields.Optional("trainers", &out.trainers);
   return out;
 }
 

@@ -48,7 +48,7 @@ struct CaseOptions {
   uint32_t accumulate = 1;         // batches a push
   float accumulate_scale = 1.0f;   // of each batch's gradients
   uint64_t first_step = 1;
-  std::string trainer_group;
+  uint32_t trainers = 1;  // ClientOptions::trainers
 };
 
 enum class StepKind : uint8_t { kBatch, kPush, kPull, kLookup, kRestart, kDisconnect };

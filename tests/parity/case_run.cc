@@ -43,6 +43,7 @@ absl::StatusOr<std::unique_ptr<Client>> CaseRun::Connect(const std::string& sess
   options.deadline = absl::Milliseconds(case_.options.deadline_ms);
   options.pull_type = case_.options.row_wire;
   options.push_type = gradient_wire;
+  options.trainers = case_.options.trainers;
   if (case_.options.message_bytes_max > 0) {
     options.message_bytes_max = case_.options.message_bytes_max;
   }
