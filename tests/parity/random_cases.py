@@ -15,6 +15,8 @@ class Shape:
         self.tables = {parity.table_name(): (int(random.integers(rows[0], rows[1] + 1)), int(random.choice(dims)))
                        for _ in range(random.integers(tables[0], tables[1] + 1))}
         names = list(self.tables)
+        # The first and the last share a feature, and so the range of its ids.
+        self.tables[names[-1]] = (self.tables[names[0]][0], self.tables[names[-1]][1])
         self.features = []
         for table in names:  # each table has a feature; some share one, some features read two tables
             for _ in range(random.integers(1, 3)):
@@ -31,14 +33,16 @@ class Shape:
         """Rows that all tables of a key have."""
         return min(self.tables[t][0] for f, t, _ in self.features if f == key)
 
-    def batch(self, size=None, longest=6, all_rows=False):
-        """Bags of any length, also empty, with ids that repeat; `all_rows`: every row of every table is there."""
+    def batch(self, size=None, longest=6, all_rows=False, some=False):
+        """Bags of any length, also empty, with ids that repeat; `some`: no feature without any; `all_rows`: each row is there."""
         random = self.random
         size = int(random.integers(1, 9)) if size is None else size
         lengths, ids = [], []
         for key in self.keys:
             rows = self.rows_of(key)
             own = random.integers(0, longest + 1, size) * (random.random(size) > 0.2)
+            if some:
+                own[-1] += own.sum() == 0
             drawn = random.integers(0, rows, own.sum())
             if all_rows:
                 lengths_now = np.append(own[:-1], own[-1] + rows)
@@ -71,16 +75,24 @@ class Shape:
             span = slice(int(ends[b]), int(ends[b + 1]))
             yield batch["ids"][span].astype(np.int64), batch["weights"][span] if self.weighted else None
 
-    def gradients(self, batch):
-        """Random gradients of the pooled outputs and of the sequences, by output name."""
+    def gradients(self, batch, exact=False):
+        """Random gradients of the pooled outputs and of the sequences, by output name.
+
+        `exact`: multiples of 1/32, whose sums no order changes. Adam divides by the size of the gradient, so that a sum that all but
+        cancels would say more about the order of additions than about the rule.
+        """
         size = len(batch["lengths"]) // len(self.keys)
         columns = sum(self.tables[t][1] for _, t, p in self.features if p != "none")
         sequences = {}
         for name, (f, t, p) in zip(self.output_names(), self.features):
             if p == "none":
                 count = sum(len(ids) for ids, _ in self.bags(batch, f))
-                sequences[name] = self.random.standard_normal((count, self.tables[t][1]), dtype=np.float32)
-        return {"values": self.random.standard_normal((size, columns), dtype=np.float32), "sequences": sequences}
+                sequences[name] = self.drawn((count, self.tables[t][1]), exact)
+        return {"values": self.drawn((size, columns), exact), "sequences": sequences}
+
+    def drawn(self, size, exact):
+        drawn = self.random.standard_normal(size, dtype=np.float32)
+        return np.round(drawn * 32) / np.float32(32) if exact else drawn
 
 
 class PlainModel:
