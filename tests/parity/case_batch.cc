@@ -99,7 +99,7 @@ absl::Status CaseRun::Backward(const std::string& stem, const CaseStep& step,
                   json);
   }
   if (accumulate > 1) {
-    trainer->sum->Add(of_rows, case_.options.accumulate_scale);
+    HOTBED_RETURN_IF_ERROR(trainer->sum->Add(of_rows, case_.options.accumulate_scale));
     if (trainer->sum->added() < accumulate) return absl::OkStatus();
     of_rows = trainer->sum->Take();
   }
