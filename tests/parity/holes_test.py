@@ -62,6 +62,26 @@ class Holes(parity.SeededTest):
                              "options": {"deadline_ms": 60000}}, *SMALL, own=True)
         self.assert_bits(result["weights"][table]["rows"], wanted, "sums")
 
+    def test_memory_changes_no_bit(self):
+        """Random floats under row-wise Adagrad and Adam: with all rows in memory, and with a third of them evicted."""
+        rows = 14000
+        drawn = self.random.standard_normal((1400, DIM), dtype=np.float32)
+        for options in ({"optimizer": "rowwise-adagrad"}, {"optimizer": "adam", "weight-type": "bf16", "state-type": "bf16"}):
+            with self.subTest(**options):
+                steps = []
+                for step in range(12):
+                    # Each row once, then again rows of all ages, some of them several times.
+                    ids = np.arange(step * 1400, (step + 1) * 1400) if step < 10 else self.random.integers(0, rows, 1400)
+                    steps.append({"push": {"table": "T", "ids": ids, "gradients": drawn * np.float32(1 + step)}})
+                probe = self.random.integers(0, rows, 2000)
+                seen = []
+                for flags in (("--host-bytes", "512MiB"), SMALL):
+                    result = parity.run({"tables": [{"name": "T", "rows": rows, "dim": DIM, "lr": 0.1, "shards": 3, "seed": 5,
+                                                     "init": "normal:0,0.1", **options}], "steps": steps,
+                                         "weights": {"T": probe}, "options": {"deadline_ms": 60000}}, *flags, own=True)
+                    seen.append(result["weights"]["T"]["rows"])
+                self.assert_bits(seen[1], seen[0], "rows under 64 MiB and under 512 MiB")
+
     def test_h9_killed_while_rows_come_back_from_the_spill(self):
         """Pushes of integers to a table twice the memory while its server is killed again and again: sums are exact."""
         chance = random.Random(self.seed)
