@@ -46,6 +46,11 @@ absl::Status ValidateClientOptions(const ClientOptions& o) {
   if (o.push_type == RowType::kInt8) {
     return BadOption("push_type", "kInt8", "kFp32, kFp16, kBf16 (DECISIONS W4)");
   }
+  if (o.trainer_lease != absl::ZeroDuration() &&
+      (o.trainer_lease < absl::Milliseconds(100) || o.trainer_lease > absl::Minutes(10))) {
+    return BadOption("trainer_lease", absl::FormatDuration(o.trainer_lease),
+                     "0 (the coordinator's), 100ms..10m");
+  }
   if (o.deadline <= absl::ZeroDuration()) {
     return BadOption("deadline", absl::FormatDuration(o.deadline), "above zero");
   }
@@ -60,6 +65,7 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
       retry_(seed),
       pulls_(&context_),
       pushes_(&context_, control_.get(), SessionNameOf(options, seed)),
+      trainer_(&context_, control_.get(), &pushes_, [this] { return Handles(); }),
       timer_(clock, [this] {
         pulls_.Tick();
         pushes_.Tick();
@@ -75,6 +81,7 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
 }
 
 ClientImpl::~ClientImpl() {
+  trainer_.Stop();
   follower_.Stop();
   pulls_.Shutdown();
   pushes_.Shutdown();
@@ -145,7 +152,32 @@ Future<absl::Status> ClientImpl::Lookup(absl::Span<const PullFeature> features,
 
 Future<PushResult> ClientImpl::Push(uint64_t step, absl::Span<const PushFeature> features,
                                     const PushOptions& options) {
+  absl::Status admitted = trainer_.AdmitPush(step, features, options);
+  if (!admitted.ok()) return PushEngine::Refuse(step, std::move(admitted));
   return pushes_.Start(step, features, options);
+}
+
+std::vector<const TableHandle*> ClientImpl::Handles() {
+  absl::MutexLock lock(&mu_);
+  std::vector<const TableHandle*> handles;
+  for (const auto& [id, handle] : tables_) handles.push_back(handle.get());
+  return handles;
+}
+
+absl::StatusOr<uint64_t> ClientImpl::JoinTrainers(absl::Duration deadline) {
+  return trainer_.Join(context_.DeadlineNs(deadline));
+}
+
+absl::Status ClientImpl::BeginStep(uint64_t step, absl::Duration deadline) {
+  return trainer_.Begin(step, context_.DeadlineNs(deadline));
+}
+
+absl::Status ClientImpl::EndStep(uint64_t step, absl::Duration deadline) {
+  return trainer_.End(step, context_.DeadlineNs(deadline));
+}
+
+absl::Status ClientImpl::LeaveTrainers(absl::Duration deadline) {
+  return trainer_.Leave(context_.DeadlineNs(deadline));
 }
 
 Future<PushResult> ClientImpl::Retry(const PushResult& result, absl::Duration deadline) {

@@ -17,6 +17,7 @@
 #include "client/push_engine.h"
 #include "client/table_handle.h"
 #include "client/timer.h"
+#include "client/trainer_member.h"
 #include "client/transport.h"
 #include "common/clock.h"
 #include "hotbed/client.h"
@@ -46,6 +47,10 @@ class ClientImpl final : public Client {
   Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                           const PushOptions& options) override;
   Future<PushResult> Retry(const PushResult& result, absl::Duration deadline) override;
+  absl::StatusOr<uint64_t> JoinTrainers(absl::Duration deadline) override;
+  absl::Status BeginStep(uint64_t step, absl::Duration deadline) override;
+  absl::Status EndStep(uint64_t step, absl::Duration deadline) override;
+  absl::Status LeaveTrainers(absl::Duration deadline) override;
   Future<absl::Status> Lookup(absl::Span<const PullFeature> features,
                               const PullOptions& options) override;
   ClientStats Stats() const override;
@@ -54,6 +59,7 @@ class ClientImpl final : public Client {
 
  private:
   absl::StatusOr<const Table*> HandleOf(const TableRoute& route);
+  std::vector<const TableHandle*> Handles();
 
   const std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<Transport> transport_;
@@ -63,6 +69,7 @@ class ClientImpl final : public Client {
   ClientContext context_;
   PullEngine pulls_;
   PushEngine pushes_;
+  TrainerMember trainer_;
   Timer timer_;
 
   absl::Mutex mu_;

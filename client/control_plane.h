@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/cluster_map.h"
 #include "common/table_spec.h"
+#include "proto/control.pb.h"
 
 namespace hotbed {
 
@@ -36,6 +37,11 @@ class ControlPlane {
   virtual absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) = 0;
   virtual absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
                                                       absl::Duration timeout) = 0;
+  // A request of a trainer to its group; the answer may wait as long as the request says.
+  virtual absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
+                                               absl::Duration timeout) {
+    return absl::UnimplementedError("this control plane has no groups of trainers");
+  }
 };
 
 }  // namespace hotbed

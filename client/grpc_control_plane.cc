@@ -134,6 +134,15 @@ class GrpcControlPlane final : public ControlPlane {
     return SessionIdentity{reply.session(), reply.incarnation()};
   }
 
+  absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
+                                       absl::Duration timeout) override {
+    grpc::ClientContext context;
+    Prepare(&context, timeout);
+    v1::TrainReply reply;
+    HOTBED_RETURN_IF_ERROR(Checked(stub_->Train(&context, request, &reply)));
+    return reply;
+  }
+
  private:
   static void Prepare(grpc::ClientContext* context, absl::Duration timeout) {
     // gRPC's deadlines cannot hold "for ever".

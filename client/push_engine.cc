@@ -119,6 +119,25 @@ absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {
   return opened.status();
 }
 
+absl::StatusOr<SessionIdentity> PushEngine::Session(int64_t deadline_ns) {
+  HOTBED_RETURN_IF_ERROR(EnsureSession(deadline_ns));
+  absl::MutexLock lock(&mu_);
+  return identity_;
+}
+
+absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {
+  absl::MutexLock lock(&mu_);
+  const auto open = [this, step](const auto& call) { return call.second->step <= step; };
+  const auto answered = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return shut_down_ || std::none_of(calls_.begin(), calls_.end(), open);
+  };
+  if (!answered() && !context_->Await(&mu_, absl::Condition(&answered), deadline_ns)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "pushes of step ", step, " or earlier are not answered yet; end the step again"));
+  }
+  return shut_down_ ? absl::CancelledError("the client is closing") : absl::OkStatus();
+}
+
 bool PushEngine::WaitForRoom(const PushCall& call) {
   const auto room = [this, &call]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (shut_down_ || calls_.empty()) return true;  // a push larger than the limit goes alone

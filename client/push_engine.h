@@ -26,8 +26,16 @@ class PushEngine {
   PushEngine(ClientContext* context, ControlPlane* control, std::string session_name)
       : context_(context), control_(control), session_name_(std::move(session_name)) {}
 
+  // Future's value when it cannot start: nothing was sent.
+  static Future<PushResult> Refuse(uint64_t step, absl::Status status);
   Future<PushResult> Start(uint64_t step, absl::Span<const PushFeature> features,
                            const PushOptions& options);
+  // The session under which this client pushes, opened now if it was not. Blocks.
+  absl::StatusOr<SessionIdentity> Session(int64_t deadline_ns) ABSL_LOCKS_EXCLUDED(mu_);
+  const std::string& session_name() const { return session_name_; }
+  // Blocks until every push of `step` or earlier is answered by all its shards, whatever became of
+  // it.
+  absl::Status AwaitStep(uint64_t step, int64_t deadline_ns) ABSL_LOCKS_EXCLUDED(mu_);
   Future<PushResult> Retry(const PushResult& result, absl::Duration deadline);
   // Ends Futures whose deadline has passed with kIndeterminate.
   void Tick();
@@ -54,8 +62,6 @@ class PushEngine {
   using Resolutions = std::vector<std::pair<Promise<PushResult>, PushResult>>;
   using CallPtr = std::unique_ptr<PushCall>;
 
-  // Future's value when it cannot start: nothing was sent.
-  static Future<PushResult> Refuse(uint64_t step, absl::Status status);
   absl::Status Prepare(uint64_t step, absl::Span<const PushFeature> features,
                        const PushOptions& options, PushCall* call);
   // Blocks until the session is open, at most until the deadline.

@@ -77,9 +77,11 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
   }
   const absl::Status status = StatusOf(segment.code(), part->Where(), segment.detail());
   if (verdict == Verdict::kFinal) {
-    // What is wrong with the gradients themselves was so at the first send, which left a noop.
-    const bool about_content =
-        segment.code() == v1::OUT_OF_RANGE || segment.code() == v1::NAN_GRADIENT;
+    // What is wrong with the gradients themselves, or late, was so at the first send, which left a
+    // noop.
+    const bool about_content = segment.code() == v1::OUT_OF_RANGE ||
+                               segment.code() == v1::NAN_GRADIENT ||
+                               segment.code() == v1::STEP_OVER;
     return Refused(sent, segment.last_seq(), about_content ? status : part->EndOf(status),
                    resolutions);
   }

@@ -323,6 +323,7 @@ void Shard::ReleaseStore() {
       stats_of_ = nullptr;
     }
     store_.reset();
+    staged_.Clear();
   });
 }
 

@@ -61,7 +61,7 @@ class Shard {
     const std::atomic<bool>* log_full = nullptr;
     // What all shards of the server keep staged; beyond the limit pushes to synchronous tables get
     // RESOURCE_EXHAUSTED. Null: no limit.
-    std::atomic<int64_t>* staged_bytes = nullptr;
+    std::shared_ptr<std::atomic<int64_t>> staged_bytes;
     uint64_t staged_bytes_max = 0;
   };
 

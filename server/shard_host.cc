@@ -149,7 +149,7 @@ std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId 
   options.ids_max = options_.pull_ids_max;
   options.core.sessions_max = options_.sessions_max;
   options.core.session_idle_ns_min = options_.session_idle_ms * 1'000'000;
-  options.staged_bytes = &staged_bytes_;
+  options.staged_bytes = staged_bytes_;
   options.staged_bytes_max = staged_bytes_max_;
   options.log_full = options.log == nullptr ? nullptr : &log_full_;
   // Appends that queued requests began are committed when the queue is through, off the strand.
@@ -360,7 +360,7 @@ HostStatus ShardHostImpl::Status() const {
   status.memtable_bytes = tiers.memtable_bytes;
   status.spill_bytes = tiers.spill_bytes;
   const ShardLog::Usage log = log_->GetUsage();
-  status.staged_bytes = static_cast<uint64_t>(staged_bytes_.load(std::memory_order_relaxed));
+  status.staged_bytes = static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed));
   status.staged_bytes_limit = staged_bytes_max_;
   status.log_bytes = log.bytes;
   status.log_refused_bytes = log.bytes_aside;

@@ -120,7 +120,9 @@ class ShardHostImpl : public ShardHost {
   bool rebooted_ = false;
   std::atomic<bool> log_full_{false};
   std::atomic<uint64_t> checkpoints_{0};
-  std::atomic<int64_t> staged_bytes_{0};
+  // Shared: a request may keep a shard for a moment longer than the host lives.
+  const std::shared_ptr<std::atomic<int64_t>> staged_bytes_ =
+      std::make_shared<std::atomic<int64_t>>(0);
 
   mutable absl::Mutex map_mu_;
   std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(map_mu_);

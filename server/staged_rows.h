@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,7 +33,8 @@ struct SummedRows {
 class StagedRows {
  public:
   // `host_bytes`: what all shards of a server hold, kept up to date; null: not counted.
-  explicit StagedRows(std::atomic<int64_t>* host_bytes) : host_bytes_(host_bytes) {}
+  explicit StagedRows(std::shared_ptr<std::atomic<int64_t>> host_bytes)
+      : host_bytes_(std::move(host_bytes)) {}
   ~StagedRows() { Clear(); }
   StagedRows(const StagedRows&) = delete;
   StagedRows& operator=(const StagedRows&) = delete;
@@ -74,7 +76,7 @@ class StagedRows {
   void Count(int64_t bytes);
   std::map<Lsn, Push>::iterator Erase(std::map<Lsn, Push>::iterator it);
 
-  std::atomic<int64_t>* const host_bytes_;
+  const std::shared_ptr<std::atomic<int64_t>> host_bytes_;
   std::map<Lsn, Push> pushes_;
   uint64_t bytes_ = 0;
 };

@@ -117,6 +117,10 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     v1::OpenSessionReply session;
     decoded = session.ParseFromString(value);
     sessions_[std::string(rest)] = {session.session(), session.incarnation()};
+  } else if (absl::ConsumePrefix(&rest, keys::kGroups)) {
+    v1::GroupCommit commit;
+    decoded = commit.ParseFromString(value) && commit.group() == rest;
+    if (decoded) groups_[std::string(rest)] = std::move(commit);
   }
   return decoded ? absl::OkStatus() : Damaged(key);
 }

@@ -64,6 +64,8 @@ class ClusterState {
   }  // by packed id
   const absl::btree_map<ServerId, v1::ServerInfo>& servers() const { return servers_; }
   const absl::btree_map<std::string, Session>& sessions() const { return sessions_; }
+  // The last commit of each group of trainers.
+  const absl::btree_map<std::string, v1::GroupCommit>& groups() const { return groups_; }
   const absl::btree_map<TableId, std::string>& dropped() const { return dropped_; }
 
   const v1::TableSpec* FindTable(const std::string& name) const;
@@ -103,6 +105,7 @@ class ClusterState {
   absl::btree_map<uint64_t, v1::ShardRecord> shards_;
   absl::btree_map<ServerId, v1::ServerInfo> servers_;
   absl::btree_map<std::string, Session> sessions_;
+  absl::btree_map<std::string, v1::GroupCommit> groups_;
   absl::btree_map<TableId, std::string> dropped_;
 
   absl::flat_hash_map<std::string, uint64_t> mod_revisions_;  // of every key

@@ -155,6 +155,11 @@ uint64_t Coordinator::plan_revision() const {
   return core_.state().plan_revision();
 }
 
+v1::ListTrainersReply Coordinator::Trainers() const {
+  absl::MutexLock lock(&mu_);
+  return core_.Trainers();
+}
+
 CoordinatorStatus Coordinator::Status() const {
   absl::MutexLock lock(&mu_);
   CoordinatorStatus status;

@@ -60,6 +60,7 @@ class Coordinator {
   absl::StatusOr<v1::ClusterMap> Map(uint64_t revision_known) const ABSL_LOCKS_EXCLUDED(mu_);
   // The newest revision that Map would show.
   uint64_t plan_revision() const ABSL_LOCKS_EXCLUDED(mu_);
+  v1::ListTrainersReply Trainers() const ABSL_LOCKS_EXCLUDED(mu_);
   CoordinatorStatus Status() const ABSL_LOCKS_EXCLUDED(mu_);
   // Not OK once it can never serve again: overtaken, or the store is unreadable. The process should
   // end.

@@ -22,7 +22,9 @@ absl::Status OutcomeUnknown(const absl::Status& store) {
 
 }  // namespace
 
-Core::Core(CoreOptions options) : options_(std::move(options)) { AskToLoad(); }
+Core::Core(CoreOptions options) : options_(std::move(options)), trainers_(options_.trainers) {
+  AskToLoad();
+}
 
 Ready Core::TakeReady() {
   Ready ready = std::move(ready_);
@@ -44,12 +46,17 @@ void Core::Step(int64_t now_ns, Event event) {
 void Core::Tick(int64_t now_ns) {
   now_ns_ = std::max(now_ns_, now_ns);
   // Whoever was held up so long may have heartbeats waiting that it has not read yet.
-  if (last_tick_ns_ != 0 && now_ns_ - last_tick_ns_ > LeaseNs() / 2) {
+  const bool held_up = last_tick_ns_ != 0 && now_ns_ - last_tick_ns_ > LeaseNs() / 2;
+  if (held_up) {
     for (auto& [server, l] : liveness_) l.deadline_ns = now_ns_ + LeaseNs();
   }
   last_tick_ns_ = now_ns_;
   if (phase_ == Phase::kLoading && !load_under_way_ && now_ns_ >= load_again_ns_) AskToLoad();
-  if (serving()) EndLeases();
+  trainers_.Tick(now_ns_, held_up || !serving());
+  TakeFromTrainers();
+  if (!serving()) return;
+  EndLeases();
+  Advance();
 }
 
 absl::Status Core::Unready() const {
@@ -76,6 +83,10 @@ void Core::OnRequest(RequestEvent event) {
   }
   if (auto* heartbeat = std::get_if<v1::HeartbeatRequest>(&event.request)) {
     OnHeartbeat(event.caller, *heartbeat);
+    return;
+  }
+  if (auto* train = std::get_if<v1::TrainRequest>(&event.request)) {
+    OnTrain(event.caller, *train);
     return;
   }
   if (queue_.size() >= options_.pending_max) {
@@ -137,6 +148,30 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
   ready_.replies.push_back({caller, Reply(std::move(reply))});
 }
 
+void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {
+  if (!serving()) {
+    ready_.replies.push_back(
+        {caller, absl::UnavailableError("the coordinator is starting; retry")});
+    return;
+  }
+  trainers_.OnRequest(now_ns_, caller, request, state_);
+  TakeFromTrainers();
+  Advance();
+}
+
+void Core::TakeFromTrainers() {
+  for (TrainerGroups::Answer& answer : trainers_.TakeAnswers()) {
+    absl::StatusOr<Reply> reply = answer.reply.status();
+    if (answer.reply.ok()) reply = Reply(*std::move(answer.reply));
+    ready_.replies.push_back({answer.caller, std::move(reply)});
+  }
+  for (v1::GroupCommit& commit : trainers_.TakeCommits()) {
+    Pending pending;
+    pending.operation = MakeGroupCommit(std::move(commit));
+    queue_.push_back(std::move(pending));
+  }
+}
+
 void Core::AskToLoad() {
   phase_ = Phase::kLoading;
   load_under_way_ = true;
@@ -163,6 +198,7 @@ void Core::OnLoaded(LoadedEvent event) {
   trouble_ = absl::OkStatus();
   phase_ = Phase::kServing;
   bootstrapped_ = false;
+  new_cluster_ = state_.format().empty();
   Pending bootstrap;
   bootstrap.operation = MakeBootstrap(options_.token, options_.new_cluster_id);
   bootstrap.bootstrap = true;
@@ -200,6 +236,8 @@ void Core::OnCommitted(CommittedEvent event) {
   state_.Apply(committing_, event.result->revision);
   committing_.clear();
   SyncLiveness();
+  if (bootstrapped_) trainers_.OnCommitted(now_ns_, state_);
+  TakeFromTrainers();
   Advance();
 }
 
@@ -233,6 +271,8 @@ void Core::Advance() {
       leading_ = true;
       bootstrapped_ = true;
       SyncLiveness();
+      trainers_.OnLoaded(now_ns_, state_, new_cluster_);
+      TakeFromTrainers();
       continue;
     }
     Finish(std::move(next.reply));
@@ -258,6 +298,8 @@ void Core::FailAll(const absl::Status& why) {
     if (pending.caller != 0) ready_.replies.push_back({pending.caller, why});
   }
   queue_.clear();
+  trainers_.FailAll(why);
+  TakeFromTrainers();
   for (auto& [server, l] : liveness_) l.marking_down = false;  // queued again by a later tick
 }
 

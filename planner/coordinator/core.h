@@ -39,6 +39,7 @@
 #include "planner/coordinator/meta_store.h"
 #include "planner/coordinator/operation.h"
 #include "planner/coordinator/operations.h"
+#include "planner/coordinator/trainer_groups.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
@@ -50,12 +51,13 @@ struct CoreOptions {
   int64_t heartbeat_interval_ms = 500;
   size_t pending_max = 8192;  // requests that wait; beyond it ResourceExhausted
   ClusterLimits limits;
+  TrainerLimits trainers;
 };
 
 using Request =
     std::variant<v1::CreateTableRequest, v1::CreateTablesRequest, v1::DropTableRequest,
                  v1::AlterTableRequest, v1::OpenSessionRequest, v1::RegisterServerRequest,
-                 v1::ActivateShardsRequest, v1::HeartbeatRequest>;
+                 v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest>;
 
 // Names a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -109,6 +111,7 @@ class Core {
   // Whole or changed-since, with the servers' loads as last heard.
   v1::ClusterMap Map(uint64_t revision_known) const;
   size_t pending() const { return queue_.size(); }
+  v1::ListTrainersReply Trainers() const { return trainers_.List(now_ns_); }
 
  private:
   struct Liveness {
@@ -127,6 +130,9 @@ class Core {
 
   void OnRequest(RequestEvent event);
   void OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request);
+  void OnTrain(CallerToken caller, const v1::TrainRequest& request);
+  // Takes over what the groups of trainers answer and want committed; then Advance.
+  void TakeFromTrainers();
   void OnLoaded(LoadedEvent event);
   void OnCommitted(CommittedEvent event);
   // Why requests are refused now, or OK.
@@ -164,6 +170,8 @@ class Core {
   std::optional<Pending> running_;
   std::deque<Pending> queue_;
   absl::btree_map<ServerId, Liveness> liveness_;
+  TrainerGroups trainers_;
+  bool new_cluster_ = false;  // the store was empty when it was read
   Ready ready_;
 };
 

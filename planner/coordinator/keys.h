@@ -11,6 +11,7 @@
 //   revision (which is the key's own) /hotbed/dropped/ID             the name of a dropped table;
 //   the newest ones only /hotbed/servers/ID             v1.ServerInfo without load and shard count
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
+//   /hotbed/groups/NAME            v1.GroupCommit: the last one of that group of trainers
 #ifndef HOTBED_PLANNER_COORDINATOR_KEYS_H_
 #define HOTBED_PLANNER_COORDINATOR_KEYS_H_
 
@@ -38,6 +39,7 @@ inline constexpr char kShards[] = "/hotbed/shards/";
 inline constexpr char kDropped[] = "/hotbed/dropped/";
 inline constexpr char kServers[] = "/hotbed/servers/";
 inline constexpr char kSessions[] = "/hotbed/sessions/";
+inline constexpr char kGroups[] = "/hotbed/groups/";
 
 inline std::string Table(TableId id) {
   return absl::StrCat(kTables, absl::Dec(id, absl::kZeroPad10));
@@ -53,6 +55,7 @@ inline std::string Shard(ShardId id) {
 inline std::string Server(ServerId id) {
   return absl::StrCat(kServers, absl::Dec(id, absl::kZeroPad20));
 }
+inline std::string Group(const std::string& name) { return absl::StrCat(kGroups, name); }
 inline std::string Session(const std::string& name) { return absl::StrCat(kSessions, name); }
 
 }  // namespace hotbed::keys

@@ -32,6 +32,7 @@ struct Options {
   std::string data_dir = "hotbed-coordinator-data";
   int64_t lease_ttl_ms = 3000;
   int64_t heartbeat_interval_ms = 500;
+  int64_t trainer_lease_ms = 5000;
   std::string log_format = "text";
 };
 
@@ -82,6 +83,7 @@ absl::Status Serve(const Options& options) {
   core.new_cluster_id = RandomHex(8);
   core.lease_ttl_ms = options.lease_ttl_ms;
   core.heartbeat_interval_ms = options.heartbeat_interval_ms;
+  core.trainers.lease_ms = options.trainer_lease_ms;
   Coordinator coordinator(core, dir.store.get(), Clock::Real());
 
   CoordinatorServiceOptions service_options;
@@ -137,6 +139,10 @@ int Main(int argc, char** argv) {
   schema.AddMillis("heartbeat-interval-ms", &options.heartbeat_interval_ms,
                    "How often servers send a heartbeat; at most half the lease.",
                    {.min = 10, .max = 60000});
+  schema.AddMillis("trainer-lease-ms", &options.trainer_lease_ms,
+                   "A trainer of a group that is not heard of for so long is given up; the others "
+                   "go on without it.",
+                   {.min = 100, .max = 600000});
   schema.AddChoice("log-format", &options.log_format, {"text", "json"}, "Form of the log lines.");
   int exit_code = 0;
   if (!schema.Load(argc, argv, &exit_code)) return exit_code;

@@ -46,9 +46,10 @@ class Transaction {
   std::vector<Op> ops_;
 };
 
-using Reply = std::variant<std::monostate, v1::CreateTableReply, v1::CreateTablesReply,
-                           v1::DropTableReply, v1::AlterTableReply, v1::OpenSessionReply,
-                           v1::RegisterServerReply, v1::ActivateShardsReply, v1::HeartbeatReply>;
+using Reply =
+    std::variant<std::monostate, v1::CreateTableReply, v1::CreateTablesReply, v1::DropTableReply,
+                 v1::AlterTableReply, v1::OpenSessionReply, v1::RegisterServerReply,
+                 v1::ActivateShardsReply, v1::HeartbeatReply, v1::TrainReply>;
 
 // What an operation wants next: a transaction, or to be over with a reply (ignored where nobody
 // asked).

@@ -96,6 +96,11 @@ std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
 // The session of that name, at its next incarnation.
 std::unique_ptr<Operation> MakeOpenSession(v1::OpenSessionRequest request, ClusterLimits limits);
 
+// --- group_operations.cc
+
+// Makes `commit` the last one of its group, unless the store has one of the same or a later step.
+std::unique_ptr<Operation> MakeGroupCommit(v1::GroupCommit commit);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_PLANNER_COORDINATOR_OPERATIONS_H_

@@ -96,6 +96,21 @@ class Methods : public v1::Coordinator::CallbackService {
     static MethodCounters counters("OpenSession");
     return Submit(context, *request, reply, &counters);
   }
+  grpc::ServerUnaryReactor* Train(grpc::CallbackServerContext* context,
+                                  const v1::TrainRequest* request, v1::TrainReply* reply) override {
+    static MethodCounters counters("Train");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* ListTrainers(grpc::CallbackServerContext* context,
+                                         const v1::ListTrainersRequest* request,
+                                         v1::ListTrainersReply* reply) override {
+    static MethodCounters counters("ListTrainers");
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    *reply = coordinator_->Trainers();
+    counters.Count(true);
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
   grpc::ServerUnaryReactor* RegisterServer(grpc::CallbackServerContext* context,
                                            const v1::RegisterServerRequest* request,
                                            v1::RegisterServerReply* reply) override {

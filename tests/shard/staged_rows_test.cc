@@ -91,13 +91,13 @@ TEST(StagedRowsTest, NarrowGradientsAreWidened) {
 }
 
 TEST(StagedRowsTest, CutsDropsAndCounts) {
-  std::atomic<int64_t> host{100};
+  const auto host = std::make_shared<std::atomic<int64_t>>(100);
   {
-    StagedRows staged(&host);
+    StagedRows staged(host);
     for (Lsn lsn = 1; lsn <= 6; ++lsn) {
       Add(&staged, Header(lsn, lsn <= 4 ? 8 : 9, 1), {lsn}, {1, 2, 3});
     }
-    EXPECT_EQ(host.load(), 100 + static_cast<int64_t>(staged.bytes()));
+    EXPECT_EQ(host->load(), 100 + static_cast<int64_t>(staged.bytes()));
     EXPECT_EQ(staged.bytes(), 6 * StagedRows::BytesOf(Header(1, 8, 1)));
     staged.CutFrom(6);
     EXPECT_FALSE(staged.contains(6));
@@ -108,7 +108,7 @@ TEST(StagedRowsTest, CutsDropsAndCounts) {
     EXPECT_EQ(staged.AnyOf(9)->lsn, 5u);
     EXPECT_EQ(staged.AnyOf(10), nullptr);
   }
-  EXPECT_EQ(host.load(), 100);
+  EXPECT_EQ(host->load(), 100);
 }
 
 TEST(StagedRowsTest, SurvivesSerialisation) {

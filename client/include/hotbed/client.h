@@ -65,6 +65,12 @@ struct ClientOptions {
   // How many trainers train together: what a push to a table of gradient_reduction `mean` is
   // divided by (synchronous tables count for themselves).
   uint32_t trainers = 1;
+  // The trainers that go through the steps of synchronous and bounded tables together: those of one
+  // group name (JoinTrainers). Empty: none; such tables then take no pushes from this client.
+  std::string trainer_group;
+  // A trainer that the coordinator does not hear of for so long is given up, and its group goes on
+  // without it. Zero: the coordinator's --trainer-lease-ms.
+  absl::Duration trainer_lease = absl::ZeroDuration();
 };
 
 // One input of a pull: `rows[i]` receives the row of `ids[i]`, ids.size() x dim elements of
@@ -126,7 +132,8 @@ struct PushOptions {
 // lists those that did not apply it.
 struct PushResult {
   enum class Outcome {
-    // By all shards, exactly once.
+    // By all shards, exactly once; by those of synchronous tables: in the log, to be applied when
+    // the step is committed (see `staged`).
     kApplied,
     // At least one shard refused for good; see `shards` (those not listed applied it). No shards:
     // the push was refused as a whole, nothing was sent.
@@ -147,6 +154,7 @@ struct PushResult {
   absl::Status status;  // OK exactly when kApplied
   uint64_t step = 0;
   uint64_t ticket = 0;  // names the push for Client::Retry
+  bool staged = false;  // it has rows of synchronous tables: EndStep applies them
   std::vector<Shard> shards;
 };
 
@@ -192,6 +200,25 @@ class Client {
   // Goes on with a push that ended kIndeterminate: same sequence numbers, applied at most once.
   virtual Future<PushResult> Retry(const PushResult& result,
                                    absl::Duration deadline = absl::ZeroDuration()) = 0;
+
+  // --- steps of trainers, for tables of bounded staleness and synchronous ones (docs/tables.md,
+  // Consistency of training). All block, at most until the deadline (zero: the client's), and may
+  // be called again after kDeadlineExceeded or kUnavailable. kAborted: the group has given this
+  // trainer up (it was not heard of for its lease); what it pushed in the step is dropped; join
+  // again.
+  //
+  // Joins ClientOptions::trainer_group; the step to begin with: the one after the group's last. All
+  // trainers of a group number their steps alike.
+  virtual absl::StatusOr<uint64_t> JoinTrainers(absl::Duration deadline = absl::ZeroDuration()) = 0;
+  // Waits until this trainer may begin `step`: no trainer of the group is more than the staleness
+  // of the bounded tables behind. Push does the same for the tables that it names.
+  virtual absl::Status BeginStep(uint64_t step, absl::Duration deadline = absl::ZeroDuration()) = 0;
+  // All pushes of `step` were made. Waits until they are answered; with synchronous tables, until
+  // all trainers have ended the step and every shard has applied it: a pull then sees it.
+  virtual absl::Status EndStep(uint64_t step, absl::Duration deadline = absl::ZeroDuration()) = 0;
+  // The others go on without this trainer; what it pushed of a step that it has not ended is
+  // dropped. Closing the client leaves too.
+  virtual absl::Status LeaveTrainers(absl::Duration deadline = absl::ZeroDuration()) = 0;
 
   // --- inference: one unary call a server; no session, no order.
   virtual Future<absl::Status> Lookup(absl::Span<const PullFeature> features,
