@@ -95,7 +95,8 @@ absl::Status CaseRun::Backward(const std::string& stem, const CaseStep& step,
   if (fused) {
     const uint64_t number = NextStep(step, trainer);
     (*json)["step"] = number;
-    return Pushed(trainer->embeddings->Backward(number, batch, output, gradients, options).Wait(),
+    return Pushed(trainer,
+                  trainer->embeddings->Backward(number, batch, output, gradients, options).Wait(),
                   json);
   }
   if (accumulate > 1) {
@@ -105,7 +106,8 @@ absl::Status CaseRun::Backward(const std::string& stem, const CaseStep& step,
   }
   const uint64_t number = NextStep(step, trainer);
   (*json)["step"] = number;
-  return Pushed(PushGradients(trainer->client.get(), number, of_rows, options).Wait(), json);
+  return Pushed(trainer, PushGradients(trainer->client.get(), number, of_rows, options).Wait(),
+                json);
 }
 
 }  // namespace hotbed::parity

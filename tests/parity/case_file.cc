@@ -136,7 +136,7 @@ CaseOptions CaseReader::ReadOptions(const PlanJson& json, const std::string& pat
   const JsonFields fields(
       plain, path,
       {"session", "pooling_at", "row_wire", "gradient_wire", "message_bytes_max", "deadline_ms",
-       "accumulate", "accumulate_scale", "first_step", "trainers"},
+       "accumulate", "accumulate_scale", "first_step", "trainers", "trainer_group"},
       failure_);
   CaseOptions out;
   fields.Optional("session", &out.session);
@@ -150,6 +150,7 @@ CaseOptions CaseReader::ReadOptions(const PlanJson& json, const std::string& pat
   Number(fields, "accumulate_scale", &out.accumulate_scale);
   fields.Optional("first_step", &out.first_step);
   fields.Optional("trainers", &out.trainers);
+  fields.Optional("trainer_group", &out.trainer_group);
   return out;
 }
 

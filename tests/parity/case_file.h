@@ -49,6 +49,7 @@ struct CaseOptions {
   float accumulate_scale = 1.0f;   // of each batch's gradients
   uint64_t first_step = 1;
   uint32_t trainers = 1;  // ClientOptions::trainers
+  std::string trainer_group;
 };
 
 enum class StepKind : uint8_t { kBatch, kPush, kPull, kLookup, kRestart, kDisconnect };

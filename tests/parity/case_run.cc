@@ -1,7 +1,10 @@
 #include "tests/parity/case_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,13 +40,15 @@ absl::Status AgainstExpected(const absl::Status& status, const std::string& text
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> CaseRun::Connect(const std::string& session,
-                                                         RowType gradient_wire) const {
+                                                         RowType gradient_wire,
+                                                         const std::string& group) const {
   ClientOptions options;
   options.session_name = session;
   options.deadline = absl::Milliseconds(case_.options.deadline_ms);
   options.pull_type = case_.options.row_wire;
   options.push_type = gradient_wire;
   options.trainers = case_.options.trainers;
+  options.trainer_group = group;
   if (case_.options.message_bytes_max > 0) {
     options.message_bytes_max = case_.options.message_bytes_max;
   }
@@ -52,14 +57,41 @@ absl::StatusOr<std::unique_ptr<Client>> CaseRun::Connect(const std::string& sess
 
 absl::StatusOr<CaseRun::Trainer*> CaseRun::TrainerOf(uint32_t index) {
   Trainer& trainer = trainers_[index];
-  if (trainer.client == nullptr) {
-    const std::string& session = case_.options.session;
-    HOTBED_ASSIGN_OR_RETURN(trainer.client,
-                            Connect(session.empty() ? "" : absl::StrCat(session, "/", index),
-                                    case_.options.gradient_wire));
-    trainer.sum = std::make_unique<GradientAccumulator>();
+  if (trainer.client != nullptr) {
+    HOTBED_RETURN_IF_ERROR(Settle(index, &trainer));
+    return &trainer;
   }
+  const std::string& group = case_.options.trainer_group;
+  std::string session = case_.options.session;
+  // A group takes gradients in the order of its sessions' names.
+  if (session.empty() && !group.empty()) session = absl::StrCat(group, "-", getpid());
+  if (!session.empty()) absl::StrAppend(&session, "/", absl::Dec(index, absl::kZeroPad3));
+  HOTBED_ASSIGN_OR_RETURN(trainer.client, Connect(session, case_.options.gradient_wire, group));
+  trainer.sum = std::make_unique<GradientAccumulator>();
+  if (group.empty()) return &trainer;
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t first, trainer.client->JoinTrainers());
+  trainer.last_step = std::max(first, case_.options.first_step) - 1;
   return &trainer;
+}
+
+absl::Status CaseRun::JoinAll() {
+  if (case_.options.trainer_group.empty()) return absl::OkStatus();
+  std::set<uint32_t> all;
+  for (const CaseStep& step : case_.steps) all.insert(step.trainer);
+  for (const uint32_t index : all) HOTBED_RETURN_IF_ERROR(TrainerOf(index).status());
+  return absl::OkStatus();
+}
+
+void CaseRun::EndStep(Trainer* trainer, uint64_t step) const {
+  if (case_.options.trainer_group.empty()) return;
+  trainer->ending = std::async(
+      std::launch::async, [client = trainer->client.get(), step] { return client->EndStep(step); });
+}
+
+absl::Status CaseRun::Settle(uint32_t index, Trainer* trainer) {
+  if (!trainer->ending.valid()) return absl::OkStatus();
+  return At(absl::StrCat("the end of step ", trainer->last_step, " of trainer ", index),
+            trainer->ending.get());
 }
 
 absl::StatusOr<const Table*> CaseRun::TableOf(Trainer* trainer, const std::string& name) {
@@ -116,7 +148,7 @@ absl::Status CaseRun::SetWeights() {
     if (!case_.tables[t].weights) continue;
     const CaseRows& given = *case_.tables[t].weights;
     if (loader == nullptr) {
-      HOTBED_ASSIGN_OR_RETURN(loader, Connect("", RowType::kFp32));
+      HOTBED_ASSIGN_OR_RETURN(loader, Connect("", RowType::kFp32, ""));
     }
     HOTBED_ASSIGN_OR_RETURN(const Table* table, loader->OpenTable(case_.tables[t].asked.spec.name));
     const uint64_t rows = given.all ? table->options().rows : given.ids.size();
@@ -170,6 +202,7 @@ absl::Status CaseRun::Run(const absl::Status& tables_status) {
 
 absl::Status CaseRun::RunSteps() {
   json_["steps"] = PlanJson::array();
+  HOTBED_RETURN_IF_ERROR(JoinAll());
   for (size_t i = 0; i < case_.steps.size(); ++i) {
     const CaseStep& step = case_.steps[i];
     PlanJson json = {{"index", i},
@@ -224,13 +257,14 @@ PushOptions CaseRun::PushOptionsOf(const CaseStep& step) const {
   return options;
 }
 
-absl::Status CaseRun::Pushed(const PushResult& result, PlanJson* json) {
+absl::Status CaseRun::Pushed(Trainer* trainer, const PushResult& result, PlanJson* json) {
   PlanJson& pushed = (*json)["pushed"];
   pushed = {{"step", result.step}, {"outcome", kOutcomeWords[static_cast<size_t>(result.outcome)]}};
   for (const PushResult::Shard& shard : result.shards) {
     pushed["shards"].push_back(
         {{"table", shard.table}, {"index", shard.index}, {"error", ErrorJson(shard.status)}});
   }
+  if (result.status.ok()) EndStep(trainer, result.step);
   return result.status;
 }
 
@@ -248,7 +282,7 @@ absl::Status CaseRun::RunPush(const CaseStep& step, PlanJson* json) {
   }
   const uint64_t number = NextStep(step, trainer);
   (*json)["step"] = number;
-  return Pushed(trainer->client->Push(number, features, PushOptionsOf(step)).Wait(), json);
+  return Pushed(trainer, trainer->client->Push(number, features, PushOptionsOf(step)).Wait(), json);
 }
 
 absl::Status CaseRun::RunPull(const std::string& stem, const CaseStep& step, PlanJson* json) {
@@ -293,6 +327,8 @@ absl::Status CaseRun::RunRestart(const CaseStep& step) {
 absl::Status CaseRun::ReadWeights(const std::string& stem,
                                   const std::vector<std::pair<std::string, CaseRows>>& asked,
                                   PlanJson* json) {
+  if (asked.empty()) return absl::OkStatus();
+  for (auto& [index, trainer] : trainers_) HOTBED_RETURN_IF_ERROR(Settle(index, &trainer));
   for (const auto& [name, rows] : asked) {
     HOTBED_RETURN_IF_ERROR(At(absl::StrCat("weights of ", name),
                               ReadTable(stem, name, rows, &(*json)["weights"][name])));

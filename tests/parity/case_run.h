@@ -1,11 +1,16 @@
 // Runs a case against a cluster through the public client: creates its tables, sets their weights,
 // takes its steps in order, reads what is asked for.
 //
+// Trainers of a group (options.trainer_group) join before the first step; each ends a step when its
+// push is answered, in the background, since that waits for the others. It is settled before the
+// trainer's next step and before weights are read.
+//
 // Thread rule: one run is for one thread.
 #ifndef HOTBED_TESTS_PARITY_CASE_RUN_H_
 #define HOTBED_TESTS_PARITY_CASE_RUN_H_
 
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,6 +53,8 @@ class CaseRun {
     std::unique_ptr<Embeddings> embeddings;
     std::unique_ptr<GradientAccumulator> sum;
     uint64_t last_step = 0;
+    // Of a group: the end of the last step, which waits for the other trainers.
+    std::future<absl::Status> ending;
   };
 
   absl::Status CreateTables();
@@ -66,12 +73,15 @@ class CaseRun {
   absl::Status ReadTable(const std::string& stem, const std::string& name, const CaseRows& asked,
                          PlanJson* json);
 
-  absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& session,
-                                                  RowType gradient_wire) const;
+  absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& session, RowType gradient_wire,
+                                                  const std::string& group) const;
   absl::StatusOr<Trainer*> TrainerOf(uint32_t index);
+  absl::Status JoinAll();
+  void EndStep(Trainer* trainer, uint64_t step) const;
+  static absl::Status Settle(uint32_t index, Trainer* trainer);
   absl::StatusOr<const Table*> TableOf(Trainer* trainer, const std::string& name);
   absl::StatusOr<Embeddings*> EmbeddingsOf(Trainer* trainer);
-  absl::Status Pushed(const PushResult& result, PlanJson* json);
+  absl::Status Pushed(Trainer* trainer, const PushResult& result, PlanJson* json);
   uint64_t NextStep(const CaseStep& step, Trainer* trainer) const;
   PushOptions PushOptionsOf(const CaseStep& step) const;
 
