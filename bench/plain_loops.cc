@@ -20,6 +20,48 @@ namespace {
 constexpr uint32_t kAhead = 10;
 constexpr uint32_t kLanes = 32;
 
+// Compiled into each clone of its caller, all counts of the inner loops known.
+template <uint32_t kDim, uint32_t kVectors>
+__attribute__((always_inline)) inline void TouchRowsOf(
+    float* __restrict rows, float* __restrict state, uint32_t state_floats,
+    const uint32_t* __restrict slots, uint32_t count, const float* __restrict gradients) {
+  const bool scalar = state_floats > kVectors * kDim;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const uint64_t next = slots[i + kAhead];
+      for (uint32_t k = 0; k < kDim; k += 16) __builtin_prefetch(rows + next * kDim + k, 1, 3);
+      for (uint32_t k = 0; k < kVectors * kDim; k += 16) {
+        __builtin_prefetch(state + next * state_floats + k, 1, 3);
+      }
+      if (scalar) __builtin_prefetch(state + next * state_floats + kVectors * kDim, 1, 3);
+    }
+    const float* __restrict g = gradients + kDim * i;
+    float* __restrict w = rows + uint64_t{slots[i]} * kDim;
+    float* __restrict s = state + uint64_t{slots[i]} * state_floats;
+    for (uint32_t k = 0; k < kDim; ++k) w[k] += g[k];
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      for (uint32_t k = 0; k < kDim; ++k) s[kDim * v + k] += g[k];
+    }
+    if (scalar) s[kVectors * kDim] += g[0];
+  }
+}
+
+template <uint32_t kDim>
+__attribute__((always_inline)) inline void TouchRows(float* __restrict rows,
+                                                     float* __restrict state, uint32_t state_floats,
+                                                     const uint32_t* __restrict slots,
+                                                     uint32_t count,
+                                                     const float* __restrict gradients) {
+  switch (state_floats / kDim) {
+    case 0:
+      return TouchRowsOf<kDim, 0>(rows, state, state_floats, slots, count, gradients);
+    case 1:
+      return TouchRowsOf<kDim, 1>(rows, state, state_floats, slots, count, gradients);
+    default:
+      return TouchRowsOf<kDim, 2>(rows, state, state_floats, slots, count, gradients);
+  }
+}
+
 }  // namespace
 
 HOTBED_BENCH_CLONES
@@ -59,26 +101,12 @@ void PlainRowwiseAdagrad(float* rows, float* state, const uint64_t* ids, uint32_
 }
 
 HOTBED_BENCH_CLONES
-void PlainReadModifyWrite(float* rows, float* state, uint32_t dim, uint32_t state_floats,
-                          const uint32_t* slots, uint32_t count, const float* gradients) {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) {
-      const uint64_t next = slots[i + kAhead];
-      for (uint32_t k = 0; k < dim; k += 16) __builtin_prefetch(rows + next * dim + k, 1, 3);
-      for (uint32_t k = 0; k < state_floats; k += 16) {
-        __builtin_prefetch(state + next * state_floats + k, 1, 3);
-      }
-    }
-    const float* g = gradients + uint64_t{dim} * i;
-    float* w = rows + uint64_t{slots[i]} * dim;
-    float* s = state + uint64_t{slots[i]} * state_floats;
-    for (uint32_t k = 0; k < dim; ++k) w[k] += g[k];
-    uint32_t at = 0;
-    for (; at + dim <= state_floats; at += dim) {
-      for (uint32_t k = 0; k < dim; ++k) s[at + k] += g[k];
-    }
-    if (at < state_floats) s[at] += g[0];
-  }
+void PlainReadModifyWrite(float* __restrict rows, float* __restrict state, uint32_t dim,
+                          uint32_t state_floats, const uint32_t* __restrict slots, uint32_t count,
+                          const float* __restrict gradients) {
+  if (dim == 64) return TouchRows<64>(rows, state, state_floats, slots, count, gradients);
+  if (dim == 128) return TouchRows<128>(rows, state, state_floats, slots, count, gradients);
+  __builtin_trap();
 }
 
 HOTBED_BENCH_CLONES

@@ -93,9 +93,17 @@ HOTBED_ROW_FN void ScaledBlock(float rate, float decay, float shrink, uint8_t* w
   }
 }
 
-// sum[l] += d * d
+// sum[l] += d * d. Without decay the weights are not read: they are on their way from memory.
 template <typename Weight, typename Gradient>
 HOTBED_ROW_FN void SquaresBlock(float decay, const uint8_t* w, const uint8_t* g, float* sum) {
+  if (decay == 0.0f) {
+    HOTBED_INDEPENDENT
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      const float d = Gradient::Load(g, l);
+      sum[l] += d * d;
+    }
+    return;
+  }
   HOTBED_INDEPENDENT
   for (uint32_t l = 0; l < kLanes; ++l) {
     const float d = Decayed(Gradient::Load(g, l), Weight::Load(w, l), decay);

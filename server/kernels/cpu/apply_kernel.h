@@ -15,17 +15,51 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
+// The sum of a chain of fp32 gradients (row_kernels.h), in `sum` unless there is only one. Sums
+// stay in registers, 64 elements at a time: chains are long where ids are skewed, and what they
+// read lies in the caches while the rows of the next slots are on their way. Not inline: there
+// would be one in each of many loops.
+__attribute__((noinline)) inline const uint8_t* SumOfChain(const uint8_t* const* gradients,
+                                                           const uint32_t* next, uint32_t first,
+                                                           uint32_t dim, float* sum) {
+  typedef float Lanes __attribute__((vector_size(64)));
+  uint32_t done = 0;
+  for (; done + 64 <= dim; done += 64) {
+    Lanes a[4];
+    __builtin_memcpy(a, gradients[first] + 4ull * done, sizeof(a));
+    for (uint32_t i = next[first]; i != kNoSlot; i = next[i]) {
+      Lanes b[4];
+      __builtin_memcpy(b, gradients[i] + 4ull * done, sizeof(b));
+      a[0] += b[0];
+      a[1] += b[1];
+      a[2] += b[2];
+      a[3] += b[3];
+    }
+    __builtin_memcpy(sum + done, a, sizeof(a));
+  }
+  for (; done < dim; ++done) {
+    float value = Fp32Codec::Load(gradients[first], done);
+    for (uint32_t i = next[first]; i != kNoSlot; i = next[i]) {
+      value += Fp32Codec::Load(gradients[i], done);
+    }
+    sum[done] = value;
+  }
+  return reinterpret_cast<const uint8_t*>(sum);
+}
+
 // Calls update(slot, weights, state, gradient) for each row of the batch, in order, with the rows
 // some way ahead on their way to the cache; then marks them dirty.
 template <typename Update>
-HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint32_t state_bytes,
-                                  Update update) {
+HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weight_bytes,
+                                  uint32_t state_bytes, Update update) {
+  float sum[kDimLimit];
   const RowTable table = *batch->table;  // a copy: stores to rows cannot change it
   const uint32_t count = batch->count;
   uint8_t* const bits = table.bits;
   const uint32_t* const slots = batch->slots;
   const uint32_t* const picks = batch->picks;
   const uint8_t* const* const gradients = batch->gradients;
+  const uint32_t* const next = batch->next;
   // Gradients lie one after another: the hardware sees that by itself.
   const auto prefetch = [&](uint32_t k) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = slots[k];
@@ -41,8 +75,10 @@ HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint
     if (k + kPrefetchRows < count) prefetch(k + kPrefetchRows);
     const uint32_t slot = slots[k];
     if (slot == kNoSlot) continue;
+    const uint32_t pick = picks != nullptr ? picks[k] : k;
     update(slot, WeightsOf(table, slot), StateOf(table, slot),
-           gradients[picks != nullptr ? picks[k] : k]);
+           next == nullptr || next[pick] == kNoSlot ? gradients[pick]
+                                                    : SumOfChain(gradients, next, pick, dim, sum));
     dirtied += (bits[slot] & kRowDirty) == 0;
     bits[slot] |= kRowDirty;
   }
@@ -55,7 +91,7 @@ void ApplyShortOf(const UpdatePlan& shared, ApplyBatch* batch) {
   const OptimizerParams params = shared.params;  // copies, as above
   const UpdateScalars scalars = shared.scalars;
   const uint32_t dim = kDim != 0 ? kDim : shared.dim;
-  ForEachApplied(batch, Weight::kBytes * dim, batch->table->state_bytes,
+  ForEachApplied(batch, dim, Weight::kBytes * dim, batch->table->state_bytes,
                  [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
                      HOTBED_ALWAYS_INLINE {
                        UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, weights, state,
@@ -100,7 +136,7 @@ void ApplyWithOptions(const UpdatePlan& shared, ApplyBatch* batch) {
   const RowTable& table = *batch->table;
   RowKey key{table.seed, 0, table.column_first};
   const bool keyed = plan.params.stochastic_rounding && plan.weight_type != WeightType::kFp32;
-  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
+  ForEachApplied(batch, plan.dim, table.weight_bytes, table.state_bytes,
                  [&](uint32_t slot, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
                      HOTBED_ALWAYS_INLINE {
                        if (keyed) key.id = IdOf(table, PositionOfSlot(table, slot));
@@ -127,7 +163,7 @@ void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
 
 inline void ApplyAssign(const UpdatePlan& plan, ApplyBatch* batch) {
   const RowTable& table = *batch->table;
-  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
+  ForEachApplied(batch, plan.dim, table.weight_bytes, table.state_bytes,
                  [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
                      HOTBED_ALWAYS_INLINE {
                        AssignWeights(plan, weights, values);
