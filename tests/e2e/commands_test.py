@@ -232,9 +232,44 @@ class Commands(unittest.TestCase):
                 report = self.up.json("bench", kind, "--seconds", "0.3", "--repeats", 1, "--rows", 20000,
                                       "--dim", 16, "--no-roofs")
                 self.assertIsInstance(report, dict)
+                self.assertEqual(report["load"], {"optimizer": "rowwise-adagrad", "weight_type": "fp32",
+                                                  "wire": "fp32", "column_slices": 1})
         name = next(t["name"] for t in self.up.json("table", "list") if t["name"].startswith("bench-"))
         rows = self.up.json("row", "get", name, *range(100))
         self.assertTrue(any(r["exists"] for r in rows), "no row of the bench's table was ever pushed to")
+
+
+    def test_a_table_in_column_slices_everywhere(self):
+        load = ("--seconds", "0.3", "--repeats", 1, "--rows", 20000, "--dim", 18, "--no-roofs", "--optimizer", "adagrad",
+                "--weight-type", "fp16", "--column-slices", 4)
+        for kind, wire in (("push", "bf16"), ("pull", "int8"), ("lookup", "fp16"), ("mixed", "fp32")):
+            with self.subTest(kind):
+                report = self.up.json("bench", kind, "--wire", wire, *load)
+                self.assertEqual(report["load"], {"optimizer": "adagrad", "weight_type": "fp16", "wire": wire,
+                                                  "column_slices": 4})
+                self.assertGreater(report["rows_per_s"], 0)
+        code, text, _ = self.up.cli("bench", "pull", *load)
+        self.assertEqual(code, 0)
+        self.assertIn("optimizer adagrad, weight type fp16, wire fp32, column slices 4", text)
+        name = next(t["name"] for t in self.up.json("table", "list") if t["name"].endswith("-4slices-0"))
+        shards = self.up.json("shard", "list", "--table", name)
+        self.assertEqual(sorted({tuple(s["columns"]) for s in shards}), [(0, 5), (5, 10), (10, 14), (14, 18)])
+        self.assertEqual(len(shards) % 4, 0)
+        row = next(r for r in self.up.json("row", "get", name, *range(100)) if r["exists"])
+        self.assertEqual(len(row["weights"]), 18)
+        self.assertTrue(all(w != 0 for w in row["weights"]), "columns that no slice answered")
+        self.assertEqual(len(row["slices"]["shards"]), 4)
+        self.assertEqual(len(set(row["slices"]["shards"])), 4)
+        text = self.up.cli("table", "describe", name)[1]
+        self.assertIn("4, statistics of the slice", text)
+        self.assertIn("5..9", self.up.cli("shard", "list", "--table", name)[1])
+        placed = next(t for t in self.up.json("plan", "show")["tables"] if t["name"] == name)["shards"]
+        self.assertEqual(sorted((tuple(s["rows"]), tuple(s["columns"])) for s in placed),
+                         sorted((tuple(s["range"]), tuple(s["columns"])) for s in shards))
+        again = self.up.json("plan", "apply", "--dry-run")
+        self.assertEqual(sorted(tuple(s["columns"]) for t in again["plan"]["tables"] if t["name"] == name
+                                for s in t["shards"]), sorted(tuple(s["columns"]) for s in shards))
+        self.assertEqual(self.up.json("table", "drop", name, "--yes")["dropped"], True)
 
 
 class Restarts(unittest.TestCase):
