@@ -64,7 +64,7 @@ absl::StatusOr<v1::TrainReply> TrainerMember::Ask(v1::TrainRequest request, int6
     if (reply.ok() || !HelpsToAskAgain(reply.status())) return reply;
     const int64_t now_ns = context_->clock->NowNs();
     if (now_ns >= deadline_ns) return reply.status();
-    absl::SleepFor(absl::Nanoseconds(std::min(kAskAgainNs, deadline_ns - now_ns)));
+    context_->clock->SleepNs(std::min(kAskAgainNs, deadline_ns - now_ns));
   }
 }
 
