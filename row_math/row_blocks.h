@@ -75,7 +75,7 @@ HOTBED_ROW_FN float RowNorm(uint32_t blocks, const uint8_t* x) {
   return __builtin_sqrtf(TreeSum(sum));
 }
 
-HOTBED_ROW_FN void ScaleRow(uint32_t blocks, float factor, uint8_t* x) {
+HOTBED_ROW_CALL void ScaleRow(uint32_t blocks, float factor, uint8_t* x) {
   for (uint32_t l = 0; l < kLanes * blocks; ++l) {
     Fp32Codec::Store(x, l, Fp32Codec::Load(x, l) * factor);
   }
@@ -83,7 +83,7 @@ HOTBED_ROW_FN void ScaleRow(uint32_t blocks, float factor, uint8_t* x) {
 
 // What brings a row to the norm `limit`; 1 where it is not longer. A row whose squares overflow,
 // the very case that clipping is for, is measured again at 2^-80 of its size.
-HOTBED_ROW_FN float FactorToNorm(float limit, uint32_t blocks, const uint8_t* x) {
+HOTBED_ROW_CALL float FactorToNorm(float limit, uint32_t blocks, const uint8_t* x) {
   constexpr float kSmaller = 8.271806125530277e-25f;  // 2^-80
   const float norm = RowNorm(blocks, x);
   if (norm <= 3.402823466e38f) return norm > limit ? limit / norm : 1.0f;
