@@ -193,12 +193,17 @@ struct OpenRow {
   uint8_t* room;
 };
 
+// Without decay the weights are not read: they are on their way from memory.
 HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay) {
-  float sum[kLanes] = {};
-  for (uint32_t b = 0; b < row.blocks; ++b) {
-    SquaresBlock<Fp32Codec, Fp32Codec>(decay, row.w + 128 * b, row.g + 128 * b, sum);
+  SquareSum sum;
+  if (decay == 0.0f) {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) sum.Add(row.g + at);
+  } else {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      sum.AddDecayed(decay, row.w + at, row.g + at);
+    }
   }
-  return TreeSum(sum) / static_cast<float>(row.dim);
+  return sum.Total() / static_cast<float>(row.dim);
 }
 
 // The second moment of the partial kinds; returns 1 / bias_correction1 / (the row's denominator).
