@@ -23,6 +23,14 @@
 #define HOTBED_ROW_CALL inline __attribute__((noinline))
 #endif
 
+// For what is long and the same for all kinds of rows: one copy an instruction set, called. The
+// inline namespace keeps the copies apart.
+#if defined(__CUDACC__)
+#define HOTBED_ROW_CALL __host__ __device__ inline
+#else
+#define HOTBED_ROW_CALL inline __attribute__((noinline))
+#endif
+
 // For lambdas. GCC takes a function that only prefetches for one without effect and drops the calls
 // that it has not yet inlined; with this it inlines them first.
 #define HOTBED_ALWAYS_INLINE __attribute__((always_inline))

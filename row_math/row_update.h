@@ -38,20 +38,30 @@ struct UpdatePlan {
   uint32_t dim = 0;                        // 1..kDimLimit
 };
 
-// Whether UpdateRow of row_math/optimizer.h computes the same.
-HOTBED_HD constexpr bool TakesShortWay(const UpdatePlan& plan) {
+// Of the options, weight decay at the most.
+HOTBED_HD constexpr bool HasNoOptions(const UpdatePlan& plan) {
   const OptimizerParams& o = plan.params;
   const UpdateScalars& s = plan.scalars;
-  return HasShortWay(o.kind) && o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f &&
-         !(s.clip_value > 0) && !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay &&
-         !o.row_bias_correction &&
+  return o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f && !(s.clip_value > 0) &&
+         !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay && !o.row_bias_correction &&
          !(o.stochastic_rounding && plan.weight_type != WeightType::kFp32);
+}
+
+// Whether UpdateRow of row_math/optimizer.h computes the same.
+HOTBED_HD constexpr bool TakesShortWay(const UpdatePlan& plan) {
+  return HasShortWay(plan.params.kind) && HasNoOptions(plan);
+}
+
+// Whether step 3 alone, on rows and gradients as they lie, is the whole step.
+HOTBED_HD constexpr bool WorksInPlace(const UpdatePlan& plan) {
+  return HasNoOptions(plan) && plan.weight_type == WeightType::kFp32 &&
+         plan.gradient_type == RowType::kFp32 && plan.dim % 32 == 0;
 }
 
 inline namespace HOTBED_ISA {
 
 template <typename Codec>
-HOTBED_ROW_FN void LoadBlocks(const uint8_t* from, uint32_t dim, float* room) {
+HOTBED_ROW_CALL void LoadBlocks(const uint8_t* from, uint32_t dim, float* room) {
   for (; dim >= kLanes; dim -= kLanes, from += Codec::kBytes * kLanes, room += kLanes) {
     BlockCodec<Codec>::Load(from, room);
   }
@@ -59,7 +69,7 @@ HOTBED_ROW_FN void LoadBlocks(const uint8_t* from, uint32_t dim, float* room) {
 }
 
 template <typename Codec>
-HOTBED_ROW_FN void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
+HOTBED_ROW_CALL void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
   for (; dim >= kLanes; dim -= kLanes, to += Codec::kBytes * kLanes, room += kLanes) {
     BlockCodec<Codec>::Store(to, room);
   }
@@ -68,70 +78,46 @@ HOTBED_ROW_FN void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
 
 HOTBED_ROW_FN bool WholeBlocks(uint32_t dim) { return dim % kLanes == 0; }
 
-HOTBED_ROW_CALL void LoadFp32(const uint8_t* from, uint32_t dim, float* room) {
-  LoadBlocks<Fp32Codec>(from, dim, room);
-}
-HOTBED_ROW_CALL void LoadFp16(const uint8_t* from, uint32_t dim, float* room) {
-  LoadBlocks<Fp16Codec>(from, dim, room);
-}
-HOTBED_ROW_CALL void LoadBf16(const uint8_t* from, uint32_t dim, float* room) {
-  LoadBlocks<Bf16Codec>(from, dim, room);
-}
-HOTBED_ROW_CALL void StoreFp32(uint8_t* to, uint32_t dim, const float* room) {
-  StoreBlocks<Fp32Codec>(to, dim, room);
-}
-HOTBED_ROW_CALL void StoreFp16(uint8_t* to, uint32_t dim, const float* room) {
-  StoreBlocks<Fp16Codec>(to, dim, room);
-}
-HOTBED_ROW_CALL void StoreBf16(uint8_t* to, uint32_t dim, const float* room) {
-  StoreBlocks<Bf16Codec>(to, dim, room);
-}
-
 // fp32 in whole blocks: in place where it lies so, else a copy in `room`.
 HOTBED_ROW_FN uint8_t* OpenVector(bool fp32, uint8_t* at, uint32_t dim, float* room) {
   if (fp32 && WholeBlocks(dim)) return at;
-  fp32 ? LoadFp32(at, dim, room) : LoadBf16(at, dim, room);
+  fp32 ? LoadBlocks<Fp32Codec>(at, dim, room) : LoadBlocks<Bf16Codec>(at, dim, room);
   return AsBytes(room);
 }
 
 HOTBED_ROW_FN void CloseVector(bool fp32, uint8_t* at, uint32_t dim, const float* room) {
   if (fp32 && WholeBlocks(dim)) return;
-  fp32 ? StoreFp32(at, dim, room) : StoreBf16(at, dim, room);
+  fp32 ? StoreBlocks<Fp32Codec>(at, dim, room) : StoreBlocks<Bf16Codec>(at, dim, room);
 }
 
 HOTBED_ROW_FN uint8_t* OpenWeights(WeightType type, uint8_t* at, uint32_t dim, float* room) {
   if (type != WeightType::kFp16) return OpenVector(type == WeightType::kFp32, at, dim, room);
-  LoadFp16(at, dim, room);
+  LoadBlocks<Fp16Codec>(at, dim, room);
   return AsBytes(room);
-}
-
-HOTBED_ROW_CALL void StoreStochastic(const UpdatePlan& plan, const RowKey& key, uint8_t* at,
-                                     const float* room) {
-  const uint64_t step = plan.scalars.step;
-  const uint8_t* values = reinterpret_cast<const uint8_t*>(room);
-  plan.weight_type == WeightType::kFp16
-      ? StoreRounded<Fp16Rounding>(key, step, plan.dim, values, at)
-      : StoreRounded<Bf16Rounding>(key, step, plan.dim, values, at);
 }
 
 HOTBED_ROW_FN void CloseWeights(const UpdatePlan& plan, const RowKey& key, uint8_t* at,
                                 const float* room) {
+  const uint64_t step = plan.scalars.step;
+  const bool fp16 = plan.weight_type == WeightType::kFp16;
   if (plan.weight_type != WeightType::kFp32 && plan.params.stochastic_rounding) {
-    StoreStochastic(plan, key, at, room);
-  } else if (plan.weight_type == WeightType::kFp16) {
-    StoreFp16(at, plan.dim, room);
+    const uint8_t* values = reinterpret_cast<const uint8_t*>(room);
+    fp16 ? StoreRounded<Fp16Rounding>(key, step, plan.dim, values, at)
+         : StoreRounded<Bf16Rounding>(key, step, plan.dim, values, at);
+  } else if (fp16) {
+    StoreBlocks<Fp16Codec>(at, plan.dim, room);
   } else {
     CloseVector(plan.weight_type == WeightType::kFp32, at, plan.dim, room);
   }
 }
 
-HOTBED_ROW_FN void LoadGradient(const UpdatePlan& plan, const uint8_t* from, float* room) {
-  if (plan.gradient_type == RowType::kFp16) return LoadFp16(from, plan.dim, room);
-  if (plan.gradient_type == RowType::kBf16) return LoadBf16(from, plan.dim, room);
-  LoadFp32(from, plan.dim, room);
+HOTBED_ROW_CALL void LoadGradient(const UpdatePlan& plan, const uint8_t* from, float* room) {
+  if (plan.gradient_type == RowType::kFp16) return LoadBlocks<Fp16Codec>(from, plan.dim, room);
+  if (plan.gradient_type == RowType::kBf16) return LoadBlocks<Bf16Codec>(from, plan.dim, room);
+  LoadBlocks<Fp32Codec>(from, plan.dim, room);
 }
 
-// Step 1.
+// Step 1, into `room`.
 HOTBED_ROW_CALL void PrepareGradient(const UpdatePlan& plan, uint32_t blocks, const uint8_t* from,
                                      float* room) {
   const float scale = plan.scalars.gradient_scale;
@@ -185,8 +171,8 @@ HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layou
     uint32_t t = LoadCounter(counters);
     t += t != 0xffffffffu;
     StoreCounter(counters, t);
-    p->correction1 = BiasCorrection(plan.params.beta1, t);
-    p->correction2 = BiasCorrection(plan.params.beta2, t);
+    SetBiasCorrections(BiasCorrection(plan.params.beta1, t), BiasCorrection(plan.params.beta2, t),
+                       p);
     counters += 4;
   }
   if (!layout.has_last_step) return;
@@ -207,30 +193,33 @@ struct OpenRow {
   uint8_t* room;
 };
 
+// Without decay the weights are not read: they are on their way from memory.
 HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay) {
-  float sum[kLanes] = {};
-  for (uint32_t b = 0; b < row.blocks; ++b) {
-    SquaresBlock<Fp32Codec, Fp32Codec>(decay, row.w + 128 * b, row.g + 128 * b, sum);
+  SquareSum sum;
+  if (decay == 0.0f) {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) sum.Add(row.g + at);
+  } else {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      sum.AddDecayed(decay, row.w + at, row.g + at);
+    }
   }
-  return TreeSum(sum) / static_cast<float>(row.dim);
+  return sum.Total() / static_cast<float>(row.dim);
 }
 
-// The second moment of the partial kinds; returns the denominator of the row's step.
-HOTBED_ROW_FN float RowDenominator(const StepScalars& p, const OpenRow& row, float decay) {
+// The second moment of the partial kinds; returns 1 / bias_correction1 / (the row's denominator).
+HOTBED_ROW_FN float PartialScale(const StepScalars& p, const OpenRow& row, float decay) {
   const float second =
       p.beta2 * Fp32Codec::Load(row.statistic, 0) + (1.0f - p.beta2) * MeanSquare(row, decay);
   Fp32Codec::Store(row.statistic, 0, second);
-  return __builtin_sqrtf(second / p.correction2) + p.epsilon;
+  return p.inverse1 / (__builtin_sqrtf(second) * p.inverse2 + p.epsilon);
 }
 
-HOTBED_ROW_FN void FollowDirection(const StepScalars& p, const OpenRow& row) {
+// lr times LAMB's ratio, of the weights and the direction in row.room.
+HOTBED_ROW_FN float LambRate(const StepScalars& p, const OpenRow& row) {
   const float length = RowNorm(row.blocks, row.w);
   const float of_direction = RowNorm(row.blocks, row.room);
   const bool zero = length == 0.0f || of_direction == 0.0f;
-  const float rate = p.lr * (zero ? 1.0f : length / of_direction);
-  for (uint32_t b = 0; b < row.blocks; ++b) {
-    ScaledBlock<Fp32Codec, Fp32Codec>(rate, 0.0f, 1.0f, row.w + 128 * b, row.room + 128 * b);
-  }
+  return p.lr * (zero ? 1.0f : length / of_direction);
 }
 
 HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row) {
@@ -240,32 +229,44 @@ HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row) {
   return p.lr * p.trust * length / denominator;
 }
 
-// Step 3.
+// Step 3 is two: MeasureRow looks at the whole row and returns the one number that MoveRow then
+// needs. Apart, because the sums, roots and divisions of several rows can go on side by side, where
+// each would keep its own row waiting.
 template <OptimizerKind kKind>
-HOTBED_ROW_FN void StepOpenRow(const StepScalars& p, const OpenRow& row) {
-  [[maybe_unused]] float factor = 0.0f;  // what the kind needs of the whole row
+HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row) {
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay);
     Fp32Codec::Store(row.statistic, 0, s);
-    factor = p.lr / (__builtin_sqrtf(s) + p.epsilon);
+    return p.lr / (__builtin_sqrtf(s) + p.epsilon);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-    factor = RowDenominator(p, row, p.decay);
-  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
-    factor = RowDenominator(p, row, 0.0f);
+    return p.lr * PartialScale(p, row, p.decay);
   } else if constexpr (kKind == OptimizerKind::kLars) {
-    factor = LarsRate(p, row);
-  } else if constexpr (kKind == OptimizerKind::kSgd) {
-    factor = p.lr;
+    return LarsRate(p, row);
+  } else if constexpr (kKind == OptimizerKind::kLamb) {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      LambBlock(p, row.w + at, row.first + at, row.second + at, row.g + at, row.room + at);
+    }
+    return LambRate(p, row);
+  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
+    const float scale = PartialScale(p, row, 0.0f);
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      PartialLambBlock(p, scale, row.w + at, row.first + at, row.g + at, row.room + at);
+    }
+    return LambRate(p, row);
   }
+  return p.lr;
+}
+
+template <OptimizerKind kKind>
+HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& row) {
   if (kKind == OptimizerKind::kFtrl && !(p.lr > 0.0f)) return;
-  for (uint32_t b = 0; b < row.blocks; ++b) {
-    const uint32_t at = 128 * b;
+  for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
     [[maybe_unused]] uint8_t* const w = row.w + at;
     [[maybe_unused]] uint8_t* const first = row.first + at;
     [[maybe_unused]] uint8_t* const second = row.second + at;
     [[maybe_unused]] const uint8_t* const g = row.g + at;
     if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad) {
-      ScaledBlock<Fp32Codec, Fp32Codec>(factor, p.decay, p.shrink, w, g);
+      ScaledBlock<Fp32Codec, Fp32Codec>(measured, p.decay, p.shrink, w, g);
     } else if constexpr (kKind == OptimizerKind::kAdagrad) {
       AdagradBlock<Fp32Codec, Fp32Codec>(p, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kAdam || kKind == OptimizerKind::kAdamW) {
@@ -275,26 +276,16 @@ HOTBED_ROW_FN void StepOpenRow(const StepScalars& p, const OpenRow& row) {
     } else if constexpr (kKind == OptimizerKind::kRmsProp) {
       RmsPropBlock(p, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-      PartialAdamBlock(p, factor, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kLamb) {
-      LambBlock(p, w, first, second, g, row.room + at);
-    } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
-      PartialLambBlock(p, factor, w, first, g, row.room + at);
+      PartialAdamBlock(p, measured, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kLamb ||
+                         kKind == OptimizerKind::kPartialRowwiseLamb) {
+      ScaledBlock<Fp32Codec, Fp32Codec>(measured, 0.0f, 1.0f, w, row.room + at);
     } else if constexpr (kKind == OptimizerKind::kLars) {
-      LarsBlock(p, factor, w, first, g);
+      LarsBlock(p, measured, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kFtrl) {
       FtrlBlock(p, w, first, second, g);
     }
   }
-  if constexpr (kKind == OptimizerKind::kLamb || kKind == OptimizerKind::kPartialRowwiseLamb) {
-    FollowDirection(p, row);
-  }
-}
-
-// Step 4.
-HOTBED_ROW_CALL void LimitNorm(float limit, uint32_t blocks, uint8_t* w) {
-  const float factor = FactorToNorm(limit, blocks, w);
-  if (factor != 1.0f) ScaleRow(blocks, factor, w);
 }
 
 // Steps 1 to 5. kKind is plan.params.kind. `state` is laid out as row_math/types.h says and may be
@@ -323,8 +314,11 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
   row.room = AsBytes(room);
   if (layout.vectors > 0) row.first = OpenVector(fp32, state, dim, first_room);
   if (layout.vectors > 1) row.second = OpenVector(fp32, second, dim, second_room);
-  StepOpenRow<kKind>(p, row);
-  if (params.max_norm > 0.0f) LimitNorm(params.max_norm, row.blocks, row.w);
+  MoveRow<kKind>(p, MeasureRow<kKind>(p, row), row);
+  if (params.max_norm > 0.0f) {
+    const float factor = FactorToNorm(params.max_norm, row.blocks, row.w);
+    if (factor != 1.0f) ScaleRow(row.blocks, factor, row.w);
+  }
   CloseWeights(plan, key, weights, w);
   if (layout.vectors > 0) CloseVector(fp32, state, dim, first_room);
   if (layout.vectors > 1) CloseVector(fp32, second, dim, second_room);
@@ -332,17 +326,16 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
 
 // A row's new weights from a push that assigns; its state begins anew (FirstState). To nearest even
 // whatever the table's rounding: the caller gave values, not a step.
-HOTBED_ROW_CALL void AssignWeights(const UpdatePlan& plan, uint8_t* weights,
-                                   const uint8_t* values) {
+HOTBED_ROW_FN void AssignWeights(const UpdatePlan& plan, uint8_t* weights, const uint8_t* values) {
   float room[kDimLimit];
   LoadGradient(plan, values, room);
   switch (plan.weight_type) {
     case WeightType::kFp32:
-      return StoreFp32(weights, plan.dim, room);
+      return StoreBlocks<Fp32Codec>(weights, plan.dim, room);
     case WeightType::kFp16:
-      return StoreFp16(weights, plan.dim, room);
+      return StoreBlocks<Fp16Codec>(weights, plan.dim, room);
     case WeightType::kBf16:
-      return StoreBf16(weights, plan.dim, room);
+      return StoreBlocks<Bf16Codec>(weights, plan.dim, room);
   }
 }
 
