@@ -17,6 +17,12 @@ void PlainGather(const float* rows, const uint64_t* ids, uint32_t count, float* 
 void PlainRowwiseAdagrad(float* rows, float* state, const uint64_t* ids, uint32_t count,
                          const float* gradients, float learning_rate, float epsilon);
 
+// out[b] = the sum of the rows of bag b, 128 floats each, in the order of the ids; all bags have
+// `length` ids. Sums stay in registers, columns are unrolled by hand, rows are fetched early.
+constexpr uint32_t kPlainPooledDim = 128;
+void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t bags, uint32_t length,
+                    float* out);
+
 }  // namespace hotbed::bench
 
 #endif  // HOTBED_BENCH_PLAIN_LOOPS_H_

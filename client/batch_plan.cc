@@ -1,6 +1,7 @@
 #include "client/batch_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/check.h"
 
@@ -15,6 +16,23 @@ TableGroup* BatchPlan::GroupOf(const TableHandle* table) {
   group.table = table;
   group.runs.clear();
   return &group;
+}
+
+void BatchPlan::FindUnique(absl::Span<const FeatureIds> features, Deduper* deduper,
+                           TableGroup* group) {
+  const FeatureIds& only = features[group->runs[0].feature];
+  if (group->runs.size() == 1 && only.distinct && only.skip == nullptr) {
+    group->ids.unique.assign(only.ids.begin(), only.ids.end());
+    group->ids.first.resize(only.ids.size());
+    std::iota(group->ids.first.begin(), group->ids.first.end(), 0);
+    group->ids.next.assign(only.ids.size(), kNoIndex);
+    return;
+  }
+  id_parts_.clear();
+  for (const TableGroup::Run& run : group->runs) {
+    id_parts_.push_back({features[run.feature].ids, features[run.feature].skip});
+  }
+  deduper->Run(id_parts_, &group->ids);
 }
 
 void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& map,
@@ -32,9 +50,7 @@ void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& m
   }
   for (uint32_t g = 0; g < group_count_; ++g) {
     TableGroup& group = groups_[g];
-    spans_.clear();
-    for (const TableGroup::Run& run : group.runs) spans_.push_back(features[run.feature].ids);
-    deduper->Run(spans_, &group.ids);
+    FindUnique(features, deduper, &group);
     unique_rows_ += group.ids.unique.size();
     const TableRoute* route = map.Table(group.table->id());
     HOTBED_CHECK(route != nullptr) << "table " << group.table->name() << " was checked before";

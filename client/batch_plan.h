@@ -25,6 +25,8 @@ inline constexpr uint64_t kPartRowsMax = 1 << 18;
 struct FeatureIds {
   const TableHandle* table = nullptr;
   absl::Span<const uint64_t> ids;
+  const uint8_t* skip = nullptr;  // as IdsPart::skip
+  bool distinct = false;          // no id occurs twice
 };
 
 // All features of a call that read one table, as one sequence of inputs.
@@ -73,13 +75,14 @@ class BatchPlan {
 
  private:
   TableGroup* GroupOf(const TableHandle* table);
+  void FindUnique(absl::Span<const FeatureIds> features, Deduper* deduper, TableGroup* group);
   void CutGroup(uint32_t index, const TableRoute& route, RowType wire_type,
                 uint64_t part_bytes_max);
 
   std::vector<TableGroup> groups_;  // the first group_count_ are in use; the rest keep their memory
   size_t group_count_ = 0;
   std::vector<PlanPart> parts_;
-  std::vector<absl::Span<const uint64_t>> spans_;
+  std::vector<IdsPart> id_parts_;
   uint64_t unique_rows_ = 0;
   uint64_t part_rows_ = 0;
 };

@@ -14,16 +14,29 @@ std::string FeatureName(size_t index, const Table& table) {
   return absl::StrCat("feature ", index, " of table ", table.name());
 }
 
-absl::Status CheckBounds(size_t index, const FeatureIds& feature) {
-  const uint64_t rows = feature.table->options().rows;
-  uint64_t largest = 0;
-  for (uint64_t id : feature.ids) largest = std::max(largest, id);
-  if (largest < rows) return absl::OkStatus();
-  size_t at = 0;
-  while (feature.ids[at] < rows) ++at;
-  return absl::OutOfRangeError(absl::StrCat(
-      FeatureName(index, *feature.table), ": id ", feature.ids[at], " at position ", at,
-      " is outside the table's 0..", rows - 1, "; bring ids into range, or use a hashed table"));
+// Which rows of `gradients` the ids name.
+absl::Status CheckGradientRows(size_t index, const PushFeature& feature) {
+  const std::string name = FeatureName(index, *feature.table);
+  if ((feature.arg_max == nullptr) != (feature.bag_positions == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": arg_max and bag_positions come together; one is missing"));
+  }
+  if (feature.gradient_stride != 0 && feature.gradient_stride < feature.table->dim()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": gradient_stride is ",
+                                                   feature.gradient_stride, ", below the dim ",
+                                                   feature.table->dim()));
+  }
+  if (feature.gradient_rows == nullptr) return absl::OkStatus();
+  uint32_t largest = 0;
+  for (size_t i = 0; i < feature.ids.size(); ++i) {
+    largest = std::max(largest, feature.gradient_rows[i]);
+  }
+  if (largest < feature.gradient_row_count) return absl::OkStatus();
+  const uint32_t* const at =
+      std::find(feature.gradient_rows, feature.gradient_rows + feature.ids.size(), largest);
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": gradient row ", largest, " at position ", at - feature.gradient_rows,
+                   ", gradient_row_count is ", feature.gradient_row_count));
 }
 
 }  // namespace
@@ -50,9 +63,81 @@ absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterM
                                                      " ids of one table in one call, the limit is ",
                                                      kIdsPerCallMax, "; make several calls"));
     }
-    if (!feature.ids.empty() && !route->spec.hashed) {
-      HOTBED_RETURN_IF_ERROR(CheckBounds(f, feature));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<ResolvedIds>* resolved,
+                             uint64_t* zeroed) {
+  if (resolved->size() < features.size()) resolved->resize(features.size());
+  for (size_t f = 0; f < features.size(); ++f) {
+    FeatureIds& feature = features[f];
+    const TableOptions& table = feature.table->options();
+    ResolvedIds& to = (*resolved)[f];
+    const size_t bad = ResolveIds(table, feature.ids, &to);
+    if (bad != feature.ids.size()) {
+      return absl::OutOfRangeError(absl::StrCat(
+          FeatureName(f, *feature.table), ": id ", feature.ids[bad], " at position ", bad,
+          " is outside the table's 0..", table.rows - 1,
+          "; bring ids into range, use a hashed table, or one of bounds_mode zero or modulo"));
     }
+    feature.ids = to.ids;
+    feature.skip = to.skip;
+    *zeroed += to.zeroed;
+  }
+  return absl::OkStatus();
+}
+
+// A pull that is not pooled asks for nothing of bags.
+absl::Status CheckNoBags(size_t index, const PullFeature& feature) {
+  const char* asked = feature.id_weights != nullptr         ? "id_weights"
+                      : feature.arg_max != nullptr          ? "arg_max"
+                      : feature.pooling != BagPooling::kSum ? "pooling"
+                      : feature.row_stride != 0             ? "row_stride"
+                                                            : nullptr;
+  if (asked == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(FeatureName(index, *feature.table), ": ", asked,
+                   " without bag_lengths: it is for pooled rows; give the bags' lengths"));
+}
+
+absl::Status CheckBags(size_t index, const PullFeature& feature, RowType wire_type) {
+  if (feature.bag_lengths.empty()) return CheckNoBags(index, feature);
+  const std::string name = FeatureName(index, *feature.table);
+  const auto error = [&](const auto&... text) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", text...));
+  };
+  uint64_t end = 0;
+  for (size_t b = 0; b < feature.bag_lengths.size(); ++b) {
+    end += feature.bag_lengths[b];
+    if (end <= feature.ids.size()) continue;
+    return error("bag ", b, " of length ", feature.bag_lengths[b], " ends at id ", end, " of ",
+                 feature.ids.size(), "; lengths must add up to the number of ids");
+  }
+  if (end != feature.ids.size()) {
+    return error("the last of ", feature.bag_lengths.size(), " bags ends at id ", end, " of ",
+                 feature.ids.size(), "; lengths must add up to the number of ids");
+  }
+  if (feature.rows == nullptr) {
+    return error("no buffer for ", feature.bag_lengths.size(), " pooled rows");
+  }
+  if (feature.row_type != RowType::kFp32) {
+    return error("pooled rows arrive as fp32; leave row_type at that");
+  }
+  if (wire_type == RowType::kInt8) {
+    return error("pooled rows travel as fp32, fp16 or bf16, not int8; set wire_type");
+  }
+  if (feature.pooling == BagPooling::kMax && feature.id_weights != nullptr) {
+    return error("weights with pooling max; they are for sum and mean");
+  }
+  if (feature.pooling != BagPooling::kMax && feature.arg_max != nullptr) {
+    return error("arg_max without pooling max");
+  }
+  if (feature.pooling > BagPooling::kMax) {
+    return error("unknown pooling ", static_cast<int>(feature.pooling));
+  }
+  if (feature.row_stride != 0 && feature.row_stride < feature.table->dim()) {
+    return error("row_stride is ", feature.row_stride, ", below the dim ", feature.table->dim());
   }
   return absl::OkStatus();
 }
@@ -83,6 +168,7 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
     if (feature.table == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("feature ", f, " names no table"));
     }
+    HOTBED_RETURN_IF_ERROR(CheckBags(f, feature, wire_type));
     if (feature.rows == nullptr && !feature.ids.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           FeatureName(f, *feature.table), ": no buffer for ", feature.ids.size(), " rows"));
@@ -99,7 +185,7 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
   return absl::OkStatus();
 }
 
-absl::Status CheckPushFeatures(absl::Span<const PushFeature> features) {
+absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assign) {
   if (features.empty())
     return absl::InvalidArgumentError("a push of no features; name at least one");
   for (size_t f = 0; f < features.size(); ++f) {
@@ -111,6 +197,13 @@ absl::Status CheckPushFeatures(absl::Span<const PushFeature> features) {
       return absl::InvalidArgumentError(absl::StrCat(
           FeatureName(f, *feature.table), ": no gradients for ", feature.ids.size(), " ids"));
     }
+    if (feature.table->options().optimizer.kind == OptimizerKind::kNone && !assign) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          FeatureName(f, *feature.table),
+          ": the table's optimizer is none, its rows never change by a push; take the summed "
+          "gradient from Embeddings::Gradients and apply it yourself"));
+    }
+    HOTBED_RETURN_IF_ERROR(CheckGradientRows(f, feature));
   }
   return absl::OkStatus();
 }

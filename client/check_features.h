@@ -9,17 +9,24 @@
 #include "absl/types/span.h"
 #include "client/batch_plan.h"
 #include "client/cluster_map.h"
+#include "client/resolve_ids.h"
 
 namespace hotbed {
 
-// Tables of this client (`owner`) that still exist, ids inside bounded tables, no more ids than a
-// call may have.
+// Tables of this client (`owner`) that still exist, no more ids than a call may have.
 absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterMap& map,
                            const void* owner);
 
+// What the tables make of the ids (client/resolve_ids.h): `features` then name `resolved`, which
+// keeps its memory. Adds up the ids that bounds mode `zero` made nothing. OutOfRange names the
+// first id that bounds mode `error` refuses.
+absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<ResolvedIds>* resolved,
+                             uint64_t* zeroed);
+
 // Buffers and row types of a pull.
 absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType wire_type);
-absl::Status CheckPushFeatures(absl::Span<const PushFeature> features);
+// `assign`: as PushOptions has it.
+absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assign);
 
 }  // namespace hotbed
 

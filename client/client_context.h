@@ -23,6 +23,7 @@ namespace hotbed {
 
 struct ClientCounters {
   std::atomic<uint64_t> ids_asked{0};
+  std::atomic<uint64_t> ids_zeroed{0};
   std::atomic<uint64_t> rows_pulled{0};
   std::atomic<uint64_t> rows_pushed{0};
   std::atomic<uint64_t> retries{0};

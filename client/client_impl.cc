@@ -12,6 +12,7 @@ namespace {
 constexpr uint64_t kMessageBytesMin = 64 << 10;
 constexpr uint64_t kMessageBytesMax = 64 << 20;
 constexpr int kThreadsMax = 64;
+constexpr uint32_t kTrainersMax = 65536;
 
 absl::Status BadOption(absl::string_view name, absl::string_view value, absl::string_view allowed) {
   return absl::InvalidArgumentError(
@@ -38,6 +39,9 @@ absl::Status ValidateClientOptions(const ClientOptions& o) {
   }
   if (o.threads < 1 || o.threads > kThreadsMax) {
     return BadOption("threads", absl::StrCat(o.threads), absl::StrCat("1..", kThreadsMax));
+  }
+  if (o.trainers < 1 || o.trainers > kTrainersMax) {
+    return BadOption("trainers", absl::StrCat(o.trainers), absl::StrCat("1..", kTrainersMax));
   }
   if (o.push_type == RowType::kInt8) {
     return BadOption("push_type", "kInt8", "kFp32, kFp16, kBf16 (DECISIONS W4)");
@@ -151,6 +155,7 @@ Future<PushResult> ClientImpl::Retry(const PushResult& result, absl::Duration de
 ClientStats ClientImpl::Stats() const {
   ClientStats stats;
   stats.ids_asked = context_.counters.ids_asked.load();
+  stats.ids_zeroed = context_.counters.ids_zeroed.load();
   stats.rows_pulled = context_.counters.rows_pulled.load();
   stats.rows_pushed = context_.counters.rows_pushed.load();
   stats.retries = context_.counters.retries.load();

@@ -30,24 +30,41 @@ struct UniqueIds {
   }
 };
 
+// A piece of the inputs.
+struct IdsPart {
+  absl::Span<const uint64_t> ids;
+  const uint8_t* skip = nullptr;  // one byte an id, not 0: the input counts for nothing; or null
+};
+
 class Deduper {
  public:
-  // `parts` are taken as one sequence of inputs; at most kIdsPerCallMax of them.
-  void Run(absl::Span<const absl::Span<const uint64_t>> parts, UniqueIds* out);
+  // `parts` are taken as one sequence of inputs; at most kIdsPerCallMax of them. Inputs that are
+  // skipped are in no chain.
+  void Run(absl::Span<const IdsPart> parts, UniqueIds* out);
+  // The same, told the other way round: input i is unique[index[i]], kNoIndex if it is skipped.
+  // `index` has room for all inputs.
+  void RunIndexed(absl::Span<const IdsPart> parts, std::vector<uint64_t>* unique, uint32_t* index);
 
  private:
+  struct Chains;
+  struct Indices;
   // The tag is the upper half of the hash: most probes that miss never touch the ids.
   struct Slot {
     uint32_t index;
     uint32_t tag;
   };
-  // Empty `slots` (a power of two), and room for half as many unique ids, or one for each input.
-  void Reserve(uint64_t slots, uint64_t inputs, UniqueIds* out);
-  // Four times the slots, the first `count` unique ids put in again.
-  void Grow(uint32_t count, uint64_t inputs, UniqueIds* out);
+  // A Sink is told what becomes of each input, and has room for it.
+  template <typename Sink>
+  void RunInto(absl::Span<const IdsPart> parts, std::vector<uint64_t>* unique, Sink* sink);
   // Takes inputs input, input + 1, ...; the number of unique ids after them. There is room for one
   // more each.
-  uint32_t RunSome(absl::Span<const uint64_t> part, uint32_t input, uint32_t count, UniqueIds* out);
+  template <typename Sink>
+  uint32_t RunSome(const IdsPart& part, uint32_t input, uint32_t count, uint64_t* unique,
+                   Sink* sink);
+  // Empty `slots` (a power of two).
+  void Reserve(uint64_t slots);
+  // Four times the slots, the unique ids put in again.
+  void Grow(absl::Span<const uint64_t> unique);
 
   std::unique_ptr<Slot[]> slots_;
   uint64_t capacity_ = 0;  // allocated

@@ -89,7 +89,7 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
   call->learning_rate = options.learning_rate;
   call->assign = options.assign;
   call->deadline_ns = context_->DeadlineNs(options.deadline);
-  return PreparePush(*context_, features, call);
+  return PreparePush(context_, features, options, call);
 }
 
 absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {

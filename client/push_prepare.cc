@@ -8,7 +8,9 @@
 #include "client/batch_plan.h"
 #include "client/check_features.h"
 #include "client/dedupe.h"
+#include "client/gradient_clip.h"
 #include "client/gradient_sum.h"
+#include "client/resolve_ids.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -19,7 +21,8 @@ struct Scratch {
   BatchPlan plan;
   Deduper deduper;
   std::vector<FeatureIds> features;
-  std::vector<const float*> gradients;
+  std::vector<ResolvedIds> resolved;
+  std::vector<SummedGradients> summed;
   std::vector<uint32_t> order;
 };
 
@@ -48,7 +51,8 @@ void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uin
 
 // Fills the parts order[begin, end) from one buffer: all ids, then all gradients, so that a message
 // takes each as one piece.
-absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order, GradientSum* sum,
+absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
+                        absl::Span<const SummedGradients> summed, GradientSum* sum,
                         PushCall* call) {
   uint64_t id_bytes = 0;
   uint64_t gradient_bytes = 0;
@@ -75,7 +79,8 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
     part.ids = {buffer, ids, 8ull * planned.rows()};
     part.gradients = {buffer, gradients, GradientBytes(planned, call->gradient_type)};
     plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
-    const uint32_t bad = sum->Gather(group, planned, reinterpret_cast<uint8_t*>(gradients));
+    const uint32_t bad =
+        sum->Gather(group, planned, summed[planned.group], reinterpret_cast<uint8_t*>(gradients));
     if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
       return NotFinite(*group.table, reinterpret_cast<const uint64_t*>(ids)[bad],
                        call->gradient_type);
@@ -99,35 +104,52 @@ absl::Status CheckPartCount(const BatchPlan& plan) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status PreparePush(const ClientContext& context, absl::Span<const PushFeature> features,
-                         PushCall* call) {
-  HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features));
-  if (call->has_learning_rate && !std::isfinite(call->learning_rate)) {
+absl::Status CheckPushOptions(const PushOptions& options, uint64_t step) {
+  const auto bad = [step](absl::string_view name, float value, absl::string_view allowed) {
+    return absl::InvalidArgumentError(absl::StrCat("PushOptions::", name, " is ", value,
+                                                   " at step ", step, "; it must be ", allowed,
+                                                   "; nothing of this step was sent"));
+  };
+  if (options.has_learning_rate && !std::isfinite(options.learning_rate)) {
+    return bad("learning_rate", options.learning_rate, "finite");
+  }
+  if (!std::isfinite(options.gradient_scale)) {
+    return bad("gradient_scale", options.gradient_scale, "finite");
+  }
+  if (!(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0)) {
+    return bad("clip_global_norm", options.clip_global_norm, "finite and >= 0 (0: off)");
+  }
+  if (options.assign && (options.gradient_scale != 1.0f || options.clip_global_norm != 0.0f)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("PushOptions::learning_rate is ", call->learning_rate, " at step ", call->step,
-                     "; it must be finite; nothing of this step was sent"));
+        "PushOptions::assign gives rows, not gradients: gradient_scale and clip_global_norm must "
+        "be left alone; nothing of this step was sent");
   }
-  thread_local Scratch scratch;
-  scratch.features.clear();
-  scratch.gradients.clear();
-  uint64_t ids = 0;
-  for (const PushFeature& feature : features) {
-    scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
-    scratch.gradients.push_back(feature.gradients);
-    ids += feature.ids.size();
+  return absl::OkStatus();
+}
+
+// Rows that are assigned are not summed: an id may occur once.
+absl::Status CheckAssigned(const BatchPlan& plan) {
+  for (const TableGroup& group : plan.groups()) {
+    for (size_t u = 0; u < group.ids.unique.size(); ++u) {
+      if (group.ids.next[group.ids.first[u]] == kNoIndex) continue;
+      return absl::InvalidArgumentError(absl::StrCat("table ", group.table->name(), ": id ",
+                                                     group.ids.unique[u],
+                                                     " is assigned twice in one push; once is "
+                                                     "allowed; nothing of this step was sent"));
+    }
   }
-  const ClusterMapPtr map = context.map->Get();
-  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context.owner));
-  const uint64_t bytes_max = context.MessageBytesMax(*map);
-  BatchPlan& plan = scratch.plan;
-  plan.Build(scratch.features, *map, &scratch.deduper, call->gradient_type,
-             bytes_max - kSegmentHeaderBytes);
-  HOTBED_RETURN_IF_ERROR(CheckPartCount(plan));
-  OrderByServer(plan, *map, &scratch.order);
+  return absl::OkStatus();
+}
+
+// The parts, in messages of whole buffers.
+absl::Status FillParts(const Scratch& scratch, uint64_t bytes_max, GradientSum* sum,
+                       PushCall* call) {
+  const BatchPlan& plan = scratch.plan;
   call->parts.reserve(plan.parts().size());
-  GradientSum sum(scratch.gradients, call->gradient_type);
+  const auto fill = [&](size_t begin, size_t end) {
+    return FillBuffer(plan, absl::MakeConstSpan(scratch.order).subspan(begin, end - begin),
+                      scratch.summed, sum, call);
+  };
   size_t begin = 0;
   uint64_t bytes = 0;
   for (size_t i = 0; i < scratch.order.size(); ++i) {
@@ -135,15 +157,48 @@ absl::Status PreparePush(const ClientContext& context, absl::Span<const PushFeat
     const uint64_t part_bytes =
         8ull * part.rows() + GradientBytes(part, call->gradient_type) + kSegmentHeaderBytes;
     if (i > begin && bytes + part_bytes > bytes_max) {
-      HOTBED_RETURN_IF_ERROR(FillBuffer(
-          plan, absl::MakeConstSpan(scratch.order).subspan(begin, i - begin), &sum, call));
+      HOTBED_RETURN_IF_ERROR(fill(begin, i));
       begin = i;
       bytes = 0;
     }
     bytes += part_bytes;
   }
-  if (begin == scratch.order.size()) return absl::OkStatus();
-  return FillBuffer(plan, absl::MakeConstSpan(scratch.order).subspan(begin), &sum, call);
+  return begin == scratch.order.size() ? absl::OkStatus() : fill(begin, scratch.order.size());
+}
+
+}  // namespace
+
+absl::Status PreparePush(ClientContext* context, absl::Span<const PushFeature> features,
+                         const PushOptions& options, PushCall* call) {
+  HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features, options.assign));
+  HOTBED_RETURN_IF_ERROR(CheckPushOptions(options, call->step));
+  thread_local Scratch scratch;
+  scratch.features.clear();
+  for (const PushFeature& feature : features) {
+    scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
+  }
+  const ClusterMapPtr map = context->map->Get();
+  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context->owner));
+  uint64_t zeroed = 0;
+  HOTBED_RETURN_IF_ERROR(
+      ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &zeroed));
+  const uint64_t bytes_max = context->MessageBytesMax(*map);
+  BatchPlan& plan = scratch.plan;
+  plan.Build(scratch.features, *map, &scratch.deduper, call->gradient_type,
+             bytes_max - kSegmentHeaderBytes);
+  HOTBED_RETURN_IF_ERROR(CheckPartCount(plan));
+  GradientSum sum(features, options.gradient_scale, call->gradient_type);
+  scratch.summed.resize(std::max(scratch.summed.size(), plan.groups().size()));
+  if (options.assign) {
+    HOTBED_RETURN_IF_ERROR(CheckAssigned(plan));
+    for (SummedGradients& none : scratch.summed) none = {};
+  } else {
+    ClipGradients(plan.groups(), {options.clip_global_norm, context->options.trainers}, &sum,
+                  &scratch.summed);
+  }
+  OrderByServer(plan, *map, &scratch.order);
+  ClientCounters::Add(&context->counters.ids_zeroed, zeroed);
+  return FillParts(scratch, bytes_max, &sum, call);
 }
 
 }  // namespace hotbed

@@ -11,9 +11,9 @@
 namespace hotbed {
 
 // Fills `call->parts`, ordered by server. Thread-safe. On an error nothing may be sent; it names
-// table, id and limit.
-absl::Status PreparePush(const ClientContext& context, absl::Span<const PushFeature> features,
-                         PushCall* call);
+// table, id and limit. `call` has its step and gradient type.
+absl::Status PreparePush(ClientContext* context, absl::Span<const PushFeature> features,
+                         const PushOptions& options, PushCall* call);
 
 }  // namespace hotbed
 

@@ -130,4 +130,17 @@ void ClearExists(const BatchPlan& plan, absl::Span<const ScatterTarget> targets)
   }
 }
 
+void ClearSkipped(absl::Span<const FeatureIds> features, absl::Span<const ScatterTarget> targets) {
+  for (size_t f = 0; f < features.size(); ++f) {
+    const FeatureIds& feature = features[f];
+    if (feature.skip == nullptr) continue;
+    const uint64_t row_bytes = RowWireBytes(targets[f].row_type, feature.table->dim());
+    for (size_t i = 0; i < feature.ids.size(); ++i) {
+      if (feature.skip[i] == 0) continue;
+      std::memset(targets[f].rows + row_bytes * i, 0, row_bytes);
+      if (targets[f].exists != nullptr) targets[f].exists[i] = 0;
+    }
+  }
+}
+
 }  // namespace hotbed

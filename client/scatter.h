@@ -40,6 +40,9 @@ void Scatter(const ScatterJob& job);
 // joined.
 void ClearExists(const BatchPlan& plan, absl::Span<const ScatterTarget> targets);
 
+// Zeros in the places of inputs that are skipped: no answer comes for them.
+void ClearSkipped(absl::Span<const FeatureIds> features, absl::Span<const ScatterTarget> targets);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_CLIENT_SCATTER_H_

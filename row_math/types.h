@@ -27,6 +27,10 @@ enum class StateType : uint8_t { kFp32 = 0, kBf16 = 1 };
 // fp32 bias.
 enum class RowType : uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2, kInt8 = 3 };
 
+// How a bag of rows becomes one where rows are read; formulas in row_math/pooling.h. A mean is made
+// of sums by who knows the whole bag. Values are part of the wire format.
+enum class RowPooling : uint8_t { kNone = 0, kSum = 1, kMax = 2 };
+
 // Formulas in row_math/optimizer.h and docs/tables.md. Values are part of the wire format.
 enum class OptimizerKind : uint8_t {
   kSgd = 0,

@@ -42,6 +42,8 @@ struct BenchOptions {
   std::string durability = "log";
   std::string weight_type = "fp32";
   uint32_t column_slices = 1;
+  std::string pooling = "none";  // else `batch` counts bags
+  uint32_t bag_ids = 20;
   double rate = 0.0;
   bool preload = true;
   bool roofs = true;

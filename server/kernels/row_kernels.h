@@ -42,20 +42,37 @@ struct GatherBatch {
   uint32_t missing_count = 0;      // out
 };
 
-// Sums or means of bags of rows, in the order of the ids, as fp32. A bag with a row that must come
-// from the spill tier is listed in `missing` and left alone; rows that exist nowhere count with
-// their first value if absent_is_initial.
+// Bags of rows, one behind the other in `ids`, to one row each (row_math/pooling.h), in the order
+// of the ids, made in fp32 and then written as `type`. Rows that exist nowhere count with their
+// first value. A bag with rows that must come from the spill tier is listed in `missing`, and what
+// it has in `rows`, `flags` and `arg_max` means nothing: PoolRowsBatch makes it, to the same bits.
 struct GatherPooledBatch {
   const RowTable* table = nullptr;
   const uint64_t* ids = nullptr;
-  const uint32_t* lengths = nullptr;  // bags
-  const float* weights = nullptr;     // one an id, or null
+  const uint32_t* lengths = nullptr;  // `bags`; an empty bag is zeros
+  const float* weights = nullptr;     // kSum: one an id, or null
   uint32_t bags = 0;
-  bool mean = false;  // an empty bag is zeros
-  bool absent_is_initial = false;
-  float* out = nullptr;         // bags * dim
+  RowPooling pooling = RowPooling::kSum;  // kSum or kMax
+  RowType type = RowType::kFp32;          // fp32, fp16 or bf16
+  bool absent_is_initial = false;         // a row that is not resident exists nowhere
+  uint8_t* rows = nullptr;                // bag b at b * RowWireBytes(type, dim), unaligned
+  uint8_t* flags = nullptr;               // one an id: 1 = exists; may be null
+  // kMax: dim u32 a bag, unaligned: which id of its bag, of an empty one 0xffffffff; may be null.
+  uint8_t* arg_max = nullptr;
   uint32_t* missing = nullptr;  // bags
   uint32_t missing_count = 0;   // out
+};
+
+// A piece of one bag whose rows lie side by side, as they are stored.
+struct PoolRowsBatch {
+  const RowTable* table = nullptr;
+  const uint8_t* rows = nullptr;  // count * weight_bytes
+  uint32_t count = 0;
+  uint32_t place = 0;              // of the first row in its bag; 0 begins the bag anew
+  const float* weights = nullptr;  // as in GatherPooledBatch, of these rows
+  RowPooling pooling = RowPooling::kSum;
+  float* sum = nullptr;        // dim: of the pieces so far
+  uint8_t* arg_max = nullptr;  // dim u32, or null
 };
 
 // One optimizer step on each of `count` slots; marks them dirty.

@@ -133,7 +133,7 @@ TEST_F(BatchTest, GradientsAreSummedInTheOrderOfTheInputToTheBit) {
     Plan(random, type, 64 + random.Uniform(4000));
     std::map<std::pair<TableId, uint64_t>, std::vector<float>> expected;
     std::vector<std::vector<float>> gradients;
-    std::vector<const float*> pointers;
+    std::vector<PushFeature> pushed;
     for (const FeatureIds& feature : batch_->features) {
       const uint32_t dim = feature.table->dim();
       std::vector<float>& g = gradients.emplace_back(feature.ids.size() * dim);
@@ -146,13 +146,15 @@ TEST_F(BatchTest, GradientsAreSummedInTheOrderOfTheInputToTheBit) {
           sum[d] = first ? g[i * dim + d] : sum[d] + g[i * dim + d];
       }
     }
-    for (const auto& g : gradients) pointers.push_back(g.data());
-    GradientSum sum(pointers, type);
+    for (size_t f = 0; f < gradients.size(); ++f) {
+      pushed.push_back({batch_->features[f].table, batch_->features[f].ids, gradients[f].data()});
+    }
+    GradientSum sum(pushed, 1.0f, type);
     for (const PlanPart& part : plan_.parts()) {
       const TableGroup& group = plan_.group(part);
       const uint32_t row_bytes = RowWireBytes(type, part.columns);
       std::vector<uint8_t> out(uint64_t{part.rows()} * row_bytes), row(row_bytes);
-      ASSERT_EQ(sum.Gather(group, part, out.data()), kNoIndex);
+      ASSERT_EQ(sum.Gather(group, part, {}, out.data()), kNoIndex);
       std::vector<uint64_t> ids(part.rows());
       plan_.GatherIds(part, ids.data());
       for (uint32_t k = 0; k < part.rows(); ++k) {

@@ -18,14 +18,18 @@
 namespace hotbed {
 namespace {
 
-UniqueIds DumbTwin(const std::vector<std::vector<uint64_t>>& parts) {
+using Skips = std::vector<std::vector<uint8_t>>;
+
+UniqueIds DumbTwin(const std::vector<std::vector<uint64_t>>& parts, const Skips& skips) {
   UniqueIds out;
   std::unordered_map<uint64_t, uint32_t> index;
   std::vector<uint32_t> last;
-  for (const auto& part : parts) {
-    for (uint64_t id : part) {
+  for (size_t p = 0; p < parts.size(); ++p) {
+    for (size_t i = 0; i < parts[p].size(); ++i) {
+      const uint64_t id = parts[p][i];
       const uint32_t input = static_cast<uint32_t>(out.next.size());
       out.next.push_back(kNoIndex);
+      if (!skips[p].empty() && skips[p][i] != 0) continue;
       const auto [it, added] = index.emplace(id, static_cast<uint32_t>(out.unique.size()));
       if (added) {
         out.unique.push_back(id);
@@ -55,21 +59,40 @@ TEST(DedupeTest, MatchesItsDumbTwin) {
         if (random.OneIn(50)) id = random.OneIn(2) ? 0 : ~uint64_t{0};
       }
     }
-    std::vector<absl::Span<const uint64_t>> spans(parts.begin(), parts.end());
+    Skips skips(parts.size());
+    std::vector<IdsPart> spans;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      if (random.OneIn(2)) {
+        skips[p].resize(parts[p].size());
+        for (uint8_t& skip : skips[p]) skip = static_cast<uint8_t>(random.OneIn(4) ? 2 : 0);
+      }
+      spans.push_back({parts[p], skips[p].empty() ? nullptr : skips[p].data()});
+    }
     UniqueIds got;
     got.unique = {7, 7, 7};
     deduper.Run(spans, &got);
-    const UniqueIds expected = DumbTwin(parts);
+    const UniqueIds expected = DumbTwin(parts, skips);
     ASSERT_EQ(got.unique, expected.unique);
     ASSERT_EQ(got.first, expected.first);
     ASSERT_EQ(got.next, expected.next);
+    std::vector<uint64_t> unique;
+    std::vector<uint32_t> index(expected.next.size(), 9);
+    deduper.RunIndexed(spans, &unique, index.data());
+    ASSERT_EQ(unique, expected.unique);
+    std::vector<uint32_t> expected_index(index.size(), kNoIndex);
+    for (uint32_t u = 0; u < unique.size(); ++u) {
+      for (uint32_t i = expected.first[u]; i != kNoIndex; i = expected.next[i]) {
+        expected_index[i] = u;
+      }
+    }
+    ASSERT_EQ(index, expected_index);
   }
 }
 
 TEST(DedupeTest, IdsThatCollideInTheLowBitsStayApart) {
   std::vector<uint64_t> ids;
   for (uint64_t i = 0; i < 4096; ++i) ids.push_back(i << 40);
-  const std::vector<absl::Span<const uint64_t>> spans = {ids};
+  const std::vector<IdsPart> spans = {{ids, nullptr}};
   Deduper deduper;
   UniqueIds got;
   deduper.Run(spans, &got);

@@ -52,7 +52,7 @@ class KernelRun {
       Gather(type, /*absent_is_initial=*/true);
       Gather(type, /*absent_is_initial=*/false);
     }
-    for (bool mean : {false, true}) Pool(mean);
+    for (bool weighted : {false, true}) Pool(weighted);
     Collect();
     Apply(RowType::kFp32);
     if (way_ != Way::kDirect) Reindex();
@@ -204,22 +204,22 @@ class KernelRun {
     EXPECT_EQ(missing, want_missing);
   }
 
-  void Pool(bool mean) {
+  // More of it in pooled_kernel_test.cc.
+  void Pool(bool weighted) {
     const std::vector<uint32_t> lengths = {3, 0, 1, 17, 9};
     const std::vector<uint64_t> ids = SomeIds(30);
     std::vector<float> scales;
-    for (size_t i = 0; i < ids.size(); ++i) scales.push_back(mean ? 1.0f : Draw(-1, 1));
+    for (size_t i = 0; i < ids.size(); ++i) scales.push_back(weighted ? Draw(-1, 1) : 1.0f);
     std::vector<float> out(lengths.size() * spec_.dim, -1.0f), want(out.size(), 0.0f);
     std::vector<uint32_t> missing(lengths.size());
     GatherPooledBatch batch;
     batch.table = &rows_.table;
     batch.ids = ids.data();
     batch.lengths = lengths.data();
-    batch.weights = mean ? nullptr : scales.data();
+    batch.weights = weighted ? scales.data() : nullptr;
     batch.bags = static_cast<uint32_t>(lengths.size());
-    batch.mean = mean;
     batch.absent_is_initial = true;
-    batch.out = out.data();
+    batch.rows = reinterpret_cast<uint8_t*>(out.data());
     batch.missing = missing.data();
     set_.gather_pooled(&batch);
     size_t next = 0;
@@ -228,9 +228,6 @@ class KernelRun {
       for (uint32_t k = 0; k < lengths[b]; ++k, ++next) {
         const RowTwin::Row row = twin_.Read(ids[next]);
         for (uint32_t i = 0; i < spec_.dim; ++i) sum[i] += scales[next] * row.weights[i];
-      }
-      for (uint32_t i = 0; mean && lengths[b] > 0 && i < spec_.dim; ++i) {
-        sum[i] /= static_cast<float>(lengths[b]);
       }
     }
     EXPECT_EQ(batch.missing_count, 0u);

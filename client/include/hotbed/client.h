@@ -62,10 +62,29 @@ struct ClientOptions {
   int pushes_in_flight_max = 64;
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // ids and gradients as they travel
   int threads = 1;                                   // that drive the network
+  // How many trainers train together: what a push to a table of gradient_reduction `mean` is
+  // divided by (synchronous tables count for themselves).
+  uint32_t trainers = 1;
 };
 
+// How a bag of rows becomes one (docs/tables.md, "Batches, pooling and bounds").
+enum class BagPooling : uint8_t { kSum = 0, kMean = 1, kMax = 2 };
+
+// Of an empty bag.
+inline constexpr uint32_t kArgMaxOfNothing = 0xffffffffu;
+
 // One input of a pull: `rows[i]` receives the row of `ids[i]`, ids.size() x dim elements of
-// `row_type`.
+// `row_type`. An id that the table's padding id or bounds mode makes nothing (docs/tables.md) gets
+// a row of zeros, and does not exist.
+//
+// With `bag_lengths`, the ids are bags, one behind the other, and rows[b] receives bag b as one row
+// of dim floats. Each server pools what it has of a bag, so a row a bag and shard travels instead
+// of a row an id; ids are sent as often as they occur. What the shards answer is joined in their
+// order: sums in fp32 (so the same shards give the same bits, others within rounding), for a mean
+// then divided by the number of the bag's ids, or by the sum of their weights (fp32, in order), the
+// largest for a maximum. Wire types fp16 and bf16 round each shard's row once. An empty bag is
+// zeros. An id that is made nothing counts for nothing; one outside of its table still counts in
+// the mean's divisor.
 struct PullFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
@@ -74,6 +93,17 @@ struct PullFeature {
   RowType row_type = RowType::kFp32;
   // If set: 1 where the row was ever pushed, 0 where its first value was computed.
   uint8_t* exists = nullptr;
+  // The caller has removed duplicates already: spares the client the search where this is the
+  // table's only feature. An id that does occur twice is pulled twice.
+  bool distinct = false;
+
+  // Pooled: one length a bag, together ids.size(). Empty: a row an id, and nothing below is set.
+  absl::Span<const uint32_t> bag_lengths;
+  const float* id_weights = nullptr;  // kSum and kMean: each row times its id's weight
+  BagPooling pooling = BagPooling::kSum;
+  // kMax: bags x dim, which id of its bag an element is from, counted from 0; of equals the first.
+  uint32_t* arg_max = nullptr;
+  uint64_t row_stride = 0;  // floats from one bag's row to the next; 0: dim
 };
 
 struct PullOptions {
@@ -82,11 +112,22 @@ struct PullOptions {
 };
 
 // One output of a step: gradients[i] is the gradient for ids[i], ids.size() x dim floats.
-// Duplicates are summed.
+// Duplicates are summed. Ids that the table's padding id or bounds mode makes nothing are passed
+// over.
 struct PushFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
   const float* gradients = nullptr;
+  // --- where many ids share a gradient row, as the ids of a bag do: the gradient for ids[i] is
+  // coefficients[i] * gradients[gradient_rows[i]], and no row is copied for it.
+  const uint32_t* gradient_rows = nullptr;  // one an id; null: row i
+  uint64_t gradient_row_count = 0;          // of `gradients`; needed with gradient_rows
+  uint64_t gradient_stride = 0;             // floats from one row to the next; 0: dim
+  const float* coefficients = nullptr;      // one an id; null: 1
+  // Max pooling: element d counts only where arg_max[r * dim + d] is bag_positions[i], r being the
+  // gradient row; elsewhere the gradient is 0. Both or none.
+  const uint32_t* arg_max = nullptr;
+  const uint32_t* bag_positions = nullptr;
 };
 
 struct PushOptions {
@@ -96,6 +137,12 @@ struct PushOptions {
   // The rows given are the new weights themselves, and their optimizer state begins anew: import
   // and tests. An id may then occur once a table.
   bool assign = false;
+  // All gradients of the push are multiplied by it first.
+  float gradient_scale = 1.0f;
+  // If the norm of the push, over all tables and rows after duplicates are summed, is above this,
+  // all are scaled down to it (DECISIONS S6). 0: off. Rows with an element that is NaN or infinite
+  // (nan_policy skip or allow) count for nothing in the norm.
+  float clip_global_norm = 0.0f;
 };
 
 // What became of a push. A step is atomic per shard, not across shards (DECISIONS S3): `shards`
@@ -129,6 +176,7 @@ struct PushResult {
 // What the client did so far. Counters since Connect.
 struct ClientStats {
   uint64_t ids_asked = 0;    // with duplicates
+  uint64_t ids_zeroed = 0;   // of pulls and pushes: outside of their table, bounds mode zero
   uint64_t rows_pulled = 0;  // without
   uint64_t rows_pushed = 0;
   uint64_t bytes_sent = 0;

@@ -26,6 +26,9 @@ struct CpuKernelSet {
   // A row as stored (weights alone) to the wire; the row's first value, as stored, with its state.
   void (*encode_row)(const RowTable&, const uint8_t* weights, RowType type, uint8_t* out);
   void (*first_value)(const RowTable&, uint64_t position, uint8_t* weights, uint8_t* state);
+  void (*pool_rows)(PoolRowsBatch*);
+  // What pool_rows made of a whole bag, to the wire (fp32, fp16 or bf16).
+  void (*encode_pooled)(const float* sum, uint32_t dim, RowType type, uint8_t* out);
 };
 
 // The sets that this processor can run, best first; the last one is always "base".

@@ -1,4 +1,5 @@
 #define HOTBED_ISA isa_avx2
+#include "server/kernels/cpu/pool_kernels.h"
 #include "server/kernels/cpu/read_kernels.h"
 #include "server/kernels/cpu/write_kernels.h"
 
@@ -6,8 +7,8 @@ namespace hotbed {
 
 extern const CpuKernelSet kCpuKernels_avx2;
 const CpuKernelSet kCpuKernels_avx2 = {
-    "avx2",   RunProbe,   RunGather,  RunGatherPooled, RunApply,   RunInsert,
-    RunEvict, RunCollect, RunReindex, EncodeRow,       FirstValue,
+    "avx2",     RunProbe,   RunGather, RunGatherPooled, RunApply,    RunInsert,    RunEvict,
+    RunCollect, RunReindex, EncodeRow, FirstValue,      RunPoolRows, EncodePooled,
 };
 
 }  // namespace hotbed

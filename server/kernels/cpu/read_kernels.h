@@ -1,4 +1,4 @@
-// Probe, Gather and GatherPooled (see kernel_body.h for how these files are compiled).
+// Probe and Gather (see kernel_body.h for how these files are compiled).
 #ifndef HOTBED_SERVER_KERNELS_CPU_READ_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_CPU_READ_KERNELS_H_
 
@@ -138,66 +138,6 @@ inline void RunGather(GatherBatch* batch) {
     default:
       return GatherPicked<0>(
           batch, [bytes](uint8_t* to, const uint8_t* from) { CopyRow(to, from, bytes); });
-  }
-}
-
-template <typename Weight>
-HOTBED_ROW_FN void AddRow(const RowTable& table, uint32_t slot, float scale, float* out) {
-  const uint8_t* from = WeightsOf(table, slot);
-  for (uint32_t i = 0; i < table.dim; ++i) out[i] += scale * Weight::Load(from, i);
-}
-
-// False when a row has to come from the spill tier.
-template <typename Weight>
-inline bool PoolBag(const GatherPooledBatch& batch, uint64_t first, uint32_t length, float* out) {
-  const RowTable& table = *batch.table;
-  for (uint32_t i = 0; i < table.dim; ++i) out[i] = 0.0f;
-  bool complete = true;
-  const uint64_t* ids = batch.ids + first;
-  const auto scale = [&](uint32_t k) {
-    return batch.weights != nullptr ? batch.weights[first + k] : 1.0f;
-  };
-  ForEachRow(
-      table, length, [ids](uint32_t k) { return ids[k]; },
-      [&](uint32_t k, uint32_t slot) { AddRow<Weight>(table, slot, scale(k), out); },
-      [&](uint32_t k) {
-        if (!batch.absent_is_initial && !KnownAbsent(table, ids[k])) {
-          complete = false;
-          return;
-        }
-        uint8_t stored[4 * kDimLimit];
-        FirstValue(table, PositionOf(table, ids[k]), stored, nullptr);
-        const float s = scale(k);
-        for (uint32_t i = 0; i < table.dim; ++i) out[i] += s * Weight::Load(stored, i);
-      },
-      table.weight_bytes);
-  if (batch.mean && length > 0) {
-    const float divisor = static_cast<float>(length);
-    for (uint32_t i = 0; i < table.dim; ++i) out[i] /= divisor;
-  }
-  return complete;
-}
-
-template <typename Weight>
-inline void GatherPooledAs(GatherPooledBatch* batch) {
-  uint64_t first = 0;
-  uint32_t missing = 0;
-  for (uint32_t b = 0; b < batch->bags; ++b) {
-    float* out = batch->out + uint64_t{batch->table->dim} * b;
-    if (!PoolBag<Weight>(*batch, first, batch->lengths[b], out)) batch->missing[missing++] = b;
-    first += batch->lengths[b];
-  }
-  batch->missing_count = missing;
-}
-
-inline void RunGatherPooled(GatherPooledBatch* batch) {
-  switch (batch->table->weight_type) {
-    case WeightType::kFp32:
-      return GatherPooledAs<Fp32Codec>(batch);
-    case WeightType::kFp16:
-      return GatherPooledAs<Fp16Codec>(batch);
-    case WeightType::kBf16:
-      return GatherPooledAs<Bf16Codec>(batch);
   }
 }
 
