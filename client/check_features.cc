@@ -16,6 +16,7 @@ std::string FeatureName(size_t index, const Table& table) {
 
 // Which rows of `gradients` the ids name.
 absl::Status CheckGradientRows(size_t index, const PushFeature& feature) {
+  if (feature.ids.empty()) return absl::OkStatus();
   const std::string name = FeatureName(index, *feature.table);
   if ((feature.arg_max == nullptr) != (feature.bag_positions == nullptr)) {
     return absl::InvalidArgumentError(

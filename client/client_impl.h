@@ -50,6 +50,8 @@ class ClientImpl final : public Client {
                               const PullOptions& options) override;
   ClientStats Stats() const override;
   std::string cluster_id() const override { return map_.Get()->cluster_id(); }
+  ClientCounters* counters() { return &context_.counters; }
+  const ClientOptions& options() const { return context_.options; }
 
  private:
   absl::StatusOr<const Table*> HandleOf(const TableRoute& route);

@@ -21,6 +21,8 @@ struct RowSums {
                     float* sum);
   // out = c * row; `out` may be `row`.
   void (*scale)(const float* row, float c, uint32_t dim, float* out);
+  // row /= c, c not 0.
+  void (*divide)(float c, uint32_t dim, float* row);
   // Sum of squares in double precision: eight lanes (lane j takes the elements j, j + 8, ...), then
   // ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)).
   double (*squares)(const float* row, uint32_t dim);

@@ -131,6 +131,10 @@ void Scale(const float* row, float c, uint32_t dim, float* out) {
   for (uint32_t i = 0; i < dim; ++i) out[i] = row[i] * c;
 }
 
+void Divide(float c, uint32_t dim, float* row) {
+  for (uint32_t i = 0; i < dim; ++i) row[i] = row[i] / c;
+}
+
 double Squares(const float* row, uint32_t dim) {
   double lane[8] = {};
   uint32_t i = 0;
@@ -147,7 +151,7 @@ double Squares(const float* row, uint32_t dim) {
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-constexpr RowSums kRowSums = {Sum, Max, AddWhere, Scale, Squares};
+constexpr RowSums kRowSums = {Sum, Max, AddWhere, Scale, Divide, Squares};
 
 }  // namespace
 }  // namespace hotbed

@@ -239,25 +239,40 @@ void FakeCluster::StopServer(int server) {
 
 uint32_t FakeCluster::AddTable(const std::string& name, uint64_t rows, uint32_t dim,
                                uint32_t shards, v1::NanPolicy nan_policy) {
+  v1::TableSpec spec;
+  spec.set_name(name);
+  spec.set_rows(rows);
+  spec.set_dim(dim);
+  spec.set_nan_policy(nan_policy);
+  return AddTable(std::move(spec), shards);
+}
+
+uint32_t FakeCluster::AddTable(v1::TableSpec spec, uint32_t shards) {
   absl::MutexLock lock(&mu_);
   const uint32_t id = tables_.empty() ? 1 : tables_.rbegin()->first + 1;
   FakeTable& table = tables_[id];
-  table.spec.set_id(id);
-  table.spec.set_name(name);
-  table.spec.set_rows(rows);
-  table.spec.set_dim(dim);
-  table.spec.set_nan_policy(nan_policy);
-  table.spec.mutable_optimizer()->set_epsilon(1e-8f);
-  for (uint32_t i = 0; i < shards; ++i) {
-    FakeShard shard;
-    shard.record.set_shard(ShardId{id, i}.packed());
-    shard.record.set_range_first(rows * i / shards);
-    shard.record.set_range_limit(rows * (i + 1) / shards);
-    shard.record.set_column_limit(dim);
-    shard.record.set_epoch(1);
-    shard.record.set_active(true);
-    shard.record.mutable_primary()->set_server(i % servers_.size() + 1);
-    table.shards.push_back(shard);
+  spec.set_id(id);
+  if (spec.optimizer().epsilon() == 0) spec.mutable_optimizer()->set_epsilon(1e-8f);
+  table.spec = spec;
+  const uint32_t slices = std::max<uint32_t>(spec.column_slices(), 1);
+  const uint64_t space = spec.hashed() ? 65536 : spec.rows();
+  uint32_t column = 0;
+  for (uint32_t slice = 0; slice < slices; ++slice) {
+    const uint32_t width = spec.dim() / slices + (slice < spec.dim() % slices ? 1 : 0);
+    for (uint32_t i = 0; i < shards; ++i) {
+      const uint32_t index = slice * shards + i;
+      FakeShard shard;
+      shard.record.set_shard(ShardId{id, index}.packed());
+      shard.record.set_range_first(space * i / shards);
+      shard.record.set_range_limit(space * (i + 1) / shards);
+      shard.record.set_column_first(column);
+      shard.record.set_column_limit(column + width);
+      shard.record.set_epoch(1);
+      shard.record.set_active(true);
+      shard.record.mutable_primary()->set_server(index % servers_.size() + 1);
+      table.shards.push_back(shard);
+    }
+    column += width;
   }
   ++revision_;
   told_ = Map();
@@ -385,7 +400,7 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
     }
     FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), answer);
     if (shard == nullptr) continue;
-    const uint32_t dim = tables_[ShardId::FromPacked(segment.shard()).table].spec.dim();
+    const uint32_t dim = shard->record.column_limit() - shard->record.column_first();
     const size_t before = reply.rows().size();
     if (segment.bag_count() > 0) {
       ServeBags(*shard, dim, request.header(), segment, {begin, lengths_begin, weights_begin},
@@ -517,11 +532,13 @@ FakeShard FakeCluster::shard(ShardId id) const {
 std::vector<float> FakeCluster::Row(uint32_t table, uint64_t id) const {
   absl::MutexLock lock(&mu_);
   const FakeTable& t = tables_.at(table);
+  std::vector<float> joined(t.spec.dim());
   for (const FakeShard& shard : t.shards) {
     const auto row = shard.rows.find(id);
-    if (row != shard.rows.end()) return row->second;
+    if (row == shard.rows.end()) continue;
+    std::copy(row->second.begin(), row->second.end(), joined.begin() + shard.record.column_first());
   }
-  return std::vector<float>(t.spec.dim());
+  return joined;
 }
 uint64_t FakeCluster::pull_messages() const {
   absl::MutexLock lock(&mu_);

@@ -45,6 +45,8 @@ class FakeCluster {
   // Shards of equal ranges, dealt out to the servers in turn.
   uint32_t AddTable(const std::string& name, uint64_t rows, uint32_t dim, uint32_t shards,
                     v1::NanPolicy nan_policy = v1::NAN_REJECT);
+  // The same of any description, its id apart: `shards` ranges in each of its column slices.
+  uint32_t AddTable(v1::TableSpec spec, uint32_t shards);
   std::string target() const { return "hotbed://" + coordinator_address_; }
 
   // Moves a shard: a new epoch with another primary. The coordinator tells its watchers nothing

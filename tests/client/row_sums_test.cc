@@ -116,6 +116,11 @@ TEST_P(RowSumsTest, AddsWhereAskedScalesAndSquares) {
     want_[dim_] = out_[dim_];
     sums_.scale(row, c, dim_, out_.data());
     ExpectSameBits(out_, want_);
+    for (uint32_t i = 0; i < dim_; ++i) want_[i] = row[i] / 3.0f;
+    std::vector<float> divided(row, row + dim_);
+    divided.push_back(want_[dim_]);
+    sums_.divide(3.0f, dim_, divided.data());
+    ExpectSameBits(divided, want_);
     const double squares = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
                            ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
     if (std::isfinite(squares)) {

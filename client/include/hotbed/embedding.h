@@ -15,13 +15,15 @@
 //
 //   sum    out = sum of w_k * row_k             weights default to 1
 //   mean   out = sum / number of ids in the bag; weighted: sum of w_k * row_k / sum of w_k
-//   max    out[i] = the largest row_k[i]; its gradient goes to that row alone (of equals the first)
+//   max    out[i] = the largest row_k[i]; its gradient goes to that row alone (of equals the first;
+//          the others of the bag are touched with a gradient of 0); weights are refused
 //   none   one row an id (sequence), in the order of the ids; weights are refused
 //
-// An empty bag is zeros. The table's padding id counts for nothing: no row, no gradient, not in a
-// mean's number; under none it is a row of zeros. An id outside of a bounded table's rows goes by
-// the table's bounds mode: error (naming feature and position), zero (as the padding id, but it
-// counts in a mean's number; counted in EmbeddingOutput::out_of_bounds), or modulo.
+// An empty bag is zeros, and so is a mean whose weights add up to 0 (it has no gradient). The
+// table's padding id counts for nothing: no row, no gradient, not in a mean's number; under none it
+// is a row of zeros. An id outside of a bounded table's rows goes by the table's bounds mode: error
+// (naming feature and position), zero (as the padding id, but it counts in a mean's number; counted
+// in EmbeddingOutput::out_of_bounds), or modulo.
 //
 // Thread rule: thread-safe; buffers named in a call belong to it until its Future is ready.
 #ifndef HOTBED_EMBEDDING_H_
@@ -89,8 +91,7 @@ struct OutputGradients {
 
 struct BackwardOptions {
   PushOptions push;
-  // All gradients of the push are scaled so that their norm, over all tables and rows after
-  // duplicates are summed, is at most this (DECISIONS S6). 0: off.
+  // As PushOptions has them; these are looked at, not those of `push`.
   float clip_global_norm = 0.0f;
   float gradient_scale = 1.0f;  // multiplied in first: 1/k of accumulation, loss scaling
 };
@@ -104,8 +105,8 @@ struct SparseGradient {
 
 class Embeddings {
  public:
-  // InvalidArgument names the feature: no table, a table of another client, weights... `client`
-  // outlives this.
+  // InvalidArgument names the feature: no name, no table, a table of another client, a pooling that
+  // is not one, two outputs of one name. `client` outlives this.
   static absl::StatusOr<std::unique_ptr<Embeddings>> Create(Client* client,
                                                             std::vector<EmbeddingFeature> features,
                                                             const EmbeddingOptions& options = {});
@@ -137,7 +138,9 @@ class GradientAccumulator {
  public:
   GradientAccumulator();
   ~GradientAccumulator();
-  void Add(absl::Span<const SparseGradient> gradients, float scale = 1.0f);
+  // InvalidArgument, and nothing is added, where a gradient has no table, is not ids x dim floats,
+  // or `scale` is not finite.
+  absl::Status Add(absl::Span<const SparseGradient> gradients, float scale = 1.0f);
   // Everything added since the last Take, each id once, and begins anew.
   std::vector<SparseGradient> Take();
   uint32_t added() const;  // calls of Add since the last Take

@@ -29,6 +29,8 @@ class Future {
 
   bool valid() const { return state_ != nullptr; }
   bool ready() const { return state_->IsSet(); }
+  // For a promise that is kept when this one is; null: those who wait sleep.
+  std::shared_ptr<WaitDriver> driver() const { return state_->driver(); }
   // Blocks until the value is there, and does network work of the client meanwhile where no other
   // thread does: callbacks of other futures may run on this thread. The reference lives as long as
   // this future or a copy of it.
@@ -49,6 +51,7 @@ class Future {
    public:
     explicit State(std::shared_ptr<WaitDriver> driver) : driver_(std::move(driver)) {}
 
+    const std::shared_ptr<WaitDriver>& driver() const { return driver_; }
     void Set(T value) {
       absl::AnyInvocable<void(const T&)> callback;
       {
