@@ -94,7 +94,11 @@ absl::StatusOr<std::unique_ptr<Embeddings>> Embeddings::Create(
 EmbeddingsImpl::EmbeddingsImpl(Client* client, ClientCounters* counters, RowType wire_type,
                                std::vector<EmbeddingFeature> features,
                                const EmbeddingOptions& options)
-    : client_(client), counters_(counters), features_(std::move(features)), options_(options) {
+    : client_(client),
+      counters_(counters),
+      wire_type_(wire_type),
+      features_(std::move(features)),
+      options_(options) {
   columns_.push_back(0);
   for (const EmbeddingFeature& feature : features_) {
     const uint32_t width = feature.pooling == Pooling::kNone ? 0 : feature.table->dim();

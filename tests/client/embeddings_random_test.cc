@@ -102,6 +102,29 @@ class EmbeddingsRandomTest : public EmbeddingsTest {
     EXPECT_EQ(out.out_of_bounds, zeroed);
   }
 
+  void ExpectGradient(const SparseGradient& got, const TwinGradient& twin) {
+    ASSERT_EQ(got.ids, twin.order) << "in the order of first appearance";
+    const uint32_t dim = got.table->dim();
+    for (size_t i = 0; i < got.ids.size(); ++i) {
+      const uint64_t id = got.ids[i];
+      for (uint32_t d = 0; d < dim; ++d) {
+        ASSERT_NEAR(got.gradients[i * dim + d], twin.sums.at(id)[d],
+                    RoundingOf(twin.magnitudes.at(id)[d], twin.terms.at(id)));
+      }
+    }
+  }
+  // By gradient, the rows of its ids as they are now, one behind the other.
+  std::vector<std::vector<float>> RowsOf(const std::vector<SparseGradient>& gradients) const {
+    std::vector<std::vector<float>> rows(gradients.size());
+    for (size_t g = 0; g < gradients.size(); ++g) {
+      for (uint64_t id : gradients[g].ids) {
+        const std::vector<float> row = cluster_.Row(gradients[g].table->options().id, id);
+        rows[g].insert(rows[g].end(), row.begin(), row.end());
+      }
+    }
+    return rows;
+  }
+
   const TestSeed seed_{41};
   Random random_{seed_.value()};
   std::vector<const Table*> tables_;
@@ -147,34 +170,17 @@ TEST_F(EmbeddingsRandomTest, ForwardAndGradientsMatchTheirTwin) {
     const auto got = embeddings->Gradients(batch, out, gradients);
     ASSERT_TRUE(got.ok()) << got.status();
     ASSERT_EQ(got->size(), want.size());
-    std::vector<std::vector<std::vector<float>>> before;
     for (const SparseGradient& gradient : *got) {
-      const TwinGradient& twin = want.at(gradient.table);
-      ASSERT_EQ(gradient.ids, twin.order) << "in the order of first appearance";
-      const uint32_t dim = gradient.table->dim();
-      before.emplace_back();
-      for (size_t i = 0; i < gradient.ids.size(); ++i) {
-        before.back().push_back(cluster_.Row(gradient.table->options().id, gradient.ids[i]));
-        for (uint32_t d = 0; d < dim; ++d) {
-          const double sum = twin.sums.at(gradient.ids[i])[d];
-          ASSERT_NEAR(
-              gradient.gradients[i * dim + d], sum,
-              RoundingOf(twin.magnitudes.at(gradient.ids[i])[d], twin.terms.at(gradient.ids[i])));
-        }
-      }
+      ASSERT_NO_FATAL_FAILURE(ExpectGradient(gradient, want.at(gradient.table)));
     }
     // What is pushed is to the bit what Gradients says.
+    const std::vector<std::vector<float>> before = RowsOf(*got);
     const PushResult pushed = embeddings->Backward(round, batch, out, gradients).Wait();
     ASSERT_EQ(pushed.outcome, Outcome::kApplied) << pushed.status;
+    const std::vector<std::vector<float>> after = RowsOf(*got);
     for (size_t g = 0; g < got->size(); ++g) {
-      const SparseGradient& gradient = (*got)[g];
-      const uint32_t dim = gradient.table->dim();
-      for (size_t i = 0; i < gradient.ids.size(); ++i) {
-        const std::vector<float> after =
-            cluster_.Row(gradient.table->options().id, gradient.ids[i]);
-        for (uint32_t d = 0; d < dim; ++d) {
-          ASSERT_EQ(after[d], before[g][i][d] - gradient.gradients[i * dim + d]);
-        }
+      for (size_t i = 0; i < after[g].size(); ++i) {
+        ASSERT_EQ(after[g][i], before[g][i] - (*got)[g].gradients[i]);
       }
     }
   }
@@ -222,7 +228,8 @@ TEST_F(EmbeddingsRandomTest, BagsArePooledWhereFewerBytesTravel) {
     batch.keys = {"k"};
     batch.batch_size = 100;
     batch.lengths.assign(100, 20);
-    for (int i = 0; i < 2000; ++i) batch.ids.push_back(random_.Uniform(repeats ? 30 : 2000));
+    for (int i = 0; i < 2000; ++i)
+      batch.ids.push_back(repeats ? random_.Uniform(30) * 66 : random_.Uniform(2000));
     uint64_t bytes[3];
     for (int place = 0; place < 3; ++place) {
       Connect();
