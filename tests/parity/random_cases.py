@@ -55,9 +55,9 @@ class Shape:
         weights = random.uniform(0.25, 2, len(ids)).astype("<f4") if self.weighted else None
         return parity.batch(np.concatenate(lengths), ids, self.keys, weights)
 
-    def case(self, weights, options, steps, **rest):
-        """The case: each table has its `weights` and all `options`; all weights are read at the end."""
-        return {"tables": [{"name": name, "rows": rows, "dim": dim, "weights": weights[name], **options}
+    def case(self, weights, table_options, steps, **rest):
+        """The case: each table has its `weights` and all `table_options`; all weights are read at the end."""
+        return {"tables": [{"name": name, "rows": rows, "dim": dim, "weights": weights[name], **table_options}
                            for name, (rows, dim) in self.tables.items()],
                 "features": [{"feature": f, "table": t, "pooling": p} for f, t, p in self.features],
                 "steps": steps, "weights": list(self.tables), **rest}
