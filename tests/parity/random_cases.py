@@ -8,10 +8,10 @@ import parity
 class Shape:
     """Tables and features of a case, drawn once: {name: (rows, dim)} and [(feature, table, pooling)]."""
 
-    def __init__(self, random, poolings=("sum", "mean", "max", "none"), tables=(1, 3), rows=(3, 40), weighted=False):
+    def __init__(self, random, poolings=("sum", "mean", "max", "none"), tables=(1, 3), rows=(3, 40), weighted=False,
+                 dims=(1, 3, 4, 7, 16, 32, 33, 64, 100)):
         self.random = random
         self.weighted = weighted
-        dims = [1, 3, 4, 7, 16, 32, 33, 64, 100]
         self.tables = {parity.table_name(): (int(random.integers(rows[0], rows[1] + 1)), int(random.choice(dims)))
                        for _ in range(random.integers(tables[0], tables[1] + 1))}
         names = list(self.tables)
