@@ -126,6 +126,10 @@ class PlainModel:
         size = len(batch["lengths"]) // len(self.shape.keys)
         return (np.concatenate(pooled, 1) if pooled else np.zeros((size, 0))), sequences
 
+    def sizes(self, batch):
+        """Of each pooled output, what the sizes of its terms add up to: the rounding of an fp32 sum is relative to that."""
+        return PlainModel(self.shape, {name: np.abs(w) for name, w in self.w.items()}).forward(batch)[0]
+
     def row_gradients(self, batch, gradients):
         """{table: (ids, gradients)}, ids as they come, not yet summed."""
         out = {name: ([], []) for name in self.shape.tables}

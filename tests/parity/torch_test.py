@@ -4,7 +4,7 @@ import warnings
 
 import parity
 from parity import np
-from random_cases import Shape
+from random_cases import PlainModel, Shape
 
 try:
     import torch
@@ -97,7 +97,8 @@ class AgainstTorch(parity.SeededTest):
             gradients = shape.gradients(batch, exact="adam" in options["optimizer"])
             optimizer.zero_grad(set_to_none=True)
             outputs = model.forward(batch)
-            wanted.append((outputs[0].detach().numpy(), {k: v.detach().numpy() for k, v in outputs[1].items()}))
+            sizes = PlainModel(shape, {name: w.detach().numpy() for name, w in model.w.items()}).sizes(batch)
+            wanted.append((outputs[0].detach().numpy(), {k: v.detach().numpy() for k, v in outputs[1].items()}, sizes))
             model.backward(outputs, gradients)
             one = {"batch": batch, "gradients": gradients}
             if lr is not None:
@@ -107,9 +108,9 @@ class AgainstTorch(parity.SeededTest):
                 optimizer.step()
             case_steps.append(one)
         result = parity.run(shape.case(weights, options, case_steps))
-        for i, (values, sequences) in enumerate(wanted):
+        for i, (values, sequences, sizes) in enumerate(wanted):
             got = result["steps"][i]
-            self.assert_close(got["values"], values, f"values of step {i}")
+            self.assert_close(got["values"], values, f"values of step {i}", scale=sizes)
             for output in got["outputs"]:
                 if output["pooling"] == "none":
                     self.assert_close(output["sequence"], sequences[output["name"]], f"{output['name']} of step {i}")

@@ -38,14 +38,17 @@ class AgainstTwins(parity.SeededTest):
             t += 1 + (int(self.random.integers(0, 5)) if gaps else 0)
             batch = shape.batch()
             gradients = shape.gradients(batch, exact=True)
-            wanted.append(model.forward(batch))
+            wanted.append((*model.forward(batch), model.sizes(batch)))
             for name, (ids, rows) in model.row_gradients(batch, gradients).items():
                 twins[name].step(ids, rows, t)
                 model.w[name] = twins[name].w
             steps.append({"batch": batch, "gradients": gradients, "step": t})
         result = parity.run(shape.case(weights, options, steps, **rest))
-        for i, (values, sequences) in enumerate(wanted):
-            self.assert_close(result["steps"][i]["values"], values, f"values of step {i}", tolerance)
+        for i, (values, sequences, sizes) in enumerate(wanted):
+            self.assert_close(result["steps"][i]["values"], values, f"values of step {i}", tolerance, sizes)
+            for output in result["steps"][i]["outputs"]:
+                if output["pooling"] == "none":
+                    self.assert_close(output["sequence"], sequences[output["name"]], f"{output['name']} of step {i}", tolerance)
         for name, twin in twins.items():
             self.assert_close(result["weights"][name]["rows"], twin.w, f"weights of {name}", tolerance)
         return result
@@ -152,7 +155,7 @@ class AgainstPlainPooling(parity.SeededTest):
                                                    options={"pooling_at": place}))
                     model = PlainModel(shape, weights)
                     values, sequences = model.forward(batch)
-                    self.assert_close(result["steps"][0]["values"], values, "values")
+                    self.assert_close(result["steps"][0]["values"], values, "values", scale=model.sizes(batch))
                     for output in result["steps"][0]["outputs"]:
                         if output["pooling"] == "none":
                             self.assert_close(output["sequence"], sequences[output["name"]], output["name"])
