@@ -7,7 +7,8 @@
 // reads, adds to and writes the weights and state of the same rows in the same order. `of_loop` is
 // the ratio of the rates, the median over turns in which both ran (wanted: 0.75).
 // exact_adagrad/zipf_1.05: 32 tables of 100,000 x 128, 512 bags of 20 ids each; every id of a bag
-// has the bag's gradient. Ours: the client's removal of duplicates and sums, then one update a row.
+// has the bag's gradient. Ours: the client's removal of duplicates, then sums and one update a row:
+// sums first, as over the network, or within the update, as where both share a process.
 // `of_each` and `of_each_prefetched` are ratios to one update a lookup, without and with software
 // prefetch (wanted: 2.5). Times are of the thread's processor time.
 #include <benchmark/benchmark.h>
@@ -84,9 +85,15 @@ class Table {
   uint32_t state_floats() const { return table_.state_bytes / 4; }
 
   void Apply(const uint32_t* slots, uint32_t count, const uint8_t* const* gradients) {
+    ApplyChains(slots, count, nullptr, nullptr, gradients);
+  }
+  void ApplyChains(const uint32_t* slots, uint32_t count, const uint32_t* first,
+                   const uint32_t* next, const uint8_t* const* gradients) {
     ApplyBatch batch;
     batch.table = &table_;
     batch.slots = slots;
+    batch.picks = first;
+    batch.next = next;
     batch.count = count;
     batch.gradients = gradients;
     batch.scalars = ResolveScalars(table_.optimizer, 1e-3f, 100);
@@ -172,47 +179,55 @@ std::vector<uint64_t> ZipfIds(uint64_t seed, size_t count) {
   return ids;
 }
 
-// What a client sends and a server applies, for one table and step.
+// One table and step: the client's removal of duplicates; then either its sums and one update a
+// row, as over the network, or sums within the update, as where client and rows share a process.
 class ExactPush {
  public:
-  void Run(const uint64_t* ids, const float* gradients, Table* table) {
+  void Run(const uint64_t* ids, const uint8_t* const* gradients, Table* table, bool sum_first) {
     const absl::Span<const uint64_t> part(ids, kLookups);
     deduper_.Run(absl::MakeConstSpan(&part, 1), &unique_);
+    const auto rows = static_cast<uint32_t>(unique_.unique.size());
+    slots_.assign(unique_.unique.begin(), unique_.unique.end());
+    if (sum_first) {
+      Sum(gradients);
+      table->Apply(slots_.data(), rows, pointers_.data());
+    } else {
+      table->ApplyChains(slots_.data(), rows, unique_.first.data(), unique_.next.data(), gradients);
+    }
+    rows_ = rows;
+  }
+  uint32_t rows() const { return rows_; }
+
+ private:
+  // As client/gradient_sum.cc, out of the bags' gradients.
+  void Sum(const uint8_t* const* gradients) {
     const size_t rows = unique_.unique.size();
-    slots_.resize(rows);
     pointers_.resize(rows);
     if (sums_.size() < rows * kTableDim) sums_.resize(rows * kTableDim);
     const RowConverters& convert = BestRowConverters();
     float* sum = sums_.data();
     for (size_t u = 0; u < rows; ++u) {
-      slots_[u] = static_cast<uint32_t>(unique_.unique[u]);
       const uint32_t first = unique_.first[u];
-      const float* row = gradients + kTableDim * (first / kBagIds);
-      if (unique_.next[first] != kNoIndex) {
-        std::memcpy(sum, row, 4 * kTableDim);
-        for (uint32_t i = unique_.next[first]; i != kNoIndex; i = unique_.next[i]) {
-          convert.add(gradients + kTableDim * (i / kBagIds), kTableDim, sum);
-        }
-        row = sum;
-        sum += kTableDim;
+      pointers_[u] = gradients[first];
+      if (unique_.next[first] == kNoIndex) continue;
+      std::memcpy(sum, gradients[first], 4 * kTableDim);
+      for (uint32_t i = unique_.next[first]; i != kNoIndex; i = unique_.next[i]) {
+        convert.add(reinterpret_cast<const float*>(gradients[i]), kTableDim, sum);
       }
-      pointers_[u] = reinterpret_cast<const uint8_t*>(row);
+      pointers_[u] = reinterpret_cast<const uint8_t*>(sum);
+      sum += kTableDim;
     }
-    table->Apply(slots_.data(), static_cast<uint32_t>(rows), pointers_.data());
-    rows_ += rows;
   }
-  uint64_t rows() const { return rows_; }
 
- private:
   Deduper deduper_;
   UniqueIds unique_;
   std::vector<float> sums_;
   std::vector<uint32_t> slots_;
   std::vector<const uint8_t*> pointers_;
-  uint64_t rows_ = 0;
+  uint32_t rows_ = 0;
 };
 
-void ExactAdagradRun(benchmark::State& state) {
+void ExactAdagradRun(benchmark::State& state, bool sum_first) {
   OptimizerParams optimizer;
   optimizer.kind = OptimizerKind::kRowwiseAdagrad;
   std::vector<Table> tables;
@@ -222,34 +237,35 @@ void ExactAdagradRun(benchmark::State& state) {
   std::vector<float> gradients(kTables * kBags * kTableDim);
   for (float& g : gradients) g = static_cast<float>(1e-3 * (random.Double() - 0.5));
   const auto gradients_of = [&](uint32_t t) { return gradients.data() + t * kBags * kTableDim; };
+  std::vector<const uint8_t*> pointers;  // of each lookup: its bag's
+  for (uint32_t i = 0; i < kTables * kLookups; ++i) {
+    pointers.push_back(
+        reinterpret_cast<const uint8_t*>(gradients.data() + uint64_t{kTableDim} * (i / kBagIds)));
+  }
   ExactPush push;
   const auto ours = [&] {
     for (uint32_t t = 0; t < kTables; ++t) {
-      push.Run(ids.data() + t * kLookups, gradients_of(t), &tables[t]);
+      push.Run(ids.data() + t * kLookups, pointers.data() + t * kLookups, &tables[t], sum_first);
     }
   };
   const auto each = [&](bool prefetch) {
-    return [&, prefetch] {
-      for (uint32_t t = 0; t < kTables; ++t) {
-        PlainUpdatePerLookup(tables[t].weights(), tables[t].state(), ids.data() + t * kLookups,
-                             kLookups, kBagIds, gradients_of(t), 1e-3f, 1e-8f, prefetch);
-      }
-    };
+    for (uint32_t t = 0; t < kTables; ++t) {
+      PlainUpdatePerLookup(tables[t].weights(), tables[t].state(), ids.data() + t * kLookups,
+                           kLookups, kBagIds, gradients_of(t), 1e-3f, 1e-8f, prefetch);
+    }
   };
   ours();
   std::vector<double> plain, prefetched;
   for (auto _ : state) {
     const double seconds = SecondsOf(ours);
-    plain.push_back(SecondsOf(each(false)) / seconds);
-    prefetched.push_back(SecondsOf(each(true)) / seconds);
+    plain.push_back(SecondsOf([&] { each(false); }) / seconds);
+    prefetched.push_back(SecondsOf([&] { each(true); }) / seconds);
     state.SetIterationTime(seconds);
   }
   state.SetItemsProcessed(state.iterations() * kTables * kLookups);
   state.counters["of_each"] = Median(plain);
   state.counters["of_each_prefetched"] = Median(prefetched);
-  state.counters["rows_of_lookups"] = static_cast<double>(push.rows()) /
-                                      static_cast<double>((state.iterations() + 1) * kTables) /
-                                      kLookups;
+  state.counters["rows_of_lookups"] = static_cast<double>(push.rows()) / kLookups;
 }
 
 void Register() {
@@ -263,7 +279,12 @@ void Register() {
           ->UseManualTime();
     }
   }
-  benchmark::RegisterBenchmark("exact_adagrad/zipf_1.05", ExactAdagradRun)->UseManualTime();
+  for (const bool sum_first : {true, false}) {
+    benchmark::RegisterBenchmark(
+        sum_first ? "exact_adagrad/zipf_1.05/sum_first" : "exact_adagrad/zipf_1.05/sum_in_update",
+        [sum_first](benchmark::State& state) { ExactAdagradRun(state, sum_first); })
+        ->UseManualTime();
+  }
 }
 
 }  // namespace

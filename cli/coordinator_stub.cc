@@ -50,6 +50,13 @@ absl::StatusOr<v1::ClusterMap> CoordinatorStub::GetClusterMap() {
       &v1::Coordinator::Stub::GetClusterMap, v1::GetClusterMapRequest(), address_, timeout_);
 }
 
+absl::StatusOr<v1::ListTrainersReply> CoordinatorStub::ListTrainers() {
+  auto reply = grpc_->Call<v1::ListTrainersRequest, v1::ListTrainersReply>(
+      &v1::Coordinator::Stub::ListTrainers, v1::ListTrainersRequest(), address_, timeout_);
+  if (absl::IsUnimplemented(reply.status())) return v1::ListTrainersReply();
+  return reply;
+}
+
 absl::StatusOr<v1::CreateTableReply> CoordinatorStub::CreateTable(
     const v1::CreateTableRequest& request) {
   return grpc_->Call<v1::CreateTableRequest, v1::CreateTableReply>(

@@ -19,6 +19,8 @@ class CoordinatorStub {
   ~CoordinatorStub();
 
   absl::StatusOr<v1::ClusterMap> GetClusterMap();
+  // Empty from a coordinator that knows no groups of trainers.
+  absl::StatusOr<v1::ListTrainersReply> ListTrainers();
   absl::StatusOr<v1::CreateTableReply> CreateTable(const v1::CreateTableRequest& request);
   absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);
   absl::StatusOr<v1::DropTableReply> DropTable(const v1::DropTableRequest& request);

@@ -33,13 +33,15 @@ std::vector<v1::ShardRecord> ShardsOf(const v1::ClusterMap& map, TableId table) 
   return out;
 }
 
-const v1::ShardRecord* ShardOfId(const TableSpec& spec, const std::vector<v1::ShardRecord>& shards,
-                                 uint64_t id) {
+std::vector<const v1::ShardRecord*> ShardsOfId(const TableSpec& spec,
+                                               const std::vector<v1::ShardRecord>& shards,
+                                               uint64_t id) {
   const uint64_t unit = spec.hashed ? BucketOf(Mix64(id)) : id;
+  std::vector<const v1::ShardRecord*> found;
   for (const v1::ShardRecord& shard : shards) {
-    if (unit >= shard.range_first() && unit < shard.range_limit()) return &shard;
+    if (unit >= shard.range_first() && unit < shard.range_limit()) found.push_back(&shard);
   }
-  return nullptr;
+  return found;
 }
 
 }  // namespace hotbed

@@ -17,10 +17,11 @@ absl::StatusOr<TableSpec> FindTable(const v1::ClusterMap& map, const std::string
 // The shards of a table in order of their index.
 std::vector<v1::ShardRecord> ShardsOf(const v1::ClusterMap& map, TableId table);
 
-// Where an id of the table lives; null when no shard of `shards` covers it (an id outside a bounded
-// table).
-const v1::ShardRecord* ShardOfId(const TableSpec& spec, const std::vector<v1::ShardRecord>& shards,
-                                 uint64_t id);
+// Where an id of the table lives: a shard of each column slice, in their order; none when no shard
+// of `shards` covers it (an id outside a bounded table).
+std::vector<const v1::ShardRecord*> ShardsOfId(const TableSpec& spec,
+                                               const std::vector<v1::ShardRecord>& shards,
+                                               uint64_t id);
 
 }  // namespace hotbed
 

@@ -160,6 +160,10 @@ std::string ShardName(const v1::ClusterMap& map, uint64_t packed_shard) {
   return absl::StrCat(shard.table, "/", shard.index);
 }
 
+std::string ColumnsText(const v1::ShardRecord& record) {
+  return absl::StrCat(record.column_first(), "..", record.column_limit() - 1);
+}
+
 nlohmann::ordered_json ShardJson(const v1::ClusterMap& map, const v1::ShardRecord& record) {
   nlohmann::ordered_json members = nlohmann::ordered_json::array();
   for (const v1::Member& member : record.members())

@@ -28,6 +28,7 @@ nlohmann::ordered_json TableJson(const TableSpec& spec);
 // Names of servers by number, for the messages that carry the number alone.
 std::string ServerName(const v1::ClusterMap& map, uint64_t server);
 std::string ShardName(const v1::ClusterMap& map, uint64_t packed_shard);
+std::string ColumnsText(const v1::ShardRecord& record);  // "0..16", the last one inside
 nlohmann::ordered_json ShardJson(const v1::ClusterMap& map, const v1::ShardRecord& record);
 
 }  // namespace hotbed

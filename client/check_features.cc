@@ -89,6 +89,60 @@ absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<Resolv
   return absl::OkStatus();
 }
 
+// A pull that is not pooled asks for nothing of bags.
+absl::Status CheckNoBags(size_t index, const PullFeature& feature) {
+  const char* asked = feature.id_weights != nullptr         ? "id_weights"
+                      : feature.arg_max != nullptr          ? "arg_max"
+                      : feature.pooling != BagPooling::kSum ? "pooling"
+                      : feature.row_stride != 0             ? "row_stride"
+                                                            : nullptr;
+  if (asked == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(FeatureName(index, *feature.table), ": ", asked,
+                   " without bag_lengths: it is for pooled rows; give the bags' lengths"));
+}
+
+absl::Status CheckBags(size_t index, const PullFeature& feature, RowType wire_type) {
+  if (feature.bag_lengths.empty()) return CheckNoBags(index, feature);
+  const std::string name = FeatureName(index, *feature.table);
+  const auto error = [&](const auto&... text) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", text...));
+  };
+  uint64_t end = 0;
+  for (size_t b = 0; b < feature.bag_lengths.size(); ++b) {
+    end += feature.bag_lengths[b];
+    if (end <= feature.ids.size()) continue;
+    return error("bag ", b, " of length ", feature.bag_lengths[b], " ends at id ", end, " of ",
+                 feature.ids.size(), "; lengths must add up to the number of ids");
+  }
+  if (end != feature.ids.size()) {
+    return error("the last of ", feature.bag_lengths.size(), " bags ends at id ", end, " of ",
+                 feature.ids.size(), "; lengths must add up to the number of ids");
+  }
+  if (feature.rows == nullptr) {
+    return error("no buffer for ", feature.bag_lengths.size(), " pooled rows");
+  }
+  if (feature.row_type != RowType::kFp32) {
+    return error("pooled rows arrive as fp32; leave row_type at that");
+  }
+  if (wire_type == RowType::kInt8) {
+    return error("pooled rows travel as fp32, fp16 or bf16, not int8; set wire_type");
+  }
+  if (feature.pooling == BagPooling::kMax && feature.id_weights != nullptr) {
+    return error("weights with pooling max; they are for sum and mean");
+  }
+  if (feature.pooling != BagPooling::kMax && feature.arg_max != nullptr) {
+    return error("arg_max without pooling max");
+  }
+  if (feature.pooling > BagPooling::kMax) {
+    return error("unknown pooling ", static_cast<int>(feature.pooling));
+  }
+  if (feature.row_stride != 0 && feature.row_stride < feature.table->dim()) {
+    return error("row_stride is ", feature.row_stride, ", below the dim ", feature.table->dim());
+  }
+  return absl::OkStatus();
+}
+
 // A row's scale and bias are statistics of the row (DECISIONS P5): a sliced row has one pair a
 // slice, which no caller's row of int8 has room for.
 absl::Status CheckInt8OfSlices(size_t index, const PullFeature& feature) {
@@ -115,6 +169,7 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
     if (feature.table == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("feature ", f, " names no table"));
     }
+    HOTBED_RETURN_IF_ERROR(CheckBags(f, feature, wire_type));
     if (feature.rows == nullptr && !feature.ids.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           FeatureName(f, *feature.table), ": no buffer for ", feature.ids.size(), " rows"));

@@ -56,6 +56,7 @@ class ClientImpl final : public Client {
   ClientStats Stats() const override;
   std::string cluster_id() const override { return map_.Get()->cluster_id(); }
   ClientCounters* counters() { return &context_.counters; }
+  const ClientOptions& options() const { return context_.options; }
 
  private:
   absl::StatusOr<const Table*> HandleOf(const TableRoute& route);

@@ -77,4 +77,19 @@ void PoolBags(const BoundFeature& bound, const IndexedRows& from, float* out, ui
   }
 }
 
+void DivideBags(const BoundFeature& bound, float* out, uint64_t stride) {
+  if (bound.feature->pooling != Pooling::kMean) return;
+  uint64_t begin = 0;
+  for (uint32_t length : bound.lengths) {
+    const float divisor = bound.Divisor(begin, begin + length);
+    if (divisor == 0) {
+      std::memset(out, 0, 4ull * bound.dim());
+    } else if (divisor != 1.0f) {
+      BestRowSums().divide(divisor, bound.dim(), out);
+    }
+    out += stride;
+    begin += length;
+  }
+}
+
 }  // namespace hotbed

@@ -20,6 +20,9 @@ struct IndexedRows {
 void PoolBags(const BoundFeature& bound, const IndexedRows& from, float* out, uint64_t stride,
               uint32_t* arg_max);
 
+// Of bags that are sums: a mean's are divided as PoolBags divides them, others left alone.
+void DivideBags(const BoundFeature& bound, float* out, uint64_t stride);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_CLIENT_EMBEDDING_POOL_H_

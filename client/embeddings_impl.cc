@@ -78,15 +78,27 @@ absl::StatusOr<std::unique_ptr<Embeddings>> Embeddings::Create(
     HOTBED_RETURN_IF_ERROR(CheckFeature(client, f, features[f]));
   }
   HOTBED_RETURN_IF_ERROR(NameOutputs(&features));
-  auto* const impl = dynamic_cast<ClientImpl*>(client);
-  return std::make_unique<EmbeddingsImpl>(client, impl == nullptr ? nullptr : impl->counters(),
-                                          std::move(features), options);
+  // The tables are this client's, so it is of the kind that makes such tables.
+  auto* const impl = static_cast<ClientImpl*>(client);
+  const RowType wire_type =
+      options.wire_type != nullptr ? *options.wire_type : impl->options().pull_type;
+  if (options.pooling_at == PoolingPlace::kServer && wire_type == RowType::kInt8) {
+    return absl::InvalidArgumentError(
+        "EmbeddingOptions::pooling_at is kServer and rows travel as int8; pooled sums travel as "
+        "fp32, fp16 or bf16: set wire_type, or pool at the client");
+  }
+  return std::make_unique<EmbeddingsImpl>(client, impl->counters(), wire_type, std::move(features),
+                                          options);
 }
 
-EmbeddingsImpl::EmbeddingsImpl(Client* client, ClientCounters* counters,
+EmbeddingsImpl::EmbeddingsImpl(Client* client, ClientCounters* counters, RowType wire_type,
                                std::vector<EmbeddingFeature> features,
                                const EmbeddingOptions& options)
-    : client_(client), counters_(counters), features_(std::move(features)), options_(options) {
+    : client_(client),
+      counters_(counters),
+      wire_type_(wire_type),
+      features_(std::move(features)),
+      options_(options) {
   columns_.push_back(0);
   for (const EmbeddingFeature& feature : features_) {
     const uint32_t width = feature.pooling == Pooling::kNone ? 0 : feature.table->dim();
@@ -96,7 +108,5 @@ EmbeddingsImpl::EmbeddingsImpl(Client* client, ClientCounters* counters,
     if (found == tables_.end()) tables_.push_back(feature.table);
   }
 }
-
-EmbeddingsImpl::~EmbeddingsImpl() = default;
 
 }  // namespace hotbed

@@ -49,6 +49,7 @@ struct ForwardScratch {
   std::vector<BoundFeature> bound;
   std::vector<TableRows> tables;
   std::vector<uint64_t> first_input;  // of each feature, in its table's index
+  std::vector<uint8_t> on_servers;    // of each table: its bags are pooled there
   std::vector<IdsPart> parts;
   std::vector<PullFeature> pulls;
   Deduper deduper;
@@ -63,10 +64,9 @@ struct BackwardScratch {
 
 class EmbeddingsImpl final : public Embeddings {
  public:
-  // `features` are checked and have their outputs' names. `counters` are the client's, or null.
-  EmbeddingsImpl(Client* client, ClientCounters* counters, std::vector<EmbeddingFeature> features,
-                 const EmbeddingOptions& options);
-  ~EmbeddingsImpl() override;
+  // `features` are checked and have their outputs' names. `wire_type` is that of rows.
+  EmbeddingsImpl(Client* client, ClientCounters* counters, RowType wire_type,
+                 std::vector<EmbeddingFeature> features, const EmbeddingOptions& options);
 
   Future<absl::Status> Forward(const JaggedBatch& batch, EmbeddingOutput* output) override;
   Future<PushResult> Backward(uint64_t step, const JaggedBatch& batch,
@@ -81,6 +81,10 @@ class EmbeddingsImpl final : public Embeddings {
                    EmbeddingOutput* output) const;
   // One pull of all that the bound features need.
   void PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch) const;
+  // The distinct rows of a table's pooled features; how many ids these are with duplicates.
+  uint64_t FindRows(size_t table, ForwardScratch* scratch) const;
+  bool PoolsOnServers(size_t table, const ForwardScratch& scratch) const;
+  PullFeature PooledPull(size_t feature, const BoundFeature& bound, EmbeddingOutput* output) const;
   void PoolOutput(const ForwardScratch& scratch, EmbeddingOutput* output) const;
   absl::Status CheckGradients(absl::Span<const BoundFeature> bound, uint32_t batch_size,
                               const EmbeddingOutput& output,
@@ -91,6 +95,7 @@ class EmbeddingsImpl final : public Embeddings {
 
   Client* const client_;
   ClientCounters* const counters_;
+  const RowType wire_type_;
   const std::vector<EmbeddingFeature> features_;
   const EmbeddingOptions options_;
   std::vector<uint32_t> columns_;     // where each pooled feature's begin; then their sum

@@ -113,6 +113,20 @@ const float* GradientSum::Scaled(const float* row, float scale, uint32_t columns
   return scaled_.data();
 }
 
+template <typename Take>
+void GradientSum::ForEachRow(const TableGroup& group, const PlanPart& part,
+                             const SummedGradients& summed, Columns columns, Take take) {
+  const uint32_t* const order = group.split.order.data();
+  if (summed.rows.empty()) {
+    return ForEachSum(group, order, part.begin, part.end, columns, take);
+  }
+  scaled_.resize(columns.count);
+  const uint64_t dim = group.table->dim();
+  for (uint32_t p = part.begin; p < part.end; ++p) {
+    take(summed.rows.data() + dim * order[p] + columns.first);
+  }
+}
+
 uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
                              const SummedGradients& summed, uint8_t* out) {
   const auto from_floats = BestRowConverters().from_floats[static_cast<int>(wire_type_)];
@@ -121,7 +135,8 @@ uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
   const float scale = summed.scale_of_slice.empty()
                           ? 1.0f
                           : summed.scale_of_slice[SliceOf(table, part.column_first)];
-  const uint32_t* const order = group.split.order.data();
+  const bool skips = part.columns != table.dim && table.nan_policy == NanPolicy::kSkip;
+  if (skips) return GatherOfWholeRows(group, part, summed, scale, out);
   uint32_t first_bad = kNoIndex;
   uint32_t k = 0;
   const auto write = [&](const float* row) {
@@ -132,14 +147,28 @@ uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
     out += row_bytes;
     ++k;
   };
-  if (summed.rows.empty()) {
-    ForEachSum(group, order, part.begin, part.end, {part.column_first, part.columns}, write);
-    return first_bad;
-  }
-  scaled_.resize(part.columns);
-  for (uint32_t p = part.begin; p < part.end; ++p) {
-    write(summed.rows.data() + uint64_t{order[p]} * table.dim + part.column_first);
-  }
+  ForEachRow(group, part, summed, {part.column_first, part.columns}, write);
+  return first_bad;
+}
+
+uint32_t GradientSum::GatherOfWholeRows(const TableGroup& group, const PlanPart& part,
+                                        const SummedGradients& summed, float scale, uint8_t* out) {
+  const auto from_floats = BestRowConverters().from_floats[static_cast<int>(wire_type_)];
+  const uint32_t dim = group.table->dim();
+  const uint32_t row_bytes = RowWireBytes(wire_type_, part.columns);
+  uint32_t first_bad = kNoIndex;
+  uint32_t k = 0;
+  whole_.resize(RowWireBytes(wire_type_, dim));
+  ForEachRow(group, part, summed, {0, dim}, [&](const float* row) {
+    const bool finite = from_floats(row, dim, whole_.data());
+    from_floats(Scaled(row + part.column_first, scale, part.columns), part.columns, out);
+    if (!finite) {
+      std::memset(out, 0xff, RowWireBytes(wire_type_, 1));  // a NaN of every type
+      if (first_bad == kNoIndex) first_bad = k;
+    }
+    out += row_bytes;
+    ++k;
+  });
   return first_bad;
 }
 

@@ -31,7 +31,8 @@ class GradientSum {
       : features_(features), scale_(scale), wire_type_(wire_type) {}
 
   // Writes the part's columns of its rows to `out`. The index in the part of the first row with an
-  // element of these that is NaN or infinite on the wire, or kNoIndex.
+  // element of these that is NaN or infinite on the wire, or kNoIndex. A table that skips such rows
+  // skips them in every slice: where any column of a row is so, the part's first becomes NaN.
   uint32_t Gather(const TableGroup& group, const PlanPart& part, const SummedGradients& summed,
                   uint8_t* out);
 
@@ -59,6 +60,12 @@ class GradientSum {
   template <typename Take>
   void ForEachSum(const TableGroup& group, const uint32_t* order, uint32_t begin, uint32_t end,
                   Columns columns, Take take);
+  // Calls take(row) with these columns of the gradient of each row of the part.
+  template <typename Take>
+  void ForEachRow(const TableGroup& group, const PlanPart& part, const SummedGradients& summed,
+                  Columns columns, Take take);
+  uint32_t GatherOfWholeRows(const TableGroup& group, const PlanPart& part,
+                             const SummedGradients& summed, float scale, uint8_t* out);
 
   const absl::Span<const PushFeature> features_;
   const float scale_;
@@ -69,6 +76,7 @@ class GradientSum {
   std::vector<float> coefficients_;
   std::vector<float> sum_;
   std::vector<float> scaled_;
+  std::vector<uint8_t> whole_;
 };
 
 // How the first columns of a table's slices are found: `dim % slices` slices are one wider.

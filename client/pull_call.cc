@@ -2,9 +2,18 @@
 
 #include <utility>
 
+#include "client/client_context.h"
 #include "common/check.h"
 
 namespace hotbed {
+
+uint64_t PullScratch::BytesOf(uint32_t p, RowType wire_type) const {
+  if (const PooledPart* const part = Pooled(p); part != nullptr) {
+    return kSegmentHeaderBytes + pooled.BytesOf(*part, wire_type);
+  }
+  const PlanPart& part = plan.parts()[p];
+  return kSegmentHeaderBytes + uint64_t{part.rows()} * (8 + RowWireBytes(wire_type, part.columns));
+}
 
 bool PullCall::Enter() {
   // Never counts itself in once the gate is closed: so the count of a closed gate only falls.

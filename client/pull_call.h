@@ -15,6 +15,8 @@
 #include "client/batch_plan.h"
 #include "client/buffer_pool.h"
 #include "client/dedupe.h"
+#include "client/pooled_join.h"
+#include "client/pooled_plan.h"
 #include "client/resolve_ids.h"
 #include "client/scatter.h"
 #include "client/transport.h"
@@ -29,8 +31,34 @@ struct PullScratch {
   std::vector<FeatureIds> features;
   std::vector<ResolvedIds> resolved;
   std::vector<ScatterTarget> targets;
+  PooledPlan pooled;
+  PooledJoin join;
   std::vector<uint32_t> part_order;   // parts in the order of their ids in the buffer
   std::vector<uint64_t> part_offset;  // of each part's first id, in ids
+
+  // The parts of a call: those of `plan`, then those of `pooled`.
+  uint32_t PartCount() const {
+    return static_cast<uint32_t>(plan.parts().size() + pooled.parts().size());
+  }
+  // Null: part `p` is one of rows.
+  const PooledPart* Pooled(uint32_t p) const {
+    return p < plan.parts().size() ? nullptr : &pooled.parts()[p - plan.parts().size()];
+  }
+  const TableHandle& TableOf(uint32_t p) const {
+    const PooledPart* const part = Pooled(p);
+    return part == nullptr ? *plan.group(plan.parts()[p]).table
+                           : *pooled.features()[part->feature].table;
+  }
+  uint32_t ShardOf(uint32_t p) const {
+    const PooledPart* const part = Pooled(p);
+    return part == nullptr ? plan.parts()[p].shard : part->shard;
+  }
+  uint32_t IdsOf(uint32_t p) const {
+    const PooledPart* const part = Pooled(p);
+    return part == nullptr ? plan.parts()[p].rows() : part->ids;
+  }
+  // Ids and rows as they travel, with what a message says of the segment.
+  uint64_t BytesOf(uint32_t p, RowType wire_type) const;
 };
 
 class PullCall {
@@ -69,6 +97,8 @@ class PullCall {
   bool want_flags = false;
   bool streaming = false;
   BufferRef ids;       // of all parts
+  BufferRef lengths;   // of all partial bags
+  BufferRef weights;   // of all weighted ones
   uint64_t bytes = 0;  // ids and rows as they travel
   std::atomic<uint32_t> parts_left{0};
   Promise<absl::Status> promise;

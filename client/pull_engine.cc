@@ -16,8 +16,14 @@ std::string Where(const TableHandle& table, uint32_t shard) {
   return absl::StrCat("table ", table.name(), " shard ", shard);
 }
 
-uint64_t PartBytes(const PlanPart& part, RowType type) {
-  return kSegmentHeaderBytes + uint64_t{part.rows()} * (8 + RowWireBytes(type, part.columns));
+// Bytes [at, at + size) of `from` behind what the field has already.
+void AddPiece(const BufferRef& from, uint64_t at, uint64_t size, OutgoingMessage::Bulk* bulk) {
+  const char* const data = from.data() + at;
+  if (!bulk->pieces.empty() && bulk->pieces.back().data + bulk->pieces.back().size == data) {
+    bulk->pieces.back().size += size;
+  } else {
+    bulk->pieces.push_back({from, data, size});
+  }
 }
 
 }  // namespace
@@ -51,7 +57,7 @@ Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
   CallPtr call;
   const absl::Status planned = Plan(features, options, lane, &call);
   if (!planned.ok()) return Future<absl::Status>::Ready(planned);
-  if (call->scratch->plan.parts().empty()) return Future<absl::Status>::Ready(absl::OkStatus());
+  if (call->scratch->PartCount() == 0) return Future<absl::Status>::Ready(absl::OkStatus());
   {
     absl::MutexLock lock(&mu_);
     if (!WaitForRoom(*call)) return Future<absl::Status>::Ready(NoRoomError());
@@ -96,15 +102,16 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   uint64_t zeroed = 0;
   HOTBED_RETURN_IF_ERROR(
       ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &zeroed));
+  PlanPooled(features, *map, call->get());
   scratch.plan.Build(scratch.features, *map, &scratch.deduper, wire_type,
                      context_->MessageBytesMax(*map) - kSegmentHeaderBytes);
   ClearExists(scratch.plan, scratch.targets);
   ClearSkipped(scratch.features, scratch.targets);
   (*call)->streaming = bytes >= kStreamingBytesMin;
-  for (const PlanPart& part : scratch.plan.parts()) {
-    (*call)->bytes += PartBytes(part, wire_type);
+  for (uint32_t p = 0; p < scratch.PartCount(); ++p) {
+    (*call)->bytes += scratch.BytesOf(p, wire_type);
   }
-  (*call)->parts_left = static_cast<uint32_t>(scratch.plan.parts().size());
+  (*call)->parts_left = scratch.PartCount();
   LayOutIds(*map, call->get());
   ClientCounters::Add(&context_->counters.ids_asked, ids);
   ClientCounters::Add(&context_->counters.ids_zeroed, zeroed);
@@ -114,31 +121,33 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
 // Parts of one server stand together, so that a message takes its ids as one piece.
 void PullEngine::LayOutIds(const ClusterMap& map, PullCall* call) {
   PullScratch& scratch = *call->scratch;
-  const absl::Span<const PlanPart> parts = scratch.plan.parts();
-  scratch.part_order.resize(parts.size());
-  scratch.part_offset.resize(parts.size());
-  for (uint32_t i = 0; i < parts.size(); ++i) scratch.part_order[i] = i;
+  const uint32_t parts = scratch.PartCount();
+  scratch.part_order.resize(parts);
+  scratch.part_offset.resize(parts);
+  for (uint32_t i = 0; i < parts; ++i) scratch.part_order[i] = i;
   const auto server_of = [&](uint32_t part) {
-    const PlanPart& p = parts[part];
-    return map.Table(scratch.plan.group(p).table->id())->shards[p.shard].primary.server;
+    return map.Table(scratch.TableOf(part).id())->shards[scratch.ShardOf(part)].primary.server;
   };
   const auto before = [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); };
   if (!std::is_sorted(scratch.part_order.begin(), scratch.part_order.end(), before)) {
     std::stable_sort(scratch.part_order.begin(), scratch.part_order.end(), before);
   }
-  call->ids = BufferRef::Allocate(8 * scratch.plan.part_rows());
+  call->ids = BufferRef::Allocate(8 * (scratch.plan.part_rows() + scratch.pooled.ids().size()));
   uint64_t* const ids = reinterpret_cast<uint64_t*>(call->ids.data());
   uint64_t offset = 0;
-  for (uint32_t part : scratch.part_order) {
-    scratch.part_offset[part] = offset;
-    scratch.plan.GatherIds(parts[part], ids + offset);
-    offset += parts[part].rows();
+  for (uint32_t p : scratch.part_order) {
+    if (scratch.Pooled(p) != nullptr) continue;
+    const PlanPart& part = scratch.plan.parts()[p];
+    scratch.part_offset[p] = offset;
+    scratch.plan.GatherIds(part, ids + offset);
+    offset += part.rows();
   }
+  LayOutBags(call, offset);
 }
 
 void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
   const ClusterMapPtr map = context_->map->Get();
-  const BatchPlan& plan = call->scratch->plan;
+  const PullScratch& scratch = *call->scratch;
   std::vector<uint32_t> waiting;  // their server is not known
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
@@ -150,9 +159,8 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
     bytes = 0;
   };
   for (uint32_t p : parts) {
-    const PlanPart& part = plan.parts()[p];
-    const TableHandle& table = *plan.group(part).table;
-    const ShardRecord* record = map->Shard({table.id(), part.shard});
+    const TableHandle& table = scratch.TableOf(p);
+    const ShardRecord* record = map->Shard({table.id(), scratch.ShardOf(p)});
     if (record == nullptr) {
       call->Close(absl::NotFoundError(absl::StrCat("table ", table.name(), " was dropped")));
       return;
@@ -162,7 +170,7 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
       waiting.push_back(p);
       continue;
     }
-    const uint64_t part_bytes = PartBytes(part, call->wire_type);
+    const uint64_t part_bytes = scratch.BytesOf(p, call->wire_type);
     if (server != to || bytes + part_bytes > bytes_max ||
         message.size() == kSegmentsPerMessageMax) {
       flush();
@@ -175,7 +183,7 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
   if (!waiting.empty()) {
     call->NoteError(absl::UnavailableError(
         absl::StrCat(waiting.size(), " shards are without a server, the first of table ",
-                     plan.group(plan.parts()[waiting[0]]).table->name(), "; is every server up?")));
+                     scratch.TableOf(waiting[0]).name(), "; is every server up?")));
     context_->follower->RequestRefresh();
     RetryLater(call, std::move(waiting), attempt, 0);
   }
@@ -191,33 +199,47 @@ void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const s
   OutgoingMessage message;
   message.deadline_ms = static_cast<uint32_t>(
       std::clamp<int64_t>(left_ns / 1'000'000, 1, std::numeric_limits<int32_t>::max()));
+  const PullScratch& scratch = *call->scratch;
   OutgoingMessage::Bulk ids{v1::PullRequest::kIdsFieldNumber, {}};
-  const BatchPlan& plan = call->scratch->plan;
+  OutgoingMessage::Bulk lengths{v1::PullRequest::kLengthsFieldNumber, {}};
+  OutgoingMessage::Bulk weights{v1::PullRequest::kWeightsFieldNumber, {}};
+  bool want_arg_max = false;
   for (uint32_t p : parts) {
-    const PlanPart& part = plan.parts()[p];
-    const TableHandle& table = *plan.group(part).table;
-    const ShardId shard{table.id(), part.shard};
+    const TableHandle& table = scratch.TableOf(p);
+    const ShardId shard{table.id(), scratch.ShardOf(p)};
     const Epoch epoch = map.Shard(shard)->epoch;
     v1::PullSegment* segment = header.add_segments();
     segment->set_shard(shard.packed());
     segment->set_epoch(epoch);
-    segment->set_id_count(part.rows());
-    if (call->lane == Lane::kPull) segment->set_lsn_min(table.LsnMin(part.shard, epoch));
-    const char* data = call->ids.data() + 8 * call->scratch->part_offset[p];
-    if (!ids.pieces.empty() && ids.pieces.back().data + ids.pieces.back().size == data) {
-      ids.pieces.back().size += 8ull * part.rows();
-    } else {
-      ids.pieces.push_back({call->ids, data, 8ull * part.rows()});
+    segment->set_id_count(scratch.IdsOf(p));
+    if (call->lane == Lane::kPull) segment->set_lsn_min(table.LsnMin(shard.index, epoch));
+    AddPiece(call->ids, 8 * scratch.part_offset[p], 8ull * scratch.IdsOf(p), &ids);
+    message.reply_bytes += scratch.BytesOf(p, call->wire_type);
+    const PooledPart* const part = scratch.Pooled(p);
+    if (part == nullptr) continue;
+    const PooledFeature& feature = scratch.pooled.features()[part->feature];
+    const bool max = feature.pooling == BagPooling::kMax;
+    segment->set_pooling(max ? v1::POOLING_MAX : v1::POOLING_SUM);
+    segment->set_bag_count(part->bags());
+    segment->set_weighted(feature.weights != nullptr);
+    segment->set_want_arg_max(feature.arg_max != nullptr);
+    want_arg_max |= feature.arg_max != nullptr;
+    AddPiece(call->lengths, 4ull * part->begin, 4ull * part->bags(), &lengths);
+    if (feature.weights != nullptr) {
+      AddPiece(call->weights, 4 * part->weight_at, 4ull * part->ids, &weights);
     }
-    message.reply_bytes += PartBytes(part, call->wire_type);
   }
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(parts.size());
-  // Flags would need a place of their own in a joined reply; calls that ask for them go alone.
-  if (!call->want_flags && attempt == 0) {
-    message.join_key = 1u + header.row_type();
+  // Requests that are joined have the same bulk fields. Flags and arg_max would need a place of
+  // their own in a joined reply; calls that ask for them go alone.
+  if (!call->want_flags && !want_arg_max && attempt == 0) {
+    message.join_key = 1u + header.row_type() + (lengths.pieces.empty() ? 0 : 8) +
+                       (weights.pieces.empty() ? 0 : 16);
   }
   message.bulk.push_back(std::move(ids));
+  if (!lengths.pieces.empty()) message.bulk.push_back(std::move(lengths));
+  if (!weights.pieces.empty()) message.bulk.push_back(std::move(weights));
   context_->retry->CountRequest();
   context_->transport->Send(address, call->lane, std::move(message),
                             std::make_shared<PullRequest>(this, call, parts, attempt));
@@ -257,21 +279,23 @@ void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, 
     v1::SegmentReply refusal;
     refusal.set_code(header.code());
     refusal.set_detail(header.detail());
-    for (uint32_t p : parts) OnSegment(call, p, refusal, nullptr, nullptr, &outcome);
+    for (uint32_t p : parts) OnSegment(call, p, refusal, nullptr, &outcome);
   } else if (reply->segment_count != parts.size()) {
     return call->Close(absl::InternalError(absl::StrCat("a server answered ", reply->segment_count,
                                                         " segments to ", parts.size(), " asked")));
   } else {
-    FragmentReader rows(reply->fragments, reply->view->rows);
-    rows.Skip(std::min(rows.left(), reply->row_bytes_before));
-    FragmentReader flags(reply->fragments, reply->view->flags);
+    Answer answer{FragmentReader(reply->fragments, reply->view->rows),
+                  FragmentReader(reply->fragments, reply->view->flags),
+                  FragmentReader(reply->fragments, reply->view->arg_max)};
+    answer.rows.Skip(std::min(answer.rows.left(), reply->row_bytes_before));
     for (uint32_t i = 0; i < parts.size(); ++i) {
-      OnSegment(call, parts[i], header.segments(static_cast<int>(reply->segment_first + i)), &rows,
-                &flags, &outcome);
+      OnSegment(call, parts[i], header.segments(static_cast<int>(reply->segment_first + i)),
+                &answer, &outcome);
     }
   }
   if (call->closed()) return;
   if (outcome.done != 0 && call->parts_left.fetch_sub(outcome.done) == outcome.done) {
+    call->scratch->join.Finish(call->scratch->pooled);
     call->Close(absl::OkStatus());
   }
   if (!outcome.resend.empty()) {
@@ -284,16 +308,19 @@ void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, 
 }
 
 void PullEngine::OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                           FragmentReader* rows, FragmentReader* flags, Outcome* outcome) {
-  const PlanPart& planned = call->scratch->plan.parts()[part];
-  const TableHandle& table = *call->scratch->plan.group(planned).table;
+                           Answer* answer, Outcome* outcome) {
+  const TableHandle& table = call->scratch->TableOf(part);
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/false);
   if (verdict == Verdict::kOk) {
-    if (rows != nullptr && ScatterSegment(call, part, segment, rows, flags)) ++outcome->done;
+    if (answer == nullptr) return;
+    const PooledPart* const pooled = call->scratch->Pooled(part);
+    const bool good = pooled == nullptr ? ScatterSegment(call, part, segment, answer)
+                                        : ScatterPooled(call, *pooled, segment, answer);
+    if (good) ++outcome->done;
     return;
   }
   const absl::Status status =
-      StatusOf(segment.code(), Where(table, planned.shard), segment.detail());
+      StatusOf(segment.code(), Where(table, call->scratch->ShardOf(part)), segment.detail());
   if (verdict == Verdict::kReroute) {
     ClientCounters::Add(&context_->counters.wrong_epoch, 1);
     if (segment.has_record()) {
@@ -313,7 +340,9 @@ void PullEngine::OnSegment(const CallPtr& call, uint32_t part, const v1::Segment
 }
 
 bool PullEngine::ScatterSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                                FragmentReader* rows, FragmentReader* flags) {
+                                Answer* answer) {
+  FragmentReader* const rows = &answer->rows;
+  FragmentReader* const flags = &answer->flags;
   const BatchPlan& plan = call->scratch->plan;
   const PlanPart& planned = plan.parts()[part];
   const TableGroup& group = plan.group(planned);
@@ -340,7 +369,10 @@ bool PullEngine::ScatterSegment(const CallPtr& call, uint32_t part, const v1::Se
   job.flags = flag_bytes == 0 ? nullptr : flags->Contiguous(flag_bytes, 1, &scratch);
   job.streaming = call->streaming;
   Scatter(job);
-  ClientCounters::Add(&context_->counters.rows_pulled, planned.rows());
+  // A row of several slices counts once.
+  if (planned.column_first == 0) {
+    ClientCounters::Add(&context_->counters.rows_pulled, planned.rows());
+  }
   return true;
 }
 

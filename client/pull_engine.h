@@ -49,10 +49,22 @@ class PullEngine {
   void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt,
                const absl::Status& transport, const Reply* reply);
   struct Outcome;
+  // The bulk fields of an answer, read segment after segment.
+  struct Answer {
+    FragmentReader rows;
+    FragmentReader flags;
+    FragmentReader arg_max;
+  };
   void OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                 FragmentReader* rows, FragmentReader* flags, Outcome* outcome);
+                 Answer* answer, Outcome* outcome);
   bool ScatterSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                      FragmentReader* rows, FragmentReader* flags);
+                      Answer* answer);
+
+  // pull_pooled.cc
+  void PlanPooled(absl::Span<const PullFeature> features, const ClusterMap& map, PullCall* call);
+  void LayOutBags(PullCall* call, uint64_t ids_before);
+  bool ScatterPooled(const CallPtr& call, const PooledPart& part, const v1::SegmentReply& segment,
+                     Answer* answer);
 
   void LeaveAndResolve(const CallPtr& call);
   std::unique_ptr<PullScratch> TakeScratch();

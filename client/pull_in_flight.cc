@@ -52,7 +52,7 @@ std::unique_ptr<PullScratch> PullEngine::TakeScratch() {
 absl::Status PullEngine::DeadlineError(const PullCall& call) const {
   const absl::Status last = call.last_error();
   return absl::DeadlineExceededError(
-      absl::StrCat(call.parts_left.load(), " of ", call.scratch->plan.parts().size(),
+      absl::StrCat(call.parts_left.load(), " of ", call.scratch->PartCount(),
                    " parts of a pull were not answered in time",
                    last.ok() ? "" : absl::StrCat("; last: ", last.message())));
 }

@@ -26,7 +26,8 @@ struct PushPart : ChainedPart {
   const TableHandle* table = nullptr;
   uint32_t shard = 0;
   uint32_t rows = 0;
-  uint32_t columns = 0;  // of a gradient that the shard has
+  uint32_t column_first = 0;  // what the shard has of a row
+  uint32_t columns = 0;
   bool last_of_shard = false;
   bool maybe_applied = false;  // it was sent, and no answer told what became of it
   BytesRef ids;

@@ -71,6 +71,7 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
     part.table = group.table;
     part.shard = planned.shard;
     part.rows = planned.rows();
+    part.column_first = planned.column_first;
     part.columns = planned.columns;
     part.last_of_shard = planned.last_of_shard;
     part.first_seq = SequenceOf(call->step, planned.first_number + 1);

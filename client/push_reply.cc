@@ -71,7 +71,9 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
   if (verdict == Verdict::kOk) {
     chain.chain.OnApplied(part, segment.last_seq());
-    ClientCounters::Add(&context_->counters.rows_pushed, part->rows);
+    if (part->column_first == 0) {
+      ClientCounters::Add(&context_->counters.rows_pushed, part->rows);
+    }
     part->table->NoteAcknowledged(part->shard, segment.epoch(), segment.lsn());
     return Finish(part, absl::OkStatus(), resolutions);
   }

@@ -14,6 +14,7 @@ constexpr uint32_t kWaitMsMax = 2000;         // of one request; then it asks ag
 constexpr int64_t kAnswerNs = 3'000'000'000;  // for an answer beside the wait
 constexpr int64_t kAskAgainNs = 50'000'000;
 constexpr int64_t kLeaveNsMax = 1'000'000'000;  // at the client's end
+constexpr int64_t kSlackNs = 2'000'000;         // waits are told in milliseconds
 constexpr int64_t kRenewNsMax = 2'000'000'000;  // of one renewal
 
 bool HelpsToAskAgain(const absl::Status& status) {
@@ -63,7 +64,7 @@ absl::StatusOr<v1::TrainReply> TrainerMember::Ask(v1::TrainRequest request, int6
     if (reply.ok() || !HelpsToAskAgain(reply.status())) return reply;
     const int64_t now_ns = context_->clock->NowNs();
     if (now_ns >= deadline_ns) return reply.status();
-    absl::SleepFor(absl::Nanoseconds(std::min(kAskAgainNs, deadline_ns - now_ns)));
+    context_->clock->SleepNs(std::min(kAskAgainNs, deadline_ns - now_ns));
   }
 }
 
@@ -247,7 +248,7 @@ absl::Status TrainerMember::AwaitEnded(uint64_t step, int64_t deadline_ns) {
     request.set_wait_ended(step);
     HOTBED_ASSIGN_OR_RETURN(const v1::TrainReply reply, Ask(std::move(request), deadline_ns));
     HOTBED_RETURN_IF_ERROR(NoteReply(reply));
-    if (reply.ended_min() < step && context_->clock->NowNs() >= deadline_ns) {
+    if (reply.ended_min() < step && context_->clock->NowNs() + kSlackNs >= deadline_ns) {
       return absl::DeadlineExceededError(absl::StrCat(
           "not all trainers of group ", context_->options.trainer_group, " have ended step ", step,
           "; the slowest, ", reply.slowest(), ", has ended step ", reply.ended_min()));
@@ -311,11 +312,12 @@ absl::Status TrainerMember::AwaitCommit(uint64_t step, int64_t deadline_ns) {
     HOTBED_ASSIGN_OR_RETURN(const v1::TrainReply reply, Ask(std::move(request), deadline_ns));
     HOTBED_RETURN_IF_ERROR(NoteReply(reply));
     const v1::GroupCommit& commit = reply.commit();
+    // Also one of an earlier step: whoever was to bring it may have died.
+    HOTBED_RETURN_IF_ERROR(Deliver(commit, deadline_ns));
     if (commit.step() >= step) {
       const auto& sessions = commit.sessions();
       const bool named =
           std::find(sessions.begin(), sessions.end(), identity.session) != sessions.end();
-      HOTBED_RETURN_IF_ERROR(Deliver(commit, deadline_ns));
       absl::MutexLock lock(&mu_);
       open_step_ = 0;
       if (named && commit.step() == step) return absl::OkStatus();
@@ -325,7 +327,7 @@ absl::Status TrainerMember::AwaitCommit(uint64_t step, int64_t deadline_ns) {
                        "; its pushes of the step are dropped; call Client::JoinTrainers again"));
       return lost_;
     }
-    if (context_->clock->NowNs() < deadline_ns) continue;
+    if (context_->clock->NowNs() + kSlackNs < deadline_ns) continue;
     return absl::DeadlineExceededError(absl::StrCat(
         "step ", step, " of group ", context_->options.trainer_group,
         " is not committed; the slowest of ", reply.members(), " trainers, ", reply.slowest(),

@@ -186,13 +186,16 @@ absl::Status ParseMessage(absl::string_view name, Fragments fragments, MessageLi
 
 absl::Status ParsePullRequest(Fragments message, PullRequestView* view) {
   return ParseMessage("PullRequest", message, &view->header,
-                      {{v1::PullRequest::kIdsFieldNumber, &view->ids}});
+                      {{v1::PullRequest::kIdsFieldNumber, &view->ids},
+                       {v1::PullRequest::kLengthsFieldNumber, &view->lengths},
+                       {v1::PullRequest::kWeightsFieldNumber, &view->weights}});
 }
 
 absl::Status ParsePullReply(Fragments message, PullReplyView* view) {
   return ParseMessage("PullReply", message, &view->header,
                       {{v1::PullReply::kRowsFieldNumber, &view->rows},
-                       {v1::PullReply::kFlagsFieldNumber, &view->flags}});
+                       {v1::PullReply::kFlagsFieldNumber, &view->flags},
+                       {v1::PullReply::kArgMaxFieldNumber, &view->arg_max}});
 }
 
 absl::Status ParsePushRequest(Fragments message, PushRequestView* view) {

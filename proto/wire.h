@@ -49,11 +49,14 @@ struct FragmentRange {
 struct PullRequestView {
   v1::PullHeader header;
   FragmentRange ids;
+  FragmentRange lengths;
+  FragmentRange weights;
 };
 struct PullReplyView {
   v1::ReplyHeader header;
   FragmentRange rows;
   FragmentRange flags;
+  FragmentRange arg_max;
 };
 struct PushRequestView {
   v1::PushHeader header;

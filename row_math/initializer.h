@@ -151,7 +151,7 @@ HOTBED_ROW_FN float FirstStateElement(const OptimizerParams& params, uint32_t ve
 }
 
 // A row's optimizer state before its first update: StateBytes(params, dim) at `state`.
-HOTBED_ROW_FN void FirstState(const OptimizerParams& params, uint32_t dim, uint8_t* state) {
+HOTBED_ROW_CALL void FirstState(const OptimizerParams& params, uint32_t dim, uint8_t* state) {
   const StateLayout layout = LayoutOfState(params);
   const uint32_t scalars = layout.VectorBytes(params.state_type, dim);
   const uint32_t bytes = layout.Bytes(params.state_type, dim);

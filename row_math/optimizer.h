@@ -29,6 +29,9 @@
 //                     a learning rate of 0 leaves the row as it is
 //   none              nothing
 //
+// Divisors that all elements of a row share are inverted once: 1 / bias_correction1,
+// 1 / sqrt(bias_correction2), FTRL's 1 / lr.
+//
 // Sources: J. Duchi et al., JMLR 12 (2011); D. Mudigere et al., ISCA 2022 (row-wise Adagrad: mean
 // of squares, epsilon outside the root, as FBGEMM); D. Kingma, J. Ba, ICLR 2015; I. Loshchilov, F.
 // Hutter, ICLR 2019 (decoupled decay); Y. You et al., ICLR 2020 (LAMB) and arXiv 1708.03888 (LARS);

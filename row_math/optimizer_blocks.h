@@ -39,8 +39,9 @@ HOTBED_ROW_FN double ShrinkOfStep(const OptimizerParams& params, const UpdateSca
   return 1.0 - static_cast<double>(scalars.learning_rate) * params.weight_decay;
 }
 
-// Plain values, so that no store can change them. Of `decay` and `shrink` one is always neutral (0
-// and 1), so every formula may have both and is still exact.
+// Plain values, so that no store can change them. Divisors that all elements share are inverted
+// once. Of `decay` and `shrink` one is always neutral (0 and 1), so every formula may have both and
+// is still exact.
 struct StepScalars {
   float lr;
   float decay;   // L2: d = g + decay * w
@@ -48,14 +49,20 @@ struct StepScalars {
   float epsilon;
   float beta1;
   float beta2;
-  float correction1;
-  float correction2;
+  float inverse1;    // 1 / bias_correction1
+  float inverse2;    // 1 / sqrt(bias_correction2)
+  float inverse_lr;  // FTRL; 0 for a learning rate that is not positive
   float momentum;
   float trust;
   float l1;
   float l2;
   float ftrl_beta;
 };
+
+HOTBED_ROW_FN void SetBiasCorrections(float correction1, float correction2, StepScalars* p) {
+  p->inverse1 = 1.0f / correction1;
+  p->inverse2 = 1.0f / __builtin_sqrtf(correction2);
+}
 
 HOTBED_ROW_FN StepScalars MakeStepScalars(const OptimizerParams& params,
                                           const UpdateScalars& scalars) {
@@ -67,8 +74,8 @@ HOTBED_ROW_FN StepScalars MakeStepScalars(const OptimizerParams& params,
   p.epsilon = params.epsilon;
   p.beta1 = params.beta1;
   p.beta2 = params.beta2;
-  p.correction1 = scalars.bias_correction1;
-  p.correction2 = scalars.bias_correction2;
+  SetBiasCorrections(scalars.bias_correction1, scalars.bias_correction2, &p);
+  p.inverse_lr = p.lr > 0.0f ? 1.0f / p.lr : 0.0f;
   p.momentum = params.momentum;
   p.trust = params.trust_coefficient;
   p.l1 = params.l1;
@@ -93,9 +100,17 @@ HOTBED_ROW_FN void ScaledBlock(float rate, float decay, float shrink, uint8_t* w
   }
 }
 
-// sum[l] += d * d
+// sum[l] += d * d. Without decay the weights are not read: they are on their way from memory.
 template <typename Weight, typename Gradient>
 HOTBED_ROW_FN void SquaresBlock(float decay, const uint8_t* w, const uint8_t* g, float* sum) {
+  if (decay == 0.0f) {
+    HOTBED_INDEPENDENT
+    for (uint32_t l = 0; l < kLanes; ++l) {
+      const float d = Gradient::Load(g, l);
+      sum[l] += d * d;
+    }
+    return;
+  }
   HOTBED_INDEPENDENT
   for (uint32_t l = 0; l < kLanes; ++l) {
     const float d = Decayed(Gradient::Load(g, l), Weight::Load(w, l), decay);
@@ -126,8 +141,8 @@ HOTBED_ROW_FN void AdamBlock(const StepScalars& p, uint8_t* w, uint8_t* m, uint8
     const float second = p.beta2 * Fp32Codec::Load(v, l) + (1.0f - p.beta2) * (d * d);
     Fp32Codec::Store(m, l, first);
     Fp32Codec::Store(v, l, second);
-    const float denominator = __builtin_sqrtf(second / p.correction2) + p.epsilon;
-    Weight::Store(w, l, p.shrink * weight - p.lr * (first / p.correction1) / denominator);
+    const float denominator = __builtin_sqrtf(second) * p.inverse2 + p.epsilon;
+    Weight::Store(w, l, p.shrink * weight - p.lr * (first * p.inverse1) / denominator);
   }
 }
 
@@ -155,8 +170,8 @@ HOTBED_ROW_FN void RmsPropBlock(const StepScalars& p, uint8_t* w, uint8_t* v, co
   }
 }
 
-// `denominator` is sqrt(v / bias_correction2) + epsilon of the row.
-HOTBED_ROW_FN void PartialAdamBlock(const StepScalars& p, float denominator, uint8_t* w, uint8_t* m,
+// `rate` is the row's own: lr / bias_correction1 / (sqrt(v / bias_correction2) + epsilon).
+HOTBED_ROW_FN void PartialAdamBlock(const StepScalars& p, float rate, uint8_t* w, uint8_t* m,
                                     const uint8_t* g) {
   HOTBED_INDEPENDENT
   for (uint32_t l = 0; l < kLanes; ++l) {
@@ -164,7 +179,7 @@ HOTBED_ROW_FN void PartialAdamBlock(const StepScalars& p, float denominator, uin
     const float d = Decayed(Fp32Codec::Load(g, l), weight, p.decay);
     const float first = p.beta1 * Fp32Codec::Load(m, l) + (1.0f - p.beta1) * d;
     Fp32Codec::Store(m, l, first);
-    Fp32Codec::Store(w, l, p.shrink * weight - p.lr * (first / p.correction1) / denominator);
+    Fp32Codec::Store(w, l, p.shrink * weight - rate * first);
   }
 }
 
@@ -178,18 +193,19 @@ HOTBED_ROW_FN void LambBlock(const StepScalars& p, const uint8_t* w, uint8_t* m,
     const float second = p.beta2 * Fp32Codec::Load(v, l) + (1.0f - p.beta2) * (d * d);
     Fp32Codec::Store(m, l, first);
     Fp32Codec::Store(v, l, second);
-    const float denominator = __builtin_sqrtf(second / p.correction2) + p.epsilon;
-    Fp32Codec::Store(r, l, (first / p.correction1) / denominator + p.decay * Fp32Codec::Load(w, l));
+    const float denominator = __builtin_sqrtf(second) * p.inverse2 + p.epsilon;
+    Fp32Codec::Store(r, l, first * p.inverse1 / denominator + p.decay * Fp32Codec::Load(w, l));
   }
 }
 
-HOTBED_ROW_FN void PartialLambBlock(const StepScalars& p, float denominator, const uint8_t* w,
-                                    uint8_t* m, const uint8_t* g, uint8_t* r) {
+// `scale` is the row's own: 1 / bias_correction1 / (sqrt(v / bias_correction2) + epsilon).
+HOTBED_ROW_FN void PartialLambBlock(const StepScalars& p, float scale, const uint8_t* w, uint8_t* m,
+                                    const uint8_t* g, uint8_t* r) {
   HOTBED_INDEPENDENT
   for (uint32_t l = 0; l < kLanes; ++l) {
     const float first = p.beta1 * Fp32Codec::Load(m, l) + (1.0f - p.beta1) * Fp32Codec::Load(g, l);
     Fp32Codec::Store(m, l, first);
-    Fp32Codec::Store(r, l, (first / p.correction1) / denominator + p.decay * Fp32Codec::Load(w, l));
+    Fp32Codec::Store(r, l, first * scale + p.decay * Fp32Codec::Load(w, l));
   }
 }
 
@@ -215,13 +231,13 @@ HOTBED_ROW_FN void FtrlBlock(const StepScalars& p, uint8_t* w, uint8_t* z, uint8
     const float before = Fp32Codec::Load(n, l);
     const float after = before + gradient * gradient;
     const float root = __builtin_sqrtf(after);
-    const float sigma = (root - __builtin_sqrtf(before)) / p.lr;
+    const float sigma = (root - __builtin_sqrtf(before)) * p.inverse_lr;
     const float linear = Fp32Codec::Load(z, l) + (gradient - sigma * Fp32Codec::Load(w, l));
     Fp32Codec::Store(n, l, after);
     Fp32Codec::Store(z, l, linear);
     const float beyond = linear < 0.0f ? linear + p.l1 : linear - p.l1;
     const float size = linear < 0.0f ? -linear : linear;
-    const float denominator = (p.ftrl_beta + root) / p.lr + p.l2;
+    const float denominator = (p.ftrl_beta + root) * p.inverse_lr + p.l2;
     const float weight = -beyond / (denominator == 0.0f ? 1.0f : denominator);
     Fp32Codec::Store(w, l, size <= p.l1 || denominator == 0.0f ? 0.0f : weight);
   }

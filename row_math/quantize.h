@@ -3,12 +3,15 @@
 // int8 is FBGEMM's fused 8-bit row to the byte (FloatOrHalfToFused8BitRowwiseQuantizedSBFloat of
 // its QuantUtils.cc, all in fp32): dim bytes q, then fp32 scale, then fp32 bias, where bias = the
 // first smallest element, scale = (largest - smallest) / 255, q = (value - bias) * (255 / (largest
-// - smallest + 1e-8)) rounded to nearest even. A constant row has scale 0 and all q = 0. It reads
-// as q * scale + bias, rounded twice (upstream's paths fuse the two on some processors and not on
-// others), which is within scale / 2 + 1e-8 and rounding of what was written. A row that holds a
-// NaN or an infinity gets q = 0, scale 0 and a NaN bias, so that every element reads as NaN: a
-// broken row is never disguised. One of finite elements whose range overflows has upstream's
-// infinite scale, and reads as NaN too.
+// - smallest + 1e-8)) rounded to nearest even. A constant row has scale 0 and all q = 0.
+//
+// On the wire it is read as q * scale + bias, rounded twice, so that every build gives the same
+// bits (upstream rounds once: row_math/row_formats.h); that is within scale / 2 + 1e-8 and rounding
+// of what was written.
+//
+// A row that holds a NaN or an infinity gets q = 0, scale 0 and a NaN bias, so that every element
+// reads as NaN: a broken row is never disguised. One of finite elements whose range overflows has
+// upstream's infinite scale, and reads as NaN too.
 #ifndef HOTBED_ROW_MATH_QUANTIZE_H_
 #define HOTBED_ROW_MATH_QUANTIZE_H_
 

@@ -218,6 +218,14 @@ HOTBED_ROW_FN bool EncodeHalfParameters(const uint8_t* weights, uint32_t dim, bo
   return finite;
 }
 
+// code * scale + bias, rounded once: upstream's dequantizers take the sum in double or fuse it.
+// (The wire's int8 is read with two roundings, row_math/quantize.h, and may differ in the last
+// place.)
+HOTBED_ROW_FN float CodeToFloat(uint32_t code, float scale, float bias) {
+  return static_cast<float>(static_cast<double>(code) * static_cast<double>(scale) +
+                            static_cast<double>(bias));
+}
+
 template <uint32_t kBits>
 HOTBED_ROW_FN void DecodeHalfParameters(const uint8_t* row, uint32_t dim, bool parameters_last,
                                         float* out) {
@@ -228,7 +236,7 @@ HOTBED_ROW_FN void DecodeHalfParameters(const uint8_t* row, uint32_t dim, bool p
   const float scale = Fp16ToFloat(bits[0]), bias = Fp16ToFloat(bits[1]);
   for (uint32_t i = 0; i < dim; ++i) {
     const uint32_t code = (codes[i / kPerByte] >> i % kPerByte * kBits) & ((1u << kBits) - 1);
-    out[i] = static_cast<float>(code) * scale + bias;
+    out[i] = CodeToFloat(code, scale, bias);
   }
 }
 
@@ -300,7 +308,10 @@ HOTBED_ROW_FN void DecodeRowFormat(const RowFormat& format, const uint8_t* row, 
     case RowFormatKind::kBf16:
       return DecodeRow(RowType::kBf16, row, dim, out);
     case RowFormatKind::kFused8Bit:
-      return DequantizeRow(row, dim, out);
+      for (uint32_t i = 0; i < dim; ++i) {
+        out[i] = CodeToFloat(row[i], Fp32Codec::Load(row + dim, 0), Fp32Codec::Load(row + dim, 1));
+      }
+      return;
     case RowFormatKind::kFused4Bit:
       return DecodeHalfParameters<4>(row, dim, true, out);
     case RowFormatKind::kFused2Bit:

@@ -38,20 +38,30 @@ struct UpdatePlan {
   uint32_t dim = 0;                        // 1..kDimLimit
 };
 
-// Whether UpdateRow of row_math/optimizer.h computes the same.
-HOTBED_HD constexpr bool TakesShortWay(const UpdatePlan& plan) {
+// Of the options, weight decay at the most.
+HOTBED_HD constexpr bool HasNoOptions(const UpdatePlan& plan) {
   const OptimizerParams& o = plan.params;
   const UpdateScalars& s = plan.scalars;
-  return HasShortWay(o.kind) && o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f &&
-         !(s.clip_value > 0) && !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay &&
-         !o.row_bias_correction &&
+  return o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f && !(s.clip_value > 0) &&
+         !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay && !o.row_bias_correction &&
          !(o.stochastic_rounding && plan.weight_type != WeightType::kFp32);
+}
+
+// Whether UpdateRow of row_math/optimizer.h computes the same.
+HOTBED_HD constexpr bool TakesShortWay(const UpdatePlan& plan) {
+  return HasShortWay(plan.params.kind) && HasNoOptions(plan);
+}
+
+// Whether step 3 alone, on rows and gradients as they lie, is the whole step.
+HOTBED_HD constexpr bool WorksInPlace(const UpdatePlan& plan) {
+  return HasNoOptions(plan) && plan.weight_type == WeightType::kFp32 &&
+         plan.gradient_type == RowType::kFp32 && plan.dim % 32 == 0;
 }
 
 inline namespace HOTBED_ISA {
 
 template <typename Codec>
-HOTBED_ROW_FN void LoadBlocks(const uint8_t* from, uint32_t dim, float* room) {
+HOTBED_ROW_CALL void LoadBlocks(const uint8_t* from, uint32_t dim, float* room) {
   for (; dim >= kLanes; dim -= kLanes, from += Codec::kBytes * kLanes, room += kLanes) {
     BlockCodec<Codec>::Load(from, room);
   }
@@ -59,7 +69,7 @@ HOTBED_ROW_FN void LoadBlocks(const uint8_t* from, uint32_t dim, float* room) {
 }
 
 template <typename Codec>
-HOTBED_ROW_FN void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
+HOTBED_ROW_CALL void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
   for (; dim >= kLanes; dim -= kLanes, to += Codec::kBytes * kLanes, room += kLanes) {
     BlockCodec<Codec>::Store(to, room);
   }
@@ -101,20 +111,18 @@ HOTBED_ROW_FN void CloseWeights(const UpdatePlan& plan, const RowKey& key, uint8
   }
 }
 
-HOTBED_ROW_FN void LoadGradient(const UpdatePlan& plan, const uint8_t* from, float* room) {
+HOTBED_ROW_CALL void LoadGradient(const UpdatePlan& plan, const uint8_t* from, float* room) {
   if (plan.gradient_type == RowType::kFp16) return LoadBlocks<Fp16Codec>(from, plan.dim, room);
   if (plan.gradient_type == RowType::kBf16) return LoadBlocks<Bf16Codec>(from, plan.dim, room);
   LoadBlocks<Fp32Codec>(from, plan.dim, room);
 }
 
-// Step 1.
-HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t blocks,
-                                          const uint8_t* from, float* room) {
+// Step 1, into `room`.
+HOTBED_ROW_CALL void PrepareGradient(const UpdatePlan& plan, uint32_t blocks, const uint8_t* from,
+                                     float* room) {
   const float scale = plan.scalars.gradient_scale;
   const float limit = plan.scalars.clip_value;
   const float norm = plan.scalars.clip_row_norm;
-  const bool changes = scale != 1.0f || limit > 0.0f || norm > 0.0f;
-  if (!changes && plan.gradient_type == RowType::kFp32 && WholeBlocks(plan.dim)) return from;
   LoadGradient(plan, from, room);
   if (scale != 1.0f) ScaleRow(blocks, scale, AsBytes(room));
   if (limit > 0.0f) {
@@ -127,6 +135,14 @@ HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t block
     const float factor = FactorToNorm(norm, blocks, AsBytes(room));
     if (factor != 1.0f) ScaleRow(blocks, factor, AsBytes(room));
   }
+}
+
+HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t blocks,
+                                          const uint8_t* from, float* room) {
+  const UpdateScalars& s = plan.scalars;
+  const bool changes = s.gradient_scale != 1.0f || s.clip_value > 0.0f || s.clip_row_norm > 0.0f;
+  if (!changes && plan.gradient_type == RowType::kFp32 && WholeBlocks(plan.dim)) return from;
+  PrepareGradient(plan, blocks, from, room);
   return AsBytes(room);
 }
 
@@ -149,14 +165,14 @@ HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
 }
 
 // Step 2: scalars of this row.
-HOTBED_ROW_FN void RowScalars(const UpdatePlan& plan, const StateLayout& layout, uint8_t* counters,
-                              StepScalars* p) {
+HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layout,
+                                uint8_t* counters, StepScalars* p) {
   if (layout.has_updates) {
     uint32_t t = LoadCounter(counters);
     t += t != 0xffffffffu;
     StoreCounter(counters, t);
-    p->correction1 = BiasCorrection(plan.params.beta1, t);
-    p->correction2 = BiasCorrection(plan.params.beta2, t);
+    SetBiasCorrections(BiasCorrection(plan.params.beta1, t), BiasCorrection(plan.params.beta2, t),
+                       p);
     counters += 4;
   }
   if (!layout.has_last_step) return;
@@ -177,30 +193,33 @@ struct OpenRow {
   uint8_t* room;
 };
 
+// Without decay the weights are not read: they are on their way from memory.
 HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay) {
-  float sum[kLanes] = {};
-  for (uint32_t b = 0; b < row.blocks; ++b) {
-    SquaresBlock<Fp32Codec, Fp32Codec>(decay, row.w + 128 * b, row.g + 128 * b, sum);
+  SquareSum sum;
+  if (decay == 0.0f) {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) sum.Add(row.g + at);
+  } else {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      sum.AddDecayed(decay, row.w + at, row.g + at);
+    }
   }
-  return TreeSum(sum) / static_cast<float>(row.dim);
+  return sum.Total() / static_cast<float>(row.dim);
 }
 
-// The second moment of the partial kinds; returns the denominator of the row's step.
-HOTBED_ROW_FN float RowDenominator(const StepScalars& p, const OpenRow& row, float decay) {
+// The second moment of the partial kinds; returns 1 / bias_correction1 / (the row's denominator).
+HOTBED_ROW_FN float PartialScale(const StepScalars& p, const OpenRow& row, float decay) {
   const float second =
       p.beta2 * Fp32Codec::Load(row.statistic, 0) + (1.0f - p.beta2) * MeanSquare(row, decay);
   Fp32Codec::Store(row.statistic, 0, second);
-  return __builtin_sqrtf(second / p.correction2) + p.epsilon;
+  return p.inverse1 / (__builtin_sqrtf(second) * p.inverse2 + p.epsilon);
 }
 
-HOTBED_ROW_FN void FollowDirection(const StepScalars& p, const OpenRow& row) {
+// lr times LAMB's ratio, of the weights and the direction in row.room.
+HOTBED_ROW_FN float LambRate(const StepScalars& p, const OpenRow& row) {
   const float length = RowNorm(row.blocks, row.w);
   const float of_direction = RowNorm(row.blocks, row.room);
   const bool zero = length == 0.0f || of_direction == 0.0f;
-  const float rate = p.lr * (zero ? 1.0f : length / of_direction);
-  for (uint32_t b = 0; b < row.blocks; ++b) {
-    ScaledBlock<Fp32Codec, Fp32Codec>(rate, 0.0f, 1.0f, row.w + 128 * b, row.room + 128 * b);
-  }
+  return p.lr * (zero ? 1.0f : length / of_direction);
 }
 
 HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row) {
@@ -210,32 +229,44 @@ HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row) {
   return p.lr * p.trust * length / denominator;
 }
 
-// Step 3.
+// Step 3 is two: MeasureRow looks at the whole row and returns the one number that MoveRow then
+// needs. Apart, because the sums, roots and divisions of several rows can go on side by side, where
+// each would keep its own row waiting.
 template <OptimizerKind kKind>
-HOTBED_ROW_FN void StepOpenRow(const StepScalars& p, const OpenRow& row) {
-  [[maybe_unused]] float factor = 0.0f;  // what the kind needs of the whole row
+HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row) {
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay);
     Fp32Codec::Store(row.statistic, 0, s);
-    factor = p.lr / (__builtin_sqrtf(s) + p.epsilon);
+    return p.lr / (__builtin_sqrtf(s) + p.epsilon);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-    factor = RowDenominator(p, row, p.decay);
-  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
-    factor = RowDenominator(p, row, 0.0f);
+    return p.lr * PartialScale(p, row, p.decay);
   } else if constexpr (kKind == OptimizerKind::kLars) {
-    factor = LarsRate(p, row);
-  } else if constexpr (kKind == OptimizerKind::kSgd) {
-    factor = p.lr;
+    return LarsRate(p, row);
+  } else if constexpr (kKind == OptimizerKind::kLamb) {
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      LambBlock(p, row.w + at, row.first + at, row.second + at, row.g + at, row.room + at);
+    }
+    return LambRate(p, row);
+  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
+    const float scale = PartialScale(p, row, 0.0f);
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      PartialLambBlock(p, scale, row.w + at, row.first + at, row.g + at, row.room + at);
+    }
+    return LambRate(p, row);
   }
+  return p.lr;
+}
+
+template <OptimizerKind kKind>
+HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& row) {
   if (kKind == OptimizerKind::kFtrl && !(p.lr > 0.0f)) return;
-  for (uint32_t b = 0; b < row.blocks; ++b) {
-    const uint32_t at = 128 * b;
+  for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
     [[maybe_unused]] uint8_t* const w = row.w + at;
     [[maybe_unused]] uint8_t* const first = row.first + at;
     [[maybe_unused]] uint8_t* const second = row.second + at;
     [[maybe_unused]] const uint8_t* const g = row.g + at;
     if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad) {
-      ScaledBlock<Fp32Codec, Fp32Codec>(factor, p.decay, p.shrink, w, g);
+      ScaledBlock<Fp32Codec, Fp32Codec>(measured, p.decay, p.shrink, w, g);
     } else if constexpr (kKind == OptimizerKind::kAdagrad) {
       AdagradBlock<Fp32Codec, Fp32Codec>(p, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kAdam || kKind == OptimizerKind::kAdamW) {
@@ -245,19 +276,15 @@ HOTBED_ROW_FN void StepOpenRow(const StepScalars& p, const OpenRow& row) {
     } else if constexpr (kKind == OptimizerKind::kRmsProp) {
       RmsPropBlock(p, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-      PartialAdamBlock(p, factor, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kLamb) {
-      LambBlock(p, w, first, second, g, row.room + at);
-    } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
-      PartialLambBlock(p, factor, w, first, g, row.room + at);
+      PartialAdamBlock(p, measured, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kLamb ||
+                         kKind == OptimizerKind::kPartialRowwiseLamb) {
+      ScaledBlock<Fp32Codec, Fp32Codec>(measured, 0.0f, 1.0f, w, row.room + at);
     } else if constexpr (kKind == OptimizerKind::kLars) {
-      LarsBlock(p, factor, w, first, g);
+      LarsBlock(p, measured, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kFtrl) {
       FtrlBlock(p, w, first, second, g);
     }
-  }
-  if constexpr (kKind == OptimizerKind::kLamb || kKind == OptimizerKind::kPartialRowwiseLamb) {
-    FollowDirection(p, row);
   }
 }
 
@@ -287,7 +314,7 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
   row.room = AsBytes(room);
   if (layout.vectors > 0) row.first = OpenVector(fp32, state, dim, first_room);
   if (layout.vectors > 1) row.second = OpenVector(fp32, second, dim, second_room);
-  StepOpenRow<kKind>(p, row);
+  MoveRow<kKind>(p, MeasureRow<kKind>(p, row), row);
   if (params.max_norm > 0.0f) {
     const float factor = FactorToNorm(params.max_norm, row.blocks, row.w);
     if (factor != 1.0f) ScaleRow(row.blocks, factor, row.w);

@@ -83,8 +83,8 @@ struct Bf16Rounding {
 
 // Elements [0, dim) of `values` (fp32 with room for whole blocks of 32) to `to`, two bytes each.
 template <typename Rounding>
-HOTBED_ROW_FN void StoreRounded(const RowKey& key, uint64_t step, uint32_t dim,
-                                const uint8_t* values, uint8_t* to) {
+HOTBED_ROW_CALL void StoreRounded(const RowKey& key, uint64_t step, uint32_t dim,
+                                  const uint8_t* values, uint8_t* to) {
   for (uint32_t first = 0; first < dim; first += kBlockElements) {
     uint32_t room[kBlockElements + 4];
     uint16_t rounded[kBlockElements];

@@ -8,10 +8,12 @@
 
 #include <cstdint>
 
+// Functions of plain values. Always inline: a copy that was compiled for one instruction set must
+// not be called from another (row_math/isa.h).
 #if defined(__CUDACC__)
 #define HOTBED_HD __host__ __device__
 #else
-#define HOTBED_HD
+#define HOTBED_HD __attribute__((always_inline)) inline
 #endif
 
 namespace hotbed {

@@ -1,12 +1,10 @@
 #include "server/pull_stream.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "proto/convert.h"
 #include "server/object_pool.h"
 #include "server/stream_metrics.h"
 
@@ -21,9 +19,6 @@ ObjectPool<PullMessage>& Pool() {
   static auto* const pool = new ObjectPool<PullMessage>(kIdleMessagesMax);
   return *pool;
 }
-
-// Room before the rows for a header without errors, a multiple of 64.
-uint64_t HeadRoom(size_t segments) { return (192 + 48 * segments + 63) & ~uint64_t{63}; }
 
 void GiveAnswer(void* buffer) { AnswerPool::Give(static_cast<AnswerBuffer*>(buffer)); }
 
@@ -51,115 +46,11 @@ absl::Status PullMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plan
   const absl::Status parsed = ParsePullRequest(slices.fragments, &view);
   if (parsed.ok()) {
     request_bytes_ = slices.bytes;
-    TakeHeader(view.header, view.ids.bytes, peer_message_bytes_max);
-    if (!refusal_.refused()) {
-      const uint64_t count = view.ids.bytes / 8;
-      if (ids_.size() < count) ids_.resize(count);
-      FragmentReader(slices.fragments, view.ids).CopyTo(ids_.data(), view.ids.bytes);
-    }
+    TakeHeader(view, peer_message_bytes_max);
+    if (!refusal_.refused()) CopyBulk(slices.fragments, view);
   }
   slices.Clear();
   return parsed;
-}
-
-void PullMessage::TakeHeader(const v1::PullHeader& header, uint64_t id_bytes,
-                             uint64_t peer_message_bytes_max) {
-  const DataPlaneLimits& limits = plane_->limits;
-  request_ = header.request();
-  has_hello_ = header.has_hello();
-  if (has_hello_) {
-    hello_ = header.hello();
-    peer_message_bytes_max = hello_.message_bytes_max();
-  }
-  asked_ = header.segments_size();
-  want_flags_ = header.want_flags();
-  if (header.deadline_ms() > 0) deadline_ns = arrival_ns_ + int64_t{1000000} * header.deadline_ms();
-  if (request_bytes_ > limits.message_bytes_max) {
-    return Refuse(SegmentCode::kInvalidArgument,
-                  absl::StrCat("the message has ", request_bytes_, " bytes, the limit is ",
-                               limits.message_bytes_max, ": send smaller batches"));
-  }
-  if (asked_ == 0) return Refuse(SegmentCode::kInvalidArgument, "the message has no segments");
-  if (asked_ > limits.segments_max) {
-    asked_ = 0;  // the answer need not be as large as the mistake
-    return Refuse(SegmentCode::kInvalidArgument,
-                  absl::StrCat("the message has ", header.segments_size(),
-                               " segments, the limit is ", limits.segments_max));
-  }
-  const auto type = FromProto(header.row_type());
-  if (!type.ok())
-    return Refuse(SegmentCode::kInvalidArgument, std::string(type.status().message()));
-  row_type = *type;
-  uint64_t ids = 0;
-  for (const v1::PullSegment& segment : header.segments()) ids += segment.id_count();
-  if (ids * 8 != id_bytes) {
-    return Refuse(SegmentCode::kInvalidArgument,
-                  absl::StrCat("the segments name ", ids, " ids of 8 bytes, the field ids has ",
-                               id_bytes, " bytes"));
-  }
-  for (uint32_t i = 0; i < asked_; ++i) AddSegment(header.segments(i), i);
-  rows_at_ = HeadRoom(asked_);
-  answer_bytes_ = rows_at_ + row_bytes_;
-  if (want_flags_) {
-    flags_at_ = answer_bytes_ + BulkTagBytes(v1::PullReply::kFlagsFieldNumber, rows_);
-    answer_bytes_ = flags_at_ + rows_;
-  }
-  const uint64_t limit = peer_message_bytes_max == 0
-                             ? limits.message_bytes_max
-                             : std::min(limits.message_bytes_max, peer_message_bytes_max);
-  if (answer_bytes_ > limit) {
-    Refuse(SegmentCode::kInvalidArgument,
-           absl::StrCat("the answer to ", ids, " ids would have ", answer_bytes_,
-                        " bytes, the limit is ", limit, ": ask for fewer ids a message"));
-    answer_bytes_ = 0;
-  }
-}
-
-void PullMessage::AddSegment(const v1::PullSegment& asked, uint32_t place) {
-  // Where this segment's ids begin is `count` summed over all before it, refused ones too; see
-  // PlaceRows.
-  PullSegment& segment = segments.emplace_back();
-  segment.shard_id = ShardId::FromPacked(asked.shard());
-  segment.epoch = asked.epoch();
-  segment.lsn_min = asked.lsn_min();
-  segment.count = asked.id_count();
-  if (segment.count == 0) {
-    segments.pop_back();
-    SegmentResult refused;
-    refused.code = SegmentCode::kInvalidArgument;
-    refused.detail =
-        absl::StrCat("segment ", place, " for ", ShardId::FromPacked(asked.shard()).ToString(),
-                     " asks for no ids");
-    refusals_.emplace_back(place, std::move(refused));
-    return;
-  }
-  segment.shard = plane_->host->Find(segment.shard_id);
-  uint64_t bytes = 0;
-  if (segment.shard != nullptr) {
-    bytes = uint64_t{segment.count} * RowWireBytes(row_type, ShardHost::DimOf(*segment.shard));
-    rows_ += segment.count;
-  }
-  segment_bytes_.push_back(bytes);
-  row_bytes_ += bytes;
-}
-
-void PullMessage::PlaceRows() {
-  answer_ = plane_->answers->Take(answer_bytes_);
-  const uint64_t* ids = ids_.data();
-  uint8_t* rows = answer_->data + rows_at_;
-  uint8_t* flags = answer_->data + flags_at_;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    PullSegment& segment = segments[i];
-    segment.ids = ids;
-    ids += segment.count;
-    if (segment.shard == nullptr) continue;
-    segment.rows = rows;
-    rows += segment_bytes_[i];
-    if (want_flags_) {
-      segment.flags = flags;
-      flags += segment.count;
-    }
-  }
 }
 
 void PullMessage::Run(PullSink* sink) {
@@ -215,7 +106,7 @@ void PullMessage::FillReply(const v1::Hello* hello, v1::ReplyHeader* header) {
     const PullSegment& segment = segments[served];
     FillSegment(segment.result, segment.shard_id, *plane_, reply);
     if (segment.result.code == SegmentCode::kOk) {
-      reply->set_row_bytes(segment_bytes_[served]);
+      reply->set_row_bytes(places_[served].row_bytes);
     }
     ++served;
   }
@@ -226,9 +117,11 @@ grpc::ByteBuffer PullMessage::Encode(const v1::Hello* hello) {
   FillReply(hello, &header);
   uint64_t rows_sent = 0;
   uint64_t flags_sent = 0;
+  uint64_t args_sent = 0;
   for (size_t i = 0; i < segments.size(); ++i) {
     if (segments[i].result.code != SegmentCode::kOk) continue;
-    rows_sent += segment_bytes_[i];
+    rows_sent += places_[i].row_bytes;
+    args_sent += places_[i].arg_bytes;
     flags_sent += segments[i].count;
   }
   if (rows_sent == 0) return EncodeHeaderOnly(header);
@@ -237,14 +130,17 @@ grpc::ByteBuffer PullMessage::Encode(const v1::Hello* hello) {
   const size_t head =
       HeaderFieldBytes(header) + BulkTagBytes(v1::PullReply::kRowsFieldNumber, rows_sent);
   if (rows_sent != row_bytes_ || head > rows_at_) {
-    return EncodeParts(header, rows_sent, want_flags_ ? flags_sent : 0);
+    return EncodeParts(header, rows_sent, want_flags_ ? flags_sent : 0, args_sent);
   }
-  // The usual case: header, rows and flags lie side by side in the one buffer.
+  // The usual case: header, rows, flags and arg_max lie side by side in the one buffer.
   AnswerBuffer* const answer = std::exchange(answer_, nullptr);
   uint8_t* const begin = answer->data + rows_at_ - head;
   WriteBulkTag(v1::PullReply::kRowsFieldNumber, rows_sent, WriteHeaderField(header, begin));
   uint8_t* end = answer->data + rows_at_ + row_bytes_;
   if (want_flags_) end = WriteBulkTag(v1::PullReply::kFlagsFieldNumber, rows_, end) + rows_;
+  if (arg_bytes_ > 0) {
+    end = WriteBulkTag(v1::PullReply::kArgMaxFieldNumber, arg_bytes_, end) + arg_bytes_;
+  }
   const grpc::Slice slice(begin, end - begin, GiveAnswer, answer);
   return grpc::ByteBuffer(&slice, 1);
 }
@@ -252,27 +148,37 @@ grpc::ByteBuffer PullMessage::Encode(const v1::Hello* hello) {
 // Some segments were refused, so there are holes in the buffer: what was served is sent as pieces
 // of it.
 grpc::ByteBuffer PullMessage::EncodeParts(const v1::ReplyHeader& header, uint64_t rows_sent,
-                                          uint64_t flags_sent) {
+                                          uint64_t flags_sent, uint64_t args_sent) {
   AnswerBuffer* const answer = std::exchange(answer_, nullptr);
   const grpc::Slice whole(answer->data, answer_bytes_, GiveAnswer, answer);
   std::string head;
   AppendHeaderField(header, &head);
-  AppendBulkTag(v1::PullReply::kRowsFieldNumber, rows_sent, &head);
   std::vector<grpc::Slice> slices;
-  slices.emplace_back(head);
+  const auto add_field = [&](int field, uint64_t bytes) {
+    AppendBulkTag(field, bytes, &head);
+    slices.emplace_back(head);
+    head.clear();
+  };
+  const auto add_piece = [&](const uint8_t* piece, uint64_t bytes) {
+    if (piece == nullptr || bytes == 0) return;
+    const uint64_t at = piece - answer->data;
+    slices.push_back(whole.sub(at, at + bytes));
+  };
+  const auto served = [&](size_t i) { return segments[i].result.code == SegmentCode::kOk; };
+  add_field(v1::PullReply::kRowsFieldNumber, rows_sent);
   for (size_t i = 0; i < segments.size(); ++i) {
-    if (segments[i].result.code != SegmentCode::kOk || segment_bytes_[i] == 0) continue;
-    const uint64_t at = segments[i].rows - answer->data;
-    slices.push_back(whole.sub(at, at + segment_bytes_[i]));
+    if (served(i)) add_piece(segments[i].rows, places_[i].row_bytes);
   }
   if (flags_sent > 0) {
-    head.clear();
-    AppendBulkTag(v1::PullReply::kFlagsFieldNumber, flags_sent, &head);
-    slices.emplace_back(head);
-    for (const PullSegment& segment : segments) {
-      if (segment.result.code != SegmentCode::kOk || segment.flags == nullptr) continue;
-      const uint64_t at = segment.flags - answer->data;
-      slices.push_back(whole.sub(at, at + segment.count));
+    add_field(v1::PullReply::kFlagsFieldNumber, flags_sent);
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (served(i)) add_piece(segments[i].flags, segments[i].count);
+    }
+  }
+  if (args_sent > 0) {
+    add_field(v1::PullReply::kArgMaxFieldNumber, args_sent);
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (served(i)) add_piece(segments[i].arg_max, places_[i].arg_bytes);
     }
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
@@ -285,13 +191,15 @@ void PullMessage::Recycle() {
   }
   if (answer_ != nullptr) AnswerPool::Give(std::exchange(answer_, nullptr));
   segments.clear();
-  segment_bytes_.clear();
+  places_.clear();
   refusals_.clear();
   refusal_ = {};
   has_hello_ = want_flags_ = reserved_ = false;
+  lengths_fit_ = weights_fit_ = true;
   deadline_ns = 0;
   asked_ = 0;
-  request_ = request_bytes_ = answer_bytes_ = row_bytes_ = rows_ = rows_at_ = flags_at_ = 0;
+  request_ = request_bytes_ = answer_bytes_ = stage_bytes_ = row_bytes_ = arg_bytes_ = rows_ = 0;
+  rows_at_ = flags_at_ = args_at_ = 0;
   Pool().Give(this);
 }
 

@@ -8,6 +8,7 @@
 #define HOTBED_SERVER_PULL_STREAM_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "server/answer_pool.h"
@@ -51,7 +52,8 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   // Of the message just parsed; null when it carried none.
   const v1::Hello* hello() const { return has_hello_ ? &hello_ : nullptr; }
   const MessageRefusal& refusal() const { return refusal_; }
-  uint64_t bytes() const { return request_bytes_ + answer_bytes_; }  // held while it is open
+  // Held while it is open.
+  uint64_t bytes() const { return request_bytes_ + answer_bytes_ + stage_bytes_; }
   uint64_t reserved() const { return reserved_ ? bytes() : 0; }
   uint64_t rows() const { return rows_; }
   int64_t arrival_ns() const { return arrival_ns_; }
@@ -63,19 +65,37 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   bool Gone() const override { return sink_->abandoned(); }
   void Work();
   void Refuse(SegmentCode code, std::string detail);
-  void TakeHeader(const v1::PullHeader& header, uint64_t id_bytes, uint64_t peer_message_bytes_max);
-  void AddSegment(const v1::PullSegment& asked, uint32_t place);
+
+  // Where a segment's parts stand in the request, and what it has of the answer.
+  struct SegmentPlace {
+    uint64_t id_at = 0;
+    uint64_t length_at = 0;
+    uint64_t weight_at = 0;
+    uint64_t row_bytes = 0;
+    uint64_t arg_bytes = 0;
+    bool weighted = false;
+  };
+  // pull_segments.cc
+  void TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max);
+  void TakeSegments(const PullRequestView& view);
+  void AddSegment(const v1::PullSegment& asked, const SegmentPlace& at);
+  std::string BagsError(const v1::PullSegment& asked) const;
+  void SizeAnswer(uint64_t peer_message_bytes_max);
+  void CopyBulk(Fragments fragments, const PullRequestView& view);
   void PlaceRows();
+
   void FillReply(const v1::Hello* hello, v1::ReplyHeader* header);
   grpc::ByteBuffer EncodeParts(const v1::ReplyHeader& header, uint64_t rows_sent,
-                               uint64_t flags_sent);
+                               uint64_t flags_sent, uint64_t args_sent);
 
   DataPlane* plane_ = nullptr;
   PullSink* sink_ = nullptr;
   std::vector<uint64_t>
       ids_;  // as long as the longest message so far: growing it again would fill it with zeros
+  std::vector<uint32_t> lengths_;  // the same
+  std::vector<float> weights_;     // the same
   AnswerBuffer* answer_ = nullptr;
-  std::vector<uint64_t> segment_bytes_;  // of rows, beside `segments`
+  std::vector<SegmentPlace> places_;  // beside `segments`
   SegmentRefusals refusals_;
   MessageRefusal refusal_;
   v1::Hello hello_;
@@ -86,10 +106,15 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   uint64_t request_ = 0;
   uint64_t request_bytes_ = 0;
   uint64_t answer_bytes_ = 0;
-  uint64_t row_bytes_ = 0;  // of all admitted segments
-  uint64_t rows_ = 0;       // the same, as a number
-  uint64_t rows_at_ = 0;    // where rows begin in the answer buffer
-  uint64_t flags_at_ = 0;   // and the flags: behind the rows and room for their own tag
+  uint64_t stage_bytes_ = 0;  // that pooled segments may hold while they meet the spill tier
+  uint64_t row_bytes_ = 0;    // of all admitted segments
+  uint64_t arg_bytes_ = 0;    // the same
+  uint64_t rows_ = 0;         // the same, as a number
+  uint64_t rows_at_ = 0;      // where rows begin in the answer buffer
+  uint64_t flags_at_ = 0;     // and the flags: behind the rows and room for their own tag
+  uint64_t args_at_ = 0;      // and arg_max: behind these, in the same way
+  bool lengths_fit_ = true;   // the field has what the segments' counts add up to
+  bool weights_fit_ = true;
   int64_t arrival_ns_ = 0;
 };
 

@@ -59,8 +59,14 @@ struct PullSegment {
   Lsn lsn_min = 0;
   const uint64_t* ids = nullptr;  // aligned, `count` of them
   uint32_t count = 0;
-  uint8_t* rows = nullptr;   // count * RowWireBytes(row_type, dim) bytes, unaligned
+  uint8_t* rows = nullptr;   // a row an id, or a bag, of RowWireBytes(row_type, dim), unaligned
   uint8_t* flags = nullptr;  // count bytes, or null; bit 0 = the row exists
+  // Pooled: bags of ids, each made one row (server/bag_check.h says which are refused).
+  RowPooling pooling = RowPooling::kNone;
+  const uint32_t* bag_lengths = nullptr;  // aligned, `bags` of them
+  uint32_t bags = 0;
+  const float* weights = nullptr;  // aligned, one an id, or null
+  uint8_t* arg_max = nullptr;      // dim u32 a bag, unaligned, or null
   SegmentResult result;
 };
 

@@ -115,6 +115,7 @@ std::string JsonOf(const ServerSnapshot& s) {
       .Add("memtable_bytes", h.memtable_bytes)
       .Add("spill_bytes", h.spill_bytes)
       .Add("log_bytes", h.log_bytes)
+      .Add("staged_bytes", h.staged_bytes)
       .Add("log_refused_bytes", h.log_refused_bytes)
       .Add("checkpoints", h.checkpoints)
       .Add("log_appends", h.log_appends)
@@ -232,6 +233,9 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
             samples);
   AddSample("hotbed_server_log_bytes", "Disk taken by the log.", gauge, {}, host.log_bytes,
             samples);
+  AddSample("hotbed_server_staged_bytes",
+            "Pushes to synchronous tables that wait for their step's commit.", gauge, {},
+            host.staged_bytes, samples);
   AddSample("hotbed_server_log_refused_bytes",
             "Disk of the log that is kept for refused shards alone, beside --log-bytes-max.", gauge,
             {}, host.log_refused_bytes, samples);

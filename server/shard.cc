@@ -40,10 +40,7 @@ Shard::Shard(Options options, Epoch promised)
   }
   absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(store_->meta());
   if (!meta.ok()) FailEverything(meta.status());
-  if (meta.ok()) {
-    durable_lsn_ = meta->applied_lsn;
-    RestoreStaged(&*meta);
-  }
+  if (meta.ok()) RestoreMeta(*meta);
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();
   core_.Recover(promised, meta.ok() ? *std::move(meta) : ShardMeta());
   store_->SetAppliedLsn(core_.applied_lsn());
@@ -121,8 +118,8 @@ void Shard::RunReplay() {
 void Shard::EndReplayItem() {
   std::unique_ptr<ReplayItem> item = std::move(replay_queue_.front());
   replay_queue_.pop_front();
-  const RecordHeader& header = item->header;
-  if (header.kind == RecordKind::kStepCommit) staged_.DropThrough(header.scalars.step, header.lsn);
+  const RecordHeader& h = item->header;
+  if (h.kind == RecordKind::kStepCommit) staged_.DropThrough(h.scalars.step, h.lsn);
   if (error_state_.ok()) store_->SetAppliedLsn(core_.applied_lsn());
   item->done();
 }
@@ -288,8 +285,7 @@ absl::StatusOr<Lsn> Shard::Sweep() {
     }
     in_flight_.fetch_add(1, std::memory_order_relaxed);
     result.lsn = core_.applied_lsn();
-    // What is staged goes along: so the log need not be kept for a step that nobody may ever end.
-    ShardMeta meta = core_.AppliedMeta();
+    ShardMeta meta = core_.AppliedMeta();  // with what is staged: the log need not be kept
     for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
     store_->Sweep(result.lsn, meta.Serialize(), [this, &result](absl::Status s) {
       result.status = std::move(s);

@@ -172,7 +172,7 @@ class Shard {
   bool ReplayNext();  // false: finishes later
   bool ApplyReplayed(const ReplayItem& item);
   bool AfterReplayed(const absl::Status& status);
-  void RestoreStaged(ShardMeta* meta);
+  void RestoreMeta(const ShardMeta& meta);
   std::string Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t prev_seq,
                       uint64_t last_seq) const;
   std::string Name() const;

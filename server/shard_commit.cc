@@ -80,8 +80,9 @@ void Shard::CheckStaged(PushState* state, bool* no_room) {
                    other->scalars.learning_rate, "; all trainers of a step must give the same");
 }
 
-void Shard::RestoreStaged(ShardMeta* meta) {
-  for (const StagedPush& push : meta->staged) {
+void Shard::RestoreMeta(const ShardMeta& meta) {
+  durable_lsn_ = meta.applied_lsn;
+  for (const StagedPush& push : meta.staged) {
     absl::Status restored = staged_.Restore(push.payload);
     if (restored.ok() && !staged_.contains(push.lsn)) {
       restored = absl::DataLossError(

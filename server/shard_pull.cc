@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/bag_check.h"
 #include "server/segment_check.h"
 #include "server/segment_result.h"
 #include "server/shard.h"
@@ -54,6 +55,14 @@ SegmentCode Shard::CheckPull(const PullWork& work, const PullSegment& segment,
                            options_.range.limit, ")");
     return SegmentCode::kOutOfRange;
   }
+  const BagShape shape{segment.pooling, segment.count, segment.bags, segment.weights != nullptr,
+                       segment.arg_max != nullptr};
+  std::string bad_bags = BagShapeError(shape, work.row_type);
+  if (bad_bags.empty()) bad_bags = BagLengthError(shape, segment.bag_lengths);
+  if (!bad_bags.empty()) {
+    *detail = absl::StrCat(Name(), ": ", bad_bags);
+    return SegmentCode::kInvalidArgument;
+  }
   return SegmentCode::kOk;
 }
 
@@ -83,7 +92,17 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   }
   rows_pulled_.store(rows_pulled_.load(std::memory_order_relaxed) + segment->count,
                      std::memory_order_relaxed);
-  const RowReads reads{segment->ids, segment->count, work->row_type, segment->rows, segment->flags};
+  RowReads reads;
+  reads.ids = segment->ids;
+  reads.count = segment->count;
+  reads.type = work->row_type;
+  reads.rows = segment->rows;
+  reads.flags = segment->flags;
+  reads.pooling = segment->pooling;
+  reads.bag_lengths = segment->bag_lengths;
+  reads.bags = segment->bags;
+  reads.weights = segment->weights;
+  reads.arg_max = segment->arg_max;
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   // Two words of capture: the store keeps it without an allocation.
   if (!store_->Pull(reads, [work, segment](absl::Status status) {

@@ -1,6 +1,9 @@
 #include "cli/bench/bench_options.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "common/table_spec.h"
 
 namespace hotbed {
 namespace {
@@ -18,7 +21,12 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
       {"--tables", &o->tables, "Tables read or written by one call", {}},
       {"--dim", &o->dim, "Elements of a row", {}},
       {"--rows", &o->rows, "Rows of each table", {}},
-      {"--batch", &o->batch, "Ids of each table in one call", {}},
+      {"--batch", &o->batch, "Ids of each table in one call; with --pooling, bags", {}},
+      {"--pooling",
+       &o->pooling,
+       "Pull bags of ids as one row each, beside the same ids as rows",
+       {"none", "sum", "mean", "max"}},
+      {"--bag-ids", &o->bag_ids, "Ids of a bag", {}},
       {"--zipf",
        &o->zipf,
        "Exponent of the ids' skew; with duplicates, as a batch of samples has them",
@@ -39,10 +47,14 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
        &o->wire,
        "How rows and gradients travel (int8: rows only)",
        {"fp32", "fp16", "bf16", "int8"}},
-      {"--optimizer",
-       &o->optimizer,
-       "Of tables that are created",
-       {"sgd", "adagrad", "rowwise-adagrad", "adam"}},
+      {"--optimizer", &o->optimizer, "Of tables that are created", kOptimizerWords},
+      {"--weight-type", &o->weight_type, "How tables that are created store weights",
+       kWeightTypeWords},
+      {"--column-slices",
+       &o->column_slices,
+       "Column slices of tables that are created, each with statistics of its own where the "
+       "optimizer has any",
+       {}},
       {"--durability", &o->durability, "Of tables that are created", {"checkpoint", "log"}},
       {"--rate",
        &o->rate,
@@ -66,7 +78,9 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
 absl::Status ValidateBenchOptions(const BenchOptions& o) {
   for (const absl::Status& status :
        {OutOf("--tables", o.tables, 1, 4096), OutOf("--dim", o.dim, 1, 8192),
+        OutOf("--column-slices", o.column_slices, 1, std::min(o.dim, kColumnSlicesMax)),
         OutOf("--rows", static_cast<double>(o.rows), 1, 1e12),
+        OutOf("--bag-ids", o.bag_ids, 1, 1e6),
         OutOf("--batch", static_cast<double>(o.batch), 1, 1e7), OutOf("--zipf", o.zipf, 0, 10),
         OutOf("--streams", o.streams, 1, 256), OutOf("--threads", o.threads, 1, 64),
         OutOf("--in-flight", o.in_flight, 1, 1024), OutOf("--seconds", o.seconds, 0.01, 3600),
@@ -75,9 +89,23 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
   }
   if (o.uniform && o.zipf > 0)
     return absl::InvalidArgumentError("--uniform and --zipf exclude each other");
-  if (o.zipf == 0 && o.batch > o.rows) {
+  const bool pooled = o.pooling != "none";
+  const uint64_t ids = o.batch * (pooled ? o.bag_ids : 1);
+  if (ids > 10'000'000) {
+    return absl::InvalidArgumentError(absl::StrCat("--batch ", o.batch, " bags of --bag-ids ",
+                                                   o.bag_ids, " are ", ids,
+                                                   " ids; allowed: at most 10000000"));
+  }
+  if (o.zipf == 0 && ids > o.rows) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--batch ", o.batch, " unique ids do not fit into --rows ", o.rows));
+        absl::StrCat("--batch ", o.batch, pooled ? absl::StrCat(" bags of ", o.bag_ids) : "",
+                     " unique ids do not fit into --rows ", o.rows));
+  }
+  if (pooled && o.kind != BenchKind::kPull && o.kind != BenchKind::kLookup) {
+    return absl::InvalidArgumentError("--pooling is for hotbed bench pull and lookup");
+  }
+  if (pooled && o.wire == "int8") {
+    return absl::InvalidArgumentError("--wire int8: pooled rows travel as fp32, fp16 or bf16");
   }
   if (o.wire == "int8" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
     return absl::InvalidArgumentError("--wire int8: gradients travel as fp32, fp16 or bf16");

@@ -40,6 +40,10 @@ struct BenchOptions {
   std::string wire = "fp32";
   std::string optimizer = "rowwise-adagrad";
   std::string durability = "log";
+  std::string weight_type = "fp32";
+  uint32_t column_slices = 1;
+  std::string pooling = "none";  // else `batch` counts bags
+  uint32_t bag_ids = 20;
   double rate = 0.0;
   bool preload = true;
   bool roofs = true;

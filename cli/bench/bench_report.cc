@@ -6,9 +6,11 @@
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "cli/table_printer.h"
 #include "nlohmann/json.hpp"
@@ -63,11 +65,65 @@ std::vector<RoofSummary> Summarise(const BenchRun& run) {
   return out;
 }
 
+// A pooled load beside the same ids as rows.
+struct PooledSummary {
+  double shards = 0;  // that a bag's ids lie on, on average: rows that travel for it
+  double bytes = 0;   // received an id
+  double unpooled_bytes = 0;
+  double bytes_ratio = 0;  // how often ours fit into the others'
+  double time_ratio = 0;   // ids a second, ours to the others'
+  double bar = 0;          // of bytes: 0.9 x ids of a bag / shards of a bag
+};
+
+PooledSummary SummarisePooled(const BenchOptions& options, const BenchRun& run) {
+  std::vector<double> shards, bytes, unpooled_bytes, bytes_ratios, time_ratios;
+  const auto bytes_an_id = [](const LoadResult& r) {
+    return static_cast<double>(r.bytes_received) / static_cast<double>(r.ids);
+  };
+  for (size_t r = 0; r < run.unpooled.size(); ++r) {
+    const LoadResult& ours = run.rounds[r];
+    const LoadResult& others = run.unpooled[r];
+    const double bags = static_cast<double>(ours.ids) / options.bag_ids;
+    shards.push_back(static_cast<double>(ours.rows) / bags / options.column_slices);
+    bytes.push_back(bytes_an_id(ours));
+    unpooled_bytes.push_back(bytes_an_id(others));
+    bytes_ratios.push_back(unpooled_bytes.back() / bytes.back());
+    time_ratios.push_back(ours.IdsPerSecond() / others.IdsPerSecond());
+  }
+  PooledSummary out{Median(shards),       Median(bytes),       Median(unpooled_bytes),
+                    Median(bytes_ratios), Median(time_ratios), 0};
+  out.bar = 0.9 * options.bag_ids / out.shards;
+  return out;
+}
+
+void PrintPooled(const BenchOptions& options, const BenchRun& run) {
+  const PooledSummary pooled = SummarisePooled(options, run);
+  TablePrinter table(
+      {"pooled", "shards/bag", "bytes received/id", "as rows", "ratio", "bar", "ids/s to as rows"});
+  table.AddRow({absl::StrCat(options.pooling, " of ", options.bag_ids),
+                absl::StrFormat("%.2f", pooled.shards), absl::StrFormat("%.1f", pooled.bytes),
+                absl::StrFormat("%.1f", pooled.unpooled_bytes),
+                absl::StrFormat("%.2f", pooled.bytes_ratio), absl::StrFormat(">= %.2f", pooled.bar),
+                absl::StrFormat("%.2f", pooled.time_ratio)});
+  *options.out << "\n" << table.ToText();
+}
+
+// What was measured, of what matters to the figures: of tables that were there already too, since
+// their names say it.
+std::vector<std::pair<std::string, std::string>> LoadFacts(const BenchOptions& o) {
+  return {{"optimizer", o.optimizer},
+          {"weight_type", o.weight_type},
+          {"wire", o.wire},
+          {"column_slices", absl::StrCat(o.column_slices)}};
+}
+
 void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
   ordered_json json;
   json["command"] = options.command;
   json["machine"] = Machine();
   json["build"] = Build();
+  for (const auto& [name, value] : LoadFacts(options)) json["load"][name] = value;
+  json["load"]["column_slices"] = options.column_slices;
   json["rounds"] = run.rounds.size();
   json["calls_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.CallsPerSecond(); });
   json["rows_per_s"] = MedianOf(run, [](const LoadResult& r) { return r.RowsPerSecond(); });
@@ -77,6 +133,17 @@ void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
       {"p50", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.5); })},
       {"p99", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.99); })},
       {"p99.9", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.999); })}};
+  if (!run.unpooled.empty()) {
+    const PooledSummary pooled = SummarisePooled(options, run);
+    json["pooled"] = {{"pooling", options.pooling},
+                      {"bag_ids", options.bag_ids},
+                      {"shards_per_bag", pooled.shards},
+                      {"bytes_received_per_id", pooled.bytes},
+                      {"unpooled_bytes_received_per_id", pooled.unpooled_bytes},
+                      {"bytes_ratio", pooled.bytes_ratio},
+                      {"bytes_bar", pooled.bar},
+                      {"ids_per_s_ratio", pooled.time_ratio}};
+  }
   json["roofs"] = ordered_json::array();
   for (const RoofSummary& roof : Summarise(run)) {
     json["roofs"].push_back(
@@ -103,6 +170,13 @@ double Median(std::vector<double> values) {
 void PrintRun(const BenchOptions& options, const BenchRun& run) {
   if (options.json) return PrintRunJson(options, run);
   PrintHead(options, run.rounds.size());
+  *options.out << "load     ";
+  const char* separator = "";
+  for (const auto& [name, value] : LoadFacts(options)) {
+    *options.out << std::exchange(separator, ", ") << absl::StrReplaceAll(name, {{"_", " "}}) << " "
+                 << value;
+  }
+  *options.out << "\n\n";
   const auto rate = [&](double (LoadResult::*member)() const) {
     return ShortCount(MedianOf(run, [&](const LoadResult& r) { return (r.*member)(); }));
   };
@@ -114,6 +188,7 @@ void PrintRun(const BenchOptions& options, const BenchRun& run) {
                rate(&LoadResult::BytesPerSecond), rate(&LoadResult::CallsPerSecond), latency(0.5),
                latency(0.99), latency(0.999)});
   *options.out << ours.ToText();
+  if (!run.unpooled.empty()) PrintPooled(options, run);
   if (options.rate > 0) {
     *options.out << "latency counts from the time at which a call was due (" << options.rate
                  << " calls/s)\n";

@@ -18,6 +18,7 @@ double Median(std::vector<double> values);
 struct BenchRun {
   std::vector<LoadResult> rounds;
   std::vector<std::vector<RoofLine>> roofs;  // by round; the same lines in each
+  std::vector<LoadResult> unpooled;          // by round, of a pooled load: the same ids as rows
 };
 
 // One row of the table of bars.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -16,19 +17,23 @@ constexpr uint64_t kProbes = 512;
 
 template <typename T>
 absl::StatusOr<T> ByWord(const char* what, const std::string& word,
-                         const std::vector<std::pair<const char*, T>>& words) {
-  std::string known;
-  for (const auto& [name, value] : words) {
-    if (word == name) return value;
-    absl::StrAppend(&known, known.empty() ? "" : ", ", name);
-  }
+                         const std::vector<std::string>& words) {
+  const auto at = std::find(words.begin(), words.end(), word);
+  if (at != words.end()) return static_cast<T>(at - words.begin());
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " \"", word, "\" is unknown; one of: ", known));
+      absl::StrCat(what, " \"", word, "\" is unknown; one of: ", absl::StrJoin(words, ", ")));
 }
 
-const char* NameOf(OptimizerKind kind) {
-  constexpr const char* kNames[] = {"sgd", "adagrad", "rowwise-adagrad", "adam"};
-  return kNames[static_cast<int>(kind)];
+// What the table is, so that a run with the same options finds it again.
+std::string NameOf(const TableOptions& table, uint32_t number) {
+  std::string name = absl::StrCat("bench-", table.rows, "x", table.dim, "-",
+                                  kOptimizerWords[static_cast<size_t>(table.optimizer.kind)], "-",
+                                  kDurabilityWords[static_cast<size_t>(table.durability)]);
+  if (table.weight_type != WeightType::kFp32) {
+    absl::StrAppend(&name, "-", kWeightTypeWords[static_cast<size_t>(table.weight_type)]);
+  }
+  if (table.column_slices > 1) absl::StrAppend(&name, "-", table.column_slices, "slices");
+  return absl::StrCat(name, "-", number);
 }
 
 // Whether rows spread over the table all exist.
@@ -68,25 +73,22 @@ absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
 
 }  // namespace
 
+const std::vector<std::string> kRowTypeWords = {"fp32", "fp16", "bf16", "int8"};
+
 absl::StatusOr<RowType> ParseRowType(const std::string& word) {
-  return ByWord<RowType>("--wire", word,
-                         {{"fp32", RowType::kFp32},
-                          {"fp16", RowType::kFp16},
-                          {"bf16", RowType::kBf16},
-                          {"int8", RowType::kInt8}});
+  return ByWord<RowType>("--wire", word, kRowTypeWords);
 }
 
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word) {
-  return ByWord<OptimizerKind>("--optimizer", word,
-                               {{"sgd", OptimizerKind::kSgd},
-                                {"adagrad", OptimizerKind::kAdagrad},
-                                {"rowwise-adagrad", OptimizerKind::kRowwiseAdagrad},
-                                {"adam", OptimizerKind::kAdam}});
+  return ByWord<OptimizerKind>("--optimizer", word, kOptimizerWords);
 }
 
 absl::StatusOr<Durability> ParseDurability(const std::string& word) {
-  return ByWord<Durability>("--durability", word,
-                            {{"checkpoint", Durability::kCheckpoint}, {"log", Durability::kLog}});
+  return ByWord<Durability>("--durability", word, kDurabilityWords);
+}
+
+absl::StatusOr<WeightType> ParseWeightType(const std::string& word) {
+  return ByWord<WeightType>("--weight-type", word, kWeightTypeWords);
 }
 
 absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const BenchTables& wanted,
@@ -102,9 +104,10 @@ absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const Ben
     options.optimizer.kind = wanted.optimizer;
     options.durability = wanted.durability;
     options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};
-    options.name =
-        absl::StrCat("bench-", options.rows, "x", options.dim, "-", NameOf(wanted.optimizer), "-",
-                     wanted.durability == Durability::kLog ? "log" : "checkpoint", "-", t);
+    options.weight_type = wanted.weight_type;
+    options.column_slices = wanted.column_slices;
+    if (wanted.column_slices > 1) options.row_statistics = RowStatistics::kSlice;
+    options.name = NameOf(options, t);
     names.push_back(options.name);
     HOTBED_ASSIGN_OR_RETURN(const Table* table,
                             client->CreateTable(options, /*if_not_exists=*/true));

@@ -20,11 +20,16 @@ struct BenchTables {
   uint32_t dim = 64;
   OptimizerKind optimizer = OptimizerKind::kRowwiseAdagrad;
   Durability durability = Durability::kLog;
+  WeightType weight_type = WeightType::kFp32;
+  uint32_t column_slices = 1;
 };
+
+extern const std::vector<std::string> kRowTypeWords;  // by RowType
 
 absl::StatusOr<RowType> ParseRowType(const std::string& word);
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word);
 absl::StatusOr<Durability> ParseDurability(const std::string& word);
+absl::StatusOr<WeightType> ParseWeightType(const std::string& word);
 
 // The names, which say what the tables are, so that runs with the same options find them again.
 // `err` hears of preloading.

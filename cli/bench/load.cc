@@ -63,6 +63,10 @@ class Load::Stream {
     HOTBED_ASSIGN_OR_RETURN(client_, Client::Connect("hotbed://" + spec_.coordinator, options));
     Random random(seed);
     uint64_t elements = 0;
+    for (uint64_t left = spec_.bag_ids == 0 ? 0 : spec_.batch; left > 0;) {
+      bag_lengths_.push_back(static_cast<uint32_t>(std::min<uint64_t>(left, spec_.bag_ids)));
+      left -= bag_lengths_.back();
+    }
     for (const std::string& name : spec_.tables) {
       HOTBED_ASSIGN_OR_RETURN(const Table* table, client_->OpenTable(name));
       tables_.push_back(table);
@@ -103,6 +107,7 @@ class Load::Stream {
     result->calls += calls_;
     result->ids += calls_ * spec_.batch * tables_.size();
     result->rows += after.rows_pulled - before.rows_pulled + after.rows_pushed - before.rows_pushed;
+    result->bytes_received += after.bytes_received - before.bytes_received;
     result->bytes +=
         after.bytes_sent - before.bytes_sent + after.bytes_received - before.bytes_received;
     result->latency_s.insert(result->latency_s.end(), samples_.begin(), samples_.end());
@@ -164,7 +169,12 @@ class Load::Stream {
     pull_features_.clear();
     size_t offset = 0;
     for (size_t t = 0; t < tables_.size(); ++t) {
-      pull_features_.push_back({tables_[t], batches_[t][batch], slot->row(offset)});
+      PullFeature& feature = pull_features_.emplace_back();
+      feature.table = tables_[t];
+      feature.ids = batches_[t][batch];
+      feature.rows = slot->row(offset);
+      feature.bag_lengths = bag_lengths_;
+      if (!bag_lengths_.empty()) feature.pooling = spec_.pooling;
       offset += spec_.batch * tables_[t]->dim();
     }
     const auto call = [&](absl::Span<const PullFeature> features) {
@@ -220,6 +230,7 @@ class Load::Stream {
   std::unique_ptr<Client> client_;
   std::vector<const Table*> tables_;
   std::vector<std::vector<std::vector<uint64_t>>> batches_;  // by table, then number
+  std::vector<uint32_t> bag_lengths_;                        // of every batch
   HugeBuffer gradients_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<PullFeature> pull_features_;
@@ -267,6 +278,7 @@ absl::StatusOr<LoadResult> Load::Run(double seconds, double rate) {
     total.rows += results[s].rows;
     total.ids += results[s].ids;
     total.bytes += results[s].bytes;
+    total.bytes_received += results[s].bytes_received;
     total.latency_s.insert(total.latency_s.end(), results[s].latency_s.begin(),
                            results[s].latency_s.end());
   }

@@ -20,7 +20,10 @@ struct LoadSpec {
   std::string coordinator;
   std::vector<std::string> tables;
   uint64_t batch = 512;  // ids of each table in one call
-  double zipf = 0.0;     // 0: unique uniform ids
+  // Above 0: the ids are bags of so many (the last may be shorter), each pulled as one row.
+  uint32_t bag_ids = 0;
+  BagPooling pooling = BagPooling::kSum;
+  double zipf = 0.0;  // 0: unique uniform ids
   uint32_t streams = 1;
   uint32_t threads = 1;
   uint32_t in_flight = 8;
@@ -32,9 +35,10 @@ struct LoadSpec {
 struct LoadResult {
   double seconds = 0;
   uint64_t calls = 0;
-  uint64_t rows = 0;             // moved, without duplicates
-  uint64_t ids = 0;              // answered or pushed, with them
-  uint64_t bytes = 0;            // both ways, as the client counts them
+  uint64_t rows = 0;   // moved, without duplicates; pooled ones: of each shard
+  uint64_t ids = 0;    // answered or pushed, with them
+  uint64_t bytes = 0;  // both ways, as the client counts them
+  uint64_t bytes_received = 0;
   std::vector<float> latency_s;  // ascending
 
   double CallsPerSecond() const { return static_cast<double>(calls) / seconds; }

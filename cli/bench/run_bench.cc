@@ -23,6 +23,8 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   tables.dim = options.dim;
   HOTBED_ASSIGN_OR_RETURN(tables.optimizer, ParseOptimizer(options.optimizer));
   HOTBED_ASSIGN_OR_RETURN(tables.durability, ParseDurability(options.durability));
+  HOTBED_ASSIGN_OR_RETURN(tables.weight_type, ParseWeightType(options.weight_type));
+  tables.column_slices = options.column_slices;
   LoadSpec spec;
   HOTBED_ASSIGN_OR_RETURN(spec.wire, ParseRowType(options.wire));
   HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect("hotbed://" + options.coordinator));
@@ -31,6 +33,13 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   spec.kind = options.kind;
   spec.coordinator = options.coordinator;
   spec.batch = options.batch;
+  if (options.pooling != "none") {
+    spec.bag_ids = options.bag_ids;
+    spec.batch = options.batch * options.bag_ids;
+    spec.pooling = options.pooling == "max"    ? BagPooling::kMax
+                   : options.pooling == "mean" ? BagPooling::kMean
+                                               : BagPooling::kSum;
+  }
   spec.zipf = options.zipf;
   spec.streams = options.streams;
   spec.threads = options.threads;
@@ -63,6 +72,14 @@ absl::Status Run(const BenchOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Load> load, Load::Open(spec));
   HOTBED_ASSIGN_OR_RETURN(const LoadResult warm,
                           load->Run(std::min(options.seconds, kWarmUpSeconds), options.rate));
+  std::unique_ptr<Load> unpooled;  // the same ids, a row an id
+  if (spec.bag_ids > 0) {
+    LoadSpec rows = spec;
+    rows.bag_ids = 0;
+    HOTBED_ASSIGN_OR_RETURN(unpooled, Load::Open(rows));
+    HOTBED_RETURN_IF_ERROR(
+        unpooled->Run(std::min(options.seconds, kWarmUpSeconds), options.rate).status());
+  }
   const MessageShape shape = ShapeOf(options, spec, warm);
   BenchRun run;
   for (uint32_t r = 0; r < options.repeats; ++r) {
@@ -72,6 +89,9 @@ absl::Status Run(const BenchOptions& options) {
     }
     HOTBED_ASSIGN_OR_RETURN(LoadResult result, load->Run(options.seconds, options.rate));
     run.rounds.push_back(std::move(result));
+    if (unpooled == nullptr) continue;
+    HOTBED_ASSIGN_OR_RETURN(LoadResult rows, unpooled->Run(options.seconds, options.rate));
+    run.unpooled.push_back(std::move(rows));
   }
   PrintRun(options, run);
   return absl::OkStatus();

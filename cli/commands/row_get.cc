@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
 #include "cli/find_table.h"
@@ -58,6 +59,22 @@ std::string WeightsText(const float* weights, uint32_t dim, bool all) {
   return out + "]";
 }
 
+// By column slice; one of each at least.
+struct Place {
+  std::vector<std::string> shards;
+  std::vector<std::string> servers;
+};
+
+Place PlaceOf(const v1::ClusterMap& map, const std::vector<const v1::ShardRecord*>& shards) {
+  Place place;
+  for (const v1::ShardRecord* shard : shards) {
+    place.shards.push_back(ShardName(map, shard->shard()));
+    place.servers.push_back(ServerName(map, shard->primary().server()));
+  }
+  if (shards.empty()) return {{"none"}, {"none"}};
+  return place;
+}
+
 absl::Status Get(const CommandContext& context, const Flags& flags) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
@@ -67,18 +84,19 @@ absl::Status Get(const CommandContext& context, const Flags& flags) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter printer({"id", "exists", "shard", "server", "weights"});
   for (size_t i = 0; i < rows.ids.size(); ++i) {
-    const v1::ShardRecord* shard = ShardOfId(spec, shards, rows.ids[i]);
-    const std::string shard_name = shard == nullptr ? "none" : ShardName(map, shard->shard());
-    const std::string server =
-        shard == nullptr ? "none" : ServerName(map, shard->primary().server());
+    const Place place = PlaceOf(map, ShardsOfId(spec, shards, rows.ids[i]));
     const float* weights = rows.weights.data() + i * spec.dim;
     json.push_back({{"id", rows.ids[i]},
                     {"exists", rows.exists[i] != 0},
-                    {"shard", shard_name},
-                    {"server", server},
+                    {"shard", place.shards.front()},
+                    {"server", place.servers.front()},
                     {"weights", std::vector<float>(weights, weights + spec.dim)}});
-    printer.AddRow({absl::StrCat(rows.ids[i]), rows.exists[i] != 0 ? "yes" : "no", shard_name,
-                    server, WeightsText(weights, spec.dim, flags.all)});
+    if (spec.column_slices > 1) {
+      json.back()["slices"] = {{"shards", place.shards}, {"servers", place.servers}};
+    }
+    printer.AddRow({absl::StrCat(rows.ids[i]), rows.exists[i] != 0 ? "yes" : "no",
+                    absl::StrJoin(place.shards, " "), absl::StrJoin(place.servers, " "),
+                    WeightsText(weights, spec.dim, flags.all)});
   }
   if (context.json()) {
     *context.out << json.dump(2) << "\n";

@@ -21,14 +21,15 @@ absl::Status List(const CommandContext& context, const std::string& table) {
     only = spec.id;
   }
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  TablePrinter printer({"shard", "first", "limit", "epoch", "primary", "active"});
+  TablePrinter printer({"shard", "first", "limit", "columns", "epoch", "primary", "active"});
   for (const v1::TableSpec& spec : map.tables()) {
     if (only != 0 && spec.id() != only) continue;
     for (const v1::ShardRecord& shard : ShardsOf(map, spec.id())) {
       json.push_back(ShardJson(map, shard));
       printer.AddRow({ShardName(map, shard.shard()), absl::StrCat(shard.range_first()),
-                      absl::StrCat(shard.range_limit()), absl::StrCat(shard.epoch()),
-                      ServerName(map, shard.primary().server()), shard.active() ? "yes" : "no"});
+                      absl::StrCat(shard.range_limit()), ColumnsText(shard),
+                      absl::StrCat(shard.epoch()), ServerName(map, shard.primary().server()),
+                      shard.active() ? "yes" : "no"});
     }
   }
   *context.out << (context.json() ? json.dump(2) + "\n" : printer.ToText());
@@ -40,7 +41,7 @@ absl::Status List(const CommandContext& context, const std::string& table) {
 void AddShardListCommand(CLI::App* shard, CommandContext* context) {
   auto table = std::make_shared<std::string>();
   CLI::App* app = shard->add_subcommand(
-      "list", "Every shard: range of rows (of buckets, if hashed), epoch, primary");
+      "list", "Every shard: range of rows (of buckets, if hashed) and columns, epoch, primary");
   app->add_option("--table", *table, "Of this table only");
   app->callback(
       [context, table] { context->run = [context, table] { return List(*context, *table); }; });

@@ -34,6 +34,50 @@ std::string ServerState(const v1::ServerInfo& server) {
   return server.load().read_only() ? "READ-ONLY" : "live";
 }
 
+// Who has ended the least; null: nobody is in the group.
+const v1::Trainer* Slowest(const v1::TrainerGroup& group) {
+  const auto& trainers = group.trainers();
+  const auto slowest = std::min_element(
+      trainers.begin(), trainers.end(),
+      [](const v1::Trainer& a, const v1::Trainer& b) { return a.ended_step() < b.ended_step(); });
+  return slowest == trainers.end() ? nullptr : &*slowest;
+}
+
+nlohmann::ordered_json TrainersJson(const v1::ListTrainersReply& list) {
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  for (const v1::TrainerGroup& group : list.groups()) {
+    const v1::Trainer* slowest = Slowest(group);
+    nlohmann::ordered_json one = {{"group", group.commit().group()},
+                                  {"committed_step", group.commit().step()},
+                                  {"slowest", slowest == nullptr ? "" : slowest->name()},
+                                  {"joining", group.joining()},
+                                  {"trainers", nlohmann::ordered_json::array()}};
+    for (const v1::Trainer& trainer : group.trainers()) {
+      one["trainers"].push_back({{"name", trainer.name()},
+                                 {"session", trainer.session()},
+                                 {"ended_step", trainer.ended_step()},
+                                 {"lease_left_ms", trainer.lease_left_ms()}});
+    }
+    groups.push_back(std::move(one));
+  }
+  return groups;
+}
+
+std::string TrainersText(const v1::ListTrainersReply& list) {
+  if (list.groups().empty()) return "";
+  TablePrinter groups({"group", "trainers", "committed step", "slowest", "has ended", "fastest"});
+  for (const v1::TrainerGroup& group : list.groups()) {
+    const v1::Trainer* slowest = Slowest(group);
+    uint64_t fastest = 0;
+    for (const v1::Trainer& t : group.trainers()) fastest = std::max(fastest, t.ended_step());
+    groups.AddRow({group.commit().group(), absl::StrCat(group.trainers_size()),
+                   absl::StrCat(group.commit().step()), slowest == nullptr ? "-" : slowest->name(),
+                   slowest == nullptr ? "-" : absl::StrCat(slowest->ended_step()),
+                   slowest == nullptr ? "-" : absl::StrCat(fastest)});
+  }
+  return absl::StrCat("\n", groups.ToText());
+}
+
 nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
   nlohmann::ordered_json json = {{"cluster_id", map.cluster_id()},
                                  {"plan_revision", map.plan_revision()},
@@ -113,7 +157,14 @@ absl::Status PrintStatus(const CommandContext& context) {
   HOTBED_ASSIGN_OR_RETURN(v1::ClusterMap map, coordinator.GetClusterMap());
   std::sort(map.mutable_servers()->begin(), map.mutable_servers()->end(),
             [](const v1::ServerInfo& a, const v1::ServerInfo& b) { return a.name() < b.name(); });
-  *context.out << (context.json() ? ToJson(map).dump(2) + "\n" : ToText(map));
+  HOTBED_ASSIGN_OR_RETURN(const v1::ListTrainersReply trainers, coordinator.ListTrainers());
+  if (context.json()) {
+    nlohmann::ordered_json json = ToJson(map);
+    json["trainer_groups"] = TrainersJson(trainers);
+    *context.out << json.dump(2) << "\n";
+  } else {
+    *context.out << ToText(map) << TrainersText(trainers);
+  }
   return absl::OkStatus();
 }
 

@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
 #include "cli/find_table.h"
-#include "cli/table_flags.h"
+#include "cli/commands/table_flags.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"

@@ -9,7 +9,7 @@
 #include "cli/coordinator_stub.h"
 #include "cli/plan_file.h"
 #include "cli/table_file.h"
-#include "cli/table_flags.h"
+#include "cli/commands/table_flags.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"

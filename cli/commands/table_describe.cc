@@ -47,6 +47,13 @@ std::string ToText(const TableSpec& spec, const v1::ClusterMap& map,
                                     " + state ", FormatBytes(spec.state_bytes_per_row()))});
   if (spec.rows > 0) facts.AddRow({"when full", FormatBytes(spec.rows * row_bytes)});
   TablePrinter placed({"server", "shards", "active", spec.hashed ? "buckets" : "rows"});
+  if (spec.column_slices > 1) {
+    facts.AddRow({"column slices",
+                  absl::StrCat(spec.column_slices, ", statistics of the ",
+                               kRowStatisticsWords[static_cast<size_t>(spec.row_statistics)])});
+    placed = TablePrinter({"server", "shards", "active",
+                           spec.hashed ? "buckets over all slices" : "rows over all slices"});
+  }
   struct Held {
     uint64_t shards = 0, active = 0, units = 0;
   };

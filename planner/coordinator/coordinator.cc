@@ -166,6 +166,7 @@ CoordinatorStatus Coordinator::Status() const {
   status.serving = core_.serving();
   if (!core_.trouble().ok()) status.trouble = core_.trouble().ToString();
   status.map = core_.Map(0);
+  status.trainers = core_.Trainers();
   status.sessions = core_.state().sessions().size();
   status.pending = core_.pending();
   return status;

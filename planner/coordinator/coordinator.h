@@ -31,6 +31,7 @@ struct CoordinatorStatus {
   bool serving = false;
   std::string trouble;  // empty, or why it does not serve
   v1::ClusterMap map;   // whole
+  v1::ListTrainersReply trainers;
   uint64_t sessions = 0;
   uint64_t pending = 0;
 };

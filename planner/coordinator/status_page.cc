@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -169,6 +170,25 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
   add("hotbed_coordinator_watches", "Open streams of the cluster map.", {}, watches);
   add("hotbed_coordinator_requests_pending", "Requests that wait for the metadata store.", {},
       status.pending);
+  for (const v1::TrainerGroup& group : status.trainers.groups()) {
+    const Labels labels = {{"group", group.commit().group()}};
+    add("hotbed_coordinator_trainers", "Members of a group of trainers.", labels,
+        group.trainers_size());
+    add("hotbed_coordinator_group_committed_step", "The last step that a group has committed.",
+        labels, static_cast<double>(group.commit().step()));
+    double slowest = -1;
+    double fastest = 0;
+    for (const v1::Trainer& trainer : group.trainers()) {
+      const auto ended = static_cast<double>(trainer.ended_step());
+      slowest = slowest < 0 ? ended : std::min(slowest, ended);
+      fastest = std::max(fastest, ended);
+    }
+    if (slowest < 0) continue;
+    add("hotbed_coordinator_group_slowest_step",
+        "The last step that the slowest trainer has ended.", labels, slowest);
+    add("hotbed_coordinator_group_fastest_step",
+        "The last step that the fastest trainer has ended.", labels, fastest);
+  }
   add("hotbed_coordinator_plan_revision", "Revision of the newest change that maps show.", {},
       status.map.plan_revision());
 }

@@ -15,8 +15,8 @@
 // - A trainer that dies, or is not heard of for a lease, is out; a trainer that leaves too. The
 // others go on without it.
 // - A trainer that joins begins one step above the last commit, and is let in only when no step
-// waits to be committed, so that it can bring the last one to the shards. In a group without synchronous tables it begins one step above the
-// slowest member.
+// waits to be committed, so that it can bring the last one to the shards. In a group without
+// synchronous tables it begins one step above the slowest member.
 // - The least step that all members have ended never falls.
 //
 // Thread-compatible.

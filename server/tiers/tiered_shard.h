@@ -77,6 +77,22 @@ class TieredShard : public TieredStore {
     std::vector<uint64_t> positions;
     uint64_t fetch_number = 0;
   };
+  // Bags of rows. Those with rows in the spill tier are made afterwards, window after window of
+  // their ids, each a pull of rows as they are stored.
+  struct PoolOp {
+    RowReads reads;
+    Done done;
+    GatherPooledBatch gather;
+    std::vector<uint32_t> missing;  // bags
+    uint32_t next = 0;              // of missing: the bag at hand
+    uint32_t bag = 0;               // whose ids begin at
+    uint64_t bag_first = 0;
+    uint32_t place = 0;         // of the next window in the bag at hand
+    std::vector<uint64_t> ids;  // of the window
+    std::vector<uint8_t> rows;
+    std::vector<uint8_t> flags;
+    std::vector<float> sum;  // of the bag at hand
+  };
   struct ApplyOp {
     bool active = false;
     bool waits_for_room = false;
@@ -137,6 +153,18 @@ class TieredShard : public TieredStore {
   void AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payload, uint64_t position);
   void Promote(const SpillFetch::Part& part, const std::vector<uint32_t>& rows);
 
+  // tiered_shard_pool.cc
+  bool PullPooled(const RowReads& reads, Done done);
+  PoolOp* NewPoolOp(const RowReads& reads);
+  void Recycle(PoolOp* op);
+  bool AfterPooledGather(PoolOp* op);
+  bool PoolWindows(PoolOp* op);
+  void OnWindow(PoolOp* op, const absl::Status& status);
+  void FillWindow(PoolOp* op);
+  void TakeWindow(PoolOp* op);
+  uint32_t TakePiece(PoolOp* op, uint32_t at);
+  void EndPooled(PoolOp* op, const absl::Status& status);
+
   // tiered_shard_apply.cc
   bool AfterProbe();
   bool NeedsFetch() const;
@@ -189,6 +217,8 @@ class TieredShard : public TieredStore {
   int64_t rows_dirty_ = 0;
   std::vector<std::unique_ptr<PullOp>> pull_ops_;
   std::vector<PullOp*> free_pull_ops_;
+  std::vector<std::unique_ptr<PoolOp>> pool_ops_;
+  std::vector<PoolOp*> free_pool_ops_;
   ApplyOp apply_;
   SweepOp sweep_;
   ShedOp shed_;

@@ -39,6 +39,7 @@ void TieredShard::Recycle(PullOp* op) {
 }
 
 bool TieredShard::Pull(const RowReads& reads, Done done) {
+  if (reads.pooling != RowPooling::kNone) return PullPooled(reads, std::move(done));
   PullOp* op = NewPullOp(reads);
   const bool finished = kernels_->Submit(&op->gather, [this, op] {
     if (AfterGather(op, nullptr)) {

@@ -33,9 +33,19 @@ struct RowReads {
   const uint64_t* ids = nullptr;
   uint32_t count = 0;
   RowType type = RowType::kFp32;
-  uint8_t* rows = nullptr;   // count * RowWireBytes(type, dim), unaligned
+  uint8_t* rows = nullptr;   // a row an id, or a bag, of RowWireBytes(type, dim), unaligned
   uint8_t* flags = nullptr;  // count bytes or null; bit 0 = the row exists
+  // Pooled (row_math/pooling.h): the ids are `bags` bags, none empty, one behind the other.
+  RowPooling pooling = RowPooling::kNone;
+  const uint32_t* bag_lengths = nullptr;
+  uint32_t bags = 0;
+  const float* weights = nullptr;  // kSum: one an id, or null
+  uint8_t* arg_max = nullptr;      // kMax: dim u32 a bag, unaligned, or null
 };
+
+// A pooled pull that meets the spill tier holds rows of at most so many bytes (or one row) at a
+// time, until they are in their bags.
+constexpr uint64_t kPoolStageBytes = 256ull << 10;
 
 struct RowUpdates {
   const uint64_t* ids = nullptr;  // unique
@@ -44,7 +54,7 @@ struct RowUpdates {
   const uint8_t* const* gradients = nullptr;  // one pointer a row, to dim unaligned elements
   UpdateScalars scalars;
   bool assign = false;  // gradients are the rows' new weights; the state begins anew
-  Lsn lsn = 0;  // of the record that these updates are; grows from call to call
+  Lsn lsn = 0;          // of the record that these updates are; grows from call to call
 };
 
 // Runs work of one shard in order. On the CPU: the shard's strand (server/strand.h); in tests:
@@ -78,7 +88,8 @@ class TieredStore {
   virtual ~TieredStore() = default;
 
   // DataLoss names shard and id when a spilled record fails its checksum; no row of the batch is
-  // then to be used.
+  // then to be used. Rows of one pull may be of different states, each one whole; so may those of
+  // a bag.
   virtual bool Pull(const RowReads& reads, Done done) = 0;
   // All or nothing: an error (I/O, DataLoss) leaves every row as it was. Pointers stay valid until
   // done.

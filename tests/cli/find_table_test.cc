@@ -7,6 +7,9 @@
 namespace hotbed {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
 v1::ClusterMap Map() {
   v1::ClusterMap map;
   v1::TableSpec* table = map.add_tables();
@@ -39,9 +42,22 @@ TEST(FindTable, ShardsInOrderAndTheOneOfAnId) {
   const auto shards = ShardsOf(map, 1);
   ASSERT_EQ(shards.size(), 2u);
   EXPECT_EQ(shards[0].range_first(), 0u);
-  EXPECT_EQ(ShardOfId(*spec, shards, 49), &shards[0]);
-  EXPECT_EQ(ShardOfId(*spec, shards, 50), &shards[1]);
-  EXPECT_EQ(ShardOfId(*spec, shards, 100), nullptr);
+  EXPECT_THAT(ShardsOfId(*spec, shards, 49), ElementsAre(&shards[0]));
+  EXPECT_THAT(ShardsOfId(*spec, shards, 50), ElementsAre(&shards[1]));
+  EXPECT_THAT(ShardsOfId(*spec, shards, 100), IsEmpty());
+}
+
+TEST(FindTable, AnIdIsOnAShardOfEachSlice) {
+  TableSpec spec;
+  spec.rows = 10;
+  std::vector<v1::ShardRecord> shards(4);
+  for (int i = 0; i < 4; ++i) {
+    shards[i].set_range_first(i % 2 == 0 ? 0 : 5);
+    shards[i].set_range_limit(i % 2 == 0 ? 5 : 10);
+    shards[i].set_column_first(i / 2 * 8);
+    shards[i].set_column_limit(i / 2 * 8 + 8);
+  }
+  EXPECT_THAT(ShardsOfId(spec, shards, 7), ElementsAre(&shards[1], &shards[3]));
 }
 
 TEST(FindTable, HashedIdsGoByBucket) {
@@ -53,7 +69,7 @@ TEST(FindTable, HashedIdsGoByBucket) {
   shards[1].set_range_limit(kBuckets);
   for (const uint64_t id : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, uint64_t{123456789}}) {
     const bool upper = (Mix64(id) >> 63) != 0;
-    EXPECT_EQ(ShardOfId(spec, shards, id), &shards[upper ? 1 : 0]) << id;
+    EXPECT_THAT(ShardsOfId(spec, shards, id), ElementsAre(&shards[upper ? 1 : 0])) << id;
   }
 }
 

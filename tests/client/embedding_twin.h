@@ -3,6 +3,7 @@
 #define HOTBED_TESTS_CLIENT_EMBEDDING_TWIN_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -58,8 +59,14 @@ inline void ForEachBag(const JaggedBatch& batch, const std::string& key,
 // A row of `table` as it is now.
 using RowReader = std::function<TwinRow(const Table* table, uint64_t id)>;
 
+// How far a sum in fp32 may be off: each of its steps rounds by half a unit of what it has come to.
+inline double RoundingOf(double magnitudes, uint64_t terms) {
+  return magnitudes * static_cast<double>(terms + 4) * 0x1p-24;
+}
+
 struct TwinOutput {
   std::vector<double> values;
+  std::vector<double> rounding;   // of each value
   std::vector<double> sequence;   // kNone
   std::vector<uint32_t> arg_max;  // kMax: bags x dim
   uint64_t zeroed = 0;
@@ -82,7 +89,7 @@ inline TwinOutput ForwardTwin(const EmbeddingFeature& feature, const JaggedBatch
   ForEachBag(batch, feature.feature,
              [&](uint32_t, uint64_t, const std::vector<uint64_t>& ids,
                  const std::vector<double>& weights) {
-               TwinRow pooled(dim);
+               TwinRow pooled(dim), magnitudes(dim);
                std::vector<uint32_t> arg(dim, 0xffffffffu);
                const double divisor = TwinDivisor(feature, ids, weights);
                for (size_t i = 0; i < ids.size(); ++i) {
@@ -99,9 +106,11 @@ inline TwinOutput ForwardTwin(const EmbeddingFeature& feature, const JaggedBatch
                      pooled[d] = row[d];
                    } else {
                      pooled[d] += weights[i] * row[d] / divisor;
+                     magnitudes[d] += std::fabs(weights[i] * row[d] / divisor);
                    }
                  }
                }
+               for (double m : magnitudes) out.rounding.push_back(RoundingOf(m, ids.size()));
                out.values.insert(out.values.end(), pooled.begin(), pooled.end());
                out.arg_max.insert(out.arg_max.end(), arg.begin(), arg.end());
              });
@@ -112,6 +121,8 @@ inline TwinOutput ForwardTwin(const EmbeddingFeature& feature, const JaggedBatch
 struct TwinGradient {
   std::vector<uint64_t> order;
   std::map<uint64_t, TwinRow> sums;
+  std::map<uint64_t, TwinRow> magnitudes;
+  std::map<uint64_t, uint64_t> terms;
 };
 using TwinGradients = std::map<const Table*, TwinGradient>;
 
@@ -131,6 +142,7 @@ inline void BackwardTwin(const EmbeddingFeature& feature, const JaggedBatch& bat
                  if (!id.row.has_value()) continue;
                  const auto [sum, added] = of.sums.emplace(*id.row, TwinRow(dim));
                  if (added) of.order.push_back(*id.row);
+                 ++of.terms[*id.row];
                  for (uint32_t d = 0; d < dim; ++d) {
                    double g = gradient(sample, first + i, d);
                    if (feature.pooling == Pooling::kMax) {
@@ -139,6 +151,8 @@ inline void BackwardTwin(const EmbeddingFeature& feature, const JaggedBatch& bat
                      g = divisor == 0 ? 0.0 : g * weights[i] / divisor;
                    }
                    sum->second[d] += g;
+                   of.magnitudes[*id.row].resize(dim);
+                   of.magnitudes[*id.row][d] += std::fabs(g);
                  }
                }
              });

@@ -1,20 +1,14 @@
-// Embeddings against the fake cluster: forward and gradients of random batches against the dumb
-// twin, and what is refused whole.
+// Embeddings against the fake cluster: known numbers, messages, and what is refused whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "common/random.h"
 #include "hotbed/client.h"
 #include "hotbed/embedding.h"
-#include "tests/client/embedding_twin.h"
-#include "tests/client/fake_cluster.h"
-#include "tests/common/test_seed.h"
+#include "tests/client/embeddings_fixture.h"
 
 namespace hotbed {
 namespace {
@@ -23,56 +17,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Outcome = PushResult::Outcome;
-
-v1::TableSpec Spec(const std::string& name, uint64_t rows, uint32_t dim) {
-  v1::TableSpec spec;
-  spec.set_name(name);
-  spec.set_rows(rows);
-  spec.set_dim(dim);
-  return spec;
-}
-
-class EmbeddingsTest : public testing::Test {
- protected:
-  void Connect(ClientOptions options = {}) {
-    options.deadline = absl::Seconds(20);
-    options.session_name = "embeddings-test";
-    auto client = Client::Connect(cluster_.target(), options);
-    ASSERT_TRUE(client.ok()) << client.status();
-    client_ = *std::move(client);
-  }
-  const Table* Open(const std::string& name) {
-    auto table = client_->OpenTable(name);
-    EXPECT_TRUE(table.ok()) << table.status();
-    return table.ok() ? *table : nullptr;
-  }
-  std::unique_ptr<Embeddings> Create(std::vector<EmbeddingFeature> features,
-                                     const EmbeddingOptions& options = {}) {
-    auto embeddings = Embeddings::Create(client_.get(), std::move(features), options);
-    EXPECT_TRUE(embeddings.ok()) << embeddings.status();
-    return *std::move(embeddings);
-  }
-  // Rows of the table become `value(id, column)` for ids [0, count).
-  void Fill(const Table* table, uint64_t step, uint64_t count,
-            const std::function<float(uint64_t, uint32_t)>& value) {
-    std::vector<uint64_t> ids;
-    std::vector<float> gradients;
-    for (uint64_t id = 0; id < count; ++id) {
-      ids.push_back(id);
-      for (uint32_t d = 0; d < table->dim(); ++d) gradients.push_back(-value(id, d));
-    }
-    const PushFeature feature{table, ids, gradients.data()};
-    const PushResult pushed = client_->Push(step, {&feature, 1}).Wait();
-    ASSERT_EQ(pushed.outcome, Outcome::kApplied) << pushed.status;
-  }
-  TwinRow RowOf(const Table* table, uint64_t id) const {
-    const std::vector<float> row = cluster_.Row(table->options().id, id);
-    return {row.begin(), row.end()};
-  }
-
-  FakeCluster cluster_{3};
-  std::unique_ptr<Client> client_;
-};
 
 // The numbers of TorchRec's introduction: grad -1 an element, SGD.
 TEST_F(EmbeddingsTest, TheTutorialsNumbers) {
@@ -145,201 +89,6 @@ TEST_F(EmbeddingsTest, NothingInABatchIsZerosAndSendsNothing) {
     EXPECT_EQ(pushed.outcome, Outcome::kApplied) << pushed.status;
   }
   EXPECT_EQ(cluster_.pull_messages() + cluster_.push_messages(), 0);
-}
-
-// --- random batches against the twin
-class EmbeddingsRandomTest : public EmbeddingsTest {
- protected:
-  void MakeTables() {
-    for (int t = 0; t < 4; ++t) {
-      v1::TableSpec spec = Spec("t" + std::to_string(t), 20 + 20 * t, 1 + 5 * t + t % 2);
-      spec.set_hashed(t == 3);
-      if (t == 1) spec.set_bounds_mode(v1::BOUNDS_ZERO);
-      if (t == 2) spec.set_bounds_mode(v1::BOUNDS_MODULO);
-      if (t >= 1) spec.set_padding_id(t == 2 ? ~uint64_t{0} : 3);
-      spec.set_column_slices(t == 2 ? 3 : 1);
-      cluster_.AddTable(spec, 1 + 2 * t);
-    }
-    Connect();
-    for (int t = 0; t < 4; ++t) {
-      tables_.push_back(Open("t" + std::to_string(t)));
-      // The upper half of the ids has never been pushed.
-      Fill(tables_.back(), 1, tables_.back()->options().rows / 2,
-           [&](uint64_t, uint32_t) { return static_cast<float>(random_.Double() - 0.5); });
-    }
-  }
-  JaggedBatch RandomBatch(bool weighted, bool bounds) {
-    JaggedBatch batch;
-    batch.batch_size = static_cast<uint32_t>(random_.Uniform(12));
-    for (int k = 0; k < 3; ++k) {
-      batch.keys.push_back("k" + std::to_string(k));
-      for (uint32_t s = 0; s < batch.batch_size; ++s) {
-        batch.lengths.push_back(static_cast<uint32_t>(
-            random_.OneIn(3) ? 0 : random_.Uniform(random_.OneIn(40) ? 1200 : 8)));
-        const bool one_id = batch.lengths.back() > 500;
-        for (uint32_t i = 0; i < batch.lengths.back(); ++i) {
-          batch.ids.push_back(one_id ? 5 : random_.Uniform(20));
-          // Both sides of the bounds; -1 is one table's padding id.
-          if (bounds && random_.OneIn(5)) batch.ids.back() = random_.Uniform(140) - 30;
-          if (weighted) batch.weights.push_back(static_cast<float>(random_.Double() + 0.1));
-        }
-      }
-    }
-    return batch;
-  }
-  std::vector<EmbeddingFeature> RandomFeatures(bool weighted, bool bounds) {
-    std::vector<EmbeddingFeature> features(1 + random_.Uniform(6));
-    for (size_t f = 0; f < features.size(); ++f) {
-      features[f] = {"k" + std::to_string(random_.Uniform(3)),
-                     tables_[bounds ? 1 + random_.Uniform(3) : random_.Uniform(4)],
-                     static_cast<Pooling>(random_.Uniform(weighted ? 2 : 4)),
-                     "out" + std::to_string(f)};
-    }
-    return features;
-  }
-  void ExpectForward(const std::vector<EmbeddingFeature>& features, const JaggedBatch& batch,
-                     const EmbeddingOutput& out, std::vector<TwinOutput>* twins) {
-    uint64_t zeroed = 0;
-    uint32_t column = 0;
-    for (size_t f = 0; f < features.size(); ++f) {
-      const TwinOutput twin = ForwardTwin(
-          features[f], batch, [this](const Table* t, uint64_t id) { return RowOf(t, id); });
-      zeroed += twin.zeroed;
-      const uint32_t dim = features[f].table->dim();
-      EXPECT_EQ(out.features[f].name, features[f].output);
-      EXPECT_EQ(out.features[f].dim, dim);
-      if (features[f].pooling == Pooling::kNone) {
-        ASSERT_EQ(out.features[f].sequence.size(), twin.sequence.size());
-        for (size_t i = 0; i < twin.sequence.size(); ++i) {
-          ASSERT_EQ(out.features[f].sequence[i], twin.sequence[i]) << f << " " << i;
-        }
-      } else {
-        ASSERT_EQ(out.features[f].column, column);
-        for (uint32_t s = 0; s < batch.batch_size; ++s) {
-          for (uint32_t d = 0; d < dim; ++d) {
-            const double want = twin.values[s * dim + d];
-            ASSERT_NEAR(out.values[s * out.columns + column + d], want,
-                        1e-6 * (1 + 10 * std::fabs(want)))
-                << "feature " << f << " sample " << s << " column " << d;
-          }
-        }
-        if (features[f].pooling == Pooling::kMax) {
-          ASSERT_EQ(out.arg_max[f], twin.arg_max);
-        }
-        column += dim;
-      }
-      twins->push_back(twin);
-    }
-    EXPECT_EQ(out.columns, column);
-    EXPECT_EQ(out.out_of_bounds, zeroed);
-  }
-
-  const TestSeed seed_{41};
-  Random random_{seed_.value()};
-  std::vector<const Table*> tables_;
-};
-
-TEST_F(EmbeddingsRandomTest, ForwardAndGradientsMatchTheirTwin) {
-  MakeTables();
-  for (uint64_t round = 2; round < 80; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
-    const bool weighted = random_.OneIn(2);
-    const bool bounds = random_.OneIn(2);
-    const std::vector<EmbeddingFeature> features = RandomFeatures(weighted, bounds);
-    const JaggedBatch batch = RandomBatch(weighted, bounds);
-    auto embeddings = Create(features);
-    EmbeddingOutput out;
-    const absl::Status status = embeddings->Forward(batch, &out).Wait();
-    ASSERT_TRUE(status.ok()) << status;
-    std::vector<TwinOutput> twins;
-    ASSERT_NO_FATAL_FAILURE(ExpectForward(features, batch, out, &twins));
-
-    std::vector<float> values(out.values.size());
-    for (float& g : values) g = static_cast<float>(random_.Double() - 0.5);
-    OutputGradients gradients{values, {}};
-    std::vector<std::vector<float>> sequences(features.size());
-    TwinGradients want;
-    uint32_t column = 0;
-    for (size_t f = 0; f < features.size(); ++f) {
-      const uint32_t dim = features[f].table->dim();
-      sequences[f].resize(out.features[f].sequence.size());
-      for (float& g : sequences[f]) g = static_cast<float>(random_.Double() - 0.5);
-      gradients.sequences.push_back(sequences[f]);
-      const bool sequence = features[f].pooling == Pooling::kNone;
-      BackwardTwin(
-          features[f], batch, twins[f].arg_max,
-          [&](uint32_t s, uint64_t at, uint32_t d) -> double {
-            return sequence ? sequences[f][at * dim + d] : values[s * out.columns + column + d];
-          },
-          &want);
-      if (!sequence) column += dim;
-    }
-    const auto got = embeddings->Gradients(batch, out, gradients);
-    ASSERT_TRUE(got.ok()) << got.status();
-    ASSERT_EQ(got->size(), want.size());
-    std::vector<std::vector<std::vector<float>>> before;
-    for (const SparseGradient& gradient : *got) {
-      const TwinGradient& twin = want[gradient.table];
-      ASSERT_EQ(gradient.ids, twin.order) << "in the order of first appearance";
-      const uint32_t dim = gradient.table->dim();
-      before.emplace_back();
-      for (size_t i = 0; i < gradient.ids.size(); ++i) {
-        before.back().push_back(cluster_.Row(gradient.table->options().id, gradient.ids[i]));
-        for (uint32_t d = 0; d < dim; ++d) {
-          const double sum = twin.sums.at(gradient.ids[i])[d];
-          ASSERT_NEAR(gradient.gradients[i * dim + d], sum, 1e-5 * (1 + std::fabs(sum)));
-        }
-      }
-    }
-    // What is pushed is to the bit what Gradients says.
-    const PushResult pushed = embeddings->Backward(round, batch, out, gradients).Wait();
-    ASSERT_EQ(pushed.outcome, Outcome::kApplied) << pushed.status;
-    for (size_t g = 0; g < got->size(); ++g) {
-      const SparseGradient& gradient = (*got)[g];
-      const uint32_t dim = gradient.table->dim();
-      for (size_t i = 0; i < gradient.ids.size(); ++i) {
-        const std::vector<float> after =
-            cluster_.Row(gradient.table->options().id, gradient.ids[i]);
-        for (uint32_t d = 0; d < dim; ++d) {
-          ASSERT_EQ(after[d], before[g][i][d] - gradient.gradients[i * dim + d]);
-        }
-      }
-    }
-  }
-}
-
-TEST_F(EmbeddingsRandomTest, OutputsAreTheSameBitsForEveryNumberOfShards) {
-  for (uint32_t shards : {1u, 3u, 24u}) {
-    v1::TableSpec spec = Spec("s" + std::to_string(shards), 200, 17);
-    spec.set_column_slices(shards == 3 ? 4 : 1);
-    cluster_.AddTable(spec, shards);
-  }
-  Connect();
-  std::vector<float> rows(200 * 17);
-  for (float& x : rows) x = static_cast<float>(random_.Double() - 0.5);
-  std::vector<std::unique_ptr<Embeddings>> embeddings;
-  EmbeddingOptions here;
-  here.pooling_at = PoolingPlace::kClient;
-  for (uint32_t shards : {1u, 3u, 24u}) {
-    const Table* const table = Open("s" + std::to_string(shards));
-    Fill(table, 1, 200, [&](uint64_t id, uint32_t d) { return rows[id * 17 + d]; });
-    embeddings.push_back(
-        Create({{"k0", table, Pooling::kSum, "a"}, {"k1", table, Pooling::kMean, "b"}}, here));
-  }
-  for (uint64_t round = 2; round < 12; ++round) {
-    const JaggedBatch batch = RandomBatch(random_.OneIn(2), false);
-    std::vector<EmbeddingOutput> outs(3);
-    for (size_t e = 0; e < 3; ++e) {
-      ASSERT_TRUE(embeddings[e]->Forward(batch, &outs[e]).Wait().ok());
-      EXPECT_EQ(outs[e].values, outs[0].values);
-      ASSERT_EQ(embeddings[e]->Backward(round, batch, outs[e], {outs[e].values, {}}).Wait().outcome,
-                Outcome::kApplied);
-    }
-    for (uint64_t id = 0; id < 20; ++id) {
-      EXPECT_EQ(cluster_.Row(2, id), cluster_.Row(1, id));
-      EXPECT_EQ(cluster_.Row(3, id), cluster_.Row(1, id));
-    }
-  }
 }
 
 // --- what is refused

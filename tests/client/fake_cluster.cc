@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "tests/kernels/pool_twin.h"
 
 namespace hotbed {
 namespace {
@@ -339,6 +340,34 @@ FakeShard* FakeCluster::FindShard(int server, uint64_t packed, uint64_t epoch,
   return nullptr;
 }
 
+void FakeCluster::ServeBags(const FakeShard& shard, uint32_t dim, const v1::PullHeader& header,
+                            const v1::PullSegment& segment, const SegmentBytes& from,
+                            v1::PullReply* reply) {
+  uint32_t next = 0;
+  for (uint32_t b = 0; b < segment.bag_count(); ++b) {
+    uint32_t length;
+    std::memcpy(&length, from.lengths + 4 * b, 4);
+    std::vector<std::vector<float>> rows;
+    std::vector<float> weights;
+    for (uint32_t k = 0; k < length; ++k, ++next) {
+      uint64_t id;
+      std::memcpy(&id, from.ids + 8 * next, 8);
+      const auto row = shard.rows.find(id);
+      rows.push_back(row == shard.rows.end() ? std::vector<float>(dim) : row->second);
+      if (from.weights != nullptr) {
+        std::memcpy(&weights.emplace_back(), from.weights + 4 * next, 4);
+      }
+      if (header.want_flags()) reply->mutable_flags()->push_back(row == shard.rows.end() ? 0 : 1);
+    }
+    const PooledBag bag =
+        PoolByHand(static_cast<RowPooling>(segment.pooling()), dim, rows, weights);
+    AppendRow(bag.row, header.row_type(), reply->mutable_rows());
+    if (segment.want_arg_max()) {
+      reply->mutable_arg_max()->append(reinterpret_cast<const char*>(bag.arg_max.data()), 4 * dim);
+    }
+  }
+}
+
 v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request) {
   std::function<void()> delay;
   {
@@ -353,10 +382,16 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
   reply.mutable_header()->set_request(request.header().request());
   if (RefuseLarge(request.ByteSizeLong(), reply.mutable_header())) return reply;
   const char* ids = request.ids().data();
+  const char* lengths = request.lengths().data();
+  const char* weights = request.weights().data();
   for (const v1::PullSegment& segment : request.header().segments()) {
     v1::SegmentReply* answer = reply.mutable_header()->add_segments();
     const char* const begin = ids;
+    const char* const lengths_begin = lengths;
+    const char* const weights_begin = segment.weighted() ? weights : nullptr;
     ids += 8 * segment.id_count();
+    lengths += 4 * segment.bag_count();
+    if (segment.weighted()) weights += 4 * segment.id_count();
     if (pull_script_) {
       if (auto scripted = pull_script_(server, segment)) {
         *answer = *scripted;
@@ -367,7 +402,11 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
     if (shard == nullptr) continue;
     const uint32_t dim = shard->record.column_limit() - shard->record.column_first();
     const size_t before = reply.rows().size();
-    for (uint32_t i = 0; i < segment.id_count(); ++i) {
+    if (segment.bag_count() > 0) {
+      ServeBags(*shard, dim, request.header(), segment, {begin, lengths_begin, weights_begin},
+                &reply);
+    }
+    for (uint32_t i = 0; i < segment.id_count() && segment.bag_count() == 0; ++i) {
       uint64_t id;
       std::memcpy(&id, begin + 8 * i, 8);
       const auto row = shard->rows.find(id);

@@ -99,6 +99,14 @@ class FakeCluster {
     std::vector<FakeShard> shards;
   };
 
+  struct SegmentBytes {
+    const char* ids;
+    const char* lengths;
+    const char* weights;  // or null
+  };
+  static void ServeBags(const FakeShard& shard, uint32_t dim, const v1::PullHeader& header,
+                        const v1::PullSegment& segment, const SegmentBytes& from,
+                        v1::PullReply* reply);
   v1::PullReply ServePull(int server, const v1::PullRequest& request);
   v1::PushReply ServePush(int server, const v1::PushRequest& request);
   v1::SegmentReply ServePushSegment(int server, const v1::PushHeader& header,

@@ -276,6 +276,38 @@ void AddFloats(const std::string& field, std::function<float*(TableSpec*)> at,
   }
 }
 
+std::vector<Case> OptimizerNumberCases() {
+  std::vector<Case> cases;
+  const std::map<std::string, float OptimizerParams::*> not_negative = {
+      {"learning_rate", &OptimizerParams::learning_rate},
+      {"weight_decay", &OptimizerParams::weight_decay},
+      {"initial_accumulator", &OptimizerParams::initial_accumulator},
+      {"trust_coefficient", &OptimizerParams::trust_coefficient},
+      {"l1", &OptimizerParams::l1},
+      {"l2", &OptimizerParams::l2},
+      {"ftrl_beta", &OptimizerParams::ftrl_beta},
+      {"clip_value", &OptimizerParams::clip_value},
+      {"clip_row_norm", &OptimizerParams::clip_row_norm},
+      {"max_norm", &OptimizerParams::max_norm}};
+  for (const auto& [name, member] : not_negative) {
+    AddFloats(
+        "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.*m); },
+        {{-0.5f, "finite and >= 0"}, {kNan, "finite"}, {kInf, "finite"}}, &cases);
+  }
+  AddFloats(
+      "optimizer.epsilon", [](TableSpec* s) { return &s->optimizer.epsilon; },
+      {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
+  for (const auto& [name, member] :
+       std::map<std::string, float OptimizerParams::*>{{"beta1", &OptimizerParams::beta1},
+                                                       {"beta2", &OptimizerParams::beta2},
+                                                       {"momentum", &OptimizerParams::momentum}}) {
+    AddFloats(
+        "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.*m); },
+        {{1.0f, "[0, 1)"}, {-0.5f, "[0, 1)"}, {kNan, "[0, 1)"}}, &cases);
+  }
+  return cases;
+}
+
 std::vector<Case> OptimizerCases() {
   std::vector<Case> cases = {
       {"optimizer.kind", "99", "rowwise-adagrad",
@@ -321,33 +353,7 @@ std::vector<Case> OptimizerCases() {
       {"optimizer.state_type", "99", "fp32, bf16",
        [](TableSpec* s) { s->optimizer.state_type = Unknown<StateType>(); }},
   };
-  const std::map<std::string, float OptimizerParams::*> not_negative = {
-      {"learning_rate", &OptimizerParams::learning_rate},
-      {"weight_decay", &OptimizerParams::weight_decay},
-      {"initial_accumulator", &OptimizerParams::initial_accumulator},
-      {"trust_coefficient", &OptimizerParams::trust_coefficient},
-      {"l1", &OptimizerParams::l1},
-      {"l2", &OptimizerParams::l2},
-      {"ftrl_beta", &OptimizerParams::ftrl_beta},
-      {"clip_value", &OptimizerParams::clip_value},
-      {"clip_row_norm", &OptimizerParams::clip_row_norm},
-      {"max_norm", &OptimizerParams::max_norm}};
-  for (const auto& [name, member] : not_negative) {
-    AddFloats(
-        "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.*m); },
-        {{-0.5f, "finite and >= 0"}, {kNan, "finite"}, {kInf, "finite"}}, &cases);
-  }
-  AddFloats(
-      "optimizer.epsilon", [](TableSpec* s) { return &s->optimizer.epsilon; },
-      {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
-  for (const auto& [name, member] :
-       std::map<std::string, float OptimizerParams::*>{{"beta1", &OptimizerParams::beta1},
-                                                       {"beta2", &OptimizerParams::beta2},
-                                                       {"momentum", &OptimizerParams::momentum}}) {
-    AddFloats(
-        "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.*m); },
-        {{1.0f, "[0, 1)"}, {-0.5f, "[0, 1)"}, {kNan, "[0, 1)"}}, &cases);
-  }
+  for (Case& one : OptimizerNumberCases()) cases.push_back(std::move(one));
   return cases;
 }
 

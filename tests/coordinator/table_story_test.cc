@@ -127,6 +127,43 @@ TEST_F(TableStory, TablesCreatedTogetherArePlacedByOnePlan) {
   EXPECT_EQ(rig_.Create(CoreRig::Table("after", 10))->spec().id(), 6u);
 }
 
+// As many shards a slice as asked for in all, rounded up, or as the planner says; every slice of
+// columns cut at the same rows, slice by slice.
+TEST_F(TableStory, ATableInColumnSlices) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Register("s2").ok());
+  v1::CreateTableRequest asked = CoreRig::Table("asked", 100);
+  asked.mutable_spec()->set_dim(7);
+  asked.mutable_spec()->set_column_slices(3);
+  asked.mutable_spec()->mutable_optimizer()->set_kind(v1::OPTIMIZER_ROWWISE_ADAGRAD);
+  EXPECT_STATUS(rig_.Create(asked), kInvalidArgument, "row_statistics=slice");
+  asked.mutable_spec()->mutable_optimizer()->set_kind(v1::OPTIMIZER_SGD);
+  asked.set_shards(5);
+  v1::CreateTableRequest planned = CoreRig::Table("planned");
+  planned.mutable_spec()->set_column_slices(4);
+  planned.mutable_spec()->mutable_optimizer()->set_kind(v1::OPTIMIZER_SGD);
+  const auto created = rig_.Call<v1::CreateTablesReply>(Together({asked, planned}));
+  ASSERT_TRUE(created.ok()) << created.status();
+  for (const v1::CreateTableReply& table : created->tables()) {
+    const uint32_t slices = table.spec().column_slices();
+    const int in_slice = table.shards_size() / static_cast<int>(slices);
+    ASSERT_EQ(table.shards_size(), in_slice * static_cast<int>(slices));
+    for (int i = 0; i < table.shards_size(); ++i) {
+      const v1::ShardRecord& shard = table.shards(i);
+      const ColumnRange columns =
+          SliceColumns(table.spec().dim(), slices, static_cast<uint32_t>(i / in_slice));
+      EXPECT_EQ(ShardId::FromPacked(shard.shard()).index, static_cast<uint32_t>(i));
+      EXPECT_EQ(shard.column_first(), columns.first);
+      EXPECT_EQ(shard.column_limit(), columns.limit);
+      EXPECT_EQ(shard.range_first(), table.shards(i % in_slice).range_first());
+      EXPECT_EQ(shard.range_limit(), table.shards(i % in_slice).range_limit());
+    }
+    EXPECT_EQ(table.shards(in_slice - 1).range_limit(), table.spec().rows());
+  }
+  EXPECT_EQ(created->tables(0).shards_size(), 6);
+  EXPECT_EQ(created->tables(1).shards_size(), 8);
+}
+
 TEST_F(TableStory, TablesCreatedTogetherAreAllRightOrNoneIs) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Create(CoreRig::Table("there", 10)).ok());
@@ -255,6 +292,15 @@ TEST_F(TableStory, BadSpecsAreRefused) {
   request = CoreRig::Table("t");
   request.mutable_spec()->set_dim(100000);
   EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "dim is 100000");
+  request = CoreRig::Table("t");
+  request.mutable_spec()->mutable_optimizer()->set_learning_rate(-1);
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "optimizer.learning_rate is -1");
+  request = CoreRig::Table("t");
+  request.mutable_spec()->mutable_optimizer()->set_kind(static_cast<v1::OptimizerKind>(99));
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "optimizer.kind has the unknown value 99");
+  request = CoreRig::Table("t");
+  request.mutable_spec()->set_staleness(3);
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "staleness is 3");
   request = CoreRig::Table("t");
   request.mutable_spec()->set_id(5);
   EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "id is 5");

@@ -65,6 +65,59 @@ class Commands(unittest.TestCase):
         code, _, err = self.up.cli("row", "get", "life", 1)
         self.assertEqual(code, 1)
 
+    def test_a_table_is_altered_from_a_step_on(self):
+        self.up.json("table", "create", "altered", "--dim", 4, "--rows", 100, "--optimizer", "adamw", "--lr", "0.1",
+                     "--schedule", "cosine", "--total-steps", 1000, "--padding-id", 0, "--consistency", "bounded:2")
+        change = ("table", "alter", "altered", "--lr", "0.05", "--min-factor", "0.25", "--at-step", 500)
+        planned = self.up.json(*change, "--dry-run")
+        self.assertEqual((planned["altered"], len(planned["changes"])), (False, 1))
+        self.assertEqual(self.up.json("table", "describe", "altered")["changes"], [])
+        self.assertTrue(self.up.json(*change)["altered"])
+        self.assertFalse(self.up.json(*change)["altered"], "it is so already")
+        described = self.up.json("table", "describe", "altered")
+        self.assertEqual(described["changes"][0]["at_step"], 500)
+        self.assertEqual(described["changes"][0]["learning_rate"], 0.05)
+        self.assertEqual(described["changes"][0]["schedule"]["total_steps"], 1000)
+        self.assertEqual(described["changes"][0]["schedule"]["min_factor"], 0.25)
+        code, text, _ = self.up.cli("table", "describe", "altered")
+        self.assertIn("from step 500", text)
+        for args, words in ((("--lr", 1, "--at-step", 499), "at_step is 499, allowed: 500"),
+                            (("--lr", -1, "--at-step", 600), "learning_rate is -1, allowed: finite and >= 0"),
+                            (("--dim", 8, "--at-step", 600), "make a new table"),
+                            (("--at-step", 600), "nothing to change")):
+            code, _, err = self.up.cli("table", "alter", "altered", *args)
+            self.assertEqual(code, 1, args)
+            self.assertIn(words, err)
+        self.assertEqual(len(self.up.json("table", "describe", "altered")["changes"]), 1)
+        with local.Directory() as directory:
+            path = os.path.join(directory, "described.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(described, file)
+            self.assertFalse(self.up.json("table", "create", "--file", path, "--if-not-exists")[0]["created"])
+            described["optimizer"]["beta1"] = 0.5
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(described, file)
+            code, _, err = self.up.cli("table", "create", "--file", path, "--if-not-exists")
+            self.assertEqual(code, 1)
+            self.assertIn("optimizer.beta1: 0.9 -> 0.5", err)
+
+    def test_options_out_of_range_are_refused_by_name(self):
+        for args, words in ((("--lr", -1), "optimizer.learning_rate is -1, allowed: finite and >= 0"),
+                            (("--beta1", 1), "optimizer.beta1 is 1, allowed: [0, 1)"),
+                            (("--momentum", 1), "optimizer.momentum is 1, allowed: [0, 1)"),
+                            (("--optimizer", "adma"), "did you mean 'adam'?"),
+                            (("--padding-id", 10), "padding_id is 10, allowed: an id of the table, 0..9"),
+                            (("--lazy-decay",), "optimizer.lazy_decay is true, allowed"),
+                            (("--stochastic-rounding",), "optimizer.stochastic_rounding is true"),
+                            (("--clip-value", "nan"), "optimizer.clip_value is nan"),
+                            (("--optimizer", "ftrl", "--lr", 0), "optimizer.learning_rate is 0, allowed: finite and > 0"),
+                            (("--column-slices", 5), "column_slices is 5, allowed: 1..4")):
+            with self.subTest(args):
+                code, _, err = self.up.cli("table", "create", "refused", "--dim", 4, "--rows", 10, *args)
+                self.assertEqual(code, 2, err)
+                self.assertIn(words, err)
+        self.assertNotIn("refused", [t["name"] for t in self.up.json("table", "list")])
+
     def test_rows_of_a_hashed_table_by_any_id(self):
         self.up.json("table", "create", "any", "--dim", 4, "--hashed", "--init", "constant:1")
         rows = self.up.json("row", "get", "any", 0, ID_MAX, -1, -(2**63), "0x10", 2**53 + 1)
@@ -232,9 +285,44 @@ class Commands(unittest.TestCase):
                 report = self.up.json("bench", kind, "--seconds", "0.3", "--repeats", 1, "--rows", 20000,
                                       "--dim", 16, "--no-roofs")
                 self.assertIsInstance(report, dict)
+                self.assertEqual(report["load"], {"optimizer": "rowwise-adagrad", "weight_type": "fp32",
+                                                  "wire": "fp32", "column_slices": 1})
         name = next(t["name"] for t in self.up.json("table", "list") if t["name"].startswith("bench-"))
         rows = self.up.json("row", "get", name, *range(100))
         self.assertTrue(any(r["exists"] for r in rows), "no row of the bench's table was ever pushed to")
+
+
+    def test_a_table_in_column_slices_everywhere(self):
+        load = ("--seconds", "0.3", "--repeats", 1, "--rows", 20000, "--dim", 18, "--no-roofs", "--optimizer", "adagrad",
+                "--weight-type", "fp16", "--column-slices", 4)
+        for kind, wire in (("push", "bf16"), ("pull", "int8"), ("lookup", "fp16"), ("mixed", "fp32")):
+            with self.subTest(kind):
+                report = self.up.json("bench", kind, "--wire", wire, *load)
+                self.assertEqual(report["load"], {"optimizer": "adagrad", "weight_type": "fp16", "wire": wire,
+                                                  "column_slices": 4})
+                self.assertGreater(report["rows_per_s"], 0)
+        code, text, _ = self.up.cli("bench", "pull", *load)
+        self.assertEqual(code, 0)
+        self.assertIn("optimizer adagrad, weight type fp16, wire fp32, column slices 4", text)
+        name = next(t["name"] for t in self.up.json("table", "list") if t["name"].endswith("-4slices-0"))
+        shards = self.up.json("shard", "list", "--table", name)
+        self.assertEqual(sorted({tuple(s["columns"]) for s in shards}), [(0, 5), (5, 10), (10, 14), (14, 18)])
+        self.assertEqual(len(shards) % 4, 0)
+        row = next(r for r in self.up.json("row", "get", name, *range(100)) if r["exists"])
+        self.assertEqual(len(row["weights"]), 18)
+        self.assertTrue(all(w != 0 for w in row["weights"]), "columns that no slice answered")
+        self.assertEqual(len(row["slices"]["shards"]), 4)
+        self.assertEqual(len(set(row["slices"]["shards"])), 4)
+        text = self.up.cli("table", "describe", name)[1]
+        self.assertIn("4, statistics of the slice", text)
+        self.assertIn("5..9", self.up.cli("shard", "list", "--table", name)[1])
+        placed = next(t for t in self.up.json("plan", "show")["tables"] if t["name"] == name)["shards"]
+        self.assertEqual(sorted((tuple(s["rows"]), tuple(s["columns"])) for s in placed),
+                         sorted((tuple(s["range"]), tuple(s["columns"])) for s in shards))
+        again = self.up.json("plan", "apply", "--dry-run")
+        self.assertEqual(sorted(tuple(s["columns"]) for t in again["plan"]["tables"] if t["name"] == name
+                                for s in t["shards"]), sorted(tuple(s["columns"]) for s in shards))
+        self.assertEqual(self.up.json("table", "drop", name, "--yes")["dropped"], True)
 
 
 class Restarts(unittest.TestCase):

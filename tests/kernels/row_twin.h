@@ -203,26 +203,32 @@ class RowTwin {
       second = state(1);
     }
     state(0) = p.beta1 * state(0) + (1.0f - p.beta1) * d;
-    const float denominator = std::sqrt(second / s.bias_correction2) + p.epsilon;
-    const float first = state(0) / s.bias_correction1;
+    const float inverse1 = 1.0f / s.bias_correction1;
+    const float inverse2 = 1.0f / std::sqrt(s.bias_correction2);
+    const float denominator = std::sqrt(second) * inverse2 + p.epsilon;
     const bool lamb =
         p.kind == OptimizerKind::kLamb || p.kind == OptimizerKind::kPartialRowwiseLamb;
+    if (LayoutOfState(p).has_statistic) {
+      return (lamb ? 1.0f : lr) * (inverse1 / denominator) * state(0);
+    }
+    const float first = state(0) * inverse1;
     return lamb ? first / denominator : lr * first / denominator;
   }
 
   void Ftrl(const Row32& g, float lr, Row* row) const {
     const OptimizerParams& p = spec_.optimizer;
     if (lr <= 0) return;
+    const float inverse_lr = 1.0f / lr;
     for (uint32_t i = 0; i < dim_; ++i) {
       float& w = row->weights[i];
       float& z = row->vectors[0][i];
       float& n = row->vectors[1][i];
       const float root = std::sqrt(n + g[i] * g[i]);
-      z += g[i] - (root - std::sqrt(n)) / lr * w;
+      z += g[i] - (root - std::sqrt(n)) * inverse_lr * w;
       n += g[i] * g[i];
       w = 0;
-      if (std::abs(z) <= p.l1 || (p.ftrl_beta + root) / lr + p.l2 == 0) continue;
-      w = -(z < 0 ? z + p.l1 : z - p.l1) / ((p.ftrl_beta + root) / lr + p.l2);
+      if (std::abs(z) <= p.l1 || (p.ftrl_beta + root) * inverse_lr + p.l2 == 0) continue;
+      w = -(z < 0 ? z + p.l1 : z - p.l1) / ((p.ftrl_beta + root) * inverse_lr + p.l2);
     }
   }
 

@@ -57,7 +57,26 @@ v1::PullReply RandomReply(Random* random) {
   }
   reply.set_rows(RandomBytes(random, random->Uniform(1000)));
   if (random->OneIn(2)) reply.set_flags(RandomBytes(random, random->Uniform(100)));
+  if (random->OneIn(2)) reply.set_arg_max(RandomBytes(random, random->Uniform(100)));
   return reply;
+}
+
+v1::PullRequest RandomPull(Random* random) {
+  v1::PullRequest pull;
+  pull.mutable_header()->set_request(RandomNumber(random));
+  for (uint64_t i = random->Uniform(5); i > 0; --i) {
+    v1::PullSegment* const segment = pull.mutable_header()->add_segments();
+    segment->set_shard(random->Next());
+    segment->set_id_count(static_cast<uint32_t>(RandomNumber(random)));
+    segment->set_pooling(static_cast<v1::Pooling>(random->Uniform(5)));  // unknown ones too
+    segment->set_bag_count(static_cast<uint32_t>(RandomNumber(random)));
+    segment->set_weighted(random->OneIn(2));
+    segment->set_want_arg_max(random->OneIn(2));
+  }
+  pull.set_ids(RandomBytes(random, random->Uniform(200)));
+  pull.set_lengths(RandomBytes(random, random->Uniform(100)));
+  pull.set_weights(RandomBytes(random, random->Uniform(100)));
+  return pull;
 }
 
 // Outer fields of `message` one by one, in random order, with unknown fields of every wire type
@@ -118,6 +137,31 @@ TEST(Wire, ReadsAnyOrderOfFieldsFromAnyFragments) {
     ASSERT_EQ(Bytes(message.fragments(), push_view.ids), push.ids());
     ASSERT_EQ(Bytes(message.fragments(), push_view.gradients), push.gradients());
     ASSERT_EQ(AnyDisagreement(bytes, message.fragments()), "");
+  }
+}
+
+TEST(Wire, ReadsPooledPullsFromAnyFragments) {
+  const TestSeed seed(12);
+  Random random(seed.value());
+  PullRequestView view;
+  PullReplyView reply_view;
+  for (int i = 0; i < 300; ++i) {
+    const v1::PullRequest pull = RandomPull(&random);
+    std::string bytes = Shuffled(&random, {HeaderField(pull.header()), Bulk(2, pull.ids()),
+                                           Bulk(3, pull.lengths()), Bulk(4, pull.weights())});
+    const FragmentedMessage message(bytes, 1 + random.Uniform(100), &random);
+    ASSERT_TRUE(ParsePullRequest(message.fragments(), &view).ok());
+    ASSERT_EQ(view.header.SerializeAsString(), pull.header().SerializeAsString());
+    ASSERT_EQ(Bytes(message.fragments(), view.lengths), pull.lengths());
+    ASSERT_EQ(Bytes(message.fragments(), view.weights), pull.weights());
+    ASSERT_EQ(AnyDisagreement(bytes, message.fragments()), "");
+    const v1::PullReply reply = RandomReply(&random);
+    bytes = Shuffled(&random, {HeaderField(reply.header()), Bulk(2, reply.rows()),
+                               Bulk(3, reply.flags()), Bulk(4, reply.arg_max())});
+    const FragmentedMessage answer(bytes, 1 + random.Uniform(100), &random);
+    ASSERT_TRUE(ParsePullReply(answer.fragments(), &reply_view).ok());
+    ASSERT_EQ(Bytes(answer.fragments(), reply_view.arg_max), reply.arg_max());
+    ASSERT_EQ(AnyDisagreement(bytes, answer.fragments()), "");
   }
 }
 

@@ -64,12 +64,15 @@ std::string Disagreement(const std::string& bytes, Fragments fragments,
 
 // The same for all four messages.
 inline std::string AnyDisagreement(const std::string& bytes, Fragments f) {
-  std::string found = Disagreement<v1::PullRequest>(
-      bytes, f, ParsePullRequest,
-      [&](const auto& m, const auto& v) { return m.ids() == Bytes(f, v.ids); });
+  std::string found =
+      Disagreement<v1::PullRequest>(bytes, f, ParsePullRequest, [&](const auto& m, const auto& v) {
+        return m.ids() == Bytes(f, v.ids) && m.lengths() == Bytes(f, v.lengths) &&
+               m.weights() == Bytes(f, v.weights);
+      });
   if (!found.empty()) return absl::StrCat("PullRequest: ", found);
   found = Disagreement<v1::PullReply>(bytes, f, ParsePullReply, [&](const auto& m, const auto& v) {
-    return m.rows() == Bytes(f, v.rows) && m.flags() == Bytes(f, v.flags);
+    return m.rows() == Bytes(f, v.rows) && m.flags() == Bytes(f, v.flags) &&
+           m.arg_max() == Bytes(f, v.arg_max);
   });
   if (!found.empty()) return absl::StrCat("PullReply: ", found);
   found =

@@ -314,6 +314,31 @@ TEST(RowFormatsTest, Nfp8IsE4M3WithSaturation) {
 
 // --- round trips
 
+// Upstream's text: double(scale) * q + double(bias), to float.
+TEST(RowFormatsTest, CodesAreReadWithOneRounding) {
+  const TestSeed seed(15);
+  Random random(seed.value());
+  int rounded_twice = 0;
+  for (int round = 0; round < 500; ++round) {
+    const std::vector<float> row = RandomRow(&random, 40);
+    const Bytes bytes = Encode({Kind::kFused8Bit}, row), half = Encode({Kind::kTbeInt4}, row);
+    const std::vector<float> back = Decode({Kind::kFused8Bit}, bytes, 40),
+                             back4 = Decode({Kind::kTbeInt4}, half, 40);
+    float parameters[2];
+    uint16_t half_parameters[2];
+    std::memcpy(parameters, bytes.data() + 40, 8);
+    std::memcpy(half_parameters, half.data(), 4);
+    for (size_t i = 0; i < 40; ++i) {
+      ASSERT_EQ(back[i], std::fma(static_cast<float>(bytes[i]), parameters[0], parameters[1]));
+      rounded_twice += back[i] != static_cast<float>(bytes[i]) * parameters[0] + parameters[1];
+      const int code = half[4 + i / 2] >> (i % 2 * 4) & 15;
+      ASSERT_EQ(back4[i], std::fma(static_cast<float>(code), HalfValue(half_parameters[0]),
+                                   HalfValue(half_parameters[1])));
+    }
+  }
+  EXPECT_GT(rounded_twice, 100) << "the test must tell the two apart";
+}
+
 TEST(RowFormatsTest, WhatIsReadBackIsWithinHalfAScale) {
   const TestSeed seed(13);
   Random random(seed.value());

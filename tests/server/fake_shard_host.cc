@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/kernels/kernel_rows.h"
+#include "tests/kernels/pool_twin.h"
 
 namespace hotbed {
 
@@ -139,6 +141,10 @@ void FakeShardHost::Serve(PullWork* work) {
       segment.result = Check(segment.shard_id, segment.epoch, segment.count);
     }
     if (segment.result.code != SegmentCode::kOk) continue;
+    if (segment.pooling != RowPooling::kNone) {
+      ServeBags(*work, &segment);
+      continue;
+    }
     const uint32_t dim = DimOf(*segment.shard);
     const uint32_t row_bytes = RowWireBytes(work->row_type, dim);
     for (uint32_t i = 0; i < segment.count; ++i) {
@@ -157,6 +163,29 @@ void FakeShardHost::Serve(PullWork* work) {
     }
   }
   work->Done();
+}
+
+void FakeShardHost::ServeBags(const PullWork& work, PullSegment* segment) {
+  const uint32_t dim = DimOf(*segment->shard);
+  uint64_t next = 0;
+  for (uint32_t b = 0; b < segment->bags; ++b) {
+    std::vector<std::vector<float>> rows;
+    std::vector<float> weights;
+    for (uint32_t k = 0; k < segment->bag_lengths[b]; ++k, ++next) {
+      std::vector<float>& row = rows.emplace_back();
+      for (uint32_t c = 0; c < dim; ++c) {
+        row.push_back(static_cast<float>(segment->ids[next] * 1000 + c));
+      }
+      if (segment->weights != nullptr) weights.push_back(segment->weights[next]);
+      if (segment->flags != nullptr) segment->flags[next] = segment->ids[next] & 1;
+    }
+    const PooledBag bag = PoolByHand(segment->pooling, dim, rows, weights);
+    const std::vector<uint8_t> wire = PlainRow(bag.row, work.row_type);
+    std::memcpy(segment->rows + wire.size() * b, wire.data(), wire.size());
+    if (segment->arg_max != nullptr) {
+      std::memcpy(segment->arg_max + 4ull * dim * b, bag.arg_max.data(), 4ull * dim);
+    }
+  }
 }
 
 void FakeShardHost::Serve(PushWork* work) {

@@ -1,7 +1,8 @@
 // A shard host of rows that can be computed by hand, for tests of the streams above it.
 //
 // Row `id` of a shard is id * 1000 + column in fp32 (other row types: the same value's low bytes
-// are not looked at). Pushes are kept as they came. Works can be held back and let go later, from
+// are not looked at). Pooled segments are what tests/kernels/pool_twin.h makes of such rows. Pushes
+// are kept as they came. Works can be held back and let go later, from
 // another thread.
 #ifndef HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
 #define HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
@@ -67,6 +68,7 @@ class FakeShardHost final : public ShardHost {
   SegmentResult Check(ShardId shard, Epoch epoch, uint32_t count) const
       ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void Serve(PullWork* work);
+  static void ServeBags(const PullWork& work, PullSegment* segment);
   void Serve(PushWork* work);
 
   mutable absl::Mutex mu_;

@@ -130,6 +130,49 @@ class RealHostTest : public ::testing::Test {
   std::unique_ptr<v1::Data::Stub> stub_;
 };
 
+TEST_F(RealHostTest, PooledLookupsAndTheirRefusals) {
+  StartServer(1);
+  const v1::ReplyHeader pushed = Push(1, 1ull << 20, 0, true, {7, 3}, {1, 2, 3, 4, 5, 6, 7, 8});
+  ASSERT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
+  v1::PullRequest request;
+  const auto add = [&](v1::Pooling pooling, const std::vector<uint64_t>& ids,
+                       const std::vector<uint32_t>& lengths) {
+    v1::PullSegment* const segment = request.mutable_header()->add_segments();
+    segment->set_shard(kShard.packed());
+    segment->set_epoch(1);
+    segment->set_id_count(ids.size());
+    segment->set_pooling(pooling);
+    segment->set_bag_count(lengths.size());
+    request.mutable_ids()->append(Bytes(ids));
+    for (const uint32_t length : lengths) {
+      request.mutable_lengths()->append(reinterpret_cast<const char*>(&length), 4);
+    }
+    return segment;
+  };
+  add(v1::POOLING_SUM, {7, 3, 3, 4}, {3, 1});
+  add(v1::POOLING_SUM, {7, 3}, {2, 0});
+  add(v1::POOLING_SUM, {7, 3}, {2, 1});
+  add(v1::POOLING_SUM, {7, 3, 4}, {1, 1});
+  add(v1::POOLING_MAX, {3, 7, 4}, {2, 1})->set_want_arg_max(true);
+  add(v1::POOLING_NONE, {7}, {});
+  grpc::ClientContext context;
+  v1::PullReply reply;
+  ASSERT_TRUE(stub_->Lookup(&context, request, &reply).ok());
+  ASSERT_EQ(reply.header().segments_size(), 6);
+  const auto detail = [&](int i) { return reply.header().segments(i).detail(); };
+  for (int i : {0, 4, 5}) EXPECT_EQ(reply.header().segments(i).code(), v1::OK) << detail(i);
+  for (int i : {1, 2, 3}) EXPECT_EQ(reply.header().segments(i).code(), v1::INVALID_ARGUMENT) << i;
+  EXPECT_NE(detail(1).find("bag 1 has length 0"), std::string::npos) << detail(1);
+  EXPECT_NE(detail(2).find("bag 1 of length 1 ends at id 3 of 2"), std::string::npos) << detail(2);
+  EXPECT_NE(detail(3).find("bag 1, the last, ends at id 2 of 3"), std::string::npos) << detail(3);
+  EXPECT_NE(detail(3).find("items"), std::string::npos) << detail(3);
+  EXPECT_EQ(reply.rows(), Bytes({-11, -14, -17, -20, 0, 0, 0, 0,  // sums
+                                 -1,  -2,  -3,  -4,  0, 0, 0, 0,  // maxima
+                                 -1,  -2,  -3,  -4}));
+  const std::vector<uint32_t> args = {1, 1, 1, 1, 0, 0, 0, 0};
+  EXPECT_EQ(reply.arg_max(), std::string(reinterpret_cast<const char*>(args.data()), 32));
+}
+
 TEST_F(RealHostTest, PushesAreReadBackAndSurviveARestart) {
   StartServer(1);
   const uint64_t step1 = 1ull << 20;

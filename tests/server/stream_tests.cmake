@@ -2,9 +2,11 @@ hotbed_test(byte_budget_test SRCS byte_budget_test.cc DEPS hotbed_server)
 hotbed_test(resident_bound_test SRCS resident_bound_test.cc DEPS hotbed_server)
 hotbed_test(answer_pool_test SRCS answer_pool_test.cc DEPS hotbed_server)
 hotbed_test(data_plane_test
-  SRCS bad_input_test.cc data_server_test.cc fake_shard_host.cc pull_stream_test.cc push_stream_test.cc
+  SRCS bad_input_test.cc data_server_test.cc fake_shard_host.cc pooled_pull_test.cc pull_stream_test.cc
+       push_stream_test.cc
   DEPS hotbed_server)
 hotbed_test(coordinator_link_test SRCS coordinator_link_test.cc fake_shard_host.cc DEPS hotbed_server)
+hotbed_test(bag_check_test SRCS bag_check_test.cc DEPS hotbed_row_math absl::strings)
 hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_shard)
 hotbed_test(server_process_test SRCS server_process_test.cc DEPS hotbed_proto)
 if(TARGET server_process_test)

@@ -13,6 +13,8 @@ constexpr int64_t kHealTime = 6000;
 constexpr int64_t kEndTime = 30000;
 constexpr int kClients = 3;
 constexpr int kPushesAClient = 40;
+constexpr int kGroupSteps = 12;
+constexpr int kPartsMax = 3;
 constexpr size_t kPipeline = 4;
 
 }  // namespace
@@ -26,9 +28,13 @@ ShardSimulation::ShardSimulation(uint64_t seed) : random_(seed), heal_time_(kHea
   }
   for (int i = 0; i < kClients; ++i) {
     clients_[i].index = i;
-    clients_[i].left = kPushesAClient;
+    clients_[i].trains = i > 0;
+    clients_[i].left = clients_[i].trains ? 0 : kPushesAClient;
     At(Delay(20), [this, i] { TickClient(i); });
   }
+  steps_left_ = kGroupSteps;
+  NextStep();
+  At(Delay(20), [this] { TickGroup(); });
   Elect(0);
   At(50, [this] { Coordinate(); });
   const int faults = 4 + static_cast<int>(random_.Uniform(8));
@@ -78,7 +84,7 @@ std::string ShardSimulation::Run() {
     const bool all_done = std::all_of(clients_.begin(), clients_.end(), [](const Client& c) {
       return c.left == 0 && c.pending.empty();
     });
-    if (all_done && healed()) break;
+    if (all_done && steps_left_ == 0 && !commit_open_ && healed()) break;
   }
   if (violation_.empty()) violation_ = FinalCheck();
   return violation_;
@@ -135,11 +141,16 @@ void ShardSimulation::TickClient(int client) {
   if (c.record.epoch == 0 || Chance(0.1)) c.record = record_;
   if (c.left > 0 && !c.waits_for_open && c.pending.size() < kPipeline && Chance(0.7)) {
     c.left -= 1;
-    c.next_seq += (1 + random_.Uniform(3)) << kStepShift;
+    if (!c.trains) {
+      c.next_seq += (1 + random_.Uniform(3)) << kStepShift;
+    } else {
+      c.next_seq = std::max(c.next_seq, group_step_ << kStepShift) + 1;
+    }
     const bool nan = Chance(0.03);
     const Pending push{c.next_seq, c.chain, std::exchange(c.open_next, false), nan, ++next_push_};
     c.chain = push.seq;
     seq_of_[push.push] = push.seq;
+    if (c.trains) staged_[push.push] = {push.seq >> kStepShift, SessionOf(client)};
     if (nan) nan_pushes_.insert(push.push);
     c.pending.push_back(push);
     Send(client, push);
@@ -169,7 +180,10 @@ void ShardSimulation::Settle(Client* client, PushId push, const CoreReply& reply
     ++stats_.duplicates;
   } else if (reply.code == SegmentCode::kOk) {
     ++stats_.acknowledged;
-    acknowledged_.insert(push);
+    // What the group's last commits left out is not to be found.
+    const auto staged = staged_.find(push);
+    if (staged == staged_.end()) acknowledged_.insert(push);
+    if (staged != staged_.end()) acknowledged_staged_.insert(push);
     uint64_t& last = acknowledged_seq_[SessionOf(client->index)];
     last = std::max(last, it->seq);
   } else {
@@ -185,16 +199,29 @@ void ShardSimulation::Settle(Client* client, PushId push, const CoreReply& reply
 
 void ShardSimulation::OnReply(int client, Incarnation incarnation, const Message& message,
                               const CoreReply& reply) {
+  if (message.commit_step != 0) {
+    if (reply.code != SegmentCode::kOk || message.commit_step != group_step_) return;
+    if (std::exchange(commit_open_, false)) {
+      ++stats_.commits;
+      NextStep();
+    }
+    return;
+  }
   Client& c = clients_[client];
   if (c.incarnation != incarnation) return;
   switch (reply.code) {
     case SegmentCode::kOk:
     case SegmentCode::kNanGradient:
+    case SegmentCode::kStepOver:
       return Settle(&c, message.push, reply);
     case SegmentCode::kWrongEpoch:
       if (record_.epoch > c.record.epoch) c.record = record_;
       return;
     case SegmentCode::kGap: {
+      // A new life says 0 and learns where its last one came to in the step.
+      const bool opens = !c.pending.empty() && message.open && c.pending.front().open &&
+                         c.pending.front().push == message.push;
+      if (opens && reply.last_seq < message.seq) c.pending.front().prev_seq = reply.last_seq;
       for (const Pending& push : c.pending) {
         if (push.prev_seq == reply.last_seq) Send(client, push);
       }
@@ -231,10 +258,74 @@ void ShardSimulation::RestartClient(int client) {
     push.push = ++next_push_;
     push.nan = false;
     seq_of_[push.push] = push.seq;
+    if (c.trains) staged_[push.push] = {push.seq >> kStepShift, SessionOf(client)};
   }
 }
 
+// --- the group of trainers
+
+void ShardSimulation::NextStep() {
+  if (steps_left_ == 0) return;
+  --steps_left_;
+  group_step_ += 1 + random_.Uniform(2);
+  for (Client& client : clients_) {
+    if (client.trains) client.left = static_cast<int>(random_.Uniform(kPartsMax + 1));
+  }
+}
+
+void ShardSimulation::TickGroup() {
+  At(Delay(20), [this] { TickGroup(); });
+  if (commit_open_) {
+    if (Chance(0.4)) SendCommit(group_step_);
+    return;
+  }
+  if (commits_.contains(group_step_)) return;  // the last one
+  bool ended = true;
+  bool all_but_last = true;
+  for (const Client& client : clients_) {
+    const bool has_ended = !client.trains || (client.left == 0 && client.pending.empty());
+    ended = ended && has_ended;
+    if (&client != &clients_.back()) all_but_last = all_but_last && has_ended;
+  }
+  const bool gives_up = all_but_last && Chance(0.02);
+  if (ended || gives_up) DecideCommit(gives_up);
+}
+
+void ShardSimulation::DecideCommit(bool without_last) {
+  std::vector<SessionId>& sessions = commits_[group_step_];
+  for (const Client& client : clients_) {
+    if (client.trains) sessions.insert(sessions.begin(), SessionOf(client.index));
+  }
+  if (without_last) {
+    sessions.erase(sessions.begin());
+    clients_.back().left = 0;
+    ++stats_.given_up;
+  }
+  commit_open_ = true;
+  for (int copies = 0; copies < 2; ++copies) SendCommit(group_step_);
+  // One that arrives late, after others.
+  if (!healed() && Chance(0.3)) {
+    At(Delay(400), [this, step = group_step_] { SendCommit(step); });
+  }
+}
+
+void ShardSimulation::SendCommit(uint64_t step) {
+  if (record_.epoch == 0) return;
+  Message message;
+  message.epoch = record_.epoch;
+  message.commit_step = step;
+  const int server = static_cast<int>(record_.primary.server) - 1;
+  Network([this, server, message] { Receive(server, message); });
+}
+
 // --- the end
+
+bool ShardSimulation::Committed(PushId push) const {
+  const auto& [step, session] = staged_.at(push);
+  const auto commit = commits_.find(step);
+  return commit != commits_.end() &&
+         std::find(commit->second.begin(), commit->second.end(), session) != commit->second.end();
+}
 
 std::string ShardSimulation::FinalCheck() {
   for (const Client& client : clients_) {
@@ -254,6 +345,15 @@ std::string ShardSimulation::FinalCheck() {
     if (times > 1) return absl::StrCat("push ", push, " was applied ", times, " times");
     if (!seq_of_.contains(push)) return absl::StrCat("push ", push, " was never sent");
     if (nan_pushes_.contains(push)) return absl::StrCat("push ", push, " has NaN and was applied");
+    const auto staged = staged_.find(push);
+    if (staged != staged_.end() && !Committed(push)) {
+      return absl::StrCat("push ", push, " was applied, and no commit names it");
+    }
+  }
+  for (const PushId push : acknowledged_staged_) {
+    if (Committed(push) && !applied.contains(push)) {
+      return absl::StrCat("push ", push, " was staged and committed, and is lost");
+    }
   }
   for (const PushId push : acknowledged_) {
     if (!applied.contains(push)) return absl::StrCat("push ", push, " was acknowledged and lost");

@@ -3,6 +3,9 @@
 // without the unfinished tail of the log, disks that run full, records that arrive late. One seed
 // decides everything; time is a number.
 //
+// Two of the clients are trainers of a group: their pushes are staged, and a step is committed when
+// both have ended it, or without the one that is given up.
+//
 // One shard. A move hands the old primary's disk to the new one once the old one has stepped down
 // or died: what a group of one has instead of replication.
 #ifndef HOTBED_TESTS_SIM_SHARD_SIMULATION_H_
@@ -33,7 +36,9 @@ struct SimulationStats {
   uint64_t epochs = 0;
   uint64_t crashes = 0;
   uint64_t append_failures = 0;
-  uint64_t refused = 0;  // NaN
+  uint64_t refused = 0;   // NaN, or too late for its step
+  uint64_t commits = 0;   // acknowledged
+  uint64_t given_up = 0;  // trainers left out of a commit
 };
 
 class ShardSimulation {
@@ -67,11 +72,13 @@ class ShardSimulation {
     bool open = false;
     bool nan = false;
     PushId push = 0;
+    uint64_t commit_step = 0;  // not 0: a commit
   };
   struct Process {  // one life of a server
     Incarnation incarnation = 0;
     std::unique_ptr<ShardCore> core;
     std::vector<PushId> rows;
+    std::map<Lsn, PushId> staged;
     std::deque<CoreEntry> appending;
     std::deque<CoreEntry> applying;
     bool append_scheduled = false;
@@ -102,7 +109,8 @@ class ShardSimulation {
     bool waits_for_open = false;  // only the first pending push is sent until it is answered
     std::deque<Pending> pending;
     ShardRecord record;
-    int left = 0;
+    int left = 0;  // pushes to come; of a trainer: in this step
+    bool trains = false;
   };
   using Task = std::function<void()>;
   struct Event {
@@ -154,6 +162,15 @@ class ShardSimulation {
   void Settle(Client* client, PushId push, const CoreReply& reply);
   void RestartClient(int client);
 
+  // The group of trainers.
+  void TickGroup();
+  void DecideCommit(bool without_last);
+  void SendCommit(uint64_t step);
+  void NextStep();
+  // What the shell does with a committed entry.
+  void ApplyEntry(Process* process, const CoreEntry& entry, PushId push);
+
+  bool Committed(PushId push) const;  // a staged one, by a commit that was decided
   std::string FinalCheck();
 
   Random random_;
@@ -171,7 +188,13 @@ class ShardSimulation {
   PushId next_push_ = 0;
   std::map<PushId, uint64_t> seq_of_;  // all issued
   std::set<PushId> nan_pushes_;
+  uint64_t group_step_ = 0;
+  int steps_left_ = 0;
+  bool commit_open_ = false;                                 // decided, and not acknowledged yet
+  std::map<uint64_t, std::vector<SessionId>> commits_;       // decided, by step
+  std::map<PushId, std::pair<uint64_t, SessionId>> staged_;  // step and session of each issued
   std::set<PushId> acknowledged_;
+  std::set<PushId> acknowledged_staged_;
   std::map<SessionId, uint64_t> acknowledged_seq_;
   std::string violation_;
   SimulationStats stats_;

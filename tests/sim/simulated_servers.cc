@@ -1,6 +1,7 @@
 // The servers of the simulation: processes that die, disks that fill, and between them what the
 // shard's shell does.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,18 +47,35 @@ void ShardSimulation::LoadDisk(Server* server) {
   p.core = std::make_unique<ShardCore>(CoreOptions());
   p.appending.clear();
   p.applying.clear();
+  p.staged.clear();
   p.waiting.clear();
   p.core->SetSelf({static_cast<ServerId>(server->index) + 1, p.incarnation});
   absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(disk.swept.meta);
   if (!meta.ok()) return Violation(meta.status().ToString());
+  for (const StagedPush& push : meta->staged) p.staged[push.lsn] = std::stoull(push.payload);
   p.core->Recover(disk.promised, *std::move(meta));
   p.rows = disk.swept.rows;
   for (const auto& [entry, push] : disk.log) {
+    if (entry.lsn > p.core->last_lsn()) ApplyEntry(&p, entry, push);
     const absl::StatusOr<bool> applies = p.core->Replay(entry);
     if (!applies.ok()) return Violation(applies.status().ToString());
-    if (*applies && entry.kind == RecordKind::kPush) p.rows.push_back(push);
   }
   p.holds_data = true;
+}
+
+void ShardSimulation::ApplyEntry(Process* process, const CoreEntry& entry, PushId push) {
+  if (entry.kind == RecordKind::kPush && entry.staged) {
+    process->staged[entry.lsn] = push;
+  } else if (entry.kind == RecordKind::kPush) {
+    if (staged_.contains(push))
+      Violation(absl::StrCat("push ", push, " applied before its commit"));
+    process->rows.push_back(push);
+  } else if (entry.kind == RecordKind::kStepCommit) {
+    const uint64_t step = entry.seq >> kStepShift;
+    for (const Lsn lsn : process->core->StagedOf(step, commits_.at(step))) {
+      process->rows.push_back(process->staged.at(lsn));
+    }
+  }
 }
 
 // Makes this server's disk the newest. False: the holder still serves.
@@ -109,25 +127,44 @@ void ShardSimulation::Sweep(int server) {
   Server& s = servers_[server];
   Process& p = *s.process;
   if (!p.holds_data) return;
-  const ShardMeta meta = p.core->AppliedMeta();
+  ShardMeta meta = p.core->AppliedMeta();
   // The dumb twin: the table is a function of the log.
   SessionTable twin;
   std::map<SessionId, Session> folded;
+  std::vector<StagedPush> staged;
+  uint64_t committed = 0;
   for (const auto& [entry, push] : s.disk.log) {
     if (entry.lsn > meta.applied_lsn) break;
+    if (entry.staged) staged.push_back({entry.lsn, entry.session, entry.seq, ""});
+    if (entry.kind == RecordKind::kStepCommit) {
+      committed = entry.seq >> kStepShift;
+      std::erase_if(staged, [&](const StagedPush& s) { return s.seq >> kStepShift <= committed; });
+      continue;
+    }
     Session& session = folded[entry.session];
     session = {entry.incarnation, std::max(session.last_seq, entry.seq)};
   }
   for (const auto& [id, session] : folded) twin.Set(id, session);
   if (!(twin == meta.sessions)) Violation("sessions differ from the fold over the log");
+  if (!(staged == meta.staged) || committed != meta.committed_step) {
+    Violation("what is staged differs from the fold over the log");
+  }
+  for (StagedPush& push : meta.staged) push.payload = std::to_string(p.staged.at(push.lsn));
   s.disk.swept = {meta.Serialize(), p.rows};
 }
 
 void ShardSimulation::Receive(int server, Message message) {
   Server& s = servers_[server];
   if (s.process == nullptr || s.process->core == nullptr) return;
+  if (message.commit_step != 0) {
+    const PushToken token = ++next_token_;
+    s.process->waiting[token] = message;
+    s.process->core->Commit({message.epoch, message.commit_step, token});
+    return Drain(server);
+  }
   CorePush push;
   push.epoch = message.epoch;
+  push.staged = clients_[message.client].trains;
   push.session = SessionOf(message.client);
   push.incarnation = message.incarnation;
   push.seq = message.seq;
@@ -232,7 +269,7 @@ void ShardSimulation::FinishApply(int server) {
   if (p.applying.empty()) return;
   const CoreEntry entry = p.applying.front();
   p.applying.pop_front();
-  if (entry.kind == RecordKind::kPush) p.rows.push_back(p.waiting[entry.payload].push);
+  ApplyEntry(&p, entry, p.waiting[entry.payload].push);
   p.core->Applied(entry.lsn);
   Drain(server);
 }

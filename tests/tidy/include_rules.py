@@ -23,6 +23,7 @@ LAYER_OF_FOLDER = {
     'planner/': 'planner',
     'trainer/': 'trainer',
     'cli/': 'cli',
+    'examples/': 'examples',
 }
 _SHARD_AND_BELOW = ['shard', 'tiers', 'shard_log', 'kernels', 'row_math', 'common']
 # Layer -> layers that it may include beside itself.
@@ -44,6 +45,7 @@ MAY_SEE = {
     'coordinator': ['planner', 'proto', 'kv', 'admin', 'config', 'common', 'row_math'],
     'trainer': ['public', 'config', 'common', 'row_math'],
     'cli': ['public', 'proto', 'config', 'common', 'row_math', 'trainer', 'planner'],
+    'examples': ['public', 'config', 'common', 'row_math', 'trainer', 'cli'],
 }
 # What comes from outside, and the layers that may see it.
 OUTSIDE = [

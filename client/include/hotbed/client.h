@@ -73,9 +73,24 @@ struct ClientOptions {
   absl::Duration trainer_lease = absl::ZeroDuration();
 };
 
+// How a bag of rows becomes one (docs/tables.md, "Batches, pooling and bounds").
+enum class BagPooling : uint8_t { kSum = 0, kMean = 1, kMax = 2 };
+
+// Of an empty bag.
+inline constexpr uint32_t kArgMaxOfNothing = 0xffffffffu;
+
 // One input of a pull: `rows[i]` receives the row of `ids[i]`, ids.size() x dim elements of
 // `row_type`. An id that the table's padding id or bounds mode makes nothing (docs/tables.md) gets
 // a row of zeros, and does not exist.
+//
+// With `bag_lengths`, the ids are bags, one behind the other, and rows[b] receives bag b as one row
+// of dim floats. Each server pools what it has of a bag, so a row a bag and shard travels instead
+// of a row an id; ids are sent as often as they occur. What the shards answer is joined in their
+// order: sums in fp32 (so the same shards give the same bits, others within rounding), for a mean
+// then divided by the number of the bag's ids, or by the sum of their weights (fp32, in order), the
+// largest for a maximum. Wire types fp16 and bf16 round each shard's row once. An empty bag is
+// zeros. An id that is made nothing counts for nothing; one outside of its table still counts in
+// the mean's divisor.
 struct PullFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
@@ -87,6 +102,14 @@ struct PullFeature {
   // The caller has removed duplicates already: spares the client the search where this is the
   // table's only feature. An id that does occur twice is pulled twice.
   bool distinct = false;
+
+  // Pooled: one length a bag, together ids.size(). Empty: a row an id, and nothing below is set.
+  absl::Span<const uint32_t> bag_lengths;
+  const float* id_weights = nullptr;  // kSum and kMean: each row times its id's weight
+  BagPooling pooling = BagPooling::kSum;
+  // kMax: bags x dim, which id of its bag an element is from, counted from 0; of equals the first.
+  uint32_t* arg_max = nullptr;
+  uint64_t row_stride = 0;  // floats from one bag's row to the next; 0: dim
 };
 
 struct PullOptions {

@@ -1,8 +1,9 @@
 // ApplyGradients: one optimizer step of each row of a batch, in place (see kernel_body.h for how
 // these files are compiled).
 //
-// Two ways with the same bits: the short one, compiled for each weight and gradient type and the
-// common dims, for the four commonest kinds without options; and one for all kinds and options.
+// Three ways with the same bits: in place, for fp32 in whole blocks without options, several rows
+// at a time; the short one, compiled for each weight and gradient type, for the four commonest
+// kinds without options; and one for all kinds and options.
 #ifndef HOTBED_SERVER_KERNELS_CPU_APPLY_KERNEL_H_
 #define HOTBED_SERVER_KERNELS_CPU_APPLY_KERNEL_H_
 
@@ -15,17 +16,57 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
+// The sum of a chain of fp32 gradients (row_kernels.h), in `sum` unless there is only one. Sums
+// stay in registers, 64 elements at a time: chains are long where ids are skewed, and what they
+// read lies in the caches while the rows of the next slots are on their way. Not inline: there
+// would be one in each of many loops.
+HOTBED_ROW_CALL const uint8_t* SumOfChain(const uint8_t* const* gradients, const uint32_t* next,
+                                          uint32_t first, uint32_t dim, float* sum) {
+  typedef float Lanes __attribute__((vector_size(64)));
+  uint32_t done = 0;
+  for (; done + 64 <= dim; done += 64) {
+    Lanes a[4];
+    __builtin_memcpy(a, gradients[first] + 4ull * done, sizeof(a));
+    for (uint32_t i = next[first]; i != kNoSlot; i = next[i]) {
+      Lanes b[4];
+      __builtin_memcpy(b, gradients[i] + 4ull * done, sizeof(b));
+      a[0] += b[0];
+      a[1] += b[1];
+      a[2] += b[2];
+      a[3] += b[3];
+    }
+    __builtin_memcpy(sum + done, a, sizeof(a));
+  }
+  for (; done < dim; ++done) {
+    float value = Fp32Codec::Load(gradients[first], done);
+    for (uint32_t i = next[first]; i != kNoSlot; i = next[i]) {
+      value += Fp32Codec::Load(gradients[i], done);
+    }
+    sum[done] = value;
+  }
+  return reinterpret_cast<const uint8_t*>(sum);
+}
+
+// Rows that are measured together, before they move (row_math/row_update.h), and their longest.
+constexpr uint32_t kGroupRows = 4;
+constexpr uint32_t kGroupDimMax = 128;
+
 // Calls update(slot, weights, state, gradient) for each row of the batch, in order, with the rows
-// some way ahead on their way to the cache; then marks them dirty.
-template <typename Update>
-HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint32_t state_bytes,
-                                  Update update) {
+// some way ahead on their way to the cache; marks them dirty. A gradient stays valid for kGroup
+// calls.
+template <uint32_t kGroup, typename Update>
+HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weight_bytes,
+                                  uint32_t state_bytes, Update update) {
+  static_assert(kGroup == 1 || kGroup == kGroupRows);
+  float sums[kGroup][kGroup == 1 ? kDimLimit : kGroupDimMax];
+  uint32_t sums_used = 0;
   const RowTable table = *batch->table;  // a copy: stores to rows cannot change it
   const uint32_t count = batch->count;
   uint8_t* const bits = table.bits;
   const uint32_t* const slots = batch->slots;
   const uint32_t* const picks = batch->picks;
   const uint8_t* const* const gradients = batch->gradients;
+  const uint32_t* const next = batch->next;
   // Gradients lie one after another: the hardware sees that by itself.
   const auto prefetch = [&](uint32_t k) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = slots[k];
@@ -41,43 +82,76 @@ HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint
     if (k + kPrefetchRows < count) prefetch(k + kPrefetchRows);
     const uint32_t slot = slots[k];
     if (slot == kNoSlot) continue;
-    update(slot, WeightsOf(table, slot), StateOf(table, slot),
-           gradients[picks != nullptr ? picks[k] : k]);
+    const uint32_t pick = picks != nullptr ? picks[k] : k;
+    const uint8_t* gradient = gradients[pick];
+    if (next != nullptr && next[pick] != kNoSlot) {
+      gradient = SumOfChain(gradients, next, pick, dim, sums[sums_used++ % kGroup]);
+    }
+    update(slot, WeightsOf(table, slot), StateOf(table, slot), gradient);
     dirtied += (bits[slot] & kRowDirty) == 0;
     bits[slot] |= kRowDirty;
   }
   batch->dirtied = dirtied;
 }
 
-// kDim: the table's, where it is known; 0 elsewhere.
-template <OptimizerKind kKind, typename Weight, typename Gradient, uint32_t kDim>
-void ApplyShortOf(const UpdatePlan& shared, ApplyBatch* batch) {
-  const OptimizerParams params = shared.params;  // copies, as above
-  const UpdateScalars scalars = shared.scalars;
-  const uint32_t dim = kDim != 0 ? kDim : shared.dim;
-  ForEachApplied(batch, Weight::kBytes * dim, batch->table->state_bytes,
-                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
-                     HOTBED_ALWAYS_INLINE {
-                       UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, weights, state,
-                                                          gradient);
-                     });
+// Rows and gradients of fp32, in place, without options. kDim: the table's, where it is known; 0
+// elsewhere.
+template <OptimizerKind kKind, uint32_t kDim>
+void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
+  constexpr uint32_t kGroup = kDim != 0 ? kGroupRows : 1;
+  constexpr uint32_t kRoom = kDim != 0 ? kDim : kDimLimit;
+  float rooms[kGroup][kRoom];
+  OpenRow rows[kGroup];
+  const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
+  const StateLayout layout = LayoutOfState(plan.params);
+  const uint32_t dim = kDim != 0 ? kDim : plan.dim;
+  uint32_t waiting = 0;
+  const auto move = [&]() HOTBED_ALWAYS_INLINE {
+    float measured[kGroup];
+    for (uint32_t j = 0; j < waiting; ++j) measured[j] = MeasureRow<kKind>(p, rows[j]);
+    for (uint32_t j = 0; j < waiting; ++j) MoveRow<kKind>(p, measured[j], rows[j]);
+    waiting = 0;
+  };
+  ForEachApplied<kGroup>(batch, dim, 4 * dim, batch->table->state_bytes,
+                         [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                             HOTBED_ALWAYS_INLINE {
+                               OpenRow& row = rows[waiting];
+                               row.dim = dim;
+                               row.blocks = dim / kLanes;
+                               row.w = weights;
+                               row.first = state;
+                               row.second = state + 4ull * dim;
+                               row.statistic = state + 4ull * dim * layout.vectors;
+                               row.g = gradient;
+                               row.room = AsBytes(rooms[waiting]);
+                               if (++waiting == kGroup) move();
+                             });
+  move();
+}
+
+template <OptimizerKind kKind>
+void ApplyInPlace(const UpdatePlan& plan, ApplyBatch* batch) {
+  switch (plan.dim) {  // the common case, unrolled
+    case 64:
+      return ApplyInPlaceOf<kKind, 64>(plan, batch);
+    case 128:
+      return ApplyInPlaceOf<kKind, 128>(plan, batch);
+    default:
+      return ApplyInPlaceOf<kKind, 0>(plan, batch);
+  }
 }
 
 template <OptimizerKind kKind, typename Weight, typename Gradient>
-void ApplyShort(const UpdatePlan& plan, ApplyBatch* batch) {
-  if constexpr (Weight::kBytes == 4 && Gradient::kBytes == 4) {  // the common case, unrolled
-    switch (plan.dim) {
-      case 32:
-        return ApplyShortOf<kKind, Weight, Gradient, 32>(plan, batch);
-      case 64:
-        return ApplyShortOf<kKind, Weight, Gradient, 64>(plan, batch);
-      case 128:
-        return ApplyShortOf<kKind, Weight, Gradient, 128>(plan, batch);
-      default:
-        break;
-    }
-  }
-  ApplyShortOf<kKind, Weight, Gradient, 0>(plan, batch);
+void ApplyShort(const UpdatePlan& shared, ApplyBatch* batch) {
+  const OptimizerParams params = shared.params;  // copies, as above
+  const UpdateScalars scalars = shared.scalars;
+  const uint32_t dim = shared.dim;
+  ForEachApplied<1>(batch, dim, Weight::kBytes * dim, batch->table->state_bytes,
+                    [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                        HOTBED_ALWAYS_INLINE {
+                          UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, weights, state,
+                                                             gradient);
+                        });
 }
 
 template <OptimizerKind kKind, typename Weight>
@@ -100,16 +174,19 @@ void ApplyWithOptions(const UpdatePlan& shared, ApplyBatch* batch) {
   const RowTable& table = *batch->table;
   RowKey key{table.seed, 0, table.column_first};
   const bool keyed = plan.params.stochastic_rounding && plan.weight_type != WeightType::kFp32;
-  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
-                 [&](uint32_t slot, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
-                     HOTBED_ALWAYS_INLINE {
-                       if (keyed) key.id = IdOf(table, PositionOfSlot(table, slot));
-                       UpdateRowWithOptions<kKind>(plan, key, weights, state, gradient);
-                     });
+  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes,
+                    [&](uint32_t slot, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                        HOTBED_ALWAYS_INLINE {
+                          if (keyed) key.id = IdOf(table, PositionOfSlot(table, slot));
+                          UpdateRowWithOptions<kKind>(plan, key, weights, state, gradient);
+                        });
 }
 
 template <OptimizerKind kKind>
 void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
+  if (kKind != OptimizerKind::kNone && WorksInPlace(plan)) {
+    return ApplyInPlace<kKind>(plan, batch);
+  }
   if constexpr (HasShortWay(kKind)) {
     if (TakesShortWay(plan)) {
       switch (plan.weight_type) {
@@ -127,12 +204,12 @@ void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
 
 inline void ApplyAssign(const UpdatePlan& plan, ApplyBatch* batch) {
   const RowTable& table = *batch->table;
-  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
-                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
-                     HOTBED_ALWAYS_INLINE {
-                       AssignWeights(plan, weights, values);
-                       FirstState(plan.params, plan.dim, state);
-                     });
+  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes,
+                    [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
+                        HOTBED_ALWAYS_INLINE {
+                          AssignWeights(plan, weights, values);
+                          FirstState(plan.params, plan.dim, state);
+                        });
 }
 
 inline void RunApply(ApplyBatch* batch) {

@@ -1,4 +1,4 @@
-#include "cli/table_flags.h"
+#include "cli/commands/table_flags.h"
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>

@@ -1,6 +1,6 @@
 // The options of a table as flags of a command. Parses; does no work.
-#ifndef HOTBED_CLI_TABLE_FLAGS_H_
-#define HOTBED_CLI_TABLE_FLAGS_H_
+#ifndef HOTBED_CLI_COMMANDS_TABLE_FLAGS_H_
+#define HOTBED_CLI_COMMANDS_TABLE_FLAGS_H_
 
 #include <string>
 #include <utility>
@@ -31,4 +31,4 @@ absl::Status NamingItsFlag(const absl::Status& status);
 
 }  // namespace hotbed
 
-#endif  // HOTBED_CLI_TABLE_FLAGS_H_
+#endif  // HOTBED_CLI_COMMANDS_TABLE_FLAGS_H_

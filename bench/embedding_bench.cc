@@ -1,0 +1,234 @@
+// What a trainer's client does with a batch beside the network: 26 features of 26 tables x 2,048
+// bags x 20 ids, dim 64, ids Zipf 1.05 of a million.
+//
+//   embedding_bench [-o json]
+//
+// Backward: duplicates found, cut by shard, gradients of bags summed by row into message buffers;
+// its roof is the sums alone, by plain loops over an index of occurrences made before. Forward:
+// bags pooled from rows that are here, beside the same loop. Medians of interleaved rounds.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/ratio_table.h"
+#include "client/embedding_batch.h"
+#include "client/embedding_pool.h"
+#include "client/gradient_sum.h"
+#include "common/random.h"
+#include "common/zipf.h"
+
+#if defined(__x86_64__)
+#define HOTBED_BENCH_LOOP __attribute__((target("avx2"), optimize("O3")))
+#else
+#define HOTBED_BENCH_LOOP __attribute__((optimize("O3")))
+#endif
+
+namespace hotbed {
+namespace {
+
+constexpr uint32_t kTables = 26;
+constexpr uint32_t kBags = 2048;
+constexpr uint32_t kIdsPerBag = 20;
+constexpr uint32_t kDim = 64;
+constexpr uint32_t kShards = 8;
+constexpr uint64_t kIds = uint64_t{kTables} * kBags * kIdsPerBag;
+
+// sum += row, for each row.
+HOTBED_BENCH_LOOP void PlainSum(const float* const* rows, uint32_t n, float* sum) {
+  float total[kDim] = {};
+  for (uint32_t k = 0; k < n; ++k) {
+    for (uint32_t d = 0; d < kDim; ++d) total[d] += rows[k][d];
+  }
+  std::copy(total, total + kDim, sum);
+}
+
+struct Batch {
+  ClusterMapHolder map;
+  std::vector<std::unique_ptr<TableHandle>> tables;
+  std::vector<EmbeddingFeature> embeddings;
+  JaggedBatch jagged;
+  std::vector<BoundFeature> bound;
+  std::vector<BagGradient> bags;
+  std::vector<float> gradients = std::vector<float>(uint64_t{kBags} * kTables * kDim, 0.5f);
+  std::vector<FeatureIds> features;
+  std::vector<PushFeature> pushes;
+};
+
+std::unique_ptr<Batch> MakeBatch() {
+  auto batch = std::make_unique<Batch>();
+  Random random(7);
+  const ZipfSampler zipf(1.05, 1'000'000);
+  MapUpdate update;
+  update.plan_revision = 1;
+  batch->jagged.batch_size = kBags;
+  batch->jagged.lengths.assign(kTables * kBags, kIdsPerBag);
+  for (uint64_t i = 0; i < kIds; ++i) batch->jagged.ids.push_back(zipf.Sample(random));
+  for (uint32_t t = 0; t < kTables; ++t) {
+    TableSpec spec;
+    spec.id = t + 1;
+    spec.name = "t" + std::to_string(t);
+    spec.hashed = true;
+    spec.dim = kDim;
+    for (uint32_t s = 0; s < kShards; ++s) {
+      ShardRecord record;
+      record.shard = {spec.id, s};
+      record.range = {65536 * s / kShards, 65536 * (s + 1) / kShards, 0, kDim};
+      record.epoch = 1;
+      update.shards.push_back(record);
+    }
+    update.tables.push_back(spec);
+    batch->tables.push_back(std::make_unique<TableHandle>(nullptr, spec, kShards));
+    batch->jagged.keys.push_back("f" + std::to_string(t));
+    batch->embeddings.push_back({batch->jagged.keys.back(), batch->tables.back().get()});
+  }
+  batch->map.Apply(update);
+  if (!BindBatch(batch->embeddings, batch->jagged, &batch->bound).ok()) return nullptr;
+  batch->bags.resize(kTables);
+  for (uint32_t t = 0; t < kTables; ++t) {
+    DescribeBags(batch->bound[t], &batch->bags[t]);
+    PushFeature push{batch->tables[t].get(), batch->bound[t].ids,
+                     batch->gradients.data() + t * kDim};
+    push.gradient_rows = batch->bags[t].rows.data();
+    push.gradient_row_count = kBags;
+    push.gradient_stride = kTables * kDim;
+    batch->pushes.push_back(push);
+    batch->features.push_back({batch->tables[t].get(), batch->bound[t].ids});
+  }
+  return batch;
+}
+
+// Every row of a table's sums, and which gradients are in it.
+struct Occurrences {
+  std::vector<uint32_t> begin;
+  std::vector<const float*> rows;
+};
+
+Occurrences FindOccurrences(const TableGroup& group, const Batch& batch) {
+  Occurrences out;
+  const PushFeature& push = batch.pushes[group.runs[0].feature];
+  for (uint32_t u : group.split.order) {
+    out.begin.push_back(static_cast<uint32_t>(out.rows.size()));
+    for (uint32_t i = group.ids.first[u]; i != kNoIndex; i = group.ids.next[i]) {
+      out.rows.push_back(push.gradients + push.gradient_stride * push.gradient_rows[i]);
+    }
+  }
+  out.begin.push_back(static_cast<uint32_t>(out.rows.size()));
+  return out;
+}
+
+void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
+  const ClusterMapPtr map = batch.map.Get();
+  Deduper deduper;
+  BatchPlan plan;
+  plan.Build(batch.features, *map, &deduper, RowType::kFp32, 1 << 20);
+  std::vector<Occurrences> occurrences;
+  for (const TableGroup& group : plan.groups()) {
+    occurrences.push_back(FindOccurrences(group, batch));
+  }
+  std::vector<float> out(plan.unique_rows() * kDim);
+  GradientSum sum(batch.pushes, 1.0f, RowType::kFp32);
+  const auto gather = [&] {
+    auto* to = reinterpret_cast<uint8_t*>(out.data());
+    for (const PlanPart& part : plan.parts()) {
+      sum.Gather(plan.group(part), part, {}, to);
+      to += uint64_t{part.rows()} * kDim * 4;
+    }
+    return static_cast<double>(kIds);
+  };
+  const auto roof = [&] {
+    float* to = out.data();
+    for (const Occurrences& of : occurrences) {
+      for (size_t r = 0; r + 1 < of.begin.size(); ++r, to += kDim) {
+        PlainSum(of.rows.data() + of.begin[r], of.begin[r + 1] - of.begin[r], to);
+      }
+    }
+    return static_cast<double>(kIds);
+  };
+  std::fprintf(stderr, "%llu ids, %llu distinct rows\n", static_cast<unsigned long long>(kIds),
+               static_cast<unsigned long long>(plan.unique_rows()));
+  table->Measure({.name = "backward: sums into buffers",
+                  .roof = "sums alone, occurrences known",
+                  .unit = "ids"},
+                 gather, roof);
+  table->Measure(
+      {.name = "backward: duplicates, split and sums",
+       .roof = "sums alone, occurrences known",
+       .unit = "ids"},
+      [&] {
+        plan.Build(batch.features, *map, &deduper, RowType::kFp32, 1 << 20);
+        return gather();
+      },
+      roof);
+  std::vector<float> materialised(uint64_t{kBags} * kIdsPerBag * kDim);
+  table->Measure({.name = "backward: sums into buffers",
+                  .roof = "a gradient an id written first, then the same",
+                  .unit = "ids"},
+                 gather, [&] {
+                   for (const PushFeature& push : batch.pushes) {
+                     for (size_t i = 0; i < push.ids.size(); ++i) {
+                       const float* const row =
+                           push.gradients + push.gradient_stride * push.gradient_rows[i];
+                       std::copy(row, row + kDim, materialised.data() + i * kDim);
+                     }
+                   }
+                   return gather();
+                 });
+}
+
+void MeasureForward(const Batch& batch, bench::RatioTable* table) {
+  Deduper deduper;
+  std::vector<std::vector<uint32_t>> index(kTables);
+  std::vector<std::vector<float>> rows(kTables);
+  for (uint32_t t = 0; t < kTables; ++t) {
+    std::vector<uint64_t> unique;
+    index[t].resize(batch.bound[t].ids.size());
+    const IdsPart part{batch.bound[t].ids, nullptr};
+    deduper.RunIndexed({&part, 1}, &unique, index[t].data());
+    rows[t].assign(unique.size() * kDim, 0.25f);
+  }
+  std::vector<float> out(uint64_t{kBags} * kTables * kDim);
+  table->Measure(
+      {.name = "forward: bags pooled from distinct rows",
+       .roof = "a plain gather-and-add loop",
+       .unit = "ids"},
+      [&] {
+        for (uint32_t t = 0; t < kTables; ++t) {
+          PoolBags(batch.bound[t], {rows[t].data(), index[t].data()}, out.data() + t * kDim,
+                   kTables * kDim, nullptr);
+        }
+        return static_cast<double>(kIds);
+      },
+      [&] {
+        const float* bag[kIdsPerBag];
+        for (uint32_t t = 0; t < kTables; ++t) {
+          for (uint32_t b = 0; b < kBags; ++b) {
+            for (uint32_t k = 0; k < kIdsPerBag; ++k) {
+              bag[k] = rows[t].data() + uint64_t{index[t][b * kIdsPerBag + k]} * kDim;
+            }
+            PlainSum(bag, kIdsPerBag, out.data() + (uint64_t{b} * kTables + t) * kDim);
+          }
+        }
+        return static_cast<double>(kIds);
+      });
+}
+
+int Main(int argc, char** argv) {
+  const std::unique_ptr<Batch> batch = MakeBatch();
+  if (batch == nullptr) return 1;
+  bench::RatioTable table(5, 0.3);
+  MeasureBackward(*batch, &table);
+  MeasureForward(*batch, &table);
+  if (bench::WantsJson(argc, argv)) {
+    table.PrintJson();
+  } else {
+    table.PrintTable();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace hotbed
+
+int main(int argc, char** argv) { return hotbed::Main(argc, argv); }

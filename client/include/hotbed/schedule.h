@@ -1,0 +1,19 @@
+// Learning rates as functions of the training step, for trainers that send theirs with each push:
+//
+//   hotbed::Schedule schedule;
+//   schedule.kind = hotbed::ScheduleKind::kInverseSqrt;
+//   schedule.warmup_steps = 4000;
+//   schedule.warmup_from = 1e-7f;
+//   hotbed::BackwardOptions options;
+//   options.push.has_learning_rate = true;
+//   options.push.learning_rate = schedule.RateAt(5e-4f, step);
+//
+// A table can have a schedule of its own (TableOptions::schedule), which counts where a push
+// carries no learning rate. Formulas and fields: common/schedule.h; ValidateSchedule names what is
+// wrong.
+#ifndef HOTBED_SCHEDULE_H_
+#define HOTBED_SCHEDULE_H_
+
+#include "common/schedule.h"
+
+#endif  // HOTBED_SCHEDULE_H_

@@ -1,0 +1,248 @@
+// Stories of groups of trainers over the real core and a twin of the store: who is in, which step
+// is committed, who waits, and what deaths and restarts in between change.
+#include "planner/coordinator/trainer_groups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/coordinator/trainer_story.h"
+
+namespace hotbed {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kLeaseMs = 5000;
+
+TEST_F(TrainerStory, AStepIsCommittedWhenAllHaveEndedIt) {
+  JoinNow("b", 0);  // opened first: the order is that of the names
+  JoinNow("a", 0);
+  const CallerToken a = End("a", 1);
+  EXPECT_FALSE(rig_.StoreWaits());
+  const CallerToken b = End("b", 1);
+  EXPECT_TRUE(rig_.StoreWaits());
+  EXPECT_FALSE(Answer(a).has_value()) << "nobody hears of it before the store has it";
+  rig_.StepStore();
+  for (const CallerToken caller : {a, b}) {
+    const auto answer = Answer(caller);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->commit().step(), 1u);
+    EXPECT_EQ(Sessions(*answer), Sessions({"a", "b"}));
+    EXPECT_THAT(answer->commit().tables(), ElementsAre(7));
+    EXPECT_EQ(answer->ended_min(), 1u);
+    EXPECT_EQ(answer->members(), 2u);
+  }
+  EXPECT_EQ(Answer(End("a", 1))->commit().step(), 1u) << "asked again: the answer was lost";
+}
+
+TEST_F(TrainerStory, WhoDiesOrLeavesHoldsNobodyUp) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  JoinNow("c", 0);
+  const CallerToken a = End("a", 1);
+  for (int i = 0; i < 4; ++i) {
+    rig_.Tick(1000);
+    Renew("a", 1);
+    Renew("c", 0);
+  }
+  EXPECT_FALSE(Answer(a).has_value());
+  rig_.Tick(1100);  // b's lease
+  EXPECT_FALSE(Answer(a).has_value()) << "c lives";
+  v1::TrainRequest leave = Request("c");
+  leave.set_kind(v1::TrainRequest::LEAVE);
+  EXPECT_FALSE(Answer(rig_.Send(leave))->member());
+  rig_.Pump();
+  ASSERT_TRUE(Answer(a).has_value());
+  EXPECT_EQ(Sessions(*Answer(a)), Sessions({"a"}));
+  EXPECT_FALSE(Answer(End("b", 1))->member()) << "it was given up";
+}
+
+TEST_F(TrainerStory, WhoJoinsBeginsAboveTheLastCommit) {
+  JoinNow("a", 0);
+  const CallerToken first = End("a", 3);
+  Open("b");
+  const CallerToken join = Join("b");
+  EXPECT_FALSE(Answer(join).has_value()) << "a commit is under way";
+  rig_.StepStore();
+  EXPECT_EQ(Sessions(*Answer(first)), Sessions({"a"}));
+  ASSERT_TRUE(Answer(join).has_value());
+  EXPECT_EQ(Answer(join)->ended_step(), 3u);
+  EXPECT_EQ(Answer(join)->commit().step(), 3u);
+  const CallerToken a = End("a", 4);
+  rig_.Pump();
+  EXPECT_FALSE(Answer(a).has_value());
+  End("b", 4);
+  rig_.Pump();
+  EXPECT_EQ(Sessions(*Answer(a)), Sessions({"a", "b"}));
+}
+
+TEST_F(TrainerStory, ARestartedTrainerTakesItsOwnPlace) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  const CallerToken a = End("a", 1);
+  const v1::TrainRequest old = Request("b", 1);
+  Open("b");
+  EXPECT_TRUE(Answer(rig_.Send(old)).has_value());
+  EXPECT_EQ(error_.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(error_.message(), HasSubstr("was overtaken by"));
+  const auto joined = Answer(Join("b"));
+  ASSERT_TRUE(joined.has_value()) << "its earlier life is out at once";
+  EXPECT_EQ(joined->ended_step(), 0u);
+  EXPECT_FALSE(Answer(a).has_value());
+  EXPECT_EQ(Answer(Join("b"))->ended_step(), 0u) << "its answer was lost";
+  End("b", 1);
+  rig_.Pump();
+  EXPECT_EQ(Sessions(*Answer(a)), Sessions({"a", "b"}));
+}
+
+// A trainer that heard the commit dies before it has told all shards.
+TEST_F(TrainerStory, TheNextStepWaitsUntilTheLastCommitWasBrought) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  End("a", 1);
+  End("b", 1);
+  rig_.Pump();
+  const CallerToken b = End("b", 2, /*delivered=*/false);
+  const CallerToken a = End("a", 2, /*delivered=*/false);
+  EXPECT_FALSE(rig_.StoreWaits());
+  v1::TrainRequest brought = Request("a", 2);
+  brought.set_delivered_step(1);
+  rig_.Send(brought);
+  rig_.Pump();
+  EXPECT_EQ(Answer(a)->commit().step(), 2u);
+  EXPECT_EQ(Answer(b)->commit().step(), 2u);
+}
+
+TEST_F(TrainerStory, ARestartedCoordinatorWaitsForAllToBeHeardOf) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  End("a", 1);
+  End("b", 1);
+  rig_.Pump();
+  rig_.Start();
+  rig_.Pump();
+  const CallerToken a = End("a", 2);
+  v1::TrainRequest wait = Request("a", 2);
+  wait.set_wait_ended(2);
+  wait.set_wait_ms(30000);
+  const CallerToken others = rig_.Send(wait);
+  for (int i = 0; i < 4; ++i) {
+    rig_.Tick(1000);
+    Renew("a", 2);
+    rig_.Pump();
+    EXPECT_FALSE(Answer(a).has_value()) << "b may be at work on step 2";
+    EXPECT_FALSE(Answer(others).has_value());
+  }
+  Renew("b", 1);
+  rig_.Tick(1100);
+  rig_.Pump();
+  EXPECT_FALSE(Answer(a).has_value());
+  EXPECT_FALSE(Answer(others).has_value());
+  const CallerToken b = End("b", 2);
+  rig_.Pump();
+  EXPECT_EQ(Sessions(*Answer(a)), Sessions({"a", "b"}));
+  EXPECT_TRUE(Answer(b).has_value());
+  EXPECT_TRUE(Answer(others).has_value());
+}
+
+TEST_F(TrainerStory, WhoWasGivenUpIsNotHeardAgainAfterARestart) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  End("a", 1);
+  rig_.Tick(kLeaseMs - 1000);
+  Renew("a", 1);
+  rig_.Tick(1100);
+  rig_.Pump();  // committed without b
+  rig_.Start();
+  rig_.Pump();
+  EXPECT_FALSE(Answer(End("b", 0, false))->member());
+  EXPECT_TRUE(Answer(rig_.Send(Request("a", 1)))->member());
+}
+
+TEST_F(TrainerStory, ALostAnswerOfTheStoreIsReadAgain) {
+  for (const auto outcome : {CoreRig::Outcome::kLost, CoreRig::Outcome::kWrittenButLost}) {
+    const std::string name = outcome == CoreRig::Outcome::kLost ? "x" : "y";
+    Open(name);
+    v1::TrainRequest join = Request(name);
+    join.set_group(name);
+    join.set_kind(v1::TrainRequest::JOIN);
+    rig_.Send(join);
+    v1::TrainRequest end = Request(name, 1);
+    end.set_group(name);
+    end.set_wait_commit(1);
+    end.set_wait_ms(30000);
+    const CallerToken first = rig_.Send(end);
+    rig_.StepStore(outcome);
+    EXPECT_TRUE(Answer(first).has_value());
+    EXPECT_EQ(error_.code(), absl::StatusCode::kUnavailable);
+    rig_.Tick(200);
+    rig_.Pump();
+    const CallerToken again = rig_.Send(end);
+    rig_.Pump();
+    ASSERT_TRUE(Answer(again).has_value());
+    EXPECT_EQ(Answer(again)->commit().step(), 1u);
+    EXPECT_EQ(Sessions(*Answer(again)), Sessions({name}));
+  }
+}
+
+TEST_F(TrainerStory, BoundedStalenessWaitsForTheSlowest) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  const auto end = [&](const std::string& name, uint64_t step) {
+    rig_.Send(Request(name, step));  // no synchronous tables
+    rig_.Pump();
+  };
+  for (uint64_t step = 1; step <= 4; ++step) end("a", step);
+  v1::TrainRequest wait = Request("a", 4);
+  wait.set_wait_ended(2);
+  wait.set_wait_ms(20000);
+  const CallerToken a = rig_.Send(wait);
+  end("b", 1);
+  EXPECT_FALSE(Answer(a).has_value());
+  end("b", 2);
+  ASSERT_TRUE(Answer(a).has_value());
+  EXPECT_EQ(Answer(a)->ended_min(), 2u);
+  EXPECT_EQ(Answer(a)->slowest(), "b");
+  JoinNow("c", 2);  // not behind anybody
+  EXPECT_EQ(Answer(rig_.Send(Request("a", 4)))->ended_min(), 2u);
+}
+
+TEST_F(TrainerStory, AWaitEndsInTime) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  v1::TrainRequest request = Request("a", 1);
+  request.set_wait_commit(1);
+  request.set_wait_ms(500);
+  const CallerToken a = rig_.Send(request);
+  rig_.Tick(400);
+  EXPECT_FALSE(Answer(a).has_value());
+  rig_.Tick(200);
+  ASSERT_TRUE(Answer(a).has_value());
+  EXPECT_TRUE(Answer(a)->member());
+  EXPECT_EQ(Answer(a)->commit().step(), 0u);
+  EXPECT_EQ(Answer(a)->slowest(), "b");
+}
+
+TEST_F(TrainerStory, BadRequestsAreRefused) {
+  Open("a");
+  v1::TrainRequest request = Request("a");
+  request.set_group("two words");
+  Answer(rig_.Send(request));
+  EXPECT_THAT(error_.message(), HasSubstr("printable characters without spaces"));
+  request = Request("a");
+  request.set_session(99);
+  Answer(rig_.Send(request));
+  EXPECT_THAT(error_.message(), HasSubstr("is not open; call OpenSession first"));
+  request = Request("a");
+  request.set_lease_ms(3);
+  Answer(rig_.Send(request));
+  EXPECT_THAT(error_.message(), HasSubstr("a trainer's lease of 3 ms, allowed: 100..600000"));
+  EXPECT_FALSE(Answer(rig_.Send(Request("a")))->member());
+}
+
+}  // namespace
+}  // namespace hotbed
