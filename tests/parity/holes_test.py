@@ -39,7 +39,7 @@ class Holes(parity.SeededTest):
         steps.append({"pull": [{"table": table, "ids": ids}, {"table": table, "ids": stranger}]})
         pull = parity.run({"tables": [{"name": table, "hashed": True, "dim": 3, "optimizer": "sgd", "lr": 1.0,
                                        "shards": 5}], "steps": steps})["steps"][-1]["pull"]
-        self.assert_bits(pull[0]["rows"], -np.array([sums[int(i)] for i in ids], np.float32), "sums")
+        self.assert_bits(pull[0]["rows"], 0 - np.array([sums[int(i)] for i in ids], np.float32), "sums")
         self.assertTrue(pull[0]["exists"].all())
         self.assertFalse(pull[1]["exists"].any())
 

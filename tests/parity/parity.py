@@ -141,11 +141,11 @@ class SeededTest(unittest.TestCase):
             print(self.replay(), file=sys.stderr, flush=True)
         return result
 
-    def assert_close(self, got, wanted, what, tolerance=1e-6):
-        """Within `tolerance`, absolute below 1 and relative above."""
+    def assert_close(self, got, wanted, what, tolerance=1e-6, scale=1.0):
+        """Within `tolerance`, absolute below 1 (or `scale`, as an array of the same shape) and relative above."""
         got, wanted = np.asarray(got, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
         self.assertEqual(got.shape, wanted.shape, what)
-        error = np.abs(got - wanted) / np.maximum(1.0, np.abs(wanted))
+        error = np.abs(got - wanted) / np.maximum(np.maximum(1.0, scale), np.abs(wanted))
         if got.size and not error.max() <= tolerance:
             at = np.unravel_index(np.nanargmax(np.where(np.isnan(error), np.inf, error)), error.shape)
             self.fail(f"{what}: at {tuple(int(i) for i in at)} {got[at]!r}, expected {wanted[at]!r}; "

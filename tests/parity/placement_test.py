@@ -19,12 +19,12 @@ STEPS = 3
 
 
 class Placement(parity.SeededTest):
-    def drawn(self, options):
+    def drawn(self, options, size=8, longest=6, **of_shape):
         """A case with client-side pooling, so that outputs are bits too."""
-        shape = Shape(self.random, poolings=("sum", "mean", "max", "none"), tables=(1, 2), rows=(30, 60))
+        shape = Shape(self.random, poolings=("sum", "mean", "max", "none"), tables=(1, 2), **{"rows": (30, 60), **of_shape})
         steps = []
         for _ in range(STEPS):
-            batch = shape.batch(size=8)
+            batch = shape.batch(size=size, longest=longest)
             steps.append({"batch": batch, "gradients": shape.gradients(batch)})
         case = shape.case({name: None for name in shape.tables}, {**BASE, **options}, steps,
                           options={"pooling_at": "client"})
@@ -72,14 +72,24 @@ class Placement(parity.SeededTest):
         for i, (a, b) in enumerate(zip(got, wanted)):
             self.assert_bits(a, b, f"{what}, array {i}")
 
-    def test_shards_slices_and_cuts(self):
+    def test_message_cuts(self):
+        """Calls of many times the least message there is, against the same in one message a server."""
+        for options in (BY_ELEMENT[2], BY_ROW[0]):
+            with self.subTest(**options):
+                case = self.drawn(options, size=64, longest=40, rows=(2000, 3000), dims=(64, 100))
+                wanted = self.outcome(case, "--shards", 1, "--message-bytes-max", 16 << 20)
+                for shards in (1, 7):
+                    self.assert_same(self.outcome(case, "--shards", shards, "--message-bytes-max", 64 << 10), wanted,
+                                     f"cut, {shards} shards")
+
+    def test_shards_and_slices(self):
         for options in BY_ELEMENT:
             with self.subTest(**options):
                 case = self.drawn(options)
                 wanted = self.outcome(case, "--shards", 1)
                 dim = min(t["dim"] for t in case["tables"])
-                for flags in (("--shards", 3), ("--shards", 24), ("--shards", 24, "--message-bytes-max", 4096)):
-                    self.assert_same(self.outcome(case, *flags), wanted, " ".join(map(str, flags)))
+                for shards in (3, 24):
+                    self.assert_same(self.outcome(case, "--shards", shards), wanted, f"{shards} shards")
                 for slices in (2, 4):
                     if slices <= dim:
                         self.assert_same(self.outcome(case, "--shards", 3, "--column-slices", slices), wanted,

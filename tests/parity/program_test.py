@@ -108,7 +108,7 @@ class Program(unittest.TestCase):
         code, out, _ = start("--help")
         self.assertEqual(code, 0)
         for flag in set(re.findall(r"--[a-z][a-z-]+", out)) - {"--help"}:
-            self.assertIn(flag, page)
+            self.assertTrue(flag in page, flag)
         with open(os.path.join(HERE, "case_file.cc"), encoding="utf-8") as file:
             lists = re.findall(r"\{((?:\s*\"[a-z_]+\",?)+)\s*\}", file.read())
         keys = {key for one in lists for key in re.findall(r'"([a-z_]+)"', one)}

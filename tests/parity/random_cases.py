@@ -8,10 +8,10 @@ import parity
 class Shape:
     """Tables and features of a case, drawn once: {name: (rows, dim)} and [(feature, table, pooling)]."""
 
-    def __init__(self, random, poolings=("sum", "mean", "max", "none"), tables=(1, 3), rows=(3, 40), weighted=False):
+    def __init__(self, random, poolings=("sum", "mean", "max", "none"), tables=(1, 3), rows=(3, 40), weighted=False,
+                 dims=(1, 3, 4, 7, 16, 32, 33, 64, 100)):
         self.random = random
         self.weighted = weighted
-        dims = [1, 3, 4, 7, 16, 32, 33, 64, 100]
         self.tables = {parity.table_name(): (int(random.integers(rows[0], rows[1] + 1)), int(random.choice(dims)))
                        for _ in range(random.integers(tables[0], tables[1] + 1))}
         names = list(self.tables)
@@ -55,9 +55,9 @@ class Shape:
         weights = random.uniform(0.25, 2, len(ids)).astype("<f4") if self.weighted else None
         return parity.batch(np.concatenate(lengths), ids, self.keys, weights)
 
-    def case(self, weights, options, steps, **rest):
-        """The case: each table has its `weights` and all `options`; all weights are read at the end."""
-        return {"tables": [{"name": name, "rows": rows, "dim": dim, "weights": weights[name], **options}
+    def case(self, weights, table_options, steps, **rest):
+        """The case: each table has its `weights` and all `table_options`; all weights are read at the end."""
+        return {"tables": [{"name": name, "rows": rows, "dim": dim, "weights": weights[name], **table_options}
                            for name, (rows, dim) in self.tables.items()],
                 "features": [{"feature": f, "table": t, "pooling": p} for f, t, p in self.features],
                 "steps": steps, "weights": list(self.tables), **rest}
@@ -125,6 +125,10 @@ class PlainModel:
                 pooled.append(np.stack([self.pooled(t, p, ids, w)[0] for ids, w in bags]))
         size = len(batch["lengths"]) // len(self.shape.keys)
         return (np.concatenate(pooled, 1) if pooled else np.zeros((size, 0))), sequences
+
+    def sizes(self, batch):
+        """Of each pooled output, what the sizes of its terms add up to: the rounding of an fp32 sum is relative to that."""
+        return PlainModel(self.shape, {name: np.abs(w) for name, w in self.w.items()}).forward(batch)[0]
 
     def row_gradients(self, batch, gradients):
         """{table: (ids, gradients)}, ids as they come, not yet summed."""
