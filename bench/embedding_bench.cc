@@ -161,6 +161,19 @@ void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
         return gather();
       },
       roof);
+  std::vector<BoundFeature> bound;
+  BagGradient bags;
+  table->Measure(
+      {.name = "backward: the batch checked and bound too",
+       .roof = "sums alone, occurrences known",
+       .unit = "ids"},
+      [&] {
+        if (!BindBatch(batch.embeddings, batch.jagged, &bound).ok()) return 0.0;
+        for (const BoundFeature& feature : bound) DescribeBags(feature, &bags);
+        plan.Build(batch.features, *map, &deduper, RowType::kFp32, 1 << 20);
+        return gather();
+      },
+      roof);
   std::vector<float> materialised(uint64_t{kBags} * kIdsPerBag * kDim);
   table->Measure({.name = "backward: sums into buffers",
                   .roof = "a gradient an id written first, then the same",
