@@ -118,6 +118,17 @@ Occurrences FindOccurrences(const TableGroup& group, const Batch& batch) {
   return out;
 }
 
+// What a push without gradient_rows would be given.
+void WriteEach(const Batch& batch) {
+  static std::vector<float> each(uint64_t{kBags} * kIdsPerBag * kDim);
+  for (const PushFeature& push : batch.pushes) {
+    for (size_t i = 0; i < push.ids.size(); ++i) {
+      const float* const row = push.gradients + push.gradient_stride * push.gradient_rows[i];
+      std::copy(row, row + kDim, each.data() + i * kDim);
+    }
+  }
+}
+
 void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
   const ClusterMapPtr map = batch.map.Get();
   Deduper deduper;
@@ -161,18 +172,24 @@ void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
         return gather();
       },
       roof);
-  std::vector<float> materialised(uint64_t{kBags} * kIdsPerBag * kDim);
+  std::vector<BoundFeature> bound;
+  BagGradient bags;
+  table->Measure(
+      {.name = "backward: the batch checked and bound too",
+       .roof = "sums alone, occurrences known",
+       .unit = "ids"},
+      [&] {
+        if (!BindBatch(batch.embeddings, batch.jagged, &bound).ok()) return 0.0;
+        for (const BoundFeature& feature : bound) DescribeBags(feature, &bags);
+        plan.Build(batch.features, *map, &deduper, RowType::kFp32, 1 << 20);
+        return gather();
+      },
+      roof);
   table->Measure({.name = "backward: sums into buffers",
                   .roof = "a gradient an id written first, then the same",
                   .unit = "ids"},
                  gather, [&] {
-                   for (const PushFeature& push : batch.pushes) {
-                     for (size_t i = 0; i < push.ids.size(); ++i) {
-                       const float* const row =
-                           push.gradients + push.gradient_stride * push.gradient_rows[i];
-                       std::copy(row, row + kDim, materialised.data() + i * kDim);
-                     }
-                   }
+                   WriteEach(batch);
                    return gather();
                  });
 }

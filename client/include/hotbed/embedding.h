@@ -25,7 +25,9 @@
 // (naming feature and position), zero (as the padding id, but it counts in a mean's number; counted
 // in EmbeddingOutput::out_of_bounds), or modulo.
 //
-// Thread rule: thread-safe; buffers named in a call belong to it until its Future is ready.
+// Thread rule: thread-safe; buffers named in a call belong to it until its Future is ready, and
+// Embeddings live until all their Futures are. Bags are pooled on the thread that brings the last
+// answer, which is the one that waits where one does.
 #ifndef HOTBED_EMBEDDING_H_
 #define HOTBED_EMBEDDING_H_
 
