@@ -44,6 +44,12 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
        "Of tables that are created",
        {"sgd", "adagrad", "rowwise-adagrad", "adam"}},
       {"--durability", &o->durability, "Of tables that are created", {"checkpoint", "log"}},
+      {"--consistency",
+       &o->consistency,
+       "Of tables that are created: async, bounded:STEPS or sync. The streams are then the "
+       "trainers "
+       "of one group, and a call ends its step",
+       {}},
       {"--rate",
        &o->rate,
        "Calls a second, over all streams, on a fixed schedule: latency counts from the time at "
@@ -78,6 +84,10 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
   if (o.zipf == 0 && o.batch > o.rows) {
     return absl::InvalidArgumentError(
         absl::StrCat("--batch ", o.batch, " unique ids do not fit into --rows ", o.rows));
+  }
+  if (o.consistency != "async" && o.kind == BenchKind::kMixed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--consistency ", o.consistency, ": bench push measures it, bench mixed does not"));
   }
   if (o.wire == "int8" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
     return absl::InvalidArgumentError("--wire int8: gradients travel as fp32, fp16 or bf16");

@@ -40,6 +40,7 @@ struct BenchOptions {
   std::string wire = "fp32";
   std::string optimizer = "rowwise-adagrad";
   std::string durability = "log";
+  std::string consistency = "async";  // or bounded:S, sync
   double rate = 0.0;
   bool preload = true;
   bool roofs = true;

@@ -4,7 +4,9 @@
 #include <deque>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -59,7 +61,9 @@ absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
     std::vector<uint64_t> ids;
     for (uint64_t id = first; id < std::min(rows, first + kPreloadRows); ++id) ids.push_back(id);
     const PushFeature feature{&table, ids, gradients.data()};
-    pushes.push_back(client->Push(++*step, {&feature, 1}));
+    PushOptions push;
+    push.assign = table.options().consistency != Consistency::kAsync;  // no step of a group
+    pushes.push_back(client->Push(++*step, {&feature, 1}, push));
     if (pushes.size() >= kPreloadInFlight) HOTBED_RETURN_IF_ERROR(finish_one());
   }
   while (!pushes.empty()) HOTBED_RETURN_IF_ERROR(finish_one());
@@ -89,6 +93,19 @@ absl::StatusOr<Durability> ParseDurability(const std::string& word) {
                             {{"checkpoint", Durability::kCheckpoint}, {"log", Durability::kLog}});
 }
 
+absl::Status ParseConsistency(const std::string& word, BenchTables* tables) {
+  absl::string_view rest = word;
+  if (word == "async" || word == "sync") {
+    tables->consistency = word == "sync" ? Consistency::kSync : Consistency::kAsync;
+  } else if (absl::ConsumePrefix(&rest, "bounded:") && absl::SimpleAtoi(rest, &tables->staleness)) {
+    tables->consistency = Consistency::kBounded;
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--consistency \"", word, "\" is unknown; one of: async, bounded:STEPS, sync"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const BenchTables& wanted,
                                                        bool preload, std::ostream* err) {
   std::vector<std::string> names;
@@ -101,10 +118,16 @@ absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const Ben
     options.dim = wanted.dim;
     options.optimizer.kind = wanted.optimizer;
     options.durability = wanted.durability;
+    options.consistency = wanted.consistency;
+    options.staleness = wanted.staleness;
     options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};
     options.name =
         absl::StrCat("bench-", options.rows, "x", options.dim, "-", NameOf(wanted.optimizer), "-",
                      wanted.durability == Durability::kLog ? "log" : "checkpoint", "-", t);
+    if (wanted.consistency != Consistency::kAsync) {
+      absl::StrAppend(&options.name, "-",
+                      kConsistencyWords[static_cast<size_t>(wanted.consistency)], wanted.staleness);
+    }
     names.push_back(options.name);
     HOTBED_ASSIGN_OR_RETURN(const Table* table,
                             client->CreateTable(options, /*if_not_exists=*/true));

@@ -20,11 +20,15 @@ struct BenchTables {
   uint32_t dim = 64;
   OptimizerKind optimizer = OptimizerKind::kRowwiseAdagrad;
   Durability durability = Durability::kLog;
+  Consistency consistency = Consistency::kAsync;
+  uint32_t staleness = 0;
 };
 
 absl::StatusOr<RowType> ParseRowType(const std::string& word);
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word);
 absl::StatusOr<Durability> ParseDurability(const std::string& word);
+// "async", "sync" or "bounded:STEPS".
+absl::Status ParseConsistency(const std::string& word, BenchTables* tables);
 
 // The names, which say what the tables are, so that runs with the same options find them again.
 // `err` hears of preloading.

@@ -23,6 +23,7 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   tables.dim = options.dim;
   HOTBED_ASSIGN_OR_RETURN(tables.optimizer, ParseOptimizer(options.optimizer));
   HOTBED_ASSIGN_OR_RETURN(tables.durability, ParseDurability(options.durability));
+  HOTBED_RETURN_IF_ERROR(ParseConsistency(options.consistency, &tables));
   LoadSpec spec;
   HOTBED_ASSIGN_OR_RETURN(spec.wire, ParseRowType(options.wire));
   HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect("hotbed://" + options.coordinator));
@@ -35,6 +36,9 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   spec.streams = options.streams;
   spec.threads = options.threads;
   spec.in_flight = options.in_flight;
+  spec.grouped = tables.consistency != Consistency::kAsync && options.kind == BenchKind::kPush;
+  // A step ends before the next one begins.
+  if (spec.grouped) spec.in_flight = 1;
   return spec;
 }
 
