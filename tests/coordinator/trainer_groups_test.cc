@@ -63,8 +63,8 @@ TEST_F(TrainerStory, WhoDiesOrLeavesHoldsNobodyUp) {
 
 TEST_F(TrainerStory, WhoJoinsBeginsAboveTheLastCommit) {
   JoinNow("a", 0);
-  const CallerToken first = End("a", 3);
   Open("b");
+  const CallerToken first = End("a", 3);
   const CallerToken join = Join("b");
   EXPECT_FALSE(Answer(join).has_value()) << "a commit is under way";
   rig_.StepStore();
