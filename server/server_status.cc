@@ -143,6 +143,20 @@ void AddSample(const char* name, const char* help, MetricSample::Type type, Labe
   samples->push_back(std::move(sample));
 }
 
+void CollectLogMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
+  const auto gauge = MetricSample::Type::kGauge;
+  const auto counter = MetricSample::Type::kCounter;
+  AddSample("hotbed_server_staged_bytes",
+            "Pushes to synchronous tables that wait for their step's commit.", gauge, {},
+            host.staged_bytes, samples);
+  AddSample("hotbed_server_log_appends_total", "Records appended to the log.", counter, {},
+            host.log_appends, samples);
+  AddSample("hotbed_server_log_writes_total", "Group writes of the log.", counter, {},
+            host.log_writes, samples);
+  AddSample("hotbed_server_log_syncs_total", "Syncs of the log.", counter, {}, host.log_syncs,
+            samples);
+}
+
 }  // namespace
 
 StatusPage RenderStatus(const ServerSnapshot& s) {
@@ -233,9 +247,6 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
             samples);
   AddSample("hotbed_server_log_bytes", "Disk taken by the log.", gauge, {}, host.log_bytes,
             samples);
-  AddSample("hotbed_server_staged_bytes",
-            "Pushes to synchronous tables that wait for their step's commit.", gauge, {},
-            host.staged_bytes, samples);
   AddSample("hotbed_server_log_refused_bytes",
             "Disk of the log that is kept for refused shards alone, beside --log-bytes-max.", gauge,
             {}, host.log_refused_bytes, samples);
@@ -244,12 +255,7 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
             samples);
   AddSample("hotbed_server_checkpoints_total", "Copies kept of the tables of class checkpoint.",
             counter, {}, host.checkpoints, samples);
-  AddSample("hotbed_server_log_appends_total", "Records appended to the log.", counter, {},
-            host.log_appends, samples);
-  AddSample("hotbed_server_log_writes_total", "Group writes of the log.", counter, {},
-            host.log_writes, samples);
-  AddSample("hotbed_server_log_syncs_total", "Syncs of the log.", counter, {}, host.log_syncs,
-            samples);
+  CollectLogMetrics(host, samples);
   AddSample("hotbed_server_read_only", "1 while no push is acknowledged.", gauge, {},
             host.read_only ? 1 : 0, samples);
 }

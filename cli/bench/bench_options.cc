@@ -56,6 +56,12 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
        "optimizer has any",
        {}},
       {"--durability", &o->durability, "Of tables that are created", {"checkpoint", "log"}},
+      {"--consistency",
+       &o->consistency,
+       "Of tables that are created: async, bounded:STEPS or sync. The streams are then the "
+       "trainers "
+       "of one group, and a call ends its step",
+       {}},
       {"--rate",
        &o->rate,
        "Calls a second, over all streams, on a fixed schedule: latency counts from the time at "
@@ -106,6 +112,10 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
   }
   if (pooled && o.wire == "int8") {
     return absl::InvalidArgumentError("--wire int8: pooled rows travel as fp32, fp16 or bf16");
+  }
+  if (o.consistency != "async" && o.kind == BenchKind::kMixed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--consistency ", o.consistency, ": bench push measures it, bench mixed does not"));
   }
   if (o.wire == "int8" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
     return absl::InvalidArgumentError("--wire int8: gradients travel as fp32, fp16 or bf16");

@@ -44,6 +44,7 @@ struct BenchOptions {
   uint32_t column_slices = 1;
   std::string pooling = "none";  // else `batch` counts bags
   uint32_t bag_ids = 20;
+  std::string consistency = "async";  // or bounded:S, sync
   double rate = 0.0;
   bool preload = true;
   bool roofs = true;

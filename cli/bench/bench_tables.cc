@@ -4,8 +4,10 @@
 #include <deque>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -33,6 +35,10 @@ std::string NameOf(const TableOptions& table, uint32_t number) {
     absl::StrAppend(&name, "-", kWeightTypeWords[static_cast<size_t>(table.weight_type)]);
   }
   if (table.column_slices > 1) absl::StrAppend(&name, "-", table.column_slices, "slices");
+  if (table.consistency != Consistency::kAsync) {
+    absl::StrAppend(&name, "-", kConsistencyWords[static_cast<size_t>(table.consistency)],
+                    table.staleness);
+  }
   return absl::StrCat(name, "-", number);
 }
 
@@ -64,7 +70,9 @@ absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
     std::vector<uint64_t> ids;
     for (uint64_t id = first; id < std::min(rows, first + kPreloadRows); ++id) ids.push_back(id);
     const PushFeature feature{&table, ids, gradients.data()};
-    pushes.push_back(client->Push(++*step, {&feature, 1}));
+    PushOptions push;
+    push.assign = table.options().consistency != Consistency::kAsync;  // no step of a group
+    pushes.push_back(client->Push(++*step, {&feature, 1}, push));
     if (pushes.size() >= kPreloadInFlight) HOTBED_RETURN_IF_ERROR(finish_one());
   }
   while (!pushes.empty()) HOTBED_RETURN_IF_ERROR(finish_one());
@@ -91,6 +99,19 @@ absl::StatusOr<WeightType> ParseWeightType(const std::string& word) {
   return ByWord<WeightType>("--weight-type", word, kWeightTypeWords);
 }
 
+absl::Status ParseConsistency(const std::string& word, BenchTables* tables) {
+  absl::string_view rest = word;
+  if (word == "async" || word == "sync") {
+    tables->consistency = word == "sync" ? Consistency::kSync : Consistency::kAsync;
+  } else if (absl::ConsumePrefix(&rest, "bounded:") && absl::SimpleAtoi(rest, &tables->staleness)) {
+    tables->consistency = Consistency::kBounded;
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--consistency \"", word, "\" is unknown; one of: async, bounded:STEPS, sync"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const BenchTables& wanted,
                                                        bool preload, std::ostream* err) {
   std::vector<std::string> names;
@@ -103,6 +124,8 @@ absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const Ben
     options.dim = wanted.dim;
     options.optimizer.kind = wanted.optimizer;
     options.durability = wanted.durability;
+    options.consistency = wanted.consistency;
+    options.staleness = wanted.staleness;
     options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};
     options.weight_type = wanted.weight_type;
     options.column_slices = wanted.column_slices;

@@ -22,6 +22,8 @@ struct BenchTables {
   Durability durability = Durability::kLog;
   WeightType weight_type = WeightType::kFp32;
   uint32_t column_slices = 1;
+  Consistency consistency = Consistency::kAsync;
+  uint32_t staleness = 0;
 };
 
 extern const std::vector<std::string> kRowTypeWords;  // by RowType
@@ -30,6 +32,8 @@ absl::StatusOr<RowType> ParseRowType(const std::string& word);
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word);
 absl::StatusOr<Durability> ParseDurability(const std::string& word);
 absl::StatusOr<WeightType> ParseWeightType(const std::string& word);
+// "async", "sync" or "bounded:STEPS".
+absl::Status ParseConsistency(const std::string& word, BenchTables* tables);
 
 // The names, which say what the tables are, so that runs with the same options find them again.
 // `err` hears of preloading.

@@ -57,6 +57,7 @@ class Load::Stream {
     options.threads = static_cast<int>(spec_.threads);
     options.pull_type = spec_.wire;
     options.push_type = spec_.wire == RowType::kInt8 ? RowType::kFp32 : spec_.wire;
+    if (spec_.grouped) options.trainer_group = "bench-" + spec_.tables[0];
     options.pushes_in_flight_max =
         static_cast<int>(spec_.in_flight * (spec_.call_per_table ? spec_.tables.size() : 1) + 1);
     options.pulls_in_flight_max = options.pushes_in_flight_max;
@@ -85,6 +86,10 @@ class Load::Stream {
   absl::Status Run(int64_t start_ns, int64_t end_ns, int64_t interval_ns, LoadResult* result) {
     samples_.clear();
     calls_ = 0;
+    if (spec_.grouped) {
+      HOTBED_ASSIGN_OR_RETURN(const uint64_t next_step, client_->JoinTrainers());
+      step_ = next_step - 1;
+    }
     const ClientStats before = client_->Stats();
     int64_t due_ns = start_ns;
     absl::Status status;
@@ -103,6 +108,7 @@ class Load::Stream {
       if (status.ok()) Issue(&slot);
     }
     for (auto& slot : slots_) status.Update(Finish(slot.get()));
+    if (spec_.grouped) status.Update(client_->LeaveTrainers());  // the others go on
     const ClientStats after = client_->Stats();
     result->calls += calls_;
     result->ids += calls_ * spec_.batch * tables_.size();
@@ -214,6 +220,10 @@ class Load::Stream {
     slot->pushes.clear();
     // The future is ready a moment before its callback has run.
     while (slot->pending.load() > 0) std::this_thread::yield();
+    if (spec_.grouped && status.ok()) {
+      status = client_->EndStep(step_);
+      slot->end_ns.store(clock_->NowNs());
+    }
     slot->busy = false;
     ++calls_;
     const float latency = static_cast<float>(slot->end_ns.load() - slot->due_ns) * 1e-9f;

@@ -29,6 +29,7 @@ struct LoadSpec {
   uint32_t in_flight = 8;
   RowType wire = RowType::kFp32;
   bool call_per_table = false;  // instead of one call for all tables
+  bool grouped = false;         // pushes: the streams are trainers of one group
   uint64_t seed = 1;
 };
 

@@ -25,6 +25,7 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(tables.durability, ParseDurability(options.durability));
   HOTBED_ASSIGN_OR_RETURN(tables.weight_type, ParseWeightType(options.weight_type));
   tables.column_slices = options.column_slices;
+  HOTBED_RETURN_IF_ERROR(ParseConsistency(options.consistency, &tables));
   LoadSpec spec;
   HOTBED_ASSIGN_OR_RETURN(spec.wire, ParseRowType(options.wire));
   HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect("hotbed://" + options.coordinator));
@@ -44,6 +45,9 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   spec.streams = options.streams;
   spec.threads = options.threads;
   spec.in_flight = options.in_flight;
+  spec.grouped = tables.consistency != Consistency::kAsync && options.kind == BenchKind::kPush;
+  // A step ends before the next one begins.
+  if (spec.grouped) spec.in_flight = 1;
   return spec;
 }
 

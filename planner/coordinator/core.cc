@@ -161,9 +161,11 @@ void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {
 
 void Core::TakeFromTrainers() {
   for (TrainerGroups::Answer& answer : trainers_.TakeAnswers()) {
-    absl::StatusOr<Reply> reply = answer.reply.status();
-    if (answer.reply.ok()) reply = Reply(*std::move(answer.reply));
-    ready_.replies.push_back({answer.caller, std::move(reply)});
+    if (answer.reply.ok()) {
+      ready_.replies.push_back({answer.caller, Reply(*std::move(answer.reply))});
+    } else {
+      ready_.replies.push_back({answer.caller, answer.reply.status()});
+    }
   }
   for (v1::GroupCommit& commit : trainers_.TakeCommits()) {
     Pending pending;

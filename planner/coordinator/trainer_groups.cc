@@ -194,10 +194,9 @@ void TrainerGroups::Settle(const std::string& name, Group* group) {
   group->waiters.erase(rest, group->waiters.end());
 }
 
-// An earlier life of a trainer that joins ends first: it had better not hold up the commit that its
-// own next life waits for.
-bool TrainerGroups::AdmitJoiners(Group* group) {
-  bool admitted = false;
+// An earlier life of a trainer that joins stays a member until then: what it ended is committed
+// with all others, and what it did not is left to the new one.
+void TrainerGroups::AdmitJoiners(Group* group) {
   for (Waiter& waiter : group->waiters) {
     if (!waiter.joins) continue;
     auto it = group->trainers.find(waiter.name);
@@ -206,22 +205,20 @@ bool TrainerGroups::AdmitJoiners(Group* group) {
       it->second.deadline_ns = now_ns_ + it->second.lease_ns;
       continue;
     }
-    if (it != group->trainers.end()) group->trainers.erase(it);
     const uint64_t last = group->commit.step();
     if (group->committing || (InGrace() && last > 0)) continue;
     const uint64_t least = Slowest(*group).first;
     if (least > last && IsSynchronous(*group)) continue;  // about to be committed
-    if (group->trainers.size() >= limits_.members_max) continue;
+    if (it == group->trainers.end() && group->trainers.size() >= limits_.members_max) continue;
     Trainer& trainer = group->trainers[waiter.name];
+    trainer.tables.clear();
     trainer.session = waiter.session;
     trainer.incarnation = waiter.incarnation;
     trainer.ended = trainer.base = std::max(last, least);
     trainer.lease_ns = waiter.lease_ns;
     trainer.deadline_ns = now_ns_ + trainer.lease_ns;
     waiter.joins = false;
-    admitted = true;
   }
-  return admitted;
 }
 
 void TrainerGroups::StartCommit(const std::string& name, Group* group) {

@@ -114,7 +114,7 @@ class TrainerGroups {
   void Renew(Group* group, const v1::TrainRequest& request);
   // Lets in who may be let in, commits what may be committed, answers who need not wait.
   void Settle(const std::string& name, Group* group);
-  bool AdmitJoiners(Group* group);
+  void AdmitJoiners(Group* group);
   void StartCommit(const std::string& name, Group* group);
   // True: answered.
   bool AnswerWaiter(const Group& group, const Waiter& waiter);

@@ -43,7 +43,7 @@ struct Plan {
 };
 
 void Say(const std::string& line) {
-  std::printf("%s %" PRId64 "\n", line.c_str(), NowNs());
+  std::printf("%s %" PRId64 "\n", line.c_str(), Clock::Real()->NowNs());
   std::fflush(stdout);
 }
 
