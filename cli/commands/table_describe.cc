@@ -48,9 +48,6 @@ std::string ToText(const TableSpec& spec, const v1::ClusterMap& map,
   if (spec.rows > 0) facts.AddRow({"when full", FormatBytes(spec.rows * row_bytes)});
   TablePrinter placed({"server", "shards", "active", spec.hashed ? "buckets" : "rows"});
   if (spec.column_slices > 1) {
-    facts.AddRow({"column slices",
-                  absl::StrCat(spec.column_slices, ", statistics of the ",
-                               kRowStatisticsWords[static_cast<size_t>(spec.row_statistics)])});
     placed = TablePrinter({"server", "shards", "active",
                            spec.hashed ? "buckets over all slices" : "rows over all slices"});
   }

@@ -314,7 +314,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(len(row["slices"]["shards"]), 4)
         self.assertEqual(len(set(row["slices"]["shards"])), 4)
         text = self.up.cli("table", "describe", name)[1]
-        self.assertIn("4, statistics of the slice", text)
+        self.assertIn("rows over all slices", text)
         self.assertIn("5..9", self.up.cli("shard", "list", "--table", name)[1])
         placed = next(t for t in self.up.json("plan", "show")["tables"] if t["name"] == name)["shards"]
         self.assertEqual(sorted((tuple(s["rows"]), tuple(s["columns"])) for s in placed),
