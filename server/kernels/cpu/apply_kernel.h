@@ -55,18 +55,15 @@ HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
   for (uint32_t at = 0; at < limit; at += 64) __builtin_prefetch(from + at, kWrite, 3);
 }
 
-// Rows that are measured together, before they move (row_math/row_update.h), and their longest.
+// Rows that are measured together, before they move (row_math/row_update.h).
 constexpr uint32_t kGroupRows = 4;
-constexpr uint32_t kGroupDimMax = 128;
 
 // Calls update(slot, weights, state, gradient) for each row of the batch, in order, with the rows
-// some way ahead on their way to the cache; marks them dirty. A gradient stays valid for kGroup
-// calls.
+// some way ahead on their way to the cache; marks them dirty. A sum of gradients lies in
+// `sums`, kGroup rows of the caller's, and stays valid for kGroup calls.
 template <uint32_t kGroup, typename Update>
 HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weight_bytes,
-                                  uint32_t state_bytes, Update update) {
-  static_assert(kGroup == 1 || kGroup == kGroupRows);
-  float sums[kGroup][kGroup == 1 ? kDimLimit : kGroupDimMax];
+                                  uint32_t state_bytes, float* sums, Update update) {
   uint32_t sums_used = 0;
   const RowTable table = *batch->table;  // a copy: stores to rows cannot change it
   const uint32_t count = batch->count;
@@ -93,7 +90,8 @@ HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weig
     const uint32_t pick = picks != nullptr ? picks[k] : k;
     const uint8_t* gradient = gradients[pick];
     if (next != nullptr && next[pick] != kNoSlot) {
-      gradient = SumOfChain(gradients, next, pick, dim, sums[sums_used++ % kGroup]);
+      gradient =
+          SumOfChain(gradients, next, pick, dim, sums + uint64_t{dim} * (sums_used++ % kGroup));
     }
     update(slot, WeightsOf(table, slot), StateOf(table, slot), gradient);
     dirtied += (bits[slot] & kRowDirty) == 0;
@@ -115,6 +113,7 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
   constexpr uint32_t kGroup = kDim != 0 ? kGroupRows : 1;
   constexpr uint32_t kRoom = kDim != 0 ? kDim : kDimLimit;
   float rooms[kGroup][kRoom];
+  float sums[kGroup * kRoom];
   OpenRow rows[kGroup];
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
   constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
@@ -126,7 +125,7 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
     for (uint32_t j = 0; j < waiting; ++j) MoveRow<kKind>(p, measured[j], rows[j]);
     waiting = 0;
   };
-  ForEachApplied<kGroup>(batch, dim, 4 * dim, batch->table->state_bytes,
+  ForEachApplied<kGroup>(batch, dim, 4 * dim, kLayout.Bytes(StateType::kFp32, dim), sums,
                          [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
                              HOTBED_ALWAYS_INLINE {
                                OpenRow& row = rows[waiting];
@@ -157,10 +156,11 @@ void ApplyInPlace(const UpdatePlan& plan, ApplyBatch* batch) {
 
 template <OptimizerKind kKind, typename Weight, typename Gradient>
 void ApplyShort(const UpdatePlan& shared, ApplyBatch* batch) {
+  float sum[kDimLimit];
   const OptimizerParams params = shared.params;  // copies, as above
   const UpdateScalars scalars = shared.scalars;
   const uint32_t dim = shared.dim;
-  ForEachApplied<1>(batch, dim, Weight::kBytes * dim, batch->table->state_bytes,
+  ForEachApplied<1>(batch, dim, Weight::kBytes * dim, batch->table->state_bytes, sum,
                     [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
                         HOTBED_ALWAYS_INLINE {
                           UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, weights, state,
@@ -184,11 +184,12 @@ void ApplyShortTo(const UpdatePlan& plan, ApplyBatch* batch) {
 
 template <OptimizerKind kKind>
 void ApplyWithOptions(const UpdatePlan& shared, ApplyBatch* batch) {
+  float sum[kDimLimit];
   const UpdatePlan plan = shared;
   const RowTable& table = *batch->table;
   RowKey key{table.seed, 0, table.column_first};
   const bool keyed = plan.params.stochastic_rounding && plan.weight_type != WeightType::kFp32;
-  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes,
+  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes, sum,
                     [&](uint32_t slot, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
                         HOTBED_ALWAYS_INLINE {
                           if (keyed) key.id = IdOf(table, PositionOfSlot(table, slot));
@@ -198,8 +199,8 @@ void ApplyWithOptions(const UpdatePlan& shared, ApplyBatch* batch) {
 
 template <OptimizerKind kKind>
 void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
-  if (kKind != OptimizerKind::kNone && WorksInPlace(plan)) {
-    return ApplyInPlace<kKind>(plan, batch);
+  if constexpr (kKind != OptimizerKind::kNone) {
+    if (WorksInPlace(plan)) return ApplyInPlace<kKind>(plan, batch);
   }
   if constexpr (HasShortWay(kKind)) {
     if (TakesShortWay(plan)) {
@@ -217,8 +218,9 @@ void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
 }
 
 inline void ApplyAssign(const UpdatePlan& plan, ApplyBatch* batch) {
+  float sum[kDimLimit];
   const RowTable& table = *batch->table;
-  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes,
+  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes, sum,
                     [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
                         HOTBED_ALWAYS_INLINE {
                           AssignWeights(plan, weights, values);
