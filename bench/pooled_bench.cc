@@ -122,7 +122,8 @@ int Run(bool quick, bool json) {
     all[0]->Pull(0, RowPooling::kSum, ours.data());
     all[0]->PlainPull(0, roof.data());
     HOTBED_CHECK(std::memcmp(ours.data(), roof.data(), 4 * ours.size()) == 0) << "other sums";
-    RatioTable table(quick ? 3 : 7, quick ? 0.1 : 0.5);
+    // Many short turns: what else runs on the machine strikes both sides of the ratio alike.
+    RatioTable table(quick ? 15 : 61, 0.04);
     uint64_t n = 0;
     uint64_t m = 0;
     const auto plain = [&] {

@@ -322,6 +322,7 @@ constexpr TableOption kOptions[] = {
 absl::Span<const TableOption> TableOptionList() { return kOptions; }
 
 const TableOption* FindTableOption(absl::string_view name) {
+  if (name.empty()) return nullptr;  // as the other name of most is
   const std::string dashed = Dashed(name);
   for (const TableOption& option : kOptions) {
     if (dashed == option.name || dashed == option.alias || dashed == Dashed(option.field)) {

@@ -23,8 +23,7 @@ uint32_t SliceOf(const TableSpec& table, uint32_t column) {
 }  // namespace
 
 uint32_t SliceBegin(const TableSpec& table, uint32_t slice) {
-  const uint32_t slices = std::max<uint32_t>(table.column_slices, 1);
-  return table.dim / slices * slice + std::min(slice, table.dim % slices);
+  return SliceColumns(table.dim, table.column_slices, slice).first;
 }
 
 void GradientSum::Collect(const TableGroup& group, uint32_t unique, Columns columns) {
@@ -113,20 +112,6 @@ const float* GradientSum::Scaled(const float* row, float scale, uint32_t columns
   return scaled_.data();
 }
 
-template <typename Take>
-void GradientSum::ForEachRow(const TableGroup& group, const PlanPart& part,
-                             const SummedGradients& summed, Columns columns, Take take) {
-  const uint32_t* const order = group.split.order.data();
-  if (summed.rows.empty()) {
-    return ForEachSum(group, order, part.begin, part.end, columns, take);
-  }
-  scaled_.resize(columns.count);
-  const uint64_t dim = group.table->dim();
-  for (uint32_t p = part.begin; p < part.end; ++p) {
-    take(summed.rows.data() + dim * order[p] + columns.first);
-  }
-}
-
 uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
                              const SummedGradients& summed, uint8_t* out) {
   const auto from_floats = BestRowConverters().from_floats[static_cast<int>(wire_type_)];
@@ -135,8 +120,7 @@ uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
   const float scale = summed.scale_of_slice.empty()
                           ? 1.0f
                           : summed.scale_of_slice[SliceOf(table, part.column_first)];
-  const bool skips = part.columns != table.dim && table.nan_policy == NanPolicy::kSkip;
-  if (skips) return GatherOfWholeRows(group, part, summed, scale, out);
+  const uint32_t* const order = group.split.order.data();
   uint32_t first_bad = kNoIndex;
   uint32_t k = 0;
   const auto write = [&](const float* row) {
@@ -147,29 +131,45 @@ uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
     out += row_bytes;
     ++k;
   };
-  ForEachRow(group, part, summed, {part.column_first, part.columns}, write);
+  // Of all columns: a row that is skipped in one slice is skipped in each.
+  const auto write_or_skip = [&](const float* row) {
+    write(row + part.column_first);
+    if (!FiniteOnTheWire(table, summed, row)) {
+      std::memset(out - row_bytes, 0xff, RowWireBytes(wire_type_, 1));  // a NaN of every type
+    }
+  };
+  const bool skips = table.nan_policy == NanPolicy::kSkip && part.columns != table.dim;
+  if (summed.rows.empty() && skips) {
+    ForEachSum(group, order, part.begin, part.end, {0, table.dim}, write_or_skip);
+    return first_bad;
+  }
+  if (summed.rows.empty()) {
+    ForEachSum(group, order, part.begin, part.end, {part.column_first, part.columns}, write);
+    return first_bad;
+  }
+  scaled_.resize(table.dim);
+  for (uint32_t p = part.begin; p < part.end; ++p) {
+    const float* const row = summed.rows.data() + uint64_t{order[p]} * table.dim;
+    if (skips) {
+      write_or_skip(row);
+    } else {
+      write(row + part.column_first);
+    }
+  }
   return first_bad;
 }
 
-uint32_t GradientSum::GatherOfWholeRows(const TableGroup& group, const PlanPart& part,
-                                        const SummedGradients& summed, float scale, uint8_t* out) {
+bool GradientSum::FiniteOnTheWire(const TableSpec& table, const SummedGradients& summed,
+                                  const float* row) {
   const auto from_floats = BestRowConverters().from_floats[static_cast<int>(wire_type_)];
-  const uint32_t dim = group.table->dim();
-  const uint32_t row_bytes = RowWireBytes(wire_type_, part.columns);
-  uint32_t first_bad = kNoIndex;
-  uint32_t k = 0;
-  whole_.resize(RowWireBytes(wire_type_, dim));
-  ForEachRow(group, part, summed, {0, dim}, [&](const float* row) {
-    const bool finite = from_floats(row, dim, whole_.data());
-    from_floats(Scaled(row + part.column_first, scale, part.columns), part.columns, out);
-    if (!finite) {
-      std::memset(out, 0xff, RowWireBytes(wire_type_, 1));  // a NaN of every type
-      if (first_bad == kNoIndex) first_bad = k;
-    }
-    out += row_bytes;
-    ++k;
-  });
-  return first_bad;
+  wire_.resize(RowWireBytes(wire_type_, table.dim));
+  for (uint32_t slice = 0; slice < table.column_slices; ++slice) {
+    const uint32_t first = SliceBegin(table, slice);
+    const uint32_t columns = SliceBegin(table, slice + 1) - first;
+    const float scale = summed.scale_of_slice.empty() ? 1.0f : summed.scale_of_slice[slice];
+    if (!from_floats(Scaled(row + first, scale, columns), columns, wire_.data())) return false;
+  }
+  return true;
 }
 
 void GradientSum::SumAll(const TableGroup& group, float* out) {

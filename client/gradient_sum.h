@@ -55,17 +55,13 @@ class GradientSum {
   void Collect(const TableGroup& group, uint32_t unique, Columns columns);
   // The sum of terms_[begin, end): the row itself where it is the only one and needs no product.
   const float* SumTerms(uint32_t begin, uint32_t end, Columns columns, float* sum);
+  // All columns of a row, once scaled.
+  bool FiniteOnTheWire(const TableSpec& table, const SummedGradients& summed, const float* row);
   const float* Scaled(const float* row, float scale, uint32_t columns);
   // Calls take(row) with the sum of each of unique ids order[begin, end).
   template <typename Take>
   void ForEachSum(const TableGroup& group, const uint32_t* order, uint32_t begin, uint32_t end,
                   Columns columns, Take take);
-  // Calls take(row) with these columns of the gradient of each row of the part.
-  template <typename Take>
-  void ForEachRow(const TableGroup& group, const PlanPart& part, const SummedGradients& summed,
-                  Columns columns, Take take);
-  uint32_t GatherOfWholeRows(const TableGroup& group, const PlanPart& part,
-                             const SummedGradients& summed, float scale, uint8_t* out);
 
   const absl::Span<const PushFeature> features_;
   const float scale_;
@@ -76,7 +72,7 @@ class GradientSum {
   std::vector<float> coefficients_;
   std::vector<float> sum_;
   std::vector<float> scaled_;
-  std::vector<uint8_t> whole_;
+  std::vector<uint8_t> wire_;
 };
 
 // How the first columns of a table's slices are found: `dim % slices` slices are one wider.

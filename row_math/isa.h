@@ -16,11 +16,8 @@
 
 #if defined(__CUDACC__)
 #define HOTBED_ROW_FN __host__ __device__ __forceinline__
-#define HOTBED_ROW_CALL __host__ __device__ inline
 #else
 #define HOTBED_ROW_FN inline __attribute__((always_inline))
-// The rarer parts of a row's work, which all kinds share: compiled once, not once a kind.
-#define HOTBED_ROW_CALL inline __attribute__((noinline))
 #endif
 
 // For what is long and the same for all kinds of rows: one copy an instruction set, called. The

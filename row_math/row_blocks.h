@@ -85,14 +85,33 @@ class SquareSum {
       sum_[v] += value * value;
     }
   }
+  // As TreeSum, without a way through memory.
   HOTBED_ROW_FN float Total() const {
-    float lanes[kLanes];
-    __builtin_memcpy(lanes, sum_, sizeof(lanes));
-    return TreeSum(lanes);
+    Vector s[kVectors];
+    for (uint32_t v = 0; v < kVectors; ++v) s[v] = sum_[v];
+    for (uint32_t half = kVectors / 2; half > 0; half /= 2) {
+      for (uint32_t v = 0; v < half; ++v) s[v] += s[v + half];
+    }
+    return Join(s[0]);
   }
 
  private:
   static constexpr uint32_t kVectors = kLanes / kVectorFloats;
+  typedef float Four __attribute__((vector_size(16)));
+  typedef float Eight __attribute__((vector_size(32)));
+  HOTBED_ROW_FN static float Join(Four x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+#if defined(__AVX__)
+  HOTBED_ROW_FN static float Join(Eight x) {
+    return Join(__builtin_shufflevector(x, x, 0, 1, 2, 3) +
+                __builtin_shufflevector(x, x, 4, 5, 6, 7));
+  }
+#endif
+#if defined(__AVX512F__)
+  HOTBED_ROW_FN static float Join(Vector x) {
+    return Join(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+  }
+#endif
   HOTBED_ROW_FN static Vector Load(const uint8_t* x, uint32_t v) {
     Vector value;
     __builtin_memcpy(&value, x + sizeof(value) * v, sizeof(value));

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "cli/commands/table_flags.h"
 #include "cli/coordinator_stub.h"
 #include "cli/plan_file.h"
 #include "cli/table_file.h"
-#include "cli/commands/table_flags.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
@@ -147,23 +147,26 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
   app->footer(
       "Every option with its formula and range: docs/tables.md. Only the learning rate, its "
       "schedule, --clip-value and\n--clip-row-norm may change later: 'hotbed table alter'.");
-  CLI::Option* name = app->add_option("NAME", flags->name, "Name of the table");
-  std::vector<CLI::Option*> alone = AddTableFlags(app, /*only_changing=*/false, &flags->given);
-  alone.push_back(name);
-  alone.push_back(app->add_option("--shards", flags->shards, "At least this many; 0: by size")
-                      ->group("Command"));
+  app->add_option("NAME", flags->name, "Name of the table");
+  AddTableFlags(app, /*only_changing=*/false, &flags->given);
+  CLI::Option* shards = app->add_option("--shards", flags->shards, "At least this many; 0: by size")
+                            ->group("Command");
   CLI::Option* file =
       app->add_option("--file", flags->file,
                       "Tables to create together, all or none: a JSON list of objects in the names "
                       "of these flags, or what 'table describe -o json' writes (- is stdin)")
           ->group("Command");
-  for (CLI::Option* option : alone) file->excludes(option);
   app->add_flag("--if-not-exists", flags->if_not_exists, "An equal table is a success")
       ->group("Command");
   app->add_flag("--dry-run", flags->dry_run, "Say what would be done; do nothing")
       ->group("Command");
-  app->callback([context, flags, file] {
+  app->callback([context, flags, file, shards] {
     if (file->count() > 0) {
+      if (!flags->name.empty()) throw CLI::ExcludesError("--file", "NAME");
+      if (shards->count() > 0) throw CLI::ExcludesError("--file", "--shards");
+      if (!flags->given.empty()) {
+        throw CLI::ExcludesError("--file", absl::StrCat("--", flags->given.front().first->name));
+      }
       context->run = [context, flags] { return CreateTogether(*context, *flags); };
       return;
     }

@@ -1,7 +1,9 @@
 #include "cli/commands/table_flags.h"
 
 #include <CLI/App.hpp>
+#include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,9 @@
 
 namespace hotbed {
 namespace {
+
+constexpr int kFlagColumns = 46;  // so that most are a line of --help each
+constexpr size_t kWordsMax = 36;  // longer lists stand behind the flag
 
 std::string FlagNames(const TableOption& option) {
   const std::string flag = absl::StrCat("--", option.name);
@@ -20,7 +25,10 @@ std::string FlagNames(const TableOption& option) {
 
 // As CLI11 shows types: what may stand after the flag.
 std::string TypeName(const TableOption& option) {
-  if (option.words != nullptr) return absl::StrCat("{", absl::StrJoin(*option.words, ","), "}");
+  if (option.words != nullptr) {
+    const std::string words = absl::StrCat("{", absl::StrJoin(*option.words, ","), "}");
+    return words.size() <= kWordsMax ? words : "WORD";
+  }
   switch (option.shape) {
     case OptionShape::kInteger:
       return "N";
@@ -29,6 +37,11 @@ std::string TypeName(const TableOption& option) {
     default:
       return "TEXT";
   }
+}
+
+std::string About(const TableOption& option) {
+  if (option.words == nullptr || TypeName(option) != "WORD") return option.about;
+  return absl::StrCat(option.about, ": ", absl::StrJoin(*option.words, ", "));
 }
 
 void Take(const TableOption& option, const std::string& text, GivenOptions* given) {
@@ -42,8 +55,10 @@ void Take(const TableOption& option, const std::string& text, GivenOptions* give
 
 }  // namespace
 
-std::vector<CLI::Option*> AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given) {
-  std::vector<CLI::Option*> flags;
+void AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given) {
+  auto formatter = std::make_shared<CLI::Formatter>();
+  formatter->column_width(kFlagColumns);
+  app->formatter(formatter);
   const TableSpec defaults = DefaultTableSpec();
   for (const TableOption& option : TableOptionList()) {
     const TableOption* const it = &option;
@@ -52,19 +67,17 @@ std::vector<CLI::Option*> AddTableFlags(CLI::App* app, bool only_changing, Given
       flag = app->add_flag_function(
           FlagNames(option),
           [it, given](int64_t count) { Take(*it, count > 0 ? "true" : "false", given); },
-          option.about);
+          About(option));
     } else {
       flag = app->add_option_function<std::string>(
           FlagNames(option), [it, given](const std::string& text) { Take(*it, text, given); },
-          option.about);
+          About(option));
       flag->type_name(TypeName(option));
       const bool required = absl::string_view(option.name) == "dim";
       if (!only_changing && !required) flag->default_str(option.print(defaults));
     }
     flag->group(only_changing && option.fixed_because != nullptr ? "" : option.group);
-    flags.push_back(flag);
   }
-  return flags;
 }
 
 absl::Status NamingItsFlag(const absl::Status& status) {

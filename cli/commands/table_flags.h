@@ -12,7 +12,6 @@
 
 namespace CLI {
 class App;
-class Option;
 }  // namespace CLI
 
 namespace hotbed {
@@ -22,9 +21,8 @@ using GivenOptions = std::vector<std::pair<const TableOption*, std::string>>;
 
 // Adds one flag an option under its heading; given ones are appended to `given`, which must
 // outlive the parsing. `only_changing`: those that are fixed at creation are taken, so that they
-// can be refused by name, and not shown. A text that is none of the option's is a usage error. The
-// flags, for `excludes`.
-std::vector<CLI::Option*> AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given);
+// can be refused by name, and not shown. A text that is none of the option's is a usage error.
+void AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given);
 
 // `status` of ValidateTableSpec with the flag that it speaks of in front: "--dim: table ...".
 absl::Status NamingItsFlag(const absl::Status& status);

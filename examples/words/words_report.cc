@@ -93,7 +93,7 @@ ScoreComparison CompareScores(double cluster, const std::vector<double>& local,
   if (local.size() > 1) {
     result.local_deviation = std::sqrt(squares / static_cast<double>(local.size() - 1));
   }
-  const double p = std::clamp(result.local_mean, 0.0, 1.0);
+  const double p = std::clamp((cluster + result.local_mean) / 2, 0.0, 1.0);
   result.standard_error =
       std::sqrt(p * (1 - p) / static_cast<double>(std::max<uint64_t>(questions, 1)));
   result.agrees = std::abs(cluster - result.local_mean) <=

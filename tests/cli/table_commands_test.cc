@@ -73,7 +73,7 @@ TEST_F(TableCommandsTest, HelpGroupsTheOptions) {
   for (const char* words :
        {"Rows and ids:", "Optimizer:", "Clipping and limits:", "Learning rate over the steps:",
         "Batches and consistency:", "Precision and storage:", "--trust-coefficient",
-        "{error,zero,modulo}", "[0.001]"}) {
+        "{error,zero,modulo}", "--trust-coefficient X=0.001", "momentum-sgd, adamw"}) {
     EXPECT_THAT(help, HasSubstr(words));
   }
   const std::string alter = Ask({"table", "alter", "--help"}).out;

@@ -11,7 +11,7 @@ namespace {
 TEST(TableFlags, KeepWhatWasGivenInItsOrder) {
   CLI::App app;
   GivenOptions given;
-  EXPECT_EQ(AddTableFlags(&app, false, &given).size(), TableOptionList().size());
+  AddTableFlags(&app, false, &given);
   app.parse("--clip-value 3 --lazy-decay --lr=0.5 --padding-id -1");
   ASSERT_EQ(given.size(), 4u);
   TableSpec spec;

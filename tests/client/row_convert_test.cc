@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/random.h"
+#include "row_math/quantize.h"
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
@@ -100,6 +101,36 @@ TEST(RowConvertTest, ToFloatsGivesTheSameBitsAtEveryAlignment) {
     std::vector<uint8_t> copy(RowWireBytes(type, dim) + 64);
     best.copy_streaming(from, RowWireBytes(type, dim), copy.data() + shift);
     ASSERT_EQ(0, std::memcmp(from, copy.data() + shift, RowWireBytes(type, dim)));
+  }
+}
+
+// What servers write (row_math/quantize.h) is what clients read, to the bit.
+TEST(RowConvertTest, Int8RowsOfAServerAreReadAsItReadsThem) {
+  const TestSeed seed(5);
+  Random random(seed.value());
+  for (int round = 0; round < 200; ++round) {
+    const uint32_t dim = 1 + static_cast<uint32_t>(random.Uniform(100));
+    std::vector<float> values(dim), ours(dim), theirs(dim);
+    const bool constant = random.OneIn(5), broken = random.OneIn(5);
+    for (float& v : values) v = constant ? 0.3f : static_cast<float>(random.Double() * 4 - 2);
+    if (broken) values[random.Uniform(dim)] = std::nanf("");
+    std::vector<uint8_t> row(RowWireBytes(RowType::kInt8, dim));
+    QuantizeRow<Fp32Codec>(reinterpret_cast<const uint8_t*>(values.data()), dim, row.data());
+    DecodeRow(RowType::kInt8, row.data(), dim, theirs.data());
+    for (const RowConverters* converters : {&ScalarRowConverters(), &BestRowConverters()}) {
+      converters->to_floats[static_cast<int>(RowType::kInt8)](row.data(), dim, ours.data());
+      for (uint32_t i = 0; i < dim; ++i) {
+        if (broken) {
+          ASSERT_TRUE(std::isnan(ours[i]) && std::isnan(theirs[i]));
+        } else {
+          ASSERT_EQ(ours[i], theirs[i]);
+          ASSERT_NEAR(ours[i], values[i], 4.0f / 255 / 2 + 1e-6f);
+          if (constant) {
+            ASSERT_EQ(ours[i], 0.3f);
+          }
+        }
+      }
+    }
   }
 }
 

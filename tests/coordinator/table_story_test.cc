@@ -161,7 +161,8 @@ TEST_F(TableStory, ATableInColumnSlices) {
     EXPECT_EQ(table.shards(in_slice - 1).range_limit(), table.spec().rows());
   }
   EXPECT_EQ(created->tables(0).shards_size(), 6);
-  EXPECT_EQ(created->tables(1).shards_size(), 8);
+  EXPECT_GE(created->tables(1).shards_size(), 8)
+      << "and as many as the load of two servers asks for";
 }
 
 TEST_F(TableStory, TablesCreatedTogetherAreAllRightOrNoneIs) {

@@ -166,9 +166,10 @@ TEST_F(RealHostTest, PooledLookupsAndTheirRefusals) {
   EXPECT_NE(detail(2).find("bag 1 of length 1 ends at id 3 of 2"), std::string::npos) << detail(2);
   EXPECT_NE(detail(3).find("bag 1, the last, ends at id 2 of 3"), std::string::npos) << detail(3);
   EXPECT_NE(detail(3).find("items"), std::string::npos) << detail(3);
-  EXPECT_EQ(reply.rows(), Bytes({-11, -14, -17, -20, 0, 0, 0, 0,  // sums
-                                 -1,  -2,  -3,  -4,  0, 0, 0, 0,  // maxima
-                                 -1,  -2,  -3,  -4}));
+  const std::vector<float> rows = {-11, -14, -17, -20, 0, 0, 0, 0,  // sums
+                                   -1,  -2,  -3,  -4,  0, 0, 0, 0,  // maxima
+                                   -1,  -2,  -3,  -4};
+  EXPECT_EQ(reply.rows(), Bytes(rows));
   const std::vector<uint32_t> args = {1, 1, 1, 1, 0, 0, 0, 0};
   EXPECT_EQ(reply.arg_max(), std::string(reinterpret_cast<const char*>(args.data()), 32));
 }

@@ -47,6 +47,14 @@ HOTBED_ROW_CALL const uint8_t* SumOfChain(const uint8_t* const* gradients, const
   return reinterpret_cast<const uint8_t*>(sum);
 }
 
+// Without the limit of PrefetchBytes, where both vectors of a state would share it.
+template <int kWrite>
+HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
+  constexpr uint32_t kBytesMax = 2048;
+  const uint32_t limit = bytes < kBytesMax ? bytes : kBytesMax;
+  for (uint32_t at = 0; at < limit; at += 64) __builtin_prefetch(from + at, kWrite, 3);
+}
+
 // Rows that are measured together, before they move (row_math/row_update.h), and their longest.
 constexpr uint32_t kGroupRows = 4;
 constexpr uint32_t kGroupDimMax = 128;
@@ -72,8 +80,8 @@ HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weig
     const uint32_t slot = slots[k];
     if (slot == kNoSlot) return;
     __builtin_prefetch(bits + slot, 1, 3);
-    PrefetchBytes<1>(WeightsOf(table, slot), weight_bytes);
-    if (state_bytes > 0) PrefetchBytes<1>(StateOf(table, slot), state_bytes);
+    PrefetchAll<1>(WeightsOf(table, slot), weight_bytes);
+    if (state_bytes > 0) PrefetchAll<1>(StateOf(table, slot), state_bytes);
   };
   const uint32_t ahead = count < kPrefetchRows ? count : kPrefetchRows;
   uint32_t dirtied = 0;
@@ -94,6 +102,12 @@ HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weig
   batch->dirtied = dirtied;
 }
 
+constexpr OptimizerParams ParamsOf(OptimizerKind kind) {
+  OptimizerParams params;
+  params.kind = kind;
+  return params;
+}
+
 // Rows and gradients of fp32, in place, without options. kDim: the table's, where it is known; 0
 // elsewhere.
 template <OptimizerKind kKind, uint32_t kDim>
@@ -103,7 +117,7 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
   float rooms[kGroup][kRoom];
   OpenRow rows[kGroup];
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
-  const StateLayout layout = LayoutOfState(plan.params);
+  constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
   const uint32_t dim = kDim != 0 ? kDim : plan.dim;
   uint32_t waiting = 0;
   const auto move = [&]() HOTBED_ALWAYS_INLINE {
@@ -121,7 +135,7 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
                                row.w = weights;
                                row.first = state;
                                row.second = state + 4ull * dim;
-                               row.statistic = state + 4ull * dim * layout.vectors;
+                               row.statistic = state + 4ull * dim * kLayout.vectors;
                                row.g = gradient;
                                row.room = AsBytes(rooms[waiting]);
                                if (++waiting == kGroup) move();

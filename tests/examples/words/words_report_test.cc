@@ -38,11 +38,12 @@ TEST(WordsReportTest, NoiseIsTheLargerOfRunsAndQuestions) {
   const ScoreComparison c = CompareScores(0.7, {0.701, 0.703}, 10000);
   EXPECT_NEAR(c.local_mean, 0.702, 1e-12);
   EXPECT_NEAR(c.local_deviation, 0.001 * std::sqrt(2.0), 1e-12);
-  EXPECT_NEAR(c.standard_error, std::sqrt(0.702 * 0.298 / 10000), 1e-12);
+  EXPECT_NEAR(c.standard_error, std::sqrt(0.701 * 0.299 / 10000), 1e-12);
   EXPECT_TRUE(c.agrees);
   EXPECT_TRUE(CompareScores(0.702 - 0.0136, {0.701, 0.703}, 10000).agrees);
-  EXPECT_FALSE(CompareScores(0.702 - 0.0138, {0.701, 0.703}, 10000).agrees);
+  EXPECT_FALSE(CompareScores(0.702 - 0.0141, {0.701, 0.703}, 10000).agrees);
   EXPECT_FALSE(CompareScores(0.5, {0.7, 0.701}, 10000).agrees);
+  EXPECT_TRUE(CompareScores(0.02, {0.0}, 100).agrees);  // two hits of a hundred, and none
   EXPECT_EQ(CompareScores(0.5, {0.7}, 100).local_deviation, 0);
 }
 
