@@ -88,9 +88,9 @@ class Holes(parity.SeededTest):
         table = parity.table_name()
         wanted = np.zeros((ROWS, DIM), np.float32)
         steps = []
-        for _ in range(60):
-            ids = self.random.integers(0, ROWS, 400)
-            gradients = self.random.integers(-8, 9, (400, 1)).repeat(DIM, 1).astype(np.float32)
+        for _ in range(120):
+            ids = self.random.integers(0, ROWS, 300)
+            gradients = self.random.integers(-8, 9, (300, 1)).repeat(DIM, 1).astype(np.float32)
             np.subtract.at(wanted, ids, gradients)
             steps.append({"push": {"table": table, "ids": ids, "gradients": gradients}})
         case = {"tables": [{"name": table, "rows": ROWS, "dim": DIM, "optimizer": "sgd", "lr": 1.0}], "steps": steps,
@@ -113,7 +113,7 @@ class Holes(parity.SeededTest):
 
     @staticmethod
     def kill_until(server, done, chance):
-        while not done.wait(chance.uniform(0.3, 1.0)):
+        while not done.wait(chance.uniform(0.1, 0.5)):
             server.kill()
             server.start()
 

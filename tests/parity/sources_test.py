@@ -75,6 +75,21 @@ class Source2(parity.SeededTest):
                 else:
                     self.assert_close(product, np.full(64, 2 * .019980020 + .019960080), "rows hit twice and once")
 
+    def test_2_16_rows_as_int8(self):
+        """Rows that travel as int8 are within half a step of their own: (max - min) / 255."""
+        table = parity.table_name()
+        weights = self.random.standard_normal((300, 64), dtype=np.float32) * np.float32(0.3)
+        weights[7] = 0.25  # a constant row is exact
+        result = parity.run({"tables": [{"name": table, "rows": 300, "dim": 64, "weights": weights}],
+                             "options": {"row_wire": "int8"},
+                             "steps": [{"pull": {"table": table, "ids": np.arange(300)}}], "weights": [table]})
+        rows = result["steps"][0]["pull"][0]["rows"].astype(np.float64)
+        scale = (weights.max(1) - weights.min(1)) / 255.0
+        self.assertLessEqual((np.abs(rows - weights).max(1) - scale / 2).max(), 1e-7)
+        self.assertGreater(np.abs(rows - weights).max(), 1e-4)
+        self.assert_bits(rows[7], np.full(64, 0.25), "the constant row")
+        self.assert_bits(result["weights"][table]["rows"], weights, "what is stored")
+
 
 class Source0(parity.SeededTest):
     def sliced(self, slices, options, dim=24, weights=None, **rest):
