@@ -183,7 +183,7 @@ std::vector<uint64_t> ZipfIds(uint64_t seed, size_t count) {
 class ExactPush {
  public:
   void Run(const uint64_t* ids, const uint8_t* const* gradients, Table* table, bool sum_first) {
-    const absl::Span<const uint64_t> part(ids, kLookups);
+    const IdsPart part{{ids, kLookups}};
     deduper_.Run(absl::MakeConstSpan(&part, 1), &unique_);
     const auto rows = static_cast<uint32_t>(unique_.unique.size());
     slots_.assign(unique_.unique.begin(), unique_.unique.end());
