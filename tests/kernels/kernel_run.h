@@ -252,7 +252,7 @@ class KernelRun {
     CollectBatch batch;
     batch.table = &rows_.table;
     batch.positions = positions.data();
-    batch.rows = reinterpret_cast<uint8_t*>(out.data());
+    batch.out = out.data();
     batch.out_stride = stride;
     size_t seen = 0;
     for (batch.wanted = 11; batch.slot_first < rows_.table.slots;) {

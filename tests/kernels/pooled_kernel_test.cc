@@ -113,7 +113,7 @@ class PooledRun {
     for (uint32_t slot = 0; slot < count; ++slot) {
       RowTwin::Row row = twin_.Read(IdAt(slot));
       for (float& w : row.weights) w = twin_.Stored(Value());
-      values.push_back(StoredRow(row, spec_.weight_type));
+      values.push_back(StoredRow(row, spec_));
       slots.push_back(slot);
       positions.push_back(spec_.hashed ? Mix64(IdAt(slot)) : IdAt(slot));
       slot_of_[IdAt(slot)] = slot;
