@@ -110,8 +110,7 @@ SpillShard::SpillShard(const TableSpec& table, const ShardRange& range, ShardId 
       last_position(range.last_position(table.hashed)),
       weight_type(table.weight_type) {
   const uint32_t dim = range.column_limit - range.column_first;
-  payload_bytes =
-      BytesPerWeight(table.weight_type) * dim + StateBytes(table.optimizer, dim);
+  payload_bytes = BytesPerWeight(table.weight_type) * dim + StateBytes(table.optimizer, dim);
 }
 
 absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& dir,
