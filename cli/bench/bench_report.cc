@@ -114,7 +114,8 @@ std::vector<std::pair<std::string, std::string>> LoadFacts(const BenchOptions& o
   return {{"optimizer", o.optimizer},
           {"weight_type", o.weight_type},
           {"wire", o.wire},
-          {"column_slices", absl::StrCat(o.column_slices)}};
+          {"column_slices", absl::StrCat(o.column_slices)},
+          {"consistency", o.consistency}};
 }
 
 void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
