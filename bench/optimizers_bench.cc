@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,7 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/plain_loops.h"
 #include "client/dedupe.h"
-#include "client/row_convert.h"
+#include "client/row_sums.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
 #include "common/table_spec.h"
@@ -203,16 +202,17 @@ class ExactPush {
     const size_t rows = unique_.unique.size();
     pointers_.resize(rows);
     if (sums_.size() < rows * kTableDim) sums_.resize(rows * kTableDim);
-    const RowConverters& convert = BestRowConverters();
+    const RowSums& row_sums = BestRowSums();
     float* sum = sums_.data();
     for (size_t u = 0; u < rows; ++u) {
       const uint32_t first = unique_.first[u];
       pointers_[u] = gradients[first];
       if (unique_.next[first] == kNoIndex) continue;
-      std::memcpy(sum, gradients[first], 4 * kTableDim);
-      for (uint32_t i = unique_.next[first]; i != kNoIndex; i = unique_.next[i]) {
-        convert.add(reinterpret_cast<const float*>(gradients[i]), kTableDim, sum);
+      terms_.clear();
+      for (uint32_t i = first; i != kNoIndex; i = unique_.next[i]) {
+        terms_.push_back(reinterpret_cast<const float*>(gradients[i]));
       }
+      row_sums.sum(terms_.data(), nullptr, static_cast<uint32_t>(terms_.size()), kTableDim, sum);
       pointers_[u] = reinterpret_cast<const uint8_t*>(sum);
       sum += kTableDim;
     }
@@ -223,6 +223,7 @@ class ExactPush {
   std::vector<float> sums_;
   std::vector<uint32_t> slots_;
   std::vector<const uint8_t*> pointers_;
+  std::vector<const float*> terms_;
   uint32_t rows_ = 0;
 };
 
