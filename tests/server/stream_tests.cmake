@@ -6,7 +6,7 @@ hotbed_test(data_plane_test
        push_stream_test.cc
   DEPS hotbed_server)
 hotbed_test(coordinator_link_test SRCS coordinator_link_test.cc fake_shard_host.cc DEPS hotbed_server)
-hotbed_test(bag_check_test SRCS bag_check_test.cc DEPS hotbed_row_math absl::strings)
+hotbed_test(bag_check_test SRCS bag_check_test.cc DEPS hotbed_common hotbed_row_math)
 hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_shard)
 hotbed_test(server_process_test SRCS server_process_test.cc DEPS hotbed_proto)
 if(TARGET server_process_test)
