@@ -286,7 +286,7 @@ class Commands(unittest.TestCase):
                                       "--dim", 16, "--no-roofs")
                 self.assertIsInstance(report, dict)
                 self.assertEqual(report["load"], {"optimizer": "rowwise-adagrad", "weight_type": "fp32",
-                                                  "wire": "fp32", "column_slices": 1})
+                                                  "wire": "fp32", "column_slices": 1, "consistency": "async"})
         name = next(t["name"] for t in self.up.json("table", "list") if t["name"].startswith("bench-"))
         rows = self.up.json("row", "get", name, *range(100))
         self.assertTrue(any(r["exists"] for r in rows), "no row of the bench's table was ever pushed to")
@@ -299,7 +299,7 @@ class Commands(unittest.TestCase):
             with self.subTest(kind):
                 report = self.up.json("bench", kind, "--wire", wire, *load)
                 self.assertEqual(report["load"], {"optimizer": "adagrad", "weight_type": "fp16", "wire": wire,
-                                                  "column_slices": 4})
+                                                  "column_slices": 4, "consistency": "async"})
                 self.assertGreater(report["rows_per_s"], 0)
         code, text, _ = self.up.cli("bench", "pull", *load)
         self.assertEqual(code, 0)
