@@ -42,6 +42,7 @@ TestServer::TestServer(ShardHostOptions options, const std::vector<TableSpec>& t
     : options_(std::move(options)), shards_(shards) {
   for (const TableSpec& table : tables) {
     tables_[table.id] = table;
+    current_[table.id] = table;
     const uint64_t positions = table.hashed ? kBuckets : table.rows;
     for (uint32_t slice = 0; slice < table.column_slices; ++slice) {
       const ColumnRange columns = SliceColumns(table.dim, table.column_slices, slice);
@@ -74,7 +75,7 @@ void TestServer::Assign() {
     record.active = false;
   }
   std::vector<TableSpec> tables;
-  for (const auto& [id, table] : tables_) tables.push_back(table);
+  for (const auto& [id, table] : current_) tables.push_back(table);
   const absl::Status assigned = host_->ApplyAssignment(tables, records_, {});
   HOTBED_CHECK(assigned.ok()) << assigned;
   Activate();
@@ -94,7 +95,7 @@ void TestServer::Activate() {
 }
 
 void TestServer::Alter(TableId table, const TableChange& change, bool tell) {
-  TableSpec& spec = tables_.at(table);
+  TableSpec& spec = current_.at(table);
   const absl::Status changed = AddTableChange(change, &spec);
   HOTBED_CHECK(changed.ok()) << changed;
   if (!tell) return;

@@ -90,7 +90,8 @@ class TestServer {
 
  private:
   ShardHostOptions options_;
-  std::map<TableId, TableSpec> tables_;
+  std::map<TableId, TableSpec> tables_;   // as they began: clients read them on their threads
+  std::map<TableId, TableSpec> current_;  // with their changes
   uint32_t shards_;
   std::vector<ShardRecord> records_;
   std::unique_ptr<ShardHost> host_;
