@@ -8,7 +8,7 @@
 // order. `of_loop` is the ratio of the rates, the median over turns in which both ran (wanted:
 // 0.75). exact_adagrad/zipf_1.05: 32 tables of 100,000 x 128, 512 bags of 20 ids each; every id of
 // a bag has the bag's gradient. Ours: the client's removal of duplicates, then sums and one update
-// a row: sums first, as over the network, or within the update, as where both share a process.
+// a row.
 // `of_each` and `of_each_prefetched` are ratios to one update a lookup, without and with software
 // prefetch (wanted: 2.5). Times are of the thread's processor time.
 #include <benchmark/benchmark.h>
@@ -84,15 +84,9 @@ class Table {
   uint32_t state_floats() const { return table_.state_bytes / 4; }
 
   void Apply(const uint32_t* slots, uint32_t count, const uint8_t* const* gradients) {
-    ApplyChains(slots, count, nullptr, nullptr, gradients);
-  }
-  void ApplyChains(const uint32_t* slots, uint32_t count, const uint32_t* first,
-                   const uint32_t* next, const uint8_t* const* gradients) {
     ApplyBatch batch;
     batch.table = &table_;
     batch.slots = slots;
-    batch.picks = first;
-    batch.next = next;
     batch.count = count;
     batch.gradients = gradients;
     batch.scalars = ResolveScalars(table_.optimizer, 1e-3f, 100);
@@ -177,21 +171,16 @@ std::vector<uint64_t> ZipfIds(uint64_t seed, size_t count) {
   return ids;
 }
 
-// One table and step: the client's removal of duplicates; then either its sums and one update a
-// row, as over the network, or sums within the update, as where client and rows share a process.
+// One table and step: the client's removal of duplicates and sums, then one update a row.
 class ExactPush {
  public:
-  void Run(const uint64_t* ids, const uint8_t* const* gradients, Table* table, bool sum_first) {
+  void Run(const uint64_t* ids, const uint8_t* const* gradients, Table* table) {
     const IdsPart part{{ids, kLookups}};
     deduper_.Run(absl::MakeConstSpan(&part, 1), &unique_);
     const auto rows = static_cast<uint32_t>(unique_.unique.size());
     slots_.assign(unique_.unique.begin(), unique_.unique.end());
-    if (sum_first) {
-      Sum(gradients);
-      table->Apply(slots_.data(), rows, pointers_.data());
-    } else {
-      table->ApplyChains(slots_.data(), rows, unique_.first.data(), unique_.next.data(), gradients);
-    }
+    Sum(gradients);
+    table->Apply(slots_.data(), rows, pointers_.data());
     rows_ = rows;
   }
   uint32_t rows() const { return rows_; }
@@ -227,7 +216,7 @@ class ExactPush {
   uint32_t rows_ = 0;
 };
 
-void ExactAdagradRun(benchmark::State& state, bool sum_first) {
+void ExactAdagradRun(benchmark::State& state) {
   OptimizerParams optimizer;
   optimizer.kind = OptimizerKind::kRowwiseAdagrad;
   std::vector<Table> tables;
@@ -245,7 +234,7 @@ void ExactAdagradRun(benchmark::State& state, bool sum_first) {
   ExactPush push;
   const auto ours = [&] {
     for (uint32_t t = 0; t < kTables; ++t) {
-      push.Run(ids.data() + t * kLookups, pointers.data() + t * kLookups, &tables[t], sum_first);
+      push.Run(ids.data() + t * kLookups, pointers.data() + t * kLookups, &tables[t]);
     }
   };
   const auto each = [&](bool prefetch) {
@@ -279,12 +268,7 @@ void Register() {
           ->UseManualTime();
     }
   }
-  for (const bool sum_first : {true, false}) {
-    benchmark::RegisterBenchmark(
-        sum_first ? "exact_adagrad/zipf_1.05/sum_first" : "exact_adagrad/zipf_1.05/sum_in_update",
-        [sum_first](benchmark::State& state) { ExactAdagradRun(state, sum_first); })
-        ->UseManualTime();
-  }
+  benchmark::RegisterBenchmark("exact_adagrad/zipf_1.05", ExactAdagradRun)->UseManualTime();
 }
 
 }  // namespace

@@ -8,14 +8,10 @@
 namespace hotbed {
 namespace {
 
-// A synchronous table counts the trainers of each commit itself (bounded staleness 0 is that mode).
+// A synchronous table counts the trainers of each commit itself.
 bool DividesByTrainers(const TableSpec& table) {
-  return table.gradient_reduction == GradientReduction::kMean &&
-         table.consistency != Consistency::kSync &&
-         !(table.consistency == Consistency::kBounded && table.staleness == 0);
+  return table.gradient_reduction == GradientReduction::kMean && !IsSynchronous(table);
 }
-
-uint32_t SlicesOf(const TableSpec& table) { return std::max<uint32_t>(table.column_slices, 1); }
 
 }  // namespace
 
@@ -56,13 +52,13 @@ void ClipGradients(absl::Span<const TableGroup> groups, const ClipOptions& optio
     SummedGradients& of_table = (*out)[g];
     const double mean = DividesByTrainers(table) ? 1.0 / options.trainers : 1.0;
     of_table.scale_of_slice.clear();
-    for (uint32_t s = 0; s < SlicesOf(table); ++s) {
+    for (uint32_t s = 0; s < table.column_slices; ++s) {
       double slice = 1.0;
       if (table.clip_slice_norm > 0) {
-        const uint32_t first = SliceBegin(table, s);
+        const ColumnRange slice_columns = SliceColumns(table.dim, table.column_slices, s);
         const double norm =
             std::sqrt(SquaresOfRows(of_table.rows.data(), groups[g].ids.unique.size(), table.dim,
-                                    first, SliceBegin(table, s + 1) - first));
+                                    slice_columns.first, slice_columns.columns()));
         slice = ClipScale(global * norm, table.clip_slice_norm);
       }
       of_table.scale_of_slice.push_back(static_cast<float>(global * slice * mean));

@@ -16,15 +16,11 @@ constexpr uint32_t kFetchedMax = 32;
 
 uint32_t SliceOf(const TableSpec& table, uint32_t column) {
   uint32_t slice = 0;
-  while (SliceBegin(table, slice + 1) <= column) ++slice;
+  while (SliceColumns(table.dim, table.column_slices, slice).limit <= column) ++slice;
   return slice;
 }
 
 }  // namespace
-
-uint32_t SliceBegin(const TableSpec& table, uint32_t slice) {
-  return SliceColumns(table.dim, table.column_slices, slice).first;
-}
 
 void GradientSum::Collect(const TableGroup& group, uint32_t unique, Columns columns) {
   const UniqueIds& ids = group.ids;
@@ -164,10 +160,10 @@ bool GradientSum::FiniteOnTheWire(const TableSpec& table, const SummedGradients&
   const auto from_floats = BestRowConverters().from_floats[static_cast<int>(wire_type_)];
   wire_.resize(RowWireBytes(wire_type_, table.dim));
   for (uint32_t slice = 0; slice < table.column_slices; ++slice) {
-    const uint32_t first = SliceBegin(table, slice);
-    const uint32_t columns = SliceBegin(table, slice + 1) - first;
+    const ColumnRange range = SliceColumns(table.dim, table.column_slices, slice);
     const float scale = summed.scale_of_slice.empty() ? 1.0f : summed.scale_of_slice[slice];
-    if (!from_floats(Scaled(row + first, scale, columns), columns, wire_.data())) return false;
+    const float* const scaled = Scaled(row + range.first, scale, range.columns());
+    if (!from_floats(scaled, range.columns(), wire_.data())) return false;
   }
   return true;
 }

@@ -75,9 +75,6 @@ class GradientSum {
   std::vector<uint8_t> wire_;
 };
 
-// How the first columns of a table's slices are found: `dim % slices` slices are one wider.
-uint32_t SliceBegin(const TableSpec& table, uint32_t slice);
-
 }  // namespace hotbed
 
 #endif  // HOTBED_CLIENT_GRADIENT_SUM_H_

@@ -84,10 +84,6 @@ struct ApplyBatch {
   uint32_t count = 0;
   RowType gradient_type = RowType::kFp32;
   const uint8_t* const* gradients = nullptr;
-  // Exact updates of rows that occur several times: the gradient of slots[k] is the sum of
-  // gradients[i], gradients[next[i]], ... until kNoSlot, in this order, i as above. fp32 alone;
-  // null: one gradient a slot.
-  const uint32_t* next = nullptr;
   UpdateScalars scalars;
   bool assign = false;   // gradients are the new weights; the state begins anew
   uint32_t dirtied = 0;  // out: rows that were clean before

@@ -16,37 +16,6 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// The sum of a chain of fp32 gradients (row_kernels.h), in `sum` unless there is only one. Sums
-// stay in registers, 64 elements at a time: chains are long where ids are skewed, and what they
-// read lies in the caches while the rows of the next slots are on their way. Not inline: there
-// would be one in each of many loops.
-HOTBED_ROW_CALL const uint8_t* SumOfChain(const uint8_t* const* gradients, const uint32_t* next,
-                                          uint32_t first, uint32_t dim, float* sum) {
-  typedef float Lanes __attribute__((vector_size(64)));
-  uint32_t done = 0;
-  for (; done + 64 <= dim; done += 64) {
-    Lanes a[4];
-    __builtin_memcpy(a, gradients[first] + 4ull * done, sizeof(a));
-    for (uint32_t i = next[first]; i != kNoSlot; i = next[i]) {
-      Lanes b[4];
-      __builtin_memcpy(b, gradients[i] + 4ull * done, sizeof(b));
-      a[0] += b[0];
-      a[1] += b[1];
-      a[2] += b[2];
-      a[3] += b[3];
-    }
-    __builtin_memcpy(sum + done, a, sizeof(a));
-  }
-  for (; done < dim; ++done) {
-    float value = Fp32Codec::Load(gradients[first], done);
-    for (uint32_t i = next[first]; i != kNoSlot; i = next[i]) {
-      value += Fp32Codec::Load(gradients[i], done);
-    }
-    sum[done] = value;
-  }
-  return reinterpret_cast<const uint8_t*>(sum);
-}
-
 // Without the limit of PrefetchBytes, where both vectors of a state would share it.
 template <int kWrite>
 HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
@@ -59,19 +28,16 @@ HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
 constexpr uint32_t kGroupRows = 4;
 
 // Calls update(slot, weights, state, gradient) for each row of the batch, in order, with the rows
-// some way ahead on their way to the cache; marks them dirty. A sum of gradients lies in
-// `sums`, kGroup rows of the caller's, and stays valid for kGroup calls.
-template <uint32_t kGroup, typename Update>
-HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weight_bytes,
-                                  uint32_t state_bytes, float* sums, Update update) {
-  uint32_t sums_used = 0;
+// some way ahead on their way to the cache; marks them dirty.
+template <typename Update>
+HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint32_t state_bytes,
+                                  Update update) {
   const RowTable table = *batch->table;  // a copy: stores to rows cannot change it
   const uint32_t count = batch->count;
   uint8_t* const bits = table.bits;
   const uint32_t* const slots = batch->slots;
   const uint32_t* const picks = batch->picks;
   const uint8_t* const* const gradients = batch->gradients;
-  const uint32_t* const next = batch->next;
   // Gradients lie one after another: the hardware sees that by itself.
   const auto prefetch = [&](uint32_t k) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = slots[k];
@@ -87,13 +53,8 @@ HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t dim, uint32_t weig
     if (k + kPrefetchRows < count) prefetch(k + kPrefetchRows);
     const uint32_t slot = slots[k];
     if (slot == kNoSlot) continue;
-    const uint32_t pick = picks != nullptr ? picks[k] : k;
-    const uint8_t* gradient = gradients[pick];
-    if (next != nullptr && next[pick] != kNoSlot) {
-      gradient =
-          SumOfChain(gradients, next, pick, dim, sums + uint64_t{dim} * (sums_used++ % kGroup));
-    }
-    update(slot, WeightsOf(table, slot), StateOf(table, slot), gradient);
+    update(slot, WeightsOf(table, slot), StateOf(table, slot),
+           gradients[picks != nullptr ? picks[k] : k]);
     dirtied += (bits[slot] & kRowDirty) == 0;
     bits[slot] |= kRowDirty;
   }
@@ -113,7 +74,6 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
   constexpr uint32_t kGroup = kDim != 0 ? kGroupRows : 1;
   constexpr uint32_t kRoom = kDim != 0 ? kDim : kDimLimit;
   float rooms[kGroup][kRoom];
-  float sums[kGroup * kRoom];
   OpenRow rows[kGroup];
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
   constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
@@ -125,20 +85,20 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
     for (uint32_t j = 0; j < waiting; ++j) MoveRow<kKind>(p, measured[j], rows[j]);
     waiting = 0;
   };
-  ForEachApplied<kGroup>(batch, dim, 4 * dim, kLayout.Bytes(StateType::kFp32, dim), sums,
-                         [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
-                             HOTBED_ALWAYS_INLINE {
-                               OpenRow& row = rows[waiting];
-                               row.dim = dim;
-                               row.blocks = dim / kLanes;
-                               row.w = weights;
-                               row.first = state;
-                               row.second = state + 4ull * dim;
-                               row.statistic = state + 4ull * dim * kLayout.vectors;
-                               row.g = gradient;
-                               row.room = AsBytes(rooms[waiting]);
-                               if (++waiting == kGroup) move();
-                             });
+  ForEachApplied(batch, 4 * dim, kLayout.Bytes(StateType::kFp32, dim),
+                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                     HOTBED_ALWAYS_INLINE {
+                       OpenRow& row = rows[waiting];
+                       row.dim = dim;
+                       row.blocks = dim / kLanes;
+                       row.w = weights;
+                       row.first = state;
+                       row.second = state + 4ull * dim;
+                       row.statistic = state + 4ull * dim * kLayout.vectors;
+                       row.g = gradient;
+                       row.room = AsBytes(rooms[waiting]);
+                       if (++waiting == kGroup) move();
+                     });
   move();
 }
 
@@ -156,16 +116,15 @@ void ApplyInPlace(const UpdatePlan& plan, ApplyBatch* batch) {
 
 template <OptimizerKind kKind, typename Weight, typename Gradient>
 void ApplyShort(const UpdatePlan& shared, ApplyBatch* batch) {
-  float sum[kDimLimit];
   const OptimizerParams params = shared.params;  // copies, as above
   const UpdateScalars scalars = shared.scalars;
   const uint32_t dim = shared.dim;
-  ForEachApplied<1>(batch, dim, Weight::kBytes * dim, batch->table->state_bytes, sum,
-                    [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
-                        HOTBED_ALWAYS_INLINE {
-                          UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, weights, state,
-                                                             gradient);
-                        });
+  ForEachApplied(batch, Weight::kBytes * dim, batch->table->state_bytes,
+                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                     HOTBED_ALWAYS_INLINE {
+                       UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, weights, state,
+                                                          gradient);
+                     });
 }
 
 template <OptimizerKind kKind, typename Weight>
@@ -184,17 +143,16 @@ void ApplyShortTo(const UpdatePlan& plan, ApplyBatch* batch) {
 
 template <OptimizerKind kKind>
 void ApplyWithOptions(const UpdatePlan& shared, ApplyBatch* batch) {
-  float sum[kDimLimit];
   const UpdatePlan plan = shared;
   const RowTable& table = *batch->table;
   RowKey key{table.seed, 0, table.column_first};
   const bool keyed = plan.params.stochastic_rounding && plan.weight_type != WeightType::kFp32;
-  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes, sum,
-                    [&](uint32_t slot, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
-                        HOTBED_ALWAYS_INLINE {
-                          if (keyed) key.id = IdOf(table, PositionOfSlot(table, slot));
-                          UpdateRowWithOptions<kKind>(plan, key, weights, state, gradient);
-                        });
+  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
+                 [&](uint32_t slot, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                     HOTBED_ALWAYS_INLINE {
+                       if (keyed) key.id = IdOf(table, PositionOfSlot(table, slot));
+                       UpdateRowWithOptions<kKind>(plan, key, weights, state, gradient);
+                     });
 }
 
 template <OptimizerKind kKind>
@@ -218,14 +176,13 @@ void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
 }
 
 inline void ApplyAssign(const UpdatePlan& plan, ApplyBatch* batch) {
-  float sum[kDimLimit];
   const RowTable& table = *batch->table;
-  ForEachApplied<1>(batch, plan.dim, table.weight_bytes, table.state_bytes, sum,
-                    [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
-                        HOTBED_ALWAYS_INLINE {
-                          AssignWeights(plan, weights, values);
-                          FirstState(plan.params, plan.dim, state);
-                        });
+  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
+                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
+                     HOTBED_ALWAYS_INLINE {
+                       AssignWeights(plan, weights, values);
+                       FirstState(plan.params, plan.dim, state);
+                     });
 }
 
 inline void RunApply(ApplyBatch* batch) {
