@@ -19,7 +19,7 @@ const std::vector<std::string> kOptimizerWords = {"sgd",
                                                   "rmsprop",
                                                   "none"};
 const std::vector<std::string> kWeightTypeWords = {"fp32", "fp16", "bf16"};
-const std::vector<std::string> kDurabilityWords = {"checkpoint", "log"};
+const std::vector<std::string> kDurabilityWords = {"checkpoint", "log", "replicated"};
 const std::vector<std::string> kNanPolicyWords = {"reject", "skip", "allow"};
 const std::vector<std::string> kStateTypeWords = {"fp32", "bf16"};
 const std::vector<std::string> kDecayModeWords = {"l2", "decoupled"};

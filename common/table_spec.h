@@ -14,7 +14,9 @@
 
 namespace hotbed {
 
-enum class Durability : uint8_t { kCheckpoint = 0, kLog = 1 };
+// What an acknowledged push survives (docs/durability.md). kReplicated: TableSpec::copies servers
+// hold it, each of them in its log.
+enum class Durability : uint8_t { kCheckpoint = 0, kLog = 1, kReplicated = 2 };
 
 // What an id outside of a bounded table's 0..rows-1 is: an error of the whole call; a row of zeros
 // that is counted and takes no gradient; or the id modulo rows.
@@ -53,6 +55,7 @@ constexpr uint32_t kShardsPerTableMax = 1024;
 constexpr uint32_t kShardsPerTableMin = 8;  // of a table above 1 MiB
 constexpr uint32_t kColumnSlicesMax = 256;
 constexpr uint32_t kTableChangesMax = 256;
+constexpr uint32_t kCopiesMax = 3;
 constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // DECISIONS S1: seq = step << 20 | part
 
 struct TableSpec {
@@ -66,6 +69,11 @@ struct TableSpec {
   InitializerParams initializer;
   uint64_t seed = 0;  // DECISIONS N2: default is a hash of the name, resolved at creation
   Durability durability = Durability::kLog;
+  // Of each shard, the primary's included, on servers that share no failure domain; 2 or 3 of
+  // kReplicated, else 1.
+  uint32_t copies = 1;
+  // DECISIONS P6: beside the primary (and the backups) every server has a read copy.
+  bool data_parallel = false;
   NanPolicy nan_policy = NanPolicy::kReject;
   uint32_t column_slices = 1;  // of equal width, the first dim % column_slices one wider
   RowStatistics row_statistics = RowStatistics::kRow;
@@ -112,7 +120,7 @@ inline bool IsSynchronous(const TableSpec& spec) {
 // The words that people read and type; the index is the enum's value.
 extern const std::vector<std::string> kOptimizerWords;   // sgd adagrad rowwise-adagrad adam ...
 extern const std::vector<std::string> kWeightTypeWords;  // fp32 fp16 bf16
-extern const std::vector<std::string> kDurabilityWords;  // checkpoint log
+extern const std::vector<std::string> kDurabilityWords;  // checkpoint log replicated
 extern const std::vector<std::string> kNanPolicyWords;   // reject skip allow
 extern const std::vector<std::string> kStateTypeWords;   // fp32 bf16
 extern const std::vector<std::string> kDecayModeWords;   // l2 decoupled

@@ -17,6 +17,7 @@ static_assert(static_cast<int>(InitializerKind::kTruncatedNormal) ==
               v1::INITIALIZER_TRUNCATED_NORMAL);
 static_assert(static_cast<int>(NanPolicy::kAllow) == v1::NAN_ALLOW);
 static_assert(static_cast<int>(Durability::kLog) == v1::DURABILITY_LOG);
+static_assert(static_cast<int>(Durability::kReplicated) == v1::DURABILITY_REPLICATED);
 static_assert(static_cast<int>(StateType::kBf16) == v1::STATE_BF16);
 static_assert(static_cast<int>(DecayMode::kDecoupled) == v1::DECAY_DECOUPLED);
 static_assert(static_cast<int>(BoundsMode::kModulo) == v1::BOUNDS_MODULO);
@@ -215,6 +216,8 @@ v1::TableSpec ToProto(const TableSpec& spec) {
   initializer.set_b(spec.initializer.b);
   message.set_seed(spec.seed);
   message.set_durability(static_cast<v1::Durability>(spec.durability));
+  message.set_copies(spec.copies);
+  message.set_data_parallel(spec.data_parallel);
   message.set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
   TrainingToProto(spec, &message);
   return message;
@@ -239,6 +242,8 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
   spec.seed = message.seed();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("durability", message.durability(), v1::Durability_IsValid,
                                      v1::Durability_MAX, &spec.durability));
+  spec.copies = message.copies() == 0 ? 1 : message.copies();
+  spec.data_parallel = message.data_parallel();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("nan_policy", message.nan_policy(), v1::NanPolicy_IsValid,
                                      v1::NanPolicy_MAX, &spec.nan_policy));
   HOTBED_RETURN_IF_ERROR(TrainingFromProto(message, &spec));

@@ -12,7 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 // A table's fields in the order of the format, once for writing and once for reading: `io` is given
 // each of them. New ones go where they belong and raise kVersion.
@@ -69,6 +69,8 @@ void VisitTable(Io* io, Table& table) {
   io->Number(table.initializer.b);
   io->Number(table.seed);
   io->Enum(table.durability);
+  io->Number(table.copies);
+  io->Bool(table.data_parallel);
   io->Enum(table.nan_policy);
   io->Number(table.column_slices);
   io->Enum(table.row_statistics);
@@ -145,6 +147,7 @@ std::string Catalog::Serialize() const {
     AppendLittle<uint64_t>(range.limit, &out);
     AppendLittle<uint32_t>(range.column_first, &out);
     AppendLittle<uint32_t>(range.column_limit, &out);
+    AppendLittle<uint8_t>(installing.contains(shard), &out);
   }
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
@@ -181,6 +184,7 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
       return absl::DataLossError(absl::StrCat("CATALOG: ", shard.ToString(), " has no table"));
     }
     catalog.shards[shard] = range;
+    if (in.Take<uint8_t>() != 0) catalog.installing.insert(shard);
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;

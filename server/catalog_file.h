@@ -8,6 +8,7 @@
 #define HOTBED_SERVER_CATALOG_FILE_H_
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,6 +24,8 @@ namespace hotbed {
 struct Catalog {
   std::map<TableId, TableSpec> tables;
   std::map<ShardId, ShardRange> shards;  // each of a table above
+  std::set<ShardId>
+      installing;  // of `shards`: their rows are on their way, what is here is not whole
 
   std::string Serialize() const;
   // DataLoss: damaged; FailedPrecondition: another version, both named.

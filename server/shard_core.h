@@ -96,12 +96,50 @@ struct CoreReply {
       0;  // OK: applied up to here; GAP: what the next push must name as its previous one
 };
 
+// Replicate of the reliability page, section 3.3: entries that follow (prev_epoch, prev_lsn).
+struct CoreAppend {
+  Epoch epoch = 0;  // of the sender's record
+  Epoch prev_epoch = 0;
+  Lsn prev_lsn = 0;
+  Lsn commit = 0;
+  absl::Span<const CoreEntry> entries;  // `payload` names the record's bytes at the receiving shell
+};
+
+// The answer: ok, and all up to `lsn` is held as the sender holds it; or go on from `lsn`; or what
+// is here cannot be made what the sender has but by a snapshot.
+struct CoreAppendReply {
+  Epoch epoch = 0;
+  bool ok = false;
+  bool needs_snapshot = false;
+  Lsn lsn = 0;
+};
+
+// A message to another copy.
+struct CoreSend {
+  enum class Kind { kAppend, kAppendReply, kSnapshot };
+  Kind kind = Kind::kAppend;
+  Member to;
+  // kAppend: the entries (prev_lsn, last_lsn], as they were handed to the log; last_lsn ==
+  // prev_lsn: none.
+  Epoch epoch = 0;
+  Epoch prev_epoch = 0;
+  Lsn prev_lsn = 0;
+  Lsn last_lsn = 0;
+  Lsn commit = 0;
+  CoreAppendReply reply;  // kAppendReply
+  // kSnapshot: begin to send all rows, of an LSN of at least `last_lsn`; then SnapshotTaken.
+};
+
 // What the shell has to do, in the order of the members.
 struct CoreReady {
   Epoch promise = 0;   // make durable, then PromiseDurable(promise); 0: nothing
   Epoch activate = 0;  // ask for the compare-and-set active=true of this epoch; 0: nothing
   bool stepped_down = false;
+  // Not 0: what was handed over with this LSN and above is no part of the log any more (another
+  // primary's entries follow in `appends`): its payloads go.
+  Lsn cut_from = 0;
   std::vector<CoreEntry> appends;  // hand to the log, in this order
+  std::vector<CoreSend> sends;
   std::vector<CoreEntry> applies;  // committed: apply in this order, Applied() after each
   std::vector<CoreReply> replies;
 
@@ -148,6 +186,23 @@ class ShardCore {
   // kUnavailable when a restart may yet find it.
   void AppendFailed(Lsn lsn, SegmentCode answer = SegmentCode::kReadOnly);
   void Applied(Lsn lsn);
+  // --- replication. From a member of another epoch nothing is taken; see docs/protocol.md.
+  void OnAppend(const Member& from, const CoreAppend& append);
+  void OnAppendReply(const Member& from, const CoreAppendReply& reply);
+  // What was sent to `peer` and not answered is lost: it is asked where it stands.
+  void OnPeerLost(const Member& peer);
+  // The snapshot that CoreSend::kSnapshot asked for holds everything up to `lsn`: entries above it
+  // are kept for `to` from now on. Then it was installed there, or the copy is off.
+  void SnapshotTaken(const Member& to, Lsn lsn);
+  void SnapshotDone(const Member& to, Lsn lsn, bool installed);
+  // Whether a snapshot of `lsn`, sent by the primary of `epoch`, may replace what is here: never
+  // what a member of that epoch, or a joiner, needs of us, and never by something older.
+  bool MayInstall(Epoch epoch, Lsn lsn) const;
+  // Nobody may be waited for without bound: the shell has no memory for entries that only the
+  // follower lacks, and drops those up to `lsn`. Learners among them get a snapshot instead; those
+  // of the acknowledging set lose nothing, `lsn` must be committed.
+  void DropRetained(Lsn lsn);
+
   void Resume();  // the log takes appends again, and no completion of a failed one is outstanding
   void Tick();
   // What time it is for the events that follow, to the second or so: which sessions are idle is
@@ -178,6 +233,14 @@ class ShardCore {
   std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
   size_t staged_count() const { return staged_.size(); }
   size_t session_count() const { return sessions_.size(); }
+  // Learners in the acknowledging set, to be told to the coordinator until its record has them.
+  std::vector<Member> JoinReady() const;
+  // Entries above this are kept for followers, with their payloads; last_lsn() when there are none.
+  Lsn retained_lsn() const;
+  bool has_followers() const;
+  // Of a member that is not the primary, and of a learner: it has everything that its primary had
+  // committed when it last heard of it, so reads may be answered from here.
+  bool serves_reads() const;
   // The state at applied_lsn(): what a sweep stores.
   ShardMeta AppliedMeta() const;
 

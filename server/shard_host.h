@@ -20,6 +20,7 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
+#include "server/replica_message.h"
 #include "server/requests.h"
 
 namespace hotbed {
@@ -67,6 +68,10 @@ struct ShardStatus {
   uint64_t hot_misses = 0;
   uint64_t evictions = 0;
   uint64_t writebacks = 0;
+  uint64_t bytes = 0;    // of weights and state, in all tiers
+  bool primary = false;  // else a backup or a learner
+  uint64_t copies = 0;   // followers in the acknowledging set
+  Lsn commit_lsn = 0;
 };
 
 struct HostStatus {
@@ -89,13 +94,13 @@ struct HostStatus {
   std::vector<ShardStatus> shards;
 };
 
-class ShardHost {
+class ShardHost : public ReplicaSink {
  public:
   // Opens the data directory: locks it, checks version and cluster, recovers log and spill. Shards
   // are not served before ApplyAssignment and activation.
   static absl::StatusOr<std::unique_ptr<ShardHost>> Open(const ShardHostOptions& options,
                                                          const Clock* clock);
-  virtual ~ShardHost() = default;
+  ~ShardHost() override = default;
 
   // --- data plane (pull_stream, push_stream, lookup_service)
   virtual std::shared_ptr<Shard> Find(ShardId shard) const = 0;  // null: not held here
@@ -133,6 +138,37 @@ class ShardHost {
   virtual std::vector<ShardEpoch> ShardsToActivate() const = 0;
   // Called (from any thread) when ShardsToActivate may have become non-empty.
   virtual void SetActivationListener(std::function<void()> listener) = 0;
+
+  // --- other copies
+  // Before the first assignment; outlives the host's Shutdown. Without one, shards of several
+  // members take no pushes.
+  virtual void SetReplicaNetwork(ReplicaNetwork* /*network*/) {}
+  void OnReplicaMessage(const Member& /*from*/, ReplicaMessage /*message*/) override {}
+  void OnPeerLost(const Member& /*peer*/) override {}
+  struct JoinReady {
+    ShardId shard;
+    Epoch epoch = 0;
+    Member member;
+  };
+  virtual std::vector<JoinReady> JoinsReady() const { return {}; }
+  struct CopyProgress {
+    ShardId shard;
+    Member to;
+    uint64_t bytes_copied = 0;
+    uint64_t bytes_total = 0;
+    uint64_t bytes_per_s = 0;
+  };
+  virtual std::vector<CopyProgress> Copies() const { return {}; }
+  struct CopyLimits {
+    uint64_t bytes_per_s = 0;  // 0: no limit
+    bool paused = false;
+    uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
+  };
+  virtual void SetCopyLimits(const CopyLimits& /*limits*/) {}
+  // Every shard of which rows are here.
+  virtual std::vector<ShardId> Held() const { return {}; }
+  // Strict pulls of shards of several members are answered until then (Clock::NowNs() scale).
+  virtual void SetLease(int64_t /*until_ns*/) {}
 
   virtual HostStatus Status() const = 0;
   virtual bool Ready()

@@ -20,6 +20,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
@@ -129,6 +130,17 @@ struct TierOptions {
   bool use_huge_pages = true;
 };
 
+// The rows of a shard as they lie in the spill tier at one moment, read in blocks by a thread that
+// may block. A block is records as they are spilled, each after its position, under a checksum of
+// its own (server/tiers/row_block.h); another server's spill tier takes it as it is.
+class ShardRowReader {
+ public:
+  virtual ~ShardRowReader() = default;
+  // About `bytes_max` of rows (one at least); empty at the end. DataLoss names shard and id.
+  virtual absl::StatusOr<std::string> Next(uint64_t bytes_max) = 0;
+  virtual uint64_t bytes_total() const = 0;  // an estimate
+};
+
 // One a server: the spill tier's RocksDB, the memory of the hot tiers, the I/O threads.
 // Thread-safe.
 class TierHost {
@@ -150,6 +162,24 @@ class TierHost {
   // Deletes a shard's rows and meta from the spill tier. No TieredStore of it may be open.
   virtual absl::Status DeleteShard(const TableSpec& table, const ShardRange& range,
                                    ShardId shard) = 0;
+
+  // For snapshots (docs/protocol.md): with a sweep before it, the rows are those of the sweep's LSN
+  // or later, each stamped, so that replay from that LSN makes them exact, as after a crash.
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
+                                                                    const ShardRange& range,
+                                                                    ShardId shard) {
+    return absl::UnimplementedError("ReadShard");
+  }
+  // A block of ReadShard, of a shard without an open TieredStore. DataLoss: damaged;
+  // InvalidArgument: a row of another shard or size.
+  virtual absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
+                                  absl::string_view block) {
+    return absl::UnimplementedError("WriteBlock");
+  }
+  virtual absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
+                                 absl::string_view meta) {
+    return absl::UnimplementedError("WriteMeta");
+  }
 
   // Makes all that was handed over durable: returns when it lies in SSTs. Call from a thread that
   // may block.

@@ -23,7 +23,7 @@ TEST(HugeBuffer, MovesItsMemory) {
   data[3] = 9;
   HugeBuffer second = std::move(first);
   EXPECT_EQ(second.data(), data);
-  EXPECT_EQ(first.data(), nullptr);
+  EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move): what it promises
   first = std::move(second);
   EXPECT_EQ(first.data()[3], 9);
 }

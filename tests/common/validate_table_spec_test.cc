@@ -85,9 +85,10 @@ std::vector<std::string> FieldsOf(const TableChange& change) {
 
 std::vector<std::string> FieldsOf(const TableSpec& spec) {
   [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
-                                seed, durability, nan_policy, column_slices, row_statistics,
-                                has_padding_id, padding_id, bounds_mode, gradient_reduction,
-                                consistency, staleness, clip_slice_norm, schedule, changes] = spec;
+                                seed, durability, copies, data_parallel, nan_policy, column_slices,
+                                row_statistics, has_padding_id, padding_id, bounds_mode,
+                                gradient_reduction, consistency, staleness, clip_slice_norm,
+                                schedule, changes] = spec;
   std::vector<std::string> names = {"id",
                                     "name",
                                     "hashed",
@@ -96,6 +97,8 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                     "weight_type",
                                     "seed",
                                     "durability",
+                                    "copies",
+                                    "data_parallel",
                                     "nan_policy",
                                     "bounds_mode",
                                     "column_slices",
@@ -123,6 +126,7 @@ const std::set<std::string>& Unlimited() {
       "id",              // the coordinator's: planner/coordinator/table_operations.cc
       "hashed",          // both
       "seed",            // all of 64 bits
+      "data_parallel",   // both
       "has_padding_id",  // both; the id itself has a range
       "schedule.warmup_steps",
       "changes[0].schedule.warmup_steps",
@@ -160,8 +164,15 @@ std::vector<Case> BasicCases() {
        }},
       {"weight_type", "99", "fp32, fp16, bf16",
        [](TableSpec* s) { s->weight_type = Unknown<WeightType>(); }},
-      {"durability", "99", "checkpoint, log",
+      {"durability", "99", "checkpoint, log, replicated",
        [](TableSpec* s) { s->durability = Unknown<Durability>(); }},
+      {"copies", "2", "1 (durability replicated has more)", [](TableSpec* s) { s->copies = 2; }},
+      {"copies", "1", "2..3", [](TableSpec* s) { s->durability = Durability::kReplicated; }},
+      {"copies", "4", "2..3",
+       [](TableSpec* s) {
+         s->durability = Durability::kReplicated;
+         s->copies = 4;
+       }},
       {"nan_policy", "99", "reject, skip, allow",
        [](TableSpec* s) { s->nan_policy = Unknown<NanPolicy>(); }},
       {"initializer.kind", "99", "uniform",
@@ -268,7 +279,7 @@ std::vector<Case> TrainingCases() {
   };
 }
 
-void AddFloats(const std::string& field, std::function<float*(TableSpec*)> at,
+void AddFloats(const std::string& field, const std::function<float*(TableSpec*)>& at,
                const std::vector<std::pair<float, std::string>>& bad, std::vector<Case>* cases) {
   for (const auto& [value, allowed] : bad) {
     cases->push_back({field, absl::StrCat(value), allowed,

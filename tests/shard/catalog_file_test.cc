@@ -61,10 +61,10 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
 // the file changes one side only.
 TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
-                                seed, durability, nan_policy, column_slices, row_statistics,
-                                has_padding_id, padding_id, bounds_mode, gradient_reduction,
-                                consistency, staleness, clip_slice_norm, schedule, changes] =
-      TableSpec();
+                                seed, durability, copies, data_parallel, nan_policy, column_slices,
+                                row_statistics, has_padding_id, padding_id, bounds_mode,
+                                gradient_reduction, consistency, staleness, clip_slice_norm,
+                                schedule, changes] = TableSpec();
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, decay_mode, lazy_decay,
@@ -75,8 +75,8 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   const size_t optimizer_bytes = 1 + 14 * 4 + 5;
   const size_t schedule_bytes = 1 + 3 * 8 + 3 * 4;
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
-            4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 1 + 4 + 1 + 1 +
-                8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4);
+            4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +
+                1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4);
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {

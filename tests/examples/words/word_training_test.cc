@@ -75,7 +75,7 @@ TEST(WordTrainingTest, TablesAreARowAWord) {
   const std::vector<TableSpec> specs = WordTables(options, 123);
   EXPECT_EQ(specs[kInputTable].name, "w_input");
   EXPECT_EQ(specs[kOutputTable].name, "w_output");
-  for (TableSpec spec : specs) {
+  for (const TableSpec& spec : specs) {
     EXPECT_TRUE(ValidateTableSpec(spec).ok()) << ValidateTableSpec(spec);
     EXPECT_EQ(spec.rows, 123u);
     EXPECT_EQ(spec.dim, 50u);
