@@ -215,8 +215,9 @@ class CoreGroup : public testing::Test {
     return [](const Message&) { return true; };
   }
 
-  // The snapshot that was asked of `from` last arrives at `to` whole.
-  void Copy1(int from, int to) {
+  // The snapshot that was asked of `from` last arrives at `to` whole; `began`: `to` has let it
+  // begin before.
+  void CopyRows(int from, int to, bool began = false) {
     ASSERT_FALSE(copies_[from].snapshots.empty());
     const CoreSend asked = copies_[from].snapshots.back();
     ASSERT_EQ(asked.to, copies_[to].member);
@@ -225,7 +226,7 @@ class CoreGroup : public testing::Test {
     ASSERT_GE(lsn, asked.last_lsn);
     core(from).SnapshotTaken(asked.to, lsn);
     Drain(from);
-    ASSERT_TRUE(core(to).MayInstall(asked.epoch, lsn));
+    ASSERT_TRUE(began || core(to).MayInstall(asked.epoch, lsn));
     copies_[to].rows = copies_[from].rows;
     copies_[to].entries.clear();
     Start(to, core(to).promised(), std::move(meta), /*installed=*/true);
