@@ -251,7 +251,8 @@ void Shard::AfterAppend(PushState* state) {
     state->in_core = false;
     in_flight_.fetch_sub(1, std::memory_order_release);
     staged_.CutFrom(lsn);
-    core_.AppendFailed(lsn, state->ticket, unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
+    core_.AppendFailed(lsn, state->ticket,
+                       unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
     MaybeResume();
   }
   DeliverIfFree(state);
