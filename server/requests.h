@@ -67,6 +67,7 @@ struct PullSegment {
   uint32_t bags = 0;
   const float* weights = nullptr;  // aligned, one an id, or null
   uint8_t* arg_max = nullptr;      // dim u32 a bag, unaligned, or null
+  int64_t waits_until_ns = 0;      // the shard's: for an LSN
   SegmentResult result;
 };
 

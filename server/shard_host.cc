@@ -2,11 +2,9 @@
 #include "server/shard_host.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/segment_result.h"
@@ -15,11 +13,8 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kReplayBytesMax = 64ull << 20;  // records read and not yet applied
 constexpr uint64_t kLogSegmentsMin = 8;            // segments that log_bytes_max holds at least
 constexpr uint64_t kLogFullCheckMessages = 8;
-constexpr absl::Duration kReplayRetryFirst = absl::Milliseconds(100);
-constexpr absl::Duration kReplayRetryLast = absl::Seconds(2);
 
 }  // namespace
 
@@ -156,99 +151,6 @@ std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId 
   options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };
   options.strand.after_drain_context = log_.get();
   return std::make_shared<Shard>(std::move(options), promises_->Get(id));
-}
-
-absl::Status ShardHostImpl::RecoverShards() {
-  ShardMap map;
-  {
-    absl::MutexLock lock(&control_mu_);
-    for (const auto& [id, range] : catalog_.shards) {
-      map[id].shard = MakeShard(catalog_.tables.at(id.table), id, range);
-    }
-  }
-  HOTBED_RETURN_IF_ERROR(ReplayLog(map));
-  std::vector<std::shared_ptr<Shard>> behind;
-  for (auto& [id, entry] : map) {
-    if (entry.shard->FinishReplay()) behind.push_back(entry.shard);
-    entry.shard->SetDurable(entry.shard->durable_lsn());
-  }
-  if (!behind.empty()) {
-    HOTBED_LOG(Warning) << behind.size() << " shards, " << behind[0]->id().ToString()
-                        << " the first, have rows newer than the end of their log: some updates "
-                        << "that were not synced before a power loss may be lost";
-    HOTBED_RETURN_IF_ERROR(SweepShards(behind));
-  }
-  for (const ShardLog::Damage& damage : log_->damage()) {
-    HOTBED_LOG(Error) << "log: " << damage.message;
-    for (auto& [id, entry] : map) {
-      const bool named =
-          std::find(damage.shards.begin(), damage.shards.end(), id) != damage.shards.end();
-      if (entry.shard->logged() && (named || damage.all_shards)) {
-        entry.shard->Refuse(
-            absl::DataLossError(absl::StrCat("its log is damaged: ", damage.message)));
-      }
-    }
-  }
-  Publish(std::move(map));
-  return absl::OkStatus();
-}
-
-absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
-  struct Flight {
-    absl::Mutex mu;
-    uint64_t bytes ABSL_GUARDED_BY(mu) = 0;
-    bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes < kReplayBytesMax; }
-    bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes == 0; }
-  } flight;
-  // While records wait for rows that cannot take them, nobody else would try those again.
-  const auto await = [&](const absl::Condition& condition)
-                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(flight.mu) {
-                           absl::Duration delay = kReplayRetryFirst;
-                           while (!flight.mu.AwaitWithTimeout(condition, delay)) {
-                             flight.mu.Unlock();  // what is tried again may be done here and now
-                             RetryReplay(map);
-                             flight.mu.Lock();
-                             delay = std::min(2 * delay, kReplayRetryLast);
-                           }
-                         };
-  std::set<ShardId> unknown;
-  const absl::Status status = log_->Replay([&](const RecordView& record) {
-    const auto it = map.find(record.header.shard);
-    if (it == map.end() || !it->second.shard->logged()) {
-      unknown.insert(record.header.shard);
-      return absl::OkStatus();
-    }
-    const uint64_t bytes =
-        64 + record.header.id_count *
-                 (8ull + RowWireBytes(record.header.gradient_type, record.header.dim));
-    {
-      absl::MutexLock lock(&flight.mu);
-      await(absl::Condition(&flight, &Flight::HasRoom));
-      flight.bytes += bytes;
-    }
-    it->second.shard->Replay(record, [&flight, bytes] {
-      absl::MutexLock lock(&flight.mu);
-      flight.bytes -= bytes;
-    });
-    return absl::OkStatus();
-  });
-  {
-    absl::MutexLock lock(&flight.mu);
-    await(absl::Condition(&flight, &Flight::IsEmpty));
-  }
-  for (const ShardId shard : unknown) log_->ForgetShard(shard);
-  return status;
-}
-
-void ShardHostImpl::RetryReplay(const ShardMap& map) {
-  ResumeWrites();
-  for (const auto& [id, entry] : map) {
-    if (entry.shard->refused()) continue;
-    if (const std::string error = entry.shard->error(); !error.empty()) {
-      HOTBED_LOG_EVERY_S(Warning, 10) << "recovery waits: " << error;
-      entry.shard->RetryReplay();
-    }
-  }
 }
 
 // --- the map

@@ -72,6 +72,7 @@ struct ShardStatus {
   bool primary = false;  // else a backup or a learner
   uint64_t copies = 0;   // followers in the acknowledging set
   Lsn commit_lsn = 0;
+  uint64_t tail_bytes = 0;  // records kept in memory for other copies
 };
 
 struct HostStatus {
