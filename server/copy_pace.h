@@ -26,7 +26,8 @@ class CopyPace {
   uint64_t bytes_total() const ABSL_LOCKS_EXCLUDED(mu_);
 
   static constexpr uint64_t kRateMin = 1ull << 20;
-  static constexpr uint64_t kRateMax = 4ull << 30;  // where no limit was set: beyond it there is none
+  static constexpr uint64_t kRateMax = 4ull
+                                       << 30;  // where no limit was set: beyond it there is none
 
  private:
   uint64_t RateNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

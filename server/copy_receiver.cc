@@ -112,13 +112,11 @@ void CopyReceiver::Begin(Message next) {
     return other.shard == install.shard ? "another copy of it begins" : nullptr;
   });
   if (installs_.size() >= kCopiesReceivedMax) {
-    std::erase_if(waiting_,
-                  [&](const Message& m) { return m.message.shard == install.shard; });
+    std::erase_if(waiting_, [&](const Message& m) { return m.message.shard == install.shard; });
     waiting_.push_back(std::move(next));
     return;
   }
-  const absl::Status begun =
-      site_->Begin(install.shard, install.from, install.epoch, install.lsn);
+  const absl::Status begun = site_->Begin(install.shard, install.from, install.epoch, install.lsn);
   if (begun.ok()) installs_.push_back(install);
   if (!begun.ok()) refused_.fetch_add(1, std::memory_order_relaxed);
   Answer(install, begun, 0);
@@ -134,9 +132,10 @@ void CopyReceiver::BeginWaiting() {
 
 void CopyReceiver::Rows(Install* install, const ReplicaMessage& message) {
   if (message.chunk != install->chunks) {  // twice, after a resend: it is answered as the last was
-    return Answer(*install, message.chunk < install->chunks
-                                ? absl::OkStatus()
-                                : absl::DataLossError("a block of rows is missing"),
+    return Answer(*install,
+                  message.chunk < install->chunks
+                      ? absl::OkStatus()
+                      : absl::DataLossError("a block of rows is missing"),
                   0);
   }
   const absl::Status written = site_->Write(install->shard, ViewOf(message.body));
@@ -171,8 +170,7 @@ void CopyReceiver::End(Install* install, const ReplicaMessage& message) {
 void CopyReceiver::Answer(const Install& install, const absl::Status& status, Lsn lsn) {
   if (!status.ok()) {
     HOTBED_LOG_EVERY_S(Warning, 1) << install.shard.ToString() << ": a copy from server "
-                                   << install.from.server << " is not taken: "
-                                   << status.message();
+                                   << install.from.server << " is not taken: " << status.message();
   }
   ReplicaMessage reply;
   reply.kind = ReplicaMessage::Kind::kSnapshotReply;

@@ -3,8 +3,8 @@
 // snapshots).
 //
 // kCopiesReceivedMax at a time; who asks beyond that waits for its answer. Messages are carried out
-// in order by a thread of its own. A copy whose sender falls silent, or that the shard's record does
-// not want any more, is taken back by Check. Thread-safe.
+// in order by a thread of its own. A copy whose sender falls silent, or that the shard's record
+// does not want any more, is taken back by Check. Thread-safe.
 #ifndef HOTBED_SERVER_COPY_RECEIVER_H_
 #define HOTBED_SERVER_COPY_RECEIVER_H_
 
@@ -26,7 +26,7 @@
 namespace hotbed {
 
 constexpr size_t kCopiesReceivedMax = 2;
-constexpr size_t kCopyMessagesMax = 256;                     // not carried out yet
+constexpr size_t kCopyMessagesMax = 256;                    // not carried out yet
 constexpr int64_t kCopySilentNsMax = 60ll * 1'000'000'000;  // between two messages of a sender
 
 class CopyReceiver {

@@ -78,8 +78,8 @@ std::vector<ShardHost::CopyProgress> CopySender::Progress() const {
   absl::MutexLock lock(&mu_);
   std::vector<ShardHost::CopyProgress> progress;
   for (const auto& copy : running_) {
-    progress.push_back({copy->shard, copy->to, copy->bytes_copied, copy->bytes_total,
-                        copy->bytes_per_s});
+    progress.push_back(
+        {copy->shard, copy->to, copy->bytes_copied, copy->bytes_total, copy->bytes_per_s});
   }
   for (const auto& copy : waiting_) progress.push_back({copy->shard, copy->to, 0, 0, 0});
   return progress;
@@ -89,9 +89,9 @@ std::shared_ptr<CopySender::Copy> CopySender::TakeDue() {
   const int64_t now_ns = wiring_.clock->NowNs();
   std::erase_if(failed_lately_, [now_ns](const Failed& f) { return f.until_ns <= now_ns; });
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-    const bool waits = std::any_of(
-        failed_lately_.begin(), failed_lately_.end(),
-        [&](const Failed& f) { return f.shard == (*it)->shard && f.to == (*it)->to; });
+    const bool waits =
+        std::any_of(failed_lately_.begin(), failed_lately_.end(),
+                    [&](const Failed& f) { return f.shard == (*it)->shard && f.to == (*it)->to; });
     if (waits) continue;
     std::shared_ptr<Copy> due = std::move(*it);
     waiting_.erase(it);
@@ -129,9 +129,8 @@ void CopySender::Run(Copy* copy) {
   if (shard == nullptr) return;
   Shard::SnapshotBase base;
   const absl::Status sent = Send(shard.get(), copy, &base);
-  const std::string what =
-      absl::StrCat(copy->shard.ToString(), " to server ", copy->to.server, ", incarnation ",
-                   copy->to.incarnation);
+  const std::string what = absl::StrCat(copy->shard.ToString(), " to server ", copy->to.server,
+                                        ", incarnation ", copy->to.incarnation);
   if (sent.ok()) {
     sent_.fetch_add(1, std::memory_order_relaxed);
     HOTBED_LOG(Info) << "copied " << what << ": " << copy->bytes_copied << " bytes as of LSN "
@@ -149,9 +148,8 @@ void CopySender::Run(Copy* copy) {
 absl::Status CopySender::Send(Shard* shard, Copy* copy, Shard::SnapshotBase* base) {
   HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *copy, shard->epoch()));
   HOTBED_ASSIGN_OR_RETURN(*base, shard->BeginSnapshot(copy->to));
-  HOTBED_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ShardRowReader> reader,
-      wiring_.tiers->ReadShard(shard->table(), shard->range(), shard->id()));
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ShardRowReader> reader,
+                          wiring_.tiers->ReadShard(shard->table(), shard->range(), shard->id()));
   {
     absl::MutexLock lock(&mu_);
     copy->bytes_total = reader->bytes_total() + base->meta.size();

@@ -1,11 +1,11 @@
 // Sends all rows of shards, whose primaries are here, to other servers: moves, refills and read
 // copies (docs/protocol.md, snapshots).
 //
-// A copy: the shard is swept; rows are read as they are then, a block of about 1 MiB at a time, each
-// sent when the one before is written there; at last the meta of the sweep. What was logged since is
-// the core's to send. kCopiesSentMax at a time, the others wait in the order of their asking; all
-// share one rate (copy_pace.h). Whatever goes wrong ends the copy, and the core asks for it again.
-// Thread-safe.
+// A copy: the shard is swept; rows are read as they are then, a block of about 1 MiB at a time,
+// each sent when the one before is written there; at last the meta of the sweep. What was logged
+// since is the core's to send. kCopiesSentMax at a time, the others wait in the order of their
+// asking; all share one rate (copy_pace.h). Whatever goes wrong ends the copy, and the core asks
+// for it again. Thread-safe.
 #ifndef HOTBED_SERVER_COPY_SENDER_H_
 #define HOTBED_SERVER_COPY_SENDER_H_
 

@@ -46,7 +46,7 @@ struct PushState {
   // The record for other copies. Where it is set the log writes from it, and the sender's message
   // is not needed.
   SharedBytes record;
-  uint64_t ticket = 0;  // of the entry that was handed to the log
+  uint64_t ticket = 0;         // of the entry that was handed to the log
   int64_t waits_until_ns = 0;  // for the shard to know its record or to become active
   LogAppend append;
   absl::Status append_status;

@@ -38,8 +38,8 @@ struct ReplicaMessage {
     kSnapshotRows = 4,  // `chunk` counts from 0
     kSnapshotEnd = 5,   // the meta; `chunk`: how many there were
     // ok: `chunk` chunks are written, 0: there is room for the first; one more than kSnapshotEnd
-    // said, with `lsn`: all is durable and the follower takes entries above lsn. Not ok: the copy is
-    // off.
+    // said, with `lsn`: all is durable and the follower takes entries above lsn. Not ok: the copy
+    // is off.
     kSnapshotReply = 6,
   };
   Kind kind = Kind::kNone;

@@ -50,7 +50,7 @@ class ReplicaTail {
   void Clear() { CutFrom(0); }
 
   bool empty() const { return records_.empty(); }
-  Lsn first() const { return first_; }                    // or of the next one
+  Lsn first() const { return first_; }                       // or of the next one
   Lsn last() const { return first_ + records_.size() - 1; }  // first() - 1 when empty
   bool Has(Lsn lsn) const { return lsn >= first_ && lsn <= last(); }
   const SharedBytes& record(Lsn lsn) const { return records_[lsn - first_].bytes; }

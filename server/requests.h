@@ -20,6 +20,7 @@
 
 namespace hotbed {
 
+class PullLatency;
 class Shard;
 
 // Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/wire_code.h holds
@@ -80,7 +81,10 @@ struct PullWork {
   bool strict = false;            // the primary alone, while its lease surely holds
   uint32_t staleness_ms_max = 0;  // of other members: since they heard from the primary; 0: any
   absl::InlinedVector<PullSegment, 8> segments;
-  std::atomic<int32_t> pending{0};  // owned by the host
+  // Owned by the host.
+  std::atomic<int32_t> pending{0};
+  PullLatency* latency = nullptr;  // null: this one is not timed
+  int64_t begun_ns = 0;
 };
 
 struct PushSegment {

@@ -91,8 +91,7 @@ void Shard::LearnRecord(const Member& self, const ShardRecord& record,
     {
       absl::MutexLock lock(&mu_);
       others_ = core_.record().members;
-      others_.insert(others_.end(), core_.record().learners.begin(),
-                     core_.record().learners.end());
+      others_.insert(others_.end(), core_.record().learners.begin(), core_.record().learners.end());
     }
     if (!keeps_records_ && options_.outlet != nullptr && core_.has_followers()) BeginKeeping();
     Drain();

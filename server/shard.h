@@ -121,8 +121,8 @@ class Shard {
   // How the copying of all rows to `to` ended.
   void EndSnapshot(const Member& to, Lsn lsn, bool installed);
   // --- copies; block
-  // Sweeps. From its LSN on entries are kept for `to`. FailedPrecondition: the shard's record, as it
-  // is known here, does not want that copy.
+  // Sweeps. From its LSN on entries are kept for `to`. FailedPrecondition: the shard's record, as
+  // it is known here, does not want that copy.
   struct SnapshotBase {
     Epoch epoch = 0;
     Lsn lsn = 0;
@@ -181,8 +181,8 @@ class Shard {
     PullWork* work;
     PullSegment* segment;
   };
-  // An entry of the log that is not applied yet. `state` is null where nobody needs one: an entry of
-  // the shard's own without a log.
+  // An entry of the log that is not applied yet. `state` is null where nobody needs one: an entry
+  // of the shard's own without a log.
   struct Unapplied {
     Lsn lsn;
     PushState* state;
@@ -279,12 +279,12 @@ class Shard {
   bool apply_blocked_ = false;  // the last one failed; tried again by Tick or RetryReplay
   std::deque<CoreEntry> apply_queue_;
   std::deque<Unapplied> unapplied_;  // (applied, last]
-  bool keeps_records_ = false;  // tail_ gets every entry
-  bool joins_told_ = false;     // join_ready_ is not empty
+  bool keeps_records_ = false;       // tail_ gets every entry
+  bool joins_told_ = false;          // join_ready_ is not empty
   std::vector<PushState*> parked_pushes_;
-  Lsn guard_lsn_ = 0;  // rows may carry LSNs up to here; 0: none above applied_lsn()
+  Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
-  StagedRows staged_;       // as of the core's last LSN
+  StagedRows staged_;     // as of the core's last LSN
   ReplicaTail tail_;
   SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;

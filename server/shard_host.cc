@@ -13,8 +13,9 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kLogSegmentsMin = 8;            // segments that log_bytes_max holds at least
+constexpr uint64_t kLogSegmentsMin = 8;  // segments that log_bytes_max holds at least
 constexpr uint64_t kLogFullCheckMessages = 8;
+constexpr uint32_t kPullsATimedOne = 8;
 
 }  // namespace
 
@@ -33,7 +34,10 @@ ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock
       files_(options.files == nullptr ? FileSystem::Real() : options.files),
       budget_(CarveHostBytes(options.host_bytes)),
       staged_bytes_max_(options.staged_bytes_max != 0 ? options.staged_bytes_max
-                                                      : budget_.staged_bytes) {
+                                                      : budget_.staged_bytes),
+      pull_latency_(clock) {
+  tail_bytes_max =
+      options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
   Publish(ShardMap());
 }
 
@@ -50,7 +54,20 @@ absl::Status ShardHostImpl::Start() {
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
   HOTBED_RETURN_IF_ERROR(RecoverShards());
   HOTBED_RETURN_IF_ERROR(SaveBootId());
+  CopySender::Wiring copies;
+  copies.find = [this](ShardId shard) { return Find(shard); };
+  copies.send = [this](ReplicaMessage message) { Send(std::move(message)); };
+  copies.queued_bytes = [this](const Member& to) -> uint64_t {
+    ReplicaNetwork* const network = network_.load(std::memory_order_acquire);
+    return network == nullptr ? 0 : network->QueuedBytes(to);
+  };
+  copies.tiers = tiers_.get();
+  copies.pace = &pace_;
+  copies.clock = clock_;
+  sender_ = std::make_unique<CopySender>(std::move(copies));
+  receiver_ = std::make_unique<CopyReceiver>(static_cast<CopyReceiver::Site*>(this), clock_);
   upkeep_ = std::thread([this] { UpkeepLoop(); });
+  ticker_ = std::thread([this] { TickLoop(); });
   return absl::OkStatus();
 }
 
@@ -132,18 +149,22 @@ absl::Status ShardHostImpl::OpenLog() {
 }
 
 std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId id,
-                                                const ShardRange& range) {
+                                                const ShardRange& range, bool installed) {
   Shard::Options options;
   options.table = table;
   options.id = id;
   options.range = range;
   options.tiers = tiers_.get();
-  options.log = table.durability == Durability::kLog ? log_.get() : nullptr;
+  options.log = table.durability == Durability::kCheckpoint ? nullptr : log_.get();
   options.pool = pool_.get();
   options.clock = clock_;
   options.ids_max = options_.pull_ids_max;
   options.core.sessions_max = options_.sessions_max;
   options.core.session_idle_ns_min = options_.session_idle_ms * 1'000'000;
+  // A copy that was away for a moment goes on from what the others still have in memory.
+  options.core.keep_tail = table.durability == Durability::kReplicated;
+  options.outlet = this;
+  options.installed = installed;
   options.staged_bytes = staged_bytes_;
   options.staged_bytes_max = staged_bytes_max_;
   options.log_full = options.log == nullptr ? nullptr : &log_full_;
@@ -211,6 +232,10 @@ void ShardHostImpl::RefuseUnknown(Segment* segment) const {
 void ShardHostImpl::Pull(PullWork* work) {
   // One more than the segments: the work ends here at the earliest, on no strand.
   work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
+  thread_local uint32_t pulls = 0;
+  const bool timed = pulls++ % kPullsATimedOne == 0;
+  work->latency = timed ? &pull_latency_ : nullptr;
+  if (timed) work->begun_ns = pull_latency_.NowNs();
   for (PullSegment& segment : work->segments) {
     if (segment.shard != nullptr) {
       segment.shard->Pull(work, &segment);
@@ -272,16 +297,25 @@ HostStatus ShardHostImpl::Status() const {
   status.log_syncs = log.syncs;
   status.read_only = log.read_only || !tiers.background_error.empty();
   status.read_only_reason = log.read_only ? log.error : tiers.background_error;
+  status.replica_tail_bytes = static_cast<uint64_t>(tail_bytes.load(std::memory_order_relaxed));
+  status.replica_tail_bytes_limit = tail_bytes_max;
+  status.records_sent = records_sent.load(std::memory_order_relaxed);
+  status.records_taken = records_taken.load(std::memory_order_relaxed);
+  status.replica_messages_refused = messages_refused.load(std::memory_order_relaxed);
+  status.copies_differ = copies_differ.load(std::memory_order_relaxed);
+  status.copies_sent = sender_->sent_total();
+  status.copies_failed = sender_->failed_total();
+  status.copied_bytes_sent = pace_.bytes_total();
+  status.copies_received = receiver_->installed_total();
+  status.copied_bytes_received = receiver_->bytes_total();
+  status.copy_rate_now = pace_.rate();
+  status.pull_p99_ns = pull_p99_ns_.load(std::memory_order_relaxed);
   for (const auto& shard : Shards()) status.shards.push_back(shard->Status());
   return status;
 }
 
 bool ShardHostImpl::Ready() const {
-  Member self;
-  {
-    absl::MutexLock lock(&identity_mu_);
-    self = {identity_.server, incarnation_};
-  }
+  const Member self = Self();
   for (const auto& [id, entry] : Map()) {
     if (entry.shard == nullptr || !(entry.record.primary == self)) continue;
     if (!entry.shard->active() && entry.shard->error().empty()) return false;

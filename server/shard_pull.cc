@@ -46,8 +46,8 @@ SegmentCode Shard::CheckPull(const PullWork& work, const PullSegment& segment,
     return closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
   }
   const bool elsewhere = !core_.primary() && segment.epoch == core_.epoch();
-  const SegmentCode code = elsewhere ? CheckReplicaPull(work, segment, detail)
-                                     : core_.CheckEpoch(segment.epoch);
+  const SegmentCode code =
+      elsewhere ? CheckReplicaPull(work, segment, detail) : core_.CheckEpoch(segment.epoch);
   if (code != SegmentCode::kOk) {
     if (detail->empty()) *detail = Explain(code, segment.epoch, 0, 0, 0);
     return code;
@@ -87,8 +87,7 @@ bool Shard::NeedsLease(const PullWork& work) const {
 
 bool Shard::LeaseHolds() const {
   return options_.outlet != nullptr &&
-         options_.clock->NowNs() <
-             options_.outlet->lease_until_ns.load(std::memory_order_acquire);
+         options_.clock->NowNs() < options_.outlet->lease_until_ns.load(std::memory_order_acquire);
 }
 
 SegmentCode Shard::CheckReplicaPull(const PullWork& work, const PullSegment&,
@@ -195,8 +194,7 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
 
 // Epoch and LSN stay those of the pull's start: rows read early may lack what was applied while
 // others were fetched, and the caller takes the LSN for what it has seen of all of them.
-void Shard::FillPullResult(const PullWork& work, PullSegment* segment,
-                           const absl::Status& status) {
+void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status) {
   if (!status.ok()) {
     RefuseSegment(segment, CodeOf(status), absl::StrCat(Name(), ": ", status.message()));
   } else if (work.strict && NeedsLease(work) && !LeaseHolds()) {

@@ -170,8 +170,9 @@ void Shard::PushNow(PushState* state) {
   Drain();
 }
 
-// A push that came a moment too early waits here, not at its client: the shard is about to be active,
-// or to learn of the epoch that the client knows already. False: it does not wait (any more).
+// A push that came a moment too early waits here, not at its client: the shard is about to be
+// active, or to learn of the epoch that the client knows already. False: it does not wait (any
+// more).
 bool Shard::ParkPush(PushState* state) {
   const Epoch epoch = state->segment->epoch;
   const bool early = epoch > core_.epoch() ||

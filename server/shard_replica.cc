@@ -275,9 +275,8 @@ void Shard::EndSnapshot(const Member& to, Lsn lsn, bool installed) {
 
 bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
   bool may = false;
-  RunAndWait([&] {
-    may = !closed_ && core_.record().primary == from && core_.MayInstall(epoch, lsn);
-  });
+  RunAndWait(
+      [&] { may = !closed_ && core_.record().primary == from && core_.MayInstall(epoch, lsn); });
   return may;
 }
 
