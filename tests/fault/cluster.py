@@ -23,51 +23,103 @@ def free_ports(count):
 class Process:
     """One program that is started, killed and started again with the same command line and log file."""
 
-    def __init__(self, name, command, log_path, env=None):
+    def __init__(self, name, command, log_path, env=None, host=None):
+        """`host`: a network.Host to run on; None: the test's own."""
         self.name = name
         self.command = command
         self.log_path = log_path
         self.env = dict(os.environ, **(env or {}))
+        self.host = host
         self.child = None
+        self.said = b""  # on stdout, up to the line that says it serves
+        self.paused = False
         self.kills = 0
+        self.pauses = 0
 
     def start(self, wait_for_serving=True):
+        """Without `wait_for_serving` its output goes to the log; a later wait_until_serving() waits for nothing."""
+        self.said = b""
         with open(self.log_path, "ab") as log:
             self.child = subprocess.Popen(
                 self.command,
                 stdout=subprocess.PIPE if wait_for_serving else log,
                 stderr=log,
                 env=self.env,
-                preexec_fn=self.limit,
+                preexec_fn=self._before_program,
             )
         if wait_for_serving:
-            self._wait_for_serving()
+            self.wait_until_serving()
+
+    def begin(self):
+        """Starts it and does not wait; serving() tells when it serves."""
+        self.said = b""
+        with open(self.log_path, "ab") as log:
+            self.child = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log, env=self.env,
+                                          preexec_fn=self._before_program)
+        os.set_blocking(self.child.stdout.fileno(), False)
+
+    def _before_program(self):
+        if self.host is not None:
+            self.host.enter()
+        self.limit()
 
     def limit(self):
         """Runs in the child before the program; for resource limits."""
 
-    def _wait_for_serving(self):
-        os.set_blocking(self.child.stdout.fileno(), False)
-        deadline = time.monotonic() + START_SECONDS_MAX
-        line = b""
-        while b"\n" not in line:
-            line += self.child.stdout.read() or b""
+    def serving(self):
+        """Whether it has said that it serves. RuntimeError: it ended instead."""
+        if b"\n" not in self.said:
+            self.said += self.child.stdout.read() or b""
             if self.child.poll() is not None:
                 raise RuntimeError(
                     f"{self.name} ended with {self.child.returncode} while starting:\n{self.tail()}")
+        return b"\n" in self.said
+
+    def wait_until_serving(self, seconds=START_SECONDS_MAX):
+        os.set_blocking(self.child.stdout.fileno(), False)
+        deadline = time.monotonic() + seconds
+        while not self.serving():
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{self.name} did not serve within {START_SECONDS_MAX} s:\n{self.tail()}")
+                raise RuntimeError(f"{self.name} did not serve within {seconds} s:\n{self.tail()}")
             time.sleep(0.01)
 
     def running(self):
         return self.child is not None and self.child.poll() is None
+
+    def pause(self):
+        """SIGSTOP: silent, and with all its connections open."""
+        if self.running() and not self.paused:
+            self.child.send_signal(signal.SIGSTOP)
+            self.paused = True
+            self.pauses += 1
+
+    def resume(self):
+        if self.running() and self.paused:
+            self.child.send_signal(signal.SIGCONT)
+        self.paused = False
 
     def kill(self):
         """SIGKILL; nothing is written, nothing is said."""
         if self.running():
             self.child.send_signal(signal.SIGKILL)
             self.kills += 1
+        self._collect()
+
+    def stop(self, seconds=START_SECONDS_MAX):
+        """SIGTERM; its exit status. RuntimeError: it did not end."""
+        if self.child is None:
+            return None
+        if self.running():
+            self.child.send_signal(signal.SIGTERM)
+        try:
+            status = self.child.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{self.name} did not end within {seconds} s of SIGTERM:\n{self.tail()}") from error
+        self._collect()
+        return status
+
+    def _collect(self):
+        self.paused = False
         if self.child is not None:
             self.child.wait()
             if self.child.stdout is not None:
