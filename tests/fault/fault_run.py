@@ -31,7 +31,8 @@ class FaultRun:
         self.network = Network()
         env = {"HOTBED_PLANTED_BUG": args.expect_failure} if args.expect_failure else None
         self.cluster = NetCluster(args.bin_dir, self.directory, self.network, args.servers, args.server_binary,
-                                  args.server_flag, args.coordinator_flag, env, proxied=args.proxied, seed=seed)
+                                  args.server_flag, args.coordinator_flag, env, seed=seed,
+                                  proxied_from=args.servers - args.proxied)
         hosts = [self.network.host() for _ in range(args.clients)]
         self.checker = Checker(args.bin_dir, self.directory, self.cluster.address, seed, args.clients, args.rows, args.dim,
                                args.tables, args.flights, hosts)
@@ -135,22 +136,7 @@ class FaultRun:
             retries=progress["retries"],
             wrong_epoch=progress["wrong_epoch"])
         if self.mover:
-            self.summary.update(moves_asked=self.mover.asked, drains=self.mover.drains,
-                                refused=dict(self.mover.refused.most_common(8)))
-            self.summary.update(self._events())
-
-    def _events(self):
-        """What the coordinator says it did, by kind."""
-        try:
-            moves = self.cluster.json("shard", "moves", "--timeout=5s", seconds=20)
-            events = self.cluster.json("events", "--timeout=5s", seconds=20)
-        except (RuntimeError, ValueError, subprocess.SubprocessError):
-            return {}
-        kinds = {}
-        for event in events.get("events", events) if isinstance(events, dict) else events:
-            kinds[event["kind"]] = kinds.get(event["kind"], 0) + 1
-        done = moves.get("done_total") if isinstance(moves, dict) else None
-        return {"moves_done_since_its_start": done, "last_events": kinds}
+            self.summary.update(self.mover.counts())
 
     def _keep_or_remove(self, found):
         if found == EXACT or (self.args.expect_failure and found == DIFFERENT):
@@ -184,7 +170,8 @@ def add_arguments(parser):
     parser.add_argument("--nemesis", default="kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate",
                         help=f"of {', '.join(nemesis.ALL)}")
     parser.add_argument("--pause-max", type=float, default=2.0, help="seconds from a strike to the next")
-    parser.add_argument("--proxied", action="store_true", help="TCP proxies between servers and everybody")
+    parser.add_argument("--proxied", type=int, default=0,
+                        help="of so many servers: TCP proxies between them and everybody")
     parser.add_argument("--move-pause", type=float, default=0, help="mean seconds from a move to the next; 0: none")
     parser.add_argument("--drain-share", type=float, default=0.0, help="of the requests to move, those that drain a server")
     parser.add_argument("--verify-copies", action="store_true",
@@ -198,7 +185,7 @@ def check_arguments(parser, args):
     for name in args.nemesis.split(","):
         if name and name not in nemesis.ALL:
             parser.error(f'unknown nemesis "{name}"; there are: {", ".join(nemesis.ALL)}')
-    if "proxy" in args.nemesis.split(","):
-        args.proxied = True
+    if "proxy" in args.nemesis.split(",") and not args.proxied:
+        args.proxied = args.servers
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(1 << 31)

@@ -15,7 +15,11 @@ class Mover:
         self.shards_max = shards_max  # of one request
         self.drain_share = drain_share
         self.asked = 0  # moves
+        self.done = 0  # of those: the shard's primary was seen to be where it was to go
+        self.wanted = {}  # shard -> the server that it was last asked to go to
         self.drains = 0
+        self.events = collections.Counter()  # of the coordinator, by kind
+        self.event_seen = 0
         self.refused = collections.Counter()  # by the first words of the error
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -30,6 +34,7 @@ class Mover:
     def _run(self):
         while not self.ended.wait(self.random.uniform(0.2, 2 * self.pause)):
             try:
+                self._tally()
                 if self.random.random() < self.drain_share:
                     self._drain()
                 else:
@@ -40,8 +45,32 @@ class Mover:
     def _refuse(self, why):
         self.refused[" ".join(why.strip().split()[:8])] += 1
 
-    def _move(self):
+    def _shards(self):
         shards = self.cluster.json("shard", "list", "--timeout=5s", seconds=20)
+        for shard in shards:
+            if self.wanted.get(shard["shard"]) == shard["primary"]:
+                del self.wanted[shard["shard"]]
+                self.done += 1
+        return shards
+
+    def _tally(self):
+        for event in self.cluster.json("events", "--timeout=5s", seconds=20):
+            if event["number"] > self.event_seen:
+                self.event_seen = event["number"]
+                self.events[event["kind"]] += 1
+
+    def counts(self):
+        """For a run's summary."""
+        try:
+            self._shards()
+            self._tally()
+        except Exception as error:
+            self._refuse(str(error))
+        return {"moves_asked": self.asked, "moves_done": self.done, "drains": self.drains, "events": dict(self.events),
+                "refused": dict(self.refused.most_common(8))}
+
+    def _move(self):
+        shards = self._shards()
         chosen = self.random.sample(shards, min(len(shards), self.random.randint(1, self.shards_max)))
         to = self.random.choice(self.cluster.servers).name
         names = [s["shard"] for s in chosen if s["primary"] != to]
@@ -50,6 +79,7 @@ class Mover:
         status, _, err = self.cluster.run("shard", "move", *names, "--to", to, "--no-wait", "--timeout=5s", seconds=20)
         if status == 0:
             self.asked += len(names)
+            self.wanted.update(dict.fromkeys(names, to))
         else:
             self._refuse(err)
 

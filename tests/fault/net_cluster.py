@@ -50,7 +50,8 @@ class Server(Process):
         self.proxies = []
         coordinator = cluster.address
         flags = list(flags)
-        if cluster.proxied:
+        self.proxied = number >= cluster.proxied_from
+        if self.proxied:
             coordinator = f"127.0.0.1:{PROXIED_COORDINATOR_PORT}"
             flags.append(f"--advertise={host.address}:{PROXIED_DATA_PORT}")
         super().__init__(
@@ -72,14 +73,15 @@ class NetCluster:
     """One coordinator and shard servers, each on a host of its own, with their data below `directory`."""
 
     def __init__(self, bin_dir, directory, network, servers, server_binary="hotbed-server", server_flags=(),
-                 coordinator_flags=(), server_env=None, proxied=False, seed=1):
+                 coordinator_flags=(), server_env=None, proxied_from=1 << 30, seed=1):
+        """Servers from number `proxied_from` on are called, and call, through proxies."""
         self.bin_dir = bin_dir
         self.directory = directory
         self.network = network
         self.server_binary = server_binary
         self.server_flags = tuple(server_flags)
         self.server_env = server_env
-        self.proxied = proxied
+        self.proxied_from = proxied_from
         self.seed = seed
         host = network.host()
         self.address = f"{host.address}:{COORDINATOR_PORT}"
@@ -98,7 +100,7 @@ class NetCluster:
         number = len(self.servers)
         server = Server(self, number, data_dir or f"{self.directory}/s{number}", (*self.server_flags, *flags),
                         self.server_env)
-        if self.proxied:
+        if server.proxied:
             server.add_proxies(self, self.seed + 10 * number)
         self.servers.append(server)
         return server
