@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "client/grpc_control_plane.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
+#include "tests/checker/shard_ranges.h"
 
 namespace hotbed::checker {
 namespace {
@@ -29,19 +29,13 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, uint3
 absl::StatusOr<std::vector<std::vector<uint64_t>>> ReadEdges(const std::string& target,
                                                              const Workload& workload) {
   const std::string address(absl::StripPrefix(target, "hotbed://"));
-  HOTBED_ASSIGN_OR_RETURN(const MapUpdate map,
-                          NewGrpcControlPlane(address)->GetMap(0, kConnectDeadline));
   std::vector<std::vector<uint64_t>> edges(workload.tables());
   for (uint32_t t = 0; t < workload.tables(); ++t) {
-    const TableSpec wanted = workload.Table(t);
-    if (wanted.hashed) continue;
-    for (const TableSpec& spec : map.tables) {
-      if (spec.name != wanted.name) continue;
-      for (const ShardRecord& record : map.shards) {
-        if (record.shard.table == spec.id) edges[t].push_back(record.range.first);
-      }
-    }
-    std::sort(edges[t].begin(), edges[t].end());
+    const TableSpec spec = workload.Table(t);
+    if (spec.hashed) continue;
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<ShardRange> ranges,
+                            ReadShardRanges(address, spec.name));
+    for (const ShardRange& range : ranges) edges[t].push_back(range.first);
   }
   return edges;
 }

@@ -1,5 +1,6 @@
 """A Hotbed cluster of real processes on loopback, for the fault tests. Standard library only."""
 
+import json
 import os
 import signal
 import socket
@@ -7,6 +8,21 @@ import subprocess
 import time
 
 START_SECONDS_MAX = 30
+COMMAND_SECONDS_MAX = 60
+
+
+def run_command(bin_dir, coordinator, *command, seconds=COMMAND_SECONDS_MAX):
+    """The command line program: (exit status, stdout, stderr)."""
+    done = subprocess.run([os.path.join(bin_dir, "hotbed"), *map(str, command), f"--coordinator={coordinator}"],
+                          capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def json_of_command(bin_dir, coordinator, *command, seconds=COMMAND_SECONDS_MAX):
+    status, out, err = run_command(bin_dir, coordinator, *command, "-o", "json", seconds=seconds)
+    if status != 0:
+        raise RuntimeError(f"hotbed {' '.join(map(str, command))} ended with {status}: {err.strip()}")
+    return json.loads(out)
 
 
 def free_ports(count):
@@ -127,6 +143,8 @@ class Process:
             self.child = None
 
     def tail(self, lines=40):
+        if not os.path.exists(self.log_path):
+            return "(never started)"
         with open(self.log_path, errors="replace") as log:
             return "".join(log.readlines()[-lines:])
 

@@ -21,18 +21,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "client/grpc_control_plane.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "hotbed/client.h"
+#include "tests/checker/shard_ranges.h"
+#include "tests/fault/load_record.h"
 
 namespace hotbed {
 namespace {
 
-constexpr absl::Duration kControlTimeout = absl::Seconds(30);
 constexpr absl::Duration kResolveDeadline = absl::Seconds(30);
 constexpr int kResolvesMax = 10;
 
@@ -64,19 +63,6 @@ struct Slot {
   Future<PushResult> push;
 };
 
-struct Bucket {
-  uint64_t pushes = 0;
-  uint64_t pulls = 0;
-  int64_t push_max_ns = 0;
-  int64_t pull_max_ns = 0;
-};
-
-struct Slow {
-  uint32_t shard;
-  int64_t sent_ns;
-  int64_t acked_ns;
-};
-
 class Meter {
  public:
   explicit Meter(const Options& options) : o_(options), random_(options.seed) {}
@@ -89,17 +75,11 @@ class Meter {
     client.deadline = absl::Milliseconds(o_.deadline_ms);
     HOTBED_ASSIGN_OR_RETURN(client_, Client::Connect("hotbed://" + o_.coordinator, client));
     HOTBED_ASSIGN_OR_RETURN(table_, client_->OpenTable(o_.table));
-    HOTBED_ASSIGN_OR_RETURN(const MapUpdate map,
-                            NewGrpcControlPlane(o_.coordinator)->GetMap(0, kControlTimeout));
-    for (const ShardRecord& record : map.shards) {
-      if (record.shard.table == table_->options().id) shards_.push_back(record);
-    }
-    std::sort(shards_.begin(), shards_.end(), [](const ShardRecord& a, const ShardRecord& b) {
-      return a.shard.index < b.shard.index;
-    });
+    HOTBED_ASSIGN_OR_RETURN(shards_, checker::ReadShardRanges(o_.coordinator, o_.table));
     // A session name of a run before has steps behind it.
     step_ = static_cast<uint64_t>(Clock::Real()->WallUs() / 1000) % (uint64_t{1} << 40);
     begin_ns_ = Clock::Real()->NowNs();
+    record_ = std::make_unique<LoadRecord>(begin_ns_, o_.bucket_ms, o_.slow_ms);
     return absl::OkStatus();
   }
 
@@ -122,7 +102,7 @@ class Meter {
           continue;
         }
         next_ns_[slot->shard] = now + static_cast<int64_t>(o_.pace_ms * 1e6);
-        DrawFrom(shards_[slot->shard].range.first, shards_[slot->shard].range.limit, slot);
+        DrawFrom(shards_[slot->shard].first, shards_[slot->shard].limit, slot);
         Push(slot);
       }
       {
@@ -159,7 +139,6 @@ class Meter {
         Push(slot, o_.rate > 0 ? due_ns : 0);
         if (o_.rate > 0) due_ns += static_cast<int64_t>(1e9 / o_.rate);
       }
-      if (kept.empty() && o_.rate > 0 && due_ns < Clock::Real()->NowNs()) ++overdue_turns_;
       absl::MutexLock lock(&mu_);
       const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !idle_.empty(); };
       mu_.AwaitWithTimeout(absl::Condition(&some), absl::Milliseconds(o_.rate > 0 ? 1 : 20));
@@ -186,45 +165,7 @@ class Meter {
     return absl::OkStatus();
   }
 
-  void Print() {
-    absl::MutexLock lock(&mu_);
-    std::sort(push_ns_.begin(), push_ns_.end());
-    std::sort(pull_ns_.begin(), pull_ns_.end());
-    const auto over_buckets = [this](auto value) {
-      return absl::StrJoin(buckets_, ",", [value](std::string* out, const Bucket& b) {
-        absl::StrAppend(out, value(b));
-      });
-    };
-    const auto quantile_us = [](const std::vector<int64_t>& sorted, double q) {
-      if (sorted.empty()) return int64_t{0};
-      return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))] / 1000;
-    };
-    std::printf(
-        "{\"begin_ns\": %s, \"bucket_ms\": %s, \"shards\": %s, \"pushes\": %s, \"pulls\": %s, "
-        "\"ids_acknowledged\": %s, \"errors\": %s, \"indeterminate\": %s, \"overdue_turns\": %s, ",
-        absl::StrCat(begin_ns_).c_str(), absl::StrCat(o_.bucket_ms).c_str(),
-        absl::StrCat(shards_.size()).c_str(), absl::StrCat(push_ns_.size()).c_str(),
-        absl::StrCat(pull_ns_.size()).c_str(), absl::StrCat(ids_acknowledged_).c_str(),
-        absl::StrCat(errors_).c_str(), absl::StrCat(indeterminate_).c_str(),
-        absl::StrCat(overdue_turns_).c_str());
-    for (const auto& [name, sorted] :
-         {std::pair<const char*, std::vector<int64_t>*>{"push", &push_ns_}, {"pull", &pull_ns_}}) {
-      for (const double q : {0.5, 0.99, 0.999, 1.0}) {
-        std::printf("\"%s_us_p%g\": %s, ", name, 100 * q,
-                    absl::StrCat(quantile_us(*sorted, q)).c_str());
-      }
-    }
-    std::printf("\"pushes_over_time\": [%s], \"pulls_over_time\": [%s], ",
-                over_buckets([](const Bucket& b) { return b.pushes; }).c_str(),
-                over_buckets([](const Bucket& b) { return b.pulls; }).c_str());
-    std::printf("\"push_max_us_over_time\": [%s], \"pull_max_us_over_time\": [%s], ",
-                over_buckets([](const Bucket& b) { return b.push_max_ns / 1000; }).c_str(),
-                over_buckets([](const Bucket& b) { return b.pull_max_ns / 1000; }).c_str());
-    std::printf("\"first_error\": \"%s\", \"slow\": [%s]}\n", first_error_.c_str(),
-                absl::StrJoin(slow_, ",", [](std::string* out, const Slow& s) {
-                  absl::StrAppend(out, "[", s.shard, ",", s.sent_ns, ",", s.acked_ns, "]");
-                }).c_str());
-  }
+  std::string Json() { return record_->Json(shards_.size()); }
 
  private:
   bool Over() const {
@@ -265,24 +206,16 @@ class Meter {
   }
 
   void Pushed(Slot* slot, const PushResult& result) {
-    const int64_t now = Clock::Real()->NowNs();
+    if (result.outcome == PushResult::Outcome::kApplied) {
+      record_->Pushed(slot->shard, slot->sent_ns, Clock::Real()->NowNs(), slot->ids.size());
+    } else if (result.outcome == PushResult::Outcome::kFailed) {
+      record_->Failed(result.status);
+    } else {
+      record_->Indeterminate(result.status);
+    }
     absl::MutexLock lock(&mu_);
     if (result.outcome == PushResult::Outcome::kIndeterminate) {
-      ++indeterminate_;
-      NoteError(result.status);
       unresolved_.push_back({result, slot->ids.size()});
-    } else if (result.outcome == PushResult::Outcome::kFailed) {
-      ++errors_;
-      NoteError(result.status);
-    } else {
-      ids_acknowledged_ += slot->ids.size();
-      push_ns_.push_back(now - slot->sent_ns);
-      Bucket& bucket = BucketOf(now);
-      ++bucket.pushes;
-      bucket.push_max_ns = std::max(bucket.push_max_ns, now - slot->sent_ns);
-      if (static_cast<double>(now - slot->sent_ns) > o_.slow_ms * 1e6) {
-        slow_.push_back({slot->shard, slot->sent_ns, now});
-      }
     }
     idle_.push_back(slot);
     --under_way_;
@@ -296,33 +229,15 @@ class Meter {
     feature.rows = slot->rows.data();
     Begin(slot);
     client_->Pull({&feature, 1}).Then([this, slot](const absl::Status& status) {
-      const int64_t now = Clock::Real()->NowNs();
-      absl::MutexLock lock(&mu_);
       if (status.ok()) {
-        pull_ns_.push_back(now - slot->sent_ns);
-        Bucket& bucket = BucketOf(now);
-        ++bucket.pulls;
-        bucket.pull_max_ns = std::max(bucket.pull_max_ns, now - slot->sent_ns);
+        record_->Pulled(slot->sent_ns, Clock::Real()->NowNs());
       } else {
-        ++errors_;
-        NoteError(status);
+        record_->Failed(status);
       }
+      absl::MutexLock lock(&mu_);
       idle_.push_back(slot);
       --under_way_;
     });
-  }
-
-  Bucket& BucketOf(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const size_t at =
-        static_cast<size_t>(static_cast<double>(now - begin_ns_) / o_.bucket_ms / 1e6);
-    if (buckets_.size() <= at) buckets_.resize(at + 1);
-    return buckets_[at];
-  }
-
-  void NoteError(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!first_error_.empty()) return;
-    first_error_ = status.ToString();
-    for (char& c : first_error_) c = c == '"' || c == '\\' || c == '\n' ? '\'' : c;
   }
 
   // Waits for all calls, and asks again for what became of those that nobody told.
@@ -340,8 +255,7 @@ class Meter {
         result = client_->Retry(result, kResolveDeadline).Wait();
       }
       if (result.outcome != PushResult::Outcome::kApplied) return result.status;
-      absl::MutexLock lock(&mu_);
-      ids_acknowledged_ += ids;
+      record_->Resolved(ids);
     }
     return absl::OkStatus();
   }
@@ -350,24 +264,16 @@ class Meter {
   Random random_;
   std::unique_ptr<Client> client_;
   const Table* table_ = nullptr;
-  std::vector<ShardRecord> shards_;
+  std::vector<ShardRange> shards_;
   uint64_t step_ = 0;
   int64_t begin_ns_ = 0;
   std::vector<int64_t> next_ns_;  // by shard
-  uint64_t overdue_turns_ = 0;    // no flight was free for a push that was due
+  std::unique_ptr<LoadRecord> record_;
 
   absl::Mutex mu_;
   std::vector<Slot*> idle_ ABSL_GUARDED_BY(mu_);
   uint64_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<Bucket> buckets_ ABSL_GUARDED_BY(mu_);
-  std::vector<int64_t> push_ns_ ABSL_GUARDED_BY(mu_);
-  std::vector<int64_t> pull_ns_ ABSL_GUARDED_BY(mu_);
-  std::vector<Slow> slow_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<PushResult, size_t>> unresolved_ ABSL_GUARDED_BY(mu_);
-  uint64_t ids_acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t errors_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t indeterminate_ ABSL_GUARDED_BY(mu_) = 0;
-  std::string first_error_ ABSL_GUARDED_BY(mu_);
 };
 
 int Main(int argc, char** argv) {
@@ -406,7 +312,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "hotbed-load-meter: %s\n", status.ToString().c_str());
     return 3;
   }
-  if (!sum->parsed()) meter.Print();
+  if (!sum->parsed()) std::printf("%s\n", meter.Json().c_str());
   return 0;
 }
 

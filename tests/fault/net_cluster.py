@@ -7,13 +7,12 @@ import time
 import urllib.error
 import urllib.request
 
-from cluster import Process
+from cluster import COMMAND_SECONDS_MAX, Process, json_of_command, run_command
 from sandbox import die_with_parent
 
 COORDINATOR_PORT, COORDINATOR_ADMIN_PORT = 7400, 7401
 DATA_PORT, ADMIN_PORT = 7500, 7501
 PROXIED_DATA_PORT, PROXIED_COORDINATOR_PORT = 7510, 7410
-COMMAND_SECONDS_MAX = 60
 
 
 class Proxy:
@@ -121,15 +120,10 @@ class NetCluster:
 
     def run(self, *command, seconds=COMMAND_SECONDS_MAX):
         """The command line program: (exit status, stdout, stderr)."""
-        done = subprocess.run([os.path.join(self.bin_dir, "hotbed"), *map(str, command), f"--coordinator={self.address}"],
-                              capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return run_command(self.bin_dir, self.address, *command, seconds=seconds)
 
     def json(self, *command, seconds=COMMAND_SECONDS_MAX):
-        status, out, err = self.run(*command, "-o", "json", seconds=seconds)
-        if status != 0:
-            raise RuntimeError(f"hotbed {' '.join(map(str, command))} ended with {status}: {err.strip()}")
-        return json.loads(out)
+        return json_of_command(self.bin_dir, self.address, *command, seconds=seconds)
 
     def status_of(self, admin):
         """What a process says of itself on its admin port. OSError: it does not answer."""
