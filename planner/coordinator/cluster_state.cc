@@ -40,13 +40,6 @@ bool HasServer(const v1::ShardRecord& record, ServerId server) {
   return std::find(servers.begin(), servers.end(), server) != servers.end();
 }
 
-// "TABLE/INDEX" at the end of a key.
-bool ShardOf(absl::string_view text, ShardId* id) {
-  const size_t slash = text.find('/');
-  return slash != text.npos && NumberOf(text.substr(0, slash), &id->table) &&
-         NumberOf(text.substr(slash + 1), &id->index);
-}
-
 }  // namespace
 
 bool HasMember(const v1::ShardRecord& record, ServerId server) {
@@ -232,11 +225,11 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     dropped_.erase(id);
   } else if (absl::ConsumePrefix(&rest, keys::kShards)) {
     ShardId id;
-    HOTBED_CHECK(ShardOf(rest, &id));
+    HOTBED_CHECK(keys::ParseShard(rest, &id));
     EraseShard(id);
   } else if (absl::ConsumePrefix(&rest, keys::kGoals)) {
     ShardId id;
-    HOTBED_CHECK(ShardOf(rest, &id));
+    HOTBED_CHECK(keys::ParseShard(rest, &id));
     goals_.erase(id.packed());
   } else if (absl::ConsumePrefix(&rest, keys::kEvents)) {
     uint64_t number = 0;

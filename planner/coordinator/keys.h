@@ -28,7 +28,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/ids.h"
 
 namespace hotbed::keys {
@@ -70,6 +72,12 @@ inline std::string Shard(ShardId id) {
 inline std::string Goal(ShardId id) {
   return absl::StrCat(kGoals, absl::Dec(id.table, absl::kZeroPad10), "/",
                       absl::Dec(id.index, absl::kZeroPad4));
+}
+// The shard that a key names behind kShards or kGoals.
+inline bool ParseShard(absl::string_view rest, ShardId* id) {
+  const size_t slash = rest.find('/');
+  return slash != rest.npos && absl::SimpleAtoi(rest.substr(0, slash), &id->table) &&
+         absl::SimpleAtoi(rest.substr(slash + 1), &id->index);
 }
 inline std::string Event(uint64_t number) {
   return absl::StrCat(kEvents, absl::Dec(number, absl::kZeroPad20));

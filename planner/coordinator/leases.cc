@@ -152,6 +152,16 @@ bool Leases::Awaited(int64_t now_ns, ServerId server) const {
   return it != gone_since_ns_.end() && !Held(server) && now_ns - it->second < options_.awaited_ns;
 }
 
+int64_t Leases::GoneSinceNs(ServerId server) const {
+  auto it = gone_since_ns_.find(server);
+  return it == gone_since_ns_.end() ? 0 : it->second;
+}
+
+bool Leases::AnyAwaited(int64_t now_ns) const {
+  return std::any_of(gone_since_ns_.begin(), gone_since_ns_.end(),
+                     [&](const auto& gone) { return Awaited(now_ns, gone.first); });
+}
+
 const Leases::Lease* Leases::Find(ServerId server) const {
   auto it = leases_.find(server);
   return it == leases_.end() ? nullptr : &it->second;

@@ -84,6 +84,10 @@ class Leases {
   bool Stopping(ServerId server) const;
   // Gone, but not for long; by this process's own knowledge.
   bool Awaited(int64_t now_ns, ServerId server) const;
+  // When it was found gone; 0: it is not.
+  int64_t GoneSinceNs(ServerId server) const;
+  // Servers that are gone, but not for long.
+  bool AnyAwaited(int64_t now_ns) const;
   // nullptr: none.
   const Lease* Find(ServerId server) const;
   const absl::btree_map<ServerId, Lease>& all() const { return leases_; }

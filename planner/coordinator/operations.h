@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "planner/coordinator/leases.h"
 #include "planner/coordinator/operation.h"
 #include "planner/placement.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
 
+// Beside the counter and an event.
+inline constexpr size_t kGoalsPerTxn = kRecordsPerTxn - 8;
 // Each is two records, itself and its name.
 inline constexpr int kTablesPerTxn = kRecordsPerTxn / 2;
 
@@ -26,6 +29,7 @@ struct ClusterLimits {
   uint64_t sessions_max = 1 << 20;
   uint64_t dropped_max = 1024;       // names of dropped tables that are remembered
   uint64_t activations_max = 65536;  // shards in one request
+  uint64_t moves_max = 65536;        // shards in one request
 };
 
 // --- bootstrap_operations.cc
@@ -90,6 +94,35 @@ std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation
 // primary. Never fails for a shard that is not: the records in the reply tell.
 std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
                                               ClusterLimits limits);
+
+// --- move_operations.cc
+
+// What is asked of moves looks at who is alive, as of the moment that it is carried out.
+struct MoveContext {
+  const Leases* leases = nullptr;
+  int64_t unix_ms = 0;
+};
+
+// Goals for shards: each in the place of one of its copies gets one on another server, or, where
+// that one holds a copy already, its backup as primary. All of them are allowed, or none is
+// written; kGoalsPerTxn in a transaction.
+//   InvalidArgument     no moves, too many, or a shard that stands twice
+//   NotFound            the shard or a server does not exist
+//   AlreadyExists       the shard is where it is wanted
+//   FailedPrecondition  the shard is moving already, `from` holds no copy of it, the target cannot
+//                       take copies (MayTakeCopies) or shares a failure domain with another copy
+std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, ClusterLimits limits,
+                                          MoveContext context);
+
+// Marks the server as draining: its shards are given goals then (membership.h). Undo: takes the
+// mark away, and the goals that it made of which no copy has joined.
+//   NotFound            no such server
+//   FailedPrecondition  no other server may take copies, or one of its shards fits nowhere
+std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveContext context);
+
+// Pause, resume, abort, the dial, the guard, rebalancing on and off. InvalidArgument: an action of
+// a later version.
+std::unique_ptr<Operation> MakeControlMoves(v1::ControlMovesRequest request, MoveContext context);
 
 // --- session_operations.cc
 
