@@ -45,6 +45,8 @@ class ClusterState {
     uint64_t sessions = 0;
     uint64_t moves = 0;
   };
+  // Of a store that has none: rebalancing is on.
+  static v1::MoveControl DefaultMoveControl();
   static constexpr size_t kChangesMax = 65536;  // beyond it a map is sent whole
 
   // Replaces everything by `kvs`, all keys under keys::kRoot. DataLoss names the record that cannot
@@ -121,7 +123,7 @@ class ClusterState {
   absl::btree_map<TableId, std::string> dropped_;
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
-  v1::MoveControl move_control_;
+  v1::MoveControl move_control_ = DefaultMoveControl();
 
   absl::flat_hash_map<std::string, uint64_t> mod_revisions_;  // of every key
   absl::flat_hash_map<ServerId, absl::btree_set<uint64_t>> shards_of_server_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "planner/coordinator/cluster_view.h"
 #include "proto/wire.h"
 
 namespace hotbed {
@@ -40,19 +41,14 @@ absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, Serv
   return absl::OkStatus();
 }
 
-std::string FailureDomain(const v1::ServerInfo& info) {
-  if (!info.failure_domain().empty()) return info.failure_domain();
-  return info.address().substr(0, info.address().rfind(':'));
-}
-
 bool SharesDomain(const ClusterState& state, ServerId server,
                   const std::vector<ServerId>& others) {
   auto one = state.servers().find(server);
   if (one == state.servers().end()) return false;
-  const std::string domain = FailureDomain(one->second);
+  const std::string domain = FailureDomainOf(one->second);
   for (const ServerId other : others) {
     auto it = state.servers().find(other);
-    if (other != server && it != state.servers().end() && FailureDomain(it->second) == domain) {
+    if (other != server && it != state.servers().end() && FailureDomainOf(it->second) == domain) {
       return true;
     }
   }

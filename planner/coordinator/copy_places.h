@@ -19,8 +19,8 @@ namespace hotbed {
 // (FailedPrecondition) down, about to stop, draining, read-only or of an older version.
 absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server);
 
-// Servers of one domain can fail together: no two copies of a shard share one.
-std::string FailureDomain(const v1::ServerInfo& info);
+// Whether one of the others is in the server's failure domain (FailureDomainOf): no two copies of a
+// shard are.
 bool SharesDomain(const ClusterState& state, ServerId server, const std::vector<ServerId>& others);
 
 // The server, other than `members` and apart from all of their domains, that may take a copy and

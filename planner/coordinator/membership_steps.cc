@@ -274,7 +274,8 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
         since = std::max(since, leases_->GoneSinceNs(m.server()));
       }
       failing_since_ns_.try_emplace(packed, since != 0 ? since : batch->now_ns());
-      batch->Note("fail_over", decision.reason, packed);
+      batch->Note(decision.step == ShardStep::kTakeBack ? "take_back" : "fail_over",
+                  decision.reason, packed);
       break;
     }
     case ShardStep::kSwitch:

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/coordinator/cluster_view.h"
 #include "planner/coordinator/copy_places.h"
 #include "planner/coordinator/event_log.h"
 #include "planner/coordinator/keys.h"
@@ -121,7 +122,7 @@ class MoveShards : public Operation {
     if (SharesDomain(state, to, servers)) {
       return absl::FailedPreconditionError(
           absl::StrCat(name, ": ", state.ServerName(to), " is in failure domain ",
-                       FailureDomain(state.servers().at(to)), ", as another copy of it"));
+                       FailureDomainOf(state.servers().at(to)), ", as another copy of it"));
     }
     v1::ShardGoal goal;
     goal.set_shard(record.shard());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,24 +77,32 @@ std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
 // --- server_operations.cc
 
 // A server process that starts: gives it an id (if its data directory is new) and the next
-// incarnation, then hands it all shards that its data directory holds, each at the next epoch with
-// active=false. `live` tells whether a server's lease holds. The reply lacks the lease's times: the
-// core adds them.
+// incarnation. Before the answer Membership has handed it all shards that its data directory alone
+// holds; where others are members it is a newcomer. `live` tells whether a server's lease holds. The
+// reply lacks the lease's times: the core adds them.
 //   InvalidArgument    name or address missing or malformed
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
 //   cluster does not know AlreadyExists      the name belongs to another server
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
                                               ClusterLimits limits,
-                                              std::function<bool(ServerId)> live);
+                                              std::function<bool(ServerId)> live,
+                                              int64_t unix_ms);
 
-// The lease of this process of the server ended: shows it as down. Its shards stay with it, for no
-// other copy exists.
-std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation);
+// The lease of this process of the server ended, for the reason `why`: shows it as down. What
+// becomes of its shards is Membership's.
+std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,
+                                        int64_t unix_ms);
 
 // active=true, base=members for each shard that is at the epoch named and has the caller as its
 // primary. Never fails for a shard that is not: the records in the reply tell.
 std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
                                               ClusterLimits limits);
+
+// --- membership_operations.cc
+
+// One transaction of Membership, if it has one: `next_batch` gives it.
+std::unique_ptr<Operation> MakeMembershipStep(
+    std::function<std::optional<Transaction>(const ClusterState&)> next_batch);
 
 // --- move_operations.cc
 
