@@ -61,8 +61,8 @@ void TuneDataPlaneServer(ServerBuilder* builder, int message_bytes_max) {
 
 // Servers ask each other whether they are there, by pings of HTTP/2: one that says nothing loses
 // its connection after kPeerPingMs + kPeerSilentMs.
-inline constexpr int kPeerPingMs = 500;
-inline constexpr int kPeerSilentMs = 1000;
+inline constexpr int kPeerPingMs = 300;
+inline constexpr int kPeerSilentMs = 700;
 
 // Arguments of a server's channel to another.
 inline grpc::ChannelArguments PeerChannelArguments() {

@@ -284,7 +284,7 @@ void ReplicaLane::OnFinish() {
 void ReplicaLane::WaitForRetry() {
   state_ = State::kWaiting;
   backoff_ms_ = std::clamp(2 * backoff_ms_, options_.backoff_min_ms, options_.backoff_max_ms);
-  const int64_t ms = backoff_ms_ / 2 + static_cast<int64_t>(random_() % (backoff_ms_ / 2 + 1));
+  const int64_t ms = backoff_ms_ / 2 + static_cast<int64_t>(random_.Uniform(backoff_ms_ / 2 + 1));
   retry_alarm_.Set(queue_, std::chrono::system_clock::now() + std::chrono::milliseconds(ms),
                    Arm(&retry_tag_));
 }

@@ -22,13 +22,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/random.h"
 #include "server/replica_inbox.h"
 #include "server/replica_message.h"
 #include "server/rpc_tag.h"
@@ -132,7 +132,7 @@ class ReplicaLane : public std::enable_shared_from_this<ReplicaLane> {
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;          // waiting
   uint64_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ReplicaMessage> waiting_ ABSL_GUARDED_BY(mu_);
-  std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
+  Random random_ ABSL_GUARDED_BY(mu_);
   // Set and reset under mu_; its stream is written by whoever set writing_.
   std::unique_ptr<Call> call_;
   grpc::Alarm retry_alarm_;
