@@ -215,16 +215,14 @@ class Rules {
            FindServer(record_.members, wanted_.front()) != nullptr;
   }
 
+  // The old primary stays a member, also where it has to leave: the new epoch is active only once
+  // it has promised it. Would it leave at once, it could, alive and with a good lease, answer
+  // strict pulls from its rows after others have acknowledged newer ones.
   ShardDecision Switch() {
     next_.primary = *FindServer(record_.members, wanted_.front());
-    std::string reason =
-        absl::StrCat(MemberText(next_.primary), " is wanted as primary instead of ",
-                     MemberText(record_.primary));
-    if (!Wanted(record_.primary) && record_.members.size() > wish_.copies) {
-      Remove(record_.primary, &next_.members);
-      absl::StrAppend(&reason, ", which leaves");
-    }
-    return NewEpoch(ShardStep::kSwitch, std::move(reason));
+    return NewEpoch(ShardStep::kSwitch,
+                    absl::StrCat(MemberText(next_.primary), " is wanted as primary instead of ",
+                                 MemberText(record_.primary)));
   }
 
   // The last member that is one too many; never the primary, which another one has to replace

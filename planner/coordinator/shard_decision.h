@@ -51,7 +51,7 @@ enum class ShardStep : uint8_t {
   kDropLearner,  // it died, or is not wanted any more; a new epoch, see shard_decision.cc
   kAddLearner,
   kJoin,    // the learner becomes a member
-  kSwitch,  // another member becomes primary (and the one that is not wanted leaves)
+  kSwitch,  // another member becomes primary; the old one stays a member for now
   kDropMember,
 };
 

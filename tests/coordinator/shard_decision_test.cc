@@ -139,7 +139,12 @@ TEST(ShardDecisionTest, AMoveAddsJoinsSwitchesAndDrops) {
   record.active = true;
   decision = cluster.Decide(record, wish);
   EXPECT_EQ(decision.step, ShardStep::kSwitch);
-  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 9");
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s1/1 s2/1, learners -, epoch 9");
+  record = decision.next;
+  record.active = true;
+  decision = cluster.Decide(record, wish);
+  EXPECT_EQ(decision.step, ShardStep::kDropMember);
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 10");
 }
 
 TEST(ShardDecisionTest, NeverDropsThePrimaryBeforeAnotherIs) {
