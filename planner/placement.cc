@@ -112,8 +112,16 @@ class BackupPlacement {
 
   // Needs at least `copies` domains.
   void Place(uint32_t copies, std::vector<PlannedShard>& shards) {
-    for (const PlannedShard& shard : shards) Add(index_.at(shard.assignments[0].server), shard);
+    std::vector<std::pair<uint64_t, PlannedShard*>> order;  // by place among its primary's
+    std::map<ServerId, uint64_t> primaries;
     for (PlannedShard& shard : shards) {
+      const ServerId primary = shard.assignments[0].server;
+      Add(index_.at(primary), shard);
+      order.emplace_back(primaries[primary]++, &shard);
+    }
+    std::sort(order.begin(), order.end());
+    for (auto& [place, at] : order) {
+      PlannedShard& shard = *at;
       std::vector<uint32_t> holders = {index_.at(shard.assignments[0].server)};
       while (holders.size() < copies) {
         const uint32_t next = Best(holders);

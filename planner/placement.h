@@ -50,11 +50,11 @@ uint64_t RangeBytes(const TableSpec& spec, const ShardRange& range);
 // adjacent shards, in the order of server ids; the runs differ by at most one shard, and the longer
 // ones (or, of fewer shards than servers, the only ones) go to the servers with the fewest bytes,
 // among equals to the lower id. Of a table of several copies the primaries lie so, and the backups
-// of each shard, shard by shard, on the server that has the fewest bytes by then (what the plan
-// gives it counted), outside of the failure domains of the shard's other copies; among equals on
-// the one with the fewest backups of that primary's, so that all share the work of a server that
-// fails. FailedPrecondition without servers, or with fewer failure domains than copies; errors of
-// CutTable.
+// of each shard, by turns of the primaries' servers, on the server that has the fewest bytes by
+// then (what the plan gives it counted), outside of the failure domains of the shard's other
+// copies; among equals on the one with the fewest backups of that primary's, so that all share the
+// work of a server that fails. FailedPrecondition without servers, or with fewer failure domains
+// than copies; errors of CutTable.
 absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandidate> servers,
                                 uint32_t shards_min);
 

@@ -208,7 +208,7 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
   std::set<std::string> refused;
   ExpectTold(&rig_, ToProto(spec), request.mutable_spec(), &request, &told, &refused);
   EXPECT_EQ(refused, (std::set<std::string>{"consistency", "copies"}))
-      << "not without staleness, nor several copies without their class";
+      << "not without staleness, or of another durability";
   EXPECT_GE(told, 44);
 }
 
