@@ -9,10 +9,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "planner/coordinator/core.h"
 #include "planner/coordinator/keys.h"
+#include "proto/wire.h"
 #include "tests/coordinator/map_meta_store.h"
 
 namespace hotbed {
@@ -33,10 +35,12 @@ class CoreRig {
     options.token = absl::StrCat("process ", ++processes_);
     options.new_cluster_id = absl::StrCat("cluster ", processes_);
     options.limits = limits;
+    options.refill_wait_ms = refill_wait_ms;
     core = std::make_unique<Core>(options);
     replies.clear();
     load_waiting = false;
     commit_waiting.reset();
+    probes.clear();
     Collect();
   }
 
@@ -47,6 +51,8 @@ class CoreRig {
       ASSERT_FALSE(commit_waiting.has_value()) << "one transaction at a time";
       commit_waiting = std::move(ready.commit);
     }
+    for (ProbeRequest& probe : ready.probes) probes.push_back(std::move(probe));
+    for (const int64_t ns : ready.fail_over_ns) fail_over_ns.push_back(ns);
     for (ReplyAction& action : ready.replies) {
       ASSERT_EQ(replies.count(action.caller), 0u) << "two answers";
       replies.emplace(action.caller, std::move(action.reply));
@@ -93,7 +99,13 @@ class CoreRig {
 
   void Tick(int64_t ms) {
     now_ns += ms * 1000000;
+    core->SetUnixMs(1'700'000'000'000 + now_ns / 1000000);
     core->Tick(now_ns);
+    Collect();
+  }
+
+  void Step(Event event) {
+    core->Step(now_ns, std::move(event));
     Collect();
   }
 
@@ -117,6 +129,7 @@ class CoreRig {
     request.set_name(name);
     request.set_address(absl::StrCat(name, ":1"));
     request.set_cluster_id(cluster);
+    request.set_feature_level(kFeatureLevel);
     return Call<v1::RegisterServerReply>(request);
   }
   absl::StatusOr<v1::HeartbeatReply> Heartbeat(ServerId id, Incarnation incarnation,
@@ -168,11 +181,14 @@ class CoreRig {
 
   MapMetaStore store;
   ClusterLimits limits;
+  int64_t refill_wait_ms = 10000;
   int64_t now_ns = 1;
   std::unique_ptr<Core> core;
   bool load_waiting = false;
   std::optional<Transaction> commit_waiting;
   std::map<CallerToken, absl::StatusOr<Reply>> replies;
+  std::vector<ProbeRequest> probes;  // not yet answered
+  std::vector<int64_t> fail_over_ns;
 
  private:
   int processes_ = 0;
