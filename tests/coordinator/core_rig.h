@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,12 +28,17 @@ class CoreRig {
     kWrittenButLost
   };  // of a store action; the latter two tell an error
 
-  CoreRig() { Start(); }
+  CoreRig() : store(own_store_) { Start(); }
+  // Beside others on the same store.
+  CoreRig(MapMetaStore* shared, const std::string& prefix) : store(*shared), prefix_(prefix) {
+    Start();
+  }
 
   // A coordinator process that starts; the one before, if any, is dead. Its callers never hear.
   void Start() {
     CoreOptions options;
-    options.token = absl::StrCat("process ", ++processes_);
+    options.token = absl::StrCat(prefix_, "process ", ++processes_);
+    token = options.token;
     options.new_cluster_id = absl::StrCat("cluster ", processes_);
     options.limits = limits;
     options.refill_wait_ms = refill_wait_ms;
@@ -83,6 +89,7 @@ class CoreRig {
       absl::StatusOr<TxnResult> result = error;
       if (outcome != Outcome::kLost) {
         const TxnResult done = store.Txn(txn.compares(), txn.ops());
+        if (after_commit) after_commit(txn, done);
         if (outcome == Outcome::kOk) result = done;
       }
       core->Step(now_ns, CommittedEvent{std::move(result)});
@@ -93,7 +100,7 @@ class CoreRig {
   void Pump() {
     for (int i = 0; StoreWaits(); ++i) {
       ASSERT_LT(i, 10000);
-      StepStore();
+      StepStore(outcome ? outcome() : Outcome::kOk);
     }
   }
 
@@ -179,7 +186,11 @@ class CoreRig {
     return request;
   }
 
-  MapMetaStore store;
+  MapMetaStore& store;
+  std::string token;  // of the process that runs
+  // Of each transaction, before the core hears of it; and what Pump lets happen to it.
+  std::function<void(const Transaction& txn, const TxnResult& result)> after_commit;
+  std::function<Outcome()> outcome;
   ClusterLimits limits;
   int64_t refill_wait_ms = 10000;
   int64_t now_ns = 1;
@@ -191,6 +202,8 @@ class CoreRig {
   std::vector<int64_t> fail_over_ns;
 
  private:
+  MapMetaStore own_store_;
+  std::string prefix_;
   int processes_ = 0;
   CallerToken callers_ = 0;
 };
