@@ -39,6 +39,7 @@ struct PushState {
   bool replied = false;
   bool in_log = false;
   bool in_core = false;
+  uint64_t ticket = 0;  // of the hand-over to the log (CoreEntry::ticket)
   LogAppend append;
   absl::Status append_status;
 

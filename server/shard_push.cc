@@ -200,9 +200,10 @@ void Shard::StartAppend(const CoreEntry& entry) {
   }
   if (state != nullptr && (logged() || entry.staged)) FillRecord(entry, state);
   if (entry.staged) staged_.Add(state->append.header, state->ids, state->gradients);
-  if (!logged()) return core_.Appended(entry.lsn);
+  if (!logged()) return core_.Appended(entry.lsn, entry.ticket);
   ++appends_in_flight_;
   state->in_log = true;
+  state->ticket = entry.ticket;
   state->append.ids = state->ids;
   state->append.gradients = state->gradients;
   state->append.done = [state](absl::Status status) {
@@ -242,7 +243,7 @@ void Shard::AfterAppend(PushState* state) {
   state->in_log = false;
   const Lsn lsn = state->append.header.lsn;
   if (state->append_status.ok()) {
-    core_.Appended(lsn);
+    core_.Appended(lsn, state->ticket);
   } else {
     // A poisoned log does not know whether a restart will find the record: then the answer is
     // "unknown", not "failed".
@@ -250,7 +251,7 @@ void Shard::AfterAppend(PushState* state) {
     state->in_core = false;
     in_flight_.fetch_sub(1, std::memory_order_release);
     staged_.CutFrom(lsn);
-    core_.AppendFailed(lsn, unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
+    core_.AppendFailed(lsn, state->ticket, unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
     MaybeResume();
   }
   DeliverIfFree(state);
