@@ -5,7 +5,6 @@
 #include <CLI/Validators.hpp>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +17,6 @@
 #include "cli/demo/online_lookups.h"
 #include "cli/demo/story_text.h"
 #include "cli/local_cluster.h"
-#include "cli/progress.h"
 #include "cli/table_printer.h"
 #include "common/status_macros.h"
 #include "config/units.h"
