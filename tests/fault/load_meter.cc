@@ -139,9 +139,28 @@ class Meter {
         Push(slot, o_.rate > 0 ? due_ns : 0);
         if (o_.rate > 0) due_ns += static_cast<int64_t>(1e9 / o_.rate);
       }
-      absl::MutexLock lock(&mu_);
-      const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !idle_.empty(); };
-      mu_.AwaitWithTimeout(absl::Condition(&some), absl::Milliseconds(o_.rate > 0 ? 1 : 20));
+      WaitForIdle(absl::Milliseconds(o_.rate > 0 ? 1 : 20));
+    }
+    return Drain();
+  }
+
+  // So that every row exists, and takes its bytes.
+  absl::Status Fill() {
+    std::vector<std::unique_ptr<Slot>> slots;
+    for (int i = 0; i < o_.push_flights; ++i) {
+      slots.push_back(std::make_unique<Slot>());
+      idle_.push_back(slots[i].get());
+    }
+    uint64_t next = 0;
+    while (next < table_->options().rows && stop_signal == 0) {
+      for (Slot* slot : TakeIdle()) {
+        slot->ids.clear();
+        for (uint64_t i = 0; i < o_.ids && next < table_->options().rows; ++i) {
+          slot->ids.push_back(next++);
+        }
+        if (!slot->ids.empty()) Push(slot);
+      }
+      WaitForIdle(absl::Milliseconds(20));
     }
     return Drain();
   }
@@ -176,6 +195,12 @@ class Meter {
   std::vector<Slot*> TakeIdle() {
     absl::MutexLock lock(&mu_);
     return std::exchange(idle_, {});
+  }
+
+  void WaitForIdle(absl::Duration at_most) {
+    absl::MutexLock lock(&mu_);
+    const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !idle_.empty(); };
+    mu_.AwaitWithTimeout(absl::Condition(&some), at_most);
   }
 
   void DrawFrom(uint64_t first, uint64_t limit, Slot* slot) {
@@ -282,8 +307,9 @@ int Main(int argc, char** argv) {
   Options o;
   CLI::App* const shards = app.add_subcommand("shards", "one push in flight to each shard");
   CLI::App* const load = app.add_subcommand("load", "pushes and pulls");
+  CLI::App* const fill = app.add_subcommand("fill", "every row is pushed once");
   CLI::App* const sum = app.add_subcommand("sum", "the sum of column 0");
-  for (CLI::App* mode : {shards, load, sum}) {
+  for (CLI::App* mode : {shards, load, fill, sum}) {
     mode->add_option("--coordinator", o.coordinator)->required();
     mode->add_option("--table", o.table)->required();
     mode->add_option("--seconds", o.seconds);
@@ -306,7 +332,10 @@ int Main(int argc, char** argv) {
   Meter meter(o);
   absl::Status status = meter.Open();
   if (status.ok()) {
-    status = sum->parsed() ? meter.Sum() : shards->parsed() ? meter.RunShards() : meter.RunLoad();
+    status = sum->parsed()      ? meter.Sum()
+             : fill->parsed()   ? meter.Fill()
+             : shards->parsed() ? meter.RunShards()
+                                : meter.RunLoad();
   }
   if (!status.ok()) {
     std::fprintf(stderr, "hotbed-load-meter: %s\n", status.ToString().c_str());
