@@ -33,7 +33,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kResolveDeadline = absl::Seconds(30);
-constexpr int kResolvesMax = 10;
+constexpr absl::Duration kDrainMax = absl::Seconds(300);
 
 volatile sig_atomic_t stop_signal = 0;
 void OnSignal(int signal) { stop_signal = signal; }
@@ -94,6 +94,7 @@ class Meter {
       idle_.push_back(slots[i].get());
     }
     while (!Over()) {
+      RetryUnresolved();
       const int64_t now = Clock::Real()->NowNs();
       std::vector<Slot*> later;
       for (Slot* slot : TakeIdle()) {
@@ -124,6 +125,7 @@ class Meter {
     std::vector<Slot*> kept;  // push slots that wait for their time
     int64_t due_ns = begin_ns_;
     while (!Over()) {
+      RetryUnresolved();
       for (Slot* slot : TakeIdle()) {
         if (slot->pull) {
           DrawFrom(0, table_->options().rows, slot);
@@ -240,10 +242,35 @@ class Meter {
     }
     absl::MutexLock lock(&mu_);
     if (result.outcome == PushResult::Outcome::kIndeterminate) {
-      unresolved_.push_back({result, slot->ids.size()});
+      unresolved_.push_back({slot, result});
+      return;
     }
     idle_.push_back(slot);
     --under_way_;
+  }
+
+  // Asks again at once for what became of pushes that nobody told: the client remembers the last
+  // ones only. Their slots are taken until it is known.
+  void RetryUnresolved() {
+    std::vector<std::pair<Slot*, PushResult>> unresolved;
+    {
+      absl::MutexLock lock(&mu_);
+      unresolved.swap(unresolved_);
+    }
+    for (const auto& [slot, result] : unresolved) {
+      slot->push = client_->Retry(result, kResolveDeadline);
+      slot->push.Then([this, slot = slot](const PushResult& again) {
+        if (again.outcome == PushResult::Outcome::kApplied) record_->Resolved(slot->ids.size());
+        if (again.outcome == PushResult::Outcome::kFailed) record_->Failed(again.status);
+        absl::MutexLock lock(&mu_);
+        if (again.outcome == PushResult::Outcome::kIndeterminate) {
+          unresolved_.push_back({slot, again});
+          return;
+        }
+        idle_.push_back(slot);
+        --under_way_;
+      });
+    }
   }
 
   void Pull(Slot* slot) {
@@ -265,24 +292,18 @@ class Meter {
     });
   }
 
-  // Waits for all calls, and asks again for what became of those that nobody told.
+  // Until nothing is under way any more.
   absl::Status Drain() {
-    std::vector<std::pair<PushResult, size_t>> unresolved;
-    {
+    const int64_t end_ns = Clock::Real()->NowNs() + absl::ToInt64Nanoseconds(kDrainMax);
+    while (Clock::Real()->NowNs() < end_ns) {
+      RetryUnresolved();
       absl::MutexLock lock(&mu_);
       const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return under_way_ == 0; };
-      mu_.Await(absl::Condition(&none));
-      unresolved.swap(unresolved_);
-    }
-    for (auto& [result, ids] : unresolved) {
-      for (int i = 0; i < kResolvesMax && result.outcome == PushResult::Outcome::kIndeterminate;
-           ++i) {
-        result = client_->Retry(result, kResolveDeadline).Wait();
+      if (mu_.AwaitWithTimeout(absl::Condition(&none), absl::Milliseconds(20))) {
+        return absl::OkStatus();
       }
-      if (result.outcome != PushResult::Outcome::kApplied) return result.status;
-      record_->Resolved(ids);
     }
-    return absl::OkStatus();
+    return absl::DeadlineExceededError("calls are still under way after the end");
   }
 
   const Options o_;
@@ -298,7 +319,7 @@ class Meter {
   absl::Mutex mu_;
   std::vector<Slot*> idle_ ABSL_GUARDED_BY(mu_);
   uint64_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::pair<PushResult, size_t>> unresolved_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<Slot*, PushResult>> unresolved_ ABSL_GUARDED_BY(mu_);
 };
 
 int Main(int argc, char** argv) {

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 from cluster import Cluster
 from meter import NS, Bars, Table, rate, resident_bytes
@@ -38,7 +37,9 @@ class Resident:
 
     def _run(self):
         while not self.ended.wait(0.1):
-            self.most = max(self.most, *(resident_bytes(s) for s in self.servers))
+            for server in self.servers:
+                if server.running():
+                    self.most = max(self.most, resident_bytes(server))
 
     def stop(self):
         self.ended.set()
@@ -62,12 +63,13 @@ def measure(args, cluster):
     cluster.start()
     table = Table(args.bin_dir, cluster.address, "overload", 2_000_000, 32, args.durability)
     resident = Resident(cluster.servers)
-    time.sleep(1)
-    peak, calm = phase(args, table, 10, "--push-flights=16")
-    offered = args.factor * peak
-    goodput, loaded = phase(args, table, 20, "--push-flights=4096", f"--rate={offered / METERS}",
-                            f"--deadline-ms={args.deadline_ms}")
-    most = resident.stop()
+    try:
+        peak, calm = phase(args, table, 10, "--push-flights=16")
+        offered = args.factor * peak
+        goodput, loaded = phase(args, table, 20, "--push-flights=4096", f"--rate={offered / METERS}",
+                                f"--deadline-ms={args.deadline_ms}")
+    finally:
+        most = resident.stop()
     bars = Bars()
     late = sum(r["indeterminate"] for r in loaded)
     print(f"peak {peak:.0f} pushes/s of {args.ids} ids; offered {offered:.0f}/s, acknowledged in time {goodput:.0f}/s, {late} of "
