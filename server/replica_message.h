@@ -37,8 +37,9 @@ struct ReplicaMessage {
     kSnapshotBegin = 3,
     kSnapshotRows = 4,  // `chunk` counts from 0
     kSnapshotEnd = 5,   // the meta; `chunk`: how many there were
-    // ok: chunk `chunk` (counted from 1 for the first) is written; after kSnapshotEnd, with `lsn`:
-    // all is durable and the follower takes entries above lsn. Not ok: the copy is off.
+    // ok: `chunk` chunks are written, 0: there is room for the first; one more than kSnapshotEnd
+    // said, with `lsn`: all is durable and the follower takes entries above lsn. Not ok: the copy
+    // is off.
     kSnapshotReply = 6,
   };
   Kind kind = Kind::kNone;
@@ -59,6 +60,9 @@ struct ReplicaMessage {
   Lsn hash_lsn = 0;
   std::vector<SharedBytes> records;  // kAppend: whole records of the log, in order of LSN
   SharedBytes body;                  // kSnapshotRows, kSnapshotEnd
+  // Not sent: others that arrived with it are handed over at once, so that what they have written
+  // can be written together with the last of them.
+  bool more = false;
 };
 
 // The way to other servers. Thread-safe; never blocks.

@@ -143,6 +143,7 @@ class Recovery {
       if (found == Found::kEnd) break;
       if (found == Found::kRecord) {
         segment.Add(reader.record().header.shard, reader.record().header.lsn);
+        NoteRecord(reader.record().header, {file.sequence, reader.offset()});
         continue;
       }
       HOTBED_ASSIGN_OR_RETURN(const bool torn, IsTorn(file, found, reader));
@@ -158,6 +159,17 @@ class Recovery {
     }
     log_.chain.Push(std::move(segment));
     return std::optional<uint64_t>();
+  }
+
+  // Truncation needs no record of its own: what it made room for says it.
+  void NoteRecord(const RecordHeader& header, const LogPosition& at) {
+    Tail& tail = tails_[header.shard];
+    if (header.lsn > tail.lsn) {
+      tail = {header.lsn, header.epoch};
+    } else if (header.epoch > tail.epoch) {
+      log_.cuts[header.shard].push_back({at, header.lsn});
+      tail = {header.lsn, header.epoch};
+    }
   }
 
   // Whether what stands at the reader's offset is the torn end of the log.
@@ -268,8 +280,14 @@ class Recovery {
     return files_->SyncDir(options_.dir);
   }
 
+  struct Tail {
+    Lsn lsn = 0;
+    Epoch epoch = 0;
+  };
+
   const ShardLogOptions& options_;
   FileSystem* files_;
+  absl::flat_hash_map<ShardId, Tail> tails_;
   std::vector<SegmentFile> segments_;
   std::pair<uint64_t, uint64_t> loose_from_ = {0, 0};  // segment, offset
   RecoveredLog log_;
@@ -289,7 +307,9 @@ absl::Status ReplayChain(const SegmentChain& chain, FileSystem* files,
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
       if (found == Found::kRecord) {
-        HOTBED_RETURN_IF_ERROR(visitor(reader.record()));
+        RecordView record = reader.record();
+        record.at = {segment.sequence, reader.offset()};
+        HOTBED_RETURN_IF_ERROR(visitor(record));
         continue;
       }
       if (found != Found::kBadPayload && found != Found::kBadHeader) break;
