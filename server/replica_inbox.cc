@@ -5,6 +5,20 @@
 #include "absl/strings/str_cat.h"
 
 namespace hotbed {
+namespace {
+
+// Of what is written to the log: whether more of it follows.
+void MarkMore(std::vector<ReplicaMessage>* messages) {
+  bool more = false;
+  for (auto message = messages->rbegin(); message != messages->rend(); ++message) {
+    const bool log = message->kind == ReplicaMessage::Kind::kAppend ||
+                     message->kind == ReplicaMessage::Kind::kAppendReply;
+    message->more = log && more;
+    more = more || log;
+  }
+}
+
+}  // namespace
 
 void ReplicaInbox::SetSelf(const Member& self, const std::string& cluster_id) {
   absl::MutexLock lock(&mu_);
@@ -59,6 +73,7 @@ bool ReplicaInbox::Deliver(const Member& from, uint64_t stream,
   if (peer == nullptr) return false;
   absl::MutexLock lock(&peer->mu);
   if (peer->stream != stream) return false;
+  MarkMore(messages);
   for (ReplicaMessage& message : *messages) sink_->OnReplicaMessage(from, std::move(message));
   messages->clear();
   return true;

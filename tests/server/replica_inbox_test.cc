@@ -54,6 +54,21 @@ TEST(ReplicaInboxTest, AnOlderProcessIsRefusedAndANewerTakesOver) {
   EXPECT_TRUE(inbox.Open({4, 1}).ok());  // another server is another matter
 }
 
+TEST(ReplicaInboxTest, TheLastOfWhatTheLogGetsIsMarked) {
+  using Kind = ReplicaMessage::Kind;
+  ReplicaRecorder recorder;
+  ReplicaInbox inbox(&recorder);
+  std::vector<bool> more;
+  recorder.set_answer([&](const Member&, const ReplicaMessage& m) { more.push_back(m.more); });
+  std::vector<ReplicaMessage> messages;
+  for (const Kind kind : {Kind::kAppend, Kind::kSnapshotRows, Kind::kAppendReply, Kind::kAppend,
+                          Kind::kSnapshotRows}) {
+    messages.emplace_back().kind = kind;
+  }
+  ASSERT_TRUE(inbox.Deliver({3, 7}, *inbox.Open({3, 7}), &messages));
+  EXPECT_THAT(more, ElementsAre(true, false, true, false, false));
+}
+
 TEST(ReplicaInboxTest, ServersAreBounded) {
   ReplicaRecorder recorder;
   ReplicaInbox inbox(&recorder);
