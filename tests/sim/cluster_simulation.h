@@ -92,7 +92,8 @@ class ClusterSimulation {
   // --- store_and_coordinators.cc
   ViewPtr View();
   void Changed() { view_ = nullptr; }
-  bool Put(int shard, ShardRecord record);
+  bool AsWished(int shard) const;
+  void Put(int shard, ShardRecord record);
   void ExpireLeases();
   Task ForCoordinator(int coordinator, Task task);
   // Runs `exec` at the store, then `done` at the coordinator; each of the ways may be slow or fail.
@@ -203,7 +204,7 @@ class ClusterSimulation {
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
-  bool Committed(const PushInfo& push) const;
+  bool IsCommitted(const PushInfo& push) const;
 
   struct HeapItem {
     Time time;

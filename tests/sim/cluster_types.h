@@ -137,6 +137,7 @@ struct Disk {
 // A copy on its way out.
 struct CopyOut {
   Member to;
+  Epoch epoch = 0;  // in which it began
   uint64_t transfer = 0;
   Lsn wanted = 0;  // begins when this is applied
   Lsn lsn = 0;     // 0: not begun
@@ -264,7 +265,8 @@ struct Pipe {
   RecordPtr record;
   int left = 0;  // pushes to come; of a trainer: in this step
   Lsn lsn_min = 0;
-  std::array<uint32_t, kRows> seen{};  // by pulls, and acknowledged
+  std::array<uint32_t, kRows> seen{};          // by pulls
+  std::array<uint32_t, kRows> acknowledged{};  // of this life
 };
 
 struct Client {
@@ -308,6 +310,7 @@ struct Watched {
   std::array<uint64_t, kClients> acknowledged_seq{};
   std::array<uint32_t, kRows> acknowledged_sum{};  // visible to strict pulls
   std::array<uint32_t, kRows> started_sum{};
+  Epoch served_epoch = 0;
   bool lossy = false;  // lost what its class does not keep
   bool wish_open = false;
   // A synchronous table's group.

@@ -17,10 +17,13 @@ bool Names(const std::vector<Member>& members, ServerId server) {
 
 // What a log says in the end: a record that is not above the last one and of a higher epoch
 // replaces what was there from its LSN on.
-std::vector<CoreEntry> LastWord(const std::vector<LogRecord>& log, int shard) {
+//
+// Records of a copy that was here before are older than what was installed since: of the same LSN
+// or a higher one, but of a lower epoch than the meta's.
+std::vector<CoreEntry> LastWord(const std::vector<LogRecord>& log, int shard, Epoch epoch_min) {
   std::vector<CoreEntry> entries;
   for (const LogRecord& record : log) {
-    if (record.shard != shard) continue;
+    if (record.shard != shard || record.entry.epoch < epoch_min) continue;
     const CoreEntry& entry = record.entry;
     while (!entries.empty() && entries.back().lsn >= entry.lsn &&
            entries.back().epoch < entry.epoch) {
@@ -91,10 +94,11 @@ void ClusterSimulation::LoadShard(Server* server, int shard) {
   for (const Row& row : spilled.rows) stamped = std::max(stamped, row.lsn);
   replica.guard = stamped;
   if (!scratch) {
-    for (const CoreEntry& entry : LastWord(server->disk.log, shard)) {
+    for (const CoreEntry& entry : LastWord(server->disk.log, shard, spilled.meta.applied_epoch)) {
+      // A commit's staged pushes are there until it is replayed.
+      if (entry.lsn == replica.core->last_lsn() + 1) ApplyEntry(shard, &replica, entry);
       const absl::StatusOr<bool> applies = replica.core->Replay(entry);
       if (!applies.ok()) return Violation(applies.status().ToString());
-      if (*applies) ApplyEntry(shard, &replica, entry);
     }
   }
   if (replica.core->last_lsn() < spilled.guard && !Planted(SimMutant::kHalfCopyKept)) {
@@ -143,10 +147,9 @@ void ClusterSimulation::TickServer(int server) {
   const bool disk_works = time_ >= s.disk_full_until;
   if (!fsync_ && Chance(0.1) && disk_works) SyncLog(&s);
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
-    Replica* replica = s.process->replicas[shard].get();
-    if (replica == nullptr) continue;
     AdvanceCopies(server, shard);
-    if (replica->core == nullptr) continue;
+    Replica* replica = s.process->replicas[shard].get();
+    if (replica == nullptr || replica->core == nullptr) continue;
     replica->core->SetNow(time_ * 100'000);
     const bool writing =
         std::any_of(s.process->appending.begin(), s.process->appending.end(),
@@ -256,10 +259,8 @@ void ClusterSimulation::FinishAppend(int server) {
       s.disk.log.push_back({append.shard, append.entry});
       if (fsync_) SyncLog(&s);
       Replica* replica = p.replicas[append.shard].get();
-      const bool counts = !append.cut || Planted(SimMutant::kCutAppendsCount);
-      if (!counts || replica == nullptr || replica->core == nullptr) continue;
-      if (append.entry.lsn > replica->core->last_lsn()) continue;  // kCutAppendsCount
-      replica->core->Appended(append.entry.lsn);
+      if (append.cut || replica == nullptr || replica->core == nullptr) continue;
+      replica->core->Appended(append.entry.lsn, append.entry.ticket);
       Drain(server, append.shard);
     }
   }
@@ -274,7 +275,7 @@ void ClusterSimulation::FailAppends(Server* server) {
   for (const QueuedAppend& append : failed) {
     Replica* replica = p.replicas[append.shard].get();
     if (append.cut || replica == nullptr || replica->core == nullptr) continue;
-    replica->core->AppendFailed(append.entry.lsn);
+    replica->core->AppendFailed(append.entry.lsn, append.entry.ticket);
     while (!replica->held.empty() && replica->held.back().lsn >= append.entry.lsn) {
       replica->held.pop_back();
     }
