@@ -207,16 +207,34 @@ class Directories(MisuseTest):
         self.refuses_to_start(second, [f"{self.directory}/s0"])
         self.exact()
 
-    def test_a_second_coordinator_beside_the_first(self):
-        """On the same directory, as an older one that somebody forgot to stop would be."""
-        second = Cluster(BIN, self.directory, 0).coordinator
+
+class Coordinators(MisuseTest):
+    tables = "log"
+
+    def test_a_second_one_on_the_same_directory(self):
+        """As an older one that somebody forgot to stop would be."""
+        second = Cluster(BIN, self.directory, 0).coordinator  # same directory, other ports
         second.log_path = f"{self.directory}/second.log"
-        with self.assertRaises(RuntimeError) as caught:
-            second.start()
-        self.assertIn(f"{self.directory}/coordinator", str(caught.exception))
+        self.refuses_to_start(second, [f"{self.directory}/coordinator"])
         self.exact()
 
-    def test_a_coordinator_with_the_directory_of_long_ago(self):
+    def test_one_that_is_older_than_the_store(self):
+        """It refuses a format that it does not know, and leaves it as it is."""
+        coordinator = self.cluster.coordinator
+        path = f"{self.directory}/coordinator/VERSION"
+        coordinator.kill()
+        with open(path, encoding="ascii") as file:
+            ours = file.read()
+        with open(path, "w", encoding="ascii") as file:
+            file.write("hotbed-metadata 99\n")
+        self.refuses_to_start(coordinator, ["hotbed-metadata 99", "use the program that wrote it"])
+        coordinator.kill()
+        with open(path, "w", encoding="ascii") as file:
+            file.write(ours)
+        coordinator.start()
+        self.exact()
+
+    def test_one_with_the_store_of_long_ago(self):
         """Its records are older than what the servers promised: it may say what it wants, nothing acknowledged is lost."""
         coordinator = self.cluster.coordinator
         path = f"{self.directory}/coordinator"
