@@ -25,11 +25,18 @@ def json_of_command(bin_dir, coordinator, *command, seconds=COMMAND_SECONDS_MAX)
     return json.loads(out)
 
 
+ports_given = set()
+
+
 def free_ports(count):
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
+    """Ports that were free a moment ago, all different, and given to nobody else of this run."""
+    sockets = []
+    while len(sockets) < count:
+        s = socket.socket()
         s.bind(("127.0.0.1", 0))
+        if s.getsockname()[1] not in ports_given:
+            sockets.append(s)
+            ports_given.add(s.getsockname()[1])
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:
         s.close()
@@ -155,31 +162,45 @@ class Cluster:
     def __init__(self, bin_dir, directory, servers, server_binary="hotbed-server", server_flags=(),
                  server_env=None, server_data=None):
         """`server_data`: the data directory of a single server, when it is not below `directory`."""
-        ports = free_ports(2 + 2 * servers)
+        self.bin_dir = bin_dir
+        self.directory = directory
+        self.server_binary = server_binary
+        self.server_flags = tuple(server_flags)
+        self.server_env = server_env
+        ports = free_ports(2)
         self.address = f"127.0.0.1:{ports[0]}"
+        self.coordinator_admin = f"127.0.0.1:{ports[1]}"
         self.coordinator = Process(
             "coordinator",
             [os.path.join(bin_dir, "hotbed-coordinator"),
              f"--listen={self.address}",
-             f"--admin-listen=127.0.0.1:{ports[1]}",
+             f"--admin-listen={self.coordinator_admin}",
              f"--data-dir={directory}/coordinator"],
             f"{directory}/coordinator.log")
         self.servers = []
         self.admin = []
-        for i in range(servers):
-            listen, admin = ports[2 + 2 * i], ports[3 + 2 * i]
-            self.admin.append(f"127.0.0.1:{admin}")
-            self.servers.append(Process(
-                f"s{i}",
-                [os.path.join(bin_dir, server_binary),
-                 f"--name=s{i}",
-                 f"--coordinator={self.address}",
-                 f"--listen=127.0.0.1:{listen}",
-                 f"--admin-listen=127.0.0.1:{admin}",
-                 f"--data-dir={server_data or f'{directory}/s{i}'}",
-                 *server_flags],
-                f"{directory}/s{i}.log",
-                env=server_env))
+        for _ in range(servers):
+            self.add_server(server_data)
+
+    def add_server(self, data_dir=None, flags=(), name=None):
+        """One more, not started yet. Each has a loopback address, and so a failure domain, of its own."""
+        number = len(self.servers)
+        name = name or f"s{number}"
+        listen, admin = free_ports(2)
+        self.admin.append(f"127.0.0.1:{admin}")
+        self.servers.append(Process(
+            name,
+            [os.path.join(self.bin_dir, self.server_binary),
+             f"--name={name}",
+             f"--coordinator={self.address}",
+             f"--listen=127.0.0.{number + 1}:{listen}",
+             f"--admin-listen=127.0.0.1:{admin}",
+             f"--data-dir={data_dir or f'{self.directory}/s{number}'}",
+             *self.server_flags,
+             *flags],
+            f"{self.directory}/s{number}.log",
+            env=self.server_env))
+        return self.servers[-1]
 
     def processes(self):
         return [self.coordinator, *self.servers]

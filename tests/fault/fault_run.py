@@ -13,6 +13,7 @@ import tempfile
 import time
 
 import nemesis
+import promises
 from checker import BROKEN, DIFFERENT, EXACT, Checker
 from mover import Mover
 from net_cluster import NetCluster
@@ -38,6 +39,7 @@ class FaultRun:
                                args.tables, args.flights, hosts)
         nemeses = [nemesis.ALL[name]() for name in args.nemesis.split(",") if name]
         self.rig = nemesis.Rig(self.network, self.cluster, self.checker, self.random, nemeses, args.pause_max)
+        self.promise_watch = promises.PromiseWatch()
         self.mover = Mover(self.cluster, seed, args.move_pause, drain_share=args.drain_share) if args.move_pause else None
         self.summary = {"seed": seed, "difference": None}
 
@@ -90,6 +92,19 @@ class FaultRun:
         status, said = self.checker.status()
         if status != EXACT:
             raise Found(status, said)
+        for server in self.cluster.servers:
+            self._nothing_wrong(self.promise_watch.look(server.name, f"{server.data_dir}/PROMISES"))
+
+    def _check_promises(self):
+        """With everything healed: what each member promised is on its disk."""
+        shards = self.cluster.json("shard", "list")
+        ids = {t["name"]: t["id"] for t in self.cluster.json("table", "list")}
+        for server in self.cluster.servers:
+            self._nothing_wrong(promises.below_records(server.name, f"{server.data_dir}/PROMISES", shards, ids))
+
+    def _nothing_wrong(self, wrong):
+        if wrong:
+            raise Found(DIFFERENT, "\n".join(wrong[:10]))
 
     def _get_well(self):
         seconds = self.cluster.wait_ready(HEAL_SECONDS_MAX)
@@ -98,6 +113,7 @@ class FaultRun:
         status, said = self.checker.finish(HEAL_SECONDS_MAX)
         if status != EXACT:
             raise Found(status, said)
+        self._check_promises()
         self.summary["healed_s"] = round(seconds, 2)
         print(f"all served and every client got on {seconds:.1f} s after the end of all faults (bar {HEAL_SECONDS_BAR} s)")
 

@@ -33,7 +33,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kResolveDeadline = absl::Seconds(30);
-constexpr int kResolvesMax = 10;
+constexpr absl::Duration kDrainMax = absl::Seconds(300);
 
 volatile sig_atomic_t stop_signal = 0;
 void OnSignal(int signal) { stop_signal = signal; }
@@ -94,6 +94,7 @@ class Meter {
       idle_.push_back(slots[i].get());
     }
     while (!Over()) {
+      RetryUnresolved();
       const int64_t now = Clock::Real()->NowNs();
       std::vector<Slot*> later;
       for (Slot* slot : TakeIdle()) {
@@ -124,6 +125,7 @@ class Meter {
     std::vector<Slot*> kept;  // push slots that wait for their time
     int64_t due_ns = begin_ns_;
     while (!Over()) {
+      RetryUnresolved();
       for (Slot* slot : TakeIdle()) {
         if (slot->pull) {
           DrawFrom(0, table_->options().rows, slot);
@@ -139,9 +141,28 @@ class Meter {
         Push(slot, o_.rate > 0 ? due_ns : 0);
         if (o_.rate > 0) due_ns += static_cast<int64_t>(1e9 / o_.rate);
       }
-      absl::MutexLock lock(&mu_);
-      const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !idle_.empty(); };
-      mu_.AwaitWithTimeout(absl::Condition(&some), absl::Milliseconds(o_.rate > 0 ? 1 : 20));
+      WaitForIdle(absl::Milliseconds(o_.rate > 0 ? 1 : 20));
+    }
+    return Drain();
+  }
+
+  // So that every row exists, and takes its bytes.
+  absl::Status Fill() {
+    std::vector<std::unique_ptr<Slot>> slots;
+    for (int i = 0; i < o_.push_flights; ++i) {
+      slots.push_back(std::make_unique<Slot>());
+      idle_.push_back(slots[i].get());
+    }
+    uint64_t next = 0;
+    while (next < table_->options().rows && stop_signal == 0) {
+      for (Slot* slot : TakeIdle()) {
+        slot->ids.clear();
+        for (uint64_t i = 0; i < o_.ids && next < table_->options().rows; ++i) {
+          slot->ids.push_back(next++);
+        }
+        if (!slot->ids.empty()) Push(slot);
+      }
+      WaitForIdle(absl::Milliseconds(20));
     }
     return Drain();
   }
@@ -176,6 +197,12 @@ class Meter {
   std::vector<Slot*> TakeIdle() {
     absl::MutexLock lock(&mu_);
     return std::exchange(idle_, {});
+  }
+
+  void WaitForIdle(absl::Duration at_most) {
+    absl::MutexLock lock(&mu_);
+    const auto some = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !idle_.empty(); };
+    mu_.AwaitWithTimeout(absl::Condition(&some), at_most);
   }
 
   void DrawFrom(uint64_t first, uint64_t limit, Slot* slot) {
@@ -215,10 +242,35 @@ class Meter {
     }
     absl::MutexLock lock(&mu_);
     if (result.outcome == PushResult::Outcome::kIndeterminate) {
-      unresolved_.push_back({result, slot->ids.size()});
+      unresolved_.push_back({slot, result});
+      return;
     }
     idle_.push_back(slot);
     --under_way_;
+  }
+
+  // Asks again at once for what became of pushes that nobody told: the client remembers the last
+  // ones only. Their slots are taken until it is known.
+  void RetryUnresolved() {
+    std::vector<std::pair<Slot*, PushResult>> unresolved;
+    {
+      absl::MutexLock lock(&mu_);
+      unresolved.swap(unresolved_);
+    }
+    for (const auto& [slot, result] : unresolved) {
+      slot->push = client_->Retry(result, kResolveDeadline);
+      slot->push.Then([this, slot = slot](const PushResult& again) {
+        if (again.outcome == PushResult::Outcome::kApplied) record_->Resolved(slot->ids.size());
+        if (again.outcome == PushResult::Outcome::kFailed) record_->Failed(again.status);
+        absl::MutexLock lock(&mu_);
+        if (again.outcome == PushResult::Outcome::kIndeterminate) {
+          unresolved_.push_back({slot, again});
+          return;
+        }
+        idle_.push_back(slot);
+        --under_way_;
+      });
+    }
   }
 
   void Pull(Slot* slot) {
@@ -240,24 +292,18 @@ class Meter {
     });
   }
 
-  // Waits for all calls, and asks again for what became of those that nobody told.
+  // Until nothing is under way any more.
   absl::Status Drain() {
-    std::vector<std::pair<PushResult, size_t>> unresolved;
-    {
+    const int64_t end_ns = Clock::Real()->NowNs() + absl::ToInt64Nanoseconds(kDrainMax);
+    while (Clock::Real()->NowNs() < end_ns) {
+      RetryUnresolved();
       absl::MutexLock lock(&mu_);
       const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return under_way_ == 0; };
-      mu_.Await(absl::Condition(&none));
-      unresolved.swap(unresolved_);
-    }
-    for (auto& [result, ids] : unresolved) {
-      for (int i = 0; i < kResolvesMax && result.outcome == PushResult::Outcome::kIndeterminate;
-           ++i) {
-        result = client_->Retry(result, kResolveDeadline).Wait();
+      if (mu_.AwaitWithTimeout(absl::Condition(&none), absl::Milliseconds(20))) {
+        return absl::OkStatus();
       }
-      if (result.outcome != PushResult::Outcome::kApplied) return result.status;
-      record_->Resolved(ids);
     }
-    return absl::OkStatus();
+    return absl::DeadlineExceededError("calls are still under way after the end");
   }
 
   const Options o_;
@@ -273,7 +319,7 @@ class Meter {
   absl::Mutex mu_;
   std::vector<Slot*> idle_ ABSL_GUARDED_BY(mu_);
   uint64_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::pair<PushResult, size_t>> unresolved_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<Slot*, PushResult>> unresolved_ ABSL_GUARDED_BY(mu_);
 };
 
 int Main(int argc, char** argv) {
@@ -282,8 +328,9 @@ int Main(int argc, char** argv) {
   Options o;
   CLI::App* const shards = app.add_subcommand("shards", "one push in flight to each shard");
   CLI::App* const load = app.add_subcommand("load", "pushes and pulls");
+  CLI::App* const fill = app.add_subcommand("fill", "every row is pushed once");
   CLI::App* const sum = app.add_subcommand("sum", "the sum of column 0");
-  for (CLI::App* mode : {shards, load, sum}) {
+  for (CLI::App* mode : {shards, load, fill, sum}) {
     mode->add_option("--coordinator", o.coordinator)->required();
     mode->add_option("--table", o.table)->required();
     mode->add_option("--seconds", o.seconds);
@@ -306,7 +353,10 @@ int Main(int argc, char** argv) {
   Meter meter(o);
   absl::Status status = meter.Open();
   if (status.ok()) {
-    status = sum->parsed() ? meter.Sum() : shards->parsed() ? meter.RunShards() : meter.RunLoad();
+    status = sum->parsed()      ? meter.Sum()
+             : fill->parsed()   ? meter.Fill()
+             : shards->parsed() ? meter.RunShards()
+                                : meter.RunLoad();
   }
   if (!status.ok()) {
     std::fprintf(stderr, "hotbed-load-meter: %s\n", status.ToString().c_str());
