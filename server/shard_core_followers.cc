@@ -215,6 +215,9 @@ std::vector<Member> ShardCore::JoinReady() const {
 void ShardCore::BeginSnapshot(Follower* follower) {
   follower->state = Follower::State::kSnapshot;
   follower->ways.clear();
+  // Where the copy breaks off nothing is left of what it held.
+  follower->match = 0;
+  follower->answered = false;
   // The sweep that is to come is of this LSN or a later one.
   follower->hold = std::max(applied_, retained_);
   CoreSend& send = ready_.sends.emplace_back();
