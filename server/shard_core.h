@@ -48,8 +48,8 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/core_messages.h"
-#include "server/epoch_runs.h"
 #include "server/session_table.h"
+#include "server/shard_log/epoch_runs.h"
 
 namespace hotbed {
 

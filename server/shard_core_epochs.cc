@@ -76,6 +76,7 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
     if (!primary_ || !promise_held()) return;
     SetFollowers();
     TryActivate();
+    for (Follower& follower : followers_) JoinIfCaughtUp(&follower);  // readers no more
     return PumpAll();
   }
   if (primary_) StepDown();

@@ -192,6 +192,8 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
 // could be acknowledged without a member of the next epoch.
 void ShardCore::JoinIfCaughtUp(Follower* follower) {
   if (!active_ || follower->acknowledges || !follower->answered) return;
+  const auto& readers = record_.readers;
+  if (std::find(readers.begin(), readers.end(), follower->member.server) != readers.end()) return;
   if (follower->state != Follower::State::kStream || follower->match < commit_) return;
   if (!Mutated(CoreMutant::kJoinsTooEarly)) follower->acknowledges = true;
 }

@@ -51,7 +51,7 @@ void ShardCore::FollowLeader(const Member& leader, Epoch epoch) {
   leader_epoch_ = epoch;
   leader_commit_ = verified_ = answer_at_ = 0;
   contradicted_ = left_out_ = heard_ = false;
-  doubted_ = !IsMember(epoch);
+  doubted_ = !IsMember(epoch) && !Mutated(CoreMutant::kRestartedInSync);
   if (tail_not_kept_ && !options_.keep_tail) retained_ = last_;
   tail_not_kept_ = false;
   runs_.ForgetBelow(std::min({retained_, commit_, applied_}));
@@ -72,18 +72,23 @@ bool ShardCore::IsMember(Epoch epoch) const {
 // (class log, the machine without power) and came back, what was committed here before is in no
 // primary's log. (Of a process found on its disk, applied_ is commit_.)
 bool ShardCore::ProveOld(const CoreAppend& append) {
-  if (append.prev_lsn > commit_) {
-    AnswerRefusal(append.prev_lsn, commit_, false);
-    return false;
-  }
+  // Where the two logs are compared: at commit_, or behind it, where the primary's reaches not so
+  // far back.
+  const Lsn at = std::max(append.prev_lsn, commit_);
   Epoch theirs = append.prev_epoch;
-  const Lsn index = commit_ - append.prev_lsn;
+  const Lsn index = at - append.prev_lsn;
   if (index > append.entries.size()) {
     theirs = 0;  // the primary's log ends before ours
   } else if (index > 0) {
     theirs = append.entries[index - 1].epoch;
   }
-  if (commit_ != 0 && (theirs == 0 || theirs != runs_.At(commit_))) {
+  const bool same = at == 0 || (theirs != 0 && at <= last_ && theirs == runs_.At(at));
+  if (!same && at > commit_) {
+    const Lsn hint = at > last_ ? last_ : std::max(commit_, runs_.FirstOfRun(at) - 1);
+    AnswerRefusal(append.prev_lsn, hint, false);
+    return false;
+  }
+  if (!same) {
     contradicted_ = true;
     AnswerRefusal(append.prev_lsn, commit_, true);
     return false;
@@ -167,7 +172,7 @@ void ShardCore::AskForMore() {
   if (primary_ || leader_epoch_ == 0 || leader_epoch_ != promised_) return;
   if (read_only_ || last_ - applied_ > options_.entries_max / 2) return;
   left_out_ = false;
-  AnswerRefusal(CoreAppendReply::kUnasked, old_ || doubted_ ? commit_ : last_, false);
+  AnswerRefusal(CoreAppendReply::kUnasked, last_, false);
 }
 
 bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {
