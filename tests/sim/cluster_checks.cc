@@ -92,9 +92,6 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
 void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica,
                                      const CoreEntry& entry, uint64_t state) {
   std::vector<Committed>& committed = shards_[shard].committed;
-  // A copy that does not know yet that the end of the log was lost (and its class allows it).
-  const bool lost = entry.epoch < shards_[shard].lost_below && committed.size() < entry.lsn;
-  if (lost) return;
   if (committed.size() < entry.lsn) committed.resize(entry.lsn);
   Committed& there = committed[entry.lsn - 1];
   const auto fail = [&](const char* what) {
@@ -102,14 +99,15 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
                            " of epoch ", entry.epoch, ", ", what, " elsewhere (epoch ", there.epoch,
                            ")"));
   };
+  // A copy that does not know yet that the end of the log was lost (and its class allows it).
+  const bool another = there.epoch != entry.epoch || there.payload != entry.payload;
+  if (another && entry.epoch < shards_[shard].lost_below) return;
   const bool exact = entry.lsn > replica.guard;  // else rows may be ahead of it
   if (there.epoch == 0) {
     there = {entry.epoch, entry.payload, exact ? state : 0};
     return;
   }
-  if (there.epoch != entry.epoch || there.payload != entry.payload) {
-    return fail("which is another entry");
-  }
+  if (another) return fail("which is another entry");
   if (!exact) return;
   if (there.state == 0) there.state = state;
   if (there.state != state) fail("and its rows are others");
