@@ -183,7 +183,7 @@ def add_arguments(parser):
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--tables", default="log,log-hashed", help="kinds: log, r2, r3, dp, each also with -hashed")
     parser.add_argument("--flights", type=int, default=4, help="steps in flight of each client")
-    parser.add_argument("--nemesis", default="kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate",
+    parser.add_argument("--nemesis", default="kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate,disk",
                         help=f"of {', '.join(nemesis.ALL)}")
     parser.add_argument("--pause-max", type=float, default=2.0, help="seconds from a strike to the next")
     parser.add_argument("--proxied", type=int, default=0,

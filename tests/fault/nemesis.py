@@ -4,6 +4,7 @@ A victim is struck by one nemesis at a time; several nemeses may be at work at o
 """
 
 import heapq
+import resource
 import time
 
 SHORT = (0.1, 1.0)
@@ -120,6 +121,28 @@ class Isolate(Nemesis):
         return [victim], some_time(random), heal
 
 
+class DiskFull(Nemesis):
+    """No file of a server may grow, as on a full disk; then it may again. The server stays up."""
+
+    name, weight = "disk", 1.0
+    limit_bytes = 64 << 10
+
+    def strike(self, rig, random):
+        victims = free(rig, rig.cluster.servers)
+        if not victims:
+            return None
+        victim = random.choice(victims)
+        pid = victim.child.pid
+
+        def limit(soft):
+            try:
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
+            except ProcessLookupError:  # it was killed at the end of the run
+                pass
+        limit(self.limit_bytes)
+        return [victim], some_time(random), lambda: limit(resource.RLIM_INFINITY)
+
+
 class BadConnections(Nemesis):
     """Delays, resets, loss of connections, half-open ones and refusals, through the proxies of a server."""
 
@@ -140,7 +163,7 @@ class BadConnections(Nemesis):
 
 
 ALL = {n.name: n for n in (KillServer, KillCoordinator, KillClient, PauseServer, PauseCoordinator, PauseClient, Cut, Isolate,
-                           BadConnections)}
+                           DiskFull, BadConnections)}
 
 
 class Rig:

@@ -24,7 +24,7 @@ ROWS, ROWS_MINUTES = 200_000, 45
 # What a soak of half an hour is to reach, and shorter ones in proportion.
 GOALS_OF_30_MINUTES = {"pushes_acknowledged": 1_000_000, "kills": 100, "moves_done": 100}
 DEFAULTS = ["--servers=4", "--clients=3", "--dim=32", "--tables=log,log-hashed,r2,r3-hashed", "--flights=8",
-            "--proxied=1", "--nemesis=kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate,proxy",
+            "--proxied=1", "--nemesis=kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate,disk,proxy",
             "--pause-max=8", "--move-pause=6", "--drain-share=0.05", "--verify-copies", "--server-flag=--host-bytes=64MiB",
             "--server-flag=--log-bytes-max=64MiB"]
 

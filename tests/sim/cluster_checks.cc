@@ -92,6 +92,9 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
 void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica,
                                      const CoreEntry& entry, uint64_t state) {
   std::vector<Committed>& committed = shards_[shard].committed;
+  // A copy that does not know yet that the end of the log was lost (and its class allows it).
+  const bool other = committed.size() < entry.lsn || committed[entry.lsn - 1].epoch != entry.epoch;
+  if (entry.epoch < shards_[shard].lost_below && other) return;
   if (committed.size() < entry.lsn) committed.resize(entry.lsn);
   Committed& there = committed[entry.lsn - 1];
   const auto fail = [&](const char* what) {
@@ -99,9 +102,7 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
                            " of epoch ", entry.epoch, ", ", what, " elsewhere (epoch ", there.epoch,
                            ")"));
   };
-  // A copy that does not know yet that the end of the log was lost (and its class allows it).
   const bool another = there.epoch != entry.epoch || there.payload != entry.payload;
-  if (another && entry.epoch < shards_[shard].lost_below) return;
   const bool exact = entry.lsn > replica.guard;  // else rows may be ahead of it
   if (there.epoch == 0) {
     there = {entry.epoch, entry.payload, exact ? state : 0};
