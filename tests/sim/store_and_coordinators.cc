@@ -226,6 +226,7 @@ void ClusterSimulation::Commit(int coordinator, uint64_t term, const std::vector
     ++stats_.writes_refused;
     return;
   }
+  if (!leads) Violation("a write of a deposed coordinator landed");  // I11
   for (const Write& write : writes) {
     const RecordPtr before = records_[write.shard];
     if (trace_ != nullptr) Trace(absl::StrCat("c", coordinator, ": ", write.decision.reason));
