@@ -13,7 +13,8 @@
 namespace hotbed::sim {
 namespace {
 
-constexpr double kSecondsMax = 40;   // of the seeds without a bug
+constexpr double kSecondsMax = 40;  // of the seeds without a bug
+constexpr uint64_t kSeedsOfABug = 20;
 constexpr uint64_t kSeedsMin = 200;  // also where the machine is slow
 
 class Clock {
@@ -67,20 +68,20 @@ class PlantedBugTest : public testing::TestWithParam<PlantedBug> {
 
 TEST_P(PlantedBugTest, IsFound) {
   const PlantedBug& bug = GetParam();
+  if (bug.seeds_max == 0) GTEST_SKIP() << "rare: ./dev sim --mutant " << bug.name;
   ASSERT_TRUE(Plant(bug.name));
-  // From the seed that is known to find it, then others: a change elsewhere changes what a seed
-  // does.
-  for (uint64_t i = 0; i < bug.seeds_max; ++i) {
-    const uint64_t seed = bug.first_seed + i;
+  // From the seed that is known to find it, then others: a change elsewhere changes what seeds do.
+  uint64_t found = 0;
+  uint64_t tried = 0;
+  while (tried < kSeedsOfABug || (found == 0 && tried < bug.seeds_max)) {
+    const uint64_t seed = bug.first_seed + tried++;
     const std::string violation = RunApart(seed);
-    if (violation.empty()) continue;
-    std::printf(
-        "found by seed %lu, the %lu. tried: %s\n  replay: ./dev sim --first %lu --seeds 1 "
-        "--mutant %s\n",
-        seed, i + 1, violation.c_str(), seed, bug.name);
-    return;
+    if (violation.empty() || ++found > 1) continue;
+    std::printf("first found by seed %lu: %s\n  replay: ./dev sim --first %lu --seeds 1%s%s\n",
+                seed, violation.c_str(), seed, " --mutant ", bug.name);
   }
-  FAIL() << bug.name << ": not found by " << bug.seeds_max << " seeds";
+  std::printf("%s: found by %lu of %lu seeds\n", bug.name, found, tried);
+  EXPECT_GT(found, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Planted, PlantedBugTest, testing::ValuesIn(PlantedBugs()),
