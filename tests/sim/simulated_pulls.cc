@@ -18,15 +18,19 @@ void ClusterSimulation::StartPull(int client, int shard) {
   pull.incarnation = c.incarnation;
   pull.shard = shard;
   pull.row = Pick(kRows);
-  pull.strict = Chance(0.5);
-  pull.epoch = pipe.record->epoch;
+  pull.strict = Chance(0.6);
+  RecordPtr record = pipe.record;
+  if (pull.strict && stormy() && Chance(0.4)) {  // a map of long ago
+    record = watched.past[watched.past.size() - 1 - Pick(std::min<size_t>(watched.past.size(), 5))];
+  }
+  pull.epoch = record->epoch;
   pull.lsn_min = pipe.lsn_min;
   pull.at_least = std::max(pipe.seen[pull.row], pipe.acknowledged[pull.row]);
   if (pull.strict) pull.at_least = std::max(pull.at_least, watched.acknowledged_sum[pull.row]);
-  std::vector<Member> from = {pipe.record->primary};
+  std::vector<Member> from = {record->primary};
   if (!pull.strict) {
-    from = pipe.record->members;
-    from.insert(from.end(), pipe.record->learners.begin(), pipe.record->learners.end());
+    from = record->members;
+    from.insert(from.end(), record->learners.begin(), record->learners.end());
   }
   const int server = static_cast<int>(from[Pick(from.size())].server) - 1;
   pulls_.push_back(pull);
@@ -58,14 +62,13 @@ void ClusterSimulation::PullArrives(int server, uint64_t id) {
   const Pull& pull = pulls_[id];
   Replica* replica = s.process->replicas[pull.shard].get();
   if (replica == nullptr || replica->core == nullptr || !Serves(s, *replica, pull)) return;
-  const bool guarded = replica->core->applied_lsn() < replica->guard &&
-                       !Planted(SimMutant::kRowsReadWhileGuarded);
+  const bool guarded =
+      replica->core->applied_lsn() < replica->guard && !Planted(SimMutant::kRowsReadWhileGuarded);
   const bool waits =
       replica->core->applied_lsn() < pull.lsn_min && !Planted(SimMutant::kMinLsnIgnored);
   // What an earlier epoch acknowledged is in the log of the new primary, and perhaps not yet in its
   // rows.
-  const bool behind = pull.strict &&
-                      replica->core->applied_lsn() < replica->core->commit_lsn() &&
+  const bool behind = pull.strict && replica->core->applied_lsn() < replica->core->commit_lsn() &&
                       !Planted(SimMutant::kStrictBeforeApplied);
   if (guarded || waits || behind) {
     if (replica->parked.size() < 64) replica->parked.push_back({time_ + 500 * kMs, id});
@@ -90,8 +93,8 @@ void ClusterSimulation::AnswerPull(int server, uint64_t id) {
     const Server& again = servers_[server];
     const Pull& pull = pulls_[id];
     const Replica* replica = again.process->replicas[pull.shard].get();
-    if (pull.strict && (replica == nullptr || replica->core == nullptr ||
-                        !Serves(again, *replica, pull))) {
+    if (pull.strict &&
+        (replica == nullptr || replica->core == nullptr || !Serves(again, *replica, pull))) {
       return;
     }
     Datagram(ServerNode(server), ClientNode(pull.client),

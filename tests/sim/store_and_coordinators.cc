@@ -47,6 +47,7 @@ void ClusterSimulation::Put(int shard, ShardRecord record) {
   if (records_[shard] == nullptr || record.epoch != records_[shard]->epoch) ++stats_.epochs;
   if (trace_ != nullptr) Trace(absl::StrCat("RECORD ", shard, ": ", RecordText(record)));
   records_[shard] = std::make_shared<const ShardRecord>(std::move(record));
+  shards_[shard].past.push_back(records_[shard]);
   if (AsWished(shard) && std::exchange(shards_[shard].wish_open, false)) ++stats_.moves;
   Changed();
 }
@@ -100,8 +101,8 @@ void ClusterSimulation::TickCoordinator(int coordinator) {
       coordinator,
       [=, this] {
         *read = View();
-        if (stormy() && Chance(0.1)) *read = views_[views_.size() - 1 - Pick(std::min<size_t>(
-                                         views_.size(), 12))];
+        if (stormy() && Chance(0.1))
+          *read = views_[views_.size() - 1 - Pick(std::min<size_t>(views_.size(), 12))];
       },
       [=, this] { DecideAll(coordinator, *read); });
 }
@@ -148,8 +149,8 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
       return report.shard == shard && report.member == member;
     });
   };
-  ShardDecision decision = DecideShard(*view.records[shard], *view.wishes[shard],
-                                       {live, awaited, refill, join_ready});
+  ShardDecision decision =
+      DecideShard(*view.records[shard], *view.wishes[shard], {live, awaited, refill, join_ready});
   if (g_sim_mutant != SimMutant::kNone) {
     Mutate(*view.records[shard], *view.wishes[shard], &decision);
   }
@@ -225,6 +226,7 @@ void ClusterSimulation::Commit(int coordinator, uint64_t term, const std::vector
     ++stats_.writes_refused;
     return;
   }
+  if (!leads) Violation("a write of a deposed coordinator landed");  // I11
   for (const Write& write : writes) {
     const RecordPtr before = records_[write.shard];
     if (trace_ != nullptr) Trace(absl::StrCat("c", coordinator, ": ", write.decision.reason));
