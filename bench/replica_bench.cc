@@ -19,7 +19,6 @@
 #include "bench/roofs/roofs.h"
 #include "common/process_tuning.h"
 #include "server/data_server.h"
-#include "server/replica_link.h"
 
 namespace hotbed {
 
@@ -93,18 +92,14 @@ struct Node {
     auto started = DataServer::Start(options, &host, Clock::Real());
     if (!started.ok()) std::exit(1);
     server = *std::move(started);
-    network =
-        std::make_unique<GrpcReplicaNetwork>(ReplicaLaneOptions(), server->inbox(), Clock::Real());
-    host.SetReplicaNetwork(network.get());
+    network = server->network();
+    host.SetReplicaNetwork(network);
     network->SetSelf(self, "bench");
   }
-  ~Node() {
-    server->Stop(0);
-    network->Stop();
-  }
+  ~Node() { server->Stop(0); }
   EchoHost host;
   std::unique_ptr<DataServer> server;
-  std::unique_ptr<GrpcReplicaNetwork> network;
+  ReplicaNetwork* network = nullptr;
 };
 
 int ServeReplica(const std::vector<std::string>& args) {
