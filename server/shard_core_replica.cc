@@ -165,8 +165,11 @@ bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {
   const auto& members = record_.members;
   const bool member = std::find(members.begin(), members.end(), self_) != members.end();
   if (epoch == record_.epoch && member) return false;
-  const bool void_here = old_ || (contradicted_ && leader_epoch_ == epoch);
-  return void_here || lsn > last_;
+  if (old_) return true;
+  // What was acknowledged in this epoch may be counted on; what is committed is in any snapshot of
+  // a later LSN. The tail beyond is nobody's.
+  const bool heard = leader_epoch_ == epoch;
+  return (heard && contradicted_) || lsn > std::max(commit_, heard ? verified_ : 0);
 }
 
 bool ShardCore::serves_reads() const {
