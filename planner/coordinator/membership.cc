@@ -49,8 +49,8 @@ void Membership::OnLoaded(const ClusterState& state) {
 }
 
 void Membership::Mark(const ClusterState& state, const v1::ShardRecord& record) {
-  const bool gone = std::any_of(
-      record.members().begin(), record.members().end(), [&](const v1::Member& member) {
+  const bool gone =
+      std::any_of(record.members().begin(), record.members().end(), [&](const v1::Member& member) {
         return leases_->LiveIncarnation(member.server()) != member.incarnation();
       });
   (gone ? urgent_ : look_).insert(record.shard());
@@ -148,9 +148,8 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
     joins.epoch = ready.epoch();
     joins.primary.set_server(request.server());
     joins.primary.set_incarnation(request.incarnation());
-    const bool known =
-        std::any_of(joins.learners.begin(), joins.learners.end(),
-                    [&](const v1::Member& m) { return Same(m, ready.member()); });
+    const bool known = std::any_of(joins.learners.begin(), joins.learners.end(),
+                                   [&](const v1::Member& m) { return Same(m, ready.member()); });
     if (!known) joins.learners.push_back(ready.member());
     look_.insert(ready.shard());
   }
@@ -201,11 +200,11 @@ bool Membership::Copying(int64_t now_ns, const v1::ShardRecord& record, const v1
   auto since = learner_since_ns_.find(record.shard());
   if (since != learner_since_ns_.end() && now_ns - since->second < kReaderBeginsNs) return true;
   const Leases::Lease* const source = leases_->Find(record.primary().server());
-  return source != nullptr &&
-         std::any_of(source->copies.begin(), source->copies.end(),
-                     [&](const v1::CopyProgress& copy) {
-                       return copy.shard() == record.shard() && Same(copy.to(), learner);
-                     });
+  return source != nullptr && std::any_of(source->copies.begin(), source->copies.end(),
+                                          [&](const v1::CopyProgress& copy) {
+                                            return copy.shard() == record.shard() &&
+                                                   Same(copy.to(), learner);
+                                          });
 }
 
 void Membership::CountSenders(const ClusterState& state) {
