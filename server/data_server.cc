@@ -27,6 +27,7 @@
 #include "server/pull_stream.h"
 #include "server/push_stream.h"
 #include "server/raw_data_service.h"
+#include "server/transfer_stream.h"
 
 namespace hotbed {
 namespace {
@@ -90,6 +91,12 @@ void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
            plane.push_budget.waiting_bytes(), samples);
   AddGauge("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},
            plane.answers->pooled_bytes(), samples);
+  AddGauge("hotbed_replica_received_held_bytes",
+           "Bytes received from other servers and not yet applied or written, by kind.",
+           {{"kind", "log"}}, plane.transfers->log_bytes(), samples);
+  AddGauge("hotbed_replica_received_held_bytes",
+           "Bytes received from other servers and not yet applied or written, by kind.",
+           {{"kind", "rows"}}, plane.transfers->rows_bytes(), samples);
   AddGauge("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load(),
            samples);
 }
@@ -156,6 +163,7 @@ struct DataServer::Impl {
 
   DataPlane plane;
   RawDataService service;
+  RawReplicaService replica_service;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
   std::unique_ptr<grpc::Server> server;
   std::vector<std::unique_ptr<Loop>> loops;
@@ -182,7 +190,9 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   grpc::ServerBuilder builder;
   TuneDataPlaneServer(&builder, ReceiveBytesMax(options.limits.message_bytes_max));
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
+  builder.RegisterService(&impl.replica_service);
   // gRPC's poller is one for all queues: the thread that finds a message hands it to the one whose
   // queue it belongs to. Clients of the same machine, and the pool, use the other half.
   const int half = std::max(1u, std::thread::hardware_concurrency() / 2);
@@ -202,6 +212,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   for (auto& queue : impl.queues) {
     PullStream::Start(&impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
+    TransferStream::Start(&impl.plane, &impl.replica_service, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
       LookupCall::Start(&impl.plane, &impl.service, queue.get());
     }
@@ -221,6 +232,8 @@ DataServer::~DataServer() {
 }
 
 const DataPlane& DataServer::plane() const { return impl_->plane; }
+
+ReplicaInbox* DataServer::inbox() { return &impl_->plane.inbox; }
 
 bool DataServer::Healthy(std::string* why_not) {
   absl::MutexLock lock(&impl_->mu);

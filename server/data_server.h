@@ -34,6 +34,7 @@ class DataServer {
 
   const std::string& address() const { return address_; }  // host:port as bound
   const DataPlane& plane() const;
+  ReplicaInbox* inbox();  // for the streams to other servers
 
   // Whether the polling threads turn: false, with a reason, when one has been at the same event for
   // ten seconds.

@@ -24,6 +24,7 @@
 #include "common/process_tuning.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
+#include "server/replica_link.h"
 #include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
@@ -43,6 +44,7 @@ struct Process {
   const Clock* clock = Clock::Real();
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<DataServer> data;
+  std::unique_ptr<GrpcReplicaNetwork> network;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
   std::atomic<CoordinatorLink*> link_seen{nullptr};  // what the status page may read
@@ -120,6 +122,11 @@ absl::Status StartParts(Process* process) {
   auto data = DataServer::Start(DataOptionsOf(options), process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
+  ReplicaLaneOptions lanes = LaneOptionsOf(options);
+  lanes.jitter_seed = std::random_device()();
+  process->network =
+      std::make_unique<GrpcReplicaNetwork>(lanes, process->data->inbox(), process->clock);
+  process->host->SetReplicaNetwork(process->network.get());
 
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
@@ -136,6 +143,8 @@ absl::Status StartParts(Process* process) {
   link_options.name = options.name;
   link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
   link_options.admin_address = process->admin_address;
+  link_options.failure_domain = options.failure_domain;
+  link_options.network = process->network.get();
   link_options.host_bytes = options.host_bytes;
   link_options.message_bytes_max = options.message_bytes_max;
   link_options.jitter_seed = std::random_device()();
@@ -155,13 +164,21 @@ void EndAfter(int64_t ms) {
   }).detach();
 }
 
+// What is in flight ends while the other copies still answer; then nobody calls the host any more.
+absl::Status StopServing(Process* process, int64_t wait_ms) {
+  if (process->data != nullptr) process->data->Stop(wait_ms);
+  if (process->network != nullptr) process->network->Stop();
+  return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
+}
+
 int StopParts(Process* process) {
   EndAfter(process->options.drain_ms_max);
   process->draining.store(true);
-  HOTBED_LOG(Info) << "stopping: telling the coordinator, finishing what is in flight";
+  HOTBED_LOG(Info)
+      << "stopping: telling the coordinator, handing over, finishing what is in flight";
+  process->link->Drain(HandOverMs(process->options));
   process->link->Stop();
-  process->data->Stop(process->options.drain_ms_max / 4);
-  const absl::Status written = process->host->Shutdown();
+  const absl::Status written = StopServing(process, process->options.drain_ms_max / 4);
   if (!written.ok()) return Fail(written);
   HOTBED_LOG(Info) << "stopped: everything is written back";
   return 0;
@@ -169,12 +186,9 @@ int StopParts(Process* process) {
 
 void StopAfterFailure(Process* process) {
   if (process->link != nullptr) process->link->Stop();
-  if (process->data != nullptr) process->data->Stop(0);
-  if (process->host != nullptr) {
-    EndAfter(process->options.drain_ms_max);
-    const absl::Status written = process->host->Shutdown();
-    if (!written.ok()) HOTBED_LOG(Error) << written;
-  }
+  EndAfter(process->options.drain_ms_max);
+  const absl::Status written = StopServing(process, 0);
+  if (!written.ok()) HOTBED_LOG(Error) << written;
 }
 
 // protobuf says on stderr whatever it finds wrong with a message (a string that is not UTF-8, say),

@@ -110,8 +110,8 @@ class Membership {
                    const MembershipBatch& batch) const;
   void Take(const v1::ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
   void CountSenders(const ClusterState& state);
-  bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner,
-               const ClusterState& state) const;
+  // Whether a copy to the learner is under way.
+  bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner) const;
 
   const MembershipOptions options_;
   const Leases* const leases_;

@@ -164,22 +164,17 @@ class TierHost {
                                    ShardId shard) = 0;
 
   // For snapshots (docs/protocol.md): with a sweep before it, the rows are those of the sweep's LSN
-  // or later, each stamped, so that replay from that LSN makes them exact, as after a crash.
+  // or later, each stamped, so that replay from that LSN makes them exact, as after a crash. The
+  // reader does not outlive the host.
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                                     const ShardRange& range,
-                                                                    ShardId shard) {
-    return absl::UnimplementedError("ReadShard");
-  }
+                                                                    ShardId shard) = 0;
   // A block of ReadShard, of a shard without an open TieredStore. DataLoss: damaged;
   // InvalidArgument: a row of another shard or size.
   virtual absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
-                                  absl::string_view block) {
-    return absl::UnimplementedError("WriteBlock");
-  }
+                                  absl::string_view block) = 0;
   virtual absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
-                                 absl::string_view meta) {
-    return absl::UnimplementedError("WriteMeta");
-  }
+                                 absl::string_view meta) = 0;
 
   // Makes all that was handed over durable: returns when it lies in SSTs. Call from a thread that
   // may block.

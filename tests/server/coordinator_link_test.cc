@@ -16,10 +16,37 @@
 namespace hotbed {
 namespace {
 
-class CoordinatorLinkTest : public ::testing::Test {
+class FakeNetwork final : public ReplicaNetwork {
+ public:
+  void Send(ReplicaMessage) override {}
+  uint64_t QueuedBytes(const Member&) const override { return 0; }
+  void SetPeers(const std::vector<Peer>& peers) override {
+    absl::MutexLock lock(&mu_);
+    peers_ = peers;
+  }
+  void SetSelf(const Member& self, const std::string& cluster_id) override {
+    absl::MutexLock lock(&mu_);
+    self_ = absl::StrCat(self.server, "/", self.incarnation, " of ", cluster_id);
+  }
+  std::string peers() {
+    absl::MutexLock lock(&mu_);
+    std::string text = absl::StrCat("self ", self_);
+    for (const Peer& peer : peers_) {
+      absl::StrAppend(&text, ", ", peer.member.server, "/", peer.member.incarnation, " at ",
+                      peer.address);
+    }
+    return text;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mu_);
+  std::string self_ ABSL_GUARDED_BY(mu_);
+};
+
+class LinkFixture {
  protected:
-  void SetUp() override { StartCoordinator(0); }
-  void TearDown() override {
+  ~LinkFixture() {
     link_.reset();
     StopCoordinator();
   }
@@ -46,6 +73,8 @@ class CoordinatorLinkTest : public ::testing::Test {
     options.message_bytes_max = 70000;
     options.backoff_min_ms = 2;
     options.backoff_max_ms = 20;
+    options.failure_domain = "rack-1";
+    options.network = &network_;
     link_ = std::make_unique<CoordinatorLink>(options, &host_, Clock::Real());
   }
   static bool WaitFor(const std::function<bool()>& condition) {
@@ -58,12 +87,25 @@ class CoordinatorLinkTest : public ::testing::Test {
 
   FakeCoordinator coordinator_;
   FakeShardHost host_;
+  FakeNetwork network_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<CoordinatorLink> link_;
 };
 
-TEST_F(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
+// Whatever a coordinator knows: heartbeats go by its stream, or by calls.
+class CoordinatorLinkTest : public ::testing::TestWithParam<bool>, protected LinkFixture {
+ protected:
+  void SetUp() override {
+    coordinator_.SetAttends(GetParam());
+    StartCoordinator(0);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(OldAndNew, CoordinatorLinkTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Stream" : "Calls"; });
+
+TEST_P(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   EXPECT_EQ(host_.incarnation(), 101u);
@@ -73,11 +115,13 @@ TEST_F(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
   EXPECT_EQ(link_->status().plan_revision, 40u);
   EXPECT_EQ(link_->status().cluster_id, "cluster-a");
   EXPECT_FALSE(coordinator_.draining());
+  EXPECT_EQ(link_->status().attending, GetParam());
+  EXPECT_EQ(coordinator_.failure_domain(), "rack-1");
   link_->Stop();
   EXPECT_TRUE(coordinator_.draining());
 }
 
-TEST_F(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
+TEST_P(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   host_.set_waiting({{{1, 2}, 5}, {{1, 3}, 6}});
@@ -88,7 +132,7 @@ TEST_F(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
   EXPECT_TRUE(host_.RecordOf({1, 3})->active);
 }
 
-TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
+TEST_P(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
@@ -98,7 +142,7 @@ TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // it hears the map anew
 }
 
-TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
+TEST_P(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
   host_.AddShard({1, 2}, 4, 5);
   host_.AddShard({8, 0}, 4, 5);
   host_.AddShard({8, 1}, 4, 5);
@@ -109,7 +153,7 @@ TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9, 8));
 }
 
-TEST_F(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
+TEST_P(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
   host_.AddShard({8, 0}, 4, 5);
   StartLink("s1");  // a map that tells of no drop
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
@@ -124,7 +168,7 @@ TEST_F(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExpla
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 
-TEST_F(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
+TEST_P(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
   host_.AddShard({8, 0}, 4, 5);
   StartLink("s1");
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
@@ -133,7 +177,7 @@ TEST_F(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 
-TEST_F(CoordinatorLinkTest, OutlivesTheCoordinator) {
+TEST_P(CoordinatorLinkTest, OutlivesTheCoordinator) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   StopCoordinator();
@@ -145,7 +189,7 @@ TEST_F(CoordinatorLinkTest, OutlivesTheCoordinator) {
   EXPECT_EQ(coordinator_.registrations(), 1);  // the lease still held
 }
 
-TEST_F(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
+TEST_P(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
   StopCoordinator();
   StartLink("s1");
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -154,14 +198,14 @@ TEST_F(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
   EXPECT_TRUE(link_->WaitRegistered().ok());
 }
 
-TEST_F(CoordinatorLinkTest, ARefusalIsFinal) {
+TEST_P(CoordinatorLinkTest, ARefusalIsFinal) {
   StartLink("taken");
   const absl::Status status = link_->WaitRegistered();
   EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
   EXPECT_NE(std::string(status.message()).find("server 3"), std::string::npos);
 }
 
-TEST_F(CoordinatorLinkTest, StopEndsTheWait) {
+TEST_P(CoordinatorLinkTest, StopEndsTheWait) {
   StopCoordinator();
   StartLink("s1");
   std::thread stopper([&] {
@@ -173,7 +217,7 @@ TEST_F(CoordinatorLinkTest, StopEndsTheWait) {
 }
 
 // The coordinator may have very many shards to move to the new incarnation.
-TEST_F(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
+TEST_P(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
   coordinator_.SetRegisteringTakes(absl::Milliseconds(500));
   StartLink("s0", /*rpc_timeout_ms=*/50);
   EXPECT_TRUE(WaitFor([&] { return link_->status().registrations == 1; }));
@@ -181,7 +225,7 @@ TEST_F(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
   EXPECT_LE(coordinator_.registrations(), 6);
 }
 
-TEST_F(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
+TEST_P(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
   coordinator_.SetRegisteringTakes(absl::Seconds(30));
   StartLink("s0", /*rpc_timeout_ms=*/30'000);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -189,6 +233,253 @@ TEST_F(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
   link_->Stop();
   EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 10'000'000'000);
   coordinator_.Release();
+}
+
+class AttendTest : public ::testing::Test, protected LinkFixture {
+ protected:
+  // Heartbeats at every `interval_ms` only: what comes sooner does not wait for one.
+  void Begin(uint32_t interval_ms = 60'000, int64_t rpc_timeout_ms = 2000) {
+    coordinator_.SetAttends(true);
+    coordinator_.SetHeartbeatIntervalMs(interval_ms);
+    StartCoordinator(0);
+    StartLink("s1", rpc_timeout_ms);
+    ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
+  }
+  static void AddServer(ServerId server, Incarnation incarnation, bool live, v1::ClusterMap* map) {
+    v1::ServerInfo* const info = map->add_servers();
+    info->set_server(server);
+    info->set_incarnation(incarnation);
+    info->set_address(absl::StrCat("host-", server, ":1"));
+    info->set_live(live);
+  }
+  // A record of shard 1/`index`; the first of `members` is its primary.
+  static void AddShared(uint32_t index, Epoch epoch, bool active,
+                        const std::vector<Member>& members, v1::ClusterMap* map) {
+    v1::ShardRecord* const record = map->add_shards();
+    FillRecord({1, index}, epoch, active, record);
+    for (const Member& member : members) {
+      v1::Member* const to = record->add_members();
+      to->set_server(member.server);
+      to->set_incarnation(member.incarnation);
+    }
+    *record->mutable_primary() = record->members(0);
+  }
+};
+
+TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
+  Begin();
+  const int heartbeats = coordinator_.heartbeats();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_plan_revision(41);
+  news.mutable_map()->set_delta(true);
+  FillRecord({1, 7}, 9, true, news.mutable_map()->add_shards());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return host_.RecordOf({1, 7}).has_value(); }));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+  EXPECT_EQ(coordinator_.heartbeats(), heartbeats);
+}
+
+TEST_F(AttendTest, ActivationsAndJoinsDoNotWaitForAHeartbeat) {
+  Begin();
+  host_.set_waiting({{{1, 2}, 5}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.activated() == 1; }));
+
+  const int heartbeats = coordinator_.heartbeats();
+  host_.set_joins({{{1, 2}, 5, {8, 80}}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().join_ready_size() == 1; }));
+  EXPECT_EQ(coordinator_.last().join_ready(0).epoch(), 5u);
+  EXPECT_EQ(coordinator_.last().join_ready(0).member().server(), 8u);
+  for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);
+}
+
+// An activation that the coordinator could not carry out is asked for again.
+TEST_F(AttendTest, ActivationsAreAskedForUntilTheyAre) {
+  Begin();
+  StopCoordinator();
+  host_.set_waiting({{{1, 2}, 5}});
+  host_.Notify();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  StartCoordinator(port_);
+  EXPECT_TRUE(WaitFor([&] { return coordinator_.activated() >= 1; }));
+}
+
+TEST_F(AttendTest, SaysWhatThisServerDoes) {
+  HostStatus status;
+  status.host_bytes_limit = 1234;
+  host_.set_status(status);
+  host_.AddShard({1, 2}, 4, 5);
+  host_.set_copies({{{1, 2}, {8, 80}, 10, 100, 5}});
+  host_.set_held({{1, 2}, {6, 1}});
+  Begin(/*interval_ms=*/5);
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 1; }));
+  const v1::HeartbeatRequest last = coordinator_.last();
+  EXPECT_EQ(last.load().host_bytes_limit(), 1234u);
+  ASSERT_EQ(last.load().shards_size(), 1);
+  EXPECT_EQ(ShardId::FromPacked(last.load().shards(0).shard()), (ShardId{1, 2}));
+  ASSERT_EQ(last.copies_size(), 1);
+  EXPECT_EQ(last.copies(0).bytes_copied(), 10u);
+  EXPECT_EQ(last.copies(0).to().incarnation(), 80u);
+  EXPECT_EQ(ShardId::FromPacked(last.held_unnamed(0)), (ShardId{6, 1}));
+  // Once it is named, no more.
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_plan_revision(41);
+  news.mutable_map()->set_delta(true);
+  FillRecord({6, 1}, 9, true, news.mutable_map()->add_shards());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  EXPECT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 0; }));
+}
+
+TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToCopy) {
+  v1::ClusterMap servers;
+  AddServer(7, 101, true, &servers);
+  AddServer(8, 80, true, &servers);
+  coordinator_.SetServers(servers);
+  v1::CopyLimits limits;
+  limits.set_bytes_per_s(5'000'000);
+  limits.set_paused(true);
+  coordinator_.SetCopyLimits(limits);
+  Begin();
+  EXPECT_EQ(network_.peers(), "self 7/101 of cluster-a, 7/101 at host-7:1, 8/80 at host-8:1");
+  EXPECT_EQ(host_.copy_limits().bytes_per_s, 5'000'000u);
+  EXPECT_TRUE(host_.copy_limits().paused);
+  v1::HeartbeatReply news;  // 8 came back, 9 is new; limits are not named, so they stay
+  news.set_lease_held(true);
+  news.mutable_map()->set_plan_revision(41);
+  news.mutable_map()->set_delta(true);
+  AddServer(8, 81, true, news.mutable_map());
+  AddServer(9, 90, false, news.mutable_map());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  EXPECT_TRUE(WaitFor([&] {
+    return network_.peers() ==
+           "self 7/101 of cluster-a, 7/101 at host-7:1, 8/81 at host-8:1, "
+           "9/90 at host-9:1";
+  })) << network_.peers();
+  EXPECT_TRUE(host_.copy_limits().paused);
+}
+
+TEST_F(AttendTest, TheLeaseCountsFromBeforeTheHeartbeatLeft) {
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  Begin(/*interval_ms=*/20);
+  const int64_t length_ns = 3'000'000'000 - CoordinatorLink::LeaseMarginNs(3'000'000'000);
+  ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
+  EXPECT_GE(host_.lease_until_ns(), begin_ns + length_ns);
+  EXPECT_LE(host_.lease_until_ns(), Clock::Real()->NowNs() + length_ns);
+  // What is not answered renews nothing.
+  coordinator_.SetSilent(true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  const int64_t until_ns = host_.lease_until_ns();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.set_lease_ttl_ms(3000);
+  ASSERT_TRUE(coordinator_.Tell(news));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(host_.lease_until_ns(), until_ns);
+  coordinator_.SetSilent(false);
+  ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > until_ns; }));
+  coordinator_.LoseLease();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
+}
+
+TEST_F(AttendTest, AStreamThatBreaksIsOpenedAnewAsTheSameProcess) {
+  Begin(/*interval_ms=*/5);
+  for (int i = 0; i < 5; ++i) {
+    coordinator_.CutStreams();
+    const int heartbeats = coordinator_.heartbeats();
+    ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() > heartbeats + 2; }));
+  }
+  EXPECT_EQ(coordinator_.registrations(), 1);
+  EXPECT_EQ(coordinator_.streams(), 1);
+  EXPECT_EQ(host_.incarnation(), 101u);
+}
+
+// Stopped in a debugger, say: connected, and without an answer.
+TEST_F(AttendTest, ASilentCoordinatorIsLeftAndTriedAnew) {
+  Begin(/*interval_ms=*/5, /*rpc_timeout_ms=*/100);
+  coordinator_.SetSilent(true);
+  ASSERT_TRUE(WaitFor([&] { return !link_->status().error.empty(); }));
+  EXPECT_EQ(coordinator_.registrations(), 1);
+  coordinator_.SetSilent(false);
+  EXPECT_TRUE(WaitFor([&] { return link_->status().error.empty(); }));
+  EXPECT_EQ(coordinator_.registrations(), 1);
+}
+
+// A coordinator of an older version, then a newer one in its place, and back.
+TEST_F(AttendTest, FollowsTheCoordinatorsVersion) {
+  Begin(/*interval_ms=*/5);
+  for (const bool attends : {false, true, false}) {
+    StopCoordinator();
+    coordinator_.SetAttends(attends);
+    StartCoordinator(port_);
+    const int heartbeats = coordinator_.heartbeats();
+    ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() > heartbeats + 3; }));
+    ASSERT_TRUE(WaitFor([&] { return (coordinator_.streams() == 1) == attends; }));
+    ASSERT_TRUE(WaitFor([&] { return link_->status().attending == attends; }));
+  }
+  EXPECT_EQ(coordinator_.registrations(), 1);
+}
+
+TEST_F(AttendTest, ADrainWaitsUntilOthersHaveTakenOver) {
+  v1::ClusterMap servers;
+  AddServer(7, 101, true, &servers);
+  AddServer(8, 80, true, &servers);
+  AddServer(9, 90, false, &servers);
+  coordinator_.SetServers(servers);
+  for (uint32_t index = 2; index < 6; ++index) host_.AddShard({1, index}, 4, 5);
+  Begin();
+  const Member self = {7, 101}, other = {8, 80}, dead = {9, 90};
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  v1::ClusterMap* const map = news.mutable_map();
+  map->set_delta(true);
+  map->set_plan_revision(41);
+  AddShared(2, 9, true, {self}, map);         // nobody else has it
+  AddShared(3, 9, true, {self, other}, map);  // to be switched
+  AddShared(4, 9, true, {self, dead}, map);   // whoever else has it is dead
+  AddShared(5, 9, true, {other, self}, map);  // another's
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+
+  EXPECT_FALSE(link_->Drain(50));
+  EXPECT_TRUE(coordinator_.draining());  // told at once, by the stream
+  bool drained = false;
+  std::thread waiter([&] { drained = link_->Drain(10'000); });
+  map->clear_shards();
+  map->set_plan_revision(42);
+  AddShared(3, 10, false, {other, self}, map);  // switched, but it may still need the log here
+  ASSERT_TRUE(coordinator_.Tell(news));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(drained);
+  map->clear_shards();
+  map->set_plan_revision(43);
+  AddShared(3, 10, true, {other, self}, map);
+  ASSERT_TRUE(coordinator_.Tell(news));
+  waiter.join();
+  EXPECT_TRUE(drained);
+}
+
+TEST_F(AttendTest, ADrainDoesNotWaitForACoordinatorThatIsAway) {
+  v1::ClusterMap servers;
+  AddServer(8, 80, true, &servers);
+  coordinator_.SetServers(servers);
+  host_.AddShard({1, 3}, 4, 5);
+  Begin();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_delta(true);
+  news.mutable_map()->set_plan_revision(41);
+  AddShared(3, 9, true, {{7, 101}, {8, 80}}, news.mutable_map());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+  StopCoordinator();
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  EXPECT_FALSE(link_->Drain(60'000));
+  EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 20'000'000'000);
 }
 
 }  // namespace

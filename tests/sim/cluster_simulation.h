@@ -92,7 +92,8 @@ class ClusterSimulation {
   // --- store_and_coordinators.cc
   ViewPtr View();
   void Changed() { view_ = nullptr; }
-  bool Put(int shard, ShardRecord record);
+  bool AsWished(int shard) const;
+  void Put(int shard, ShardRecord record);
   void ExpireLeases();
   Task ForCoordinator(int coordinator, Task task);
   // Runs `exec` at the store, then `done` at the coordinator; each of the ways may be slow or fail.
@@ -129,6 +130,7 @@ class ClusterSimulation {
   void Learn(int server, RecordPtr record);
   bool DeletesCopy(const Server& server, const ShardRecord& record) const;
   void DeleteCopy(Server* server, const ShardRecord& record);
+  void BeginLog(Server* server, int shard);
   Replica* FreshReplica(Server* server, int shard);
   void Promise(int server, int shard, Epoch epoch);
   void ScheduleAppend(int server);
@@ -176,7 +178,7 @@ class ClusterSimulation {
   void Send(int client, int shard, const Pending& pending);
   void OnReply(const Request& request, const CoreReply& reply, RecordPtr record);
   void Settle(int client, int shard, PushId push, const CoreReply& reply);
-  void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, Lsn lsn);
+  void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, const CoreReply& reply);
   void RestartClient(int client);
   void TickGroup(int shard);
   void DecideCommit(int shard, bool without_last);
@@ -203,7 +205,7 @@ class ClusterSimulation {
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
-  bool Committed(const PushInfo& push) const;
+  bool IsCommitted(const PushInfo& push) const;
 
   struct HeapItem {
     Time time;

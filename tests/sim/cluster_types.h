@@ -124,6 +124,7 @@ struct SpilledShard {
   ShardMeta meta;
   bool held = false;
   bool installing = false;
+  size_t log_from = 0;  // what the log holds before is of an earlier copy
   Lsn guard = 0;  // of a copy that was installed: stamped in its rows, so its log must reach it
 };
 
@@ -137,6 +138,7 @@ struct Disk {
 // A copy on its way out.
 struct CopyOut {
   Member to;
+  Epoch epoch = 0;  // in which it began
   uint64_t transfer = 0;
   Lsn wanted = 0;  // begins when this is applied
   Lsn lsn = 0;     // 0: not begun
@@ -264,7 +266,8 @@ struct Pipe {
   RecordPtr record;
   int left = 0;  // pushes to come; of a trainer: in this step
   Lsn lsn_min = 0;
-  std::array<uint32_t, kRows> seen{};  // by pulls, and acknowledged
+  std::array<uint32_t, kRows> seen{};          // by pulls
+  std::array<uint32_t, kRows> acknowledged{};  // of this life
 };
 
 struct Client {
@@ -308,7 +311,9 @@ struct Watched {
   std::array<uint64_t, kClients> acknowledged_seq{};
   std::array<uint32_t, kRows> acknowledged_sum{};  // visible to strict pulls
   std::array<uint32_t, kRows> started_sum{};
-  bool lossy = false;  // lost what its class does not keep
+  Epoch served_epoch = 0;
+  Epoch lost_below = 0;  // what was acknowledged in lower epochs may be gone
+  bool lossy = false;    // lost what its class does not keep
   bool wish_open = false;
   // A synchronous table's group.
   uint64_t group_step = 0;

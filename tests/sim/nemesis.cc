@@ -249,7 +249,7 @@ void ClusterSimulation::Wish(int shard, std::vector<ServerId> servers) {
   // A shard of class checkpoint goes on from what was stored last (Watched::lossy).
   wish->survives_restart = true;
   wishes_[shard] = std::move(wish);
-  shards_[shard].wish_open = true;
+  shards_[shard].wish_open = !AsWished(shard);
   Changed();
 }
 

@@ -107,17 +107,22 @@ void ClusterSimulation::Send(int client, int shard, const Pending& pending) {
 }
 
 void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uint64_t seq,
-                                         Lsn lsn) {
+                                         const CoreReply& reply) {
   Watched& watched = shards_[shard];
   Pipe& pipe = clients_[client].pipes[shard];
   PushInfo& info = pushes_[push];
   ++stats_.acknowledged;
+  if (reply.epoch < watched.lost_below) {  // by one who was gone when it came
+    info.may_be_lost = true;
+    return;
+  }
   watched.acknowledged_seq[client] = std::max(watched.acknowledged_seq[client], seq);
-  pipe.lsn_min = std::max(pipe.lsn_min, lsn);
+  pipe.lsn_min = std::max(pipe.lsn_min, reply.lsn);
   if (std::exchange(info.acknowledged, true) || info.staged) return;
   for (int row = 0; row < kRows; ++row) {
     if ((info.rows >> row & 1) == 0) continue;
     watched.acknowledged_sum[row] += info.weight;
+    pipe.acknowledged[row] += info.weight;
   }
 }
 
@@ -132,7 +137,7 @@ void ClusterSimulation::Settle(int client, int shard, PushId push, const CoreRep
   if (pipe.waits_for_open) {
     ++stats_.duplicates;
   } else if (reply.code == SegmentCode::kOk) {
-    NoteAcknowledged(client, shard, push, it->seq, reply.lsn);
+    NoteAcknowledged(client, shard, push, it->seq, reply);
   } else {
     ++stats_.refused;
   }
@@ -149,8 +154,17 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply, 
   if (request.commit_step != 0) {
     Watched& watched = shards_[shard];
     if (reply.code != SegmentCode::kOk || request.commit_step != watched.group_step) return;
-    if (std::exchange(watched.commit_open, false)) NextStep(shard);
-    return;
+    if (!std::exchange(watched.commit_open, false)) return;
+    ++stats_.commits;
+    // What was staged and acknowledged can be read now.
+    for (const PushInfo& push : pushes_) {
+      if (push.shard != shard || push.step != request.commit_step) continue;
+      if (!push.staged || !push.acknowledged || !IsCommitted(push)) continue;
+      for (int row = 0; row < kRows; ++row) {
+        if ((push.rows >> row & 1) != 0) watched.acknowledged_sum[row] += push.weight;
+      }
+    }
+    return NextStep(shard);
   }
   if (clients_[request.client].incarnation != request.incarnation) {
     if (reply.code == SegmentCode::kFenced) ++stats_.fenced;
@@ -169,6 +183,11 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply, 
       const bool opens = !pipe.pending.empty() && request.open && pipe.pending.front().open &&
                          pipe.pending.front().push == request.push;
       if (opens && reply.last_seq < request.seq) pipe.pending.front().prev_seq = reply.last_seq;
+      // The shard lost what its class does not keep, acknowledged pushes with it: go on behind them.
+      if (shards_[shard].lossy && !pipe.pending.empty() && reply.last_seq < request.seq &&
+          pipe.pending.front().push == request.push) {
+        pipe.pending.front().prev_seq = reply.last_seq;
+      }
       for (const Pending& push : pipe.pending) {
         if (push.prev_seq == reply.last_seq) Send(request.client, shard, push);
       }
@@ -209,6 +228,7 @@ void ClusterSimulation::RestartClient(int client) {
     pipe.record = nullptr;
     pipe.lsn_min = 0;
     pipe.seen.fill(0);
+    pipe.acknowledged.fill(0);
     pipe.open_next = pipe.pending.empty();
     const bool waited = std::exchange(pipe.waits_for_open, false);
     if (pipe.pending.empty()) {

@@ -111,6 +111,7 @@ void ClusterSimulation::StartCopy(int server, int shard, const CoreSend& send) {
   copy.to = send.to;
   copy.transfer = ++next_transfer_;
   copy.wanted = send.last_lsn;
+  copy.epoch = send.epoch;
   copy.deadline = time_ + 4 * kCopyPatience;
   replica.outgoing.push_back(copy);
   At(Delay(10 * kMs), ForLife(server, [=, this] { AdvanceCopies(server, shard); }));
@@ -140,7 +141,7 @@ void ClusterSimulation::AdvanceCopies(int server, int shard) {
       message.kind = ReplicaMessage::Kind::kSnapshotBegin;
       message.shard = shard;
       message.to = copy.to;
-      message.epoch = replica->core->epoch();
+      message.epoch = copy.epoch;
       message.transfer = copy.transfer;
       message.lsn = copy.lsn;
       copy.deadline = time_ + kCopyPatience;
@@ -169,7 +170,7 @@ void ClusterSimulation::SendChunk(int server, int shard, CopyOut* copy) {
   ReplicaMessage message;
   message.shard = shard;
   message.to = copy->to;
-  message.epoch = s.process->replicas[shard]->core->epoch();
+  message.epoch = copy->epoch;
   message.transfer = copy->transfer;
   message.lsn = copy->lsn;
   message.chunk = copy->next_chunk;
@@ -196,7 +197,7 @@ void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& messag
       replica->outgoing.begin(), replica->outgoing.end(), [&](const CopyOut& out) {
         return out.transfer == message.transfer && out.to == message.from;
       });
-  if (copy == replica->outgoing.end() || message.epoch != replica->core->epoch()) return;
+  if (copy == replica->outgoing.end()) return;
   if (!message.ok) {
     DropCopyOut(server, message.shard, message.from);
   } else if (message.chunk > kChunks) {
@@ -253,6 +254,10 @@ void ClusterSimulation::OnSnapshot(int server, const ReplicaMessage& message) {
 
 bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& message) {
   const int shard = message.shard;
+  if (trace_ != nullptr) {
+    Trace(absl::StrCat("COPY of shard ", shard, " to s", server->index + 1, " from s",
+                       message.from.server, " epoch ", message.epoch, " lsn ", message.lsn));
+  }
   Replica& replica = *server->process->replicas[shard];
   if (replica.core != nullptr && !replica.core->MayInstall(message.epoch, message.lsn)) {
     return false;
@@ -268,9 +273,6 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
     replica.core->Abandon(SegmentCode::kWrongEpoch);
     Drain(server->index, shard);
   }
-  for (QueuedAppend& append : server->process->appending) {
-    append.cut = append.cut || append.shard == shard;
-  }
   server->process->replicas[shard] = std::make_unique<Replica>();
   Replica& fresh = *server->process->replicas[shard];
   fresh.incoming = std::make_unique<CopyIn>();
@@ -283,17 +285,19 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
   spilled = SpilledShard();
   spilled.held = true;
   spilled.installing = true;
+  BeginLog(server, shard);
   return true;
 }
 
 // Opens what was installed, as recovery does.
 void ClusterSimulation::EndCopyIn(Server* server, const ReplicaMessage& message) {
   const int shard = message.shard;
+  if (trace_ != nullptr) Trace(absl::StrCat("COPIED shard ", shard, " to s", server->index + 1));
   SpilledShard& spilled = server->disk.shards[shard];
   spilled.meta = *message.meta;
   spilled.installing = false;
   Replica& replica = *FreshReplica(server, shard);
-  replica.core->Recover(server->disk.promised[shard], spilled.meta);
+  replica.core->Recover(server->disk.promised[shard], spilled.meta, /*installed=*/true);
   replica.rows = spilled.rows;
   for (const Row& row : spilled.rows) replica.guard = std::max(replica.guard, row.lsn);
   spilled.guard = replica.guard;

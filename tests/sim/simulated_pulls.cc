@@ -21,7 +21,7 @@ void ClusterSimulation::StartPull(int client, int shard) {
   pull.strict = Chance(0.5);
   pull.epoch = pipe.record->epoch;
   pull.lsn_min = pipe.lsn_min;
-  pull.at_least = pipe.seen[pull.row];
+  pull.at_least = std::max(pipe.seen[pull.row], pipe.acknowledged[pull.row]);
   if (pull.strict) pull.at_least = std::max(pull.at_least, watched.acknowledged_sum[pull.row]);
   std::vector<Member> from = {pipe.record->primary};
   if (!pull.strict) {
@@ -58,7 +58,12 @@ void ClusterSimulation::PullArrives(int server, uint64_t id) {
                        !Planted(SimMutant::kRowsReadWhileGuarded);
   const bool waits =
       replica->core->applied_lsn() < pull.lsn_min && !Planted(SimMutant::kMinLsnIgnored);
-  if (guarded || waits) {
+  // What an earlier epoch acknowledged is in the log of the new primary, and perhaps not yet in its
+  // rows.
+  const bool behind = pull.strict &&
+                      replica->core->applied_lsn() < replica->core->commit_lsn() &&
+                      !Planted(SimMutant::kStrictBeforeApplied);
+  if (guarded || waits || behind) {
     if (replica->parked.size() < 64) replica->parked.push_back({time_ + 500 * kMs, id});
     return;
   }
@@ -72,6 +77,11 @@ void ClusterSimulation::AnswerPull(int server, uint64_t id) {
   const uint32_t value = replica.rows[pulls_[id].row].sum;
   const Lsn lsn = replica.core->applied_lsn();
   if (!replica.core->primary()) ++stats_.backup_pulls;
+  if (trace_ != nullptr) {
+    Trace(absl::StrCat("PULL ", id, " s", server + 1, " shard ", pulls_[id].shard, " row ",
+                       pulls_[id].row, pulls_[id].strict ? " strict" : "", ": ", value, " at LSN ",
+                       lsn, " epoch ", replica.core->epoch()));
+  }
   const auto answer = [this, server, id, value, lsn] {
     const Server& again = servers_[server];
     const Pull& pull = pulls_[id];

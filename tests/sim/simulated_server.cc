@@ -15,18 +15,21 @@ bool Names(const std::vector<Member>& members, ServerId server) {
                      [server](const Member& member) { return member.server == server; });
 }
 
-// What a log says in the end: a record that is not above the last one and of a higher epoch
-// replaces what was there from its LSN on.
-std::vector<CoreEntry> LastWord(const std::vector<LogRecord>& log, int shard) {
+// What a log says in the end: whoever hands over an LSN once more has cut the log there before. Not
+// only an entry of a higher epoch replaces what was there: a tail that the primary of one epoch did
+// not know may survive with a member that is the next one's, and replaces that one's entries.
+std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
   std::vector<CoreEntry> entries;
-  for (const LogRecord& record : log) {
+  for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
+    const LogRecord& record = disk.log[i];
     if (record.shard != shard) continue;
     const CoreEntry& entry = record.entry;
-    while (!entries.empty() && entries.back().lsn >= entry.lsn &&
-           entries.back().epoch < entry.epoch) {
-      entries.pop_back();
-    }
-    if (entries.empty() || entry.lsn > entries.back().lsn) entries.push_back(entry);
+    const bool above =
+        Planted(SimMutant::kReplacedByHigherOnly) && !entries.empty() &&
+        entry.lsn <= entries.back().lsn && entry.epoch <= entries[entries.size() - 1].epoch;
+    if (above) continue;
+    while (!entries.empty() && entries.back().lsn >= entry.lsn) entries.pop_back();
+    entries.push_back(entry);
   }
   return entries;
 }
@@ -91,10 +94,11 @@ void ClusterSimulation::LoadShard(Server* server, int shard) {
   for (const Row& row : spilled.rows) stamped = std::max(stamped, row.lsn);
   replica.guard = stamped;
   if (!scratch) {
-    for (const CoreEntry& entry : LastWord(server->disk.log, shard)) {
+    for (const CoreEntry& entry : LastWord(server->disk, shard)) {
+      // A commit's staged pushes are there until it is replayed.
+      if (entry.lsn == replica.core->last_lsn() + 1) ApplyEntry(shard, &replica, entry);
       const absl::StatusOr<bool> applies = replica.core->Replay(entry);
       if (!applies.ok()) return Violation(applies.status().ToString());
-      if (*applies) ApplyEntry(shard, &replica, entry);
     }
   }
   if (replica.core->last_lsn() < spilled.guard && !Planted(SimMutant::kHalfCopyKept)) {
@@ -112,8 +116,18 @@ Replica* ClusterSimulation::FreshReplica(Server* server, int shard) {
   Replica& replica = *p.replicas[shard];
   replica.core = std::make_unique<ShardCore>(CoreOptions());
   replica.core->SetSelf(Self(*server));
-  server->disk.shards[shard].held = true;
+  SpilledShard& spilled = server->disk.shards[shard];
+  if (!std::exchange(spilled.held, true)) BeginLog(server, shard);
   return &replica;
+}
+
+// What was handed to the log for a copy that is no more is done, one way or the other; what the log
+// holds of it does not count from here on, which must not be forgotten before the log itself is.
+void ClusterSimulation::BeginLog(Server* server, int shard) {
+  std::erase_if(server->process->appending,
+                [shard](const QueuedAppend& append) { return append.shard == shard; });
+  if (!Planted(SimMutant::kSpillBeforeSync)) SyncLog(server);
+  server->disk.shards[shard].log_from = server->disk.log.size();
 }
 
 void ClusterSimulation::Heartbeat(int server) {
@@ -143,10 +157,9 @@ void ClusterSimulation::TickServer(int server) {
   const bool disk_works = time_ >= s.disk_full_until;
   if (!fsync_ && Chance(0.1) && disk_works) SyncLog(&s);
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
-    Replica* replica = s.process->replicas[shard].get();
-    if (replica == nullptr) continue;
     AdvanceCopies(server, shard);
-    if (replica->core == nullptr) continue;
+    Replica* replica = s.process->replicas[shard].get();
+    if (replica == nullptr || replica->core == nullptr) continue;
     replica->core->SetNow(time_ * 100'000);
     const bool writing =
         std::any_of(s.process->appending.begin(), s.process->appending.end(),
@@ -206,9 +219,8 @@ void ClusterSimulation::DeleteCopy(Server* server, const ShardRecord& record) {
     replica.core->LearnRecord(record);  // whoever waits is told
     Drain(server->index, shard);
   }
-  for (QueuedAppend& append : server->process->appending) {
-    append.cut = append.cut || append.shard == shard;
-  }
+  std::erase_if(server->process->appending,
+                [shard](const QueuedAppend& append) { return append.shard == shard; });
   server->process->replicas[shard] = nullptr;
   // The log keeps its records until it is truncated.
   server->disk.shards[shard] = SpilledShard();
@@ -256,10 +268,8 @@ void ClusterSimulation::FinishAppend(int server) {
       s.disk.log.push_back({append.shard, append.entry});
       if (fsync_) SyncLog(&s);
       Replica* replica = p.replicas[append.shard].get();
-      const bool counts = !append.cut || Planted(SimMutant::kCutAppendsCount);
-      if (!counts || replica == nullptr || replica->core == nullptr) continue;
-      if (append.entry.lsn > replica->core->last_lsn()) continue;  // kCutAppendsCount
-      replica->core->Appended(append.entry.lsn);
+      if (append.cut || replica == nullptr || replica->core == nullptr) continue;
+      replica->core->Appended(append.entry.lsn, append.entry.ticket);
       Drain(server, append.shard);
     }
   }
@@ -274,7 +284,7 @@ void ClusterSimulation::FailAppends(Server* server) {
   for (const QueuedAppend& append : failed) {
     Replica* replica = p.replicas[append.shard].get();
     if (append.cut || replica == nullptr || replica->core == nullptr) continue;
-    replica->core->AppendFailed(append.entry.lsn);
+    replica->core->AppendFailed(append.entry.lsn, append.entry.ticket);
     while (!replica->held.empty() && replica->held.back().lsn >= append.entry.lsn) {
       replica->held.pop_back();
     }

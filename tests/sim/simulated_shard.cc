@@ -64,7 +64,7 @@ void ClusterSimulation::HandToLog(Server* server, int shard, const CoreEntry& en
   }
   replica.held.push_back(entry);
   if (shards_[shard].setting.durability == Durability::kCheckpoint) {
-    replica.core->Appended(entry.lsn);  // in memory is all that is asked
+    replica.core->Appended(entry.lsn, entry.ticket);  // in memory is all that is asked
   } else {
     server->process->appending.push_back({shard, entry, false});
   }
@@ -89,6 +89,15 @@ void ClusterSimulation::CarryOut(int server, int shard, const CoreSend& send) {
     }
     const auto begin = replica.held.begin() + static_cast<ptrdiff_t>(send.prev_lsn + 1 - first);
     message.entries.assign(begin, begin + static_cast<ptrdiff_t>(send.last_lsn - send.prev_lsn));
+  }
+  if (trace_ != nullptr) {
+    Trace(absl::StrCat("SEND s", server + 1, " to s", send.to.server, "/", send.to.incarnation,
+                       " shard ", shard, " epoch ", send.epoch,
+                       send.kind == CoreSend::Kind::kAppend
+                           ? absl::StrCat(" append ", send.prev_lsn, "@", send.prev_epoch, " to ",
+                                          send.last_lsn, " commit ", send.commit)
+                           : absl::StrCat(" reply ok ", send.reply.ok, " snapshot ",
+                                          send.reply.needs_snapshot, " lsn ", send.reply.lsn)));
   }
   SendReplica(server, std::move(message));
 }
@@ -123,6 +132,11 @@ void ClusterSimulation::FinishApply(int server, int shard) {
     replica->applying.pop_front();
     const uint64_t state = ApplyEntry(shard, replica, entry);
     CheckApplied(server, shard, *replica, entry, state);
+    if (trace_ != nullptr) {
+      Trace(absl::StrCat("APPLY s", server + 1, " shard ", shard, " lsn ", entry.lsn, "@",
+                         entry.epoch, " kind ", static_cast<int>(entry.kind), " push ",
+                         requests_[entry.payload].push));
+    }
     replica->core->Applied(entry.lsn);
     Drain(server, shard);
   }

@@ -30,22 +30,25 @@ ViewPtr ClusterSimulation::View() {
   return view_;
 }
 
-bool ClusterSimulation::Put(int shard, ShardRecord record) {
+bool ClusterSimulation::AsWished(int shard) const {
+  if (records_[shard] == nullptr) return false;
+  const ShardRecord& now = *records_[shard];
+  const std::vector<ServerId>& wanted = wishes_[shard]->servers;
+  return now.active && now.members.size() == wanted.size() &&
+         now.primary.server == wanted.front() &&
+         std::all_of(now.members.begin(), now.members.end(), [&](const Member& member) {
+           return std::count(wanted.begin(), wanted.end(), member.server) != 0;
+         });
+}
+
+void ClusterSimulation::Put(int shard, ShardRecord record) {
   record.revision = ++revision_;
   if (records_[shard] != nullptr) CheckRecord(shard, *records_[shard], record);
   if (records_[shard] == nullptr || record.epoch != records_[shard]->epoch) ++stats_.epochs;
   if (trace_ != nullptr) Trace(absl::StrCat("RECORD ", shard, ": ", RecordText(record)));
   records_[shard] = std::make_shared<const ShardRecord>(std::move(record));
-  const ShardRecord& now = *records_[shard];
-  const std::vector<ServerId>& wanted = wishes_[shard]->servers;
-  const bool there =
-      now.active && now.members.size() == wanted.size() && now.primary.server == wanted.front() &&
-      std::all_of(now.members.begin(), now.members.end(), [&](const Member& member) {
-        return std::count(wanted.begin(), wanted.end(), member.server) != 0;
-      });
-  if (there && std::exchange(shards_[shard].wish_open, false)) ++stats_.moves;
+  if (AsWished(shard) && std::exchange(shards_[shard].wish_open, false)) ++stats_.moves;
   Changed();
-  return true;
 }
 
 void ClusterSimulation::ExpireLeases() {
@@ -256,6 +259,7 @@ void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
   if (keeps) return;
   ++stats_.lossy;
   watched.lossy = true;
+  watched.lost_below = records_[shard]->epoch;
   const Process* p = ProcessOf(primary);
   const Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
   const Lsn last = replica == nullptr || replica->core == nullptr ? 0 : replica->core->last_lsn();
@@ -268,6 +272,7 @@ void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
   for (Client& client : clients_) {
     client.pipes[shard].lsn_min = 0;
     client.pipes[shard].seen.fill(0);
+    client.pipes[shard].acknowledged.fill(0);
   }
 }
 
