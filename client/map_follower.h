@@ -20,8 +20,8 @@ namespace hotbed {
 
 class MapFollower {
  public:
-  // `gone` is called, from the follower's threads, for the address of each server that a map says
-  // is down, or started anew, and that was up before.
+  // `gone` is called, from whichever thread took the map, for the address of each server that a map
+  // says is down, or started anew, and that was up before.
   MapFollower(ControlPlane* control, ClusterMapHolder* map,
               std::function<void(const std::string&)> gone = nullptr)
       : control_(control), map_(map), gone_(std::move(gone)) {}

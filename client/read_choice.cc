@@ -51,13 +51,18 @@ void ReadChoice::Answered(ServerId server, int64_t took_ns) {
   absl::MutexLock lock(&mu_);
   Seen& seen = seen_[server];
   seen.failed_until_ns = 0;
-  seen.took_ns = seen.took_ns == 0 ? std::max<int64_t>(took_ns, 1)
-                                   : seen.took_ns + (took_ns - seen.took_ns) / 8;
+  if (std::exchange(seen.connecting, false)) return;
+  took_ns = std::max<int64_t>(took_ns, 1);
+  if (seen.took_ns == 0) seen.took_ns = took_ns;
+  // Down faster than up: one that was slow is asked seldom, and has few answers to show it is not.
+  seen.took_ns += (took_ns - seen.took_ns) / (took_ns < seen.took_ns ? 2 : 8);
 }
 
 void ReadChoice::Failed(ServerId server, int64_t now_ns) {
   absl::MutexLock lock(&mu_);
-  seen_[server].failed_until_ns = now_ns + kForgetNs;
+  Seen& seen = seen_[server];
+  seen.failed_until_ns = now_ns + kForgetNs;
+  seen.connecting = true;
 }
 
 }  // namespace hotbed

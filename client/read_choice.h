@@ -3,7 +3,7 @@
 // Of several holders those are as good as the nearest whose answers took at most twice as long as
 // its (and half a millisecond): calls take them by turns. A server that has not answered yet counts
 // as near, so that it is tried. Times are those from sending to the answer, averaged over about the
-// last eight; one that failed counts as slow until it answers again or kForgetNs have passed.
+// last eight; one that failed is passed over until it answers again or kForgetNs have passed.
 #ifndef HOTBED_CLIENT_READ_CHOICE_H_
 #define HOTBED_CLIENT_READ_CHOICE_H_
 
@@ -35,6 +35,7 @@ class ReadChoice {
   struct Seen {
     int64_t took_ns = 0;          // 0: not known
     int64_t failed_until_ns = 0;  // of a failure: passed over until then
+    bool connecting = true;       // the next answer took a connection, too: it says nothing
   };
 
   std::atomic<uint64_t> turn_{0};
