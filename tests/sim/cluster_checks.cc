@@ -102,14 +102,13 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
                            " of epoch ", entry.epoch, ", ", what, " elsewhere (epoch ", there.epoch,
                            ")"));
   };
+  const bool another = there.epoch != entry.epoch || there.payload != entry.payload;
   const bool exact = entry.lsn > replica.guard;  // else rows may be ahead of it
   if (there.epoch == 0) {
     there = {entry.epoch, entry.payload, exact ? state : 0};
     return;
   }
-  if (there.epoch != entry.epoch || there.payload != entry.payload) {
-    return fail("which is another entry");
-  }
+  if (another) return fail("which is another entry");
   if (!exact) return;
   if (there.state == 0) there.state = state;
   if (there.state != state) fail("and its rows are others");
