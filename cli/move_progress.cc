@@ -75,7 +75,13 @@ std::string MoveText(const v1::ClusterMap& names, const v1::ShardMove& move) {
   for (const uint64_t server : move.goal().servers()) {
     wanted.push_back(ServerName(names, server));
   }
-  return absl::StrCat(absl::StrJoin(now, " "), " -> ", absl::StrJoin(wanted, " "));
+  if (!wanted.empty()) {
+    return absl::StrCat(absl::StrJoin(now, " "), " -> ", absl::StrJoin(wanted, " "));
+  }
+  for (const v1::Member& learner : move.record().learners()) {  // a copy is made, none leaves
+    wanted.push_back(ServerName(names, learner.server()));
+  }
+  return absl::StrCat(absl::StrJoin(now, " "), " + ", absl::StrJoin(wanted, " "));
 }
 
 }  // namespace hotbed

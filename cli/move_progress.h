@@ -34,7 +34,8 @@ MoveProgress ProgressOf(const MoveWork& work, const v1::ListMovesReply& list,
 // What stands behind the bar: "1.2 GiB of 3 GiB, 210 MiB/s, 5 of 16 moves; orders/3: ..."
 std::string MoveNote(const MoveWork& work, const MoveProgress& progress);
 
-// "s0 -> s3", "s0 s1 -> s3 s1": who holds a shard, the primary first, and who shall.
+// "s0 -> s3", "s0 s1 -> s3 s1": who holds a shard, the primary first, and who shall; "s0 + s2": a
+// copy is made, as of a server that is lost.
 std::string MoveText(const v1::ClusterMap& names, const v1::ShardMove& move);
 
 }  // namespace hotbed

@@ -94,8 +94,11 @@ bool HoldsCopy(const v1::ShardRecord& record, uint64_t server) {
 WantedMoves MovesTo(const std::vector<SelectedShard>& shards, uint64_t from, uint64_t to) {
   WantedMoves wanted;
   for (const SelectedShard& shard : shards) {
-    const bool there = from == 0 ? shard.record.primary().server() == to
-                                 : HoldsCopy(shard.record, to) || !HoldsCopy(shard.record, from);
+    // A backup may become the primary; else a server cannot hold a second copy.
+    const uint64_t primary = shard.record.primary().server();
+    const bool there = from == 0 || from == primary
+                           ? primary == to
+                           : HoldsCopy(shard.record, to) || !HoldsCopy(shard.record, from);
     if (there && !shard.by_name) {
       ++wanted.passed_over;
       continue;

@@ -21,7 +21,9 @@ namespace {
 constexpr uint64_t kUncountedSpill = 1ull << 50;
 // A table is created while its user waits; so many are some tens of milliseconds.
 constexpr uint64_t kEvaluationsMax = 20000;
-constexpr double kAssumedReads = 512;  // of a table a step: one feature, Workload::batch_size
+// Of a table a step, in the mean, where loads are measured: large enough that what a request costs
+// beside its rows, which nobody measured, hardly counts.
+constexpr double kMeasuredReads = 65536;
 
 PlannerWeight WeightOf(WeightType type) {
   switch (type) {
@@ -162,12 +164,13 @@ MeasuredRange MeasuredOf(const ClusterShard& shard, double per_row) {
   range.row_first = shard.range.first;
   range.column_first = shard.range.column_first;
   range.bytes = shard.bytes;
-  range.rows = per_row > 0 ? (shard.rows_pulled + shard.rows_pushed) * per_row : -1;
+  if (per_row > 0) {
+    range.reads = shard.rows_pulled * per_row;
+    range.updates = shard.rows_pushed * per_row;
+  }
   return range;
 }
 
-// Such that the view's tables together are as busy as without a workload they are assumed to be:
-// so a new table counts for as much as those that are there in the mean.
 double StepsPerRow(const ClusterView& view) {
   double rows = 0;
   double tables = 0;
@@ -175,7 +178,7 @@ double StepsPerRow(const ClusterView& view) {
     if (!table.shards.empty()) ++tables;
     for (const ClusterShard& shard : table.shards) rows += shard.rows_pulled + shard.rows_pushed;
   }
-  return rows > 0 ? tables * kAssumedReads / rows : 0;
+  return rows > 0 ? 2 * tables * kMeasuredReads / rows : 0;
 }
 
 void AddMeasured(const ClusterView& view, PlannerInput* input) {
@@ -184,6 +187,8 @@ void AddMeasured(const ClusterView& view, PlannerInput* input) {
     const std::vector<ClusterShard>& shards = view.tables[t].shards;
     const bool known = std::any_of(shards.begin(), shards.end(),
                                    [](const ClusterShard& shard) { return shard.bytes > 0; });
+    // A new table counts for as much as those that are there in the mean.
+    if (shards.empty() && per_row > 0) input->tables[t].reads_per_step = kMeasuredReads;
     if (shards.empty() || (!known && per_row == 0)) continue;
     std::vector<MeasuredRange>& measured = input->tables[t].measured;
     for (const ClusterShard& shard : shards) measured.push_back(MeasuredOf(shard, per_row));

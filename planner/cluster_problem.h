@@ -70,9 +70,10 @@ struct ClusterView {
 // their hosts are the failure domains, so that no two copies of a shard share one. A server that is
 // neither usable nor draining nor unreachable (a read-only one) keeps what it has and gets nothing.
 // Tables are cut by rows, and by columns into as many slices as they say. New tables may go to the
-// usable servers. Where any shard's load is known, shards cost what they were measured to; else
-// every table has 512 evenly spread ids a step. Read copies of `data_parallel` tables take room on
-// every server, and are otherwise no part of the problem.
+// usable servers. Where any shard's load is known, shards cost what they were measured to, and
+// new tables as much as the others in the mean; else every table has 512 evenly spread ids a step.
+// Read copies of `data_parallel` tables take room on every server, and are otherwise no part of the
+// problem.
 PlannerInput ClusterProblem(const ClusterView& view);
 
 // Gives each shard the bytes that its copies were said to hold (the most of them).

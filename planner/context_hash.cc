@@ -42,7 +42,7 @@ class Fnv {
   }
   Fnv& Add(const HotnessPoint& point) { return Add(point.rows).Add(point.accesses); }
   Fnv& Add(const MeasuredRange& m) {
-    return Add(m.row_first).Add(m.column_first).Add(m.bytes).Add(m.rows);
+    return Add(m.row_first).Add(m.column_first).Add(m.bytes).Add(m.reads).Add(m.updates);
   }
   Fnv& Add(const InputTable& t) {
     if (t.state_bf16 || t.row_counters != 0) {

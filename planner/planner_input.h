@@ -54,7 +54,8 @@ struct MeasuredRange {
   uint64_t row_first = 0;
   uint32_t column_first = 0;
   uint64_t bytes = 0;  // of weights and state that one copy holds; 0: not known
-  double rows = 0;     // read and updated a step and trainer; below 0: not known
+  double reads = -1;   // rows a step and trainer; below 0: neither of the two is known
+  double updates = 0;
 };
 
 struct InputTable {

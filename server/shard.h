@@ -40,6 +40,7 @@
 #include "server/replica_outlet.h"
 #include "server/replica_tail.h"
 #include "server/requests.h"
+#include "server/rolling_hash.h"
 #include "server/shard_core.h"
 #include "server/shard_host.h"
 #include "server/shard_log/shard_log.h"
@@ -253,7 +254,12 @@ class Shard {
   void TakeAppend(Incoming* incoming);
   std::string CheckRecord(const RecordHeader& header, const PushState& state) const;
   void EndGuard();
-  bool alone() const;
+  // The entry was applied: what copies compare goes on.
+  void HashApplied(const CoreEntry& entry, const PushState* state);
+  void CompareHash(const ReplicaMessage& message);
+  void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
+  bool IsLearner() const;
+  void AskForCopy(const Member& from, const ReplicaMessage& message);
   absl::StatusOr<SnapshotBase> SweepNow(const Member* to);
   void RunReplay();
   void EndReplayItem();
@@ -281,6 +287,9 @@ class Shard {
   std::deque<Unapplied> unapplied_;  // (applied, last]
   bool keeps_records_ = false;       // tail_ gets every entry
   bool joins_told_ = false;          // join_ready_ is not empty
+  RollingHash hash_;                 // of what was applied since keeps_records_
+  Epoch hash_epoch_ = 0;             // whose primary it was compared with
+  std::vector<uint8_t> hash_row_;
   std::vector<PushState*> parked_pushes_;
   Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
   int64_t heard_ns_ = 0;  // from the primary, in this epoch

@@ -196,6 +196,7 @@ void Shard::AfterApply(const absl::Status& status) {
   if (error_state_.ok()) {
     core_.Applied(entry.lsn);
     store_->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
+    if (keeps_records_) HashApplied(entry, state);
     if (entry.kind == RecordKind::kStepCommit) {
       staged_.DropThrough(entry.seq >> kStepShift, entry.lsn);
       commit_rows_ = SummedRows();

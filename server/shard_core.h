@@ -48,8 +48,8 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/core_messages.h"
-#include "server/epoch_runs.h"
 #include "server/session_table.h"
+#include "server/shard_log/epoch_runs.h"
 
 namespace hotbed {
 
@@ -240,6 +240,7 @@ class ShardCore {
   // shard_core_replica.cc
   bool MayFollow(const Member& from, Epoch epoch);
   void FollowLeader(const Member& leader, Epoch epoch);
+  bool IsMember(Epoch epoch) const;  // of the record of that epoch
   bool ProveOld(const CoreAppend& append);
   bool Agrees(const CoreAppend& append);
   Lsn TakeEntries(const CoreAppend& append);
@@ -284,6 +285,7 @@ class ShardCore {
   Lsn verified_ = 0;           // in leader_epoch_: the log agrees with the primary's up to here
   Lsn answer_at_ = 0;          // not 0: answered when this is in the log
   bool contradicted_ = false;  // in leader_epoch_: only a snapshot helps
+  bool doubted_ = false;       // not known to be a member of leader_epoch_: proves itself (ProveOld)
   bool heard_ = false;         // in leader_epoch_: its log agrees with what is here
   bool left_out_ = false;      // entries came that there was no room for
   Member asker_;               // whose append waited for the promise of asked_epoch_

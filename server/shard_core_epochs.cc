@@ -72,6 +72,7 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   if (record.epoch == record_.epoch) {
     if (record.revision <= record_.revision) return;
     record_ = record;
+    if (leader_epoch_ == record.epoch && IsMember(record.epoch)) doubted_ = false;
     if (!primary_ || !promise_held()) return;
     SetFollowers();
     TryActivate();
@@ -80,6 +81,7 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   if (primary_) StepDown();
   leads_ = false;
   record_ = record;
+  if (leader_epoch_ == record.epoch && IsMember(record.epoch)) doubted_ = false;
   primary_ = record.primary == self_;
   const bool held_here = Contains(record.members, self_) || Contains(record.learners, self_);
   if (!primary_) followers_.clear();

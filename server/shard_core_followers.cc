@@ -151,6 +151,13 @@ void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) 
     follower->state = Follower::State::kStream;
     follower->sent = ways.empty() ? follower->match : ways.back();
   }
+  if (follower->state == Follower::State::kStream && follower->sent < retained_) {
+    // What it needs next was dropped since it was asked (DropRetained).
+    follower->state = Follower::State::kProbe;
+    follower->waits = false;
+    ways.clear();
+    follower->sent = retained_;
+  }
   JoinIfCaughtUp(follower);
   AdvanceCommit();
   TryActivate();

@@ -184,6 +184,9 @@ class ShardHost : public ReplicaSink {
     uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
   };
   virtual void SetCopyLimits(const CopyLimits& /*limits*/) {}
+  // Copies here that are damaged or differ from their primary's, of shards that have others: the
+  // coordinator is to take this server out of their members, so that a new copy can come.
+  virtual std::vector<ShardEpoch> CopiesLost() const { return {}; }
   // Every shard of which rows are here, also those on their way in or out.
   virtual std::vector<ShardId> Held() const { return {}; }
   // Strict pulls of shards of several members are answered until then (Clock::NowNs() scale).

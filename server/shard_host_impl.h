@@ -56,6 +56,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
   std::vector<CopyProgress> Copies() const override;
+  std::vector<ShardEpoch> CopiesLost() const override;
   void SetCopyLimits(const CopyLimits& limits) override { pace_.SetLimits(limits); }
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override {

@@ -111,6 +111,18 @@ std::vector<ShardHost::JoinReady> ShardHostImpl::JoinsReady() const {
 
 std::vector<ShardHost::CopyProgress> ShardHostImpl::Copies() const { return sender_->Progress(); }
 
+std::vector<ShardHost::ShardEpoch> ShardHostImpl::CopiesLost() const {
+  const Member self = Self();
+  std::vector<ShardEpoch> lost;
+  for (const auto& [id, entry] : Map()) {
+    const std::vector<Member>& members = entry.record.members;
+    if (entry.shard == nullptr || !entry.shard->refused() || members.size() < 2) continue;
+    if (std::find(members.begin(), members.end(), self) == members.end()) continue;
+    lost.push_back({id, entry.record.epoch});
+  }
+  return lost;
+}
+
 std::vector<ShardId> ShardHostImpl::Held() const {
   absl::MutexLock control(&control_mu_);
   std::vector<ShardId> held;

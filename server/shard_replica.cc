@@ -25,11 +25,6 @@ struct Shard::Incoming {
 
 // --- out
 
-bool Shard::alone() const {
-  const ShardRecord& record = core_.record();
-  return record.members.size() <= 1 && record.learners.empty() && core_.primary();
-}
-
 void Shard::KeepRecord(const CoreEntry& entry, PushState* state) {
   if (state->record.owner == nullptr) state->EncodeRecord();
   if (tail_.empty()) tail_.BeginAbove(entry.lsn - 1);
@@ -45,6 +40,7 @@ void Shard::EncodeUnapplied() {
 
 void Shard::BeginKeeping() {
   keeps_records_ = true;
+  hash_.Start(core_.applied_lsn());
   EncodeUnapplied();
   const bool whole = std::all_of(unapplied_.begin(), unapplied_.end(),
                                  [](const Unapplied& entry) { return entry.state != nullptr; });
@@ -118,6 +114,8 @@ void Shard::SendAppends(const CoreSend& send) {
       prev_epoch = tail_.epoch(++prev_lsn);
       message.records.push_back(record);
     }
+    message.rolling_hash = hash_.value();
+    message.hash_lsn = hash_.lsn();
     options_.outlet->records_sent.fetch_add(message.records.size(), std::memory_order_relaxed);
     options_.outlet->Send(std::move(message));
   } while (prev_lsn < send.last_lsn);
@@ -190,6 +188,7 @@ void Shard::TakeIncoming(Incoming* incoming) {
   for (const CoreEntry& entry : incoming->entries) {
     reinterpret_cast<PushState*>(entry.payload)->Give();
   }
+  if (!closed_ && !error_state_.ok()) return AskForCopy(incoming->from, message);
   if (!takes || message.kind != ReplicaMessage::Kind::kAppendReply) return;
   CoreAppendReply reply;
   reply.epoch = message.epoch;
@@ -231,6 +230,7 @@ void Shard::TakeAppend(Incoming* incoming) {
   }
   options_.outlet->records_taken.fetch_add(taken.size(), std::memory_order_relaxed);
   Drain();
+  CompareHash(message);
   if (incoming->error.empty()) return;
   HOTBED_LOG_EVERY_S(Error, 1) << incoming->error;
   options_.outlet->messages_refused.fetch_add(1, std::memory_order_relaxed);
@@ -241,6 +241,71 @@ void Shard::TakeAppend(Incoming* incoming) {
   again.reply.lsn = message.prev_lsn + incoming->entries.size();
   again.reply.prev_lsn = CoreAppendReply::kUnasked;
   SendNow(again);
+}
+
+// --- are the copies equal?
+
+void Shard::HashApplied(const CoreEntry& entry, const PushState* state) {
+  if (state == nullptr || state->record.owner == nullptr || entry.lsn != hash_.lsn() + 1) {
+    hash_.Start(entry.lsn);
+    return;
+  }
+  const bool commits = entry.kind == RecordKind::kStepCommit;
+  const uint64_t* ids = nullptr;
+  uint32_t rows = 0;
+  if (commits) {
+    ids = commit_rows_.ids.data();
+    rows = static_cast<uint32_t>(commit_rows_.ids.size());
+  } else if (entry.kind == RecordKind::kPush && !entry.staged) {
+    ids = state->ids;
+    rows = state->count;
+  }
+  hash_row_.clear();
+  if (rows > 0) {
+    const uint64_t id = ids[RollingHash::SampledRow(entry.lsn, rows)];
+    // Rows that came with a snapshot may be ahead of their log.
+    if (guard_lsn_ != 0 || !store_->PeekRow(id, &hash_row_)) return hash_.Skip();
+  }
+  OnVerdict(hash_.Add(state->record.bytes, hash_row_), entry.lsn);
+}
+
+void Shard::CompareHash(const ReplicaMessage& message) {
+  if (message.rolling_hash == 0 || message.epoch != core_.promised() || !error_state_.ok()) return;
+  if (message.epoch != hash_epoch_) {
+    hash_epoch_ = message.epoch;
+    hash_.ForgetPrimary();
+  }
+  OnVerdict(hash_.Compare(message.hash_lsn, message.rolling_hash), message.hash_lsn);
+}
+
+// Not to be repaired here: which of the two is right nobody can tell, but one of them acknowledges.
+void Shard::OnVerdict(RollingHash::Verdict verdict, Lsn lsn) {
+  if (verdict != RollingHash::Verdict::kDiffers || !error_state_.ok()) return;
+  options_.outlet->copies_differ.fetch_add(1, std::memory_order_relaxed);
+  FailEverything(
+      absl::DataLossError(absl::StrCat("this copy differs from its primary's at LSN ", lsn,
+                                       " (rolling hash); a new copy of all rows takes its place")));
+  HOTBED_LOG(Error) << error();
+  options_.outlet->HasNews();
+}
+
+bool Shard::IsLearner() const {
+  const std::vector<Member>& learners = core_.record().learners;
+  return std::find(learners.begin(), learners.end(), self_) != learners.end();
+}
+
+// What is here is refused. Where nothing depends on it, all rows may come anew.
+void Shard::AskForCopy(const Member& from, const ReplicaMessage& message) {
+  const bool asked = message.kind == ReplicaMessage::Kind::kAppend &&
+                     message.epoch == core_.epoch() && from == core_.record().primary;
+  if (!asked || !IsLearner()) return;
+  CoreSend send;
+  send.kind = CoreSend::Kind::kAppendReply;
+  send.to = from;
+  send.reply.epoch = message.epoch;
+  send.reply.needs_snapshot = true;
+  send.reply.prev_lsn = message.prev_lsn;
+  SendNow(send);
 }
 
 void Shard::OnPeerLost(const Member& peer) {
@@ -275,8 +340,11 @@ void Shard::EndSnapshot(const Member& to, Lsn lsn, bool installed) {
 
 bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
   bool may = false;
-  RunAndWait(
-      [&] { may = !closed_ && core_.record().primary == from && core_.MayInstall(epoch, lsn); });
+  RunAndWait([&] {
+    const bool wanted = !closed_ && core_.record().primary == from;
+    const bool useless = !error_state_.ok() && IsLearner() && epoch == core_.epoch();
+    may = wanted && (useless || core_.MayInstall(epoch, lsn));
+  });
   return may;
 }
 

@@ -128,7 +128,8 @@ Check CheckMoves(const v1::ClusterMap& map, const v1::ListMovesReply& list) {
   }
   for (const v1::ShardMove& move : list.moves()) {
     const int64_t age_ms = now_ms - move.goal().since_unix_ms();
-    if (move.waits_for().empty() || age_ms < kMoveWaitsMs) continue;
+    const bool asked = move.goal().since_unix_ms() != 0;  // else a refill, which has no such time
+    if (!asked || move.waits_for().empty() || age_ms < kMoveWaitsMs) continue;
     return {"moves", Verdict::kWarning,
             absl::StrCat(ShardName(map, move.goal().shard()), " does not go on for ",
                          ShortSeconds(static_cast<double>(age_ms) * 1e-3), ": ", move.waits_for())};

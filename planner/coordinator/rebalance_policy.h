@@ -4,17 +4,17 @@
 // rebalance) chooses the moves, with the fewest bytes; before it, primaries change places with
 // their backups where that is enough, which copies nothing.
 //
-// Load of a server: rows pulled from and pushed to its copies a second, as the growth of the
-// counters in its heartbeats over one window, plus a tenth of that spread by bytes (what is idle
-// has to lie somewhere too); without any traffic, its bytes alone. Imbalance: the busiest usable
+// Load is as planner/coordinator/load_meter.h has it, over windows. Imbalance: the busiest usable
 // server's load over the mean of all usable ones.
 //
 //   cause      begins when                                                 cut by the rate limit
 //   drain      a live server is draining and holds copies; also when off   no (but counted)
 //   arrival    a server holds no copy (or was lost and is back), and has   yes
-//              been up for settle_ms, as has every other that came
+//              been up for settle_ms, as has every other that came; not
+//              of servers that are there before the first table
 //   loss       a server has been down for lost_ms                          yes
-//   imbalance  >= imbalance_begin in `windows` windows on end              yes
+//   imbalance  >= imbalance_begin in `windows` windows on end, of one      yes
+//              and the same server
 //
 // One wave at a time: nothing begins while any goal is open. A cause is answered once: an arrival
 // or loss is one of a process (server and incarnation); after a wave for imbalance, no other until
@@ -30,13 +30,14 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/ids.h"
 #include "planner/cluster_problem.h"
+#include "planner/coordinator/load_meter.h"
+#include "planner/coordinator/rebalance_moves.h"
 
 namespace hotbed {
 
@@ -50,25 +51,10 @@ struct RebalanceOptions {
   double imbalance_begin = 1.3;
   double imbalance_end = 1.1;
   int64_t patience_ms = 1'800'000;  // before an imbalance that a wave did not end is looked at anew
-  uint32_t moves_per_hour =
-      1000;  // copies that change their server; switches of primaries are free
+  uint32_t moves_per_hour = 1000;   // copies that change their server; switching roles is free
   uint32_t moves_per_wave = 500;
   double improvement_min = 0.02;
   double rows_per_s_min = 1000;  // of the whole cluster; with less its load is not judged
-};
-
-// What is wanted of a shard: its members, the primary first.
-struct WantedShard {
-  ShardId shard;
-  std::vector<ServerId> servers;
-  std::string reason;
-};
-
-struct RebalanceWave {
-  std::string cause;   // drain, arrival, loss or imbalance
-  std::string reason;  // for the event log and for people: the cause, with names and numbers
-  std::vector<WantedShard> goals;
-  uint64_t bytes = 0;  // to be copied
 };
 
 struct RebalanceReport {
@@ -95,14 +81,48 @@ class RebalancePolicy {
   RebalanceReport report() const;
 
  private:
+  struct Seen {
+    Incarnation incarnation = 0;
+    int64_t since_ms = 0;  // up, or down
+    bool up = false;
+    bool held = false;        // copies, when it was last up
+    bool answered = false;    // this coming or going has had its wave, or was none
+    bool was_lost = false;    // it comes back after lost_ms
+    bool unfinished = false;  // its wave was cut short
+  };
+
+  enum class Cause { kArrival, kLoss, kImbalance };
+
+  void LookAtServers(int64_t now_ms, const ClusterView& view);
+  void LookAtLoads(int64_t now_ms, const ClusterView& view, bool quiet);
+  std::optional<RebalanceWave> Drain(int64_t now_ms, const ClusterView& view);
+  std::optional<RebalanceWave> EvenOut(int64_t now_ms, const ClusterView& view);
+  // Names of servers that have come, or are lost, without an answer yet; empty: none, or not all
+  // that came are settled.
+  std::string Arrivals(int64_t now_ms, const ClusterView& view) const;
+  std::string Losses(int64_t now_ms, const ClusterView& view) const;
+  bool Lasting(int64_t now_ms) const;
+  std::optional<RebalanceWave> Plan(int64_t now_ms, const ClusterView& view, Cause cause,
+                                    const std::string& why);
+  void Answered(Cause cause, bool cut_short, int64_t now_ms);
+  uint32_t MovesLeft(int64_t now_ms);
+  void Say(int64_t now_ms, std::string reason);
+
   RebalanceOptions options_;
   int64_t next_look_ms_ = 0;
-};
+  std::map<ServerId, Seen> servers_;
 
-// Where the copies of a draining server go: goals for every shard that it is a member of, and whose
-// members elsewhere do not suffice. As the policy's drain; for an answer to a person, with
-// `--dry-run`. FailedPrecondition: what finds no room, and how much is missing.
-absl::StatusOr<RebalanceWave> PlanDrain(const ClusterView& view);
+  std::optional<LoadSample> since_;  // where the average begins: the uneven windows, or the last
+  std::optional<LoadSample> until_;
+  uint32_t uneven_ = 0;  // windows on end with the same busiest server
+  ServerId busiest_ = 0;
+  bool evened_ = false;  // a wave for imbalance went out, and it was not below its end since
+  int64_t patient_until_ms_ = 0;
+  bool unfinished_ = false;  // the last wave for imbalance was cut short
+  int64_t drain_again_ms_ = 0;
+  std::deque<std::pair<int64_t, uint32_t>> moved_;  // when, how many copies: of the last hour
+  RebalanceReport report_;
+};
 
 }  // namespace hotbed
 

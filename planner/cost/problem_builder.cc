@@ -215,7 +215,11 @@ void ProblemBuilder::MeasureShard(uint32_t table, ProblemShard& shard) const {
                       static_cast<double>(limit - it->row_first);
   const double bytes = static_cast<double>(it->bytes) * part;
   shard.bytes = std::max(shard.bytes, static_cast<uint64_t>(bytes));
-  if (it->rows >= 0) shard.unique = it->rows * part;
+  if (it->reads < 0) return;
+  const double rows = std::max(it->reads, it->updates);
+  shard.unique = rows * part;
+  shard.reads = rows > 0 ? it->reads / rows : 0;
+  shard.updates = rows > 0 ? it->updates / rows : 0;
 }
 
 bool ProblemBuilder::KeepsCopies(uint32_t table) const {
@@ -353,9 +357,10 @@ void ProblemBuilder::AddUnit(Unit unit, uint32_t members, double read_share) {
   uint32_t columns = 0;
   for (uint32_t s = unit.shard_first; s < unit.shard_limit; ++s) {
     const ProblemShard& shard = problem_.shards[s];
-    if (shard.range.columns() != columns) {
+    if (shard.range.columns() != columns || !table.measured.empty()) {
       columns = shard.range.columns();
-      cost = model_.Row(table, columns, unit.role, members, read_share);
+      cost =
+          model_.Row(table, columns, unit.role, members, read_share * shard.reads, shard.updates);
     }
     unit.bytes = unit.bytes > UINT64_MAX - shard.bytes ? UINT64_MAX : unit.bytes + shard.bytes;
     ns += cost.Hot() * model_.trainers() * shard.unique + model_.SegmentNs(unit.role, shard.unique);
@@ -421,7 +426,7 @@ void ProblemBuilder::AddMeasured(Unit& unit, uint32_t members, double read_share
     const ProblemShard& shard = problem_.shards[s];
     if (shard.bytes == 0) continue;
     const RowCost cost = model_.Row(input_.tables[unit.table], shard.range.columns(), unit.role,
-                                    members, read_share);
+                                    members, read_share * shard.reads, shard.updates);
     const double unique = shard.unique * model_.trainers();
     const double bytes = static_cast<double>(shard.bytes);
     HeatEntry& entry = classes[HeatClass(unique * cost.spill_extra / bytes)];

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -116,6 +117,10 @@ class TieredStore {
 
   // The LSN that write-back stamps: the shard tells it after each applied record.
   virtual void SetAppliedLsn(Lsn lsn) = 0;
+
+  // Weights and state of the row `id` as they are now, if they can be had at once: those that the
+  // update just finished has changed can. False: not.
+  virtual bool PeekRow(uint64_t /*id*/, std::vector<uint8_t>* /*row*/) { return false; }
 
   virtual StoreStats Stats() const = 0;  // any thread
 };

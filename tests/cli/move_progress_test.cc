@@ -83,6 +83,9 @@ TEST(MoveProgress, WhoHoldsItAndWhoShall) {
   move.mutable_goal()->add_servers(13);
   move.mutable_goal()->add_servers(10);
   EXPECT_EQ(MoveText(Names(), move), "s1 s0 -> s3 s0");
+  move.mutable_goal()->clear_servers();
+  move.mutable_record()->add_learners()->set_server(12);
+  EXPECT_EQ(MoveText(Names(), move), "s1 s0 + s2");
 }
 
 }  // namespace

@@ -130,6 +130,7 @@ class ClusterSimulation {
   void Learn(int server, RecordPtr record);
   bool DeletesCopy(const Server& server, const ShardRecord& record) const;
   void DeleteCopy(Server* server, const ShardRecord& record);
+  void BeginLog(Server* server, int shard);
   Replica* FreshReplica(Server* server, int shard);
   void Promise(int server, int shard, Epoch epoch);
   void ScheduleAppend(int server);
@@ -177,7 +178,7 @@ class ClusterSimulation {
   void Send(int client, int shard, const Pending& pending);
   void OnReply(const Request& request, const CoreReply& reply, RecordPtr record);
   void Settle(int client, int shard, PushId push, const CoreReply& reply);
-  void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, Lsn lsn);
+  void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, const CoreReply& reply);
   void RestartClient(int client);
   void TickGroup(int shard);
   void DecideCommit(int shard, bool without_last);

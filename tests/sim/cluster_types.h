@@ -124,6 +124,7 @@ struct SpilledShard {
   ShardMeta meta;
   bool held = false;
   bool installing = false;
+  size_t log_from = 0;  // what the log holds before is of an earlier copy
   Lsn guard = 0;  // of a copy that was installed: stamped in its rows, so its log must reach it
 };
 
@@ -311,7 +312,8 @@ struct Watched {
   std::array<uint32_t, kRows> acknowledged_sum{};  // visible to strict pulls
   std::array<uint32_t, kRows> started_sum{};
   Epoch served_epoch = 0;
-  bool lossy = false;  // lost what its class does not keep
+  Epoch lost_below = 0;  // what was acknowledged in lower epochs may be gone
+  bool lossy = false;    // lost what its class does not keep
   bool wish_open = false;
   // A synchronous table's group.
   uint64_t group_step = 0;

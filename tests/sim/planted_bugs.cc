@@ -1,5 +1,12 @@
 #include "tests/sim/planted_bugs.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_simulation.h"
+
 namespace hotbed {
 
 CoreMutant g_core_mutant = CoreMutant::kNone;
@@ -78,6 +85,26 @@ bool Plant(const std::string& name) {
     return true;
   }
   return false;
+}
+
+std::string RunApart(uint64_t seed) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);  // a failed check says so at length
+    const std::string violation = ClusterSimulation(seed).Run();
+    const ssize_t written = write(ends[1], violation.data(), std::min<size_t>(violation.size(), 4000));
+    _exit(written < 0 ? 1 : 0);
+  }
+  close(ends[1]);
+  char buffer[4000];
+  const ssize_t length = read(ends[0], buffer, sizeof(buffer));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) return absl::StrCat("a check failed (signal ", WTERMSIG(status), ")");
+  return std::string(buffer, length > 0 ? static_cast<size_t>(length) : 0);
 }
 
 }  // namespace sim

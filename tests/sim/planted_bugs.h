@@ -22,6 +22,10 @@ const std::vector<PlantedBug>& PlantedBugs();
 // All simulations from now on have the bug; "": none. False: there is no such bug.
 bool Plant(const std::string& name);
 
+// Runs one seed in a process of its own, for a bug may break more than the simulation notices. What
+// was violated, or how it died; empty: nothing.
+std::string RunApart(uint64_t seed);
+
 }  // namespace hotbed::sim
 
 #endif  // HOTBED_TESTS_SIM_PLANTED_BUGS_H_

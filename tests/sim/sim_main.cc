@@ -86,7 +86,8 @@ class Run {
 
   int Main() {
     const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
-    const int count = flags_.trace ? 1
+    const bool one = flags_.trace || !flags_.mutant.empty();
+    const int count = one ? 1
                       : flags_.threads > 0 ? flags_.threads : static_cast<int>(processors);
     std::vector<std::thread> threads;
     for (int i = 0; i < count; ++i) threads.emplace_back([this] { Work(); });
@@ -120,7 +121,8 @@ class Run {
       if (Over(seed)) return;
       ClusterSimulation simulation(seed);
       if (flags_.trace) simulation.TraceTo(stdout);
-      const std::string violation = simulation.Run();
+      const bool apart = !flags_.mutant.empty() && !flags_.trace;
+      const std::string violation = apart ? RunApart(seed) : simulation.Run();
       const std::lock_guard<std::mutex> lock(mutex_);
       ++done_;
       total_.Add(simulation.stats());

@@ -107,13 +107,17 @@ void ClusterSimulation::Send(int client, int shard, const Pending& pending) {
 }
 
 void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uint64_t seq,
-                                         Lsn lsn) {
+                                         const CoreReply& reply) {
   Watched& watched = shards_[shard];
   Pipe& pipe = clients_[client].pipes[shard];
   PushInfo& info = pushes_[push];
   ++stats_.acknowledged;
+  if (reply.epoch < watched.lost_below) {  // by one who was gone when it came
+    info.may_be_lost = true;
+    return;
+  }
   watched.acknowledged_seq[client] = std::max(watched.acknowledged_seq[client], seq);
-  pipe.lsn_min = std::max(pipe.lsn_min, lsn);
+  pipe.lsn_min = std::max(pipe.lsn_min, reply.lsn);
   if (std::exchange(info.acknowledged, true) || info.staged) return;
   for (int row = 0; row < kRows; ++row) {
     if ((info.rows >> row & 1) == 0) continue;
@@ -133,7 +137,7 @@ void ClusterSimulation::Settle(int client, int shard, PushId push, const CoreRep
   if (pipe.waits_for_open) {
     ++stats_.duplicates;
   } else if (reply.code == SegmentCode::kOk) {
-    NoteAcknowledged(client, shard, push, it->seq, reply.lsn);
+    NoteAcknowledged(client, shard, push, it->seq, reply);
   } else {
     ++stats_.refused;
   }
@@ -180,8 +184,8 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply, 
                          pipe.pending.front().push == request.push;
       if (opens && reply.last_seq < request.seq) pipe.pending.front().prev_seq = reply.last_seq;
       // The shard lost what its class does not keep, acknowledged pushes with it: go on behind them.
-      if (shards_[shard].lossy && !pipe.pending.empty() &&
-          pipe.pending.front().prev_seq > reply.last_seq) {
+      if (shards_[shard].lossy && !pipe.pending.empty() && reply.last_seq < request.seq &&
+          pipe.pending.front().push == request.push) {
         pipe.pending.front().prev_seq = reply.last_seq;
       }
       for (const Pending& push : pipe.pending) {

@@ -273,9 +273,6 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
     replica.core->Abandon(SegmentCode::kWrongEpoch);
     Drain(server->index, shard);
   }
-  for (QueuedAppend& append : server->process->appending) {
-    append.cut = append.cut || append.shard == shard;
-  }
   server->process->replicas[shard] = std::make_unique<Replica>();
   Replica& fresh = *server->process->replicas[shard];
   fresh.incoming = std::make_unique<CopyIn>();
@@ -288,6 +285,7 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
   spilled = SpilledShard();
   spilled.held = true;
   spilled.installing = true;
+  BeginLog(server, shard);
   return true;
 }
 

@@ -17,13 +17,11 @@ bool Names(const std::vector<Member>& members, ServerId server) {
 
 // What a log says in the end: a record that is not above the last one and of a higher epoch
 // replaces what was there from its LSN on.
-//
-// Records of a copy that was here before are older than what was installed since: of the same LSN
-// or a higher one, but of a lower epoch than the meta's.
-std::vector<CoreEntry> LastWord(const std::vector<LogRecord>& log, int shard, Epoch epoch_min) {
+std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
   std::vector<CoreEntry> entries;
-  for (const LogRecord& record : log) {
-    if (record.shard != shard || record.entry.epoch < epoch_min) continue;
+  for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
+    const LogRecord& record = disk.log[i];
+    if (record.shard != shard) continue;
     const CoreEntry& entry = record.entry;
     while (!entries.empty() && entries.back().lsn >= entry.lsn &&
            entries.back().epoch < entry.epoch) {
@@ -94,7 +92,7 @@ void ClusterSimulation::LoadShard(Server* server, int shard) {
   for (const Row& row : spilled.rows) stamped = std::max(stamped, row.lsn);
   replica.guard = stamped;
   if (!scratch) {
-    for (const CoreEntry& entry : LastWord(server->disk.log, shard, spilled.meta.applied_epoch)) {
+    for (const CoreEntry& entry : LastWord(server->disk, shard)) {
       // A commit's staged pushes are there until it is replayed.
       if (entry.lsn == replica.core->last_lsn() + 1) ApplyEntry(shard, &replica, entry);
       const absl::StatusOr<bool> applies = replica.core->Replay(entry);
@@ -116,8 +114,18 @@ Replica* ClusterSimulation::FreshReplica(Server* server, int shard) {
   Replica& replica = *p.replicas[shard];
   replica.core = std::make_unique<ShardCore>(CoreOptions());
   replica.core->SetSelf(Self(*server));
-  server->disk.shards[shard].held = true;
+  SpilledShard& spilled = server->disk.shards[shard];
+  if (!std::exchange(spilled.held, true)) BeginLog(server, shard);
   return &replica;
+}
+
+// What was handed to the log for a copy that is no more is done, one way or the other; what the log
+// holds of it does not count from here on, which must not be forgotten before the log itself is.
+void ClusterSimulation::BeginLog(Server* server, int shard) {
+  std::erase_if(server->process->appending,
+                [shard](const QueuedAppend& append) { return append.shard == shard; });
+  if (!Planted(SimMutant::kSpillBeforeSync)) SyncLog(server);
+  server->disk.shards[shard].log_from = server->disk.log.size();
 }
 
 void ClusterSimulation::Heartbeat(int server) {
@@ -209,9 +217,8 @@ void ClusterSimulation::DeleteCopy(Server* server, const ShardRecord& record) {
     replica.core->LearnRecord(record);  // whoever waits is told
     Drain(server->index, shard);
   }
-  for (QueuedAppend& append : server->process->appending) {
-    append.cut = append.cut || append.shard == shard;
-  }
+  std::erase_if(server->process->appending,
+                [shard](const QueuedAppend& append) { return append.shard == shard; });
   server->process->replicas[shard] = nullptr;
   // The log keeps its records until it is truncated.
   server->disk.shards[shard] = SpilledShard();

@@ -259,6 +259,7 @@ void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
   if (keeps) return;
   ++stats_.lossy;
   watched.lossy = true;
+  watched.lost_below = records_[shard]->epoch;
   const Process* p = ProcessOf(primary);
   const Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
   const Lsn last = replica == nullptr || replica->core == nullptr ? 0 : replica->core->last_lsn();
