@@ -259,6 +259,8 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       }
       break;
     }
+    case ShardStep::kLetJoin:
+      break;
     case ShardStep::kJoin:
       if (missing && goal == nullptr) ++counts_.refills;
       if (missing) lost_.erase(packed);

@@ -67,6 +67,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("MinLsnIgnored", S::kMinLsnIgnored, 2000),
       Sim("RowsReadWhileGuarded", S::kRowsReadWhileGuarded, 2000),
       Sim("SpillBeforeSync", S::kSpillBeforeSync, 2000),
+      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 2000),
       Sim("HalfCopyKept", S::kHalfCopyKept, 2000),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 2000),
       Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 2000),

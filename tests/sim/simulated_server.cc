@@ -15,19 +15,21 @@ bool Names(const std::vector<Member>& members, ServerId server) {
                      [server](const Member& member) { return member.server == server; });
 }
 
-// What a log says in the end: a record that is not above the last one and of a higher epoch
-// replaces what was there from its LSN on.
+// What a log says in the end: whoever hands over an LSN once more has cut the log there before. Not
+// only an entry of a higher epoch replaces what was there: a tail that the primary of one epoch did
+// not know may survive with a member that is the next one's, and replaces that one's entries.
 std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
   std::vector<CoreEntry> entries;
   for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
     const LogRecord& record = disk.log[i];
     if (record.shard != shard) continue;
     const CoreEntry& entry = record.entry;
-    while (!entries.empty() && entries.back().lsn >= entry.lsn &&
-           entries.back().epoch < entry.epoch) {
-      entries.pop_back();
-    }
-    if (entries.empty() || entry.lsn > entries.back().lsn) entries.push_back(entry);
+    const bool above =
+        Planted(SimMutant::kReplacedByHigherOnly) && !entries.empty() &&
+        entry.lsn <= entries.back().lsn && entry.epoch <= entries[entries.size() - 1].epoch;
+    if (above) continue;
+    while (!entries.empty() && entries.back().lsn >= entry.lsn) entries.pop_back();
+    entries.push_back(entry);
   }
   return entries;
 }
