@@ -42,6 +42,7 @@
 #include "planner/coordinator/meta_store.h"
 #include "planner/coordinator/operation.h"
 #include "planner/coordinator/operations.h"
+#include "planner/coordinator/rebalance_policy.h"
 #include "planner/coordinator/trainer_groups.h"
 #include "proto/control.pb.h"
 
@@ -55,6 +56,7 @@ struct CoreOptions {
   int64_t refill_wait_ms = 10000;  // a lost copy may come back so long, before another is made
   size_t pending_max = 8192;       // requests that wait; beyond it ResourceExhausted
   MembershipOptions membership;
+  RebalanceOptions rebalance;
   ClusterLimits limits;
   TrainerLimits trainers;
 };
@@ -179,6 +181,9 @@ class Core {
   MoveContext Moving() const { return {&leases_, unix_ms_}; }
 
   void OnEndedLeases();
+  // Looks whether shards should lie otherwise, now and then.
+  void Rebalance();
+  v1::RebalanceStatus RebalancingNow() const;
   bool Placeable(ServerId server) const;  // live, and not about to stop
 
   const CoreOptions options_;
@@ -201,6 +206,8 @@ class Core {
   bool moves_turn_ = false;  // of the normal lane: Membership goes before the queue
   Leases leases_;
   Membership membership_;
+  RebalancePolicy rebalance_;
+  int64_t rebalance_again_ns_ = 0;  // not before
   TrainerGroups trainers_;
   bool new_cluster_ = false;  // the store was empty when it was read
   Ready ready_;

@@ -107,7 +107,6 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
   reply.set_done_total(membership.counts().moves);
   *reply.mutable_limits() = state.move_control().limits();
   reply.set_paused(reply.limits().paused());
-  *reply.mutable_rebalance() = state.move_control().rebalance();
   return reply;
 }
 

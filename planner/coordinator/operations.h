@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "planner/coordinator/leases.h"
 #include "planner/coordinator/operation.h"
+#include "planner/coordinator/rebalance_policy.h"
 #include "planner/placement.h"
 #include "proto/control.pb.h"
 
@@ -132,6 +133,11 @@ std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveC
 // Pause, resume, abort, the dial, the guard, rebalancing on and off. InvalidArgument: an action of
 // a later version.
 std::unique_ptr<Operation> MakeControlMoves(v1::ControlMovesRequest request, MoveContext context);
+
+// --- rebalance_operations.cc
+
+// The goals of a wave, as far as they still fit.
+std::unique_ptr<Operation> MakeRebalance(RebalanceWave wave, MoveContext context);
 
 // --- session_operations.cc
 

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,6 +36,7 @@ class World {
     }
     fleet_.may_fail = true;
     TakeOver(&first_);
+    for (int i = 1; i <= kServers; ++i) fleet_.Start(absl::StrCat("s", i));
   }
 
   void Run(int actions) {
@@ -87,6 +90,7 @@ class World {
   void Act() {
     switch (random_.Uniform(18)) {
       case 0:
+        fleet_.Start(AnyServer());
         fleet_.Start(AnyServer());
         return;
       case 1:
@@ -154,7 +158,7 @@ class World {
 
   void Move() {
     v1::MoveShardsRequest request;
-    for (uint64_t i = 0, n = 1 + random_.Uniform(3); i < n; ++i) {
+    for (uint64_t i = 0, n = random_.OneIn(4) ? 3 : 1; i < n; ++i) {
       if (followed_->core->state().shards().empty()) return;
       auto it = followed_->core->state().shards().begin();
       std::advance(it, random_.Uniform(followed_->core->state().shards().size()));
@@ -256,6 +260,8 @@ TEST(MembershipRandom, EverythingIsAsWishedAfterHealing) {
   }
   EXPECT_GT(epochs, 60 * 50u) << "records written: too few to show anything";
   EXPECT_GT(moves, 60u);
+  std::cout << epochs << " records written, " << moves << " requests for moves, " << deposed
+            << " tries of deposed coordinators\n";
   EXPECT_GT(deposed, 0u) << "no deposed coordinator tried to write";
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -488,6 +489,28 @@ TEST_F(MembershipStory, AHolderThatTheMapForgotIsToldWhatBecameOfItsShards) {
   request.set_plan_revision_known(Map().plan_revision());
   reply = rig_.Call<v1::HeartbeatReply>(request);
   EXPECT_THAT(reply->map().tables_dropped(), ElementsAre(1));
+}
+
+TEST_F(MembershipStory, AServerThatComesIsGivenItsPartUnlessThatIsOff) {
+  Start({"s1"});
+  Create("t", 1, 8);
+  Control(v1::ControlMovesRequest::REBALANCE_OFF);
+  Start({"s2"});
+  fleet_.Run(10000);
+  EXPECT_THAT(Lines(), ::testing::Each("s1 e1"));
+  EXPECT_FALSE(rig_.core->Moves({}).rebalance().on());
+  rig_.Start();
+  rig_.Pump();
+  fleet_.Run(10000);
+  EXPECT_THAT(Lines(), ::testing::Each("s1 e1")) << "kept in the store";
+  Control(v1::ControlMovesRequest::REBALANCE_ON);
+  fleet_.Run(20000);
+  const std::vector<std::string> lines = Lines();
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [](const std::string& l) { return l.starts_with("s2"); }),
+            4);
+  EXPECT_THAT(Events("rebalance"), ElementsAre(HasSubstr("s2")));
+  EXPECT_THAT(rig_.core->Moves({}).rebalance().last_reason(), HasSubstr("s2"));
 }
 
 TEST_F(MembershipStory, TheEventLogKeepsTheNewest) {
