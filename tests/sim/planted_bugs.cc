@@ -62,6 +62,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("BaseTakenFromActive", S::kBaseTakenFromActive, 2000),
       Sim("RestartKeepsIncarnation", S::kRestartKeepsIncarnation, 2000),
       Sim("StrictWithoutLease", S::kStrictWithoutLease, 2000),
+      Sim("JoinersNeedNoLease", S::kJoinersNeedNoLease, 20000),
       Sim("StrictBeforeApplied", S::kStrictBeforeApplied, 2000),
       Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 2000),
       Sim("MinLsnIgnored", S::kMinLsnIgnored, 2000),

@@ -18,6 +18,7 @@ enum class SimMutant {
   // Servers.
   kRestartKeepsIncarnation,  // a restarted process counts as in sync
   kStrictWithoutLease,
+  kJoinersNeedNoLease,     // strict pulls look at the lease only where the record has two members
   kStrictBeforeApplied,    // by a new primary, before its rows have what its log has
   kLeaseFromAnswer,        // counted from when the heartbeat's answer came
   kMinLsnIgnored,          // pulls do not wait for the LSN that they name

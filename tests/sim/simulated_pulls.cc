@@ -46,7 +46,11 @@ bool ClusterSimulation::Serves(const Server& server, const Replica& replica,
   if (core.epoch() != pull.epoch) return false;
   if (!pull.strict) return core.primary() || core.serves_reads();
   if (!core.primary() || !core.active()) return false;
-  return core.record().members.size() == 1 || LeaseHolds(server);
+  // Alone, nobody can become primary without it. A learner in the acknowledging set can: as a
+  // member of an epoch that this server never heard of.
+  const bool alone = Planted(SimMutant::kJoinersNeedNoLease) ? core.record().members.size() == 1
+                                                             : core.backup_count() == 0;
+  return alone || LeaseHolds(server);
 }
 
 void ClusterSimulation::PullArrives(int server, uint64_t id) {
