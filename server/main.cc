@@ -24,7 +24,6 @@
 #include "common/process_tuning.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
-#include "server/replica_link.h"
 #include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
@@ -44,7 +43,6 @@ struct Process {
   const Clock* clock = Clock::Real();
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<DataServer> data;
-  std::unique_ptr<GrpcReplicaNetwork> network;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
   std::atomic<CoordinatorLink*> link_seen{nullptr};  // what the status page may read
@@ -119,14 +117,12 @@ absl::Status StartParts(Process* process) {
     CollectHostMetrics(process->host->Status(), samples);
   });
 
-  auto data = DataServer::Start(DataOptionsOf(options), process->host.get(), process->clock);
+  DataServerOptions data_options = DataOptionsOf(options);
+  data_options.lanes.jitter_seed = std::random_device()();
+  auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
-  ReplicaLaneOptions lanes = LaneOptionsOf(options);
-  lanes.jitter_seed = std::random_device()();
-  process->network =
-      std::make_unique<GrpcReplicaNetwork>(lanes, process->data->inbox(), process->clock);
-  process->host->SetReplicaNetwork(process->network.get());
+  process->host->SetReplicaNetwork(process->data->network());
 
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
@@ -144,7 +140,7 @@ absl::Status StartParts(Process* process) {
   link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
   link_options.admin_address = process->admin_address;
   link_options.failure_domain = options.failure_domain;
-  link_options.network = process->network.get();
+  link_options.network = process->data->network();
   link_options.host_bytes = options.host_bytes;
   link_options.message_bytes_max = options.message_bytes_max;
   link_options.jitter_seed = std::random_device()();
@@ -167,7 +163,6 @@ void EndAfter(int64_t ms) {
 // What is in flight ends while the other copies still answer; then nobody calls the host any more.
 absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->data != nullptr) process->data->Stop(wait_ms);
-  if (process->network != nullptr) process->network->Stop();
   return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
 }
 

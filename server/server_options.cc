@@ -144,15 +144,10 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.transfer_bytes_max = options.transfer_bytes_max > 0
                                        ? options.transfer_bytes_max
                                        : CarveHostBytes(options.host_bytes).transfer_bytes;
+  data.lanes.queue_bytes_max = options.transfer_queue_bytes_max;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;
-}
-
-ReplicaLaneOptions LaneOptionsOf(const ServerOptions& options) {
-  ReplicaLaneOptions lanes;
-  lanes.queue_bytes_max = options.transfer_queue_bytes_max;
-  return lanes;
 }
 
 bool ListensWide(const std::string& listen) {
