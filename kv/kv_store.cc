@@ -201,16 +201,20 @@ class RocksKvStore : public KvStore {
   absl::Status Scan(
       absl::string_view first, absl::string_view limit,
       const std::function<bool(absl::string_view, absl::string_view)>& visit) override {
-    rocksdb::ReadOptions read;
-    const rocksdb::Slice upper = ToSlice(limit);
-    read.iterate_upper_bound = &upper;
-    read.readahead_size = kReadaheadBytes;
-    read.fill_cache = false;
-    std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read));
-    for (it->Seek(ToSlice(first)); it->Valid(); it->Next()) {
-      if (!visit(ToView(it->key()), ToView(it->value()))) break;
-    }
-    return ToStatus(it->status(), absl::StrCat("scanning ", options_.dir));
+    return ScanAt(nullptr, kReadaheadBytes, first, limit, visit);
+  }
+
+  std::unique_ptr<KvSnapshot> TakeSnapshot() override { return std::make_unique<Snapshot>(this); }
+
+  uint64_t EstimateBytes(absl::string_view first, absl::string_view limit) override {
+    rocksdb::SizeApproximationOptions what;
+    what.include_memtables = true;
+    what.include_files = true;
+    const rocksdb::Range range(ToSlice(first), ToSlice(limit));
+    uint64_t bytes = 0;
+    const rocksdb::Status status =
+        db_->GetApproximateSizes(what, db_->DefaultColumnFamily(), &range, 1, &bytes);
+    return status.ok() ? bytes : 0;
   }
 
   absl::Status Flush() override {
@@ -249,6 +253,39 @@ class RocksKvStore : public KvStore {
   }
 
  private:
+  // An iterator a scan, not one for its life: those keep memtables from being freed.
+  class Snapshot : public KvSnapshot {
+   public:
+    explicit Snapshot(RocksKvStore* store) : store_(store), at_(store->db_->GetSnapshot()) {}
+    ~Snapshot() override { store_->db_->ReleaseSnapshot(at_); }
+    absl::Status Scan(
+        absl::string_view first, absl::string_view limit,
+        const std::function<bool(absl::string_view, absl::string_view)>& visit) override {
+      // Its scans are short, so it looks ahead as far as they ask.
+      return store_->ScanAt(at_, 0, first, limit, visit);
+    }
+
+   private:
+    RocksKvStore* const store_;
+    const rocksdb::Snapshot* const at_;
+  };
+
+  absl::Status ScanAt(const rocksdb::Snapshot* at, uint64_t readahead_bytes,
+                      absl::string_view first, absl::string_view limit,
+                      const std::function<bool(absl::string_view, absl::string_view)>& visit) {
+    rocksdb::ReadOptions read;
+    const rocksdb::Slice upper = ToSlice(limit);
+    read.snapshot = at;
+    read.iterate_upper_bound = &upper;
+    read.readahead_size = readahead_bytes;
+    read.fill_cache = false;
+    std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read));
+    for (it->Seek(ToSlice(first)); it->Valid(); it->Next()) {
+      if (!visit(ToView(it->key()), ToView(it->value()))) break;
+    }
+    return ToStatus(it->status(), absl::StrCat("scanning ", options_.dir));
+  }
+
   explicit RocksKvStore(const KvOptions& options)
       : options_(options),
         cache_(rocksdb::NewLRUCache(options.block_cache_bytes,

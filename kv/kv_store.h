@@ -42,6 +42,18 @@ class KvBatch {
   virtual uint64_t bytes() const = 0;
 };
 
+// The store as it was at one moment, for as long as this lives. It keeps no memory of the store's
+// busy, only files that compaction could else have dropped. Thread-compatible; not longer than the
+// store.
+class KvSnapshot {
+ public:
+  virtual ~KvSnapshot() = default;
+  // As KvStore::Scan.
+  virtual absl::Status Scan(
+      absl::string_view first, absl::string_view limit,
+      const std::function<bool(absl::string_view key, absl::string_view value)>& visit) = 0;
+};
+
 class KvStore {
  public:
   static absl::StatusOr<std::unique_ptr<KvStore>> Open(const KvOptions& options);
@@ -64,6 +76,10 @@ class KvStore {
   virtual absl::Status Scan(
       absl::string_view first, absl::string_view limit,
       const std::function<bool(absl::string_view key, absl::string_view value)>& visit) = 0;
+
+  virtual std::unique_ptr<KvSnapshot> TakeSnapshot() = 0;
+  // About how many bytes the entries in [first, limit) take.
+  virtual uint64_t EstimateBytes(absl::string_view first, absl::string_view limit) = 0;
 
   virtual absl::Status Flush() = 0;  // memtables to SSTs; blocks
   virtual absl::Status Freeze(

@@ -59,6 +59,27 @@ void TuneDataPlaneServer(ServerBuilder* builder, int message_bytes_max) {
   builder->SetMaxSendMessageSize(-1);
 }
 
+// Servers ask each other whether they are there, by pings of HTTP/2: one that says nothing loses
+// its connection after kPeerPingMs + kPeerSilentMs.
+inline constexpr int kPeerPingMs = 300;
+inline constexpr int kPeerSilentMs = 700;
+
+// Arguments of a server's channel to another.
+inline grpc::ChannelArguments PeerChannelArguments() {
+  grpc::ChannelArguments args = DataPlaneChannelArguments(1 << 20);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPeerPingMs);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPeerSilentMs);
+  return args;
+}
+
+// Of a grpc::ServerBuilder: pings that come as often are no attack.
+template <typename ServerBuilder>
+void AllowKeepalives(ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kPeerPingMs / 2);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+}
+
 }  // namespace hotbed
 
 #endif  // HOTBED_PROTO_GRPC_TUNING_H_

@@ -148,6 +148,10 @@ std::string Catalog::Serialize() const {
     AppendLittle<uint32_t>(range.column_first, &out);
     AppendLittle<uint32_t>(range.column_limit, &out);
     AppendLittle<uint8_t>(installing.contains(shard), &out);
+    const auto from = log_from.find(shard);
+    const LogPosition position = from == log_from.end() ? LogPosition() : from->second;
+    AppendLittle<uint64_t>(position.segment, &out);
+    AppendLittle<uint64_t>(position.offset, &out);
   }
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
@@ -185,6 +189,10 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
     }
     catalog.shards[shard] = range;
     if (in.Take<uint8_t>() != 0) catalog.installing.insert(shard);
+    LogPosition from;
+    from.segment = in.Take<uint64_t>();
+    from.offset = in.Take<uint64_t>();
+    if (from != LogPosition()) catalog.log_from[shard] = from;
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;

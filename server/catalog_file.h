@@ -18,14 +18,17 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
+#include "server/shard_log/shard_log.h"
 
 namespace hotbed {
 
 struct Catalog {
   std::map<TableId, TableSpec> tables;
   std::map<ShardId, ShardRange> shards;  // each of a table above
-  std::set<ShardId>
-      installing;  // of `shards`: their rows are on their way, what is here is not whole
+  // Of `shards`: their rows are on their way from another server, what is here is not whole.
+  std::set<ShardId> installing;
+  // Of `shards`: what the log holds of them before is of a copy that was deleted. None: nothing is.
+  std::map<ShardId, LogPosition> log_from;
 
   std::string Serialize() const;
   // DataLoss: damaged; FailedPrecondition: another version, both named.

@@ -51,6 +51,8 @@ void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_
   }
   asked_ = header.segments_size();
   want_flags_ = header.want_flags();
+  strict = header.strict();
+  staleness_ms_max = header.staleness_ms_max();
   if (header.deadline_ms() > 0) deadline_ns = arrival_ns_ + int64_t{1000000} * header.deadline_ms();
   if (request_bytes_ > limits.message_bytes_max) {
     return Refuse(SegmentCode::kInvalidArgument,

@@ -20,6 +20,7 @@
 
 namespace hotbed {
 
+class PullLatency;
 class Shard;
 
 // Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/wire_code.h holds
@@ -67,6 +68,7 @@ struct PullSegment {
   uint32_t bags = 0;
   const float* weights = nullptr;  // aligned, one an id, or null
   uint8_t* arg_max = nullptr;      // dim u32 a bag, unaligned, or null
+  int64_t waits_until_ns = 0;      // the shard's: for an LSN
   SegmentResult result;
 };
 
@@ -79,7 +81,10 @@ struct PullWork {
   bool strict = false;            // the primary alone, while its lease surely holds
   uint32_t staleness_ms_max = 0;  // of other members: since they heard from the primary; 0: any
   absl::InlinedVector<PullSegment, 8> segments;
-  std::atomic<int32_t> pending{0};  // owned by the host
+  // Owned by the host.
+  std::atomic<int32_t> pending{0};
+  PullLatency* latency = nullptr;  // null: this one is not timed
+  int64_t begun_ns = 0;
 };
 
 struct PushSegment {

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "server/pull_latency.h"
 #include "server/requests.h"
 
 namespace hotbed {
@@ -18,7 +20,11 @@ constexpr uint32_t kRetryReadOnlyMs = 250;
 // Whoever finishes the last segment of a work ends it.
 template <typename Work>
 void FinishSegment(Work* work) {
-  if (work->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) work->Done();
+  if (work->pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if constexpr (std::is_base_of_v<PullWork, Work>) {
+    if (work->latency != nullptr) work->latency->Add(work->latency->NowNs() - work->begun_ns);
+  }
+  work->Done();
 }
 
 template <typename Segment>

@@ -2,11 +2,9 @@
 // shard_push.cc.
 #include "server/shard.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "server/segment_result.h"
 #include "server/shard_log/planted_bugs.h"
 
@@ -19,7 +17,8 @@ Shard::Shard(Options options, Epoch promised)
       strand_(options_.pool, options_.clock, options_.strand),
       table_(options_.table),
       core_(options_.core),
-      staged_(options_.staged_bytes) {
+      staged_(options_.staged_bytes),
+      tail_(options_.outlet == nullptr ? nullptr : &options_.outlet->tail_bytes) {
   TierHost::ShardParams params;
   params.table = options_.table;
   params.shard = options_.id;
@@ -42,7 +41,7 @@ Shard::Shard(Options options, Epoch promised)
   if (!meta.ok()) FailEverything(meta.status());
   if (meta.ok()) RestoreMeta(*meta);
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();
-  core_.Recover(promised, meta.ok() ? *std::move(meta) : ShardMeta());
+  core_.Recover(promised, meta.ok() ? *std::move(meta) : ShardMeta(), options_.installed);
   store_->SetAppliedLsn(core_.applied_lsn());
   if (!PlantedBug("row_lsn_guard_off")) store_->BeginReplay();
   PublishState();
@@ -50,168 +49,7 @@ Shard::Shard(Options options, Epoch promised)
 
 Shard::~Shard() = default;
 
-template <typename Fn>
-void Shard::RunAndWait(Fn fn) {
-  absl::Notification done;
-  strand_.Run([&] {
-    fn();
-    done.Notify();
-  });
-  done.WaitForNotification();
-}
-
-// --- recovery
-
-// A record on its way from the log's file into the rows. Owns its bytes: the reader goes on while
-// rows are fetched.
-struct Shard::ReplayItem {
-  RecordHeader header;
-  std::vector<uint64_t> ids;
-  std::unique_ptr<uint8_t[]> gradients;
-  std::vector<const uint8_t*> rows;
-  std::vector<Lsn> staged;  // a commit: what it applies
-  bool taken = false;       // by the core: what is left is to bring it into the rows
-  absl::AnyInvocable<void()> done;
-};
-
-void Shard::Replay(const RecordView& record, absl::AnyInvocable<void()> done) {
-  auto item = std::make_unique<ReplayItem>();
-  item->header = record.header;
-  item->done = std::move(done);
-  if (record.header.kind == RecordKind::kPush) {
-    const uint64_t row_bytes = RowWireBytes(record.header.gradient_type, record.header.dim);
-    const uint32_t count = record.header.id_count;
-    item->ids.assign(record.ids, record.ids + count);
-    item->gradients.reset(new uint8_t[count * row_bytes]);
-    std::memcpy(item->gradients.get(), record.gradients, count * row_bytes);
-    item->rows.reserve(count);
-    for (uint32_t i = 0; i < count; ++i) {
-      item->rows.push_back(item->gradients.get() + i * row_bytes);
-    }
-  } else if (record.header.kind == RecordKind::kStepCommit) {
-    item->ids.assign(record.ids, record.ids + record.header.id_count);
-  }
-  strand_.Run([this, item = item.release()] {
-    replay_queue_.emplace_back(item);
-    RunReplay();
-  });
-}
-
-void Shard::RetryReplay() {
-  strand_.Run([this] {
-    if (!apply_blocked_) return;
-    apply_blocked_ = false;
-    {
-      absl::MutexLock lock(&mu_);
-      error_.clear();
-    }
-    RunReplay();
-  });
-}
-
-void Shard::RunReplay() {
-  while (!applying_ && !apply_blocked_ && !replay_queue_.empty()) {
-    if (ReplayNext()) EndReplayItem();
-  }
-}
-
-void Shard::EndReplayItem() {
-  std::unique_ptr<ReplayItem> item = std::move(replay_queue_.front());
-  replay_queue_.pop_front();
-  const RecordHeader& h = item->header;
-  if (h.kind == RecordKind::kStepCommit) staged_.DropThrough(h.scalars.step, h.lsn);
-  if (error_state_.ok()) store_->SetAppliedLsn(core_.applied_lsn());
-  item->done();
-}
-
-bool Shard::ReplayNext() {
-  if (!error_state_.ok()) return true;
-  ReplayItem& item = *replay_queue_.front();
-  if (std::exchange(item.taken, true)) return ApplyReplayed(item);
-  const RecordHeader& header = item.header;
-  CoreEntry entry;
-  entry.kind = header.kind;
-  entry.open = header.open;
-  entry.staged = header.staged;
-  entry.epoch = header.epoch;
-  entry.lsn = header.lsn;
-  entry.session = PlantedBug("forget_sessions_on_restart") ? 0 : header.session;
-  entry.incarnation = header.incarnation;
-  entry.seq = header.seq;
-  entry.prev_seq = header.prev_seq;
-  const bool commits = header.kind == RecordKind::kStepCommit;
-  if (commits) item.staged = core_.StagedOf(header.scalars.step, item.ids);
-  absl::StatusOr<bool> applies = core_.Replay(entry);
-  if (!applies.ok()) {
-    FailEverything(applies.status());
-    return true;
-  }
-  if (*applies && commits) return ApplyReplayed(item);
-  if (!*applies || header.kind != RecordKind::kPush || header.id_count == 0) return true;
-  if (header.dim != dim_) {
-    FailEverything(absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ",
-                                                    header.dim, ", the shard of dim ", dim_)));
-    return true;
-  }
-  if (header.staged) {
-    staged_.Add(header, item.ids.data(), item.rows.data());
-    return true;
-  }
-  return ApplyReplayed(item);
-}
-
-bool Shard::ApplyReplayed(const ReplayItem& item) {
-  const RecordHeader& header = item.header;
-  auto after = [this](absl::Status status) {
-    applying_ = false;
-    if (AfterReplayed(status)) EndReplayItem();
-    RunReplay();
-  };
-  applying_ = true;
-  if (header.kind == RecordKind::kStepCommit) {
-    if (!ApplyCommit(header, item.staged, after)) return false;
-    applying_ = false;
-    return true;
-  }
-  RowUpdates updates;
-  updates.ids = item.ids.data();
-  updates.count = header.id_count;
-  updates.gradient_type = header.gradient_type;
-  updates.gradients = item.rows.data();
-  updates.scalars = header.scalars;
-  updates.assign = header.assign;
-  updates.lsn = header.lsn;
-  if (!store_->Apply(updates, after)) return false;
-  applying_ = false;
-  return true;
-}
-
-// What passes (no room in the spill tier) is waited for: the record is in the log, and a shard that
-// lacked it would have lost what it acknowledged.
-bool Shard::AfterReplayed(const absl::Status& status) {
-  if (status.ok()) return true;
-  if (status.code() == absl::StatusCode::kDataLoss) {
-    FailEverything(status);
-    return true;
-  }
-  apply_blocked_ = true;
-  absl::MutexLock lock(&mu_);
-  error_ = absl::StrCat(Name(), ": waits to apply its log: ", status.message());
-  return false;
-}
-
-bool Shard::FinishReplay() {
-  bool behind = false;
-  RunAndWait([this, &behind] {
-    if (store_ == nullptr) return;
-    store_->EndReplay();
-    behind = store_->highest_lsn() > core_.applied_lsn();
-    core_.SkipTo(store_->highest_lsn());
-    store_->SetAppliedLsn(core_.applied_lsn());
-    PublishState();
-  });
-  return behind;
-}
+// --- control
 
 void Shard::Refuse(const absl::Status& error) {
   RunAndWait([this, &error] {
@@ -220,28 +58,66 @@ void Shard::Refuse(const absl::Status& error) {
   });
 }
 
-// --- control
-
 void Shard::LearnChanges(const std::vector<TableChange>& changes) {
   RunAndWait([&] { table_.changes = changes; });
 }
 
 Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
+  absl::Notification done;
   Epoch promise = 0;
-  RunAndWait([&] {
-    core_.SetSelf(self);
-    core_.LearnRecord(record);
-    Drain();
-    promise = promise_wanted_;
+  LearnRecord(self, record, [&](Epoch wanted) {
+    promise = wanted;
+    done.Notify();
   });
+  done.WaitForNotification();
   return promise;
 }
 
+void Shard::LearnRecord(const Member& self, const ShardRecord& record,
+                        absl::AnyInvocable<void(Epoch promise)> done) {
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  strand_.Run([this, self, record, done = std::move(done)]() mutable {
+    if (record.epoch > core_.epoch()) heard_ns_ = 0;
+    if (guard_lsn_ != 0 && record.primary == self && error_state_.ok()) {
+      // Nobody has what is lost: the log goes on above all that the rows may carry.
+      wants_sweep_.store(true, std::memory_order_release);
+      core_.SkipTo(guard_lsn_);
+      store_->SetAppliedLsn(guard_lsn_);
+      EndGuard();
+    }
+    self_ = self;
+    core_.SetSelf(self);
+    core_.LearnRecord(record);
+    {
+      absl::MutexLock lock(&mu_);
+      others_ = core_.record().members;
+      others_.insert(others_.end(), core_.record().learners.begin(), core_.record().learners.end());
+    }
+    if (!keeps_records_ && options_.outlet != nullptr && core_.has_followers()) BeginKeeping();
+    Drain();
+    RunParkedPulls();
+    RunParkedPushes();
+    done(promise_wanted_);
+    in_flight_.fetch_sub(1, std::memory_order_release);
+  });
+}
+
 void Shard::PromiseDurable(Epoch epoch) {
-  RunAndWait([this, epoch] {
+  absl::Notification done;
+  PromiseDurable(epoch, [&done] { done.Notify(); });
+  done.WaitForNotification();
+}
+
+void Shard::PromiseDurable(Epoch epoch, absl::AnyInvocable<void()> done) {
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  strand_.Run([this, epoch, done = std::move(done)]() mutable {
     if (promise_wanted_ <= epoch) promise_wanted_ = 0;
     core_.PromiseDurable(epoch);
+    if (!keeps_records_ && options_.outlet != nullptr && core_.has_followers()) BeginKeeping();
     Drain();
+    RunParkedPushes();
+    done();
+    in_flight_.fetch_sub(1, std::memory_order_release);
   });
 }
 
@@ -255,6 +131,7 @@ void Shard::Tick() {
     }
     MaybeResume();
     RunParkedPulls();
+    RunParkedPushes();
     core_.SetNow(options_.clock->NowNs());
     core_.Tick();
     Drain();
@@ -272,35 +149,50 @@ bool Shard::Pause(bool paused) {
 }
 
 absl::StatusOr<Lsn> Shard::Sweep() {
+  absl::StatusOr<SnapshotBase> swept = SweepNow(nullptr);
+  if (!swept.ok()) return swept.status();
+  return swept->lsn;
+}
+
+absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
   struct Result {
     absl::Notification done;
     absl::Status status;
-    Lsn lsn = 0;
+    SnapshotBase base;
   } result;
-  strand_.Run([this, &result] {
+  absl::MutexLock one_at_a_time(&sweep_mu_);
+  strand_.Run([this, to, &result] {
     if (store_ == nullptr || !error_state_.ok()) {
       result.status = absl::FailedPreconditionError(absl::StrCat(Name(), " is not served"));
-      result.done.Notify();
-      return;
+    } else if (to != nullptr && (closed_ || !core_.primary())) {
+      result.status = absl::FailedPreconditionError(
+          absl::StrCat(Name(), ": its primary is another server by now"));
     }
+    if (!result.status.ok()) return result.done.Notify();
     in_flight_.fetch_add(1, std::memory_order_relaxed);
-    result.lsn = core_.applied_lsn();
+    result.base.epoch = core_.epoch();
+    result.base.lsn = core_.applied_lsn();
+    if (to != nullptr) core_.SnapshotTaken(*to, result.base.lsn);
     ShardMeta meta = core_.AppliedMeta();  // with what is staged: the log need not be kept
     for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
-    store_->Sweep(result.lsn, meta.Serialize(), [this, &result](absl::Status s) {
+    result.base.meta = meta.Serialize();
+    store_->Sweep(result.base.lsn, result.base.meta, [this, &result](absl::Status s) {
       result.status = std::move(s);
       in_flight_.fetch_sub(1, std::memory_order_release);
       result.done.Notify();
     });
+    Drain();
   });
   result.done.WaitForNotification();
   if (!result.status.ok()) return result.status;
-  return result.lsn;
+  return std::move(result.base);
 }
 
 void Shard::SetDurable(Lsn lsn) {
   durable_lsn_.store(lsn, std::memory_order_relaxed);
   if (logged()) options_.log->SetLeastNeeded(options_.id, lsn + 1);
+  if (!wants_sweep_.exchange(false, std::memory_order_acq_rel)) return;
+  RunAndWait([this] { PublishState(); });
 }
 
 void Shard::Close() {
@@ -308,7 +200,12 @@ void Shard::Close() {
     closed_ = true;
     core_.Abandon(SegmentCode::kUnavailable);
     RunParkedPulls();
+    RunParkedPushes();
     Drain();
+    // What other copies have to say about these will not be heard here; its log has them, and its
+    // next life asks.
+    CutFrom(core_.commit_lsn() + 1);
+    tail_.Clear();
   });
 }
 
@@ -320,6 +217,7 @@ void Shard::ReleaseStore() {
     }
     store_.reset();
     staged_.Clear();
+    tail_.Clear();
   });
 }
 
@@ -335,6 +233,7 @@ void Shard::FailEverything(const absl::Status& error) {
   // not take it for failed.
   core_.Abandon(SegmentCode::kUnavailable);
   RunParkedPulls();
+  RunParkedPushes();
 }
 
 void Shard::MaybeResume() {
@@ -351,12 +250,15 @@ void Shard::PublishState() {
   epoch_.store(core_.epoch(), kRelaxed);
   primary_.store(core_.primary(), kRelaxed);
   active_.store(served && core_.active(), kRelaxed);
-  wants_activation_.store(served && core_.wants_activation(), kRelaxed);
+  const bool wants_activation = served && core_.wants_activation() && !wants_sweep();
+  const bool news = wants_activation && !wants_activation_.load(kRelaxed);
+  wants_activation_.store(wants_activation, kRelaxed);
   read_only_.store(core_.read_only(), kRelaxed);
   sessions_.store(core_.session_count(), kRelaxed);
   committed_step_.store(core_.committed_step(), kRelaxed);
   staged_bytes_.store(staged_.bytes(), kRelaxed);
   applied_lsn_.store(core_.applied_lsn(), std::memory_order_release);
+  if (options_.outlet != nullptr) PublishReplicaState(served, news);
 }
 
 std::string Shard::error() const {
@@ -381,6 +283,10 @@ ShardStatus Shard::Status() const {
   status.staged_bytes = staged_bytes_.load(kRelaxed);
   status.rows_pulled = rows_pulled_.load(kRelaxed);
   status.rows_pushed = rows_pushed_.load(kRelaxed);
+  status.primary = primary();
+  status.copies = backups_.load(kRelaxed);
+  status.commit_lsn = commit_lsn_.load(kRelaxed);
+  status.tail_bytes = tail_bytes_.load(kRelaxed);
   absl::MutexLock lock(&mu_);
   if (stats_of_ == nullptr) return status;
   const StoreStats stats = stats_of_->Stats();

@@ -7,6 +7,11 @@
 // A push to a synchronous table is staged: committed in the log and kept aside (staged_rows) until
 // its step's commit comes, which is an entry of the log like any other.
 //
+// Where the shard has other copies an entry is a whole record of the log in memory (replica_tail),
+// encoded once by the primary: it goes to the other copies as it is, they append these very bytes
+// to their own logs and apply from them. Of a copy that was just installed the rows may be ahead of
+// the log, as after a crash: until its log has passed them it is not read.
+//
 // Thread-safe: everything below the strand is confined to it. A push that misses the hot tier holds
 // back later pushes of this shard, and nothing else (DECISIONS C2). The host keeps a shard alive
 // until idle() and closes it before it lets go.
@@ -25,12 +30,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
+#include "server/replica_message.h"
+#include "server/replica_outlet.h"
+#include "server/replica_tail.h"
 #include "server/requests.h"
+#include "server/rolling_hash.h"
 #include "server/shard_core.h"
 #include "server/shard_host.h"
 #include "server/shard_log/shard_log.h"
@@ -63,6 +73,9 @@ class Shard {
     // RESOURCE_EXHAUSTED. Null: no limit.
     std::shared_ptr<std::atomic<int64_t>> staged_bytes;
     uint64_t staged_bytes_max = 0;
+    // The way to other copies; outlives the shard's work. Null: it has none, ever.
+    ReplicaOutlet* outlet = nullptr;
+    bool installed = false;  // the rows came with a snapshot, just now
   };
 
   // Opens the rows and reads the state that was stored with them. A shard that cannot be opened is
@@ -80,8 +93,9 @@ class Shard {
   // Does not block: tries again the record that the rows could not take (the spill tier is full,
   // say), if there is one. `done` of it and of those behind it waits until then.
   void RetryReplay();
-  // Blocks. True: the log ends before what the rows carry (an unsynced tail is lost), so the state
-  // must be swept before the shard takes pushes.
+  // Blocks. True: the log ends before what the rows carry. Either they are those of a copy that had
+  // not caught up, which then goes on from other copies' logs; or an unsynced tail of the log is
+  // lost: if the shard becomes its own primary, it wants a sweep (wants_sweep).
   bool FinishReplay();
   // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason.
   // Blocks.
@@ -92,9 +106,32 @@ class Shard {
   // come later are resolved by them; those that are in the log already carry what they were
   // resolved to.
   void LearnChanges(const std::vector<TableChange>& changes);
-  // The epoch to promise durably, 0: none; then PromiseDurable.
+  // The epoch to promise durably, 0: none; then PromiseDurable. With `done` neither blocks: it runs
+  // on the strand, perhaps before they return.
   Epoch LearnRecord(const Member& self, const ShardRecord& record);
+  void LearnRecord(const Member& self, const ShardRecord& record,
+                   absl::AnyInvocable<void(Epoch promise)> done);
   void PromiseDurable(Epoch epoch);
+  void PromiseDurable(Epoch epoch, absl::AnyInvocable<void()> done);
+  // --- other copies; these do not block
+  // An append or the answer to one; damaged records are not taken.
+  void OnReplicaMessage(const Member& from, ReplicaMessage message);
+  void OnPeerLost(const Member& peer);
+  // Requests that have waited for the shard's record or its activation until now are answered.
+  void ExpireWaiting();
+  // How the copying of all rows to `to` ended.
+  void EndSnapshot(const Member& to, Lsn lsn, bool installed);
+  // --- copies; block
+  // Sweeps. From its LSN on entries are kept for `to`. FailedPrecondition: the shard's record, as
+  // it is known here, does not want that copy.
+  struct SnapshotBase {
+    Epoch epoch = 0;
+    Lsn lsn = 0;
+    std::string meta;
+  };
+  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to);
+  // Whether a snapshot of `lsn` that `from` sends in `epoch` may take the place of what is here.
+  bool MayInstall(const Member& from, Epoch epoch, Lsn lsn);
   // Does not block: retries what waits (an apply that failed, the activation), lets parked pulls
   // expire.
   void Tick();
@@ -104,6 +141,8 @@ class Shard {
   // Writes back all rows dirty now and the state, blocks until the spill tier has it in memory; the
   // LSN that it covers.
   absl::StatusOr<Lsn> Sweep();
+  // Nothing is applied here before a sweep is durable (FinishReplay).
+  bool wants_sweep() const { return wants_sweep_.load(std::memory_order_acquire); }
   // `lsn`, covered by a sweep, has been flushed to disk: the log below is not needed.
   void SetDurable(Lsn lsn);
   // Refuses all requests from now on. When idle() the rows can be let go by ReleaseStore, which
@@ -125,6 +164,14 @@ class Shard {
   bool wants_activation() const { return wants_activation_.load(std::memory_order_relaxed); }
   bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
   bool primary() const { return primary_.load(std::memory_order_relaxed); }
+  // A request waits that ExpireWaiting may have to end.
+  bool has_waiting() const { return waiting_.load(std::memory_order_relaxed) != 0; }
+  // Tick is wanted some ten times a second.
+  bool ticks_often() const { return ticks_often_.load(std::memory_order_relaxed); }
+  // Whether the record names `to` as another copy.
+  bool WantsCopy(const Member& to) const;
+  // Learners in the acknowledging set of epoch().
+  std::vector<Member> JoinReady() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
   std::string error() const;
@@ -135,8 +182,25 @@ class Shard {
     PullWork* work;
     PullSegment* segment;
   };
+  // An entry of the log that is not applied yet. `state` is null where nobody needs one: an entry
+  // of the shard's own without a log.
+  struct Unapplied {
+    Lsn lsn;
+    PushState* state;
+  };
+  struct Incoming;
 
-  struct ReplayItem;
+  // A record on its way from the log's file into the rows. Owns its bytes: the reader goes on while
+  // rows are fetched.
+  struct ReplayItem {
+    RecordHeader header;
+    std::vector<uint64_t> ids;
+    std::unique_ptr<uint8_t[]> gradients;
+    std::vector<const uint8_t*> rows;
+    std::vector<Lsn> staged;  // a commit: what it applies
+    bool taken = false;       // by the core: what is left is to bring it into the rows
+    absl::AnyInvocable<void()> done;
+  };
 
   template <typename Fn>
   void RunAndWait(Fn fn);
@@ -144,9 +208,17 @@ class Shard {
   // On the strand from here on.
   bool PullNow(PullWork* work, PullSegment* segment);  // false: finishes later
   SegmentCode CheckPull(const PullWork& work, const PullSegment& segment, std::string* detail);
-  void FillPullResult(PullSegment* segment, const absl::Status& status);
+  void FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status);
+  // Of a copy that is not the primary.
+  SegmentCode CheckReplicaPull(const PullWork& work, const PullSegment& segment,
+                               std::string* detail) const;
+  bool LeaseHolds() const;
+  bool NeedsLease(const PullWork& work) const;
+  bool Park(PullWork* work, PullSegment* segment, std::string* detail, SegmentCode* code);
   void RunParkedPulls();
   void PushNow(PushState* state);
+  bool ParkPush(PushState* state);
+  void RunParkedPushes();
   void CommitNow(PushState* state);
   // Why a push or a commit is refused before the core sees it; `detail` says it in words.
   SegmentCode RefusalNow(const PushState& state, std::string* detail) const;
@@ -158,6 +230,9 @@ class Shard {
   void StartAppend(const CoreEntry& entry);
   void AfterAppend(PushState* state);
   void FillRecord(const CoreEntry& entry, PushState* state);
+  // From `lsn` on what was handed to the log is no part of it.
+  void CutFrom(Lsn lsn);
+  void LeaveCore(PushState* state);
   void ApplyNext();
   bool ApplyCommit(const RecordHeader& header, absl::Span<const Lsn> staged,
                    absl::AnyInvocable<void(absl::Status)> done);
@@ -167,6 +242,25 @@ class Shard {
   void FailEverything(const absl::Status& error);
   void MaybeResume();
   void PublishState();
+  void PublishReplicaState(bool served, bool wants_activation_now);
+  // shard_replica.cc
+  void KeepRecord(const CoreEntry& entry, PushState* state);
+  void BeginKeeping();
+  void EncodeUnapplied();
+  void TrimTail();
+  void SendNow(const CoreSend& send);
+  void SendAppends(const CoreSend& send);
+  void TakeIncoming(Incoming* incoming);
+  void TakeAppend(Incoming* incoming);
+  std::string CheckRecord(const RecordHeader& header, const PushState& state) const;
+  void EndGuard();
+  // The entry was applied: what copies compare goes on.
+  void HashApplied(const CoreEntry& entry, const PushState* state);
+  void CompareHash(const ReplicaMessage& message);
+  void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
+  bool IsLearner() const;
+  void AskForCopy(const Member& from, const ReplicaMessage& message);
+  absl::StatusOr<SnapshotBase> SweepNow(const Member* to);
   void RunReplay();
   void EndReplayItem();
   bool ReplayNext();  // false: finishes later
@@ -190,14 +284,27 @@ class Shard {
   bool applying_ = false;       // the store has an Apply in flight
   bool apply_blocked_ = false;  // the last one failed; tried again by Tick or RetryReplay
   std::deque<CoreEntry> apply_queue_;
-  StagedRows staged_;       // as of the core's last LSN
+  std::deque<Unapplied> unapplied_;  // (applied, last]
+  bool keeps_records_ = false;       // tail_ gets every entry
+  bool joins_told_ = false;          // join_ready_ is not empty
+  RollingHash hash_;                 // of what was applied since keeps_records_
+  Epoch hash_epoch_ = 0;             // whose primary it was compared with
+  std::vector<uint8_t> hash_row_;
+  std::vector<PushState*> parked_pushes_;
+  Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
+  int64_t heard_ns_ = 0;  // from the primary, in this epoch
+  StagedRows staged_;     // as of the core's last LSN
+  ReplicaTail tail_;
   SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;
+  std::vector<CoreSend> send_scratch_;
   std::vector<ParkedPull> parked_;
   std::deque<std::unique_ptr<ReplayItem>> replay_queue_;
   uint32_t appends_in_flight_ = 0;
   Epoch promise_wanted_ = 0;
+  Member self_;
+  absl::Mutex sweep_mu_;  // one sweep at a time
 
   // What other threads may read.
   std::atomic<int64_t> in_flight_{0};  // appends, applies, pulls and sweeps begun and not ended
@@ -209,6 +316,12 @@ class Shard {
   std::atomic<bool> wants_activation_{false};
   std::atomic<bool> read_only_{false};
   std::atomic<bool> refused_{false};
+  std::atomic<bool> wants_sweep_{false};
+  std::atomic<uint32_t> waiting_{0};  // parked_ and parked_pushes_
+  std::atomic<Lsn> commit_lsn_{0};
+  std::atomic<uint64_t> tail_bytes_{0};
+  std::atomic<uint64_t> backups_{0};
+  std::atomic<bool> ticks_often_{false};
   std::atomic<uint64_t> sessions_{0};
   std::atomic<uint64_t> committed_step_{0};
   std::atomic<uint64_t> staged_bytes_{0};
@@ -217,7 +330,19 @@ class Shard {
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   std::string error_ ABSL_GUARDED_BY(mu_);
+  std::vector<Member> join_ready_ ABSL_GUARDED_BY(mu_);
+  std::vector<Member> others_ ABSL_GUARDED_BY(mu_);  // members and learners of the record
 };
+
+template <typename Fn>
+void Shard::RunAndWait(Fn fn) {
+  absl::Notification done;
+  strand_.Run([&] {
+    fn();
+    done.Notify();
+  });
+  done.WaitForNotification();
+}
 
 }  // namespace hotbed
 

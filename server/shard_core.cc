@@ -13,143 +13,20 @@ namespace {
 constexpr size_t kRingInitial = 16;
 constexpr size_t kForgetBatch = 64;  // sessions forgotten in one search among all
 
-bool Contains(const std::vector<Member>& members, const Member& member) {
-  return std::find(members.begin(), members.end(), member) != members.end();
-}
-
 }  // namespace
 
 void CoreReady::Clear() {
   promise = 0;
   activate = 0;
   stepped_down = false;
+  cut_from = 0;
   appends.clear();
+  sends.clear();
   applies.clear();
   replies.clear();
 }
 
-ShardCore::ShardCore(const CoreOptions& options) : options_(options), ring_(kRingInitial) {
-  ack_set_.resize(1);
-}
-
-// --- recovery
-
-void ShardCore::Recover(Epoch promised, ShardMeta meta) {
-  promised_ = promised;
-  applied_ = commit_ = last_ = ack_set_[0].match = meta.applied_lsn;
-  applied_epoch_ = meta.applied_epoch;
-  forgotten_ = meta.forgotten;
-  if (!Mutated(CoreMutant::kSessionsForgottenOnRestart)) sessions_ = std::move(meta.sessions);
-  committed_step_ = meta.committed_step;
-  for (const StagedPush& push : meta.staged) {
-    if (Mutated(CoreMutant::kStagedForgottenOnRestart)) break;
-    staged_.push_back({push.lsn, push.session, push.seq, ""});
-  }
-}
-
-absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
-  if (entry.lsn <= last_) return false;
-  if (entry.lsn != last_ + 1) {
-    return absl::DataLossError(absl::StrCat("log records ", last_ + 1, " to ", entry.lsn - 1,
-                                            " are missing before record ", entry.lsn));
-  }
-  if (entry.kind == RecordKind::kForget) {
-    sessions_.Erase(entry.session);
-    forgotten_ = std::max(forgotten_, entry.incarnation);
-  } else if (entry.session != 0 && !Mutated(CoreMutant::kSessionsForgottenOnRestart)) {
-    const Session* session = sessions_.Find(entry.session);
-    const uint64_t seq = session == nullptr ? 0 : session->last_seq;
-    sessions_.Set(entry.session, {entry.incarnation, std::max(seq, entry.seq)});
-  }
-  if (entry.staged) staged_.push_back({entry.lsn, entry.session, entry.seq, ""});
-  if (entry.kind == RecordKind::kStepCommit) {
-    committed_step_ = entry.seq >> kStepShift;
-    DropStaged(committed_step_, entry.lsn);
-  }
-  applied_ = commit_ = last_ = ack_set_[0].match = entry.lsn;
-  applied_epoch_ = entry.epoch;
-  return true;
-}
-
-void ShardCore::SkipTo(Lsn lsn) {
-  if (lsn > last_) applied_ = commit_ = last_ = ack_set_[0].match = lsn;
-}
-
-// --- epochs
-
-void ShardCore::LearnRecord(const ShardRecord& record) {
-  if (!Mutated(CoreMutant::kPromiseIgnored) &&
-      (record.epoch < record_.epoch || record.epoch < promised_)) {
-    return;
-  }
-  if (record.epoch == record_.epoch) {
-    if (record.revision <= record_.revision) return;
-    record_ = record;
-    if (primary_ && !active_ && promise_held() && record.active) Activate();
-    return;
-  }
-  if (primary_) StepDown(SegmentCode::kWrongEpoch);
-  record_ = record;
-  primary_ = record.primary == self_;
-  if (!Contains(record.members, self_)) return;
-  if (promise_held()) AfterPromise();
-  if (promised_ < record.epoch) ready_.promise = record.epoch;
-}
-
-void ShardCore::PromiseDurable(Epoch epoch) {
-  promised_ = std::max(promised_, epoch);
-  if (promise_held()) AfterPromise();
-}
-
-bool ShardCore::promise_held() const {
-  return promised_ >= record_.epoch || Mutated(CoreMutant::kPromiseNotAwaited);
-}
-
-void ShardCore::AfterPromise() {
-  if (!primary_ || active_) return;
-  if (record_.active) {
-    Activate();
-  } else if (wants_activation()) {
-    ready_.activate = record_.epoch;
-  }
-}
-
-bool ShardCore::wants_activation() const {
-  // Its own tail must be in the log first: what survives of it is part of the new epoch.
-  return primary_ && !active_ && !record_.active && ack_set_[0].match == last_ && promise_held();
-}
-
-void ShardCore::Activate() { active_ = true; }
-
-void ShardCore::StepDown(SegmentCode answer) {
-  primary_ = false;
-  active_ = false;
-  ready_.stepped_down = true;
-  if (Mutated(CoreMutant::kRepliesKeptOverStepDown)) return;
-  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) {
-    Slot& slot = At(lsn);
-    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, applied_, 0);
-  }
-  for (const DuplicateWaiter& waiter : duplicates_) {
-    Reply(waiter.token, answer, record_.epoch, applied_, 0);
-  }
-  duplicates_.clear();
-}
-
-SegmentCode ShardCore::CheckEpoch(Epoch epoch) const {
-  if (record_.epoch == 0) return SegmentCode::kUnavailable;
-  if (epoch != record_.epoch || !primary_) return SegmentCode::kWrongEpoch;
-  return active_ ? SegmentCode::kOk : SegmentCode::kUnavailable;
-}
-
-void ShardCore::Tick() {
-  if (wants_activation()) ready_.activate = record_.epoch;
-}
-
-void ShardCore::SetNow(int64_t now_ns) {
-  if (now_ns_ == 0) first_now_ns_ = now_ns;
-  now_ns_ = now_ns;
-}
+ShardCore::ShardCore(const CoreOptions& options) : options_(options), ring_(kRingInitial) {}
 
 // --- pushes
 
@@ -276,42 +153,78 @@ void ShardCore::Grow() {
   for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) At(lsn) = old[lsn & (old.size() - 1)];
 }
 
-void ShardCore::AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer,
-                            const Session* session) {
+// Its place in the ring, with what it takes to undo it; nobody waits for it yet.
+ShardCore::Slot* ShardCore::NextSlot(const CoreEntry& entry, Epoch epoch) {
   if (last_ - applied_ + 1 >= ring_.size()) Grow();
-  entry.epoch = record_.epoch;
-  entry.lsn = ++last_;
-  Slot& slot = At(entry.lsn);
+  Slot& slot = At(++last_);
   slot.entry = entry;
-  slot.waiter = waiter;
-  slot.answer = answer;
+  slot.entry.epoch = epoch;
+  slot.entry.lsn = last_;
+  slot.entry.ticket = ++ticket_;
+  runs_.Append(last_, epoch);
+  if (!Mutated(CoreMutant::kRepliesKeptOverStepDown)) slot.waiter = 0;
+  slot.answer = SegmentCode::kOk;
   const Session* before = sessions_.Find(entry.session);
   slot.session_existed = before != nullptr;
   slot.session_before = before == nullptr ? Session() : *before;
   slot.forgotten_before = forgotten_;
   slot.committed_before = committed_step_;
+  ready_.appends.push_back(slot.entry);
+  return &slot;
+}
+
+void ShardCore::AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer,
+                            const Session* session) {
+  Slot& slot = *NextSlot(entry, record_.epoch);
+  slot.waiter = waiter;
+  slot.answer = answer;
   const uint64_t last_seq = session == nullptr ? 0 : session->last_seq;
   if (session != nullptr) sessions_.Set(entry.session, Session(*session));
-  if (entry.staged) staged_.push_back({entry.lsn, entry.session, entry.seq, ""});
-  ready_.appends.push_back(entry);
+  if (entry.staged) staged_.push_back({last_, entry.session, entry.seq, ""});
+  if (Mutated(CoreMutant::kSentBeforeHeld)) PumpAll();
   if (Mutated(CoreMutant::kAckBeforeAppend)) {
-    Reply(std::exchange(slot.waiter, 0), answer, entry.epoch, entry.lsn, last_seq);
+    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, last_, last_seq);
   }
+}
+
+// What AppendEntry and its callers do on the primary, from the entry alone.
+void ShardCore::Fold(const CoreEntry& entry) {
+  if (entry.kind == RecordKind::kForget) {
+    sessions_.Erase(entry.session);
+    forgotten_ = std::max(forgotten_, entry.incarnation);
+  } else if (entry.session != 0) {
+    const Session* session = sessions_.Find(entry.session);
+    const uint64_t seq = session == nullptr ? 0 : session->last_seq;
+    sessions_.Set(entry.session, {entry.incarnation, std::max(seq, entry.seq), now_ns_});
+  }
+  if (entry.staged) staged_.push_back({entry.lsn, entry.session, entry.seq, ""});
+  if (entry.kind == RecordKind::kStepCommit) committed_step_ = entry.seq >> kStepShift;
 }
 
 // --- append, commit, apply
 
-void ShardCore::Appended(Lsn lsn) {
-  HOTBED_CHECK(lsn <= last_) << "append of " << lsn << " beyond " << last_;
-  ack_set_[0].match = std::max(ack_set_[0].match, lsn);
+void ShardCore::Appended(Lsn lsn, uint64_t ticket) {
+  if (lsn > last_ || lsn <= held_) return;  // cut since then, or known
+  if (At(lsn).entry.ticket != ticket && !Mutated(CoreMutant::kStaleAppendCounts)) return;
+  held_ = lsn;
+  if (!primary_ && !leads_) return FollowCommit();
   AdvanceCommit();
-  AfterPromise();
+  if (!active_) TryActivate();
+  if (!followers_.empty()) PumpAll();
 }
 
 void ShardCore::AdvanceCommit() {
-  Lsn held = last_;
-  for (const Progress& progress : ack_set_) held = std::min(held, progress.match);
-  for (; commit_ < held; ++commit_) ready_.applies.push_back(At(commit_ + 1).entry);
+  if (!leads_ && !Mutated(CoreMutant::kCommitsBeforeActive)) return;
+  Lsn held = held_;
+  for (const Follower& follower : followers_) {
+    if (!follower.acknowledges || Mutated(CoreMutant::kAckBeforeBackups)) continue;
+    held = std::min(held, follower.answered ? follower.match : 0);
+  }
+  CommitUpTo(held);
+}
+
+void ShardCore::CommitUpTo(Lsn lsn) {
+  for (; commit_ < lsn; ++commit_) ready_.applies.push_back(At(commit_ + 1).entry);
 }
 
 void ShardCore::UndoSession(const Slot& slot, SessionTable* sessions) {
@@ -322,26 +235,39 @@ void ShardCore::UndoSession(const Slot& slot, SessionTable* sessions) {
   }
 }
 
-void ShardCore::AppendFailed(Lsn lsn, SegmentCode answer) {
-  read_only_ = true;
-  if (lsn > last_) return;  // cut already, with the one before it
-  HOTBED_CHECK(lsn > commit_) << "append of committed " << lsn << " failed";
+// `lsn` and what follows is no part of the log, and as if it had never been.
+void ShardCore::CutTail(Lsn lsn, SegmentCode answer) {
+  HOTBED_CHECK(lsn > commit_) << "entry " << lsn << " is cut, and committed is " << commit_;
   for (Lsn cut = last_; cut >= lsn; --cut) {
     Slot& slot = At(cut);
     if (!Mutated(CoreMutant::kSessionsKeptOverTruncation)) UndoSession(slot, &sessions_);
     forgotten_ = slot.forgotten_before;
     committed_step_ = slot.committed_before;
     if (slot.entry.staged) staged_.pop_back();
+    if (Mutated(CoreMutant::kRepliesKeptOverStepDown) && !primary_) continue;
     Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, applied_, 0);
   }
   last_ = lsn - 1;
+  held_ = std::min(held_, last_);
+  verified_ = std::min(verified_, last_);
+  answer_at_ = std::min(answer_at_, last_);
+  retained_ = std::min(retained_, last_);
+  runs_.CutFrom(lsn);
   auto gone = std::partition(duplicates_.begin(), duplicates_.end(),
                              [lsn](const DuplicateWaiter& w) { return w.lsn < lsn; });
   for (auto it = gone; it != duplicates_.end(); ++it) {
     Reply(it->token, answer, record_.epoch, applied_, 0);
   }
   duplicates_.erase(gone, duplicates_.end());
-  AfterPromise();
+}
+
+void ShardCore::AppendFailed(Lsn lsn, uint64_t ticket, SegmentCode answer) {
+  read_only_ = true;
+  // Cut already, with the one before it; or for another primary's entry, which is in the log.
+  if (lsn > last_ || lsn <= held_ || At(lsn).entry.ticket != ticket) return;
+  CutTail(lsn, answer);
+  if (primary_) return TryActivate();
+  left_out_ = true;
 }
 
 void ShardCore::Applied(Lsn lsn) {
@@ -357,6 +283,7 @@ void ShardCore::Applied(Lsn lsn) {
         slot.entry.kind == RecordKind::kOpen ? slot.session_before.last_seq : slot.entry.seq;
     Reply(std::exchange(slot.waiter, 0), slot.answer, slot.entry.epoch, lsn, last_seq);
   }
+  if (left_out_) AskForMore();
   if (duplicates_.empty()) return;
   auto rest = std::partition(duplicates_.begin(), duplicates_.end(),
                              [lsn](const DuplicateWaiter& w) { return w.lsn > lsn; });
@@ -366,7 +293,10 @@ void ShardCore::Applied(Lsn lsn) {
   duplicates_.erase(rest, duplicates_.end());
 }
 
-void ShardCore::Resume() { read_only_ = false; }
+void ShardCore::Resume() {
+  read_only_ = false;
+  if (left_out_) AskForMore();
+}
 
 ShardMeta ShardCore::AppliedMeta() const {
   ShardMeta meta{applied_lsn(), applied_epoch_, forgotten_, sessions_, committed_step_, {}};

@@ -6,28 +6,36 @@
 // Thread-compatible; confined to the shard's strand.
 //
 //   event in                           what may come out
-//   LearnRecord(record)                promise to make durable, step down, replies
-//   PromiseDurable(epoch)              activation to ask for
-//   LearnRecord(record, active)        -
+//   LearnRecord(record)                promise to make durable, step down, replies, sends
+//   PromiseDurable(epoch)              activation to ask for, sends
+//   LearnRecord(record, active)        committed entries to apply
 //   Push(push)                         entry to append, or a reply
 //   Commit(step)                       entry to append, or a reply
-//   Appended(lsn) / AppendFailed(lsn)  committed entries to apply / replies READ_ONLY, the tail cut
+//   Appended(lsn) / AppendFailed(lsn)  committed entries to apply, sends / READ_ONLY, the tail cut
 //   Applied(lsn)                       replies
-//   Tick                               the activation asked for again
+//   OnAppend                           a tail to cut, entries to append and to apply, an answer
+//   OnAppendReply                      committed entries to apply, sends, activation
+//   Tick                               all that was asked for and not answered, again
 //
 // Rules that hold at every step (the simulator's mutants break them one by one):
 // - A request is served on exact match of its epoch, by an active primary only.
 // - A higher epoch is acted on only after the promise of it is durable; a lower one never again.
 // - An entry is acknowledged only after every member of the acknowledging set holds it and it was
-// applied here.
+// applied here. The set: the members of the epoch, and the learners that were put in since.
+// - Nothing is committed by an epoch that was not recorded active; a follower commits what its
+// primary of the epoch that it promised says, as far as its log is known to agree.
+// - A follower is sent only what its primary's own log holds: no (epoch, lsn) ever names two
+// entries.
 // - Append, commit, apply: each in LSN order.
 // - Sessions are a function of the log: cut the tail, and they are as if it had never been.
 // - Replies belong to (epoch, lsn): stepping down or cutting the tail fails them.
 // - A staged push changes no row until the commit of its step, which applies those of the sessions
 // that it names, once, and drops the rest; only a step above the last committed one is logged.
 //
-// Alone, the acknowledging set is this member. Replication adds members' matches to it (Progress)
-// and the Replicate and Snapshot messages to ready(); nothing else changes.
+// Alone, the acknowledging set is this member, and no part of replication costs anything. The
+// whole protocol, told to people: docs/protocol.md. The sources: shard_core.cc (pushes, append,
+// commit, apply), shard_core_epochs.cc (recovery, epochs, activation), shard_core_followers.cc (the
+// primary's view of its followers), shard_core_replica.cc (a follower), shard_core_steps.cc.
 #ifndef HOTBED_SERVER_SHARD_CORE_H_
 #define HOTBED_SERVER_SHARD_CORE_H_
 
@@ -39,123 +47,11 @@
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
-#include "server/requests.h"
+#include "server/core_messages.h"
 #include "server/session_table.h"
-#include "server/shard_log/shard_log.h"
+#include "server/shard_log/epoch_runs.h"
 
 namespace hotbed {
-
-inline constexpr int kStepShift = 20;  // DECISIONS S1: seq = step << 20 | part
-
-// The shell's name for a push that waits for its reply; 0: nobody waits.
-using PushToken = uint64_t;
-
-// One entry of the log, without its rows: those stay with the shell, under `payload`.
-struct CoreEntry {
-  RecordKind kind = RecordKind::kPush;
-  bool open = false;
-  bool staged = false;  // a push: kept for its step's commit
-  Epoch epoch = 0;
-  Lsn lsn = 0;
-  SessionId session = 0;  // 0: a commit's
-  Incarnation incarnation = 0;
-  uint64_t seq = 0;  // a commit's: that of part 0 of its step
-  uint64_t prev_seq = 0;
-  PushToken payload = 0;  // 0: forget
-};
-
-struct CorePush {
-  Epoch epoch = 0;
-  SessionId session = 0;
-  Incarnation incarnation = 0;
-  uint64_t seq = 0;
-  uint64_t prev_seq = 0;
-  bool open = false;
-  bool staged = false;  // of a synchronous table: in the log, and no more, until its step's commit
-  // There is no memory for what a staged push brings: it gets RESOURCE_EXHAUSTED if it is new.
-  bool no_room = false;
-  // What the shell found wrong with the content: then noop(seq) is logged, so that the pipeline
-  // behind goes on, and the push is answered with this code (DECISIONS S3).
-  SegmentCode refusal = SegmentCode::kOk;
-  PushToken token = 0;
-};
-
-// The step of a synchronous table is over. Whose pushes count stays with the shell (StagedOf).
-struct CoreCommit {
-  Epoch epoch = 0;
-  uint64_t step = 0;
-  PushToken token = 0;
-};
-
-struct CoreReply {
-  PushToken token = 0;
-  SegmentCode code = SegmentCode::kOk;
-  Epoch epoch = 0;
-  Lsn lsn = 0;  // OK: of the entry; else the last applied
-  uint64_t last_seq =
-      0;  // OK: applied up to here; GAP: what the next push must name as its previous one
-};
-
-// Replicate of the reliability page, section 3.3: entries that follow (prev_epoch, prev_lsn).
-struct CoreAppend {
-  Epoch epoch = 0;  // of the sender's record
-  Epoch prev_epoch = 0;
-  Lsn prev_lsn = 0;
-  Lsn commit = 0;
-  absl::Span<const CoreEntry> entries;  // `payload` names the record's bytes at the receiving shell
-};
-
-// The answer: ok, and all up to `lsn` is held as the sender holds it; or go on from `lsn`; or what
-// is here cannot be made what the sender has but by a snapshot.
-struct CoreAppendReply {
-  Epoch epoch = 0;
-  bool ok = false;
-  bool needs_snapshot = false;
-  Lsn lsn = 0;
-};
-
-// A message to another copy.
-struct CoreSend {
-  enum class Kind { kAppend, kAppendReply, kSnapshot };
-  Kind kind = Kind::kAppend;
-  Member to;
-  // kAppend: the entries (prev_lsn, last_lsn], as they were handed to the log; last_lsn ==
-  // prev_lsn: none.
-  Epoch epoch = 0;
-  Epoch prev_epoch = 0;
-  Lsn prev_lsn = 0;
-  Lsn last_lsn = 0;
-  Lsn commit = 0;
-  CoreAppendReply reply;  // kAppendReply
-  // kSnapshot: begin to send all rows, of an LSN of at least `last_lsn`; then SnapshotTaken.
-};
-
-// What the shell has to do, in the order of the members.
-struct CoreReady {
-  Epoch promise = 0;   // make durable, then PromiseDurable(promise); 0: nothing
-  Epoch activate = 0;  // ask for the compare-and-set active=true of this epoch; 0: nothing
-  bool stepped_down = false;
-  // Not 0: what was handed over with this LSN and above is no part of the log any more (another
-  // primary's entries follow in `appends`): its payloads go.
-  Lsn cut_from = 0;
-  std::vector<CoreEntry> appends;  // hand to the log, in this order
-  std::vector<CoreSend> sends;
-  std::vector<CoreEntry> applies;  // committed: apply in this order, Applied() after each
-  std::vector<CoreReply> replies;
-
-  void Clear();
-};
-
-struct CoreOptions {
-  // Beyond it an opening push makes room by forgetting (a logged entry) sessions that have been
-  // silent longest, none below session_idle_ns_min; where there is none it gets RESOURCE_EXHAUSTED.
-  // From then on an unknown session is FENCED unless its incarnation is above all those forgotten:
-  // its push may be one that was applied before. Incarnations grow over all sessions of a cluster,
-  // so whoever opens anew gets in.
-  uint32_t sessions_max = 1u << 16;
-  int64_t session_idle_ns_min = 3'600'000'000'000;
-  uint32_t entries_max = 1u << 12;  // appended and not yet applied; beyond it RESOURCE_EXHAUSTED
-};
 
 class ShardCore {
  public:
@@ -164,10 +60,14 @@ class ShardCore {
   ShardCore& operator=(const ShardCore&) = delete;
 
   // --- recovery, before anything else
-  void Recover(Epoch promised, ShardMeta meta);
-  // The next record found in the log. True: its rows are to be applied; false: they are older than
-  // the meta. Alone, all that the log holds is committed. DataLoss when an LSN is missing before
-  // it.
+  // `installed`: the meta came with a snapshot. What this process finds here may not have been
+  // committed anywhere: it acknowledges and serves nothing until a primary's log was seen to agree
+  // with it, or a record names this process its primary.
+  void Recover(Epoch promised, ShardMeta meta, bool installed = false);
+  // The next record found in the log that no later one replaced (shard_log/replaced_records.h).
+  // True: its rows are to be applied; false: they are older than the meta, or here already.
+  // DataLoss when an LSN is missing before it, or when it is of an earlier epoch than the one
+  // before it.
   absl::StatusOr<bool> Replay(const CoreEntry& entry);
   // Rows were found that carry LSNs up to `lsn`, beyond the end of the log: new entries go on above
   // it (DECISIONS L3).
@@ -181,12 +81,13 @@ class ShardCore {
   // Answered OK when it is applied, also where it was before.
   void Commit(const CoreCommit& commit);
   void Forget(SessionId session);  // logged; ignored when not active
-  void Appended(Lsn lsn);          // this member's log holds everything up to lsn
+  // This member's log holds everything up to lsn, of the hand-over `ticket`.
+  void Appended(Lsn lsn, uint64_t ticket);
   // lsn and everything behind it is not in the log. `answer` is kReadOnly when it never will be,
   // kUnavailable when a restart may yet find it.
-  void AppendFailed(Lsn lsn, SegmentCode answer = SegmentCode::kReadOnly);
+  void AppendFailed(Lsn lsn, uint64_t ticket, SegmentCode answer = SegmentCode::kReadOnly);
   void Applied(Lsn lsn);
-  // --- replication. From a member of another epoch nothing is taken; see docs/protocol.md.
+  // --- replication. Nothing is taken from a member of another epoch than the promised one.
   void OnAppend(const Member& from, const CoreAppend& append);
   void OnAppendReply(const Member& from, const CoreAppendReply& reply);
   // What was sent to `peer` and not answered is lost: it is asked where it stands.
@@ -195,8 +96,9 @@ class ShardCore {
   // are kept for `to` from now on. Then it was installed there, or the copy is off.
   void SnapshotTaken(const Member& to, Lsn lsn);
   void SnapshotDone(const Member& to, Lsn lsn, bool installed);
-  // Whether a snapshot of `lsn`, sent by the primary of `epoch`, may replace what is here: never
-  // what a member of that epoch, or a joiner, needs of us, and never by something older.
+  // Whether a snapshot of `lsn`, sent by the primary of `epoch`, may begin to replace what is here:
+  // never what a member of that epoch, or a joiner, may be counted on to hold, and never by
+  // something older, unless what is here contradicts that primary's log.
   bool MayInstall(Epoch epoch, Lsn lsn) const;
   // Nobody may be waited for without bound: the shell has no memory for entries that only the
   // follower lacks, and drops those up to `lsn`. Learners among them get a snapshot instead; those
@@ -204,12 +106,13 @@ class ShardCore {
   void DropRetained(Lsn lsn);
 
   void Resume();  // the log takes appends again, and no completion of a failed one is outstanding
-  void Tick();
+  void Tick();    // while it has followers, or waits for something: some ten times a second
   // What time it is for the events that follow, to the second or so: which sessions are idle is
   // decided by it, once, and logged. Without it none is. Monotonic.
   void SetNow(int64_t now_ns);
   // The rows cannot be used any more: steps down and answers whoever waits with `answer`.
-  void Abandon(SegmentCode answer) { StepDown(answer); }
+  // What is in flight still commits.
+  void Abandon(SegmentCode answer) { FailWaiters(answer); }
 
   CoreReady* ready() { return &ready_; }
 
@@ -226,6 +129,8 @@ class ShardCore {
   Lsn applied_lsn() const { return applied_; }
   Lsn commit_lsn() const { return commit_; }
   Lsn last_lsn() const { return last_; }
+  // Of an entry that is in the log and not applied; for those who have no CoreEntry at hand.
+  uint64_t TicketOf(Lsn lsn) const { return At(lsn).entry.ticket; }
   // Of the last commit in the log; 0: none.
   uint64_t committed_step() const { return committed_step_; }
   // The staged pushes of `step` by `sessions`, in the order of these and each one's own parts: what
@@ -236,11 +141,18 @@ class ShardCore {
   // Learners in the acknowledging set, to be told to the coordinator until its record has them.
   std::vector<Member> JoinReady() const;
   // Entries above this are kept for followers, with their payloads; last_lsn() when there are none.
+  // A follower keeps those that it would need as a primary.
   Lsn retained_lsn() const;
-  bool has_followers() const;
-  // Of a member that is not the primary, and of a learner: it has everything that its primary had
-  // committed when it last heard of it, so reads may be answered from here.
+  bool has_followers() const { return !followers_.empty(); }
+  // Followers in the acknowledging set.
+  size_t backup_count() const;
+  // Of a member that is not the primary, and of a learner: its log has everything that its primary
+  // had committed when it was last heard of (leader_commit), so reads may be answered from here: at
+  // once, or after that is applied.
   bool serves_reads() const;
+  Lsn leader_commit() const { return leader_commit_; }
+  // What was found here at the start has not been seen to agree with a primary.
+  bool unproven() const { return old_; }
   // The state at applied_lsn(): what a sweep stores.
   ShardMeta AppliedMeta() const;
 
@@ -263,10 +175,24 @@ class ShardCore {
     SegmentCode answer;
     uint64_t last_seq;
   };
-  // How far a member of the acknowledging set holds the log.
-  struct Progress {
+  // Another copy, as its primary sees it in this epoch.
+  struct Follower {
+    enum class State : uint8_t {
+      kProbe,     // asked where it stands; nothing else is sent until it answers
+      kStream,    // entries are sent as they come
+      kSnapshot,  // a copy of all rows is on its way
+    };
     Member member;
-    Lsn match = 0;
+    bool acknowledges = false;  // of the acknowledging set: a member, or a joiner
+    bool answered = false;      // its log was seen to agree up to `match`
+    bool waits = false;         // kProbe: was asked
+    State state = State::kProbe;
+    uint8_t quiet_ticks = 0;           // since it was heard of, or something was sent
+    Lsn match = 0;                     // its log holds the same up to here
+    Lsn sent = 0;                      // kProbe: asked about this one; kStream: sent up to here
+    Lsn told = 0;                      // the commit that was sent last
+    Lsn hold = 0;                      // kSnapshot: entries above are needed
+    absl::InlinedVector<Lsn, 4> ways;  // the ends of the appends that are not answered
   };
 
   Slot& At(Lsn lsn) { return ring_[lsn & (ring_.size() - 1)]; }
@@ -277,15 +203,52 @@ class ShardCore {
   // The session's last sequence at applied_lsn().
   uint64_t AppliedSeq(SessionId session) const;
   // `session`: as the entry leaves it; null where it leaves all alone.
-  void AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer, const Session* session);
+  void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer, const Session* session);
   void ReplyToRepeatedCommit(const CoreCommit& commit);
   // `lsn` is a commit of `step` and applied: no push staged before it is needed any more.
   void DropStaged(uint64_t step, Lsn lsn);
   void AdvanceCommit();
-  void Activate();
+  void CommitUpTo(Lsn lsn);
+  void CutTail(Lsn lsn, SegmentCode answer);
+  Slot* NextSlot(const CoreEntry& entry, Epoch epoch);
+  // What an entry does to sessions, steps and what is staged.
+  void Fold(const CoreEntry& entry);
+
+  // shard_core_epochs.cc
   bool promise_held() const;
-  void AfterPromise();
-  void StepDown(SegmentCode answer);
+  void AskPromise(Epoch epoch);
+  void BecomePrimary();
+  bool MembersHoldTail() const;
+  void TryActivate();
+  void Activate();
+  void StepDown();
+  void FailWaiters(SegmentCode answer);
+
+  // shard_core_followers.cc
+  Follower* FindFollower(const Member& member);
+  void SetFollowers();
+  void Pump(Follower* follower);
+  void PumpAll();
+  void SendAppend(Follower* follower, Lsn last);
+  void Probe(Follower* follower, Lsn at, Lsn entries_max);
+  void BeginSnapshot(Follower* follower);
+  void JoinIfCaughtUp(Follower* follower);
+  void OnRefusal(Follower* follower, const CoreAppendReply& reply);
+  void TickFollower(Follower* follower);
+  void UpdateRetained();
+
+  // shard_core_replica.cc
+  bool MayFollow(const Member& from, Epoch epoch);
+  void FollowLeader(const Member& leader, Epoch epoch);
+  bool IsMember(Epoch epoch) const;  // of the record of that epoch
+  bool ProveOld(const CoreAppend& append);
+  bool Agrees(const CoreAppend& append);
+  Lsn TakeEntries(const CoreAppend& append);
+  void FollowCommit();
+  void AnswerHeld(Lsn prev_lsn);
+  void AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot);
+  void AskForMore();
+
   void ForgetIdleSessions();
   void Grow();
   static void UndoSession(const Slot& slot, SessionTable* sessions);
@@ -293,18 +256,41 @@ class ShardCore {
   const CoreOptions options_;
   Member self_;
   ShardRecord record_;
-  Epoch promised_ = 0;  // durable
-  bool primary_ = false;
+  Epoch promised_ = 0;       // durable
+  Epoch promise_asked_ = 0;  // the highest that the shell was asked to make durable
+  bool primary_ = false;     // of record_.epoch, until it is overtaken or abandoned
   bool active_ = false;
+  bool leads_ = false;  // what is committed in record_.epoch is decided here
   bool read_only_ = false;
+  bool old_ = true;  // unproven()
 
-  // applied_ <= commit_ <= last_; slots of (applied_, last_] are live.
+  // applied_ <= commit_ <= last_; slots of (applied_, last_] are live. commit_ <= held_ <= last_.
   Lsn applied_ = 0;
   Epoch applied_epoch_ = 0;
   Lsn commit_ = 0;
+  Lsn held_ = 0;  // in this member's own log
   Lsn last_ = 0;
+  uint64_t ticket_ = 0;
+  Lsn retained_ = 0;
+  EpochRuns runs_;  // of all above the lowest of retained_, commit_
   std::vector<Slot> ring_;
-  absl::InlinedVector<Progress, 4> ack_set_;  // [0] is this member
+  absl::InlinedVector<Follower, 2> followers_;  // of a primary
+  Epoch followers_epoch_ = 0;                   // of followers_
+  bool tail_not_kept_ = true;                   // what is logged now is needed by no other copy
+
+  // As a follower.
+  Member leader_;
+  Epoch leader_epoch_ = 0;
+  Lsn leader_commit_ = 0;
+  Lsn verified_ = 0;           // in leader_epoch_: the log agrees with the primary's up to here
+  Lsn answer_at_ = 0;          // not 0: answered when this is in the log
+  bool contradicted_ = false;  // in leader_epoch_: only a snapshot helps
+  bool doubted_ = false;       // not known to be a member of leader_epoch_: proves itself (ProveOld)
+  bool heard_ = false;         // in leader_epoch_: its log agrees with what is here
+  bool left_out_ = false;      // entries came that there was no room for
+  Member asker_;               // whose append waited for the promise of asked_epoch_
+  Epoch asked_epoch_ = 0;
+
   std::vector<DuplicateWaiter> duplicates_;
 
   SessionTable sessions_;           // at last_

@@ -2,11 +2,9 @@
 #include "server/shard_host.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/segment_result.h"
@@ -15,11 +13,9 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kReplayBytesMax = 64ull << 20;  // records read and not yet applied
-constexpr uint64_t kLogSegmentsMin = 8;            // segments that log_bytes_max holds at least
+constexpr uint64_t kLogSegmentsMin = 8;  // segments that log_bytes_max holds at least
 constexpr uint64_t kLogFullCheckMessages = 8;
-constexpr absl::Duration kReplayRetryFirst = absl::Milliseconds(100);
-constexpr absl::Duration kReplayRetryLast = absl::Seconds(2);
+constexpr uint32_t kPullsATimedOne = 8;
 
 }  // namespace
 
@@ -38,7 +34,10 @@ ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock
       files_(options.files == nullptr ? FileSystem::Real() : options.files),
       budget_(CarveHostBytes(options.host_bytes)),
       staged_bytes_max_(options.staged_bytes_max != 0 ? options.staged_bytes_max
-                                                      : budget_.staged_bytes) {
+                                                      : budget_.staged_bytes),
+      pull_latency_(clock) {
+  tail_bytes_max =
+      options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
   Publish(ShardMap());
 }
 
@@ -55,7 +54,20 @@ absl::Status ShardHostImpl::Start() {
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
   HOTBED_RETURN_IF_ERROR(RecoverShards());
   HOTBED_RETURN_IF_ERROR(SaveBootId());
+  CopySender::Wiring copies;
+  copies.find = [this](ShardId shard) { return Find(shard); };
+  copies.send = [this](ReplicaMessage message) { Send(std::move(message)); };
+  copies.queued_bytes = [this](const Member& to) -> uint64_t {
+    ReplicaNetwork* const network = network_.load(std::memory_order_acquire);
+    return network == nullptr ? 0 : network->QueuedBytes(to);
+  };
+  copies.tiers = tiers_.get();
+  copies.pace = &pace_;
+  copies.clock = clock_;
+  sender_ = std::make_unique<CopySender>(std::move(copies));
+  receiver_ = std::make_unique<CopyReceiver>(static_cast<CopyReceiver::Site*>(this), clock_);
   upkeep_ = std::thread([this] { UpkeepLoop(); });
+  ticker_ = std::thread([this] { TickLoop(); });
   return absl::OkStatus();
 }
 
@@ -137,18 +149,22 @@ absl::Status ShardHostImpl::OpenLog() {
 }
 
 std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId id,
-                                                const ShardRange& range) {
+                                                const ShardRange& range, bool installed) {
   Shard::Options options;
   options.table = table;
   options.id = id;
   options.range = range;
   options.tiers = tiers_.get();
-  options.log = table.durability == Durability::kLog ? log_.get() : nullptr;
+  options.log = table.durability == Durability::kCheckpoint ? nullptr : log_.get();
   options.pool = pool_.get();
   options.clock = clock_;
   options.ids_max = options_.pull_ids_max;
   options.core.sessions_max = options_.sessions_max;
   options.core.session_idle_ns_min = options_.session_idle_ms * 1'000'000;
+  // A copy that was away for a moment goes on from what the others still have in memory.
+  options.core.keep_tail = table.durability == Durability::kReplicated;
+  options.outlet = this;
+  options.installed = installed;
   options.staged_bytes = staged_bytes_;
   options.staged_bytes_max = staged_bytes_max_;
   options.log_full = options.log == nullptr ? nullptr : &log_full_;
@@ -156,99 +172,6 @@ std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId 
   options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };
   options.strand.after_drain_context = log_.get();
   return std::make_shared<Shard>(std::move(options), promises_->Get(id));
-}
-
-absl::Status ShardHostImpl::RecoverShards() {
-  ShardMap map;
-  {
-    absl::MutexLock lock(&control_mu_);
-    for (const auto& [id, range] : catalog_.shards) {
-      map[id].shard = MakeShard(catalog_.tables.at(id.table), id, range);
-    }
-  }
-  HOTBED_RETURN_IF_ERROR(ReplayLog(map));
-  std::vector<std::shared_ptr<Shard>> behind;
-  for (auto& [id, entry] : map) {
-    if (entry.shard->FinishReplay()) behind.push_back(entry.shard);
-    entry.shard->SetDurable(entry.shard->durable_lsn());
-  }
-  if (!behind.empty()) {
-    HOTBED_LOG(Warning) << behind.size() << " shards, " << behind[0]->id().ToString()
-                        << " the first, have rows newer than the end of their log: some updates "
-                        << "that were not synced before a power loss may be lost";
-    HOTBED_RETURN_IF_ERROR(SweepShards(behind));
-  }
-  for (const ShardLog::Damage& damage : log_->damage()) {
-    HOTBED_LOG(Error) << "log: " << damage.message;
-    for (auto& [id, entry] : map) {
-      const bool named =
-          std::find(damage.shards.begin(), damage.shards.end(), id) != damage.shards.end();
-      if (entry.shard->logged() && (named || damage.all_shards)) {
-        entry.shard->Refuse(
-            absl::DataLossError(absl::StrCat("its log is damaged: ", damage.message)));
-      }
-    }
-  }
-  Publish(std::move(map));
-  return absl::OkStatus();
-}
-
-absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
-  struct Flight {
-    absl::Mutex mu;
-    uint64_t bytes ABSL_GUARDED_BY(mu) = 0;
-    bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes < kReplayBytesMax; }
-    bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return bytes == 0; }
-  } flight;
-  // While records wait for rows that cannot take them, nobody else would try those again.
-  const auto await = [&](const absl::Condition& condition)
-                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(flight.mu) {
-                           absl::Duration delay = kReplayRetryFirst;
-                           while (!flight.mu.AwaitWithTimeout(condition, delay)) {
-                             flight.mu.Unlock();  // what is tried again may be done here and now
-                             RetryReplay(map);
-                             flight.mu.Lock();
-                             delay = std::min(2 * delay, kReplayRetryLast);
-                           }
-                         };
-  std::set<ShardId> unknown;
-  const absl::Status status = log_->Replay([&](const RecordView& record) {
-    const auto it = map.find(record.header.shard);
-    if (it == map.end() || !it->second.shard->logged()) {
-      unknown.insert(record.header.shard);
-      return absl::OkStatus();
-    }
-    const uint64_t bytes =
-        64 + record.header.id_count *
-                 (8ull + RowWireBytes(record.header.gradient_type, record.header.dim));
-    {
-      absl::MutexLock lock(&flight.mu);
-      await(absl::Condition(&flight, &Flight::HasRoom));
-      flight.bytes += bytes;
-    }
-    it->second.shard->Replay(record, [&flight, bytes] {
-      absl::MutexLock lock(&flight.mu);
-      flight.bytes -= bytes;
-    });
-    return absl::OkStatus();
-  });
-  {
-    absl::MutexLock lock(&flight.mu);
-    await(absl::Condition(&flight, &Flight::IsEmpty));
-  }
-  for (const ShardId shard : unknown) log_->ForgetShard(shard);
-  return status;
-}
-
-void ShardHostImpl::RetryReplay(const ShardMap& map) {
-  ResumeWrites();
-  for (const auto& [id, entry] : map) {
-    if (entry.shard->refused()) continue;
-    if (const std::string error = entry.shard->error(); !error.empty()) {
-      HOTBED_LOG_EVERY_S(Warning, 10) << "recovery waits: " << error;
-      entry.shard->RetryReplay();
-    }
-  }
 }
 
 // --- the map
@@ -309,6 +232,10 @@ void ShardHostImpl::RefuseUnknown(Segment* segment) const {
 void ShardHostImpl::Pull(PullWork* work) {
   // One more than the segments: the work ends here at the earliest, on no strand.
   work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
+  thread_local uint32_t pulls = 0;
+  const bool timed = pulls++ % kPullsATimedOne == 0;
+  work->latency = timed ? &pull_latency_ : nullptr;
+  if (timed) work->begun_ns = pull_latency_.NowNs();
   for (PullSegment& segment : work->segments) {
     if (segment.shard != nullptr) {
       segment.shard->Pull(work, &segment);
@@ -370,16 +297,25 @@ HostStatus ShardHostImpl::Status() const {
   status.log_syncs = log.syncs;
   status.read_only = log.read_only || !tiers.background_error.empty();
   status.read_only_reason = log.read_only ? log.error : tiers.background_error;
+  status.replica_tail_bytes = static_cast<uint64_t>(tail_bytes.load(std::memory_order_relaxed));
+  status.replica_tail_bytes_limit = tail_bytes_max;
+  status.records_sent = records_sent.load(std::memory_order_relaxed);
+  status.records_taken = records_taken.load(std::memory_order_relaxed);
+  status.replica_messages_refused = messages_refused.load(std::memory_order_relaxed);
+  status.copies_differ = copies_differ.load(std::memory_order_relaxed);
+  status.copies_sent = sender_->sent_total();
+  status.copies_failed = sender_->failed_total();
+  status.copied_bytes_sent = pace_.bytes_total();
+  status.copies_received = receiver_->installed_total();
+  status.copied_bytes_received = receiver_->bytes_total();
+  status.copy_rate_now = pace_.rate();
+  status.pull_p99_ns = pull_p99_ns_.load(std::memory_order_relaxed);
   for (const auto& shard : Shards()) status.shards.push_back(shard->Status());
   return status;
 }
 
 bool ShardHostImpl::Ready() const {
-  Member self;
-  {
-    absl::MutexLock lock(&identity_mu_);
-    self = {identity_.server, incarnation_};
-  }
+  const Member self = Self();
   for (const auto& [id, entry] : Map()) {
     if (entry.shard == nullptr || !(entry.record.primary == self)) continue;
     if (!entry.shard->active() && entry.shard->error().empty()) return false;

@@ -42,6 +42,8 @@ struct ShardHostOptions {
   int64_t checkpoint_interval_ms = 300'000;
   // Pushes to synchronous tables that wait for their step's commit; 0: what CarveHostBytes gives.
   uint64_t staged_bytes_max = 0;
+  // Records kept in memory for other copies; 0: what CarveHostBytes gives.
+  uint64_t replica_tail_bytes = 0;
   uint64_t hot_bytes = 0;       // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
   FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
 };
@@ -72,6 +74,7 @@ struct ShardStatus {
   bool primary = false;  // else a backup or a learner
   uint64_t copies = 0;   // followers in the acknowledging set
   Lsn commit_lsn = 0;
+  uint64_t tail_bytes = 0;  // records kept in memory for other copies
 };
 
 struct HostStatus {
@@ -89,6 +92,19 @@ struct HostStatus {
   uint64_t log_appends = 0;
   uint64_t log_writes = 0;
   uint64_t log_syncs = 0;
+  uint64_t replica_tail_bytes = 0;  // records kept in memory for other copies
+  uint64_t replica_tail_bytes_limit = 0;
+  uint64_t records_sent = 0;  // to other copies
+  uint64_t records_taken = 0;
+  uint64_t replica_messages_refused = 0;
+  uint64_t copies_differ = 0;  // shards found to differ from their primary, since the start
+  uint64_t copies_sent = 0;    // copies of whole shards
+  uint64_t copies_failed = 0;
+  uint64_t copies_received = 0;
+  uint64_t copied_bytes_sent = 0;
+  uint64_t copied_bytes_received = 0;
+  uint64_t copy_rate_now = 0;  // bytes a second that copies may take now; 0: no limit
+  int64_t pull_p99_ns = 0;     // of the last second; 0: no pulls
   bool read_only = false;
   std::string read_only_reason;
   std::vector<ShardStatus> shards;
@@ -136,7 +152,7 @@ class ShardHost : public ReplicaSink {
     Epoch epoch;
   };
   virtual std::vector<ShardEpoch> ShardsToActivate() const = 0;
-  // Called (from any thread) when ShardsToActivate may have become non-empty.
+  // Called (from any thread) when ShardsToActivate or JoinsReady may have become non-empty.
   virtual void SetActivationListener(std::function<void()> listener) = 0;
 
   // --- other copies
@@ -145,12 +161,15 @@ class ShardHost : public ReplicaSink {
   virtual void SetReplicaNetwork(ReplicaNetwork* /*network*/) {}
   void OnReplicaMessage(const Member& /*from*/, ReplicaMessage /*message*/) override {}
   void OnPeerLost(const Member& /*peer*/) override {}
+  // Learners that shards, whose primaries are here, count on already; told until the record has
+  // them.
   struct JoinReady {
     ShardId shard;
     Epoch epoch = 0;
     Member member;
   };
   virtual std::vector<JoinReady> JoinsReady() const { return {}; }
+  // Copies of whole shards on their way from here, those under way first.
   struct CopyProgress {
     ShardId shard;
     Member to;
@@ -165,7 +184,10 @@ class ShardHost : public ReplicaSink {
     uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
   };
   virtual void SetCopyLimits(const CopyLimits& /*limits*/) {}
-  // Every shard of which rows are here.
+  // Copies here that are damaged or differ from their primary's, of shards that have others: the
+  // coordinator is to take this server out of their members, so that a new copy can come.
+  virtual std::vector<ShardEpoch> CopiesLost() const { return {}; }
+  // Every shard of which rows are here, also those on their way in or out.
   virtual std::vector<ShardId> Held() const { return {}; }
   // Strict pulls of shards of several members are answered until then (Clock::NowNs() scale).
   virtual void SetLease(int64_t /*until_ns*/) {}

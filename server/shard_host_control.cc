@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_host_impl.h"
@@ -14,8 +15,11 @@ bool IsNewer(const ShardRecord& a, const ShardRecord& b) {
   return a.epoch != b.epoch ? a.epoch > b.epoch : a.revision > b.revision;
 }
 
-bool Names(const ShardRecord& record, const Member& member) {
-  return std::find(record.members.begin(), record.members.end(), member) != record.members.end();
+// Any life of the server: one that is gone may have left what the shard needs.
+bool NamesServer(const ShardRecord& record, ServerId server) {
+  const auto is = [server](const Member& member) { return member.server == server; };
+  return std::any_of(record.members.begin(), record.members.end(), is) ||
+         std::any_of(record.learners.begin(), record.learners.end(), is);
 }
 
 }  // namespace
@@ -66,11 +70,11 @@ absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables
       Publish(std::move(map));  // what was dropped is gone all the same
       return added;
     }
-    LearnRecords(records, &map);
-    Publish(std::move(map));
-    HOTBED_RETURN_IF_ERROR(KeepPromises());
+    LearnRecords(records, std::move(map));
     HOTBED_RETURN_IF_ERROR(kept);  // the coordinator's link comes again
   }
+  HOTBED_RETURN_IF_ERROR(KeepPromises());
+  HOTBED_RETURN_IF_ERROR(SweepWhereLost());
   CallListener();
   return absl::OkStatus();
 }
@@ -108,8 +112,15 @@ absl::Status ShardHostImpl::LearnTables(const std::vector<TableSpec>& tables, co
   return absl::OkStatus();
 }
 
-// Opens the shards that are assigned here for the first time. On an error nothing is known of any
-// of them: the same assignment may come again.
+absl::Status ShardHostImpl::SaveCatalog(Catalog changed) {
+  HOTBED_RETURN_IF_ERROR(changed.Save(PathOf("CATALOG"), files_));
+  catalog_ = std::move(changed);
+  return absl::OkStatus();
+}
+
+// Opens the shards that are assigned here for the first time, in whatever role: without rows. On an
+// error nothing is known of any of them: the same assignment may come again. A copy that is still
+// being deleted, or is on its way here, is opened when that is over.
 absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, ShardMap* map) {
   const Identity self = identity();
   Catalog changed = catalog_;
@@ -118,10 +129,11 @@ absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, S
     if (tables_dropped_.contains(record.shard.table)) continue;
     const auto it = map->find(record.shard);
     if (it != map->end() && it->second.shard != nullptr) continue;
-    const bool mine =
-        std::any_of(record.members.begin(), record.members.end(),
-                    [&self](const Member& member) { return member.server == self.server; });
-    if (!mine) continue;
+    if (!NamesServer(record, self.server)) continue;
+    if (catalog_.shards.contains(record.shard)) {
+      missing_.insert(record.shard);
+      continue;
+    }
     const auto table = tables_.find(record.shard.table);
     if (table == tables_.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -132,8 +144,10 @@ absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, S
     added.push_back(&record);
   }
   if (added.empty()) return absl::OkStatus();
-  HOTBED_RETURN_IF_ERROR(changed.Save(PathOf("CATALOG"), files_));
-  catalog_ = std::move(changed);
+  // The log may hold records of a copy that was here before.
+  HOTBED_ASSIGN_OR_RETURN(const LogPosition end, log_->End());
+  for (const ShardRecord* record : added) changed.log_from[record->shard] = end;
+  HOTBED_RETURN_IF_ERROR(SaveCatalog(std::move(changed)));
   for (const ShardRecord* record : added) {
     auto shard = MakeShard(tables_.at(record->shard.table), record->shard, record->range);
     shard->FinishReplay();
@@ -142,39 +156,89 @@ absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, S
   return absl::OkStatus();
 }
 
-void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, ShardMap* map) {
-  Member self;
-  {
-    absl::MutexLock lock(&identity_mu_);
-    self = {identity_.server, incarnation_};
-  }
+// The map first: what a shard answers from now on names the record that the map has.
+void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, ShardMap map) {
+  const ServerId self = identity().server;
+  std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>> told;
+  std::vector<std::shared_ptr<Shard>> left;
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
-    Entry& entry = (*map)[record.shard];
+    Entry& entry = map[record.shard];
     if (!IsNewer(record, entry.record)) continue;
     entry.record = record;
     if (entry.shard == nullptr) continue;
-    const Epoch promise = entry.shard->LearnRecord(self, record);
-    if (promise != 0 && Names(record, self)) unpromised_[record.shard] = promise;
+    told.emplace_back(entry.shard, record);
+    // Whoever has the shard now has all of it: this epoch is active, and did without this copy.
+    if (!record.active || NamesServer(record, self)) continue;
+    left.push_back(std::move(entry.shard));
+    entry.shard = nullptr;
+  }
+  Publish(std::move(map));
+  TellShards(told);
+  for (const auto& shard : left) {
+    HOTBED_LOG(Info) << shard->id().ToString() << " has left this server, its copy is deleted";
+    shard->Close();
+    dropping_.push_back(shard);
   }
 }
 
-// All promises of an assignment in one write. What fails stays wanted, and is tried again by the
-// upkeep.
+// All at once, then waits for all.
+void ShardHostImpl::TellShards(
+    const std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>>& told) {
+  if (told.empty()) return;
+  const Member self = Self();
+  absl::BlockingCounter left(static_cast<int>(told.size()));
+  for (const auto& [shard, record] : told) {
+    shard->LearnRecord(self, record, [&left](Epoch) { left.DecrementCount(); });
+  }
+  left.Wait();
+}
+
 absl::Status ShardHostImpl::KeepPromises() {
-  if (unpromised_.empty()) return absl::OkStatus();
+  absl::MutexLock keeping(&keep_mu_);
   std::vector<PromiseFile::Promise> batch;
-  for (const auto& [shard, epoch] : unpromised_) batch.push_back({shard, epoch});
+  {
+    absl::MutexLock lock(&promise_mu_);
+    for (const auto& [shard, epoch] : unpromised_) batch.push_back({shard, epoch});
+  }
+  if (batch.empty()) return absl::OkStatus();
   HOTBED_RETURN_IF_ERROR(promises_->Raise(batch));
-  unpromised_.clear();
   const ShardMap& map = Map();
+  std::vector<std::pair<std::shared_ptr<Shard>, Epoch>> kept;
   for (const PromiseFile::Promise& promise : batch) {
     const auto it = map.find(promise.shard);
     if (it != map.end() && it->second.shard != nullptr) {
-      it->second.shard->PromiseDurable(promise.epoch);
+      kept.emplace_back(it->second.shard, promise.epoch);
     }
   }
+  {
+    absl::MutexLock lock(&promise_mu_);
+    for (const PromiseFile::Promise& promise : batch) {
+      const auto it = unpromised_.find(promise.shard);
+      if (it != unpromised_.end() && it->second <= promise.epoch) unpromised_.erase(it);
+    }
+  }
+  if (kept.empty()) return absl::OkStatus();
+  absl::BlockingCounter left(static_cast<int>(kept.size()));
+  for (const auto& [shard, epoch] : kept) {
+    shard->PromiseDurable(epoch, [&left] { left.DecrementCount(); });
+  }
+  left.Wait();
+  log_->Commit();
   return absl::OkStatus();
+}
+
+// Shards whose log ends before what their rows carry, and which nobody else can complete.
+absl::Status ShardHostImpl::SweepWhereLost() {
+  std::vector<std::shared_ptr<Shard>> lost;
+  for (const auto& [id, entry] : Map()) {
+    if (entry.shard != nullptr && entry.shard->wants_sweep()) lost.push_back(entry.shard);
+  }
+  if (lost.empty()) return absl::OkStatus();
+  HOTBED_LOG(Warning) << lost.size() << " shards, " << lost[0]->id().ToString()
+                      << " the first, go on above what their rows carry: the end of their log was "
+                      << "lost with a power loss, and some updates with it";
+  return SweepShards(lost);
 }
 
 // The shards are gone for requests at once; the upkeep deletes their rows when nobody uses them.
@@ -187,7 +251,10 @@ void ShardHostImpl::DropTables(const std::vector<TableId>& tables, ShardMap* map
         ++it;
         continue;
       }
-      unpromised_.erase(it->first);
+      {
+        absl::MutexLock lock(&promise_mu_);
+        unpromised_.erase(it->first);
+      }
       if (it->second.shard != nullptr) {
         it->second.shard->Close();
         dropping_.push_back(it->second.shard);

@@ -16,7 +16,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "server/catalog_file.h"
+#include "server/copy_pace.h"
+#include "server/copy_receiver.h"
+#include "server/copy_sender.h"
 #include "server/host_budget.h"
+#include "server/pull_latency.h"
+#include "server/replica_outlet.h"
 #include "server/shard.h"
 #include "server/shard_host.h"
 #include "server/shard_log/identity_file.h"
@@ -26,7 +31,7 @@
 
 namespace hotbed {
 
-class ShardHostImpl : public ShardHost {
+class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyReceiver::Site {
  public:
   ShardHostImpl(const ShardHostOptions& options, const Clock* clock);
   // Without Shutdown before: as a kill leaves it, but in order. Nothing is written back.
@@ -46,6 +51,17 @@ class ShardHostImpl : public ShardHost {
                                const std::vector<TableId>& tables_dropped) override;
   std::vector<ShardEpoch> ShardsToActivate() const override;
   void SetActivationListener(std::function<void()> listener) override;
+  void SetReplicaNetwork(ReplicaNetwork* network) override;
+  void OnReplicaMessage(const Member& from, ReplicaMessage message) override;
+  void OnPeerLost(const Member& peer) override;
+  std::vector<JoinReady> JoinsReady() const override;
+  std::vector<CopyProgress> Copies() const override;
+  std::vector<ShardEpoch> CopiesLost() const override;
+  void SetCopyLimits(const CopyLimits& limits) override { pace_.SetLimits(limits); }
+  std::vector<ShardId> Held() const override;
+  void SetLease(int64_t until_ns) override {
+    lease_until_ns.store(until_ns, std::memory_order_release);
+  }
   HostStatus Status() const override;
   bool Ready() const override;
   absl::Status Shutdown() override;
@@ -64,15 +80,49 @@ class ShardHostImpl : public ShardHost {
   template <typename Segment>
   void RefuseUnknown(Segment* segment) const;
 
+  // ReplicaOutlet: what shards ask for.
+  void Send(ReplicaMessage message) override;
+  void StartCopy(ShardId shard, const Member& to) override;
+  void PromiseWanted(ShardId shard, Epoch epoch) override;
+  void HasNews() override;
+  void WaitsUntil(int64_t ns) override;
+
+  // CopyReceiver::Site.
+  bool Wants(ShardId shard, const Member& from, Epoch epoch) const override;
+  absl::Status Begin(ShardId shard, const Member& from, Epoch epoch, Lsn lsn) override;
+  absl::Status Write(ShardId shard, absl::string_view block) override;
+  absl::Status Finish(ShardId shard, absl::string_view meta) override;
+  void Abandon(ShardId shard) override;
+  void Reply(ReplicaMessage message) override { Send(std::move(message)); }
+  // A shard whose rows are being written.
+  struct Arriving {
+    TableSpec table;
+    ShardRange range;
+  };
+  absl::StatusOr<Arriving> ArrivingOf(ShardId shard) const ABSL_LOCKS_EXCLUDED(control_mu_);
+  absl::Status OpenInstalled(ShardId shard, const Arriving& arriving, const LogPosition& log_from)
+      ABSL_LOCKS_EXCLUDED(control_mu_);
+
+  // Short and urgent: promises, ticks, requests that have waited for long enough. One thread.
+  void TickLoop();
+  bool TickWakes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(tick_mu_) {
+    return ticks_stop_ || tick_now_;
+  }
+  void TickShards(bool all);
+  void ExpireWaiting(int64_t now_ns);
+
   // Start, in order.
   absl::Status OpenFiles();
   absl::Status OpenTiers();
   absl::Status OpenLog();
   absl::Status RecoverShards();
+  absl::Status WipeUnfinished();
   absl::Status SaveBootId();
   absl::Status ReplayLog(const ShardMap& map);
   void RetryReplay(const ShardMap& map);
-  std::shared_ptr<Shard> MakeShard(const TableSpec& table, ShardId id, const ShardRange& range);
+  std::shared_ptr<Shard> MakeShard(const TableSpec& table, ShardId id, const ShardRange& range,
+                                   bool installed = false);
+  Member Self() const;
   std::string PathOf(const char* name) const;
 
   // ApplyAssignment, in order.
@@ -80,9 +130,13 @@ class ShardHostImpl : public ShardHost {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   absl::Status AddShards(const std::vector<ShardRecord>& records, ShardMap* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
-  void LearnRecords(const std::vector<ShardRecord>& records, ShardMap* map)
+  // Publishes the map, then tells the shards; those that have no copy here any more are dropped.
+  void LearnRecords(const std::vector<ShardRecord>& records, ShardMap map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
-  absl::Status KeepPromises() ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  void TellShards(const std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>>& told);
+  // What shards have asked to be promised, in one write; what fails stays wanted.
+  absl::Status KeepPromises() ABSL_LOCKS_EXCLUDED(promise_mu_);
+  absl::Status SweepWhereLost();
   void DropTables(const std::vector<TableId>& tables, ShardMap* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   void CallListener();
@@ -92,6 +146,11 @@ class ShardHostImpl : public ShardHost {
   void Upkeep(int64_t now_ns);
   void ResumeWrites();
   void FinishDrops();
+  void ForgetDropped(const std::vector<std::shared_ptr<Shard>>& deleted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  void AddMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  void ForgetDroppedTables(Catalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  absl::Status SaveCatalog(Catalog changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   void SweepWhereDue(int64_t now_ns);
   // Writes back the shards, flushes, and lets the log go up to there. The first error; the others
   // are tried all the same.
@@ -103,6 +162,7 @@ class ShardHostImpl : public ShardHost {
   absl::Status KeepPaused(const std::vector<std::shared_ptr<Shard>>& shards);
   absl::Status KeepLastCheckpoint(const std::vector<std::shared_ptr<Shard>>& shards);
   void StopUpkeep();
+  void StopCopies();
   void CloseShards();
   absl::Status AwaitIdle(const std::vector<std::shared_ptr<Shard>>& shards);
 
@@ -129,13 +189,19 @@ class ShardHostImpl : public ShardHost {
   std::atomic<uint64_t> map_version_{0};  // unique in the process; 0: none
 
   // One assignment, drop or shutdown at a time.
-  absl::Mutex control_mu_;
+  mutable absl::Mutex control_mu_;
+  std::map<ShardId, Arriving> arriving_ ABSL_GUARDED_BY(control_mu_);
   Catalog catalog_ ABSL_GUARDED_BY(control_mu_);
   std::map<TableId, TableSpec> tables_ ABSL_GUARDED_BY(control_mu_);  // as told, held here or not
   std::set<TableId> tables_dropped_ ABSL_GUARDED_BY(control_mu_);
-  std::map<ShardId, Epoch> unpromised_ ABSL_GUARDED_BY(control_mu_);  // wanted, not durable yet
   std::vector<std::shared_ptr<Shard>> dropping_ ABSL_GUARDED_BY(control_mu_);
+  // Assigned here while what was here of them was on its way out, or rows on their way in.
+  std::set<ShardId> missing_ ABSL_GUARDED_BY(control_mu_);
   bool shut_down_ ABSL_GUARDED_BY(control_mu_) = false;
+
+  absl::Mutex keep_mu_ ABSL_ACQUIRED_BEFORE(promise_mu_);  // one write of promises at a time
+  absl::Mutex promise_mu_;
+  std::map<ShardId, Epoch> unpromised_ ABSL_GUARDED_BY(promise_mu_);  // wanted, not durable yet
 
   mutable absl::Mutex identity_mu_;
   IdentityFile identity_ ABSL_GUARDED_BY(identity_mu_);
@@ -143,6 +209,20 @@ class ShardHostImpl : public ShardHost {
 
   absl::Mutex listener_mu_;
   std::function<void()> listener_ ABSL_GUARDED_BY(listener_mu_);
+
+  std::atomic<ReplicaNetwork*> network_{nullptr};
+  CopyPace pace_;
+  mutable PullLatency pull_latency_;
+  std::atomic<int64_t> pull_p99_ns_{0};
+  std::unique_ptr<CopySender> sender_;
+  std::unique_ptr<CopyReceiver> receiver_;
+
+  absl::Mutex tick_mu_;
+  bool ticks_stop_ ABSL_GUARDED_BY(tick_mu_) = false;
+  bool tick_now_ ABSL_GUARDED_BY(tick_mu_) = false;
+  std::atomic<int64_t> waits_until_ns_{0};  // requests wait in shards, the last until then
+  std::atomic<bool> news_{false};
+  std::thread ticker_;
 
   absl::Mutex upkeep_mu_;
   bool upkeep_stops_ ABSL_GUARDED_BY(upkeep_mu_) = false;

@@ -97,6 +97,17 @@ void ShardHostImpl::StopUpkeep() {
   if (upkeep_.joinable()) upkeep_.join();
 }
 
+void ShardHostImpl::StopCopies() {
+  if (sender_ != nullptr) sender_->Stop();
+  if (receiver_ != nullptr) receiver_->Stop();
+  {
+    absl::MutexLock lock(&tick_mu_);
+    ticks_stop_ = true;
+  }
+  if (ticker_.joinable()) ticker_.join();
+  network_.store(nullptr, std::memory_order_release);
+}
+
 void ShardHostImpl::CloseShards() {
   for (const auto& shard : Shards()) shard->Close();
   if (log_ != nullptr) log_->Commit();
@@ -131,6 +142,7 @@ absl::Status ShardHostImpl::KeepLastCheckpoint(const ShardList& shards) {
 // and the others have their log.
 absl::Status ShardHostImpl::Shutdown() {
   StopUpkeep();
+  StopCopies();
   absl::MutexLock control(&control_mu_);
   if (shut_down_) return absl::OkStatus();
   shut_down_ = true;
@@ -152,6 +164,7 @@ absl::Status ShardHostImpl::Shutdown() {
 
 ShardHostImpl::~ShardHostImpl() {
   StopUpkeep();
+  StopCopies();
   if (pool_ == nullptr) return;
   CloseShards();
   if (const absl::Status idle = AwaitIdle(Shards()); !idle.ok()) HOTBED_LOG(Error) << idle;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr absl::Duration kUpkeepInterval = absl::Milliseconds(100);
-constexpr int64_t kTickNs = kSecond;            // retries of activations and of applies that failed
+constexpr int64_t kTickNs = kSecond;
 constexpr int64_t kDirtyNsMax = 120 * kSecond;  // rows are written back at the latest after this
 constexpr size_t kSweepBatchMin = 8;            // shards that share a flush
 constexpr size_t kSweepBatchPart = 8;           // and at least this part of all
@@ -33,19 +33,15 @@ void ShardHostImpl::UpkeepLoop() {
 }
 
 void ShardHostImpl::Upkeep(int64_t now_ns) {
-  const bool tick = now_ns - ticked_ns_ >= kTickNs;
   ResumeWrites();
-  for (const auto& shard : Shards()) {
-    if (tick || shard->read_only()) shard->Tick();
-  }
-  if (tick) {
+  if (now_ns - ticked_ns_ >= kTickNs) {
     ticked_ns_ = now_ns;
-    {
-      absl::MutexLock control(&control_mu_);
-      if (const absl::Status kept = KeepPromises(); !kept.ok()) {
-        HOTBED_LOG_EVERY_S(Error, 10) << "cannot keep promises: " << kept;
-      }
+    if (const absl::Status swept = SweepWhereLost(); !swept.ok()) {
+      HOTBED_LOG_EVERY_S(Error, 10) << "write-back failed: " << swept;
     }
+    receiver_->Check();
+    pull_p99_ns_.store(pull_latency_.TakeP99(), std::memory_order_relaxed);
+    pace_.OnSecond(pull_p99_ns_.load(std::memory_order_relaxed));
     CallListener();
   }
   FinishDrops();
@@ -66,52 +62,93 @@ void ShardHostImpl::ResumeWrites() {
   }
 }
 
+// Rows are deleted and flushed without the lock: assignments do not wait for the disk.
 void ShardHostImpl::FinishDrops() {
-  absl::MutexLock control(&control_mu_);
-  if (dropping_.empty()) return;
-  std::vector<std::shared_ptr<Shard>> busy;
-  std::vector<std::shared_ptr<Shard>> deleted_shards;
-  for (auto& shard : dropping_) {
-    if (!shard->idle()) {
-      busy.push_back(shard);
-      continue;
-    }
-    shard->ReleaseStore();
-    const absl::Status deleted = tiers_->DeleteShard(shard->table(), shard->range(), shard->id());
-    if (!deleted.ok()) {
-      HOTBED_LOG_EVERY_S(Warning, 10)
-          << "cannot delete " << shard->id().ToString() << ": " << deleted;
-      busy.push_back(shard);
-      continue;
-    }
-    deleted_shards.push_back(shard);
+  std::vector<std::shared_ptr<Shard>> dropping;
+  {
+    absl::MutexLock control(&control_mu_);
+    if (dropping_.empty()) return AddMissing();
+    dropping = dropping_;
   }
-  if (deleted_shards.empty()) return;
+  std::vector<std::shared_ptr<Shard>> deleted;
+  for (const auto& shard : dropping) {
+    if (!shard->idle()) continue;
+    shard->ReleaseStore();
+    const absl::Status status = tiers_->DeleteShard(shard->table(), shard->range(), shard->id());
+    if (status.ok()) {
+      deleted.push_back(shard);
+    } else {
+      HOTBED_LOG_EVERY_S(Warning, 10)
+          << "cannot delete " << shard->id().ToString() << ": " << status;
+    }
+  }
+  if (deleted.empty()) return;
   // The spill has no log of its own: once the catalog does not name a shard, nobody would delete
   // rows that a kill brings back.
   if (const absl::Status flushed = tiers_->Flush(); !flushed.ok()) {
     HOTBED_LOG_EVERY_S(Warning, 10) << "cannot finish drops yet: " << flushed;
     return;
   }
+  absl::MutexLock control(&control_mu_);
+  ForgetDropped(deleted);
+  AddMissing();
+}
+
+void ShardHostImpl::ForgetDropped(const std::vector<std::shared_ptr<Shard>>& deleted) {
   Catalog changed = catalog_;
-  for (const auto& shard : deleted_shards) {
+  for (const auto& shard : deleted) {
     if (shard->logged()) log_->ForgetShard(shard->id());
     changed.shards.erase(shard->id());
+    changed.log_from.erase(shard->id());
     swept_ns_.erase(shard->id());
+    std::erase(dropping_, shard);
   }
-  dropping_ = std::move(busy);
-  for (const TableId table : tables_dropped_) {
-    const auto first = changed.shards.lower_bound(ShardId{table, 0});
-    if (first != changed.shards.end() && first->first.table == table) continue;
-    if (changed.tables.erase(table) == 0) continue;
-    if (const absl::Status s = promises_->ForgetTable(table); !s.ok()) {
-      HOTBED_LOG(Warning) << "cannot forget the promises of table " << table << ": " << s;
-    }
-  }
+  ForgetDroppedTables(&changed);
   catalog_ = std::move(changed);
   if (const absl::Status s = catalog_.Save(PathOf("CATALOG"), files_); !s.ok()) {
     HOTBED_LOG(Warning) << "cannot write the catalog after a drop: " << s;
   }
+}
+
+void ShardHostImpl::ForgetDroppedTables(Catalog* catalog) {
+  for (const TableId table : tables_dropped_) {
+    const auto first = catalog->shards.lower_bound(ShardId{table, 0});
+    if (first != catalog->shards.end() && first->first.table == table) continue;
+    if (catalog->tables.erase(table) == 0) continue;
+    if (const absl::Status s = promises_->ForgetTable(table); !s.ok()) {
+      HOTBED_LOG(Warning) << "cannot forget the promises of table " << table << ": " << s;
+    }
+  }
+}
+
+// Shards that came back while their copy was being deleted, or whose copying was taken back.
+void ShardHostImpl::AddMissing() {
+  if (missing_.empty() || shut_down_) return;
+  ShardMap map = Map();
+  std::vector<ShardRecord> records;
+  for (auto it = missing_.begin(); it != missing_.end();) {
+    const auto entry = map.find(*it);
+    const bool gone = entry == map.end() || entry->second.shard != nullptr;
+    if (gone || !catalog_.shards.contains(*it)) {
+      if (!gone) records.push_back(entry->second.record);
+      missing_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+  if (records.empty()) return;
+  const absl::Status added = AddShards(records, &map);
+  if (!added.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "cannot open a shard: " << added;
+    for (const ShardRecord& record : records) missing_.insert(record.shard);
+    return;
+  }
+  std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>> told;
+  for (const ShardRecord& record : records) {
+    if (map[record.shard].shard != nullptr) told.emplace_back(map[record.shard].shard, record);
+  }
+  Publish(std::move(map));
+  TellShards(told);
 }
 
 // What is kept for shards that are refused is no burden of the others: no sweep of theirs can free

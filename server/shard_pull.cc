@@ -1,4 +1,5 @@
 // The read half of a shard's data plane.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,12 @@
 #include "server/shard.h"
 
 namespace hotbed {
+namespace {
+
+// Of a pull at another copy than the primary, for an LSN that is on its way there.
+constexpr int64_t kPullWaitNsMax = 200'000'000;
+
+}  // namespace
 
 void Shard::Pull(PullWork* work, PullSegment* segment) {
   bool finished = true;
@@ -38,9 +45,16 @@ SegmentCode Shard::CheckPull(const PullWork& work, const PullSegment& segment,
     *detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
     return closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
   }
-  if (const SegmentCode code = core_.CheckEpoch(segment.epoch); code != SegmentCode::kOk) {
-    *detail = Explain(code, segment.epoch, 0, 0, 0);
+  const bool elsewhere = !core_.primary() && segment.epoch == core_.epoch();
+  const SegmentCode code =
+      elsewhere ? CheckReplicaPull(work, segment, detail) : core_.CheckEpoch(segment.epoch);
+  if (code != SegmentCode::kOk) {
+    if (detail->empty()) *detail = Explain(code, segment.epoch, 0, 0, 0);
     return code;
+  }
+  if (NeedsLease(work) && !LeaseHolds()) {
+    *detail = absl::StrCat(Name(), ": a strict pull, and this server's lease has run out");
+    return SegmentCode::kUnavailable;
   }
   if (segment.count == 0 || segment.count > options_.ids_max) {
     *detail = absl::StrCat(Name(), ": ", segment.count, " ids in a segment, allowed are 1 to ",
@@ -66,6 +80,72 @@ SegmentCode Shard::CheckPull(const PullWork& work, const PullSegment& segment,
   return SegmentCode::kOk;
 }
 
+// Alone it needs none: nobody else can have acknowledged a push (DECISIONS W6).
+bool Shard::NeedsLease(const PullWork& work) const {
+  return work.strict && core_.record().members.size() > 1;
+}
+
+bool Shard::LeaseHolds() const {
+  return options_.outlet != nullptr &&
+         options_.clock->NowNs() < options_.outlet->lease_until_ns.load(std::memory_order_acquire);
+}
+
+SegmentCode Shard::CheckReplicaPull(const PullWork& work, const PullSegment&,
+                                    std::string* detail) const {
+  const ShardRecord& record = core_.record();
+  const auto names = [this](const std::vector<Member>& members) {
+    return std::find(members.begin(), members.end(), self_) != members.end();
+  };
+  if (work.strict || (!names(record.members) && !names(record.learners))) {
+    return SegmentCode::kWrongEpoch;
+  }
+  if (guard_lsn_ != 0 || !core_.serves_reads()) {
+    *detail = absl::StrCat(Name(), ": this copy has not caught up yet; another one has");
+    return SegmentCode::kUnavailable;
+  }
+  const int64_t silent_ns = options_.clock->NowNs() - heard_ns_;
+  if (work.staleness_ms_max != 0 && silent_ns > work.staleness_ms_max * int64_t{1'000'000}) {
+    *detail = absl::StrCat(Name(), ": nothing heard from the primary for ", silent_ns / 1'000'000,
+                           " ms, asked for were at most ", work.staleness_ms_max);
+    return SegmentCode::kUnavailable;
+  }
+  return SegmentCode::kOk;
+}
+
+// What the pull has to wait for is on its way, or will never come. False: it does not wait.
+bool Shard::Park(PullWork* work, PullSegment* segment, std::string* detail, SegmentCode* code) {
+  int64_t until_ns = 0;
+  if (core_.primary()) {
+    if (segment->lsn_min > core_.last_lsn()) {
+      *code = SegmentCode::kUnavailable;
+      *detail = absl::StrCat(Name(), ": LSN ", segment->lsn_min, " asked for, the log ends at ",
+                             core_.last_lsn());
+      return false;
+    }
+  } else {
+    const int64_t now_ns = options_.clock->NowNs();
+    until_ns = segment->waits_until_ns;
+    if (until_ns == 0) segment->waits_until_ns = until_ns = now_ns + kPullWaitNsMax;
+    if (now_ns >= until_ns) {
+      *code = SegmentCode::kUnavailable;
+      *detail = absl::StrCat(Name(), ": LSN ", segment->lsn_min, " asked for, this copy is at ",
+                             core_.applied_lsn(), "; another one may be further");
+      return false;
+    }
+    options_.outlet->WaitsUntil(until_ns);
+  }
+  if (parked_.size() >= options_.parked_max) {
+    *code = SegmentCode::kResourceExhausted;
+    *detail = absl::StrCat(Name(), ": ", options_.parked_max, " pulls wait for an LSN");
+    return false;
+  }
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  parked_.push_back({work, segment});
+  waiting_.store(static_cast<uint32_t>(parked_.size() + parked_pushes_.size()),
+                 std::memory_order_relaxed);
+  return true;
+}
+
 bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   std::string detail;
   const SegmentCode code = CheckPull(*work, *segment, &detail);
@@ -75,19 +155,14 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
     RefuseSegment(segment, code, std::move(detail));
     return true;
   }
-  if (segment->lsn_min > core_.applied_lsn()) {
-    if (segment->lsn_min > core_.last_lsn()) {
-      RefuseSegment(segment, SegmentCode::kUnavailable,
-                    absl::StrCat(Name(), ": LSN ", segment->lsn_min, " asked for, the log ends at ",
-                                 core_.last_lsn()));
-    } else if (parked_.size() >= options_.parked_max) {
-      RefuseSegment(segment, SegmentCode::kResourceExhausted,
-                    absl::StrCat(Name(), ": ", options_.parked_max, " pulls wait for an LSN"));
-    } else {
-      in_flight_.fetch_add(1, std::memory_order_relaxed);
-      parked_.push_back({work, segment});
-      return false;
-    }
+  // Of a copy: what its primary had committed when it was last heard of.
+  const Lsn lsn_min = core_.primary() || work->staleness_ms_max == 0
+                          ? segment->lsn_min
+                          : std::max(segment->lsn_min, core_.leader_commit());
+  if (lsn_min > core_.applied_lsn()) {
+    SegmentCode refusal = SegmentCode::kOk;
+    if (Park(work, segment, &detail, &refusal)) return false;
+    RefuseSegment(segment, refusal, std::move(detail));
     return true;
   }
   rows_pulled_.store(rows_pulled_.load(std::memory_order_relaxed) + segment->count,
@@ -106,22 +181,25 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   // Two words of capture: the store keeps it without an allocation.
   if (!store_->Pull(reads, [work, segment](absl::Status status) {
-        segment->shard->FillPullResult(segment, status);
+        segment->shard->FillPullResult(*work, segment, status);
         segment->shard->in_flight_.fetch_sub(1, std::memory_order_release);
         FinishSegment(work);
       })) {
     return false;
   }
   in_flight_.fetch_sub(1, std::memory_order_release);
-  FillPullResult(segment, absl::OkStatus());
+  FillPullResult(*work, segment, absl::OkStatus());
   return true;
 }
 
 // Epoch and LSN stay those of the pull's start: rows read early may lack what was applied while
 // others were fetched, and the caller takes the LSN for what it has seen of all of them.
-void Shard::FillPullResult(PullSegment* segment, const absl::Status& status) {
+void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status) {
   if (!status.ok()) {
     RefuseSegment(segment, CodeOf(status), absl::StrCat(Name(), ": ", status.message()));
+  } else if (work.strict && NeedsLease(work) && !LeaseHolds()) {
+    RefuseSegment(segment, SegmentCode::kUnavailable,
+                  absl::StrCat(Name(), ": this server's lease ran out during a strict pull"));
   }
 }
 
@@ -129,6 +207,7 @@ void Shard::RunParkedPulls() {
   if (parked_.empty()) return;
   std::vector<ParkedPull> waiting;
   waiting.swap(parked_);
+  waiting_.store(static_cast<uint32_t>(parked_pushes_.size()), std::memory_order_relaxed);
   for (const ParkedPull& pull : waiting) {
     in_flight_.fetch_sub(1, std::memory_order_release);
     if (PullNow(pull.work, pull.segment)) FinishSegment(pull.work);

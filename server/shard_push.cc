@@ -14,6 +14,8 @@
 namespace hotbed {
 namespace {
 
+constexpr int64_t kPushWaitNsMax = 50'000'000;
+
 // Why the table's options allow no such push; empty: they do. The client sees to both, and a client
 // of another make might not (DECISIONS W5).
 std::string RefusedByTable(const TableSpec& table, const PushSegment& segment) {
@@ -122,6 +124,12 @@ SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const
     *detail = absl::StrCat(Name(), ": the log is over its limit until rows are written back");
     return SegmentCode::kResourceExhausted;
   }
+  if (tail_.bytes() > 0 && options_.outlet->tail_bytes.load(std::memory_order_relaxed) >
+                               static_cast<int64_t>(options_.outlet->tail_bytes_max)) {
+    *detail = absl::StrCat(Name(), ": records that other copies have not taken fill the server's ",
+                           options_.outlet->tail_bytes_max, " bytes (--replica-tail-bytes)");
+    return SegmentCode::kResourceExhausted;
+  }
   if (segment.commit_step == 0 && (segment.seq == 0 || work.session == 0)) {
     *detail = absl::StrCat(Name(), ": session ", work.session, ", sequence ", segment.seq,
                            "; both count from 1");
@@ -142,6 +150,7 @@ void Shard::PushNow(PushState* state) {
     state->refusal = refused.code;
     return DeliverReply(refused);
   }
+  if (ParkPush(state)) return;
   if (segment.commit_step != 0) return CommitNow(state);
   // Here, not in CheckPush: the options may change, and do so on the strand.
   state->scalars = ResolvePush(table_, segment.has_learning_rate, segment.learning_rate,
@@ -161,195 +170,43 @@ void Shard::PushNow(PushState* state) {
   Drain();
 }
 
-// Does what the core wants done, until it wants nothing. Completions that arrive meanwhile queue on
-// the strand.
-void Shard::Drain() {
-  CoreReady& ready = *core_.ready();
-  for (;;) {
-    if (ready.promise != 0) promise_wanted_ = std::exchange(ready.promise, 0);
-    if (!ready.appends.empty()) {
-      append_scratch_.swap(ready.appends);
-      for (const CoreEntry& entry : append_scratch_) StartAppend(entry);
-      append_scratch_.clear();
-    } else if (!ready.applies.empty()) {
-      apply_queue_.insert(apply_queue_.end(), ready.applies.begin(), ready.applies.end());
-      ready.applies.clear();
-    } else if (!applying_ && !apply_blocked_ && !apply_queue_.empty()) {
-      ApplyNext();
-    } else if (!ready.replies.empty()) {
-      reply_scratch_.swap(ready.replies);
-      for (const CoreReply& reply : reply_scratch_) DeliverReply(reply);
-      reply_scratch_.clear();
-    } else {
-      break;
-    }
-  }
-  PublishState();
+// A push that came a moment too early waits here, not at its client: the shard is about to be
+// active, or to learn of the epoch that the client knows already. False: it does not wait (any
+// more).
+bool Shard::ParkPush(PushState* state) {
+  const Epoch epoch = state->segment->epoch;
+  const bool early = epoch > core_.epoch() ||
+                     (core_.epoch() != 0 && core_.CheckEpoch(epoch) == SegmentCode::kUnavailable);
+  if (!early || options_.outlet == nullptr) return false;
+  const int64_t now_ns = options_.clock->NowNs();
+  if (state->waits_until_ns == 0) state->waits_until_ns = now_ns + kPushWaitNsMax;
+  if (now_ns >= state->waits_until_ns || parked_pushes_.size() >= options_.parked_max) return false;
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  parked_pushes_.push_back(state);
+  waiting_.store(static_cast<uint32_t>(parked_.size() + parked_pushes_.size()),
+                 std::memory_order_relaxed);
+  options_.outlet->WaitsUntil(state->waits_until_ns);
+  return true;
 }
 
-void Shard::StartAppend(const CoreEntry& entry) {
-  in_flight_.fetch_add(1, std::memory_order_relaxed);  // until applied or cut
-  PushState* state = reinterpret_cast<PushState*>(entry.payload);
-  if (state != nullptr) {
-    state->in_core = true;
-  } else if (logged()) {
-    state = PushState::Take();
-    state->shard = this;
-    state->work = nullptr;
-    state->segment = nullptr;
-  }
-  if (state != nullptr && (logged() || entry.staged)) FillRecord(entry, state);
-  if (entry.staged) staged_.Add(state->append.header, state->ids, state->gradients);
-  if (!logged()) return core_.Appended(entry.lsn);
-  ++appends_in_flight_;
-  state->in_log = true;
-  state->append.ids = state->ids;
-  state->append.gradients = state->gradients;
-  state->append.done = [state](absl::Status status) {
-    state->append_status = std::move(status);
-    state->shard->strand_.Run([state] { state->shard->AfterAppend(state); });
-  };
-  options_.log->Append(&state->append);
-}
-
-void Shard::FillRecord(const CoreEntry& entry, PushState* state) {
-  const bool commits = entry.kind == RecordKind::kStepCommit;
-  if (entry.kind != RecordKind::kPush && !commits) state->count = 0;
-  RecordHeader& header = state->append.header;
-  header = RecordHeader();
-  header.kind = entry.kind;
-  header.open = entry.open;
-  header.staged = entry.staged;
-  header.shard = options_.id;
-  header.epoch = entry.epoch;
-  header.lsn = entry.lsn;
-  header.session = entry.session;
-  header.incarnation = entry.incarnation;
-  header.seq = entry.seq;
-  header.prev_seq = entry.prev_seq;
-  header.id_count = state->count;
-  header.dim = commits ? 0 : dim_;
-  if (state->work == nullptr) return;
-  header.scalars = state->scalars;
-  if (commits) return;
-  header.last_part = state->segment->last_part;
-  header.gradient_type = state->work->gradient_type;
-  header.assign = state->segment->assign;
-}
-
-void Shard::AfterAppend(PushState* state) {
-  --appends_in_flight_;
-  state->in_log = false;
-  const Lsn lsn = state->append.header.lsn;
-  if (state->append_status.ok()) {
-    core_.Appended(lsn);
-  } else {
-    // A poisoned log does not know whether a restart will find the record: then the answer is
-    // "unknown", not "failed".
-    const bool unknown = state->append_status.code() == absl::StatusCode::kDataLoss;
-    state->in_core = false;
+void Shard::RunParkedPushes() {
+  if (parked_pushes_.empty()) return;
+  std::vector<PushState*> waiting;
+  waiting.swap(parked_pushes_);
+  waiting_.store(static_cast<uint32_t>(parked_.size()), std::memory_order_relaxed);
+  for (PushState* state : waiting) {
     in_flight_.fetch_sub(1, std::memory_order_release);
-    staged_.CutFrom(lsn);
-    core_.AppendFailed(lsn, unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
-    MaybeResume();
+    PushNow(state);
   }
-  DeliverIfFree(state);
-  Drain();
 }
 
-void Shard::ApplyNext() {
-  const CoreEntry& entry = apply_queue_.front();
-  PushState* state = reinterpret_cast<PushState*>(entry.payload);
-  if (!error_state_.ok()) return AfterApply(error_state_);
-  auto after = [this](absl::Status status) {
-    AfterApply(status);
-    Drain();
-  };
-  if (entry.kind == RecordKind::kStepCommit) {
-    const uint64_t step = entry.seq >> kStepShift;
-    const absl::Span<const SessionId> sessions(state->ids, state->count);
-    applying_ = true;
-    RecordHeader header;
-    header.lsn = entry.lsn;
-    header.scalars = state->scalars;
-    if (ApplyCommit(header, core_.StagedOf(step, sessions), after)) AfterApply(absl::OkStatus());
-    return;
-  }
-  if (entry.kind != RecordKind::kPush || entry.staged || state->count == 0) {
-    return AfterApply(absl::OkStatus());
-  }
-  RowUpdates updates;
-  updates.ids = state->ids;
-  updates.count = state->count;
-  updates.gradient_type = state->work->gradient_type;
-  updates.gradients = state->gradients;
-  updates.scalars = state->scalars;
-  updates.assign = state->append.header.assign;
-  updates.lsn = entry.lsn;
-  applying_ = true;
-  if (store_->Apply(updates, after)) AfterApply(absl::OkStatus());
-}
-
-void Shard::AfterApply(const absl::Status& status) {
-  applying_ = false;
-  if (!status.ok() && error_state_.ok()) {
-    if (status.code() != absl::StatusCode::kDataLoss) {
-      // In the log, and not in the rows: it will be, when the disk takes rows again. Until then
-      // nobody is answered.
-      apply_blocked_ = true;
-      absl::MutexLock lock(&mu_);
-      error_ = absl::StrCat(Name(), ": waits to apply a push: ", status.message());
-      return;
-    }
-    FailEverything(status);
-  }
-  const CoreEntry entry = apply_queue_.front();
-  apply_queue_.pop_front();
-  PushState* state = reinterpret_cast<PushState*>(entry.payload);
-  in_flight_.fetch_sub(1, std::memory_order_release);
-  if (error_state_.ok()) {
-    core_.Applied(entry.lsn);
-    store_->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
-    if (entry.kind == RecordKind::kStepCommit) {
-      staged_.DropThrough(entry.seq >> kStepShift, entry.lsn);
-      commit_rows_ = SummedRows();
-    } else if (state != nullptr) {
-      rows_pushed_.store(rows_pushed_.load(std::memory_order_relaxed) + state->count,
-                         std::memory_order_relaxed);
-    }
+void Shard::ExpireWaiting() {
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  strand_.Run([this] {
     RunParkedPulls();
-  }
-  if (state == nullptr) return;
-  state->in_core = false;
-  DeliverIfFree(state);
-}
-
-void Shard::DeliverReply(const CoreReply& reply) {
-  PushState* state = reinterpret_cast<PushState*>(reply.token);
-  state->reply = reply;
-  state->replied = true;
-  DeliverIfFree(state);
-}
-
-void Shard::DeliverIfFree(PushState* state) {
-  if (state->in_log || state->in_core) return;
-  if (state->work == nullptr) return state->Give();
-  if (!state->replied) return;
-  PushWork* work = state->work;
-  PushSegment* segment = state->segment;
-  const CoreReply& reply = state->reply;
-  segment->result.epoch = reply.epoch;
-  segment->result.lsn = reply.lsn;
-  segment->result.last_seq = reply.last_seq;
-  if (reply.code != SegmentCode::kOk) {
-    std::string detail = std::move(state->detail);
-    if (detail.empty() || (reply.code != state->refusal && state->refusal != SegmentCode::kOk)) {
-      detail = Explain(reply.code, segment->epoch, segment->seq, segment->prev_seq, reply.last_seq);
-    }
-    RefuseSegment(segment, reply.code, std::move(detail));
-  }
-  state->Give();
-  FinishSegment(work);
+    RunParkedPushes();
+    in_flight_.fetch_sub(1, std::memory_order_release);
+  });
 }
 
 std::string Shard::Explain(SegmentCode code, Epoch epoch, uint64_t seq, uint64_t prev_seq,

@@ -39,6 +39,7 @@ LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Cl
       files_(files),
       clock_(clock),
       damage_(std::move(recovered.damage)),
+      cuts_(std::move(recovered.cuts)),
       chain_(std::move(recovered.chain)),
       last_sequence_(recovered.last_sequence) {
   counts_.torn_bytes = recovered.torn_bytes;
@@ -79,7 +80,24 @@ absl::Status LogWriter::Replay(const Visitor& visitor) {
     absl::MutexLock lock(&mu_);
     chain = chain_;
   }
-  return ReplayChain(chain, files_, visitor);
+  if (cuts_.empty()) return ReplayChain(chain, files_, visitor);
+  return ReplayChain(chain, files_, [&](const RecordView& record) {
+    const auto cuts = cuts_.find(record.header.shard);
+    if (cuts == cuts_.end()) return visitor(record);
+    for (const LogCut& cut : cuts->second) {
+      if (record.at < cut.at && record.header.lsn >= cut.lsn) return absl::OkStatus();
+    }
+    return visitor(record);
+  });
+}
+
+absl::StatusOr<LogPosition> LogWriter::End() {
+  absl::MutexLock lock(&mu_);
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !writing_; };
+  mu_.Await(absl::Condition(&idle));
+  const LogPosition end = {chain_.newest().sequence, chain_.newest().bytes};
+  HOTBED_RETURN_IF_ERROR(SyncThrough(written_));
+  return end;
 }
 
 std::unique_ptr<LogWriter::Queued> LogWriter::Encode(LogAppend* append) {
@@ -98,6 +116,14 @@ std::unique_ptr<LogWriter::Queued> LogWriter::Encode(LogAppend* append) {
   }
   auto& pieces = queued->pieces;
   pieces.push_back(Piece(queued->header, kRecordHeaderBytes));
+  if (!append->encoded.empty()) {
+    HOTBED_CHECK(append->encoded.size() == queued->bytes);
+    if (queued->bytes > kRecordHeaderBytes) {
+      pieces.push_back(
+          Piece(append->encoded.data() + kRecordHeaderBytes, queued->bytes - kRecordHeaderBytes));
+    }
+    return queued;
+  }
   if (h.id_count > 0) pieces.push_back(Piece(append->ids, 8ull * h.id_count));
   const uint64_t gradient_bytes = GradientBytes(h);
   const uint64_t row_bytes = gradient_bytes == 0 ? 0 : gradient_bytes / h.id_count;
@@ -240,7 +266,12 @@ absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) 
   run_pieces_.clear();
   uint64_t bytes = 0;
   for (const auto& queued : run) {
-    EncodeRecordHeader(queued->append->header, queued->payload_crc, synced, queued->header);
+    const absl::Span<const uint8_t> encoded = queued->append->encoded;
+    if (encoded.empty()) {
+      EncodeRecordHeader(queued->append->header, queued->payload_crc, synced, queued->header);
+    } else {
+      ResealRecordHeader(encoded.data(), synced, queued->header);
+    }
     run_pieces_.insert(run_pieces_.end(), queued->pieces.begin(), queued->pieces.end());
     bytes += queued->bytes;
   }

@@ -38,6 +38,7 @@ class LogWriter final : public ShardLog {
 
   absl::Status Replay(const Visitor& visitor) override;
   const std::vector<Damage>& damage() const override { return damage_; }
+  absl::StatusOr<LogPosition> End() override ABSL_LOCKS_EXCLUDED(mu_);
   void Append(LogAppend* append) override ABSL_LOCKS_EXCLUDED(mu_);
   void Commit() override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Sync() override ABSL_LOCKS_EXCLUDED(mu_);
@@ -95,6 +96,7 @@ class LogWriter final : public ShardLog {
   FileSystem* const files_;
   const Clock* const clock_;
   std::vector<Damage> damage_;
+  const LogCuts cuts_;
 
   // The writer's: touched only by the thread that set writing_, or before Start returns.
   std::unique_ptr<WritableFile> file_;

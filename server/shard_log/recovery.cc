@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "server/shard_log/epoch_runs.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/segment_reader.h"
 
@@ -143,6 +144,7 @@ class Recovery {
       if (found == Found::kEnd) break;
       if (found == Found::kRecord) {
         segment.Add(reader.record().header.shard, reader.record().header.lsn);
+        NoteRecord(reader.record().header, {file.sequence, reader.offset()});
         continue;
       }
       HOTBED_ASSIGN_OR_RETURN(const bool torn, IsTorn(file, found, reader));
@@ -158,6 +160,31 @@ class Recovery {
     }
     log_.chain.Push(std::move(segment));
     return std::optional<uint64_t>();
+  }
+
+  // Truncation needs no record of its own: what it made room for says it. The later record counts,
+  // also where its epoch is the lower one: which of two uncommitted tails survives is for the
+  // primary that survives (Raft's figure 8).
+  void NoteRecord(const RecordHeader& header, const LogPosition& at) {
+    Tail& tail = tails_[header.shard];
+    if (tail.last == 0) {
+      tail.first = header.lsn;
+      tail.runs.Reset(header.lsn, header.epoch);
+    } else if (header.lsn > tail.last) {
+      tail.runs.Append(header.lsn, header.epoch);
+    } else if (tail.runs.At(header.lsn) == header.epoch) {
+      return;  // the same again
+    } else {
+      log_.cuts[header.shard].push_back({at, header.lsn});
+      if (header.lsn <= tail.first) {
+        tail.first = header.lsn;
+        tail.runs.Reset(header.lsn, header.epoch);
+      } else {
+        tail.runs.CutFrom(header.lsn);
+        tail.runs.Append(header.lsn, header.epoch);
+      }
+    }
+    tail.last = header.lsn;
   }
 
   // Whether what stands at the reader's offset is the torn end of the log.
@@ -268,8 +295,16 @@ class Recovery {
     return files_->SyncDir(options_.dir);
   }
 
+  // Of one shard's records so far; last 0: none.
+  struct Tail {
+    Lsn first = 0;
+    Lsn last = 0;
+    EpochRuns runs;
+  };
+
   const ShardLogOptions& options_;
   FileSystem* files_;
+  absl::flat_hash_map<ShardId, Tail> tails_;
   std::vector<SegmentFile> segments_;
   std::pair<uint64_t, uint64_t> loose_from_ = {0, 0};  // segment, offset
   RecoveredLog log_;
@@ -289,7 +324,9 @@ absl::Status ReplayChain(const SegmentChain& chain, FileSystem* files,
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
       if (found == Found::kRecord) {
-        HOTBED_RETURN_IF_ERROR(visitor(reader.record()));
+        RecordView record = reader.record();
+        record.at = {segment.sequence, reader.offset()};
+        HOTBED_RETURN_IF_ERROR(visitor(record));
         continue;
       }
       if (found != Found::kBadPayload && found != Found::kBadHeader) break;

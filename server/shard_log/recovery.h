@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/file_system.h"
@@ -22,9 +23,17 @@
 
 namespace hotbed {
 
+// The record at `at` replaced what stood before it of its shard from `lsn` on.
+struct LogCut {
+  LogPosition at;
+  Lsn lsn = 0;
+};
+using LogCuts = absl::flat_hash_map<ShardId, std::vector<LogCut>>;
+
 struct RecoveredLog {
   SegmentChain chain;
   std::vector<ShardLog::Damage> damage;
+  LogCuts cuts;
   uint64_t torn_bytes = 0;
   std::string torn_message;
   uint64_t last_sequence = 0;  // of the segments that were found, cut ones included; 0: none

@@ -134,6 +134,30 @@ void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, uint64_t sy
   std::memcpy(out, &w, sizeof(w));
 }
 
+void EncodeRecord(const RecordHeader& header, const uint64_t* ids, const uint8_t* const* gradients,
+                  char* out) {
+  const uint64_t length = RecordBytes(header);
+  char* at = out + kRecordHeaderBytes;
+  if (header.id_count > 0) std::memcpy(at, ids, 8ull * header.id_count);
+  at += 8ull * header.id_count;
+  if (GradientBytes(header) > 0) {
+    const uint64_t row_bytes = RowWireBytes(header.gradient_type, header.dim);
+    for (uint32_t i = 0; i < header.id_count; ++i, at += row_bytes) {
+      std::memcpy(at, gradients[i], row_bytes);
+    }
+  }
+  std::memset(at, 0, static_cast<size_t>(out + length - at));
+  EncodeRecordHeader(header, Crc32c(out + kRecordHeaderBytes, length - kRecordHeaderBytes), 0, out);
+}
+
+void ResealRecordHeader(const uint8_t* record, uint64_t synced_bytes, char* out) {
+  WireRecordHeader w;
+  std::memcpy(&w, record, sizeof(w));
+  w.synced_words = static_cast<uint32_t>(synced_bytes / 8);
+  w.header_crc = HeaderCrc(w);
+  std::memcpy(out, &w, sizeof(w));
+}
+
 std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   WireRecordHeader w;
   std::memcpy(&w, bytes, sizeof(w));

@@ -72,6 +72,14 @@ inline uint64_t RecordBytes(const RecordHeader& h) {
 void EncodeRecordHeader(const RecordHeader& header, uint32_t payload_crc, uint64_t synced_bytes,
                         char* out);
 
+// A whole record, for memory and the wire: RecordBytes(header) bytes at `out`; it claims nothing
+// synced. `gradients` has one pointer a row.
+void EncodeRecord(const RecordHeader& header, const uint64_t* ids, const uint8_t* const* gradients,
+                  char* out);
+// The header of such a record for this log: kRecordHeaderBytes from `record` to `out`, with another
+// claim of what is synced.
+void ResealRecordHeader(const uint8_t* record, uint64_t synced_bytes, char* out);
+
 struct DecodedHeader {
   RecordHeader header;
   uint64_t length = 0;  // of the whole record

@@ -69,9 +69,17 @@ struct RecordHeader {
   uint32_t dim = 0;
 };
 
+// A place in the chain of segments; grows from record to record.
+struct LogPosition {
+  uint64_t segment = 0;
+  uint64_t offset = 0;
+  friend auto operator<=>(const LogPosition& a, const LogPosition& b) = default;
+};
+
 // What recovery and followers read. Pointers are valid during the visit.
 struct RecordView {
   RecordHeader header;
+  LogPosition at;                      // where it begins
   const uint64_t* ids = nullptr;       // id_count, aligned
   const uint8_t* gradients = nullptr;  // id_count rows, contiguous
 };
@@ -82,6 +90,9 @@ struct LogAppend {
   const uint64_t* ids = nullptr;
   // One pointer a row; contiguous rows are written as one piece.
   const uint8_t* const* gradients = nullptr;
+  // Not empty: the whole record as EncodeRecord made it (segment_format.h), here or on another
+  // server; `header` is what it says, ids and gradients are not looked at.
+  absl::Span<const uint8_t> encoded;
   absl::AnyInvocable<void(absl::Status)> done;
 };
 
@@ -106,8 +117,10 @@ class ShardLog {
                                                         FileSystem* files, const Clock* clock);
   virtual ~ShardLog() = default;
 
-  // Before the first Append: visits every whole record in file order. The visitor's error ends the
-  // visit.
+  // Before the first Append: visits every whole record in file order, but for those that later ones
+  // replaced: a record whose LSN is not above its shard's last one, and whose epoch is another one
+  // than that of what stood there, takes the place of all from that LSN on (docs/protocol.md). The
+  // visitor's error ends the visit.
   using Visitor = std::function<absl::Status(const RecordView&)>;
   virtual absl::Status Replay(const Visitor& visitor) = 0;
 
@@ -120,6 +133,10 @@ class ShardLog {
     std::string message;
   };
   virtual const std::vector<Damage>& damage() const = 0;
+
+  // Where the next record will stand; all before it is synced. Records of a shard that is held here
+  // anew count from there on. Blocks.
+  virtual absl::StatusOr<LogPosition> End() = 0;
 
   virtual void Append(LogAppend* append) = 0;
   virtual void Commit() = 0;

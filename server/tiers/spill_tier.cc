@@ -17,6 +17,7 @@
 #include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
+#include "server/tiers/row_block.h"
 
 namespace hotbed {
 namespace {
@@ -250,6 +251,83 @@ absl::Status SpillTier::Delete(const SpillShard& shard) {
                      After(MakeKey(table, shard.slice, shard.last_position)));
   batch->Delete(View(MakeKey(table, kMetaSlice, shard.shard.index)));
   batch->Delete(View(MakeKey(table, kHighestLsnSlice, shard.shard.index)));
+  return store_->Write(batch.get());
+}
+
+namespace {
+
+class RowReader : public ShardRowReader {
+ public:
+  RowReader(const SpillShard& shard, KvStore* store)
+      : shard_(shard),
+        snapshot_(store->TakeSnapshot()),
+        next_(MakeKey(shard.shard.table, shard.slice, shard.first_position)),
+        limit_(After(MakeKey(shard.shard.table, shard.slice, shard.last_position))),
+        bytes_total_(store->EstimateBytes(View(next_), limit_)) {}
+
+  absl::StatusOr<std::string> Next(uint64_t bytes_max) override {
+    if (at_end_) return std::string();
+    RowBlockWriter block(shard_.record_bytes());
+    absl::Status damage;
+    at_end_ = true;
+    const absl::Status scanned =
+        snapshot_->Scan(View(next_), limit_, [&](absl::string_view key, absl::string_view value) {
+          Key at;
+          std::memcpy(at.data(), key.data(), at.size());
+          if (block.rows() > 0 && block.bytes() + value.size() > bytes_max) {
+            next_ = at;
+            at_end_ = false;
+            return false;
+          }
+          const uint64_t position = LoadBig64(key.data() + 6);
+          damage = CheckRecord(shard_, position, at, value);
+          if (damage.ok()) block.Add(position, value);
+          return damage.ok();
+        });
+    if (!damage.ok()) return damage;
+    if (!scanned.ok()) {
+      return absl::Status(scanned.code(),
+                          absl::StrCat(shard_.shard.ToString(), ": ", scanned.message()));
+    }
+    return block.rows() == 0 ? std::string() : block.Finish();
+  }
+  uint64_t bytes_total() const override { return bytes_total_; }
+
+ private:
+  const SpillShard shard_;
+  const std::unique_ptr<KvSnapshot> snapshot_;
+  Key next_;
+  const std::string limit_;
+  const uint64_t bytes_total_;
+  bool at_end_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ShardRowReader> SpillTier::Read(const SpillShard& shard) {
+  return std::make_unique<RowReader>(shard, store_.get());
+}
+
+absl::Status SpillTier::WriteBlock(const SpillShard& shard, absl::string_view bytes) {
+  HOTBED_ASSIGN_OR_RETURN(const RowBlock block, RowBlock::Parse(bytes, shard.record_bytes()));
+  HOTBED_ASSIGN_OR_RETURN(Lsn highest, HighestLsn(shard));
+  std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  for (uint32_t row = 0; row < block.rows(); ++row) {
+    const uint64_t position = block.position(row);
+    if (position < shard.first_position || position > shard.last_position) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a block of rows for ", shard.shard.ToString(), " has position ", position,
+                       ", outside of ", shard.first_position, " to ", shard.last_position));
+    }
+    const Key key = MakeKey(shard.shard.table, shard.slice, position);
+    const absl::string_view record = block.record(row);
+    HOTBED_RETURN_IF_ERROR(CheckRecord(shard, position, key, record));
+    highest = std::max(highest, LsnOf(reinterpret_cast<const uint8_t*>(record.data())));
+    batch->Put(View(key), record);
+  }
+  char lsn[8];
+  StoreLittle<uint64_t>(lsn, highest);
+  PutShardValue(shard, kHighestLsnSlice, {lsn, sizeof(lsn)}, batch.get());
   return store_->Write(batch.get());
 }
 

@@ -19,6 +19,7 @@
 #include "common/shard_record.h"
 #include "common/table_spec.h"
 #include "kv/kv_store.h"
+#include "server/tiers/tiered_store.h"
 
 namespace hotbed {
 
@@ -74,6 +75,12 @@ class SpillTier {
   absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
   absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
   absl::Status Delete(const SpillShard& shard);
+
+  // The shard's rows as they are now, in blocks (row_block.h); not longer than the tier.
+  std::unique_ptr<ShardRowReader> Read(const SpillShard& shard);
+  // A block of another tier's reader; raises the highest LSN to those of its rows. One caller at a
+  // time for a shard. DataLoss: damaged; InvalidArgument: of another shard or size of rows.
+  absl::Status WriteBlock(const SpillShard& shard, absl::string_view block);
 
   absl::Status Freeze();
   absl::Status RestoreTable(TableId table);

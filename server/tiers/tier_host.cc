@@ -114,6 +114,22 @@ absl::Status TierHostImpl::DeleteShard(const TableSpec& table, const ShardRange&
   return spill_->Delete(SpillShard(table, range, shard));
 }
 
+absl::StatusOr<std::unique_ptr<ShardRowReader>> TierHostImpl::ReadShard(const TableSpec& table,
+                                                                        const ShardRange& range,
+                                                                        ShardId shard) {
+  return spill_->Read(SpillShard(table, range, shard));
+}
+
+absl::Status TierHostImpl::WriteBlock(const TableSpec& table, const ShardRange& range,
+                                      ShardId shard, absl::string_view block) {
+  return spill_->WriteBlock(SpillShard(table, range, shard), block);
+}
+
+absl::Status TierHostImpl::WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
+                                     absl::string_view meta) {
+  return spill_->WriteMeta(SpillShard(table, range, shard), meta);
+}
+
 TierHost::Usage TierHostImpl::GetUsage() const {
   const KvStore::Usage kv = spill_->store()->GetUsage();
   Usage usage;

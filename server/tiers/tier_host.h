@@ -26,11 +26,20 @@ class TierHostImpl : public TierHost {
 
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
   absl::Status DeleteShard(const TableSpec& table, const ShardRange& range, ShardId shard) override;
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
+                                                            const ShardRange& range,
+                                                            ShardId shard) override;
+  absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
+                          absl::string_view block) override;
+  absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
+                         absl::string_view meta) override;
   absl::Status Flush() override { return spill_->store()->Flush(); }
   absl::Status Freeze() override { return spill_->Freeze(); }
   absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }
   Usage GetUsage() const override;
   absl::Status TryResume() override { return spill_->store()->TryResume(); }
+
+  KvStore* spill_store() const { return spill_->store(); }  // for tests that damage it
 
  private:
   TierHostImpl(const TierOptions& options, uint64_t slab_bytes, uint64_t write_back_bytes,

@@ -1,6 +1,7 @@
 #include "server/tiers/tiered_shard.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -106,6 +107,30 @@ void TieredShard::PublishStats() {
   set(counters_.overhead_bytes, overhead);
   set(counters_.hot_bytes, overhead + rows * (rows_of.weight_bytes + rows_of.state_bytes));
   set(counters_.writebacks, write_back_.rows_written());
+}
+
+bool TieredShard::PeekRow(uint64_t id, std::vector<uint8_t>* row) {
+  const RowTable& rows = *table();
+  row->resize(spill_shard_.payload_bytes);
+  uint32_t slot = kNoSlot;
+  uint32_t missing = 0;
+  ProbeBatch probe;
+  probe.table = &rows;
+  probe.ids = &id;
+  probe.count = 1;
+  probe.slots = &slot;
+  probe.missing = &missing;
+  if (!kernels_->Submit(&probe, nullptr)) return false;
+  if (probe.missing_count == 0) {
+    std::memcpy(row->data(), rows.weights + uint64_t{rows.weight_stride} * slot, rows.weight_bytes);
+    std::memcpy(row->data() + rows.weight_bytes, rows.state + uint64_t{rows.state_bytes} * slot,
+                rows.state_bytes);
+    return true;
+  }
+  const uint8_t* const payload = write_back_.Find(PositionOf(id));
+  if (payload == nullptr) return false;
+  std::memcpy(row->data(), payload, spill_shard_.payload_bytes);
+  return true;
 }
 
 StoreStats TieredShard::Stats() const {

@@ -58,6 +58,7 @@ class TieredShard : public TieredStore {
   Lsn highest_lsn() const override { return highest_lsn_; }
   void Sweep(Lsn applied_lsn, std::string meta, Done done) override;
   void SetAppliedLsn(Lsn lsn) override { applied_lsn_ = std::max(applied_lsn_, lsn); }
+  bool PeekRow(uint64_t id, std::vector<uint8_t>* row) override;
   StoreStats Stats() const override;
 
   // Bytes of the hot budget for this shard, from any thread; takes effect on the executor. Rows

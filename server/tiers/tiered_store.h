@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -117,6 +118,10 @@ class TieredStore {
   // The LSN that write-back stamps: the shard tells it after each applied record.
   virtual void SetAppliedLsn(Lsn lsn) = 0;
 
+  // Weights and state of the row `id` as they are now, if they can be had at once: those that the
+  // update just finished has changed can. False: not.
+  virtual bool PeekRow(uint64_t /*id*/, std::vector<uint8_t>* /*row*/) { return false; }
+
   virtual StoreStats Stats() const = 0;  // any thread
 };
 
@@ -164,22 +169,17 @@ class TierHost {
                                    ShardId shard) = 0;
 
   // For snapshots (docs/protocol.md): with a sweep before it, the rows are those of the sweep's LSN
-  // or later, each stamped, so that replay from that LSN makes them exact, as after a crash.
+  // or later, each stamped, so that replay from that LSN makes them exact, as after a crash. The
+  // reader does not outlive the host.
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                                     const ShardRange& range,
-                                                                    ShardId shard) {
-    return absl::UnimplementedError("ReadShard");
-  }
+                                                                    ShardId shard) = 0;
   // A block of ReadShard, of a shard without an open TieredStore. DataLoss: damaged;
   // InvalidArgument: a row of another shard or size.
   virtual absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
-                                  absl::string_view block) {
-    return absl::UnimplementedError("WriteBlock");
-  }
+                                  absl::string_view block) = 0;
   virtual absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
-                                 absl::string_view meta) {
-    return absl::UnimplementedError("WriteMeta");
-  }
+                                 absl::string_view meta) = 0;
 
   // Makes all that was handed over durable: returns when it lies in SSTs. Call from a thread that
   // may block.

@@ -78,6 +78,14 @@ class MemoryKv : public KvStore {
     }
     return absl::OkStatus();
   }
+  std::unique_ptr<KvSnapshot> TakeSnapshot() override {
+    auto copy = std::make_shared<MemoryDisk>();
+    absl::MutexLock lock(&disk_->mu);
+    absl::MutexLock copy_lock(&copy->mu);
+    copy->content = disk_->content;
+    return std::make_unique<Snapshot>(copy);
+  }
+  uint64_t EstimateBytes(absl::string_view, absl::string_view) override { return 0; }
   absl::Status Flush() override { return absl::OkStatus(); }
   absl::Status Freeze(const std::string&) override {
     return absl::UnimplementedError("memory cannot be frozen");
@@ -103,6 +111,19 @@ class MemoryKv : public KvStore {
     void Clear() override { entries.clear(); }
     uint64_t bytes() const override { return 0; }
     std::vector<std::pair<std::string, std::optional<std::string>>> entries;
+  };
+
+  class Snapshot : public KvSnapshot {
+   public:
+    explicit Snapshot(std::shared_ptr<MemoryDisk> copy) : copy_(std::move(copy)) {}
+    absl::Status Scan(
+        absl::string_view first, absl::string_view limit,
+        const std::function<bool(absl::string_view, absl::string_view)>& visit) override {
+      return MemoryKv(copy_).Scan(first, limit, visit);
+    }
+
+   private:
+    const std::shared_ptr<MemoryDisk> copy_;
   };
 
   const std::shared_ptr<MemoryDisk> disk_;

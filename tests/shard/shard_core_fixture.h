@@ -53,7 +53,7 @@ class ShardCoreTest : public testing::Test {
   }
   // Appends, commits and applies everything; the replies.
   std::vector<CoreReply> FinishAndReply() {
-    core_.Appended(core_.last_lsn());
+    core_.Appended(core_.last_lsn(), core_.TicketOf(core_.last_lsn()));
     const CoreReady ready = Take();
     for (const CoreEntry& entry : ready.applies) core_.Applied(entry.lsn);
     return Take().replies;

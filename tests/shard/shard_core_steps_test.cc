@@ -100,7 +100,7 @@ TEST_F(ShardCoreStepsTest, AFailedAppendTakesBackWhatItStagedAndCommitted) {
   Stage(6, Seq(1), 0);
   Commit(1);
   EXPECT_EQ(core_.committed_step(), 1u);
-  core_.AppendFailed(2);
+  core_.AppendFailed(2, core_.TicketOf(2));
   EXPECT_EQ(core_.committed_step(), 0u);
   EXPECT_THAT(core_.StagedOf(1, {5, 6}), ElementsAre(1));
   EXPECT_EQ(core_.staged_count(), 1u);
@@ -123,7 +123,7 @@ TEST_F(ShardCoreStepsTest, MetaIsThatOfTheAppliedState) {
   Stage(5, Seq(1), 0);
   Commit(1);
   Stage(5, Seq(2), Seq(1));
-  core_.Appended(3);
+  core_.Appended(3, core_.TicketOf(3));
   Take();
   core_.Applied(1);
   ShardMeta meta = core_.AppliedMeta();

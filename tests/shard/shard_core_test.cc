@@ -47,7 +47,7 @@ TEST_F(ShardCoreTest, RepliesAfterAppendAndApply) {
   EXPECT_EQ(ready.appends[0].lsn, 1u);
   EXPECT_TRUE(ready.appends[0].open);
   EXPECT_TRUE(ready.replies.empty());
-  core_.Appended(1);
+  core_.Appended(1, core_.TicketOf(1));
   ready = Take();
   ASSERT_EQ(ready.applies.size(), 1u);
   EXPECT_TRUE(ready.replies.empty());
@@ -66,7 +66,7 @@ TEST_F(ShardCoreTest, ADuplicateInFlightWaitsForItsEntry) {
   Push(7, 0, true, 1);
   Push(8, 7, false, 2);
   EXPECT_TRUE(Push(7, 0, false, 3).replies.empty());
-  core_.Appended(2);
+  core_.Appended(2, core_.TicketOf(2));
   Take();
   core_.Applied(1);
   const std::vector<CoreReply> replies = Take().replies;
@@ -157,11 +157,11 @@ TEST_F(ShardCoreTest, AFailedAppendCutsTheTailAndTheSessions) {
   Push(8, 7, false, 2);
   session_ = 6;
   Push(3, 0, true, 3);
-  core_.AppendFailed(2);
+  core_.AppendFailed(2, core_.TicketOf(2));
   const CoreReady ready = Take();
   ASSERT_EQ(ready.replies.size(), 2u);
   for (const CoreReply& reply : ready.replies) EXPECT_EQ(reply.code, SegmentCode::kReadOnly);
-  core_.AppendFailed(3);  // its own completion
+  core_.AppendFailed(3, core_.TicketOf(3));  // its own completion
   EXPECT_EQ(core_.last_lsn(), 1u);
   EXPECT_EQ(core_.session_count(), 1u);
   EXPECT_EQ(Push(4, 0, true).replies[0].code, SegmentCode::kReadOnly);
@@ -179,7 +179,8 @@ TEST_F(ShardCoreTest, SteppingDownFailsRepliesAndKeepsTheTail) {
   ASSERT_EQ(ready.replies.size(), 1u);
   EXPECT_EQ(ready.replies[0].code, SegmentCode::kWrongEpoch);
   EXPECT_TRUE(FinishAndReply().empty()) << "answered once";
-  EXPECT_EQ(core_.applied_lsn(), 1u);
+  EXPECT_EQ(core_.last_lsn(), 1u);
+  EXPECT_EQ(core_.applied_lsn(), 0u) << "what is committed is for the new primary to say";
 }
 
 TEST_F(ShardCoreTest, ANewEpochWaitsForItsOwnTail) {
@@ -188,7 +189,7 @@ TEST_F(ShardCoreTest, ANewEpochWaitsForItsOwnTail) {
   core_.LearnRecord(Record(2, 9, false));
   core_.PromiseDurable(2);
   EXPECT_FALSE(core_.wants_activation());
-  core_.Appended(1);
+  core_.Appended(1, core_.TicketOf(1));
   EXPECT_TRUE(core_.wants_activation());
 }
 
@@ -343,7 +344,7 @@ TEST_F(SmallShardCoreTest, ACutTailBringsAForgottenSessionBack) {
   session_ = 8;
   const Lsn first = Push(1, 0, true).appends[0].lsn;
   EXPECT_EQ(core_.session_count(), 1u) << "both were idle";
-  core_.AppendFailed(first);
+  core_.AppendFailed(first, core_.TicketOf(first));
   EXPECT_EQ(core_.session_count(), 2u);
   core_.Resume();
   session_ = 6;

@@ -67,6 +67,17 @@ class FakeTiers final : public TierHost {
   absl::Status DeleteShard(const TableSpec&, const ShardRange&, ShardId) override {
     return absl::OkStatus();
   }
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec&, const ShardRange&,
+                                                            ShardId) override {
+    return absl::UnavailableError("a fake has no rows");
+  }
+  absl::Status WriteBlock(const TableSpec&, const ShardRange&, ShardId,
+                          absl::string_view) override {
+    return absl::OkStatus();
+  }
+  absl::Status WriteMeta(const TableSpec&, const ShardRange&, ShardId, absl::string_view) override {
+    return absl::OkStatus();
+  }
   absl::Status Flush() override { return absl::OkStatus(); }
   absl::Status Freeze() override { return absl::OkStatus(); }
   absl::Status RestoreTable(TableId) override { return absl::OkStatus(); }

@@ -1,5 +1,10 @@
 #include "server/shard_log/recovery.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "tests/shard_log/log_fixture.h"
@@ -44,6 +49,111 @@ TEST_F(RecoveryTest, ATornTailIsCutAtEveryByte) {
     EXPECT_TRUE(AppendCommit(log.get(), kShardA, 2).ok());
     log = nullptr;
     EXPECT_EQ(Contents(1).substr(kSegmentHeaderBytes), whole_.substr(kSegmentHeaderBytes));
+  }
+}
+
+// Truncation leaves no record of its own: a later one of a higher epoch stands in the place of what
+// was there from its LSN on.
+TEST_F(RecoveryTest, ARecordOfAHigherEpochReplacesTheTail) {
+  {
+    auto log = Open();
+    ASSERT_TRUE(AppendCommit(log.get(), kShardA, 3).ok());
+    auto in_place_of_2 = MakeRecord(kShardA, 2, 0, 0);
+    in_place_of_2->header.epoch = 4;
+    ASSERT_TRUE(AppendCommit(log.get(), in_place_of_2.get()).ok());
+    ASSERT_TRUE(AppendCommit(log.get(), kShardB, 2).ok());
+    // The same again, as a resend may bring it: nothing is replaced.
+    auto again = MakeRecord(kShardA, 2, 0, 0);
+    again->header.epoch = 4;
+    ASSERT_TRUE(AppendCommit(log.get(), again.get()).ok());
+  }
+  auto log = Open();
+  std::vector<std::string> epochs;
+  std::vector<LogPosition> places;
+  ASSERT_TRUE(log->Replay([&](const RecordView& record) {
+                   const RecordHeader& h = record.header;
+                   epochs.push_back(absl::StrCat(h.shard.table, "@", h.lsn, " e", h.epoch));
+                   places.push_back(record.at);
+                   return absl::OkStatus();
+                 })
+                  .ok());
+  EXPECT_THAT(epochs, ElementsAre("1@1 e3", "2@1 e3", "1@2 e4", "2@2 e3", "1@2 e4"));
+  EXPECT_TRUE(std::is_sorted(places.begin(), places.end()));
+}
+
+TEST_F(RecoveryTest, EndIsWhereTheNextRecordStands) {
+  auto log = Open();
+  const LogPosition end = log->End().value();
+  EXPECT_EQ(end, (LogPosition{1, starts_[3]}));
+  ASSERT_TRUE(AppendCommit(log.get(), kShardB, 2).ok());
+  EXPECT_LT(end, log->End().value());
+  log = Open();
+  LogPosition last;
+  ASSERT_TRUE(log->Replay([&](const RecordView& record) {
+                   last = record.at;
+                   return absl::OkStatus();
+                 })
+                  .ok());
+  EXPECT_EQ(last, end);
+}
+
+// What another server encoded is written as it is, but for what its header says of the file.
+TEST_F(RecoveryTest, AWholeRecordIsWrittenAsItCame) {
+  auto log = Open();
+  auto made = MakeRecord(kShardB, 2, 5, 3);
+  std::string bytes(RecordBytes(made->header), 'x');
+  EncodeRecord(made->header, made->ids.data(), made->rows.data(), bytes.data());
+  TestRecord whole;
+  whole.header = made->header;
+  whole.append.encoded = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+  ASSERT_TRUE(AppendCommit(log.get(), &whole).ok());
+  const std::string file = Contents(1);
+  EXPECT_EQ(file.substr(starts_[3] + kRecordHeaderBytes), bytes.substr(kRecordHeaderBytes));
+  ASSERT_TRUE(AppendCommit(log.get(), kShardB, 3).ok());
+  log = Open();
+  EXPECT_TRUE(log->damage().empty());
+  EXPECT_EQ(Replayed(log.get()).size(), 5u);
+}
+
+// Raft's figure 8: an uncommitted entry gives way to one of an epoch before, and that to a new one.
+TEST_F(RecoveryTest, TheLaterRecordCountsAlsoIfItsEpochIsLower) {
+  static constexpr ShardId kShard{9, 0};
+  const std::vector<std::pair<Lsn, Epoch>> written = {{7, 1}, {8, 1}, {8, 2}, {9, 2},  {8, 1},
+                                                      {9, 1}, {9, 3}, {8, 1}, {10, 3}, {6, 4}};
+  const auto survivors = [this] {
+    std::vector<std::string> seen;
+    auto log = Open();
+    EXPECT_TRUE(log->Replay([&](const RecordView& record) {
+                     if (!(record.header.shard == kShard)) return absl::OkStatus();
+                     seen.push_back(absl::StrCat(record.header.lsn, " e", record.header.epoch));
+                     return absl::OkStatus();
+                   })
+                    .ok());
+    return seen;
+  };
+  std::map<Lsn, Epoch> twin;  // whoever writes an LSN takes what stands behind it away
+  for (const auto& [lsn, epoch] : written) {
+    auto log = Open();
+    auto record = MakeRecord(kShard, lsn, 0, 0);
+    record->header.epoch = epoch;
+    ASSERT_TRUE(AppendCommit(log.get(), record.get()).ok());
+    log.reset();
+    const auto there = twin.find(lsn);
+    if (there == twin.end() || there->second != epoch) {
+      twin.erase(twin.lower_bound(lsn), twin.end());
+      twin[lsn] = epoch;
+    }
+    std::vector<std::string> expected;
+    for (const auto& [at, of] : twin) expected.push_back(absl::StrCat(at, " e", of));
+    std::vector<std::string> seen = survivors();
+    // A record that stands there twice is visited twice: its reader skips it.
+    std::vector<std::string> distinct;
+    for (std::string& text : seen) {
+      if (std::find(distinct.begin(), distinct.end(), text) == distinct.end()) {
+        distinct.push_back(std::move(text));
+      }
+    }
+    EXPECT_EQ(distinct, expected) << "after " << lsn << " e" << epoch;
   }
 }
 

@@ -240,16 +240,16 @@ void ShardSimulation::FinishAppend(int server) {
   if (!p.holds_data) {  // handed over: what is written now goes nowhere that counts
     const CoreEntry entry = p.appending.front();
     p.appending.pop_front();
-    p.core->Appended(entry.lsn);
+    p.core->Appended(entry.lsn, entry.ticket);
   } else if (time_ < s.disk_full_until || (!healed() && Chance(0.01))) {
     ++stats_.append_failures;
     const std::deque<CoreEntry> failed = std::exchange(p.appending, {});
-    for (const CoreEntry& entry : failed) p.core->AppendFailed(entry.lsn);
+    for (const CoreEntry& entry : failed) p.core->AppendFailed(entry.lsn, entry.ticket);
   } else {
     const CoreEntry entry = p.appending.front();
     p.appending.pop_front();
     s.disk.log.emplace_back(entry, p.waiting[entry.payload].push);
-    p.core->Appended(entry.lsn);
+    p.core->Appended(entry.lsn, entry.ticket);
   }
   Drain(server);
 }

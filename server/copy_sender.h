@@ -1,0 +1,110 @@
+// Sends all rows of shards, whose primaries are here, to other servers: moves, refills and read
+// copies (docs/protocol.md, snapshots).
+//
+// A copy: the shard is swept; rows are read as they are then, a block of about 1 MiB at a time,
+// each sent when the one before is written there; at last the meta of the sweep. What was logged
+// since is the core's to send. kCopiesSentMax at a time, the others wait in the order of their
+// asking; all share one rate (copy_pace.h). Whatever goes wrong ends the copy, and the core asks
+// for it again. Thread-safe.
+#ifndef HOTBED_SERVER_COPY_SENDER_H_
+#define HOTBED_SERVER_COPY_SENDER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "server/copy_pace.h"
+#include "server/replica_message.h"
+#include "server/shard.h"
+
+namespace hotbed {
+
+constexpr int kCopiesSentMax = 2;
+constexpr size_t kCopiesWaitingMax = 65536;
+constexpr uint64_t kCopyBlockBytes = 1ull << 20;
+constexpr uint64_t kCopyQueuedBytesMax = 4ull << 20;  // of a peer's queue, beyond which copies wait
+
+class CopySender {
+ public:
+  struct Wiring {
+    std::function<std::shared_ptr<Shard>(ShardId)> find;
+    std::function<void(ReplicaMessage)> send;
+    std::function<uint64_t(const Member&)> queued_bytes;
+    TierHost* tiers = nullptr;
+    CopyPace* pace = nullptr;
+    const Clock* clock = nullptr;
+  };
+  explicit CopySender(Wiring wiring);
+  ~CopySender() { Stop(); }
+
+  void Start(ShardId shard, const Member& to) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnReply(const Member& from, const ReplicaMessage& reply) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
+  // Under way, then waiting.
+  std::vector<ShardHost::CopyProgress> Progress() const ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t failed_total() const { return failed_.load(std::memory_order_relaxed); }
+  uint64_t sent_total() const { return sent_.load(std::memory_order_relaxed); }
+  // Ends what is under way.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Copy {
+    ShardId shard;
+    Member to;
+    uint64_t transfer = 0;
+    uint64_t answered = 0;  // chunks
+    bool accepted = false;
+    absl::Status error;  // the other side's, or the peer is lost
+    uint64_t bytes_copied = 0;
+    uint64_t bytes_total = 0;
+    int64_t begun_ns = 0;
+    int64_t rate_since_ns = 0;  // of the last whole second
+    uint64_t rate_bytes = 0;
+    uint64_t bytes_per_s = 0;
+  };
+  struct Failed {
+    ShardId shard;
+    Member to;
+    int64_t until_ns;
+  };
+
+  void Work() ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<Copy> Next() ABSL_LOCKS_EXCLUDED(mu_);  // null: stopped
+  std::shared_ptr<Copy> TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Send(Shard* shard, Copy* copy, Shard::SnapshotBase* base) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SendRows(Shard* shard, const Shard::SnapshotBase& base, ShardRowReader* reader,
+                        Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CheckWanted(const Shard& shard, const Copy& copy, Epoch epoch) const;
+  // Until so many chunks are written there; the meta is the last one.
+  absl::Status Await(const Shard& shard, Copy* copy, Epoch epoch, uint64_t chunk)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, uint64_t bytes)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Sleep(int64_t ns) ABSL_LOCKS_EXCLUDED(mu_);
+  void Count(Copy* copy, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const Wiring wiring_;
+  std::atomic<uint64_t> failed_{0};
+  std::atomic<uint64_t> sent_{0};
+  mutable absl::Mutex mu_;
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t transfers_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<std::shared_ptr<Copy>> waiting_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Copy>> running_ ABSL_GUARDED_BY(mu_);
+  std::vector<Failed> failed_lately_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_COPY_SENDER_H_

@@ -1,0 +1,641 @@
+#include "tests/shard/replica_fixture.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "row_math/position.h"
+#include "server/shard.h"
+#include "server/tiers/row_block.h"
+#include "server/tiers/spill_tier.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kSettleNsMax = 30 * kSecond;
+
+// As it comes off a wire: bytes of its own, at any address.
+SharedBytes CopyOf(const SharedBytes& bytes, size_t shift) {
+  auto copy = std::make_shared<std::string>(shift, 'x');
+  copy->append(reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());
+  const auto* data = reinterpret_cast<const uint8_t*>(copy->data()) + shift;
+  const size_t size = bytes.bytes.size();
+  return {std::move(copy), {data, size}};
+}
+
+}  // namespace
+
+// --- network
+
+class TestNetwork::Port : public ReplicaNetwork {
+ public:
+  Port(TestNetwork* network, const Member& self) : network_(network), self_(self) {}
+  void Send(ReplicaMessage message) override { network_->Queue(self_, std::move(message)); }
+  uint64_t QueuedBytes(const Member& to) const override { return network_->QueuedBytes(self_, to); }
+  void SetPeers(const std::vector<Peer>&) override {}
+
+ private:
+  TestNetwork* const network_;
+  const Member self_;
+};
+
+TestNetwork::TestNetwork(uint64_t seed) : random_(seed), thread_([this] { Deliver(); }) {}
+
+TestNetwork::~TestNetwork() {
+  {
+    absl::MutexLock lock(&mu_);
+    stops_ = true;
+  }
+  thread_.join();
+}
+
+ReplicaNetwork* TestNetwork::Attach(const Member& self, ReplicaSink* sink) {
+  absl::MutexLock lock(&mu_);
+  sinks_[self.server] = {self, sink};
+  ports_.push_back(std::make_unique<Port>(this, self));
+  return ports_.back().get();
+}
+
+void TestNetwork::Detach(const Member& self) {
+  absl::MutexLock lock(&mu_);
+  sinks_.erase(self.server);
+  const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return delivering_ != self.server; };
+  mu_.Await(absl::Condition(&free));
+  for (auto& [pair, queue] : queues_) {
+    if (pair.first == self.server) queue.clear();
+    if (pair.second == self.server && !queue.empty()) Cut(pair);
+  }
+}
+
+void TestNetwork::SetFault(std::function<bool(const Member&, const ReplicaMessage&)> stop) {
+  absl::MutexLock lock(&mu_);
+  stop_ = std::move(stop);
+}
+
+void TestNetwork::SetDamage(std::function<void(ReplicaMessage*)> damage) {
+  absl::MutexLock lock(&mu_);
+  damage_ = std::move(damage);
+}
+
+void TestNetwork::CutOneIn(uint64_t messages) {
+  absl::MutexLock lock(&mu_);
+  cut_one_in_ = messages;
+}
+
+void TestNetwork::DelayMost(int64_t us) {
+  absl::MutexLock lock(&mu_);
+  delay_us_ = us;
+}
+
+void TestNetwork::Hold(ServerId from, ServerId to, bool held) {
+  absl::MutexLock lock(&mu_);
+  if (held) {
+    held_.insert({from, to});
+  } else {
+    held_.erase({from, to});
+  }
+}
+
+uint64_t TestNetwork::delivered() const {
+  absl::MutexLock lock(&mu_);
+  return delivered_;
+}
+
+uint64_t TestNetwork::cuts() const {
+  absl::MutexLock lock(&mu_);
+  return cuts_;
+}
+
+void TestNetwork::Queue(const Member& from, ReplicaMessage message) {
+  absl::MutexLock lock(&mu_);
+  for (SharedBytes& record : message.records) record = CopyOf(record, random_.Uniform(9));
+  if (!message.body.bytes.empty()) message.body = CopyOf(message.body, random_.Uniform(9));
+  queues_[{from.server, message.to.server}].emplace_back(from, std::move(message));
+}
+
+uint64_t TestNetwork::QueuedBytes(const Member& from, const Member& to) const {
+  absl::MutexLock lock(&mu_);
+  const auto it = queues_.find({from.server, to.server});
+  uint64_t bytes = 0;
+  if (it == queues_.end()) return bytes;
+  for (const auto& [member, message] : it->second) bytes += message.body.bytes.size();
+  return bytes;
+}
+
+void TestNetwork::Cut(const Pair& pair) {
+  auto& queue = queues_[pair];
+  std::set<Incarnation> told;
+  for (const auto& [from, message] : queue) {
+    if (told.insert(message.to.incarnation).second) lost_.emplace_back(pair.first, message.to);
+  }
+  queue.clear();
+  ++cuts_;
+}
+
+void TestNetwork::Deliver() {
+  for (;;) {
+    ReplicaSink* sink = nullptr;
+    Member from;
+    ReplicaMessage message;
+    bool lost = false;
+    int64_t delay_us = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      delivering_ = 0;
+      if (stops_) return;
+      std::vector<Pair> ready;
+      for (const auto& [pair, queue] : queues_) {
+        if (!queue.empty() && !held_.contains(pair)) ready.push_back(pair);
+      }
+      if (!lost_.empty()) {
+        lost = true;
+        const auto [server, peer] = lost_.front();
+        lost_.erase(lost_.begin());
+        const auto it = sinks_.find(server);
+        if (it == sinks_.end()) continue;
+        sink = it->second.second;
+        from = peer;
+        delivering_ = server;
+      } else if (!ready.empty()) {
+        const Pair pair = ready[random_.Uniform(ready.size())];
+        auto& queue = queues_[pair];
+        const auto it = sinks_.find(pair.second);
+        const bool stopped = stop_ && stop_(queue.front().first, queue.front().second);
+        if (it == sinks_.end() || stopped || (cut_one_in_ != 0 && random_.OneIn(cut_one_in_))) {
+          Cut(pair);
+          continue;
+        }
+        std::tie(from, message) = std::move(queue.front());
+        queue.pop_front();
+        // A life before is not told what is meant for a later one, nor the other way round.
+        if (!(it->second.first == message.to)) {
+          lost_.emplace_back(pair.first, message.to);
+          continue;
+        }
+        if (damage_) damage_(&message);
+        sink = it->second.second;
+        delivering_ = pair.second;
+        ++delivered_;
+        if (delay_us_ > 0) delay_us = static_cast<int64_t>(random_.Uniform(delay_us_));
+      }
+    }
+    if (sink == nullptr) {
+      absl::SleepFor(absl::Microseconds(50));
+      continue;
+    }
+    if (delay_us > 0) absl::SleepFor(absl::Microseconds(delay_us));
+    if (lost) {
+      sink->OnPeerLost(from);
+    } else {
+      sink->OnReplicaMessage(from, std::move(message));
+    }
+  }
+}
+
+// --- cluster
+
+ShardHostOptions ReplicaCluster::DefaultOptions() {
+  ShardHostOptions options;
+  options.host_bytes = 64ull << 20;
+  options.hot_bytes = 8ull << 20;
+  options.log_segment_bytes = 1 << 20;
+  return options;
+}
+
+ReplicaCluster::ReplicaCluster(const std::vector<TableSpec>& tables, uint32_t shards, uint64_t seed,
+                               const ShardHostOptions& options)
+    : tables_([&] {
+        std::map<TableId, TableSpec> by_id;
+        for (const TableSpec& table : tables) by_id[table.id] = table;
+        return by_id;
+      }()),
+      options_(options),
+      network_(seed) {
+  absl::MutexLock lock(&mu_);
+  for (const TableSpec& table : tables) {
+    const uint64_t positions = table.hashed ? kBuckets : table.rows;
+    for (uint32_t i = 0; i < shards; ++i) {
+      ShardRecord record;
+      record.shard = {table.id, i};
+      record.range = {positions * i / shards, positions * (i + 1) / shards, 0, table.dim};
+      records_[record.shard] = record;
+    }
+  }
+}
+
+ReplicaCluster::~ReplicaCluster() {
+  while (!servers_.empty()) Kill(servers_.begin()->first);
+}
+
+std::string ReplicaCluster::data_dir(ServerId server) const {
+  return absl::StrCat(dir_.path(), "/s", server);
+}
+
+void ReplicaCluster::Start(ServerId server, FileSystem* files) {
+  ShardHostOptions options = options_;
+  options.data_dir = data_dir(server);
+  options.files = files;
+  auto opened = ShardHost::Open(options, Clock::Real());
+  HOTBED_CHECK(opened.ok()) << opened.status();
+  {
+    absl::MutexLock lock(&hosts_mu_);
+    servers_[server] = {{server, ++incarnation_}, *std::move(opened)};
+  }
+  Server& one = servers_.at(server);
+  HOTBED_CHECK(one.host->SetIdentity({server, "test"}).ok());
+  one.host->SetIncarnation(one.self.incarnation);
+  one.host->SetReplicaNetwork(network_.Attach(one.self, one.host.get()));
+  one.host->SetLease(Clock::Real()->NowNs() + 3600 * kSecond);
+  std::vector<ShardRecord> all;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [shard, record] : records_) {
+      if (record.epoch != 0) all.push_back(record);
+    }
+  }
+  Tell(all);
+}
+
+void ReplicaCluster::Kill(ServerId server) {
+  network_.Detach(servers_.at(server).self);
+  std::unique_ptr<ShardHost> host;  // goes last, without the lock
+  {
+    absl::MutexLock lock(&hosts_mu_);
+    host = std::move(servers_.at(server).host);
+    servers_.erase(server);
+  }
+}
+
+absl::Status ReplicaCluster::Stop(ServerId server) {
+  network_.Detach(servers_.at(server).self);
+  const absl::Status stopped = servers_.at(server).host->Shutdown();
+  std::unique_ptr<ShardHost> host;
+  {
+    absl::MutexLock lock(&hosts_mu_);
+    host = std::move(servers_.at(server).host);
+    servers_.erase(server);
+  }
+  return stopped;
+}
+
+void ReplicaCluster::Tell(const std::vector<ShardRecord>& records) {
+  std::vector<TableSpec> tables;
+  for (const auto& [id, table] : tables_) tables.push_back(table);
+  for (auto& [id, server] : servers_) {
+    const absl::Status told = server.host->ApplyAssignment(tables, records, {});
+    if (!told.ok()) HOTBED_CHECK(absl::IsResourceExhausted(told)) << told;
+  }
+}
+
+void ReplicaCluster::Assign(const std::vector<ServerId>& members) {
+  std::vector<ShardRecord> changed;
+  {
+    absl::MutexLock lock(&mu_);
+    for (auto& [shard, record] : records_) {
+      ++record.epoch;
+      record.revision = ++revision_;
+      record.members.clear();
+      for (const ServerId server : members) record.members.push_back(servers_.at(server).self);
+      record.primary = record.members.front();
+      record.active = false;
+      changed.push_back(record);
+    }
+  }
+  Tell(changed);
+  Settle();
+}
+
+ShardRecord ReplicaCluster::record(ShardId shard) const {
+  absl::MutexLock lock(&mu_);
+  return records_.at(shard);
+}
+
+std::vector<ShardId> ReplicaCluster::shards() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<ShardId> ids;
+  for (const auto& [shard, record] : records_) ids.push_back(shard);
+  return ids;
+}
+
+void ReplicaCluster::Change(ShardId shard, bool bump,
+                            const std::function<void(ShardRecord*)>& change) {
+  ShardRecord changed;
+  {
+    absl::MutexLock lock(&mu_);
+    ShardRecord& record = records_.at(shard);
+    change(&record);
+    record.revision = ++revision_;
+    if (bump) {
+      ++record.epoch;
+      record.active = false;
+    }
+    changed = record;
+  }
+  Tell({changed});
+}
+
+void ReplicaCluster::AddLearner(ShardId shard, ServerId server) {
+  const Member learner = servers_.at(server).self;
+  Change(shard, /*bump=*/false, [&](ShardRecord* record) { record->learners = {learner}; });
+}
+
+void ReplicaCluster::SwitchAndDrop(ShardId shard, ServerId to, ServerId from) {
+  Change(shard, /*bump=*/true, [&](ShardRecord* record) {
+    std::erase_if(record->members, [&](const Member& m) { return m.server == from; });
+    for (const Member& m : record->members) {
+      if (m.server == to) record->primary = m;
+    }
+  });
+}
+
+void ReplicaCluster::FailOver() {
+  const auto live = [this](const Member& m) {
+    const auto it = servers_.find(m.server);
+    return it != servers_.end() && it->second.self == m;
+  };
+  for (const ShardId shard : shards()) {
+    const ShardRecord before = record(shard);
+    std::vector<Member> members;
+    for (const Member& m : before.members) {
+      if (live(m)) members.push_back(m);
+    }
+    std::vector<Member> learners;
+    for (const Member& m : before.learners) {
+      if (live(m)) learners.push_back(m);
+    }
+    if (members.empty() && !before.active) {
+      for (const Member& m : before.base) {
+        if (live(m)) members.push_back(m);
+      }
+    }
+    // Nobody: a member that came back with its log.
+    for (const Member& m : before.members) {
+      if (!members.empty()) break;
+      const auto it = servers_.find(m.server);
+      if (it != servers_.end()) members.push_back(it->second.self);
+    }
+    if (members == before.members && learners == before.learners) continue;
+    HOTBED_CHECK(!members.empty()) << shard.ToString();
+    const bool bump = !(members == before.members);
+    Change(shard, bump, [&](ShardRecord* record) {
+      record->members = members;
+      record->learners = learners;
+      if (!live(record->primary)) record->primary = members.front();
+    });
+  }
+}
+
+bool ReplicaCluster::AllActive() const {
+  absl::MutexLock lock(&mu_);
+  return std::all_of(records_.begin(), records_.end(),
+                     [](const auto& entry) { return entry.second.active; });
+}
+
+bool ReplicaCluster::IsMember(ShardId shard, ServerId server) const {
+  const ShardRecord found = record(shard);
+  return std::any_of(found.members.begin(), found.members.end(),
+                     [&](const Member& m) { return m.server == server; });
+}
+
+// The compare-and-sets that servers ask for.
+void ReplicaCluster::Grant() {
+  std::vector<ShardRecord> changed;
+  for (auto& [id, server] : servers_) {
+    for (const ShardHost::ShardEpoch& asks : server.host->ShardsToActivate()) {
+      absl::MutexLock lock(&mu_);
+      ShardRecord& record = records_.at(asks.shard);
+      if (record.epoch != asks.epoch || record.active || !(record.primary == server.self)) continue;
+      record.active = true;
+      record.base = record.members;
+      record.revision = ++revision_;
+      changed.push_back(record);
+    }
+    for (const ShardHost::JoinReady& ready : server.host->JoinsReady()) {
+      absl::MutexLock lock(&mu_);
+      ShardRecord& record = records_.at(ready.shard);
+      const auto it = std::find(record.learners.begin(), record.learners.end(), ready.member);
+      if (record.epoch != ready.epoch || !record.active || it == record.learners.end()) continue;
+      record.learners.erase(it);
+      record.members.push_back(ready.member);
+      ++record.epoch;
+      record.active = false;
+      record.revision = ++revision_;
+      changed.push_back(record);
+    }
+  }
+  if (!changed.empty()) Tell(changed);
+}
+
+void ReplicaCluster::SettleUntil(const std::function<bool()>& done, const char* what) {
+  const int64_t end_ns = Clock::Real()->NowNs() + kSettleNsMax;
+  while (!done()) {
+    if (Clock::Real()->NowNs() >= end_ns) {
+      std::string state;
+      for (const auto& [id, server] : servers_) {
+        for (const ShardStatus& s : server.host->Status().shards) {
+          absl::StrAppend(&state, "\n  server ", id, " ", s.shard.ToString(), " epoch ", s.epoch,
+                          s.primary ? " primary" : "", s.active ? " active" : "", " applied ",
+                          s.applied_lsn, " commit ", s.commit_lsn, " ", s.error);
+        }
+      }
+      FAIL() << "after " << kSettleNsMax / kSecond << " s it is not so that " << what << state;
+    }
+    Grant();
+    Clock::Real()->SleepNs(1'000'000);
+  }
+}
+
+void ReplicaCluster::Move(ShardId shard, ServerId from, ServerId to) {
+  AddLearner(shard, to);
+  SettleUntil([&] { return IsMember(shard, to) && record(shard).active; },
+              "the learner has joined");
+  SwitchAndDrop(shard, to, from);
+  SettleUntil([&] { return record(shard).active; }, "the new primary is active");
+}
+
+ShardId ReplicaCluster::ShardOf(TableId table, uint64_t id) const {
+  const uint64_t position = tables_.at(table).hashed ? BucketOf(Mix64(id)) : id;
+  absl::MutexLock lock(&mu_);
+  for (const auto& [shard, r] : records_) {
+    if (shard.table == table && position >= r.range.first && position < r.range.limit) return shard;
+  }
+  HOTBED_CHECK(false) << "id " << id;
+  __builtin_unreachable();
+}
+
+ReplicaCluster::Rows ReplicaCluster::Pull(ServerId server, ShardId shard,
+                                          const std::vector<uint64_t>& ids, Lsn lsn_min,
+                                          bool strict, uint32_t staleness_ms_max) {
+  Rows out;
+  TestPull pull;
+  pull.strict = strict;
+  pull.staleness_ms_max = staleness_ms_max;
+  const uint32_t dim = tables_.at(shard.table).dim;
+  out.rows.resize(ids.size() * dim);
+  PullSegment& segment = pull.segments.emplace_back();
+  segment.shard_id = shard;
+  segment.epoch = record(shard).epoch;
+  segment.lsn_min = lsn_min;
+  segment.ids = ids.data();
+  segment.count = static_cast<uint32_t>(ids.size());
+  segment.rows = reinterpret_cast<uint8_t*>(out.rows.data());
+  const bool up = WithHost(server, [&](ShardHost* host) {
+    segment.shard = host->Find(shard);
+    host->Pull(&pull);
+  });
+  if (!up) {
+    out.code = SegmentCode::kUnavailable;
+    return out;
+  }
+  pull.done.WaitForNotification();
+  out.code = segment.result.code;
+  return out;
+}
+
+std::vector<float> ReplicaCluster::PullAll(TableId table, const std::vector<uint64_t>& ids) {
+  const uint32_t dim = tables_.at(table).dim;
+  std::vector<float> rows(ids.size() * dim);
+  std::map<ShardId, std::pair<std::vector<uint64_t>, std::vector<size_t>>> cut;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    auto& part = cut[ShardOf(table, ids[i])];
+    part.first.push_back(ids[i]);
+    part.second.push_back(i);
+  }
+  for (const auto& [shard, part] : cut) {
+    const Rows got = Pull(record(shard).primary.server, shard, part.first);
+    EXPECT_EQ(got.code, SegmentCode::kOk) << shard.ToString();
+    for (size_t k = 0; k < part.second.size(); ++k) {
+      std::memcpy(rows.data() + part.second[k] * dim, got.rows.data() + k * dim, 4 * dim);
+    }
+  }
+  return rows;
+}
+
+void ReplicaCluster::ExpectCopiesEqual() {
+  while (!servers_.empty()) ASSERT_TRUE(Stop(servers_.begin()->first).ok());
+  std::map<ServerId, std::unique_ptr<TierHost>> tiers;
+  for (const ShardId shard : shards()) {
+    const ShardRecord found = record(shard);
+    const TableSpec& table = tables_.at(shard.table);
+    const SpillShard format(table, found.range, shard);
+    std::map<uint64_t, std::string> first;
+    for (size_t k = 0; k < found.members.size(); ++k) {
+      auto& tier = tiers[found.members[k].server];
+      if (tier == nullptr) {
+        TierOptions options;
+        options.spill_dir = data_dir(found.members[k].server) + "/spill";
+        options.hot_bytes = 1 << 20;
+        auto opened = TierHost::Open(options);
+        ASSERT_TRUE(opened.ok()) << opened.status();
+        tier = *std::move(opened);
+      }
+      auto reader = tier->ReadShard(table, found.range, shard);
+      ASSERT_TRUE(reader.ok());
+      std::map<uint64_t, std::string> rows;
+      for (;;) {
+        auto bytes = (*reader)->Next(1 << 20);
+        ASSERT_TRUE(bytes.ok()) << bytes.status();
+        if (bytes->empty()) break;
+        auto block = RowBlock::Parse(*bytes, format.record_bytes());
+        ASSERT_TRUE(block.ok()) << block.status();
+        for (uint32_t row = 0; row < block->rows(); ++row) {
+          rows[block->position(row)] =
+              std::string(block->record(row).substr(kSpillHeaderBytes, format.payload_bytes));
+        }
+      }
+      if (k == 0) {
+        EXPECT_FALSE(rows.empty()) << shard.ToString();
+        first = std::move(rows);
+      } else {
+        EXPECT_TRUE(rows == first) << shard.ToString() << ": server " << found.members[k].server
+                                   << " differs from server " << found.members[0].server;
+      }
+    }
+  }
+}
+
+// --- client
+
+SegmentResult ReplicaClient::TryPush(ShardId shard, uint64_t seq, uint64_t prev_seq, bool open,
+                                     const std::vector<uint64_t>& ids,
+                                     const std::vector<float>& gradients) {
+  const ShardRecord record = cluster_->record(shard);
+  TestPush push;
+  push.session = session_;
+  push.incarnation = 1;
+  push.ids = {ids};
+  push.gradients = {gradients};
+  push.rows.emplace_back();
+  const uint32_t dim = cluster_->table(shard.table).dim;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    push.rows[0].push_back(reinterpret_cast<const uint8_t*>(push.gradients[0].data() + i * dim));
+  }
+  PushSegment& segment = push.segments.emplace_back();
+  segment.shard_id = shard;
+  segment.epoch = record.epoch;
+  segment.ids = push.ids[0].data();
+  segment.count = static_cast<uint32_t>(ids.size());
+  segment.gradients = push.rows[0].data();
+  segment.seq = seq;
+  segment.prev_seq = prev_seq;
+  segment.open = open;
+  const bool up = cluster_->WithHost(record.primary.server, [&](ShardHost* host) {
+    segment.shard = host->Find(shard);
+    host->Push(&push);
+  });
+  SegmentResult down;
+  down.code = SegmentCode::kUnavailable;
+  if (!up) return down;
+  push.done.WaitForNotification();
+  return segment.result;
+}
+
+SegmentResult ReplicaClient::CommitStep(ShardId shard, uint64_t step,
+                                        const std::vector<SessionId>& sessions) {
+  const ShardRecord record = cluster_->record(shard);
+  ShardHost* const host = cluster_->host(record.primary.server);
+  TestPush push;
+  push.ids = {sessions};
+  PushSegment& segment = push.segments.emplace_back();
+  segment.shard = host->Find(shard);
+  segment.shard_id = shard;
+  segment.epoch = record.epoch;
+  segment.ids = push.ids[0].data();
+  segment.count = static_cast<uint32_t>(sessions.size());
+  segment.commit_step = step;
+  host->Push(&push);
+  push.done.WaitForNotification();
+  return segment.result;
+}
+
+Lsn ReplicaClient::Push(ShardId shard, uint64_t step, const std::vector<uint64_t>& ids,
+                        const std::vector<float>& gradients) {
+  const auto [chain, opens] = chain_.try_emplace(shard, 0);
+  const uint64_t seq = step << 20 | 1;
+  const int64_t begun_ns = Clock::Real()->NowNs();
+  for (;;) {
+    const SegmentResult result = TryPush(shard, seq, chain->second, opens, ids, gradients);
+    const int64_t now_ns = Clock::Real()->NowNs();
+    if (result.code == SegmentCode::kOk) {
+      chain->second = seq;
+      longest_ns_ = std::max(longest_ns_, now_ns - begun_ns);
+      return result.lsn;
+    }
+    const bool passes =
+        result.code == SegmentCode::kUnavailable || result.code == SegmentCode::kWrongEpoch ||
+        result.code == SegmentCode::kUnknownShard || result.code == SegmentCode::kReadOnly ||
+        result.code == SegmentCode::kResourceExhausted;
+    if (!passes || now_ns - begun_ns > kSettleNsMax) {
+      ADD_FAILURE() << shard.ToString() << " seq " << seq << ": code "
+                    << static_cast<int>(result.code) << " " << result.detail;
+      return 0;
+    }
+    Clock::Real()->SleepNs(500'000);
+  }
+}
+
+}  // namespace hotbed

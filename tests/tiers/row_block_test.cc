@@ -1,0 +1,159 @@
+// Copies of a shard's rows: one tier's blocks written into another's.
+#include "server/tiers/row_block.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/byte_order.h"
+#include "tests/tiers/store_fixture.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kBlockBytes = 1000;
+
+class RowBlockTest : public StoreFixture {
+ protected:
+  // Every row once at LSN 1, each third again at LSN 2; all in the spill tier.
+  void Fill() {
+    OpenStore();
+    Random random(5);
+    for (Lsn lsn = 1; lsn <= 2; ++lsn) {
+      std::vector<uint64_t> ids;
+      std::vector<std::vector<float>> gradients;
+      for (uint64_t id = 0; id < spec_.rows; id += lsn == 1 ? 1 : 3) {
+        ids.push_back(id);
+        gradients.emplace_back();
+        for (uint32_t c = 0; c < spec_.dim; ++c) {
+          gradients.back().push_back(static_cast<float>(random.Double() - 0.5));
+        }
+      }
+      ASSERT_TRUE(ApplyNow(ids, gradients, lsn).ok());
+      ASSERT_TRUE(SweepNow(lsn, absl::StrCat("meta ", lsn)).ok());
+    }
+  }
+  std::unique_ptr<ShardRowReader> Reader() {
+    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3});
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    return *std::move(reader);
+  }
+  static std::vector<std::string> Blocks(ShardRowReader* reader) {
+    std::vector<std::string> blocks;
+    for (;;) {
+      auto block = reader->Next(kBlockBytes);
+      EXPECT_TRUE(block.ok()) << block.status();
+      if (!block.ok() || block->empty()) return blocks;
+      blocks.push_back(*std::move(block));
+    }
+  }
+  absl::Status Write(const std::string& block) {
+    return host_->WriteBlock(spec_, range_, {spec_.id, 3}, block);
+  }
+  std::vector<float> AllRows() {
+    std::vector<uint64_t> ids;
+    for (uint64_t id = 0; id < spec_.rows; ++id) ids.push_back(id);
+    std::vector<float> rows;
+    std::vector<uint8_t> flags;
+    EXPECT_TRUE(PullNow(ids, &rows, &flags).ok());
+    return rows;
+  }
+};
+
+TEST_F(RowBlockTest, AnotherServersTierTakesTheRows) {
+  spec_.optimizer.kind = OptimizerKind::kAdam;
+  Fill();
+  const std::vector<float> rows = AllRows();
+  const std::vector<std::string> blocks = Blocks(Reader().get());
+  ASSERT_GT(blocks.size(), 3u);
+  for (const std::string& block : blocks) EXPECT_LE(block.size(), kBlockBytes + 16);
+  CloseStore();
+  host_ = nullptr;
+  options_.spill_dir = dir_ + "/other";
+  OpenHost();
+  for (const std::string& block : blocks) ASSERT_TRUE(Write(block).ok());
+  ASSERT_TRUE(host_->WriteMeta(spec_, range_, {spec_.id, 3}, "meta of the copy").ok());
+  ASSERT_TRUE(host_->Flush().ok());
+  OpenStore();
+  EXPECT_EQ(store_->meta(), "meta of the copy");
+  EXPECT_EQ(store_->highest_lsn(), 2u);
+  EXPECT_EQ(AllRows(), rows);
+  EXPECT_EQ(Blocks(Reader().get()), blocks) << "state and LSNs too";
+}
+
+TEST_F(RowBlockTest, AReaderSeesTheMomentAtWhichItBegan) {
+  Fill();
+  const std::vector<std::string> before = Blocks(Reader().get());
+  auto reader = Reader();
+  const auto first = reader->Next(kBlockBytes);
+  ASSERT_TRUE(first.ok());
+  ASSERT_TRUE(ApplyNow({1, spec_.rows - 1},
+                       {std::vector<float>(spec_.dim, 1.0f), std::vector<float>(spec_.dim, 1.0f)},
+                       3)
+                  .ok());
+  ASSERT_TRUE(SweepNow(3, "later").ok());
+  ASSERT_TRUE(host_->Flush().ok());
+  std::vector<std::string> all = {*first};
+  for (std::string& block : Blocks(reader.get())) all.push_back(std::move(block));
+  EXPECT_EQ(all, before);
+  EXPECT_NE(Blocks(Reader().get()), before);
+}
+
+TEST_F(RowBlockTest, DamageIsNeverWritten) {
+  Fill();
+  const std::string block = *Reader()->Next(kBlockBytes);
+  CloseStore();
+  for (size_t at = 0; at < block.size(); at += 7) {
+    std::string damaged = block;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    EXPECT_EQ(Write(damaged).code(), absl::StatusCode::kDataLoss) << "byte " << at;
+  }
+  EXPECT_EQ(Write(block.substr(0, block.size() - 1)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Write("").code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(Write(block).ok());
+}
+
+TEST_F(RowBlockTest, RowsOfAnotherShardOrSizeAreRefused) {
+  Fill();
+  const std::string block = *Reader()->Next(kBlockBytes);
+  CloseStore();
+  const ShardRange upper = {spec_.rows / 2, spec_.rows, 0, spec_.dim};
+  EXPECT_EQ(host_->WriteBlock(spec_, upper, {spec_.id, 4}, block).code(),
+            absl::StatusCode::kInvalidArgument);
+  TableSpec wider = spec_;
+  wider.dim += 1;
+  EXPECT_EQ(host_->WriteBlock(wider, {0, spec_.rows, 0, wider.dim}, {spec_.id, 3}, block).code(),
+            absl::StatusCode::kInvalidArgument);
+  TableSpec other = spec_;
+  other.id += 1;
+  EXPECT_EQ(host_->WriteBlock(other, range_, {other.id, 3}, block).code(),
+            absl::StatusCode::kDataLoss)
+      << "the records' checksums cover the table";
+}
+
+TEST_F(RowBlockTest, ADamagedRowEndsTheReading) {
+  Fill();
+  KvStore* const kv = host_->spill_store();
+  std::string key;
+  std::string value;
+  std::string limit(14, '\xff');
+  ASSERT_TRUE(kv->Scan("", limit, [&](absl::string_view k, absl::string_view v) {
+                  key = std::string(k);
+                  value = std::string(v);
+                  return LoadBig64(k.data() + 6) < 100;
+                }).ok());
+  value[value.size() / 2] ^= 1;
+  auto batch = kv->NewBatch();
+  batch->Put(key, value);
+  ASSERT_TRUE(kv->Write(batch.get()).ok());
+  auto reader = Reader();
+  absl::Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i) status = reader->Next(kBlockBytes).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("id 100"));
+}
+
+}  // namespace
+}  // namespace hotbed
