@@ -160,9 +160,12 @@ void EndAfter(int64_t ms) {
   }).detach();
 }
 
-// What is in flight ends while the other copies still answer; then nobody calls the host any more.
+// What is in flight ends while the other copies still answer. Then the port is closed, and the
+// coordinator hears that this server has gone: whoever has copies of what was not handed over can
+// take it while rows are written back here.
 absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->data != nullptr) process->data->Stop(wait_ms);
+  if (process->link != nullptr) process->link->Stop();
   return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
 }
 
@@ -172,7 +175,6 @@ int StopParts(Process* process) {
   HOTBED_LOG(Info)
       << "stopping: telling the coordinator, handing over, finishing what is in flight";
   process->link->Drain(HandOverMs(process->options));
-  process->link->Stop();
   const absl::Status written = StopServing(process, process->options.drain_ms_max / 4);
   if (!written.ok()) return Fail(written);
   HOTBED_LOG(Info) << "stopped: everything is written back";
@@ -180,7 +182,6 @@ int StopParts(Process* process) {
 }
 
 void StopAfterFailure(Process* process) {
-  if (process->link != nullptr) process->link->Stop();
   EndAfter(process->options.drain_ms_max);
   const absl::Status written = StopServing(process, 0);
   if (!written.ok()) HOTBED_LOG(Error) << written;

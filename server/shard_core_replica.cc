@@ -134,7 +134,7 @@ Lsn ShardCore::TakeEntries(const CoreAppend& append) {
         left_out_ = true;
         break;
       }
-      Fold(NextSlot(entry)->entry);
+      Fold(NextSlot(entry, entry.epoch)->entry);
     }
     end = entry.lsn;
   }

@@ -157,10 +157,9 @@ void Core::OnCommitted(CommittedEvent event) {
   }
   if (!event.result->succeeded) {
     if (++running->attempts > kAttemptsMax) {
-      Finish(committing_lane_,
-             absl::AbortedError(
-                 absl::StrCat("someone else keeps changing the same metadata; gave up after ",
-                              kAttemptsMax, " attempts")));
+      Finish(committing_lane_, absl::AbortedError(absl::StrCat(
+                                   "someone else keeps changing the same metadata; gave up after ",
+                                   kAttemptsMax, " attempts")));
       running.reset();
     } else if (running->bootstrap) {
       running.reset();

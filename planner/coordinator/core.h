@@ -7,9 +7,9 @@
 //
 // What it knows is what the metadata store holds, plus who sent a heartbeat lately. Nothing is told
 // to anyone before it is committed. One transaction is under way at a time. Operations run in two
-// lanes, each one after another in the order of arrival: in the urgent one what keeps shards serving
-// (fail-over, activation, servers that are down), in the other one what people ask for, and moves.
-// The urgent lane goes first, also between two transactions of an operation of the other.
+// lanes, each one after another in the order of arrival: in the urgent one what keeps shards
+// serving (fail-over, activation, servers that are down), in the other one what people ask for, and
+// moves. The urgent lane goes first, also between two transactions of an operation of the other.
 //
 // Safety rests on the compares of each transaction: every record that it writes is as the core has
 // it, and the leader key is this coordinator's. A transaction that fails makes the core read the
@@ -18,8 +18,8 @@
 // store is read again before anything else.
 //
 // Leases are kept here, by heartbeats and probes (leases.h; liveness only, never safety). A
-// coordinator that starts, and one that was itself held up, gives every live server a full TTL anew.
-// Who holds which shard is decided by Membership (membership.h).
+// coordinator that starts, and one that was itself held up, gives every live server a full TTL
+// anew. Who holds which shard is decided by Membership (membership.h).
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_CORE_H_
@@ -64,8 +64,8 @@ struct CoreOptions {
 using Request =
     std::variant<v1::CreateTableRequest, v1::CreateTablesRequest, v1::DropTableRequest,
                  v1::AlterTableRequest, v1::OpenSessionRequest, v1::RegisterServerRequest,
-                 v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest, v1::MoveShardsRequest,
-                 v1::DrainServerRequest, v1::ControlMovesRequest>;
+                 v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest,
+                 v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest>;
 
 // Names a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -101,8 +101,8 @@ struct Ready {
   bool load = false;                  // read the store, then Step(LoadedEvent)
   std::optional<Transaction> commit;  // commit it, then Step(CommittedEvent)
   std::vector<ReplyAction> replies;
-  std::vector<ProbeRequest> probes;    // probe, then Step(ProbedEvent)
-  std::vector<int64_t> fail_over_ns;   // shards that serve again: since their server was lost
+  std::vector<ProbeRequest> probes;   // probe, then Step(ProbedEvent)
+  std::vector<int64_t> fail_over_ns;  // shards that serve again: since their server was lost
 };
 
 class Core {

@@ -26,14 +26,13 @@ void Core::OnRequest(RequestEvent event) {
     return;
   }
   if (pending() >= options_.pending_max) {
-    ready_.replies.push_back({event.caller, absl::ResourceExhaustedError(absl::StrCat(
-                                                "the coordinator is busy: ", pending(),
-                                                " requests wait, the limit is ",
-                                                options_.pending_max, "; retry later"))});
+    ready_.replies.push_back(
+        {event.caller, absl::ResourceExhaustedError(absl::StrCat(
+                           "the coordinator is busy: ", pending(), " requests wait, the limit is ",
+                           options_.pending_max, "; retry later"))});
     return;
   }
-  Lane& lane =
-      std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
+  Lane& lane = std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
   Pending pending;
   pending.caller = event.caller;
   pending.operation = MakeOperation(std::move(event.request));
@@ -59,8 +58,8 @@ std::unique_ptr<Operation> Core::MakeOperation(Request request) {
     return MakeOpenSession(std::move(*r), limits);
   }
   if (auto* r = std::get_if<v1::RegisterServerRequest>(&request)) {
-    return MakeRegisterServer(std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); },
-                              unix_ms_);
+    return MakeRegisterServer(
+        std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); }, unix_ms_);
   }
   if (auto* r = std::get_if<v1::MoveShardsRequest>(&request)) {
     return MakeMoveShards(std::move(*r), limits, Moving());
@@ -100,8 +99,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
 }
 
 std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarnation,
-                                             uint64_t revision_known,
-                                             uint64_t limits_known) const {
+                                             uint64_t revision_known, uint64_t limits_known) const {
   if (!serving() || leases_.LiveIncarnation(server) != incarnation) return std::nullopt;
   v1::HeartbeatReply reply;
   reply.set_lease_held(true);

@@ -203,20 +203,17 @@ class World {
     ASSERT_TRUE(followed_->Call<v1::ControlMovesReply>(resume).ok());
     fleet_.Run(60000);
     const ClusterState& state = followed_->core->state();
-    ASSERT_TRUE(state.goals().empty()) << state.goals().begin()->second.ShortDebugString() << "\n"
-                                       << state.shards()
-                                              .at(state.goals().begin()->first)
-                                              .ShortDebugString()
-                                       << followed_->core->membership().WaitsFor(
-                                              state.goals().begin()->first);
+    ASSERT_TRUE(state.goals().empty())
+        << state.goals().begin()->second.ShortDebugString() << "\n"
+        << state.shards().at(state.goals().begin()->first).ShortDebugString()
+        << followed_->core->membership().WaitsFor(state.goals().begin()->first);
     for (const auto& [packed, record] : state.shards()) CheckWished(state, record);
   }
 
   void CheckWished(const ClusterState& state, const v1::ShardRecord& record) {
     SCOPED_TRACE(absl::StrCat(record.ShortDebugString(), " waits for ",
                               followed_->core->membership().WaitsFor(record.shard())));
-    const v1::TableSpec& spec =
-        state.tables().at(ShardId::FromPacked(record.shard()).table);
+    const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
     ASSERT_TRUE(record.active());
     const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
     ASSERT_EQ(record.members_size(), replicated ? spec.copies() : 1);

@@ -69,7 +69,6 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("RowsReadWhileGuarded", S::kRowsReadWhileGuarded, 2000),
       Sim("SpillBeforeSync", S::kSpillBeforeSync, 2000),
       Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 2000),
-      Sim("HalfCopyKept", S::kHalfCopyKept, 2000),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 2000),
       Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 2000),
   };

@@ -25,7 +25,6 @@ enum class SimMutant {
   kRowsReadWhileGuarded,   // of a new copy, before all LSNs stamped in its rows are applied
   kSpillBeforeSync,        // rows reach the spill tier before the log is synced
   kReplacedByHigherOnly,   // recovery lets only records of a higher epoch replace others
-  kHalfCopyKept,           // a copy that a crash cut short is not wiped
   kDeletedWhileInactive,   // a copy goes before an epoch without it was active
   kDeletedByOldRecord,     // or by a record of an epoch not above the promised one
 };
