@@ -179,7 +179,7 @@ ServerId PullEngine::ReaderOf(const PullCall& call, const ClusterMap& map, uint3
   const bool any =
       call.read_from == ReadFrom::kAny || (call.read_from == ReadFrom::kDefault && copied);
   if (!any || attempt > 0) return record->primary.server;
-  return context_->reads->Choose(*record, copied, call.turn, context_->clock->NowNs());
+  return context_->reads->Choose(*record, call.turn, context_->clock->NowNs());
 }
 
 void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {

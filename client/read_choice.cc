@@ -14,18 +14,15 @@ constexpr uint64_t kProbeEvery = 64;
 
 }  // namespace
 
-ServerId ReadChoice::Choose(const ShardRecord& record, bool read_copies, uint64_t turn,
-                            int64_t now_ns) const {
+ServerId ReadChoice::Choose(const ShardRecord& record, uint64_t turn, int64_t now_ns) const {
   absl::InlinedVector<ServerId, 8> holders = {record.primary.server};
-  const auto add = [&](const std::vector<Member>& members) {
-    for (const Member& m : members) {
-      if (std::find(holders.begin(), holders.end(), m.server) == holders.end()) {
-        holders.push_back(m.server);
-      }
+  const auto add = [&](ServerId server) {
+    if (std::find(holders.begin(), holders.end(), server) == holders.end()) {
+      holders.push_back(server);
     }
   };
-  add(record.members);
-  if (read_copies) add(record.learners);
+  for (const Member& m : record.members) add(m.server);
+  for (const ServerId reader : record.readers) add(reader);
   if (holders.size() == 1) return holders[0];
   // In the order of servers: so one call goes to one server for all shards that it holds.
   std::sort(holders.begin(), holders.end());

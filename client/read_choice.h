@@ -23,9 +23,9 @@ class ReadChoice {
  public:
   static constexpr int64_t kForgetNs = 1'000'000'000;
 
-  // Beside the primary and the backups, `read_copies`: the learners, which of a data_parallel table
-  // are its read copies. `turn` is the call's (NextTurn), the same for all of its shards.
-  ServerId Choose(const ShardRecord& record, bool read_copies, uint64_t turn, int64_t now_ns) const;
+  // Among the primary, the backups and the read copies. `turn` is the call's (NextTurn), the same
+  // for all of its shards.
+  ServerId Choose(const ShardRecord& record, uint64_t turn, int64_t now_ns) const;
 
   uint64_t NextTurn() { return turn_.fetch_add(1, std::memory_order_relaxed); }
   void Answered(ServerId server, int64_t took_ns);

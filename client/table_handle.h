@@ -38,7 +38,7 @@ class TableHandle final : public Table {
     Acknowledged& seen = acknowledged_[shard];
     absl::MutexLock lock(&seen.mu);
     if (epoch > seen.epoch || (epoch == seen.epoch && lsn > seen.lsn)) {
-      seen.lsn = options_.copies > 1 ? std::max(seen.lsn, lsn) : lsn;
+      seen.lsn = LsnsGoOn() ? std::max(seen.lsn, lsn) : lsn;
       seen.epoch = epoch;
     }
   }
@@ -46,10 +46,15 @@ class TableHandle final : public Table {
     const Acknowledged& seen = acknowledged_[shard];
     absl::MutexLock lock(&seen.mu);
     if (seen.epoch == epoch) return seen.lsn;
-    return options_.copies > 1 && seen.epoch < epoch ? seen.lsn : 0;
+    return LsnsGoOn() && seen.epoch < epoch ? seen.lsn : 0;
   }
 
  private:
+  bool LsnsGoOn() const {
+    const bool copied = options_.copies > 1 || options_.data_parallel;
+    return copied && options_.durability != Durability::kCheckpoint;
+  }
+
   struct Acknowledged {
     mutable absl::Mutex mu;
     Epoch epoch ABSL_GUARDED_BY(mu) = 0;

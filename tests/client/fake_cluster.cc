@@ -324,14 +324,18 @@ void FakeCluster::Move(ShardId shard, int to_server, bool announce) {
 }
 
 void FakeCluster::SetCopies(ShardId shard, const std::vector<int>& backups,
-                            const std::vector<int>& learners) {
+                            const std::vector<int>& read_copies) {
   absl::MutexLock lock(&mu_);
   v1::ShardRecord& record = tables_[shard.table].shards[shard.index].record;
   record.clear_members();
   record.clear_learners();
   *record.add_members() = record.primary();
   for (const int s : backups) record.add_members()->set_server(static_cast<uint64_t>(s) + 1);
-  for (const int s : learners) record.add_learners()->set_server(static_cast<uint64_t>(s) + 1);
+  record.clear_readers();
+  for (const int s : read_copies) {
+    record.add_learners()->set_server(static_cast<uint64_t>(s) + 1);
+    record.add_readers(static_cast<uint64_t>(s) + 1);
+  }
   record.set_revision(++revision_);
   told_ = Map();
 }

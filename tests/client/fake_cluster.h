@@ -53,7 +53,8 @@ class FakeCluster {
   // unless `announce`.
   void Move(ShardId shard, int to_server, bool announce = false);
   // Servers that hold a copy beside the primary: they answer pulls, with what the primary has.
-  void SetCopies(ShardId shard, const std::vector<int>& backups, const std::vector<int>& learners);
+  void SetCopies(ShardId shard, const std::vector<int>& backups,
+                 const std::vector<int>& read_copies);
   // What the coordinator says of a server, told at once.
   void SetLive(int server, bool live);
   // While it hangs a server answers nothing, and nothing tells: no stream breaks.

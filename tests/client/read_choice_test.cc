@@ -17,23 +17,24 @@
 namespace hotbed {
 namespace {
 
-ShardRecord Record() {
+ShardRecord Record(bool copies) {
   ShardRecord record;
   record.primary = {1, 1};
   record.members = {{1, 1}, {2, 1}};
-  record.learners = {{3, 1}};
+  record.learners = {{3, 1}, {4, 1}};  // s4 is on its way to become a member
+  if (copies) record.readers = {3};
   return record;
 }
 
 std::map<ServerId, int> Chosen(const ReadChoice& choice, bool copies, int64_t now_ns, int n = 600) {
   std::map<ServerId, int> chosen;
-  for (int i = 0; i < n; ++i) ++chosen[choice.Choose(Record(), copies, i, now_ns)];
+  for (int i = 0; i < n; ++i) ++chosen[choice.Choose(Record(copies), i, now_ns)];
   return chosen;
 }
 
 TEST(ReadChoice, HoldersTakeTurns) {
   ReadChoice choice;
-  EXPECT_EQ(choice.Choose({.primary = {5, 1}, .members = {{5, 1}}}, true, 3, 0), 5u);
+  EXPECT_EQ(choice.Choose({.primary = {5, 1}, .members = {{5, 1}}}, 3, 0), 5u);
   std::map<ServerId, int> chosen = Chosen(choice, false, 0);
   EXPECT_NEAR(chosen[1], 300, 10);
   EXPECT_EQ(chosen[1] + chosen[2], 600);
