@@ -203,14 +203,14 @@ class ShardCore {
   // The session's last sequence at applied_lsn().
   uint64_t AppliedSeq(SessionId session) const;
   // `session`: as the entry leaves it; null where it leaves all alone.
-  void AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer, const Session* session);
+  void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer, const Session* session);
   void ReplyToRepeatedCommit(const CoreCommit& commit);
   // `lsn` is a commit of `step` and applied: no push staged before it is needed any more.
   void DropStaged(uint64_t step, Lsn lsn);
   void AdvanceCommit();
   void CommitUpTo(Lsn lsn);
   void CutTail(Lsn lsn, SegmentCode answer);
-  Slot* NextSlot(CoreEntry entry);
+  Slot* NextSlot(const CoreEntry& entry, Epoch epoch);
   // What an entry does to sessions, steps and what is staged.
   void Fold(const CoreEntry& entry);
 

@@ -84,7 +84,8 @@ bool ShardCore::ProveOld(const CoreAppend& append) {
   }
   const bool same = at == 0 || (theirs != 0 && at <= last_ && theirs == runs_.At(at));
   if (!same && at > commit_) {
-    AnswerRefusal(append.prev_lsn, commit_, false);
+    const Lsn hint = at > last_ ? last_ : std::max(commit_, runs_.FirstOfRun(at) - 1);
+    AnswerRefusal(append.prev_lsn, hint, false);
     return false;
   }
   if (!same) {
@@ -133,7 +134,7 @@ Lsn ShardCore::TakeEntries(const CoreAppend& append) {
         left_out_ = true;
         break;
       }
-      Fold(NextSlot(entry)->entry);
+      Fold(NextSlot(entry, entry.epoch)->entry);
     }
     end = entry.lsn;
   }
@@ -171,7 +172,7 @@ void ShardCore::AskForMore() {
   if (primary_ || leader_epoch_ == 0 || leader_epoch_ != promised_) return;
   if (read_only_ || last_ - applied_ > options_.entries_max / 2) return;
   left_out_ = false;
-  AnswerRefusal(CoreAppendReply::kUnasked, old_ || doubted_ ? commit_ : last_, false);
+  AnswerRefusal(CoreAppendReply::kUnasked, last_, false);
 }
 
 bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {

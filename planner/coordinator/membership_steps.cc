@@ -38,9 +38,8 @@ bool Fulfills(const v1::ShardRecord& record, const v1::ShardGoal& goal, uint32_t
   if (goal.servers().empty() || record.primary().server() != goal.servers(0)) return false;
   if (!TargetsOf(goal, record).empty()) return false;
   // One member more than the goal names stays where a copy was missing.
-  return SourcesOf(goal, record).empty() ||
-         (record.members_size() <= static_cast<int>(copies) &&
-          goal.servers_size() < static_cast<int>(copies));
+  return SourcesOf(goal, record).empty() || (record.members_size() <= static_cast<int>(copies) &&
+                                             goal.servers_size() < static_cast<int>(copies));
 }
 
 std::string NamesOf(const ClusterState& state, const std::vector<ServerId>& servers) {
@@ -122,10 +121,9 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
     learner.set_incarnation(member.incarnation);
     return epoch == record.epoch() && Joined(record, learner);
   };
-  ShardDecision decision =
-      DecideShard(*decoded, WishOf(record, state),
-                  ServerView{.live = live, .awaited = awaited, .refill = refill,
-                             .join_ready = join_ready});
+  ShardDecision decision = DecideShard(
+      *decoded, WishOf(record, state),
+      ServerView{.live = live, .awaited = awaited, .refill = refill, .join_ready = join_ready});
   if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
   if (!decision.reason.empty()) {
     waiting_[packed] = std::move(decision.reason);
@@ -217,8 +215,8 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
   if (state.move_control().limits().paused()) return "copies are paused";
   auto lost = lost_.find(record.shard());
   const bool returns = lost != lost_.end() && lost->second == learner.server;
-  const size_t copies_max =
-      returns ? std::max(options_.copies_per_server, kReturnsPerServer) : options_.copies_per_server;
+  const size_t copies_max = returns ? std::max(options_.copies_per_server, kReturnsPerServer)
+                                    : options_.copies_per_server;
   const auto full = [&](const absl::flat_hash_map<ServerId, size_t>& copies, ServerId server) {
     auto it = copies.find(server);
     return it != copies.end() && it->second >= copies_max;
@@ -259,6 +257,8 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       }
       break;
     }
+    case ShardStep::kLetJoin:
+      break;
     case ShardStep::kJoin:
       if (missing && goal == nullptr) ++counts_.refills;
       if (missing) lost_.erase(packed);

@@ -41,7 +41,8 @@ uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
   auto [it, first] = of_server_.try_emplace(server);
   if (first) {
     if (const Leases::Lease* lease = leases_->Find(server)) {
-      for (const v1::ShardLoad& load : lease->load.shards()) it->second[load.shard()] = load.bytes();
+      for (const v1::ShardLoad& load : lease->load.shards())
+        it->second[load.shard()] = load.bytes();
     }
   }
   auto bytes = it->second.find(record.shard());
@@ -54,8 +55,7 @@ std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number
     if (out.size() == limit) break;
     if (number != 0 && goal.number() != number) continue;
     auto record = state.shards().find(packed);
-    const bool joined =
-        record != state.shards().end() && TargetsOf(goal, record->second).empty();
+    const bool joined = record != state.shards().end() && TargetsOf(goal, record->second).empty();
     if (!joined) out.push_back(packed);
   }
   return out;
@@ -107,7 +107,6 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
   reply.set_done_total(membership.counts().moves);
   *reply.mutable_limits() = state.move_control().limits();
   reply.set_paused(reply.limits().paused());
-  *reply.mutable_rebalance() = state.move_control().rebalance();
   return reply;
 }
 

@@ -60,6 +60,19 @@ class Rules {
   }
 
   ShardDecision Decide() {
+    ShardDecision decision = Rule();
+    // Readers go with their learners.
+    auto& readers = decision.next.readers;
+    readers.erase(std::remove_if(readers.begin(), readers.end(),
+                                 [&](ServerId server) {
+                                   return FindServer(decision.next.learners, server) == nullptr;
+                                 }),
+                  readers.end());
+    return decision;
+  }
+
+ private:
+  ShardDecision Rule() {
     if (next_.members.size() < record_.members.size()) return LoseMembers();
     if (next_.learners.size() < record_.learners.size()) return LoseLearners();
     // Nobody acknowledges anything in between, so another change could only delay it; and `base`
@@ -69,6 +82,7 @@ class Rules {
                                record_.epoch));
     }
     for (const Member& learner : record_.learners) {
+      if (Contains(record_.readers, learner.server)) continue;
       if (Joins(learner) && view_.join_ready(record_.epoch, learner)) return Join(learner);
     }
     if (SwitchWanted()) return Switch();
@@ -79,7 +93,6 @@ class Rules {
     return AddLearner();
   }
 
- private:
   bool Live(const Member& member) const {
     return member.incarnation != 0 && view_.live(member.server) == member.incarnation;
   }
@@ -260,7 +273,17 @@ class Rules {
            FindServer(record_.learners, server) != nullptr;
   }
 
+  // What only follows is not waited for by pushes, and so may lack what was acknowledged.
+  ShardDecision LetJoin(const Member& learner) {
+    next_.readers.erase(std::remove(next_.readers.begin(), next_.readers.end(), learner.server),
+                        next_.readers.end());
+    return {ShardStep::kLetJoin, next_, absl::StrCat(MemberText(learner), " is to be a member")};
+  }
+
   ShardDecision AddLearner() {
+    for (const Member& learner : record_.learners) {
+      if (Joins(learner) && Contains(record_.readers, learner.server)) return LetJoin(learner);
+    }
     for (const Member& learner : record_.learners) {
       if (Joins(learner)) return Wait(absl::StrCat("copies to ", MemberText(learner)));
     }
@@ -274,6 +297,7 @@ class Rules {
     if (record_.members.size() < wish_.copies) return Refill();
     for (const ServerId server : wish_.readers) {
       if (!Holds(server) && view_.live(server) != 0) {
+        next_.readers.push_back(server);
         return NewLearner(server, "is wanted as a read copy");
       }
     }
@@ -290,6 +314,7 @@ class Rules {
                                wish_.copies));
     }
     if (const Member* reader = FindServer(record_.learners, server)) {
+      if (Contains(record_.readers, server)) return LetJoin(*reader);
       if (view_.join_ready(record_.epoch, *reader)) return Join(Member(*reader));
       return Wait(absl::StrCat("copies to ", MemberText(*reader)));
     }

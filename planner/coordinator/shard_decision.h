@@ -50,8 +50,9 @@ enum class ShardStep : uint8_t {
   kTakeBack,     // nobody is left: a member that came back with its log
   kDropLearner,  // it died, or is not wanted any more; a new epoch, see shard_decision.cc
   kAddLearner,
-  kJoin,    // the learner becomes a member
-  kSwitch,  // another member becomes primary; the old one stays a member for now
+  kLetJoin,  // a read copy is to become a member: the primary may count on it from now on
+  kJoin,     // the learner becomes a member
+  kSwitch,   // another member becomes primary; the old one stays a member for now
   kDropMember,
 };
 

@@ -47,6 +47,7 @@ class RandomWorld {
     const size_t learners = random_.Uniform(kServers - members + 1);
     for (size_t i = 0; i < learners; ++i) {
       record.learners.push_back(Process(servers[members + i]));
+      if (random_.OneIn(3)) record.readers.push_back(record.learners.back().server);
     }
     record.active = random_.OneIn(2);
     record.base = record.members;
@@ -134,6 +135,16 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   }
   for (const Member& member : next.members) {
     EXPECT_TRUE(HoldsAll(record, cluster, decision, member));
+  }
+  for (const ServerId reader : next.readers) {
+    EXPECT_TRUE(std::any_of(next.learners.begin(), next.learners.end(),
+                            [&](const Member& m) { return m.server == reader; }));
+  }
+  if (decision.step == ShardStep::kJoin) {  // nobody waited for what only follows
+    for (const ServerId reader : record.readers) {
+      EXPECT_TRUE(std::none_of(next.members.begin(), next.members.end(),
+                               [&](const Member& m) { return m.server == reader; }));
+    }
   }
   EXPECT_FALSE(decision.reason.empty() && decision.step != ShardStep::kNone);
   const bool only_added = std::all_of(record.learners.begin(), record.learners.end(),

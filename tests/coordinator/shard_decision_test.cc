@@ -178,11 +178,19 @@ TEST(ShardDecisionTest, ReadCopiesStayLearnersUntilTheyAreWantedAsMembers) {
   ShardDecision decision = cluster.Decide(Active({{1, 1}}), wish);
   EXPECT_EQ(decision.step, ShardStep::kAddLearner);
   EXPECT_EQ(decision.reason, "s2/1 is wanted as a read copy");
+  EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2}) << "pushes do not wait for it";
   cluster.joined = {2, 3};
-  const ShardRecord record = Active({{1, 1}}, {{2, 1}, {3, 1}});
+  ShardRecord record = Active({{1, 1}}, {{2, 1}, {3, 1}});
+  record.readers = {2, 3};
   EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);
   wish.servers = {3};
-  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kJoin);
+  decision = cluster.Decide(record, wish);
+  EXPECT_EQ(decision.step, ShardStep::kLetJoin) << "whatever was said of it when it could join";
+  EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2});
+  EXPECT_EQ(decision.next.epoch, record.epoch);
+  decision = cluster.Decide(decision.next, wish);
+  EXPECT_EQ(decision.step, ShardStep::kJoin);
+  EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2});
 }
 
 TEST(ShardDecisionTest, AReadCopyFillsUpWhereNoOtherServerIs) {
@@ -190,7 +198,10 @@ TEST(ShardDecisionTest, AReadCopyFillsUpWhereNoOtherServerIs) {
   cluster.live.erase(2);
   ShardWish wish = Wish(2, {1, 2});
   wish.readers = {3};
-  const ShardRecord record = Active({{1, 1}}, {{3, 1}});
+  ShardRecord record = Active({{1, 1}}, {{3, 1}});
+  record.readers = {3};
+  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kLetJoin);
+  record.readers.clear();
   EXPECT_EQ(cluster.Decide(record, wish).reason, "copies to s3/1");
   cluster.joined = {3};
   EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kJoin);

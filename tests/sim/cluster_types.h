@@ -180,7 +180,6 @@ struct Replica {
 struct QueuedAppend {
   int shard;
   CoreEntry entry;
-  bool cut = false;
 };
 
 struct Process {  // one life of a server
@@ -312,6 +311,7 @@ struct Watched {
   std::array<uint32_t, kRows> acknowledged_sum{};  // visible to strict pulls
   std::array<uint32_t, kRows> started_sum{};
   Epoch served_epoch = 0;
+  std::vector<RecordPtr> past;  // for clients that know no better
   Epoch lost_below = 0;  // what was acknowledged in lower epochs may be gone
   bool lossy = false;    // lost what its class does not keep
   bool wish_open = false;

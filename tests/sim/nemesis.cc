@@ -26,7 +26,7 @@ void ClusterSimulation::Fault() {
   int server = Pick(servers_.size());
   const RecordPtr& record = records_[Pick(records_.size())];
   if (Chance(0.5)) server = static_cast<int>(record->primary.server) - 1;
-  switch (Pick(12)) {
+  switch (Pick(13)) {
     case 0:
     case 1:
     case 2:
@@ -47,6 +47,13 @@ void ClusterSimulation::Fault() {
     case 10:
       servers_[server].disk_full_until = time_ + Delay(kSecond);
       return;
+    case 11: {  // hears nothing, and is heard
+      std::vector<std::pair<int, int>> pairs;
+      for (int i = 0; i < kCoordinators; ++i) {
+        pairs.emplace_back(CoordinatorNode(i), ServerNode(server));
+      }
+      return CutPairs(pairs, Delay(3 * kSecond));
+    }
     default:  // a drain
       for (size_t shard = 0; shard < wishes_.size(); ++shard) {
         std::vector<ServerId> wanted = wishes_[shard]->servers;

@@ -18,12 +18,13 @@ enum class SimMutant {
   // Servers.
   kRestartKeepsIncarnation,  // a restarted process counts as in sync
   kStrictWithoutLease,
+  kJoinersNeedNoLease,     // strict pulls look at the lease only where the record has two members
   kStrictBeforeApplied,    // by a new primary, before its rows have what its log has
   kLeaseFromAnswer,        // counted from when the heartbeat's answer came
   kMinLsnIgnored,          // pulls do not wait for the LSN that they name
   kRowsReadWhileGuarded,   // of a new copy, before all LSNs stamped in its rows are applied
   kSpillBeforeSync,        // rows reach the spill tier before the log is synced
-  kHalfCopyKept,           // a copy that a crash cut short is not wiped
+  kReplacedByHigherOnly,   // recovery lets only records of a higher epoch replace others
   kDeletedWhileInactive,   // a copy goes before an epoch without it was active
   kDeletedByOldRecord,     // or by a record of an epoch not above the promised one
 };

@@ -175,6 +175,7 @@ void ClusterSimulation::SendChunk(int server, int shard, CopyOut* copy) {
   message.lsn = copy->lsn;
   message.chunk = copy->next_chunk;
   // Rows as they lie in the spill tier when the copy begins: of its LSN or later.
+  for (int i = 0; copy->next_chunk == 0 && i < kRows; ++i) WriteBack(&s, shard);
   if (copy->next_chunk == 0) copy->rows = s.disk.shards[shard].rows;
   if (copy->next_chunk < kChunks) {
     message.kind = ReplicaMessage::Kind::kSnapshotRows;

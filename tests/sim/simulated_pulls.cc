@@ -18,15 +18,19 @@ void ClusterSimulation::StartPull(int client, int shard) {
   pull.incarnation = c.incarnation;
   pull.shard = shard;
   pull.row = Pick(kRows);
-  pull.strict = Chance(0.5);
-  pull.epoch = pipe.record->epoch;
+  pull.strict = Chance(0.6);
+  RecordPtr record = pipe.record;
+  if (pull.strict && stormy() && Chance(0.4)) {  // a map of long ago
+    record = watched.past[watched.past.size() - 1 - Pick(std::min<size_t>(watched.past.size(), 5))];
+  }
+  pull.epoch = record->epoch;
   pull.lsn_min = pipe.lsn_min;
   pull.at_least = std::max(pipe.seen[pull.row], pipe.acknowledged[pull.row]);
   if (pull.strict) pull.at_least = std::max(pull.at_least, watched.acknowledged_sum[pull.row]);
-  std::vector<Member> from = {pipe.record->primary};
+  std::vector<Member> from = {record->primary};
   if (!pull.strict) {
-    from = pipe.record->members;
-    from.insert(from.end(), pipe.record->learners.begin(), pipe.record->learners.end());
+    from = record->members;
+    from.insert(from.end(), record->learners.begin(), record->learners.end());
   }
   const int server = static_cast<int>(from[Pick(from.size())].server) - 1;
   pulls_.push_back(pull);
@@ -46,7 +50,11 @@ bool ClusterSimulation::Serves(const Server& server, const Replica& replica,
   if (core.epoch() != pull.epoch) return false;
   if (!pull.strict) return core.primary() || core.serves_reads();
   if (!core.primary() || !core.active()) return false;
-  return core.record().members.size() == 1 || LeaseHolds(server);
+  // Alone, nobody can become primary without it. A learner in the acknowledging set can: as a
+  // member of an epoch that this server never heard of.
+  const bool alone = Planted(SimMutant::kJoinersNeedNoLease) ? core.record().members.size() == 1
+                                                             : core.backup_count() == 0;
+  return alone || LeaseHolds(server);
 }
 
 void ClusterSimulation::PullArrives(int server, uint64_t id) {

@@ -15,19 +15,21 @@ bool Names(const std::vector<Member>& members, ServerId server) {
                      [server](const Member& member) { return member.server == server; });
 }
 
-// What a log says in the end: a record that is not above the last one and of a higher epoch
-// replaces what was there from its LSN on.
+// What a log says in the end: whoever hands over an LSN once more has cut the log there before. Not
+// only an entry of a higher epoch replaces what was there: a tail that the primary of one epoch did
+// not know may survive with a member that is the next one's, and replaces that one's entries.
 std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
   std::vector<CoreEntry> entries;
   for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
     const LogRecord& record = disk.log[i];
     if (record.shard != shard) continue;
     const CoreEntry& entry = record.entry;
-    while (!entries.empty() && entries.back().lsn >= entry.lsn &&
-           entries.back().epoch < entry.epoch) {
-      entries.pop_back();
-    }
-    if (entries.empty() || entry.lsn > entries.back().lsn) entries.push_back(entry);
+    const bool above =
+        Planted(SimMutant::kReplacedByHigherOnly) && !entries.empty() &&
+        entry.lsn <= entries.back().lsn && entry.epoch <= entries[entries.size() - 1].epoch;
+    if (above) continue;
+    while (!entries.empty() && entries.back().lsn >= entry.lsn) entries.pop_back();
+    entries.push_back(entry);
   }
   return entries;
 }
@@ -71,7 +73,7 @@ void ClusterSimulation::Boot(int server) {
   if (trace_ != nullptr) Trace(absl::StrCat("BOOT s", server + 1, "/", s.last_incarnation));
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     SpilledShard& spilled = s.disk.shards[shard];
-    if (spilled.installing && !Planted(SimMutant::kHalfCopyKept)) spilled = SpilledShard();
+    if (spilled.installing) spilled = SpilledShard();
     if (spilled.held) LoadShard(&s, shard);
   }
   At(Delay(20 * kMs), ForLife(server, [this, server] { TickServer(server); }));
@@ -99,7 +101,7 @@ void ClusterSimulation::LoadShard(Server* server, int shard) {
       if (!applies.ok()) return Violation(applies.status().ToString());
     }
   }
-  if (replica.core->last_lsn() < spilled.guard && !Planted(SimMutant::kHalfCopyKept)) {
+  if (replica.core->last_lsn() < spilled.guard) {
     // Rows of an LSN that its log never came to: some are newer than others, for good.
     spilled = SpilledShard();
     FreshReplica(server, shard)->core->Recover(server->disk.promised[shard], ShardMeta());
@@ -203,6 +205,7 @@ bool ClusterSimulation::DeletesCopy(const Server& server, const ShardRecord& rec
   const auto id = static_cast<ServerId>(server.index) + 1;
   if (server.process->replicas[shard] == nullptr) return false;
   if (Names(record.members, id) || Names(record.learners, id)) return false;
+  if (stormy() && time_ % 3 != 0) return false;  // some other time: what stays may be of use again
   if (!record.active && !Planted(SimMutant::kDeletedWhileInactive)) return false;
   return record.epoch > server.disk.promised[shard] || Planted(SimMutant::kDeletedByOldRecord);
 }
@@ -266,7 +269,8 @@ void ClusterSimulation::FinishAppend(int server) {
       s.disk.log.push_back({append.shard, append.entry});
       if (fsync_) SyncLog(&s);
       Replica* replica = p.replicas[append.shard].get();
-      if (append.cut || replica == nullptr || replica->core == nullptr) continue;
+      // Also of an entry that was cut since: the core tells by the ticket.
+      if (replica == nullptr || replica->core == nullptr) continue;
       replica->core->Appended(append.entry.lsn, append.entry.ticket);
       Drain(server, append.shard);
     }
@@ -281,9 +285,9 @@ void ClusterSimulation::FailAppends(Server* server) {
   uint32_t touched = 0;
   for (const QueuedAppend& append : failed) {
     Replica* replica = p.replicas[append.shard].get();
-    if (append.cut || replica == nullptr || replica->core == nullptr) continue;
+    if (replica == nullptr || replica->core == nullptr) continue;
     replica->core->AppendFailed(append.entry.lsn, append.entry.ticket);
-    while (!replica->held.empty() && replica->held.back().lsn >= append.entry.lsn) {
+    while (!replica->held.empty() && replica->held.back().lsn > replica->core->last_lsn()) {
       replica->held.pop_back();
     }
     touched |= 1u << append.shard;

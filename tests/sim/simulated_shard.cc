@@ -43,9 +43,6 @@ void ClusterSimulation::DrainOnce(Server* server, int shard, CoreReady* ready) {
     while (!replica.held.empty() && replica.held.back().lsn >= ready->cut_from) {
       replica.held.pop_back();
     }
-    for (QueuedAppend& append : p.appending) {
-      if (append.shard == shard && append.entry.lsn >= ready->cut_from) append.cut = true;
-    }
   }
   for (const CoreEntry& entry : ready->appends) HandToLog(server, shard, entry);
   for (const CoreSend& send : ready->sends) CarryOut(server->index, shard, send);
@@ -66,7 +63,7 @@ void ClusterSimulation::HandToLog(Server* server, int shard, const CoreEntry& en
   if (shards_[shard].setting.durability == Durability::kCheckpoint) {
     replica.core->Appended(entry.lsn, entry.ticket);  // in memory is all that is asked
   } else {
-    server->process->appending.push_back({shard, entry, false});
+    server->process->appending.push_back({shard, entry});
   }
 }
 
@@ -120,7 +117,8 @@ void ClusterSimulation::ScheduleApply(int server, int shard) {
     again->apply_scheduled = false;
     FinishApply(server, shard);
   };
-  At(Chance(0.8) ? 0 : Delay(10 * kMs), ForLife(server, apply));
+  const Time slow = stormy() && Chance(0.1) ? Delay(80 * kMs) : Delay(10 * kMs);  // rows to be read
+  At(Chance(0.8) ? 0 : slow, ForLife(server, apply));
 }
 
 void ClusterSimulation::FinishApply(int server, int shard) {

@@ -47,6 +47,7 @@ void ClusterSimulation::Put(int shard, ShardRecord record) {
   if (records_[shard] == nullptr || record.epoch != records_[shard]->epoch) ++stats_.epochs;
   if (trace_ != nullptr) Trace(absl::StrCat("RECORD ", shard, ": ", RecordText(record)));
   records_[shard] = std::make_shared<const ShardRecord>(std::move(record));
+  shards_[shard].past.push_back(records_[shard]);
   if (AsWished(shard) && std::exchange(shards_[shard].wish_open, false)) ++stats_.moves;
   Changed();
 }
