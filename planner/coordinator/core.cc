@@ -68,7 +68,7 @@ void Core::Tick(int64_t now_ns) {
   TakeFromTrainers();
   if (!serving()) return;
   leases_.Tick(now_ns_);
-  membership_.Tick();
+  membership_.Tick(now_ns_, state_);
   OnEndedLeases();
   Rebalance();
   Advance();

@@ -45,7 +45,6 @@ void Membership::OnLoaded(const ClusterState& state) {
     if (!record.learners().empty()) with_learners_.insert(packed);
     Mark(state, record);
   }
-  CountSenders(state);
 }
 
 void Membership::Mark(const ClusterState& state, const v1::ShardRecord& record) {
@@ -84,7 +83,7 @@ void Membership::OnCommitted(int64_t now_ns, const ClusterState& state,
       MarkGated(gated_.size());
     }
   }
-  CountSenders(state);
+  CountSenders(now_ns, state);
 }
 
 void Membership::Forget(uint64_t packed) {
@@ -164,7 +163,8 @@ bool Membership::Joined(const v1::ShardRecord& record, const v1::Member& learner
                      [&](const v1::Member& m) { return Same(m, learner); });
 }
 
-void Membership::Tick() {
+void Membership::Tick(int64_t now_ns, const ClusterState& state) {
+  CountSenders(now_ns, state);
   auto it = waiting_.lower_bound(next_waiting_);
   for (size_t n = 0; n < std::min(kLooksPerTick, waiting_.size()); ++n, ++it) {
     if (it == waiting_.end()) it = waiting_.begin();
@@ -207,10 +207,14 @@ bool Membership::Copying(int64_t now_ns, const v1::ShardRecord& record,
                                           });
 }
 
-void Membership::CountSenders(const ClusterState& state) {
+void Membership::CountSenders(int64_t now_ns, const ClusterState& state) {
   absl::btree_set<ServerId> senders;
   for (const uint64_t packed : with_learners_) {
-    senders.insert(state.shards().at(packed).primary().server());
+    const v1::ShardRecord& record = state.shards().at(packed);
+    if (senders.contains(record.primary().server())) continue;
+    for (const v1::Member& learner : record.learners()) {
+      if (Copying(now_ns, record, learner)) senders.insert(record.primary().server());
+    }
   }
   if (senders == senders_) return;
   senders_ = std::move(senders);

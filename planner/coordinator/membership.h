@@ -62,7 +62,7 @@ class Membership {
   // The joins that a live process reports.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
   // A few times a second: looks again at shards that wait for something that nobody reports.
-  void Tick();
+  void Tick(int64_t now_ns, const ClusterState& state);
 
   // Shards of which a member is gone: before anything else.
   bool HasUrgent() const { return !urgent_.empty(); }
@@ -107,9 +107,9 @@ class Membership {
                        MembershipBatch* batch);
   // Why the copy cannot begin now, or empty.
   std::string Gate(const v1::ShardRecord& record, const Member& learner,
-                   const MembershipBatch& batch) const;
+                   const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
   void Take(const v1::ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
-  void CountSenders(const ClusterState& state);
+  void CountSenders(int64_t now_ns, const ClusterState& state);
   // Whether a copy to the learner is under way.
   bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner) const;
 

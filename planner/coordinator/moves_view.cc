@@ -11,16 +11,6 @@ namespace {
 
 constexpr int kMovesListed = 10000;
 
-// The learner that the shard's move or refill is about; nullptr: none.
-const v1::Member* LearnerOf(const v1::ShardRecord& record, const v1::ShardGoal* goal) {
-  for (const v1::Member& learner : record.learners()) {
-    if (goal == nullptr) return &learner;
-    const auto& wanted = goal->servers();
-    if (std::count(wanted.begin(), wanted.end(), learner.server()) > 0) return &learner;
-  }
-  return nullptr;
-}
-
 const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& record,
                                    const v1::Member& to) {
   const Leases::Lease* const lease = leases.Find(record.primary().server());
@@ -29,6 +19,23 @@ const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& 
     if (copy.shard() == record.shard() && copy.to().server() == to.server() &&
         copy.to().incarnation() == to.incarnation()) {
       return &copy;
+    }
+  }
+  return nullptr;
+}
+
+// The learner that the shard's move or refill is about; nullptr: none. A read copy is one only
+// while rows are on their way to it.
+const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
+                            const v1::ShardGoal* goal) {
+  for (const v1::Member& learner : record.learners()) {
+    const auto& readers = record.readers();
+    const bool reads = std::count(readers.begin(), readers.end(), learner.server()) > 0;
+    if (goal != nullptr) {
+      const auto& wanted = goal->servers();
+      if (std::count(wanted.begin(), wanted.end(), learner.server()) > 0) return &learner;
+    } else if (!reads || ProgressOf(leases, record, learner) != nullptr) {
+      return &learner;
     }
   }
   return nullptr;
@@ -74,11 +81,12 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
     const v1::ShardRecord& record = it->second;
     const v1::ShardGoal* const goal = state.FindGoal(packed);
     if (request.number() != 0 && (goal == nullptr || goal->number() != request.number())) continue;
+    const v1::Member* const learner = LearnerOf(leases, record, goal);
+    if (goal == nullptr && learner == nullptr) continue;
     v1::ShardMove move;
     if (goal != nullptr) *move.mutable_goal() = *goal;
     move.mutable_goal()->set_shard(packed);
     *move.mutable_record() = record;
-    const v1::Member* const learner = LearnerOf(record, goal);
     move.set_bytes_total(bytes.Of(record));
     if (learner != nullptr) {
       const v1::CopyProgress* const progress = ProgressOf(leases, record, *learner);

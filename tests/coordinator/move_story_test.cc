@@ -226,6 +226,7 @@ TEST_F(MoveStory, AnOlderServerIsGivenNoCopies) {
   request.add_moves()->set_shard(ShardId{1, 0}.packed());
   request.mutable_moves(0)->set_to(2);
   EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(request), kFailedPrecondition, "feature level 1");
+  EXPECT_STATUS(rig_.Create(Request("u", 2, 1)), kFailedPrecondition, "feature level 1");
 }
 
 TEST_F(MoveStory, ABackupChangesPlacesWithItsPrimary) {
