@@ -126,6 +126,7 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
   ShardDecision decision = DecideShard(
       *decoded, WishOf(record, state),
       ServerView{.live = live, .awaited = awaited, .refill = refill, .join_ready = join_ready});
+  decision.reason = state.WithServerNames(decision.reason);
   if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
   if (!decision.reason.empty()) {
     waiting_[packed] = std::move(decision.reason);

@@ -38,6 +38,14 @@ TEST_F(MembershipStory, AKilledServersShardsAreServedByTheirBackupsAtOnce) {
   EXPECT_EQ(rig_.core->membership().counts().refills, 1u);
 }
 
+TEST_F(MembershipStory, EventsCallServersByTheirNamesAndNotByTheirNumbers) {
+  Start({"s2", "s1"});  // numbers 1 and 2
+  Create("t", 2, 1);
+  fleet_.Kill("s2");
+  rig_.Pump();
+  EXPECT_THAT(Events("fail_over"), ElementsAre(HasSubstr("t/0: lost s2/1, primary is now s1/")));
+}
+
 TEST_F(MembershipStory, ABrokenStreamOfALiveServerEndsNothing) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
