@@ -19,7 +19,6 @@
 #include "bench/roofs/roofs.h"
 #include "common/process_tuning.h"
 #include "server/data_server.h"
-#include "server/replica_link.h"
 
 namespace hotbed {
 
@@ -67,13 +66,26 @@ class EchoHost final : public ShardHost {
       answer.lsn = message.prev_lsn + 1;
       return network_->Send(std::move(answer));
     }
-    absl::MutexLock lock(&mu_);
-    ++answers_;
+    {
+      absl::MutexLock lock(&mu_);
+      ++answers_;
+      if (left_ == 0) return;
+      --left_;
+    }
+    network_->Send(question_);
   }
-  void AwaitAnswers(uint64_t count) {
+  // Asks `count` times, `in_flight` at a time: the next question leaves where the answer came in,
+  // as a shard's does.
+  void Ask(const ReplicaMessage& question, uint64_t count, uint64_t in_flight) {
+    {
+      absl::MutexLock lock(&mu_);
+      question_ = question;
+      answers_ = 0;
+      left_ = count - in_flight;
+    }
+    for (uint64_t i = 0; i < in_flight; ++i) network_->Send(question);
     absl::MutexLock lock(&mu_);
-    const auto there = [this, count]()
-                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return answers_ >= count; };
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return answers_ == count; };
     if (mu_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(10))) return;
     std::fprintf(stderr, "replica_bench: no answer for 10 s\n");
     std::exit(1);
@@ -83,6 +95,8 @@ class EchoHost final : public ShardHost {
   ReplicaNetwork* network_ = nullptr;
   absl::Mutex mu_;
   uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t left_ ABSL_GUARDED_BY(mu_) = 0;
+  ReplicaMessage question_;  // written while nothing is in flight
 };
 
 struct Node {
@@ -93,18 +107,14 @@ struct Node {
     auto started = DataServer::Start(options, &host, Clock::Real());
     if (!started.ok()) std::exit(1);
     server = *std::move(started);
-    network =
-        std::make_unique<GrpcReplicaNetwork>(ReplicaLaneOptions(), server->inbox(), Clock::Real());
-    host.SetReplicaNetwork(network.get());
+    network = server->network();
+    host.SetReplicaNetwork(network);
     network->SetSelf(self, "bench");
   }
-  ~Node() {
-    server->Stop(0);
-    network->Stop();
-  }
+  ~Node() { server->Stop(0); }
   EchoHost host;
   std::unique_ptr<DataServer> server;
-  std::unique_ptr<GrpcReplicaNetwork> network;
+  ReplicaNetwork* network = nullptr;
 };
 
 int ServeReplica(const std::vector<std::string>& args) {
@@ -138,26 +148,25 @@ void Run(int rounds, double seconds) {
   if (!peer.ok()) std::exit(1);
   node.network->SetPeers({{kAnswerer, absl::StrCat("127.0.0.1:", (*peer)->port())}});
   RatioTable table(rounds, seconds);
-  uint64_t sent = 0;
   for (const Measure& measure :
        {Measure{"append of 512 bytes, 1 in flight", Kind::kAppend, kRecordBytes, 1},
         Measure{"append of 512 bytes, 8 in flight", Kind::kAppend, kRecordBytes, 8},
         Measure{"append of 64 KiB, 4 in flight", Kind::kAppend, 64 << 10, 4},
         Measure{"rows in blocks of 1 MiB, 4 in flight", Kind::kSnapshotRows, kBlockBytes, 4}}) {
     const SharedBytes body = Bytes(measure.body_bytes);
-    const auto round_trip = [&] {
-      ReplicaMessage message;
-      message.kind = measure.kind;
-      message.to = kAnswerer;
-      (measure.kind == Kind::kAppend ? message.records.emplace_back() : message.body) = body;
-      node.network->Send(std::move(message));
-      if (++sent >= measure.in_flight) node.host.AwaitAnswers(sent + 1 - measure.in_flight);
-      return 1.0;
+    ReplicaMessage question;
+    question.kind = measure.kind;
+    question.to = kAnswerer;
+    (measure.kind == Kind::kAppend ? question.records.emplace_back() : question.body) = body;
+    const auto round_trips = [&] {
+      constexpr uint64_t kCount = 200;
+      node.host.Ask(question, kCount, measure.in_flight);
+      return static_cast<double>(kCount);
     };
     std::vector<double> ours, roof;
-    RatePerSecond(round_trip, seconds / 4);
+    RatePerSecond(round_trips, seconds / 4);
     for (int r = 0; r < rounds; ++r) {
-      ours.push_back(RatePerSecond(round_trip, seconds));
+      ours.push_back(RatePerSecond(round_trips, seconds));
       roofs::MessageLoad load;
       load.request_bytes = measure.body_bytes + kAnswerBytes;
       load.reply_bytes = kAnswerBytes;
@@ -167,7 +176,6 @@ void Run(int rounds, double seconds) {
       if (!rate.ok()) std::exit(1);
       roof.push_back(rate->messages_per_s);
     }
-    node.host.AwaitAnswers(sent);
     table.Add({.name = measure.name,
                .roof = "tcp loop",
                .unit = "messages/s",

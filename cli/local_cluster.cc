@@ -366,8 +366,8 @@ absl::Status LocalCluster::Stop(absl::Duration timeout) {
     }
   };
   if (!processes_.empty()) {
-    stop(1, processes_.size());
     stop(0, 1);
+    stop(1, processes_.size());
   }
   lock_.reset();
   if (killed.empty()) return absl::OkStatus();

@@ -85,8 +85,9 @@ class LocalCluster {
   absl::StatusOr<std::string> AddServer();
   // SIGKILL, and it stays dead for as long as this object lives.
   absl::Status KillForGood(const std::string& name);
-  // SIGTERM to the servers, then to the coordinator; SIGKILL to what is left of either after
-  // `timeout` (an error that names it).
+  // SIGTERM to the coordinator, then to the servers; SIGKILL to what is left of either after
+  // `timeout` (an error that names it). In this order, because a server that stops alone hands its
+  // shards over, and here nobody stays who could take them.
   absl::Status Stop(absl::Duration timeout = kLocalStopMax);
 
   // Whether the process says /readyz 200 now.

@@ -32,6 +32,8 @@ MoveProgress ProgressOf(const MoveWork& work, const v1::ListMovesReply& list,
   uint64_t left = 0;
   for (const v1::ShardMove& move : list.moves()) {
     left += BytesLeft(move, share);
+    progress.copying_done += move.bytes_copied();
+    progress.copying_total += move.bytes_total();
     if (progress.waits_for.empty() && !move.waits_for().empty()) {
       progress.waits_for =
           absl::StrCat(ShardName(names, move.goal().shard()), ": ", move.waits_for());
@@ -51,6 +53,10 @@ std::string MoveNote(const MoveWork& work, const MoveProgress& progress) {
   std::string note;
   if (work.bytes > 0) {
     note = absl::StrCat(FormatBytes(progress.bytes_done), " of ", FormatBytes(work.bytes), ", ",
+                        FormatBytes(progress.bytes_per_s), "/s, ");
+  } else if (progress.copying_total > 0) {  // what all of it is, nobody knew before
+    note = absl::StrCat(FormatBytes(progress.copying_done), " of ",
+                        FormatBytes(progress.copying_total), " under way, ",
                         FormatBytes(progress.bytes_per_s), "/s, ");
   }
   absl::StrAppend(&note, progress.moves_done, " of ", work.moves,

@@ -20,6 +20,9 @@ struct MoveProgress {
   uint64_t moves_done = 0;
   uint64_t bytes_done = 0;   // of MoveWork::bytes; a move that has not said its bytes has its share
   uint64_t bytes_per_s = 0;  // of all copies in the cluster
+  // Of the moves that are copying now, as they say themselves.
+  uint64_t copying_done = 0;
+  uint64_t copying_total = 0;
   bool paused = false;
   std::string waits_for;  // of the first move that does not go on: shard and reason; or empty
 };

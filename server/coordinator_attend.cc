@@ -121,7 +121,11 @@ absl::Status CoordinatorLink::BeatOnStream() {
 // Strict pulls rest on this: the time is that before the heartbeat left, by a clock that also
 // counts while the process or the machine is stopped.
 void CoordinatorLink::RenewLease(const v1::HeartbeatReply& reply, int64_t sent_ns) {
-  const int64_t ttl_ns = int64_t{1'000'000} * reply.lease_ttl_ms();
+  int64_t ttl_ns = int64_t{1'000'000} * reply.lease_ttl_ms();
+  if (ttl_ns == 0) {
+    absl::MutexLock lock(&mu_);
+    ttl_ns = 1'000'000 * lease_ttl_ms_;
+  }
   if (reply.lease_held() && ttl_ns > 0) host_->SetLease(sent_ns + ttl_ns - LeaseMarginNs(ttl_ns));
 }
 

@@ -257,6 +257,7 @@ absl::Status CoordinatorLink::Register() {
                    << " incarnation " << reply.incarnation() << " of cluster "
                    << reply.cluster_id();
   absl::MutexLock lock(&mu_);
+  lease_ttl_ms_ = reply.lease_ttl_ms();
   ++status_.registrations;
   status_.registered = true;
   status_.server = reply.server();

@@ -154,6 +154,7 @@ class CoordinatorLink {
   std::deque<Sent> unanswered_ ABSL_GUARDED_BY(mu_);  // on the stream, oldest first
   uint64_t heard_revision_ ABSL_GUARDED_BY(mu_) = 0;  // on the stream, perhaps being applied
   LinkStatus status_ ABSL_GUARDED_BY(mu_);
+  int64_t lease_ttl_ms_ ABSL_GUARDED_BY(mu_) = 0;  // as told at the registration
   absl::Status final_error_ ABSL_GUARDED_BY(mu_);
   int64_t timeout_ms_ ABSL_GUARDED_BY(mu_) = 0;  // of the call that timed out last, doubled
   bool answered_ ABSL_GUARDED_BY(mu_) = true;    // the last call or heartbeat

@@ -27,6 +27,8 @@
 #include "server/pull_stream.h"
 #include "server/push_stream.h"
 #include "server/raw_data_service.h"
+#include "server/replica_batch.h"
+#include "server/replica_link.h"
 #include "server/transfer_stream.h"
 
 namespace hotbed {
@@ -156,7 +158,10 @@ struct DataServer::Impl {
     bool ok = false;
     while (queue->Next(&tag, &ok)) {
       loop->begun.store(loop->begun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-      static_cast<RpcTag*>(tag)->Run(ok);
+      {
+        const ReplicaBatch batch;
+        static_cast<RpcTag*>(tag)->Run(ok);
+      }
       loop->ended.store(loop->ended.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
   }
@@ -165,6 +170,7 @@ struct DataServer::Impl {
   RawDataService service;
   RawReplicaService replica_service;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
+  std::unique_ptr<GrpcReplicaNetwork> network;
   std::unique_ptr<grpc::Server> server;
   std::vector<std::unique_ptr<Loop>> loops;
   std::thread watch;
@@ -206,6 +212,10 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
     return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
                                                " (data port): taken by another process"));
   }
+  std::vector<grpc::CompletionQueue*> queues;
+  for (auto& queue : impl.queues) queues.push_back(queue.get());
+  impl.network = std::make_unique<GrpcReplicaNetwork>(options.lanes, &impl.plane.inbox, clock,
+                                                      std::move(queues));
   const size_t colon = options.listen.rfind(':');
   data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);
 
@@ -233,7 +243,7 @@ DataServer::~DataServer() {
 
 const DataPlane& DataServer::plane() const { return impl_->plane; }
 
-ReplicaInbox* DataServer::inbox() { return &impl_->plane.inbox; }
+ReplicaNetwork* DataServer::network() { return impl_->network.get(); }
 
 bool DataServer::Healthy(std::string* why_not) {
   absl::MutexLock lock(&impl_->mu);
@@ -266,6 +276,7 @@ void DataServer::Stop(int64_t wait_ms) {
   // Answers that were just written get a moment to reach their readers before the streams are cut.
   const auto grace = std::chrono::milliseconds(std::min(wait_ms, kGraceMsMax));
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
+  impl_->network->Stop();
   // No call may touch a queue that is shut down: the host still owes us the end of what it has
   // begun.
   while (plane.calls.load() > 0) plane.clock->SleepNs(kStopStepNs);

@@ -24,7 +24,6 @@
 #include "common/process_tuning.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
-#include "server/replica_link.h"
 #include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
@@ -44,7 +43,6 @@ struct Process {
   const Clock* clock = Clock::Real();
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<DataServer> data;
-  std::unique_ptr<GrpcReplicaNetwork> network;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
   std::atomic<CoordinatorLink*> link_seen{nullptr};  // what the status page may read
@@ -119,14 +117,12 @@ absl::Status StartParts(Process* process) {
     CollectHostMetrics(process->host->Status(), samples);
   });
 
-  auto data = DataServer::Start(DataOptionsOf(options), process->host.get(), process->clock);
+  DataServerOptions data_options = DataOptionsOf(options);
+  data_options.lanes.jitter_seed = std::random_device()();
+  auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
-  ReplicaLaneOptions lanes = LaneOptionsOf(options);
-  lanes.jitter_seed = std::random_device()();
-  process->network =
-      std::make_unique<GrpcReplicaNetwork>(lanes, process->data->inbox(), process->clock);
-  process->host->SetReplicaNetwork(process->network.get());
+  process->host->SetReplicaNetwork(process->data->network());
 
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
@@ -144,7 +140,7 @@ absl::Status StartParts(Process* process) {
   link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
   link_options.admin_address = process->admin_address;
   link_options.failure_domain = options.failure_domain;
-  link_options.network = process->network.get();
+  link_options.network = process->data->network();
   link_options.host_bytes = options.host_bytes;
   link_options.message_bytes_max = options.message_bytes_max;
   link_options.jitter_seed = std::random_device()();
@@ -164,10 +160,12 @@ void EndAfter(int64_t ms) {
   }).detach();
 }
 
-// What is in flight ends while the other copies still answer; then nobody calls the host any more.
+// What is in flight ends while the other copies still answer. Then the port is closed, and the
+// coordinator hears that this server has gone: whoever has copies of what was not handed over can
+// take it while rows are written back here.
 absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->data != nullptr) process->data->Stop(wait_ms);
-  if (process->network != nullptr) process->network->Stop();
+  if (process->link != nullptr) process->link->Stop();
   return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
 }
 
@@ -177,7 +175,6 @@ int StopParts(Process* process) {
   HOTBED_LOG(Info)
       << "stopping: telling the coordinator, handing over, finishing what is in flight";
   process->link->Drain(HandOverMs(process->options));
-  process->link->Stop();
   const absl::Status written = StopServing(process, process->options.drain_ms_max / 4);
   if (!written.ok()) return Fail(written);
   HOTBED_LOG(Info) << "stopped: everything is written back";
@@ -185,7 +182,6 @@ int StopParts(Process* process) {
 }
 
 void StopAfterFailure(Process* process) {
-  if (process->link != nullptr) process->link->Stop();
   EndAfter(process->options.drain_ms_max);
   const absl::Status written = StopServing(process, 0);
   if (!written.ok()) HOTBED_LOG(Error) << written;

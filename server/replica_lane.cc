@@ -83,6 +83,18 @@ void ReplicaLane::Send(ReplicaMessage message) {
     queued_bytes_ += bytes;
     waiting_.push_back(std::move(message));
     if (state_ == State::kIdle) return OpenStream();
+    if (state_ != State::kOpen || writing_) return;
+    const bool may_wait = queued_bytes_ < options_.joined_bytes_max;
+    if (may_wait && ReplicaBatch::Defer(shared_from_this())) return;
+    if (!TakeBatch(&batch)) return;
+  }
+  Write(batch);
+}
+
+void ReplicaLane::Flush() {
+  std::vector<ReplicaMessage> batch;
+  {
+    absl::MutexLock lock(&mu_);
     if (!TakeBatch(&batch)) return;
   }
   Write(batch);
@@ -198,12 +210,7 @@ void ReplicaLane::GoOn() {
       owes_loss_ = telling_ = false;
     });
   }
-  std::vector<ReplicaMessage> batch;
-  {
-    absl::MutexLock lock(&mu_);
-    if (!TakeBatch(&batch)) return;
-  }
-  Write(batch);
+  Flush();
 }
 
 bool ReplicaLane::TakeBatch(std::vector<ReplicaMessage>* batch) {

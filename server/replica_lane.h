@@ -2,8 +2,9 @@
 // breaks.
 //
 // Messages wait in a queue while one is being written, then leave together, as many as fit in
-// `joined_bytes_max`; an empty queue writes at once, on the caller's thread. Nothing leaves before
-// the peer has answered the hello, so a peer that cannot be reached costs what is queued no loss.
+// `joined_bytes_max`; an empty queue writes at once, on the caller's thread, or at the end of the
+// event that it is at (server/replica_batch.h). Nothing leaves before the peer has answered the
+// hello, so a peer that cannot be reached costs what is queued no loss.
 //
 // A loss is what was written to a stream that broke (and what waited behind it), or what came while
 // the queue was full. From then on everything is dropped until the queue is empty and the host has
@@ -29,21 +30,16 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/random.h"
+#include "server/replica_batch.h"
 #include "server/replica_inbox.h"
+#include "server/replica_limits.h"
 #include "server/replica_message.h"
 #include "server/rpc_tag.h"
 
 namespace hotbed {
 
-struct ReplicaLaneOptions {
-  uint64_t queue_bytes_max = 64ull << 20;  // of one peer; beyond it messages are dropped
-  uint64_t joined_bytes_max = 1 << 20;     // of one message on the wire, if it is several
-  int64_t backoff_min_ms = 10;             // before the first new try; then twice as long each time
-  int64_t backoff_max_ms = 1000;
-  uint64_t jitter_seed = 0;
-};
-
-class ReplicaLane : public std::enable_shared_from_this<ReplicaLane> {
+class ReplicaLane final : public ReplicaBatch::Writer,
+                          public std::enable_shared_from_this<ReplicaLane> {
  public:
   struct Ends {
     Member self;
@@ -55,10 +51,11 @@ class ReplicaLane : public std::enable_shared_from_this<ReplicaLane> {
   // `queue`, `inbox` and `clock` outlive it. `lost_before`: the host has to hear OnPeerLost first.
   ReplicaLane(const ReplicaLaneOptions& options, Ends ends, grpc::CompletionQueue* queue,
               ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live);
-  ~ReplicaLane();
+  ~ReplicaLane() override;
 
   const Ends& ends() const { return ends_; }
   void Send(ReplicaMessage message);
+  void Flush() override;  // writes what waits, if nothing is being written
   // OnPeerLost soon, and before anything is sent.
   void TellLost();
   uint64_t queued_bytes() const;   // as ReplicaNetwork::QueuedBytes

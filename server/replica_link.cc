@@ -11,11 +11,12 @@ constexpr int64_t kStopStepNs = 1'000'000;
 }  // namespace
 
 GrpcReplicaNetwork::GrpcReplicaNetwork(const ReplicaLaneOptions& options, ReplicaInbox* inbox,
-                                       const Clock* clock)
+                                       const Clock* clock,
+                                       std::vector<grpc::CompletionQueue*> queues)
     : options_(options),
       inbox_(inbox),
       clock_(clock),
-      thread_([this] { Poll(); }),
+      queues_(std::move(queues)),
       gauges_([this](std::vector<MetricSample>* samples) {
         absl::ReaderMutexLock lock(&mu_);
         for (const auto& [server, lane] : lanes_) {
@@ -29,12 +30,6 @@ GrpcReplicaNetwork::GrpcReplicaNetwork(const ReplicaLaneOptions& options, Replic
       }) {}
 
 GrpcReplicaNetwork::~GrpcReplicaNetwork() { Stop(); }
-
-void GrpcReplicaNetwork::Poll() {
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue_.Next(&tag, &ok)) static_cast<RpcTag*>(tag)->Run(ok);
-}
 
 std::shared_ptr<ReplicaLane> GrpcReplicaNetwork::Find(const Member& peer) const {
   const auto it = lanes_.find(peer.server);
@@ -69,8 +64,8 @@ void GrpcReplicaNetwork::AddLane(const Peer& peer) {
   ReplicaLaneOptions options = options_;
   options.jitter_seed += ++lanes_made_;
   auto lane = std::make_shared<ReplicaLane>(
-      options, ReplicaLane::Ends{self_, cluster_id_, peer.member, peer.address}, &queue_, inbox_,
-      clock_, &live_);
+      options, ReplicaLane::Ends{self_, cluster_id_, peer.member, peer.address},
+      queues_[lanes_made_ % queues_.size()], inbox_, clock_, &live_);
   lanes_[peer.member.server] = lane;
   const bool full = unheard_.size() >= kUnheardMax;
   if (unheard_.erase({peer.member.server, peer.member.incarnation}) > 0 || full) lane->TellLost();
@@ -129,8 +124,6 @@ void GrpcReplicaNetwork::Stop() {
     lanes_.clear();
   }
   while (live_.load() > 0) clock_->SleepNs(kStopStepNs);
-  queue_.Shutdown();
-  thread_.join();
 }
 
 }  // namespace hotbed

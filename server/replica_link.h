@@ -1,8 +1,11 @@
-// The way to other servers over gRPC: a stream for each (server/replica_lane.h), polled by one
-// thread. What it sends arrives at the peer's server/transfer_stream.h.
+// The way to other servers over gRPC: a stream for each (server/replica_lane.h). What it sends
+// arrives at the peer's server/transfer_stream.h.
+//
+// Its events run on the threads that poll the data port: what a push sets off there is then done
+// without a hop between threads, and a write that is through wakes nobody else.
 //
 // Thread-safe. Send writes on the caller's thread where nothing is being written; the host is
-// called from the polling thread only.
+// called from the polling threads only.
 #ifndef HOTBED_SERVER_REPLICA_LINK_H_
 #define HOTBED_SERVER_REPLICA_LINK_H_
 
@@ -12,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,8 +32,9 @@ namespace hotbed {
 
 class GrpcReplicaNetwork final : public ReplicaNetwork {
  public:
-  // `inbox` (of the data server) and `clock` outlive its Stop().
-  GrpcReplicaNetwork(const ReplicaLaneOptions& options, ReplicaInbox* inbox, const Clock* clock);
+  // `inbox`, `clock` and `queues` (one at least, whose events are RpcTags) outlive its Stop().
+  GrpcReplicaNetwork(const ReplicaLaneOptions& options, ReplicaInbox* inbox, const Clock* clock,
+                     std::vector<grpc::CompletionQueue*> queues);
   ~GrpcReplicaNetwork() override;  // Stop()
 
   void Send(ReplicaMessage message) override;
@@ -40,13 +43,13 @@ class GrpcReplicaNetwork final : public ReplicaNetwork {
   // Streams that were opened in another name end.
   void SetSelf(const Member& self, const std::string& cluster_id) override;
 
-  // Ends all streams; what is sent later is dropped. No call of the host comes after it.
+  // Ends all streams, while the queues are still polled; what is sent later is dropped. No call of
+  // the host comes after it.
   void Stop();
 
  private:
   using Name = std::pair<ServerId, Incarnation>;
 
-  void Poll();
   // Opens no stream yet. The host hears OnPeerLost if something was meant for it already.
   void AddLane(const Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveLane(ServerId server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -56,7 +59,7 @@ class GrpcReplicaNetwork final : public ReplicaNetwork {
   const ReplicaLaneOptions options_;
   ReplicaInbox* const inbox_;
   const Clock* const clock_;
-  grpc::CompletionQueue queue_;
+  const std::vector<grpc::CompletionQueue*> queues_;
   std::atomic<int> live_{0};
 
   mutable absl::Mutex mu_;
@@ -68,7 +71,6 @@ class GrpcReplicaNetwork final : public ReplicaNetwork {
   absl::flat_hash_map<ServerId, std::shared_ptr<ReplicaLane>> lanes_ ABSL_GUARDED_BY(mu_);
   // To whom something was sent that had no stream: they hear of it when they have one.
   absl::flat_hash_set<Name> unheard_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;
   MetricSource gauges_;  // last: it reads the lanes
 };
 

@@ -11,8 +11,9 @@
 namespace hotbed {
 namespace {
 
-void AddSettings(ConfigSchema* schema, ServerOptions* o) {
-  constexpr double kMiB = 1 << 20;
+constexpr double kMiB = 1 << 20;
+
+void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
   schema->Add("coordinator", &o->coordinator, "HOST:PORT",
               "Where the coordinator listens. Required.");
@@ -28,6 +29,9 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
               "part of the data port.");
   schema->Add("admin-listen", &o->admin_listen, "HOST:PORT",
               "Where the admin port (HTTP: metrics, health, status) listens.");
+}
+
+void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("host-bytes", &o->host_bytes,
                    "Memory for rows, caches, buffers and messages together.", {.min = 64 * kMiB});
   schema->AddBytes("spill-bytes-max", &o->spill_bytes_max,
@@ -49,6 +53,9 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("staged-bytes-max", &o->staged_bytes_max,
                    "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
                    "--host-bytes.");
+}
+
+void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("message-bytes-max", &o->message_bytes_max,
                    "Largest message, either way; clients cut their batches to it.",
                    {.min = 64 * 1024, .max = 128 * kMiB});
@@ -104,7 +111,9 @@ std::string WhatIsMissing(const ServerOptions& options) {
 
 bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code) {
   ConfigSchema schema("hotbed-server", "Holds shards of embedding tables and serves them.");
-  AddSettings(&schema, options);
+  AddPlaces(&schema, options);
+  AddMemory(&schema, options);
+  AddLimits(&schema, options);
   if (!schema.Load(argc, argv, exit_code)) return false;
   options->coordinator = std::string(absl::StripPrefix(options->coordinator, "hotbed://"));
   const std::string missing = WhatIsMissing(*options);
@@ -144,15 +153,11 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.transfer_bytes_max = options.transfer_bytes_max > 0
                                        ? options.transfer_bytes_max
                                        : CarveHostBytes(options.host_bytes).transfer_bytes;
+  data.lanes.queue_bytes_max = options.transfer_queue_bytes_max;
+  data.limits.replica_tail_bytes_max = CarveHostBytes(options.host_bytes).replica_tail_bytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;
-}
-
-ReplicaLaneOptions LaneOptionsOf(const ServerOptions& options) {
-  ReplicaLaneOptions lanes;
-  lanes.queue_bytes_max = options.transfer_queue_bytes_max;
-  return lanes;
 }
 
 bool ListensWide(const std::string& listen) {

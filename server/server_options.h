@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
-#include "server/replica_lane.h"
 #include "server/shard_host.h"
 
 namespace hotbed {
@@ -50,7 +49,6 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);
-ReplicaLaneOptions LaneOptionsOf(const ServerOptions& options);
 // How long of drain_ms_max a stop waits for others to take over; the rest is for what is in flight
 // and for writing back.
 inline int64_t HandOverMs(const ServerOptions& options) { return options.drain_ms_max / 2; }

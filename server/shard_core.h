@@ -203,7 +203,8 @@ class ShardCore {
   // The session's last sequence at applied_lsn().
   uint64_t AppliedSeq(SessionId session) const;
   // `session`: as the entry leaves it; null where it leaves all alone.
-  void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer, const Session* session);
+  void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer,
+                   const Session* session);
   void ReplyToRepeatedCommit(const CoreCommit& commit);
   // `lsn` is a commit of `step` and applied: no push staged before it is needed any more.
   void DropStaged(uint64_t step, Lsn lsn);
@@ -285,10 +286,10 @@ class ShardCore {
   Lsn verified_ = 0;           // in leader_epoch_: the log agrees with the primary's up to here
   Lsn answer_at_ = 0;          // not 0: answered when this is in the log
   bool contradicted_ = false;  // in leader_epoch_: only a snapshot helps
-  bool doubted_ = false;       // not known to be a member of leader_epoch_: proves itself (ProveOld)
-  bool heard_ = false;         // in leader_epoch_: its log agrees with what is here
-  bool left_out_ = false;      // entries came that there was no room for
-  Member asker_;               // whose append waited for the promise of asked_epoch_
+  bool doubted_ = false;   // not known to be a member of leader_epoch_: proves itself (ProveOld)
+  bool heard_ = false;     // in leader_epoch_: its log agrees with what is here
+  bool left_out_ = false;  // entries came that there was no room for
+  Member asker_;           // whose append waited for the promise of asked_epoch_
   Epoch asked_epoch_ = 0;
 
   std::vector<DuplicateWaiter> duplicates_;

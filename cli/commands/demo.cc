@@ -1,4 +1,3 @@
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -222,8 +221,9 @@ absl::Status Demo::AddServer() {
   HOTBED_ASSIGN_OR_RETURN(const MoveReport moved,
                           MoveOnto(cluster_->coordinator_address(), server,
                                    cluster_->processes().size() - 1, tick, clock_));
-  Say(absl::StrFormat("%d shards of about %s moved onto it in %s", moved.shards,
-                      FormatBytes(moved.bytes), ShortSeconds(moved.seconds)));
+  Say(absl::StrFormat("%d shards%s moved onto it in %s", moved.shards,
+                      moved.bytes == 0 ? "" : absl::StrCat(" of about ", FormatBytes(moved.bytes)),
+                      ShortSeconds(moved.seconds)));
   result_["moves"] = {{"server", server},
                       {"shards", moved.shards},
                       {"bytes", moved.bytes},

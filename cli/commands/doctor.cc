@@ -8,7 +8,6 @@
 #include <memory>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
@@ -160,7 +159,7 @@ Check CheckRoom(const v1::ClusterMap& map) {
           absl::StrCat(full.substr(1), " the rest is read from its disk: add a server")};
 }
 
-// Counters whose name says that copies differed, of all servers that answer.
+// As servers that answer have counted it.
 Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
   std::string wrong;
   for (const v1::ServerInfo& server : map.servers()) {
@@ -171,8 +170,7 @@ Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
     const nlohmann::json metrics = nlohmann::json::parse(reply->body, nullptr, false);
     if (!metrics.is_array()) continue;
     for (const auto& metric : metrics) {
-      const std::string name = metric.value("name", "");
-      if (!absl::StrContains(name, "hash_mismatches")) continue;
+      if (metric.value("name", "") != "hotbed_server_copies_differ_total") continue;
       const double value = metric.value("value", 0.0);
       if (value > 0) absl::StrAppend(&wrong, " ", server.name(), ": ", value, ";");
     }

@@ -160,9 +160,9 @@ grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply>* AttendHub::Op
     if (closed_) {
       refused = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator stops");
     } else if (streams_.size() >= options_.streams_max) {
-      refused = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                             absl::StrCat(streams_.size(), " servers attend, the limit is ",
-                                          options_.streams_max));
+      refused = grpc::Status(
+          grpc::StatusCode::RESOURCE_EXHAUSTED,
+          absl::StrCat(streams_.size(), " servers attend, the limit is ", options_.streams_max));
     }
     streams_.insert(stream);
   }

@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/status_macros.h"
@@ -315,6 +317,21 @@ std::string ClusterState::ShardName(uint64_t packed) const {
 std::string ClusterState::ServerName(ServerId server) const {
   auto it = servers_.find(server);
   return it == servers_.end() ? absl::StrCat("server ", server) : it->second.name();
+}
+
+std::string ClusterState::WithServerNames(absl::string_view text) const {
+  std::vector<std::string> words;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    absl::string_view number = word;
+    const size_t slash = word.find('/');
+    ServerId server = 0;
+    const bool member = slash != word.npos && absl::ConsumePrefix(&number, "s") &&
+                        absl::SimpleAtoi(number.substr(0, slash - 1), &server) &&
+                        servers_.contains(server);
+    words.push_back(member ? absl::StrCat(ServerName(server), word.substr(slash))
+                           : std::string(word));
+  }
+  return absl::StrJoin(words, " ");
 }
 
 std::vector<const v1::ShardRecord*> ClusterState::ShardsOfTable(TableId table) const {

@@ -17,6 +17,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "common/ids.h"
 #include "planner/coordinator/meta_store.h"
 #include "proto/control.pb.h"
@@ -83,6 +84,9 @@ class ClusterState {
   // "words/3" and "s2": names for people; numbers where there is no such thing.
   std::string ShardName(uint64_t packed) const;
   std::string ServerName(ServerId server) const;
+  // A text of DecideShard, which calls members "s2/5" by number and incarnation, with the servers'
+  // names in place of their numbers: names often are numbers of another order.
+  std::string WithServerNames(absl::string_view text) const;
   std::vector<const v1::ShardRecord*> ShardsOfTable(TableId table) const;
   // Packed ids of the shards in which the server (in any incarnation) is a member or learner.
   const absl::btree_set<uint64_t>& ShardsOfServer(ServerId server) const;

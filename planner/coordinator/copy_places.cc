@@ -21,8 +21,8 @@ bool Contains(const std::vector<ServerId>& servers, ServerId server) {
 absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server) {
   auto it = state.servers().find(server);
   if (it == state.servers().end()) {
-    return absl::NotFoundError(absl::StrCat("server ", server, " is not known to cluster ",
-                                            state.cluster_id()));
+    return absl::NotFoundError(
+        absl::StrCat("server ", server, " is not known to cluster ", state.cluster_id()));
   }
   const v1::ServerInfo& info = it->second;
   const auto refuse = [&](absl::string_view why) {
@@ -41,8 +41,7 @@ absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, Serv
   return absl::OkStatus();
 }
 
-bool SharesDomain(const ClusterState& state, ServerId server,
-                  const std::vector<ServerId>& others) {
+bool SharesDomain(const ClusterState& state, ServerId server, const std::vector<ServerId>& others) {
   auto one = state.servers().find(server);
   if (one == state.servers().end()) return false;
   const std::string domain = FailureDomainOf(one->second);

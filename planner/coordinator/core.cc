@@ -26,6 +26,7 @@ Core::Core(CoreOptions options)
     : options_(std::move(options)),
       leases_({options_.lease_ttl_ms * 1000000, options_.refill_wait_ms * 1000000}),
       membership_(options_.membership, &leases_),
+      rebalance_(options_.rebalance),
       trainers_(options_.trainers) {
   AskToLoad();
 }
@@ -67,8 +68,9 @@ void Core::Tick(int64_t now_ns) {
   TakeFromTrainers();
   if (!serving()) return;
   leases_.Tick(now_ns_);
-  membership_.Tick();
+  membership_.Tick(now_ns_, state_);
   OnEndedLeases();
+  Rebalance();
   Advance();
 }
 
@@ -155,10 +157,9 @@ void Core::OnCommitted(CommittedEvent event) {
   }
   if (!event.result->succeeded) {
     if (++running->attempts > kAttemptsMax) {
-      Finish(committing_lane_,
-             absl::AbortedError(
-                 absl::StrCat("someone else keeps changing the same metadata; gave up after ",
-                              kAttemptsMax, " attempts")));
+      Finish(committing_lane_, absl::AbortedError(absl::StrCat(
+                                   "someone else keeps changing the same metadata; gave up after ",
+                                   kAttemptsMax, " attempts")));
       running.reset();
     } else if (running->bootstrap) {
       running.reset();

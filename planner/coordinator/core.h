@@ -7,9 +7,9 @@
 //
 // What it knows is what the metadata store holds, plus who sent a heartbeat lately. Nothing is told
 // to anyone before it is committed. One transaction is under way at a time. Operations run in two
-// lanes, each one after another in the order of arrival: in the urgent one what keeps shards serving
-// (fail-over, activation, servers that are down), in the other one what people ask for, and moves.
-// The urgent lane goes first, also between two transactions of an operation of the other.
+// lanes, each one after another in the order of arrival: in the urgent one what keeps shards
+// serving (fail-over, activation, servers that are down), in the other one what people ask for, and
+// moves. The urgent lane goes first, also between two transactions of an operation of the other.
 //
 // Safety rests on the compares of each transaction: every record that it writes is as the core has
 // it, and the leader key is this coordinator's. A transaction that fails makes the core read the
@@ -18,8 +18,8 @@
 // store is read again before anything else.
 //
 // Leases are kept here, by heartbeats and probes (leases.h; liveness only, never safety). A
-// coordinator that starts, and one that was itself held up, gives every live server a full TTL anew.
-// Who holds which shard is decided by Membership (membership.h).
+// coordinator that starts, and one that was itself held up, gives every live server a full TTL
+// anew. Who holds which shard is decided by Membership (membership.h).
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_CORE_H_
@@ -42,6 +42,7 @@
 #include "planner/coordinator/meta_store.h"
 #include "planner/coordinator/operation.h"
 #include "planner/coordinator/operations.h"
+#include "planner/coordinator/rebalance_policy.h"
 #include "planner/coordinator/trainer_groups.h"
 #include "proto/control.pb.h"
 
@@ -55,6 +56,7 @@ struct CoreOptions {
   int64_t refill_wait_ms = 10000;  // a lost copy may come back so long, before another is made
   size_t pending_max = 8192;       // requests that wait; beyond it ResourceExhausted
   MembershipOptions membership;
+  RebalanceOptions rebalance;
   ClusterLimits limits;
   TrainerLimits trainers;
 };
@@ -62,8 +64,8 @@ struct CoreOptions {
 using Request =
     std::variant<v1::CreateTableRequest, v1::CreateTablesRequest, v1::DropTableRequest,
                  v1::AlterTableRequest, v1::OpenSessionRequest, v1::RegisterServerRequest,
-                 v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest, v1::MoveShardsRequest,
-                 v1::DrainServerRequest, v1::ControlMovesRequest>;
+                 v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest,
+                 v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest>;
 
 // Names a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -99,8 +101,8 @@ struct Ready {
   bool load = false;                  // read the store, then Step(LoadedEvent)
   std::optional<Transaction> commit;  // commit it, then Step(CommittedEvent)
   std::vector<ReplyAction> replies;
-  std::vector<ProbeRequest> probes;    // probe, then Step(ProbedEvent)
-  std::vector<int64_t> fail_over_ns;   // shards that serve again: since their server was lost
+  std::vector<ProbeRequest> probes;   // probe, then Step(ProbedEvent)
+  std::vector<int64_t> fail_over_ns;  // shards that serve again: since their server was lost
 };
 
 class Core {
@@ -179,6 +181,9 @@ class Core {
   MoveContext Moving() const { return {&leases_, unix_ms_}; }
 
   void OnEndedLeases();
+  // Looks whether shards should lie otherwise, now and then.
+  void Rebalance();
+  v1::RebalanceStatus RebalancingNow() const;
   bool Placeable(ServerId server) const;  // live, and not about to stop
 
   const CoreOptions options_;
@@ -201,6 +206,8 @@ class Core {
   bool moves_turn_ = false;  // of the normal lane: Membership goes before the queue
   Leases leases_;
   Membership membership_;
+  RebalancePolicy rebalance_;
+  int64_t rebalance_again_ns_ = 0;  // not before
   TrainerGroups trainers_;
   bool new_cluster_ = false;  // the store was empty when it was read
   Ready ready_;

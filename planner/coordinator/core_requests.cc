@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "planner/coordinator/cluster_view.h"
+#include "planner/coordinator/copy_places.h"
 #include "planner/coordinator/core.h"
 #include "planner/coordinator/event_log.h"
 #include "planner/coordinator/moves_view.h"
@@ -24,14 +26,13 @@ void Core::OnRequest(RequestEvent event) {
     return;
   }
   if (pending() >= options_.pending_max) {
-    ready_.replies.push_back({event.caller, absl::ResourceExhaustedError(absl::StrCat(
-                                                "the coordinator is busy: ", pending(),
-                                                " requests wait, the limit is ",
-                                                options_.pending_max, "; retry later"))});
+    ready_.replies.push_back(
+        {event.caller, absl::ResourceExhaustedError(absl::StrCat(
+                           "the coordinator is busy: ", pending(), " requests wait, the limit is ",
+                           options_.pending_max, "; retry later"))});
     return;
   }
-  Lane& lane =
-      std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
+  Lane& lane = std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
   Pending pending;
   pending.caller = event.caller;
   pending.operation = MakeOperation(std::move(event.request));
@@ -57,8 +58,8 @@ std::unique_ptr<Operation> Core::MakeOperation(Request request) {
     return MakeOpenSession(std::move(*r), limits);
   }
   if (auto* r = std::get_if<v1::RegisterServerRequest>(&request)) {
-    return MakeRegisterServer(std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); },
-                              unix_ms_);
+    return MakeRegisterServer(
+        std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); }, unix_ms_);
   }
   if (auto* r = std::get_if<v1::MoveShardsRequest>(&request)) {
     return MakeMoveShards(std::move(*r), limits, Moving());
@@ -98,8 +99,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
 }
 
 std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarnation,
-                                             uint64_t revision_known,
-                                             uint64_t limits_known) const {
+                                             uint64_t revision_known, uint64_t limits_known) const {
   if (!serving() || leases_.LiveIncarnation(server) != incarnation) return std::nullopt;
   v1::HeartbeatReply reply;
   reply.set_lease_held(true);
@@ -152,8 +152,47 @@ v1::ClusterMap Core::Map(uint64_t revision_known) const {
   return map;
 }
 
+void Core::Rebalance() {
+  // A view costs some microseconds a shard: of many shards it is made more seldom.
+  constexpr int64_t kNsPerShard = 50'000;
+  const int64_t now_ms = now_ns_ / 1'000'000;
+  if (state_.move_control().limits().paused() || now_ns_ < rebalance_again_ns_ ||
+      !rebalance_.Due(now_ms)) {
+    return;
+  }
+  rebalance_again_ns_ = now_ns_ + kNsPerShard * static_cast<int64_t>(state_.shards().size());
+  rebalance_.Switch(state_.move_control().rebalance().on());
+  const auto load = [this](ServerId server) -> const v1::ServerLoad* {
+    const Leases::Lease* const lease = leases_.Find(server);
+    return lease == nullptr ? nullptr : &lease->load;
+  };
+  // Only servers that may take copies: what the policy wants of others would be given up.
+  const ClusterView view = ViewOf(
+      state_, [this](ServerId s) { return MayTakeCopies(state_, leases_, s).ok(); }, load);
+  std::optional<RebalanceWave> wave = rebalance_.Tick(now_ms, view, state_.goals().size());
+  if (!wave.has_value()) return;
+  Pending pending;
+  pending.operation = MakeRebalance(*std::move(wave), Moving());
+  normal_.queue.push_back(std::move(pending));
+}
+
+v1::RebalanceStatus Core::RebalancingNow() const {
+  v1::RebalanceStatus status = state_.move_control().rebalance();
+  const RebalanceReport report = rebalance_.report();
+  const auto unix_of = [&](int64_t ms) { return unix_ms_ + ms - now_ns_ / 1'000'000; };
+  if (report.last_ms != 0 && unix_of(report.last_ms) >= status.last_unix_ms()) {
+    status.set_last_reason(report.last_reason);
+    status.set_last_unix_ms(unix_of(report.last_ms));
+  }
+  status.set_imbalance(report.imbalance);
+  if (report.next_ms != 0) status.set_next_unix_ms(unix_of(report.next_ms));
+  return status;
+}
+
 v1::ListMovesReply Core::Moves(const v1::ListMovesRequest& request) const {
-  return ListMoves(state_, membership_, leases_, request);
+  v1::ListMovesReply reply = ListMoves(state_, membership_, leases_, request);
+  *reply.mutable_rebalance() = RebalancingNow();
+  return reply;
 }
 
 v1::ListEventsReply Core::Events(const v1::ListEventsRequest& request) const {

@@ -103,12 +103,11 @@ class DrainServer : public Operation {
     for (const v1::Member& m : record.members()) {
       if (m.server() != server_) others.push_back(m.server());
     }
-    return std::any_of(
-        state.servers().begin(), state.servers().end(), [&](const auto& candidate) {
-          const ServerId id = candidate.first;
-          return id != server_ && !HasMember(record, id) &&
-                 MayTakeCopies(state, *context_.leases, id).ok() && !SharesDomain(state, id, others);
-        });
+    return std::any_of(state.servers().begin(), state.servers().end(), [&](const auto& candidate) {
+      const ServerId id = candidate.first;
+      return id != server_ && !HasMember(record, id) &&
+             MayTakeCopies(state, *context_.leases, id).ok() && !SharesDomain(state, id, others);
+    });
   }
 
   Transaction Mark(const ClusterState& state) const {

@@ -105,8 +105,8 @@ void Leases::Tick(int64_t now_ns) {
       Probe(server, &lease);
     } else if (!lease.guarded) {
       silent_ends_ns_.push_back(now_ns);
-      End(now_ns, server, &lease, absl::StrCat("no heartbeat for ", options_.ttl_ns / 1000000,
-                                               " ms"));
+      End(now_ns, server, &lease,
+          absl::StrCat("no heartbeat for ", options_.ttl_ns / 1000000, " ms"));
     }
   }
 }

@@ -27,9 +27,9 @@ bool Same(const v1::Member& a, const v1::Member& b) {
   return a.server() == b.server() && a.incarnation() == b.incarnation();
 }
 
-bool IsReader(const ClusterState& state, const v1::ShardRecord& record) {
-  auto table = state.tables().find(ShardId::FromPacked(record.shard()).table);
-  return table != state.tables().end() && table->second.data_parallel();
+bool IsReader(const v1::ShardRecord& record, const v1::Member& learner) {
+  const auto& readers = record.readers();
+  return std::count(readers.begin(), readers.end(), learner.server()) > 0;
 }
 
 }  // namespace
@@ -45,12 +45,11 @@ void Membership::OnLoaded(const ClusterState& state) {
     if (!record.learners().empty()) with_learners_.insert(packed);
     Mark(state, record);
   }
-  CountSenders(state);
 }
 
 void Membership::Mark(const ClusterState& state, const v1::ShardRecord& record) {
-  const bool gone = std::any_of(
-      record.members().begin(), record.members().end(), [&](const v1::Member& member) {
+  const bool gone =
+      std::any_of(record.members().begin(), record.members().end(), [&](const v1::Member& member) {
         return leases_->LiveIncarnation(member.server()) != member.incarnation();
       });
   (gone ? urgent_ : look_).insert(record.shard());
@@ -84,7 +83,7 @@ void Membership::OnCommitted(int64_t now_ns, const ClusterState& state,
       MarkGated(gated_.size());
     }
   }
-  CountSenders(state);
+  CountSenders(now_ns, state);
 }
 
 void Membership::Forget(uint64_t packed) {
@@ -148,9 +147,8 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
     joins.epoch = ready.epoch();
     joins.primary.set_server(request.server());
     joins.primary.set_incarnation(request.incarnation());
-    const bool known =
-        std::any_of(joins.learners.begin(), joins.learners.end(),
-                    [&](const v1::Member& m) { return Same(m, ready.member()); });
+    const bool known = std::any_of(joins.learners.begin(), joins.learners.end(),
+                                   [&](const v1::Member& m) { return Same(m, ready.member()); });
     if (!known) joins.learners.push_back(ready.member());
     look_.insert(ready.shard());
   }
@@ -165,7 +163,8 @@ bool Membership::Joined(const v1::ShardRecord& record, const v1::Member& learner
                      [&](const v1::Member& m) { return Same(m, learner); });
 }
 
-void Membership::Tick() {
+void Membership::Tick(int64_t now_ns, const ClusterState& state) {
+  CountSenders(now_ns, state);
   auto it = waiting_.lower_bound(next_waiting_);
   for (size_t n = 0; n < std::min(kLooksPerTick, waiting_.size()); ++n, ++it) {
     if (it == waiting_.end()) it = waiting_.begin();
@@ -181,7 +180,7 @@ std::optional<Transaction> Membership::NextBatch(const ClusterState& state, int6
   for (const uint64_t packed : with_learners_) {
     const v1::ShardRecord& record = state.shards().at(packed);
     for (const v1::Member& learner : record.learners()) {
-      if (!Copying(now_ns, record, learner, state)) continue;
+      if (!Copying(now_ns, record, learner)) continue;
       ++batch.copies_from[record.primary().server()];
       ++batch.copies_to[learner.server()];
     }
@@ -195,23 +194,27 @@ std::optional<Transaction> Membership::NextBatch(const ClusterState& state, int6
   return batch.Finish();
 }
 
-bool Membership::Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner,
-                         const ClusterState& state) const {
-  if (!IsReader(state, record)) return true;
+bool Membership::Copying(int64_t now_ns, const v1::ShardRecord& record,
+                         const v1::Member& learner) const {
+  if (!IsReader(record, learner)) return true;
   auto since = learner_since_ns_.find(record.shard());
   if (since != learner_since_ns_.end() && now_ns - since->second < kReaderBeginsNs) return true;
   const Leases::Lease* const source = leases_->Find(record.primary().server());
-  return source != nullptr &&
-         std::any_of(source->copies.begin(), source->copies.end(),
-                     [&](const v1::CopyProgress& copy) {
-                       return copy.shard() == record.shard() && Same(copy.to(), learner);
-                     });
+  return source != nullptr && std::any_of(source->copies.begin(), source->copies.end(),
+                                          [&](const v1::CopyProgress& copy) {
+                                            return copy.shard() == record.shard() &&
+                                                   Same(copy.to(), learner);
+                                          });
 }
 
-void Membership::CountSenders(const ClusterState& state) {
+void Membership::CountSenders(int64_t now_ns, const ClusterState& state) {
   absl::btree_set<ServerId> senders;
   for (const uint64_t packed : with_learners_) {
-    senders.insert(state.shards().at(packed).primary().server());
+    const v1::ShardRecord& record = state.shards().at(packed);
+    if (senders.contains(record.primary().server())) continue;
+    for (const v1::Member& learner : record.learners()) {
+      if (Copying(now_ns, record, learner)) senders.insert(record.primary().server());
+    }
   }
   if (senders == senders_) return;
   senders_ = std::move(senders);

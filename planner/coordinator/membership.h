@@ -62,7 +62,7 @@ class Membership {
   // The joins that a live process reports.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
   // A few times a second: looks again at shards that wait for something that nobody reports.
-  void Tick();
+  void Tick(int64_t now_ns, const ClusterState& state);
 
   // Shards of which a member is gone: before anything else.
   bool HasUrgent() const { return !urgent_.empty(); }
@@ -107,24 +107,24 @@ class Membership {
                        MembershipBatch* batch);
   // Why the copy cannot begin now, or empty.
   std::string Gate(const v1::ShardRecord& record, const Member& learner,
-                   const MembershipBatch& batch) const;
+                   const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
   void Take(const v1::ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
-  void CountSenders(const ClusterState& state);
-  bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner,
-               const ClusterState& state) const;
+  void CountSenders(int64_t now_ns, const ClusterState& state);
+  // Whether a copy to the learner is under way.
+  bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner) const;
 
   const MembershipOptions options_;
   const Leases* const leases_;
   absl::btree_set<uint64_t> urgent_;
   absl::btree_set<uint64_t> look_;
-  absl::btree_map<uint64_t, std::string> waiting_;      // for what
-  std::set<std::pair<int, uint64_t>> gated_;            // copies to begin: rank, shard
+  absl::btree_map<uint64_t, std::string> waiting_;  // for what
+  std::set<std::pair<int, uint64_t>> gated_;        // copies to begin: rank, shard
   absl::flat_hash_map<uint64_t, std::string> gate_why_;
-  uint64_t next_waiting_ = 0;                           // where Tick goes on
+  uint64_t next_waiting_ = 0;  // where Tick goes on
   absl::btree_set<uint64_t> with_learners_;
   absl::flat_hash_map<uint64_t, int64_t> learner_since_ns_;
   absl::flat_hash_map<uint64_t, Joins> joins_;
-  absl::flat_hash_map<uint64_t, ServerId> lost_;        // who is to have its copy back
+  absl::flat_hash_map<uint64_t, ServerId> lost_;  // who is to have its copy back
   absl::flat_hash_map<uint64_t, int64_t> failing_since_ns_;
   std::vector<int64_t> fail_over_ns_;
   absl::btree_set<ServerId> senders_;

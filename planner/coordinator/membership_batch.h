@@ -22,11 +22,7 @@ class MembershipBatch {
  public:
   // `state` must outlive it and not change.
   MembershipBatch(const ClusterState* state, int64_t now_ns, int64_t unix_ms)
-      : state_(state),
-        now_ns_(now_ns),
-        unix_ms_(unix_ms),
-        txn_(state),
-        events_(state, unix_ms) {}
+      : state_(state), now_ns_(now_ns), unix_ms_(unix_ms), txn_(state), events_(state, unix_ms) {}
 
   const ClusterState& state() const { return *state_; }
   int64_t now_ns() const { return now_ns_; }

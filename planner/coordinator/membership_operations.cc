@@ -10,8 +10,7 @@ namespace {
 
 class MembershipStep : public Operation {
  public:
-  explicit MembershipStep(
-      std::function<std::optional<Transaction>(const ClusterState&)> next_batch)
+  explicit MembershipStep(std::function<std::optional<Transaction>(const ClusterState&)> next_batch)
       : next_batch_(std::move(next_batch)) {}
 
   Next Advance(const ClusterState& state) override {

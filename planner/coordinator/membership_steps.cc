@@ -20,6 +20,8 @@ constexpr int kGoalRank = 1;
 constexpr int kReaderRank = 2;
 // To a server that gets back what it held: most of them need the end of the log only.
 constexpr size_t kReturnsPerServer = 16;
+// Nobody waits for a read copy, and of one that has begun nobody says that it is complete.
+constexpr size_t kReadersPerServer = 8;
 
 std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
   std::vector<ServerId> servers = {record.primary().server()};
@@ -38,9 +40,8 @@ bool Fulfills(const v1::ShardRecord& record, const v1::ShardGoal& goal, uint32_t
   if (goal.servers().empty() || record.primary().server() != goal.servers(0)) return false;
   if (!TargetsOf(goal, record).empty()) return false;
   // One member more than the goal names stays where a copy was missing.
-  return SourcesOf(goal, record).empty() ||
-         (record.members_size() <= static_cast<int>(copies) &&
-          goal.servers_size() < static_cast<int>(copies));
+  return SourcesOf(goal, record).empty() || (record.members_size() <= static_cast<int>(copies) &&
+                                             goal.servers_size() < static_cast<int>(copies));
 }
 
 std::string NamesOf(const ClusterState& state, const std::vector<ServerId>& servers) {
@@ -122,10 +123,10 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
     learner.set_incarnation(member.incarnation);
     return epoch == record.epoch() && Joined(record, learner);
   };
-  ShardDecision decision =
-      DecideShard(*decoded, WishOf(record, state),
-                  ServerView{.live = live, .awaited = awaited, .refill = refill,
-                             .join_ready = join_ready});
+  ShardDecision decision = DecideShard(
+      *decoded, WishOf(record, state),
+      ServerView{.live = live, .awaited = awaited, .refill = refill, .join_ready = join_ready});
+  decision.reason = state.WithServerNames(decision.reason);
   if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
   if (!decision.reason.empty()) {
     waiting_[packed] = std::move(decision.reason);
@@ -212,13 +213,16 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
 }
 
 std::string Membership::Gate(const v1::ShardRecord& record, const Member& learner,
+                             const std::vector<ServerId>& readers,
                              const MembershipBatch& batch) const {
   const ClusterState& state = batch.state();
   if (state.move_control().limits().paused()) return "copies are paused";
   auto lost = lost_.find(record.shard());
   const bool returns = lost != lost_.end() && lost->second == learner.server;
-  const size_t copies_max =
-      returns ? std::max(options_.copies_per_server, kReturnsPerServer) : options_.copies_per_server;
+  const bool reads = std::count(readers.begin(), readers.end(), learner.server) > 0;
+  size_t copies_max = options_.copies_per_server;
+  if (returns) copies_max = std::max(copies_max, kReturnsPerServer);
+  if (reads) copies_max = std::max(copies_max, kReadersPerServer);
   const auto full = [&](const absl::flat_hash_map<ServerId, size_t>& copies, ServerId server) {
     auto it = copies.find(server);
     return it != copies.end() && it->second >= copies_max;
@@ -243,7 +247,7 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
   switch (decision.step) {
     case ShardStep::kAddLearner: {
       const Member& learner = decision.next.learners.back();
-      const std::string why = Gate(record, learner, *batch);
+      const std::string why = Gate(record, learner, decision.next.readers, *batch);
       if (!why.empty()) {
         gated_.insert({missing ? kRefillRank : goal != nullptr ? kGoalRank : kReaderRank, packed});
         gate_why_[packed] = why;

@@ -66,8 +66,8 @@ class MoveShards : public Operation {
     for (const v1::MoveShardsRequest::Move& move : request_.moves()) {
       HOTBED_ASSIGN_OR_RETURN(v1::ShardGoal goal, GoalOf(state, move));
       if (!seen.insert(move.shard()).second) {
-        return absl::InvalidArgumentError(absl::StrCat("shard ", state.ShardName(move.shard()),
-                                                       " stands twice in the request"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("shard ", state.ShardName(move.shard()), " stands twice in the request"));
       }
       const v1::ShardRecord& record = state.shards().at(move.shard());
       if (!HasMember(record, move.to())) reply_.set_bytes(reply_.bytes() + bytes.Of(record));
@@ -87,9 +87,9 @@ class MoveShards : public Operation {
     const v1::ShardRecord& record = it->second;
     const std::string name = absl::StrCat("shard ", state.ShardName(move.shard()));
     if (const v1::ShardGoal* goal = state.FindGoal(move.shard())) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(name, " is moving already (request ", goal->number(), ", ", goal->reason(),
-                       "); wait for it, or abort that one"));
+      return absl::FailedPreconditionError(absl::StrCat(name, " is moving already (request ",
+                                                        goal->number(), ", ", goal->reason(),
+                                                        "); wait for it, or abort that one"));
     }
     const ServerId primary = record.primary().server();
     const ServerId from = move.from() == 0 ? primary : move.from();

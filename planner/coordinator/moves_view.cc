@@ -11,16 +11,6 @@ namespace {
 
 constexpr int kMovesListed = 10000;
 
-// The learner that the shard's move or refill is about; nullptr: none.
-const v1::Member* LearnerOf(const v1::ShardRecord& record, const v1::ShardGoal* goal) {
-  for (const v1::Member& learner : record.learners()) {
-    if (goal == nullptr) return &learner;
-    const auto& wanted = goal->servers();
-    if (std::count(wanted.begin(), wanted.end(), learner.server()) > 0) return &learner;
-  }
-  return nullptr;
-}
-
 const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& record,
                                    const v1::Member& to) {
   const Leases::Lease* const lease = leases.Find(record.primary().server());
@@ -34,6 +24,23 @@ const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& 
   return nullptr;
 }
 
+// The learner that the shard's move or refill is about; nullptr: none. A read copy is one only
+// while rows are on their way to it.
+const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
+                            const v1::ShardGoal* goal) {
+  for (const v1::Member& learner : record.learners()) {
+    const auto& readers = record.readers();
+    const bool reads = std::count(readers.begin(), readers.end(), learner.server()) > 0;
+    if (goal != nullptr) {
+      const auto& wanted = goal->servers();
+      if (std::count(wanted.begin(), wanted.end(), learner.server()) > 0) return &learner;
+    } else if (!reads || ProgressOf(leases, record, learner) != nullptr) {
+      return &learner;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
@@ -41,7 +48,8 @@ uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
   auto [it, first] = of_server_.try_emplace(server);
   if (first) {
     if (const Leases::Lease* lease = leases_->Find(server)) {
-      for (const v1::ShardLoad& load : lease->load.shards()) it->second[load.shard()] = load.bytes();
+      for (const v1::ShardLoad& load : lease->load.shards())
+        it->second[load.shard()] = load.bytes();
     }
   }
   auto bytes = it->second.find(record.shard());
@@ -54,8 +62,7 @@ std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number
     if (out.size() == limit) break;
     if (number != 0 && goal.number() != number) continue;
     auto record = state.shards().find(packed);
-    const bool joined =
-        record != state.shards().end() && TargetsOf(goal, record->second).empty();
+    const bool joined = record != state.shards().end() && TargetsOf(goal, record->second).empty();
     if (!joined) out.push_back(packed);
   }
   return out;
@@ -74,11 +81,12 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
     const v1::ShardRecord& record = it->second;
     const v1::ShardGoal* const goal = state.FindGoal(packed);
     if (request.number() != 0 && (goal == nullptr || goal->number() != request.number())) continue;
+    const v1::Member* const learner = LearnerOf(leases, record, goal);
+    if (goal == nullptr && learner == nullptr) continue;
     v1::ShardMove move;
     if (goal != nullptr) *move.mutable_goal() = *goal;
     move.mutable_goal()->set_shard(packed);
     *move.mutable_record() = record;
-    const v1::Member* const learner = LearnerOf(record, goal);
     move.set_bytes_total(bytes.Of(record));
     if (learner != nullptr) {
       const v1::CopyProgress* const progress = ProgressOf(leases, record, *learner);
@@ -107,7 +115,6 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
   reply.set_done_total(membership.counts().moves);
   *reply.mutable_limits() = state.move_control().limits();
   reply.set_paused(reply.limits().paused());
-  *reply.mutable_rebalance() = state.move_control().rebalance();
   return reply;
 }
 

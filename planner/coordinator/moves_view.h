@@ -30,7 +30,7 @@ class ShardBytes {
 // `limit`.
 std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number, size_t limit);
 
-// Goals, and copies under way without one (refills, read copies).
+// Goals, and copies under way without one (refills, read copies); nothing of rebalancing.
 v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& membership,
                              const Leases& leases, const v1::ListMovesRequest& request);
 

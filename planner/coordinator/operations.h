@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "planner/coordinator/leases.h"
 #include "planner/coordinator/operation.h"
+#include "planner/coordinator/rebalance_policy.h"
 #include "planner/placement.h"
 #include "proto/control.pb.h"
 
@@ -78,15 +79,14 @@ std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
 
 // A server process that starts: gives it an id (if its data directory is new) and the next
 // incarnation. Before the answer Membership has handed it all shards that its data directory alone
-// holds; where others are members it is a newcomer. `live` tells whether a server's lease holds. The
-// reply lacks the lease's times: the core adds them.
+// holds; where others are members it is a newcomer. `live` tells whether a server's lease holds.
+// The reply lacks the lease's times: the core adds them.
 //   InvalidArgument    name or address missing or malformed
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
 //   cluster does not know AlreadyExists      the name belongs to another server
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
                                               ClusterLimits limits,
-                                              std::function<bool(ServerId)> live,
-                                              int64_t unix_ms);
+                                              std::function<bool(ServerId)> live, int64_t unix_ms);
 
 // The lease of this process of the server ended, for the reason `why`: shows it as down. What
 // becomes of its shards is Membership's.
@@ -132,6 +132,11 @@ std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveC
 // Pause, resume, abort, the dial, the guard, rebalancing on and off. InvalidArgument: an action of
 // a later version.
 std::unique_ptr<Operation> MakeControlMoves(v1::ControlMovesRequest request, MoveContext context);
+
+// --- rebalance_operations.cc
+
+// The goals of a wave, as far as they still fit.
+std::unique_ptr<Operation> MakeRebalance(RebalanceWave wave, MoveContext context);
 
 // --- session_operations.cc
 

@@ -58,10 +58,7 @@ class RegisterServer : public Operation {
  public:
   RegisterServer(v1::RegisterServerRequest request, ClusterLimits limits,
                  std::function<bool(ServerId)> live, int64_t unix_ms)
-      : request_(std::move(request)),
-        limits_(limits),
-        live_(std::move(live)),
-        unix_ms_(unix_ms) {}
+      : request_(std::move(request)), limits_(limits), live_(std::move(live)), unix_ms_(unix_ms) {}
 
   Next Advance(const ClusterState& state) override {
     if (incarnation_ == 0) return Enlist(state);
@@ -232,8 +229,7 @@ class ActivateShards : public Operation {
 
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
                                               ClusterLimits limits,
-                                              std::function<bool(ServerId)> live,
-                                              int64_t unix_ms) {
+                                              std::function<bool(ServerId)> live, int64_t unix_ms) {
   return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live), unix_ms);
 }
 

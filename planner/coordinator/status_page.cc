@@ -107,8 +107,8 @@ StatusTable ShardTable(const v1::ClusterMap& map) {
   for (const v1::TableSpec& t : map.tables()) tables[t.id()] = t.name();
   StatusTable table;
   table.title = "Shards";
-  table.columns = {"table",   "shards", "rows or buckets", "primary",
-                   "backups", "copies to", "epoch", "state"};
+  table.columns = {"table",   "shards",    "rows or buckets", "primary",
+                   "backups", "copies to", "epoch",           "state"};
   for (int i = 0; i < map.shards_size() && table.rows.size() < kShardRunsMax;) {
     const v1::ShardRecord& first = map.shards(i);
     int last = i;
@@ -118,8 +118,7 @@ StatusTable ShardTable(const v1::ClusterMap& map) {
                           last == i ? absl::StrCat(IndexOf(first))
                                     : absl::StrCat(IndexOf(first), "..", IndexOf(end)),
                           absl::StrCat("[", first.range_first(), ", ", end.range_limit(), ")"),
-                          servers[first.primary().server()],
-                          Joined(servers, OthersOf(first).first),
+                          servers[first.primary().server()], Joined(servers, OthersOf(first).first),
                           Joined(servers, OthersOf(first).second), absl::StrCat(first.epoch()),
                           first.active() ? "active" : "waiting for its server"});
     i = last + 1;
@@ -137,11 +136,10 @@ StatusTable MoveTable(const CoordinatorStatus& status) {
   for (const v1::ShardMove& move : status.moves.moves()) {
     if (table.rows.size() == kMovesMax) break;
     const v1::ShardGoal& goal = move.goal();
-    table.rows.push_back(
-        {absl::StrCat(tables[TableOf(move.record())], "/", IndexOf(move.record())),
-         Joined(names, {goal.servers().begin(), goal.servers().end()}), move.step(),
-         FormatBytes(move.bytes_copied()), FormatBytes(move.bytes_total()), goal.reason(),
-         move.waits_for()});
+    table.rows.push_back({absl::StrCat(tables[TableOf(move.record())], "/", IndexOf(move.record())),
+                          Joined(names, {goal.servers().begin(), goal.servers().end()}),
+                          move.step(), FormatBytes(move.bytes_copied()),
+                          FormatBytes(move.bytes_total()), goal.reason(), move.waits_for()});
   }
   return table;
 }
@@ -152,10 +150,11 @@ StatusTable EventTable(const CoordinatorStatus& status) {
   table.columns = {"number", "time", "kind", "what"};
   const auto& events = status.events.events();
   for (auto it = events.rbegin(); it != events.rend(); ++it) {
-    table.rows.push_back({absl::StrCat(it->number()),
-                          absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(it->unix_ms()),
-                                           absl::UTCTimeZone()),
-                          it->kind(), it->text()});
+    table.rows.push_back(
+        {absl::StrCat(it->number()),
+         absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(it->unix_ms()),
+                          absl::UTCTimeZone()),
+         it->kind(), it->text()});
   }
   return table;
 }
@@ -202,11 +201,10 @@ StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& ad
       {"shards", absl::StrCat(ActiveShards(status), " active of ", map.shards_size())},
       {"sessions", absl::StrCat(status.sessions)},
       {"watches", absl::StrCat(watches)},
-      {"moves and refills",
-       absl::StrCat(status.moves.moves_total(), " under way or waiting, ",
-                    FormatBytes(status.moves.bytes_per_s()), "/s, ",
-                    FormatBytes(status.moves.bytes_left()), " left",
-                    status.moves.paused() ? ", paused" : "")},
+      {"moves and refills", absl::StrCat(status.moves.moves_total(), " under way or waiting, ",
+                                         FormatBytes(status.moves.bytes_per_s()), "/s, ",
+                                         FormatBytes(status.moves.bytes_left()), " left",
+                                         status.moves.paused() ? ", paused" : "")},
       {"rebalancing", status.moves.rebalance().on() ? "on" : "off"},
   };
   page.tables = {ServerTable(map), TableTable(map), ShardTable(map), MoveTable(status),
@@ -276,8 +274,9 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
   add("hotbed_coordinator_copy_bytes_per_second", "Of all copies between servers.", {},
       static_cast<double>(status.moves.bytes_per_s()));
   add("hotbed_coordinator_events_total", "Events in the log since the cluster began.", {},
-      status.events.events().empty() ? 0
-                                     : static_cast<double>(status.events.events().rbegin()->number()));
+      status.events.events().empty()
+          ? 0
+          : static_cast<double>(status.events.events().rbegin()->number()));
   samples->back().type = MetricSample::Type::kCounter;
   add("hotbed_coordinator_plan_revision", "Revision of the newest change that maps show.", {},
       status.map.plan_revision());

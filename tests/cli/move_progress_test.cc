@@ -65,6 +65,16 @@ TEST(MoveProgress, MovesThatACutListLeavesOutWait) {
   EXPECT_EQ(progress.bytes_done, 600u);
 }
 
+TEST(MoveProgress, WithoutAnEstimateItTellsWhatIsUnderWay) {
+  const MoveWork work{5, 0};
+  v1::ListMovesReply list;
+  AddMove(&list, 0, 10, 30);
+  AddMove(&list, 1, 0, 20);
+  list.set_bytes_per_s(7);
+  EXPECT_EQ(MoveNote(work, ProgressOf(work, list, Names())),
+            "10 B of 50 B under way, 7 B/s, 3 of 5 moves");
+}
+
 TEST(MoveProgress, SaysPausedAndNothingOfBytesWhereNoneAreCopied) {
   v1::ListMovesReply list;
   AddMove(&list, 0, 0, 0);

@@ -217,6 +217,7 @@ class AttendHubTest : public ::testing::Test {
     spec->set_rows(10000);
     spec->set_dim(16);
     spec->mutable_optimizer()->set_kind(v1::OPTIMIZER_SGD);
+    spec->mutable_optimizer()->set_epsilon(1e-8f);
     if (copies > 1) {
       spec->set_durability(v1::DURABILITY_REPLICATED);
       spec->set_copies(copies);

@@ -23,6 +23,7 @@ class Fleet {
   enum class State { kUp, kPaused, kDown };
   struct Server {
     std::string name;
+    std::string cluster;
     ServerId id = 0;
     Incarnation incarnation = 0;
     State state = State::kDown;
@@ -43,11 +44,15 @@ class Fleet {
   Server& Start(const std::string& name) {
     Server& s = servers_[name];
     s.name = name;
-    auto reply = rig_->Register(name, s.id, s.id == 0 ? "" : "cluster 1");
+    auto reply = rig_->Register(name, s.id, s.cluster);
     EXPECT_TRUE(reply.ok() || may_fail) << reply.status();
     if (!reply.ok()) return s;
     const ServerId id = reply->server();
-    s = {.name = name, .id = id, .incarnation = reply->incarnation(), .state = State::kUp};
+    s = {.name = name,
+         .cluster = reply->cluster_id(),
+         .id = id,
+         .incarnation = reply->incarnation(),
+         .state = State::kUp};
     return s;
   }
   // SIGKILL: its stream breaks, its port is closed.

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,6 +36,7 @@ class World {
     }
     fleet_.may_fail = true;
     TakeOver(&first_);
+    for (int i = 1; i <= kServers; ++i) fleet_.Start(absl::StrCat("s", i));
   }
 
   void Run(int actions) {
@@ -87,6 +90,7 @@ class World {
   void Act() {
     switch (random_.Uniform(18)) {
       case 0:
+        fleet_.Start(AnyServer());
         fleet_.Start(AnyServer());
         return;
       case 1:
@@ -154,7 +158,7 @@ class World {
 
   void Move() {
     v1::MoveShardsRequest request;
-    for (uint64_t i = 0, n = 1 + random_.Uniform(3); i < n; ++i) {
+    for (uint64_t i = 0, n = random_.OneIn(4) ? 3 : 1; i < n; ++i) {
       if (followed_->core->state().shards().empty()) return;
       auto it = followed_->core->state().shards().begin();
       std::advance(it, random_.Uniform(followed_->core->state().shards().size()));
@@ -199,20 +203,17 @@ class World {
     ASSERT_TRUE(followed_->Call<v1::ControlMovesReply>(resume).ok());
     fleet_.Run(60000);
     const ClusterState& state = followed_->core->state();
-    ASSERT_TRUE(state.goals().empty()) << state.goals().begin()->second.ShortDebugString() << "\n"
-                                       << state.shards()
-                                              .at(state.goals().begin()->first)
-                                              .ShortDebugString()
-                                       << followed_->core->membership().WaitsFor(
-                                              state.goals().begin()->first);
+    ASSERT_TRUE(state.goals().empty())
+        << state.goals().begin()->second.ShortDebugString() << "\n"
+        << state.shards().at(state.goals().begin()->first).ShortDebugString()
+        << followed_->core->membership().WaitsFor(state.goals().begin()->first);
     for (const auto& [packed, record] : state.shards()) CheckWished(state, record);
   }
 
   void CheckWished(const ClusterState& state, const v1::ShardRecord& record) {
     SCOPED_TRACE(absl::StrCat(record.ShortDebugString(), " waits for ",
                               followed_->core->membership().WaitsFor(record.shard())));
-    const v1::TableSpec& spec =
-        state.tables().at(ShardId::FromPacked(record.shard()).table);
+    const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
     ASSERT_TRUE(record.active());
     const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
     ASSERT_EQ(record.members_size(), replicated ? spec.copies() : 1);
@@ -256,6 +257,8 @@ TEST(MembershipRandom, EverythingIsAsWishedAfterHealing) {
   }
   EXPECT_GT(epochs, 60 * 50u) << "records written: too few to show anything";
   EXPECT_GT(moves, 60u);
+  std::cout << epochs << " records written, " << moves << " requests for moves, " << deposed
+            << " tries of deposed coordinators\n";
   EXPECT_GT(deposed, 0u) << "no deposed coordinator tried to write";
 }
 

@@ -2,7 +2,6 @@
 #include "planner/coordinator/port_probe.h"
 
 #include <arpa/inet.h>
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -15,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/control.grpc.pb.h"
 
 namespace hotbed {
 namespace {
@@ -68,18 +68,12 @@ TEST_F(PortProbeTest, AServerAnswers) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  grpc::AsyncGenericService service;
-  builder.RegisterAsyncGenericService(&service);
-  std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
+  v1::Coordinator::Service service;
+  builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   EXPECT_EQ(Ask(absl::StrCat("127.0.0.1:", port)), ProbeAnswer::kAnswers);
   EXPECT_EQ(Ask(absl::StrCat("localhost:", port)), ProbeAnswer::kAnswers);
   server->Shutdown();
-  queue->Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue->Next(&tag, &ok)) {
-  }
 }
 
 TEST_F(PortProbeTest, AClosedPortRefuses) {

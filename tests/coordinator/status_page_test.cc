@@ -56,12 +56,12 @@ TEST(StatusPageTest, CopiesMovesAndEventsAreShown) {
   event->set_text("b: 1 shards are to leave");
   const StatusPage page = MakeStatusPage(status, "127.0.0.1:1", 0);
   EXPECT_EQ(page.tables[0].rows[1][2], "draining");
-  EXPECT_THAT(page.tables[2].rows[0],
-              testing::ElementsAre("", "7", "[0, 0)", "a", "b", "c", "0", "waiting for its server"));
-  EXPECT_THAT(page.tables[3].rows[0],
-              testing::ElementsAre("/7", "a c", "copying", testing::_, testing::_, "drain of b", ""));
-  EXPECT_THAT(page.tables[4].rows[0],
-              testing::ElementsAre("9", "1970-01-01 00:00:00.000", "drain", "b: 1 shards are to leave"));
+  EXPECT_THAT(page.tables[2].rows[0], testing::ElementsAre("", "7", "[0, 0)", "a", "b", "c", "0",
+                                                           "waiting for its server"));
+  EXPECT_THAT(page.tables[3].rows[0], testing::ElementsAre("/7", "a c", "copying", testing::_,
+                                                           testing::_, "drain of b", ""));
+  EXPECT_THAT(page.tables[4].rows[0], testing::ElementsAre("9", "1970-01-01 00:00:00.000", "drain",
+                                                           "b: 1 shards are to leave"));
 }
 
 }  // namespace

@@ -116,9 +116,8 @@ class StoreInvariants {
     });
   }
   static int CountServer(const Members& members, const v1::Member& one) {
-    return static_cast<int>(std::count_if(members.begin(), members.end(), [&](const auto& m) {
-      return m.server() == one.server();
-    }));
+    return static_cast<int>(std::count_if(
+        members.begin(), members.end(), [&](const auto& m) { return m.server() == one.server(); }));
   }
   static bool Same(const Members& a, const Members& b) {
     return a.size() == b.size() &&

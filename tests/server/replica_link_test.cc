@@ -28,25 +28,23 @@ struct Node {
     host.SetReplicaSink(&recorder);
     DataServerOptions server_options;
     server_options.threads = 1;
+    server_options.lanes = options;
     server_options.listen = listen;
     server_options.limits.transfer_bytes_max = 8 << 20;
     auto started = DataServer::Start(server_options, &host, Clock::Real());
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
-    network = std::make_unique<GrpcReplicaNetwork>(options, server->inbox(), Clock::Real());
+    network = server->network();
     network->SetSelf(self, cluster_id);
   }
-  ~Node() {
-    server->Stop(0);
-    network->Stop();
-  }
+  ~Node() { server->Stop(0); }
   ReplicaNetwork::Peer peer() const { return {self, server->address()}; }
 
   const Member self;
   ReplicaRecorder recorder;
   FakeShardHost host;
   std::unique_ptr<DataServer> server;
-  std::unique_ptr<GrpcReplicaNetwork> network;
+  ReplicaNetwork* network = nullptr;  // the server's
 };
 
 constexpr Member kA = {1, 10};
@@ -297,17 +295,13 @@ TEST(ReplicaLinkTest, StopsUnderLoad) {
       });
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20 + 10 * round));
-    if (round % 2 == 0) {
-      a->network->Stop();
-    } else {
-      b.server->Stop(0);
-      a->network->Stop();
-    }
+    if (round % 2 == 1) b.server->Stop(0);
+    a->server->Stop(0);
     const size_t lost = a->recorder.lost().size();
     stop = true;
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(a->recorder.lost().size(), lost) << "the host was called after Stop()";
-    b.network->Stop();
+    b.server->Stop(0);
   }
 }
 

@@ -33,7 +33,7 @@ class TransferStreamTest : public ::testing::Test {
     auto server = DataServer::Start(options, &host_, Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    server_->inbox()->SetSelf(kSelf, "cluster-a");
+    server_->network()->SetSelf(kSelf, "cluster-a");
     grpc::ChannelArguments args;
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     channel_ =
@@ -129,7 +129,7 @@ TEST_F(TransferStreamTest, RefusesStrangers) {
   status = Say(message);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr("incarnation 70"));
-  server_->inbox()->SetSelf({}, "");
+  server_->network()->SetSelf({}, "");
   EXPECT_EQ(Say(Hello()).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(recorder_.heard_count(), 0u);
   EXPECT_TRUE(recorder_.lost().empty());
