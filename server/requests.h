@@ -69,6 +69,7 @@ struct PullSegment {
   const float* weights = nullptr;  // aligned, one an id, or null
   uint8_t* arg_max = nullptr;      // dim u32 a bag, unaligned, or null
   int64_t waits_until_ns = 0;      // the shard's: for an LSN
+  bool waits_for_commit = false;   // owned by the shard: lsn_min is what a strict pull has to see
   SegmentResult result;
 };
 

@@ -80,9 +80,11 @@ SegmentCode Shard::CheckPull(const PullWork& work, const PullSegment& segment,
   return SegmentCode::kOk;
 }
 
-// Alone it needs none: nobody else can have acknowledged a push (DECISIONS W6).
+// Alone it needs none: nobody else can have acknowledged a push (DECISIONS W6). A learner in the
+// acknowledging set can, as a member of a later epoch that this server has not heard of: found by
+// the simulation (JoinersNeedNoLease).
 bool Shard::NeedsLease(const PullWork& work) const {
-  return work.strict && core_.record().members.size() > 1;
+  return work.strict && (core_.record().members.size() > 1 || core_.backup_count() > 0);
 }
 
 bool Shard::LeaseHolds() const {
@@ -154,6 +156,11 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   if (code != SegmentCode::kOk) {
     RefuseSegment(segment, code, std::move(detail));
     return true;
+  }
+  if (work->strict && !std::exchange(segment->waits_for_commit, true)) {
+    // What an earlier epoch acknowledged is in the log of a new primary, and perhaps not yet in its
+    // rows (the simulation's StrictBeforeApplied).
+    segment->lsn_min = std::max(segment->lsn_min, core_.commit_lsn());
   }
   // Of a copy: what its primary had committed when it was last heard of.
   const Lsn lsn_min = core_.primary() || work->staleness_ms_max == 0
