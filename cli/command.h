@@ -50,6 +50,13 @@ void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
 void AddTableDropCommand(CLI::App* table, CommandContext* context);
 void AddRowGetCommand(CLI::App* row, CommandContext* context);
 void AddShardListCommand(CLI::App* shard, CommandContext* context);
+void AddShardMoveCommand(CLI::App* shard, CommandContext* context);
+void AddShardMovesCommand(CLI::App* shard, CommandContext* context);
+void AddShardDrainCommand(CLI::App* shard, CommandContext* context);
+// pause, resume, abort, limit.
+void AddShardControlCommands(CLI::App* shard, CommandContext* context);
+void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context);  // on, off, status
+void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);
 void AddPlanDiffCommand(CLI::App* plan, CommandContext* context);

@@ -29,6 +29,11 @@ struct CoordinatorStub::Grpc {
                        ". Is it running? Start a cluster with 'hotbed up', or name another "
                        "coordinator with --coordinator"));
     }
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+      return absl::UnimplementedError(absl::StrCat("the coordinator at ", address,
+                                                   " is of a version that does not know this: "
+                                                   "bring it to the version of this program"));
+    }
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
 };
@@ -77,6 +82,35 @@ absl::StatusOr<v1::DropTableReply> CoordinatorStub::DropTable(const v1::DropTabl
 absl::StatusOr<v1::AlterTableReply> CoordinatorStub::AlterTable(
     const v1::AlterTableRequest& request) {
   return grpc_->Call<v1::AlterTableRequest, v1::AlterTableReply>(&v1::Coordinator::Stub::AlterTable,
+                                                                 request, address_, timeout_);
+}
+
+absl::StatusOr<v1::MoveShardsReply> CoordinatorStub::MoveShards(
+    const v1::MoveShardsRequest& request) {
+  return grpc_->Call<v1::MoveShardsRequest, v1::MoveShardsReply>(&v1::Coordinator::Stub::MoveShards,
+                                                                 request, address_, timeout_);
+}
+
+absl::StatusOr<v1::DrainServerReply> CoordinatorStub::DrainServer(
+    const v1::DrainServerRequest& request) {
+  return grpc_->Call<v1::DrainServerRequest, v1::DrainServerReply>(
+      &v1::Coordinator::Stub::DrainServer, request, address_, timeout_);
+}
+
+absl::StatusOr<v1::ListMovesReply> CoordinatorStub::ListMoves(const v1::ListMovesRequest& request) {
+  return grpc_->Call<v1::ListMovesRequest, v1::ListMovesReply>(&v1::Coordinator::Stub::ListMoves,
+                                                               request, address_, timeout_);
+}
+
+absl::StatusOr<v1::ControlMovesReply> CoordinatorStub::ControlMoves(
+    const v1::ControlMovesRequest& request) {
+  return grpc_->Call<v1::ControlMovesRequest, v1::ControlMovesReply>(
+      &v1::Coordinator::Stub::ControlMoves, request, address_, timeout_);
+}
+
+absl::StatusOr<v1::ListEventsReply> CoordinatorStub::ListEvents(
+    const v1::ListEventsRequest& request) {
+  return grpc_->Call<v1::ListEventsRequest, v1::ListEventsReply>(&v1::Coordinator::Stub::ListEvents,
                                                                  request, address_, timeout_);
 }
 

@@ -25,6 +25,12 @@ class CoordinatorStub {
   absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);
   absl::StatusOr<v1::DropTableReply> DropTable(const v1::DropTableRequest& request);
   absl::StatusOr<v1::AlterTableReply> AlterTable(const v1::AlterTableRequest& request);
+  // Where shards live. Unimplemented, from a coordinator before them, says so in words.
+  absl::StatusOr<v1::MoveShardsReply> MoveShards(const v1::MoveShardsRequest& request);
+  absl::StatusOr<v1::DrainServerReply> DrainServer(const v1::DrainServerRequest& request);
+  absl::StatusOr<v1::ListMovesReply> ListMoves(const v1::ListMovesRequest& request);
+  absl::StatusOr<v1::ControlMovesReply> ControlMoves(const v1::ControlMovesRequest& request);
+  absl::StatusOr<v1::ListEventsReply> ListEvents(const v1::ListEventsRequest& request);
 
  private:
   struct Grpc;

@@ -11,8 +11,9 @@
 
 namespace hotbed {
 
-// All servers, those without a lease as unreachable, and all tables with the primaries of their
-// shards, in the map's order. Errors of FromProto: the map holds what only a later version knows.
+// All servers, those without a lease as unreachable, and all tables with the copies of their
+// shards, in the map's order; bytes as servers said them. Errors of FromProto: the map holds what
+// only a later version knows.
 absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map);
 
 // One line: which workload the times of a live plan are for.
@@ -20,7 +21,7 @@ inline constexpr char kLiveWorkloadText[] =
     "Times are for 512 evenly spread ids of each table a step: a cluster doesn't know its "
     "workload.\n";
 
-// A line for each unreachable server that has shards; empty without any.
+// A line for each unreachable server that has shards without other copies; empty without any.
 std::string UnreachableText(const ClusterView& view);
 
 }  // namespace hotbed

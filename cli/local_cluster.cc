@@ -93,9 +93,26 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options, clock));
   if (cluster->options_.program_dir.empty()) cluster->options_.program_dir = OwnDirectory();
   HOTBED_RETURN_IF_ERROR(cluster->LoadOrCreate());
-  HOTBED_RETURN_IF_ERROR(cluster->CheckPortsFree());
+  for (const Process& process : cluster->processes_) {
+    HOTBED_RETURN_IF_ERROR(CheckPortsFree(process));
+  }
   for (Process& process : cluster->processes_) HOTBED_RETURN_IF_ERROR(cluster->Spawn(&process));
   return cluster;
+}
+
+absl::StatusOr<std::vector<int>> LocalCluster::LoadPorts() {
+  FileSystem* files = FileSystem::Real();
+  const std::string path = absl::StrCat(options_.data_dir, "/cluster.json");
+  if (!files->Exists(path)) return std::vector<int>();
+  HOTBED_ASSIGN_OR_RETURN(const std::string text, files->ReadAll(path));
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto format = json.is_object() ? json.value("format", 0) : 0;
+  if (format != kFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " has format ", format,
+                                                      "; this program knows ", kFormat,
+                                                      ": use the version that wrote it"));
+  }
+  return json.value("ports", std::vector<int>());
 }
 
 absl::Status LocalCluster::LoadOrCreate() {
@@ -109,45 +126,36 @@ absl::Status LocalCluster::LoadOrCreate() {
                                      " is in use or cannot be locked: ", lock.status().message()));
   }
   lock_ = std::move(*lock);
-  const std::string path = absl::StrCat(dir, "/cluster.json");
-  std::vector<int> ports;  // data and admin port of the coordinator, then of each server
-  if (files->Exists(path)) {
-    HOTBED_ASSIGN_OR_RETURN(const std::string text, files->ReadAll(path));
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-    const auto format = json.is_object() ? json.value("format", 0) : 0;
-    if (format != kFormat) {
-      return absl::FailedPreconditionError(absl::StrCat(path, " has format ", format,
-                                                        "; this program knows ", kFormat,
-                                                        ": use the version that wrote it"));
-    }
-    ports = json.value("ports", std::vector<int>());
-  }
-  const int stored = ports.empty() ? 0 : static_cast<int>(ports.size() / 2) - 1;
+  HOTBED_ASSIGN_OR_RETURN(ports_, LoadPorts());
+  const int stored = ports_.empty() ? 0 : static_cast<int>(ports_.size() / 2) - 1;
   const int servers = options_.servers != 0 ? options_.servers : std::max(stored, 1);
   if (servers < stored) {
     return absl::FailedPreconditionError(absl::StrCat(
         "data directory ", dir, " holds ", stored, " servers, --servers says ", servers,
         ": their rows would be gone. Use --servers ", stored, " or another --data-dir"));
   }
-  const size_t needed = 2 * (static_cast<size_t>(servers) + 1);
-  const std::vector<int> free_ports =
-      options_.port == 0 ? FreePorts(needed - ports.size()) : std::vector<int>();
-  const int base = ports.empty() ? options_.port : ports[0];
-  while (ports.size() < needed) {
-    const size_t i = ports.size();
-    ports.push_back(options_.port == 0 ? free_ports[free_ports.size() - (needed - i)]
-                                       : base + static_cast<int>(i));
-  }
-  if (*std::max_element(ports.begin(), ports.end()) > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--port ", options_.port, " leaves no room below 65535 for ", needed, " ports"));
-  }
-  Describe(ports);
-  return Store(ports);
+  HOTBED_RETURN_IF_ERROR(AddPorts(static_cast<size_t>(servers) + 1));
+  for (size_t i = 0; i <= static_cast<size_t>(servers); ++i) processes_.push_back(Describe(i));
+  return Store();
 }
 
-absl::Status LocalCluster::Store(const std::vector<int>& ports) {
-  nlohmann::ordered_json json = {{"format", kFormat}, {"ports", ports}};
+absl::Status LocalCluster::AddPorts(size_t processes) {
+  const size_t needed = 2 * processes;
+  const std::vector<int> free_ports =
+      options_.port == 0 ? FreePorts(needed - ports_.size()) : std::vector<int>();
+  const int base = ports_.empty() ? options_.port : ports_[0];
+  while (ports_.size() < needed) {
+    const size_t i = ports_.size();
+    ports_.push_back(options_.port == 0 ? free_ports[free_ports.size() - (needed - i)]
+                                        : base + static_cast<int>(i));
+  }
+  if (*std::max_element(ports_.begin(), ports_.end()) <= 65535) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--port ", options_.port, " leaves no room below 65535 for ", needed, " ports"));
+}
+
+absl::Status LocalCluster::Store() {
+  nlohmann::ordered_json json = {{"format", kFormat}, {"ports", ports_}};
   for (const Process& process : processes_) {
     json["processes"].push_back({{"name", process.name},
                                  {"address", process.address},
@@ -157,44 +165,83 @@ absl::Status LocalCluster::Store(const std::vector<int>& ports) {
                                              json.dump(2) + "\n");
 }
 
-void LocalCluster::Describe(const std::vector<int>& ports) {
-  for (size_t i = 0; i + 1 < ports.size(); i += 2) {
-    Process process;
-    const bool coordinator = i == 0;
-    process.name = coordinator ? "coordinator" : absl::StrCat("s", i / 2 - 1);
-    process.address = Loopback(ports[i]);
-    process.admin_address = Loopback(ports[i + 1]);
-    process.log_path = absl::StrCat(options_.data_dir, "/logs/", process.name, ".log");
-    process.argv = {
-        absl::StrCat(options_.program_dir, coordinator ? "/hotbed-coordinator" : "/hotbed-server"),
-        absl::StrCat("--listen=", process.address),
-        absl::StrCat("--admin-listen=", process.admin_address),
-        absl::StrCat("--data-dir=", options_.data_dir, "/", process.name)};
-    if (!coordinator) {
-      process.argv.push_back(absl::StrCat("--name=", process.name));
-      process.argv.push_back(absl::StrCat("--coordinator=", Loopback(ports[0])));
-      process.argv.push_back(absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes)));
-      process.argv.push_back(
-          absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms));
-      process.argv.push_back(
-          absl::StrCat("--drain-ms-max=", absl::ToInt64Milliseconds(kLocalDrainMax)));
-      process.argv.insert(process.argv.end(), options_.server_flags.begin(),
-                          options_.server_flags.end());
-    }
-    processes_.push_back(std::move(process));
+LocalCluster::Process LocalCluster::Describe(size_t server) const {
+  Process process;
+  const bool coordinator = server == 0;
+  process.name = coordinator ? "coordinator" : absl::StrCat("s", server - 1);
+  process.address = Loopback(ports_[2 * server]);
+  process.admin_address = Loopback(ports_[2 * server + 1]);
+  process.log_path = absl::StrCat(options_.data_dir, "/logs/", process.name, ".log");
+  process.argv = {
+      absl::StrCat(options_.program_dir, coordinator ? "/hotbed-coordinator" : "/hotbed-server"),
+      absl::StrCat("--listen=", process.address),
+      absl::StrCat("--admin-listen=", process.admin_address),
+      absl::StrCat("--data-dir=", options_.data_dir, "/", process.name)};
+  if (coordinator) return process;
+  const std::string domain =
+      options_.failure_domains == 0
+          ? process.name
+          : absl::StrCat("d", (server - 1) % static_cast<size_t>(options_.failure_domains));
+  for (const std::string& flag :
+       {absl::StrCat("--name=", process.name), absl::StrCat("--coordinator=", Loopback(ports_[0])),
+        absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes)),
+        absl::StrCat("--failure-domain=", domain),
+        absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms),
+        absl::StrCat("--drain-ms-max=", absl::ToInt64Milliseconds(kLocalDrainMax))}) {
+    process.argv.push_back(flag);
   }
+  process.argv.insert(process.argv.end(), options_.server_flags.begin(),
+                      options_.server_flags.end());
+  return process;
 }
 
-absl::Status LocalCluster::CheckPortsFree() const {
-  for (const Process& process : processes_) {
-    for (const std::string& address : {process.address, process.admin_address}) {
-      if (PortProbe(PortOf(address)).free()) continue;
-      return absl::UnavailableError(
-          absl::StrCat(address, " (", process.name,
-                       ") is in use by another process: stop it, or choose another --port "
-                       "(0: free ones) with a new --data-dir"));
-    }
+absl::Status LocalCluster::CheckPortsFree(const Process& process) {
+  for (const std::string& address : {process.address, process.admin_address}) {
+    if (PortProbe(PortOf(address)).free()) continue;
+    return absl::UnavailableError(
+        absl::StrCat(address, " (", process.name,
+                     ") is in use by another process: stop it, or choose another --port "
+                     "(0: free ones) with a new --data-dir"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> LocalCluster::AddServer() {
+  const size_t servers = processes_.size() - 1;
+  if (servers >= static_cast<size_t>(kLocalServersMax)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", servers, " servers, ", kLocalServersMax, " are the most here"));
+  }
+  const std::vector<int> before = ports_;
+  absl::Status added = AddPorts(processes_.size() + 1);
+  if (added.ok()) added = CheckPortsFree(Describe(processes_.size()));
+  if (!added.ok()) {
+    ports_ = before;
+    return added;
+  }
+  processes_.push_back(Describe(processes_.size()));
+  Process& process = processes_.back();
+  HOTBED_RETURN_IF_ERROR(Store());
+  HOTBED_RETURN_IF_ERROR(Spawn(&process));
+  Say(absl::StrCat(process.name, " added, pid ", process.child->pid()));
+  return process.name;
+}
+
+absl::StatusOr<LocalCluster::Process*> LocalCluster::Find(const std::string& name,
+                                                          const char* what) {
+  std::string known;
+  for (Process& process : processes_) {
+    if (process.name == name) return &process;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", process.name);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no process '", name, "' to ", what, "; there are: ", known));
+}
+
+absl::Status LocalCluster::KillForGood(const std::string& name) {
+  HOTBED_ASSIGN_OR_RETURN(Process* const process, Find(name, "kill"));
+  process->given_up = true;
+  process->child.reset();  // SIGKILL
   return absl::OkStatus();
 }
 
@@ -212,7 +259,7 @@ absl::Status LocalCluster::Spawn(Process* process) {
 absl::Status LocalCluster::WaitReady(absl::Duration timeout) {
   const int64_t limit_ns = clock_->NowNs() + absl::ToInt64Nanoseconds(timeout);
   for (const Process& process : processes_) {
-    while (true) {
+    while (!process.given_up) {
       for (const Process& each : processes_) {
         if (each.child != nullptr && !each.child->Running() &&
             each.child->exit_code() == kUsageExit) {
@@ -241,6 +288,7 @@ absl::Status LocalCluster::WaitReady(absl::Duration timeout) {
 void LocalCluster::Tick() {
   const int64_t now = clock_->NowNs();
   for (Process& process : processes_) {
+    if (process.given_up) continue;
     if (process.child != nullptr) {
       if (process.child->Running()) continue;
       const bool quick = now - process.started_ns < kQuickDeathNs;
@@ -287,6 +335,7 @@ absl::Status LocalCluster::Restart(const std::string& name, int signal) {
           absl::StrCat(process->name, " did not end within ", absl::FormatDuration(kLocalStopMax)));
     }
     process->child.reset();
+    process->given_up = false;
     HOTBED_RETURN_IF_ERROR(Spawn(process));
   }
   return absl::OkStatus();
@@ -317,8 +366,8 @@ absl::Status LocalCluster::Stop(absl::Duration timeout) {
     }
   };
   if (!processes_.empty()) {
-    stop(1, processes_.size());
     stop(0, 1);
+    stop(1, processes_.size());
   }
   lock_.reset();
   if (killed.empty()) return absl::OkStatus();

@@ -35,6 +35,9 @@ struct LocalClusterOptions {
   // Of the coordinator; the ports of the others follow it. 0: free ones. Only in a new directory.
   int port = 7400;
   uint64_t host_bytes = 256u << 20;  // of each server
+  // Of failure, "d0", "d1", ..., among which the servers are spread in turn; 0: each server is one
+  // of its own, called by its name, so that copies of a shard are on different servers.
+  int failure_domains = 0;
   int64_t log_sync_interval_ms = 1000;
   std::vector<std::string> server_flags;  // more of them, as --log-bytes-max=16MiB
   // Where hotbed-coordinator and hotbed-server are; empty: beside this program.
@@ -53,7 +56,8 @@ class LocalCluster {
     std::string admin_address;
     std::string log_path;
     std::vector<std::string> argv;
-    std::unique_ptr<ChildProcess> child;  // null while it waits for its restart
+    std::unique_ptr<ChildProcess> child;  // null while it waits for its restart, or is given up
+    bool given_up = false;                // not started again
     int restarts = 0;
     int quick_deaths = 0;  // in a row
     int64_t started_ns = 0;
@@ -76,8 +80,14 @@ class LocalCluster {
   // meant, so it counts for no death. NotFound names the processes; DeadlineExceeded: it did not
   // end.
   absl::Status Restart(const std::string& name, int signal);
-  // SIGTERM to the servers, then to the coordinator; SIGKILL to what is left of either after
-  // `timeout` (an error that names it).
+  // One more server, spawned at once; it joins the cluster by itself, and is there after a restart
+  // too. Its name. ResourceExhausted: there are kLocalServersMax. References to processes() end.
+  absl::StatusOr<std::string> AddServer();
+  // SIGKILL, and it stays dead for as long as this object lives.
+  absl::Status KillForGood(const std::string& name);
+  // SIGTERM to the coordinator, then to the servers; SIGKILL to what is left of either after
+  // `timeout` (an error that names it). In this order, because a server that stops alone hands its
+  // shards over, and here nobody stays who could take them.
   absl::Status Stop(absl::Duration timeout = kLocalStopMax);
 
   // Whether the process says /readyz 200 now.
@@ -88,15 +98,21 @@ class LocalCluster {
  private:
   LocalCluster(LocalClusterOptions options, const Clock* clock);
   absl::Status LoadOrCreate();
-  absl::Status CheckPortsFree() const;
-  absl::Status Store(const std::vector<int>& ports);
-  void Describe(const std::vector<int>& ports);
+  absl::StatusOr<std::vector<int>> LoadPorts();
+  // Until there are enough for so many processes.
+  absl::Status AddPorts(size_t processes);
+  static absl::Status CheckPortsFree(const Process& process);
+  absl::Status Store();
+  // `server` 0 is the coordinator, then s0, s1, ...
+  Process Describe(size_t server) const;
+  absl::StatusOr<Process*> Find(const std::string& name, const char* what);
   absl::Status Spawn(Process* process);
   void Say(const std::string& text) const;
 
   LocalClusterOptions options_;
   const Clock* const clock_;
   std::unique_ptr<WritableFile> lock_;
+  std::vector<int> ports_;          // data and admin port of the coordinator, then of each server
   std::vector<Process> processes_;  // the coordinator first
 };
 

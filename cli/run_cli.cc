@@ -36,7 +36,15 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableAlterCommand(table, context);
   AddTableDropCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
-  AddShardListCommand(AddGroup(root, "shard", "Look at shards"), context);
+  CLI::App* shard = AddGroup(root, "shard", "List and move shards; empty a server");
+  AddShardListCommand(shard, context);
+  AddShardMoveCommand(shard, context);
+  AddShardMovesCommand(shard, context);
+  AddShardDrainCommand(shard, context);
+  AddShardControlCommands(shard, context);
+  AddRebalanceCommands(AddGroup(root, "rebalance", "Whether the cluster moves shards by itself"),
+                       context);
+  AddEventsCommand(root, context);
   CLI::App* plan = AddGroup(root, "plan", "Compute, look at and compare placements");
   AddPlanComputeCommand(plan, context);
   AddPlanShowCommand(plan, context);

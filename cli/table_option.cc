@@ -141,6 +141,39 @@ std::string PrintConsistency(const TableSpec& spec) {
   return spec.consistency == Consistency::kBounded ? absl::StrCat(word, ":", spec.staleness) : word;
 }
 
+// "replicated=3" is durability and copies in one word; either may also be said by itself. What was
+// said before is not overruled in silence: two counts that differ are refused.
+absl::Status ParseDurability(const TableOption& option, absl::string_view text, TableSpec* spec) {
+  absl::string_view copies = text;
+  if (!absl::ConsumePrefix(&copies, "replicated=")) return Parse(option, text, &spec->durability);
+  uint32_t count = 0;
+  if (!absl::SimpleAtoi(copies, &count) || count < 2 || count > kCopiesMax) {
+    return NotA(text, absl::StrCat("replicated=N with N from 2 to ", kCopiesMax));
+  }
+  if (spec->copies != 1 && spec->copies != count) {
+    return NotA(text, absl::StrCat("what goes with copies ", spec->copies, ": say one of the two"));
+  }
+  spec->durability = Durability::kReplicated;
+  spec->copies = count;
+  return absl::OkStatus();
+}
+std::string PrintDurability(const TableSpec& spec) {
+  const std::string word = WordOf(kDurabilityWords, static_cast<size_t>(spec.durability));
+  const bool counted = spec.durability == Durability::kReplicated && spec.copies > 1;
+  return counted ? absl::StrCat(word, "=", spec.copies) : word;
+}
+
+absl::Status ParseCopies(const TableOption&, absl::string_view text, TableSpec* spec) {
+  uint32_t count = 0;
+  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &count));
+  if (spec->copies != 1 && spec->copies != count) {
+    return NotA(text, absl::StrCat("what goes with durability ", PrintDurability(*spec),
+                                   ": say one of the two"));
+  }
+  spec->copies = count;
+  return absl::OkStatus();
+}
+
 // --- the list
 
 constexpr char kRows[] = "Rows and ids";
@@ -312,9 +345,16 @@ constexpr TableOption kOptions[] = {
     Word<&TableSpec::row_statistics, &kRowStatisticsWords>(
         "row-statistics", "", "row_statistics", kStorage,
         "What a row is to optimizers that need all of it, in a table of column slices", kRule),
-    Word<&TableSpec::durability, &kDurabilityWords>("durability", "", "durability", kStorage,
-                                                    "What an acknowledged push survives",
-                                                    "the log is kept by it"),
+    {"durability", "", "durability", kStorage, OptionShape::kText, &kDurabilityWords,
+     "What an acknowledged push survives: checkpoint, log, or replicated=N on N servers, 2 or 3",
+     "the log is kept by it", ParseDurability, PrintDurability},
+    {"copies", "", "copies", kStorage, OptionShape::kInteger, nullptr,
+     "Of each shard, with --durability replicated; replicated=N says both",
+     "shards are placed by it", ParseCopies, PrintAt<&TableSpec::copies>},
+    Flag<&TableSpec::data_parallel>("data-parallel", "data_parallel", kStorage,
+                                    "Every server has a read copy of every shard; pushes go to the "
+                                    "primary",
+                                    kPlaced),
 };
 
 }  // namespace

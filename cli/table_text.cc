@@ -168,12 +168,16 @@ nlohmann::ordered_json ShardJson(const v1::ClusterMap& map, const v1::ShardRecor
   nlohmann::ordered_json members = nlohmann::ordered_json::array();
   for (const v1::Member& member : record.members())
     members.push_back(ServerName(map, member.server()));
+  nlohmann::ordered_json learners = nlohmann::ordered_json::array();
+  for (const v1::Member& learner : record.learners())
+    learners.push_back(ServerName(map, learner.server()));
   return {{"shard", ShardName(map, record.shard())},
           {"range", {record.range_first(), record.range_limit()}},
           {"columns", {record.column_first(), record.column_limit()}},
           {"epoch", record.epoch()},
           {"primary", ServerName(map, record.primary().server())},
           {"members", members},
+          {"learners", learners},
           {"active", record.active()}};
 }
 

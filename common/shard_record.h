@@ -44,6 +44,9 @@ struct ShardRecord {
   Member primary;
   std::vector<Member> members;  // with the primary
   std::vector<Member> learners;
+  // Servers of `learners` that only follow, to be read from: their primary never puts them into its
+  // acknowledging set, so they hold up nobody and cannot become members.
+  std::vector<ServerId> readers;
   bool active = false;       // written once an epoch, before its first acknowledgement
   std::vector<Member> base;  // members of the last active epoch
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -19,6 +21,9 @@ namespace {
 constexpr uint64_t kUncountedSpill = 1ull << 50;
 // A table is created while its user waits; so many are some tens of milliseconds.
 constexpr uint64_t kEvaluationsMax = 20000;
+// Of a table a step, in the mean, where loads are measured: large enough that what a request costs
+// beside its rows, which nobody measured, hardly counts.
+constexpr double kMeasuredReads = 65536;
 
 PlannerWeight WeightOf(WeightType type) {
   switch (type) {
@@ -76,6 +81,7 @@ InputTable InputOf(const TableSpec& spec) {
   table.row_counters = uint32_t{layout.has_updates} + uint32_t{layout.has_last_step};
   table.hashed = spec.hashed;
   table.row_statistics = spec.row_statistics;
+  table.copies = spec.copies;
   return table;
 }
 
@@ -115,18 +121,101 @@ PlannerOutput LivePlan(const ClusterView& view) {
     placed.name = table.spec.name;
     placed.sharding = table.spec.column_slices > 1 ? Sharding::kGrid : Sharding::kRowWise;
     for (const ClusterShard& shard : table.shards) {
-      const auto server = indices.find(shard.primary);
-      if (server == indices.end()) continue;
-      PlacedRange& range = placed.ranges.emplace_back();
-      range.server = server->second;
-      range.row_first = shard.range.first;
-      range.row_limit = shard.range.limit;
-      range.column_first = shard.range.column_first;
-      range.column_limit = shard.range.column_limit;
+      const auto add = [&](ServerId holder, Role role) {
+        const auto server = indices.find(holder);
+        if (server == indices.end()) return;
+        PlacedRange& range = placed.ranges.emplace_back();
+        range.server = server->second;
+        range.role = role;
+        range.row_first = shard.range.first;
+        range.row_limit = shard.range.limit;
+        range.column_first = shard.range.column_first;
+        range.column_limit = shard.range.column_limit;
+      };
+      add(shard.primary, Role::kPrimary);
+      for (const ServerId backup : shard.backups) add(backup, Role::kBackup);
     }
   }
   return plan;
 }
+
+void TakeMeasuredBytes(ClusterView* view) {
+  absl::flat_hash_map<uint64_t, uint64_t> most;
+  for (const ClusterServer& server : view->servers) {
+    for (const CopyLoad& copy : server.copies) {
+      uint64_t& bytes = most[copy.shard.packed()];
+      bytes = std::max(bytes, copy.bytes);
+    }
+  }
+  for (ClusterTable& table : view->tables) {
+    for (uint32_t i = 0; i < table.shards.size(); ++i) {
+      const auto it = most.find(ShardId{table.spec.id, i}.packed());
+      if (it != most.end()) table.shards[i].bytes = it->second;
+    }
+  }
+}
+
+namespace {
+
+// The rows that a shard serves a step, where `per_row` turns what the view says into those of a
+// step; below 0: not known.
+MeasuredRange MeasuredOf(const ClusterShard& shard, double per_row) {
+  MeasuredRange range;
+  range.row_first = shard.range.first;
+  range.column_first = shard.range.column_first;
+  range.bytes = shard.bytes;
+  if (per_row > 0) {
+    range.reads = shard.rows_pulled * per_row;
+    range.updates = shard.rows_pushed * per_row;
+  }
+  return range;
+}
+
+double StepsPerRow(const ClusterView& view) {
+  double rows = 0;
+  double tables = 0;
+  for (const ClusterTable& table : view.tables) {
+    if (!table.shards.empty()) ++tables;
+    for (const ClusterShard& shard : table.shards) rows += shard.rows_pulled + shard.rows_pushed;
+  }
+  return rows > 0 ? 2 * tables * kMeasuredReads / rows : 0;
+}
+
+void AddMeasured(const ClusterView& view, PlannerInput* input) {
+  const double per_row = StepsPerRow(view);
+  for (size_t t = 0; t < view.tables.size(); ++t) {
+    const std::vector<ClusterShard>& shards = view.tables[t].shards;
+    const bool known = std::any_of(shards.begin(), shards.end(),
+                                   [](const ClusterShard& shard) { return shard.bytes > 0; });
+    // A new table counts for as much as those that are there in the mean.
+    if (shards.empty() && per_row > 0) input->tables[t].reads_per_step = kMeasuredReads;
+    if (shards.empty() || (!known && per_row == 0)) continue;
+    std::vector<MeasuredRange>& measured = input->tables[t].measured;
+    for (const ClusterShard& shard : shards) measured.push_back(MeasuredOf(shard, per_row));
+    std::sort(measured.begin(), measured.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.column_first, a.row_first) < std::tie(b.column_first, b.row_first);
+    });
+  }
+}
+
+// Every server has a copy of these tables, whether it is a member or not.
+void TakeRoomOfReadCopies(const ClusterView& view, PlannerInput* input) {
+  for (const ClusterTable& table : view.tables) {
+    if (!table.spec.data_parallel) continue;
+    for (const ClusterShard& shard : table.shards) {
+      const uint64_t bytes = std::max(shard.bytes, RangeBytes(table.spec, shard.range));
+      for (size_t s = 0; s < view.servers.size(); ++s) {
+        const ServerId id = view.servers[s].id;
+        const auto& backups = shard.backups;
+        if (shard.primary == id || std::count(backups.begin(), backups.end(), id) > 0) continue;
+        uint64_t& spill = input->topology.servers[s].spill_bytes;
+        spill -= std::min(spill, bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 PlannerInput ClusterProblem(const ClusterView& view) {
   PlannerInput input;
@@ -135,11 +224,13 @@ PlannerInput ClusterProblem(const ClusterView& view) {
   for (uint32_t s = 0; s < view.servers.size(); ++s) {
     const ClusterServer& server = view.servers[s];
     InputServer& out = input.topology.servers.emplace_back();
-    out.name = out.host = names[s];
+    out.name = names[s];
+    // A name that stands for a server alone is no domain's: those that are given come as they are.
+    out.host = server.failure_domain.empty() ? absl::StrCat("\n", names[s]) : server.failure_domain;
     out.host_bytes = server.host_bytes;
     out.spill_bytes = server.spill_bytes == 0 ? kUncountedSpill : server.spill_bytes;
     out.draining = server.draining;
-    out.unreachable = !server.reachable;
+    out.unreachable = !server.reachable || (!server.usable && !server.draining);
     if (server.usable) usable.push_back(s);
   }
   for (const ClusterTable& table : view.tables) {
@@ -158,7 +249,10 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     if (!whole) constraint.sharding.push_back(Sharding::kRowWise);
     if (table.shards.empty()) constraint.servers = usable;
   }
+  AddMeasured(view, &input);
+  TakeRoomOfReadCopies(view, &input);
   input.options.strategy = PlannerStrategy::kCost;
+  input.options.copies_as_they_are = true;
   PlannerOutput live = LivePlan(view);
   if (!live.tables.empty()) input.current = std::move(live);
   return input;
@@ -180,14 +274,60 @@ absl::Status ToStatus(const PlanError& error) {
   return absl::FailedPreconditionError(error.message);
 }
 
+namespace {
+
+// The shards of one new table, each with its primary first.
+void AddPlanned(const ClusterView& view, const TableSpec& spec, std::vector<PlacedRange> ranges,
+                Plan* plan) {
+  std::sort(ranges.begin(), ranges.end(), [](const PlacedRange& a, const PlacedRange& b) {
+    return std::tie(a.column_first, a.row_first, a.role, a.server) <
+           std::tie(b.column_first, b.row_first, b.role, b.server);
+  });
+  uint32_t index = 0;
+  for (const PlacedRange& range : ranges) {
+    const Assignment assignment{view.servers[range.server].id, range.role};
+    if (range.role != Role::kPrimary) {
+      plan->shards.back().assignments.push_back(assignment);
+      continue;
+    }
+    plan->shards.push_back(
+        {.shard = {spec.id, index++},
+         .range = {range.row_first, range.row_limit, range.column_first, range.column_limit},
+         .bytes = range.bytes,
+         .weight_bytes = range.weight_bytes,
+         .assignments = {assignment}});
+  }
+}
+
+absl::Status CheckDomains(const ClusterView& view) {
+  std::set<std::string> domains;
+  uint64_t usable = 0;
+  for (const ClusterServer& server : view.servers) {
+    if (!server.usable) continue;
+    ++usable;
+    domains.insert(server.failure_domain.empty() ? absl::StrCat("\n", server.id)
+                                                 : server.failure_domain);
+  }
+  for (const ClusterTable& table : view.tables) {
+    if (!table.shards.empty() || table.spec.copies <= domains.size()) continue;
+    return TooFewDomains(table.spec, domains.size(), usable);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<Plan> PlaceNewTables(const ClusterView& view) {
   if (std::none_of(view.servers.begin(), view.servers.end(),
                    [](const ClusterServer& server) { return server.usable; })) {
     return absl::FailedPreconditionError("no table can be placed: no shard server is live");
   }
+  HOTBED_RETURN_IF_ERROR(CheckDomains(view));
   PlannerInput input = ClusterProblem(view);
   // What is there stays, wherever it is and whatever becomes of its server.
-  for (InputServer& server : input.topology.servers) server.draining = false;
+  for (InputServer& server : input.topology.servers) {
+    server.draining = server.unreachable = false;
+  }
   input.options.move_bytes_max = 0;
   input.options.evaluations_max = kEvaluationsMax;
   const PlanResult<PlannerOutput> planned = ComputePlan(input);
@@ -196,19 +336,7 @@ absl::StatusOr<Plan> PlaceNewTables(const ClusterView& view) {
   for (size_t t = 0; t < view.tables.size(); ++t) {
     const TableSpec& spec = view.tables[t].spec;
     if (!view.tables[t].shards.empty()) continue;
-    std::vector<PlacedRange> ranges = planned.value().tables[t].ranges;
-    std::sort(ranges.begin(), ranges.end(), [](const PlacedRange& a, const PlacedRange& b) {
-      return std::tie(a.column_first, a.row_first) < std::tie(b.column_first, b.row_first);
-    });
-    for (const PlacedRange& range : ranges) {
-      const uint32_t index = static_cast<uint32_t>(&range - ranges.data());
-      plan.shards.push_back(
-          {.shard = {spec.id, index},
-           .range = {range.row_first, range.row_limit, range.column_first, range.column_limit},
-           .bytes = range.bytes,
-           .weight_bytes = range.weight_bytes,
-           .assignments = {{view.servers[range.server].id, Role::kPrimary}}});
-    }
+    AddPlanned(view, spec, planned.value().tables[t].ranges, &plan);
   }
   return plan;
 }

@@ -41,10 +41,14 @@ class Fnv {
     return *this;
   }
   Fnv& Add(const HotnessPoint& point) { return Add(point.rows).Add(point.accesses); }
+  Fnv& Add(const MeasuredRange& m) {
+    return Add(m.row_first).Add(m.column_first).Add(m.bytes).Add(m.reads).Add(m.updates);
+  }
   Fnv& Add(const InputTable& t) {
     if (t.state_bf16 || t.row_counters != 0) {
       Add(t.state_bf16).Add(t.row_counters);  // no input in a file has them
     }
+    if (!t.measured.empty()) Add(t.measured);  // nor this
     return Add(t.name)
         .Add(t.rows)
         .Add(t.dim)
@@ -108,6 +112,7 @@ class Fnv {
         .Add(c.num_poolings);
   }
   Fnv& Add(const PlannerOptions& o) {
+    if (o.copies_as_they_are) Add(o.copies_as_they_are);  // no input in a file has it
     return Add(o.strategy)
         .Add(o.column_slice_threshold)
         .Add(o.row_slice_threshold)

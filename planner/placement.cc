@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -86,6 +89,77 @@ absl::Status CheckShardsMin(const TableSpec& spec, uint32_t shards_min) {
   return absl::OkStatus();
 }
 
+// Who backs up which shard, of a plan whose primaries are placed (see the header).
+class BackupPlacement {
+ public:
+  explicit BackupPlacement(const std::vector<ServerCandidate>& servers) {
+    std::map<std::string, uint32_t> domains;
+    for (const ServerCandidate& server : servers) {
+      // A server without a domain is its own: no name that was given looks like this one.
+      const std::string domain =
+          server.failure_domain.empty() ? absl::StrCat("\n", server.server) : server.failure_domain;
+      const uint32_t number = static_cast<uint32_t>(domains.size());
+      domains_.push_back(domains.emplace(domain, number).first->second);
+      index_.emplace(server.server, static_cast<uint32_t>(bytes_.size()));
+      ids_.push_back(server.server);
+      bytes_.push_back(server.bytes);
+    }
+    domain_count_ = static_cast<uint32_t>(domains.size());
+    pairs_.assign(ids_.size() * ids_.size(), 0);
+  }
+
+  uint32_t domains() const { return domain_count_; }
+
+  // Needs at least `copies` domains.
+  void Place(uint32_t copies, std::vector<PlannedShard>& shards) {
+    std::vector<std::pair<uint64_t, PlannedShard*>> order;  // by place among its primary's
+    std::map<ServerId, uint64_t> primaries;
+    for (PlannedShard& shard : shards) {
+      const ServerId primary = shard.assignments[0].server;
+      Add(index_.at(primary), shard);
+      order.emplace_back(primaries[primary]++, &shard);
+    }
+    std::sort(order.begin(), order.end());
+    for (auto& [place, at] : order) {
+      PlannedShard& shard = *at;
+      std::vector<uint32_t> holders = {index_.at(shard.assignments[0].server)};
+      while (holders.size() < copies) {
+        const uint32_t next = Best(holders);
+        Add(next, shard);
+        ++pairs_[holders[0] * ids_.size() + next];
+        holders.push_back(next);
+        shard.assignments.push_back({ids_[next], Role::kBackup});
+      }
+    }
+  }
+
+ private:
+  void Add(uint32_t server, const PlannedShard& shard) {
+    bytes_[server] = Saturated(absl::uint128(bytes_[server]) + shard.bytes);
+  }
+
+  uint32_t Best(const std::vector<uint32_t>& holders) const {
+    const uint32_t none = static_cast<uint32_t>(ids_.size());
+    uint32_t best = none;
+    const auto key = [&](uint32_t s) {
+      return std::tuple(bytes_[s], pairs_[holders[0] * ids_.size() + s], ids_[s]);
+    };
+    for (uint32_t s = 0; s < none; ++s) {
+      const bool shares = std::any_of(holders.begin(), holders.end(),
+                                      [&](uint32_t h) { return domains_[h] == domains_[s]; });
+      if (!shares && (best == none || key(s) < key(best))) best = s;
+    }
+    return best;
+  }
+
+  std::vector<ServerId> ids_;
+  std::vector<uint32_t> domains_;
+  std::vector<uint64_t> bytes_;
+  std::map<ServerId, uint32_t> index_;
+  std::vector<uint32_t> pairs_;  // backups, by primary's server and backup's
+  uint32_t domain_count_ = 0;
+};
+
 }  // namespace
 
 absl::StatusOr<std::vector<ShardRange>> CutTable(const TableSpec& spec, uint32_t shards_min) {
@@ -120,6 +194,10 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
     return absl::FailedPreconditionError(
         absl::StrCat("table \"", spec.name, "\" cannot be placed: no shard server is live"));
   }
+  BackupPlacement backups(servers);
+  if (backups.domains() < spec.copies) {
+    return TooFewDomains(spec, backups.domains(), servers.size());
+  }
   std::sort(servers.begin(), servers.end(), [](const auto& a, const auto& b) {
     return std::pair(a.bytes, a.server) < std::pair(b.bytes, b.server);
   });
@@ -144,7 +222,34 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
                              .assignments = {{server, Role::kPrimary}}});
     }
   }
+  backups.Place(spec.copies, plan.shards);
   return plan;
+}
+
+absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t servers) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "table \"", spec.name, "\" cannot be placed: ", spec.copies,
+      " copies need servers of as many failure domains, and the ", servers,
+      " servers that may take shards have ", domains,
+      "; start servers on other hosts (or name the domains with --failure-domain), or ask for "
+      "fewer copies"));
+}
+
+ServerId ServerForCopy(const std::vector<RefillCandidate>& candidates,
+                       const std::vector<ServerId>& holders, uint64_t bytes) {
+  std::set<std::string> taken;
+  for (const RefillCandidate& c : candidates) {
+    const bool holds = std::find(holders.begin(), holders.end(), c.server.server) != holders.end();
+    if (holds && !c.server.failure_domain.empty()) taken.insert(c.server.failure_domain);
+  }
+  const RefillCandidate* best = nullptr;
+  for (const RefillCandidate& c : candidates) {
+    if (!c.may_take || c.room < bytes || taken.count(c.server.failure_domain) > 0) continue;
+    if (std::find(holders.begin(), holders.end(), c.server.server) != holders.end()) continue;
+    const auto key = [](const ServerCandidate& s) { return std::pair(s.bytes, s.server); };
+    if (best == nullptr || key(c.server) < key(best->server)) best = &c;
+  }
+  return best == nullptr ? 0 : best->server.server;
 }
 
 }  // namespace hotbed

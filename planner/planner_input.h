@@ -49,6 +49,15 @@ struct HotnessPoint {
   double accesses = 0;
 };
 
+// What was measured of one range of a live table.
+struct MeasuredRange {
+  uint64_t row_first = 0;
+  uint32_t column_first = 0;
+  uint64_t bytes = 0;  // of weights and state that one copy holds; 0: not known
+  double reads = -1;   // rows a step and trainer; below 0: neither of the two is known
+  double updates = 0;
+};
+
 struct InputTable {
   std::string name;
   uint64_t rows = 0;  // of a hashed table: the expected number
@@ -66,6 +75,9 @@ struct InputTable {
   // options keep with each row.
   bool state_bf16 = false;
   uint32_t row_counters = 0;
+  // Likewise, by columns, then rows: of each range of the current plan, or empty. What is known
+  // stands in place of what the workload would make it, bytes only where they are more.
+  std::vector<MeasuredRange> measured;
 };
 
 struct InputFeature {
@@ -159,6 +171,9 @@ struct PlannerOptions {
   uint64_t seed = 0;
   uint64_t evaluations_max = 100000;
   std::optional<uint64_t> move_bytes_max;
+  // Of a live cluster only: what is in the current plan keeps the number of copies that it has
+  // there, be it less than the table's: someone else sees to those that are missing.
+  bool copies_as_they_are = false;
 };
 
 struct PlannerInput {

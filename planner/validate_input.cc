@@ -53,6 +53,13 @@ std::optional<PlanError> CheckTable(const InputTable& table) {
   if (table.rows > kLimit) {
     return WrongTable(table.name, absl::StrCat("rows ", table.rows, " is beyond 2^63"));
   }
+  for (const MeasuredRange& range : table.measured) {
+    if (!std::isfinite(range.reads) || !NotNegative(range.updates) || range.bytes > kLimit) {
+      return WrongTable(
+          table.name, absl::StrCat("measured from row ", range.row_first, " on: ", range.reads,
+                                   " reads, ", range.updates, " updates, ", range.bytes, " bytes"));
+    }
+  }
   if (table.copies == 0) return WrongTable(table.name, "copies is 0; 1 is the primary alone");
   if (!NotNegative(table.reads_per_step)) {
     return WrongTable(table.name, absl::StrCat("reads_per_step ", table.reads_per_step,

@@ -261,6 +261,7 @@ void ToProto(const ShardRecord& record, v1::ShardRecord* message) {
   MemberToProto(record.primary, message->mutable_primary());
   MembersToProto(record.members, message->mutable_members());
   MembersToProto(record.learners, message->mutable_learners());
+  message->mutable_readers()->Assign(record.readers.begin(), record.readers.end());
   message->set_active(record.active);
   MembersToProto(record.base, message->mutable_base());
 }
@@ -288,6 +289,7 @@ absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message) {
   record.primary = MemberFromProto(message.primary());
   record.members = MembersFromProto(message.members());
   record.learners = MembersFromProto(message.learners());
+  record.readers.assign(message.readers().begin(), message.readers().end());
   record.active = message.active();
   record.base = MembersFromProto(message.base());
   return record;

@@ -44,7 +44,7 @@ inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
               1000);  // also the longest time for one attempt to connect
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);  // a server that is back is found at once
   args.SetMaxReceiveMessageSize(message_bytes_max);
   args.SetMaxSendMessageSize(-1);
   return args;
@@ -57,6 +57,27 @@ void TuneDataPlaneServer(ServerBuilder* builder, int message_bytes_max) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
   builder->SetMaxReceiveMessageSize(message_bytes_max);
   builder->SetMaxSendMessageSize(-1);
+}
+
+// Servers ask each other whether they are there, by pings of HTTP/2: one that says nothing loses
+// its connection after kPeerPingMs + kPeerSilentMs.
+inline constexpr int kPeerPingMs = 300;
+inline constexpr int kPeerSilentMs = 700;
+
+// Arguments of a server's channel to another.
+inline grpc::ChannelArguments PeerChannelArguments() {
+  grpc::ChannelArguments args = DataPlaneChannelArguments(1 << 20);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPeerPingMs);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPeerSilentMs);
+  return args;
+}
+
+// Of a grpc::ServerBuilder: pings that come as often are no attack.
+template <typename ServerBuilder>
+void AllowKeepalives(ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kPeerPingMs / 2);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
 }
 
 }  // namespace hotbed

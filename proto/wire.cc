@@ -208,6 +208,11 @@ absl::Status ParsePushReply(Fragments message, PushReplyView* view) {
   return ParseMessage("PushReply", message, &view->header, {});
 }
 
+absl::Status ParseTransferMessage(Fragments message, TransferView* view) {
+  return ParseMessage("TransferMessage", message, &view->header,
+                      {{v1::TransferMessage::kBodyFieldNumber, &view->body}});
+}
+
 uint8_t* WireScratch::Allocate(size_t bytes) {
   constexpr size_t kBlockBytesMin = 4096;
   bytes = (bytes + 15) & ~size_t{15};

@@ -29,11 +29,14 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/data.pb.h"
+#include "proto/replica.pb.h"
 
 namespace hotbed {
 
 constexpr uint32_t kWireVersion = 1;
-constexpr uint32_t kFeatureLevel = 1;
+// 2: holds copies of shards, and gives them to others.
+constexpr uint32_t kReplicationFeatureLevel = 2;
+constexpr uint32_t kFeatureLevel = 2;
 
 using Fragment = absl::Span<const uint8_t>;
 using Fragments = absl::Span<const Fragment>;
@@ -66,6 +69,10 @@ struct PushRequestView {
 struct PushReplyView {
   v1::ReplyHeader header;
 };
+struct TransferView {
+  v1::TransferHeader header;
+  FragmentRange body;
+};
 
 // Overwrites the whole view; a view that is used again reuses its header's memory. InvalidArgument
 // names the message and what is wrong at which byte; the view is then unspecified.
@@ -73,6 +80,7 @@ absl::Status ParsePullRequest(Fragments message, PullRequestView* view);
 absl::Status ParsePullReply(Fragments message, PullReplyView* view);
 absl::Status ParsePushRequest(Fragments message, PushRequestView* view);
 absl::Status ParsePushReply(Fragments message, PushReplyView* view);
+absl::Status ParseTransferMessage(Fragments message, TransferView* view);
 
 // Memory for what must be made contiguous; lives as long as the work that points into it. Addresses
 // stay valid until Clear.

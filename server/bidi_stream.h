@@ -82,6 +82,8 @@ class BidiStream : private StreamWatch::Watched {
 
   // Keep the stream alive beyond the operation or request at hand.
   void Ref() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  // False when the last reference has gone already.
+  bool TryRefSelf() { return TryRef(&refs_); }
   void Unref();
 
  private:

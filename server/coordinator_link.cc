@@ -4,21 +4,22 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "proto/convert.h"
 #include "proto/wire.h"
 
 namespace hotbed {
 namespace {
 
 constexpr int kControlMessageBytesMax = 256 << 20;  // a map of every shard of a large cluster
+constexpr int kCallsBeforeAttend = 10;
+constexpr int64_t kDrainStepNs = 5'000'000;
+// Of a coordinator that does not answer, a server that drains waits no longer than this.
+constexpr int64_t kDrainUnansweredNs = 1'000'000'000;
 
 std::unique_ptr<v1::Coordinator::Stub> Connect(const std::string& coordinator) {
   grpc::ChannelArguments args;
@@ -45,19 +46,6 @@ bool IsFinal(const absl::Status& status) {
          absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
 }
 
-void FillLoad(const HostStatus& status, v1::ServerLoad* load) {
-  for (const ShardStatus& shard : status.shards) {
-    load->set_rows_resident(load->rows_resident() + shard.rows_resident);
-    load->set_rows_pulled_total(load->rows_pulled_total() + shard.rows_pulled);
-    load->set_rows_pushed_total(load->rows_pushed_total() + shard.rows_pushed);
-  }
-  load->set_hot_bytes(status.hot_bytes);
-  load->set_host_bytes_limit(status.host_bytes_limit);
-  load->set_spill_bytes(status.spill_bytes);
-  load->set_log_bytes(status.log_bytes);
-  load->set_read_only(status.read_only);
-}
-
 void SetDeadline(int64_t timeout_ms, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
 }
@@ -70,9 +58,11 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardHost* host
       host_(host),
       clock_(clock),
       stub_(Connect(options_.coordinator)),
+      intake_(host, options_.network),
       random_(options_.jitter_seed) {
-  host_->SetActivationListener([this] { Kick(); });
+  host_->SetActivationListener([this] { Nudge(); });
   thread_ = std::thread([this] { Run(); });
+  activations_ = std::thread([this] { RunActivations(); });
 }
 
 CoordinatorLink::~CoordinatorLink() { Stop(); }
@@ -91,13 +81,52 @@ absl::Status CoordinatorLink::WaitRegistered() {
 }
 
 LinkStatus CoordinatorLink::status() const {
+  const uint64_t plan_revision = intake_.plan_revision();
   absl::MutexLock lock(&mu_);
-  return status_;
+  LinkStatus status = status_;
+  status.plan_revision = plan_revision;
+  return status;
 }
 
 void CoordinatorLink::Kick() {
   absl::MutexLock lock(&mu_);
   kicked_ = true;
+}
+
+void CoordinatorLink::Nudge() {
+  absl::MutexLock lock(&mu_);
+  nudged_ = true;
+  activate_ = true;
+}
+
+bool CoordinatorLink::Drain(int64_t wait_ms) {
+  Member self;
+  {
+    absl::MutexLock lock(&mu_);
+    draining_ = true;
+    kicked_ = true;
+    self = {status_.server, status_.incarnation};
+  }
+  const int64_t begin_ns = clock_->NowNs();
+  const int64_t until_ns = begin_ns + wait_ms * 1'000'000;
+  int64_t heard_ns = begin_ns;
+  size_t left = 0;
+  while ((left = intake_.NotHandedOver(self)) > 0) {
+    const int64_t now_ns = clock_->NowNs();
+    {
+      absl::MutexLock lock(&mu_);
+      if (stop_ || !status_.registered) return false;
+      heard_ns = std::max(heard_ns, status_.heard_ns);
+    }
+    if (now_ns >= until_ns || now_ns - heard_ns > kDrainUnansweredNs) {
+      HOTBED_LOG(Warning) << left << " shards were not handed over within "
+                          << (now_ns - begin_ns) / 1'000'000
+                          << " ms: their other members take over once this server is gone";
+      return false;
+    }
+    clock_->SleepNs(kDrainStepNs);
+  }
+  return true;
 }
 
 void CoordinatorLink::Stop() {
@@ -106,14 +135,16 @@ void CoordinatorLink::Stop() {
     if (joined_) return;
     joined_ = true;
     stop_ = true;
-    if (calling_ != nullptr) calling_->TryCancel();
+    for (grpc::ClientContext* context : calling_) context->TryCancel();
+    if (stream_ != nullptr) stream_->Cancel();
   }
   thread_.join();
+  activations_.join();
   host_->SetActivationListener(nullptr);
-  if (leased_) {
-    const absl::Status told = Heartbeat(/*draining=*/true);
-    if (!told.ok()) HOTBED_LOG(Warning) << "could not tell the coordinator of the stop: " << told;
-  }
+  EndStream();
+  if (!leased_) return;
+  const absl::Status told = BeatByCall(/*last=*/true);
+  if (!told.ok()) HOTBED_LOG(Warning) << "could not tell the coordinator of the stop: " << told;
 }
 
 void CoordinatorLink::Run() {
@@ -126,53 +157,75 @@ void CoordinatorLink::Run() {
 }
 
 void CoordinatorLink::Turn() {
+  bool lost = false;
+  {
+    absl::MutexLock lock(&mu_);
+    lost = std::exchange(lease_lost_, false);
+    if (lost) status_.registered = false;
+  }
+  if (lost) {
+    HOTBED_LOG(Warning) << "the lease was lost: registering again as a new incarnation";
+    EndStream();
+    leased_ = false;
+    backoff_ms_ = 0;
+  }
   absl::Status status;
-  if (!leased_) status = Register();
-  if (status.ok()) status = Heartbeat(/*draining=*/false);
-  if (status.ok() && leased_) status = Activate();
-  Heard(status);
+  if (!leased_) {
+    status = Register();
+    if (status.ok()) attends_ = true;
+  }
+  if (status.ok() && attends_) status = BeatOnStream();
+  if (status.ok() && !attends_) {
+    status = BeatByCall(/*last=*/false);
+    if (status.ok()) Heard(status);
+    // The next coordinator may know more.
+    attends_ = !status.ok() || ++calls_ % kCallsBeforeAttend == 0;
+  }
+  failed_ = !status.ok();
+  if (failed_) Heard(status);
 }
 
 // Keeps the outcome for the status page and says it where people look: once in a while, not at each
 // try.
 void CoordinatorLink::Heard(const absl::Status& status) {
+  absl::MutexLock lock(&mu_);
   const bool back = status.ok() && !answered_;
   answered_ = status.ok();
-  if (answered_) timeout_ms_ = 0;
-  absl::MutexLock lock(&mu_);
-  status_.registered = leased_;
   status_.error = std::string(status.message());
   if (status.ok()) {
+    timeout_ms_ = 0;
+    replied_ = true;
     status_.heard_ns = clock_->NowNs();
     if (back) HOTBED_LOG(Info) << "the coordinator at " << options_.coordinator << " answers again";
   } else if (status_.registrations == 0 && IsFinal(status)) {
     final_error_ = status;
-  } else {
+  } else if (!stop_) {
     HOTBED_LOG_EVERY_S(Warning, 10) << "coordinator at " << options_.coordinator << ": "
                                     << status.message() << "; serving on, trying again";
   }
 }
 
+int64_t CoordinatorLink::TimeoutMs() const {
+  const int64_t shards = static_cast<int64_t>(host_->Status().shards.size());
+  absl::MutexLock lock(&mu_);
+  return std::min(std::max(options_.rpc_timeout_ms + shards, timeout_ms_),
+                  options_.rpc_timeout_ms_max);
+}
+
 template <typename Method, typename Request, typename Reply>
 absl::Status CoordinatorLink::Call(const char* name, Method method, const Request& request,
                                    Reply* reply, bool last) {
-  int64_t timeout_ms = options_.rpc_timeout_ms;
-  if (!last) {
-    timeout_ms += static_cast<int64_t>(host_->Status().shards.size());
-    timeout_ms = std::min(std::max(timeout_ms, timeout_ms_), options_.rpc_timeout_ms_max);
-  }
+  const int64_t timeout_ms = last ? options_.rpc_timeout_ms : TimeoutMs();
   grpc::ClientContext context;
   SetDeadline(timeout_ms, &context);
   {
     absl::MutexLock lock(&mu_);
     if (stop_ && !last) return absl::CancelledError(absl::StrCat(name, ": stopping"));
-    calling_ = &context;
+    calling_.insert(&context);
   }
   const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
-  {
-    absl::MutexLock lock(&mu_);
-    calling_ = nullptr;
-  }
+  absl::MutexLock lock(&mu_);
+  calling_.erase(&context);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) timeout_ms_ = 2 * timeout_ms;
   return FromGrpc(name, status);
 }
@@ -185,6 +238,7 @@ absl::Status CoordinatorLink::Register() {
   request.set_name(options_.name);
   request.set_address(options_.address);
   request.set_admin_address(options_.admin_address);
+  request.set_failure_domain(options_.failure_domain);
   request.set_host_bytes(options_.host_bytes);
   request.set_message_bytes_max(options_.message_bytes_max);
   request.set_feature_level(kFeatureLevel);
@@ -192,91 +246,37 @@ absl::Status CoordinatorLink::Register() {
   HOTBED_RETURN_IF_ERROR(
       Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply));
   HOTBED_RETURN_IF_ERROR(host_->SetIdentity({reply.server(), reply.cluster_id()}));
+  intake_.BeginAnew();
   host_->SetIncarnation(reply.incarnation());
+  if (options_.network != nullptr) {
+    options_.network->SetSelf({reply.server(), reply.incarnation()}, reply.cluster_id());
+  }
   leased_ = true;
   heartbeat_interval_ms_ = std::max<int64_t>(1, reply.heartbeat_interval_ms());
   HOTBED_LOG(Info) << "registered at " << options_.coordinator << " as server " << reply.server()
                    << " incarnation " << reply.incarnation() << " of cluster "
                    << reply.cluster_id();
   absl::MutexLock lock(&mu_);
+  lease_ttl_ms_ = reply.lease_ttl_ms();
   ++status_.registrations;
   status_.registered = true;
   status_.server = reply.server();
   status_.incarnation = reply.incarnation();
   status_.cluster_id = reply.cluster_id();
-  status_.plan_revision = 0;  // a new incarnation hears everything anew
   return absl::OkStatus();
 }
 
-absl::Status CoordinatorLink::Heartbeat(bool draining) {
+absl::Status CoordinatorLink::BeatByCall(bool last) {
   v1::HeartbeatRequest request;
-  {
-    absl::MutexLock lock(&mu_);
-    request.set_server(status_.server);
-    request.set_incarnation(status_.incarnation);
-    request.set_plan_revision_known(status_.plan_revision);
-  }
-  FillLoad(host_->Status(), request.mutable_load());
-  request.set_draining(draining);
+  FillHeartbeat(&request);
+  if (last) request.set_draining(true);
   v1::HeartbeatReply reply;
+  const int64_t sent_ns = clock_->NowNs();
   HOTBED_RETURN_IF_ERROR(
-      Call("heartbeat", &v1::Coordinator::Stub::Heartbeat, request, &reply, draining));
-  if (draining) return absl::OkStatus();
-  if (!reply.lease_held()) {
-    HOTBED_LOG(Warning) << "the lease was lost: registering again as a new incarnation";
-    leased_ = false;
-    backoff_ms_ = 0;
-    Kick();
-    return absl::OkStatus();
-  }
-  return Apply(reply.map());
-}
-
-absl::Status CoordinatorLink::Apply(const v1::ClusterMap& map) {
-  if (map.plan_revision() == 0) return absl::OkStatus();
-  std::vector<TableSpec> tables;
-  for (const v1::TableSpec& message : map.tables()) {
-    HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(message));
-    tables.push_back(std::move(spec));
-  }
-  std::vector<ShardRecord> records;
-  for (const v1::ShardRecord& message : map.shards()) {
-    HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(message));
-    records.push_back(std::move(record));
-  }
-  std::vector<TableId> dropped(map.tables_dropped().begin(), map.tables_dropped().end());
-  AddTablesMissing(map, &dropped);
-  if (!tables.empty() || !records.empty() || !dropped.empty()) {
-    HOTBED_RETURN_IF_ERROR(host_->ApplyAssignment(tables, records, dropped));
-  }
-  plan_revision_highest_ = std::max(plan_revision_highest_, map.plan_revision());
-  absl::MutexLock lock(&mu_);
-  status_.plan_revision = map.plan_revision();
-  return absl::OkStatus();
-}
-
-// The coordinator remembers a bounded number of dropped tables, so a server that was long away
-// learns of older ones by what a whole map lacks. Rows are deleted for it, so it counts only where
-// nothing else explains it: the map is this cluster's, no older than one seen before, and names a
-// dropped table (without a drop no table can be missing).
-void CoordinatorLink::AddTablesMissing(const v1::ClusterMap& map,
-                                       std::vector<TableId>* dropped) const {
-  if (map.delta() || dropped->empty() || map.cluster_id().empty() ||
-      map.cluster_id() != host_->identity().cluster_id ||
-      map.plan_revision() < plan_revision_highest_) {
-    return;
-  }
-  std::set<TableId> known(dropped->begin(), dropped->end());
-  for (const v1::TableSpec& table : map.tables()) known.insert(table.id());
-  for (const v1::ShardRecord& record : map.shards()) {
-    known.insert(ShardId::FromPacked(record.shard()).table);
-  }
-  for (const ShardStatus& held : host_->Status().shards) {
-    if (!known.insert(held.shard.table).second) continue;
-    HOTBED_LOG(Warning) << "table " << held.table << " (id " << held.shard.table
-                        << ") was dropped while this server was away: deleting its rows";
-    dropped->push_back(held.shard.table);
-  }
+      Call("heartbeat", &v1::Coordinator::Stub::Heartbeat, request, &reply, last));
+  if (last) return absl::OkStatus();
+  RenewLease(reply, sent_ns);
+  return TakeReply(reply);
 }
 
 absl::Status CoordinatorLink::Activate() {
@@ -296,35 +296,40 @@ absl::Status CoordinatorLink::Activate() {
   v1::ActivateShardsReply reply;
   HOTBED_RETURN_IF_ERROR(
       Call("activating shards", &v1::Coordinator::Stub::ActivateShards, request, &reply));
-  std::vector<ShardRecord> records;
-  for (const v1::ShardRecord& message : reply.records()) {
-    HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(message));
-    records.push_back(std::move(record));
-  }
-  return host_->ApplyAssignment({}, records, {});
+  return intake_.TakeRecords(reply.records());
 }
 
 // The next heartbeat, or after a failure a wait that doubles; jittered, so that servers do not come
 // all at once.
 int64_t CoordinatorLink::NextDelayMs() {
-  if (answered_ && leased_) {
-    backoff_ms_ = 0;
-    return heartbeat_interval_ms_;
+  {
+    absl::MutexLock lock(&mu_);
+    if (std::exchange(replied_, false)) backoff_ms_ = 0;
   }
+  if (!failed_ && leased_) return heartbeat_interval_ms_;
   backoff_ms_ = std::clamp(2 * backoff_ms_, options_.backoff_min_ms, options_.backoff_max_ms);
   // While the lease may still hold, a missed heartbeat is repeated no later than the next one is
   // due.
   const int64_t longest =
       leased_ ? std::max(options_.backoff_min_ms, std::min(backoff_ms_, heartbeat_interval_ms_))
               : backoff_ms_;
-  return longest / 2 + static_cast<int64_t>(random_() % (longest / 2 + 1));
+  return longest / 2 + static_cast<int64_t>(random_.Uniform(longest / 2 + 1));
 }
 
 void CoordinatorLink::Sleep(int64_t ms) {
-  absl::MutexLock lock(&mu_);
-  const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return kicked_ || stop_; };
-  mu_.AwaitWithTimeout(absl::Condition(&awake), absl::Milliseconds(ms));
-  kicked_ = false;
+  const absl::Time until = absl::Now() + absl::Milliseconds(ms);
+  for (;;) {
+    {
+      absl::MutexLock lock(&mu_);
+      const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return kicked_ || nudged_ || stop_;
+      };
+      const bool woken = mu_.AwaitWithDeadline(absl::Condition(&awake), until);
+      const bool nudged = std::exchange(nudged_, false);
+      if (std::exchange(kicked_, false) || stop_ || !woken || !nudged) return;
+    }
+    if (JoinsAreNews()) return;
+  }
 }
 
 }  // namespace hotbed

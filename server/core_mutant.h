@@ -36,8 +36,8 @@ enum class CoreMutant {
   // Active as soon as all members hold the tail, without the record saying so: the next coordinator
   // goes back to the members of the epoch before.
   kActivationNotRecorded,
-  // What a restarted process found on its disk counts as committed, and as agreeing with any
-  // primary's log.
+  // What a restarted process found on its disk, or a learner has heard to be committed before,
+  // counts as agreeing with any primary's log.
   kRestartedInSync,
   kProvenBeforeCommitted,  // what a restarted process found agrees with a primary that has not
                            // committed it yet: the next primary may not have it

@@ -27,6 +27,9 @@
 #include "server/pull_stream.h"
 #include "server/push_stream.h"
 #include "server/raw_data_service.h"
+#include "server/replica_batch.h"
+#include "server/replica_link.h"
+#include "server/transfer_stream.h"
 
 namespace hotbed {
 namespace {
@@ -90,6 +93,12 @@ void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
            plane.push_budget.waiting_bytes(), samples);
   AddGauge("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},
            plane.answers->pooled_bytes(), samples);
+  AddGauge("hotbed_replica_received_held_bytes",
+           "Bytes received from other servers and not yet applied or written, by kind.",
+           {{"kind", "log"}}, plane.transfers->log_bytes(), samples);
+  AddGauge("hotbed_replica_received_held_bytes",
+           "Bytes received from other servers and not yet applied or written, by kind.",
+           {{"kind", "rows"}}, plane.transfers->rows_bytes(), samples);
   AddGauge("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load(),
            samples);
 }
@@ -149,14 +158,19 @@ struct DataServer::Impl {
     bool ok = false;
     while (queue->Next(&tag, &ok)) {
       loop->begun.store(loop->begun.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-      static_cast<RpcTag*>(tag)->Run(ok);
+      {
+        const ReplicaBatch batch;
+        static_cast<RpcTag*>(tag)->Run(ok);
+      }
       loop->ended.store(loop->ended.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
   }
 
   DataPlane plane;
   RawDataService service;
+  RawReplicaService replica_service;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
+  std::unique_ptr<GrpcReplicaNetwork> network;
   std::unique_ptr<grpc::Server> server;
   std::vector<std::unique_ptr<Loop>> loops;
   std::thread watch;
@@ -182,7 +196,9 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   grpc::ServerBuilder builder;
   TuneDataPlaneServer(&builder, ReceiveBytesMax(options.limits.message_bytes_max));
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
+  builder.RegisterService(&impl.replica_service);
   // gRPC's poller is one for all queues: the thread that finds a message hands it to the one whose
   // queue it belongs to. Clients of the same machine, and the pool, use the other half.
   const int half = std::max(1u, std::thread::hardware_concurrency() / 2);
@@ -196,12 +212,17 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
     return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
                                                " (data port): taken by another process"));
   }
+  std::vector<grpc::CompletionQueue*> queues;
+  for (auto& queue : impl.queues) queues.push_back(queue.get());
+  impl.network = std::make_unique<GrpcReplicaNetwork>(options.lanes, &impl.plane.inbox, clock,
+                                                      std::move(queues));
   const size_t colon = options.listen.rfind(':');
   data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);
 
   for (auto& queue : impl.queues) {
     PullStream::Start(&impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
+    TransferStream::Start(&impl.plane, &impl.replica_service, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
       LookupCall::Start(&impl.plane, &impl.service, queue.get());
     }
@@ -221,6 +242,8 @@ DataServer::~DataServer() {
 }
 
 const DataPlane& DataServer::plane() const { return impl_->plane; }
+
+ReplicaNetwork* DataServer::network() { return impl_->network.get(); }
 
 bool DataServer::Healthy(std::string* why_not) {
   absl::MutexLock lock(&impl_->mu);
@@ -253,6 +276,7 @@ void DataServer::Stop(int64_t wait_ms) {
   // Answers that were just written get a moment to reach their readers before the streams are cut.
   const auto grace = std::chrono::milliseconds(std::min(wait_ms, kGraceMsMax));
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
+  impl_->network->Stop();
   // No call may touch a queue that is shut down: the host still owes us the end of what it has
   // begun.
   while (plane.calls.load() > 0) plane.clock->SleepNs(kStopStepNs);

@@ -1,5 +1,5 @@
-// The data port: a gRPC server whose completion queues are polled by threads that also do the work,
-// without a hop between threads.
+// The data port, and the streams to the data ports of others: a gRPC server whose completion queues
+// are polled by threads that also do the work, without a hop between threads.
 //
 // Start() serves at once; shards answer as soon as the host has them. Thread-safe.
 #ifndef HOTBED_SERVER_DATA_SERVER_H_
@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "server/data_plane.h"
+#include "server/replica_limits.h"
 #include "server/shard_host.h"
 
 namespace hotbed {
@@ -20,6 +21,7 @@ struct DataServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port, port 0: any free one
   int threads = 0;                     // 0: half of the cores, at least 1
   DataPlaneLimits limits;
+  ReplicaLaneOptions lanes;
 };
 
 class DataServer {
@@ -34,6 +36,8 @@ class DataServer {
 
   const std::string& address() const { return address_; }  // host:port as bound
   const DataPlane& plane() const;
+  // The streams to other servers, until Stop(): what is sent later is dropped.
+  ReplicaNetwork* network();
 
   // Whether the polling threads turn: false, with a reason, when one has been at the same event for
   // ten seconds.

@@ -16,8 +16,9 @@ namespace hotbed {
 //                                        writes out of the requests
 //   staged         1/32, 2 to 256 MiB    pushes to synchronous tables until their step's commit
 //   replica tail   1/32, 2 to 256 MiB    records of the log that other copies may still need
+//   transfers      1/32, 4 to 256 MiB    what other servers send, until it is applied or written
 //   process        1/6, up to 48 MiB     code, threads, sessions, gRPC
-//   hot tier       the rest: 41/64 of 1 GiB
+//   hot tier       the rest: 39/64 of 1 GiB
 struct HostBudget {
   uint64_t hot_bytes = 0;
   uint64_t block_cache_bytes = 0;
@@ -25,6 +26,7 @@ struct HostBudget {
   uint64_t message_bytes = 0;
   uint64_t staged_bytes = 0;
   uint64_t replica_tail_bytes = 0;
+  uint64_t transfer_bytes = 0;
   uint64_t process_bytes = 0;
 };
 
@@ -36,9 +38,11 @@ inline HostBudget CarveHostBytes(uint64_t host_bytes) {
   budget.message_bytes = std::clamp(host_bytes / 8, 8 * kMiB, 512 * kMiB);
   budget.staged_bytes = std::clamp(host_bytes / 32, 2 * kMiB, 256 * kMiB);
   budget.replica_tail_bytes = budget.staged_bytes;
+  budget.transfer_bytes = std::clamp(host_bytes / 32, 4 * kMiB, 256 * kMiB);
   budget.process_bytes = std::min(host_bytes / 6, 48 * kMiB);
   const uint64_t others = budget.memtable_bytes + budget.block_cache_bytes + budget.message_bytes +
-                          budget.staged_bytes + budget.replica_tail_bytes + budget.process_bytes;
+                          budget.staged_bytes + budget.replica_tail_bytes + budget.transfer_bytes +
+                          budget.process_bytes;
   // A budget too small for the fixed minimums still gets a hot tier to work with.
   budget.hot_bytes = host_bytes > others + kMiB ? host_bytes - others : kMiB;
   return budget;

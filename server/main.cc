@@ -117,9 +117,12 @@ absl::Status StartParts(Process* process) {
     CollectHostMetrics(process->host->Status(), samples);
   });
 
-  auto data = DataServer::Start(DataOptionsOf(options), process->host.get(), process->clock);
+  DataServerOptions data_options = DataOptionsOf(options);
+  data_options.lanes.jitter_seed = std::random_device()();
+  auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
+  process->host->SetReplicaNetwork(process->data->network());
 
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
@@ -136,6 +139,8 @@ absl::Status StartParts(Process* process) {
   link_options.name = options.name;
   link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
   link_options.admin_address = process->admin_address;
+  link_options.failure_domain = options.failure_domain;
+  link_options.network = process->data->network();
   link_options.host_bytes = options.host_bytes;
   link_options.message_bytes_max = options.message_bytes_max;
   link_options.jitter_seed = std::random_device()();
@@ -155,26 +160,31 @@ void EndAfter(int64_t ms) {
   }).detach();
 }
 
+// What is in flight ends while the other copies still answer. Then the port is closed, and the
+// coordinator hears that this server has gone: whoever has copies of what was not handed over can
+// take it while rows are written back here.
+absl::Status StopServing(Process* process, int64_t wait_ms) {
+  if (process->data != nullptr) process->data->Stop(wait_ms);
+  if (process->link != nullptr) process->link->Stop();
+  return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
+}
+
 int StopParts(Process* process) {
   EndAfter(process->options.drain_ms_max);
   process->draining.store(true);
-  HOTBED_LOG(Info) << "stopping: telling the coordinator, finishing what is in flight";
-  process->link->Stop();
-  process->data->Stop(process->options.drain_ms_max / 4);
-  const absl::Status written = process->host->Shutdown();
+  HOTBED_LOG(Info)
+      << "stopping: telling the coordinator, handing over, finishing what is in flight";
+  process->link->Drain(HandOverMs(process->options));
+  const absl::Status written = StopServing(process, process->options.drain_ms_max / 4);
   if (!written.ok()) return Fail(written);
   HOTBED_LOG(Info) << "stopped: everything is written back";
   return 0;
 }
 
 void StopAfterFailure(Process* process) {
-  if (process->link != nullptr) process->link->Stop();
-  if (process->data != nullptr) process->data->Stop(0);
-  if (process->host != nullptr) {
-    EndAfter(process->options.drain_ms_max);
-    const absl::Status written = process->host->Shutdown();
-    if (!written.ok()) HOTBED_LOG(Error) << written;
-  }
+  EndAfter(process->options.drain_ms_max);
+  const absl::Status written = StopServing(process, 0);
+  if (!written.ok()) HOTBED_LOG(Error) << written;
 }
 
 // protobuf says on stderr whatever it finds wrong with a message (a string that is not UTF-8, say),

@@ -72,7 +72,9 @@ class ReplicaNetwork {
   // Messages of one shard to one member arrive in order, or not at all: after a loss the sink of
   // the sender hears OnPeerLost before it is told of any answer to a later one.
   virtual void Send(ReplicaMessage message) = 0;
-  // Not yet written to the stream to `to`: senders of copies wait while it is large.
+  // Not yet written to the stream to `to`: senders of copies wait while it is large. It is as large
+  // as it may become while what is sent would be dropped: the peer is not known, or OnPeerLost has
+  // yet to be told.
   virtual uint64_t QueuedBytes(const Member& to) const = 0;
   // Where servers listen now; the link to the coordinator tells. Others are unreachable.
   struct Peer {
@@ -80,6 +82,8 @@ class ReplicaNetwork {
     std::string address;  // of the data port
   };
   virtual void SetPeers(const std::vector<Peer>& peers) = 0;
+  // Who this process is, once it is registered and whenever it is anew: before the first Send.
+  virtual void SetSelf(const Member& /*self*/, const std::string& /*cluster_id*/) {}
 };
 
 // Who is spoken to: the shard host. Calls come from the network's threads, one at a time for each
@@ -88,7 +92,7 @@ class ReplicaSink {
  public:
   virtual ~ReplicaSink() = default;
   virtual void OnReplicaMessage(const Member& from, ReplicaMessage message) = 0;
-  // What was sent to `peer` and not answered may be lost.
+  // What was sent to `peer` and not answered may be lost; so may answers of it.
   virtual void OnPeerLost(const Member& peer) = 0;
 };
 

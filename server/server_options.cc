@@ -11,8 +11,9 @@
 namespace hotbed {
 namespace {
 
-void AddSettings(ConfigSchema* schema, ServerOptions* o) {
-  constexpr double kMiB = 1 << 20;
+constexpr double kMiB = 1 << 20;
+
+void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
   schema->Add("coordinator", &o->coordinator, "HOST:PORT",
               "Where the coordinator listens. Required.");
@@ -23,8 +24,14 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
               "loopback or a trusted network.");
   schema->Add("advertise", &o->advertise, "HOST:PORT",
               "The data port as clients reach it; empty: as it listens.");
+  schema->Add("failure-domain", &o->failure_domain, "NAME",
+              "Machine, rack or zone: no two copies of a shard are placed in one; empty: the host "
+              "part of the data port.");
   schema->Add("admin-listen", &o->admin_listen, "HOST:PORT",
               "Where the admin port (HTTP: metrics, health, status) listens.");
+}
+
+void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("host-bytes", &o->host_bytes,
                    "Memory for rows, caches, buffers and messages together.", {.min = 64 * kMiB});
   schema->AddBytes("spill-bytes-max", &o->spill_bytes_max,
@@ -46,6 +53,9 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("staged-bytes-max", &o->staged_bytes_max,
                    "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
                    "--host-bytes.");
+}
+
+void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("message-bytes-max", &o->message_bytes_max,
                    "Largest message, either way; clients cut their batches to it.",
                    {.min = 64 * 1024, .max = 128 * kMiB});
@@ -61,6 +71,13 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("push-bytes-in-flight-max", &o->push_bytes_in_flight_max,
                    "Bytes of pushes in flight on this server, and a quarter of it more that wait "
                    "for room; 0: 1/16 of host-bytes together.");
+  schema->AddBytes("transfer-bytes-max", &o->transfer_bytes_max,
+                   "Bytes that other servers have sent and that are not yet applied or written: "
+                   "half for logs, half for copies; 0: 1/32 of host-bytes, 4 MiB or more.");
+  schema->AddBytes("transfer-queue-bytes-max", &o->transfer_queue_bytes_max,
+                   "Bytes that wait to be sent to one other server; beyond it they are dropped and "
+                   "sent again later. Records in it are those kept for the log.",
+                   {.min = 4 * kMiB});
   schema->AddMillis("write-timeout-ms", &o->write_timeout_ms,
                     "A client that reads nothing of its answers for so long loses its stream.",
                     {.min = 100});
@@ -72,8 +89,11 @@ void AddSettings(ConfigSchema* schema, ServerOptions* o) {
       "checkpoint-interval-ms", &o->checkpoint_interval_ms,
       "How often tables of class checkpoint are kept as they are, if pushed to; 0: at "
       "a clean stop only.");
-  schema->AddMillis("drain-ms-max", &o->drain_ms_max,
-                    "Longest time for a clean stop after SIGTERM.", {.min = 100});
+  schema->AddMillis(
+      "drain-ms-max", &o->drain_ms_max,
+      "Longest time for a clean stop after SIGTERM; up to half of it others have to take "
+      "over the shards that they have copies of.",
+      {.min = 100});
   schema->AddChoice("log-format", &o->log_format, {"text", "json"}, "Form of the log lines.");
 }
 
@@ -91,7 +111,9 @@ std::string WhatIsMissing(const ServerOptions& options) {
 
 bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code) {
   ConfigSchema schema("hotbed-server", "Holds shards of embedding tables and serves them.");
-  AddSettings(&schema, options);
+  AddPlaces(&schema, options);
+  AddMemory(&schema, options);
+  AddLimits(&schema, options);
   if (!schema.Load(argc, argv, exit_code)) return false;
   options->coordinator = std::string(absl::StripPrefix(options->coordinator, "hotbed://"));
   const std::string missing = WhatIsMissing(*options);
@@ -128,6 +150,11 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.push_bytes_in_flight_max =
       options.push_bytes_in_flight_max > 0 ? options.push_bytes_in_flight_max : half / 5 * 4;
   data.limits.push_bytes_waiting_max = data.limits.push_bytes_in_flight_max / 4;
+  data.limits.transfer_bytes_max = options.transfer_bytes_max > 0
+                                       ? options.transfer_bytes_max
+                                       : CarveHostBytes(options.host_bytes).transfer_bytes;
+  data.lanes.queue_bytes_max = options.transfer_queue_bytes_max;
+  data.limits.replica_tail_bytes_max = CarveHostBytes(options.host_bytes).replica_tail_bytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

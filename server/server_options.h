@@ -17,7 +17,8 @@ struct ServerOptions {
   std::string name;
   std::string coordinator;
   std::string listen = "127.0.0.1:0";
-  std::string advertise;  // empty: as bound
+  std::string advertise;       // empty: as bound
+  std::string failure_domain;  // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
   std::string data_dir;
   std::string device = "auto";
@@ -34,6 +35,8 @@ struct ServerOptions {
   uint64_t bytes_in_flight_max = 64ull << 20;
   uint64_t pull_bytes_in_flight_max = 0;
   uint64_t push_bytes_in_flight_max = 0;
+  uint64_t transfer_bytes_max = 0;
+  uint64_t transfer_queue_bytes_max = 64ull << 20;
   int64_t write_timeout_ms = 10'000;
   int64_t streams_max = 4096;
   int64_t pull_ids_max = 1 << 20;
@@ -46,6 +49,9 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);
+// How long of drain_ms_max a stop waits for others to take over; the rest is for what is in flight
+// and for writing back.
+inline int64_t HandOverMs(const ServerOptions& options) { return options.drain_ms_max / 2; }
 
 // Whether a host:port listens beyond this machine.
 bool ListensWide(const std::string& listen);

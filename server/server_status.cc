@@ -157,6 +157,29 @@ void CollectLogMetrics(const HostStatus& host, std::vector<MetricSample>* sample
             samples);
 }
 
+// Of copies on other servers, and of those held for them.
+void CollectCopyMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
+  const auto counter = MetricSample::Type::kCounter;
+  const auto gauge = MetricSample::Type::kGauge;
+  AddSample("hotbed_server_records_sent_total", "Log records sent to other copies.", counter, {},
+            host.records_sent, samples);
+  AddSample("hotbed_server_records_taken_total", "Log records taken from primaries.", counter, {},
+            host.records_taken, samples);
+  AddSample("hotbed_server_copies_sent_total", "Whole shards copied to other servers.", counter, {},
+            host.copies_sent, samples);
+  AddSample("hotbed_server_copies_received_total", "Whole shards copied from other servers.",
+            counter, {}, host.copies_received, samples);
+  AddSample("hotbed_server_copies_failed_total", "Copies of whole shards that were broken off.",
+            counter, {}, host.copies_failed, samples);
+  AddSample("hotbed_server_copied_sent_bytes_total", "Of whole shards, to other servers.", counter,
+            {}, host.copied_bytes_sent, samples);
+  AddSample("hotbed_server_copies_differ_total",
+            "Shards whose rolling hash was found to differ from their primary's.", counter, {},
+            host.copies_differ, samples);
+  AddSample("hotbed_server_replica_tail_bytes", "Records kept in memory for other copies.", gauge,
+            {}, host.replica_tail_bytes, samples);
+}
+
 }  // namespace
 
 StatusPage RenderStatus(const ServerSnapshot& s) {
@@ -256,6 +279,7 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
   AddSample("hotbed_server_checkpoints_total", "Copies kept of the tables of class checkpoint.",
             counter, {}, host.checkpoints, samples);
   CollectLogMetrics(host, samples);
+  CollectCopyMetrics(host, samples);
   AddSample("hotbed_server_read_only", "1 while no push is acknowledged.", gauge, {},
             host.read_only ? 1 : 0, samples);
 }

@@ -154,13 +154,14 @@ void ShardCore::Grow() {
 }
 
 // Its place in the ring, with what it takes to undo it; nobody waits for it yet.
-ShardCore::Slot* ShardCore::NextSlot(CoreEntry entry) {
+ShardCore::Slot* ShardCore::NextSlot(const CoreEntry& entry, Epoch epoch) {
   if (last_ - applied_ + 1 >= ring_.size()) Grow();
-  entry.ticket = ++ticket_;
-  last_ = entry.lsn;
-  runs_.Append(entry.lsn, entry.epoch);
-  Slot& slot = At(entry.lsn);
+  Slot& slot = At(++last_);
   slot.entry = entry;
+  slot.entry.epoch = epoch;
+  slot.entry.lsn = last_;
+  slot.entry.ticket = ++ticket_;
+  runs_.Append(last_, epoch);
   if (!Mutated(CoreMutant::kRepliesKeptOverStepDown)) slot.waiter = 0;
   slot.answer = SegmentCode::kOk;
   const Session* before = sessions_.Find(entry.session);
@@ -168,23 +169,21 @@ ShardCore::Slot* ShardCore::NextSlot(CoreEntry entry) {
   slot.session_before = before == nullptr ? Session() : *before;
   slot.forgotten_before = forgotten_;
   slot.committed_before = committed_step_;
-  ready_.appends.push_back(entry);
+  ready_.appends.push_back(slot.entry);
   return &slot;
 }
 
-void ShardCore::AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer,
+void ShardCore::AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer,
                             const Session* session) {
-  entry.epoch = record_.epoch;
-  entry.lsn = last_ + 1;
-  Slot& slot = *NextSlot(entry);
+  Slot& slot = *NextSlot(entry, record_.epoch);
   slot.waiter = waiter;
   slot.answer = answer;
   const uint64_t last_seq = session == nullptr ? 0 : session->last_seq;
   if (session != nullptr) sessions_.Set(entry.session, Session(*session));
-  if (entry.staged) staged_.push_back({entry.lsn, entry.session, entry.seq, ""});
+  if (entry.staged) staged_.push_back({last_, entry.session, entry.seq, ""});
   if (Mutated(CoreMutant::kSentBeforeHeld)) PumpAll();
   if (Mutated(CoreMutant::kAckBeforeAppend)) {
-    Reply(std::exchange(slot.waiter, 0), answer, entry.epoch, entry.lsn, last_seq);
+    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, last_, last_seq);
   }
 }
 

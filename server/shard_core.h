@@ -48,8 +48,8 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/core_messages.h"
-#include "server/epoch_runs.h"
 #include "server/session_table.h"
+#include "server/shard_log/epoch_runs.h"
 
 namespace hotbed {
 
@@ -203,14 +203,14 @@ class ShardCore {
   // The session's last sequence at applied_lsn().
   uint64_t AppliedSeq(SessionId session) const;
   // `session`: as the entry leaves it; null where it leaves all alone.
-  void AppendEntry(CoreEntry entry, PushToken waiter, SegmentCode answer, const Session* session);
+  void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer, const Session* session);
   void ReplyToRepeatedCommit(const CoreCommit& commit);
   // `lsn` is a commit of `step` and applied: no push staged before it is needed any more.
   void DropStaged(uint64_t step, Lsn lsn);
   void AdvanceCommit();
   void CommitUpTo(Lsn lsn);
   void CutTail(Lsn lsn, SegmentCode answer);
-  Slot* NextSlot(CoreEntry entry);
+  Slot* NextSlot(const CoreEntry& entry, Epoch epoch);
   // What an entry does to sessions, steps and what is staged.
   void Fold(const CoreEntry& entry);
 
@@ -240,6 +240,7 @@ class ShardCore {
   // shard_core_replica.cc
   bool MayFollow(const Member& from, Epoch epoch);
   void FollowLeader(const Member& leader, Epoch epoch);
+  bool IsMember(Epoch epoch) const;  // of the record of that epoch
   bool ProveOld(const CoreAppend& append);
   bool Agrees(const CoreAppend& append);
   Lsn TakeEntries(const CoreAppend& append);
@@ -284,6 +285,7 @@ class ShardCore {
   Lsn verified_ = 0;           // in leader_epoch_: the log agrees with the primary's up to here
   Lsn answer_at_ = 0;          // not 0: answered when this is in the log
   bool contradicted_ = false;  // in leader_epoch_: only a snapshot helps
+  bool doubted_ = false;       // not known to be a member of leader_epoch_: proves itself (ProveOld)
   bool heard_ = false;         // in leader_epoch_: its log agrees with what is here
   bool left_out_ = false;      // entries came that there was no room for
   Member asker_;               // whose append waited for the promise of asked_epoch_

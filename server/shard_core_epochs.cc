@@ -72,21 +72,23 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   if (record.epoch == record_.epoch) {
     if (record.revision <= record_.revision) return;
     record_ = record;
+    if (leader_epoch_ == record.epoch && IsMember(record.epoch)) doubted_ = false;
     if (!primary_ || !promise_held()) return;
     SetFollowers();
     TryActivate();
+    for (Follower& follower : followers_) JoinIfCaughtUp(&follower);  // readers no more
     return PumpAll();
   }
   if (primary_) StepDown();
   leads_ = false;
   record_ = record;
+  if (leader_epoch_ == record.epoch && IsMember(record.epoch)) doubted_ = false;
   primary_ = record.primary == self_;
   const bool held_here = Contains(record.members, self_) || Contains(record.learners, self_);
   if (!primary_) followers_.clear();
-  if (!held_here) {
-    tail_not_kept_ = true;
-    return;
-  }
+  // What was kept for others stays kept: an epoch that never becomes active may end in this one's
+  // members again, who have to bring each other to the primary's tail.
+  if (!held_here) return;
   runs_.ForgetBelow(std::min({retained_, commit_, applied_}));
   if (promise_held()) BecomePrimary();
   AskPromise(record.epoch);

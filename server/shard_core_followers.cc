@@ -151,6 +151,13 @@ void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) 
     follower->state = Follower::State::kStream;
     follower->sent = ways.empty() ? follower->match : ways.back();
   }
+  if (follower->state == Follower::State::kStream && follower->sent < retained_) {
+    // What it needs next was dropped since it was asked (DropRetained).
+    follower->state = Follower::State::kProbe;
+    follower->waits = false;
+    ways.clear();
+    follower->sent = retained_;
+  }
   JoinIfCaughtUp(follower);
   AdvanceCommit();
   TryActivate();
@@ -185,6 +192,8 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
 // could be acknowledged without a member of the next epoch.
 void ShardCore::JoinIfCaughtUp(Follower* follower) {
   if (!active_ || follower->acknowledges || !follower->answered) return;
+  const auto& readers = record_.readers;
+  if (std::find(readers.begin(), readers.end(), follower->member.server) != readers.end()) return;
   if (follower->state != Follower::State::kStream || follower->match < commit_) return;
   if (!Mutated(CoreMutant::kJoinsTooEarly)) follower->acknowledges = true;
 }
@@ -206,6 +215,9 @@ std::vector<Member> ShardCore::JoinReady() const {
 void ShardCore::BeginSnapshot(Follower* follower) {
   follower->state = Follower::State::kSnapshot;
   follower->ways.clear();
+  // Where the copy breaks off nothing is left of what it held.
+  follower->match = 0;
+  follower->answered = false;
   // The sweep that is to come is of this LSN or a later one.
   follower->hold = std::max(applied_, retained_);
   CoreSend& send = ready_.sends.emplace_back();

@@ -9,7 +9,7 @@ namespace hotbed {
 
 void ShardCore::OnAppend(const Member& from, const CoreAppend& append) {
   if (!MayFollow(from, append.epoch)) return;
-  if (old_ && !ProveOld(append)) return;
+  if ((old_ || doubted_) && !ProveOld(append)) return;
   if (append.prev_lsn > last_) return AnswerRefusal(append.prev_lsn, last_, false);
   if (!Agrees(append)) return;
   const Lsn end = TakeEntries(append);
@@ -51,34 +51,50 @@ void ShardCore::FollowLeader(const Member& leader, Epoch epoch) {
   leader_epoch_ = epoch;
   leader_commit_ = verified_ = answer_at_ = 0;
   contradicted_ = left_out_ = heard_ = false;
+  doubted_ = !IsMember(epoch) && !Mutated(CoreMutant::kRestartedInSync);
   if (tail_not_kept_ && !options_.keep_tail) retained_ = last_;
   tail_not_kept_ = false;
   runs_.ForgetBelow(std::min({retained_, commit_, applied_}));
 }
 
+bool ShardCore::IsMember(Epoch epoch) const {
+  const auto& members = record_.members;
+  return record_.epoch == epoch &&
+         std::find(members.begin(), members.end(), self_) != members.end();
+}
+
 // What a process found on its disk is in the rows already and may have been committed nowhere. It
-// counts once the primary's log is seen to hold the same entry at applied_, and so (Raft's log
+// counts once the primary's log is seen to hold the same entry at commit_, and so (Raft's log
 // matching) everything before it, and the primary has committed it: else a later primary that lacks
 // it could become one of a group that counts on this copy.
+//
+// A learner that lived on proves itself likewise: where the only member lost the end of its log
+// (class log, the machine without power) and came back, what was committed here before is in no
+// primary's log. (Of a process found on its disk, applied_ is commit_.)
 bool ShardCore::ProveOld(const CoreAppend& append) {
-  if (append.prev_lsn > applied_) {
-    AnswerRefusal(append.prev_lsn, applied_, false);
-    return false;
-  }
+  // Where the two logs are compared: at commit_, or behind it, where the primary's reaches not so
+  // far back.
+  const Lsn at = std::max(append.prev_lsn, commit_);
   Epoch theirs = append.prev_epoch;
-  const Lsn index = applied_ - append.prev_lsn;
+  const Lsn index = at - append.prev_lsn;
   if (index > append.entries.size()) {
     theirs = 0;  // the primary's log ends before ours
   } else if (index > 0) {
     theirs = append.entries[index - 1].epoch;
   }
-  if (applied_ != 0 && (theirs == 0 || theirs != runs_.At(applied_))) {
-    contradicted_ = true;
-    AnswerRefusal(append.prev_lsn, applied_, true);
+  const bool same = at == 0 || (theirs != 0 && at <= last_ && theirs == runs_.At(at));
+  if (!same && at > commit_) {
+    const Lsn hint = at > last_ ? last_ : std::max(commit_, runs_.FirstOfRun(at) - 1);
+    AnswerRefusal(append.prev_lsn, hint, false);
     return false;
   }
-  if (append.commit < applied_ && !Mutated(CoreMutant::kProvenBeforeCommitted)) return false;
-  old_ = false;
+  if (!same) {
+    contradicted_ = true;
+    AnswerRefusal(append.prev_lsn, commit_, true);
+    return false;
+  }
+  if (append.commit < commit_ && !Mutated(CoreMutant::kProvenBeforeCommitted)) return false;
+  old_ = doubted_ = false;
   return true;
 }
 
@@ -118,7 +134,7 @@ Lsn ShardCore::TakeEntries(const CoreAppend& append) {
         left_out_ = true;
         break;
       }
-      Fold(NextSlot(entry)->entry);
+      Fold(NextSlot(entry, entry.epoch)->entry);
     }
     end = entry.lsn;
   }
@@ -156,7 +172,7 @@ void ShardCore::AskForMore() {
   if (primary_ || leader_epoch_ == 0 || leader_epoch_ != promised_) return;
   if (read_only_ || last_ - applied_ > options_.entries_max / 2) return;
   left_out_ = false;
-  AnswerRefusal(CoreAppendReply::kUnasked, old_ ? applied_ : last_, false);
+  AnswerRefusal(CoreAppendReply::kUnasked, last_, false);
 }
 
 bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {

@@ -22,6 +22,8 @@ struct StreamMetrics {
   Counter push_rows;
   Counter push_bytes;  // of requests
   Counter lookup_messages;
+  Counter transfer_messages;  // of other servers
+  Counter transfer_bytes;
   Counter streams_opened;
   Counter streams_failed;   // ended by a protocol error
   Counter streams_stalled;  // cancelled: the peer did not read

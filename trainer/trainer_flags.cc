@@ -70,6 +70,14 @@ void AddModelFlags(ConfigSchema* schema, TrainerFlags* flags) {
                     "Of the tables; empty: by format.");
 }
 
+// `word` is one of the flag's choices.
+void SetDurability(const std::string& word, TableSpec* spec) {
+  spec->durability = word == "log"          ? Durability::kLog
+                     : word == "checkpoint" ? Durability::kCheckpoint
+                                            : Durability::kReplicated;
+  if (spec->durability == Durability::kReplicated) spec->copies = word.back() - '0';
+}
+
 template <typename T>
 void Default(T* value, T otherwise) {
   if (*value == T{}) *value = otherwise;
@@ -96,7 +104,8 @@ bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code
              "Stable name of this run: repeated after a crash, steps already applied are not "
              "applied again. Empty: a "
              "new one each time.");
-  schema.AddChoice("durability", &flags->durability, {"log", "checkpoint"}, "Of tables made here.");
+  schema.AddChoice("durability", &flags->durability,
+                   {"log", "checkpoint", "replicated=2", "replicated=3"}, "Of tables made here.");
   schema.AddChoice("wire", &flags->wire, {"fp32", "fp16", "bf16"},
                    "How rows and gradients travel.");
   schema.AddChoice("output", &flags->output, {"table", "json"},
@@ -174,7 +183,7 @@ std::vector<TableSpec> TablesOf(const TrainerFlags& flags) {
     spec.optimizer.kind = OptimizerOf(flags.optimizer);
     spec.optimizer.learning_rate = static_cast<float>(flags.learning_rate);
     spec.initializer = {InitializerKind::kNormal, 0.0f, static_cast<float>(flags.init_deviation)};
-    spec.durability = flags.durability == "log" ? Durability::kLog : Durability::kCheckpoint;
+    SetDurability(flags.durability, &spec);
     specs.push_back(spec);
   }
   return specs;

@@ -1,26 +1,25 @@
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/child_process.h"
 #include "cli/command.h"
+#include "cli/demo/click_data.h"
+#include "cli/demo/cluster_changes.h"
 #include "cli/demo/conserved_sum.h"
 #include "cli/demo/online_lookups.h"
+#include "cli/demo/story_text.h"
 #include "cli/local_cluster.h"
-#include "cli/progress.h"
 #include "cli/table_printer.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
-#include "trainer/datagen.h"
 
 namespace hotbed {
 namespace {
@@ -57,6 +56,10 @@ class Demo {
   absl::Status Train();
   absl::Status KillOneServer();
   void NoteRecovery(bool training);
+  absl::Status AddServer();
+  absl::Status LoseServer();
+  void SayPhase(const char* when);
+  absl::Status Alive();
   absl::Status CheckLedger();
   absl::Status LookUp();
   absl::Status StopCluster();
@@ -68,6 +71,8 @@ class Demo {
   double Elapsed(int64_t since_ns) const {
     return static_cast<double>(clock_->NowNs() - since_ns) * 1e-9;
   }
+  // Of every table's shards.
+  uint32_t copies() const { return flags_.servers > 1 ? 2 : 1; }
   std::string target() const { return absl::StrCat("hotbed://", cluster_->coordinator_address()); }
 
   const CommandContext& context_;
@@ -103,41 +108,11 @@ absl::Status Demo::StartCluster() {
 }
 
 absl::Status Demo::MakeData() {
-  data_path_ = absl::StrCat(flags_.work_dir, "/criteo-", flags_.rows, "-", flags_.seed, ".tsv");
-  const std::string about_path = absl::StrCat(data_path_, ".json");
-  if (FileSystem::Real()->Exists(about_path)) {
-    HOTBED_ASSIGN_OR_RETURN(const std::string text, FileSystem::Real()->ReadAll(about_path));
-    const nlohmann::json about = nlohmann::json::parse(text, nullptr, false);
-    if (about.is_object() && std::filesystem::exists(data_path_)) {
-      result_["data"] = about;
-      Say(absl::StrCat("made by an earlier run: ", data_path_));
-    }
-  }
-  if (!result_.contains("data")) {
-    // Written under another name first: a run that is stopped here leaves no half file behind.
-    const std::string partial = absl::StrCat(run_dir_, "/criteo.tsv");
-    std::ofstream out(partial, std::ios::binary);
-    Progress progress(context_.err, isatty(STDERR_FILENO) != 0, clock_, "      datagen",
-                      flags_.rows);
-    CriteoDatagenOptions options;
-    options.rows = flags_.rows;
-    options.seed = flags_.seed;
-    options.progress = [&progress](uint64_t rows) { progress.Update(rows); };
-    HOTBED_ASSIGN_OR_RETURN(const CriteoDatagenReport report, GenerateCriteo(options, &out));
-    out.close();
-    if (!out)
-      return absl::UnavailableError(absl::StrCat(partial, ": the last bytes were not written"));
-    std::error_code error;
-    std::filesystem::rename(partial, data_path_, error);
-    if (error) return absl::UnavailableError(absl::StrCat(data_path_, ": ", error.message()));
-    result_["data"] = {{"rows", report.rows},
-                       {"bytes", report.bytes},
-                       {"positive_fraction", report.positive_fraction},
-                       {"auc_best", report.auc_best},
-                       {"auc_best_linear", report.auc_linear}};
-    HOTBED_RETURN_IF_ERROR(
-        FileSystem::Real()->WriteAtomically(about_path, result_["data"].dump(2) + "\n"));
-  }
+  const ClickDataOptions options{flags_.rows, flags_.seed, flags_.work_dir, run_dir_};
+  HOTBED_ASSIGN_OR_RETURN(const ClickData made, MakeClickData(options, context_.err, clock_));
+  data_path_ = made.path;
+  result_["data"] = made.about;
+  if (!made.is_new) Say(absl::StrCat("made by an earlier run: ", data_path_));
   const auto& data = result_["data"];
   Say(absl::StrFormat("%s examples, %s, 26 categorical and 13 integer fields, %.1f %% clicks",
                       WithCommas(data["rows"]), FormatBytes(data["bytes"]),
@@ -174,8 +149,8 @@ void Demo::NoteRecovery(bool training) {
 }
 
 absl::Status Demo::Train() {
-  HOTBED_ASSIGN_OR_RETURN(ledger_,
-                          ConservedSum::Start(target(), kLedgerTable, flags_.seed, clock_));
+  HOTBED_ASSIGN_OR_RETURN(
+      ledger_, ConservedSum::Start(target(), kLedgerTable, copies(), flags_.seed, clock_));
   const std::string log = absl::StrCat(run_dir_, "/train.log"),
                     json_path = absl::StrCat(run_dir_, "/train.json");
   HOTBED_ASSIGN_OR_RETURN(
@@ -184,6 +159,7 @@ absl::Status Demo::Train() {
                            absl::StrCat("--coordinator=", cluster_->coordinator_address()),
                            "--format=criteo", absl::StrCat("--train=", data_path_),
                            "--test-fraction=0.1", absl::StrCat("--threads=", flags_.threads),
+                           copies() > 1 ? "--durability=replicated=2" : "--durability=log",
                            absl::StrCat("--table-prefix=", kTablePrefix), "--output=json"},
                           log, json_path));
   Say(absl::StrCat("hotbed-train-ctr, ", flags_.threads,
@@ -214,58 +190,97 @@ absl::Status Demo::Train() {
   if (!report.is_object())
     return absl::InternalError(absl::StrCat(json_path, " is not the trainer's JSON"));
   result_["training"] = report;
-  Say(absl::StrFormat("%s examples in %.1f s: %s examples/s, %s rows pulled/s, %s rows pushed/s",
-                      WithCommas(report.value("examples", uint64_t{0})),
-                      report.value("seconds", 0.0),
-                      ShortCount(report.value("examples_per_second", 0.0)),
-                      ShortCount(report.value("rows_pulled", 0.0) / report.value("seconds", 1.0)),
-                      ShortCount(report.value("rows_pushed", 0.0) / report.value("seconds", 1.0))));
+  Say(TrainingText(report));
   const double best = result_["data"]["auc_best"], linear = result_["data"]["auc_best_linear"];
   const double auc = report.value("auc", 0.0);
   result_["auc_gap_closed"] = (auc - linear) / (best - linear);
-  Say(absl::StrFormat(
-      "held-out AUC %.4f; best linear %.4f, best reachable %.4f: %.0f %% of the gap closed", auc,
-      linear, best, 100 * (auc - linear) / (best - linear)));
+  Say(AucText(auc, linear, best));
+  return absl::OkStatus();
+}
+
+// Between two looks of a wait.
+absl::Status Demo::Alive() {
+  cluster_->Tick();
+  return g_interrupted != 0 ? absl::CancelledError("interrupted") : absl::OkStatus();
+}
+
+// What the ledger's client saw since the last time.
+void Demo::SayPhase(const char* when) {
+  const ConservedSum::Phase phase = ledger_->TakePhase();
+  Say(absl::StrCat("the ledger ", when, ": ", PhaseText(phase)));
+  result_["phases"].push_back(PhaseJson(when, phase));
+}
+
+absl::Status Demo::AddServer() {
+  SayPhase("over the training and the kill");
+  HOTBED_ASSIGN_OR_RETURN(const std::string server, cluster_->AddServer());
+  HOTBED_RETURN_IF_ERROR(cluster_->WaitReady(absl::Seconds(60)));
+  Say(absl::StrCat(server, " serves ", ShortSeconds(Elapsed(step_ns_)), " after it was asked for"));
+  ledger_->TakePhase();  // only what the moves make of it
+  const Tick tick = [this] { return Alive(); };
+  HOTBED_ASSIGN_OR_RETURN(const MoveReport moved,
+                          MoveOnto(cluster_->coordinator_address(), server,
+                                   cluster_->processes().size() - 1, tick, clock_));
+  Say(absl::StrFormat("%d shards%s moved onto it in %s", moved.shards,
+                      moved.bytes == 0 ? "" : absl::StrCat(" of about ", FormatBytes(moved.bytes)),
+                      ShortSeconds(moved.seconds)));
+  result_["moves"] = {{"server", server},
+                      {"shards", moved.shards},
+                      {"bytes", moved.bytes},
+                      {"seconds", moved.seconds}};
+  SayPhase("while they moved");
+  return absl::OkStatus();
+}
+
+absl::Status Demo::LoseServer() {
+  if (copies() == 1) {
+    Say("passed over: with one server from the start no table has a second copy");
+    return absl::OkStatus();
+  }
+  const Tick tick = [this] { return Alive(); };
+  // Of two copies one may be lost, when there are two.
+  HOTBED_RETURN_IF_ERROR(WaitForCopies(cluster_->coordinator_address(), tick, clock_));
+  SayPhase("until every shard had two copies");
+  const std::string server = cluster_->processes()[1].name;
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t shards,
+                          PrimariesOf(cluster_->coordinator_address(), server));
+  const int64_t killed_ns = clock_->NowNs();
+  HOTBED_RETURN_IF_ERROR(cluster_->KillForGood(server));
+  Say(absl::StrFormat("kill -9 %s, primary of %d shards; it does not come back", server, shards));
+  HOTBED_ASSIGN_OR_RETURN(const LossReport loss, WaitOutLoss(cluster_->coordinator_address(),
+                                                             server, killed_ns, tick, clock_));
+  Say(
+      absl::StrFormat("all of them accept pushes elsewhere %s after the kill, and have two copies "
+                      "again after %s",
+                      ShortSeconds(loss.fail_over_seconds), ShortSeconds(loss.refill_seconds)));
+  result_["loss"] = {{"server", server},
+                     {"shards", shards},
+                     {"fail_over_seconds", loss.fail_over_seconds},
+                     {"refill_seconds", loss.refill_seconds}};
+  SayPhase("over the loss");
   return absl::OkStatus();
 }
 
 absl::Status Demo::CheckLedger() {
   HOTBED_ASSIGN_OR_RETURN(const ConservedSum::Report report, ledger_->StopAndCheck());
   ledger_.reset();
-  result_["ledger"] = {{"pushes", report.pushes},
-                       {"rows", report.rows},
-                       {"weights_checked", report.weights_checked},
-                       {"retries", report.retries},
-                       {"longest_push_seconds", report.longest_push_seconds}};
-  Say(absl::StrFormat("%s pushes of %s rows were acknowledged, before, during and after the kill",
+  result_["ledger"] = LedgerJson(report);
+  Say(absl::StrFormat("%s pushes of %s rows were acknowledged, over all of this",
                       WithCommas(report.pushes), WithCommas(report.rows)));
   Say(absl::StrFormat(
       "all %s weights are exactly what they add up to: nothing lost, nothing applied twice",
       WithCommas(report.weights_checked)));
-  Say(absl::StrFormat(
-      "the longest push waited %s (over the kill); the client resent %s segments by itself",
-      ShortSeconds(report.longest_push_seconds), WithCommas(report.retries)));
+  Say(absl::StrFormat("the longest push of all waited %s; the client resent %s segments by itself",
+                      ShortSeconds(report.longest_push_seconds), WithCommas(report.retries)));
   return absl::OkStatus();
 }
 
 absl::Status Demo::LookUp() {
   HOTBED_ASSIGN_OR_RETURN(const OnlineReport report,
                           LookUpOnline(target(), data_path_, kTablePrefix, kLookups, clock_));
-  result_["online"] = {{"lookups", report.lookups},
-                       {"rows_a_lookup", report.rows_a_lookup},
-                       {"p50_seconds", report.p50_seconds},
-                       {"p99_seconds", report.p99_seconds},
-                       {"lookups_per_second", report.lookups_per_second}};
-  Say(absl::StrFormat("%s lookups of %d rows each, one at a time: p50 %s, p99 %s, %s/s",
-                      WithCommas(report.lookups), report.rows_a_lookup,
-                      ShortSeconds(report.p50_seconds), ShortSeconds(report.p99_seconds),
-                      ShortCount(report.lookups_per_second)));
-  std::string scored;
-  for (const OnlineReport::Scored& sample : report.samples) {
-    absl::StrAppendFormat(&scored, "%s%.3f (%s)", scored.empty() ? "" : ", ", sample.probability,
-                          sample.clicked ? "clicked" : "not clicked");
-  }
-  Say(absl::StrCat("scored, for instance: ", scored));
+  result_["online"] = LookupsJson(report);
+  Say(LookupsText(report));
+  Say(ScoresText(report));
   return absl::OkStatus();
 }
 
@@ -288,6 +303,8 @@ absl::Status Demo::Steps() {
       {"Train a factorization machine whose embeddings live in the cluster; kill a server "
        "meanwhile",
        &Demo::Train},
+      {"Add a server and move shards onto it, while they are pulled and pushed", &Demo::AddServer},
+      {"Lose a server for good", &Demo::LoseServer},
       {"Check that no acknowledged push was lost", &Demo::CheckLedger},
       {"Query embeddings online", &Demo::LookUp},
       {"Stop everything", &Demo::StopCluster},
@@ -355,8 +372,8 @@ void AddDemoCommand(CLI::App* root, CommandContext* context) {
   auto flags = std::make_shared<Flags>();
   flags->work_dir = DefaultWorkDir();
   CLI::App* app = root->add_subcommand("demo",
-                                       "Start a cluster, train on it, kill a server, check, query, "
-                                       "stop: the whole story in a minute");
+                                       "Start a cluster, train on it, kill servers, add one, move "
+                                       "shards, check, query, stop: the whole story in 90 seconds");
   app->add_option("--rows", flags->rows, "Training examples")
       ->check(CLI::Range(uint64_t{10000}, uint64_t{100'000'000}))
       ->capture_default_str();

@@ -1,17 +1,22 @@
 #include <sys/statvfs.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
+#include "cli/event_text.h"
 #include "cli/http_get.h"
+#include "cli/shard_copies.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
+#include "common/clock.h"
 #include "config/units.h"
 
 namespace hotbed {
@@ -58,6 +63,122 @@ Check CheckShards(const v1::ClusterMap& map) {
     return {"shards", Verdict::kOk, absl::StrCat(map.shards_size(), ", all active")};
   return {"shards", Verdict::kFailed,
           absl::StrCat(inactive, " of ", map.shards_size(), " not active, the first is ", first)};
+}
+
+Check CheckCopies(const v1::ClusterMap& map) {
+  const CopyView view(map);
+  uint64_t replicated = 0, shorter = 0;
+  std::string first;
+  for (const v1::TableSpec& table : map.tables()) {
+    const CopyCount count = view.CountOf(table.id());
+    replicated += count.copies > 1 ? count.shards : 0;
+    if (count.copies > 1 && count.short_of > 0 && shorter == 0) first = count.first_short;
+    shorter += count.copies > 1 ? count.short_of : 0;
+  }
+  if (shorter > 0) {
+    return {"copies", Verdict::kFailed,
+            absl::StrCat(shorter, " of ", replicated,
+                         " replicated shards have fewer copies than wanted, the first is ", first,
+                         "; 'hotbed shard moves' shows what is being filled")};
+  }
+  return {"copies", Verdict::kOk,
+          replicated == 0 ? "no replicated tables"
+                          : absl::StrCat(replicated, " replicated shards have all copies")};
+}
+
+Check CheckDomains(const v1::ClusterMap& map) {
+  std::set<std::string> domains;
+  std::string without, first;
+  uint64_t copies = 1;
+  for (const v1::TableSpec& table : map.tables()) {
+    copies = std::max<uint64_t>(copies, table.copies());
+  }
+  for (const v1::ServerInfo& server : map.servers()) {
+    if (!server.live()) continue;
+    domains.insert(server.failure_domain());
+    if (server.failure_domain().empty()) absl::StrAppend(&without, " ", server.name());
+  }
+  const uint64_t sharing = CopyView(map).SharingDomains(&first);
+  if (sharing > 0) {
+    return {"failure domains", Verdict::kFailed,
+            absl::StrCat(sharing, " shards have two copies in one failure domain, the first is ",
+                         first)};
+  }
+  if (copies > 1 && !without.empty()) {
+    return {"failure domains", Verdict::kWarning,
+            absl::StrCat("none said by", without, ": start them with --failure-domain")};
+  }
+  if (domains.size() < copies) {
+    return {"failure domains", Verdict::kWarning,
+            absl::StrCat(domains.size(), " live for tables of ", copies,
+                         " copies: a lost copy cannot be replaced until another is up")};
+  }
+  return {"failure domains", Verdict::kOk, absl::StrCat(domains.size(), " live")};
+}
+
+// A move that waits for something for longer than this is told.
+constexpr int64_t kMoveWaitsMs = 60'000;
+
+Check CheckMoves(const v1::ClusterMap& map, const v1::ListMovesReply& list) {
+  const int64_t now_ms = Clock::Real()->WallUs() / 1000;
+  if (list.paused()) {
+    return {"moves", Verdict::kWarning,
+            absl::StrCat("paused, ", list.moves_total(), " wait: 'hotbed shard resume'")};
+  }
+  for (const v1::ShardMove& move : list.moves()) {
+    const int64_t age_ms = now_ms - move.goal().since_unix_ms();
+    const bool asked = move.goal().since_unix_ms() != 0;  // else a refill, which has no such time
+    if (!asked || move.waits_for().empty() || age_ms < kMoveWaitsMs) continue;
+    return {"moves", Verdict::kWarning,
+            absl::StrCat(ShardName(map, move.goal().shard()), " does not go on for ",
+                         ShortSeconds(static_cast<double>(age_ms) * 1e-3), ": ", move.waits_for())};
+  }
+  return {"moves", Verdict::kOk, absl::StrCat(list.moves_total(), " under way or waiting")};
+}
+
+Check CheckRebalancing(const v1::ListMovesReply& list) {
+  return {"rebalancing", list.rebalance().on() ? Verdict::kOk : Verdict::kWarning,
+          RebalanceText(list.rebalance())};
+}
+
+// Beyond this part of its memory a server holds little more before rows come from the disk.
+constexpr double kFullPart = 0.9;
+
+Check CheckRoom(const v1::ClusterMap& map) {
+  std::string full;
+  for (const v1::ServerInfo& server : map.servers()) {
+    const v1::ServerLoad& load = server.load();
+    const double limit = static_cast<double>(load.host_bytes_limit());
+    if (!server.live() || limit == 0) continue;
+    if (static_cast<double>(load.bytes_held()) < kFullPart * limit) continue;
+    absl::StrAppend(&full, " ", server.name(), " holds ", FormatBytes(load.bytes_held()), " with ",
+                    FormatBytes(load.host_bytes_limit()), " of memory;");
+  }
+  if (full.empty()) return {"room", Verdict::kOk, "every server holds less than its memory"};
+  return {"room", Verdict::kWarning,
+          absl::StrCat(full.substr(1), " the rest is read from its disk: add a server")};
+}
+
+// As servers that answer have counted it.
+Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
+  std::string wrong;
+  for (const v1::ServerInfo& server : map.servers()) {
+    if (!server.live()) continue;
+    const absl::StatusOr<HttpReply> reply =
+        HttpGet(server.admin_address(), "/api/metrics", timeout);
+    if (!reply.ok()) continue;
+    const nlohmann::json metrics = nlohmann::json::parse(reply->body, nullptr, false);
+    if (!metrics.is_array()) continue;
+    for (const auto& metric : metrics) {
+      if (metric.value("name", "") != "hotbed_server_copies_differ_total") continue;
+      const double value = metric.value("value", 0.0);
+      if (value > 0) absl::StrAppend(&wrong, " ", server.name(), ": ", value, ";");
+    }
+  }
+  if (wrong.empty()) return {"equal copies", Verdict::kOk, "no copy differed from its primary"};
+  return {"equal copies", Verdict::kFailed,
+          absl::StrCat("copies that differed from their primary, since the server began:", wrong,
+                       " see its log, and keep both servers' data directories")};
 }
 
 // hotbed_build_info of one process says its version.
@@ -120,6 +241,17 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
     checks.push_back(CheckServers(*map));
     checks.push_back(CheckShards(*map));
     checks.push_back(CheckVersions(*map, context.timeout_duration()));
+    checks.push_back(CheckCopies(*map));
+    checks.push_back(CheckDomains(*map));
+    checks.push_back(CheckHashes(*map, context.timeout_duration()));
+    checks.push_back(CheckRoom(*map));
+    const absl::StatusOr<v1::ListMovesReply> moves = coordinator.ListMoves({});
+    if (moves.ok()) {
+      checks.push_back(CheckMoves(*map, *moves));
+      checks.push_back(CheckRebalancing(*moves));
+    } else if (!absl::IsUnimplemented(moves.status())) {  // of an earlier version: has none
+      checks.push_back({"moves", Verdict::kFailed, std::string(moves.status().message())});
+    }
   } else {
     checks.push_back({"coordinator", Verdict::kFailed, std::string(map.status().message())});
   }

@@ -1,5 +1,6 @@
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,9 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
+#include "cli/commands/move_flags.h"
 #include "cli/coordinator_stub.h"
+#include "cli/find_table.h"
 #include "cli/live_view.h"
 #include "cli/plan_file.h"
+#include "cli/shard_selection.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "planner/cluster_problem.h"
@@ -24,7 +28,7 @@ namespace hotbed {
 namespace {
 
 struct ApplyOptions {
-  bool dry_run = false;
+  MoveFlags move;
   std::string move_bytes_max;  // empty: no limit
   std::vector<std::string> drain;
   std::string output;
@@ -88,10 +92,11 @@ std::string ServersText(const Replan& replan, size_t rows_max) {
   return table.ToText();
 }
 
-void PrintText(const Replan& replan, size_t rows_max, std::ostream& out) {
+void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream& out) {
   const std::vector<PlannedMove>& moves = replan.after.moves;
-  out << "A re-plan of plan revision " << replan.revision << "; nothing is changed\n"
-      << kLiveWorkloadText << UnreachableText(replan.view) << "\n"
+  out << "A re-plan of plan revision " << replan.revision
+      << (dry_run ? "; nothing is changed\n" : "\n") << kLiveWorkloadText
+      << UnreachableText(replan.view) << "\n"
       << ServersText(replan, rows_max)
       << "\nSlowest server: " << MsText(replan.before.cost.max_server_ms) << " ms a step before, "
       << MsText(replan.after.cost.max_server_ms) << " after\n";
@@ -105,30 +110,85 @@ void PrintText(const Replan& replan, size_t rows_max, std::ostream& out) {
   if (moves.size() > rows_max) out << "  and " << moves.size() - rows_max << " more\n";
 }
 
-void PrintJson(const Replan& replan, std::ostream& out) {
+PlanJson ToJson(const Replan& replan, bool dry_run) {
   PlanJson plan = PlanToJson(replan.after);
   PlanJson unreachable = PlanJson::array();
   for (const InputServer& server : replan.problem.topology.servers) {
     if (server.unreachable) unreachable.push_back(server.name);
   }
-  out << PrettyJson(
-      {{"dry_run", true},
-       {"plan_revision", replan.revision},
-       {"unreachable", unreachable},
+  return {
+      {"dry_run", dry_run},
+      {"plan_revision", replan.revision},
+      {"unreachable", unreachable},
+      {"max_server_ms",
+       {{"before", replan.before.cost.max_server_ms}, {"after", replan.after.cost.max_server_ms}}},
+      {"move_bytes", MovedBytes(replan.after)},
+      {"moves", plan["moves"]},
+      {"plan", plan}};
+}
+
+// The shards of a table that a planned move is of: those inside of its ranges that are held where
+// it comes from.
+void AddMoves(const PlannedMove& planned, uint64_t from, uint64_t to, const v1::ClusterMap& map,
+              TableId table, v1::MoveShardsRequest* request) {
+  for (const v1::ShardRecord& record : ShardsOf(map, table)) {
+    const bool inside = record.range_first() >= planned.row_first &&
+                        record.range_limit() <= planned.row_limit &&
+                        record.column_first() >= planned.column_first &&
+                        record.column_limit() <= planned.column_limit;
+    if (!inside || !HoldsCopy(record, from) || HoldsCopy(record, to)) continue;
+    v1::MoveShardsRequest::Move& move = *request->add_moves();
+    move.set_shard(record.shard());
+    move.set_from(from);
+    move.set_to(to);
+  }
+}
+
+absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::ClusterMap& map) {
+  // The problem's servers are in the view's order and may have longer names.
+  std::map<std::string, uint64_t> servers;
+  for (size_t s = 0; s < replan.view.servers.size(); ++s) {
+    servers[replan.problem.topology.servers[s].name] = replan.view.servers[s].id;
+  }
+  v1::MoveShardsRequest request;
+  request.set_reason("plan apply");
+  for (const PlannedMove& planned : replan.after.moves) {
+    HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, planned.table));
+    AddMoves(planned, servers[planned.from], servers[planned.to], map, spec.id, &request);
+  }
+  return request;
+}
+
+// The moves of the plan, one request; `json` is what was planned.
+absl::Status Execute(const ApplyOptions& options, const Replan& replan, const v1::ClusterMap& map,
+                     CoordinatorStub* coordinator, CommandContext* context) {
+  HOTBED_ASSIGN_OR_RETURN(const v1::MoveShardsRequest request, ToRequest(replan, map));
+  if (request.moves().empty()) return absl::OkStatus();
+  return CarryOut(
+      context, options.move, map, request, coordinator,
+      {{"plan_revision", replan.revision},
        {"max_server_ms",
         {{"before", replan.before.cost.max_server_ms}, {"after", replan.after.cost.max_server_ms}}},
-       {"move_bytes", MovedBytes(replan.after)},
-       {"moves", plan["moves"]},
-       {"plan", plan}});
+       {"move_bytes", MovedBytes(replan.after)}});
+}
+
+absl::Status CheckOptions(const ApplyOptions& options, const std::string& output) {
+  if (options.move.dry_run) return absl::OkStatus();
+  if (!options.drain.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--drain is for --dry-run, and nothing was changed: 'hotbed shard drain ",
+                     options.drain[0], "' empties a server and keeps it empty"));
+  }
+  if (output == "svg") {
+    return absl::InvalidArgumentError("-o svg is for --dry-run; nothing was changed");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
-  if (!options.dry_run) {
-    return absl::UnimplementedError(
-        "this version cannot execute moves yet, so nothing was changed; --dry-run shows what a "
-        "re-plan would do");
-  }
   const std::string output = PlanOutput(options.output, *context);
+  HOTBED_RETURN_IF_ERROR(CheckOptions(options, output));
+  if (output == "json") context->output = "json";
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   Replan replan;
@@ -147,14 +207,16 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
   if (!after.ok()) return RefusePlan(after.error(), output, context);
   replan.after = std::move(after.value());
   replan.before = LivePlanOf(replan.problem);
-  if (output == "json") {
-    PrintJson(replan, *context->out);
-  } else if (output == "svg") {
+  const bool dry_run = options.move.dry_run;
+  if (output == "svg") {
     *context->out << PlanDiffSvg(replan.before, replan.after);
-  } else {
-    PrintText(replan, PlanRows(options.all), *context->out);
+  } else if (output == "text") {
+    PrintText(replan, PlanRows(options.all), dry_run, *context->out);
+  } else if (dry_run || replan.after.moves.empty()) {
+    *context->out << PrettyJson(ToJson(replan, dry_run));
   }
-  return absl::OkStatus();
+  if (dry_run || replan.after.moves.empty()) return absl::OkStatus();
+  return Execute(options, replan, map, &coordinator, context);
 }
 
 }  // namespace
@@ -162,15 +224,15 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
 void AddPlanApplyCommand(CLI::App* plan, CommandContext* context) {
   auto options = std::make_shared<ApplyOptions>();
   CLI::App* const command =
-      plan->add_subcommand("apply", "Plan the live cluster anew; --dry-run shows what would move");
-  command->add_flag("--dry-run", options->dry_run,
-                    "Show moves, bytes, reasons and the slowest server; change nothing");
+      plan->add_subcommand("apply", "Plan the live cluster anew and move its shards accordingly");
+  AddMoveFlags(command, &options->move);
   command
       ->add_option("--move-bytes-max", options->move_bytes_max,
                    "Move no more than this, as in 2GiB; what is relieved is then what it buys")
       ->check(
           [](const std::string& text) { return std::string(ParseBytes(text).status().message()); });
-  command->add_option("--drain", options->drain, "Empty this server; may be repeated");
+  command->add_option("--drain", options->drain,
+                      "With --dry-run: as if this server were emptied; may be repeated");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server and move");
   command->callback([context, options] {

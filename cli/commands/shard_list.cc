@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
 #include "cli/find_table.h"
+#include "cli/shard_copies.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
@@ -21,15 +22,20 @@ absl::Status List(const CommandContext& context, const std::string& table) {
     only = spec.id;
   }
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  TablePrinter printer({"shard", "first", "limit", "columns", "epoch", "primary", "active"});
+  const CopyView view(map);
+  TablePrinter printer(
+      {"shard", "first", "limit", "columns", "epoch", "active", "primary", "backups", "learners"});
   for (const v1::TableSpec& spec : map.tables()) {
     if (only != 0 && spec.id() != only) continue;
     for (const v1::ShardRecord& shard : ShardsOf(map, spec.id())) {
+      const std::vector<ShardCopy> copies = view.CopiesOf(shard);
       json.push_back(ShardJson(map, shard));
+      json.back()["copies"] = CopiesJson(copies);
       printer.AddRow({ShardName(map, shard.shard()), absl::StrCat(shard.range_first()),
                       absl::StrCat(shard.range_limit()), ColumnsText(shard),
-                      absl::StrCat(shard.epoch()), ServerName(map, shard.primary().server()),
-                      shard.active() ? "yes" : "no"});
+                      absl::StrCat(shard.epoch()), shard.active() ? "yes" : "no",
+                      CopiesText(copies, CopyRole::kPrimary), CopiesText(copies, CopyRole::kMember),
+                      CopiesText(copies, CopyRole::kLearner)});
     }
   }
   *context.out << (context.json() ? json.dump(2) + "\n" : printer.ToText());
@@ -41,7 +47,8 @@ absl::Status List(const CommandContext& context, const std::string& table) {
 void AddShardListCommand(CLI::App* shard, CommandContext* context) {
   auto table = std::make_shared<std::string>();
   CLI::App* app = shard->add_subcommand(
-      "list", "Every shard: range of rows (of buckets, if hashed) and columns, epoch, primary");
+      "list",
+      "Every shard: range of rows (of buckets, if hashed) and columns, epoch, who holds it");
   app->add_option("--table", *table, "Of this table only");
   app->callback(
       [context, table] { context->run = [context, table] { return List(*context, *table); }; });

@@ -1,10 +1,14 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
+#include "cli/event_text.h"
+#include "cli/shard_copies.h"
+#include "cli/table_option.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
 #include "common/status_macros.h"
@@ -14,24 +18,13 @@
 namespace hotbed {
 namespace {
 
-struct ShardCount {
-  uint64_t active = 0;
-  uint64_t all = 0;
-};
-
-std::map<uint32_t, ShardCount> CountShards(const v1::ClusterMap& map) {
-  std::map<uint32_t, ShardCount> counts;
-  for (const v1::ShardRecord& shard : map.shards()) {
-    ShardCount& count = counts[ShardId::FromPacked(shard.shard()).table];
-    ++count.all;
-    count.active += shard.active() ? 1 : 0;
-  }
-  return counts;
-}
+constexpr int kEventsShown = 5;
+constexpr uint32_t kEventsKept = 4096;  // by the coordinator
 
 std::string ServerState(const v1::ServerInfo& server) {
-  if (!server.live()) return "DOWN";
-  return server.load().read_only() ? "READ-ONLY" : "live";
+  if (!server.live()) return server.draining() ? "DOWN, drained" : "DOWN";
+  if (server.load().read_only()) return server.draining() ? "READ-ONLY, draining" : "READ-ONLY";
+  return server.draining() ? "draining" : "live";
 }
 
 // Who has ended the least; null: nobody is in the group.
@@ -78,20 +71,91 @@ std::string TrainersText(const v1::ListTrainersReply& list) {
   return absl::StrCat("\n", groups.ToText());
 }
 
+// Copies that are no primaries: (server -> backups and read copies).
+std::map<uint64_t, uint64_t> BackupCounts(const v1::ClusterMap& map) {
+  std::map<uint64_t, uint64_t> counts;
+  for (const v1::ShardRecord& record : map.shards()) {
+    for (const v1::Member& member : record.members()) {
+      counts[member.server()] += member.server() == record.primary().server() ? 0 : 1;
+    }
+    for (const v1::Member& learner : record.learners()) ++counts[learner.server()];
+  }
+  return counts;
+}
+
+// What the coordinator says beside the map; empty from one of an earlier version.
+struct Doings {
+  v1::ListMovesReply moves;
+  std::vector<v1::ClusterEvent> events;  // the last ones
+  bool known = false;
+};
+
+absl::StatusOr<Doings> AskDoings(CoordinatorStub* coordinator) {
+  Doings doings;
+  absl::StatusOr<v1::ListMovesReply> moves = coordinator->ListMoves({});
+  if (absl::IsUnimplemented(moves.status())) return doings;
+  HOTBED_RETURN_IF_ERROR(moves.status());
+  doings.known = true;
+  doings.moves = std::move(*moves);
+  v1::ListEventsRequest request;
+  request.set_limit(kEventsKept);
+  HOTBED_ASSIGN_OR_RETURN(const v1::ListEventsReply events, coordinator->ListEvents(request));
+  const int first = std::max(0, events.events_size() - kEventsShown);
+  doings.events.assign(events.events().begin() + first, events.events().end());
+  return doings;
+}
+
+nlohmann::ordered_json MovesJson(const v1::ListMovesReply& moves) {
+  return {{"under_way", moves.moves_total()},
+          {"done_total", moves.done_total()},
+          {"bytes_left", moves.bytes_left()},
+          {"bytes_per_s", moves.bytes_per_s()},
+          {"paused", moves.paused()}};
+}
+
+std::string DoingsText(const Doings& doings) {
+  if (!doings.known) return "";
+  const v1::ListMovesReply& moves = doings.moves;
+  std::string out = "\nmoves: ";
+  if (moves.moves_total() == 0) {
+    absl::StrAppend(&out, "none under way");
+  } else {
+    absl::StrAppend(&out, moves.moves_total(), " under way or waiting, ",
+                    FormatBytes(moves.bytes_left()), " left at ", FormatBytes(moves.bytes_per_s()),
+                    "/s ('hotbed shard moves')");
+  }
+  absl::StrAppend(&out, moves.paused() ? "; PAUSED ('hotbed shard resume')" : "",
+                  "\nrebalancing: ", RebalanceText(moves.rebalance()), "\n");
+  if (doings.events.empty()) return out;
+  absl::StrAppend(&out, "last events:\n");
+  for (const v1::ClusterEvent& event : doings.events) {
+    absl::StrAppend(&out, "  ", EventLine(event), "\n");
+  }
+  return out;
+}
+
 nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
   nlohmann::ordered_json json = {{"cluster_id", map.cluster_id()},
                                  {"plan_revision", map.plan_revision()},
                                  {"servers", nlohmann::ordered_json::array()},
                                  {"tables", nlohmann::ordered_json::array()}};
+  const std::map<uint64_t, uint64_t> backups = BackupCounts(map);
   for (const v1::ServerInfo& server : map.servers()) {
     const v1::ServerLoad& load = server.load();
+    const auto held = backups.find(server.server());
     json["servers"].push_back({{"name", server.name()},
                                {"address", server.address()},
                                {"admin_address", server.admin_address()},
                                {"live", server.live()},
                                {"read_only", load.read_only()},
+                               {"draining", server.draining()},
+                               {"failure_domain", server.failure_domain()},
+                               {"feature_level", server.feature_level()},
                                {"incarnation", server.incarnation()},
                                {"shards", server.shards()},
+                               {"copies", held == backups.end() ? 0 : held->second},
+                               {"bytes_held", load.bytes_held()},
+                               {"pull_p99_us", load.pull_p99_us()},
                                {"rows_resident", load.rows_resident()},
                                {"hot_bytes", load.hot_bytes()},
                                {"host_bytes_limit", load.host_bytes_limit()},
@@ -100,40 +164,49 @@ nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
                                {"rows_pulled_total", load.rows_pulled_total()},
                                {"rows_pushed_total", load.rows_pushed_total()}});
   }
-  const std::map<uint32_t, ShardCount> counts = CountShards(map);
+  const CopyView view(map);
   for (const v1::TableSpec& table : map.tables()) {
     const absl::StatusOr<TableSpec> spec = FromProto(table);
     if (!spec.ok()) continue;  // of a newer coordinator
     nlohmann::ordered_json one = TableJson(*spec);
-    const auto count = counts.find(table.id());
-    one["shards"] = count == counts.end() ? 0 : count->second.all;
-    one["shards_active"] = count == counts.end() ? 0 : count->second.active;
+    const CopyCount count = view.CountOf(table.id());
+    one["shards"] = count.shards;
+    one["shards_active"] = count.active;
+    one["shards_short_of_copies"] = count.short_of;
+    one["learners"] = count.learners;
+    one["records_behind_max"] = count.behind_max;
     json["tables"].push_back(std::move(one));
   }
   return json;
 }
 
+std::string ServersText(const v1::ClusterMap& map) {
+  const std::map<uint64_t, uint64_t> backups = BackupCounts(map);
+  TablePrinter servers({"server", "state", "address", "admin", "domain", "shards", "copies", "rows",
+                        "hot", "of", "spill", "log", "pulled", "pushed"});
+  for (const v1::ServerInfo& s : map.servers()) {
+    const v1::ServerLoad& load = s.load();
+    const auto held = backups.find(s.server());
+    servers.AddRow(
+        {s.name(), ServerState(s), s.address(), s.admin_address(), s.failure_domain(),
+         absl::StrCat(s.shards()), absl::StrCat(held == backups.end() ? 0 : held->second),
+         WithCommas(load.rows_resident()), FormatBytes(load.hot_bytes()),
+         FormatBytes(load.host_bytes_limit()), FormatBytes(load.spill_bytes()),
+         FormatBytes(load.log_bytes()), ShortCount(static_cast<double>(load.rows_pulled_total())),
+         ShortCount(static_cast<double>(load.rows_pushed_total()))});
+  }
+  return servers.ToText();
+}
+
 std::string ToText(const v1::ClusterMap& map) {
-  const std::map<uint32_t, ShardCount> counts = CountShards(map);
+  const CopyView view(map);
   uint64_t live = 0, active = 0;
   for (const v1::ServerInfo& server : map.servers()) live += server.live() ? 1 : 0;
-  for (const auto& [table, count] : counts) active += count.active;
+  for (const v1::ShardRecord& shard : map.shards()) active += shard.active() ? 1 : 0;
   std::string out =
       absl::StrCat("cluster ", map.cluster_id(), ", plan revision ", map.plan_revision(), "\n",
                    live, " of ", map.servers_size(), " servers live, ", active, " of ",
-                   map.shards_size(), " shards active\n\n");
-  TablePrinter servers({"server", "state", "address", "admin", "shards", "rows", "hot", "of",
-                        "spill", "log", "pulled", "pushed"});
-  for (const v1::ServerInfo& s : map.servers()) {
-    const v1::ServerLoad& load = s.load();
-    servers.AddRow({s.name(), ServerState(s), s.address(), s.admin_address(),
-                    absl::StrCat(s.shards()), WithCommas(load.rows_resident()),
-                    FormatBytes(load.hot_bytes()), FormatBytes(load.host_bytes_limit()),
-                    FormatBytes(load.spill_bytes()), FormatBytes(load.log_bytes()),
-                    ShortCount(static_cast<double>(load.rows_pulled_total())),
-                    ShortCount(static_cast<double>(load.rows_pushed_total()))});
-  }
-  absl::StrAppend(&out, servers.ToText(), "\n");
+                   map.shards_size(), " shards active\n\n", ServersText(map), "\n");
   if (map.tables().empty()) {
     absl::StrAppend(&out, "no tables yet: 'hotbed table create NAME --dim 64 --rows 1000000'\n");
     return out;
@@ -142,12 +215,9 @@ std::string ToText(const v1::ClusterMap& map) {
   for (const v1::TableSpec& table : map.tables()) {
     const absl::StatusOr<TableSpec> spec = FromProto(table);
     if (!spec.ok()) continue;
-    const auto count = counts.find(table.id());
-    const ShardCount n = count == counts.end() ? ShardCount() : count->second;
     tables.AddRow({spec->name, KindText(*spec), absl::StrCat(spec->dim),
-                   OptimizerText(spec->optimizer),
-                   kDurabilityWords[static_cast<size_t>(spec->durability)],
-                   absl::StrCat(n.active, " of ", n.all)});
+                   OptimizerText(spec->optimizer), FindTableOption("durability")->print(*spec),
+                   ActiveText(view.CountOf(table.id()))});
   }
   return absl::StrCat(out, tables.ToText());
 }
@@ -158,13 +228,20 @@ absl::Status PrintStatus(const CommandContext& context) {
   std::sort(map.mutable_servers()->begin(), map.mutable_servers()->end(),
             [](const v1::ServerInfo& a, const v1::ServerInfo& b) { return a.name() < b.name(); });
   HOTBED_ASSIGN_OR_RETURN(const v1::ListTrainersReply trainers, coordinator.ListTrainers());
-  if (context.json()) {
-    nlohmann::ordered_json json = ToJson(map);
-    json["trainer_groups"] = TrainersJson(trainers);
-    *context.out << json.dump(2) << "\n";
-  } else {
-    *context.out << ToText(map) << TrainersText(trainers);
+  HOTBED_ASSIGN_OR_RETURN(const Doings doings, AskDoings(&coordinator));
+  if (!context.json()) {
+    *context.out << ToText(map) << TrainersText(trainers) << DoingsText(doings);
+    return absl::OkStatus();
   }
+  nlohmann::ordered_json json = ToJson(map);
+  json["trainer_groups"] = TrainersJson(trainers);
+  if (doings.known) {
+    json["moves"] = MovesJson(doings.moves);
+    json["rebalance"] = RebalanceJson(doings.moves.rebalance());
+    json["events"] = nlohmann::ordered_json::array();
+    for (const v1::ClusterEvent& event : doings.events) json["events"].push_back(EventJson(event));
+  }
+  *context.out << json.dump(2) << "\n";
   return absl::OkStatus();
 }
 

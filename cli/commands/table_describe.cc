@@ -1,4 +1,5 @@
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -6,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
 #include "cli/find_table.h"
+#include "cli/shard_copies.h"
 #include "cli/table_option.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
@@ -20,7 +22,51 @@ std::string Option(const char* name, const TableSpec& spec, const char* unset = 
   return text.empty() ? unset : text;
 }
 
-std::string ToText(const TableSpec& spec, const v1::ClusterMap& map,
+std::string CopiesFact(const TableSpec& spec, const CopyCount& count) {
+  std::string text = absl::StrCat(count.copies, " of each shard");
+  if (spec.data_parallel) absl::StrAppend(&text, ", and a read copy on every server");
+  if (count.short_of > 0) {
+    absl::StrAppend(&text, "; ", count.short_of, " of ", count.shards,
+                    " shards have fewer now, the first is ", count.first_short);
+  }
+  if (count.learners > 0) absl::StrAppend(&text, "; ", count.learners, " learners");
+  if (count.behind_max > 0) {
+    absl::StrAppend(&text, "; the slowest copy is ", count.behind_max, " records behind");
+  }
+  return text;
+}
+
+// By server: what it is of these shards.
+std::string PlacedText(const TableSpec& spec, const CopyView& view,
+                       const std::vector<v1::ShardRecord>& shards) {
+  const std::string units = absl::StrCat(spec.hashed ? "buckets" : "rows",
+                                         spec.column_slices > 1 ? " over all slices" : "");
+  TablePrinter placed({"server", "shards", "active", units, "backups", "learners", "behind"});
+  struct Held {
+    uint64_t shards = 0, active = 0, units = 0, backups = 0, learners = 0, behind = 0;
+  };
+  std::map<std::string, Held> by_server;
+  for (const v1::ShardRecord& shard : shards) {
+    for (const ShardCopy& copy : view.CopiesOf(shard)) {
+      Held& held = by_server[copy.server];
+      held.behind = std::max(held.behind, copy.behind.value_or(0));
+      held.backups += copy.role == CopyRole::kMember ? 1 : 0;
+      held.learners += copy.role == CopyRole::kLearner ? 1 : 0;
+      if (copy.role != CopyRole::kPrimary) continue;
+      ++held.shards;
+      held.active += shard.active() ? 1 : 0;
+      held.units += shard.range_limit() - shard.range_first();
+    }
+  }
+  for (const auto& [name, held] : by_server) {
+    placed.AddRow({name, absl::StrCat(held.shards), absl::StrCat(held.active),
+                   WithCommas(held.units), absl::StrCat(held.backups), absl::StrCat(held.learners),
+                   WithCommas(held.behind)});
+  }
+  return placed.ToText();
+}
+
+std::string ToText(const TableSpec& spec, const CopyView& view,
                    const std::vector<v1::ShardRecord>& shards) {
   const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
   TablePrinter facts({"table", spec.name});
@@ -43,29 +89,12 @@ std::string ToText(const TableSpec& spec, const v1::ClusterMap& map,
   facts.AddRow({"column slices", absl::StrCat(spec.column_slices, ", statistics of each ",
                                               Option("row-statistics", spec))});
   facts.AddRow({"durability", Option("durability", spec)});
+  const CopyCount count = view.CountOf(spec.id);
+  facts.AddRow({"copies", CopiesFact(spec, count)});
   facts.AddRow({"row", absl::StrCat("weights ", FormatBytes(spec.weight_bytes_per_row()),
                                     " + state ", FormatBytes(spec.state_bytes_per_row()))});
   if (spec.rows > 0) facts.AddRow({"when full", FormatBytes(spec.rows * row_bytes)});
-  TablePrinter placed({"server", "shards", "active", spec.hashed ? "buckets" : "rows"});
-  if (spec.column_slices > 1) {
-    placed = TablePrinter({"server", "shards", "active",
-                           spec.hashed ? "buckets over all slices" : "rows over all slices"});
-  }
-  struct Held {
-    uint64_t shards = 0, active = 0, units = 0;
-  };
-  std::map<std::string, Held> by_server;
-  for (const v1::ShardRecord& shard : shards) {
-    Held& held = by_server[ServerName(map, shard.primary().server())];
-    ++held.shards;
-    held.active += shard.active() ? 1 : 0;
-    held.units += shard.range_limit() - shard.range_first();
-  }
-  for (const auto& [name, held] : by_server) {
-    placed.AddRow(
-        {name, absl::StrCat(held.shards), absl::StrCat(held.active), WithCommas(held.units)});
-  }
-  return absl::StrCat(facts.ToText(), "\n", placed.ToText());
+  return absl::StrCat(facts.ToText(), "\n", PlacedText(spec, view, shards));
 }
 
 absl::Status Describe(const CommandContext& context, const std::string& name) {
@@ -73,13 +102,17 @@ absl::Status Describe(const CommandContext& context, const std::string& name) {
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, name));
   const std::vector<v1::ShardRecord> shards = ShardsOf(map, spec.id);
+  const CopyView view(map);
   if (!context.json()) {
-    *context.out << ToText(spec, map, shards);
+    *context.out << ToText(spec, view, shards);
     return absl::OkStatus();
   }
   nlohmann::ordered_json json = TableJson(spec);
   json["shards"] = nlohmann::ordered_json::array();
-  for (const v1::ShardRecord& shard : shards) json["shards"].push_back(ShardJson(map, shard));
+  for (const v1::ShardRecord& shard : shards) {
+    json["shards"].push_back(ShardJson(map, shard));
+    json["shards"].back()["copies"] = CopiesJson(view.CopiesOf(shard));
+  }
   *context.out << json.dump(2) << "\n";
   return absl::OkStatus();
 }

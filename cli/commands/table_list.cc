@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/coordinator_stub.h"
+#include "cli/shard_copies.h"
 #include "cli/table_option.h"
 #include "cli/table_printer.h"
 #include "cli/table_text.h"
@@ -16,8 +17,9 @@ absl::Status List(const CommandContext& context) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  TablePrinter table(
-      {"table", "kind", "dim", "weights", "optimizer", "init", "consistency", "durability", "nan"});
+  TablePrinter table({"table", "kind", "dim", "weights", "optimizer", "init", "consistency",
+                      "durability", "shards active", "nan"});
+  const CopyView view(map);
   for (const v1::TableSpec& message : map.tables()) {
     HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(message));
     json.push_back(TableJson(spec));
@@ -25,7 +27,7 @@ absl::Status List(const CommandContext& context) {
                   kWeightTypeWords[static_cast<size_t>(spec.weight_type)],
                   OptimizerText(spec.optimizer), InitializerText(spec.initializer),
                   FindTableOption("consistency")->print(spec),
-                  kDurabilityWords[static_cast<size_t>(spec.durability)],
+                  FindTableOption("durability")->print(spec), ActiveText(view.CountOf(spec.id)),
                   kNanPolicyWords[static_cast<size_t>(spec.nan_policy)]});
   }
   *context.out << (context.json() ? json.dump(2) + "\n" : table.ToText());

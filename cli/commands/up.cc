@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "cli/add_server_request.h"
 #include "cli/command.h"
+#include "cli/http_get.h"
 #include "cli/local_cluster.h"
 #include "cli/table_printer.h"
 #include "common/status_macros.h"
@@ -19,10 +21,13 @@ namespace {
 volatile std::sig_atomic_t g_stop = 0;
 void OnSignal(int) { g_stop = 1; }
 
+constexpr absl::Duration kReadyMax = absl::Seconds(60);
+
 struct Flags {
   LocalClusterOptions cluster;
   std::string host_bytes = "256MiB";
   std::string log_sync_interval = "1000";
+  bool add_server = false;
 };
 
 std::string PortsJson(const LocalCluster& cluster) {
@@ -55,6 +60,43 @@ std::string Greeting(const LocalCluster& cluster, absl::Duration took) {
                       "\nCtrl-C stops it; the data stays.\n");
 }
 
+// Until the server says that it serves.
+absl::Status WaitReady(const AddedServer& server) {
+  const absl::Time limit = absl::Now() + kReadyMax;
+  while (absl::Now() < limit) {
+    const absl::StatusOr<HttpReply> reply =
+        HttpGet(server.admin_address, "/readyz", absl::Milliseconds(500));
+    if (reply.ok() && reply->code == 200) return absl::OkStatus();
+    if (g_stop != 0) return absl::CancelledError("interrupted; the server stays");
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  return absl::UnavailableError(
+      absl::StrCat(server.name, " is not ready after ", absl::FormatDuration(kReadyMax),
+                   ". Its log ", server.log_path, " ends with:\n", LastLines(server.log_path, 5)));
+}
+
+absl::Status AddServer(const CommandContext& context, const std::string& data_dir) {
+  HOTBED_ASSIGN_OR_RETURN(const AddedServer server,
+                          AskForServer(
+                              data_dir, kReadyMax, [] { return g_stop != 0; }, Clock::Real()));
+  HOTBED_RETURN_IF_ERROR(WaitReady(server));
+  if (context.json()) {
+    *context.out << nlohmann::ordered_json{{"name", server.name},
+                                           {"coordinator", server.coordinator},
+                                           {"address", server.address},
+                                           {"admin_address", server.admin_address},
+                                           {"log", server.log_path}}
+                        .dump()
+                 << "\n";
+    return absl::OkStatus();
+  }
+  *context.out << server.name << " serves at " << server.address << ". Status page: http://"
+               << server.admin_address << "/statusz\nShards come to it by rebalancing "
+               << "('hotbed rebalance status'), or by 'hotbed shard move SHARDS --to "
+               << server.name << "' or 'hotbed plan apply'\n";
+  return absl::OkStatus();
+}
+
 absl::Status Up(const CommandContext& context, Flags flags) {
   const absl::Time start = absl::Now();
   HOTBED_ASSIGN_OR_RETURN(flags.cluster.host_bytes, ParseBytes(flags.host_bytes));
@@ -68,13 +110,17 @@ absl::Status Up(const CommandContext& context, Flags flags) {
   g_stop = 0;
   signal(SIGINT, OnSignal);
   signal(SIGTERM, OnSignal);
+  if (flags.add_server) return AddServer(context, flags.cluster.data_dir);
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> cluster,
                           LocalCluster::Start(flags.cluster, Clock::Real()));
-  HOTBED_RETURN_IF_ERROR(cluster->WaitReady(absl::Seconds(60)));
+  ForgetServerRequests(flags.cluster.data_dir);
+  HOTBED_RETURN_IF_ERROR(cluster->WaitReady(kReadyMax));
   *context.out << (context.json() ? PortsJson(*cluster) : Greeting(*cluster, absl::Now() - start))
                << std::flush;
   while (g_stop == 0) {
     cluster->Tick();
+    const absl::Status answered = AnswerServerRequest(flags.cluster.data_dir, cluster.get());
+    if (!answered.ok()) flags.cluster.say(std::string(answered.message()));
     absl::SleepFor(absl::Milliseconds(50));
   }
   if (!context.json()) *context.out << "\nstopping ..." << std::endl;
@@ -93,6 +139,13 @@ void AddUpCommand(CLI::App* root, CommandContext* context) {
   app->add_option("--servers", cluster.servers,
                   "Shard servers; default: as the directory has, or 1")
       ->check(CLI::Range(1, kLocalServersMax));
+  app->add_flag("--add-server", flags->add_server,
+                "To the cluster that another 'hotbed up' runs in --data-dir: one more server")
+      ->excludes("--servers");
+  app->add_option("--failure-domains", cluster.failure_domains,
+                  "Domains among which the servers are spread; 0: each server is its own")
+      ->check(CLI::Range(0, kLocalServersMax))
+      ->capture_default_str();
   app->add_option("--data-dir", cluster.data_dir,
                   "Where everything is kept; a restart comes back equal")
       ->required();

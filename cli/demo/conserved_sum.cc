@@ -1,6 +1,7 @@
 #include "cli/demo/conserved_sum.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
@@ -16,7 +17,7 @@ constexpr size_t kIdsAPush = 64;
 constexpr int64_t kPauseNs = 4'000'000;  // between pushes: most of the machine is the trainer's
 constexpr uint64_t kRowsARead = 4000;
 
-TableSpec LedgerSpec(const std::string& name) {
+TableSpec LedgerSpec(const std::string& name, uint32_t copies) {
   TableSpec spec;
   spec.name = name;
   spec.rows = kRows;
@@ -24,6 +25,8 @@ TableSpec LedgerSpec(const std::string& name) {
   spec.optimizer.kind = OptimizerKind::kSgd;
   spec.optimizer.learning_rate = 1.0f;
   spec.initializer.kind = InitializerKind::kZero;
+  spec.durability = copies > 1 ? Durability::kReplicated : Durability::kLog;
+  spec.copies = copies;
   return spec;
 }
 
@@ -41,12 +44,12 @@ ConservedSum::~ConservedSum() {
 
 absl::StatusOr<std::unique_ptr<ConservedSum>> ConservedSum::Start(const std::string& target,
                                                                   const std::string& table,
-                                                                  uint64_t seed,
+                                                                  uint32_t copies, uint64_t seed,
                                                                   const Clock* clock) {
   ClientOptions options;
   options.session_name = absl::StrCat(table, "/pusher");
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(target, options));
-  HOTBED_ASSIGN_OR_RETURN(const Table* made, client->CreateTable(LedgerSpec(table)));
+  HOTBED_ASSIGN_OR_RETURN(const Table* made, client->CreateTable(LedgerSpec(table, copies)));
   std::unique_ptr<ConservedSum> sum(new ConservedSum(std::move(client), made, seed, clock));
   sum->thread_ = std::thread([raw = sum.get()] { raw->PushUntilStopped(); });
   return sum;
@@ -69,6 +72,10 @@ absl::Status ConservedSum::PushOne(uint64_t step) {
   const PushFeature feature{table_, ids, gradients.data()};
   PushResult result = client_->Push(step, {&feature, 1}).Wait();
   while (result.outcome == PushResult::Outcome::kIndeterminate && !abandon_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      ++phase_.errors;
+    }
     result = client_->Retry(result).Wait();
   }
   longest_ns_ = std::max(longest_ns_, clock_->NowNs() - start_ns);
@@ -84,7 +91,36 @@ absl::Status ConservedSum::PushOne(uint64_t step) {
   }
   rows_ += ids.size();
   ++pushes_;
+  Note(start_ns, &Phase::pushes, &Phase::longest_push_seconds);
+  return PullAgain(ids);
+}
+
+absl::Status ConservedSum::PullAgain(const std::vector<uint64_t>& ids) {
+  std::vector<float> rows(ids.size() * kDim);
+  const PullFeature feature{table_, ids, rows.data()};
+  const int64_t start_ns = clock_->NowNs();
+  HOTBED_RETURN_IF_ERROR(client_->Pull({&feature, 1}).Wait());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const float wanted = static_cast<float>(sums_[ids[i / kDim] * kDim + i % kDim]);
+    if (rows[i] == wanted) continue;
+    return absl::DataLossError(absl::StrCat("row ", ids[i / kDim], " column ", i % kDim,
+                                            " was pulled as ", rows[i],
+                                            ", the acknowledged pushes add up to ", wanted));
+  }
+  Note(start_ns, &Phase::pulls, &Phase::longest_pull_seconds);
   return absl::OkStatus();
+}
+
+void ConservedSum::Note(int64_t start_ns, uint64_t Phase::*count, double Phase::*longest) {
+  const double seconds = static_cast<double>(clock_->NowNs() - start_ns) * 1e-9;
+  absl::MutexLock lock(&mutex_);
+  ++(phase_.*count);
+  phase_.*longest = std::max(phase_.*longest, seconds);
+}
+
+ConservedSum::Phase ConservedSum::TakePhase() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(phase_, Phase());
 }
 
 absl::StatusOr<ConservedSum::Report> ConservedSum::StopAndCheck() {

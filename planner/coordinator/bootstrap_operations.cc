@@ -17,15 +17,16 @@ class Bootstrap : public Operation {
   Next Advance(const ClusterState& state) override {
     if (written_) return Next::Done(Reply());
     const bool empty = state.format().empty() && state.cluster_id().empty();
-    if (!empty && state.format() != keys::kFormat) {
+    const bool older = state.format() == keys::kFormatBefore;
+    if (!empty && !older && state.format() != keys::kFormat) {
       return Next::Done(absl::FailedPreconditionError(
           absl::StrCat("the metadata of cluster ", state.cluster_id(), " has format ",
                        state.format(), ", this coordinator reads ", keys::kFormat)));
     }
     Transaction txn(&state);
     txn.Put(keys::kLeaderKey, token_);
+    if (empty || older) txn.Put(keys::kFormatKey, keys::kFormat);
     if (empty) {
-      txn.Put(keys::kFormatKey, keys::kFormat);
       txn.Put(keys::kClusterKey, new_cluster_id_);
     }
     written_ = true;
@@ -43,7 +44,10 @@ class Cleanup : public Operation {
  public:
   Next Advance(const ClusterState& state) override {
     Transaction txn(&state);
-    for (const ShardId shard : state.Orphans(kRecordsPerTxn)) txn.Delete(keys::Shard(shard));
+    for (const ShardId shard : state.Orphans(kRecordsPerTxn / 2)) {
+      txn.Delete(keys::Shard(shard));
+      if (state.FindGoal(shard.packed()) != nullptr) txn.Delete(keys::Goal(shard));
+    }
     if (txn.empty()) return Next::Done(Reply());
     return Next::Commit(std::move(txn));
   }

@@ -102,6 +102,7 @@ v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64
   if (delta) {
     for (const Change* change : *changes) {
       if (change->kind == Change::Kind::kTableDropped) parts.dropped.insert(change->id);
+      if (change->kind == Change::Kind::kServer) parts.servers.insert(change->id);
       if (change->kind == Change::Kind::kTable &&
           HoldsSome(state, server, static_cast<TableId>(change->id))) {
         parts.tables.insert(static_cast<TableId>(change->id));
@@ -115,9 +116,27 @@ v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64
     // takes a table that a whole map lacks for dropped.
     for (const auto& [id, spec] : state.tables()) parts.tables.insert(id);
     for (const uint64_t id : state.ShardsOfServer(server)) AddShard(state, id, &parts);
+    for (const auto& [id, info] : state.servers()) parts.servers.insert(id);
     AddDropped(state, &parts);
   }
   return Assemble(state, parts, delta);
+}
+
+void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
+                v1::ClusterMap* map) {
+  Parts parts;
+  for (const uint64_t id : packed) {
+    if (state.shards().contains(id)) AddShard(state, id, &parts);
+    // Ids are never used twice: a table below the counter that is not there was dropped, or never
+    // became visible.
+    const TableId table = ShardId::FromPacked(id).table;
+    const bool known = state.tables().contains(table) || !state.ShardsOfTable(table).empty();
+    if (!known && table <= state.counters().tables) parts.dropped.insert(table);
+  }
+  const v1::ClusterMap more = Assemble(state, parts, /*delta=*/true);
+  map->mutable_tables()->MergeFrom(more.tables());
+  map->mutable_shards()->MergeFrom(more.shards());
+  map->mutable_tables_dropped()->MergeFrom(more.tables_dropped());
 }
 
 }  // namespace hotbed

@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/status_macros.h"
@@ -16,6 +18,11 @@
 
 namespace hotbed {
 namespace {
+
+// Copies of all servers together: a fifth of what a 10 Gbit/s network carries.
+constexpr uint64_t kCopyBytesPerSecond = 256 << 20;
+// Far above what pulls take where nothing is wrong.
+constexpr uint32_t kCopyPullP99MsMax = 100;
 
 absl::Status Damaged(const std::string& key) {
   return absl::DataLossError(absl::StrCat("metadata record ", key,
@@ -35,7 +42,22 @@ bool RightPlace(const v1::ShardRecord& r, const std::string& key) {
   return keys::Shard(ShardId::FromPacked(r.shard())) == key;
 }
 
+bool HasServer(const v1::ShardRecord& record, ServerId server) {
+  const std::vector<ServerId> servers = ServersOf(record);
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
 }  // namespace
+
+bool HasMember(const v1::ShardRecord& record, ServerId server) {
+  return std::any_of(record.members().begin(), record.members().end(),
+                     [&](const v1::Member& m) { return m.server() == server; });
+}
+
+std::string StoredRecord(v1::ShardRecord record) {
+  record.clear_revision();
+  return record.SerializeAsString();
+}
 
 std::vector<ServerId> ServersOf(const v1::ShardRecord& record) {
   std::set<ServerId> servers;
@@ -43,6 +65,14 @@ std::vector<ServerId> ServersOf(const v1::ShardRecord& record) {
   for (const v1::Member& m : record.members()) servers.insert(m.server());
   for (const v1::Member& m : record.learners()) servers.insert(m.server());
   return {servers.begin(), servers.end()};
+}
+
+v1::MoveControl ClusterState::DefaultMoveControl() {
+  v1::MoveControl control;
+  control.mutable_limits()->set_bytes_per_s(kCopyBytesPerSecond);
+  control.mutable_limits()->set_pull_p99_ms_max(kCopyPullP99MsMax);
+  control.mutable_rebalance()->set_on(true);
+  return control;
 }
 
 absl::Status ClusterState::Reset(const std::vector<KeyValue>& kvs) {
@@ -95,6 +125,16 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     decoded = NumberOf(value, &counters_.servers);
   } else if (key == keys::kSessionCounter) {
     decoded = NumberOf(value, &counters_.sessions);
+  } else if (key == keys::kMoveCounter) {
+    decoded = NumberOf(value, &counters_.moves);
+  } else if (key == keys::kMovesKey) {
+    decoded = move_control_.ParseFromString(value);
+  } else if (absl::StartsWith(rest, keys::kGoals)) {
+    return PutGoal(key, value);
+  } else if (absl::StartsWith(rest, keys::kEvents)) {
+    v1::ClusterEvent event;
+    decoded = event.ParseFromString(value) && keys::Event(event.number()) == key;
+    if (decoded) events_[event.number()] = std::move(event);
   } else if (absl::StartsWith(rest, keys::kTables)) {
     return PutTable(key, value, revision);
   } else if (absl::StartsWith(rest, keys::kShards)) {
@@ -125,6 +165,15 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
   return decoded ? absl::OkStatus() : Damaged(key);
 }
 
+absl::Status ClusterState::PutGoal(const std::string& key, const std::string& value) {
+  v1::ShardGoal goal;
+  if (!goal.ParseFromString(value) || keys::Goal(ShardId::FromPacked(goal.shard())) != key) {
+    return Damaged(key);
+  }
+  goals_[goal.shard()] = std::move(goal);
+  return absl::OkStatus();
+}
+
 absl::Status ClusterState::PutTable(const std::string& key, const std::string& value,
                                     uint64_t revision) {
   v1::TableSpec spec;
@@ -150,9 +199,20 @@ absl::Status ClusterState::PutShard(const std::string& key, const std::string& v
   std::vector<ServerId> servers = ServersOf(record);
   auto [it, added] = shards_.try_emplace(record.shard());
   if (!added) {
-    for (const ServerId s : ServersOf(it->second)) servers.push_back(s);
+    // Who left may delete its copy only after it has read a later record that is active.
+    std::vector<ServerId>& left = left_[record.shard()];
+    for (const ServerId s : ServersOf(it->second)) {
+      servers.push_back(s);
+      if (!HasServer(record, s) && std::count(left.begin(), left.end(), s) == 0) {
+        left.push_back(s);
+      }
+    }
+    servers.insert(servers.end(), left.begin(), left.end());
+    if (left.empty() || record.active()) left_.erase(record.shard());
     IndexShard(it->second, false);
   }
+  std::sort(servers.begin(), servers.end());
+  servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
   IndexShard(record, true);
   it->second = std::move(record);
   if (tables_.contains(table)) {
@@ -179,11 +239,17 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     HOTBED_CHECK(NumberOf(rest, &id));
     dropped_.erase(id);
   } else if (absl::ConsumePrefix(&rest, keys::kShards)) {
-    const size_t slash = rest.find('/');
     ShardId id;
-    HOTBED_CHECK(slash != rest.npos && NumberOf(rest.substr(0, slash), &id.table) &&
-                 NumberOf(rest.substr(slash + 1), &id.index));
+    HOTBED_CHECK(keys::ParseShard(rest, &id));
     EraseShard(id);
+  } else if (absl::ConsumePrefix(&rest, keys::kGoals)) {
+    ShardId id;
+    HOTBED_CHECK(keys::ParseShard(rest, &id));
+    goals_.erase(id.packed());
+  } else if (absl::ConsumePrefix(&rest, keys::kEvents)) {
+    uint64_t number = 0;
+    HOTBED_CHECK(NumberOf(rest, &number));
+    events_.erase(number);
   } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
     sessions_.erase(std::string(rest));
   }
@@ -193,6 +259,7 @@ void ClusterState::EraseShard(ShardId id) {
   auto it = shards_.find(id.packed());
   if (it == shards_.end()) return;
   IndexShard(it->second, false);
+  left_.erase(it->first);
   shards_.erase(it);
   auto orphans = orphans_.find(id.table);
   if (orphans != orphans_.end() && --orphans->second == 0) orphans_.erase(orphans);
@@ -233,6 +300,38 @@ const v1::ServerInfo* ClusterState::FindServer(const std::string& name) const {
     if (info.name() == name) return &info;
   }
   return nullptr;
+}
+
+const v1::ShardGoal* ClusterState::FindGoal(uint64_t packed) const {
+  auto it = goals_.find(packed);
+  return it == goals_.end() ? nullptr : &it->second;
+}
+
+std::string ClusterState::ShardName(uint64_t packed) const {
+  const ShardId id = ShardId::FromPacked(packed);
+  auto it = tables_.find(id.table);
+  if (it == tables_.end()) return absl::StrCat(id.table, "/", id.index);
+  return absl::StrCat(it->second.name(), "/", id.index);
+}
+
+std::string ClusterState::ServerName(ServerId server) const {
+  auto it = servers_.find(server);
+  return it == servers_.end() ? absl::StrCat("server ", server) : it->second.name();
+}
+
+std::string ClusterState::WithServerNames(absl::string_view text) const {
+  std::vector<std::string> words;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    absl::string_view number = word;
+    const size_t slash = word.find('/');
+    ServerId server = 0;
+    const bool member = slash != word.npos && absl::ConsumePrefix(&number, "s") &&
+                        absl::SimpleAtoi(number.substr(0, slash - 1), &server) &&
+                        servers_.contains(server);
+    words.push_back(member ? absl::StrCat(ServerName(server), word.substr(slash))
+                           : std::string(word));
+  }
+  return absl::StrJoin(words, " ");
 }
 
 std::vector<const v1::ShardRecord*> ClusterState::ShardsOfTable(TableId table) const {

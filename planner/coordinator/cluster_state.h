@@ -17,6 +17,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "common/ids.h"
 #include "planner/coordinator/meta_store.h"
 #include "proto/control.pb.h"
@@ -26,7 +27,8 @@ namespace hotbed {
 
 class ClusterState {
  public:
-  // A change that maps show. `servers` of a shard: its members and learners before and after.
+  // A change that maps show. `servers` of a shard: its members and learners before and after, and
+  // those before that have not been told of a record that is active without them.
   struct Change {
     enum class Kind { kTable, kShard, kServer, kTableDropped };
     uint64_t revision = 0;
@@ -42,7 +44,10 @@ class ClusterState {
     uint64_t tables = 0;
     uint64_t servers = 0;
     uint64_t sessions = 0;
+    uint64_t moves = 0;
   };
+  // Of a store that has none: rebalancing is on.
+  static v1::MoveControl DefaultMoveControl();
   static constexpr size_t kChangesMax = 65536;  // beyond it a map is sent whole
 
   // Replaces everything by `kvs`, all keys under keys::kRoot. DataLoss names the record that cannot
@@ -68,8 +73,20 @@ class ClusterState {
   const absl::btree_map<std::string, v1::GroupCommit>& groups() const { return groups_; }
   const absl::btree_map<TableId, std::string>& dropped() const { return dropped_; }
 
+  // By packed id.
+  const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
+  const absl::btree_map<uint64_t, v1::ClusterEvent>& events() const { return events_; }
+  const v1::MoveControl& move_control() const { return move_control_; }
+
   const v1::TableSpec* FindTable(const std::string& name) const;
   const v1::ServerInfo* FindServer(const std::string& name) const;
+  const v1::ShardGoal* FindGoal(uint64_t packed) const;
+  // "words/3" and "s2": names for people; numbers where there is no such thing.
+  std::string ShardName(uint64_t packed) const;
+  std::string ServerName(ServerId server) const;
+  // A text of DecideShard, which calls members "s2/5" by number and incarnation, with the servers'
+  // names in place of their numbers: names often are numbers of another order.
+  std::string WithServerNames(absl::string_view text) const;
   std::vector<const v1::ShardRecord*> ShardsOfTable(TableId table) const;
   // Packed ids of the shards in which the server (in any incarnation) is a member or learner.
   const absl::btree_set<uint64_t>& ShardsOfServer(ServerId server) const;
@@ -91,6 +108,7 @@ class ClusterState {
   absl::Status Put(const std::string& key, const std::string& value, uint64_t revision);
   void Delete(const std::string& key, uint64_t revision);
   absl::Status PutShard(const std::string& key, const std::string& value, uint64_t revision);
+  absl::Status PutGoal(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
   void EraseShard(ShardId id);
   void IndexShard(const v1::ShardRecord& record, bool add);
@@ -107,10 +125,15 @@ class ClusterState {
   absl::btree_map<std::string, Session> sessions_;
   absl::btree_map<std::string, v1::GroupCommit> groups_;
   absl::btree_map<TableId, std::string> dropped_;
+  absl::btree_map<uint64_t, v1::ShardGoal> goals_;
+  absl::btree_map<uint64_t, v1::ClusterEvent> events_;
+  v1::MoveControl move_control_ = DefaultMoveControl();
 
   absl::flat_hash_map<std::string, uint64_t> mod_revisions_;  // of every key
   absl::flat_hash_map<ServerId, absl::btree_set<uint64_t>> shards_of_server_;
   absl::flat_hash_map<ServerId, uint64_t> primaries_of_server_;
+  // Servers that left a shard whose record has not been active since, by packed id.
+  absl::flat_hash_map<uint64_t, std::vector<ServerId>> left_;
   absl::btree_map<TableId, uint64_t> orphans_;  // tables that are not there -> their shard records
 
   uint64_t plan_revision_ = 0;
@@ -120,14 +143,22 @@ class ClusterState {
 
 // Every server named by the record, each once.
 std::vector<ServerId> ServersOf(const v1::ShardRecord& record);
+bool HasMember(const v1::ShardRecord& record, ServerId server);  // in any incarnation
+// As the store keeps a record: the key has the revision.
+std::string StoredRecord(v1::ShardRecord record);
 
 // The whole map, or (`revision_known` recent enough) what changed since. Server loads and liveness
 // are the caller's to add.
 v1::ClusterMap BuildMap(const ClusterState& state, uint64_t revision_known);
-// The same for one shard server: the shards in which it is or was a member, with their tables; no
-// servers. A whole one names every table, and the dropped ones that are remembered, so that a
-// server which was away forgets what it names as dropped or not at all.
+// The same for one shard server: the shards in which it is or was a member, with their tables, and
+// the servers, which are each other's peers. A whole one names every table, and the dropped ones
+// that are remembered, so that a server which was away forgets what it names as dropped or not at
+// all.
 v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64_t revision_known);
+// Adds to a server's map what became of shards that it holds and does not know of: their records
+// with their tables, or that their table was dropped.
+void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
+                v1::ClusterMap* map);
 
 }  // namespace hotbed
 

@@ -2,12 +2,13 @@
 // the callers. No gRPC here.
 //
 // Thread-safe. One thread of its own talks to the store; answers are given on it or, where no
-// transaction is needed (heartbeats), on the caller's thread.
+// transaction is needed (heartbeats), on the caller's thread. Another one probes data ports.
 #ifndef HOTBED_PLANNER_COORDINATOR_COORDINATOR_H_
 #define HOTBED_PLANNER_COORDINATOR_COORDINATOR_H_
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>  // NOLINT(build/c++11)
@@ -23,6 +24,7 @@
 #include "common/clock.h"
 #include "planner/coordinator/core.h"
 #include "planner/coordinator/meta_store.h"
+#include "planner/coordinator/port_probe.h"
 
 namespace hotbed {
 
@@ -34,6 +36,10 @@ struct CoordinatorStatus {
   v1::ListTrainersReply trainers;
   uint64_t sessions = 0;
   uint64_t pending = 0;
+  v1::ListMovesReply moves;    // the first ones
+  v1::ListEventsReply events;  // the last ones
+  Membership::Counts done;
+  uint64_t shards_waiting = 0;  // for a place, a server, or their turn
 };
 
 class Coordinator {
@@ -44,7 +50,7 @@ class Coordinator {
   Coordinator(CoreOptions options, MetaStore* store, const Clock* clock);
   ~Coordinator();
 
-  // Called on the own thread after the plan changed. Set before Start.
+  // Called on the own thread after the plan changed, or the limits of copies. Set before Start.
   void SetPlanListener(std::function<void()> listener) { plan_listener_ = std::move(listener); }
   // Called on the own thread about every 50 ms. Set before Start.
   void SetTickListener(std::function<void()> listener) { tick_listener_ = std::move(listener); }
@@ -62,6 +68,21 @@ class Coordinator {
   // The newest revision that Map would show.
   uint64_t plan_revision() const ABSL_LOCKS_EXCLUDED(mu_);
   v1::ListTrainersReply Trainers() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Unavailable until it serves.
+  absl::StatusOr<v1::ListMovesReply> Moves(const v1::ListMovesRequest& request) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<v1::ListEventsReply> Events(const v1::ListEventsRequest& request) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What the process of a server has not been told (Core::News).
+  struct ServerNews {
+    v1::HeartbeatReply reply;
+    uint64_t limits_version = 0;
+  };
+  std::optional<ServerNews> NewsFor(ServerId server, Incarnation incarnation,
+                                    uint64_t revision_known, uint64_t limits_known) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The stream of heartbeats of this process broke; never blocks for long.
+  void StreamBroken(ServerId server, Incarnation incarnation) ABSL_LOCKS_EXCLUDED(mu_);
   CoordinatorStatus Status() const ABSL_LOCKS_EXCLUDED(mu_);
   // Not OK once it can never serve again: overtaken, or the store is unreadable. The process should
   // end.
@@ -75,8 +96,12 @@ class Coordinator {
   };
 
   void Run();
+  // One event of the world: to the core, at the time that it is now.
+  void StepLocked(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StepAndGive(Event event) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes over what the core is ready for; the answers are to be given without the lock.
   Answers TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Unready() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   static void Give(Answers&& answers);
   Event Carry(StoreWork work);
 
@@ -92,6 +117,7 @@ class Coordinator {
   absl::flat_hash_map<CallerToken, OnReply> callers_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
+  std::unique_ptr<PortProbe> probe_;
   std::thread thread_;
 };
 

@@ -22,11 +22,18 @@ absl::Status OutcomeUnknown(const absl::Status& store) {
 
 }  // namespace
 
-Core::Core(CoreOptions options) : options_(std::move(options)), trainers_(options_.trainers) {
+Core::Core(CoreOptions options)
+    : options_(std::move(options)),
+      leases_({options_.lease_ttl_ms * 1000000, options_.refill_wait_ms * 1000000}),
+      membership_(options_.membership, &leases_),
+      rebalance_(options_.rebalance),
+      trainers_(options_.trainers) {
   AskToLoad();
 }
 
 Ready Core::TakeReady() {
+  for (ProbeRequest& probe : leases_.TakeProbes()) ready_.probes.push_back(std::move(probe));
+  for (const int64_t ns : membership_.TakeFailOverNs()) ready_.fail_over_ns.push_back(ns);
   Ready ready = std::move(ready_);
   ready_ = Ready();
   return ready;
@@ -38,24 +45,43 @@ void Core::Step(int64_t now_ns, Event event) {
     OnRequest(std::move(*request));
   } else if (auto* loaded = std::get_if<LoadedEvent>(&event)) {
     OnLoaded(std::move(*loaded));
+  } else if (auto* committed = std::get_if<CommittedEvent>(&event)) {
+    OnCommitted(std::move(*committed));
+  } else if (auto* broken = std::get_if<StreamBrokenEvent>(&event)) {
+    if (serving()) leases_.OnStreamBroken(broken->server, broken->incarnation);
   } else {
-    OnCommitted(std::move(std::get<CommittedEvent>(event)));
+    const ProbedEvent& probed = std::get<ProbedEvent>(event);
+    leases_.OnProbed(now_ns_, probed.server, probed.incarnation, probed.answer);
+    if (serving()) OnEndedLeases();
   }
 }
 
 void Core::Tick(int64_t now_ns) {
   now_ns_ = std::max(now_ns_, now_ns);
   // Whoever was held up so long may have heartbeats waiting that it has not read yet.
-  const bool held_up = last_tick_ns_ != 0 && now_ns_ - last_tick_ns_ > LeaseNs() / 2;
-  if (held_up) {
-    for (auto& [server, l] : liveness_) l.deadline_ns = now_ns_ + LeaseNs();
-  }
+  const int64_t half_ttl_ns = options_.lease_ttl_ms * 1000000 / 2;
+  const bool held_up = last_tick_ns_ != 0 && now_ns_ - last_tick_ns_ > half_ttl_ns;
+  if (held_up) leases_.RenewAll(now_ns_);
   last_tick_ns_ = now_ns_;
   if (phase_ == Phase::kLoading && !load_under_way_ && now_ns_ >= load_again_ns_) AskToLoad();
   trainers_.Tick(now_ns_, held_up || !serving());
   TakeFromTrainers();
   if (!serving()) return;
-  EndLeases();
+  leases_.Tick(now_ns_);
+  membership_.Tick(now_ns_, state_);
+  OnEndedLeases();
+  Rebalance();
+  Advance();
+}
+
+void Core::OnEndedLeases() {
+  for (Leases::Ended& ended : leases_.TakeEnded()) {
+    Pending pending;
+    pending.operation =
+        MakeMarkDown(ended.server, ended.incarnation, std::move(ended.why), unix_ms_);
+    urgent_.queue.push_back(std::move(pending));
+    membership_.OnServerChanged(state_, ended.server);
+  }
   Advance();
 }
 
@@ -74,104 +100,6 @@ absl::Status Core::Unready() const {
       break;
   }
   return trouble_;
-}
-
-void Core::OnRequest(RequestEvent event) {
-  if (absl::Status unready = Unready(); !unready.ok()) {
-    ready_.replies.push_back({event.caller, unready});
-    return;
-  }
-  if (auto* heartbeat = std::get_if<v1::HeartbeatRequest>(&event.request)) {
-    OnHeartbeat(event.caller, *heartbeat);
-    return;
-  }
-  if (auto* train = std::get_if<v1::TrainRequest>(&event.request)) {
-    OnTrain(event.caller, *train);
-    return;
-  }
-  if (queue_.size() >= options_.pending_max) {
-    ready_.replies.push_back({event.caller, absl::ResourceExhaustedError(absl::StrCat(
-                                                "the coordinator is busy: ", queue_.size(),
-                                                " requests wait, the limit is ",
-                                                options_.pending_max, "; retry later"))});
-    return;
-  }
-  Pending pending;
-  pending.caller = event.caller;
-  pending.operation = MakeOperation(std::move(event.request));
-  queue_.push_back(std::move(pending));
-  Advance();
-}
-
-std::unique_ptr<Operation> Core::MakeOperation(Request request) {
-  const ClusterLimits& limits = options_.limits;
-  if (auto* r = std::get_if<v1::CreateTableRequest>(&request)) {
-    return MakeCreateTable(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
-  }
-  if (auto* r = std::get_if<v1::CreateTablesRequest>(&request)) {
-    return MakeCreateTables(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
-  }
-  if (auto* r = std::get_if<v1::DropTableRequest>(&request)) {
-    return MakeDropTable(std::move(*r), limits);
-  }
-  if (auto* r = std::get_if<v1::AlterTableRequest>(&request)) {
-    return MakeAlterTable(std::move(*r));
-  }
-  if (auto* r = std::get_if<v1::OpenSessionRequest>(&request)) {
-    return MakeOpenSession(std::move(*r), limits);
-  }
-  if (auto* r = std::get_if<v1::RegisterServerRequest>(&request)) {
-    return MakeRegisterServer(std::move(*r), limits, [this](ServerId s) { return LeaseHeld(s); });
-  }
-  return MakeActivateShards(std::move(std::get<v1::ActivateShardsRequest>(request)), limits);
-}
-
-void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) {
-  if (!serving()) {
-    ready_.replies.push_back(
-        {caller, absl::UnavailableError("the coordinator is starting; retry")});
-    return;
-  }
-  v1::HeartbeatReply reply;
-  reply.set_lease_ttl_ms(options_.lease_ttl_ms);
-  auto it = liveness_.find(request.server());
-  const bool held = it != liveness_.end() && it->second.incarnation == request.incarnation() &&
-                    !it->second.marking_down;
-  reply.set_lease_held(held);
-  if (held) {
-    Liveness& l = it->second;
-    l.deadline_ns = now_ns_ + LeaseNs();
-    l.draining = request.draining();
-    l.load = request.load();
-    *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
-  }
-  ready_.replies.push_back({caller, Reply(std::move(reply))});
-}
-
-void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {
-  if (!serving()) {
-    ready_.replies.push_back(
-        {caller, absl::UnavailableError("the coordinator is starting; retry")});
-    return;
-  }
-  trainers_.OnRequest(now_ns_, caller, request, state_);
-  TakeFromTrainers();
-  Advance();
-}
-
-void Core::TakeFromTrainers() {
-  for (TrainerGroups::Answer& answer : trainers_.TakeAnswers()) {
-    if (answer.reply.ok()) {
-      ready_.replies.push_back({answer.caller, Reply(*std::move(answer.reply))});
-    } else {
-      ready_.replies.push_back({answer.caller, answer.reply.status()});
-    }
-  }
-  for (v1::GroupCommit& commit : trainers_.TakeCommits()) {
-    Pending pending;
-    pending.operation = MakeGroupCommit(std::move(commit));
-    queue_.push_back(std::move(pending));
-  }
 }
 
 void Core::AskToLoad() {
@@ -204,18 +132,23 @@ void Core::OnLoaded(LoadedEvent event) {
   Pending bootstrap;
   bootstrap.operation = MakeBootstrap(options_.token, options_.new_cluster_id);
   bootstrap.bootstrap = true;
-  queue_.push_front(std::move(bootstrap));
+  for (Lane* lane : {&urgent_, &normal_}) {
+    if (!lane->running.has_value()) continue;
+    lane->running->operation->Restart();
+    lane->queue.push_front(*std::exchange(lane->running, std::nullopt));
+  }
+  normal_.queue.push_front(std::move(bootstrap));
   Advance();
 }
 
 void Core::OnCommitted(CommittedEvent event) {
   HOTBED_CHECK(commit_under_way_);
   commit_under_way_ = false;
+  std::optional<Pending>& running = committing_lane_->running;
   if (!event.result.ok()) {
     // Nobody may be told that it failed: it may have been written.
-    const bool bootstrap = running_->bootstrap;
-    if (!bootstrap) Finish(OutcomeUnknown(event.result.status()));
-    running_.reset();
+    if (!running->bootstrap) Finish(committing_lane_, OutcomeUnknown(event.result.status()));
+    running.reset();
     trouble_ = event.result.status();
     phase_ = Phase::kLoading;
     load_again_ns_ = now_ns_ + kLoadRetryNs;
@@ -223,144 +156,142 @@ void Core::OnCommitted(CommittedEvent event) {
     return;
   }
   if (!event.result->succeeded) {
-    if (++running_->attempts > kAttemptsMax) {
-      Finish(absl::AbortedError(
-          absl::StrCat("someone else keeps changing the same metadata; gave up after ",
-                       kAttemptsMax, " attempts")));
-    } else {
-      running_->operation->Restart();
-      if (!running_->bootstrap) queue_.push_front(std::move(*running_));
+    if (++running->attempts > kAttemptsMax) {
+      Finish(committing_lane_, absl::AbortedError(absl::StrCat(
+                                   "someone else keeps changing the same metadata; gave up after ",
+                                   kAttemptsMax, " attempts")));
+      running.reset();
+    } else if (running->bootstrap) {
+      running.reset();
     }
-    running_.reset();
-    AskToLoad();
+    AskToLoad();  // OnLoaded begins what runs anew
     return;
   }
   state_.Apply(committing_, event.result->revision);
+  leases_.Sync(now_ns_, state_);
+  if (bootstrapped_) {
+    membership_.OnCommitted(now_ns_, state_, committing_);
+    trainers_.OnCommitted(now_ns_, state_);
+  }
   committing_.clear();
-  SyncLiveness();
-  if (bootstrapped_) trainers_.OnCommitted(now_ns_, state_);
   TakeFromTrainers();
   Advance();
 }
 
-void Core::Advance() {
-  while (phase_ == Phase::kServing && !commit_under_way_) {
-    if (!running_.has_value()) {
-      // Between operations every shard without its table is a leftover.
-      const bool leftovers = bootstrapped_ && !state_.Orphans(1).empty();
-      if (leftovers) {
-        Pending cleanup;
-        cleanup.operation = MakeCleanup();
-        running_ = std::move(cleanup);
-      } else if (!queue_.empty()) {
-        running_ = std::move(queue_.front());
-        queue_.pop_front();
-      } else {
-        return;
-      }
+Core::Lane* Core::NextLane(bool* looked) {
+  if (!bootstrapped_) {
+    if (!normal_.running.has_value()) {
+      normal_.running = std::move(normal_.queue.front());  // OnLoaded has put it there
+      normal_.queue.pop_front();
     }
-    Next next = running_->operation->Advance(state_);
+    return &normal_;
+  }
+  if (urgent_.running.has_value()) return &urgent_;
+  if (membership_.HasUrgent()) {
+    StartMembership(&urgent_, /*urgent=*/true);
+    return &urgent_;
+  }
+  if (!urgent_.queue.empty()) {
+    urgent_.running = std::move(urgent_.queue.front());
+    urgent_.queue.pop_front();
+    return &urgent_;
+  }
+  if (normal_.running.has_value()) return &normal_;
+  if (!state_.Orphans(1).empty()) {
+    // Between operations every shard without its table is a leftover.
+    normal_.running.emplace();
+    normal_.running->operation = MakeCleanup();
+  } else if (membership_.HasWork() && !*looked && (moves_turn_ || normal_.queue.empty())) {
+    StartMembership(&normal_, /*urgent=*/false);
+    moves_turn_ = false;
+    *looked = true;
+  } else if (!normal_.queue.empty()) {
+    normal_.running = std::move(normal_.queue.front());
+    normal_.queue.pop_front();
+    moves_turn_ = true;
+  } else {
+    return nullptr;
+  }
+  return &normal_;
+}
+
+void Core::StartMembership(Lane* lane, bool urgent) {
+  lane->running.emplace();
+  lane->running->operation = MakeMembershipStep([this, urgent](const ClusterState& state) {
+    return membership_.NextBatch(state, now_ns_, unix_ms_, urgent);
+  });
+}
+
+void Core::Advance() {
+  bool looked = false;
+  while (phase_ == Phase::kServing && !commit_under_way_) {
+    Lane* const lane = NextLane(&looked);
+    if (lane == nullptr) return;
+    Next next = lane->running->operation->Advance(state_);
     if (next.commit.has_value()) {
       if (leading_) next.commit->Require(keys::kLeaderKey);
       committing_ = next.commit->ops();
+      committing_lane_ = lane;
       ready_.commit = std::move(next.commit);
       commit_under_way_ = true;
       return;
     }
-    if (running_->bootstrap) {
-      running_.reset();
+    if (lane->running->bootstrap) {
+      lane->running.reset();
       if (!next.reply.ok()) return Stop(Phase::kFailed, next.reply.status());
-      leading_ = true;
-      bootstrapped_ = true;
-      SyncLiveness();
-      trainers_.OnLoaded(now_ns_, state_, new_cluster_);
-      TakeFromTrainers();
+      Bootstrapped();
       continue;
     }
-    Finish(std::move(next.reply));
-    running_.reset();
+    Finish(lane, std::move(next.reply));
+    lane->running.reset();
   }
 }
 
-void Core::Finish(absl::StatusOr<Reply> reply) {
+void Core::Bootstrapped() {
+  leading_ = true;
+  bootstrapped_ = true;
+  leases_.Sync(now_ns_, state_);
+  membership_.OnLoaded(state_);
+  trainers_.OnLoaded(now_ns_, state_, new_cluster_);
+  TakeFromTrainers();
+}
+
+void Core::Finish(Lane* lane, absl::StatusOr<Reply> reply) {
   if (reply.ok()) {
     if (auto* registered = std::get_if<v1::RegisterServerReply>(&*reply)) {
       registered->set_lease_ttl_ms(options_.lease_ttl_ms);
       registered->set_heartbeat_interval_ms(options_.heartbeat_interval_ms);
       // The lease counts from the answer: handing over many shards takes a while.
-      auto it = liveness_.find(registered->server());
-      if (it != liveness_.end()) it->second.deadline_ns = now_ns_ + LeaseNs();
+      leases_.Renew(now_ns_, registered->server());
     }
   }
-  if (running_->caller != 0) ready_.replies.push_back({running_->caller, std::move(reply)});
+  const CallerToken caller = lane->running->caller;
+  if (caller != 0) ready_.replies.push_back({caller, std::move(reply)});
 }
 
 void Core::FailAll(const absl::Status& why) {
-  for (const Pending& pending : queue_) {
-    if (pending.caller != 0) ready_.replies.push_back({pending.caller, why});
+  for (Lane* lane : {&urgent_, &normal_}) {
+    // Of one that the other lane went before, a part may have been written.
+    if (lane->running.has_value()) Finish(lane, OutcomeUnknown(why));
+    lane->running.reset();
+    for (const Pending& pending : lane->queue) {
+      if (pending.caller != 0) ready_.replies.push_back({pending.caller, why});
+    }
+    lane->queue.clear();
   }
-  queue_.clear();
   trainers_.FailAll(why);
   TakeFromTrainers();
-  for (auto& [server, l] : liveness_) l.marking_down = false;  // queued again by a later tick
+  leases_.ForgetTold();
 }
 
 void Core::Stop(Phase phase, absl::Status why) {
   phase_ = phase;
   trouble_ = std::move(why);
-  if (running_.has_value() && running_->caller != 0) {
-    ready_.replies.push_back({running_->caller, trouble_});
+  for (Lane* lane : {&urgent_, &normal_}) {
+    if (lane->running.has_value()) Finish(lane, trouble_);
+    lane->running.reset();
   }
-  running_.reset();
   FailAll(trouble_);
-}
-
-void Core::SyncLiveness() {
-  for (auto it = liveness_.begin(); it != liveness_.end();) {
-    auto server = state_.servers().find(it->first);
-    const bool live = server != state_.servers().end() && server->second.live();
-    it = live ? std::next(it) : liveness_.erase(it);
-  }
-  for (const auto& [id, info] : state_.servers()) {
-    if (!info.live()) continue;
-    Liveness& l = liveness_[id];
-    if (l.incarnation == info.incarnation()) continue;
-    l = Liveness();
-    l.incarnation = info.incarnation();
-    l.deadline_ns = now_ns_ + LeaseNs();
-    l.load = info.load();
-  }
-}
-
-void Core::EndLeases() {
-  bool ended = false;
-  for (auto& [server, l] : liveness_) {
-    if (l.marking_down || l.deadline_ns > now_ns_) continue;
-    l.marking_down = true;
-    Pending pending;
-    pending.operation = MakeMarkDown(server, l.incarnation);
-    queue_.push_back(std::move(pending));
-    ended = true;
-  }
-  if (ended) Advance();
-}
-
-bool Core::LeaseHeld(ServerId server) const {
-  auto it = liveness_.find(server);
-  return it != liveness_.end() && !it->second.marking_down;
-}
-
-bool Core::Placeable(ServerId server) const {
-  return LeaseHeld(server) && !liveness_.at(server).draining;
-}
-
-v1::ClusterMap Core::Map(uint64_t revision_known) const {
-  v1::ClusterMap map = BuildMap(state_, revision_known);
-  for (v1::ServerInfo& info : *map.mutable_servers()) {
-    auto it = liveness_.find(info.server());
-    if (it != liveness_.end()) *info.mutable_load() = it->second.load;
-  }
-  return map;
 }
 
 }  // namespace hotbed

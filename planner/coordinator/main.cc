@@ -33,6 +33,8 @@ struct Options {
   int64_t lease_ttl_ms = 3000;
   int64_t heartbeat_interval_ms = 500;
   int64_t trainer_lease_ms = 5000;
+  int64_t refill_wait_ms = 10000;
+  int64_t copies_per_server = 2;
   std::string log_format = "text";
 };
 
@@ -84,6 +86,8 @@ absl::Status Serve(const Options& options) {
   core.lease_ttl_ms = options.lease_ttl_ms;
   core.heartbeat_interval_ms = options.heartbeat_interval_ms;
   core.trainers.lease_ms = options.trainer_lease_ms;
+  core.refill_wait_ms = options.refill_wait_ms;
+  core.membership.copies_per_server = static_cast<size_t>(options.copies_per_server);
   Coordinator coordinator(core, dir.store.get(), Clock::Real());
 
   CoordinatorServiceOptions service_options;
@@ -143,6 +147,12 @@ int Main(int argc, char** argv) {
                    "A trainer of a group that is not heard of for so long is given up; the others "
                    "go on without it.",
                    {.min = 100, .max = 600000});
+  schema.AddMillis("refill-wait-ms", &options.refill_wait_ms,
+                   "A server that is lost may come back so long before another one is given the "
+                   "copies that it had.",
+                   {.min = 0, .max = 3600000});
+  schema.AddInt("copies-per-server", &options.copies_per_server,
+                "Shards copied from a server, and to a server, at once.", {.min = 1, .max = 64});
   schema.AddChoice("log-format", &options.log_format, {"text", "json"}, "Form of the log lines.");
   int exit_code = 0;
   if (!schema.Load(argc, argv, &exit_code)) return exit_code;

@@ -49,7 +49,8 @@ class Transaction {
 using Reply =
     std::variant<std::monostate, v1::CreateTableReply, v1::CreateTablesReply, v1::DropTableReply,
                  v1::AlterTableReply, v1::OpenSessionReply, v1::RegisterServerReply,
-                 v1::ActivateShardsReply, v1::HeartbeatReply, v1::TrainReply>;
+                 v1::ActivateShardsReply, v1::HeartbeatReply, v1::TrainReply, v1::MoveShardsReply,
+                 v1::DrainServerReply, v1::ControlMovesReply>;
 
 // What an operation wants next: a transaction, or to be over with a reply (ignored where nobody
 // asked).

@@ -6,16 +6,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/ids.h"
+#include "planner/coordinator/leases.h"
 #include "planner/coordinator/operation.h"
+#include "planner/coordinator/rebalance_policy.h"
 #include "planner/placement.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
 
+// Beside the counter and an event.
+inline constexpr size_t kGoalsPerTxn = kRecordsPerTxn - 8;
 // Each is two records, itself and its name.
 inline constexpr int kTablesPerTxn = kRecordsPerTxn / 2;
 
@@ -26,6 +31,7 @@ struct ClusterLimits {
   uint64_t sessions_max = 1 << 20;
   uint64_t dropped_max = 1024;       // names of dropped tables that are remembered
   uint64_t activations_max = 65536;  // shards in one request
+  uint64_t moves_max = 65536;        // shards in one request
 };
 
 // --- bootstrap_operations.cc
@@ -72,24 +78,65 @@ std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
 // --- server_operations.cc
 
 // A server process that starts: gives it an id (if its data directory is new) and the next
-// incarnation, then hands it all shards that its data directory holds, each at the next epoch with
-// active=false. `live` tells whether a server's lease holds. The reply lacks the lease's times: the
-// core adds them.
+// incarnation. Before the answer Membership has handed it all shards that its data directory alone
+// holds; where others are members it is a newcomer. `live` tells whether a server's lease holds.
+// The reply lacks the lease's times: the core adds them.
 //   InvalidArgument    name or address missing or malformed
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
 //   cluster does not know AlreadyExists      the name belongs to another server
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
                                               ClusterLimits limits,
-                                              std::function<bool(ServerId)> live);
+                                              std::function<bool(ServerId)> live, int64_t unix_ms);
 
-// The lease of this process of the server ended: shows it as down. Its shards stay with it, for no
-// other copy exists.
-std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation);
+// The lease of this process of the server ended, for the reason `why`: shows it as down. What
+// becomes of its shards is Membership's.
+std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,
+                                        int64_t unix_ms);
 
 // active=true, base=members for each shard that is at the epoch named and has the caller as its
 // primary. Never fails for a shard that is not: the records in the reply tell.
 std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
                                               ClusterLimits limits);
+
+// --- membership_operations.cc
+
+// One transaction of Membership, if it has one: `next_batch` gives it.
+std::unique_ptr<Operation> MakeMembershipStep(
+    std::function<std::optional<Transaction>(const ClusterState&)> next_batch);
+
+// --- move_operations.cc
+
+// What is asked of moves looks at who is alive, as of the moment that it is carried out.
+struct MoveContext {
+  const Leases* leases = nullptr;
+  int64_t unix_ms = 0;
+};
+
+// Goals for shards: each in the place of one of its copies gets one on another server, or, where
+// that one holds a copy already, its backup as primary. All of them are allowed, or none is
+// written; kGoalsPerTxn in a transaction.
+//   InvalidArgument     no moves, too many, or a shard that stands twice
+//   NotFound            the shard or a server does not exist
+//   AlreadyExists       the shard is where it is wanted
+//   FailedPrecondition  the shard is moving already, `from` holds no copy of it, the target cannot
+//                       take copies (MayTakeCopies) or shares a failure domain with another copy
+std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, ClusterLimits limits,
+                                          MoveContext context);
+
+// Marks the server as draining: its shards are given goals then (membership.h). Undo: takes the
+// mark away, and the goals that it made of which no copy has joined.
+//   NotFound            no such server
+//   FailedPrecondition  no other server may take copies, or one of its shards fits nowhere
+std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveContext context);
+
+// Pause, resume, abort, the dial, the guard, rebalancing on and off. InvalidArgument: an action of
+// a later version.
+std::unique_ptr<Operation> MakeControlMoves(v1::ControlMovesRequest request, MoveContext context);
+
+// --- rebalance_operations.cc
+
+// The goals of a wave, as far as they still fit.
+std::unique_ptr<Operation> MakeRebalance(RebalanceWave wave, MoveContext context);
 
 // --- session_operations.cc
 

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "planner/coordinator/event_log.h"
 #include "planner/coordinator/keys.h"
 #include "planner/coordinator/operations.h"
 
@@ -53,21 +54,16 @@ std::string ServerText(const v1::ServerInfo& info) {
   return absl::StrCat("server ", info.server(), " \"", info.name(), "\" at ", info.address());
 }
 
-std::string Stored(v1::ShardRecord record) {
-  record.clear_revision();  // the key has it
-  return record.SerializeAsString();
-}
-
 class RegisterServer : public Operation {
  public:
   RegisterServer(v1::RegisterServerRequest request, ClusterLimits limits,
-                 std::function<bool(ServerId)> live)
-      : request_(std::move(request)), limits_(limits), live_(std::move(live)) {}
+                 std::function<bool(ServerId)> live, int64_t unix_ms)
+      : request_(std::move(request)), limits_(limits), live_(std::move(live)), unix_ms_(unix_ms) {}
 
   Next Advance(const ClusterState& state) override {
     if (incarnation_ == 0) return Enlist(state);
-    Transaction txn = HandOver(state);
-    if (!txn.empty()) return Next::Commit(std::move(txn));
+    // What an earlier process of it held alone became this one's meanwhile: Membership's batches go
+    // before this operation's next step.
     v1::RegisterServerReply reply;
     reply.set_server(server_);
     reply.set_incarnation(incarnation_);
@@ -107,7 +103,13 @@ class RegisterServer : public Operation {
     info.set_message_bytes_max(request_.message_bytes_max());
     info.set_live(true);
     info.mutable_load()->set_host_bytes_limit(request_.host_bytes());
+    info.set_failure_domain(request_.failure_domain());
+    info.set_feature_level(request_.feature_level());
     txn.Put(keys::Server(server_), info.SerializeAsString());
+    EventWriter(&state, unix_ms_)
+        .Add("server_up",
+             absl::StrCat(info.name(), " at ", info.address(), ", incarnation ", incarnation_), 0,
+             server_, &txn);
     return Next::Commit(std::move(txn));
   }
 
@@ -140,37 +142,18 @@ class RegisterServer : public Operation {
         " shards); choose another name, or start it with that server's data directory"));
   }
 
-  // The next shards that an earlier process of this server holds: the group of one that each of
-  // them is becomes this process. `base` stays: it says who may have acknowledged something last.
-  Transaction HandOver(const ClusterState& state) const {
-    Transaction txn(&state);
-    for (const uint64_t packed : state.ShardsOfServer(server_)) {
-      const v1::ShardRecord& old = state.shards().at(packed);
-      if (old.primary().server() != server_ || old.primary().incarnation() == incarnation_) {
-        continue;
-      }
-      v1::ShardRecord record = old;
-      record.set_epoch(old.epoch() + 1);
-      record.mutable_primary()->set_incarnation(incarnation_);
-      record.clear_members();
-      *record.add_members() = record.primary();
-      record.set_active(false);
-      txn.Put(keys::Shard(ShardId::FromPacked(packed)), Stored(std::move(record)));
-      if (txn.ops().size() == kRecordsPerTxn) break;
-    }
-    return txn;
-  }
-
   const v1::RegisterServerRequest request_;
   const ClusterLimits limits_;
   const std::function<bool(ServerId)> live_;
+  const int64_t unix_ms_;
   ServerId server_ = 0;
   Incarnation incarnation_ = 0;  // 0: not yet enlisted
 };
 
 class MarkDown : public Operation {
  public:
-  MarkDown(ServerId server, Incarnation incarnation) : server_(server), incarnation_(incarnation) {}
+  MarkDown(ServerId server, Incarnation incarnation, std::string why, int64_t unix_ms)
+      : server_(server), incarnation_(incarnation), why_(std::move(why)), unix_ms_(unix_ms) {}
 
   Next Advance(const ClusterState& state) override {
     auto it = state.servers().find(server_);
@@ -182,6 +165,8 @@ class MarkDown : public Operation {
     info.set_live(false);
     Transaction txn(&state);
     txn.Put(keys::Server(server_), info.SerializeAsString());
+    EventWriter(&state, unix_ms_)
+        .Add("server_down", absl::StrCat(info.name(), ": ", why_), 0, server_, &txn);
     return Next::Commit(std::move(txn));
   }
   void Restart() override {}
@@ -189,6 +174,8 @@ class MarkDown : public Operation {
  private:
   const ServerId server_;
   const Incarnation incarnation_;
+  const std::string why_;
+  const int64_t unix_ms_;
 };
 
 class ActivateShards : public Operation {
@@ -214,7 +201,7 @@ class ActivateShards : public Operation {
       v1::ShardRecord record = *old;
       record.set_active(true);
       *record.mutable_base() = record.members();
-      txn.Put(keys::Shard(ShardId::FromPacked(asked.shard())), Stored(std::move(record)));
+      txn.Put(keys::Shard(ShardId::FromPacked(asked.shard())), StoredRecord(std::move(record)));
     }
     if (!txn.empty()) return Next::Commit(std::move(txn));
     v1::ActivateShardsReply reply;
@@ -242,12 +229,13 @@ class ActivateShards : public Operation {
 
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
                                               ClusterLimits limits,
-                                              std::function<bool(ServerId)> live) {
-  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live));
+                                              std::function<bool(ServerId)> live, int64_t unix_ms) {
+  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live), unix_ms);
 }
 
-std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation) {
-  return std::make_unique<MarkDown>(server, incarnation);
+std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,
+                                        int64_t unix_ms) {
+  return std::make_unique<MarkDown>(server, incarnation, std::move(why), unix_ms);
 }
 
 std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,

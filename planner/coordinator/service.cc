@@ -44,19 +44,14 @@ void LogAltered(const v1::AlterTableReply& reply) {
 
 class Methods : public v1::Coordinator::CallbackService {
  public:
-  Methods(Coordinator* coordinator, WatchHub* hub) : coordinator_(coordinator), hub_(hub) {}
+  Methods(Coordinator* coordinator, WatchHub* hub, AttendHub* attends)
+      : coordinator_(coordinator), hub_(hub), attends_(attends) {}
 
   grpc::ServerUnaryReactor* GetClusterMap(grpc::CallbackServerContext* context,
                                           const v1::GetClusterMapRequest* request,
                                           v1::ClusterMap* reply) override {
     static MethodCounters counters("GetClusterMap");
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    absl::StatusOr<v1::ClusterMap> map = coordinator_->Map(request->plan_revision_known());
-    counters.Count(map.ok());
-    const absl::Status status = map.status();
-    if (map.ok()) *reply = *std::move(map);
-    reactor->Finish(ToGrpc(status));
-    return reactor;
+    return Answer(context, coordinator_->Map(request->plan_revision_known()), reply, &counters);
   }
 
   grpc::ServerWriteReactor<v1::ClusterMap>* WatchClusterMap(
@@ -123,6 +118,42 @@ class Methods : public v1::Coordinator::CallbackService {
     static MethodCounters counters("Heartbeat");
     return Submit(context, *request, reply, &counters);
   }
+  grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply>* Attend(
+      grpc::CallbackServerContext* context) override {
+    static MethodCounters counters("Attend");
+    counters.Count(true);
+    return attends_->Open(context);
+  }
+  grpc::ServerUnaryReactor* MoveShards(grpc::CallbackServerContext* context,
+                                       const v1::MoveShardsRequest* request,
+                                       v1::MoveShardsReply* reply) override {
+    static MethodCounters counters("MoveShards");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
+                                        const v1::DrainServerRequest* request,
+                                        v1::DrainServerReply* reply) override {
+    static MethodCounters counters("DrainServer");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* ControlMoves(grpc::CallbackServerContext* context,
+                                         const v1::ControlMovesRequest* request,
+                                         v1::ControlMovesReply* reply) override {
+    static MethodCounters counters("ControlMoves");
+    return Submit(context, *request, reply, &counters);
+  }
+  grpc::ServerUnaryReactor* ListMoves(grpc::CallbackServerContext* context,
+                                      const v1::ListMovesRequest* request,
+                                      v1::ListMovesReply* reply) override {
+    static MethodCounters counters("ListMoves");
+    return Answer(context, coordinator_->Moves(*request), reply, &counters);
+  }
+  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
+                                       const v1::ListEventsRequest* request,
+                                       v1::ListEventsReply* reply) override {
+    static MethodCounters counters("ListEvents");
+    return Answer(context, coordinator_->Events(*request), reply, &counters);
+  }
   grpc::ServerUnaryReactor* ActivateShards(grpc::CallbackServerContext* context,
                                            const v1::ActivateShardsRequest* request,
                                            v1::ActivateShardsReply* reply) override {
@@ -131,6 +162,18 @@ class Methods : public v1::Coordinator::CallbackService {
   }
 
  private:
+  template <typename ReplyMessage>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                   absl::StatusOr<ReplyMessage> answer, ReplyMessage* reply,
+                                   MethodCounters* counters) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    counters->Count(answer.ok());
+    const absl::Status status = answer.status();
+    if (answer.ok()) *reply = *std::move(answer);
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+
   template <typename RequestMessage, typename ReplyMessage>
   grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context,
                                    const RequestMessage& request, ReplyMessage* reply,
@@ -149,6 +192,7 @@ class Methods : public v1::Coordinator::CallbackService {
 
   Coordinator* const coordinator_;
   WatchHub* const hub_;
+  AttendHub* const attends_;
 };
 
 class RunningService : public CoordinatorService {
@@ -157,12 +201,19 @@ class RunningService : public CoordinatorService {
                  const Clock* clock)
       : coordinator_(coordinator),
         hub_(coordinator, clock, options.watches),
-        methods_(coordinator, &hub_) {}
+        attends_(coordinator, clock, options.attends),
+        methods_(coordinator, &hub_, &attends_) {}
   ~RunningService() override { Shutdown(); }
 
   absl::Status Listen(const CoordinatorServiceOptions& options) {
-    coordinator_->SetPlanListener([this] { hub_.OnPlanChanged(); });
-    coordinator_->SetTickListener([this] { hub_.OnTick(); });
+    coordinator_->SetPlanListener([this] {
+      attends_.OnNews();  // servers first: clients follow where they serve
+      hub_.OnPlanChanged();
+    });
+    coordinator_->SetTickListener([this] {
+      attends_.OnTick();
+      hub_.OnTick();
+    });
     if (absl::Status s = coordinator_->Start(); !s.ok()) return s;
     grpc::ServerBuilder builder;
     int port = 0;
@@ -183,8 +234,10 @@ class RunningService : public CoordinatorService {
 
   std::string address() const override { return address_; }
   size_t watches() const override { return hub_.streams(); }
+  size_t attends() const override { return attends_.streams(); }
 
   void Shutdown() override {
+    attends_.Close();
     hub_.Close();
     coordinator_->Stop();  // answers whoever waits: the server can then end without cancelling
     if (server_ == nullptr) return;
@@ -196,6 +249,7 @@ class RunningService : public CoordinatorService {
  private:
   Coordinator* const coordinator_;
   WatchHub hub_;
+  AttendHub attends_;
   Methods methods_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "planner/coordinator/attend_hub.h"
 #include "planner/coordinator/coordinator.h"
 #include "planner/coordinator/watch_hub.h"
 
@@ -16,6 +17,7 @@ namespace hotbed {
 struct CoordinatorServiceOptions {
   std::string listen = "127.0.0.1:7400";
   WatchHubOptions watches;
+  AttendHubOptions attends;
   int request_bytes_max = 16 << 20;
 };
 
@@ -28,7 +30,8 @@ class CoordinatorService {
   virtual ~CoordinatorService() = default;  // as Shutdown
 
   virtual std::string address() const = 0;  // host:port as bound
-  virtual size_t watches() const = 0;       // open streams
+  virtual size_t watches() const = 0;       // open streams of clients
+  virtual size_t attends() const = 0;       // open streams of servers
   // Ends streams, stops the coordinator, then the server. Idempotent.
   virtual void Shutdown() = 0;
 };

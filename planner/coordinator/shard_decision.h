@@ -23,7 +23,8 @@ struct ShardWish {
   // Members wanted, the primary first; empty: whoever it is, refilled to `copies`. Servers that are
   // not live are passed over while they are not.
   std::vector<ServerId> servers;
-  std::vector<ServerId> readers;  // read copies: learners that stay
+  // Read copies: learners that stay, unless a member is missing and `refill` names their server.
+  std::vector<ServerId> readers;
   // The log of a member is on its disk before it acknowledges (all classes but `checkpoint`), so a
   // member that comes back as a new process holds all that it acknowledged.
   bool survives_restart = true;
@@ -36,8 +37,8 @@ struct ServerView {
   absl::FunctionRef<Incarnation(ServerId)> live;
   // That the server may still come back soon with what it holds: nothing new is begun elsewhere.
   absl::FunctionRef<bool(ServerId)> awaited;
-  // Where a copy that is missing may go, given who holds one already; 0: nowhere.
-  absl::FunctionRef<ServerId(const std::vector<ServerId>& holders)> refill;
+  // Where a copy that is missing may go, given who is a member; 0: nowhere.
+  absl::FunctionRef<ServerId(const std::vector<ServerId>& members)> refill;
   // A learner that the primary said is in its acknowledging set, in this epoch.
   absl::FunctionRef<bool(Epoch, const Member&)> join_ready;
 };
@@ -47,10 +48,11 @@ enum class ShardStep : uint8_t {
   kFailOver,     // dead members leave; another is primary if it was one of them
   kTakeBase,     // nobody of an epoch that never was active: the last active one's members
   kTakeBack,     // nobody is left: a member that came back with its log
-  kDropLearner,  // it died, or is not wanted any more
+  kDropLearner,  // it died, or is not wanted any more; a new epoch, see shard_decision.cc
   kAddLearner,
-  kJoin,    // the learner becomes a member
-  kSwitch,  // another member becomes primary (and the one that is not wanted leaves)
+  kLetJoin,  // a read copy is to become a member: the primary may count on it from now on
+  kJoin,     // the learner becomes a member
+  kSwitch,   // another member becomes primary; the old one stays a member for now
   kDropMember,
 };
 

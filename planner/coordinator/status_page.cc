@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "common/json.h"
 #include "common/table_spec.h"
 #include "config/config.h"
@@ -18,6 +19,7 @@
 namespace hotbed {
 namespace {
 
+constexpr size_t kMovesMax = 200;       // lines; `hotbed shard moves` has all
 constexpr size_t kShardRunsMax = 2000;  // lines of the shard table; the JSON has all
 
 TableId TableOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).table; }
@@ -38,6 +40,7 @@ StatusTable ServerTable(const v1::ClusterMap& map) {
     const v1::ServerLoad& load = s.load();
     table.rows.push_back({absl::StrCat(s.server()), s.name(),
                           !s.live()          ? "down"
+                          : s.draining()     ? "draining"
                           : load.read_only() ? "read-only"
                                              : "live",
                           s.address(), s.admin_address(), absl::StrCat(s.shards()),
@@ -67,20 +70,45 @@ StatusTable TableTable(const v1::ClusterMap& map) {
   return table;
 }
 
+// Servers of the members beside the primary, and of the learners.
+std::pair<std::vector<ServerId>, std::vector<ServerId>> OthersOf(const v1::ShardRecord& r) {
+  std::pair<std::vector<ServerId>, std::vector<ServerId>> others;
+  for (const v1::Member& m : r.members()) {
+    if (m.server() != r.primary().server()) others.first.push_back(m.server());
+  }
+  for (const v1::Member& m : r.learners()) others.second.push_back(m.server());
+  return others;
+}
+
+using Names = std::map<ServerId, std::string>;
+
+Names ServerNames(const v1::ClusterMap& map) {
+  Names names;
+  for (const v1::ServerInfo& s : map.servers()) names[s.server()] = s.name();
+  return names;
+}
+
+std::string Joined(const Names& names, const std::vector<ServerId>& servers) {
+  return absl::StrJoin(servers, " ", [&](std::string* out, ServerId server) {
+    auto it = names.find(server);
+    absl::StrAppend(out, it == names.end() ? absl::StrCat("server ", server) : it->second);
+  });
+}
+
 bool SameForDisplay(const v1::ShardRecord& a, const v1::ShardRecord& b) {
   return TableOf(a) == TableOf(b) && a.primary().server() == b.primary().server() &&
-         a.epoch() == b.epoch() && a.active() == b.active();
+         a.epoch() == b.epoch() && a.active() == b.active() && OthersOf(a) == OthersOf(b);
 }
 
 // Runs of adjacent shards with one owner and epoch, a line each.
 StatusTable ShardTable(const v1::ClusterMap& map) {
-  std::map<ServerId, std::string> servers;
-  for (const v1::ServerInfo& s : map.servers()) servers[s.server()] = s.name();
+  Names servers = ServerNames(map);
   std::map<TableId, std::string> tables;
   for (const v1::TableSpec& t : map.tables()) tables[t.id()] = t.name();
   StatusTable table;
   table.title = "Shards";
-  table.columns = {"table", "shards", "rows or buckets", "primary", "epoch", "state"};
+  table.columns = {"table",   "shards",    "rows or buckets", "primary",
+                   "backups", "copies to", "epoch",           "state"};
   for (int i = 0; i < map.shards_size() && table.rows.size() < kShardRunsMax;) {
     const v1::ShardRecord& first = map.shards(i);
     int last = i;
@@ -90,9 +118,43 @@ StatusTable ShardTable(const v1::ClusterMap& map) {
                           last == i ? absl::StrCat(IndexOf(first))
                                     : absl::StrCat(IndexOf(first), "..", IndexOf(end)),
                           absl::StrCat("[", first.range_first(), ", ", end.range_limit(), ")"),
-                          servers[first.primary().server()], absl::StrCat(first.epoch()),
+                          servers[first.primary().server()], Joined(servers, OthersOf(first).first),
+                          Joined(servers, OthersOf(first).second), absl::StrCat(first.epoch()),
                           first.active() ? "active" : "waiting for its server"});
     i = last + 1;
+  }
+  return table;
+}
+
+StatusTable MoveTable(const CoordinatorStatus& status) {
+  std::map<TableId, std::string> tables;
+  for (const v1::TableSpec& t : status.map.tables()) tables[t.id()] = t.name();
+  const Names names = ServerNames(status.map);
+  StatusTable table;
+  table.title = "Moves and refills";
+  table.columns = {"shard", "wanted on", "step", "copied", "of", "why", "waits for"};
+  for (const v1::ShardMove& move : status.moves.moves()) {
+    if (table.rows.size() == kMovesMax) break;
+    const v1::ShardGoal& goal = move.goal();
+    table.rows.push_back({absl::StrCat(tables[TableOf(move.record())], "/", IndexOf(move.record())),
+                          Joined(names, {goal.servers().begin(), goal.servers().end()}),
+                          move.step(), FormatBytes(move.bytes_copied()),
+                          FormatBytes(move.bytes_total()), goal.reason(), move.waits_for()});
+  }
+  return table;
+}
+
+StatusTable EventTable(const CoordinatorStatus& status) {
+  StatusTable table;
+  table.title = "Events";
+  table.columns = {"number", "time", "kind", "what"};
+  const auto& events = status.events.events();
+  for (auto it = events.rbegin(); it != events.rend(); ++it) {
+    table.rows.push_back(
+        {absl::StrCat(it->number()),
+         absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(it->unix_ms()),
+                          absl::UTCTimeZone()),
+         it->kind(), it->text()});
   }
   return table;
 }
@@ -139,8 +201,14 @@ StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& ad
       {"shards", absl::StrCat(ActiveShards(status), " active of ", map.shards_size())},
       {"sessions", absl::StrCat(status.sessions)},
       {"watches", absl::StrCat(watches)},
+      {"moves and refills", absl::StrCat(status.moves.moves_total(), " under way or waiting, ",
+                                         FormatBytes(status.moves.bytes_per_s()), "/s, ",
+                                         FormatBytes(status.moves.bytes_left()), " left",
+                                         status.moves.paused() ? ", paused" : "")},
+      {"rebalancing", status.moves.rebalance().on() ? "on" : "off"},
   };
-  page.tables = {ServerTable(map), TableTable(map), ShardTable(map)};
+  page.tables = {ServerTable(map), TableTable(map), ShardTable(map), MoveTable(status),
+                 EventTable(status)};
   page.json = Json(status, address, watches);
   return page;
 }
@@ -189,6 +257,27 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
     add("hotbed_coordinator_group_fastest_step",
         "The last step that the fastest trainer has ended.", labels, fastest);
   }
+  constexpr char kDone[] = "hotbed_coordinator_shard_changes_total";
+  constexpr char kDoneHelp[] = "Changes of who holds a shard that were decided, by kind.";
+  const auto count = [&](const char* kind, uint64_t value) {
+    add(kDone, kDoneHelp, {{"kind", kind}}, static_cast<double>(value));
+    samples->back().type = MetricSample::Type::kCounter;
+  };
+  count("fail_over", status.done.fail_overs);
+  count("move", status.done.moves);
+  count("refill", status.done.refills);
+  count("given_up", status.done.given_up);
+  add("hotbed_coordinator_moves", "Moves and refills under way or waiting.", {},
+      status.moves.moves_total());
+  add("hotbed_coordinator_shards_waiting",
+      "Shards that wait for a server, for a place or for their turn.", {}, status.shards_waiting);
+  add("hotbed_coordinator_copy_bytes_per_second", "Of all copies between servers.", {},
+      static_cast<double>(status.moves.bytes_per_s()));
+  add("hotbed_coordinator_events_total", "Events in the log since the cluster began.", {},
+      status.events.events().empty()
+          ? 0
+          : static_cast<double>(status.events.events().rbegin()->number()));
+  samples->back().type = MetricSample::Type::kCounter;
   add("hotbed_coordinator_plan_revision", "Revision of the newest change that maps show.", {},
       status.map.plan_revision());
 }

@@ -14,6 +14,7 @@
 #include "planner/coordinator/keys.h"
 #include "planner/coordinator/operations.h"
 #include "proto/convert.h"
+#include "proto/wire.h"
 
 namespace hotbed {
 namespace {
@@ -132,9 +133,7 @@ class CreateTables : public Operation {
       }
       HOTBED_ASSIGN_OR_RETURN(plans[i],
                               PlaceTable(new_[i].spec, Candidates(view), new_[i].shards_min));
-      for (const PlannedShard& shard : plans[i].shards) {
-        table.shards.push_back({shard.range, shard.assignments.front().server});
-      }
+      for (const PlannedShard& shard : plans[i].shards) table.shards.push_back(AsPlaced(shard));
     }
     if (any) {
       HOTBED_ASSIGN_OR_RETURN(Plan together, PlaceNewTables(view));
@@ -144,6 +143,7 @@ class CreateTables : public Operation {
       }
     }
     HOTBED_RETURN_IF_ERROR(CheckLimits(state, plans));
+    HOTBED_RETURN_IF_ERROR(CheckLevels(state, plans));
     for (size_t i = 0; i < new_.size(); ++i) {
       for (const PlannedShard& shard : plans[i].shards) {
         AddRecord(state, shard, reply_.mutable_tables(new_[i].entry));
@@ -169,14 +169,27 @@ class CreateTables : public Operation {
     absl::flat_hash_map<ServerId, uint64_t> bytes;
     for (const ClusterTable& table : view.tables) {
       for (const ClusterShard& shard : table.shards) {
-        bytes[shard.primary] += RangeBytes(table.spec, shard.range);
+        const uint64_t held = RangeBytes(table.spec, shard.range);
+        bytes[shard.primary] += held;
+        for (const ServerId backup : shard.backups) bytes[backup] += held;
       }
     }
     std::vector<ServerCandidate> servers;
     for (const ClusterServer& server : view.servers) {
-      if (server.usable) servers.push_back({server.id, bytes[server.id]});
+      if (!server.usable) continue;
+      servers.push_back({server.id, bytes[server.id], server.failure_domain});
     }
     return servers;
+  }
+
+  static ClusterShard AsPlaced(const PlannedShard& planned) {
+    ClusterShard shard;
+    shard.range = planned.range;
+    shard.primary = planned.assignments.front().server;
+    for (const Assignment& a : planned.assignments) {
+      if (a.role == Role::kBackup) shard.backups.push_back(a.server);
+    }
+    return shard;
   }
 
   absl::Status CheckLimits(const ClusterState& state, const std::vector<Plan>& plans) const {
@@ -198,15 +211,34 @@ class CreateTables : public Operation {
     return absl::OkStatus();
   }
 
+  // A server of an older version would not know what to do with a backup.
+  absl::Status CheckLevels(const ClusterState& state, const std::vector<Plan>& plans) const {
+    for (size_t i = 0; i < new_.size(); ++i) {
+      if (new_[i].spec.copies == 1) continue;
+      for (const PlannedShard& shard : plans[i].shards) {
+        for (const Assignment& a : shard.assignments) {
+          const v1::ServerInfo& server = state.servers().at(a.server);
+          if (server.feature_level() >= kReplicationFeatureLevel) continue;
+          return absl::FailedPreconditionError(absl::StrCat(
+              "table \"", new_[i].spec.name, "\" has ", new_[i].spec.copies, " copies, and server ",
+              server.name(), " is of feature level ", server.feature_level(), ", copies need ",
+              kReplicationFeatureLevel, "; upgrade it, or drain it first"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
   void AddRecord(const ClusterState& state, const PlannedShard& planned,
                  v1::CreateTableReply* reply) {
-    const ServerId server = planned.assignments.front().server;
     ShardRecord record;
     record.shard = planned.shard;
     record.range = planned.range;
     record.epoch = 1;
-    record.primary = {server, state.servers().at(server).incarnation()};
-    record.members = {record.primary};
+    for (const Assignment& a : planned.assignments) {
+      record.members.push_back({a.server, state.servers().at(a.server).incarnation()});
+    }
+    record.primary = record.members.front();
     *reply->add_shards() = ToProto(record);
     to_write_.push_back(reply->shards(reply->shards_size() - 1));
   }

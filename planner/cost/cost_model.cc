@@ -43,13 +43,13 @@ CostModel::CostModel(const PlannerInput& input)
 }
 
 RowCost CostModel::Row(const InputTable& table, uint32_t columns, Role role, uint32_t members,
-                       double read_share) const {
+                       double read_share, double update_share) const {
   const double weights = static_cast<double>(RowWeightBytes(table, columns));
   const double state = static_cast<double>(RowStateBytes(table, columns));
   const double gradient = 4.0 * columns;
   const bool trained = table.optimizer != PlannerOptimizer::kNone;
   const double reads = role == Role::kBackup ? 0 : read_share;
-  const double updates = trained ? 1 : 0;
+  const double updates = trained ? update_share : 0;
   const double update_bytes = 2 * weights + 2 * state + gradient;
   const auto ns = [](double bytes, double bandwidth) { return bytes / bandwidth * kNsPerMs; };
   const double network = constants_.network_bandwidth;

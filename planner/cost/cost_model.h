@@ -48,9 +48,9 @@ class CostModel {
   explicit CostModel(const PlannerInput& input);
 
   // A row of `columns` columns on a member with `role` of a shard with `members` members in all;
-  // `read_share` of its reads are this member's.
+  // `read_share` of its reads are this member's, and in `update_share` of the cases it is updated.
   RowCost Row(const InputTable& table, uint32_t columns, Role role, uint32_t members,
-              double read_share) const;
+              double read_share, double update_share = 1) const;
 
   // ns a step of the shard's message parts, when a trainer asks it for `unique` rows.
   double SegmentNs(Role role, double unique) const;

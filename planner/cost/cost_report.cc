@@ -81,7 +81,8 @@ class Report {
       const ProblemShard& shard = problem_.shards[i];
       placed.ranges.push_back(Range(table, shard, s, unit.role));
       server.elements += placed.ranges.back().elements;
-      const RowCost cost = model_.Row(table, shard.range.columns(), unit.role, members, read_share);
+      const RowCost cost = model_.Row(table, shard.range.columns(), unit.role, members,
+                                      read_share * shard.reads, shard.updates);
       const double rows = model_.trainers() * shard.unique / kNsPerMs;
       const double parts = model_.SegmentNs(unit.role, shard.unique) / kNsPerMs;
       const double pulls = unit.role == Role::kPrimary   ? parts / 2

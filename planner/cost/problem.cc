@@ -72,7 +72,7 @@ std::optional<PlanError> ProblemBuilder::AllowedFor(uint32_t table, uint32_t& pr
   if (wanted == 1) return std::nullopt;
   copies = HostsOf(problem_.allowed[primary]) >= wanted ? primary : 0;
   if (all_hosts_ == 0) all_hosts_ = HostsOf(problem_.allowed[0]);
-  if (all_hosts_ >= wanted) return std::nullopt;
+  if (all_hosts_ >= wanted || KeepsCopies(table)) return std::nullopt;
   PlanError error =
       Strict(t.name,
              absl::StrCat("table \"", t.name, "\" wants ", wanted,

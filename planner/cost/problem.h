@@ -50,7 +50,9 @@ struct ProblemServer {
 struct ProblemShard {
   PieceRange range;
   uint64_t bytes = 0;
-  double unique = 0;  // rows a step and trainer
+  double unique = 0;  // rows a step and trainer: of them are read, and updated
+  double reads = 1;
+  double updates = 1;
 };
 
 struct Unit {

@@ -191,6 +191,7 @@ void ProblemBuilder::CutTable(uint32_t table, double fair_ns) {
                        ? heat.unique_sum * static_cast<double>(range.row_limit - range.row_first) /
                              static_cast<double>(kHashBuckets)
                        : UniqueInRows(heat.strata, heat.unique, range.row_first, range.row_limit);
+    if (!t.measured.empty()) MeasureShard(table, shard);
     problem_.shards.push_back(shard);
   }
   out.shard_limit = static_cast<uint32_t>(problem_.shards.size());
@@ -225,9 +226,16 @@ std::optional<PlanError> ProblemBuilder::AddUnits(uint32_t table) {
   uint32_t allowed_copies = 0;
   std::optional<PlanError> error = AllowedFor(table, allowed_primary, allowed_copies);
   if (error.has_value()) return error;
-  const uint32_t copies = std::max(1u, input_.tables[table].copies);
+  uint32_t copies = std::max(1u, input_.tables[table].copies);
+  std::vector<uint32_t> there;
+  if (copies > 1 && KeepsCopies(table)) there = CopiesByShard(table);
+  const uint32_t first = problem_.tables[table].shard_first;
   problem_.tables[table].unit_first = static_cast<uint32_t>(problem_.units.size());
   for (const UnitRange& range : GroupShards(table)) {
+    if (!there.empty()) {
+      copies = *std::max_element(there.begin() + (range.shard_first - first),
+                                 there.begin() + (range.shard_limit - first));
+    }
     Unit unit;
     unit.table = table;
     unit.shard_first = range.shard_first;
@@ -303,9 +311,10 @@ void ProblemBuilder::AddUnit(Unit unit, uint32_t members, double read_share) {
   uint32_t columns = 0;
   for (uint32_t s = unit.shard_first; s < unit.shard_limit; ++s) {
     const ProblemShard& shard = problem_.shards[s];
-    if (shard.range.columns() != columns) {
+    if (shard.range.columns() != columns || !table.measured.empty()) {
       columns = shard.range.columns();
-      cost = model_.Row(table, columns, unit.role, members, read_share);
+      cost =
+          model_.Row(table, columns, unit.role, members, read_share * shard.reads, shard.updates);
     }
     unit.bytes = unit.bytes > UINT64_MAX - shard.bytes ? UINT64_MAX : unit.bytes + shard.bytes;
     ns += cost.Hot() * model_.trainers() * shard.unique + model_.SegmentNs(unit.role, shard.unique);
@@ -323,6 +332,7 @@ void ProblemBuilder::AddUnit(Unit unit, uint32_t members, double read_share) {
 // in its share: they are stored once for all shards of the same columns and role.
 void ProblemBuilder::AddHeat(Unit& unit, uint32_t members, double read_share) {
   const InputTable& table = input_.tables[unit.table];
+  if (!table.measured.empty()) return AddMeasured(unit, members, read_share);
   const PieceRange& front = problem_.shards[unit.shard_first].range;
   const bool shared = table.hashed && unit.shard_limit == unit.shard_first + 1;
   if (shared) {

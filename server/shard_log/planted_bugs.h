@@ -8,6 +8,7 @@
 //   ack_before_append           completions run before the record is given to the system     log
 //   forget_sessions_on_restart  recovery rebuilds the rows, not the sessions' sequences      shard
 //   row_lsn_guard_off           replay applies a record to rows that hold it already         shard
+//   promise_not_persisted       promises are kept in memory only                             log
 //   spill_ahead_of_log          spilled rows claim records that the log does not hold yet    shard
 // clang-format on
 #ifndef HOTBED_SERVER_SHARD_LOG_PLANTED_BUGS_H_

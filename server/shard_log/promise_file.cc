@@ -7,6 +7,7 @@
 #include "common/byte_order.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
+#include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
 namespace {
@@ -74,7 +75,9 @@ absl::Status PromiseFile::Replace(Map promises) {
     AppendLittle(&bytes, epoch);
   }
   AppendLittle(&bytes, Crc32c(bytes.data(), bytes.size()));
-  HOTBED_RETURN_IF_ERROR(files_->WriteAtomically(path_, bytes));
+  if (!PlantedBug("promise_not_persisted")) {
+    HOTBED_RETURN_IF_ERROR(files_->WriteAtomically(path_, bytes));
+  }
   promises_ = std::move(promises);
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "server/shard_log/epoch_runs.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/segment_reader.h"
 
@@ -161,15 +162,29 @@ class Recovery {
     return std::optional<uint64_t>();
   }
 
-  // Truncation needs no record of its own: what it made room for says it.
+  // Truncation needs no record of its own: what it made room for says it. The later record counts,
+  // also where its epoch is the lower one: which of two uncommitted tails survives is for the
+  // primary that survives (Raft's figure 8).
   void NoteRecord(const RecordHeader& header, const LogPosition& at) {
     Tail& tail = tails_[header.shard];
-    if (header.lsn > tail.lsn) {
-      tail = {header.lsn, header.epoch};
-    } else if (header.epoch > tail.epoch) {
+    if (tail.last == 0) {
+      tail.first = header.lsn;
+      tail.runs.Reset(header.lsn, header.epoch);
+    } else if (header.lsn > tail.last) {
+      tail.runs.Append(header.lsn, header.epoch);
+    } else if (tail.runs.At(header.lsn) == header.epoch) {
+      return;  // the same again
+    } else {
       log_.cuts[header.shard].push_back({at, header.lsn});
-      tail = {header.lsn, header.epoch};
+      if (header.lsn <= tail.first) {
+        tail.first = header.lsn;
+        tail.runs.Reset(header.lsn, header.epoch);
+      } else {
+        tail.runs.CutFrom(header.lsn);
+        tail.runs.Append(header.lsn, header.epoch);
+      }
     }
+    tail.last = header.lsn;
   }
 
   // Whether what stands at the reader's offset is the torn end of the log.
@@ -280,9 +295,11 @@ class Recovery {
     return files_->SyncDir(options_.dir);
   }
 
+  // Of one shard's records so far; last 0: none.
   struct Tail {
-    Lsn lsn = 0;
-    Epoch epoch = 0;
+    Lsn first = 0;
+    Lsn last = 0;
+    EpochRuns runs;
   };
 
   const ShardLogOptions& options_;

@@ -118,8 +118,9 @@ class ShardLog {
   virtual ~ShardLog() = default;
 
   // Before the first Append: visits every whole record in file order, but for those that later ones
-  // replaced: a record whose LSN is not above its shard's last one and whose epoch is higher stands
-  // in the place of all from that LSN on (docs/protocol.md). The visitor's error ends the visit.
+  // replaced: a record whose LSN is not above its shard's last one, and whose epoch is another one
+  // than that of what stood there, takes the place of all from that LSN on (docs/protocol.md). The
+  // visitor's error ends the visit.
   using Visitor = std::function<absl::Status(const RecordView&)>;
   virtual absl::Status Replay(const Visitor& visitor) = 0;
 

@@ -1,18 +1,20 @@
 #include "tests/checker/check_client.h"
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
+#include "tests/checker/shard_ranges.h"
 
 namespace hotbed::checker {
 namespace {
 
-constexpr size_t kFlightsMax = 4;
-constexpr uint64_t kStepsBetweenReads = 24;
-constexpr uint64_t kRowsRead = 64;
+constexpr uint64_t kStepsBetweenReads = 6;
+constexpr uint64_t kReadsBetweenDrained = 4;
 constexpr int kRetriesMax = 20;
 constexpr absl::Duration kConnectDeadline = absl::Seconds(60);
 
@@ -23,36 +25,78 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, uint3
   return Client::Connect(target, options);
 }
 
+// The first rows of the shards of each bounded table; they never change.
+absl::StatusOr<std::vector<std::vector<uint64_t>>> ReadEdges(const std::string& target,
+                                                             const Workload& workload) {
+  const std::string address(absl::StripPrefix(target, "hotbed://"));
+  std::vector<std::vector<uint64_t>> edges(workload.tables());
+  for (uint32_t t = 0; t < workload.tables(); ++t) {
+    const TableSpec spec = workload.Table(t);
+    if (spec.hashed) continue;
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<ShardRange> ranges,
+                            ReadShardRanges(address, spec.name));
+    for (const ShardRange& range : ranges) edges[t].push_back(range.first);
+  }
+  return edges;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CheckClient>> CheckClient::Open(const std::string& target,
-                                                               const std::string& journal_dir,
-                                                               const Workload* workload,
-                                                               uint32_t client) {
-  std::unique_ptr<CheckClient> c(new CheckClient(workload, client));
-  HOTBED_ASSIGN_OR_RETURN(
-      c->journal_,
-      Journal::Open(absl::StrCat(journal_dir, "/client-", client, ".journal"), FileSystem::Real()));
-  HOTBED_ASSIGN_OR_RETURN(c->client_, Connect(target, client));
-  for (uint32_t t = 0; t < kTables; ++t) {
-    HOTBED_ASSIGN_OR_RETURN(c->tables_[t], c->client_->OpenTable(workload->Table(t).name));
+CheckClient::CheckClient(const CheckClientOptions& options, const Workload* workload)
+    : options_(options), workload_(workload), random_(workload->options().seed + options.client) {}
+
+absl::StatusOr<std::unique_ptr<CheckClient>> CheckClient::Open(const CheckClientOptions& options,
+                                                               const Workload* workload) {
+  std::unique_ptr<CheckClient> c(new CheckClient(options, workload));
+  const std::string path =
+      absl::StrCat(options.journal_dir, "/client-", options.client, ".journal");
+  HOTBED_ASSIGN_OR_RETURN(c->journal_, Journal::Open(path, FileSystem::Real()));
+  HOTBED_ASSIGN_OR_RETURN(c->counts_,
+                          Counts::Open(CountsPath(options.journal_dir, options.client), *workload));
+  c->RestoreFromJournal();
+  HOTBED_ASSIGN_OR_RETURN(c->client_, Connect(options.target, options.client));
+  for (uint32_t t = 0; t < workload->tables(); ++t) {
+    HOTBED_ASSIGN_OR_RETURN(const Table* table, c->client_->OpenTable(workload->Table(t).name));
+    c->tables_.push_back(table);
   }
-  c->ledger_ = std::make_unique<Ledger>(workload, client, 1);
-  for (uint64_t step = 1; step <= c->journal_->last_step(); ++step) {
-    if (c->journal_->open_steps().count(step) == 0) c->ledger_->Add(client, step);
-  }
+  HOTBED_ASSIGN_OR_RETURN(std::vector<std::vector<uint64_t>> edges,
+                          ReadEdges(options.target, *workload));
+  c->reads_ = std::make_unique<ReadCheck>(workload, options.client, c->counts_.get(),
+                                          options.journal_dir, std::move(edges));
   return c;
+}
+
+void CheckClient::RestoreFromJournal() {
+  ledger_ = std::make_unique<Ledger>(workload_, options_.client, 1);
+  StepBatch batch;
+  for (uint64_t step = 1; step <= journal_->last_step(); ++step) {
+    const bool applied = journal_->open_steps().count(step) == 0;
+    if (applied) ledger_->Add(options_.client, step);
+    workload_->FillRows(options_.client, step, &batch);
+    counts_->Restore(batch, applied);
+  }
+  counts_->FinishRestore();
+}
+
+absl::Status CheckClient::Begin(uint64_t step) {
+  HOTBED_RETURN_IF_ERROR(journal_->Intend(step));
+  StepBatch rows;
+  workload_->FillRows(options_.client, step, &rows);
+  counts_->CountStarted(rows);
+  Send(step);
+  return absl::OkStatus();
 }
 
 void CheckClient::Send(uint64_t step) {
   auto flight = std::make_unique<Flight>();
   flight->step = step;
-  workload_->Fill(number_, step, &flight->batch);
-  std::array<PushFeature, kTables> features;
-  for (uint32_t t = 0; t < kTables; ++t) {
+  workload_->Fill(options_.client, step, &flight->batch);
+  std::vector<PushFeature> features;
+  for (uint32_t t = 0; t < workload_->tables(); ++t) {
     StepBatch::Part& part = flight->batch.parts[t];
-    features[t] = {tables_[t], part.ids, part.gradients.data()};
+    features.push_back({tables_[t], part.ids, part.gradients.data()});
   }
+  flight->sent_ns = Clock::Real()->NowNs();
   flight->result = client_->Push(step, features);
   flights_.push_back(std::move(flight));
 }
@@ -61,21 +105,29 @@ absl::Status CheckClient::FinishOldest() {
   Flight& flight = *flights_.front();
   PushResult result = flight.result.Wait();
   for (int i = 0; result.outcome == PushResult::Outcome::kIndeterminate && i < kRetriesMax; ++i) {
+    counts_->Add(Progress::kIndeterminate, 1);
     result = client_->Retry(result).Wait();
   }
   if (result.outcome != PushResult::Outcome::kApplied) {
+    counts_->Add(Progress::kErrors, 1);
     return absl::Status(
         result.status.code(),
         absl::StrCat(
-            "client ", number_, ", step ", flight.step, ": ", result.status.message(), " [",
+            "client ", options_.client, ", step ", flight.step, ": ", result.status.message(), " [",
             absl::StrJoin(result.shards, "; ",
                           [](std::string* out, const PushResult::Shard& s) {
                             absl::StrAppend(out, s.table, "/", s.index, ": ", s.status.ToString());
                           }),
             "]"));
   }
+  const int64_t now_ns = Clock::Real()->NowNs();
   HOTBED_RETURN_IF_ERROR(journal_->Applied(flight.step));
-  ledger_->Add(number_, flight.step);
+  ledger_->Add(options_.client, flight.step);
+  counts_->CountAcknowledged(flight.batch);
+  counts_->Add(Progress::kStepsAcknowledged, 1);
+  counts_->Add(Progress::kPushesAcknowledged, workload_->tables());
+  counts_->Raise(Progress::kPushMaxUs, static_cast<uint64_t>(now_ns - flight.sent_ns) / 1000);
+  counts_->Set(Progress::kLastAckNs, static_cast<uint64_t>(now_ns));
   flights_.pop_front();
   return absl::OkStatus();
 }
@@ -92,73 +144,65 @@ absl::Status CheckClient::Resolve() {
 }
 
 absl::Status CheckClient::Work(const std::function<bool()>& stop) {
+  uint64_t reads = 0;
   while (!stop()) {
     const uint64_t step = journal_->last_step() + 1;
-    HOTBED_RETURN_IF_ERROR(journal_->Intend(step));
-    Send(step);
-    if (flights_.size() >= kFlightsMax) HOTBED_RETURN_IF_ERROR(FinishOldest());
+    HOTBED_RETURN_IF_ERROR(Begin(step));
+    if (flights_.size() >= options_.flights_max) HOTBED_RETURN_IF_ERROR(FinishOldest());
     if (step % kStepsBetweenReads == 0) {
-      HOTBED_RETURN_IF_ERROR(FinishAll());
-      HOTBED_RETURN_IF_ERROR(CheckReads());
+      const bool drained = ++reads % kReadsBetweenDrained == 0;
+      if (drained) HOTBED_RETURN_IF_ERROR(FinishAll());
+      HOTBED_RETURN_IF_ERROR(Read(drained));
+      NoteStats();
     }
   }
   return FinishAll();
 }
 
-// With nothing of ours in flight our columns are known exactly; of the others' we know that no row
-// is torn.
-absl::Status CheckClient::CheckReads() {
-  const uint32_t dim = workload_->options().dim;
-  std::array<std::vector<uint64_t>, kTables> rows;
-  std::array<std::vector<uint64_t>, kTables> ids;
-  std::array<std::vector<float>, kTables> weights;
-  std::array<PullFeature, kTables> features;
-  for (uint32_t t = 0; t < kTables; ++t) {
-    for (uint64_t i = 0; i < kRowsRead; ++i) {
-      rows[t].push_back(random_.Uniform(i % 2 == 0 ? workload_->options().rows
-                                                   : workload_->options().rows / 64 + 1));
-      ids[t].push_back(workload_->IdOf(t, rows[t].back()));
-    }
-    weights[t].resize(ids[t].size() * dim);
+absl::Status CheckClient::Pull(absl::Span<const PullFeature> features) {
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  absl::Status pulled = client_->Pull(features).Wait();
+  for (int i = 0; absl::IsDeadlineExceeded(pulled) && i < kRetriesMax; ++i) {
+    counts_->Add(Progress::kErrors, 1);
+    pulled = client_->Pull(features).Wait();
+  }
+  if (!pulled.ok()) counts_->Add(Progress::kErrors, 1);
+  const int64_t us = (Clock::Real()->NowNs() - begin_ns) / 1000;
+  counts_->Raise(Progress::kPullMaxUs, static_cast<uint64_t>(us));
+  counts_->Add(Progress::kPulls, 1);
+  return pulled;
+}
+
+absl::Status CheckClient::Read(bool drained) {
+  reads_->Begin(random_, /*strict=*/false);
+  std::vector<std::vector<uint64_t>> ids(workload_->tables());
+  std::vector<std::vector<float>> weights(workload_->tables());
+  std::vector<PullFeature> features(workload_->tables());
+  for (uint32_t t = 0; t < workload_->tables(); ++t) {
+    for (const uint64_t row : reads_->rows(t)) ids[t].push_back(workload_->IdOf(t, row));
+    weights[t].resize(ids[t].size() * workload_->options().dim);
     features[t].table = tables_[t];
     features[t].ids = ids[t];
     features[t].rows = weights[t].data();
+    counts_->Add(Progress::kRowsRead, ids[t].size());
   }
-  HOTBED_RETURN_IF_ERROR(client_->Pull(features).Wait());
-  for (uint32_t t = 0; t < kTables; ++t) {
-    for (uint64_t i = 0; i < kRowsRead; ++i) {
-      HOTBED_RETURN_IF_ERROR(CheckRow(t, rows[t][i], &weights[t][i * dim]));
-    }
-  }
-  return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(Pull(features));
+  return reads_->End(weights, drained ? ledger_.get() : nullptr);
 }
 
-absl::Status CheckClient::CheckRow(uint32_t table, uint64_t row, const float* weights) const {
-  const int64_t tag = Contribution(table, row, 1)[3];
-  for (uint32_t c = 0; c < workload_->options().clients; ++c) {
-    const float* columns = weights + kColumns * c;
-    if (-columns[3] != static_cast<float>(-static_cast<int64_t>(columns[0]) * tag)) {
-      return absl::DataLossError(absl::StrCat(
-          workload_->Table(table).name, " row ", row, ", columns of client ", c, ": ", -columns[0],
-          " updates, but tags of ", -columns[3], " where each adds ", tag, ": torn or misrouted"));
-    }
-  }
-  const absl::Span<const int64_t> want = ledger_->Of(table, row, number_);
-  for (uint32_t k = 0; k < kColumns; ++k) {
-    const float found = -weights[kColumns * number_ + k];
-    if (found == static_cast<float>(want[k])) continue;
-    return absl::DataLossError(absl::StrCat(workload_->Table(table).name, " row ", row, ": client ",
-                                            number_, " reads ", found, " in column ", k,
-                                            " after acknowledgements of ", want[k]));
-  }
-  return absl::OkStatus();
+void CheckClient::NoteStats() {
+  const ClientStats stats = client_->Stats();
+  counts_->Add(Progress::kRetries, stats.retries - noted_.retries);
+  counts_->Add(Progress::kWrongEpoch, stats.wrong_epoch - noted_.wrong_epoch);
+  counts_->Add(Progress::kReconnects, stats.reconnects - noted_.reconnects);
+  noted_ = stats;
 }
 
 absl::Status CreateTables(const std::string& target, const Workload& workload) {
   ClientOptions options;
   options.deadline = kConnectDeadline;
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(target, options));
-  for (uint32_t t = 0; t < kTables; ++t) {
+  for (uint32_t t = 0; t < workload.tables(); ++t) {
     HOTBED_RETURN_IF_ERROR(client->CreateTable(workload.Table(t), /*if_not_exists=*/true).status());
   }
   return absl::OkStatus();

@@ -1,31 +1,38 @@
-// One client of the kill checker: pushes its workload under its journal, survives kill -9 at any
-// point, and reads its own writes on the way. Thread-compatible.
+// One client of the checker: pushes its workload under its journal, survives kill -9 at any point,
+// and checks what it reads on the way. Thread-compatible.
 #ifndef HOTBED_TESTS_CHECKER_CHECK_CLIENT_H_
 #define HOTBED_TESTS_CHECKER_CHECK_CLIENT_H_
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/random.h"
 #include "hotbed/client.h"
+#include "tests/checker/counts.h"
 #include "tests/checker/journal.h"
+#include "tests/checker/read_check.h"
 #include "tests/checker/workload.h"
 
 namespace hotbed::checker {
 
+struct CheckClientOptions {
+  std::string target;  // hotbed://HOST:PORT
+  std::string journal_dir;
+  uint32_t client = 0;
+  size_t flights_max = 4;  // steps in flight
+};
+
 class CheckClient {
  public:
-  // Connects under the session name of `client`, opens the tables and the journal.
-  static absl::StatusOr<std::unique_ptr<CheckClient>> Open(const std::string& target,
-                                                           const std::string& journal_dir,
-                                                           const Workload* workload,
-                                                           uint32_t client);
+  // Connects under the session name of the client, opens the tables and the journal.
+  static absl::StatusOr<std::unique_ptr<CheckClient>> Open(const CheckClientOptions& options,
+                                                           const Workload* workload);
 
   // Sends every step that the journal holds without a result, until each is applied.
   absl::Status Resolve();
@@ -40,36 +47,48 @@ class CheckClient {
  private:
   struct Flight {
     uint64_t step = 0;
+    int64_t sent_ns = 0;
     StepBatch batch;
     Future<PushResult> result;
   };
 
-  CheckClient(const Workload* workload, uint32_t client)
-      : workload_(workload), number_(client), random_(workload->options().seed + client) {}
+  CheckClient(const CheckClientOptions& options, const Workload* workload);
+  void RestoreFromJournal();
+  absl::Status Begin(uint64_t step);
   void Send(uint64_t step);
   absl::Status FinishOldest();
   absl::Status FinishAll();
-  absl::Status CheckReads();
-  absl::Status CheckRow(uint32_t table, uint64_t row, const float* weights) const;
+  absl::Status Read(bool drained);
+  absl::Status Pull(absl::Span<const PullFeature> features);
+  void NoteStats();
 
+  const CheckClientOptions options_;
   const Workload* workload_;
-  const uint32_t number_;
   Random random_;
   std::unique_ptr<Client> client_;
-  std::array<const Table*, kTables> tables_{};
+  std::vector<const Table*> tables_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<Ledger> ledger_;  // of this client's applied steps
+  std::unique_ptr<Counts> counts_;
+  std::unique_ptr<ReadCheck> reads_;
   std::deque<std::unique_ptr<Flight>> flights_;
+  ClientStats noted_;
 };
 
 // Creates the tables of the workload.
 absl::Status CreateTables(const std::string& target, const Workload& workload);
 
-// Resolves every client's journal, reads both tables and compares every weight. OK: exact.
-// DataLoss: the differences, the first few explained. `report` takes lines for a person.
+// Resolves every client's journal, reads all tables and compares every weight. OK: exact. DataLoss:
+// the differences, the first few explained. `report` takes lines for a person.
 absl::Status Verify(const std::string& target, const std::string& journal_dir,
                     const Workload& workload,
                     const std::function<void(const std::string&)>& report);
+
+// Reads the tables of more than one copy alone, with nothing open in any journal: Verify was here
+// before, and a server was taken away since.
+absl::Status VerifyCopies(const std::string& target, const std::string& journal_dir,
+                          const Workload& workload,
+                          const std::function<void(const std::string&)>& report);
 
 }  // namespace hotbed::checker
 

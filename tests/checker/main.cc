@@ -4,9 +4,13 @@
 //   hotbed-kill-checker create --coordinator HOST:PORT
 //   hotbed-kill-checker worker --coordinator HOST:PORT --journal-dir D --client N [--seconds S]
 //   hotbed-kill-checker verify --coordinator HOST:PORT --journal-dir D
+//   hotbed-kill-checker verify-copies --coordinator HOST:PORT --journal-dir D
 //
-// All modes of one run get the same --clients, --rows, --dim, --ids and --seed. Exit status: 0
+// A worker ends at SIGTERM with all its steps applied. All modes of one run get the same --clients,
+// --rows, --dim, --ids, --transfers, --tables and --seed. Exit status: 0
 // exact (or done), 1 a difference was found, 2 bad usage, 3 the check could not be made.
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -24,9 +28,13 @@ int Report(const absl::Status& status) {
   return absl::IsDataLoss(status) ? 1 : 3;
 }
 
-absl::Status RunWorker(const std::string& target, const std::string& journal_dir,
-                       const Workload& workload, uint32_t client, double seconds) {
-  auto opened = CheckClient::Open(target, journal_dir, &workload, client);
+volatile sig_atomic_t stop_signal = 0;
+void OnSignal(int signal) { stop_signal = signal; }
+
+absl::Status RunWorker(const CheckClientOptions& options, const Workload& workload,
+                       double seconds) {
+  signal(SIGTERM, OnSignal);
+  auto opened = CheckClient::Open(options, &workload);
   if (!opened.ok()) return opened.status();
   CheckClient& c = **opened;
   const uint64_t before = c.journal().last_step();
@@ -34,56 +42,87 @@ absl::Status RunWorker(const std::string& target, const std::string& journal_dir
   if (!status.ok()) return status;
   const int64_t end_ns =
       seconds > 0 ? Clock::Real()->NowNs() + static_cast<int64_t>(seconds * 1e9) : INT64_MAX;
-  status = c.Work([end_ns] { return Clock::Real()->NowNs() >= end_ns; });
+  status = c.Work([end_ns] { return stop_signal != 0 || Clock::Real()->NowNs() >= end_ns; });
   if (status.ok()) {
-    std::printf("client %u: steps %llu to %llu applied\n", client,
+    std::printf("client %u: steps %llu to %llu applied\n", options.client,
                 static_cast<unsigned long long>(before + 1),
                 static_cast<unsigned long long>(c.journal().last_step()));
   }
   return status;
 }
 
+struct Arguments {
+  WorkloadOptions workload;
+  std::string tables = "log,log-hashed";
+  std::string coordinator;
+  CheckClientOptions client;
+  double seconds = 0;
+};
+
+void AddWorkload(CLI::App* mode, Arguments* a) {
+  WorkloadOptions* const o = &a->workload;
+  mode->add_option("--coordinator", a->coordinator, "HOST:PORT of the coordinator")->required();
+  mode->add_option("--clients", o->clients)->check(CLI::Range(1, 1024));
+  mode->add_option("--rows", o->rows, "rows of each table, even")->check(CLI::Range(64, 1 << 30));
+  mode->add_option("--dim", o->dim, "columns of a row")->check(CLI::Range(4, 8192));
+  mode->add_option("--ids", o->ids_per_push, "ids a push and table")->check(CLI::Range(1, 65536));
+  mode->add_option("--transfers", o->transfers_per_push, "transfers a push and table")
+      ->check(CLI::Range(0, 1024));
+  mode->add_option("--tables", a->tables, "kinds: log, r2, r3, dp, each also with -hashed");
+  mode->add_option("--seed", o->seed);
+}
+
+// Prints what is wrong.
+bool Check(Arguments* a) {
+  auto kinds = ParseTableKinds(a->tables);
+  if (!kinds.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(kinds.status().message()).c_str());
+    return false;
+  }
+  a->workload.tables = *std::move(kinds);
+  if (a->workload.dim < kColumns * a->workload.clients || a->client.client >= a->workload.clients ||
+      a->workload.rows % 2 != 0) {
+    std::fprintf(stderr,
+                 "--dim must be at least %u x --clients, --client below --clients, --rows even\n",
+                 kColumns);
+    return false;
+  }
+  a->client.target = absl::StrCat("hotbed://", a->coordinator);
+  return true;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Conserved-sum checker: pushes integers, survives kills, compares every weight.");
   app.require_subcommand(1);
-  WorkloadOptions options;
-  std::string coordinator;
-  std::string journal_dir;
-  uint32_t client = 0;
-  double seconds = 0;
+  Arguments a;
   CLI::App* const create = app.add_subcommand("create", "create the tables");
   CLI::App* const worker = app.add_subcommand("worker", "push as one client until killed");
   CLI::App* const verify = app.add_subcommand("verify", "resolve what is open and compare");
-  for (CLI::App* mode : {create, worker, verify}) {
-    mode->add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")->required();
-    mode->add_option("--clients", options.clients)->check(CLI::Range(1, 2048));
-    mode->add_option("--rows", options.rows, "rows of each table")->check(CLI::Range(64, 1 << 30));
-    mode->add_option("--dim", options.dim, "columns of a row")->check(CLI::Range(4, 8192));
-    mode->add_option("--ids", options.ids_per_push, "ids a push and table")
-        ->check(CLI::Range(1, 65536));
-    mode->add_option("--seed", options.seed);
+  CLI::App* const copies = app.add_subcommand(
+      "verify-copies", "compare replicated tables again, after a server was taken away");
+  for (CLI::App* mode : {create, worker, verify, copies}) AddWorkload(mode, &a);
+  for (CLI::App* mode : {worker, verify, copies}) {
+    mode->add_option("--journal-dir", a.client.journal_dir)
+        ->required()
+        ->check(CLI::ExistingDirectory);
   }
-  for (CLI::App* mode : {worker, verify}) {
-    mode->add_option("--journal-dir", journal_dir)->required()->check(CLI::ExistingDirectory);
-  }
-  worker->add_option("--client", client, "number of this client, from 0")->required();
-  worker->add_option("--seconds", seconds, "0: until killed");
+  worker->add_option("--client", a.client.client, "number of this client, from 0")->required();
+  worker->add_option("--flights", a.client.flights_max, "steps in flight")
+      ->check(CLI::Range(1, 64));
+  worker->add_option("--seconds", a.seconds, "0: until killed");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
-  if (options.dim < kColumns * options.clients || (client >= options.clients)) {
-    std::fprintf(stderr, "--dim must be at least %u x --clients, --client below --clients\n",
-                 kColumns);
-    return 2;
-  }
-  const Workload workload(options);
-  const std::string target = absl::StrCat("hotbed://", coordinator);
-  if (create->parsed()) return Report(CreateTables(target, workload));
-  if (worker->parsed()) return Report(RunWorker(target, journal_dir, workload, client, seconds));
-  return Report(Verify(target, journal_dir, workload,
-                       [](const std::string& line) { std::printf("%s\n", line.c_str()); }));
+  if (!Check(&a)) return 2;
+  const Workload workload(a.workload);
+  const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
+  if (create->parsed()) return Report(CreateTables(a.client.target, workload));
+  if (worker->parsed()) return Report(RunWorker(a.client, workload, a.seconds));
+  return Report(verify->parsed()
+                    ? Verify(a.client.target, a.client.journal_dir, workload, print)
+                    : VerifyCopies(a.client.target, a.client.journal_dir, workload, print));
 }
 
 }  // namespace

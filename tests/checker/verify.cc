@@ -1,11 +1,13 @@
 // The end of a kill test: nothing is open any more, every weight is compared.
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "tests/checker/check_client.h"
 
@@ -17,25 +19,29 @@ constexpr int kExplainedMax = 10;
 
 class Comparison {
  public:
-  Comparison(const Workload& workload, const std::vector<std::unique_ptr<CheckClient>>& clients,
+  Comparison(const Workload& workload, std::vector<uint64_t> last_steps, Client* client,
              const std::function<void(const std::string&)>& report)
       : workload_(workload),
-        clients_(clients),
+        last_steps_(std::move(last_steps)),
+        client_(client),
         report_(report),
         ledger_(&workload, 0, workload.options().clients) {
-    for (uint32_t c = 0; c < clients.size(); ++c) {
-      for (uint64_t step = 1; step <= clients[c]->journal().last_step(); ++step)
-        ledger_.Add(c, step);
+    for (uint32_t c = 0; c < last_steps_.size(); ++c) {
+      for (uint64_t step = 1; step <= last_steps_[c]; ++step) ledger_.Add(c, step);
     }
   }
 
-  absl::Status Run() {
+  // `copies_only`: tables of one copy are passed over.
+  absl::Status Run(bool copies_only) {
     if (ledger_.Max() >= kExactSumMax) {
       return absl::FailedPreconditionError(
           absl::StrCat("a sum reached ", ledger_.Max(), ", beyond the ", kExactSumMax,
                        " that fp32 holds exactly: use more --rows or fewer --seconds"));
     }
-    for (uint32_t t = 0; t < kTables; ++t) HOTBED_RETURN_IF_ERROR(CompareTable(t));
+    for (uint32_t t = 0; t < workload_.tables(); ++t) {
+      if (copies_only && workload_.Table(t).copies < 2) continue;
+      HOTBED_RETURN_IF_ERROR(CompareTable(t));
+    }
     if (differences_ == 0) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat(differences_, " of ", compared_, " cells differ"));
   }
@@ -44,6 +50,7 @@ class Comparison {
  private:
   absl::Status CompareTable(uint32_t t) {
     const WorkloadOptions& o = workload_.options();
+    HOTBED_ASSIGN_OR_RETURN(const Table* table, client_->OpenTable(workload_.Table(t).name));
     std::vector<uint64_t> ids;
     std::vector<float> weights;
     for (uint64_t first = 0; first < o.rows; first += kRowsAPull) {
@@ -52,10 +59,10 @@ class Comparison {
       for (uint64_t i = 0; i < count; ++i) ids.push_back(workload_.IdOf(t, first + i));
       weights.assign(count * o.dim, -1.0f);
       PullFeature feature;
-      feature.table = clients_[0]->table(t);
+      feature.table = table;
       feature.ids = ids;
       feature.rows = weights.data();
-      HOTBED_RETURN_IF_ERROR(clients_[0]->client()->Pull({&feature, 1}).Wait());
+      HOTBED_RETURN_IF_ERROR(client_->Pull({&feature, 1}).Wait());
       for (uint64_t i = 0; i < count; ++i) CompareRow(t, first + i, &weights[i * o.dim]);
     }
     return absl::OkStatus();
@@ -71,12 +78,10 @@ class Comparison {
       ++compared_;
       if (std::equal(want.begin(), want.end(), found.begin())) continue;
       if (++differences_ > kExplainedMax) continue;
-      std::string why =
-          Explain(workload_, t, row, c, clients_[c]->journal().last_step(), want, found);
-      report_(absl::StrCat(workload_.Table(t).name, " row ", row, ", client ", c, ": ", found[0],
-                           " updates found, ", want[0], " expected; sums [", found[1], " ",
-                           found[2], " ", found[3], "], expected [", want[1], " ", want[2], " ",
-                           want[3], "] ", why.empty() ? "more than one step" : why));
+      std::string why = Explain(workload_, t, row, c, last_steps_[c], want, found);
+      report_(absl::StrCat(workload_.Table(t).name, " row ", row, ", client ", c, ": [",
+                           absl::StrJoin(found, " "), "], expected [", absl::StrJoin(want, " "),
+                           "] ", why.empty() ? "more than one step" : why));
     }
     for (uint32_t k = kColumns * o.clients; k < o.dim; ++k) {
       ++compared_;
@@ -89,7 +94,8 @@ class Comparison {
   }
 
   const Workload& workload_;
-  const std::vector<std::unique_ptr<CheckClient>>& clients_;
+  const std::vector<uint64_t> last_steps_;  // by client
+  Client* client_;
   const std::function<void(const std::string&)>& report_;
   Ledger ledger_;
   uint64_t compared_ = 0;
@@ -102,21 +108,47 @@ absl::Status Verify(const std::string& target, const std::string& journal_dir,
                     const Workload& workload,
                     const std::function<void(const std::string&)>& report) {
   std::vector<std::unique_ptr<CheckClient>> clients;
-  uint64_t steps = 0;
+  std::vector<uint64_t> last_steps;
   uint64_t resolved = 0;
   for (uint32_t c = 0; c < workload.options().clients; ++c) {
+    CheckClientOptions options;
+    options.target = target;
+    options.journal_dir = journal_dir;
+    options.client = c;
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CheckClient> client,
-                            CheckClient::Open(target, journal_dir, &workload, c));
+                            CheckClient::Open(options, &workload));
     resolved += client->journal().open_steps().size();
     HOTBED_RETURN_IF_ERROR(client->Resolve());
-    steps += client->journal().last_step();
+    last_steps.push_back(client->journal().last_step());
     clients.push_back(std::move(client));
   }
-  Comparison comparison(workload, clients, report);
-  HOTBED_RETURN_IF_ERROR(comparison.Run());
+  const uint64_t steps = std::accumulate(last_steps.begin(), last_steps.end(), uint64_t{0});
+  Comparison comparison(workload, std::move(last_steps), clients[0]->client(), report);
+  HOTBED_RETURN_IF_ERROR(comparison.Run(/*copies_only=*/false));
   report(absl::StrCat("exact: ", steps, " steps of ", clients.size(), " clients, ", resolved,
                       " of them open at the end and sent again; ", comparison.compared(),
                       " cells compared"));
+  return absl::OkStatus();
+}
+
+absl::Status VerifyCopies(const std::string& target, const std::string& journal_dir,
+                          const Workload& workload,
+                          const std::function<void(const std::string&)>& report) {
+  std::vector<uint64_t> last_steps;
+  for (uint32_t c = 0; c < workload.options().clients; ++c) {
+    const std::string path = absl::StrCat(journal_dir, "/client-", c, ".journal");
+    HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Journal> journal,
+                            Journal::Open(path, FileSystem::Real()));
+    if (!journal->open_steps().empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, ": ", journal->open_steps().size(), " steps are open: verify first"));
+    }
+    last_steps.push_back(journal->last_step());
+  }
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(target));
+  Comparison comparison(workload, std::move(last_steps), client.get(), report);
+  HOTBED_RETURN_IF_ERROR(comparison.Run(/*copies_only=*/true));
+  report(absl::StrCat("exact: ", comparison.compared(), " cells of other copies compared"));
   return absl::OkStatus();
 }
 

@@ -1,55 +1,82 @@
-// What the kill checker pushes, as a pure function of (seed, client, step), and what the table must
+// What the checker pushes, as a pure function of (seed, client, step), and what the tables must
 // hold in the end.
 //
 // Gradients are small integers and the optimizer is SGD with learning rate 1 on zeros, so a weight
 // is exactly minus the sum of its gradients while that stays below 2^24, whatever the order. Each
-// client owns four columns of every row; a push adds to them, per occurrence of the row's id:
-//   [1, step mod 1021, step^2 mod 4093, tag(row)]
-// So a lost or doubled push shows as a difference that names client, step and direction, and an
-// update that went to another row shows in the tags. Everything here is deterministic and
-// thread-compatible.
+// client owns six columns of every row. Two workloads share each push:
+//   add       per occurrence of a row's id [1, step mod 1021, step^2 mod 4093, tag(row)]: a lost or
+//             doubled push shows as a difference that names client, step and direction, and an
+//             update that went to another row shows in the tags;
+//   transfer  +k to one row and -k to another, in column 4 between the rows of a pair (2i, 2i+1),
+//             which share a shard unless its edge is odd, so that their sum is 0 at every LSN; in
+//             column 5 between rows far apart, so that it is 0 over the table after whole steps.
+// Everything here is deterministic and thread-compatible.
 #ifndef HOTBED_TESTS_CHECKER_WORKLOAD_H_
 #define HOTBED_TESTS_CHECKER_WORKLOAD_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/table_spec.h"
 
 namespace hotbed::checker {
 
-inline constexpr uint32_t kColumns = 4;  // of each client
-inline constexpr uint32_t kTables = 2;   // a bounded one and a hashed one
+inline constexpr uint32_t kColumns = 6;  // of each client
+inline constexpr uint32_t kAddColumns = 4;
+inline constexpr uint32_t kPairColumn = 4;
+inline constexpr uint32_t kFarColumn = 5;
+
+// One table of the workload; `word` names the kind, the table is called check_WORD.
+struct TableKind {
+  std::string word;
+  bool hashed = false;
+  uint32_t copies = 1;
+  bool data_parallel = false;
+};
+
+// "log,log-hashed,r2,r3-hashed,dp": class log, replicated=2 and 3, read copies everywhere; with
+// -hashed hashed ids. InvalidArgument names the word that is none.
+absl::StatusOr<std::vector<TableKind>> ParseTableKinds(const std::string& words);
 
 struct WorkloadOptions {
   uint32_t clients = 3;
-  uint64_t rows = 20000;  // of each table
+  uint64_t rows = 20000;  // of each table; even
   uint32_t dim = 64;      // at least kColumns * clients; more makes rows wider, so that they spill
-  uint32_t ids_per_push = 32;  // of each table, duplicates among them
+  uint32_t ids_per_push = 32;       // of each table, duplicates among them
+  uint32_t transfers_per_push = 4;  // of each table; every second one is far
   uint64_t seed = 1;
+  std::vector<TableKind> tables = {{"log", false, 1, false}, {"log-hashed", true, 1, false}};
 };
 
 // One step of one client: ids and rows x dim gradients of each table.
 struct StepBatch {
   struct Part {
-    std::vector<uint64_t> rows;  // row numbers, 0..rows-1
+    // Row numbers, 0..rows-1: of `adds` adds, then giver and taker of each transfer.
+    std::vector<uint64_t> rows;
+    size_t adds = 0;
     std::vector<uint64_t> ids;
     std::vector<float> gradients;
   };
-  std::array<Part, kTables> parts;
+  std::vector<Part> parts;  // one a table
 };
 
-// What one occurrence of `row` in a push of `step` adds.
-std::array<uint32_t, kColumns> Contribution(uint32_t table, uint64_t row, uint64_t step);
+// What one add of `row` in a push of `step` adds.
+std::array<int64_t, kColumns> Contribution(uint32_t table, uint64_t row, uint64_t step);
+// What occurrence `i` of the part's rows adds.
+std::array<int64_t, kColumns> Effect(uint32_t table, const StepBatch::Part& part, size_t i,
+                                     uint64_t step);
 
 class Workload {
  public:
-  explicit Workload(const WorkloadOptions& options) : options_(options) {}
+  explicit Workload(WorkloadOptions options) : options_(std::move(options)) {}
 
   const WorkloadOptions& options() const { return options_; }
+  uint32_t tables() const { return static_cast<uint32_t>(options_.tables.size()); }
   TableSpec Table(uint32_t table) const;
   uint64_t IdOf(uint32_t table, uint64_t row) const;
   // The rows alone, in the order of the ids.
@@ -61,15 +88,14 @@ class Workload {
   WorkloadOptions options_;
 };
 
-// Sums of contributions: of each table, row and client, four numbers.
+// Sums of contributions: of each table, row and client, kColumns numbers.
 class Ledger {
  public:
   Ledger(const Workload* workload, uint32_t first_client, uint32_t clients);
 
   void Add(uint32_t client, uint64_t step);
-  // The four sums of a client.
   absl::Span<const int64_t> Of(uint32_t table, uint64_t row, uint32_t client) const;
-  // The largest sum; beyond 2^24 an fp32 weight is no longer exact.
+  // The sum farthest from 0; beyond 2^24 an fp32 weight is no longer exact.
   int64_t Max() const;
 
  private:
@@ -84,9 +110,8 @@ class Ledger {
 
 inline constexpr int64_t kExactSumMax = 1 << 24;
 
-// Explains the difference between what a client's four columns of a row hold and what they should:
-// which of its steps would make it up if it were lost, or applied once more. Empty when none alone
-// does.
+// Explains the difference between what a client's columns of a row hold and what they should: which
+// of its steps would make it up if it were lost, or applied once more. Empty when none alone does.
 std::string Explain(const Workload& workload, uint32_t table, uint64_t row, uint32_t client,
                     uint64_t last_step, absl::Span<const int64_t> expected,
                     absl::Span<const int64_t> found);

@@ -1,5 +1,6 @@
 #include "tests/checker/workload.h"
 
+#include <cstdlib>
 #include <set>
 
 #include "common/fault_file_system.h"
@@ -30,13 +31,13 @@ TEST(WorkloadTest, GradientsAddUpToTheLedger) {
   options.rows = 50;
   const Workload workload(options);
   Ledger ledger(&workload, 0, options.clients);
-  std::vector<float> sums(kTables * options.rows * options.dim);
+  std::vector<float> sums(workload.tables() * options.rows * options.dim);
   StepBatch batch;
   for (uint32_t client = 0; client < options.clients; ++client) {
     for (uint64_t step = 1; step <= 20; ++step) {
       ledger.Add(client, step);
       workload.Fill(client, step, &batch);
-      for (uint32_t t = 0; t < kTables; ++t) {
+      for (uint32_t t = 0; t < workload.tables(); ++t) {
         for (size_t i = 0; i < batch.parts[t].rows.size(); ++i) {
           for (uint32_t k = 0; k < options.dim; ++k) {
             sums[(t * options.rows + batch.parts[t].rows[i]) * options.dim + k] +=
@@ -46,7 +47,7 @@ TEST(WorkloadTest, GradientsAddUpToTheLedger) {
       }
     }
   }
-  for (uint32_t t = 0; t < kTables; ++t) {
+  for (uint32_t t = 0; t < workload.tables(); ++t) {
     for (uint64_t row = 0; row < options.rows; ++row) {
       for (uint32_t client = 0; client < options.clients; ++client) {
         for (uint32_t k = 0; k < kColumns; ++k) {
@@ -74,6 +75,44 @@ TEST(WorkloadTest, ALostAndADoubledStepAreNamed) {
               HasSubstr("step 123 lost"));
   EXPECT_THAT(Explain(workload, 1, row, 0, 300, want.Of(1, row, 0), doubled.Of(1, row, 0)),
               HasSubstr("step 123 applied twice"));
+}
+
+TEST(WorkloadTest, TransfersAddUpToNothingOverTheTableAndOverPairs) {
+  WorkloadOptions options;
+  options.rows = 50;
+  options.tables = *ParseTableKinds("r2");
+  const Workload workload(options);
+  Ledger ledger(&workload, 0, 1);
+  for (uint64_t step = 1; step <= 100; ++step) ledger.Add(0, step);
+  int64_t moved = 0;
+  int64_t far = 0;
+  for (uint64_t row = 0; row < options.rows; row += 2) {
+    EXPECT_EQ(ledger.Of(0, row, 0)[kPairColumn] + ledger.Of(0, row + 1, 0)[kPairColumn], 0);
+    for (const uint64_t r : {row, row + 1}) {
+      moved += std::abs(ledger.Of(0, r, 0)[kPairColumn]) + std::abs(ledger.Of(0, r, 0)[kFarColumn]);
+      far += ledger.Of(0, r, 0)[kFarColumn];
+    }
+  }
+  EXPECT_EQ(far, 0);
+  EXPECT_GT(moved, 100);
+}
+
+TEST(WorkloadTest, TableKindsAreTold) {
+  const auto kinds = ParseTableKinds("log,r2-hashed,r3,dp");
+  ASSERT_TRUE(kinds.ok()) << kinds.status();
+  WorkloadOptions options;
+  options.tables = *kinds;
+  const Workload workload(options);
+  EXPECT_EQ(workload.Table(0).durability, Durability::kLog);
+  EXPECT_EQ(workload.Table(1).durability, Durability::kReplicated);
+  EXPECT_EQ(workload.Table(1).copies, 2);
+  EXPECT_TRUE(workload.Table(1).hashed);
+  EXPECT_EQ(workload.Table(2).copies, 3);
+  EXPECT_TRUE(workload.Table(3).data_parallel);
+  for (uint32_t t = 0; t < workload.tables(); ++t) {
+    EXPECT_TRUE(ValidateTableSpec(workload.Table(t)).ok()) << ValidateTableSpec(workload.Table(t));
+  }
+  EXPECT_THAT(ParseTableKinds("log,r4").status().message(), HasSubstr("\"r4\""));
 }
 
 TEST(JournalTest, OpenStepsAreThoseWithoutAResult) {

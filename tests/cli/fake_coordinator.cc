@@ -89,4 +89,47 @@ grpc::Status FakeCoordinator::AlterTable(grpc::ServerContext*, const v1::AlterTa
   return grpc::Status::OK;
 }
 
+grpc::Status FakeCoordinator::MoveShards(grpc::ServerContext*, const v1::MoveShardsRequest* request,
+                                         v1::MoveShardsReply* reply) {
+  if (is_old) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
+  moved = *request;
+  *reply = move_reply;
+  return move_status;
+}
+
+grpc::Status FakeCoordinator::DrainServer(grpc::ServerContext*,
+                                          const v1::DrainServerRequest* request,
+                                          v1::DrainServerReply* reply) {
+  drained = *request;
+  *reply = drain_reply;
+  return move_status;
+}
+
+grpc::Status FakeCoordinator::ListMoves(grpc::ServerContext*, const v1::ListMovesRequest* request,
+                                        v1::ListMovesReply* reply) {
+  if (is_old) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
+  ++lists_asked;
+  if (on_list) on_list(*request);
+  if (!lists.empty()) *reply = lists.front();
+  if (lists.size() > 1) lists.erase(lists.begin());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::ControlMoves(grpc::ServerContext*,
+                                           const v1::ControlMovesRequest* request,
+                                           v1::ControlMovesReply* reply) {
+  controlled = *request;
+  *reply = control_reply;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
+                                         v1::ListEventsReply* reply) {
+  if (is_old) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
+  for (const v1::ClusterEvent& event : events.events()) {
+    if (event.number() > request->after()) *reply->add_events() = event;
+  }
+  return grpc::Status::OK;
+}
+
 }  // namespace hotbed

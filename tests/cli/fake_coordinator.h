@@ -5,8 +5,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "proto/control.grpc.pb.h"
 
@@ -24,6 +26,20 @@ class FakeCoordinator : public v1::Coordinator::Service {
   v1::DropTableRequest dropped;
   int drops = 0;
   v1::AlterTableRequest altered;
+  v1::MoveShardsRequest moved;
+  v1::DrainServerRequest drained;
+  v1::ControlMovesRequest controlled;
+  v1::MoveShardsReply move_reply;  //
+  v1::DrainServerReply drain_reply;
+  v1::ControlMovesReply control_reply;
+  grpc::Status move_status;  // of MoveShards and DrainServer
+  // Answers of ListMoves, one after the other; the last one again and again. May be changed by
+  // `on_list`, which hears each request before it is answered.
+  std::vector<v1::ListMovesReply> lists;
+  std::function<void(const v1::ListMovesRequest&)> on_list;
+  int lists_asked = 0;
+  v1::ListEventsReply events;
+  bool is_old = false;  // knows nothing of moves and events
 
   grpc::Status GetClusterMap(grpc::ServerContext*, const v1::GetClusterMapRequest*,
                              v1::ClusterMap* reply) override;
@@ -35,6 +51,16 @@ class FakeCoordinator : public v1::Coordinator::Service {
                          v1::DropTableReply* reply) override;
   grpc::Status AlterTable(grpc::ServerContext*, const v1::AlterTableRequest* request,
                           v1::AlterTableReply* reply) override;
+  grpc::Status MoveShards(grpc::ServerContext*, const v1::MoveShardsRequest* request,
+                          v1::MoveShardsReply* reply) override;
+  grpc::Status DrainServer(grpc::ServerContext*, const v1::DrainServerRequest* request,
+                           v1::DrainServerReply* reply) override;
+  grpc::Status ListMoves(grpc::ServerContext*, const v1::ListMovesRequest* request,
+                         v1::ListMovesReply* reply) override;
+  grpc::Status ControlMoves(grpc::ServerContext*, const v1::ControlMovesRequest* request,
+                            v1::ControlMovesReply* reply) override;
+  grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
+                          v1::ListEventsReply* reply) override;
 
  private:
   std::unique_ptr<grpc::Server> server_;

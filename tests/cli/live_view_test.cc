@@ -51,6 +51,29 @@ TEST(LiveView, ServersTablesAndShards) {
   EXPECT_EQ(view->tables[0].shards[1].primary, 11u);
 }
 
+TEST(LiveView, CopiesDomainsAndWhatServersSay) {
+  v1::ClusterMap map = Map();
+  map.mutable_servers(0)->set_failure_domain("rack-a");
+  map.mutable_servers(0)->set_draining(true);
+  v1::ServerLoad& load = *map.mutable_servers(0)->mutable_load();
+  load.set_bytes_held(700);
+  v1::ShardLoad& shard = *load.add_shards();
+  shard.set_shard((uint64_t{3} << 32) | 1);
+  shard.set_bytes(500);
+  *map.mutable_shards(0)->add_members() = map.shards(0).primary();
+  map.mutable_shards(0)->add_members()->set_server(10);
+  const auto view = ViewOfMap(map);
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->servers[0].failure_domain, "rack-a");
+  EXPECT_TRUE(view->servers[0].draining && view->servers[0].reachable);
+  EXPECT_FALSE(view->servers[0].usable) << "it takes nothing new";
+  EXPECT_EQ(view->servers[0].bytes_held, 700u);
+  EXPECT_THAT(view->tables[0].shards[0].backups, SizeIs(0));
+  EXPECT_THAT(view->tables[0].shards[1].backups, ::testing::ElementsAre(10u));
+  EXPECT_EQ(view->tables[0].shards[1].bytes, 500u);
+  EXPECT_EQ(UnreachableText(*view), "") << "there is another copy of what s1 has";
+}
+
 TEST(LiveView, ServersThatAreDownAreNamed) {
   v1::ClusterMap map = Map();
   EXPECT_EQ(

@@ -111,6 +111,61 @@ TEST_F(LocalClusterTest, GrowsButDoesNotShrink) {
               HasSubstr("holds 3 servers, --servers says 2"));
 }
 
+TEST_F(LocalClusterTest, EachServerIsAFailureDomainUnlessToldOtherwise) {
+  using ::testing::Contains;
+  {
+    auto cluster = LocalCluster::Start(options_, Clock::Real());
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    EXPECT_THAT((*cluster)->processes()[1].argv, Contains("--failure-domain=s0"));
+    EXPECT_THAT((*cluster)->processes()[2].argv, Contains("--failure-domain=s1"));
+  }
+  options_.servers = 3;
+  options_.failure_domains = 2;
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_THAT((*cluster)->processes()[1].argv, Contains("--failure-domain=d0"));
+  EXPECT_THAT((*cluster)->processes()[2].argv, Contains("--failure-domain=d1"));
+  EXPECT_THAT((*cluster)->processes()[3].argv, Contains("--failure-domain=d0"));
+}
+
+TEST_F(LocalClusterTest, AServerIsAddedWhileItRuns) {
+  {
+    auto cluster = LocalCluster::Start(options_, Clock::Real());
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    const pid_t before = (*cluster)->processes()[1].child->pid();
+    const auto added = (*cluster)->AddServer();
+    ASSERT_TRUE(added.ok()) << added.status();
+    EXPECT_EQ(*added, "s2");
+    EXPECT_TRUE((*cluster)->processes()[3].child->Running());
+    EXPECT_EQ((*cluster)->processes()[1].child->pid(), before);
+  }
+  options_.servers = 0;
+  auto again = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)->processes().size(), 4u);
+  for (int i = 3; i < kLocalServersMax; ++i) ASSERT_TRUE((*again)->AddServer().ok());
+  const auto more = (*again)->AddServer();
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(more.status().message()), HasSubstr("64"));
+}
+
+TEST_F(LocalClusterTest, WhatIsKilledForGoodStaysDead) {
+  auto cluster = LocalCluster::Start(options_, Clock::Real());
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const pid_t victim = (*cluster)->processes()[2].child->pid();
+  ASSERT_TRUE((*cluster)->KillForGood("s1").ok());
+  EXPECT_EQ(kill(victim, 0), -1);
+  for (int i = 0; i < 50; ++i) {  // past the first backoff
+    (*cluster)->Tick();
+    usleep(10000);
+  }
+  EXPECT_EQ((*cluster)->processes()[2].child, nullptr);
+  EXPECT_EQ((*cluster)->processes()[2].restarts, 0);
+  EXPECT_EQ((*cluster)->KillForGood("s7").code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE((*cluster)->Restart("s1", SIGKILL).ok()) << "unless it is asked for";
+  EXPECT_TRUE((*cluster)->processes()[2].child->Running());
+}
+
 TEST_F(LocalClusterTest, ADirectoryInUseIsRefused) {
   const auto first = LocalCluster::Start(options_, Clock::Real());
   ASSERT_TRUE(first.ok()) << first.status();

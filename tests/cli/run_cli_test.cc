@@ -92,6 +92,9 @@ TEST(RunCli, BenchOfEveryKindTakesItsTablesOptions) {
       {{"bench", "push", "--optimizer", "adamax"}, "partial-rowwise-adam"},
       {{"bench", "mixed", "--weight-type", "int8"}, "bf16"},
       {{"bench", "push", "--wire", "int8"}, "gradients travel as fp32, fp16 or bf16"},
+      {{"bench", "pull", "--read-from", "nearest"}, "any"},
+      {{"bench", "pull", "--read-from", "any", "--strict"}, "exclude each other"},
+      {{"bench", "push", "--strict"}, "pull, lookup and mixed"},
   };
   for (const Wrong& wrong : cases) {
     const Answer answer = Ask(wrong.args);
@@ -227,11 +230,11 @@ TEST_F(RunCliTest, PlanShowOfAClusterWithoutTables) {
   EXPECT_THAT(apply.err, HasSubstr("no tables"));
 }
 
-TEST_F(RunCliTest, PlanApplyIsADryRunOnly) {
+TEST_F(RunCliTest, PlanApplyWithoutMoves) {
   const Answer real = RunAt({"plan", "apply"});
-  EXPECT_EQ(real.code, 1);
-  EXPECT_EQ(real.out, "");
-  EXPECT_THAT(real.err, HasSubstr("cannot execute moves yet"));
+  EXPECT_EQ(real.code, 0) << real.err;
+  EXPECT_THAT(real.out, HasSubstr("No moves"));
+  EXPECT_EQ(fake_.moved.moves_size(), 0);
   const Answer text = RunAt({"plan", "apply", "--dry-run"});
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("nothing is changed"));

@@ -81,7 +81,9 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
                     .state_type = StateType::kBf16};
   spec.initializer = {InitializerKind::kUniform, -1.0f / 3, 0.1f};
   spec.seed = (uint64_t{1} << 63) + 1;
-  spec.durability = Durability::kCheckpoint;
+  spec.durability = Durability::kReplicated;
+  spec.copies = 3;
+  spec.data_parallel = true;
   spec.nan_policy = NanPolicy::kSkip;
   spec.column_slices = 3;
   spec.row_statistics = RowStatistics::kSlice;

@@ -91,6 +91,9 @@ TEST(TableOption, WhatItPrintsItReads) {
   spec.staleness = 12;
   spec.padding_id = ~uint64_t{0};
   spec.has_padding_id = true;
+  spec.durability = Durability::kReplicated;
+  spec.copies = 3;
+  spec.data_parallel = true;
   for (const TableOption& option : TableOptionList()) {
     TableSpec back;
     ASSERT_TRUE(SetTableOption(option, option.print(spec), &back).ok()) << option.name;
@@ -115,6 +118,32 @@ TEST(TableOption, RefusalsSayWhatWouldDo) {
   EXPECT_TRUE(SetTableOption(*FindTableOption("optimizer"), "rowwise_adagrad", &spec).ok());
   EXPECT_TRUE(SetTableOption(*FindTableOption("consistency"), "bounded:0", &spec).ok());
   EXPECT_EQ(spec.consistency, Consistency::kSync);
+}
+
+TEST(TableOption, CopiesAreSaidWithTheDurabilityOrBesideIt) {
+  const TableOption& durability = *FindTableOption("durability");
+  const TableOption& copies = *FindTableOption("copies");
+  TableSpec spec;
+  ASSERT_TRUE(SetTableOption(durability, "replicated=2", &spec).ok());
+  EXPECT_EQ(spec.durability, Durability::kReplicated);
+  EXPECT_EQ(spec.copies, 2u);
+  EXPECT_EQ(durability.print(spec), "replicated=2");
+  EXPECT_TRUE(SetTableOption(copies, "2", &spec).ok()) << "said twice, alike";
+  EXPECT_THAT(std::string(SetTableOption(copies, "3", &spec).message()),
+              HasSubstr("durability replicated=2: say one of the two"));
+  EXPECT_EQ(spec.copies, 2u);
+  TableSpec beside;
+  ASSERT_TRUE(SetTableOption(copies, "3", &beside).ok());
+  ASSERT_TRUE(SetTableOption(durability, "replicated", &beside).ok());
+  EXPECT_EQ(durability.print(beside), "replicated=3");
+  EXPECT_THAT(std::string(SetTableOption(durability, "replicated=2", &beside).message()),
+              HasSubstr("copies 3"));
+  for (const char* text : {"replicated=1", "replicated=4", "replicated=", "replicated=two"}) {
+    TableSpec fresh;
+    const absl::Status status = SetTableOption(durability, text, &fresh);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("N from 2 to 3")) << text;
+    EXPECT_EQ(fresh.durability, Durability::kLog) << text;
+  }
 }
 
 TEST(TableOption, FloatsAreAsShortAsTheyCanBe) {

@@ -12,87 +12,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "common/random.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "tests/common/test_seed.h"
 #include "tests/coordinator/core_rig.h"
+#include "tests/coordinator/store_invariants.h"
 
 namespace hotbed {
 namespace {
-
-using google::protobuf::util::MessageDifferencer;
-
-// What must hold of the store whoever wrote it, from one transaction to the next.
-class StoreInvariants {
- public:
-  void Check(const MapMetaStore& store) {
-    if (store.revision == checked_) return;
-    checked_ = store.revision;
-    std::map<TableId, v1::TableSpec> tables;
-    std::map<uint64_t, v1::ShardRecord> shards;
-    std::map<std::string, std::string> names;
-    for (const auto& [key, kv] : store.keys) {
-      absl::string_view rest = key;
-      if (absl::ConsumePrefix(&rest, keys::kNames)) names[std::string(rest)] = kv.value;
-      if (absl::StartsWith(key, keys::kTables)) {
-        v1::TableSpec spec;
-        ASSERT_TRUE(spec.ParseFromString(kv.value));
-        tables[spec.id()] = spec;
-      }
-      if (absl::StartsWith(key, keys::kShards)) {
-        v1::ShardRecord record;
-        ASSERT_TRUE(record.ParseFromString(kv.value));
-        shards[record.shard()] = record;
-      }
-    }
-    ASSERT_EQ(names.size(), tables.size());
-    for (const auto& [id, spec] : tables) {
-      ASSERT_EQ(names[spec.name()], absl::StrCat(id)) << "one table a name";
-      ASSERT_EQ(gone_.count(id), 0u) << "table id " << id << " was used again";
-      CheckTiles(spec, shards);
-    }
-    for (const TableId id : visible_) {
-      if (tables.count(id) == 0) gone_.insert(id);
-    }
-    visible_.clear();
-    for (const auto& [id, spec] : tables) visible_.insert(id);
-    for (const auto& [id, record] : shards) CheckStep(record);
-  }
-
- private:
-  static void CheckTiles(const v1::TableSpec& spec,
-                         const std::map<uint64_t, v1::ShardRecord>& shards) {
-    uint64_t next = 0;
-    for (uint32_t i = 0;; ++i) {
-      auto it = shards.find(ShardId{spec.id(), i}.packed());
-      if (it == shards.end()) break;
-      ASSERT_EQ(it->second.range_first(), next);
-      ASSERT_EQ(it->second.column_limit(), spec.dim());
-      next = it->second.range_limit();
-    }
-    ASSERT_EQ(next, spec.hashed() ? 65536 : spec.rows()) << "table " << spec.name();
-  }
-
-  void CheckStep(const v1::ShardRecord& now) {
-    v1::ShardRecord& before = last_[now.shard()];
-    ASSERT_GE(now.epoch(), before.epoch());
-    ASSERT_LE(now.epoch(), before.epoch() + 1);
-    if (now.epoch() == before.epoch()) {
-      ASSERT_TRUE(MessageDifferencer::Equals(now.primary(), before.primary()));
-      ASSERT_GE(now.active(), before.active()) << "never taken back within an epoch";
-    } else if (before.epoch() > 0) {
-      ASSERT_FALSE(now.active());
-      const auto& base = before.active() ? before.members() : before.base();
-      ASSERT_EQ(now.base_size(), base.size()) << "base is who was last active";
-      ASSERT_GT(now.primary().incarnation(), before.primary().incarnation());
-    }
-    before = now;
-  }
-
-  uint64_t checked_ = 0;
-  std::map<uint64_t, v1::ShardRecord> last_;
-  std::set<TableId> visible_;
-  std::set<TableId> gone_;
-};
 
 // A reader of maps that keeps itself up to date with what changed.
 class MapReader {

@@ -4,15 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "planner/coordinator/core.h"
 #include "planner/coordinator/keys.h"
+#include "proto/wire.h"
 #include "tests/coordinator/map_meta_store.h"
 
 namespace hotbed {
@@ -25,18 +28,25 @@ class CoreRig {
     kWrittenButLost
   };  // of a store action; the latter two tell an error
 
-  CoreRig() { Start(); }
+  CoreRig() : store(own_store_) { Start(); }
+  // Beside others on the same store.
+  CoreRig(MapMetaStore* shared, const std::string& prefix) : store(*shared), prefix_(prefix) {
+    Start();
+  }
 
   // A coordinator process that starts; the one before, if any, is dead. Its callers never hear.
   void Start() {
     CoreOptions options;
-    options.token = absl::StrCat("process ", ++processes_);
+    options.token = absl::StrCat(prefix_, "process ", ++processes_);
+    token = options.token;
     options.new_cluster_id = absl::StrCat("cluster ", processes_);
     options.limits = limits;
+    options.refill_wait_ms = refill_wait_ms;
     core = std::make_unique<Core>(options);
     replies.clear();
     load_waiting = false;
     commit_waiting.reset();
+    probes.clear();
     Collect();
   }
 
@@ -47,6 +57,8 @@ class CoreRig {
       ASSERT_FALSE(commit_waiting.has_value()) << "one transaction at a time";
       commit_waiting = std::move(ready.commit);
     }
+    for (ProbeRequest& probe : ready.probes) probes.push_back(std::move(probe));
+    for (const int64_t ns : ready.fail_over_ns) fail_over_ns.push_back(ns);
     for (ReplyAction& action : ready.replies) {
       ASSERT_EQ(replies.count(action.caller), 0u) << "two answers";
       replies.emplace(action.caller, std::move(action.reply));
@@ -77,6 +89,7 @@ class CoreRig {
       absl::StatusOr<TxnResult> result = error;
       if (outcome != Outcome::kLost) {
         const TxnResult done = store.Txn(txn.compares(), txn.ops());
+        if (after_commit) after_commit(txn, done);
         if (outcome == Outcome::kOk) result = done;
       }
       core->Step(now_ns, CommittedEvent{std::move(result)});
@@ -87,13 +100,19 @@ class CoreRig {
   void Pump() {
     for (int i = 0; StoreWaits(); ++i) {
       ASSERT_LT(i, 10000);
-      StepStore();
+      StepStore(outcome ? outcome() : Outcome::kOk);
     }
   }
 
   void Tick(int64_t ms) {
     now_ns += ms * 1000000;
+    core->SetUnixMs(1'700'000'000'000 + now_ns / 1000000);
     core->Tick(now_ns);
+    Collect();
+  }
+
+  void Step(Event event) {
+    core->Step(now_ns, std::move(event));
     Collect();
   }
 
@@ -117,6 +136,7 @@ class CoreRig {
     request.set_name(name);
     request.set_address(absl::StrCat(name, ":1"));
     request.set_cluster_id(cluster);
+    request.set_feature_level(kFeatureLevel);
     return Call<v1::RegisterServerReply>(request);
   }
   absl::StatusOr<v1::HeartbeatReply> Heartbeat(ServerId id, Incarnation incarnation,
@@ -166,15 +186,24 @@ class CoreRig {
     return request;
   }
 
-  MapMetaStore store;
+  MapMetaStore& store;
+  std::string token;  // of the process that runs
+  // Of each transaction, before the core hears of it; and what Pump lets happen to it.
+  std::function<void(const Transaction& txn, const TxnResult& result)> after_commit;
+  std::function<Outcome()> outcome;
   ClusterLimits limits;
+  int64_t refill_wait_ms = 10000;
   int64_t now_ns = 1;
   std::unique_ptr<Core> core;
   bool load_waiting = false;
   std::optional<Transaction> commit_waiting;
   std::map<CallerToken, absl::StatusOr<Reply>> replies;
+  std::vector<ProbeRequest> probes;  // not yet answered
+  std::vector<int64_t> fail_over_ns;
 
  private:
+  MapMetaStore own_store_;
+  std::string prefix_;
   int processes_ = 0;
   CallerToken callers_ = 0;
 };

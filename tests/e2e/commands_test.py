@@ -183,7 +183,7 @@ class Commands(unittest.TestCase):
         code, out, _ = self.up.cli("plan", "apply", "--dry-run", "--drain", "s1", "--move-bytes-max", "1KiB")
         self.assertEqual(code, 1)
         self.assertIn("move_bytes_max", out)
-        code, _, err = self.up.cli("plan", "apply")
+        code, _, err = self.up.cli("plan", "apply", "--drain", "s1")
         self.assertEqual(code, 1)
         self.assertIn("nothing was changed", err)
         self.assertEqual([(s["primary"], s["range"], s["epoch"]) for s in before],

@@ -11,7 +11,7 @@ class Demo(unittest.TestCase):
     def test_small_demo(self):
         with local.Directory() as directory:
             args = ("demo", "--rows", 60000, "--work-dir", directory, "-o", "json")
-            code, out, err = local.run("hotbed", *args, timeout=200)
+            code, out, err = local.run("hotbed", *args, timeout=240)
             self.assertEqual(code, 0, err)
             result = json.loads(out)
             self.assertGreaterEqual(result["data"]["auc_best"], 0.80)
@@ -20,6 +20,13 @@ class Demo(unittest.TestCase):
             self.assertGreater(result["ledger"]["pushes"], 0)
             self.assertEqual(result["ledger"]["weights_checked"], 320000)
             self.assertGreater(result["kill"]["recovery_seconds"], 0)
+            self.assertGreater(result["moves"]["shards"], 0)
+            self.assertGreater(result["loss"]["shards"], 0)
+            self.assertGreater(result["loss"]["fail_over_seconds"], 0)
+            self.assertLess(result["loss"]["fail_over_seconds"], 10)
+            for phase in result["phases"]:
+                self.assertEqual(phase["errors"], 0, phase)
+            self.assertGreater(sum(phase["pulls"] for phase in result["phases"]), 0)
             self.assertEqual(result["online"]["lookups"], 2000)
             self.assertGreaterEqual(result["online"]["p99_seconds"], result["online"]["p50_seconds"])
             # The data stay for the next run, nothing else does.

@@ -1,5 +1,6 @@
 """A Hotbed cluster of real processes on loopback, for the fault tests. Standard library only."""
 
+import json
 import os
 import signal
 import socket
@@ -7,13 +8,35 @@ import subprocess
 import time
 
 START_SECONDS_MAX = 30
+COMMAND_SECONDS_MAX = 60
+
+
+def run_command(bin_dir, coordinator, *command, seconds=COMMAND_SECONDS_MAX):
+    """The command line program: (exit status, stdout, stderr)."""
+    done = subprocess.run([os.path.join(bin_dir, "hotbed"), *map(str, command), f"--coordinator={coordinator}"],
+                          capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def json_of_command(bin_dir, coordinator, *command, seconds=COMMAND_SECONDS_MAX):
+    status, out, err = run_command(bin_dir, coordinator, *command, "-o", "json", seconds=seconds)
+    if status != 0:
+        raise RuntimeError(f"hotbed {' '.join(map(str, command))} ended with {status}: {err.strip()}")
+    return json.loads(out)
+
+
+ports_given = set()
 
 
 def free_ports(count):
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
+    """Ports that were free a moment ago, all different, and given to nobody else of this run."""
+    sockets = []
+    while len(sockets) < count:
+        s = socket.socket()
         s.bind(("127.0.0.1", 0))
+        if s.getsockname()[1] not in ports_given:
+            sockets.append(s)
+            ports_given.add(s.getsockname()[1])
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:
         s.close()
@@ -23,51 +46,104 @@ def free_ports(count):
 class Process:
     """One program that is started, killed and started again with the same command line and log file."""
 
-    def __init__(self, name, command, log_path, env=None):
+    def __init__(self, name, command, log_path, env=None, host=None):
+        """`host`: a network.Host to run on; None: the test's own."""
         self.name = name
         self.command = command
         self.log_path = log_path
-        self.env = dict(os.environ, **(env or {}))
+        # Ours is none of theirs: they warn of HOTBED_ variables that they do not know.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("HOTBED_")} | (env or {})
+        self.host = host
         self.child = None
+        self.said = b""  # on stdout, up to the line that says it serves
+        self.paused = False
         self.kills = 0
+        self.pauses = 0
 
     def start(self, wait_for_serving=True):
+        """Without `wait_for_serving` its output goes to the log; a later wait_until_serving() waits for nothing."""
+        self.said = b""
         with open(self.log_path, "ab") as log:
             self.child = subprocess.Popen(
                 self.command,
                 stdout=subprocess.PIPE if wait_for_serving else log,
                 stderr=log,
                 env=self.env,
-                preexec_fn=self.limit,
+                preexec_fn=self._before_program,
             )
         if wait_for_serving:
-            self._wait_for_serving()
+            self.wait_until_serving()
+
+    def begin(self):
+        """Starts it and does not wait; serving() tells when it serves."""
+        self.said = b""
+        with open(self.log_path, "ab") as log:
+            self.child = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log, env=self.env,
+                                          preexec_fn=self._before_program)
+        os.set_blocking(self.child.stdout.fileno(), False)
+
+    def _before_program(self):
+        if self.host is not None:
+            self.host.enter()
+        self.limit()
 
     def limit(self):
         """Runs in the child before the program; for resource limits."""
 
-    def _wait_for_serving(self):
-        os.set_blocking(self.child.stdout.fileno(), False)
-        deadline = time.monotonic() + START_SECONDS_MAX
-        line = b""
-        while b"\n" not in line:
-            line += self.child.stdout.read() or b""
+    def serving(self):
+        """Whether it has said that it serves. RuntimeError: it ended instead."""
+        if b"\n" not in self.said:
+            self.said += self.child.stdout.read() or b""
             if self.child.poll() is not None:
                 raise RuntimeError(
                     f"{self.name} ended with {self.child.returncode} while starting:\n{self.tail()}")
+        return b"\n" in self.said
+
+    def wait_until_serving(self, seconds=START_SECONDS_MAX):
+        os.set_blocking(self.child.stdout.fileno(), False)
+        deadline = time.monotonic() + seconds
+        while not self.serving():
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{self.name} did not serve within {START_SECONDS_MAX} s:\n{self.tail()}")
+                raise RuntimeError(f"{self.name} did not serve within {seconds} s:\n{self.tail()}")
             time.sleep(0.01)
 
     def running(self):
         return self.child is not None and self.child.poll() is None
+
+    def pause(self):
+        """SIGSTOP: silent, and with all its connections open."""
+        if self.running() and not self.paused:
+            self.child.send_signal(signal.SIGSTOP)
+            self.paused = True
+            self.pauses += 1
+
+    def resume(self):
+        if self.running() and self.paused:
+            self.child.send_signal(signal.SIGCONT)
+        self.paused = False
 
     def kill(self):
         """SIGKILL; nothing is written, nothing is said."""
         if self.running():
             self.child.send_signal(signal.SIGKILL)
             self.kills += 1
+        self._collect()
+
+    def stop(self, seconds=START_SECONDS_MAX):
+        """SIGTERM; its exit status. RuntimeError: it did not end."""
+        if self.child is None:
+            return None
+        if self.running():
+            self.child.send_signal(signal.SIGTERM)
+        try:
+            status = self.child.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{self.name} did not end within {seconds} s of SIGTERM:\n{self.tail()}") from error
+        self._collect()
+        return status
+
+    def _collect(self):
+        self.paused = False
         if self.child is not None:
             self.child.wait()
             if self.child.stdout is not None:
@@ -75,6 +151,8 @@ class Process:
             self.child = None
 
     def tail(self, lines=40):
+        if not os.path.exists(self.log_path):
+            return "(never started)"
         with open(self.log_path, errors="replace") as log:
             return "".join(log.readlines()[-lines:])
 
@@ -85,31 +163,45 @@ class Cluster:
     def __init__(self, bin_dir, directory, servers, server_binary="hotbed-server", server_flags=(),
                  server_env=None, server_data=None):
         """`server_data`: the data directory of a single server, when it is not below `directory`."""
-        ports = free_ports(2 + 2 * servers)
+        self.bin_dir = bin_dir
+        self.directory = directory
+        self.server_binary = server_binary
+        self.server_flags = tuple(server_flags)
+        self.server_env = server_env
+        ports = free_ports(2)
         self.address = f"127.0.0.1:{ports[0]}"
+        self.coordinator_admin = f"127.0.0.1:{ports[1]}"
         self.coordinator = Process(
             "coordinator",
             [os.path.join(bin_dir, "hotbed-coordinator"),
              f"--listen={self.address}",
-             f"--admin-listen=127.0.0.1:{ports[1]}",
+             f"--admin-listen={self.coordinator_admin}",
              f"--data-dir={directory}/coordinator"],
             f"{directory}/coordinator.log")
         self.servers = []
         self.admin = []
-        for i in range(servers):
-            listen, admin = ports[2 + 2 * i], ports[3 + 2 * i]
-            self.admin.append(f"127.0.0.1:{admin}")
-            self.servers.append(Process(
-                f"s{i}",
-                [os.path.join(bin_dir, server_binary),
-                 f"--name=s{i}",
-                 f"--coordinator={self.address}",
-                 f"--listen=127.0.0.1:{listen}",
-                 f"--admin-listen=127.0.0.1:{admin}",
-                 f"--data-dir={server_data or f'{directory}/s{i}'}",
-                 *server_flags],
-                f"{directory}/s{i}.log",
-                env=server_env))
+        for _ in range(servers):
+            self.add_server(server_data)
+
+    def add_server(self, data_dir=None, flags=(), name=None):
+        """One more, not started yet. Each has a loopback address, and so a failure domain, of its own."""
+        number = len(self.servers)
+        name = name or f"s{number}"
+        listen, admin = free_ports(2)
+        self.admin.append(f"127.0.0.1:{admin}")
+        self.servers.append(Process(
+            name,
+            [os.path.join(self.bin_dir, self.server_binary),
+             f"--name={name}",
+             f"--coordinator={self.address}",
+             f"--listen=127.0.0.{number + 1}:{listen}",
+             f"--admin-listen=127.0.0.1:{admin}",
+             f"--data-dir={data_dir or f'{self.directory}/s{number}'}",
+             *self.server_flags,
+             *flags],
+            f"{self.directory}/s{number}.log",
+            env=self.server_env))
+        return self.servers[-1]
 
     def processes(self):
         return [self.coordinator, *self.servers]

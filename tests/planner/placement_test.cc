@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -275,6 +277,120 @@ TEST(PlaceTable, EvenAndIndependentOfTheOrderOfServers) {
     ASSERT_LE(most - fewest, 1u);
     ASSERT_TRUE(std::is_sorted(owners.begin(), owners.end())) << "one run a server";
   }
+}
+
+TableSpec Copied(uint32_t copies, uint64_t rows = 100000) {
+  TableSpec spec = Bounded(rows);
+  spec.durability = Durability::kReplicated;
+  spec.copies = copies;
+  return spec;
+}
+
+std::vector<ServerId> Holders(const PlannedShard& shard) {
+  std::vector<ServerId> holders;
+  for (const Assignment& a : shard.assignments) {
+    EXPECT_EQ(a.role, holders.empty() ? Role::kPrimary : Role::kBackup);
+    holders.push_back(a.server);
+  }
+  return holders;
+}
+
+TEST(PlaceTable, BackupsBesideThePrimariesAsBefore) {
+  const std::vector<ServerCandidate> servers = {{1, 0}, {2, 0}, {3, 0}};
+  const Plan plan = Place(Copied(2), servers);
+  EXPECT_THAT(Owners(plan), ElementsAre(1, 1, 1, 2, 2, 2, 3, 3));
+  std::vector<ServerId> backups;
+  for (const PlannedShard& shard : plan.shards) {
+    ASSERT_EQ(shard.assignments.size(), 2u);
+    backups.push_back(Holders(shard)[1]);
+  }
+  // s3, which has a shard less, takes that of the first; then, by turns, whoever has least.
+  EXPECT_THAT(backups, ElementsAre(3, 3, 2, 1, 3, 1, 2, 1));
+}
+
+TEST(PlaceTable, TooFewFailureDomainsAreNamed) {
+  auto plan = PlaceTable(Copied(3), {{1, 0, "h1"}, {2, 0, "h2"}, {3, 0, "h1"}}, 0);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
+  for (const char* part :
+       {"\"clicks\"", "3 copies", "the 3 servers", "have 2", "--failure-domain", "fewer copies"}) {
+    EXPECT_THAT(std::string(plan.status().message()), HasSubstr(part));
+  }
+  EXPECT_TRUE(PlaceTable(Copied(2), {{1, 0, "h1"}, {2, 0, "h2"}, {3, 0, "h1"}}, 0).ok());
+}
+
+// What may never be, for random servers and domains; and where every server is a domain of its own,
+// bytes are even.
+TEST(PlaceTable, CopiesShareNoDomainAndFillServersEvenly) {
+  const TestSeed seed(20260103);
+  Random random(seed.value());
+  for (int i = 0; i < 300; ++i) {
+    const uint32_t copies = 2 + random.Uniform(2);
+    const bool own = random.OneIn(2);
+    const uint64_t n = copies + 1 + random.Uniform(10);
+    std::map<ServerId, std::string> domains;
+    std::vector<ServerCandidate> servers;
+    for (ServerId s = 1; s <= n; ++s) {
+      const uint64_t domain = s <= copies ? s : 1 + random.Uniform(copies + 2);
+      servers.push_back({s, 0, own ? "" : std::to_string(domain)});
+      domains[s] = own ? std::to_string(s) : servers.back().failure_domain;
+    }
+    const TableSpec spec = Copied(copies, 65536 * (1 + random.Uniform(20)));
+    const uint32_t shards_min = 8 * (1 + random.Uniform(8));
+    const Plan plan = Place(spec, servers, shards_min);
+    std::shuffle(servers.begin(), servers.end(), random);
+    ASSERT_EQ(plan, Place(spec, servers, shards_min)) << "whatever the order of the servers";
+    std::map<ServerId, int> copies_on;
+    for (const ServerCandidate& s : servers) copies_on[s.server] = 0;
+    for (const PlannedShard& shard : plan.shards) {
+      std::set<std::string> used;
+      for (const ServerId s : Holders(shard)) {
+        used.insert(domains[s]);
+        ++copies_on[s];
+      }
+      ASSERT_EQ(shard.assignments.size(), copies);
+      ASSERT_EQ(used.size(), copies) << "two copies in one domain";
+    }
+    if (!own) continue;
+    const auto [least, most] =
+        std::minmax_element(copies_on.begin(), copies_on.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; });
+    ASSERT_LE(most->second - least->second, 2) << n << " servers, " << plan.shards.size();
+  }
+}
+
+// The backups of one server's primaries are spread: whoever takes over shares the work.
+TEST(PlaceTable, WhoFailsIsReplacedByAllOthers) {
+  std::vector<ServerCandidate> servers;
+  for (ServerId s = 1; s <= 5; ++s) servers.push_back({s, 0});
+  std::map<std::pair<ServerId, ServerId>, int> pairs;
+  for (const PlannedShard& shard : Place(Copied(2, 200000), servers, 100).shards) {
+    const std::vector<ServerId> holders = Holders(shard);
+    ++pairs[{holders[0], holders[1]}];
+  }
+  ASSERT_EQ(pairs.size(), 20u);
+  for (const auto& [pair, n] : pairs) {
+    EXPECT_GE(n, 4) << pair.first << " " << pair.second;
+    EXPECT_LE(n, 6) << pair.first << " " << pair.second;
+  }
+}
+
+TEST(ServerForCopy, TheEmptiestOutsideOfTheHoldersDomains) {
+  std::vector<RefillCandidate> servers(6);
+  for (uint64_t i = 0; i < 6; ++i) {
+    servers[i].server = {i + 1, 100 - 10 * i, i < 2 ? "rack" : ""};
+    servers[i].room = 1000;
+  }
+  EXPECT_EQ(ServerForCopy(servers, {1}, 10), 6u);
+  servers[5].may_take = false;
+  EXPECT_EQ(ServerForCopy(servers, {1}, 10), 5u);
+  servers[4].room = 9;
+  EXPECT_EQ(ServerForCopy(servers, {1}, 10), 4u);
+  EXPECT_EQ(ServerForCopy(servers, {4}, 10), 3u) << "never a holder";
+  EXPECT_EQ(ServerForCopy(servers, {4, 3}, 10), 2u);
+  EXPECT_EQ(ServerForCopy(servers, {4, 3, 1}, 10), 0u) << "s2 is in the rack of s1";
+  EXPECT_EQ(ServerForCopy(servers, {4, 3, 77}, 10), 2u) << "a holder that nobody knows";
+  servers[0].server.bytes = servers[1].server.bytes = 0;
+  EXPECT_EQ(ServerForCopy(servers, {6}, 10), 1u) << "among equals the lower id";
 }
 
 }  // namespace

@@ -197,15 +197,14 @@ TEST(Wire, AgreesWithTheGeneratedClassesOnDamagedMessages) {
 TEST(Wire, AgreesWithTheGeneratedClassesOnTheKeptCorpus) {
   Random random(4);
   std::vector<std::string> corpus = {
-      "",          // empty message
-      "0a00",      // empty header
-      "0a020801",  // header merged from two fields
-      "0a020801"
-      "0a021005",  //
-      "1200",      // empty bulk field
-      "00",        // tag 0
-      "02",        // field number 0
-      "0c",        // end of a group that never began
+      "",                  // empty message
+      "0a00",              // empty header
+      "0a020801",          // header
+      "0a0208010a021005",  // header merged from two fields
+      "1200",              // empty bulk field
+      "00",                // tag 0
+      "02",                // field number 0
+      "0c",                // end of a group that never began
       "0e",
       "0f",                      // wire types that do not exist
       "0b0c",                    // header field as a group: unknown

@@ -273,11 +273,13 @@ TEST(RowFormatsTest, Fp8RoundsToTheNearestCodeAndTiesToEven) {
   const TestSeed seed(12);
   Random random(seed.value());
   for (const auto& [e, bias] : {std::pair(4, 7), {4, 15}, {5, 15}, {2, 1}, {6, 31}, {3, 0}}) {
+    const int exponent_bits = e, exponent_bias = bias;  // a lambda may not name bindings
     const int last = ((1 << e) - 1) * (1 << (7 - e)) - 1;
     const RowFormat format = {Kind::kFp8, 1, false, static_cast<uint8_t>(e),
                               static_cast<uint8_t>(bias)};
     const auto check = [&](float value) {
-      ASSERT_EQ(Encode(format, {value})[0], NearestFp8(value, e, bias, last)) << value;
+      ASSERT_EQ(Encode(format, {value})[0], NearestFp8(value, exponent_bits, exponent_bias, last))
+          << value;
     };
     for (int code = 0; code < last; ++code) {
       const auto middle =

@@ -1,69 +1,29 @@
 #include "server/coordinator_link.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
-#include "tests/server/fake_coordinator.h"
-#include "tests/server/fake_shard_host.h"
+#include "tests/server/coordinator_link_fixture.h"
 
 namespace hotbed {
 namespace {
 
-class CoordinatorLinkTest : public ::testing::Test {
+// Whatever a coordinator knows: heartbeats go by its stream, or by calls.
+class CoordinatorLinkTest : public ::testing::TestWithParam<bool>, protected LinkFixture {
  protected:
-  void SetUp() override { StartCoordinator(0); }
-  void TearDown() override {
-    link_.reset();
-    StopCoordinator();
+  void SetUp() override {
+    coordinator_.SetAttends(GetParam());
+    StartCoordinator(0);
   }
-
-  void StartCoordinator(int port) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(),
-                             &port_);
-    builder.RegisterService(&coordinator_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-  }
-  void StopCoordinator() {
-    if (server_ == nullptr) return;
-    server_->Shutdown(std::chrono::system_clock::now());
-    server_.reset();
-  }
-  void StartLink(const std::string& name, int64_t rpc_timeout_ms = 2000) {
-    CoordinatorLinkOptions options;
-    options.rpc_timeout_ms = rpc_timeout_ms;
-    options.coordinator = absl::StrCat("127.0.0.1:", port_);
-    options.name = name;
-    options.address = "127.0.0.1:1";
-    options.message_bytes_max = 70000;
-    options.backoff_min_ms = 2;
-    options.backoff_max_ms = 20;
-    link_ = std::make_unique<CoordinatorLink>(options, &host_, Clock::Real());
-  }
-  static bool WaitFor(const std::function<bool()>& condition) {
-    for (int i = 0; i < 5000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
-  }
-
-  FakeCoordinator coordinator_;
-  FakeShardHost host_;
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<CoordinatorLink> link_;
 };
 
-TEST_F(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
+INSTANTIATE_TEST_SUITE_P(OldAndNew, CoordinatorLinkTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Stream" : "Calls"; });
+
+TEST_P(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   EXPECT_EQ(host_.incarnation(), 101u);
@@ -73,11 +33,13 @@ TEST_F(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
   EXPECT_EQ(link_->status().plan_revision, 40u);
   EXPECT_EQ(link_->status().cluster_id, "cluster-a");
   EXPECT_FALSE(coordinator_.draining());
+  EXPECT_EQ(link_->status().attending, GetParam());
+  EXPECT_EQ(coordinator_.failure_domain(), "rack-1");
   link_->Stop();
   EXPECT_TRUE(coordinator_.draining());
 }
 
-TEST_F(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
+TEST_P(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   host_.set_waiting({{{1, 2}, 5}, {{1, 3}, 6}});
@@ -88,7 +50,7 @@ TEST_F(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
   EXPECT_TRUE(host_.RecordOf({1, 3})->active);
 }
 
-TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
+TEST_P(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
@@ -98,7 +60,7 @@ TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // it hears the map anew
 }
 
-TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
+TEST_P(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
   host_.AddShard({1, 2}, 4, 5);
   host_.AddShard({8, 0}, 4, 5);
   host_.AddShard({8, 1}, 4, 5);
@@ -109,7 +71,7 @@ TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9, 8));
 }
 
-TEST_F(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
+TEST_P(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
   host_.AddShard({8, 0}, 4, 5);
   StartLink("s1");  // a map that tells of no drop
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
@@ -124,7 +86,7 @@ TEST_F(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExpla
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 
-TEST_F(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
+TEST_P(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
   host_.AddShard({8, 0}, 4, 5);
   StartLink("s1");
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
@@ -133,7 +95,7 @@ TEST_F(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 
-TEST_F(CoordinatorLinkTest, OutlivesTheCoordinator) {
+TEST_P(CoordinatorLinkTest, OutlivesTheCoordinator) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   StopCoordinator();
@@ -145,7 +107,7 @@ TEST_F(CoordinatorLinkTest, OutlivesTheCoordinator) {
   EXPECT_EQ(coordinator_.registrations(), 1);  // the lease still held
 }
 
-TEST_F(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
+TEST_P(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
   StopCoordinator();
   StartLink("s1");
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -154,14 +116,14 @@ TEST_F(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
   EXPECT_TRUE(link_->WaitRegistered().ok());
 }
 
-TEST_F(CoordinatorLinkTest, ARefusalIsFinal) {
+TEST_P(CoordinatorLinkTest, ARefusalIsFinal) {
   StartLink("taken");
   const absl::Status status = link_->WaitRegistered();
   EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
   EXPECT_NE(std::string(status.message()).find("server 3"), std::string::npos);
 }
 
-TEST_F(CoordinatorLinkTest, StopEndsTheWait) {
+TEST_P(CoordinatorLinkTest, StopEndsTheWait) {
   StopCoordinator();
   StartLink("s1");
   std::thread stopper([&] {
@@ -173,7 +135,7 @@ TEST_F(CoordinatorLinkTest, StopEndsTheWait) {
 }
 
 // The coordinator may have very many shards to move to the new incarnation.
-TEST_F(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
+TEST_P(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
   coordinator_.SetRegisteringTakes(absl::Milliseconds(500));
   StartLink("s0", /*rpc_timeout_ms=*/50);
   EXPECT_TRUE(WaitFor([&] { return link_->status().registrations == 1; }));
@@ -181,7 +143,7 @@ TEST_F(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
   EXPECT_LE(coordinator_.registrations(), 6);
 }
 
-TEST_F(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
+TEST_P(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
   coordinator_.SetRegisteringTakes(absl::Seconds(30));
   StartLink("s0", /*rpc_timeout_ms=*/30'000);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));

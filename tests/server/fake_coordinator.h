@@ -1,9 +1,10 @@
 // A coordinator that says what a test wants: it registers everyone but the name "taken", hands out
-// one shard record and activates what it is asked to.
+// one shard record and activates what it is asked to. It knows Attend if it is told to.
 #ifndef HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 #define HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -32,31 +33,48 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     ++registrations_;
     message_bytes_max_ = request->message_bytes_max();
+    failure_domain_ = request->failure_domain();
     if (request->name() == "taken") {
       return grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "the name taken belongs to server 3");
     }
     reply->set_server(7);
     reply->set_incarnation(100 + registrations_);
     reply->set_cluster_id("cluster-a");
-    reply->set_heartbeat_interval_ms(5);
+    reply->set_heartbeat_interval_ms(heartbeat_interval_ms_);
     lease_held_ = true;
     return grpc::Status::OK;
   }
 
   grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
                          v1::HeartbeatReply* reply) override {
-    absl::MutexLock lock(&mu_);
-    ++heartbeats_;
-    draining_ = request->draining();
-    reply->set_lease_held(lease_held_);
-    v1::ClusterMap* const map = reply->mutable_map();
-    map->set_plan_revision(plan_revision_);
-    map->set_delta(request->plan_revision_known() != 0);
-    if (request->plan_revision_known() < plan_revision_) {
-      map->set_cluster_id(map_cluster_id_);
-      FillRecord({1, 2}, 5, false, map->add_shards());
-      if (table_dropped_ != 0) map->add_tables_dropped(table_dropped_);
+    Answer(*request, reply);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Attend(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::HeartbeatReply, v1::HeartbeatRequest>* stream) override {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!attends_) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "an older coordinator");
+      attending_.push_back(context);
+      news_to_ = stream;
     }
+    v1::HeartbeatRequest request;
+    while (stream->Read(&request)) {
+      v1::HeartbeatReply reply;
+      {
+        absl::MutexLock lock(&mu_);
+        if (silent_) continue;
+      }
+      Answer(request, &reply);
+      reply.set_number(request.number());
+      absl::MutexLock lock(&mu_);
+      if (!stream->Write(reply)) break;
+    }
+    absl::MutexLock lock(&mu_);
+    if (news_to_ == stream) news_to_ = nullptr;
+    std::erase(attending_, context);
     return grpc::Status::OK;
   }
 
@@ -70,6 +88,48 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
+  void SetAttends(bool attends) {
+    absl::MutexLock lock(&mu_);
+    attends_ = attends;
+  }
+  void SetHeartbeatIntervalMs(uint32_t ms) {
+    absl::MutexLock lock(&mu_);
+    heartbeat_interval_ms_ = ms;
+  }
+  void SetSilent(bool silent) {  // heartbeats on streams are heard and not answered
+    absl::MutexLock lock(&mu_);
+    silent_ = silent;
+  }
+  // Between two heartbeats. False: nobody attends.
+  bool Tell(const v1::HeartbeatReply& news) {
+    absl::MutexLock lock(&mu_);
+    return news_to_ != nullptr && news_to_->Write(news);
+  }
+  void CutStreams() {
+    absl::MutexLock lock(&mu_);
+    for (grpc::ServerContext* context : attending_) context->TryCancel();
+  }
+  // What every whole map says of servers, and every reply of copies.
+  void SetServers(const v1::ClusterMap& map) {
+    absl::MutexLock lock(&mu_);
+    servers_ = map;
+  }
+  void SetCopyLimits(const v1::CopyLimits& limits) {
+    absl::MutexLock lock(&mu_);
+    copy_limits_ = limits;
+  }
+  v1::HeartbeatRequest last() {  // heartbeat
+    absl::MutexLock lock(&mu_);
+    return last_;
+  }
+  int streams() {  // open now
+    absl::MutexLock lock(&mu_);
+    return static_cast<int>(attending_.size());
+  }
+  std::string failure_domain() {
+    absl::MutexLock lock(&mu_);
+    return failure_domain_;
+  }
   // What the next whole map says beside its one shard, of table 1.
   void SetMap(const std::string& cluster_id, uint64_t plan_revision, TableId dropped) {
     absl::MutexLock lock(&mu_);
@@ -113,7 +173,36 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   }
 
  private:
+  void Answer(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply) {
+    absl::MutexLock lock(&mu_);
+    ++heartbeats_;
+    draining_ = request.draining();
+    last_ = request;
+    reply->set_lease_held(lease_held_);
+    reply->set_lease_ttl_ms(3000);
+    *reply->mutable_copy_limits() = copy_limits_;
+    v1::ClusterMap* const map = reply->mutable_map();
+    map->set_plan_revision(plan_revision_);
+    map->set_delta(request.plan_revision_known() != 0);
+    if (request.plan_revision_known() < plan_revision_) {
+      map->set_cluster_id(map_cluster_id_);
+      FillRecord({1, 2}, 5, false, map->add_shards());
+      *map->mutable_servers() = servers_.servers();
+      if (table_dropped_ != 0) map->add_tables_dropped(table_dropped_);
+    }
+  }
+
   absl::Mutex mu_;
+  bool attends_ ABSL_GUARDED_BY(mu_) = false;
+  bool silent_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<grpc::ServerContext*> attending_ ABSL_GUARDED_BY(mu_);
+  grpc::ServerReaderWriter<v1::HeartbeatReply, v1::HeartbeatRequest>* news_to_
+      ABSL_GUARDED_BY(mu_) = nullptr;  // the newest
+  uint32_t heartbeat_interval_ms_ ABSL_GUARDED_BY(mu_) = 5;
+  v1::ClusterMap servers_ ABSL_GUARDED_BY(mu_);
+  v1::CopyLimits copy_limits_ ABSL_GUARDED_BY(mu_);
+  v1::HeartbeatRequest last_ ABSL_GUARDED_BY(mu_);
+  std::string failure_domain_ ABSL_GUARDED_BY(mu_);
   std::string map_cluster_id_ ABSL_GUARDED_BY(mu_) = "cluster-a";
   uint64_t plan_revision_ ABSL_GUARDED_BY(mu_) = 40;
   TableId table_dropped_ ABSL_GUARDED_BY(mu_) = 0;

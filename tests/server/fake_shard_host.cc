@@ -255,9 +255,87 @@ void FakeShardHost::SetActivationListener(std::function<void()> listener) {
 
 HostStatus FakeShardHost::Status() const {
   absl::MutexLock lock(&mu_);
-  HostStatus status;
+  HostStatus status = status_;
   for (const auto& [id, shard] : shards_) status.shards.emplace_back().shard = id;
   return status;
+}
+
+void FakeShardHost::SetReplicaSink(ReplicaSink* sink) {
+  absl::MutexLock lock(&mu_);
+  sink_ = sink;
+}
+
+void FakeShardHost::OnReplicaMessage(const Member& from, ReplicaMessage message) {
+  ReplicaSink* sink = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    sink = sink_;
+  }
+  if (sink != nullptr) sink->OnReplicaMessage(from, std::move(message));
+}
+
+void FakeShardHost::OnPeerLost(const Member& peer) {
+  ReplicaSink* sink = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    sink = sink_;
+  }
+  if (sink != nullptr) sink->OnPeerLost(peer);
+}
+
+void FakeShardHost::set_joins(std::vector<JoinReady> joins) {
+  absl::MutexLock lock(&mu_);
+  joins_ = std::move(joins);
+}
+
+void FakeShardHost::set_copies(std::vector<CopyProgress> copies) {
+  absl::MutexLock lock(&mu_);
+  copies_ = std::move(copies);
+}
+
+void FakeShardHost::set_held(std::vector<ShardId> held) {
+  absl::MutexLock lock(&mu_);
+  held_shards_ = std::move(held);
+}
+
+void FakeShardHost::set_status(HostStatus status) {
+  absl::MutexLock lock(&mu_);
+  status_ = std::move(status);
+}
+
+std::vector<ShardHost::JoinReady> FakeShardHost::JoinsReady() const {
+  absl::MutexLock lock(&mu_);
+  return joins_;
+}
+
+std::vector<ShardHost::CopyProgress> FakeShardHost::Copies() const {
+  absl::MutexLock lock(&mu_);
+  return copies_;
+}
+
+std::vector<ShardId> FakeShardHost::Held() const {
+  absl::MutexLock lock(&mu_);
+  return held_shards_;
+}
+
+void FakeShardHost::SetCopyLimits(const CopyLimits& limits) {
+  absl::MutexLock lock(&mu_);
+  copy_limits_ = limits;
+}
+
+ShardHost::CopyLimits FakeShardHost::copy_limits() const {
+  absl::MutexLock lock(&mu_);
+  return copy_limits_;
+}
+
+void FakeShardHost::SetLease(int64_t until_ns) {
+  absl::MutexLock lock(&mu_);
+  lease_until_ns_ = until_ns;
+}
+
+int64_t FakeShardHost::lease_until_ns() const {
+  absl::MutexLock lock(&mu_);
+  return lease_until_ns_;
 }
 
 std::vector<TableId> FakeShardHost::tables_dropped() const {

@@ -44,7 +44,14 @@ class FakeShardHost final : public ShardHost {
   size_t assignments() const;
   std::vector<TableId> tables_dropped() const;  // of the last assignment
   Incarnation incarnation() const;
-  void Notify();  // calls the activation listener
+  void Notify();                           // calls the activation listener
+  void SetReplicaSink(ReplicaSink* sink);  // where messages of other servers go; null: nowhere
+  void set_joins(std::vector<JoinReady> joins);
+  void set_copies(std::vector<CopyProgress> copies);
+  void set_held(std::vector<ShardId> held);
+  void set_status(HostStatus status);  // beside the shards that were added
+  int64_t lease_until_ns() const;
+  CopyLimits copy_limits() const;
   void set_waiting(std::vector<ShardEpoch> waiting);
 
   std::shared_ptr<Shard> Find(ShardId shard) const override;
@@ -59,6 +66,13 @@ class FakeShardHost final : public ShardHost {
                                const std::vector<TableId>& tables_dropped) override;
   std::vector<ShardEpoch> ShardsToActivate() const override;
   void SetActivationListener(std::function<void()> listener) override;
+  void OnReplicaMessage(const Member& from, ReplicaMessage message) override;
+  void OnPeerLost(const Member& peer) override;
+  std::vector<JoinReady> JoinsReady() const override;
+  std::vector<CopyProgress> Copies() const override;
+  void SetCopyLimits(const CopyLimits& limits) override;
+  std::vector<ShardId> Held() const override;
+  void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;
   bool Ready() const override { return true; }
   absl::Status Shutdown() override { return absl::OkStatus(); }
@@ -84,6 +98,13 @@ class FakeShardHost final : public ShardHost {
   std::vector<TableId> tables_dropped_ ABSL_GUARDED_BY(mu_);
   std::vector<ShardEpoch> waiting_ ABSL_GUARDED_BY(mu_);
   std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
+  ReplicaSink* sink_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::vector<JoinReady> joins_ ABSL_GUARDED_BY(mu_);
+  std::vector<CopyProgress> copies_ ABSL_GUARDED_BY(mu_);
+  std::vector<ShardId> held_shards_ ABSL_GUARDED_BY(mu_);
+  HostStatus status_ ABSL_GUARDED_BY(mu_);
+  int64_t lease_until_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  CopyLimits copy_limits_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

@@ -5,7 +5,13 @@ hotbed_test(data_plane_test
   SRCS bad_input_test.cc data_server_test.cc fake_shard_host.cc pooled_pull_test.cc pull_stream_test.cc
        push_stream_test.cc
   DEPS hotbed_server)
-hotbed_test(coordinator_link_test SRCS coordinator_link_test.cc fake_shard_host.cc DEPS hotbed_server)
+hotbed_test(replica_link_test
+  SRCS fake_shard_host.cc replica_inbox_test.cc replica_link_test.cc transfer_budget_test.cc transfer_stream_test.cc
+       transfer_wire_test.cc
+  DEPS hotbed_server)
+hotbed_test(coordinator_link_test
+  SRCS coordinator_attend_test.cc coordinator_link_test.cc fake_shard_host.cc load_report_test.cc
+  DEPS hotbed_server)
 hotbed_test(bag_check_test SRCS bag_check_test.cc DEPS hotbed_common hotbed_row_math)
 hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_shard)
 hotbed_test(server_process_test SRCS server_process_test.cc DEPS hotbed_proto)

@@ -249,6 +249,42 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyWaitsUntilWhatItHoldsIsCommitted) {
   EXPECT_FALSE(core(1).unproven());
 }
 
+// Where the only member lost the end of its log with the machine's power: what a learner has heard
+// to be committed is nobody's.
+TEST_F(ShardCoreEpochsTest, ALearnerProvesItselfAnewInEachEpoch) {
+  Establish(1, {0}, {1});
+  std::vector<PushToken> rows;
+  for (int i = 0; i < 3; ++i) rows.push_back(Push(0));
+  DeliverAll();
+  EXPECT_EQ(core(1).commit_lsn(), 3u);
+  copies_[0].entries.erase(3);
+  Restart(0);
+  Establish(2, {0}, {1});
+  ASSERT_THAT(copies_[0].snapshots, SizeIs(1));
+  CopyRows(0, 1);
+  DeliverAll();
+  rows.back() = Push(0, 6);
+  DeliverAll();
+  EXPECT_EQ(copies_[0].rows, rows);
+  EXPECT_EQ(copies_[1].rows, rows);
+}
+
+// Its commit may lag behind what the primary keeps: entries behind it tell as much.
+TEST_F(ShardCoreEpochsTest, ALearnerProvesItselfWhereItsLogReachesTo) {
+  Establish(1, {0}, {1});
+  for (int i = 0; i < 3; ++i) {
+    Push(0);
+    DeliverAll([](const Message& message) {  // entries and answers, not the word of the commit
+      return message.to == 1 && message.entries.empty();
+    });
+  }
+  EXPECT_EQ(core(1).last_lsn(), 3u);
+  EXPECT_LT(core(1).commit_lsn(), core(0).retained_lsn());
+  Establish(2, {0}, {1});
+  EXPECT_THAT(copies_[0].snapshots, IsEmpty());
+  EXPECT_THAT(core(0).JoinReady(), SizeIs(1));
+}
+
 TEST_F(ShardCoreEpochsTest, TheOnlyCopyThatIsBackIsWhatTheShardHolds) {
   Establish(1, {0, 1});
   const PushToken committed = Push(0);

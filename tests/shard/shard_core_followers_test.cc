@@ -67,6 +67,30 @@ TEST_F(ShardCoreFollowersTest, AJoinerLeavesTheSetOnlyByAnotherEpoch) {
   EXPECT_EQ(Answer(0, PushAndSettle(0)), SegmentCode::kOk);
 }
 
+TEST_F(ShardCoreFollowersTest, AReaderFollowsAndIsNeverWaitedFor) {
+  Establish(1, {0});
+  ShardRecord record = Record(1, {0}, {1}, true);
+  record.readers = {copies_[1].member.server};
+  Learn(0, record);
+  Learn(1, record);
+  DeliverAll();
+  PushAndSettle(0);
+  EXPECT_EQ(core(1).applied_lsn(), 1u);
+  EXPECT_TRUE(core(1).serves_reads());
+  EXPECT_THAT(core(0).JoinReady(), IsEmpty());
+  PushToken token = Push(0);
+  DeliverAll(To(1));
+  EXPECT_EQ(Answer(0, token), SegmentCode::kOk);
+  Tick(0);
+  Tick(0);
+  DeliverAll();
+  Learn(0, Record(1, {0}, {1}, true));  // it is to be a member after all
+  EXPECT_THAT(core(0).JoinReady(), SizeIs(1));
+  token = Push(0);
+  DeliverAll(To(1));
+  EXPECT_FALSE(Answered(0, token));
+}
+
 TEST_F(ShardCoreFollowersTest, ALearnerThatIsBehindIsNotWaitedFor) {
   Establish(1, {0});
   Learn(0, Record(1, {0}, {1}, true));

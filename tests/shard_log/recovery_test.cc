@@ -1,6 +1,9 @@
 #include "server/shard_log/recovery.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
@@ -110,6 +113,48 @@ TEST_F(RecoveryTest, AWholeRecordIsWrittenAsItCame) {
   log = Open();
   EXPECT_TRUE(log->damage().empty());
   EXPECT_EQ(Replayed(log.get()).size(), 5u);
+}
+
+// Raft's figure 8: an uncommitted entry gives way to one of an epoch before, and that to a new one.
+TEST_F(RecoveryTest, TheLaterRecordCountsAlsoIfItsEpochIsLower) {
+  static constexpr ShardId kShard{9, 0};
+  const std::vector<std::pair<Lsn, Epoch>> written = {{7, 1}, {8, 1}, {8, 2}, {9, 2},  {8, 1},
+                                                      {9, 1}, {9, 3}, {8, 1}, {10, 3}, {6, 4}};
+  const auto survivors = [this] {
+    std::vector<std::string> seen;
+    auto log = Open();
+    EXPECT_TRUE(log->Replay([&](const RecordView& record) {
+                     if (!(record.header.shard == kShard)) return absl::OkStatus();
+                     seen.push_back(absl::StrCat(record.header.lsn, " e", record.header.epoch));
+                     return absl::OkStatus();
+                   })
+                    .ok());
+    return seen;
+  };
+  std::map<Lsn, Epoch> twin;  // whoever writes an LSN takes what stands behind it away
+  for (const auto& [lsn, epoch] : written) {
+    auto log = Open();
+    auto record = MakeRecord(kShard, lsn, 0, 0);
+    record->header.epoch = epoch;
+    ASSERT_TRUE(AppendCommit(log.get(), record.get()).ok());
+    log.reset();
+    const auto there = twin.find(lsn);
+    if (there == twin.end() || there->second != epoch) {
+      twin.erase(twin.lower_bound(lsn), twin.end());
+      twin[lsn] = epoch;
+    }
+    std::vector<std::string> expected;
+    for (const auto& [at, of] : twin) expected.push_back(absl::StrCat(at, " e", of));
+    std::vector<std::string> seen = survivors();
+    // A record that stands there twice is visited twice: its reader skips it.
+    std::vector<std::string> distinct;
+    for (std::string& text : seen) {
+      if (std::find(distinct.begin(), distinct.end(), text) == distinct.end()) {
+        distinct.push_back(std::move(text));
+      }
+    }
+    EXPECT_EQ(distinct, expected) << "after " << lsn << " e" << epoch;
+  }
 }
 
 TEST_F(RecoveryTest, ASegmentThatWasNeverBornIsReplaced) {

@@ -57,7 +57,8 @@ def fingerprint(files, command):
 
 
 def check(build, path):
-    command = ['clang-tidy', '--quiet', '-p', build, path]
+    # clang 14 has _Float16, which the tests' twins use, only with this.
+    command = ['clang-tidy', '--quiet', '-p', build, '--extra-arg=-mavx512fp16', path]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     return result.returncode, result.stdout + (result.stderr if result.returncode else '')
 

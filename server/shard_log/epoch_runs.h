@@ -1,7 +1,7 @@
 // Which epoch each entry of a log is of, as runs: what Raft's consistency check compares. Grows by
 // one run an epoch in which something was logged. Thread-compatible.
-#ifndef HOTBED_SERVER_EPOCH_RUNS_H_
-#define HOTBED_SERVER_EPOCH_RUNS_H_
+#ifndef HOTBED_SERVER_SHARD_LOG_EPOCH_RUNS_H_
+#define HOTBED_SERVER_SHARD_LOG_EPOCH_RUNS_H_
 
 #include <cstddef>
 
@@ -55,4 +55,4 @@ class EpochRuns {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_EPOCH_RUNS_H_
+#endif  // HOTBED_SERVER_SHARD_LOG_EPOCH_RUNS_H_

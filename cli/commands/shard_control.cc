@@ -1,0 +1,155 @@
+#include <CLI/App.hpp>
+#include <CLI/Error.hpp>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/commands/move_flags.h"
+#include "cli/coordinator_stub.h"
+#include "cli/event_text.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+using Action = v1::ControlMovesRequest;
+
+struct Flags {
+  DialFlags dial;
+  uint64_t number = 0;
+  bool all = false;
+  bool dry_run = false;
+};
+
+nlohmann::ordered_json StateJson(uint64_t moves, bool paused, const v1::CopyLimits& limits,
+                                 const v1::RebalanceStatus& rebalance, bool dry_run) {
+  return {{"dry_run", dry_run},
+          {"moves", moves},
+          {"paused", paused},
+          {"limits", DialJson(limits)},
+          {"rebalance", RebalanceJson(rebalance)}};
+}
+
+// What it would concern, as the coordinator lists it now.
+absl::Status DryRun(const Action& request, const char* said, CoordinatorStub* coordinator,
+                    CommandContext* context) {
+  v1::ListMovesRequest list;
+  list.set_number(request.number());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ListMovesReply reply, coordinator->ListMoves(list));
+  if (context->json()) {
+    *context->out << StateJson(reply.moves_total(), reply.paused(), reply.limits(),
+                               reply.rebalance(), true)
+                         .dump(2)
+                  << "\n";
+  } else {
+    *context->out << "would be " << said << ": " << reply.moves_total()
+                  << (reply.moves_total() == 1 ? " move" : " moves") << "\n";
+  }
+  return absl::OkStatus();
+}
+
+// `said`: "paused", of the moves.
+absl::Status Control(Action request, const char* said, const Flags& flags,
+                     CommandContext* context) {
+  CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
+  request.set_number(flags.number);
+  SetDial(flags.dial, &request);
+  if (flags.dry_run) return DryRun(request, said, &coordinator, context);
+  HOTBED_ASSIGN_OR_RETURN(const v1::ControlMovesReply reply, coordinator.ControlMoves(request));
+  if (context->json()) {
+    *context->out << StateJson(reply.moves(), reply.paused(), reply.limits(), reply.rebalance(),
+                               false)
+                         .dump(2)
+                  << "\n";
+    return absl::OkStatus();
+  }
+  if (request.action() == Action::REBALANCE_ON || request.action() == Action::REBALANCE_OFF) {
+    *context->out << "rebalancing " << RebalanceText(reply.rebalance()) << "\n";
+    return absl::OkStatus();
+  }
+  if (request.action() != Action::NOTHING) {
+    *context->out << said << ": " << reply.moves() << (reply.moves() == 1 ? " move" : " moves")
+                  << "\n";
+  }
+  *context->out << "copies: " << (reply.paused() ? "PAUSED, " : "") << DialText(reply.limits())
+                << "\n";
+  return absl::OkStatus();
+}
+
+CLI::App* AddControl(CLI::App* parent, CommandContext* context, const char* name, const char* help,
+                     Action::Action action, const char* said, const std::shared_ptr<Flags>& flags) {
+  CLI::App* app = parent->add_subcommand(name, help);
+  app->add_flag("--dry-run", flags->dry_run, "Say what it would concern; change nothing");
+  app->callback([context, flags, action, said] {
+    context->run = [context, flags, action, said] {
+      Action request;
+      request.set_action(action);
+      return Control(request, said, *flags, context);
+    };
+  });
+  return app;
+}
+
+absl::Status ShowLimits(const Flags& flags, CommandContext* context) {
+  v1::ControlMovesRequest request;
+  if (SetDial(flags.dial, &request)) return Control(request, "", flags, context);
+  CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ListMovesReply reply, coordinator.ListMoves({}));
+  if (context->json()) {
+    *context->out << DialJson(reply.limits()).dump(2) << "\n";
+  } else {
+    *context->out << "copies: " << (reply.paused() ? "PAUSED, " : "") << DialText(reply.limits())
+                  << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShowRebalance(CommandContext* context) {
+  CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ListMovesReply reply, coordinator.ListMoves({}));
+  if (context->json()) {
+    *context->out << RebalanceJson(reply.rebalance()).dump(2) << "\n";
+  } else {
+    *context->out << "rebalancing " << RebalanceText(reply.rebalance()) << "\n";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddShardControlCommands(CLI::App* shard, CommandContext* context) {
+  AddControl(shard, context, "pause", "Hold all copying; what is copied already stays",
+             Action::PAUSE, "paused", std::make_shared<Flags>());
+  AddControl(shard, context, "resume", "Go on with what was paused", Action::RESUME, "resumed",
+             std::make_shared<Flags>());
+  auto abort = std::make_shared<Flags>();
+  CLI::App* app =
+      AddControl(shard, context, "abort",
+                 "Give moves up: what is no member yet goes back, what is one is finished",
+                 Action::ABORT, "aborted", abort);
+  CLI::Option* const number =
+      app->add_option("REQUEST", abort->number, "The number that move or drain told")
+          ->check(CLI::PositiveNumber);
+  app->add_flag("--all", abort->all, "All moves there are")->excludes(number);
+  app->parse_complete_callback([abort] {
+    if (abort->number == 0 && !abort->all) throw CLI::RequiredError("REQUEST or --all");
+  });
+  auto limit = std::make_shared<Flags>();
+  CLI::App* limits = shard->add_subcommand(
+      "limit", "The dial of all copies: how fast they may be; without flags: as it is");
+  AddDialFlags(limits, &limit->dial);
+  limits->callback([context, limit] {
+    context->run = [context, limit] { return ShowLimits(*limit, context); };
+  });
+}
+
+void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context) {
+  AddControl(rebalance, context, "on", "Let the cluster move shards by itself",
+             Action::REBALANCE_ON, "on", std::make_shared<Flags>());
+  AddControl(rebalance, context, "off", "Move nothing unasked; what is under way is finished",
+             Action::REBALANCE_OFF, "off", std::make_shared<Flags>());
+  rebalance->add_subcommand("status", "Whether it is on, the imbalance, the last reason")
+      ->callback([context] { context->run = [context] { return ShowRebalance(context); }; });
+}
+
+}  // namespace hotbed

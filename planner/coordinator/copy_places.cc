@@ -1,0 +1,79 @@
+#include "planner/coordinator/copy_places.h"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "planner/coordinator/cluster_view.h"
+#include "proto/wire.h"
+
+namespace hotbed {
+namespace {
+
+bool Contains(const std::vector<ServerId>& servers, ServerId server) {
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+}  // namespace
+
+absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server) {
+  auto it = state.servers().find(server);
+  if (it == state.servers().end()) {
+    return absl::NotFoundError(
+        absl::StrCat("server ", server, " is not known to cluster ", state.cluster_id()));
+  }
+  const v1::ServerInfo& info = it->second;
+  const auto refuse = [&](absl::string_view why) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("server ", info.name(), " (number ", server, ") ", why));
+  };
+  const Leases::Lease* const lease = leases.Find(server);
+  if (!leases.Held(server)) return refuse("is down");
+  if (lease->stopping) return refuse("is about to stop");
+  if (info.draining()) return refuse("is being drained; undo that first");
+  if (lease->load.read_only()) return refuse("is read-only: its disk is full or fails");
+  if (info.feature_level() < kReplicationFeatureLevel) {
+    return refuse(absl::StrCat("is of feature level ", info.feature_level(), ", copies need ",
+                               kReplicationFeatureLevel, "; upgrade it"));
+  }
+  return absl::OkStatus();
+}
+
+bool SharesDomain(const ClusterState& state, ServerId server, const std::vector<ServerId>& others) {
+  auto one = state.servers().find(server);
+  if (one == state.servers().end()) return false;
+  const std::string domain = FailureDomainOf(one->second);
+  for (const ServerId other : others) {
+    auto it = state.servers().find(other);
+    if (other != server && it != state.servers().end() && FailureDomainOf(it->second) == domain) {
+      return true;
+    }
+  }
+  return false;
+}
+
+ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const PlaceSearch& search) {
+  ServerId best = 0;
+  std::tuple<bool, bool, uint64_t> best_cost;
+  for (const auto& [id, info] : state.servers()) {
+    if (Contains(search.members, id) || !MayTakeCopies(state, leases, id).ok() ||
+        SharesDomain(state, id, search.members)) {
+      continue;
+    }
+    uint64_t shards = state.ShardsOfServer(id).size();
+    if (search.promised != nullptr) {
+      auto promised = search.promised->find(id);
+      if (promised != search.promised->end()) shards += promised->second;
+    }
+    const bool busy = search.busy != nullptr && search.busy->contains(id);
+    const std::tuple cost(!Contains(search.learners, id), busy, shards);
+    if (best != 0 && cost >= best_cost) continue;
+    best = id;
+    best_cost = cost;
+  }
+  return best;
+}
+
+}  // namespace hotbed

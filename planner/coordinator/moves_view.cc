@@ -1,0 +1,121 @@
+#include "planner/coordinator/moves_view.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "planner/coordinator/membership_batch.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kMovesListed = 10000;
+
+const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& record,
+                                   const v1::Member& to) {
+  const Leases::Lease* const lease = leases.Find(record.primary().server());
+  if (lease == nullptr) return nullptr;
+  for (const v1::CopyProgress& copy : lease->copies) {
+    if (copy.shard() == record.shard() && copy.to().server() == to.server() &&
+        copy.to().incarnation() == to.incarnation()) {
+      return &copy;
+    }
+  }
+  return nullptr;
+}
+
+// The learner that the shard's move or refill is about; nullptr: none. A read copy is one only
+// while rows are on their way to it.
+const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
+                            const v1::ShardGoal* goal) {
+  for (const v1::Member& learner : record.learners()) {
+    const auto& readers = record.readers();
+    const bool reads = std::count(readers.begin(), readers.end(), learner.server()) > 0;
+    if (goal != nullptr) {
+      const auto& wanted = goal->servers();
+      if (std::count(wanted.begin(), wanted.end(), learner.server()) > 0) return &learner;
+    } else if (!reads || ProgressOf(leases, record, learner) != nullptr) {
+      return &learner;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
+  const ServerId server = record.primary().server();
+  auto [it, first] = of_server_.try_emplace(server);
+  if (first) {
+    if (const Leases::Lease* lease = leases_->Find(server)) {
+      for (const v1::ShardLoad& load : lease->load.shards())
+        it->second[load.shard()] = load.bytes();
+    }
+  }
+  auto bytes = it->second.find(record.shard());
+  return bytes == it->second.end() ? 0 : bytes->second;
+}
+
+std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number, size_t limit) {
+  std::vector<uint64_t> out;
+  for (const auto& [packed, goal] : state.goals()) {
+    if (out.size() == limit) break;
+    if (number != 0 && goal.number() != number) continue;
+    auto record = state.shards().find(packed);
+    const bool joined = record != state.shards().end() && TargetsOf(goal, record->second).empty();
+    if (!joined) out.push_back(packed);
+  }
+  return out;
+}
+
+v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& membership,
+                             const Leases& leases, const v1::ListMovesRequest& request) {
+  v1::ListMovesReply reply;
+  ShardBytes bytes(&leases);
+  absl::btree_set<uint64_t> shards = membership.with_learners();
+  for (const auto& [packed, goal] : state.goals()) shards.insert(packed);
+  uint64_t total = 0;
+  for (const uint64_t packed : shards) {
+    auto it = state.shards().find(packed);
+    if (it == state.shards().end()) continue;
+    const v1::ShardRecord& record = it->second;
+    const v1::ShardGoal* const goal = state.FindGoal(packed);
+    if (request.number() != 0 && (goal == nullptr || goal->number() != request.number())) continue;
+    const v1::Member* const learner = LearnerOf(leases, record, goal);
+    if (goal == nullptr && learner == nullptr) continue;
+    v1::ShardMove move;
+    if (goal != nullptr) *move.mutable_goal() = *goal;
+    move.mutable_goal()->set_shard(packed);
+    *move.mutable_record() = record;
+    move.set_bytes_total(bytes.Of(record));
+    if (learner != nullptr) {
+      const v1::CopyProgress* const progress = ProgressOf(leases, record, *learner);
+      const bool joined = membership.Joined(record, *learner);
+      move.set_step(joined ? "joining" : "copying");
+      if (progress != nullptr) {
+        move.set_bytes_copied(progress->bytes_copied());
+        move.set_bytes_total(progress->bytes_total());
+        reply.set_bytes_per_s(reply.bytes_per_s() + progress->bytes_per_s());
+      } else if (joined) {
+        move.set_bytes_copied(move.bytes_total());
+      }
+    } else if (goal != nullptr && !TargetsOf(*goal, record).empty()) {
+      move.set_step("waiting");
+    } else {
+      move.set_bytes_copied(move.bytes_total());
+      const bool there = goal != nullptr && record.primary().server() == goal->servers(0);
+      move.set_step(there ? "dropping" : "switching");
+    }
+    move.set_waits_for(membership.WaitsFor(packed));
+    const uint64_t left = move.bytes_total() - std::min(move.bytes_copied(), move.bytes_total());
+    reply.set_bytes_left(reply.bytes_left() + left);
+    if (++total <= kMovesListed) *reply.add_moves() = std::move(move);
+  }
+  reply.set_moves_total(total);
+  reply.set_done_total(membership.counts().moves);
+  *reply.mutable_limits() = state.move_control().limits();
+  reply.set_paused(reply.limits().paused());
+  return reply;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,39 @@
+// Moves as people see them, and what operations on moves share. Pure functions of the state and of
+// what servers report.
+#ifndef HOTBED_PLANNER_COORDINATOR_MOVES_VIEW_H_
+#define HOTBED_PLANNER_COORDINATOR_MOVES_VIEW_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "planner/coordinator/cluster_state.h"
+#include "planner/coordinator/leases.h"
+#include "planner/coordinator/membership.h"
+
+namespace hotbed {
+
+// Bytes of shards, as their primaries said last; 0 where they did not. For one instant.
+class ShardBytes {
+ public:
+  explicit ShardBytes(const Leases* leases) : leases_(leases) {}
+  uint64_t Of(const v1::ShardRecord& record);
+
+ private:
+  const Leases* const leases_;
+  // By server; of the shards that its last heartbeat named.
+  absl::flat_hash_map<ServerId, absl::flat_hash_map<uint64_t, uint64_t>> of_server_;
+};
+
+// Shards whose goal can be taken back: some copy that it wants is no member yet. Nothing wants the
+// copy then any more, and the rules of membership drop it. Of request `number`, 0: of all; at most
+// `limit`.
+std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number, size_t limit);
+
+// Goals, and copies under way without one (refills, read copies); nothing of rebalancing.
+v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& membership,
+                             const Leases& leases, const v1::ListMovesRequest& request);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_MOVES_VIEW_H_

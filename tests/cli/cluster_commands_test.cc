@@ -1,0 +1,156 @@
+// What status, the lists and doctor say of copies, moves and events, over a fake coordinator with
+// table user: four shards, two copies of each, on s0, s1 (down) and s2.
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cli/cli_fixture.h"
+
+namespace hotbed {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint64_t kS0 = 10, kS1 = 11, kS2 = 12;
+
+class ClusterCommandsTest : public RunCliTest {
+ protected:
+  ClusterCommandsTest() {
+    v1::ServerInfo* server = fake_.map.add_servers();
+    server->set_server(kS2);
+    server->set_name("s2");
+    server->set_live(true);
+    for (int s = 0; s < 3; ++s) {
+      fake_.map.mutable_servers(s)->set_failure_domain("rack-" + std::to_string(s));
+    }
+    fake_.map.mutable_tables(0)->set_durability(v1::DURABILITY_REPLICATED);
+    fake_.map.mutable_tables(0)->set_copies(2);
+    for (v1::ShardRecord& shard : *fake_.map.mutable_shards()) {
+      *shard.add_members() = shard.primary();
+      shard.add_members()->set_server(kS2);
+      shard.set_active(true);
+    }
+    fake_.lists.emplace_back();
+    fake_.lists[0].mutable_rebalance()->set_on(true);
+  }
+  // Verdict and words of one check.
+  std::pair<std::string, std::string> Doctor(const std::string& check) {
+    for (const auto& one : RunAt({"doctor", "-o", "json", "--timeout", "500ms"}).json()) {
+      if (one["check"] == check) return {one["verdict"], one["found"]};
+    }
+    return {"missing", ""};
+  }
+};
+
+TEST_F(ClusterCommandsTest, StatusShowsCopiesDrainsMovesAndEvents) {
+  fake_.map.mutable_servers(0)->set_draining(true);
+  fake_.lists[0].set_moves_total(3);
+  fake_.lists[0].set_bytes_left(5 << 20);
+  for (int i = 1; i <= 7; ++i) {
+    v1::ClusterEvent* event = fake_.events.add_events();
+    event->set_number(static_cast<uint64_t>(i));
+    event->set_kind("drain");
+    event->set_text("event " + std::to_string(i));
+  }
+  const Answer text = RunAt({"status"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, ContainsRegex("s0 +draining .* rack-0 +0 +0 "));
+  EXPECT_THAT(text.out, ContainsRegex("s2 +live .* rack-2 +0 +4 "));
+  EXPECT_THAT(text.out, ContainsRegex("replicated=2 +4 of 4; 1 short of copies"));
+  EXPECT_THAT(text.out, HasSubstr("moves: 3 under way or waiting, 5 MiB left"));
+  EXPECT_THAT(text.out, HasSubstr("rebalancing: on"));
+  EXPECT_THAT(text.out, HasSubstr("event 7"));
+  EXPECT_THAT(text.out, Not(HasSubstr("event 2")));
+  const nlohmann::json json = RunAt({"status", "-o", "json"}).json();
+  EXPECT_EQ(json["servers"][0]["draining"], true);
+  EXPECT_EQ(json["servers"][2]["copies"], 4);
+  EXPECT_EQ(json["servers"][2]["failure_domain"], "rack-2");
+  EXPECT_EQ(json["tables"][0]["copies"], 2);
+  EXPECT_EQ(json["tables"][0]["shards_short_of_copies"], 1);
+  EXPECT_EQ(json["moves"]["under_way"], 3);
+  EXPECT_EQ(json["rebalance"]["on"], true);
+  EXPECT_EQ(json["events"].size(), 5u);
+}
+
+TEST_F(ClusterCommandsTest, StatusOfACoordinatorBeforeMoves) {
+  fake_.is_old = true;
+  const Answer text = RunAt({"status"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, Not(HasSubstr("rebalancing")));
+  EXPECT_FALSE(RunAt({"status", "-o", "json"}).json().contains("moves"));
+  EXPECT_EQ(Doctor("moves").first, "missing");
+}
+
+TEST_F(ClusterCommandsTest, ListsSayWhoHoldsWhatAndWhoIsBehind) {
+  const uint64_t shard = fake_.map.shards(0).shard();
+  for (const auto& [server, lsn] : {std::pair{0, 100u}, {2, 93u}}) {
+    v1::ShardLoad* load = fake_.map.mutable_servers(server)->mutable_load()->add_shards();
+    load->set_shard(shard);
+    load->set_applied_lsn(lsn);
+  }
+  fake_.map.mutable_shards(1)->add_learners()->set_server(kS1);
+  const std::string list = RunAt({"shard", "list"}).out;
+  EXPECT_THAT(list, ContainsRegex("user/0 .* yes +s0 +s2\\(7 behind\\) +-"));
+  EXPECT_THAT(list, ContainsRegex("user/1 .* yes +s0 +s2 +s1\\(down\\)"));
+  EXPECT_THAT(list, ContainsRegex("user/3 .* yes +s1\\(down\\) +s2"));
+  const nlohmann::json json = RunAt({"shard", "list", "-o", "json"}).json();
+  EXPECT_EQ(json[0]["copies"][1]["behind"], 7);
+  EXPECT_EQ(json[1]["learners"][0], "s1");
+  const std::string described = RunAt({"table", "describe", "user"}).out;
+  EXPECT_THAT(described, ContainsRegex("durability +replicated=2"));
+  EXPECT_THAT(described, ContainsRegex("copies +2 of each shard; 1 of 4 shards have fewer now, the "
+                                       "first is user/3; 1 learners; the slowest copy is 7"));
+  EXPECT_THAT(described, ContainsRegex("s2 +0 +0 +0 +4 +0 +7"));
+  EXPECT_THAT(RunAt({"table", "list"}).out, HasSubstr("4 of 4; 1 short of copies"));
+}
+
+TEST_F(ClusterCommandsTest, DoctorLooksAtCopiesAndDomains) {
+  EXPECT_EQ(Doctor("copies").first, "FAILED");
+  EXPECT_THAT(Doctor("copies").second, HasSubstr("1 of 4 replicated shards have fewer copies than "
+                                                 "wanted, the first is user/3"));
+  EXPECT_EQ(Doctor("failure domains").first, "ok");
+  fake_.map.mutable_servers(1)->set_live(true);
+  EXPECT_EQ(Doctor("copies").first, "ok");
+  fake_.map.mutable_servers(2)->set_failure_domain("rack-0");
+  EXPECT_THAT(Doctor("failure domains").second,
+              HasSubstr("3 shards have two copies in one failure domain, the first is user/0"));
+  fake_.map.mutable_servers(2)->set_failure_domain("");
+  EXPECT_EQ(Doctor("failure domains"),
+            std::pair(std::string("warning"),
+                      std::string("none said by s2: start them with --failure-domain")));
+  fake_.map.mutable_servers(2)->set_failure_domain("rack-2");
+  for (const int s : {0, 1}) fake_.map.mutable_servers(s)->set_live(false);
+  EXPECT_THAT(Doctor("failure domains").second, HasSubstr("1 live for tables of 2 copies"));
+}
+
+TEST_F(ClusterCommandsTest, DoctorLooksAtMovesAndRebalancing) {
+  EXPECT_EQ(Doctor("moves").first, "ok");
+  EXPECT_EQ(Doctor("rebalancing").first, "ok");
+  v1::ShardMove* move = fake_.lists[0].add_moves();
+  move->mutable_goal()->set_shard(fake_.map.shards(2).shard());
+  move->mutable_goal()->set_since_unix_ms(absl::ToUnixMillis(absl::Now()));
+  move->set_waits_for("s2 to have room");
+  EXPECT_EQ(Doctor("moves").first, "ok") << "it has only begun to wait";
+  move->mutable_goal()->set_since_unix_ms(absl::ToUnixMillis(absl::Now()) - 90'000);
+  EXPECT_EQ(Doctor("moves").first, "warning");
+  EXPECT_THAT(Doctor("moves").second, HasSubstr("user/2 does not go on for 1m 30s: s2 to have "
+                                                "room"));
+  fake_.lists[0].set_paused(true);
+  fake_.lists[0].mutable_rebalance()->set_on(false);
+  EXPECT_THAT(Doctor("moves").second, HasSubstr("hotbed shard resume"));
+  EXPECT_EQ(Doctor("rebalancing").first, "warning");
+}
+
+TEST_F(ClusterCommandsTest, DoctorLooksAtRoom) {
+  v1::ServerLoad* load = fake_.map.mutable_servers(2)->mutable_load();
+  load->set_host_bytes_limit(100);
+  load->set_bytes_held(89);
+  EXPECT_EQ(Doctor("room").first, "ok");
+  load->set_bytes_held(90);
+  EXPECT_EQ(Doctor("room").first, "warning");
+  EXPECT_THAT(Doctor("room").second, HasSubstr("s2 holds 90 B with 100 B of memory"));
+}
+
+}  // namespace
+}  // namespace hotbed

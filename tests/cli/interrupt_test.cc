@@ -1,0 +1,30 @@
+#include "cli/interrupt.h"
+
+#include <csignal>
+
+#include "gtest/gtest.h"
+
+namespace hotbed {
+namespace {
+
+int g_before = 0;
+void Before(int) { ++g_before; }
+
+TEST(Interrupt, HearsInsideAndGivesBackWhatWasThere) {
+  signal(SIGINT, Before);
+  signal(SIGTERM, Before);
+  {
+    const InterruptScope scope;
+    EXPECT_FALSE(scope.interrupted());
+    raise(SIGTERM);
+    EXPECT_TRUE(scope.interrupted());
+  }
+  EXPECT_EQ(g_before, 0);
+  raise(SIGINT);
+  EXPECT_EQ(g_before, 1);
+  const InterruptScope again;
+  EXPECT_FALSE(again.interrupted()) << "of an earlier scope";
+}
+
+}  // namespace
+}  // namespace hotbed

@@ -1,0 +1,227 @@
+// Stories of servers that are lost and come back, and of copies that are made anew.
+#include "tests/coordinator/membership_story.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hotbed {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(MembershipStory, AKilledServersShardsAreServedByTheirBackupsAtOnce) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  fleet_.Kill("s1");
+  rig_.Pump();
+  EXPECT_THAT(Lines(), ElementsAre("s2 e2 waits")) << "no lease was waited for";
+  EXPECT_FALSE(Map().servers(0).live());
+  fleet_.Beat(&fleet_.at("s2"));
+  EXPECT_THAT(Lines(), ElementsAre("s2 e2"));
+  EXPECT_EQ(rig_.fail_over_ns.size(), 1u);
+  EXPECT_THAT(Events("server_down"), ElementsAre(HasSubstr("data port is closed")));
+  EXPECT_THAT(Events("fail_over"), ElementsAre(HasSubstr("t/0: lost s1/1")));
+
+  // It comes back within the wait: the copy is its again.
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines(), ElementsAre("s2 e2"));
+  fleet_.Start("s1");
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines(), ElementsAre("s2 s1 e3"));
+  EXPECT_EQ(rig_.core->membership().counts().refills, 1u);
+}
+
+TEST_F(MembershipStory, EventsCallServersByTheirNamesAndNotByTheirNumbers) {
+  Start({"s2", "s1"});  // numbers 1 and 2
+  Create("t", 2, 1);
+  fleet_.Kill("s2");
+  rig_.Pump();
+  EXPECT_THAT(Events("fail_over"), ElementsAre(HasSubstr("t/0: lost s2/1, primary is now s1/")));
+}
+
+TEST_F(MembershipStory, ABrokenStreamOfALiveServerEndsNothing) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  rig_.Step(StreamBrokenEvent{fleet_.at("s1").id, fleet_.at("s1").incarnation});
+  ASSERT_EQ(rig_.probes.size(), 1u);
+  fleet_.AnswerProbes();
+  rig_.Pump();
+  EXPECT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  // An answer for a process that is gone says nothing of its successor.
+  rig_.Step(StreamBrokenEvent{fleet_.at("s1").id, fleet_.at("s1").incarnation});
+  fleet_.Start("s1");
+  rig_.Step(ProbedEvent{fleet_.at("s1").id, 1, ProbeAnswer::kRefused});
+  rig_.Pump();
+  EXPECT_TRUE(Map().servers(0).live());
+}
+
+TEST_F(MembershipStory, ASilentServerFailsOverAfterItsLease) {
+  Start({"s1", "s2", "s3"});
+  Create("t", 2, 1);
+  fleet_.Silence("s1");
+  fleet_.Run(2800);
+  EXPECT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  fleet_.Run(400);
+  EXPECT_THAT(Lines(), ElementsAre("s2 e2"));
+  // Not before the wait is over is another copy made.
+  fleet_.Run(8000);
+  EXPECT_THAT(Lines(), ElementsAre("s2 e2"));
+  fleet_.Run(3000);
+  EXPECT_THAT(Lines(), ElementsAre("s2 s3 e3"));
+  EXPECT_THAT(Events("refill"), ElementsAre("t/0: a copy to s3"));
+  // Woken up, the old process hears that it is none any more, and gets nothing back.
+  EXPECT_FALSE(fleet_.Beat(&fleet_.at("s1")));
+  EXPECT_THAT(Lines(), ElementsAre("s2 s3 e3"));
+}
+
+TEST_F(MembershipStory, WhoAnswersAProbeIsNotFailedOverWithTheOthers) {
+  Start({"s1", "s2", "s3", "s4"});
+  Create("t", 2, 8);
+  // Heartbeats of three stop to arrive: two of them are dead, one is fine.
+  const std::vector<std::string> lost = {"s1", "s2", "s3"};
+  for (int i = 0; i < 31; ++i) {
+    rig_.Tick(100);
+    rig_.Pump();
+    fleet_.Beat(&fleet_.at("s4"));
+  }
+  EXPECT_EQ(rig_.probes.size(), 3u);
+  const v1::ClusterMap before = Map();
+  for (const v1::ServerInfo& s : before.servers()) EXPECT_TRUE(s.live()) << "none without a probe";
+  fleet_.Silence("s1");
+  fleet_.at("s2").state = Fleet::State::kDown;
+  fleet_.AnswerProbes();
+  rig_.Pump();
+  const v1::ClusterMap map = Map();
+  EXPECT_FALSE(map.servers(0).live());
+  EXPECT_FALSE(map.servers(1).live());
+  EXPECT_TRUE(map.servers(2).live());
+  EXPECT_TRUE(map.servers(3).live());
+}
+
+TEST_F(MembershipStory, AThousandShardsFailOverInTransactionsOfMany) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1000);
+  fleet_.Run(500);
+  uint64_t revision = Revision();
+  fleet_.Kill("s1");
+  rig_.Pump();
+  EXPECT_LE(Revision() - revision, 12u) << "transactions";
+  fleet_.Beat(&fleet_.at("s2"));
+  EXPECT_EQ(Lines(), std::vector<std::string>(1000, "s2 e2"));
+  EXPECT_EQ(rig_.fail_over_ns.size() >= 500, true) << "those that s1 was primary of, at least";
+}
+
+TEST_F(MembershipStory, AFailOverGoesBeforeACreationThatIsUnderWay) {
+  Start({"s1", "s2"});
+  Create("t", 2, 4);
+  const CallerToken caller = rig_.Send(Request("wide", 1, 1000));
+  rig_.StepStore();
+  rig_.StepStore();
+  fleet_.Kill("s1");
+  rig_.StepStore();  // the creation's one that was under way
+  rig_.StepStore();  // the fail-over
+  EXPECT_THAT(Lines(), ElementsAre("s2 e2 waits", "s2 e2 waits", "s2 e2 waits", "s2 e2 waits"));
+  EXPECT_EQ(rig_.replies.count(caller), 0u);
+  rig_.Pump();
+  ASSERT_TRUE(rig_.replies.at(caller).ok()) << rig_.replies.at(caller).status();
+  EXPECT_EQ(Map().tables_size(), 2);
+  EXPECT_EQ(Map().shards_size(), 1004) << "nothing of the creation was taken for a leftover";
+}
+
+TEST_F(MembershipStory, AServerThatStopsHandsItsShardsOverFirst) {
+  Start({"s1", "s2", "s3"});
+  Create("t", 2, 3);
+  fleet_.at("s1").stopping = true;
+  fleet_.Run(600);
+  for (const v1::ShardRecord& r : Records()) {
+    EXPECT_THAT(Line(r), ::testing::Not(HasSubstr("s1"))) << "not waited for by anybody";
+    EXPECT_TRUE(r.active());
+  }
+  fleet_.Kill("s1");
+  fleet_.Run(200);
+  fleet_.Start("s1");
+  fleet_.Run(2000);
+  for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.members_size(), 2);
+}
+
+TEST_F(MembershipStory, EveryServerReadsADataParallelTable) {
+  Start({"s1", "s2"});
+  v1::CreateTableRequest request = Request("t", 1, 1);
+  request.mutable_spec()->set_data_parallel(true);
+  ASSERT_TRUE(rig_.Create(request).ok());
+  fleet_.Run(500);
+  EXPECT_THAT(Lines(), ElementsAre(HasSubstr("s1 +s2 e")));
+  Start({"s3"});
+  fleet_.Run(3000);
+  EXPECT_THAT(Lines(), ElementsAre(HasSubstr("s1 +s2 +s3 e")));
+  EXPECT_EQ(Records()[0].members_size(), 1) << "they stay learners";
+}
+
+TEST_F(MembershipStory, CopiesWantFailureDomainsOfTheirOwn) {
+  Start({"s1"});
+  EXPECT_STATUS(rig_.Create(Request("t", 2, 1)), kFailedPrecondition, "domain");
+  v1::RegisterServerRequest same;
+  same.set_name("s2");
+  same.set_address("s1:2");
+  same.set_feature_level(kFeatureLevel);
+  ASSERT_TRUE(rig_.Call<v1::RegisterServerReply>(same).ok());
+  EXPECT_STATUS(rig_.Create(Request("t", 2, 1)), kFailedPrecondition, "domain");
+  EXPECT_EQ(Map().tables_size(), 0);
+}
+
+TEST_F(MembershipStory, AHolderThatTheMapForgotIsToldWhatBecameOfItsShards) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  v1::HeartbeatRequest request;
+  request.set_server(fleet_.at("s1").id);
+  request.set_incarnation(fleet_.at("s1").incarnation);
+  request.set_plan_revision_known(Map().plan_revision());
+  request.add_held_unnamed(ShardId{1, 1}.packed());  // s2's
+  request.add_held_unnamed(ShardId{9, 0}.packed());  // of no table, nor ever was one
+  auto reply = rig_.Call<v1::HeartbeatReply>(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->map().shards_size(), 1);
+  EXPECT_EQ(reply->map().shards(0).primary().server(), fleet_.at("s2").id);
+  EXPECT_EQ(reply->map().tables_size(), 1);
+  EXPECT_TRUE(reply->map().tables_dropped().empty());
+  ASSERT_TRUE(rig_.Drop("t").ok());
+  rig_.Pump();
+  request.set_plan_revision_known(Map().plan_revision());
+  reply = rig_.Call<v1::HeartbeatReply>(request);
+  EXPECT_THAT(reply->map().tables_dropped(), ElementsAre(1));
+}
+
+TEST_F(MembershipStory, TheEventLogKeepsTheNewest) {
+  Start({"s1"});
+  for (int i = 0; i < 4200; ++i) fleet_.Start("s1");
+  const auto kept = rig_.store.Range(keys::kEvents, PrefixLimit(keys::kEvents)).kvs;
+  EXPECT_EQ(kept.size(), 4096u);
+  v1::ListEventsRequest request;
+  request.set_limit(10000);
+  const v1::ListEventsReply all = rig_.core->Events(request);
+  ASSERT_EQ(all.events_size(), 4096);
+  EXPECT_EQ(all.events(4095).number(), 4201u);
+  request.set_after(4200);
+  EXPECT_EQ(rig_.core->Events(request).events_size(), 1);
+  EXPECT_EQ(rig_.core->Events({}).events_size(), 1000);
+}
+
+TEST_F(MembershipStory, AStoreOfTheFormerFormatIsTakenOverAndShutToItsCoordinators) {
+  Start({"s1"});
+  rig_.store.Txn({}, {{Op::Kind::kPut, keys::kFormatKey, keys::kFormatBefore, 0}});
+  rig_.Start();
+  rig_.Pump();
+  EXPECT_TRUE(rig_.core->serving());
+  EXPECT_EQ(rig_.store.Range(keys::kFormatKey, "").kvs[0].value, keys::kFormat);
+  EXPECT_STRNE(keys::kFormat, keys::kFormatBefore);
+}
+
+}  // namespace
+}  // namespace hotbed

@@ -1,0 +1,264 @@
+// Stories of moves, drains and rebalancing, and of what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/coordinator/membership_story.h"
+
+namespace hotbed {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using MoveStory = MembershipStory;
+
+TEST_F(MoveStory, AMoveGoesStepByStepAndLeavesNoGoal) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  ASSERT_THAT(Lines(), ElementsAre("s1 e1", "s2 e1"));
+  auto asked = Move(0, "", "s2");
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->number(), 1u);
+  EXPECT_THAT(Lines(), ElementsAre("s1 +s2 e1", "s2 e1"));
+  EXPECT_EQ(rig_.core->Moves({}).moves(0).step(), "copying");
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines()[0], HasSubstr("s2 e"));
+  EXPECT_THAT(Lines()[0], ::testing::Not(HasSubstr("s1")));
+  EXPECT_EQ(rig_.core->Moves({}).moves_total(), 0u);
+  EXPECT_EQ(rig_.core->Moves({}).done_total(), 1u);
+  EXPECT_THAT(Events("move"), ElementsAre("t/0: from s1 to s2, move asked for"));
+  EXPECT_THAT(Events("moved"), ElementsAre("t/0: move asked for"));
+  // The source hears of the record that is active without it: only then it may delete its copy.
+  const v1::ShardRecord& heard = fleet_.at("s1").records.at(ShardId{1, 0}.packed());
+  EXPECT_TRUE(heard.active());
+  EXPECT_EQ(heard.members(0).server(), fleet_.at("s2").id);
+}
+
+TEST_F(MoveStory, AMoveGoesOnUnderAnotherCoordinator) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  ASSERT_TRUE(Move(0, "s1", "s2").ok());
+  for (int i = 0; i < 8; ++i) {
+    rig_.Start();
+    rig_.Pump();
+    fleet_.Run(100);
+  }
+  EXPECT_THAT(Lines()[0], HasSubstr("s2 e"));
+  EXPECT_THAT(rig_.store.Range(keys::kGoals, PrefixLimit(keys::kGoals)).kvs, IsEmpty());
+}
+
+TEST_F(MoveStory, OnlyTwoCopiesLeaveAServerAtOnce) {
+  Start({"s1"});
+  Create("t", 1, 8);
+  Start({"s2", "s3", "s4"});
+  for (auto& [name, s] : fleet_.all()) s.joins = false;
+  ASSERT_TRUE(Drain("s1").ok());
+  fleet_.Run(500);
+  int learners = 0;
+  for (const v1::ShardRecord& r : Records()) learners += r.learners_size();
+  EXPECT_EQ(learners, 2);
+  const v1::ListMovesReply moves = rig_.core->Moves({});
+  EXPECT_EQ(moves.moves_total(), 8u);
+  EXPECT_THAT(moves.moves(7).waits_for(), "2 copies from s1 are under way");
+  for (auto& [name, s] : fleet_.all()) s.joins = true;
+  fleet_.Run(4000);
+  for (const v1::ShardRecord& r : Records()) EXPECT_NE(r.primary().server(), 1u);
+  EXPECT_EQ(rig_.core->Moves({}).done_total(), 8u);
+  // Spread over the three, not all on one.
+  std::map<ServerId, int> held;
+  for (const v1::ShardRecord& r : Records()) ++held[r.primary().server()];
+  for (const auto& [server, count] : held) EXPECT_GE(count, 2);
+}
+
+TEST_F(MoveStory, WhatIsRefusedAndLeavesNoTrace) {
+  Start({"s1", "s2", "s3", "s4"});
+  Create("t", 2, 1);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  fleet_.at("s4").load.set_read_only(true);
+  fleet_.Run(100);
+  fleet_.Start("s5");
+  fleet_.Kill("s5");
+  rig_.Pump();
+  const uint64_t revision = Revision();
+  EXPECT_STATUS(Move(0, "", "s1"), kAlreadyExists, "t/0 is on s1 already");
+  EXPECT_STATUS(Move(0, "s2", "s1"), kAlreadyExists, "on s1 already");
+  EXPECT_STATUS(Move(0, "s3", "s4"), kFailedPrecondition, "no copy on s3");
+  EXPECT_STATUS(Move(7, "", "s3"), kNotFound, "shard 1/7 does not exist");
+  EXPECT_STATUS(Move(0, "", "s3", false, 9), kNotFound, "shard 9/0 does not exist");
+  EXPECT_STATUS(Move(0, "", "s4"), kFailedPrecondition, "read-only");
+  EXPECT_STATUS(Move(0, "", "s5"), kFailedPrecondition, "s5 (number 5) is down");
+  v1::MoveShardsRequest request;
+  EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(request), kInvalidArgument, "moves of 0 shards");
+  request.add_moves()->set_shard(ShardId{1, 0}.packed());
+  request.mutable_moves(0)->set_to(77);
+  EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(request), kNotFound, "server 77");
+  request.mutable_moves(0)->set_to(fleet_.at("s3").id);
+  *request.add_moves() = request.moves(0);
+  EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(request), kInvalidArgument, "stands twice");
+  EXPECT_STATUS(Drain("nobody"), kNotFound, "\"nobody\"");
+  ASSERT_TRUE(Move(0, "", "s3", /*dry_run=*/true).ok());
+  auto drain = Drain("s1", /*undo=*/false, /*dry_run=*/true);
+  ASSERT_TRUE(drain.ok()) << drain.status();
+  EXPECT_EQ(drain->shards(), 1u);
+  EXPECT_EQ(Revision(), revision) << "nothing was written";
+
+  ASSERT_TRUE(Move(0, "", "s3").ok());
+  EXPECT_STATUS(Move(0, "s2", "s3"), kFailedPrecondition, "is moving already (request 1");
+}
+
+TEST_F(MoveStory, DrainsThatCannotBe) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  EXPECT_STATUS(Drain("s1"), kFailedPrecondition, "the last one that may hold shards");
+  Start({"s2"});
+  Create("u", 2, 1);
+  EXPECT_STATUS(Drain("s1"), kFailedPrecondition, "no other server may take it");
+  Start({"s3"});
+  ASSERT_TRUE(Drain("s1").ok());
+  EXPECT_STATUS(Move(0, "", "s3"), kFailedPrecondition,
+                "is moving already (request 1, drain of s1");
+  fleet_.Run(3000);
+  for (const v1::ShardRecord& r : Records()) EXPECT_THAT(Line(r), ::testing::Not(HasSubstr("s1")));
+  EXPECT_STATUS(Move(0, "", "s1"), kFailedPrecondition, "is being drained");
+  EXPECT_STATUS(Drain("s2"), kFailedPrecondition, "no other server may take it");
+  ASSERT_TRUE(Drain("s1", /*undo=*/true).ok());
+  EXPECT_FALSE(Map().servers(0).draining());
+  EXPECT_THAT(Events("drain"),
+              ElementsAre(HasSubstr("2 shards are to leave"), HasSubstr("may take shards again")));
+}
+
+TEST_F(MoveStory, ADrainKeepsWhenItsServerOrTheCoordinatorIsRestarted) {
+  Start({"s1", "s2"});
+  Create("t", 1, 4);
+  fleet_.at("s1").joins = false;
+  ASSERT_TRUE(Drain("s1").ok());
+  fleet_.Run(300);
+  fleet_.Kill("s1");
+  fleet_.Run(300);
+  rig_.Start();
+  rig_.Pump();
+  fleet_.Start("s1");
+  EXPECT_TRUE(Map().servers(0).draining());
+  fleet_.Run(3000);
+  for (const v1::ShardRecord& r : Records()) EXPECT_EQ(Name(r.primary().server()), "s2");
+}
+
+TEST_F(MoveStory, AbortTakesBackWhatHasNotJoined) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  fleet_.at("s1").joins = false;
+  ASSERT_TRUE(Move(0, "", "s2").ok());
+  fleet_.Run(300);
+  EXPECT_THAT(Lines()[0], "s1 +s2 e1");
+  EXPECT_EQ(Control(v1::ControlMovesRequest::ABORT, 9).moves(), 0u) << "of another request";
+  EXPECT_EQ(Control(v1::ControlMovesRequest::ABORT, 1).moves(), 1u);
+  fleet_.Run(300);
+  EXPECT_THAT(Lines()[0], "s1 e2");
+  EXPECT_EQ(rig_.core->Moves({}).moves_total(), 0u);
+
+  ASSERT_TRUE(Drain("s1").ok());
+  fleet_.Run(200);
+  Control(v1::ControlMovesRequest::ABORT);
+  fleet_.Run(1000);
+  EXPECT_FALSE(Map().servers(0).draining()) << "else its goals would come again";
+  EXPECT_THAT(Lines()[0], "s1 e3");
+}
+
+TEST_F(MoveStory, PauseHoldsCopiesAndTheDialIsShared) {
+  Start({"s1", "s2"});
+  Create("t", 1, 4);
+  Control(v1::ControlMovesRequest::PAUSE);
+  ASSERT_TRUE(Move(0, "", "s2").ok());
+  fleet_.Run(500);
+  EXPECT_THAT(Lines()[0], "s1 e1");
+  EXPECT_EQ(rig_.core->Moves({}).moves(0).waits_for(), "copies are paused");
+  EXPECT_TRUE(fleet_.at("s1").limits.paused());
+  rig_.Start();  // kept in the store
+  rig_.Pump();
+  fleet_.Run(500);
+  EXPECT_THAT(Lines()[0], "s1 e1");
+
+  for (auto& [name, s] : fleet_.all()) s.joins = false;
+  v1::ControlMovesRequest dial;
+  dial.set_action(v1::ControlMovesRequest::RESUME);
+  dial.set_bytes_per_s(1000);
+  dial.set_pull_p99_ms_max(7);
+  ASSERT_TRUE(rig_.Call<v1::ControlMovesReply>(dial).ok());
+  fleet_.Run(200);
+  EXPECT_FALSE(fleet_.at("s1").limits.paused());
+  EXPECT_EQ(fleet_.at("s1").limits.bytes_per_s(), 1000u) << "one sends";
+  EXPECT_EQ(fleet_.at("s1").limits.pull_p99_ms_max(), 7u);
+  ASSERT_TRUE(Move(2, "", "s1").ok());
+  fleet_.Run(200);
+  EXPECT_EQ(fleet_.at("s1").limits.bytes_per_s(), 500u) << "two send";
+}
+
+TEST_F(MoveStory, AMoveToAServerThatDiesForGoodIsGivenUp) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  fleet_.at("s1").joins = false;
+  ASSERT_TRUE(Move(0, "", "s2").ok());
+  fleet_.Run(200);
+  fleet_.Kill("s2");
+  fleet_.Run(5000);
+  EXPECT_EQ(rig_.core->Moves({}).moves_total(), 1u) << "it may come back";
+  fleet_.Run(6000);
+  EXPECT_EQ(rig_.core->Moves({}).moves_total(), 0u);
+  EXPECT_THAT(Events("give_up"), ElementsAre(HasSubstr("s2 (number 2) is down")));
+  EXPECT_THAT(Lines()[0], HasSubstr("s1 e"));
+}
+
+TEST_F(MoveStory, AnOlderServerIsGivenNoCopies) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  v1::RegisterServerRequest old;
+  old.set_name("old");
+  old.set_address("old:1");
+  old.set_feature_level(kReplicationFeatureLevel - 1);
+  ASSERT_TRUE(rig_.Call<v1::RegisterServerReply>(old).ok());
+  v1::MoveShardsRequest request;
+  request.add_moves()->set_shard(ShardId{1, 0}.packed());
+  request.mutable_moves(0)->set_to(2);
+  EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(request), kFailedPrecondition, "feature level 1");
+  EXPECT_STATUS(rig_.Create(Request("u", 2, 1)), kFailedPrecondition, "feature level 1");
+}
+
+TEST_F(MoveStory, ABackupChangesPlacesWithItsPrimary) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  ASSERT_TRUE(Move(0, "s1", "s2").ok());
+  fleet_.Run(500);
+  EXPECT_THAT(Lines(), ElementsAre("s2 s1 e2"));
+}
+
+TEST_F(MoveStory, AServerThatComesIsGivenItsPartUnlessThatIsOff) {
+  Start({"s1"});
+  Create("t", 1, 8);
+  Control(v1::ControlMovesRequest::REBALANCE_OFF);
+  Start({"s2"});
+  fleet_.Run(10000);
+  EXPECT_THAT(Lines(), ::testing::Each("s1 e1"));
+  EXPECT_FALSE(rig_.core->Moves({}).rebalance().on());
+  rig_.Start();
+  rig_.Pump();
+  fleet_.Run(10000);
+  EXPECT_THAT(Lines(), ::testing::Each("s1 e1")) << "kept in the store";
+  Control(v1::ControlMovesRequest::REBALANCE_ON);
+  fleet_.Run(20000);
+  const std::vector<std::string> lines = Lines();
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [](const std::string& l) { return l.starts_with("s2"); }),
+            4);
+  EXPECT_THAT(Events("rebalance"), ElementsAre(HasSubstr("s2")));
+  EXPECT_THAT(rig_.core->Moves({}).rebalance().last_reason(), HasSubstr("s2"));
+}
+
+}  // namespace
+}  // namespace hotbed

@@ -1,0 +1,227 @@
+// The rules of membership over random records, wishes and views: every step keeps the record's
+// invariants, and from any state with all servers live the steps end in the wish.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/random.h"
+#include "gtest/gtest.h"
+#include "tests/common/test_seed.h"
+#include "tests/coordinator/shard_decision_rig.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kServers = 5;
+
+bool Has(const Members& members, const Member& member) {
+  return std::count(members.begin(), members.end(), member) != 0;
+}
+
+std::string Joined(const std::vector<ServerId>& servers) { return absl::StrJoin(servers, " "); }
+
+class RandomWorld {
+ public:
+  explicit RandomWorld(uint64_t seed) : random_(seed) {}
+
+  std::vector<ServerId> Servers(size_t count) {
+    std::vector<ServerId> all;
+    for (ServerId server = 1; server <= kServers; ++server) all.push_back(server);
+    std::shuffle(all.begin(), all.end(), random_);
+    all.resize(std::min(count, all.size()));
+    return all;
+  }
+  Member Process(ServerId server) { return {server, 1 + random_.Uniform(2)}; }
+  // As the rules themselves leave it: members and learners on servers of their own.
+  ShardRecord Record() {
+    const std::vector<ServerId> servers = Servers(kServers);
+    const size_t members = 1 + random_.Uniform(4);
+    ShardRecord record;
+    record.epoch = 1 + random_.Uniform(100);
+    for (size_t i = 0; i < members; ++i) record.members.push_back(Process(servers[i]));
+    record.primary = record.members[random_.Uniform(members)];
+    const size_t learners = random_.Uniform(kServers - members + 1);
+    for (size_t i = 0; i < learners; ++i) {
+      record.learners.push_back(Process(servers[members + i]));
+      if (random_.OneIn(3)) record.readers.push_back(record.learners.back().server);
+    }
+    record.active = random_.OneIn(2);
+    record.base = record.members;
+    if (!record.active) {
+      record.base.clear();
+      for (const ServerId server : Servers(1 + random_.Uniform(3))) {
+        record.base.push_back(Process(server));
+      }
+    }
+    return record;
+  }
+  ShardWish Wish() {
+    ShardWish wish;
+    wish.copies = 1 + random_.Uniform(3);
+    if (!random_.OneIn(4)) wish.servers = Servers(random_.Uniform(5));
+    if (random_.OneIn(3)) wish.readers = Servers(random_.Uniform(4));
+    wish.survives_restart = !random_.OneIn(4);
+    return wish;
+  }
+  Cluster View() {
+    Cluster cluster;
+    for (ServerId server = 1; server <= kServers; ++server) {
+      if (!random_.OneIn(3)) cluster.live[server] = 1 + random_.Uniform(2);
+      if (random_.OneIn(3)) cluster.awaited.insert(server);
+      if (random_.OneIn(2)) cluster.joined.insert(server);
+    }
+    cluster.room = Servers(random_.Uniform(kServers + 1));
+    cluster.joined_in_last_epoch = random_.OneIn(4);
+    return cluster;
+  }
+  bool OneIn(uint64_t n) { return random_.OneIn(n); }
+
+ private:
+  Random random_;
+};
+
+std::string WorldText(const ShardRecord& record, const ShardWish& wish, const Cluster& cluster) {
+  std::string text =
+      absl::StrCat(RecordText(record), "; wish ", wish.copies, " [", Joined(wish.servers),
+                   "] readers [", Joined(wish.readers), "]; live");
+  for (const auto& [server, incarnation] : cluster.live) {
+    absl::StrAppend(&text, " s", server, "/", incarnation);
+  }
+  return text;
+}
+
+bool IsLive(const Cluster& cluster, const Member& member) {
+  const auto it = cluster.live.find(member.server);
+  return it != cluster.live.end() && it->second == member.incarnation;
+}
+
+// Who may be a member next because it holds all that was acknowledged.
+bool HoldsAll(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision,
+              const Member& member) {
+  switch (decision.step) {
+    case ShardStep::kTakeBase:
+      return !record.active && Has(record.base, member);
+    case ShardStep::kTakeBack: {
+      Members past = record.members;
+      if (!record.active) past.insert(past.end(), record.base.begin(), record.base.end());
+      return std::any_of(past.begin(), past.end(),
+                         [&](const Member& m) { return m.server == member.server; });
+    }
+    case ShardStep::kJoin:
+      return Has(record.members, member) ||
+             (record.active && Has(record.learners, member) && !cluster.joined_in_last_epoch &&
+              cluster.joined.count(member.server) != 0);
+    default:
+      return Has(record.members, member);
+  }
+}
+
+void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
+  const ShardRecord& next = decision.next;
+  ASSERT_FALSE(next.members.empty());
+  EXPECT_TRUE(Has(next.members, next.primary));
+  std::set<ServerId> servers;
+  for (const Members* some : {&next.members, &next.learners}) {
+    for (const Member& member : *some) {
+      EXPECT_TRUE(servers.insert(member.server).second) << "server " << member.server << " twice";
+      if (decision.step != ShardStep::kNone) {
+        EXPECT_TRUE(IsLive(cluster, member));
+      }
+    }
+  }
+  for (const Member& member : next.members) {
+    EXPECT_TRUE(HoldsAll(record, cluster, decision, member));
+  }
+  for (const ServerId reader : next.readers) {
+    EXPECT_TRUE(std::any_of(next.learners.begin(), next.learners.end(),
+                            [&](const Member& m) { return m.server == reader; }));
+  }
+  if (decision.step == ShardStep::kJoin) {  // nobody waited for what only follows
+    for (const ServerId reader : record.readers) {
+      EXPECT_TRUE(std::none_of(next.members.begin(), next.members.end(),
+                               [&](const Member& m) { return m.server == reader; }));
+    }
+  }
+  EXPECT_FALSE(decision.reason.empty() && decision.step != ShardStep::kNone);
+  const bool only_added = std::all_of(record.learners.begin(), record.learners.end(),
+                                      [&](const Member& m) { return Has(next.learners, m); });
+  const bool same = next.primary == record.primary && next.members == record.members && only_added;
+  EXPECT_EQ(next.epoch, record.epoch + (same ? 0 : 1));
+  EXPECT_EQ(next.active, same && record.active);
+  EXPECT_EQ(next.base, record.base);
+  if (next.learners.size() > record.learners.size()) {
+    EXPECT_TRUE(record.active);  // so that no process of the base can be half a copy
+    EXPECT_EQ(next.learners.size(), record.learners.size() + 1);
+  }
+}
+
+TEST(ShardDecisionRandomTest, KeepsTheRecordsInvariants) {
+  const TestSeed seed(5);
+  RandomWorld world(seed.value());
+  std::map<ShardStep, int> steps;
+  for (int i = 0; i < 200'000 && !testing::Test::HasFailure(); ++i) {
+    const ShardRecord record = world.Record();
+    const ShardWish wish = world.Wish();
+    const Cluster cluster = world.View();
+    const ShardDecision decision = cluster.Decide(record, wish);
+    SCOPED_TRACE(absl::StrCat("world ", i, ": ", WorldText(record, wish, cluster), " -> ",
+                              RecordText(decision.next), " (", decision.reason, ")"));
+    CheckNext(record, cluster, decision);
+    ++steps[decision.step];
+  }
+  if (testing::Test::HasFailure()) return;
+  for (int step = 0; step <= static_cast<int>(ShardStep::kDropMember); ++step) {
+    EXPECT_GT(steps[static_cast<ShardStep>(step)], 100) << "step " << step << " was hardly tried";
+  }
+}
+
+// All servers live, every learner caught up, every epoch activated: the end is the wish.
+void CheckEnd(const ShardRecord& record, const ShardWish& wish) {
+  EXPECT_EQ(record.members.size(), wish.copies);
+  std::vector<ServerId> wanted = wish.servers;
+  if (wanted.size() > wish.copies) wanted.resize(wish.copies);
+  if (!wanted.empty()) {
+    EXPECT_EQ(record.primary.server, wanted.front());
+  }
+  std::set<ServerId> held;
+  for (const Member& member : record.members) held.insert(member.server);
+  for (const ServerId server : wanted) EXPECT_EQ(held.count(server), 1u);
+  size_t readers = 0;
+  for (const ServerId server : wish.readers) readers += held.count(server) == 0 ? 1 : 0;
+  EXPECT_EQ(record.learners.size(), readers);
+}
+
+TEST(ShardDecisionRandomTest, EndsInTheWish) {
+  const TestSeed seed(6);
+  RandomWorld world(seed.value());
+  for (int i = 0; i < 50'000 && !testing::Test::HasFailure(); ++i) {
+    ShardRecord record = world.Record();
+    ShardWish wish = world.Wish();
+    wish.survives_restart = true;
+    Cluster cluster = AllLive(kServers);
+    for (auto& [server, incarnation] : cluster.live) {
+      incarnation = world.OneIn(3) ? 2 : 1;
+      cluster.joined.insert(server);
+    }
+    const std::string begin = WorldText(record, wish, cluster);
+    int steps = 0;
+    for (; steps < 40; ++steps) {
+      const ShardDecision decision = cluster.Decide(record, wish);
+      if (decision.step == ShardStep::kNone && record.active) break;
+      record = decision.next;
+      if (decision.step != ShardStep::kNone || record.active) continue;
+      record.active = true;
+      record.base = record.members;
+    }
+    SCOPED_TRACE(absl::StrCat("world ", i, ": ", begin, " ends as ", RecordText(record)));
+    EXPECT_LT(steps, 40);
+    CheckEnd(record, wish);
+  }
+}
+
+}  // namespace
+}  // namespace hotbed

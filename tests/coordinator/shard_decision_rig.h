@@ -1,0 +1,55 @@
+// What the tests of the rules of membership share: a cluster as the coordinator sees it.
+#ifndef HOTBED_TESTS_COORDINATOR_SHARD_DECISION_RIG_H_
+#define HOTBED_TESTS_COORDINATOR_SHARD_DECISION_RIG_H_
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "planner/coordinator/shard_decision.h"
+
+namespace hotbed {
+
+using Members = std::vector<Member>;
+
+struct Cluster {
+  std::map<ServerId, Incarnation> live;
+  std::set<ServerId> awaited;
+  std::vector<ServerId> room;  // for refills, in this order
+  std::set<ServerId> joined;   // reported in this epoch, those of `live`
+  bool joined_in_last_epoch = false;
+
+  ShardDecision Decide(const ShardRecord& record, const ShardWish& wish) const {
+    const auto is_live = [this](ServerId server) {
+      const auto it = live.find(server);
+      return it == live.end() ? Incarnation{0} : it->second;
+    };
+    const auto is_awaited = [this](ServerId server) { return awaited.count(server) != 0; };
+    const auto refill = [&](const std::vector<ServerId>& holders) {
+      for (const ServerId server : room) {
+        const bool holds = std::count(holders.begin(), holders.end(), server) != 0;
+        if (!holds && is_live(server) != 0) return server;
+      }
+      return ServerId{0};
+    };
+    const auto join_ready = [&](Epoch epoch, const Member& member) {
+      return epoch == record.epoch - (joined_in_last_epoch ? 1 : 0) &&
+             joined.count(member.server) != 0 && is_live(member.server) == member.incarnation;
+    };
+    return DecideShard(record, wish, {is_live, is_awaited, refill, join_ready});
+  }
+};
+
+inline Cluster AllLive(int servers) {
+  Cluster cluster;
+  for (int server = 1; server <= servers; ++server) {
+    cluster.live[server] = 1;
+    cluster.room.push_back(server);
+  }
+  return cluster;
+}
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_COORDINATOR_SHARD_DECISION_RIG_H_

@@ -1,0 +1,217 @@
+// The rules of membership, each on its own (all together: shard_decision_random_test.cc).
+#include "planner/coordinator/shard_decision.h"
+
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/coordinator/shard_decision_rig.h"
+
+namespace hotbed {
+namespace {
+
+// The first member is primary.
+ShardRecord Active(Members members, Members learners = {}) {
+  ShardRecord record;
+  record.epoch = 7;
+  record.primary = members.front();
+  record.members = members;
+  record.learners = std::move(learners);
+  record.active = true;
+  record.base = std::move(members);
+  return record;
+}
+
+ShardRecord Inactive(Members members, Members base) {
+  ShardRecord record = Active(std::move(members));
+  record.active = false;
+  record.base = std::move(base);
+  return record;
+}
+
+ShardWish Wish(uint32_t copies, std::vector<ServerId> servers = {}) {
+  ShardWish wish;
+  wish.copies = copies;
+  wish.servers = std::move(servers);
+  return wish;
+}
+
+TEST(ShardDecisionTest, NothingToDo) {
+  const ShardRecord record = Active({{1, 1}, {2, 1}});
+  for (const ShardWish& wish : {Wish(2), Wish(2, {1, 2})}) {
+    const ShardDecision decision = AllLive(3).Decide(record, wish);
+    EXPECT_EQ(decision.step, ShardStep::kNone);
+    EXPECT_EQ(decision.reason, "");
+    EXPECT_EQ(decision.next.epoch, 7u);
+  }
+}
+
+TEST(ShardDecisionTest, RecordTextNamesAll) {
+  EXPECT_EQ(RecordText(Active({{2, 5}, {3, 1}})),
+            "primary s2/5, members s2/5 s3/1, learners -, epoch 7 active");
+  EXPECT_EQ(RecordText(Inactive({{2, 5}}, {})), "primary s2/5, members s2/5, learners -, epoch 7");
+}
+
+TEST(ShardDecisionTest, FailsOverToTheLiveMemberThatIsWantedFirst) {
+  Cluster cluster = AllLive(4);
+  cluster.live.erase(1);
+  cluster.awaited = {1};  // never holds off a fail-over
+  const ShardDecision decision =
+      cluster.Decide(Active({{1, 1}, {2, 1}, {3, 1}}, {{4, 1}}), Wish(3, {1, 3, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kFailOver);
+  EXPECT_EQ(RecordText(decision.next), "primary s3/1, members s2/1 s3/1, learners s4/1, epoch 8");
+  EXPECT_EQ(decision.next.base.size(), 3u);
+  EXPECT_EQ(decision.reason, "lost s1/1, primary is now s3/1");
+}
+
+TEST(ShardDecisionTest, ABackupThatRestartedIsDroppedAndBecomesALearner) {
+  Cluster cluster = AllLive(3);
+  cluster.live[2] = 2;
+  ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2, {1, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kFailOver);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners -, epoch 8");
+  EXPECT_EQ(cluster.Decide(decision.next, Wish(2, {1, 2})).reason,
+            "waits for s1/1 to activate epoch 8");
+  decision = cluster.Decide(Active({{1, 1}}), Wish(2, {1, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kAddLearner);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners s2/2, epoch 7 active");
+}
+
+TEST(ShardDecisionTest, NobodyOfAnEpochThatNeverWasActiveGivesTheBaseBack) {
+  Cluster cluster = AllLive(3);
+  cluster.live.erase(2);
+  const ShardDecision decision =
+      cluster.Decide(Inactive({{2, 1}}, {{1, 1}, {2, 1}, {3, 9}}), Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kTakeBase);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners -, epoch 8");
+  EXPECT_EQ(decision.next.base.size(), 3u);  // of the last active epoch, until the next one is
+}
+
+TEST(ShardDecisionTest, TheBaseOfAnActiveEpochCountsForNothing) {
+  Cluster cluster = AllLive(3);
+  cluster.live.erase(2);
+  ShardRecord record = Active({{2, 1}});
+  record.base = {{1, 1}, {2, 1}};
+  const ShardDecision decision = cluster.Decide(record, Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kNone);
+  EXPECT_EQ(decision.reason,
+            "stopped: lost all of s2/1; goes on when one of them is back with its data directory");
+}
+
+TEST(ShardDecisionTest, NobodyLeftTakesAMemberThatIsBack) {
+  Cluster cluster = AllLive(3);
+  cluster.live.erase(1);
+  cluster.live[2] = 4;
+  ShardWish wish = Wish(2, {1, 2});
+  const ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), wish);
+  EXPECT_EQ(decision.step, ShardStep::kTakeBack);
+  EXPECT_EQ(RecordText(decision.next), "primary s2/4, members s2/4, learners -, epoch 8");
+  wish.survives_restart = false;
+  EXPECT_EQ(cluster.Decide(Active({{1, 1}, {2, 1}}), wish).step, ShardStep::kNone);
+}
+
+TEST(ShardDecisionTest, DropsADeadLearnerInANewEpoch) {
+  Cluster cluster = AllLive(3);
+  cluster.live[3] = 2;
+  const ShardDecision decision = cluster.Decide(Active({{1, 1}}, {{2, 1}, {3, 1}}), Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kDropLearner);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners s2/1, epoch 8");
+  EXPECT_EQ(decision.reason, "lost learner s3/1");
+}
+
+TEST(ShardDecisionTest, AMoveAddsJoinsSwitchesAndDrops) {
+  Cluster cluster = AllLive(3);
+  const ShardWish wish = Wish(1, {2});
+  ShardDecision decision = cluster.Decide(Active({{1, 1}}), wish);
+  EXPECT_EQ(decision.step, ShardStep::kAddLearner);
+  EXPECT_EQ(decision.reason, "s2/1 is wanted as a member");
+  ShardRecord record = decision.next;
+  EXPECT_EQ(cluster.Decide(record, wish).reason, "copies to s2/1");
+  cluster.joined = {2};
+  cluster.joined_in_last_epoch = true;
+  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);
+  cluster.joined_in_last_epoch = false;
+  decision = cluster.Decide(record, wish);
+  EXPECT_EQ(decision.step, ShardStep::kJoin);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1 s2/1, learners -, epoch 8");
+  record = decision.next;
+  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);  // not active yet
+  record.active = true;
+  decision = cluster.Decide(record, wish);
+  EXPECT_EQ(decision.step, ShardStep::kSwitch);
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s1/1 s2/1, learners -, epoch 9");
+  record = decision.next;
+  record.active = true;
+  decision = cluster.Decide(record, wish);
+  EXPECT_EQ(decision.step, ShardStep::kDropMember);
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 10");
+}
+
+TEST(ShardDecisionTest, NeverDropsThePrimaryBeforeAnotherIs) {
+  const Cluster cluster = AllLive(4);
+  const ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}, {3, 1}}), Wish(2, {4, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kDropMember);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1 s2/1, learners -, epoch 8");
+  EXPECT_EQ(decision.reason, "s3/1 is beyond the 2 copies wanted");
+}
+
+TEST(ShardDecisionTest, OneThatMayComeBackHoldsOffARefillElsewhere) {
+  Cluster cluster = AllLive(3);
+  cluster.live.erase(2);
+  cluster.awaited = {2};
+  ShardDecision decision = cluster.Decide(Active({{1, 1}}), Wish(2, {1, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kNone);
+  EXPECT_EQ(decision.reason, "waits for server 2 to come back");
+  cluster.awaited.clear();
+  decision = cluster.Decide(Active({{1, 1}}), Wish(2, {1, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kAddLearner);
+  EXPECT_EQ(decision.reason, "s3/1 takes copy 2 of 2");
+  cluster.live.erase(3);
+  EXPECT_EQ(cluster.Decide(Active({{1, 1}}), Wish(2, {1, 2})).reason,
+            "no other server can take copy 2 of 2");
+}
+
+TEST(ShardDecisionTest, ReadCopiesStayLearnersUntilTheyAreWantedAsMembers) {
+  Cluster cluster = AllLive(3);
+  ShardWish wish = Wish(1, {1});
+  wish.readers = {2, 3};
+  ShardDecision decision = cluster.Decide(Active({{1, 1}}), wish);
+  EXPECT_EQ(decision.step, ShardStep::kAddLearner);
+  EXPECT_EQ(decision.reason, "s2/1 is wanted as a read copy");
+  EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2}) << "pushes do not wait for it";
+  cluster.joined = {2, 3};
+  ShardRecord record = Active({{1, 1}}, {{2, 1}, {3, 1}});
+  record.readers = {2, 3};
+  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);
+  wish.servers = {3};
+  decision = cluster.Decide(record, wish);
+  EXPECT_EQ(decision.step, ShardStep::kLetJoin) << "whatever was said of it when it could join";
+  EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2});
+  EXPECT_EQ(decision.next.epoch, record.epoch);
+  decision = cluster.Decide(decision.next, wish);
+  EXPECT_EQ(decision.step, ShardStep::kJoin);
+  EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2});
+}
+
+TEST(ShardDecisionTest, AReadCopyFillsUpWhereNoOtherServerIs) {
+  Cluster cluster = AllLive(3);
+  cluster.live.erase(2);
+  ShardWish wish = Wish(2, {1, 2});
+  wish.readers = {3};
+  ShardRecord record = Active({{1, 1}}, {{3, 1}});
+  record.readers = {3};
+  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kLetJoin);
+  record.readers.clear();
+  EXPECT_EQ(cluster.Decide(record, wish).reason, "copies to s3/1");
+  cluster.joined = {3};
+  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kJoin);
+}
+
+TEST(ShardDecisionTest, AGoalThatWasTakenBackDropsItsLearner) {
+  const ShardDecision decision = AllLive(3).Decide(Active({{1, 1}}, {{2, 1}}), Wish(1, {1}));
+  EXPECT_EQ(decision.step, ShardStep::kDropLearner);
+  EXPECT_EQ(decision.reason, "learner s2/1 is not wanted any more");
+}
+
+}  // namespace
+}  // namespace hotbed

@@ -1,0 +1,181 @@
+"""Copies, live moves, drains, added servers and fail-over by the command line, against `hotbed up`, under load."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+import local
+
+
+class Moves(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = local.Directory()
+        cls.data = os.path.join(cls.directory.path, "data")
+        cls.up = local.Up(cls.data, "--servers", 3, "--port", 0, "--host-bytes", "128MiB")
+        # Each test moves what it means to; what the cluster does unasked is another test's.
+        cls.up.json("rebalance", "off")
+        cls.up.json("table", "create", "kept", "--dim", 16, "--rows", 200000, "--durability", "replicated=2")
+        cls.up.json("table", "create", "logged", "--dim", 16, "--rows", 200000)
+        local.eventually("all copies are there", cls.complete)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.up.stop()
+        cls.directory.__exit__()
+
+    @classmethod
+    def complete(cls):
+        """True when every shard is active and no table is short of copies."""
+        tables = cls.up.json("status")["tables"]
+        return all(t["shards_active"] == t["shards"] and t["shards_short_of_copies"] == 0 for t in tables)
+
+    def shards(self, table):
+        return self.up.json("shard", "list", "--table", table)
+
+    def holders(self, table):
+        return {s["shard"]: sorted(s["members"]) for s in self.shards(table)}
+
+    def test_copies_are_shown_and_on_two_servers(self):
+        for shard in self.shards("kept"):
+            self.assertEqual(len(set(shard["members"])), 2, shard)
+            self.assertEqual(shard["members"].count(shard["primary"]), 1)
+        described = self.up.json("table", "describe", "kept")
+        self.assertEqual((described["durability"], described["copies"]), ("replicated=2", 2))
+        self.assertIn("2 of each shard", self.up.cli("table", "describe", "kept")[1])
+        status = self.up.json("status")
+        self.assertEqual({s["failure_domain"] for s in status["servers"]} >= {"s0", "s1", "s2"}, True)
+        code, out, _ = self.up.cli("shard", "list", "--table", "kept")
+        self.assertEqual(code, 0)
+        self.assertIn("backups", out.splitlines()[0])
+
+    def test_a_shard_moves_there_and_back_and_refusals_say_why(self):
+        shard = self.shards("logged")[0]
+        target = next(s for s in ("s0", "s1", "s2") if s != shard["primary"])
+        dry = self.up.json("shard", "move", shard["shard"], "--to", target, "--dry-run")
+        self.assertEqual((dry["dry_run"], len(dry["moves"])), (True, 1))
+        self.assertEqual(self.shards("logged")[0]["primary"], shard["primary"])
+        moved = self.up.json("shard", "move", shard["shard"], "--to", target)
+        self.assertTrue(moved["done"])
+        self.assertEqual(self.holders("logged")[shard["shard"]], [target])
+        code, _, err = self.up.cli("shard", "move", shard["shard"], "--to", target)
+        self.assertEqual(code, 1)
+        self.assertIn(f"on {target} already", err)
+        code, out, err = self.up.cli("shard", "move", shard["shard"], "--to", shard["primary"])
+        self.assertEqual(code, 0, err)
+        self.assertIn("done in", out)
+        self.assertIn("1 of 1 move", err)
+        for args, words in ((("logged/99999", "--to", "s1"), "has the shards 0-"),
+                            (("lgged/0", "--to", "s1"), "did you mean 'logged'?"),
+                            (("logged/0", "--to", "s77"), "there is no server 's77'")):
+            code, _, err = self.up.cli("shard", "move", *args)
+            self.assertEqual(code, 1, args)
+            self.assertIn(words, err)
+        text = self.up.cli("events")[1]
+        self.assertIn(shard["shard"], text)
+
+    def test_a_move_under_load_loses_nothing_and_is_watched(self):
+        bench = subprocess.Popen(
+            [local.program("hotbed"), "bench", "mixed", "--coordinator", self.up.coordinator, "--seconds", "6",
+             "--repeats", "1", "--rows", "100000", "--dim", "16", "--no-roofs", "-o", "json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=local.clean_environment(),
+            stdin=subprocess.DEVNULL)
+        try:
+            name = local.eventually("the bench's table is there", lambda: next(
+                (t["name"] for t in self.up.json("table", "list") if t["name"].startswith("bench-")), None))
+            for target in ("s0", "s1"):
+                done = self.up.json("shard", "move", f"{name}/all", "--to", target, "--bandwidth", "500MiB/s")
+                self.assertTrue(done["done"])
+                self.assertEqual({s["primary"] for s in self.shards(name)}, {target})
+        finally:
+            out, err = bench.communicate(timeout=local.WAIT_SECONDS)
+        self.assertEqual(bench.returncode, 0, err)
+        self.assertGreater(json.loads(out)["rows_per_s"], 0)
+        self.up.json("shard", "limit", "--bandwidth", "none")
+        self.assertEqual(self.up.json("shard", "limit")["bytes_per_s"], 0)
+
+    def test_an_added_server_is_filled_and_drained(self):
+        code, out, err = self.up.cli("up", "--add-server", "--data-dir", self.data, "-o", "json")
+        self.assertEqual(code, 0, err)
+        name = json.loads(out)["name"]
+        self.assertEqual(name, "s3")
+        local.eventually("it is live", lambda: any(s["name"] == name and s["live"]
+                                                   for s in self.up.json("status")["servers"]))
+        before = self.holders("kept")
+        moved = self.up.json("shard", "move", "kept/0-3", "--to", name)
+        self.assertTrue(moved["done"])
+        after = self.holders("kept")
+        self.assertEqual({s for s in after if name in after[s]}, {"kept/0", "kept/1", "kept/2", "kept/3"})
+        self.assertTrue(all(len(set(m)) == 2 for m in after.values()), after)
+        drained = self.up.json("shard", "drain", name)
+        self.assertTrue(drained["done"])
+        self.assertFalse([s for s in self.up.json("shard", "list") if name in s["members"] + s["learners"]])
+        self.assertTrue(next(s for s in self.up.json("status")["servers"] if s["name"] == name)["draining"])
+        code, _, err = self.up.cli("shard", "move", "kept/0", "--to", name)
+        self.assertEqual(code, 1)
+        self.assertIn("drain", err)
+        self.assertEqual(self.up.cli("shard", "drain", name, "--undo")[0], 0)
+        self.assertEqual(set(after), set(before))
+
+    def test_a_wait_that_is_interrupted_leaves_the_move_going(self):
+        self.up.json("shard", "pause")
+        try:
+            shard = self.shards("logged")[1]
+            target = next(s for s in ("s0", "s1", "s2") if s != shard["primary"])
+            waiting = subprocess.Popen(
+                [local.program("hotbed"), "shard", "move", shard["shard"], "--to", target, "--coordinator",
+                 self.up.coordinator], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=local.clean_environment(), stdin=subprocess.DEVNULL)
+            local.eventually("it is under way", lambda: self.up.json("shard", "moves")["moves_total"] > 0)
+            waiting.send_signal(signal.SIGINT)
+            _, err = waiting.communicate(timeout=local.WAIT_SECONDS)
+            self.assertEqual(waiting.returncode, 1)
+            self.assertIn("the moves go on", err)
+            request = re.search(r"hotbed shard abort (\d+)", err).group(1)
+            listed = self.up.json("shard", "moves", request)
+            self.assertTrue(listed["paused"])
+            self.assertEqual([m["shard"] for m in listed["moves"]], [shard["shard"]])
+            self.assertEqual(self.up.json("shard", "abort", request)["moves"], 1)
+        finally:
+            self.up.json("shard", "resume")
+        local.eventually("nothing is under way", lambda: self.up.json("shard", "moves")["moves_total"] == 0)
+        self.assertEqual(self.holders("logged")[shard["shard"]], [shard["primary"]])
+
+    def test_rebalancing_is_switched(self):
+        self.assertTrue(self.up.json("rebalance", "on")["rebalance"]["on"])
+        self.assertFalse(self.up.json("rebalance", "off")["rebalance"]["on"])
+        self.assertFalse(self.up.json("rebalance", "status")["on"])
+        checks = {c["check"]: c["verdict"] for c in self.up.json("doctor")}
+        self.assertEqual(checks["rebalancing"], "warning")
+
+
+class Loss(unittest.TestCase):
+    def test_a_killed_server_is_failed_over_and_comes_back_as_a_copy(self):
+        with local.Directory() as directory:
+            up = local.Up(os.path.join(directory, "data"), "--servers", 3, "--port", 0, "--host-bytes", "128MiB")
+            try:
+                up.json("rebalance", "off")
+                up.json("table", "create", "kept", "--dim", 4, "--rows", 100000, "--durability", "replicated=2",
+                        "--init", "constant:1")
+
+                def complete():
+                    table = up.json("status")["tables"][0]
+                    return table["shards_active"] == table["shards"] and table["shards_short_of_copies"] == 0
+
+                local.eventually("all copies are there", complete)
+                os.kill(up.pids()["s1"], signal.SIGKILL)
+                rows = up.json("row", "get", "kept", *range(0, 100000, 9999))
+                self.assertTrue(all(r["weights"] == [1, 1, 1, 1] for r in rows))
+                local.eventually("all copies are there again", complete)
+                kinds = {e["kind"] for e in up.json("events")}
+                self.assertIn("server_down", kinds)
+            finally:
+                code, err = up.stop()
+            self.assertEqual(code, 0, err)
+
+
+if __name__ == "__main__":
+    unittest.main()

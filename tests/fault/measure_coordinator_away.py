@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""The coordinator is paused, and then killed, for a minute: what pushes and pulls do meanwhile.
+
+  measure_coordinator_away.py --bin-dir build/bin [--seconds 60] [--durability replicated=2]
+
+Bars: rates of pushes and of pulls at least 0.95 of those just before, errors 0, the sum exact, and no shard with another epoch
+after (nobody was failed over, nothing was split). Exit status: 0 bars met; 1 missed; 3 it could not be measured.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster
+from meter import NS, Bars, Table, now_ns, rate
+
+SETTLE_SECONDS = 3
+
+
+def epochs(table):
+    return {s["shard"]: (s["epoch"], s["primary"]) for s in table.shards()}
+
+
+def away(how, coordinator, seconds):
+    """(begin, end) of the time without a coordinator."""
+    begin = now_ns()
+    if how == "paused":
+        coordinator.pause()
+    else:
+        coordinator.kill()
+    time.sleep(seconds)
+    end = now_ns()
+    if how == "paused":
+        coordinator.resume()
+    else:
+        coordinator.start()
+    return begin, end
+
+
+def measure(args, cluster):
+    cluster.start()
+    table = Table(args.bin_dir, cluster.address, "away", 200_000, 32, args.durability)
+    table.wait_for(args.copies)
+    before = epochs(table)
+    load = table.meter("load", "--seconds=3600", "--ids=64", "--push-flights=4", "--pull-flights=4")
+    times = []
+    try:
+        time.sleep(SETTLE_SECONDS)
+        for how in ("paused", "killed"):
+            calm = now_ns()
+            time.sleep(args.seconds / 2)
+            times.append((how, calm, now_ns(), *away(how, cluster.coordinator, args.seconds)))
+            time.sleep(SETTLE_SECONDS + 3)
+    finally:
+        load = load.stop()
+    bars = Bars()
+    for how, calm, calm_end, begin, end in times:
+        for which in ("pushes", "pulls"):
+            ratio = rate(load, which, begin, end) / rate(load, which, calm, calm_end)
+            bars.at_least(f"coordinator {how}: {which}, of the rate before", ratio, 0.95)
+    bars.at_most("errors seen by clients", load["errors"], 0)
+    bars.at_most("shards with another epoch or primary after", sum(before[s] != e for s, e in epochs(table).items()), 0)
+    bars.at_most("difference of the sum", abs(table.sum() - load["ids_acknowledged"]), 0)
+    print(f"longest push {load['push_us_p100'] / 1000:.0f} ms, pull {load['pull_us_p100'] / 1000:.0f} ms (p99 "
+          f"{load['push_us_p99'] / 1000:.1f} and {load['pull_us_p99'] / 1000:.1f}), over {args.seconds * NS / NS:.0f} s each")
+    return bars.status()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--durability", default="replicated=2")
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    args.copies = int(args.durability.split("=")[1]) if "=" in args.durability else 1
+    directory = tempfile.mkdtemp(prefix="hotbed_away_")
+    cluster = Cluster(args.bin_dir, directory, 3, server_flags=("--host-bytes=256MiB",))
+    try:
+        return measure(args, cluster)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        print(error)
+        return 3
+    finally:
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Live moves of a gigabyte of rows in shards while pushes and pulls run: how long pushes wait, errors, throughput lost.
+
+  measure_moves.py --bin-dir build/bin [--mib 1024] [--bandwidth 100MiB/s] [--durability log]
+
+Two servers hold the table, every shard of one of them moves to a third and back. Bars: pushes blocked 50 ms p99 (over the shards
+that moved: the longest push of each beyond the p99 without moves), errors 0, throughput while copying at least 0.9 of that of
+before. Exit status: 0 bars met; 1 missed; 3 it could not be measured.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, run_command
+from meter import NS, Bars, Table, now_ns, quantile, rate
+
+DIM = 64
+BASELINE_SECONDS = 10
+
+
+def move(args, cluster, table, source, target):
+    """Moves all that `source` is primary of: (begin, end, shards by index, bytes/s)."""
+    moved = {i: s["shard"] for i, s in enumerate(table.shards()) if s["primary"] == source}
+    if not moved:
+        raise RuntimeError(f"{source} is primary of nothing")
+    begin = now_ns()
+    status, out, err = run_command(args.bin_dir, cluster.address, "shard", "move", *moved.values(), "--to", target,
+                                   "--bandwidth", args.bandwidth, seconds=1200)
+    if status != 0:
+        raise RuntimeError(f"shard move ended with {status}: {err}")
+    end = now_ns()
+    there = [s["shard"] for i, s in enumerate(table.shards()) if i in moved and s["primary"] != target]
+    if there:
+        raise RuntimeError(f"not at {target} after the move was said to be done: {there[:5]}; it said: {out[-300:]}")
+    return begin, end, set(moved)
+
+
+def measure(args, cluster):
+    cluster.start()
+    rows = args.mib * (1 << 20) // (4 * DIM)
+    table = Table(args.bin_dir, cluster.address, "moves", rows, DIM, args.durability)
+    third = cluster.add_server()
+    begin = time.monotonic()
+    filled = table.meter("fill", "--ids=4096", "--push-flights=4").result()
+    print(f"{filled['ids_acknowledged']} rows in {time.monotonic() - begin:.1f} s, {filled['shards']} shards", flush=True)
+    third.start()
+    load = table.meter("load", "--seconds=1200", "--ids=64", "--push-flights=2", "--pull-flights=1", "--slow-ms=10", seed=2)
+    probe = table.meter("shards", "--seconds=1200", "--ids=4", "--pace-ms=20", "--slow-ms=5", seed=3)
+    try:
+        time.sleep(2)
+        calm = now_ns()
+        time.sleep(BASELINE_SECONDS)
+        moves = [move(args, cluster, table, "s0", third.name)]
+        time.sleep(2)
+        moves.append(move(args, cluster, table, third.name, "s0"))
+        time.sleep(1)
+    finally:
+        load, probe = load.stop(), probe.stop()
+    return tell(args, table, calm, moves, load, probe, filled)
+
+
+def longest(probe, shards, begin, end):
+    waited = dict.fromkeys(shards, 0.0)
+    for shard, sent, acked in probe["slow"]:
+        if shard in waited and sent < end and acked > begin:
+            waited[shard] = max(waited[shard], (acked - sent) / 1e6)
+    return list(waited.values())
+
+
+def tell(args, table, calm, moves, load, probe, filled):
+    bars = Bars()
+    before = rate(load, "pushes", calm, calm + BASELINE_SECONDS * NS)
+    every = set(range(probe["shards"]))
+    usual = quantile(longest(probe, every, calm, calm + BASELINE_SECONDS * NS), 0.99)
+    waits, ratios = [], []
+    for begin, end, shards in moves:
+        waits += longest(probe, shards, begin, end)
+        ratios.append(rate(load, "pushes", begin, end) / before)
+        print(json.dumps({"shards": len(shards), "seconds": round((end - begin) / NS, 2),
+                          "mib_per_s": round(args.mib * len(shards) / probe["shards"] / ((end - begin) / NS), 1),
+                          "throughput_ratio": round(ratios[-1], 3)}), flush=True)
+    print(f"longest push of a shard in {BASELINE_SECONDS} s without moves, p99 over shards: {usual:.1f} ms; while moving: "
+          f"{quantile(waits, 0.99):.1f} ms; {before:.0f} pushes/s before")
+    bars.at_most("pushes blocked by a move, p99 over the shards moved", max(0.0, quantile(waits, 0.99) - usual), 50, " ms")
+    bars.at_most("errors seen by clients", load["errors"] + probe["errors"], 0)
+    bars.at_least("throughput while copying, of that before", min(ratios), 0.9)
+    pushed = filled["ids_acknowledged"] + load["ids_acknowledged"] + probe["ids_acknowledged"]
+    bars.at_most("difference of the sum", abs(table.sum() - pushed), 0)
+    return bars.status()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--mib", type=int, default=1024, help="of weights in the table; about half of it moves, twice")
+    parser.add_argument("--bandwidth", default="100MiB/s", help="the dial")
+    parser.add_argument("--durability", default="log")
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    directory = tempfile.mkdtemp(prefix="hotbed_moves_")
+    cluster = Cluster(args.bin_dir, directory, 2, server_flags=("--host-bytes=2GiB",))
+    try:
+        return measure(args, cluster)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        print(error)
+        for process in cluster.processes():
+            print(f"--- {process.name}\n{process.tail(12)}")
+        return 3
+    finally:
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What the measure_*.py scripts share: a cluster with a table on it, hotbed-load-meter, numbers against their bars."""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+
+from cluster import Process, json_of_command, run_command
+
+NS = 1e9
+ACTIVE_SECONDS_MAX = 60
+
+
+def now_ns():
+    """The clock of the meter's numbers."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def quantile(values, q):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0
+
+
+class Bars:
+    """Measured values against what they have to be; prints each, and remembers what was missed."""
+
+    def __init__(self):
+        self.missed = 0
+        self.values = {}
+
+    def at_most(self, name, value, bar, unit=""):
+        self._told(name, value, bar, unit, "at most", value <= bar)
+
+    def at_least(self, name, value, bar, unit=""):
+        self._told(name, value, bar, unit, "at least", value >= bar)
+
+    def _told(self, name, value, bar, unit, word, met):
+        self.missed += not met
+        self.values[name] = value
+        print(f"{name}: {value:.4g}{unit}, bar {word} {bar:g}{unit}: {'met' if met else 'MISSED'} "
+              f"(ratio {value / bar if bar else value:.3g})", flush=True)
+
+    def status(self):
+        return 1 if self.missed else 0
+
+
+class Table:
+    """A bounded table of zeros (sgd, learning rate 1) on a cluster, as hotbed-load-meter wants it."""
+
+    def __init__(self, bin_dir, coordinator, name, rows, dim, durability="log", shards=0):
+        self.bin_dir = bin_dir
+        self.coordinator = coordinator
+        self.name = name
+        flags = ["--rows", rows, "--dim", dim, "--optimizer", "sgd", "--learning-rate", 1, "--init", "zero",
+                 "--durability", durability]
+        if shards:
+            flags += ["--shards", shards]
+        status, _, err = run_command(bin_dir, coordinator, "table", "create", name, *flags, "--timeout=60s", seconds=120)
+        if status != 0:
+            raise RuntimeError(f"table create {name}: {err}")
+
+    def shards(self):
+        return json_of_command(self.bin_dir, self.coordinator, "shard", "list", "--table", self.name, "--timeout=30s")
+
+    def wait_for(self, copies, seconds=ACTIVE_SECONDS_MAX):
+        """Until all shards are active with so many members: seconds taken."""
+        begin = time.monotonic()
+        while True:
+            missing = [s["shard"] for s in self.shards() if not s["active"] or len(s.get("members", [0])) < copies]
+            if not missing:
+                return time.monotonic() - begin
+            if time.monotonic() > begin + seconds:
+                raise RuntimeError(f"{len(missing)} shards are not active with {copies} copies after {seconds} s: {missing[:5]}")
+            time.sleep(0.1)
+
+    def meter(self, mode, *flags, directory=None, seed=1, host=None):
+        return Meter(self, mode, flags, directory or tempfile.gettempdir(), seed, host)
+
+    def sum(self):
+        return self.meter("sum").result()["sum"]
+
+
+class Meter:
+    """A running hotbed-load-meter."""
+
+    def __init__(self, table, mode, flags, directory, seed, host):
+        self.log = os.path.join(directory, f"meter-{os.getpid()}-{mode}-{seed}.log")
+        command = [os.path.join(table.bin_dir, "hotbed-load-meter"), mode, f"--coordinator={table.coordinator}",
+                   f"--table={table.name}", f"--seed={seed}", *map(str, flags)]
+        with open(self.log, "wb") as log:
+            self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
+                                          preexec_fn=host.enter if host else None)
+
+    def stop(self):
+        """Ends it now; its result."""
+        self.child.terminate()
+        return self.result()
+
+    def result(self):
+        out, _ = self.child.communicate()
+        with open(self.log, errors="replace") as log:
+            said = log.read()
+        os.unlink(self.log)
+        if self.child.returncode != 0:
+            raise RuntimeError(f"hotbed-load-meter ended with {self.child.returncode}: {said}")
+        return json.loads(out)
+
+
+def rate(result, which, begin_ns, end_ns):
+    """Calls a second of `pushes` or `pulls` in that time, by whole buckets."""
+    bucket_ns = result["bucket_ms"] * 1e6
+    first = int((begin_ns - result["begin_ns"]) / bucket_ns) + 1
+    last = int((end_ns - result["begin_ns"]) / bucket_ns)
+    counts = result[f"{which}_over_time"][first:last]
+    return sum(counts) / ((last - first) * bucket_ns / NS) if last > first else 0.0
+
+
+def resident_bytes(process: Process):
+    with open(f"/proc/{process.child.pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))

@@ -1,0 +1,102 @@
+"""Moves shards to and fro while a run goes on, through the command line program, and counts what became of it."""
+
+import collections
+import random
+import threading
+
+
+class Mover:
+    """One thread. A move that is refused (a server that is down, a shard that moves already) is counted and passed over."""
+
+    def __init__(self, cluster, seed, pause, shards_max=4, drain_share=0.0):
+        self.cluster = cluster
+        self.random = random.Random(seed)
+        self.pause = pause  # seconds from a request to the next
+        self.shards_max = shards_max  # of one request
+        self.drain_share = drain_share
+        self.asked = 0  # moves
+        self.done = 0  # of those: the shard's primary was seen to be where it was to go
+        self.wanted = {}  # shard -> the server that it was last asked to go to
+        self.drains = 0
+        self.events = collections.Counter()  # of the coordinator, by kind
+        self.event_seen = 0
+        self.refused = collections.Counter()  # by the first words of the error
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self):
+        self.thread.start()
+
+    def stop(self):
+        self.ended.set()
+        self.thread.join()
+
+    def _run(self):
+        while not self.ended.wait(self.random.uniform(0.2, 2 * self.pause)):
+            try:
+                self._tally()
+                if self.random.random() < self.drain_share:
+                    self._drain()
+                else:
+                    self._move()
+            except Exception as error:  # the cluster is being broken on purpose
+                self._refuse(str(error))
+
+    def _refuse(self, why):
+        self.refused[" ".join(why.strip().split()[:8])] += 1
+
+    def _shards(self):
+        shards = self.cluster.json("shard", "list", "--timeout=5s", seconds=20)
+        for shard in shards:
+            if self.wanted.get(shard["shard"]) == shard["primary"]:
+                del self.wanted[shard["shard"]]
+                self.done += 1
+        return shards
+
+    def _tally(self):
+        for event in self.cluster.json("events", "--after", self.event_seen, "--limit", 4096, "--timeout=5s", seconds=20):
+            if event["number"] > self.event_seen:
+                self.event_seen = event["number"]
+                self.events[event["kind"]] += 1
+
+    def counts(self):
+        """For a run's summary."""
+        try:
+            self._shards()
+            self._tally()
+        except Exception as error:
+            self._refuse(str(error))
+        return {"moves_asked": self.asked, "moves_done": self.done, "drains": self.drains, "events": dict(self.events),
+                "refused": dict(self.refused.most_common(8))}
+
+    def _move(self):
+        shards = self._shards()
+        chosen = self.random.sample(shards, min(len(shards), self.random.randint(1, self.shards_max)))
+        to = self.random.choice(self.cluster.servers).name
+        names = [s["shard"] for s in chosen if s["primary"] != to]
+        if not names:
+            return
+        status, _, err = self.cluster.run("shard", "move", *names, "--to", to, "--no-wait", "--timeout=5s", seconds=20)
+        if status == 0:
+            self.asked += len(names)
+            self.wanted.update(dict.fromkeys(names, to))
+        else:
+            self._refuse(err)
+
+    def _drain(self):
+        server = self.random.choice(self.cluster.servers).name
+        status, _, err = self.cluster.run("shard", "drain", server, "--no-wait", "--timeout=5s", seconds=20)
+        if status != 0:
+            self._refuse(err)
+            return
+        self.drains += 1
+        self.ended.wait(self.random.uniform(2, 10))
+        while not self.ended.is_set():
+            if self.cluster.run("shard", "drain", server, "--undo", "--timeout=5s", seconds=20)[0] == 0:
+                return
+            self.ended.wait(0.5)
+
+    def undo_drains(self):
+        """After the run: every server takes shards again."""
+        for server in self.cluster.servers:
+            self.cluster.run("shard", "drain", server.name, "--undo", "--timeout=10s")

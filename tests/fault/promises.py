@@ -1,0 +1,56 @@
+"""Reads the promises of a server (server/shard_log/promise_file.h) from its data directory."""
+
+import struct
+
+MAGIC = b"HOTBDPRM"
+
+
+def read(path):
+    """{(table, shard): epoch}; a missing file holds none."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return {}
+    version, count = struct.unpack_from("<II", data, 8)
+    if data[:8] != MAGIC or version != 1 or len(data) != 16 + 16 * count + 4:
+        raise RuntimeError(f"{path} is no promise file of version 1 ({len(data)} bytes)")
+    promises = {}
+    for at in range(count):
+        shard, epoch = struct.unpack_from("<QQ", data, 16 + 16 * at)
+        promises[(shard >> 32, shard & 0xffffffff)] = epoch
+    return promises
+
+
+class PromiseWatch:
+    """Promises on disk never fall (reference page, I5), from look to look over a run."""
+
+    def __init__(self):
+        self.seen = {}  # (server, shard) -> epoch
+
+    def look(self, server, path):
+        """What is wrong, or nothing."""
+        wrong = []
+        for shard, epoch in read(path).items():
+            before = self.seen.get((server, shard), 0)
+            if epoch < before:
+                wrong.append(f"{server}: the promise of shard {shard[0]}/{shard[1]} fell from {before} to {epoch}")
+            self.seen[(server, shard)] = max(before, epoch)
+        held = read(path)
+        for (name, shard), epoch in self.seen.items():
+            if name == server and shard not in held:
+                wrong.append(f"{server}: the promise of shard {shard[0]}/{shard[1]}, {epoch}, is gone")
+        return wrong
+
+
+def below_records(server, path, shards, table_ids):
+    """Promises lower than the epoch of an active record that names `server` as a member: each member makes its own before it acts
+    on an epoch, and an epoch is active only after all members did. `shards` as `shard list` tells them."""
+    promises = read(path)
+    wrong = []
+    for shard in shards:
+        table, _, index = shard["shard"].rpartition("/")
+        promised = promises.get((table_ids[table], int(index)), 0)
+        if shard["active"] and server in shard["members"] and promised < shard["epoch"]:
+            wrong.append(f"{server} promised epoch {promised} of shard {shard['shard']}, which is active in {shard['epoch']}")
+    return wrong

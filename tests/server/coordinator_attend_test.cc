@@ -1,0 +1,263 @@
+// CoordinatorLink over Coordinator.Attend.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/coordinator_link_fixture.h"
+
+namespace hotbed {
+namespace {
+
+class AttendTest : public ::testing::Test, protected LinkFixture {
+ protected:
+  // Heartbeats at every `interval_ms` only: what comes sooner does not wait for one.
+  void Begin(uint32_t interval_ms = 60'000, int64_t rpc_timeout_ms = 2000) {
+    coordinator_.SetAttends(true);
+    coordinator_.SetHeartbeatIntervalMs(interval_ms);
+    StartCoordinator(0);
+    StartLink("s1", rpc_timeout_ms);
+    ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
+  }
+  static void AddServer(ServerId server, Incarnation incarnation, bool live, v1::ClusterMap* map) {
+    v1::ServerInfo* const info = map->add_servers();
+    info->set_server(server);
+    info->set_incarnation(incarnation);
+    info->set_address(absl::StrCat("host-", server, ":1"));
+    info->set_live(live);
+  }
+  // A record of shard 1/`index`; the first of `members` is its primary.
+  static void AddShared(uint32_t index, Epoch epoch, bool active,
+                        const std::vector<Member>& members, v1::ClusterMap* map) {
+    v1::ShardRecord* const record = map->add_shards();
+    FillRecord({1, index}, epoch, active, record);
+    for (const Member& member : members) {
+      v1::Member* const to = record->add_members();
+      to->set_server(member.server);
+      to->set_incarnation(member.incarnation);
+    }
+    *record->mutable_primary() = record->members(0);
+  }
+};
+
+TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
+  Begin();
+  const int heartbeats = coordinator_.heartbeats();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_plan_revision(41);
+  news.mutable_map()->set_delta(true);
+  FillRecord({1, 7}, 9, true, news.mutable_map()->add_shards());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return host_.RecordOf({1, 7}).has_value(); }));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+  EXPECT_EQ(coordinator_.heartbeats(), heartbeats);
+}
+
+TEST_F(AttendTest, ActivationsAndJoinsDoNotWaitForAHeartbeat) {
+  Begin();
+  host_.set_waiting({{{1, 2}, 5}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.activated() == 1; }));
+
+  const int heartbeats = coordinator_.heartbeats();
+  host_.set_joins({{{1, 2}, 5, {8, 80}}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().join_ready_size() == 1; }));
+  EXPECT_EQ(coordinator_.last().join_ready(0).epoch(), 5u);
+  EXPECT_EQ(coordinator_.last().join_ready(0).member().server(), 8u);
+  for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);
+}
+
+// An activation that the coordinator could not carry out is asked for again.
+TEST_F(AttendTest, ActivationsAreAskedForUntilTheyAre) {
+  Begin();
+  StopCoordinator();
+  host_.set_waiting({{{1, 2}, 5}});
+  host_.Notify();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  StartCoordinator(port_);
+  EXPECT_TRUE(WaitFor([&] { return coordinator_.activated() >= 1; }));
+}
+
+TEST_F(AttendTest, SaysWhatThisServerDoes) {
+  HostStatus status;
+  status.host_bytes_limit = 1234;
+  host_.set_status(status);
+  host_.AddShard({1, 2}, 4, 5);
+  host_.set_copies({{{1, 2}, {8, 80}, 10, 100, 5}});
+  host_.set_held({{1, 2}, {6, 1}});
+  Begin(/*interval_ms=*/5);
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 1; }));
+  const v1::HeartbeatRequest last = coordinator_.last();
+  EXPECT_EQ(last.load().host_bytes_limit(), 1234u);
+  ASSERT_EQ(last.load().shards_size(), 1);
+  EXPECT_EQ(ShardId::FromPacked(last.load().shards(0).shard()), (ShardId{1, 2}));
+  ASSERT_EQ(last.copies_size(), 1);
+  EXPECT_EQ(last.copies(0).bytes_copied(), 10u);
+  EXPECT_EQ(last.copies(0).to().incarnation(), 80u);
+  EXPECT_EQ(ShardId::FromPacked(last.held_unnamed(0)), (ShardId{6, 1}));
+  // Once it is named, no more.
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_plan_revision(41);
+  news.mutable_map()->set_delta(true);
+  FillRecord({6, 1}, 9, true, news.mutable_map()->add_shards());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  EXPECT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 0; }));
+}
+
+TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToCopy) {
+  v1::ClusterMap servers;
+  AddServer(7, 101, true, &servers);
+  AddServer(8, 80, true, &servers);
+  coordinator_.SetServers(servers);
+  v1::CopyLimits limits;
+  limits.set_bytes_per_s(5'000'000);
+  limits.set_paused(true);
+  coordinator_.SetCopyLimits(limits);
+  Begin();
+  EXPECT_EQ(network_.peers(), "self 7/101 of cluster-a, 7/101 at host-7:1, 8/80 at host-8:1");
+  EXPECT_EQ(host_.copy_limits().bytes_per_s, 5'000'000u);
+  EXPECT_TRUE(host_.copy_limits().paused);
+  v1::HeartbeatReply news;  // 8 came back, 9 is new; limits are not named, so they stay
+  news.set_lease_held(true);
+  news.mutable_map()->set_plan_revision(41);
+  news.mutable_map()->set_delta(true);
+  AddServer(8, 81, true, news.mutable_map());
+  AddServer(9, 90, false, news.mutable_map());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  EXPECT_TRUE(WaitFor([&] {
+    return network_.peers() ==
+           "self 7/101 of cluster-a, 7/101 at host-7:1, 8/81 at host-8:1, "
+           "9/90 at host-9:1";
+  })) << network_.peers();
+  EXPECT_TRUE(host_.copy_limits().paused);
+}
+
+TEST_F(AttendTest, TheLeaseCountsFromBeforeTheHeartbeatLeft) {
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  Begin(/*interval_ms=*/20);
+  const int64_t length_ns = 3'000'000'000 - CoordinatorLink::LeaseMarginNs(3'000'000'000);
+  ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
+  EXPECT_GE(host_.lease_until_ns(), begin_ns + length_ns);
+  EXPECT_LE(host_.lease_until_ns(), Clock::Real()->NowNs() + length_ns);
+  // What is not answered renews nothing.
+  coordinator_.SetSilent(true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  const int64_t until_ns = host_.lease_until_ns();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.set_lease_ttl_ms(3000);
+  ASSERT_TRUE(coordinator_.Tell(news));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(host_.lease_until_ns(), until_ns);
+  coordinator_.SetSilent(false);
+  ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > until_ns; }));
+  coordinator_.LoseLease();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
+}
+
+TEST_F(AttendTest, AStreamThatBreaksIsOpenedAnewAsTheSameProcess) {
+  Begin(/*interval_ms=*/5);
+  for (int i = 0; i < 5; ++i) {
+    coordinator_.CutStreams();
+    const int heartbeats = coordinator_.heartbeats();
+    ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() > heartbeats + 2; }));
+  }
+  EXPECT_EQ(coordinator_.registrations(), 1);
+  EXPECT_EQ(coordinator_.streams(), 1);
+  EXPECT_EQ(host_.incarnation(), 101u);
+}
+
+// Stopped in a debugger, say: connected, and without an answer.
+TEST_F(AttendTest, ASilentCoordinatorIsLeftAndTriedAnew) {
+  Begin(/*interval_ms=*/5, /*rpc_timeout_ms=*/100);
+  coordinator_.SetSilent(true);
+  ASSERT_TRUE(WaitFor([&] { return !link_->status().error.empty(); }));
+  EXPECT_EQ(coordinator_.registrations(), 1);
+  coordinator_.SetSilent(false);
+  EXPECT_TRUE(WaitFor([&] { return link_->status().error.empty(); }));
+  EXPECT_EQ(coordinator_.registrations(), 1);
+}
+
+// A coordinator of an older version, then a newer one in its place, and back.
+TEST_F(AttendTest, FollowsTheCoordinatorsVersion) {
+  Begin(/*interval_ms=*/5);
+  for (const bool attends : {false, true, false}) {
+    StopCoordinator();
+    coordinator_.SetAttends(attends);
+    StartCoordinator(port_);
+    const int heartbeats = coordinator_.heartbeats();
+    ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() > heartbeats + 3; }));
+    ASSERT_TRUE(WaitFor([&] { return (coordinator_.streams() == 1) == attends; }));
+    ASSERT_TRUE(WaitFor([&] { return link_->status().attending == attends; }));
+  }
+  EXPECT_EQ(coordinator_.registrations(), 1);
+}
+
+TEST_F(AttendTest, ADrainWaitsUntilOthersHaveTakenOver) {
+  v1::ClusterMap servers;
+  AddServer(7, 101, true, &servers);
+  AddServer(8, 80, true, &servers);
+  AddServer(9, 90, false, &servers);
+  coordinator_.SetServers(servers);
+  for (uint32_t index = 2; index < 6; ++index) host_.AddShard({1, index}, 4, 5);
+  Begin();
+  const Member self = {7, 101}, other = {8, 80}, dead = {9, 90};
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  v1::ClusterMap* const map = news.mutable_map();
+  map->set_delta(true);
+  map->set_plan_revision(41);
+  AddShared(2, 9, true, {self}, map);         // nobody else has it
+  AddShared(3, 9, true, {self, other}, map);  // to be switched
+  AddShared(4, 9, true, {self, dead}, map);   // whoever else has it is dead
+  AddShared(5, 9, true, {other, self}, map);  // another's
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+
+  EXPECT_FALSE(link_->Drain(50));
+  EXPECT_TRUE(coordinator_.draining());  // told at once, by the stream
+  bool drained = false;
+  std::thread waiter([&] { drained = link_->Drain(10'000); });
+  map->clear_shards();
+  map->set_plan_revision(42);
+  AddShared(3, 10, false, {other, self}, map);  // switched, but it may still need the log here
+  ASSERT_TRUE(coordinator_.Tell(news));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(drained);
+  map->clear_shards();
+  map->set_plan_revision(43);
+  AddShared(3, 10, true, {other, self}, map);
+  ASSERT_TRUE(coordinator_.Tell(news));
+  waiter.join();
+  EXPECT_TRUE(drained);
+}
+
+TEST_F(AttendTest, ADrainDoesNotWaitForACoordinatorThatIsAway) {
+  v1::ClusterMap servers;
+  AddServer(8, 80, true, &servers);
+  coordinator_.SetServers(servers);
+  host_.AddShard({1, 3}, 4, 5);
+  Begin();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_delta(true);
+  news.mutable_map()->set_plan_revision(41);
+  AddShared(3, 9, true, {{7, 101}, {8, 80}}, news.mutable_map());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+  StopCoordinator();
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  EXPECT_FALSE(link_->Drain(60'000));
+  EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 20'000'000'000);
+}
+
+}  // namespace
+}  // namespace hotbed

@@ -1,0 +1,88 @@
+#include "server/load_report.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+ShardStatus& AddShard(uint32_t index, uint64_t pulled, uint64_t bytes, HostStatus* status) {
+  ShardStatus& shard = status->shards.emplace_back();
+  shard.shard = {1, index};
+  shard.rows_pulled = pulled;
+  shard.bytes = bytes;
+  return shard;
+}
+
+std::vector<uint32_t> Order(const v1::ServerLoad& load) {
+  std::vector<uint32_t> order;
+  for (const v1::ShardLoad& shard : load.shards()) {
+    order.push_back(ShardId::FromPacked(shard.shard()).index);
+  }
+  return order;
+}
+
+TEST(LoadReportTest, NamesTheBusiestOfTheLastInterval) {
+  LoadReport report;
+  HostStatus status;
+  AddShard(0, 1'000'000, 5, &status);
+  AddShard(1, 10, 500, &status).rows_pushed = 7;
+  AddShard(2, 0, 900, &status);
+  v1::ServerLoad load;
+  report.Fill(status, {}, 77, kSecond, &load);
+  EXPECT_EQ(load.rows_pulled_total(), 1'000'010u);
+  EXPECT_EQ(load.rows_pushed_total(), 7u);
+  EXPECT_EQ(load.bytes_held(), 1405u);
+  EXPECT_EQ(load.copied_bytes_total(), 77u);
+  EXPECT_EQ(Order(load), (std::vector<uint32_t>{0, 1, 2}));
+
+  status.shards[1].rows_pulled += 3;  // the others rest; the larger one first
+  load.Clear();
+  report.Fill(status, {}, 77, 2 * kSecond, &load);
+  EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 2, 0}));
+  EXPECT_EQ(load.shards(0).rows_pulled_total(), 13u);
+
+  status.shards[2].rows_pushed += 100;  // too soon for a new measure, totals are new all the same
+  load.Clear();
+  report.Fill(status, {}, 77, 2 * kSecond + 1, &load);
+  EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 2, 0}));
+  EXPECT_EQ(load.shards(1).rows_pushed_total(), 100u);
+  status.shards.pop_back();
+  load.Clear();
+  report.Fill(status, {}, 77, 2 * kSecond + 2, &load);
+  EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 0}));
+}
+
+TEST(LoadReportTest, IsBounded) {
+  LoadReport report;
+  HostStatus status;
+  for (uint32_t i = 0; i < 3000; ++i) AddShard(i, (i * 7919) % 3000, 1, &status);
+  v1::ServerLoad load;
+  report.Fill(status, {}, 0, kSecond, &load);
+  ASSERT_EQ(load.shards_size(), static_cast<int>(LoadReport::kShardsMax));
+  for (size_t i = 0; i < LoadReport::kShardsMax; ++i) {
+    EXPECT_EQ(load.shards(static_cast<int>(i)).rows_pulled_total(), 2999 - i);
+  }
+}
+
+TEST(LoadReportTest, TellsHowLongPullsTookLately) {
+  LatencyHistogram pulls("hotbed_test_pull_seconds", "Of a test.");
+  LoadReport report;
+  v1::ServerLoad load;
+  report.Fill({}, pulls.Read(), 0, kSecond, &load);
+  EXPECT_EQ(load.pull_p99_us(), 0u);
+  for (int i = 0; i < 1000; ++i) pulls.RecordNs(100'000);
+  report.Fill({}, pulls.Read(), 0, 2 * kSecond, &load);
+  EXPECT_NEAR(static_cast<double>(load.pull_p99_us()), 100, 15);
+  for (int i = 0; i < 10; ++i) pulls.RecordNs(50'000'000);  // few of all, all of the last interval
+  report.Fill({}, pulls.Read(), 0, 3 * kSecond, &load);
+  EXPECT_NEAR(static_cast<double>(load.pull_p99_us()), 50'000, 7'000);
+  report.Fill({}, pulls.Read(), 0, 4 * kSecond, &load);
+  EXPECT_EQ(load.pull_p99_us(), 0u);
+}
+
+}  // namespace
+}  // namespace hotbed

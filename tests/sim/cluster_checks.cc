@@ -1,0 +1,216 @@
+// What must hold in the simulated cluster, at every step and at the end (reliability page, section
+// 5; docs/protocol.md).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_simulation.h"
+
+namespace hotbed::sim {
+
+// I5 and I6, at every revision of the store; and that nobody is a member that no copy was made for.
+void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before,
+                                    const ShardRecord& after) {
+  const auto fail = [&](const char* what) {
+    Violation(absl::StrCat("shard ", shard, ": ", what, ": ", RecordText(before), " became ",
+                           RecordText(after)));
+  };
+  if (!(after.shard == before.shard) || after.range.first != before.range.first ||
+      after.range.limit != before.range.limit || after.range.column_first != 0 ||
+      after.range.column_limit != before.range.column_limit) {
+    fail("the shards do not tile the table any more");
+  }
+  if (after.epoch < before.epoch) fail("the epoch fell");
+  if (after.epoch == before.epoch) {
+    const bool same = after.primary == before.primary && after.members == before.members &&
+                      after.active >= before.active;
+    if (!same) fail("members changed within an epoch");
+  }
+  const auto& members = after.members;
+  if (std::find(members.begin(), members.end(), after.primary) == members.end()) {
+    fail("the primary is no member");
+  }
+}
+
+// I1: one server acknowledges in an epoch, and nothing that a later epoch did not begin with. (In
+// time an acknowledgement may come after a later epoch's activation: of an entry that all held
+// before they promised that epoch.)
+void ClusterSimulation::CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn) {
+  Watched& watched = shards_[shard];
+  const auto [it, fresh] = watched.acknowledgers.emplace(epoch, by);
+  if (!fresh && !(it->second == by)) {
+    Violation(absl::StrCat("shard ", shard, ": two servers acknowledge in epoch ", epoch));
+  }
+  Lsn& highest = watched.acknowledged_lsn[epoch];
+  highest = std::max(highest, lsn);
+  for (const Activation& activation : watched.activations) {
+    if (activation.epoch > epoch && activation.tail < lsn) {
+      Violation(absl::StrCat("shard ", shard, ": LSN ", lsn, " acknowledged in epoch ", epoch,
+                             ", and epoch ", activation.epoch, " began behind ", activation.tail));
+    }
+  }
+}
+
+void ClusterSimulation::CheckActivated(int shard, Epoch epoch, Lsn tail) {
+  Watched& watched = shards_[shard];
+  for (const auto& [earlier, lsn] : watched.acknowledged_lsn) {
+    if (earlier < epoch && lsn > tail) {
+      Violation(absl::StrCat("shard ", shard, ": epoch ", epoch, " begins behind LSN ", tail,
+                             ", and ", lsn, " was acknowledged in epoch ", earlier));
+    }
+  }
+  watched.activations.push_back({epoch, tail});
+}
+
+// F2 and I4: whoever serves has promised its epoch, and no session fell back.
+void ClusterSimulation::CheckServing(const Server& server, int shard) {
+  const ShardCore& core = *server.process->replicas[shard]->core;
+  if (!core.active()) return;
+  if (server.disk.promised[shard] < core.epoch()) {
+    Violation(absl::StrCat("s", server.index + 1, " serves shard ", shard, " in epoch ",
+                           core.epoch(), ", promised on disk is ", server.disk.promised[shard]));
+  }
+  Watched& watched = shards_[shard];
+  if (core.epoch() <= watched.served_epoch) return;
+  // What earlier epochs acknowledged is applied here a little later.
+  for (const Activation& activation : watched.activations) {
+    if (activation.epoch == core.epoch() && activation.tail > core.applied_lsn()) return;
+  }
+  watched.served_epoch = core.epoch();
+  const ShardMeta meta = core.AppliedMeta();
+  for (int client = 0; client < kClients; ++client) {
+    const uint64_t seq = watched.acknowledged_seq[client];
+    const Session* found = meta.sessions.Find(SessionOf(client));
+    if (seq > 0 && (found == nullptr || found->last_seq < seq)) {
+      Violation(absl::StrCat("shard ", shard, ": session ", SessionOf(client),
+                             ": last_seq fell below ", seq, " in epoch ", core.epoch()));
+    }
+  }
+}
+
+// I8: what is applied at an LSN is the same everywhere, and makes the same rows.
+void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica,
+                                     const CoreEntry& entry, uint64_t state) {
+  std::vector<Committed>& committed = shards_[shard].committed;
+  // A copy that does not know yet that the end of the log was lost (and its class allows it).
+  const bool other = committed.size() < entry.lsn || committed[entry.lsn - 1].epoch != entry.epoch;
+  if (entry.epoch < shards_[shard].lost_below && other) return;
+  if (committed.size() < entry.lsn) committed.resize(entry.lsn);
+  Committed& there = committed[entry.lsn - 1];
+  const auto fail = [&](const char* what) {
+    Violation(absl::StrCat("s", server + 1, " shard ", shard, " applies LSN ", entry.lsn,
+                           " of epoch ", entry.epoch, ", ", what, " elsewhere (epoch ", there.epoch,
+                           ")"));
+  };
+  const bool another = there.epoch != entry.epoch || there.payload != entry.payload;
+  const bool exact = entry.lsn > replica.guard;  // else rows may be ahead of it
+  if (there.epoch == 0) {
+    there = {entry.epoch, entry.payload, exact ? state : 0};
+    return;
+  }
+  if (another) return fail("which is another entry");
+  if (!exact) return;
+  if (there.state == 0) there.state = state;
+  if (there.state != state) fail("and its rows are others");
+}
+
+// I7.
+void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& reason) {
+  const int shard = static_cast<int>(reason.shard.index);
+  const auto id = static_cast<ServerId>(server.index) + 1;
+  const ShardRecord& now = *records_[shard];
+  const auto fail = [&](const char* what) {
+    Violation(absl::StrCat("s", id, " deletes its copy of shard ", shard, ", ", what, ": ",
+                           RecordText(now)));
+  };
+  if (!reason.active) fail("no later epoch is active");
+  const auto names = [id](const std::vector<Member>& members) {
+    return std::any_of(members.begin(), members.end(),
+                       [id](const Member& member) { return member.server == id; });
+  };
+  if (names(now.members)) fail("it is a member");
+  if (!now.active && names(now.base)) fail("it is of the base");
+}
+
+bool ClusterSimulation::IsCommitted(const PushInfo& push) const {
+  const Watched& watched = shards_[push.shard];
+  const auto commit = watched.commits.find(push.step);
+  return commit != watched.commits.end() &&
+         std::find(commit->second.begin(), commit->second.end(), SessionOf(push.client)) !=
+             commit->second.end();
+}
+
+// --- at the end
+
+// I13.
+std::string ClusterSimulation::CheckStuck() const {
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    if (!records_[shard]->active || shards_[shard].wish_open) {
+      std::string wanted;
+      for (const ServerId server : wishes_[shard]->servers) absl::StrAppend(&wanted, " s", server);
+      return absl::StrCat("stuck: shard ", shard, ": ", RecordText(*records_[shard]), ", wanted",
+                          wanted);
+    }
+    const Watched& watched = shards_[shard];
+    if (watched.commit_open || watched.steps_left > 0) {
+      return absl::StrCat("stuck: shard ", shard, ": step ", watched.group_step,
+                          " is not committed");
+    }
+    for (const Client& client : clients_) {
+      const Pipe& pipe = client.pipes[shard];
+      if (pipe.left == 0 && pipe.pending.empty()) continue;
+      return absl::StrCat("stuck: client ", client.index, " has ", pipe.pending.size(),
+                          " pushes to shard ", shard, " unanswered and ", pipe.left, " to come; ",
+                          RecordText(*records_[shard]));
+    }
+  }
+  return "";
+}
+
+std::string ClusterSimulation::FinalCheck() {
+  const std::string stuck = CheckStuck();
+  if (!stuck.empty()) return stuck;
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    const Process* p = ProcessOf(records_[shard]->primary);
+    const Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
+    if (replica == nullptr || replica->core == nullptr) {
+      return absl::StrCat("shard ", shard, " has no rows at its primary");
+    }
+    std::string wrong = CheckRows(shard, *replica);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+// I2 and I3: each row holds each push at most once, whole pushes, and all that was acknowledged.
+std::string ClusterSimulation::CheckRows(int shard, const Replica& replica) {
+  std::vector<uint8_t> applied(pushes_.size(), 0);  // a bit a row
+  for (int row = 0; row < kRows; ++row) {
+    for (uint32_t node = replica.rows[row].node; node != 0; node = nodes_[node].before) {
+      const PushId push = nodes_[node].push;
+      const auto bit = static_cast<uint8_t>(1u << row);
+      if ((applied[push] & bit) != 0) return absl::StrCat("push ", push, " was applied twice");
+      applied[push] |= bit;
+    }
+  }
+  for (PushId push = 1; push < pushes_.size(); ++push) {
+    const PushInfo& info = pushes_[push];
+    const auto text = [&](const char* what) {
+      return absl::StrCat("shard ", shard, ": push ", push, " of client ", info.client, " ", what);
+    };
+    if (info.shard != shard) {
+      if (applied[push] != 0) return text("is in the rows of another shard");
+      continue;
+    }
+    if (applied[push] != 0 && applied[push] != info.rows) return text("is applied in part");
+    if (applied[push] != 0 && info.nan) return text("has NaN and was applied");
+    if (applied[push] != 0 && info.staged && !IsCommitted(info)) {
+      return text("was applied, and no commit names it");
+    }
+    const bool must = info.acknowledged && !info.may_be_lost && (!info.staged || IsCommitted(info));
+    if (must && applied[push] == 0) return text("was acknowledged and is lost");
+  }
+  return "";
+}
+
+}  // namespace hotbed::sim

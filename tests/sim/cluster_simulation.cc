@@ -1,0 +1,174 @@
+// The world: events, the network of datagrams, and how a run begins and ends.
+#include "tests/sim/cluster_simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed::sim {
+namespace {
+
+constexpr Time kHealTime = 10 * kSecond;
+constexpr Time kDoneWithin = 10 * kSecond;  // I13
+
+}  // namespace
+
+void ClusterStats::Add(const ClusterStats& other) {
+  // All fields are counters of one type.
+  auto* to = reinterpret_cast<uint64_t*>(this);
+  const auto* from = reinterpret_cast<const uint64_t*>(&other);
+  static_assert(sizeof(ClusterStats) % sizeof(uint64_t) == 0);
+  for (size_t i = 0; i < sizeof(ClusterStats) / sizeof(uint64_t); ++i) to[i] += from[i];
+}
+
+std::string ClusterStats::Text() const {
+  return absl::StrCat(
+      events, " events, ", acknowledged, " acknowledged, ", duplicates, " answers to duplicates, ",
+      epochs, " epochs, ", moves, " moves, ", faults, " faults (", kills, " kills, ", machines_lost,
+      " machines lost), ", append_failures, " failed appends, ", snapshots, " snapshots, ",
+      copies_broken, " broken off, ", copies_deleted, " copies deleted, ", fail_overs,
+      " fail-overs, ", bases_taken, " bases and ", taken_back, " members taken back, ", pulls,
+      " pulls (", strict_pulls, " strict, ", backup_pulls, " of others than primaries), ", commits,
+      " commits, ", given_up, " trainers given up, ", refused, " refused, ", fenced, " fenced, ",
+      writes_refused, " writes refused by compare, ", lossy, " shards lost what they may");
+}
+
+ClusterSimulation::ClusterSimulation(uint64_t seed) : random_(seed), seed_(seed) {
+  heap_.reserve(1024);
+  requests_.resize(1);
+  pushes_.resize(1);
+  nodes_.resize(1);
+  heal_time_ = kHealTime;
+  Setup();
+}
+
+ClusterSimulation::~ClusterSimulation() = default;
+
+void ClusterSimulation::At(Time delay, Task task) {
+  uint32_t slot;
+  if (free_slots_.empty()) {
+    slot = static_cast<uint32_t>(slots_.size());
+    slots_.push_back(std::move(task));
+  } else {
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+    slots_[slot] = std::move(task);
+  }
+  heap_.push_back({time_ + delay, order_++, slot});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+void ClusterSimulation::Violation(const std::string& what) {
+  if (!violation_.empty()) return;
+  violation_ = absl::StrCat("at ", time_ / kMs, " ms: ", what);
+  if (trace_ != nullptr) Trace(absl::StrCat("VIOLATION ", what));
+}
+
+void ClusterSimulation::Trace(const std::string& line) {
+  std::fprintf(trace_, "%8.1f %s\n", static_cast<double>(time_) / kMs, line.c_str());
+}
+
+void ClusterSimulation::Datagram(int from, int to, Task deliver) {
+  if (Cut(from, to)) return;
+  if (stormy() && Chance(0.03)) return;
+  const int copies = stormy() && Chance(0.04) ? 2 : 1;
+  for (int i = 0; i < copies; ++i) {
+    const Time delay = healed() || Chance(0.95) ? Delay(4 * kMs) : Delay(600 * kMs);
+    Task last = i + 1 == copies ? std::move(deliver) : deliver;
+    At(delay, [this, from, to, task = std::move(last)] {
+      if (!Cut(from, to)) task();
+    });
+  }
+}
+
+void ClusterSimulation::Setup() {
+  const int servers = 3 + Pick(3);
+  const int shards = 2 + Pick(3);
+  fsync_ = Chance(0.5);
+  pull_rate_ = Chance(0.25) ? 0.6 : 0.06;
+  servers_.resize(servers);
+  coordinators_.resize(kCoordinators);
+  clients_.resize(kClients);
+  shards_.resize(shards);
+  records_.resize(shards);
+  wishes_.resize(shards);
+  for (int i = 0; i < servers; ++i) {
+    servers_[i].index = i;
+    servers_[i].clock_rate = 0.99 + 0.02 * random_.Double();
+    servers_[i].clock_offset = Pick(1000) * kSecond;
+    Boot(i);
+    leases_[i + 1] = {1, 3 * kSecond};
+  }
+  for (int shard = 0; shard < shards; ++shard) {
+    ShardSetting& setting = shards_[shard].setting;
+    const double dice = random_.Double();
+    setting.durability = dice < 0.1    ? Durability::kCheckpoint
+                         : dice < 0.35 ? Durability::kLog
+                                       : Durability::kReplicated;
+    setting.copies = setting.durability == Durability::kReplicated ? 2 + Pick(2) : 1;
+    setting.synchronous = setting.durability != Durability::kCheckpoint && Chance(0.3);
+    setting.read_copies = Chance(0.15);
+    std::vector<ServerId> wanted;
+    for (uint32_t i = 0; i < setting.copies; ++i) wanted.push_back((shard + i) % servers + 1);
+    Wish(shard, wanted);
+    ShardRecord record;
+    record.shard = {1, static_cast<uint32_t>(shard)};
+    record.range = {static_cast<uint64_t>(shard) * kRows, (shard + 1ull) * kRows, 0, 4};
+    record.epoch = 1;
+    for (const ServerId server : wanted) record.members.push_back({server, 1});
+    record.primary = record.members.front();
+    record.base = record.members;
+    Put(shard, record);
+    if (setting.synchronous) {
+      shards_[shard].steps_left = 8;
+      NextStep(shard);
+      At(Delay(20 * kMs), [this, shard] { TickGroup(shard); });
+    }
+  }
+  for (int i = 0; i < kCoordinators; ++i) {
+    coordinators_[i].index = i;
+    At(Delay(50 * kMs), [this, i] { TickCoordinator(i); });
+  }
+  for (int i = 0; i < kClients; ++i) {
+    clients_[i].index = i;
+    for (int shard = 0; shard < shards; ++shard) {
+      clients_[i].pipes[shard].left = Trains(i, shard) ? clients_[i].pipes[shard].left : 30;
+    }
+    At(Delay(50 * kMs), [this, i] { TickClient(i); });
+  }
+  Nemesis();
+}
+
+bool ClusterSimulation::AllDone() const {
+  for (const Client& client : clients_) {
+    for (size_t shard = 0; shard < shards_.size(); ++shard) {
+      const Pipe& pipe = client.pipes[shard];
+      if (pipe.left > 0 || !pipe.pending.empty()) return false;
+    }
+  }
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    if (shards_[shard].steps_left > 0 || shards_[shard].commit_open) return false;
+    if (!records_[shard]->active || shards_[shard].wish_open) return false;
+  }
+  return true;
+}
+
+std::string ClusterSimulation::Run() {
+  while (!heap_.empty() && violation_.empty()) {
+    const HeapItem item = heap_.front();
+    if (item.time > heal_time_ + kDoneWithin) break;
+    std::pop_heap(heap_.begin(), heap_.end());
+    heap_.pop_back();
+    const Task task = std::move(slots_[item.slot]);
+    free_slots_.push_back(item.slot);
+    time_ = item.time;
+    ExpireLeases();
+    task();
+    if ((++stats_.events & 63) == 0 && healed() && AllDone()) break;
+  }
+  if (violation_.empty()) violation_ = FinalCheck();
+  return violation_;
+}
+
+}  // namespace hotbed::sim

@@ -1,0 +1,261 @@
+// A seeded cluster around ShardCore and DecideShard, the same object code that servers and the
+// coordinator run: servers with a disk each, two rival coordinators on one compare-and-set store,
+// clients with four pushes in flight a shard, trainers of synchronous groups, a network that loses,
+// doubles, delays and cuts one way, disks that run full or lose their unsynced tail, kills, pauses,
+// zombies of clients and coordinators, and moves without end. One seed decides everything.
+//
+// What is checked, and when: docs/protocol.md, "What the simulation checks" (cluster_checks.cc).
+#ifndef HOTBED_TESTS_SIM_CLUSTER_SIMULATION_H_
+#define HOTBED_TESTS_SIM_CLUSTER_SIMULATION_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "tests/sim/cluster_types.h"
+
+namespace hotbed::sim {
+
+struct ClusterStats {
+  uint64_t events = 0;
+  uint64_t acknowledged = 0;
+  uint64_t duplicates = 0;
+  uint64_t epochs = 0;
+  uint64_t moves = 0;
+  uint64_t faults = 0;
+  uint64_t kills = 0;
+  uint64_t machines_lost = 0;
+  uint64_t append_failures = 0;
+  uint64_t snapshots = 0;
+  uint64_t copies_broken = 0;
+  uint64_t copies_deleted = 0;
+  uint64_t fail_overs = 0;
+  uint64_t bases_taken = 0;
+  uint64_t taken_back = 0;
+  uint64_t pulls = 0;
+  uint64_t strict_pulls = 0;
+  uint64_t backup_pulls = 0;
+  uint64_t commits = 0;
+  uint64_t given_up = 0;
+  uint64_t refused = 0;
+  uint64_t fenced = 0;
+  uint64_t writes_refused = 0;  // of coordinators, by compare
+  uint64_t lossy = 0;           // shards that lost what their class does not keep
+
+  void Add(const ClusterStats& other);
+  std::string Text() const;
+};
+
+class ClusterSimulation {
+ public:
+  explicit ClusterSimulation(uint64_t seed);
+  ~ClusterSimulation();
+
+  // Runs to the end; what was violated, empty when nothing.
+  std::string Run();
+  const ClusterStats& stats() const { return stats_; }
+  void TraceTo(std::FILE* trace) { trace_ = trace; }
+
+ private:
+  // --- cluster_simulation.cc: the world
+  void At(Time delay, Task task);
+  Time Delay(Time mean) { return 1 + static_cast<Time>(random_.Uniform(2 * mean)); }
+  bool Chance(double p) { return random_.Double() < p; }
+  int Pick(size_t n) { return static_cast<int>(random_.Uniform(n)); }
+  bool healed() const { return time_ >= heal_time_; }
+  bool stormy() const { return !healed(); }
+  void Violation(const std::string& what);
+  void Trace(const std::string& line);  // only where trace_ is set
+  bool Cut(int from, int to) const { return cuts_[from][to] != 0; }
+  // Loses, doubles, delays.
+  void Datagram(int from, int to, Task deliver);
+  void Setup();
+  bool AllDone() const;
+
+  // --- nemesis.cc
+  void Nemesis();
+  void Fault();
+  void KillServer(int server, bool machine);
+  bool MayLoseMachine(int server) const;
+  bool Exposed() const;
+  void PauseServer(int server);
+  void CutServer(int server);
+  void CutPairs(const std::vector<std::pair<int, int>>& pairs, Time duration);
+  void StopCoordinator(int coordinator);
+  void Heal();
+  void ChangeWishes();
+  void Wish(int shard, std::vector<ServerId> servers);
+
+  // --- store_and_coordinators.cc
+  ViewPtr View();
+  void Changed() { view_ = nullptr; }
+  bool AsWished(int shard) const;
+  void Put(int shard, ShardRecord record);
+  void ExpireLeases();
+  Task ForCoordinator(int coordinator, Task task);
+  // Runs `exec` at the store, then `done` at the coordinator; each of the ways may be slow or fail.
+  void AtStore(int coordinator, Task exec, Task done);
+  void TickCoordinator(int coordinator);
+  void Lead(int coordinator);
+  void DecideAll(int coordinator, ViewPtr view);
+  ShardDecision Decide(int coordinator, int shard, const StoreView& view);
+  void Mutate(const ShardRecord& record, const ShardWish& wish, ShardDecision* decision);
+  struct Write {
+    int shard;
+    uint64_t revision;  // as read
+    ShardDecision decision;
+  };
+  void Commit(int coordinator, uint64_t term, const std::vector<Write>& writes);
+  bool WriteHolds(const Write& write);
+  void CountStep(int shard, const ShardRecord& before, const ShardDecision& decision);
+  void NoteTakenBack(int shard, const Member& primary);
+  void HeartbeatArrives(int coordinator, int server, Incarnation incarnation, Time sent,
+                        std::vector<JoinReport> joins);
+  void ActivationArrives(int coordinator, int shard, Member asks, Epoch epoch, Lsn tail);
+  void Activate(int shard, const Member& asks, Epoch epoch, Lsn tail);
+  void Spread(int coordinator, RecordPtr record);
+
+  // --- simulated_server.cc: processes, disks, promises, the log
+  Task ForLife(int server, Task task);
+  Process* ProcessOf(const Member& member);
+  Member Self(const Server& server) const;
+  Time LocalTime(const Server& server) const;
+  void Boot(int server);
+  void LoadShard(Server* server, int shard);
+  void Heartbeat(int server);
+  void TickServer(int server);
+  void Learn(int server, RecordPtr record);
+  bool DeletesCopy(const Server& server, const ShardRecord& record) const;
+  void DeleteCopy(Server* server, const ShardRecord& record);
+  void BeginLog(Server* server, int shard);
+  Replica* FreshReplica(Server* server, int shard);
+  void Promise(int server, int shard, Epoch epoch);
+  void ScheduleAppend(int server);
+  void FinishAppend(int server);
+  void FailAppends(Server* server);
+
+  // --- simulated_shard.cc: what the shell of one shard does
+  void Drain(int server, int shard);
+  void DrainOnce(Server* server, int shard, CoreReady* ready);
+  void HandToLog(Server* server, int shard, const CoreEntry& entry);
+  void CarryOut(int server, int shard, const CoreSend& send);
+  void TrimHeld(Replica* replica);
+  void ScheduleApply(int server, int shard);
+  void FinishApply(int server, int shard);
+  uint64_t ApplyEntry(int shard, Replica* replica, const CoreEntry& entry);
+  void AddToRow(Row* row, PushId push);
+  void Receive(int server, Request request);
+  void Reply(int server, int shard, const CoreReply& reply);
+  void WriteBack(Server* server, int shard);
+  void SyncLog(Server* server);
+  std::shared_ptr<const ShardMeta> Sweep(Server* server, int shard);
+
+  // --- simulated_copies.cc: between servers
+  void SendReplica(int server, ReplicaMessage message);
+  void DeliverReplica(ReplicaMessagePtr message, uint32_t generation, bool late);
+  void Break(int from, int to, const Member& peer);
+  void OnReplicaMessage(int server, const ReplicaMessage& message);
+  void StartCopy(int server, int shard, const CoreSend& send);
+  void AdvanceCopies(int server, int shard);
+  void SendChunk(int server, int shard, CopyOut* copy);
+  void DropCopyOut(int server, int shard, const Member& to);
+  void OnSnapshotReply(int server, const ReplicaMessage& message);
+  void OnSnapshot(int server, const ReplicaMessage& message);
+  bool BeginCopyIn(Server* server, const ReplicaMessage& message);
+  void EndCopyIn(Server* server, const ReplicaMessage& message);
+  void AbandonCopyIn(Server* server, int shard);
+
+  // --- simulated_clients.cc
+  static SessionId SessionOf(int client) { return 100 + static_cast<SessionId>(client); }
+  bool Trains(int client, int shard) const;
+  void TickClient(int client);
+  void TickPipe(int client, int shard);
+  void LearnMap(int client, int shard, const RecordPtr& record);
+  PushId NewPush(int client, int shard, uint64_t seq);
+  void Send(int client, int shard, const Pending& pending);
+  void OnReply(const Request& request, const CoreReply& reply, RecordPtr record);
+  void Settle(int client, int shard, PushId push, const CoreReply& reply);
+  void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, const CoreReply& reply);
+  void RestartClient(int client);
+  void TickGroup(int shard);
+  void DecideCommit(int shard, bool without_last);
+  void SendCommit(int shard, uint64_t step);
+  void NextStep(int shard);
+
+  // --- simulated_pulls.cc
+  void StartPull(int client, int shard);
+  void PullArrives(int server, uint64_t id);
+  bool Serves(const Server& server, const Replica& replica, const Pull& pull) const;
+  bool LeaseHolds(const Server& server) const;
+  void AnswerPull(int server, uint64_t id);
+  void RunParked(int server, int shard);
+  void OnPulled(uint64_t id, uint32_t value, Lsn lsn);
+
+  // --- cluster_checks.cc
+  void CheckRecord(int shard, const ShardRecord& before, const ShardRecord& after);
+  void CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn);
+  void CheckActivated(int shard, Epoch epoch, Lsn tail);
+  void CheckServing(const Server& server, int shard);
+  void CheckApplied(int server, int shard, const Replica& replica, const CoreEntry& entry,
+                    uint64_t state);
+  void CheckDeleted(const Server& server, const ShardRecord& reason);
+  std::string FinalCheck();
+  std::string CheckRows(int shard, const Replica& replica);
+  std::string CheckStuck() const;
+  bool IsCommitted(const PushInfo& push) const;
+
+  struct HeapItem {
+    Time time;
+    uint64_t order;
+    uint32_t slot;
+    bool operator<(const HeapItem& other) const {  // a max-heap of the earliest
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+
+  Random random_;
+  const uint64_t seed_;
+  std::FILE* trace_ = nullptr;
+  Time time_ = 0;
+  Time heal_time_ = 0;
+  uint64_t order_ = 0;
+  std::vector<HeapItem> heap_;
+  std::vector<Task> slots_;
+  std::vector<uint32_t> free_slots_;
+
+  bool fsync_ = false;  // before every acknowledgement
+  double pull_rate_ = 0;
+  std::vector<Server> servers_;
+  std::vector<Coordinator> coordinators_;
+  std::vector<Client> clients_;
+  std::vector<Watched> shards_;
+  uint8_t cuts_[kNodes][kNodes] = {};
+  Link links_[kServersMax][kServersMax];
+
+  // The store.
+  uint64_t revision_ = 0;
+  int leader_ = -1;
+  uint64_t leader_term_ = 0;
+  Time leader_expires_ = 0;
+  std::vector<RecordPtr> records_;
+  std::vector<std::shared_ptr<const ShardWish>> wishes_;
+  std::array<Lease, kServersMax + 1> leases_{};  // by server id
+  std::vector<ViewPtr> views_;                   // for stale reads
+  ViewPtr view_;
+
+  std::vector<Request> requests_;  // by token
+  std::vector<PushInfo> pushes_;   // by id
+  std::vector<RowNode> nodes_;
+  std::vector<Pull> pulls_;
+  uint64_t next_transfer_ = 0;
+  int faults_open_ = 0;
+  std::string violation_;
+  ClusterStats stats_;
+};
+
+}  // namespace hotbed::sim
+
+#endif  // HOTBED_TESTS_SIM_CLUSTER_SIMULATION_H_

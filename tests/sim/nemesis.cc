@@ -1,0 +1,263 @@
+// What goes wrong in the simulated cluster, and what is wanted of it.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_simulation.h"
+#include "tests/sim/sim_mutant.h"
+
+namespace hotbed::sim {
+
+void ClusterSimulation::Nemesis() {
+  const int faults = 7 + Pick(6);
+  for (int i = 0; i < faults; ++i) {
+    At(300 * kMs + static_cast<Time>(random_.Uniform(heal_time_ - 600 * kMs)), [this] { Fault(); });
+  }
+  for (int i = 0; i < 3; ++i) {
+    At(static_cast<Time>(random_.Uniform(heal_time_)), [this] { RestartClient(Pick(kClients)); });
+  }
+  At(Delay(300 * kMs), [this] { ChangeWishes(); });
+  At(heal_time_, [this] { Heal(); });
+}
+
+void ClusterSimulation::Fault() {
+  if (healed() || Exposed()) return;
+  ++stats_.faults;
+  int server = Pick(servers_.size());
+  const RecordPtr& record = records_[Pick(records_.size())];
+  if (Chance(0.5)) server = static_cast<int>(record->primary.server) - 1;
+  switch (Pick(13)) {
+    case 0:
+    case 1:
+    case 2:
+      return KillServer(server, MayLoseMachine(server) && Chance(0.5));
+    case 3:
+    case 4:
+      return PauseServer(server);
+    case 5:
+    case 6:
+    case 7:
+      return CutServer(server);
+    case 8:
+      return StopCoordinator(Pick(kCoordinators));
+    case 9: {
+      const int coordinator = CoordinatorNode(Pick(kCoordinators));
+      return CutPairs({{coordinator, kStoreNode}, {kStoreNode, coordinator}}, Delay(2 * kSecond));
+    }
+    case 10:
+      servers_[server].disk_full_until = time_ + Delay(kSecond);
+      return;
+    case 11: {  // hears nothing, and is heard
+      std::vector<std::pair<int, int>> pairs;
+      for (int i = 0; i < kCoordinators; ++i) {
+        pairs.emplace_back(CoordinatorNode(i), ServerNode(server));
+      }
+      return CutPairs(pairs, Delay(3 * kSecond));
+    }
+    default:  // a drain
+      for (size_t shard = 0; shard < wishes_.size(); ++shard) {
+        std::vector<ServerId> wanted = wishes_[shard]->servers;
+        std::vector<ServerId> others;
+        for (const Server& other : servers_) {
+          const auto id = static_cast<ServerId>(other.index) + 1;
+          const bool used = std::count(wanted.begin(), wanted.end(), id) != 0;
+          if (other.index != server && !used) others.push_back(id);
+        }
+        if (others.empty()) continue;
+        for (ServerId& id : wanted) {
+          if (id == static_cast<ServerId>(server) + 1) id = others[Pick(others.size())];
+        }
+        Wish(static_cast<int>(shard), std::move(wanted));
+      }
+  }
+}
+
+// A member that may have lost the end of its log is still named somewhere: until it is replaced
+// nothing more goes wrong, for two losses at once are beyond what two copies promise.
+bool ClusterSimulation::Exposed() const {
+  const auto lost = [this](const Member& member) {
+    return member.incarnation <= servers_[member.server - 1].tail_lost;
+  };
+  return std::any_of(records_.begin(), records_.end(), [&](const RecordPtr& record) {
+    return std::any_of(record->members.begin(), record->members.end(), lost) ||
+           (!record->active && std::any_of(record->base.begin(), record->base.end(), lost));
+  });
+}
+
+bool ClusterSimulation::MayLoseMachine(int server) const {
+  if (fsync_) return true;
+  if (faults_open_ > 0) return false;
+  for (size_t shard = 0; shard < records_.size(); ++shard) {
+    if (shards_[shard].setting.durability != Durability::kReplicated) continue;
+    const ShardRecord& record = *records_[shard];
+    if (!record.active || record.members.size() < 2) return false;
+    for (const Member& member : record.members) {
+      const Server& s = servers_[member.server - 1];
+      const bool well = s.process != nullptr && s.process->incarnation == member.incarnation &&
+                        !s.process->paused && leases_[member.server].incarnation != 0;
+      if (!well) return false;
+    }
+  }
+  return servers_[server].process != nullptr;
+}
+
+void ClusterSimulation::KillServer(int server, bool machine) {
+  Server& s = servers_[server];
+  if (s.process == nullptr) return;
+  ++stats_.kills;
+  Process& p = *s.process;
+  // Any prefix of what was on its way to the log may have reached it; none of the rest.
+  size_t reached = Chance(0.5) ? 0 : random_.Uniform(p.appending.size() + 1);
+  if (time_ < s.disk_full_until) reached = 0;
+  for (size_t i = 0; i < reached; ++i) {
+    s.disk.log.push_back({p.appending[i].shard, p.appending[i].entry});
+  }
+  if (machine) {
+    ++stats_.machines_lost;
+    const size_t unsynced = s.disk.log.size() - s.disk.synced;
+    s.disk.log.resize(s.disk.synced + random_.Uniform(unsynced + 1));
+    if (!fsync_) s.tail_lost = p.incarnation;
+  }
+  s.disk.synced = std::min(s.disk.synced, s.disk.log.size());
+  const Incarnation incarnation = p.incarnation;
+  if (trace_ != nullptr) Trace(absl::StrCat("KILL s", server + 1, machine ? " machine" : ""));
+  s.process.reset();
+  ++faults_open_;
+  if (Chance(0.7)) {  // a probe is refused: the lease ends at once
+    At(Delay(250 * kMs), [this, server, incarnation] {
+      Lease& lease = leases_[server + 1];
+      if (lease.incarnation == incarnation) lease = Lease();
+      Changed();
+    });
+  }
+  At(Chance(0.5) ? Delay(400 * kMs) : Delay(4 * kSecond), [this, server] {
+    --faults_open_;
+    Boot(server);
+  });
+}
+
+void ClusterSimulation::PauseServer(int server) {
+  Process* p = servers_[server].process.get();
+  if (p == nullptr || p->paused) return;
+  p->paused = true;
+  ++faults_open_;
+  if (trace_ != nullptr) Trace(absl::StrCat("PAUSE s", server + 1));
+  At(Delay(3 * kSecond), [this, server, incarnation = p->incarnation] {
+    --faults_open_;
+    Process* again = servers_[server].process.get();
+    if (again == nullptr || again->incarnation != incarnation) return;
+    again->paused = false;
+    if (trace_ != nullptr) Trace(absl::StrCat("RESUME s", server + 1));
+    for (Task& task : std::exchange(again->backlog, {})) At(0, ForLife(server, std::move(task)));
+  });
+}
+
+void ClusterSimulation::CutPairs(const std::vector<std::pair<int, int>>& pairs, Time duration) {
+  for (const auto& [from, to] : pairs) ++cuts_[from][to];
+  ++faults_open_;
+  At(duration, [this, pairs] {
+    --faults_open_;
+    for (const auto& [from, to] : pairs) {
+      if (cuts_[from][to] > 0) --cuts_[from][to];
+    }
+  });
+}
+
+void ClusterSimulation::CutServer(int server) {
+  std::vector<std::pair<int, int>> pairs;
+  const double part = Chance(0.3) ? 1.0 : 0.5;
+  for (int node = 0; node < kStoreNode; ++node) {
+    if (node == ServerNode(server) || !Chance(part)) continue;
+    if (Chance(0.8)) pairs.emplace_back(ServerNode(server), node);
+    if (Chance(0.8)) pairs.emplace_back(node, ServerNode(server));
+  }
+  if (trace_ != nullptr) {
+    std::string line = absl::StrCat("CUT s", server + 1, ":");
+    for (const auto& [from, to] : pairs) absl::StrAppend(&line, " ", from, ">", to);
+    Trace(line);
+  }
+  CutPairs(pairs, Chance(0.5) ? Delay(500 * kMs) : Delay(4 * kSecond));
+}
+
+void ClusterSimulation::StopCoordinator(int coordinator) {
+  Coordinator& c = coordinators_[coordinator];
+  if (!c.alive || c.paused) return;
+  ++faults_open_;
+  const int life = c.life;
+  if (Chance(0.4)) {
+    c.paused = true;
+    At(Delay(3 * kSecond), [this, coordinator, life] {
+      --faults_open_;
+      Coordinator& again = coordinators_[coordinator];
+      if (again.life != life) return;
+      again.paused = false;
+      for (Task& task : std::exchange(again.backlog, {})) {
+        At(0, ForCoordinator(coordinator, std::move(task)));
+      }
+    });
+    return;
+  }
+  c.alive = false;
+  ++c.life;
+  c.backlog.clear();
+  At(Delay(2 * kSecond), [this, coordinator] {
+    --faults_open_;
+    Coordinator fresh;
+    fresh.index = coordinator;
+    fresh.life = coordinators_[coordinator].life;
+    coordinators_[coordinator] = std::move(fresh);
+    TickCoordinator(coordinator);
+  });
+}
+
+void ClusterSimulation::Heal() {
+  if (trace_ != nullptr) Trace("HEAL");
+  std::fill(&cuts_[0][0], &cuts_[0][0] + sizeof(cuts_), uint8_t{0});
+  for (Server& server : servers_) {
+    server.disk_full_until = -1;
+    Boot(server.index);
+    Process& p = *server.process;
+    p.paused = false;
+    for (Task& task : std::exchange(p.backlog, {})) At(0, ForLife(server.index, std::move(task)));
+  }
+  for (Coordinator& coordinator : coordinators_) {
+    coordinator.paused = false;
+    for (Task& task : std::exchange(coordinator.backlog, {})) {
+      At(0, ForCoordinator(coordinator.index, std::move(task)));
+    }
+  }
+}
+
+void ClusterSimulation::ChangeWishes() {
+  if (healed()) return;
+  At(Delay(250 * kMs), [this] { ChangeWishes(); });
+  const int shard = Pick(shards_.size());
+  if (shards_[shard].wish_open && Chance(0.9)) return;
+  std::vector<ServerId> servers;
+  for (const Server& server : servers_) servers.push_back(static_cast<ServerId>(server.index) + 1);
+  std::shuffle(servers.begin(), servers.end(), random_);
+  servers.resize(shards_[shard].setting.copies);
+  Wish(shard, std::move(servers));
+}
+
+void ClusterSimulation::Wish(int shard, std::vector<ServerId> servers) {
+  auto wish = std::make_shared<ShardWish>();
+  const ShardSetting& setting = shards_[shard].setting;
+  wish->copies = setting.copies;
+  wish->servers = std::move(servers);
+  if (setting.read_copies) {
+    for (const Server& server : servers_) {
+      const auto id = static_cast<ServerId>(server.index) + 1;
+      if (std::count(wish->servers.begin(), wish->servers.end(), id) == 0) {
+        wish->readers.push_back(id);
+      }
+    }
+  }
+  // A shard of class checkpoint goes on from what was stored last (Watched::lossy).
+  wish->survives_restart = true;
+  wishes_[shard] = std::move(wish);
+  shards_[shard].wish_open = !AsWished(shard);
+  Changed();
+}
+
+}  // namespace hotbed::sim

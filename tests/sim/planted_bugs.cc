@@ -1,0 +1,115 @@
+#include "tests/sim/planted_bugs.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_simulation.h"
+
+namespace hotbed {
+
+CoreMutant g_core_mutant = CoreMutant::kNone;
+SimMutant g_sim_mutant = SimMutant::kNone;
+
+namespace sim {
+namespace {
+
+constexpr PlantedBug Core(const char* name, CoreMutant mutant, uint64_t first_seed,
+                          uint32_t seeds_max) {
+  return {name, mutant, SimMutant::kNone, first_seed, seeds_max};
+}
+
+constexpr PlantedBug Sim(const char* name, SimMutant mutant, uint64_t first_seed,
+                         uint32_t seeds_max) {
+  return {name, CoreMutant::kNone, mutant, first_seed, seeds_max};
+}
+
+}  // namespace
+
+const std::vector<PlantedBug>& PlantedBugs() {
+  using C = CoreMutant;
+  using S = SimMutant;
+  static const std::vector<PlantedBug>* const bugs = new std::vector<PlantedBug>{
+      Core("AckBeforeAppend", C::kAckBeforeAppend, 1, 2000),
+      Core("SessionsForgottenOnRestart", C::kSessionsForgottenOnRestart, 1, 2000),
+      Core("GapAccepted", C::kGapAccepted, 1, 2000),
+      Core("DuplicateAckedEarly", C::kDuplicateAckedEarly, 1, 2000),
+      Core("PromiseIgnored", C::kPromiseIgnored, 1, 2000),
+      Core("PromiseNotAwaited", C::kPromiseNotAwaited, 1, 2000),
+      Core("RepliesKeptOverStepDown", C::kRepliesKeptOverStepDown, 1, 2000),
+      Core("SessionsKeptOverTruncation", C::kSessionsKeptOverTruncation, 1, 2000),
+      Core("IncarnationsNotFenced", C::kIncarnationsNotFenced, 1, 2000),
+      Core("StagedAppliedAtOnce", C::kStagedAppliedAtOnce, 1, 2000),
+      Core("CommitTakenTwice", C::kCommitTakenTwice, 1, 2000),
+      Core("StagedForgottenOnRestart", C::kStagedForgottenOnRestart, 1, 2000),
+      Core("OthersCommitted", C::kOthersCommitted, 1, 2000),
+      Core("AckBeforeBackups", C::kAckBeforeBackups, 1, 2000),
+      Core("SessionsNotInstalled", C::kSessionsNotInstalled, 1, 2000),
+      Core("TruncatesByLsnAlone", C::kTruncatesByLsnAlone, 1, 2000),
+      Core("JoinsTooEarly", C::kJoinsTooEarly, 1, 2000),
+      Core("SnapshotMayRegress", C::kSnapshotMayRegress, 1, 2000),
+      Core("ActivationNotRecorded", C::kActivationNotRecorded, 1, 2000),
+      Core("RestartedInSync", C::kRestartedInSync, 1, 2000),
+      Core("ProvenBeforeCommitted", C::kProvenBeforeCommitted, 1, 2000),
+      Core("SentBeforeHeld", C::kSentBeforeHeld, 1, 2000),
+      Core("StaleAppendCounts", C::kStaleAppendCounts, 1, 2000),
+      Core("CommitsBeforeActive", C::kCommitsBeforeActive, 1, 2000),
+      Sim("RecordNotCompared", S::kRecordNotCompared, 1, 2000),
+      Sim("LeaderNotCompared", S::kLeaderNotCompared, 1, 2000),
+      Sim("LeaseNotCompared", S::kLeaseNotCompared, 1, 2000),
+      Sim("JoinOfAnyEpoch", S::kJoinOfAnyEpoch, 1, 2000),
+      Sim("LearnerGoesInItsEpoch", S::kLearnerGoesInItsEpoch, 1, 2000),
+      Sim("SwitchDropsPrimary", S::kSwitchDropsPrimary, 1, 2000),
+      Sim("BaseTakenFromActive", S::kBaseTakenFromActive, 1, 2000),
+      Sim("RestartKeepsIncarnation", S::kRestartKeepsIncarnation, 1, 2000),
+      Sim("StrictWithoutLease", S::kStrictWithoutLease, 1, 2000),
+      Sim("JoinersNeedNoLease", S::kJoinersNeedNoLease, 1, 20000),
+      Sim("StrictBeforeApplied", S::kStrictBeforeApplied, 1, 2000),
+      Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 1, 2000),
+      Sim("MinLsnIgnored", S::kMinLsnIgnored, 1, 2000),
+      Sim("RowsReadWhileGuarded", S::kRowsReadWhileGuarded, 1, 2000),
+      Sim("SpillBeforeSync", S::kSpillBeforeSync, 1, 2000),
+      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 2000),
+      Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),
+      Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 1, 2000),
+  };
+  return *bugs;
+}
+
+bool Plant(const std::string& name) {
+  g_core_mutant = CoreMutant::kNone;
+  g_sim_mutant = SimMutant::kNone;
+  if (name.empty()) return true;
+  for (const PlantedBug& bug : PlantedBugs()) {
+    if (name != bug.name) continue;
+    g_core_mutant = bug.core;
+    g_sim_mutant = bug.sim;
+    return true;
+  }
+  return false;
+}
+
+std::string RunApart(uint64_t seed) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);  // a failed check says so at length
+    const std::string violation = ClusterSimulation(seed).Run();
+    const ssize_t written =
+        write(ends[1], violation.data(), std::min<size_t>(violation.size(), 4000));
+    _exit(written < 0 ? 1 : 0);
+  }
+  close(ends[1]);
+  char buffer[4000];
+  const ssize_t length = read(ends[0], buffer, sizeof(buffer));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) return absl::StrCat("a check failed (signal ", WTERMSIG(status), ")");
+  return std::string(buffer, length > 0 ? static_cast<size_t>(length) : 0);
+}
+
+}  // namespace sim
+}  // namespace hotbed

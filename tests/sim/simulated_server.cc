@@ -1,0 +1,297 @@
+// The processes of the simulated cluster: how they begin, what they learn, their promises and the
+// one log that all their shards share.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_simulation.h"
+#include "tests/sim/sim_mutant.h"
+
+namespace hotbed::sim {
+namespace {
+
+bool Names(const std::vector<Member>& members, ServerId server) {
+  return std::any_of(members.begin(), members.end(),
+                     [server](const Member& member) { return member.server == server; });
+}
+
+// What a log says in the end: whoever hands over an LSN once more has cut the log there before. Not
+// only an entry of a higher epoch replaces what was there: a tail that the primary of one epoch did
+// not know may survive with a member that is the next one's, and replaces that one's entries.
+std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
+  std::vector<CoreEntry> entries;
+  for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
+    const LogRecord& record = disk.log[i];
+    if (record.shard != shard) continue;
+    const CoreEntry& entry = record.entry;
+    const bool above = Planted(SimMutant::kReplacedByHigherOnly) && !entries.empty() &&
+                       entry.lsn <= entries.back().lsn &&
+                       entry.epoch <= entries[entries.size() - 1].epoch;
+    if (above) continue;
+    while (!entries.empty() && entries.back().lsn >= entry.lsn) entries.pop_back();
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+}  // namespace
+
+Task ClusterSimulation::ForLife(int server, Task task) {
+  return
+      [this, server, incarnation = servers_[server].process->incarnation, task = std::move(task)] {
+        Process* p = servers_[server].process.get();
+        if (p == nullptr || p->incarnation != incarnation) return;
+        if (p->paused) {
+          p->backlog.push_back(task);
+        } else {
+          task();
+        }
+      };
+}
+
+Member ClusterSimulation::Self(const Server& server) const {
+  return {static_cast<ServerId>(server.index) + 1, server.process->incarnation};
+}
+
+Process* ClusterSimulation::ProcessOf(const Member& member) {
+  Process* p = servers_[member.server - 1].process.get();
+  return p != nullptr && p->incarnation == member.incarnation ? p : nullptr;
+}
+
+Time ClusterSimulation::LocalTime(const Server& server) const {
+  return server.clock_offset + static_cast<Time>(static_cast<double>(time_) * server.clock_rate);
+}
+
+void ClusterSimulation::Boot(int server) {
+  Server& s = servers_[server];
+  if (s.process != nullptr) return;
+  s.process = std::make_unique<Process>();
+  const bool keeps = Planted(SimMutant::kRestartKeepsIncarnation) && s.last_incarnation > 0;
+  s.last_incarnation += keeps ? 0 : 1;
+  s.process->incarnation = s.last_incarnation;
+  if (trace_ != nullptr) Trace(absl::StrCat("BOOT s", server + 1, "/", s.last_incarnation));
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    SpilledShard& spilled = s.disk.shards[shard];
+    if (spilled.installing) spilled = SpilledShard();
+    if (spilled.held) LoadShard(&s, shard);
+  }
+  At(Delay(20 * kMs), ForLife(server, [this, server] { TickServer(server); }));
+  At(Delay(20 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
+}
+
+// Recovery, as the shell does it: the state swept last, then the log behind it.
+void ClusterSimulation::LoadShard(Server* server, int shard) {
+  SpilledShard& spilled = server->disk.shards[shard];
+  const bool scratch = shards_[shard].setting.durability == Durability::kCheckpoint;
+  Replica& replica = *FreshReplica(server, shard);
+  replica.core->Recover(server->disk.promised[shard], spilled.meta);
+  replica.rows = spilled.rows;
+  for (const StagedPush& push : spilled.meta.staged) {
+    replica.staged[push.lsn] = static_cast<PushId>(std::stoul(push.payload));
+  }
+  Lsn stamped = 0;
+  for (const Row& row : spilled.rows) stamped = std::max(stamped, row.lsn);
+  replica.guard = stamped;
+  if (!scratch) {
+    for (const CoreEntry& entry : LastWord(server->disk, shard)) {
+      // A commit's staged pushes are there until it is replayed.
+      if (entry.lsn == replica.core->last_lsn() + 1) ApplyEntry(shard, &replica, entry);
+      const absl::StatusOr<bool> applies = replica.core->Replay(entry);
+      if (!applies.ok()) return Violation(applies.status().ToString());
+    }
+  }
+  if (replica.core->last_lsn() < spilled.guard) {
+    // Rows of an LSN that its log never came to: some are newer than others, for good.
+    spilled = SpilledShard();
+    FreshReplica(server, shard)->core->Recover(server->disk.promised[shard], ShardMeta());
+    return;
+  }
+  replica.core->SkipTo(stamped);
+}
+
+Replica* ClusterSimulation::FreshReplica(Server* server, int shard) {
+  Process& p = *server->process;
+  p.replicas[shard] = std::make_unique<Replica>();
+  Replica& replica = *p.replicas[shard];
+  replica.core = std::make_unique<ShardCore>(CoreOptions());
+  replica.core->SetSelf(Self(*server));
+  SpilledShard& spilled = server->disk.shards[shard];
+  if (!std::exchange(spilled.held, true)) BeginLog(server, shard);
+  return &replica;
+}
+
+// What was handed to the log for a copy that is no more is done, one way or the other; what the log
+// holds of it does not count from here on, which must not be forgotten before the log itself is.
+void ClusterSimulation::BeginLog(Server* server, int shard) {
+  std::erase_if(server->process->appending,
+                [shard](const QueuedAppend& append) { return append.shard == shard; });
+  if (!Planted(SimMutant::kSpillBeforeSync)) SyncLog(server);
+  server->disk.shards[shard].log_from = server->disk.log.size();
+}
+
+void ClusterSimulation::Heartbeat(int server) {
+  At(Delay(300 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
+  Server& s = servers_[server];
+  std::vector<JoinReport> joins;
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    const Replica* replica = s.process->replicas[shard].get();
+    if (replica == nullptr || replica->core == nullptr) continue;
+    for (const Member& member : replica->core->JoinReady()) {
+      joins.push_back({shard, replica->core->epoch(), member});
+    }
+  }
+  for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
+    const Time sent = LocalTime(s);
+    const Incarnation incarnation = s.process->incarnation;
+    Datagram(ServerNode(server), CoordinatorNode(coordinator),
+             ForCoordinator(coordinator, [=, this] {
+               HeartbeatArrives(coordinator, server, incarnation, sent, joins);
+             }));
+  }
+}
+
+void ClusterSimulation::TickServer(int server) {
+  At(Delay(60 * kMs), ForLife(server, [this, server] { TickServer(server); }));
+  Server& s = servers_[server];
+  const bool disk_works = time_ >= s.disk_full_until;
+  if (!fsync_ && Chance(0.1) && disk_works) SyncLog(&s);
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    AdvanceCopies(server, shard);
+    Replica* replica = s.process->replicas[shard].get();
+    if (replica == nullptr || replica->core == nullptr) continue;
+    replica->core->SetNow(time_ * 100'000);
+    const bool writing =
+        std::any_of(s.process->appending.begin(), s.process->appending.end(),
+                    [shard](const QueuedAppend& append) { return append.shard == shard; });
+    if (replica->core->read_only() && !writing && disk_works) replica->core->Resume();
+    replica->core->Tick();
+    Drain(server, shard);
+    if (Chance(0.2)) WriteBack(&s, shard);
+    if (Chance(0.05)) Sweep(&s, shard);
+    if (replica->held.size() > 2 && Chance(stormy() ? 0.03 : 0.0)) {
+      replica->core->DropRetained(replica->core->commit_lsn());
+      TrimHeld(replica);
+    }
+    RunParked(server, shard);
+  }
+}
+
+void ClusterSimulation::Learn(int server, RecordPtr record) {
+  Server& s = servers_[server];
+  Process& p = *s.process;
+  const int shard = static_cast<int>(record->shard.index);
+  RecordPtr& known = p.known[shard];
+  if (known == nullptr || record->revision > known->revision) known = record;
+  if (DeletesCopy(s, *record)) return DeleteCopy(&s, *record);
+  const Member self = Self(s);
+  const auto named = [&self](const std::vector<Member>& members) {
+    return std::find(members.begin(), members.end(), self) != members.end();
+  };
+  const bool wanted = named(record->members) || named(record->learners);
+  // The newest counts: an old record must not make a copy that nobody deletes again.
+  if (p.replicas[shard] == nullptr && wanted && known == record) {
+    FreshReplica(&s, shard)->core->Recover(s.disk.promised[shard], ShardMeta());
+  }
+  Replica* replica = p.replicas[shard].get();
+  if (replica == nullptr || replica->core == nullptr) return;
+  replica->core->LearnRecord(*record);
+  Drain(server, shard);
+}
+
+// Above all epochs in which this copy had a part, active, and without this server in any life.
+bool ClusterSimulation::DeletesCopy(const Server& server, const ShardRecord& record) const {
+  const int shard = static_cast<int>(record.shard.index);
+  const auto id = static_cast<ServerId>(server.index) + 1;
+  if (server.process->replicas[shard] == nullptr) return false;
+  if (Names(record.members, id) || Names(record.learners, id)) return false;
+  if (stormy() && time_ % 3 != 0) return false;  // some other time: what stays may be of use again
+  if (!record.active && !Planted(SimMutant::kDeletedWhileInactive)) return false;
+  return record.epoch > server.disk.promised[shard] || Planted(SimMutant::kDeletedByOldRecord);
+}
+
+void ClusterSimulation::DeleteCopy(Server* server, const ShardRecord& record) {
+  const int shard = static_cast<int>(record.shard.index);
+  CheckDeleted(*server, record);
+  ++stats_.copies_deleted;
+  if (trace_ != nullptr) Trace(absl::StrCat("DELETE s", server->index + 1, " shard ", shard));
+  Replica& replica = *server->process->replicas[shard];
+  if (replica.core != nullptr) {
+    replica.core->LearnRecord(record);  // whoever waits is told
+    Drain(server->index, shard);
+  }
+  std::erase_if(server->process->appending,
+                [shard](const QueuedAppend& append) { return append.shard == shard; });
+  server->process->replicas[shard] = nullptr;
+  // The log keeps its records until it is truncated.
+  server->disk.shards[shard] = SpilledShard();
+}
+
+void ClusterSimulation::Promise(int server, int shard, Epoch epoch) {
+  At(Delay(8 * kMs), ForLife(server, [this, server, shard, epoch] {
+       Server& s = servers_[server];
+       s.disk.promised[shard] = std::max(s.disk.promised[shard], epoch);
+       Replica* replica = s.process->replicas[shard].get();
+       if (replica == nullptr || replica->core == nullptr) return;
+       replica->core->PromiseDurable(epoch);
+       Drain(server, shard);
+     }));
+}
+
+// --- the log
+
+void ClusterSimulation::SyncLog(Server* server) { server->disk.synced = server->disk.log.size(); }
+
+void ClusterSimulation::ScheduleAppend(int server) {
+  Process& p = *servers_[server].process;
+  if (p.append_scheduled || p.appending.empty()) return;
+  p.append_scheduled = true;
+  At(Delay(3 * kMs), ForLife(server, [this, server] {
+       servers_[server].process->append_scheduled = false;
+       FinishAppend(server);
+     }));
+}
+
+void ClusterSimulation::FinishAppend(int server) {
+  Server& s = servers_[server];
+  Process& p = *s.process;
+  if (p.appending.empty()) return;
+  if (time_ < s.disk_full_until || (stormy() && Chance(0.003))) {
+    FailAppends(&s);
+  } else {
+    // A group commit takes some of what waits.
+    const size_t count = 1 + random_.Uniform(p.appending.size());
+    for (size_t i = 0; i < count; ++i) {
+      const QueuedAppend append = p.appending.front();
+      p.appending.pop_front();
+      s.disk.log.push_back({append.shard, append.entry});
+      if (fsync_) SyncLog(&s);
+      Replica* replica = p.replicas[append.shard].get();
+      // Also of an entry that was cut since: the core tells by the ticket.
+      if (replica == nullptr || replica->core == nullptr) continue;
+      replica->core->Appended(append.entry.lsn, append.entry.ticket);
+      Drain(server, append.shard);
+    }
+  }
+  ScheduleAppend(server);
+}
+
+void ClusterSimulation::FailAppends(Server* server) {
+  ++stats_.append_failures;
+  Process& p = *server->process;
+  const std::deque<QueuedAppend> failed = std::exchange(p.appending, {});
+  uint32_t touched = 0;
+  for (const QueuedAppend& append : failed) {
+    Replica* replica = p.replicas[append.shard].get();
+    if (replica == nullptr || replica->core == nullptr) continue;
+    replica->core->AppendFailed(append.entry.lsn, append.entry.ticket);
+    while (!replica->held.empty() && replica->held.back().lsn > replica->core->last_lsn()) {
+      replica->held.pop_back();
+    }
+    touched |= 1u << append.shard;
+  }
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    if ((touched & (1u << shard)) != 0) Drain(server->index, shard);
+  }
+}
+
+}  // namespace hotbed::sim

@@ -1,0 +1,349 @@
+// The metadata store, and the coordinators that read it, decide and write by compare-and-set.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_simulation.h"
+#include "tests/sim/sim_mutant.h"
+
+namespace hotbed::sim {
+namespace {
+
+constexpr Time kLeaderTtl = 2 * kSecond;
+constexpr Time kAwaited = 1500 * kMs;
+constexpr size_t kViewsMax = 64;
+
+}  // namespace
+
+// --- the store
+
+ViewPtr ClusterSimulation::View() {
+  if (view_ != nullptr) return view_;
+  auto view = std::make_shared<StoreView>();
+  view->revision = revision_;
+  view->records = records_;
+  view->wishes = wishes_;
+  for (size_t id = 1; id < leases_.size(); ++id) view->live[id] = leases_[id].incarnation;
+  view_ = view;
+  views_.push_back(view_);
+  if (views_.size() > kViewsMax) views_.erase(views_.begin(), views_.begin() + kViewsMax / 2);
+  return view_;
+}
+
+bool ClusterSimulation::AsWished(int shard) const {
+  if (records_[shard] == nullptr) return false;
+  const ShardRecord& now = *records_[shard];
+  const std::vector<ServerId>& wanted = wishes_[shard]->servers;
+  return now.active && now.members.size() == wanted.size() &&
+         now.primary.server == wanted.front() &&
+         std::all_of(now.members.begin(), now.members.end(), [&](const Member& member) {
+           return std::count(wanted.begin(), wanted.end(), member.server) != 0;
+         });
+}
+
+void ClusterSimulation::Put(int shard, ShardRecord record) {
+  record.revision = ++revision_;
+  if (records_[shard] != nullptr) CheckRecord(shard, *records_[shard], record);
+  if (records_[shard] == nullptr || record.epoch != records_[shard]->epoch) ++stats_.epochs;
+  if (trace_ != nullptr) Trace(absl::StrCat("RECORD ", shard, ": ", RecordText(record)));
+  records_[shard] = std::make_shared<const ShardRecord>(std::move(record));
+  shards_[shard].past.push_back(records_[shard]);
+  if (AsWished(shard) && std::exchange(shards_[shard].wish_open, false)) ++stats_.moves;
+  Changed();
+}
+
+void ClusterSimulation::ExpireLeases() {
+  for (Lease& lease : leases_) {
+    if (lease.incarnation != 0 && lease.expires <= time_) {
+      lease = Lease();
+      Changed();
+    }
+  }
+  if (leader_ >= 0 && leader_expires_ <= time_) leader_ = -1;
+}
+
+Task ClusterSimulation::ForCoordinator(int coordinator, Task task) {
+  return [this, coordinator, life = coordinators_[coordinator].life, task = std::move(task)] {
+    Coordinator& c = coordinators_[coordinator];
+    if (!c.alive || c.life != life) return;
+    if (c.paused) {
+      c.backlog.push_back(task);
+    } else {
+      task();
+    }
+  };
+}
+
+void ClusterSimulation::AtStore(int coordinator, Task exec, Task done) {
+  const int node = CoordinatorNode(coordinator);
+  if (Cut(node, kStoreNode) || (stormy() && Chance(0.01))) return;
+  // Now and then a request lies about for long, so that whoever sent it is no leader any more.
+  const Time way = stormy() && Chance(0.04) ? Delay(1500 * kMs) : Delay(2 * kMs);
+  At(way, [this, node, exec = std::move(exec),
+           done = ForCoordinator(coordinator, std::move(done))]() mutable {
+    exec();
+    if (Cut(kStoreNode, node) || (stormy() && Chance(0.01))) return;
+    At(stormy() && Chance(0.02) ? Delay(kSecond) : Delay(2 * kMs), std::move(done));
+  });
+}
+
+// --- coordinators
+
+void ClusterSimulation::TickCoordinator(int coordinator) {
+  At(Delay(150 * kMs), ForCoordinator(coordinator, [=, this] { TickCoordinator(coordinator); }));
+  Lead(coordinator);
+  Coordinator& c = coordinators_[coordinator];
+  if (c.term == 0 || (c.deciding && time_ < c.deciding_until)) return;
+  c.deciding = true;
+  c.deciding_until = time_ + kSecond;
+  auto read = std::make_shared<ViewPtr>();
+  AtStore(
+      coordinator,
+      [=, this] {
+        *read = View();
+        if (stormy() && Chance(0.1))
+          *read = views_[views_.size() - 1 - Pick(std::min<size_t>(views_.size(), 12))];
+      },
+      [=, this] { DecideAll(coordinator, *read); });
+}
+
+// Takes the leader key when it is free, keeps it alive, and believes what it last heard of it.
+void ClusterSimulation::Lead(int coordinator) {
+  auto term = std::make_shared<uint64_t>(0);
+  AtStore(
+      coordinator,
+      [=, this] {
+        if (leader_ == coordinator && stormy() && Chance(0.02)) leader_ = -1;  // revoked
+        if (leader_ < 0) {
+          leader_ = coordinator;
+          leader_term_ = ++revision_;
+        }
+        if (leader_ != coordinator) return;
+        leader_expires_ = time_ + kLeaderTtl;
+        *term = leader_term_;
+      },
+      [=, this] {
+        // One that was deposed notices late, or only by its refused writes.
+        if (*term != 0 || Chance(0.3)) coordinators_[coordinator].term = *term;
+      });
+}
+
+ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreView& view) {
+  Coordinator& c = coordinators_[coordinator];
+  const auto live = [&](ServerId server) { return view.live[server]; };
+  const auto awaited = [&](ServerId server) {
+    return view.live[server] == 0 && time_ < c.last_live[server] + kAwaited;
+  };
+  const auto refill = [&](const std::vector<ServerId>& members) {
+    const int first = Pick(servers_.size());
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      const ServerId server = (first + i) % servers_.size() + 1;
+      const bool member = std::count(members.begin(), members.end(), server) != 0;
+      if (!member && view.live[server] != 0) return server;
+    }
+    return ServerId{0};
+  };
+  const auto join_ready = [&](Epoch epoch, const Member& member) {
+    if (!Planted(SimMutant::kJoinOfAnyEpoch)) return c.joins.contains({shard, epoch, member});
+    return std::any_of(c.joins.begin(), c.joins.end(), [&](const JoinReport& report) {
+      return report.shard == shard && report.member == member;
+    });
+  };
+  ShardDecision decision =
+      DecideShard(*view.records[shard], *view.wishes[shard], {live, awaited, refill, join_ready});
+  if (g_sim_mutant != SimMutant::kNone) {
+    Mutate(*view.records[shard], *view.wishes[shard], &decision);
+  }
+  return decision;
+}
+
+void ClusterSimulation::Mutate(const ShardRecord& record, const ShardWish& wish,
+                               ShardDecision* decision) {
+  ShardRecord& next = decision->next;
+  if (Planted(SimMutant::kLearnerGoesInItsEpoch) && decision->step == ShardStep::kDropLearner) {
+    next.epoch = record.epoch;
+    next.active = record.active;
+  }
+  const bool switches = decision->step == ShardStep::kSwitch;
+  if (Planted(SimMutant::kSwitchDropsPrimary) && switches && next.members.size() > wish.copies) {
+    std::erase(next.members, record.primary);
+  }
+  if (Planted(SimMutant::kBaseTakenFromActive) && decision->step == ShardStep::kNone &&
+      record.active && record.members.size() > 1) {
+    next.members.erase(next.members.begin());
+    next.primary = next.members.front();
+    next.epoch = record.epoch + 1;
+    next.active = false;
+  }
+}
+
+void ClusterSimulation::DecideAll(int coordinator, ViewPtr view) {
+  Coordinator& c = coordinators_[coordinator];
+  c.deciding = false;
+  if (c.term == 0) return;
+  for (size_t id = 1; id < view->live.size(); ++id) {
+    if (view->live[id] != 0) c.last_live[id] = time_;
+  }
+  std::vector<Write> writes;
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    ShardDecision decision = Decide(coordinator, shard, *view);
+    if (decision.step == ShardStep::kNone && decision.next.epoch == view->records[shard]->epoch) {
+      continue;
+    }
+    writes.push_back({shard, view->records[shard]->revision, std::move(decision)});
+  }
+  if (writes.empty()) return;
+  c.deciding = true;
+  c.deciding_until = time_ + kSecond;
+  AtStore(
+      coordinator, [=, this, term = c.term] { Commit(coordinator, term, writes); },
+      [=, this] { coordinators_[coordinator].deciding = false; });
+}
+
+bool ClusterSimulation::WriteHolds(const Write& write) {
+  const ShardRecord& now = *records_[write.shard];
+  if (!Planted(SimMutant::kRecordNotCompared) && now.revision != write.revision) return false;
+  if (Planted(SimMutant::kLeaseNotCompared)) return true;
+  const ShardStep step = write.decision.step;
+  if (step != ShardStep::kFailOver && step != ShardStep::kTakeBase &&
+      step != ShardStep::kTakeBack) {
+    return true;
+  }
+  // Who is replaced as dead may not have come alive since: it may answer strict pulls again.
+  return std::all_of(now.members.begin(), now.members.end(), [&](const Member& member) {
+    const std::vector<Member>& kept = write.decision.next.members;
+    return std::find(kept.begin(), kept.end(), member) != kept.end() ||
+           leases_[member.server].incarnation != member.incarnation;
+  });
+}
+
+// One transaction: all writes, or none.
+void ClusterSimulation::Commit(int coordinator, uint64_t term, const std::vector<Write>& writes) {
+  const bool leads = leader_ == coordinator && leader_term_ == term;
+  bool holds = leads || Planted(SimMutant::kLeaderNotCompared);
+  for (const Write& write : writes) holds = holds && WriteHolds(write);
+  if (!holds) {
+    ++stats_.writes_refused;
+    return;
+  }
+  for (const Write& write : writes) {
+    const RecordPtr before = records_[write.shard];
+    if (trace_ != nullptr) Trace(absl::StrCat("c", coordinator, ": ", write.decision.reason));
+    Put(write.shard, write.decision.next);
+    CountStep(write.shard, *before, write.decision);
+    Spread(coordinator, records_[write.shard]);
+  }
+}
+
+void ClusterSimulation::CountStep(int shard, const ShardRecord& before,
+                                  const ShardDecision& decision) {
+  switch (decision.step) {
+    case ShardStep::kFailOver:
+      ++stats_.fail_overs;
+      return;
+    case ShardStep::kTakeBase:
+      ++stats_.bases_taken;
+      return;
+    case ShardStep::kTakeBack:
+      ++stats_.taken_back;
+      return NoteTakenBack(shard, decision.next.primary);
+    default:
+      return;
+  }
+}
+
+// What the class keeps nowhere may be gone now.
+void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
+  Watched& watched = shards_[shard];
+  const bool keeps = watched.setting.durability != Durability::kCheckpoint &&
+                     servers_[primary.server - 1].tail_lost + 1 != primary.incarnation;
+  if (keeps) return;
+  ++stats_.lossy;
+  watched.lossy = true;
+  watched.lost_below = records_[shard]->epoch;
+  const Process* p = ProcessOf(primary);
+  const Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
+  const Lsn last = replica == nullptr || replica->core == nullptr ? 0 : replica->core->last_lsn();
+  watched.committed.resize(std::min<size_t>(watched.committed.size(), last));
+  watched.activations.clear();
+  watched.acknowledged_lsn.clear();
+  watched.acknowledged_seq.fill(0);
+  watched.acknowledged_sum.fill(0);
+  for (PushInfo& push : pushes_) push.may_be_lost = push.may_be_lost || push.shard == shard;
+  for (Client& client : clients_) {
+    client.pipes[shard].lsn_min = 0;
+    client.pipes[shard].seen.fill(0);
+    client.pipes[shard].acknowledged.fill(0);
+  }
+}
+
+void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnation incarnation,
+                                         Time sent, std::vector<JoinReport> joins) {
+  Coordinator& c = coordinators_[coordinator];
+  if (c.term == 0) return;
+  c.joins.insert(joins.begin(), joins.end());
+  if (c.joins.size() > 64) c.joins.erase(c.joins.begin());
+  auto granted = std::make_shared<std::pair<bool, ViewPtr>>();
+  AtStore(
+      coordinator,
+      [=, this] {
+        Lease& lease = leases_[server + 1];
+        if (incarnation < lease.incarnation) return;
+        if (lease.incarnation != incarnation) {
+          lease.incarnation = incarnation;
+          Changed();
+        }
+        lease.expires = time_ + 3 * kSecond;
+        *granted = {true, View()};
+      },
+      [=, this] {
+        if (!granted->first) return;
+        Datagram(CoordinatorNode(coordinator), ServerNode(server), [=, this] {
+          Process* p = ProcessOf({static_cast<ServerId>(server) + 1, incarnation});
+          if (p == nullptr) return;
+          ForLife(server, [=, this] {
+            for (const RecordPtr& record : granted->second->records) Learn(server, record);
+            // Records first: a lease that outlived its end must not be taken up in an old epoch.
+            const Time from =
+                Planted(SimMutant::kLeaseFromAnswer) ? LocalTime(servers_[server]) : sent;
+            Process* again = servers_[server].process.get();
+            again->lease_until = std::max(again->lease_until, from + 2850 * kMs);
+          })();
+        });
+      });
+}
+
+void ClusterSimulation::ActivationArrives(int coordinator, int shard, Member asks, Epoch epoch,
+                                          Lsn tail) {
+  const uint64_t term = coordinators_[coordinator].term;
+  if (term == 0) return;
+  AtStore(
+      coordinator,
+      [=, this] {
+        const bool leads = leader_ == coordinator && leader_term_ == term;
+        if (leads || Planted(SimMutant::kLeaderNotCompared)) Activate(shard, asks, epoch, tail);
+      },
+      [=, this] { Spread(coordinator, records_[shard]); });
+}
+
+void ClusterSimulation::Activate(int shard, const Member& asks, Epoch epoch, Lsn tail) {
+  const ShardRecord& record = *records_[shard];
+  if (record.epoch != epoch || !(record.primary == asks) || record.active) return;
+  ShardRecord next = record;
+  next.active = true;
+  next.base = next.members;
+  Put(shard, std::move(next));
+  CheckActivated(shard, epoch, tail);
+}
+
+void ClusterSimulation::Spread(int coordinator, RecordPtr record) {
+  for (const Server& server : servers_) {
+    Datagram(CoordinatorNode(coordinator), ServerNode(server.index),
+             [this, index = server.index, record] {
+               if (servers_[index].process == nullptr) return;
+               ForLife(index, [this, index, record] { Learn(index, record); })();
+             });
+  }
+}
+
+}  // namespace hotbed::sim
