@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "client/cluster_map.h"
 #include "client/map_follower.h"
+#include "client/read_choice.h"
 #include "client/retry.h"
 #include "client/timer.h"
 #include "client/transport.h"
@@ -52,6 +53,7 @@ struct ClientContext {
   Transport* transport = nullptr;
   Timer* timer = nullptr;
   RetryPolicy* retry = nullptr;
+  ReadChoice* reads = nullptr;
   ClientCounters counters;
 
   // When a call that begins now ends; zero: the client's own deadline.

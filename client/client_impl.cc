@@ -61,7 +61,8 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
                        std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed)
     : control_(std::move(control)),
       transport_(std::move(transport)),
-      follower_(control_.get(), &map_),
+      follower_(control_.get(), &map_,
+                [this](const std::string& address) { transport_->Abandon(address); }),
       retry_(seed),
       pulls_(&context_),
       pushes_(&context_, control_.get(), SessionNameOf(options, seed)),
@@ -78,6 +79,7 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
   context_.transport = transport_.get();
   context_.timer = &timer_;
   context_.retry = &retry_;
+  context_.reads = &reads_;
 }
 
 ClientImpl::~ClientImpl() {

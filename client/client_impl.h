@@ -67,6 +67,7 @@ class ClientImpl final : public Client {
   ClusterMapHolder map_;
   MapFollower follower_;
   RetryPolicy retry_;
+  ReadChoice reads_;
   ClientContext context_;
   PullEngine pulls_;
   PushEngine pushes_;

@@ -175,19 +175,28 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   partial_.erase(table);
 }
 
-bool ClusterMapHolder::ApplyRecord(const ShardRecord& record) {
+size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
   absl::MutexLock lock(&mu_);
-  const auto known = map_->tables_.find(record.shard.table);
-  if (known == map_->tables_.end() || record.shard.index >= known->second->shards.size()) {
-    return false;
+  absl::flat_hash_map<TableId, std::shared_ptr<TableRoute>> changed;
+  size_t news = 0;
+  for (const ShardRecord& record : records) {
+    const auto known = map_->tables_.find(record.shard.table);
+    if (known == map_->tables_.end() || record.shard.index >= known->second->shards.size()) {
+      continue;
+    }
+    const auto mine = changed.find(record.shard.table);
+    const TableRoute& now = mine == changed.end() ? *known->second : *mine->second;
+    if (!IsNewer(record, now.shards[record.shard.index])) continue;
+    std::shared_ptr<TableRoute>& route = changed[record.shard.table];
+    if (route == nullptr) route = std::make_shared<TableRoute>(*known->second);
+    route->shards[record.shard.index] = record;
+    ++news;
   }
-  if (!IsNewer(record, known->second->shards[record.shard.index])) return false;
-  auto route = std::make_shared<TableRoute>(*known->second);
-  route->shards[record.shard.index] = record;
+  if (news == 0) return 0;
   auto next = std::make_shared<ClusterMap>(*map_);
-  next->tables_[record.shard.table] = std::move(route);
+  for (auto& [table, route] : changed) next->tables_[table] = std::move(route);
   map_ = std::move(next);
-  return true;
+  return news;
 }
 
 }  // namespace hotbed

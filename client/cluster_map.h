@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "client/shard_locator.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
@@ -23,6 +24,7 @@ struct ServerAddress {
   Incarnation incarnation = 0;
   std::string address;             // host:port of the data port
   uint64_t message_bytes_max = 0;  // that it accepts; 0: it did not say
+  bool live = true;                // as far as the coordinator knows
 };
 
 // News from the coordinator: everything, or (`delta`) what differs from the revision that was known
@@ -58,6 +60,7 @@ class ClusterMap {
   const TableRoute* Table(const std::string& name) const;
   // Null when unknown.
   const ServerAddress* Server(ServerId server) const;
+  const absl::flat_hash_map<ServerId, ServerAddress>& servers() const { return servers_; }
   const ShardRecord* Shard(ShardId shard) const;
 
   // Everything that happened up to here is in this map; of later things some may be.
@@ -97,7 +100,10 @@ class ClusterMapHolder {
   // older map says of a table that was created or dropped after it.
   void Apply(const MapUpdate& update);
   // A record that came with WRONG_EPOCH. False if it says nothing new.
-  bool ApplyRecord(const ShardRecord& record);
+  bool ApplyRecord(const ShardRecord& record) { return ApplyRecords({&record, 1}) > 0; }
+  // Of one answer, at once: each change copies the tables that it is in. How many said something
+  // new.
+  size_t ApplyRecords(absl::Span<const ShardRecord> records);
 
  private:
   // Shards of tables that are not complete yet wait here.

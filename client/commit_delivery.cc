@@ -181,7 +181,7 @@ absl::Status CommitDelivery::Deliver(const v1::GroupCommit& commit, const Sessio
           absl::StrCat(Where(shard, commit.step()), " and ", open.size() - 1,
                        " more have not applied it: ", why.message(), "; end the step again"));
     }
-    const int64_t delay_ns = context_->retry->DelayNs(attempt, retry_after_ms);
+    const int64_t delay_ns = context_->retry->SoonNs(attempt, retry_after_ms);
     const auto never = [] { return false; };
     absl::MutexLock lock(&never_mu);
     (void)context_->Await(&never_mu, absl::Condition(&never),

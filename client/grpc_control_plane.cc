@@ -33,8 +33,8 @@ absl::StatusOr<MapUpdate> UpdateOf(const v1::ClusterMap& message) {
     update.shards.push_back(std::move(record));
   }
   for (const v1::ServerInfo& server : message.servers()) {
-    update.servers.push_back(
-        {server.server(), server.incarnation(), server.address(), server.message_bytes_max()});
+    update.servers.push_back({server.server(), server.incarnation(), server.address(),
+                              server.message_bytes_max(), server.live()});
   }
   update.tables_dropped.assign(message.tables_dropped().begin(), message.tables_dropped().end());
   return update;

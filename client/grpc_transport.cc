@@ -37,6 +37,7 @@ class UnaryCall final : public CompletionEvent {
     call_->Finish(&answer_, &status_, this);
   }
   void Cancel() { context_.TryCancel(); }
+  const std::string& address() const { return address_; }
   void Run(bool ok) override;
 
  private:
@@ -69,6 +70,19 @@ class GrpcTransport final : public Transport {
 
   void Send(const std::string& address, Lane lane, OutgoingMessage message,
             std::shared_ptr<PendingRequest> request) override;
+
+  void Abandon(const std::string& address) override {
+    absl::MutexLock lock(&mu_);
+    for (const Lane lane : {Lane::kPull, Lane::kPush, Lane::kLookup}) {
+      const auto it = endpoints_.find({address, lane});
+      if (it == endpoints_.end()) continue;
+      if (it->second.lane != nullptr) it->second.lane->Cancel();
+      endpoints_.erase(it);  // with its connection, which may be to nowhere
+    }
+    for (UnaryCall* call : unary_) {
+      if (call->address() == address) call->Cancel();
+    }
+  }
 
   void SetSession(uint64_t session, uint64_t incarnation) override {
     absl::MutexLock lock(&mu_);

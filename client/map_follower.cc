@@ -8,17 +8,32 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kRefreshTimeout = absl::Seconds(5);
-constexpr absl::Duration kRefreshSpacing = absl::Milliseconds(20);
+// Whole maps may be large, and all clients miss the same server at once: who goes on asking is
+// served less often, for the news come by the watch.
+constexpr absl::Duration kRefreshSpacingMin = absl::Milliseconds(20);
+constexpr absl::Duration kRefreshSpacingMax = absl::Milliseconds(500);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
-constexpr absl::Duration kBackoffMax = absl::Seconds(2);
+constexpr absl::Duration kBackoffMax = absl::Milliseconds(500);
 
 }  // namespace
 
 absl::Status MapFollower::Refresh(absl::Duration timeout) {
   // Everything, not the difference: whoever asks has reason to doubt what is held.
   HOTBED_ASSIGN_OR_RETURN(const MapUpdate update, control_->GetMap(0, timeout));
-  map_->Apply(update);
+  Apply(update);
   return absl::OkStatus();
+}
+
+void MapFollower::Apply(const MapUpdate& update) {
+  const ClusterMapPtr before = map_->Get();
+  map_->Apply(update);
+  if (gone_ == nullptr) return;
+  const ClusterMapPtr now = map_->Get();
+  for (const auto& [id, was] : before->servers()) {
+    const ServerAddress* const is = now->Server(id);
+    const bool up = is != nullptr && is->live && is->incarnation == was.incarnation;
+    if (was.live && !up) gone_(was.address);
+  }
 }
 
 absl::Status MapFollower::Start(absl::Duration timeout) {
@@ -55,7 +70,7 @@ void MapFollower::WatchLoop() {
     // meanwhile.
     const absl::Status ended =
         control_->Watch(map_->Get()->plan_revision(), [this, &backoff](const MapUpdate& update) {
-          map_->Apply(update);
+          Apply(update);
           backoff = kBackoffMin;
         });
     backoff = std::min(backoff * 2, kBackoffMax);
@@ -66,16 +81,19 @@ void MapFollower::RefreshLoop() {
   const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return refresh_wanted_ || stopped_;
   };
+  absl::Duration spacing = kRefreshSpacingMin;
   do {
     {
       absl::MutexLock lock(&mu_);
-      mu_.Await(absl::Condition(&wanted));
+      const bool still = mu_.AwaitWithTimeout(absl::Condition(&wanted), kRefreshSpacingMax);
+      spacing = still ? std::min(spacing * 2, kRefreshSpacingMax) : kRefreshSpacingMin;
+      if (!still) mu_.Await(absl::Condition(&wanted));
       if (stopped_) return;
       refresh_wanted_ = false;
     }
     // A failure needs no answer here: whoever still misses something asks again.
     Refresh(kRefreshTimeout).IgnoreError();
-  } while (Sleep(kRefreshSpacing));
+  } while (Sleep(spacing));
 }
 
 }  // namespace hotbed

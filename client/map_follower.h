@@ -4,8 +4,10 @@
 #ifndef HOTBED_CLIENT_MAP_FOLLOWER_H_
 #define HOTBED_CLIENT_MAP_FOLLOWER_H_
 
-#include <atomic>
+#include <functional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -18,7 +20,11 @@ namespace hotbed {
 
 class MapFollower {
  public:
-  MapFollower(ControlPlane* control, ClusterMapHolder* map) : control_(control), map_(map) {}
+  // `gone` is called, from whichever thread took the map, for the address of each server that a map
+  // says is down, or started anew, and that was up before.
+  MapFollower(ControlPlane* control, ClusterMapHolder* map,
+              std::function<void(const std::string&)> gone = nullptr)
+      : control_(control), map_(map), gone_(std::move(gone)) {}
   ~MapFollower() { Stop(); }
 
   // Fetches the whole map once, then starts the threads.
@@ -30,6 +36,7 @@ class MapFollower {
   void Stop();
 
  private:
+  void Apply(const MapUpdate& update);
   void WatchLoop();
   void RefreshLoop();
   // False when stopped meanwhile.
@@ -37,6 +44,7 @@ class MapFollower {
 
   ControlPlane* const control_;
   ClusterMapHolder* const map_;
+  const std::function<void(const std::string&)> gone_;
   absl::Mutex mu_;
   bool refresh_wanted_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -96,6 +96,10 @@ class PullCall {
   const int64_t deadline_ns;
   bool want_flags = false;
   bool streaming = false;
+  bool strict = false;
+  uint32_t staleness_ms_max = 0;
+  ReadFrom read_from = ReadFrom::kDefault;
+  uint64_t turn = 0;   // among the client's calls
   BufferRef ids;       // of all parts
   BufferRef lengths;   // of all partial bags
   BufferRef weights;   // of all weighted ones

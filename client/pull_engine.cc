@@ -1,6 +1,8 @@
 #include "client/pull_engine.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -12,8 +14,24 @@
 namespace hotbed {
 namespace {
 
-std::string Where(const TableHandle& table, uint32_t shard) {
-  return absl::StrCat("table ", table.name(), " shard ", shard);
+absl::Status CheckConsistency(const PullOptions& options) {
+  if (options.strict && options.read_from == ReadFrom::kAny) {
+    return absl::InvalidArgumentError(
+        "PullOptions: strict pulls are answered by the primary alone; read_from is kAny, allowed: "
+        "kDefault, kPrimary");
+  }
+  if (options.staleness_max < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("PullOptions::staleness_max is ",
+                                                   absl::FormatDuration(options.staleness_max),
+                                                   "; allowed: 0 (no limit) or more"));
+  }
+  return absl::OkStatus();
+}
+
+// Rounded up: 0 is no limit.
+uint32_t StalenessMs(absl::Duration staleness) {
+  const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(staleness, absl::Milliseconds(1)));
+  return static_cast<uint32_t>(std::min<int64_t>(ms, std::numeric_limits<int32_t>::max()));
 }
 
 // Bytes [at, at + size) of `from` behind what the field has already.
@@ -32,15 +50,15 @@ void AddPiece(const BufferRef& from, uint64_t at, uint64_t size, OutgoingMessage
 class PullRequest final : public PendingRequest {
  public:
   PullRequest(PullEngine* engine, std::shared_ptr<PullCall> call, absl::Span<const uint32_t> parts,
-              int attempt)
+              PullEngine::Sent sent)
       : engine_(engine),
         call_(std::move(call)),
         parts_(parts.begin(), parts.end()),
-        attempt_(attempt) {}
+        sent_(std::move(sent)) {}
 
   void Done(const absl::Status& transport, const Reply* reply) override {
     if (!call_->Enter()) return;
-    engine_->OnReply(call_, parts_, attempt_, transport, reply);
+    engine_->OnReply(call_, parts_, sent_, transport, reply);
     engine_->LeaveAndResolve(call_);
   }
   bool Abandoned() const override { return call_->closed(); }
@@ -49,7 +67,7 @@ class PullRequest final : public PendingRequest {
   PullEngine* const engine_;
   const std::shared_ptr<PullCall> call_;
   const absl::InlinedVector<uint32_t, 16> parts_;
-  const int attempt_;
+  const PullEngine::Sent sent_;
 };
 
 Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
@@ -80,9 +98,16 @@ absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const Pull
   const RowType wire_type =
       options.wire_type == nullptr ? context_->options.pull_type : *options.wire_type;
   HOTBED_RETURN_IF_ERROR(CheckPullFeatures(features, wire_type));
+  HOTBED_RETURN_IF_ERROR(CheckConsistency(options));
   *call = std::make_shared<PullCall>(TakeScratch(), lane, wire_type,
                                      context_->DeadlineNs(options.deadline),
                                      context_->transport->driver());
+  (*call)->strict = options.strict;
+  (*call)->staleness_ms_max = StalenessMs(options.staleness_max);
+  (*call)->read_from = options.strict                            ? ReadFrom::kPrimary
+                       : options.read_from == ReadFrom::kDefault ? context_->options.read_from
+                                                                 : options.read_from;
+  (*call)->turn = context_->reads->NextTurn();
   PullScratch& scratch = *(*call)->scratch;
   scratch.features.clear();
   scratch.targets.clear();
@@ -145,27 +170,48 @@ void PullEngine::LayOutIds(const ClusterMap& map, PullCall* call) {
   LayOutBags(call, offset);
 }
 
+ServerId PullEngine::ReaderOf(const PullCall& call, const ClusterMap& map, uint32_t part,
+                              int attempt) const {
+  const TableHandle& table = call.scratch->TableOf(part);
+  const ShardRecord* const record = map.Shard({table.id(), call.scratch->ShardOf(part)});
+  if (record == nullptr) return 0;
+  const bool copied = table.options().data_parallel;
+  const bool any =
+      call.read_from == ReadFrom::kAny || (call.read_from == ReadFrom::kDefault && copied);
+  if (!any || attempt > 0) return record->primary.server;
+  return context_->reads->Choose(*record, call.turn, context_->clock->NowNs());
+}
+
 void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
   const ClusterMapPtr map = context_->map->Get();
   const PullScratch& scratch = *call->scratch;
+  std::vector<std::pair<ServerId, uint32_t>> order;  // by server, then as the ids lie
+  for (uint32_t p : parts) {
+    const TableHandle& table = scratch.TableOf(p);
+    if (map->Shard({table.id(), scratch.ShardOf(p)}) == nullptr) {
+      call->Close(absl::NotFoundError(absl::StrCat("table ", table.name(), " was dropped")));
+      return;
+    }
+    order.emplace_back(ReaderOf(*call, *map, p, attempt), p);
+  }
+  const auto before = [](const auto& a, const auto& b) { return a.first < b.first; };
+  if (!std::is_sorted(order.begin(), order.end(), before)) {
+    std::stable_sort(order.begin(), order.end(), before);
+  }
   std::vector<uint32_t> waiting;  // their server is not known
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
   const uint64_t bytes_max = context_->MessageBytesMax(*map);
   uint64_t bytes = 0;
   const auto flush = [&] {
-    if (!message.empty()) SendMessage(call, *map, to->address, message, attempt);
+    if (!message.empty()) {
+      SendMessage(call, message, {map, to, context_->clock->NowNs(), attempt});
+    }
     message.clear();
     bytes = 0;
   };
-  for (uint32_t p : parts) {
-    const TableHandle& table = scratch.TableOf(p);
-    const ShardRecord* record = map->Shard({table.id(), scratch.ShardOf(p)});
-    if (record == nullptr) {
-      call->Close(absl::NotFoundError(absl::StrCat("table ", table.name(), " was dropped")));
-      return;
-    }
-    const ServerAddress* server = map->Server(record->primary.server);
+  for (const auto& [id, p] : order) {
+    const ServerAddress* server = map->Server(id);
     if (server == nullptr) {
       waiting.push_back(p);
       continue;
@@ -185,16 +231,17 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
         absl::StrCat(waiting.size(), " shards are without a server, the first of table ",
                      scratch.TableOf(waiting[0]).name(), "; is every server up?")));
     context_->follower->RequestRefresh();
-    RetryLater(call, std::move(waiting), attempt, 0);
+    RetryLater(call, std::move(waiting), attempt, 0, /*busy=*/false);
   }
 }
 
-void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const std::string& address,
-                             absl::Span<const uint32_t> parts, int attempt) {
+void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent) {
   thread_local v1::PullHeader header;  // keeps its segments' memory
   header.Clear();
   header.set_row_type(ToProto(call->wire_type));
   header.set_want_flags(call->want_flags);
+  header.set_strict(call->strict);
+  header.set_staleness_ms_max(call->staleness_ms_max);
   const int64_t left_ns = call->deadline_ns - context_->clock->NowNs();
   OutgoingMessage message;
   message.deadline_ms = static_cast<uint32_t>(
@@ -207,7 +254,7 @@ void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const s
   for (uint32_t p : parts) {
     const TableHandle& table = scratch.TableOf(p);
     const ShardId shard{table.id(), scratch.ShardOf(p)};
-    const Epoch epoch = map.Shard(shard)->epoch;
+    const Epoch epoch = sent.map->Shard(shard)->epoch;
     v1::PullSegment* segment = header.add_segments();
     segment->set_shard(shard.packed());
     segment->set_epoch(epoch);
@@ -233,147 +280,30 @@ void PullEngine::SendMessage(const CallPtr& call, const ClusterMap& map, const s
   message.segments = static_cast<uint32_t>(parts.size());
   // Requests that are joined have the same bulk fields. Flags and arg_max would need a place of
   // their own in a joined reply; calls that ask for them go alone.
-  if (!call->want_flags && !want_arg_max && attempt == 0) {
+  if (!call->want_flags && !want_arg_max && sent.attempt == 0) {
     message.join_key = 1u + header.row_type() + (lengths.pieces.empty() ? 0 : 8) +
-                       (weights.pieces.empty() ? 0 : 16);
+                       (weights.pieces.empty() ? 0 : 16) + (call->strict ? 32 : 0) +
+                       (uint64_t{call->staleness_ms_max} << 8);
   }
   message.bulk.push_back(std::move(ids));
   if (!lengths.pieces.empty()) message.bulk.push_back(std::move(lengths));
   if (!weights.pieces.empty()) message.bulk.push_back(std::move(weights));
   context_->retry->CountRequest();
+  const std::string& address = sent.to->address;
   context_->transport->Send(address, call->lane, std::move(message),
-                            std::make_shared<PullRequest>(this, call, parts, attempt));
+                            std::make_shared<PullRequest>(this, call, parts, sent));
 }
 
 void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
-                            uint32_t retry_after_ms) {
+                            uint32_t retry_after_ms, bool busy) {
   ClientCounters::Add(&context_->counters.retries, parts.size());
-  const int64_t delay_ns = context_->retry->DelayNs(attempt + 1, retry_after_ms);
+  const int64_t delay_ns = busy ? context_->retry->DelayNs(attempt + 1, retry_after_ms)
+                                : context_->retry->SoonNs(attempt + 1, retry_after_ms);
   context_->timer->RunAfter(delay_ns, [this, call, parts = std::move(parts), attempt] {
     if (!call->Enter()) return;
     SendParts(call, parts, attempt + 1);
     LeaveAndResolve(call);
   });
-}
-
-// What the segments of one answer add up to.
-struct PullEngine::Outcome {
-  uint32_t done = 0;
-  std::vector<uint32_t> resend;  // at once: the map knows better now
-  std::vector<uint32_t> later;
-  uint32_t retry_after_ms = 0;
-};
-
-void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt,
-                         const absl::Status& transport, const Reply* reply) {
-  if (!transport.ok()) {
-    // FailedPrecondition is the server's "never": another cluster, another wire version.
-    if (absl::IsFailedPrecondition(transport)) return call->Close(transport);
-    call->NoteError(transport);
-    context_->follower->RequestRefresh();
-    return RetryLater(call, {parts.begin(), parts.end()}, attempt, 0);
-  }
-  const v1::ReplyHeader& header = reply->view->header;
-  Outcome outcome;
-  if (header.code() != v1::OK) {
-    v1::SegmentReply refusal;
-    refusal.set_code(header.code());
-    refusal.set_detail(header.detail());
-    for (uint32_t p : parts) OnSegment(call, p, refusal, nullptr, &outcome);
-  } else if (reply->segment_count != parts.size()) {
-    return call->Close(absl::InternalError(absl::StrCat("a server answered ", reply->segment_count,
-                                                        " segments to ", parts.size(), " asked")));
-  } else {
-    Answer answer{FragmentReader(reply->fragments, reply->view->rows),
-                  FragmentReader(reply->fragments, reply->view->flags),
-                  FragmentReader(reply->fragments, reply->view->arg_max)};
-    answer.rows.Skip(std::min(answer.rows.left(), reply->row_bytes_before));
-    for (uint32_t i = 0; i < parts.size(); ++i) {
-      OnSegment(call, parts[i], header.segments(static_cast<int>(reply->segment_first + i)),
-                &answer, &outcome);
-    }
-  }
-  if (call->closed()) return;
-  if (outcome.done != 0 && call->parts_left.fetch_sub(outcome.done) == outcome.done) {
-    call->scratch->join.Finish(call->scratch->pooled);
-    call->Close(absl::OkStatus());
-  }
-  if (!outcome.resend.empty()) {
-    ClientCounters::Add(&context_->counters.retries, outcome.resend.size());
-    SendParts(call, outcome.resend, attempt + 1);
-  }
-  if (!outcome.later.empty()) {
-    RetryLater(call, std::move(outcome.later), attempt, outcome.retry_after_ms);
-  }
-}
-
-void PullEngine::OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                           Answer* answer, Outcome* outcome) {
-  const TableHandle& table = call->scratch->TableOf(part);
-  const Verdict verdict = VerdictOf(segment.code(), /*push=*/false);
-  if (verdict == Verdict::kOk) {
-    if (answer == nullptr) return;
-    const PooledPart* const pooled = call->scratch->Pooled(part);
-    const bool good = pooled == nullptr ? ScatterSegment(call, part, segment, answer)
-                                        : ScatterPooled(call, *pooled, segment, answer);
-    if (good) ++outcome->done;
-    return;
-  }
-  const absl::Status status =
-      StatusOf(segment.code(), Where(table, call->scratch->ShardOf(part)), segment.detail());
-  if (verdict == Verdict::kReroute) {
-    ClientCounters::Add(&context_->counters.wrong_epoch, 1);
-    if (segment.has_record()) {
-      const auto record = FromProto(segment.record());
-      if (record.ok() && context_->map->ApplyRecord(*record)) {
-        outcome->resend.push_back(part);
-        return;
-      }
-    }
-    context_->follower->RequestRefresh();
-  } else if (verdict != Verdict::kLater) {
-    return call->Close(status);
-  }
-  call->NoteError(status);
-  outcome->retry_after_ms = std::max(outcome->retry_after_ms, segment.retry_after_ms());
-  outcome->later.push_back(part);
-}
-
-bool PullEngine::ScatterSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                                Answer* answer) {
-  FragmentReader* const rows = &answer->rows;
-  FragmentReader* const flags = &answer->flags;
-  const BatchPlan& plan = call->scratch->plan;
-  const PlanPart& planned = plan.parts()[part];
-  const TableGroup& group = plan.group(planned);
-  const uint32_t row_bytes = RowWireBytes(call->wire_type, planned.columns);
-  const uint64_t bytes = uint64_t{row_bytes} * planned.rows();
-  const uint64_t flag_bytes = call->want_flags ? planned.rows() : 0;
-  if (segment.row_bytes() != bytes || rows->left() < bytes || flags->left() < flag_bytes) {
-    call->Close(absl::InternalError(absl::StrCat(
-        Where(*group.table, planned.shard), ": answered ", segment.row_bytes(), " bytes (",
-        rows->left(), " in the message), ", planned.rows(), " rows need ", bytes)));
-    return false;
-  }
-  thread_local std::vector<const uint8_t*> pointers;
-  thread_local WireScratch scratch;
-  pointers.resize(planned.rows());
-  scratch.Clear();
-  rows->RowPointers(row_bytes, planned.rows(), pointers.data(), &scratch);
-  ScatterJob job;
-  job.group = &group;
-  job.part = &planned;
-  job.targets = call->scratch->targets;
-  job.wire_type = call->wire_type;
-  job.rows = pointers.data();
-  job.flags = flag_bytes == 0 ? nullptr : flags->Contiguous(flag_bytes, 1, &scratch);
-  job.streaming = call->streaming;
-  Scatter(job);
-  // A row of several slices counts once.
-  if (planned.column_first == 0) {
-    ClientCounters::Add(&context_->counters.rows_pulled, planned.rows());
-  }
-  return true;
 }
 
 }  // namespace hotbed

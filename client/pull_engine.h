@@ -42,13 +42,28 @@ class PullEngine {
   void LayOutIds(const ClusterMap& map, PullCall* call);
   // The caller stands inside the call's gate in all of these.
   void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
-  void SendMessage(const CallPtr& call, const ClusterMap& map, const std::string& address,
-                   absl::Span<const uint32_t> parts, int attempt);
+  // A message: by which map, whom it asks and when.
+  struct Sent {
+    ClusterMapPtr map;
+    const ServerAddress* to = nullptr;  // of the map
+    int64_t at_ns = 0;
+    int attempt = 0;
+  };
+  // Who is asked for a part: at the first attempt a copy may be; what it refused, the primary.
+  ServerId ReaderOf(const PullCall& call, const ClusterMap& map, uint32_t part, int attempt) const;
+  void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent);
+  // `busy`: a server has too much to do; else what hinders will pass by itself.
   void RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
-                  uint32_t retry_after_ms);
-  void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt,
-               const absl::Status& transport, const Reply* reply);
+                  uint32_t retry_after_ms, bool busy);
+
+  // pull_reply.cc
   struct Outcome;
+  void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+               const absl::Status& transport, const Reply* reply);
+  void OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+              const absl::Status& transport);
+  void TakeRecords(const Reply& reply);
+  bool AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const;
   // The bulk fields of an answer, read segment after segment.
   struct Answer {
     FragmentReader rows;
@@ -56,7 +71,9 @@ class PullEngine {
     FragmentReader arg_max;
   };
   void OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                 Answer* answer, Outcome* outcome);
+                 const Sent& sent, Answer* answer, Outcome* outcome);
+  void OnRefusal(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
+                 const Sent& sent, Outcome* outcome);
   bool ScatterSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
                       Answer* answer);
 

@@ -278,6 +278,7 @@ void PushEngine::Settle(std::vector<ShardChain*> chains, Resolutions* resolution
     if (chain->restart_now) {
       chain->restart_now = false;
       chain->retry_after_ms = 0;
+      chain->busy = false;
       chain->chain.Restart();
       now.push_back(chain);
     } else {
@@ -291,13 +292,16 @@ void PushEngine::Settle(std::vector<ShardChain*> chains, Resolutions* resolution
 void PushEngine::RestartLater(std::vector<ShardChain*> chains) {
   uint32_t retry_after_ms = 0;
   int attempt = 1;
+  bool busy = false;
   for (ShardChain* chain : chains) {
     chain->restart_scheduled = true;
+    busy |= std::exchange(chain->busy, false);
     retry_after_ms = std::max(retry_after_ms, chain->retry_after_ms);
     attempt = std::max(attempt, chain->chain.attempts() + 1);
     chain->retry_after_ms = 0;
   }
-  const int64_t delay_ns = context_->retry->DelayNs(attempt, retry_after_ms);
+  const int64_t delay_ns = busy ? context_->retry->DelayNs(attempt, retry_after_ms)
+                                : context_->retry->SoonNs(attempt, retry_after_ms);
   context_->timer->RunAfter(delay_ns, [this, chains = std::move(chains)] {
     Resolutions resolutions;
     {

@@ -51,6 +51,7 @@ class PushEngine {
     bool restart_scheduled = false;
     bool restart_now = false;  // the map knows the new owner
     uint32_t retry_after_ms = 0;
+    bool busy = false;  // its server has too much to do; else what hinders will pass by itself
   };
   struct SentPart {
     ShardChain* chain = nullptr;
@@ -83,6 +84,7 @@ class PushEngine {
   // `written`: of a request without a reply, whether a server may have acted on it.
   void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport, const Reply* reply,
                bool written);
+  void TakeRecords(const Reply& reply);
   void OnSegment(const SentPart& sent, const v1::SegmentReply& segment, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The part in flight ends with `status`; `last_seq` as in PushChain::OnRefused.

@@ -40,6 +40,7 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
       alike.set_code(header->code());
       alike.set_detail(header->detail());
     }
+    if (each) TakeRecords(*reply);
     std::vector<ShardChain*> answered;
     for (size_t i = 0; i < parts.size(); ++i) {
       const v1::SegmentReply& segment =
@@ -56,6 +57,19 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
     Settle(std::move(answered), &resolutions);
   }
   Resolve(std::move(resolutions));
+}
+
+// Of a whole message at once: after a fail-over there may be one in every segment.
+void PushEngine::TakeRecords(const Reply& reply) {
+  std::vector<ShardRecord> records;
+  for (uint32_t i = 0; i < reply.segment_count; ++i) {
+    const v1::SegmentReply& segment =
+        reply.view->header.segments(static_cast<int>(reply.segment_first + i));
+    if (!segment.has_record()) continue;
+    absl::StatusOr<ShardRecord> record = FromProto(segment.record());
+    if (record.ok()) records.push_back(*std::move(record));
+  }
+  if (!records.empty()) context_->map->ApplyRecords(records);
 }
 
 void PushEngine::Refused(const SentPart& sent, uint64_t last_seq, const absl::Status& status,
@@ -90,6 +104,8 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
   ClientCounters::Add(&context_->counters.retries, 1);
   part->call->last_error = status;
   chain.retry_after_ms = std::max(chain.retry_after_ms, segment.retry_after_ms());
+  chain.busy |= segment.code() == v1::RESOURCE_EXHAUSTED || segment.code() == v1::READ_ONLY ||
+                segment.code() == v1::DEADLINE_EXCEEDED;
   switch (verdict) {
     case Verdict::kGap:
       return chain.chain.OnGap(part, segment.last_seq());
@@ -97,9 +113,8 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
       return chain.chain.OnUnknownSession(part);
     case Verdict::kReroute: {
       ClientCounters::Add(&context_->counters.wrong_epoch, 1);
-      const auto record = FromProto(segment.record());
-      const bool known = segment.has_record() && record.ok() &&
-                         (context_->map->ApplyRecord(*record) || chain.restart_now);
+      const ShardRecord* const record = context_->map->Get()->Shard(chain.shard);
+      const bool known = record == nullptr || record->epoch > sent.epoch;
       if (known) chain.restart_now = true;
       if (!known) context_->follower->RequestRefresh();
       break;

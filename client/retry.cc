@@ -53,7 +53,14 @@ int64_t RetryPolicy::DelayNs(int attempt, uint32_t retry_after_ms) {
   } else {
     delay = std::min<int64_t>(delay * 8, kDelayNsMax);
   }
-  return delay / 2 + static_cast<int64_t>(random_.Uniform(static_cast<uint64_t>(delay)));
+  return Jittered(delay);
+}
+
+int64_t RetryPolicy::SoonNs(int attempt, uint32_t retry_after_ms) {
+  int64_t delay = int64_t{1'000'000} << std::clamp(attempt - 1, 0, 8);
+  if (attempt <= kSoonAttempts) delay = std::min(delay, kSoonNsMax);
+  absl::MutexLock lock(&mu_);
+  return Jittered(std::max(delay, int64_t{retry_after_ms} * 1'000'000));
 }
 
 }  // namespace hotbed

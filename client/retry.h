@@ -32,7 +32,9 @@ absl::Status StatusOf(v1::Code code, absl::string_view where, absl::string_view 
 // stream, a moved shard), the server's own wish where it named one, both with jitter of half.
 // Retries are at most a tenth of the requests plus a burst; beyond that the delay grows eightfold,
 // to kDelayNsMax at most, so that an overloaded server is not kept down by its clients, and one
-// that was restarted is found again soon. Thread-safe.
+// that was restarted is found again soon. What a fail-over or a move will end (a lost stream, a
+// shard that is not active yet, a record that is not newer) is asked for again sooner, and out of
+// no budget: its load ends with its cause. Thread-safe.
 class RetryPolicy {
  public:
   explicit RetryPolicy(uint64_t seed) : random_(seed) {}
@@ -40,8 +42,17 @@ class RetryPolicy {
   void CountRequest();
   // `attempt` counts from 1; `retry_after_ms` 0: the server named none.
   int64_t DelayNs(int attempt, uint32_t retry_after_ms);
+  // Of the second kind: from 1 ms to kSoonNsMax for kSoonAttempts (about 3 s, twice what a
+  // fail-over takes), then as DelayNs to 256 ms; at least the server's wish.
+  int64_t SoonNs(int attempt, uint32_t retry_after_ms);
+  static constexpr int64_t kSoonNsMax = 16'000'000;
+  static constexpr int kSoonAttempts = 200;
 
  private:
+  int64_t Jittered(int64_t delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return delay / 2 + static_cast<int64_t>(random_.Uniform(static_cast<uint64_t>(delay)));
+  }
+
   static constexpr int64_t kDelayNsMax = 512'000'000;
   static constexpr int64_t kTokensMax = 1000;  // tenths of a retry: a burst of a hundred
   absl::Mutex mu_;

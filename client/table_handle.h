@@ -2,6 +2,7 @@
 #ifndef HOTBED_CLIENT_TABLE_HANDLE_H_
 #define HOTBED_CLIENT_TABLE_HANDLE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -28,24 +29,32 @@ class TableHandle final : public Table {
   TableId id() const { return options_.id; }
   const void* owner() const { return owner_; }  // the client that opened it
 
-  // Read your writes: the newest state in which this client saw `shard`. A pull names it if the
-  // epoch is still the same; a later epoch begins with everything that was acknowledged (DECISIONS
-  // L2, L8).
+  // Read your writes, and never less than was read before: the newest state in which this client
+  // saw `shard`. A pull names it if the epoch is still the same. A later epoch of a shard of one
+  // copy begins with everything that was acknowledged (DECISIONS L2, L8), and what a restart of
+  // class `checkpoint` forgot it may number anew; of several copies LSNs go on, and one that is
+  // not the primary may be behind.
   void NoteAcknowledged(uint32_t shard, Epoch epoch, Lsn lsn) const {
     Acknowledged& seen = acknowledged_[shard];
     absl::MutexLock lock(&seen.mu);
     if (epoch > seen.epoch || (epoch == seen.epoch && lsn > seen.lsn)) {
+      seen.lsn = LsnsGoOn() ? std::max(seen.lsn, lsn) : lsn;
       seen.epoch = epoch;
-      seen.lsn = lsn;
     }
   }
   Lsn LsnMin(uint32_t shard, Epoch epoch) const {
     const Acknowledged& seen = acknowledged_[shard];
     absl::MutexLock lock(&seen.mu);
-    return seen.epoch == epoch ? seen.lsn : 0;
+    if (seen.epoch == epoch) return seen.lsn;
+    return LsnsGoOn() && seen.epoch < epoch ? seen.lsn : 0;
   }
 
  private:
+  bool LsnsGoOn() const {
+    const bool copied = options_.copies > 1 || options_.data_parallel;
+    return copied && options_.durability != Durability::kCheckpoint;
+  }
+
   struct Acknowledged {
     mutable absl::Mutex mu;
     Epoch epoch ABSL_GUARDED_BY(mu) = 0;

@@ -81,6 +81,9 @@ class Transport {
   // (pulls_in_flight_max, pushes_in_flight_max and their bytes).
   virtual void Send(const std::string& address, Lane lane, OutgoingMessage message,
                     std::shared_ptr<PendingRequest> request) = 0;
+  // Whoever listens at the address is not waited for any longer: what is under way there is Done
+  // with an error, as if its streams had broken. Later requests connect anew.
+  virtual void Abandon(const std::string& address) {}
   // Goes into the hello of push streams opened from now on.
   virtual void SetSession(uint64_t session, uint64_t incarnation) = 0;
   virtual void SetClusterId(const std::string& cluster_id) = 0;

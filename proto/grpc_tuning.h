@@ -44,7 +44,7 @@ inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
               1000);  // also the longest time for one attempt to connect
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);  // a server that is back is found at once
   args.SetMaxReceiveMessageSize(message_bytes_max);
   args.SetMaxSendMessageSize(-1);
   return args;

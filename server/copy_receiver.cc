@@ -73,7 +73,15 @@ void CopyReceiver::CarryOut(Message next) {
       const bool wanted = site_->Wants(install.shard, install.from, install.epoch);
       return wanted ? nullptr : "the shard's record does not want it any more";
     });
-    std::erase_if(waiting_, [&](const Message& m) { return m.from == next.from; });
+    RefuseWaiting(next.from);
+    return BeginWaiting();
+  }
+  if (message.kind == ReplicaMessage::Kind::kAppend) {
+    TakeBackWhere([&](const Install& install) {
+      const bool off = install.shard == message.shard && install.from == next.from &&
+                       install.epoch <= message.epoch;
+      return off ? "its sender has given it up" : nullptr;
+    });
     return BeginWaiting();
   }
   const auto it = std::find_if(installs_.begin(), installs_.end(), [&](const Install& install) {
@@ -81,27 +89,26 @@ void CopyReceiver::CarryOut(Message next) {
            install.epoch == message.epoch && install.transfer == message.transfer;
   });
   if (it == installs_.end()) {
-    Install unknown;
-    unknown.shard = message.shard;
-    unknown.from = next.from;
-    unknown.epoch = message.epoch;
-    unknown.transfer = message.transfer;
-    return Answer(unknown, absl::NotFoundError("no such copy is under way"), 0);
+    return Answer(InstallOf(next), absl::NotFoundError("no such copy is under way"), 0);
   }
   it->heard_ns = clock_->NowNs();
   if (message.kind == ReplicaMessage::Kind::kSnapshotRows) return Rows(&*it, message);
   if (message.kind == ReplicaMessage::Kind::kSnapshotEnd) End(&*it, message);
 }
 
-void CopyReceiver::Begin(Message next) {
-  const ReplicaMessage& message = next.message;
+CopyReceiver::Install CopyReceiver::InstallOf(const Message& message) const {
   Install install;
-  install.shard = message.shard;
-  install.from = next.from;
-  install.epoch = message.epoch;
-  install.transfer = message.transfer;
-  install.lsn = message.lsn;
+  install.shard = message.message.shard;
+  install.from = message.from;
+  install.epoch = message.message.epoch;
+  install.transfer = message.message.transfer;
+  install.lsn = message.message.lsn;
   install.heard_ns = clock_->NowNs();
+  return install;
+}
+
+void CopyReceiver::Begin(Message next) {
+  const Install install = InstallOf(next);
   const bool wanted = site_->Wants(install.shard, install.from, install.epoch);
   if (!wanted) {
     refused_.fetch_add(1, std::memory_order_relaxed);
@@ -127,6 +134,17 @@ void CopyReceiver::BeginWaiting() {
     Message next = std::move(waiting_.front());
     waiting_.pop_front();
     Begin(std::move(next));
+  }
+}
+
+void CopyReceiver::RefuseWaiting(const Member& from) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if (it->from == from) {
+      Answer(InstallOf(*it), absl::UnavailableError("the connection was lost"), 0);
+      it = waiting_.erase(it);
+    } else {
+      ++it;
+    }
   }
 }
 
@@ -189,6 +207,8 @@ void CopyReceiver::TakeBack(size_t index, const char* why) {
   installs_.erase(installs_.begin() + static_cast<std::ptrdiff_t>(index));
   HOTBED_LOG(Info) << install.shard.ToString() << ": its copying is taken back: " << why;
   site_->Abandon(install.shard);
+  // Its sender need not have heard of a connection that was lost on the way back.
+  Answer(install, absl::UnavailableError(why), 0);
 }
 
 void CopyReceiver::TakeBackWhere(const std::function<const char*(const Install&)>& why) {

@@ -49,7 +49,8 @@ class CopyReceiver {
   CopyReceiver(Site* site, const Clock* clock);
   ~CopyReceiver() { Stop(); }
 
-  // A kSnapshotBegin, kSnapshotRows or kSnapshotEnd.
+  // A kSnapshotBegin, kSnapshotRows or kSnapshotEnd; or a kAppend, for a shard that is not open:
+  // while a primary sends all rows it sends nothing else, so its copy is off.
   void OnMessage(const Member& from, ReplicaMessage message) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
   // Once a second or so: takes back what is not wanted any more.
@@ -86,6 +87,8 @@ class CopyReceiver {
   void TakeBack(size_t index, const char* why);
   void TakeBackWhere(const std::function<const char*(const Install&)>& why);
   void BeginWaiting();
+  void RefuseWaiting(const Member& from);
+  Install InstallOf(const Message& message) const;
 
   Site* const site_;
   const Clock* const clock_;

@@ -31,6 +31,9 @@ struct DataPlaneLimits {
   // What other servers send, until it is applied or written: half for records of logs, half for
   // rows of copies.
   uint64_t transfer_bytes_max = 64ull << 20;
+  // Records of logs that shards keep after they are committed, for copies to come. Those that other
+  // servers sent lie where they were received, so the records' half is larger by so much.
+  uint64_t replica_tail_bytes_max = 0;
   int64_t write_timeout_ms = 10'000;  // a client that reads nothing for so long loses its stream
   uint32_t streams_max = 4096;
   uint32_t requests_waiting_max = 4096;  // for room in a budget; beyond it RESOURCE_EXHAUSTED
@@ -50,8 +53,9 @@ struct DataPlane {
         // bytes.
         answers(AnswerPool::Create(limits.pull_bytes_in_flight_max)),
         inbox(host),
-        transfers(std::make_shared<TransferBudget>(limits.transfer_bytes_max / 2,
-                                                   limits.transfer_bytes_max / 2)) {}
+        transfers(std::make_shared<TransferBudget>(
+            limits.transfer_bytes_max / 2 + limits.replica_tail_bytes_max,
+            limits.transfer_bytes_max / 2)) {}
 
   static DataPlaneLimits Shared(DataPlaneLimits limits) {
     limits.stream_bytes_in_flight_max = std::max<uint64_t>(

@@ -154,6 +154,7 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
                                        ? options.transfer_bytes_max
                                        : CarveHostBytes(options.host_bytes).transfer_bytes;
   data.lanes.queue_bytes_max = options.transfer_queue_bytes_max;
+  data.limits.replica_tail_bytes_max = CarveHostBytes(options.host_bytes).replica_tail_bytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

@@ -224,9 +224,11 @@ void Shard::DeliverIfFree(PushState* state) {
     return;
   }
   // Log and rows read the sender's message, unless there is a record of its own: then the sender
-  // need not wait until it is known what becomes of its push.
-  const bool reads_message =
-      state->record.owner == nullptr || (state->in_log && state->append.encoded.empty());
+  // need not wait until it is known what becomes of its push. What is being applied reads what it
+  // began with, which was the message if the record was made meanwhile.
+  const bool being_applied = applying_ && !unapplied_.empty() && unapplied_.front().state == state;
+  const bool reads_message = state->record.owner == nullptr || being_applied ||
+                             (state->in_log && state->append.encoded.empty());
   if (!state->replied || (busy && reads_message)) return;
   PushWork* work = state->work;
   PushSegment* segment = state->segment;

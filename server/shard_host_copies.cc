@@ -123,6 +123,7 @@ void ShardHostImpl::Abandon(ShardId id) {
     wiped = SaveCatalog(std::move(changed));
   }
   missing_.insert(id);
+  AddMissing();
   // The catalog still says that it is not whole: the next start deletes it.
   if (!wiped.ok())
     HOTBED_LOG(Warning) << "cannot delete what came of " << id.ToString() << ": " << wiped;

@@ -36,7 +36,11 @@ void ShardHostImpl::OnReplicaMessage(const Member& from, ReplicaMessage message)
     case Kind::kAppendReply: {
       const bool more = message.more;
       const std::shared_ptr<Shard> shard = Find(message.shard);
-      if (shard != nullptr) shard->OnReplicaMessage(from, std::move(message));
+      if (shard != nullptr) {
+        shard->OnReplicaMessage(from, std::move(message));
+      } else if (message.kind == Kind::kAppend && receiver_->under_way() > 0) {
+        receiver_->OnMessage(from, std::move(message));
+      }
       if (!more) log_->Commit();
       return;
     }

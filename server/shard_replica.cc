@@ -51,18 +51,19 @@ void Shard::BeginKeeping() {
   }
 }
 
-// What nobody needs goes; what only those need who can take all rows instead goes when the server
-// has no room for it. Entries that are not committed are bounded by the core.
+// What nobody needs goes. What is kept for copies that could take all rows instead has half of the
+// server's room; the rest is for what is not committed, without which no push goes on.
 void Shard::TrimTail() {
   ReplicaOutlet& outlet = *options_.outlet;
   tail_.DropThrough(std::min(core_.retained_lsn(), core_.applied_lsn()));
   const int64_t excess = outlet.tail_bytes.load(std::memory_order_relaxed) -
-                         static_cast<int64_t>(outlet.tail_bytes_max);
-  if (excess <= 0 || tail_.empty() || tail_.first() > core_.commit_lsn()) return;
+                         static_cast<int64_t>(outlet.tail_bytes_max / 2);
+  const Lsn limit = std::min(core_.commit_lsn(), core_.applied_lsn());
+  if (excess <= 0 || tail_.empty() || tail_.first() > limit) return;
   Lsn lsn = tail_.first();
-  int64_t freed = 0;
-  for (; lsn < core_.commit_lsn() && freed < excess; ++lsn) {
-    freed += static_cast<int64_t>(tail_.record(lsn).bytes.size());
+  int64_t freed = static_cast<int64_t>(tail_.record(lsn).bytes.size());
+  while (lsn < limit && freed < excess) {
+    freed += static_cast<int64_t>(tail_.record(++lsn).bytes.size());
   }
   core_.DropRetained(lsn);
   tail_.DropThrough(std::min({core_.retained_lsn(), core_.applied_lsn(), lsn}));

@@ -1,6 +1,7 @@
 #include "cli/bench/bench_options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/table_spec.h"
@@ -14,10 +15,24 @@ absl::Status OutOf(const char* flag, double value, double min, double max) {
       absl::StrCat(flag, " is ", value, "; allowed: ", min, "..", max));
 }
 
+// How pulls and lookups are read.
+std::vector<BenchOption> ReadOptionList(BenchOptions* o) {
+  return {
+      {"--read-from",
+       &o->read_from,
+       "Who answers pulls and lookups of tables with several copies",
+       {"primary", "any"}},
+      {"--strict",
+       &o->strict,
+       "Pulls see everything that was acknowledged to anybody: the primary alone, under its lease",
+       {}},
+  };
+}
+
 }  // namespace
 
 std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
-  return {
+  std::vector<BenchOption> options = {
       {"--tables", &o->tables, "Tables read or written by one call", {}},
       {"--dim", &o->dim, "Elements of a row", {}},
       {"--rows", &o->rows, "Rows of each table", {}},
@@ -55,7 +70,10 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
        "Column slices of tables that are created, each with statistics of its own where the "
        "optimizer has any",
        {}},
-      {"--durability", &o->durability, "Of tables that are created", {"checkpoint", "log"}},
+      {"--durability",
+       &o->durability,
+       "Of tables that are created: checkpoint, log or replicated=COPIES",
+       {}},
       {"--consistency",
        &o->consistency,
        "Of tables that are created: async, bounded:STEPS or sync. The streams are then the "
@@ -79,6 +97,8 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
        "Run every network row of the table of bars instead, and print bar and ratio",
        {}},
   };
+  for (BenchOption& option : ReadOptionList(o)) options.push_back(std::move(option));
+  return options;
 }
 
 absl::Status ValidateBenchOptions(const BenchOptions& o) {
@@ -116,6 +136,13 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
   if (o.consistency != "async" && o.kind == BenchKind::kMixed) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--consistency ", o.consistency, ": bench push measures it, bench mixed does not"));
+  }
+  if (o.strict && o.read_from == "any") {
+    return absl::InvalidArgumentError(
+        "--strict and --read-from any exclude each other: the primary alone answers strict pulls");
+  }
+  if (o.strict && o.kind == BenchKind::kPush) {
+    return absl::InvalidArgumentError("--strict is for hotbed bench pull, lookup and mixed");
   }
   if (o.wire == "int8" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
     return absl::InvalidArgumentError("--wire int8: gradients travel as fp32, fp16 or bf16");

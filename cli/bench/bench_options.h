@@ -39,7 +39,9 @@ struct BenchOptions {
   uint32_t repeats = 5;
   std::string wire = "fp32";
   std::string optimizer = "rowwise-adagrad";
-  std::string durability = "log";
+  std::string durability = "log";  // or checkpoint, replicated=2, replicated=3
+  std::string read_from = "primary";
+  bool strict = false;
   std::string weight_type = "fp32";
   uint32_t column_slices = 1;
   std::string pooling = "none";  // else `batch` counts bags

@@ -31,6 +31,7 @@ std::string NameOf(const TableOptions& table, uint32_t number) {
   std::string name = absl::StrCat("bench-", table.rows, "x", table.dim, "-",
                                   kOptimizerWords[static_cast<size_t>(table.optimizer.kind)], "-",
                                   kDurabilityWords[static_cast<size_t>(table.durability)]);
+  if (table.copies > 1) absl::StrAppend(&name, "-", table.copies);
   if (table.weight_type != WeightType::kFp32) {
     absl::StrAppend(&name, "-", kWeightTypeWords[static_cast<size_t>(table.weight_type)]);
   }
@@ -91,8 +92,28 @@ absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word) {
   return ByWord<OptimizerKind>("--optimizer", word, kOptimizerWords);
 }
 
-absl::StatusOr<Durability> ParseDurability(const std::string& word) {
-  return ByWord<Durability>("--durability", word, kDurabilityWords);
+absl::Status ParseDurability(const std::string& word, BenchTables* tables) {
+  absl::string_view rest = word;
+  if (word == "checkpoint" || word == "log") {
+    tables->durability = word == "log" ? Durability::kLog : Durability::kCheckpoint;
+    tables->copies = 1;
+    return absl::OkStatus();
+  }
+  if (absl::ConsumePrefix(&rest, "replicated=") && absl::SimpleAtoi(rest, &tables->copies) &&
+      tables->copies >= 2 && tables->copies <= kCopiesMax) {
+    tables->durability = Durability::kReplicated;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--durability \"", word,
+                   "\" is unknown; one of: checkpoint, log, replicated=2..", kCopiesMax));
+}
+
+absl::StatusOr<ReadFrom> ParseReadFrom(const std::string& word) {
+  if (word == "primary") return ReadFrom::kPrimary;
+  if (word == "any") return ReadFrom::kAny;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--read-from \"", word, "\" is unknown; one of: primary, any"));
 }
 
 absl::StatusOr<WeightType> ParseWeightType(const std::string& word) {
@@ -124,6 +145,7 @@ absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const Ben
     options.dim = wanted.dim;
     options.optimizer.kind = wanted.optimizer;
     options.durability = wanted.durability;
+    options.copies = wanted.copies;
     options.consistency = wanted.consistency;
     options.staleness = wanted.staleness;
     options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};

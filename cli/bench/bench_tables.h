@@ -20,6 +20,7 @@ struct BenchTables {
   uint32_t dim = 64;
   OptimizerKind optimizer = OptimizerKind::kRowwiseAdagrad;
   Durability durability = Durability::kLog;
+  uint32_t copies = 1;
   WeightType weight_type = WeightType::kFp32;
   uint32_t column_slices = 1;
   Consistency consistency = Consistency::kAsync;
@@ -30,7 +31,10 @@ extern const std::vector<std::string> kRowTypeWords;  // by RowType
 
 absl::StatusOr<RowType> ParseRowType(const std::string& word);
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word);
-absl::StatusOr<Durability> ParseDurability(const std::string& word);
+// "checkpoint", "log", or "replicated=COPIES".
+absl::Status ParseDurability(const std::string& word, BenchTables* tables);
+// "primary" or "any".
+absl::StatusOr<ReadFrom> ParseReadFrom(const std::string& word);
 absl::StatusOr<WeightType> ParseWeightType(const std::string& word);
 // "async", "sync" or "bounded:STEPS".
 absl::Status ParseConsistency(const std::string& word, BenchTables* tables);

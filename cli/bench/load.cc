@@ -184,8 +184,12 @@ class Load::Stream {
       offset += spec_.batch * tables_[t]->dim();
     }
     const auto call = [&](absl::Span<const PullFeature> features) {
-      Future<absl::Status> future =
-          spec_.kind == BenchKind::kLookup ? client_->Lookup(features) : client_->Pull(features);
+      PullOptions options;
+      options.read_from = spec_.read_from;
+      options.strict = spec_.strict;
+      Future<absl::Status> future = spec_.kind == BenchKind::kLookup
+                                        ? client_->Lookup(features, options)
+                                        : client_->Pull(features, options);
       future.Then([this, slot](const absl::Status&) { NoteEnd(slot); });
       slot->pulls.push_back(std::move(future));
     };

@@ -28,6 +28,8 @@ struct LoadSpec {
   uint32_t threads = 1;
   uint32_t in_flight = 8;
   RowType wire = RowType::kFp32;
+  ReadFrom read_from = ReadFrom::kPrimary;
+  bool strict = false;
   bool call_per_table = false;  // instead of one call for all tables
   bool grouped = false;         // pushes: the streams are trainers of one group
   uint64_t seed = 1;

@@ -22,12 +22,14 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   tables.rows_min = tables.rows_max = options.rows;
   tables.dim = options.dim;
   HOTBED_ASSIGN_OR_RETURN(tables.optimizer, ParseOptimizer(options.optimizer));
-  HOTBED_ASSIGN_OR_RETURN(tables.durability, ParseDurability(options.durability));
+  HOTBED_RETURN_IF_ERROR(ParseDurability(options.durability, &tables));
   HOTBED_ASSIGN_OR_RETURN(tables.weight_type, ParseWeightType(options.weight_type));
   tables.column_slices = options.column_slices;
   HOTBED_RETURN_IF_ERROR(ParseConsistency(options.consistency, &tables));
   LoadSpec spec;
   HOTBED_ASSIGN_OR_RETURN(spec.wire, ParseRowType(options.wire));
+  HOTBED_ASSIGN_OR_RETURN(spec.read_from, ParseReadFrom(options.read_from));
+  spec.strict = options.strict;
   HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect("hotbed://" + options.coordinator));
   const bool preload = options.preload && options.kind != BenchKind::kPush;
   HOTBED_ASSIGN_OR_RETURN(spec.tables, PrepareTables(client.get(), tables, preload, options.err));
@@ -61,7 +63,7 @@ MessageShape ShapeOf(const BenchOptions& options, const LoadSpec& spec, const Lo
       rows, 1, std::max<uint64_t>(1, kRoofMessageBytesMax / (shape.row_bytes + 8)));
   shape.table_rows = options.rows * options.tables;
   shape.in_flight = static_cast<int>(options.in_flight);
-  shape.log = options.durability == "log";
+  shape.log = options.durability != "checkpoint";
   shape.dir = options.dir;
   return shape;
 }

@@ -92,6 +92,9 @@ TEST(RunCli, BenchOfEveryKindTakesItsTablesOptions) {
       {{"bench", "push", "--optimizer", "adamax"}, "partial-rowwise-adam"},
       {{"bench", "mixed", "--weight-type", "int8"}, "bf16"},
       {{"bench", "push", "--wire", "int8"}, "gradients travel as fp32, fp16 or bf16"},
+      {{"bench", "pull", "--read-from", "nearest"}, "any"},
+      {{"bench", "pull", "--read-from", "any", "--strict"}, "exclude each other"},
+      {{"bench", "push", "--strict"}, "pull, lookup and mixed"},
   };
   for (const Wrong& wrong : cases) {
     const Answer answer = Ask(wrong.args);

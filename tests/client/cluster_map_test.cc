@@ -274,6 +274,37 @@ TEST(RetryTest, DelaysGrowFollowTheServerAndSlowDownWithoutBudget) {
   EXPECT_LT(policy.DelayNs(1, 0), 1'500'000);
 }
 
+TEST(RetryTest, WhatAFailOverEndsIsAskedForSoonAndOutOfNoBudget) {
+  RetryPolicy policy(1);
+  int64_t all = 0;
+  for (int attempt = 1; attempt <= RetryPolicy::kSoonAttempts; ++attempt) {
+    const int64_t delay = policy.SoonNs(attempt, 0);
+    EXPECT_LT(delay, 3 * RetryPolicy::kSoonNsMax / 2) << attempt;
+    all += delay;
+  }
+  EXPECT_GT(all, 2'000'000'000);
+  EXPECT_LT(all, 5'000'000'000);
+  EXPECT_GE(policy.SoonNs(RetryPolicy::kSoonAttempts + 1, 0), 128'000'000);
+  EXPECT_GE(policy.SoonNs(1, 20), 10'000'000) << "the server's wish";
+  EXPECT_LT(policy.DelayNs(1, 0), 1'500'000) << "the budget is whole";
+}
+
+TEST(ClusterMapTest, RecordsOfOneAnswerAreTakenTogether) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(1, 5, 1));
+  const ShardRecord known = *holder.Get()->Shard({3, 0});
+  std::vector<ShardRecord> news(4, known);
+  news[0].epoch = 6;
+  news[1].epoch = 7;
+  news[2].shard = {3, 1};
+  news[2].epoch = 4;  // never a lower one
+  news[3].shard = {9, 0};
+  EXPECT_EQ(holder.ApplyRecords(news), 2u);
+  EXPECT_EQ(holder.Get()->Shard({3, 0})->epoch, 7);
+  EXPECT_EQ(holder.Get()->Shard({3, 1})->epoch, 5);
+  EXPECT_EQ(holder.ApplyRecords(news), 0u);
+}
+
 TEST(TimerTest, RunsTasksInOrderOfTheirTimeAndTicksWhileWatched) {
   std::atomic<int> ticks{0};
   Timer timer(Clock::Real(), [&] { ++ticks; });

@@ -200,7 +200,7 @@ class FakeCluster::CoordinatorService final : public v1::Coordinator::Service {
   FakeCluster* const cluster_;
 };
 
-FakeCluster::FakeCluster(int servers) : servers_(servers) {
+FakeCluster::FakeCluster(int servers) : scripts_(servers), servers_(servers) {
   for (int s = 0; s < servers; ++s) StartServer(s);
   coordinator_service_ = std::make_unique<CoordinatorService>(this);
   grpc::ServerBuilder builder;
@@ -214,6 +214,7 @@ FakeCluster::FakeCluster(int servers) : servers_(servers) {
 }
 
 FakeCluster::~FakeCluster() {
+  for (size_t s = 0; s < servers_.size(); ++s) SetHanging(static_cast<int>(s), false);
   for (FakeServer& s : servers_) {
     if (s.server != nullptr) s.server->Shutdown(std::chrono::system_clock::now());
   }
@@ -291,7 +292,7 @@ v1::ClusterMap FakeCluster::Map() const {
     v1::ServerInfo* info = map.add_servers();
     info->set_server(s + 1);
     info->set_address(servers_[s].address);
-    info->set_live(true);
+    info->set_live(scripts_[s].live);
     if (limit_registered_) info->set_message_bytes_max(message_bytes_max_);
   }
   return map;
@@ -322,7 +323,41 @@ void FakeCluster::Move(ShardId shard, int to_server, bool announce) {
   if (announce) told_ = Map();
 }
 
-FakeShard* FakeCluster::FindShard(int server, uint64_t packed, uint64_t epoch,
+void FakeCluster::SetCopies(ShardId shard, const std::vector<int>& backups,
+                            const std::vector<int>& read_copies) {
+  absl::MutexLock lock(&mu_);
+  v1::ShardRecord& record = tables_[shard.table].shards[shard.index].record;
+  record.clear_members();
+  record.clear_learners();
+  *record.add_members() = record.primary();
+  for (const int s : backups) record.add_members()->set_server(static_cast<uint64_t>(s) + 1);
+  record.clear_readers();
+  for (const int s : read_copies) {
+    record.add_learners()->set_server(static_cast<uint64_t>(s) + 1);
+    record.add_readers(static_cast<uint64_t>(s) + 1);
+  }
+  record.set_revision(++revision_);
+  told_ = Map();
+}
+
+void FakeCluster::SetLive(int server, bool live) {
+  absl::MutexLock lock(&mu_);
+  scripts_[server].live = live;
+  ++revision_;
+  told_ = Map();
+}
+
+void FakeCluster::SetHanging(int server, bool hanging) {
+  absl::MutexLock lock(&mu_);
+  scripts_[server].hanging = hanging;
+}
+
+void FakeCluster::AwaitNotHanging(int server) {
+  mu_.Await(absl::Condition(
+      +[](ServerScript* script) { return !script->hanging; }, &scripts_[server]));
+}
+
+FakeShard* FakeCluster::FindShard(int server, uint64_t packed, uint64_t epoch, bool pull,
                                   v1::SegmentReply* refusal) {
   const ShardId id = ShardId::FromPacked(packed);
   const auto table = tables_.find(id.table);
@@ -331,10 +366,13 @@ FakeShard* FakeCluster::FindShard(int server, uint64_t packed, uint64_t epoch,
     return nullptr;
   }
   FakeShard& shard = table->second.shards[id.index];
-  if (shard.record.epoch() == epoch &&
-      shard.record.primary().server() == static_cast<uint64_t>(server) + 1) {
-    return &shard;
+  const uint64_t id_of_server = static_cast<uint64_t>(server) + 1;
+  bool holds = shard.record.primary().server() == id_of_server;
+  if (pull) {
+    for (const v1::Member& m : shard.record.members()) holds |= m.server() == id_of_server;
+    for (const v1::Member& m : shard.record.learners()) holds |= m.server() == id_of_server;
   }
+  if (shard.record.epoch() == epoch && holds) return &shard;
   refusal->set_code(v1::WRONG_EPOCH);
   *refusal->mutable_record() = shard.record;
   return nullptr;
@@ -376,7 +414,10 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
   }
   if (delay) delay();
   absl::MutexLock lock(&mu_);
+  AwaitNotHanging(server);
   ++pulls_;
+  ++scripts_[server].pulls;
+  scripts_[server].last_pull = request.header();
   largest_ = std::max<uint64_t>(largest_, request.ByteSizeLong());
   v1::PullReply reply;
   reply.mutable_header()->set_request(request.header().request());
@@ -398,7 +439,7 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
         continue;
       }
     }
-    FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), answer);
+    FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), /*pull=*/true, answer);
     if (shard == nullptr) continue;
     const uint32_t dim = shard->record.column_limit() - shard->record.column_first();
     const size_t before = reply.rows().size();
@@ -427,6 +468,7 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
 
 v1::PushReply FakeCluster::ServePush(int server, const v1::PushRequest& request) {
   absl::MutexLock lock(&mu_);
+  AwaitNotHanging(server);
   ++pushes_;
   largest_ = std::max<uint64_t>(largest_, request.ByteSizeLong());
   v1::PushReply reply;
@@ -453,7 +495,7 @@ v1::SegmentReply FakeCluster::ServePushSegment(int server, const v1::PushHeader&
   if (push_script_) {
     if (auto scripted = push_script_(server, segment)) return *scripted;
   }
-  FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), &answer);
+  FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), /*pull=*/false, &answer);
   if (shard == nullptr) return answer;
   const auto known = shard->sessions.find(header.session());
   const bool opens =
@@ -551,6 +593,14 @@ uint64_t FakeCluster::push_messages() const {
 uint64_t FakeCluster::lookup_messages() const {
   absl::MutexLock lock(&mu_);
   return lookups_;
+}
+uint64_t FakeCluster::pull_messages_of(int server) const {
+  absl::MutexLock lock(&mu_);
+  return scripts_[server].pulls;
+}
+v1::PullHeader FakeCluster::last_pull_of(int server) const {
+  absl::MutexLock lock(&mu_);
+  return scripts_[server].last_pull;
 }
 uint64_t FakeCluster::largest_message() const {
   absl::MutexLock lock(&mu_);

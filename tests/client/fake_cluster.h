@@ -52,6 +52,13 @@ class FakeCluster {
   // Moves a shard: a new epoch with another primary. The coordinator tells its watchers nothing
   // unless `announce`.
   void Move(ShardId shard, int to_server, bool announce = false);
+  // Servers that hold a copy beside the primary: they answer pulls, with what the primary has.
+  void SetCopies(ShardId shard, const std::vector<int>& backups,
+                 const std::vector<int>& read_copies);
+  // What the coordinator says of a server, told at once.
+  void SetLive(int server, bool live);
+  // While it hangs a server answers nothing, and nothing tells: no stream breaks.
+  void SetHanging(int server, bool hanging);
   // Closes the server's port (streams break) / opens it again on the same port.
   void StopServer(int server);
   void StartServer(int server);
@@ -82,6 +89,8 @@ class FakeCluster {
   uint64_t pull_messages() const;
   uint64_t push_messages() const;
   uint64_t lookup_messages() const;
+  uint64_t pull_messages_of(int server) const;
+  v1::PullHeader last_pull_of(int server) const;
   uint64_t largest_message() const;
   uint64_t refused_messages() const;  // as larger than message_bytes_max
 
@@ -93,6 +102,12 @@ class FakeCluster {
     int port = 0;
     std::unique_ptr<DataService> service;
     std::unique_ptr<grpc::Server> server;
+  };
+  struct ServerScript {
+    bool live = true;
+    bool hanging = false;
+    uint64_t pulls = 0;
+    v1::PullHeader last_pull;
   };
   struct FakeTable {
     v1::TableSpec spec;
@@ -117,11 +132,14 @@ class FakeCluster {
   // The first message of a stream: what to end the stream with, or OK with our hello.
   grpc::Status Greet(v1::Hello* hello);
   // Null with `refusal` filled in: unknown shard or wrong epoch.
-  FakeShard* FindShard(int server, uint64_t packed, uint64_t epoch, v1::SegmentReply* refusal)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  FakeShard* FindShard(int server, uint64_t packed, uint64_t epoch, bool pull,
+                       v1::SegmentReply* refusal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::ClusterMap Map() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  void AwaitNotHanging(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   mutable absl::Mutex mu_;
+  std::vector<ServerScript> scripts_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, FakeTable> tables_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, uint64_t> incarnations_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 1;

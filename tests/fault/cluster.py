@@ -51,7 +51,8 @@ class Process:
         self.name = name
         self.command = command
         self.log_path = log_path
-        self.env = dict(os.environ, **(env or {}))
+        # Ours is none of theirs: they warn of HOTBED_ variables that they do not know.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("HOTBED_")} | (env or {})
         self.host = host
         self.child = None
         self.said = b""  # on stdout, up to the line that says it serves

@@ -51,6 +51,9 @@ class FaultRun:
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             print(error, flush=True)
             found = BROKEN
+            if self.args.hold:
+                print(f"everything stays as it is for {self.args.hold:g} s, to be looked at", flush=True)
+                time.sleep(self.args.hold)
         finally:
             if self.mover:
                 self.mover.ended.set()
@@ -123,6 +126,7 @@ class FaultRun:
         self.summary["difference"] = 0 if status == EXACT else said
         if status != EXACT or not self.args.verify_copies:
             return status
+        self.summary["all_copies_s"] = round(self.cluster.wait_for_copies(HEAL_SECONDS_MAX), 2)
         for server in self.cluster.servers:
             server.kill()
             status, said = self.checker.verify("verify-copies")
@@ -132,6 +136,7 @@ class FaultRun:
                 return status
             server.start()
             self.cluster.wait_ready(HEAL_SECONDS_MAX)
+            self.cluster.wait_for_copies(HEAL_SECONDS_MAX)
         return EXACT
 
     def _count(self):
@@ -192,6 +197,7 @@ def add_arguments(parser):
     parser.add_argument("--drain-share", type=float, default=0.0, help="of the requests to move, those that drain a server")
     parser.add_argument("--verify-copies", action="store_true",
                         help="after the comparison, kill each server in turn and compare what the others hold")
+    parser.add_argument("--hold", type=float, default=0, metavar="SECONDS", help="keep a broken run for so long, to look at it")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--expect-failure", metavar="BUG", default="")
 

@@ -54,6 +54,15 @@ def waits_of(result, shards, at_ns):
     return list(waited.values())
 
 
+def events_after(cluster, at_unix):
+    """By kind: seconds from `at_unix` to the coordinator's first and last event of it."""
+    times = {}
+    for event in cluster.json("events", "--limit", 4096, "--timeout=10s"):
+        if event["unix_ms"] / 1000 > at_unix:
+            times.setdefault(event["kind"], []).append(round(event["unix_ms"] / 1000 - at_unix, 2))
+    return {kind: [min(t), max(t)] for kind, t in times.items()}
+
+
 def repetition(args, cluster, table, how, number):
     victim = cluster.servers[number % len(cluster.servers)]
     affected = {i for i, s in enumerate(table.shards()) if s["primary"] == victim.name}
@@ -61,17 +70,18 @@ def repetition(args, cluster, table, how, number):
                         seed=100 + number)
     try:
         time.sleep(3)
-        at_ns = now_ns()
+        at_ns, at_unix = now_ns(), time.time()
         strike(how, cluster, victim)
         time.sleep(AFTER_SECONDS)
     finally:
         result = meter.stop()
     waits = waits_of(result, affected, at_ns)
+    noticed = events_after(cluster, at_unix)
     undo(how, cluster, victim)
     refilled = table.wait_for(2, 180)
     told = {"how": how, "victim": victim.name, "shards": len(affected), "p50": round(quantile(waits, 0.5), 3),
             "p99": round(quantile(waits, 0.99), 3), "max": round(max(waits, default=0.0), 3), "errors": result["errors"],
-            "indeterminate": result["indeterminate"], "refilled_s": round(refilled, 2)}
+            "indeterminate": result["indeterminate"], "coordinator_s": noticed, "refilled_s": round(refilled, 2)}
     print(json.dumps(told), flush=True)
     if not affected:
         raise RuntimeError(f"{victim.name} is primary of nothing")

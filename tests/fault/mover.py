@@ -54,7 +54,7 @@ class Mover:
         return shards
 
     def _tally(self):
-        for event in self.cluster.json("events", "--timeout=5s", seconds=20):
+        for event in self.cluster.json("events", "--after", self.event_seen, "--limit", 4096, "--timeout=5s", seconds=20):
             if event["number"] > self.event_seen:
                 self.event_seen = event["number"]
                 self.events[event["kind"]] += 1

@@ -207,6 +207,8 @@ class Rig:
                 raise RuntimeError(f"{process.name} ended with {process.child.returncode}:\n{process.tail()}")
 
     def strike(self):
+        if not self.nemeses:
+            return
         nemesis = self.random.choices(self.nemeses, [n.weight for n in self.nemeses])[0]
         done = nemesis.strike(self, self.random)
         if done is None:

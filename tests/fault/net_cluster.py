@@ -137,21 +137,39 @@ class NetCluster:
             return json.load(answer)
 
     def ready(self, admin):
+        """Empty, or why it is not."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://{admin}/readyz", timeout=2) as answer:
-                return answer.status == 200
-        except (urllib.error.HTTPError, OSError):
-            return False
+            with opener.open(f"http://{admin}/readyz", timeout=2):
+                return ""
+        except urllib.error.HTTPError as error:
+            return error.read().decode(errors="replace").strip() or str(error)
+        except OSError as error:
+            return str(error)
 
     def wait_ready(self, seconds):
         """Until every process that runs says that it is ready: seconds taken. RuntimeError: not within `seconds`."""
         begin = time.monotonic()
-        waiting = [self.coordinator_admin, *(s.admin for s in self.servers if s.running())]
+        waiting = {self.coordinator_admin: "", **{s.admin: "" for s in self.servers if s.running()}}
         while waiting:
-            waiting = [admin for admin in waiting if not self.ready(admin)]
+            waiting = {admin: why for admin in waiting if (why := self.ready(admin))}
             if waiting and time.monotonic() > begin + seconds:
-                raise RuntimeError(f"not ready within {seconds} s: {', '.join(waiting)}")
+                told = "; ".join(f"{admin}: {why}" for admin, why in waiting.items())
+                raise RuntimeError(f"not ready within {seconds} s: {told}\n{self.run('shard', 'list')[1]}")
             if waiting:
                 time.sleep(0.05)
         return time.monotonic() - begin
+
+    def wait_for_copies(self, seconds):
+        """Until every shard is active with as many members as its table wants: seconds taken. RuntimeError: not within `seconds`."""
+        begin = time.monotonic()
+        wanted = {t["name"]: t.get("copies", 1) for t in self.json("table", "list")}
+        while True:
+            missing = [s for s in self.json("shard", "list")
+                       if not s["active"] or len(s["members"]) < wanted[s["shard"].rpartition("/")[0]]]
+            if not missing:
+                return time.monotonic() - begin
+            if time.monotonic() > begin + seconds:
+                raise RuntimeError(f"{len(missing)} shards lack copies after {seconds} s: {missing[:8]}\n"
+                                   f"{self.run('shard', 'moves')[1]}\n{self.run('events')[1][-3000:]}")
+            time.sleep(0.1)

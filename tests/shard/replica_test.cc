@@ -294,6 +294,7 @@ TEST_F(ReplicaTest, TinyBudgetsSpillAndCopyAllTheSame) {
   });
   cluster_->Kill(2);
   cluster_->FailOver();
+  cluster_->Settle();
   Push(5);
   uint64_t evictions = 0;
   for (const ShardStatus& s : cluster_->host(3)->Status().shards) evictions += s.evictions;

@@ -93,8 +93,8 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
                                      const CoreEntry& entry, uint64_t state) {
   std::vector<Committed>& committed = shards_[shard].committed;
   // A copy that does not know yet that the end of the log was lost (and its class allows it).
-  const bool lost = entry.epoch < shards_[shard].lost_below && committed.size() < entry.lsn;
-  if (lost) return;
+  const bool other = committed.size() < entry.lsn || committed[entry.lsn - 1].epoch != entry.epoch;
+  if (entry.epoch < shards_[shard].lost_below && other) return;
   if (committed.size() < entry.lsn) committed.resize(entry.lsn);
   Committed& there = committed[entry.lsn - 1];
   const auto fail = [&](const char* what) {
@@ -102,14 +102,13 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
                            " of epoch ", entry.epoch, ", ", what, " elsewhere (epoch ", there.epoch,
                            ")"));
   };
+  const bool another = there.epoch != entry.epoch || there.payload != entry.payload;
   const bool exact = entry.lsn > replica.guard;  // else rows may be ahead of it
   if (there.epoch == 0) {
     there = {entry.epoch, entry.payload, exact ? state : 0};
     return;
   }
-  if (there.epoch != entry.epoch || there.payload != entry.payload) {
-    return fail("which is another entry");
-  }
+  if (another) return fail("which is another entry");
   if (!exact) return;
   if (there.state == 0) there.state = state;
   if (there.state != state) fail("and its rows are others");

@@ -86,6 +86,7 @@ void ClusterSimulation::Setup() {
   const int servers = 3 + Pick(3);
   const int shards = 2 + Pick(3);
   fsync_ = Chance(0.5);
+  pull_rate_ = Chance(0.25) ? 0.6 : 0.06;
   servers_.resize(servers);
   coordinators_.resize(kCoordinators);
   clients_.resize(kClients);

@@ -227,6 +227,7 @@ class ClusterSimulation {
   std::vector<uint32_t> free_slots_;
 
   bool fsync_ = false;  // before every acknowledgement
+  double pull_rate_ = 0;
   std::vector<Server> servers_;
   std::vector<Coordinator> coordinators_;
   std::vector<Client> clients_;

@@ -101,9 +101,9 @@ struct ReplicaMessage {
   int shard = 0;
   Member from;
   Member to;
-  CoreSend send;                  // kAppend, kAppendReply
+  CoreSend send;                   // kAppend, kAppendReply
   std::vector<CoreEntry> entries;  // kAppend
-  Epoch epoch = 0;                // snapshots
+  Epoch epoch = 0;                 // snapshots
   uint64_t transfer = 0;
   int chunk = 0;
   Lsn lsn = 0;
@@ -312,8 +312,8 @@ struct Watched {
   std::array<uint32_t, kRows> started_sum{};
   Epoch served_epoch = 0;
   std::vector<RecordPtr> past;  // for clients that know no better
-  Epoch lost_below = 0;  // what was acknowledged in lower epochs may be gone
-  bool lossy = false;    // lost what its class does not keep
+  Epoch lost_below = 0;         // what was acknowledged in lower epochs may be gone
+  bool lossy = false;           // lost what its class does not keep
   bool wish_open = false;
   // A synchronous table's group.
   uint64_t group_step = 0;

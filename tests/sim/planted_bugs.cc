@@ -15,12 +15,14 @@ SimMutant g_sim_mutant = SimMutant::kNone;
 namespace sim {
 namespace {
 
-constexpr PlantedBug Core(const char* name, CoreMutant mutant, uint32_t seeds_max) {
-  return {name, mutant, SimMutant::kNone, seeds_max};
+constexpr PlantedBug Core(const char* name, CoreMutant mutant, uint64_t first_seed,
+                          uint32_t seeds_max) {
+  return {name, mutant, SimMutant::kNone, first_seed, seeds_max};
 }
 
-constexpr PlantedBug Sim(const char* name, SimMutant mutant, uint32_t seeds_max) {
-  return {name, CoreMutant::kNone, mutant, seeds_max};
+constexpr PlantedBug Sim(const char* name, SimMutant mutant, uint64_t first_seed,
+                         uint32_t seeds_max) {
+  return {name, CoreMutant::kNone, mutant, first_seed, seeds_max};
 }
 
 }  // namespace
@@ -29,48 +31,48 @@ const std::vector<PlantedBug>& PlantedBugs() {
   using C = CoreMutant;
   using S = SimMutant;
   static const std::vector<PlantedBug>* const bugs = new std::vector<PlantedBug>{
-      Core("AckBeforeAppend", C::kAckBeforeAppend, 2000),
-      Core("SessionsForgottenOnRestart", C::kSessionsForgottenOnRestart, 2000),
-      Core("GapAccepted", C::kGapAccepted, 2000),
-      Core("DuplicateAckedEarly", C::kDuplicateAckedEarly, 2000),
-      Core("PromiseIgnored", C::kPromiseIgnored, 2000),
-      Core("PromiseNotAwaited", C::kPromiseNotAwaited, 2000),
-      Core("RepliesKeptOverStepDown", C::kRepliesKeptOverStepDown, 2000),
-      Core("SessionsKeptOverTruncation", C::kSessionsKeptOverTruncation, 2000),
-      Core("IncarnationsNotFenced", C::kIncarnationsNotFenced, 2000),
-      Core("StagedAppliedAtOnce", C::kStagedAppliedAtOnce, 2000),
-      Core("CommitTakenTwice", C::kCommitTakenTwice, 2000),
-      Core("StagedForgottenOnRestart", C::kStagedForgottenOnRestart, 2000),
-      Core("OthersCommitted", C::kOthersCommitted, 2000),
-      Core("AckBeforeBackups", C::kAckBeforeBackups, 2000),
-      Core("SessionsNotInstalled", C::kSessionsNotInstalled, 2000),
-      Core("TruncatesByLsnAlone", C::kTruncatesByLsnAlone, 2000),
-      Core("JoinsTooEarly", C::kJoinsTooEarly, 2000),
-      Core("SnapshotMayRegress", C::kSnapshotMayRegress, 2000),
-      Core("ActivationNotRecorded", C::kActivationNotRecorded, 2000),
-      Core("RestartedInSync", C::kRestartedInSync, 2000),
-      Core("ProvenBeforeCommitted", C::kProvenBeforeCommitted, 2000),
-      Core("SentBeforeHeld", C::kSentBeforeHeld, 2000),
-      Core("StaleAppendCounts", C::kStaleAppendCounts, 2000),
-      Core("CommitsBeforeActive", C::kCommitsBeforeActive, 2000),
-      Sim("RecordNotCompared", S::kRecordNotCompared, 2000),
-      Sim("LeaderNotCompared", S::kLeaderNotCompared, 2000),
-      Sim("LeaseNotCompared", S::kLeaseNotCompared, 2000),
-      Sim("JoinOfAnyEpoch", S::kJoinOfAnyEpoch, 2000),
-      Sim("LearnerGoesInItsEpoch", S::kLearnerGoesInItsEpoch, 2000),
-      Sim("SwitchDropsPrimary", S::kSwitchDropsPrimary, 2000),
-      Sim("BaseTakenFromActive", S::kBaseTakenFromActive, 2000),
-      Sim("RestartKeepsIncarnation", S::kRestartKeepsIncarnation, 2000),
-      Sim("StrictWithoutLease", S::kStrictWithoutLease, 2000),
-      Sim("JoinersNeedNoLease", S::kJoinersNeedNoLease, 20000),
-      Sim("StrictBeforeApplied", S::kStrictBeforeApplied, 2000),
-      Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 2000),
-      Sim("MinLsnIgnored", S::kMinLsnIgnored, 2000),
-      Sim("RowsReadWhileGuarded", S::kRowsReadWhileGuarded, 2000),
-      Sim("SpillBeforeSync", S::kSpillBeforeSync, 2000),
-      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 2000),
-      Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 2000),
-      Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 2000),
+      Core("AckBeforeAppend", C::kAckBeforeAppend, 1, 2000),
+      Core("SessionsForgottenOnRestart", C::kSessionsForgottenOnRestart, 1, 2000),
+      Core("GapAccepted", C::kGapAccepted, 1, 2000),
+      Core("DuplicateAckedEarly", C::kDuplicateAckedEarly, 1, 2000),
+      Core("PromiseIgnored", C::kPromiseIgnored, 1, 2000),
+      Core("PromiseNotAwaited", C::kPromiseNotAwaited, 1, 2000),
+      Core("RepliesKeptOverStepDown", C::kRepliesKeptOverStepDown, 1, 2000),
+      Core("SessionsKeptOverTruncation", C::kSessionsKeptOverTruncation, 1, 2000),
+      Core("IncarnationsNotFenced", C::kIncarnationsNotFenced, 1, 2000),
+      Core("StagedAppliedAtOnce", C::kStagedAppliedAtOnce, 1, 2000),
+      Core("CommitTakenTwice", C::kCommitTakenTwice, 1, 2000),
+      Core("StagedForgottenOnRestart", C::kStagedForgottenOnRestart, 1, 2000),
+      Core("OthersCommitted", C::kOthersCommitted, 1, 2000),
+      Core("AckBeforeBackups", C::kAckBeforeBackups, 1, 2000),
+      Core("SessionsNotInstalled", C::kSessionsNotInstalled, 1, 2000),
+      Core("TruncatesByLsnAlone", C::kTruncatesByLsnAlone, 1, 2000),
+      Core("JoinsTooEarly", C::kJoinsTooEarly, 1, 2000),
+      Core("SnapshotMayRegress", C::kSnapshotMayRegress, 1, 2000),
+      Core("ActivationNotRecorded", C::kActivationNotRecorded, 1, 2000),
+      Core("RestartedInSync", C::kRestartedInSync, 1, 2000),
+      Core("ProvenBeforeCommitted", C::kProvenBeforeCommitted, 1, 2000),
+      Core("SentBeforeHeld", C::kSentBeforeHeld, 1, 2000),
+      Core("StaleAppendCounts", C::kStaleAppendCounts, 1, 2000),
+      Core("CommitsBeforeActive", C::kCommitsBeforeActive, 1, 2000),
+      Sim("RecordNotCompared", S::kRecordNotCompared, 1, 2000),
+      Sim("LeaderNotCompared", S::kLeaderNotCompared, 1, 2000),
+      Sim("LeaseNotCompared", S::kLeaseNotCompared, 1, 2000),
+      Sim("JoinOfAnyEpoch", S::kJoinOfAnyEpoch, 1, 2000),
+      Sim("LearnerGoesInItsEpoch", S::kLearnerGoesInItsEpoch, 1, 2000),
+      Sim("SwitchDropsPrimary", S::kSwitchDropsPrimary, 1, 2000),
+      Sim("BaseTakenFromActive", S::kBaseTakenFromActive, 1, 2000),
+      Sim("RestartKeepsIncarnation", S::kRestartKeepsIncarnation, 1, 2000),
+      Sim("StrictWithoutLease", S::kStrictWithoutLease, 1, 2000),
+      Sim("JoinersNeedNoLease", S::kJoinersNeedNoLease, 1, 20000),
+      Sim("StrictBeforeApplied", S::kStrictBeforeApplied, 1, 2000),
+      Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 1, 2000),
+      Sim("MinLsnIgnored", S::kMinLsnIgnored, 1, 2000),
+      Sim("RowsReadWhileGuarded", S::kRowsReadWhileGuarded, 1, 2000),
+      Sim("SpillBeforeSync", S::kSpillBeforeSync, 1, 2000),
+      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 2000),
+      Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),
+      Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 1, 2000),
   };
   return *bugs;
 }
@@ -95,7 +97,8 @@ std::string RunApart(uint64_t seed) {
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);  // a failed check says so at length
     const std::string violation = ClusterSimulation(seed).Run();
-    const ssize_t written = write(ends[1], violation.data(), std::min<size_t>(violation.size(), 4000));
+    const ssize_t written =
+        write(ends[1], violation.data(), std::min<size_t>(violation.size(), 4000));
     _exit(written < 0 ? 1 : 0);
   }
   close(ends[1]);

@@ -14,7 +14,8 @@ struct PlantedBug {
   const char* name;
   CoreMutant core;
   SimMutant sim;
-  uint32_t seeds_max;  // one of so many finds it
+  uint64_t first_seed;  // known to find it
+  uint32_t seeds_max;   // one of so many from there on finds it
 };
 
 const std::vector<PlantedBug>& PlantedBugs();

@@ -4,11 +4,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/core_mutant.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/planted_bugs.h"
@@ -28,9 +29,11 @@ struct Flags {
 };
 
 constexpr char kUsage[] =
-    "Usage: ./dev sim [--seeds N] [--first S] [--minutes M] [--mutant NAME] [--threads N] [--trace]\n"
+    "Usage: ./dev sim [--seeds N] [--first S] [--minutes M] [--mutant NAME] [--threads N] "
+    "[--trace]\n"
     "                 [--keep-going] [--list-mutants]\n"
-    "Runs N seeds (10,000 by default) of the simulated cluster from S (1) on; what one seed does is\n"
+    "Runs N seeds (10,000 by default) of the simulated cluster from S (1) on; what one seed does "
+    "is\n"
     "decided by it alone. --trace prints each step of them. --mutant runs with a planted bug.\n";
 
 bool TakeNumber(const char* text, double* out) {
@@ -87,16 +90,18 @@ class Run {
   int Main() {
     const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
     const bool one = flags_.trace || !flags_.mutant.empty();
-    const int count = one ? 1
-                      : flags_.threads > 0 ? flags_.threads : static_cast<int>(processors);
+    const int count = one ? 1 : flags_.threads > 0 ? flags_.threads : static_cast<int>(processors);
     std::vector<std::thread> threads;
     for (int i = 0; i < count; ++i) threads.emplace_back([this] { Work(); });
     for (std::thread& thread : threads) thread.join();
+    const absl::MutexLock lock(&mu_);
     const double seconds = Seconds();
     std::printf("%lu seeds, %lu failed, %.0f seeds/s on %d threads\n%s\n", done_, failed_,
                 static_cast<double>(done_) / seconds, count, total_.Text().c_str());
     if (done_ > 0) {
-      const auto each = [&](uint64_t n) { return static_cast<double>(n) / static_cast<double>(done_); };
+      const auto each = [&](uint64_t n) {
+        return static_cast<double>(n) / static_cast<double>(done_);
+      };
       std::printf("a seed: %.0f acknowledged, %.1f epochs, %.1f moves, %.1f faults, %.0f events\n",
                   each(total_.acknowledged), each(total_.epochs), each(total_.moves),
                   each(total_.faults), each(total_.events));
@@ -123,7 +128,7 @@ class Run {
       if (flags_.trace) simulation.TraceTo(stdout);
       const bool apart = !flags_.mutant.empty() && !flags_.trace;
       const std::string violation = apart ? RunApart(seed) : simulation.Run();
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const absl::MutexLock lock(&mu_);
       ++done_;
       total_.Add(simulation.stats());
       if (!violation.empty()) Report(seed, violation);
@@ -136,7 +141,7 @@ class Run {
     }
   }
 
-  void Report(uint64_t seed, const std::string& violation) {
+  void Report(uint64_t seed, const std::string& violation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ++failed_;
     if (!flags_.keep_going) stop_ = true;
     std::printf("seed %lu: %s\n  replay: ./dev sim --first %lu --seeds 1 --trace%s%s\n", seed,
@@ -149,11 +154,11 @@ class Run {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::atomic<uint64_t> next_;
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  uint64_t done_ = 0;
-  uint64_t failed_ = 0;
-  double said_ = 0;
-  ClusterStats total_;
+  absl::Mutex mu_;
+  uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t failed_ ABSL_GUARDED_BY(mu_) = 0;
+  double said_ ABSL_GUARDED_BY(mu_) = 0;
+  ClusterStats total_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -24,12 +24,11 @@ void ClusterSimulation::TickClient(int client) {
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     if (Chance(0.03) || clients_[client].pipes[shard].record == nullptr) {  // the watch
       const RecordPtr record = records_[shard];
-      Datagram(kStoreNode, ClientNode(client),
-               [=, this] { LearnMap(client, shard, record); });
+      Datagram(kStoreNode, ClientNode(client), [=, this] { LearnMap(client, shard, record); });
     }
     if (clients_[client].pipes[shard].record == nullptr) continue;
     TickPipe(client, shard);
-    if (Chance(0.1)) StartPull(client, shard);
+    if (Chance(pull_rate_)) StartPull(client, shard);
   }
 }
 
@@ -183,7 +182,8 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply, 
       const bool opens = !pipe.pending.empty() && request.open && pipe.pending.front().open &&
                          pipe.pending.front().push == request.push;
       if (opens && reply.last_seq < request.seq) pipe.pending.front().prev_seq = reply.last_seq;
-      // The shard lost what its class does not keep, acknowledged pushes with it: go on behind them.
+      // The shard lost what its class does not keep, acknowledged pushes with it: go on behind
+      // them.
       if (shards_[shard].lossy && !pipe.pending.empty() && reply.last_seq < request.seq &&
           pipe.pending.front().push == request.push) {
         pipe.pending.front().prev_seq = reply.last_seq;
@@ -205,7 +205,8 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply, 
 
 // The client's process dies and comes back as a new incarnation: from a journal of its pushes, or
 // computing the same steps anew. In the second case the gradients differ, so whatever the life
-// before still has in the network, or sends as a zombie, must be fenced once the new one has opened.
+// before still has in the network, or sends as a zombie, must be fenced once the new one has
+// opened.
 void ClusterSimulation::RestartClient(int client) {
   Client& c = clients_[client];
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
@@ -268,8 +269,7 @@ void ClusterSimulation::TickGroup(int shard) {
   bool all_but_last = true;
   for (const Client& client : clients_) {
     const Pipe& pipe = client.pipes[shard];
-    const bool has_ended =
-        !Trains(client.index, shard) || (pipe.left == 0 && pipe.pending.empty());
+    const bool has_ended = !Trains(client.index, shard) || (pipe.left == 0 && pipe.pending.empty());
     ended = ended && has_ended;
     if (client.index + 1 < kClients) all_but_last = all_but_last && has_ended;
   }

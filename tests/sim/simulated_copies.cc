@@ -29,9 +29,8 @@ void ClusterSimulation::SendReplica(int server, ReplicaMessage message) {
   const Time delay = healed() || Chance(0.97) ? Delay(3 * kMs) : Delay(80 * kMs);
   link.last_arrival = std::max(link.last_arrival, time_ + delay);
   const uint32_t generation = link.generation;
-  At(link.last_arrival - time_, [this, shared, generation] {
-    DeliverReplica(shared, generation, false);
-  });
+  At(link.last_arrival - time_,
+     [this, shared, generation] { DeliverReplica(shared, generation, false); });
   if (stormy() && Chance(0.01)) {
     At(Delay(400 * kMs), [this, shared, generation] { DeliverReplica(shared, generation, true); });
   }
@@ -121,8 +120,7 @@ void ClusterSimulation::AdvanceCopies(int server, int shard) {
   Server& s = servers_[server];
   Replica* replica = s.process->replicas[shard].get();
   if (replica == nullptr || replica->outgoing.empty()) {
-    if (replica != nullptr && replica->incoming != nullptr &&
-        time_ > replica->incoming->deadline) {
+    if (replica != nullptr && replica->incoming != nullptr && time_ > replica->incoming->deadline) {
       AbandonCopyIn(&s, shard);
     }
     return;
@@ -194,8 +192,8 @@ void ClusterSimulation::SendChunk(int server, int shard, CopyOut* copy) {
 void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& message) {
   Replica* replica = servers_[server].process->replicas[message.shard].get();
   if (replica == nullptr || replica->core == nullptr) return;
-  const auto copy = std::find_if(
-      replica->outgoing.begin(), replica->outgoing.end(), [&](const CopyOut& out) {
+  const auto copy =
+      std::find_if(replica->outgoing.begin(), replica->outgoing.end(), [&](const CopyOut& out) {
         return out.transfer == message.transfer && out.to == message.from;
       });
   if (copy == replica->outgoing.end()) return;

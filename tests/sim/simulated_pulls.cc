@@ -62,14 +62,13 @@ void ClusterSimulation::PullArrives(int server, uint64_t id) {
   const Pull& pull = pulls_[id];
   Replica* replica = s.process->replicas[pull.shard].get();
   if (replica == nullptr || replica->core == nullptr || !Serves(s, *replica, pull)) return;
-  const bool guarded = replica->core->applied_lsn() < replica->guard &&
-                       !Planted(SimMutant::kRowsReadWhileGuarded);
+  const bool guarded =
+      replica->core->applied_lsn() < replica->guard && !Planted(SimMutant::kRowsReadWhileGuarded);
   const bool waits =
       replica->core->applied_lsn() < pull.lsn_min && !Planted(SimMutant::kMinLsnIgnored);
   // What an earlier epoch acknowledged is in the log of the new primary, and perhaps not yet in its
   // rows.
-  const bool behind = pull.strict &&
-                      replica->core->applied_lsn() < replica->core->commit_lsn() &&
+  const bool behind = pull.strict && replica->core->applied_lsn() < replica->core->commit_lsn() &&
                       !Planted(SimMutant::kStrictBeforeApplied);
   if (guarded || waits || behind) {
     if (replica->parked.size() < 64) replica->parked.push_back({time_ + 500 * kMs, id});
@@ -94,8 +93,8 @@ void ClusterSimulation::AnswerPull(int server, uint64_t id) {
     const Server& again = servers_[server];
     const Pull& pull = pulls_[id];
     const Replica* replica = again.process->replicas[pull.shard].get();
-    if (pull.strict && (replica == nullptr || replica->core == nullptr ||
-                        !Serves(again, *replica, pull))) {
+    if (pull.strict &&
+        (replica == nullptr || replica->core == nullptr || !Serves(again, *replica, pull))) {
       return;
     }
     Datagram(ServerNode(server), ClientNode(pull.client),

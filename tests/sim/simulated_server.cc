@@ -24,9 +24,9 @@ std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
     const LogRecord& record = disk.log[i];
     if (record.shard != shard) continue;
     const CoreEntry& entry = record.entry;
-    const bool above =
-        Planted(SimMutant::kReplacedByHigherOnly) && !entries.empty() &&
-        entry.lsn <= entries.back().lsn && entry.epoch <= entries[entries.size() - 1].epoch;
+    const bool above = Planted(SimMutant::kReplacedByHigherOnly) && !entries.empty() &&
+                       entry.lsn <= entries.back().lsn &&
+                       entry.epoch <= entries[entries.size() - 1].epoch;
     if (above) continue;
     while (!entries.empty() && entries.back().lsn >= entry.lsn) entries.pop_back();
     entries.push_back(entry);
@@ -37,16 +37,16 @@ std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
 }  // namespace
 
 Task ClusterSimulation::ForLife(int server, Task task) {
-  return [this, server, incarnation = servers_[server].process->incarnation,
-          task = std::move(task)] {
-    Process* p = servers_[server].process.get();
-    if (p == nullptr || p->incarnation != incarnation) return;
-    if (p->paused) {
-      p->backlog.push_back(task);
-    } else {
-      task();
-    }
-  };
+  return
+      [this, server, incarnation = servers_[server].process->incarnation, task = std::move(task)] {
+        Process* p = servers_[server].process.get();
+        if (p == nullptr || p->incarnation != incarnation) return;
+        if (p->paused) {
+          p->backlog.push_back(task);
+        } else {
+          task();
+        }
+      };
 }
 
 Member ClusterSimulation::Self(const Server& server) const {
@@ -59,8 +59,7 @@ Process* ClusterSimulation::ProcessOf(const Member& member) {
 }
 
 Time ClusterSimulation::LocalTime(const Server& server) const {
-  return server.clock_offset +
-         static_cast<Time>(static_cast<double>(time_) * server.clock_rate);
+  return server.clock_offset + static_cast<Time>(static_cast<double>(time_) * server.clock_rate);
 }
 
 void ClusterSimulation::Boot(int server) {
@@ -240,9 +239,7 @@ void ClusterSimulation::Promise(int server, int shard, Epoch epoch) {
 
 // --- the log
 
-void ClusterSimulation::SyncLog(Server* server) {
-  server->disk.synced = server->disk.log.size();
-}
+void ClusterSimulation::SyncLog(Server* server) { server->disk.synced = server->disk.log.size(); }
 
 void ClusterSimulation::ScheduleAppend(int server) {
   Process& p = *servers_[server].process;

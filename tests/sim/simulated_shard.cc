@@ -32,11 +32,10 @@ void ClusterSimulation::DrainOnce(Server* server, int shard, CoreReady* ready) {
   if (ready->activate != 0) {
     for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
       Datagram(ServerNode(server->index), CoordinatorNode(coordinator),
-               ForCoordinator(coordinator,
-                              [=, this, self = Self(*server), epoch = ready->activate,
-                               tail = replica.core->last_lsn()] {
-                                ActivationArrives(coordinator, shard, self, epoch, tail);
-                              }));
+               ForCoordinator(coordinator, [=, this, self = Self(*server), epoch = ready->activate,
+                                            tail = replica.core->last_lsn()] {
+                 ActivationArrives(coordinator, shard, self, epoch, tail);
+               }));
     }
   }
   if (ready->cut_from != 0) {

@@ -101,8 +101,8 @@ void ClusterSimulation::TickCoordinator(int coordinator) {
       coordinator,
       [=, this] {
         *read = View();
-        if (stormy() && Chance(0.1)) *read = views_[views_.size() - 1 - Pick(std::min<size_t>(
-                                         views_.size(), 12))];
+        if (stormy() && Chance(0.1))
+          *read = views_[views_.size() - 1 - Pick(std::min<size_t>(views_.size(), 12))];
       },
       [=, this] { DecideAll(coordinator, *read); });
 }
@@ -149,8 +149,8 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
       return report.shard == shard && report.member == member;
     });
   };
-  ShardDecision decision = DecideShard(*view.records[shard], *view.wishes[shard],
-                                       {live, awaited, refill, join_ready});
+  ShardDecision decision =
+      DecideShard(*view.records[shard], *view.wishes[shard], {live, awaited, refill, join_ready});
   if (g_sim_mutant != SimMutant::kNone) {
     Mutate(*view.records[shard], *view.wishes[shard], &decision);
   }

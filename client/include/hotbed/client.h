@@ -39,6 +39,12 @@ namespace hotbed {
 
 class Table;
 
+// Who answers pulls and lookups of shards with several copies. kPrimary: the primary alone. kAny:
+// whoever holds a copy, the near ones by turns; what a copy cannot answer (it is behind the
+// caller's own pushes, or down) the primary is asked at once. kDefault: kPrimary, but kAny for
+// tables that have a copy on every server (data_parallel).
+enum class ReadFrom : uint8_t { kDefault = 0, kPrimary = 1, kAny = 2 };
+
 struct ClientOptions {
   // Stable over restarts of this trainer (job and rank): the identity under which pushes are
   // applied exactly once. A second client that connects with the same name fences the first. Empty:
@@ -48,6 +54,7 @@ struct ClientOptions {
   // How rows travel; they arrive as fp32 unless a feature asks otherwise.
   RowType pull_type = RowType::kFp32;
   RowType push_type = RowType::kFp32;  // how gradients travel
+  ReadFrom read_from = ReadFrom::kDefault;
   // Calls that wait for the same server may travel as one message: more rows a second where calls
   // are small and many in flight.
   bool join_requests = true;
@@ -115,6 +122,14 @@ struct PullFeature {
 struct PullOptions {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   const RowType* wire_type = nullptr;              // null: the client's
+  // A pull sees this client's own acknowledged pushes, and per shard never an older state than an
+  // earlier pull of this client did. Beyond that, of shards with several copies:
+  ReadFrom read_from = ReadFrom::kDefault;  // kDefault: the client's
+  // Everything that anybody got an acknowledgement for before the pull began: the primary alone
+  // answers, and only while it surely is the primary. Not together with kAny.
+  bool strict = false;
+  // A copy answers only if it has heard from the primary within so long. Zero: no such limit.
+  absl::Duration staleness_max = absl::ZeroDuration();
 };
 
 // One output of a step: gradients[i] is the gradient for ids[i], ids.size() x dim floats.

@@ -1,0 +1,230 @@
+// Who answers pulls: the choice itself, and against the fake cluster.
+#include "client/read_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "hotbed/client.h"
+#include "tests/client/fake_cluster.h"
+
+namespace hotbed {
+namespace {
+
+ShardRecord Record(bool copies) {
+  ShardRecord record;
+  record.primary = {1, 1};
+  record.members = {{1, 1}, {2, 1}};
+  record.learners = {{3, 1}, {4, 1}};  // s4 is on its way to become a member
+  if (copies) record.readers = {3};
+  return record;
+}
+
+std::map<ServerId, int> Chosen(const ReadChoice& choice, bool copies, int64_t now_ns, int n = 600) {
+  std::map<ServerId, int> chosen;
+  for (int i = 0; i < n; ++i) ++chosen[choice.Choose(Record(copies), i, now_ns)];
+  return chosen;
+}
+
+TEST(ReadChoice, HoldersTakeTurns) {
+  ReadChoice choice;
+  EXPECT_EQ(choice.Choose({.primary = {5, 1}, .members = {{5, 1}}}, 3, 0), 5u);
+  std::map<ServerId, int> chosen = Chosen(choice, false, 0);
+  EXPECT_NEAR(chosen[1], 300, 10);
+  EXPECT_EQ(chosen[1] + chosen[2], 600);
+  EXPECT_THAT(Chosen(choice, true, 0), testing::SizeIs(3)) << "read copies of every server";
+}
+
+TEST(ReadChoice, TheNearAnswerAndTheFarAreTriedNowAndThen) {
+  ReadChoice choice;
+  for (int i = 0; i < 20; ++i) {
+    choice.Answered(1, 10'000'000);
+    choice.Answered(2, 1'000'000);
+    choice.Answered(3, 1'200'000);
+  }
+  std::map<ServerId, int> chosen = Chosen(choice, true, 0);
+  EXPECT_LT(chosen[1], 10);
+  EXPECT_GT(chosen[1], 0);
+  EXPECT_GT(chosen[2], 250);
+  EXPECT_GT(chosen[3], 250);
+  for (int i = 0; i < 6; ++i) choice.Answered(1, 1'000'000);
+  EXPECT_GT(Chosen(choice, true, 0)[1], 150) << "it has become fast";
+}
+
+TEST(ReadChoice, TheTimeOfAConnectionIsNotTheServers) {
+  ReadChoice choice;
+  choice.Answered(1, 1'000'000);
+  choice.Answered(1, 1'000'000);
+  choice.Answered(2, 50'000'000);
+  EXPECT_NEAR(Chosen(choice, false, 0)[2], 600, 20) << "not known yet: to be tried";
+  choice.Answered(2, 1'000'000);
+  EXPECT_NEAR(Chosen(choice, false, 0)[2], 300, 20);
+}
+
+TEST(ReadChoice, WhoFailedIsPassedOverForAWhile) {
+  ReadChoice choice;
+  choice.Failed(2, 1000);
+  EXPECT_EQ(Chosen(choice, false, 1000), (std::map<ServerId, int>{{1, 600}}));
+  EXPECT_THAT(Chosen(choice, false, 1000 + ReadChoice::kForgetNs), testing::SizeIs(2));
+  choice.Failed(1, 1000);
+  EXPECT_EQ(Chosen(choice, false, 1000), (std::map<ServerId, int>{{1, 600}})) << "the primary";
+  choice.Answered(2, 1000);
+  EXPECT_EQ(Chosen(choice, false, 1000), (std::map<ServerId, int>{{2, 600}}));
+}
+
+class ReadFromTest : public testing::Test {
+ protected:
+  void Connect(ReadFrom from, bool data_parallel = false) {
+    v1::TableSpec spec;
+    spec.set_name("t");
+    spec.set_rows(100);
+    spec.set_dim(4);
+    spec.set_data_parallel(data_parallel);
+    if (!data_parallel) {
+      spec.set_durability(v1::DURABILITY_REPLICATED);
+      spec.set_copies(2);
+    }
+    table_ = cluster_.AddTable(spec, 1);  // the primary is server 0
+    cluster_.SetCopies({table_, 0}, data_parallel ? std::vector<int>() : std::vector<int>{1},
+                       data_parallel ? std::vector<int>{1, 2} : std::vector<int>());
+    ClientOptions options;
+    options.deadline = absl::Seconds(10);
+    options.session_name = "read-test";
+    options.read_from = from;
+    auto client = Client::Connect(cluster_.target(), options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+    t_ = *client_->OpenTable("t");
+  }
+  absl::Status Pull(const PullOptions& options = {}) {
+    std::vector<float> rows(8);
+    const PullFeature feature{t_, ids_, rows.data()};
+    return client_->Pull({&feature, 1}, options).Wait();
+  }
+  void Pulls(int n, const PullOptions& options = {}) {
+    for (int i = 0; i < n; ++i) {
+      const absl::Status pulled = Pull(options);
+      ASSERT_TRUE(pulled.ok()) << pulled;
+    }
+  }
+  PushResult Push(uint64_t step) {
+    const std::vector<float> gradients(8, 1.0f);
+    const PushFeature feature{t_, ids_, gradients.data()};
+    return client_->Push(step, {&feature, 1}).Wait();
+  }
+  std::vector<uint64_t> Asked() const {
+    return {cluster_.pull_messages_of(0), cluster_.pull_messages_of(1),
+            cluster_.pull_messages_of(2)};
+  }
+
+  FakeCluster cluster_{3};
+  uint32_t table_ = 0;
+  std::unique_ptr<Client> client_;
+  const Table* t_ = nullptr;
+  const std::vector<uint64_t> ids_ = {3, 5};
+};
+
+TEST_F(ReadFromTest, ThePrimaryByDefault) {
+  Connect(ReadFrom::kDefault);
+  Pulls(20);
+  EXPECT_EQ(Asked(), (std::vector<uint64_t>{20, 0, 0}));
+  EXPECT_FALSE(cluster_.last_pull_of(0).strict());
+  EXPECT_EQ(cluster_.last_pull_of(0).staleness_ms_max(), 0u);
+}
+
+TEST_F(ReadFromTest, AnyCopyOnRequest) {
+  Connect(ReadFrom::kAny);
+  Pulls(100);
+  EXPECT_GE(Asked()[0], 10u);
+  EXPECT_GE(Asked()[1], 10u);
+  EXPECT_EQ(Asked()[0] + Asked()[1], 100u);
+  PullOptions primary;
+  primary.read_from = ReadFrom::kPrimary;
+  const uint64_t before = Asked()[1];
+  Pulls(20, primary);
+  EXPECT_EQ(Asked()[1], before);
+}
+
+TEST_F(ReadFromTest, StrictPullsAskThePrimaryAndSaySo) {
+  Connect(ReadFrom::kAny);
+  PullOptions options;
+  options.strict = true;
+  Pulls(10, options);
+  EXPECT_EQ(Asked(), (std::vector<uint64_t>{10, 0, 0}));
+  EXPECT_TRUE(cluster_.last_pull_of(0).strict());
+  options.read_from = ReadFrom::kAny;
+  EXPECT_EQ(Pull(options).code(), absl::StatusCode::kInvalidArgument);
+  options = {};
+  options.staleness_max = absl::Microseconds(1500);
+  Pulls(10, options);
+  EXPECT_EQ(cluster_.last_pull_of(0).staleness_ms_max(), 2u) << "rounded up";
+  options.staleness_max = -absl::Seconds(1);
+  EXPECT_EQ(Pull(options).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReadFromTest, EveryServersCopyOfADataParallelTable) {
+  Connect(ReadFrom::kDefault, /*data_parallel=*/true);
+  Pulls(120);
+  for (int s = 0; s < 3; ++s) EXPECT_GE(Asked()[s], 10u) << s;
+}
+
+TEST_F(ReadFromTest, ACopyThatIsBehindOrDownIsNoError) {
+  Connect(ReadFrom::kAny);
+  cluster_.set_pull_script(
+      [](int server, const v1::PullSegment&) -> std::optional<v1::SegmentReply> {
+        if (server != 1) return std::nullopt;
+        v1::SegmentReply behind;
+        behind.set_code(v1::UNAVAILABLE);
+        behind.set_retry_after_ms(20);
+        return behind;
+      });
+  const absl::Time begun = absl::Now();
+  Pulls(40);
+  EXPECT_LT(absl::Now() - begun, absl::Milliseconds(600)) << "the primary is asked at once";
+  EXPECT_EQ(Asked()[0], 40u);
+  cluster_.set_pull_script(nullptr);
+  cluster_.StopServer(1);
+  Pulls(40);
+  EXPECT_EQ(Asked()[0], 80u);
+}
+
+// What this client was acknowledged and what it has read, also after a change of epochs.
+TEST_F(ReadFromTest, NothingOlderThanSeenIsAskedFor) {
+  Connect(ReadFrom::kAny);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    ASSERT_EQ(Push(step).outcome, PushResult::Outcome::kApplied);
+  }
+  uint64_t least = ~0ull;
+  cluster_.set_pull_script(
+      [&](int, const v1::PullSegment& segment) -> std::optional<v1::SegmentReply> {
+        least = std::min<uint64_t>(least, segment.lsn_min());
+        return std::nullopt;
+      });
+  Pulls(10);
+  EXPECT_EQ(least, 3u);
+  cluster_.Move({table_, 0}, 2, true);
+  least = ~0ull;
+  Pulls(10);
+  EXPECT_EQ(least, 3u) << "LSNs of copies go on over epochs";
+  // Another client pushes: once read, it is not unread.
+  ClientOptions options;
+  options.session_name = "other";
+  auto other = Client::Connect(cluster_.target(), options);
+  ASSERT_TRUE(other.ok());
+  const std::vector<float> gradients(8, 1.0f);
+  const PushFeature feature{*(*other)->OpenTable("t"), ids_, gradients.data()};
+  ASSERT_TRUE((*other)->Push(1, {&feature, 1}).Wait().status.ok());
+  Pulls(1);
+  least = ~0ull;
+  Pulls(10);
+  EXPECT_EQ(least, 4u);
+}
+
+}  // namespace
+}  // namespace hotbed

@@ -1,0 +1,92 @@
+// The simulated cluster keeps its promises over as many seeds as fit in the time, is no empty run,
+// and finds each planted bug. More seeds: ./dev sim.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/sim/cluster_simulation.h"
+#include "tests/sim/planted_bugs.h"
+
+namespace hotbed::sim {
+namespace {
+
+constexpr double kSecondsMax = 40;   // of the seeds without a bug
+constexpr uint64_t kSeedsMin = 200;  // also where the machine is slow
+
+class Clock {
+ public:
+  double Seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+TEST(ClusterSimTest, KeepsItsPromises) {
+  ASSERT_TRUE(Plant(""));
+  const char* const replayed = std::getenv("HOTBED_TEST_SEED");
+  const uint64_t first = replayed == nullptr ? 1 : std::strtoull(replayed, nullptr, 0);
+  const Clock clock;
+  ClusterStats total;
+  uint64_t seeds = 0;
+  while (seeds < kSeedsMin || clock.Seconds() < kSecondsMax) {
+    ClusterSimulation simulation(first + seeds);
+    const std::string violation = simulation.Run();
+    ASSERT_EQ(violation, "") << "replay: ./dev sim --first " << first + seeds
+                             << " --seeds 1 --trace";
+    total.Add(simulation.stats());
+    ++seeds;
+    if (replayed != nullptr) return;
+  }
+  std::printf("%lu seeds, %.0f a second\n%s\n", seeds, static_cast<double>(seeds) / clock.Seconds(),
+              total.Text().c_str());
+  // A world in which nothing happens proves nothing.
+  EXPECT_GE(total.acknowledged, 200 * seeds);
+  EXPECT_GE(total.epochs, 15 * seeds);
+  EXPECT_GE(total.moves, 8 * seeds);
+  EXPECT_GE(total.faults, 6 * seeds);
+  for (const uint64_t count :
+       {total.kills, total.snapshots, total.copies_deleted, total.fail_overs, total.strict_pulls,
+        total.backup_pulls, total.commits, total.append_failures, total.writes_refused}) {
+    EXPECT_GE(count, seeds / 2);
+  }
+  for (const uint64_t count : {total.machines_lost, total.bases_taken, total.taken_back,
+                               total.copies_broken, total.given_up, total.fenced}) {
+    EXPECT_GE(count, seeds / 50);
+  }
+}
+
+class PlantedBugTest : public testing::TestWithParam<PlantedBug> {
+ protected:
+  ~PlantedBugTest() override { Plant(""); }
+};
+
+TEST_P(PlantedBugTest, IsFound) {
+  const PlantedBug& bug = GetParam();
+  ASSERT_TRUE(Plant(bug.name));
+  // From the seed that is known to find it, then others: a change elsewhere changes what a seed
+  // does.
+  for (uint64_t i = 0; i < bug.seeds_max; ++i) {
+    const uint64_t seed = bug.first_seed + i;
+    const std::string violation = RunApart(seed);
+    if (violation.empty()) continue;
+    std::printf(
+        "found by seed %lu, the %lu. tried: %s\n  replay: ./dev sim --first %lu --seeds 1 "
+        "--mutant %s\n",
+        seed, i + 1, violation.c_str(), seed, bug.name);
+    return;
+  }
+  FAIL() << bug.name << ": not found by " << bug.seeds_max << " seeds";
+}
+
+INSTANTIATE_TEST_SUITE_P(Planted, PlantedBugTest, testing::ValuesIn(PlantedBugs()),
+                         [](const testing::TestParamInfo<PlantedBug>& info) {
+                           return std::string(info.param.name);
+                         });
+
+}  // namespace
+}  // namespace hotbed::sim
