@@ -312,7 +312,9 @@ TEST_F(MoveCommandsTest, PlanApplyMovesWhatThePlannerSays) {
     fake_.map.mutable_shards(i)->set_range_first(static_cast<uint64_t>(i) * 250'000);
     fake_.map.mutable_shards(i)->set_range_limit(static_cast<uint64_t>(i) * 250'000 + 250'000);
   }
-  const nlohmann::json planned = RunAt({"plan", "apply", "--dry-run", "-o", "json"}).json();
+  const Answer dry = RunAt({"plan", "apply", "--dry-run", "-o", "json"});
+  ASSERT_EQ(dry.code, 0) << dry.err << dry.out;
+  const nlohmann::json planned = dry.json();
   ASSERT_GT(planned["moves"].size(), 0u);
   EXPECT_EQ(planned["dry_run"], true);
   EXPECT_EQ(fake_.moved.moves_size(), 0) << "a dry run asks for nothing";
