@@ -1,14 +1,11 @@
 #include "tests/checker/check_client.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
-#include "tests/checker/shard_ranges.h"
 
 namespace hotbed::checker {
 namespace {
@@ -23,21 +20,6 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, uint3
   options.session_name = absl::StrCat("kill-checker/client-", client);
   options.deadline = kConnectDeadline;
   return Client::Connect(target, options);
-}
-
-// The first rows of the shards of each bounded table; they never change.
-absl::StatusOr<std::vector<std::vector<uint64_t>>> ReadEdges(const std::string& target,
-                                                             const Workload& workload) {
-  const std::string address(absl::StripPrefix(target, "hotbed://"));
-  std::vector<std::vector<uint64_t>> edges(workload.tables());
-  for (uint32_t t = 0; t < workload.tables(); ++t) {
-    const TableSpec spec = workload.Table(t);
-    if (spec.hashed) continue;
-    HOTBED_ASSIGN_OR_RETURN(const std::vector<ShardRange> ranges,
-                            ReadShardRanges(address, spec.name));
-    for (const ShardRange& range : ranges) edges[t].push_back(range.first);
-  }
-  return edges;
 }
 
 }  // namespace
@@ -59,10 +41,8 @@ absl::StatusOr<std::unique_ptr<CheckClient>> CheckClient::Open(const CheckClient
     HOTBED_ASSIGN_OR_RETURN(const Table* table, c->client_->OpenTable(workload->Table(t).name));
     c->tables_.push_back(table);
   }
-  HOTBED_ASSIGN_OR_RETURN(std::vector<std::vector<uint64_t>> edges,
-                          ReadEdges(options.target, *workload));
-  c->reads_ = std::make_unique<ReadCheck>(workload, options.client, c->counts_.get(),
-                                          options.journal_dir, std::move(edges));
+  c->reads_ =
+      std::make_unique<ReadCheck>(workload, options.client, c->counts_.get(), options.journal_dir);
   return c;
 }
 

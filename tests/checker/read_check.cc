@@ -9,7 +9,7 @@
 namespace hotbed::checker {
 namespace {
 
-constexpr uint64_t kPairsRead = 32;  // of each table and pull
+constexpr uint64_t kRowsRead = 64;  // of each table and pull
 
 }  // namespace
 
@@ -17,13 +17,11 @@ std::string CountsPath(const std::string& dir, uint32_t client) {
   return absl::StrCat(dir, "/client-", client, ".counts");
 }
 
-ReadCheck::ReadCheck(const Workload* workload, uint32_t client, const Counts* own, std::string dir,
-                     std::vector<std::vector<uint64_t>> edges)
+ReadCheck::ReadCheck(const Workload* workload, uint32_t client, const Counts* own, std::string dir)
     : workload_(workload),
       client_(client),
       own_(own),
       dir_(std::move(dir)),
-      edges_(std::move(edges)),
       others_(workload->options().clients),
       seen_(workload->tables() * workload->options().rows * workload->options().clients),
       rows_(workload->tables()),
@@ -42,10 +40,8 @@ void ReadCheck::Begin(Random& random, bool strict) {
   const WorkloadOptions& o = workload_->options();
   for (uint32_t t = 0; t < workload_->tables(); ++t) {
     rows_[t].clear();
-    for (uint64_t i = 0; i < kPairsRead; ++i) {
-      const uint64_t row = random.Uniform(i % 2 == 0 ? o.rows : o.rows / 64 + 2);
-      rows_[t].push_back(row & ~uint64_t{1});
-      rows_[t].push_back(row | 1);
+    for (uint64_t i = 0; i < kRowsRead; ++i) {
+      rows_[t].push_back(random.Uniform(i % 2 == 0 ? o.rows : o.rows / 64 + 1));
     }
     least_[t].assign(rows_[t].size() * o.clients, 0);
     for (uint32_t c = 0; c < o.clients; ++c) {
@@ -61,12 +57,8 @@ void ReadCheck::Begin(Random& random, bool strict) {
 absl::Status ReadCheck::End(const std::vector<std::vector<float>>& weights, const Ledger* exact) {
   const uint32_t dim = workload_->options().dim;
   for (uint32_t t = 0; t < workload_->tables(); ++t) {
-    for (size_t i = 0; i < rows_[t].size(); i += 2) {
-      const float* const first = &weights[t][i * dim];
-      const float* const second = first + dim;
-      HOTBED_RETURN_IF_ERROR(CheckRow(t, i, first, exact));
-      HOTBED_RETURN_IF_ERROR(CheckRow(t, i + 1, second, exact));
-      if (ShareShard(t, rows_[t][i])) HOTBED_RETURN_IF_ERROR(CheckPair(t, i, first, second));
+    for (size_t i = 0; i < rows_[t].size(); ++i) {
+      HOTBED_RETURN_IF_ERROR(CheckRow(t, i, &weights[t][i * dim], exact));
     }
   }
   return absl::OkStatus();
@@ -110,23 +102,6 @@ absl::Status ReadCheck::CheckRow(uint32_t table, size_t i, const float* weights,
                                             " after acknowledgements of ", want[k]));
   }
   return absl::OkStatus();
-}
-
-absl::Status ReadCheck::CheckPair(uint32_t table, size_t i, const float* first,
-                                  const float* second) const {
-  for (uint32_t c = 0; c < workload_->options().clients; ++c) {
-    const float sum = first[kColumns * c + kPairColumn] + second[kColumns * c + kPairColumn];
-    if (sum == 0.0f) continue;
-    return absl::DataLossError(absl::StrCat(Where(table, rows_[table][i], c),
-                                            "transfers between this row and the next add up to ",
-                                            -sum, ": half of a push was read"));
-  }
-  return absl::OkStatus();
-}
-
-bool ReadCheck::ShareShard(uint32_t table, uint64_t row) const {
-  const std::vector<uint64_t>& edges = edges_[table];
-  return !edges.empty() && !std::binary_search(edges.begin(), edges.end(), row + 1);
 }
 
 uint32_t& ReadCheck::Seen(uint32_t table, uint64_t row, uint32_t client) {

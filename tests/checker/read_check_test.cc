@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two clients, one bounded table of two shards whose edge is odd.
+// Two clients, one bounded table.
 class ReadCheckTest : public testing::Test {
  protected:
   ReadCheckTest() : workload_(Options()), ledger_(&workload_, 0, 2) {
@@ -24,11 +24,9 @@ class ReadCheckTest : public testing::Test {
     for (uint32_t c = 0; c < 2; ++c) {
       counts_.push_back(*Counts::Open(CountsPath(dir_, c), workload_));
     }
-    check_ = std::make_unique<ReadCheck>(&workload_, 0, counts_[0].get(), dir_,
-                                         std::vector<std::vector<uint64_t>>{{0, kEdge}});
+    check_ = std::make_unique<ReadCheck>(&workload_, 0, counts_[0].get(), dir_);
   }
 
-  static constexpr uint64_t kEdge = 3;
   static WorkloadOptions Options() {
     WorkloadOptions options;
     options.clients = 2;
@@ -123,26 +121,6 @@ TEST_F(ReadCheckTest, WhatWasSeenStaysSeen) {
   check_->Begin(random_, false);
   std::vector<std::vector<float>> nothing(1, std::vector<float>(64 * 2 * kColumns));
   EXPECT_THAT(check_->End(nothing, nullptr).message(), HasSubstr("earlier pull"));
-}
-
-TEST_F(ReadCheckTest, HalfATransferIsToldExceptOverAnEdge) {
-  for (uint64_t step = 1; step <= 50; ++step) Push(0, step);
-  check_->Begin(random_, false);
-  for (const bool at_edge : {false, true}) {
-    auto weights = Weights();
-    for (size_t i = 0; i < check_->rows(0).size(); i += 2) {
-      if ((check_->rows(0)[i] == kEdge - 1) == at_edge) {
-        weights[0][i * 2 * kColumns + kPairColumn] += 3;
-        break;
-      }
-    }
-    const absl::Status ended = check_->End(weights, nullptr);
-    if (at_edge) {
-      EXPECT_TRUE(ended.ok()) << ended;
-    } else {
-      EXPECT_THAT(ended.message(), HasSubstr("half of a push"));
-    }
-  }
 }
 
 TEST_F(ReadCheckTest, ATornRowIsTold) {

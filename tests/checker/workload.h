@@ -7,9 +7,9 @@
 //   add       per occurrence of a row's id [1, step mod 1021, step^2 mod 4093, tag(row)]: a lost or
 //             doubled push shows as a difference that names client, step and direction, and an
 //             update that went to another row shows in the tags;
-//   transfer  +k to one row and -k to another, in column 4 between the rows of a pair (2i, 2i+1),
-//             which share a shard unless its edge is odd, so that their sum is 0 at every LSN; in
-//             column 5 between rows far apart, so that it is 0 over the table after whole steps.
+//   transfer  +k to one row and -k to another: in column 4 between the rows of a pair (2i, 2i+1),
+//             mostly of one shard, in column 5 between rows far apart, mostly of two. Whatever
+//             whole steps the tables hold, each column adds up to 0.
 // Everything here is deterministic and thread-compatible.
 #ifndef HOTBED_TESTS_CHECKER_WORKLOAD_H_
 #define HOTBED_TESTS_CHECKER_WORKLOAD_H_
