@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -127,43 +128,60 @@ PlanJson ToJson(const Replan& replan, bool dry_run) {
       {"plan", plan}};
 }
 
-// The shards of a table that a planned move is of: those inside of its ranges that are held where
-// it comes from.
-void AddMoves(const PlannedMove& planned, uint64_t from, uint64_t to, const v1::ClusterMap& map,
-              TableId table, v1::MoveShardsRequest* request) {
-  for (const v1::ShardRecord& record : ShardsOf(map, table)) {
-    const bool inside = record.range_first() >= planned.row_first &&
-                        record.range_limit() <= planned.row_limit &&
-                        record.column_first() >= planned.column_first &&
-                        record.column_limit() <= planned.column_limit;
-    if (!inside || !HoldsCopy(record, from) || HoldsCopy(record, to)) continue;
-    v1::MoveShardsRequest::Move& move = *request->add_moves();
-    move.set_shard(record.shard());
-    move.set_from(from);
-    move.set_to(to);
-  }
+// Rows x columns.
+uint64_t Overlap(const PlannedMove& planned, const v1::ShardRecord& record) {
+  const auto common = [](uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    return std::max(std::max(a, c), std::min(b, d)) - std::max(a, c);
+  };
+  return common(planned.row_first, planned.row_limit, record.range_first(), record.range_limit()) *
+         common(planned.column_first, planned.column_limit, record.column_first(),
+                record.column_limit());
 }
 
+// The shards whose whole range is planned to go from one server to another. The planner may cut a
+// table finer than it is: of a shard that only a part is planned to leave, all stays.
 absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::ClusterMap& map) {
   // The problem's servers are in the view's order and may have longer names.
   std::map<std::string, uint64_t> servers;
   for (size_t s = 0; s < replan.view.servers.size(); ++s) {
     servers[replan.problem.topology.servers[s].name] = replan.view.servers[s].id;
   }
+  std::map<std::string, std::vector<v1::ShardRecord>> shards;
+  using Key = std::tuple<uint64_t, uint64_t, uint64_t>;  // shard, from, to
+  std::map<Key, uint64_t> planned_cells;
   v1::MoveShardsRequest request;
   request.set_reason("plan apply");
   for (const PlannedMove& planned : replan.after.moves) {
     HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, planned.table));
-    AddMoves(planned, servers[planned.from], servers[planned.to], map, spec.id, &request);
+    if (!shards.contains(planned.table)) shards[planned.table] = ShardsOf(map, spec.id);
+    const uint64_t from = servers[planned.from], to = servers[planned.to];
+    for (const v1::ShardRecord& record : shards[planned.table]) {
+      const uint64_t cells = Overlap(planned, record);
+      if (cells == 0 || !HoldsCopy(record, from) || HoldsCopy(record, to)) continue;
+      uint64_t& so_far = planned_cells[{record.shard(), from, to}];
+      so_far += cells;
+      if (so_far < (record.range_limit() - record.range_first()) *
+                       (record.column_limit() - record.column_first())) {
+        continue;
+      }
+      v1::MoveShardsRequest::Move& move = *request.add_moves();
+      move.set_shard(record.shard());
+      move.set_from(from);
+      move.set_to(to);
+    }
   }
   return request;
 }
 
-// The moves of the plan, one request; `json` is what was planned.
+// The moves of the plan, as one request.
 absl::Status Execute(const ApplyOptions& options, const Replan& replan, const v1::ClusterMap& map,
                      CoordinatorStub* coordinator, CommandContext* context) {
   HOTBED_ASSIGN_OR_RETURN(const v1::MoveShardsRequest request, ToRequest(replan, map));
-  if (request.moves().empty()) return absl::OkStatus();
+  if (request.moves().empty()) {
+    return absl::FailedPreconditionError(
+        "the plan moves parts of shards only, and a shard moves as a whole: nothing was changed "
+        "('hotbed shard move' moves the shards that you name)");
+  }
   return CarryOut(
       context, options.move, map, request, coordinator,
       {{"plan_revision", replan.revision},

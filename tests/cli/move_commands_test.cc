@@ -324,12 +324,13 @@ TEST_F(MoveCommandsTest, PlanApplyMovesWhatThePlannerSays) {
   EXPECT_EQ(applied.json()["request"], 5);
   EXPECT_EQ(applied.json()["dry_run"], false);
   EXPECT_EQ(fake_.moved.reason(), "plan apply");
-  // Every shard inside of a planned range, and no other.
-  size_t inside = 0;
+  // The planner cuts this table in eight: two of its pieces are a shard.
+  uint64_t rows = 0;
   for (const auto& move : planned["moves"]) {
-    inside += (move["rows"][1].get<uint64_t>() - move["rows"][0].get<uint64_t>()) / 250'000;
+    rows += move["rows"][1].get<uint64_t>() - move["rows"][0].get<uint64_t>();
   }
-  EXPECT_EQ(static_cast<size_t>(fake_.moved.moves_size()), inside);
+  EXPECT_EQ(static_cast<uint64_t>(fake_.moved.moves_size()), rows / 250'000);
+  EXPECT_GT(fake_.moved.moves_size(), 0);
   for (const auto& move : fake_.moved.moves()) {
     EXPECT_EQ(move.from(), kS0);
     EXPECT_EQ(move.to(), kS2);
