@@ -41,6 +41,7 @@ void ClusterSimulation::CheckAcknowledged(int shard, const Member& by, Epoch epo
   if (!fresh && !(it->second == by)) {
     Violation(absl::StrCat("shard ", shard, ": two servers acknowledge in epoch ", epoch));
   }
+  if (epoch < watched.lost_below) return;  // by one that does not know yet what its class has lost
   Lsn& highest = watched.acknowledged_lsn[epoch];
   highest = std::max(highest, lsn);
   for (const Activation& activation : watched.activations) {
