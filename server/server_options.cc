@@ -53,6 +53,10 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("staged-bytes-max", &o->staged_bytes_max,
                    "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
                    "--host-bytes.");
+  schema->AddBytes(
+      "replica-tail-bytes", &o->replica_tail_bytes,
+      "Log records kept in memory for other copies of shards; a copy that falls further "
+      "behind gets all rows anew. 0: a 32nd of --host-bytes.");
 }
 
 void AddLimits(ConfigSchema* schema, ServerOptions* o) {
@@ -131,6 +135,7 @@ ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   host.log_sync_interval_ms = options.log_sync_interval_ms;
   host.log_bytes_max = options.log_bytes_max;
   host.staged_bytes_max = options.staged_bytes_max;
+  host.replica_tail_bytes = options.replica_tail_bytes;
   host.checkpoint_interval_ms = options.checkpoint_interval_ms;
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
@@ -154,7 +159,9 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
                                        ? options.transfer_bytes_max
                                        : CarveHostBytes(options.host_bytes).transfer_bytes;
   data.lanes.queue_bytes_max = options.transfer_queue_bytes_max;
-  data.limits.replica_tail_bytes_max = CarveHostBytes(options.host_bytes).replica_tail_bytes;
+  data.limits.replica_tail_bytes_max = options.replica_tail_bytes != 0
+                                           ? options.replica_tail_bytes
+                                           : CarveHostBytes(options.host_bytes).replica_tail_bytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

@@ -27,6 +27,7 @@ struct ServerOptions {
   uint64_t spill_bytes_max = 0;
   uint64_t log_bytes_max = 4ull << 30;
   uint64_t staged_bytes_max = 0;
+  uint64_t replica_tail_bytes = 0;
   int64_t log_sync_interval_ms = 1000;
   int64_t threads = 0;
   int64_t pool_threads = 2;

@@ -1,5 +1,6 @@
 #include "server/server_status.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -24,6 +25,7 @@ std::string Percent(uint64_t part, uint64_t whole) {
 std::string StateOf(const ShardStatus& shard) {
   if (!shard.error.empty()) return shard.error;
   if (shard.read_only) return "read-only";
+  if (!shard.primary) return "follows";
   return shard.active ? "active" : "waits for activation";
 }
 
@@ -70,6 +72,10 @@ std::string JsonOfShard(const ShardStatus& s) {
       .Add("table", s.table)
       .Add("epoch", s.epoch)
       .AddFlag("active", s.active)
+      .AddFlag("primary", s.primary)
+      .Add("copies", s.copies)
+      .Add("commit_lsn", s.commit_lsn)
+      .Add("bytes", s.bytes)
       .AddFlag("read_only", s.read_only)
       .Add("error", s.error)
       .AddFlag("refused", s.refused)
@@ -176,6 +182,27 @@ void CollectCopyMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
   AddSample("hotbed_server_copies_differ_total",
             "Shards whose rolling hash was found to differ from their primary's.", counter, {},
             host.copies_differ, samples);
+  AddSample("hotbed_server_copied_received_bytes_total", "Of whole shards, from other servers.",
+            counter, {}, host.copied_bytes_received, samples);
+  AddSample("hotbed_server_replica_messages_refused_total",
+            "Records of other copies that were damaged or not of the shard; asked for again.",
+            counter, {}, host.replica_messages_refused, samples);
+  uint64_t lag = 0;
+  uint64_t followers = 0;
+  for (const ShardStatus& s : host.shards) {
+    lag = std::max(lag, s.commit_lsn - std::min(s.commit_lsn, s.applied_lsn));
+    followers += s.copies;
+  }
+  AddSample("hotbed_server_commit_lag_records",
+            "Committed and not yet applied, of the shard that is furthest behind.", gauge, {}, lag,
+            samples);
+  AddSample("hotbed_server_followers", "Copies that acknowledgements of shards here wait for.",
+            gauge, {}, followers, samples);
+  AddSample("hotbed_server_copy_rate_limit_bytes",
+            "Bytes a second that copies of whole shards may take now; 0: no limit.", gauge, {},
+            host.copy_rate_now, samples);
+  AddSample("hotbed_server_replica_tail_limit_bytes", "What these may take.", gauge, {},
+            host.replica_tail_bytes_limit, samples);
   AddSample("hotbed_server_replica_tail_bytes", "Records kept in memory for other copies.", gauge,
             {}, host.replica_tail_bytes, samples);
 }

@@ -2,6 +2,7 @@
 // shard_push.cc.
 #include "server/shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -292,6 +293,7 @@ ShardStatus Shard::Status() const {
   const StoreStats stats = stats_of_->Stats();
   status.rows_resident = stats.rows_resident;
   status.hot_bytes = stats.hot_bytes;
+  status.bytes = std::max(stats.hot_bytes, spilled_bytes_.load(kRelaxed));
   status.hot_hits = stats.hits;
   status.hot_misses = stats.misses;
   status.evictions = stats.evictions;

@@ -175,6 +175,7 @@ class Shard {
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
   std::string error() const;
+  void SetSpilledBytes(uint64_t bytes) { spilled_bytes_.store(bytes, std::memory_order_relaxed); }
   ShardStatus Status() const;
 
  private:
@@ -320,6 +321,7 @@ class Shard {
   std::atomic<uint32_t> waiting_{0};  // parked_ and parked_pushes_
   std::atomic<Lsn> commit_lsn_{0};
   std::atomic<uint64_t> tail_bytes_{0};
+  std::atomic<uint64_t> spilled_bytes_{0};  // about, and a while ago
   std::atomic<uint64_t> backups_{0};
   std::atomic<bool> ticks_often_{false};
   std::atomic<uint64_t> sessions_{0};

@@ -144,6 +144,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   // Upkeep: one thread.
   void UpkeepLoop();
   void Upkeep(int64_t now_ns);
+  void SizeSomeShards();
   void ResumeWrites();
   void FinishDrops();
   void ForgetDropped(const std::vector<std::shared_ptr<Shard>>& deleted)
@@ -230,6 +231,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   // Of the upkeep thread.
   absl::flat_hash_map<ShardId, int64_t> swept_ns_;
   int64_t ticked_ns_ = 0;
+  size_t sized_ = 0;
   int64_t checkpoint_ns_ = 0;
   absl::flat_hash_map<ShardId, Lsn> checkpoint_lsn_;  // in the last one
 };

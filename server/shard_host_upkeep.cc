@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr absl::Duration kUpkeepInterval = absl::Milliseconds(100);
 constexpr int64_t kTickNs = kSecond;
+constexpr size_t kSizedEvery = 5;               // ticks
 constexpr int64_t kDirtyNsMax = 120 * kSecond;  // rows are written back at the latest after this
 constexpr size_t kSweepBatchMin = 8;            // shards that share a flush
 constexpr size_t kSweepBatchPart = 8;           // and at least this part of all
@@ -43,10 +44,20 @@ void ShardHostImpl::Upkeep(int64_t now_ns) {
     pull_p99_ns_.store(pull_latency_.TakeP99(), std::memory_order_relaxed);
     pace_.OnSecond(pull_p99_ns_.load(std::memory_order_relaxed));
     CallListener();
+    SizeSomeShards();
   }
   FinishDrops();
   SweepWhereDue(now_ns);
   KeepCheckpointWhereDue(now_ns);
+}
+
+// Each in its turn: it costs some microseconds a shard.
+void ShardHostImpl::SizeSomeShards() {
+  const std::vector<std::shared_ptr<Shard>> shards = Shards();
+  for (size_t i = sized_++ % kSizedEvery; i < shards.size(); i += kSizedEvery) {
+    shards[i]->SetSpilledBytes(
+        tiers_->SpilledBytes(shards[i]->table(), shards[i]->range(), shards[i]->id()));
+  }
 }
 
 void ShardHostImpl::ResumeWrites() {

@@ -244,6 +244,11 @@ absl::Status SpillTier::WriteMeta(const SpillShard& shard, absl::string_view met
   return store_->Write(batch.get());
 }
 
+uint64_t SpillTier::BytesOf(const SpillShard& shard) {
+  return store_->EstimateBytes(View(MakeKey(shard.shard.table, shard.slice, shard.first_position)),
+                               After(MakeKey(shard.shard.table, shard.slice, shard.last_position)));
+}
+
 absl::Status SpillTier::Delete(const SpillShard& shard) {
   const TableId table = shard.shard.table;
   std::unique_ptr<KvBatch> batch = store_->NewBatch();

@@ -75,6 +75,7 @@ class SpillTier {
   absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
   absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
   absl::Status Delete(const SpillShard& shard);
+  uint64_t BytesOf(const SpillShard& shard);  // about
 
   // The shard's rows as they are now, in blocks (row_block.h); not longer than the tier.
   std::unique_ptr<ShardRowReader> Read(const SpillShard& shard);

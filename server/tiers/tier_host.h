@@ -33,6 +33,9 @@ class TierHostImpl : public TierHost {
                           absl::string_view block) override;
   absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
                          absl::string_view meta) override;
+  uint64_t SpilledBytes(const TableSpec& table, const ShardRange& range, ShardId shard) override {
+    return spill_->BytesOf(SpillShard(table, range, shard));
+  }
   absl::Status Flush() override { return spill_->store()->Flush(); }
   absl::Status Freeze() override { return spill_->Freeze(); }
   absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }

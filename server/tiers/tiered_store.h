@@ -181,6 +181,12 @@ class TierHost {
   virtual absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
                                  absl::string_view meta) = 0;
 
+  // About how many bytes a shard's rows take in the spill tier.
+  virtual uint64_t SpilledBytes(const TableSpec& /*table*/, const ShardRange& /*range*/,
+                                ShardId /*shard*/) {
+    return 0;
+  }
+
   // Makes all that was handed over durable: returns when it lies in SSTs. Call from a thread that
   // may block.
   virtual absl::Status Flush() = 0;
