@@ -27,7 +27,7 @@ CASES = {  # case: where its file lies in a server's data directory, and what it
     "catalog": ("", "CATALOG"),
     "identity": ("", "IDENTITY"),
 }
-HEAL_SECONDS_MAX = 60
+HEAL_SECONDS_MAX = 120
 # In the words of a server or client that found damage.
 TELLING = ("damaged", " is no ", "CORRUPT", "checksum", "corrupt", "Corruption")
 
