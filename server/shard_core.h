@@ -191,7 +191,8 @@ class ShardCore {
     Lsn match = 0;                     // its log holds the same up to here
     Lsn sent = 0;                      // kProbe: asked about this one; kStream: sent up to here
     Lsn told = 0;                      // the commit that was sent last
-    Lsn hold = 0;                      // kSnapshot: entries above are needed
+    Lsn hold = 0;                      // of its last snapshot; kSnapshot: entries above are needed
+    bool broken_off = false;           // that snapshot was not installed
     absl::InlinedVector<Lsn, 4> ways;  // the ends of the appends that are not answered
   };
 

@@ -141,6 +141,12 @@ void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) 
     OnRefusal(follower, reply);
     return Pump(follower);
   }
+  if (follower->state == Follower::State::kSnapshot) return;
+  if (reply.lsn < follower->hold) {
+    // Said before a copy began to replace what it held, of which nothing may be left.
+    if (follower->broken_off && !follower->acknowledges) BeginSnapshot(follower);
+    return;
+  }
   follower->answered = true;
   follower->match = std::max(follower->match, std::min(reply.lsn, held_));
   auto& ways = follower->ways;
@@ -238,6 +244,7 @@ void ShardCore::SnapshotDone(const Member& to, Lsn lsn, bool installed) {
   Follower* const follower = FindFollower(to);
   if (follower == nullptr || follower->state != Follower::State::kSnapshot) return;
   follower->state = Follower::State::kProbe;
+  follower->broken_off = !installed;
   follower->waits = !installed;  // asked by the next tick
   follower->sent = installed ? std::max(std::min(lsn, held_), retained_) : held_;
   Pump(follower);

@@ -164,6 +164,36 @@ TEST_F(ShardCoreFollowersTest, AnAbandonedCopyBeginsAnew) {
   EXPECT_THAT(copies_[0].snapshots, SizeIs(2));
 }
 
+// What a follower said before a copy began to replace what it held says nothing of what is left.
+TEST_F(ShardCoreFollowersTest, AnswersFromBeforeACopyDoNotCount) {
+  Establish(1, {0});
+  AddLearner(0, 1, {0}, 1);
+  Establish(2, {0}, {1});
+  ASSERT_THAT(core(0).JoinReady(), SizeIs(1));
+  Establish(3, {0});
+  for (int i = 0; i < 3; ++i) PushAndSettle(0);
+  AddLearner(0, 3, {0}, 1);
+  ASSERT_THAT(copies_[0].snapshots, SizeIs(1));
+  const CoreAppendReply late = {3, true, false, 2, 2};
+  core(0).OnAppendReply(copies_[1].member, late);
+  Drain(0);
+  core(0).SnapshotTaken(copies_[1].member, 3);
+  core(0).SnapshotDone(copies_[1].member, 3, false);  // half a copy is there, and wiped
+  Drain(0);
+  Start(1, 3, ShardMeta());
+  copies_[1].entries.clear();
+  core(0).OnAppendReply(copies_[1].member, late);
+  Drain(0);
+  DeliverAll();
+  EXPECT_THAT(core(0).JoinReady(), IsEmpty());
+  ASSERT_THAT(copies_[0].snapshots, SizeIs(2));
+  CopyRows(0, 1);
+  core(0).OnAppendReply(copies_[1].member, late);
+  DeliverAll();
+  EXPECT_THAT(core(0).JoinReady(), SizeIs(1));
+  EXPECT_EQ(copies_[1].rows, copies_[0].rows);
+}
+
 TEST_F(ShardCoreFollowersTest, WithoutMemoryAMemberLosesNothing) {
   Establish(1, {0, 1});
   PushAndSettle(0);
