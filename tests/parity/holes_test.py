@@ -98,6 +98,8 @@ class Holes(parity.SeededTest):
         with tempfile.TemporaryDirectory(prefix="hotbed-holes-") as directory:
             cluster = Cluster(parity.BIN, directory, 1, server_flags=("--host-bytes=64MiB", "--log-bytes-max=16MiB"))
             cluster.start()
+            # A table is made while its server lives: the coordinator notices a kill at once.
+            parity.run(dict(case, steps=[], weights=[]), "--coordinator", cluster.address, own=True)
             done = threading.Event()
             killer = threading.Thread(target=self.kill_until, args=(cluster.servers[0], done, chance))
             killer.start()

@@ -48,7 +48,7 @@ bool ClusterSimulation::Serves(const Server& server, const Replica& replica,
                                const Pull& pull) const {
   const ShardCore& core = *replica.core;
   if (core.epoch() != pull.epoch) return false;
-  if (!pull.strict) return core.primary() || core.serves_reads();
+  if (!pull.strict) return (core.primary() && core.active()) || core.serves_reads();
   if (!core.primary() || !core.active()) return false;
   // Alone, nobody can become primary without it. A learner in the acknowledging set can: as a
   // member of an epoch that this server never heard of.
