@@ -15,8 +15,8 @@
 namespace hotbed::checker {
 namespace {
 
-constexpr uint64_t kStepModulus = 1021;
-constexpr uint64_t kSquareModulus = 4093;
+constexpr uint64_t kStepModulus = 61;
+constexpr uint64_t kSquareModulus = 67;
 constexpr uint64_t kTagModulus = 61;
 constexpr uint64_t kAmountModulus = 7;
 

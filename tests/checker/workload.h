@@ -4,7 +4,7 @@
 // Gradients are small integers and the optimizer is SGD with learning rate 1 on zeros, so a weight
 // is exactly minus the sum of its gradients while that stays below 2^24, whatever the order. Each
 // client owns six columns of every row. Two workloads share each push:
-//   add       per occurrence of a row's id [1, step mod 1021, step^2 mod 4093, tag(row)]: a lost or
+//   add       per occurrence of a row's id [1, step mod 61, step^2 mod 67, tag(row)]: a lost or
 //             doubled push shows as a difference that names client, step and direction, and an
 //             update that went to another row shows in the tags;
 //   transfer  +k to one row and -k to another: in column 4 between the rows of a pair (2i, 2i+1),
