@@ -74,6 +74,14 @@ class EchoHost final : public ShardHost {
     }
     network_->Send(question_);
   }
+  void OnPeerLost(const Member&) override {}
+  std::vector<JoinReady> JoinsReady() const override { return {}; }
+  std::vector<CopyProgress> Copies() const override { return {}; }
+  void SetCopyLimits(const CopyLimits&) override {}
+  std::vector<ShardEpoch> CopiesLost() const override { return {}; }
+  std::vector<ShardId> Held() const override { return {}; }
+  void SetLease(int64_t) override {}
+
   // Asks `count` times, `in_flight` at a time: the next question leaves where the answer came in,
   // as a shard's does.
   void Ask(const ReplicaMessage& question, uint64_t count, uint64_t in_flight) {

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -19,6 +21,7 @@
 #include "client/transport.h"
 #include "common/clock.h"
 #include "hotbed/client.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 
@@ -84,6 +87,20 @@ struct ClientContext {
       if (theirs != 0) bytes_max = std::min(bytes_max, theirs);
     }
     return std::max(bytes_max, kMessageBytesFloor) - kMessageFrameBytes;
+  }
+
+  // The records that came with refusals, of a whole message at once: after a fail-over there may be
+  // one in every segment.
+  void TakeRecords(const Reply& reply) {
+    std::vector<ShardRecord> records;
+    for (uint32_t i = 0; i < reply.segment_count; ++i) {
+      const v1::SegmentReply& segment =
+          reply.view->header.segments(static_cast<int>(reply.segment_first + i));
+      if (!segment.has_record()) continue;
+      absl::StatusOr<ShardRecord> record = FromProto(segment.record());
+      if (record.ok()) records.push_back(*std::move(record));
+    }
+    if (!records.empty()) map->ApplyRecords(records);
   }
 };
 

@@ -62,7 +62,6 @@ class PullEngine {
                const absl::Status& transport, const Reply* reply);
   void OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
               const absl::Status& transport);
-  void TakeRecords(const Reply& reply);
   bool AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const;
   // The bulk fields of an answer, read segment after segment.
   struct Answer {

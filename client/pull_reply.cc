@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/pull_engine.h"
-#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -43,7 +42,7 @@ void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, 
     return call->Close(absl::InternalError(absl::StrCat("a server answered ", reply->segment_count,
                                                         " segments to ", parts.size(), " asked")));
   } else {
-    TakeRecords(*reply);
+    context_->TakeRecords(*reply);
     Answer answer{FragmentReader(reply->fragments, reply->view->rows),
                   FragmentReader(reply->fragments, reply->view->flags),
                   FragmentReader(reply->fragments, reply->view->arg_max)};
@@ -87,19 +86,6 @@ void PullEngine::OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, c
     SendParts(call, now, sent.attempt + 1);
   }
   if (!later.empty()) RetryLater(call, std::move(later), sent.attempt, 0, /*busy=*/false);
-}
-
-// Of a whole message at once: after a fail-over there may be one in every segment.
-void PullEngine::TakeRecords(const Reply& reply) {
-  std::vector<ShardRecord> records;
-  for (uint32_t i = 0; i < reply.segment_count; ++i) {
-    const v1::SegmentReply& segment =
-        reply.view->header.segments(static_cast<int>(reply.segment_first + i));
-    if (!segment.has_record()) continue;
-    absl::StatusOr<ShardRecord> record = FromProto(segment.record());
-    if (record.ok()) records.push_back(*std::move(record));
-  }
-  if (!records.empty()) context_->map->ApplyRecords(records);
 }
 
 void PullEngine::OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,

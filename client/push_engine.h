@@ -84,7 +84,6 @@ class PushEngine {
   // `written`: of a request without a reply, whether a server may have acted on it.
   void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport, const Reply* reply,
                bool written);
-  void TakeRecords(const Reply& reply);
   void OnSegment(const SentPart& sent, const v1::SegmentReply& segment, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The part in flight ends with `status`; `last_seq` as in PushChain::OnRefused.

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/push_engine.h"
-#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -40,7 +39,7 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
       alike.set_code(header->code());
       alike.set_detail(header->detail());
     }
-    if (each) TakeRecords(*reply);
+    if (each) context_->TakeRecords(*reply);
     std::vector<ShardChain*> answered;
     for (size_t i = 0; i < parts.size(); ++i) {
       const v1::SegmentReply& segment =
@@ -57,19 +56,6 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
     Settle(std::move(answered), &resolutions);
   }
   Resolve(std::move(resolutions));
-}
-
-// Of a whole message at once: after a fail-over there may be one in every segment.
-void PushEngine::TakeRecords(const Reply& reply) {
-  std::vector<ShardRecord> records;
-  for (uint32_t i = 0; i < reply.segment_count; ++i) {
-    const v1::SegmentReply& segment =
-        reply.view->header.segments(static_cast<int>(reply.segment_first + i));
-    if (!segment.has_record()) continue;
-    absl::StatusOr<ShardRecord> record = FromProto(segment.record());
-    if (record.ok()) records.push_back(*std::move(record));
-  }
-  if (!records.empty()) context_->map->ApplyRecords(records);
 }
 
 void PushEngine::Refused(const SentPart& sent, uint64_t last_seq, const absl::Status& status,

@@ -158,9 +158,7 @@ class ShardHost : public ReplicaSink {
   // --- other copies
   // Before the first assignment; outlives the host's Shutdown. Without one, shards of several
   // members take no pushes.
-  virtual void SetReplicaNetwork(ReplicaNetwork* /*network*/) {}
-  void OnReplicaMessage(const Member& /*from*/, ReplicaMessage /*message*/) override {}
-  void OnPeerLost(const Member& /*peer*/) override {}
+  virtual void SetReplicaNetwork(ReplicaNetwork* network) = 0;
   // Learners that shards, whose primaries are here, count on already; told until the record has
   // them.
   struct JoinReady {
@@ -168,7 +166,7 @@ class ShardHost : public ReplicaSink {
     Epoch epoch = 0;
     Member member;
   };
-  virtual std::vector<JoinReady> JoinsReady() const { return {}; }
+  virtual std::vector<JoinReady> JoinsReady() const = 0;
   // Copies of whole shards on their way from here, those under way first.
   struct CopyProgress {
     ShardId shard;
@@ -177,20 +175,20 @@ class ShardHost : public ReplicaSink {
     uint64_t bytes_total = 0;
     uint64_t bytes_per_s = 0;
   };
-  virtual std::vector<CopyProgress> Copies() const { return {}; }
+  virtual std::vector<CopyProgress> Copies() const = 0;
   struct CopyLimits {
     uint64_t bytes_per_s = 0;  // 0: no limit
     bool paused = false;
     uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
   };
-  virtual void SetCopyLimits(const CopyLimits& /*limits*/) {}
+  virtual void SetCopyLimits(const CopyLimits& limits) = 0;
   // Copies here that are damaged or differ from their primary's, of shards that have others: the
   // coordinator is to take this server out of their members, so that a new copy can come.
-  virtual std::vector<ShardEpoch> CopiesLost() const { return {}; }
+  virtual std::vector<ShardEpoch> CopiesLost() const = 0;
   // Every shard of which rows are here, also those on their way in or out.
-  virtual std::vector<ShardId> Held() const { return {}; }
+  virtual std::vector<ShardId> Held() const = 0;
   // Strict pulls of shards of several members are answered until then (Clock::NowNs() scale).
-  virtual void SetLease(int64_t /*until_ns*/) {}
+  virtual void SetLease(int64_t until_ns) = 0;
 
   virtual HostStatus Status() const = 0;
   virtual bool Ready()

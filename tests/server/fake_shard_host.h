@@ -66,11 +66,13 @@ class FakeShardHost final : public ShardHost {
                                const std::vector<TableId>& tables_dropped) override;
   std::vector<ShardEpoch> ShardsToActivate() const override;
   void SetActivationListener(std::function<void()> listener) override;
+  void SetReplicaNetwork(ReplicaNetwork*) override {}
   void OnReplicaMessage(const Member& from, ReplicaMessage message) override;
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
   std::vector<CopyProgress> Copies() const override;
   void SetCopyLimits(const CopyLimits& limits) override;
+  std::vector<ShardEpoch> CopiesLost() const override { return {}; }
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;
