@@ -95,8 +95,7 @@ HOTBED_ROW_FN void UpdateRowwiseAdagrad(const StepScalars& p, uint32_t dim, uint
   const float sum = SumOfSquares<Weight, Gradient>(p.decay, dim, weights, gradient);
   const float s = Fp32Codec::Load(state, 0) + sum / static_cast<float>(dim);
   Fp32Codec::Store(state, 0, s);
-  UpdateScaled<Weight, Gradient>(p.lr / (__builtin_sqrtf(s) + p.epsilon), p, dim, weights,
-                                 gradient);
+  UpdateScaled<Weight, Gradient>(RowwiseAdagradRate(p, s), p, dim, weights, gradient);
 }
 
 template <typename Weight, typename Gradient>

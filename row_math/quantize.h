@@ -78,18 +78,38 @@ HOTBED_ROW_FN float FirstSmallest(const uint8_t* weights, uint32_t dim, float lo
   return low;
 }
 
+// Code of one element: `low` and `inverse` as below, `usable` where both are finite.
+HOTBED_ROW_FN uint8_t CodeOfElement(float value, float low, float inverse, bool usable) {
+  const float scaled = usable ? (value - low) * inverse : 0.0f;
+  const float bounded = scaled < 0.0f ? 0.0f : scaled > 255.0f ? 255.0f : scaled;
+  // Adding 2^23 rounds to an integer, to nearest even.
+  return static_cast<uint8_t>(FloatBits(bounded + 8388608.0f));
+}
+
+// What a row's codes are made with.
+struct CodeScale {
+  float low;
+  float inverse;
+  float scale;
+  bool usable;
+};
+HOTBED_ROW_FN CodeScale CodeScaleOf(const RowRange& extremes) {
+  const float range = extremes.finite ? extremes.high - extremes.low : 0.0f;
+  // An infinite range has inverse 0, and infinity times 0 must not be rounded to anything.
+  const bool usable = extremes.finite && (FloatBits(range) & 0x7f800000u) != 0x7f800000u;
+  return {extremes.low, 255.0f / (range + 1e-8f), range / 255.0f, usable};
+}
+constexpr uint32_t kNoBias = 0x7fc00000u;  // of a row that is not finite: NaN
+
 // Writes the dim bytes q and gives scale and bias. False where an element is not finite.
 template <typename Weight>
 HOTBED_ROW_FN bool QuantizeRow8(const uint8_t* weights, uint32_t dim, uint8_t* out, float* scale,
                                 float* bias) {
   const RowRange extremes = RangeOfRow<Weight>(weights, dim);
-  const float low = extremes.low;
-  const float range = extremes.finite ? extremes.high - low : 0.0f;
-  *scale = range / 255.0f;
-  *bias = extremes.finite ? FirstSmallest<Weight>(weights, dim, low) : FloatFromBits(0x7fc00000u);
-  const float inverse = 255.0f / (range + 1e-8f);
-  // An infinite range has inverse 0, and infinity times 0 must not be rounded to anything.
-  const bool usable = extremes.finite && (FloatBits(range) & 0x7f800000u) != 0x7f800000u;
+  const CodeScale codes = CodeScaleOf(extremes);
+  *scale = codes.scale;
+  *bias =
+      extremes.finite ? FirstSmallest<Weight>(weights, dim, extremes.low) : FloatFromBits(kNoBias);
   float block[kBlockElements] = {};
   for (uint32_t at = 0; at < dim; at += kBlockElements) {
     const bool whole = dim - at >= kBlockElements;
@@ -101,10 +121,7 @@ HOTBED_ROW_FN bool QuantizeRow8(const uint8_t* weights, uint32_t dim, uint8_t* o
     uint8_t q[kBlockElements];
     HOTBED_INDEPENDENT
     for (uint32_t l = 0; l < kBlockElements; ++l) {
-      const float scaled = usable ? (block[l] - low) * inverse : 0.0f;
-      const float bounded = scaled < 0.0f ? 0.0f : scaled > 255.0f ? 255.0f : scaled;
-      // Adding 2^23 rounds to an integer, to nearest even.
-      q[l] = static_cast<uint8_t>(FloatBits(bounded + 8388608.0f));
+      q[l] = CodeOfElement(block[l], codes.low, codes.inverse, codes.usable);
     }
     if (whole) {
       __builtin_memcpy(out + at, q, kBlockElements);

@@ -156,10 +156,16 @@ HOTBED_ROW_CALL void ScaleRow(uint32_t blocks, float factor, uint8_t* x) {
 
 // What brings a row to the norm `limit`; 1 where it is not longer. A row whose squares overflow,
 // the very case that clipping is for, is measured again at 2^-80 of its size.
+constexpr float kSmaller = 8.271806125530277e-25f;  // 2^-80
+HOTBED_ROW_FN bool NormOverflows(float norm) { return !(norm <= 3.402823466e38f); }
+HOTBED_ROW_FN float FactorOfNorm(float limit, float norm) {
+  return norm > limit ? limit / norm : 1.0f;
+}
+HOTBED_ROW_FN float FactorOfSmallerNorm(float limit, float norm) { return limit * kSmaller / norm; }
+
 HOTBED_ROW_CALL float FactorToNorm(float limit, uint32_t blocks, const uint8_t* x) {
-  constexpr float kSmaller = 8.271806125530277e-25f;  // 2^-80
   const float norm = RowNorm(blocks, x);
-  if (norm <= 3.402823466e38f) return norm > limit ? limit / norm : 1.0f;
+  if (!NormOverflows(norm)) return FactorOfNorm(limit, norm);
   float sum[kLanes] = {};
   for (uint32_t b = 0; b < blocks; ++b) {
     for (uint32_t l = 0; l < kLanes; ++l) {
@@ -167,7 +173,7 @@ HOTBED_ROW_CALL float FactorToNorm(float limit, uint32_t blocks, const uint8_t* 
       sum[l] += value * value;
     }
   }
-  return limit * kSmaller / __builtin_sqrtf(TreeSum(sum));
+  return FactorOfSmallerNorm(limit, __builtin_sqrtf(TreeSum(sum)));
 }
 
 }  // namespace HOTBED_ISA

@@ -126,10 +126,7 @@ HOTBED_ROW_CALL void PrepareGradient(const UpdatePlan& plan, uint32_t blocks, co
   LoadGradient(plan, from, room);
   if (scale != 1.0f) ScaleRow(blocks, scale, AsBytes(room));
   if (limit > 0.0f) {
-    for (uint32_t i = 0; i < kLanes * blocks; ++i) {
-      const float below = room[i] > limit ? limit : room[i];
-      room[i] = below < -limit ? -limit : below;  // NaN stays
-    }
+    for (uint32_t i = 0; i < kLanes * blocks; ++i) room[i] = ClippedElement(room[i], limit);
   }
   if (norm > 0.0f) {
     const float factor = FactorToNorm(norm, blocks, AsBytes(room));
@@ -208,25 +205,20 @@ HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay) {
 
 // The second moment of the partial kinds; returns 1 / bias_correction1 / (the row's denominator).
 HOTBED_ROW_FN float PartialScale(const StepScalars& p, const OpenRow& row, float decay) {
-  const float second =
-      p.beta2 * Fp32Codec::Load(row.statistic, 0) + (1.0f - p.beta2) * MeanSquare(row, decay);
+  const float second = PartialSecond(p, Fp32Codec::Load(row.statistic, 0), MeanSquare(row, decay));
   Fp32Codec::Store(row.statistic, 0, second);
-  return p.inverse1 / (__builtin_sqrtf(second) * p.inverse2 + p.epsilon);
+  return ScaleOfSecond(p, second);
 }
 
 // lr times LAMB's ratio, of the weights and the direction in row.room.
 HOTBED_ROW_FN float LambRate(const StepScalars& p, const OpenRow& row) {
   const float length = RowNorm(row.blocks, row.w);
   const float of_direction = RowNorm(row.blocks, row.room);
-  const bool zero = length == 0.0f || of_direction == 0.0f;
-  return p.lr * (zero ? 1.0f : length / of_direction);
+  return LambRateOf(p, length, of_direction);
 }
 
 HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row) {
-  const float length = RowNorm(row.blocks, row.w);
-  const float denominator = RowNorm(row.blocks, row.g) + p.decay * length;
-  if (length == 0.0f || denominator == 0.0f) return p.lr;
-  return p.lr * p.trust * length / denominator;
+  return LarsRateOf(p, RowNorm(row.blocks, row.w), RowNorm(row.blocks, row.g));
 }
 
 // Step 3 is two: MeasureRow looks at the whole row and returns the one number that MoveRow then
@@ -237,7 +229,7 @@ HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row) {
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay);
     Fp32Codec::Store(row.statistic, 0, s);
-    return p.lr / (__builtin_sqrtf(s) + p.epsilon);
+    return RowwiseAdagradRate(p, s);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
     return p.lr * PartialScale(p, row, p.decay);
   } else if constexpr (kKind == OptimizerKind::kLars) {

@@ -55,16 +55,20 @@ HOTBED_ROW_FN uint16_t RoundToBf16(float value, uint32_t draw) {
   return (bits & 0x7fffffffu) >= 0x7f7f0000u ? nearest : static_cast<uint16_t>(drawn);
 }
 
+// The draws of columns 4 * quad .. 4 * quad + 3.
+HOTBED_ROW_FN PhiloxDraws RoundingQuad(const RowKey& key, uint32_t quad, uint64_t step) {
+  const uint32_t high = 0x80000000u | (static_cast<uint32_t>(step >> 32) & 0x7fffu) << 16;
+  return Philox4x32(static_cast<uint32_t>(key.id), static_cast<uint32_t>(key.id >> 32), high | quad,
+                    static_cast<uint32_t>(step), static_cast<uint32_t>(key.seed),
+                    static_cast<uint32_t>(key.seed >> 32));
+}
+
 // Draws of columns [column, column + 32) at draws[column % 4...]; room for 36.
 HOTBED_ROW_FN const uint32_t* RoundingDraws(const RowKey& key, uint32_t column, uint64_t step,
                                             uint32_t* draws) {
-  const uint32_t high = 0x80000000u | (static_cast<uint32_t>(step >> 32) & 0x7fffu) << 16;
-  const uint32_t low = static_cast<uint32_t>(step);
   const uint32_t first = column / 4;
   for (uint32_t q = 0; q < 9; ++q) {
-    const PhiloxDraws d = Philox4x32(
-        static_cast<uint32_t>(key.id), static_cast<uint32_t>(key.id >> 32), high | (first + q), low,
-        static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32));
+    const PhiloxDraws d = RoundingQuad(key, first + q, step);
     for (uint32_t i = 0; i < 4; ++i) draws[4 * q + i] = d.v[i];
   }
   return draws + column % 4;

@@ -1,0 +1,209 @@
+// Every optimizer's formula for one element of a row, and for the row's own numbers; the formulas
+// are in row_math/optimizer.h. Pure functions of fp32 values: the CPU's blocks (optimizer_blocks.h,
+// row_update.h) and the device's lanes (device/row_step.h) are loops around these, so that both
+// give the same bits.
+#ifndef HOTBED_ROW_MATH_OPTIMIZER_ELEMENTS_H_
+#define HOTBED_ROW_MATH_OPTIMIZER_ELEMENTS_H_
+
+#include <cstdint>
+
+#include "row_math/isa.h"
+#include "row_math/types.h"
+
+namespace hotbed {
+inline namespace HOTBED_ISA {
+
+// Whether weight decay shrinks the weights beside the step. For SGD the two modes are one formula
+// but for rounding, so lazy decay takes the decoupled one.
+HOTBED_ROW_FN bool DecaysDecoupled(const OptimizerParams& params) {
+  switch (params.kind) {
+    case OptimizerKind::kAdamW:
+      return true;
+    case OptimizerKind::kSgd:
+      return params.decay_mode == DecayMode::kDecoupled || params.lazy_decay;
+    case OptimizerKind::kAdagrad:
+    case OptimizerKind::kRowwiseAdagrad:
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kMomentumSgd:
+    case OptimizerKind::kPartialRowwiseAdam:
+    case OptimizerKind::kRmsProp:
+      return params.decay_mode == DecayMode::kDecoupled;
+    default:  // LAMB and LARS have a decay of their own, FTRL and none have none
+      return false;
+  }
+}
+
+// 1 - learning_rate * weight_decay: what one step leaves of a weight under decoupled decay.
+HOTBED_ROW_FN double ShrinkOfStep(const OptimizerParams& params, const UpdateScalars& scalars) {
+  return 1.0 - static_cast<double>(scalars.learning_rate) * params.weight_decay;
+}
+
+// Plain values, so that no store can change them. Divisors that all elements share are inverted
+// once. Of `decay` and `shrink` one is always neutral (0 and 1), so every formula may have both and
+// is still exact.
+struct StepScalars {
+  float lr;
+  float decay;   // L2: d = g + decay * w
+  float shrink;  // decoupled: w = shrink * w - ...
+  float epsilon;
+  float beta1;
+  float beta2;
+  float inverse1;    // 1 / bias_correction1
+  float inverse2;    // 1 / sqrt(bias_correction2)
+  float inverse_lr;  // FTRL; 0 for a learning rate that is not positive
+  float momentum;
+  float trust;
+  float l1;
+  float l2;
+  float ftrl_beta;
+};
+
+HOTBED_ROW_FN void SetBiasCorrections(float correction1, float correction2, StepScalars* p) {
+  p->inverse1 = 1.0f / correction1;
+  p->inverse2 = 1.0f / __builtin_sqrtf(correction2);
+}
+
+HOTBED_ROW_FN StepScalars MakeStepScalars(const OptimizerParams& params,
+                                          const UpdateScalars& scalars) {
+  const bool decoupled = DecaysDecoupled(params);
+  StepScalars p;
+  p.lr = scalars.learning_rate;
+  p.decay = decoupled ? 0.0f : params.weight_decay;
+  p.shrink = decoupled ? static_cast<float>(ShrinkOfStep(params, scalars)) : 1.0f;
+  p.epsilon = params.epsilon;
+  p.beta1 = params.beta1;
+  p.beta2 = params.beta2;
+  SetBiasCorrections(scalars.bias_correction1, scalars.bias_correction2, &p);
+  p.inverse_lr = p.lr > 0.0f ? 1.0f / p.lr : 0.0f;
+  p.momentum = params.momentum;
+  p.trust = params.trust_coefficient;
+  p.l1 = params.l1;
+  p.l2 = params.l2;
+  p.ftrl_beta = params.ftrl_beta;
+  return p;
+}
+
+HOTBED_ROW_FN float Decayed(float gradient, float weight, float weight_decay) {
+  return gradient + weight_decay * weight;
+}
+
+// A weight and its state after a step; of LAMB's kinds `w` is the direction, and the weight stays.
+struct Moved {
+  float w;
+  float first;
+  float second;
+};
+
+// w = shrink * w - rate * d
+HOTBED_ROW_FN float ScaledElement(float rate, float decay, float shrink, float w, float g) {
+  const float d = Decayed(g, w, decay);
+  return shrink * w - rate * d;
+}
+
+HOTBED_ROW_FN Moved AdagradElement(const StepScalars& p, float w, float s, float g) {
+  const float d = Decayed(g, w, p.decay);
+  const float square = s + d * d;
+  return {p.shrink * w - p.lr * d / (__builtin_sqrtf(square) + p.epsilon), square, 0.0f};
+}
+
+HOTBED_ROW_FN Moved AdamElement(const StepScalars& p, float w, float m, float v, float g) {
+  const float d = Decayed(g, w, p.decay);
+  const float first = p.beta1 * m + (1.0f - p.beta1) * d;
+  const float second = p.beta2 * v + (1.0f - p.beta2) * (d * d);
+  const float denominator = __builtin_sqrtf(second) * p.inverse2 + p.epsilon;
+  return {p.shrink * w - p.lr * (first * p.inverse1) / denominator, first, second};
+}
+
+HOTBED_ROW_FN Moved MomentumElement(const StepScalars& p, float w, float m, float g) {
+  const float d = Decayed(g, w, p.decay);
+  const float velocity = p.momentum * m + d;
+  return {p.shrink * w - p.lr * velocity, velocity, 0.0f};
+}
+
+HOTBED_ROW_FN Moved RmsPropElement(const StepScalars& p, float w, float v, float g) {
+  const float d = Decayed(g, w, p.decay);
+  const float second = p.beta2 * v + (1.0f - p.beta2) * (d * d);
+  return {p.shrink * w - p.lr * d / (__builtin_sqrtf(second) + p.epsilon), second, 0.0f};
+}
+
+// `rate` is the row's own: lr / bias_correction1 / (sqrt(v / bias_correction2) + epsilon).
+HOTBED_ROW_FN Moved PartialAdamElement(const StepScalars& p, float rate, float w, float m,
+                                       float g) {
+  const float d = Decayed(g, w, p.decay);
+  const float first = p.beta1 * m + (1.0f - p.beta1) * d;
+  return {p.shrink * w - rate * first, first, 0.0f};
+}
+
+// `decay` is LAMB's own, on the direction.
+HOTBED_ROW_FN Moved LambElement(const StepScalars& p, float w, float m, float v, float g) {
+  const float first = p.beta1 * m + (1.0f - p.beta1) * g;
+  const float second = p.beta2 * v + (1.0f - p.beta2) * (g * g);
+  const float denominator = __builtin_sqrtf(second) * p.inverse2 + p.epsilon;
+  return {first * p.inverse1 / denominator + p.decay * w, first, second};
+}
+
+// `scale` is the row's own: 1 / bias_correction1 / (sqrt(v / bias_correction2) + epsilon).
+HOTBED_ROW_FN Moved PartialLambElement(const StepScalars& p, float scale, float w, float m,
+                                       float g) {
+  const float first = p.beta1 * m + (1.0f - p.beta1) * g;
+  return {first * scale + p.decay * w, first, 0.0f};
+}
+
+// `rate` is the row's own.
+HOTBED_ROW_FN Moved LarsElement(const StepScalars& p, float rate, float w, float m, float g) {
+  const float d = Decayed(g, w, p.decay);
+  const float velocity = p.momentum * m + rate * d;
+  return {w - velocity, velocity, 0.0f};
+}
+
+// lr > 0. A denominator of zero (beta, l2 and n all zero) gives a weight of zero.
+HOTBED_ROW_FN Moved FtrlElement(const StepScalars& p, float w, float z, float n, float g) {
+  const float after = n + g * g;
+  const float root = __builtin_sqrtf(after);
+  const float sigma = (root - __builtin_sqrtf(n)) * p.inverse_lr;
+  const float linear = z + (g - sigma * w);
+  const float beyond = linear < 0.0f ? linear + p.l1 : linear - p.l1;
+  const float size = linear < 0.0f ? -linear : linear;
+  const float denominator = (p.ftrl_beta + root) * p.inverse_lr + p.l2;
+  const float weight = -beyond / (denominator == 0.0f ? 1.0f : denominator);
+  return {size <= p.l1 || denominator == 0.0f ? 0.0f : weight, linear, after};
+}
+
+// The numbers of a whole row. `mean`: of the squares of its d or g.
+
+HOTBED_ROW_FN float RowwiseAdagradRate(const StepScalars& p, float sum) {
+  return p.lr / (__builtin_sqrtf(sum) + p.epsilon);
+}
+
+HOTBED_ROW_FN float PartialSecond(const StepScalars& p, float before, float mean) {
+  return p.beta2 * before + (1.0f - p.beta2) * mean;
+}
+
+// 1 / bias_correction1 / (the row's denominator).
+HOTBED_ROW_FN float ScaleOfSecond(const StepScalars& p, float second) {
+  return p.inverse1 / (__builtin_sqrtf(second) * p.inverse2 + p.epsilon);
+}
+
+// lr times LAMB's ratio, of the norms of the weights and of the direction.
+HOTBED_ROW_FN float LambRateOf(const StepScalars& p, float length, float of_direction) {
+  const bool zero = length == 0.0f || of_direction == 0.0f;
+  return p.lr * (zero ? 1.0f : length / of_direction);
+}
+
+// Of the norms of weights and gradient.
+HOTBED_ROW_FN float LarsRateOf(const StepScalars& p, float length, float of_gradient) {
+  const float denominator = of_gradient + p.decay * length;
+  if (length == 0.0f || denominator == 0.0f) return p.lr;
+  return p.lr * p.trust * length / denominator;
+}
+
+// A gradient's element to [-limit, limit]; NaN stays.
+HOTBED_ROW_FN float ClippedElement(float value, float limit) {
+  const float below = value > limit ? limit : value;
+  return below < -limit ? -limit : below;
+}
+
+}  // namespace HOTBED_ISA
+}  // namespace hotbed
+
+#endif  // HOTBED_ROW_MATH_OPTIMIZER_ELEMENTS_H_
