@@ -6,7 +6,7 @@
 
 # Code without a thread of its own (tests/tiers runs what waits by hand, in orders it draws; RocksDB's threads are its own).
 set(HOTBED_SINGLE_THREADED_TESTS
-  "^(config|planner|row_math|shard_core|cli_text|status_render|trainer|coordinator_core|kernels?|tiered_store|replay_guard|spill_failure|in_flight|shard_budget)(_.*)?_test$")
+  "^(config|planner|row_math|device|shard_core|cli_text|status_render|trainer|coordinator_core|kernels?|tiered_store|replay_guard|spill_failure|in_flight|shard_budget)(_.*)?_test$")
 
 # Sets OUT to whether `target` reaches gRPC or generated code.
 function(hotbed_reaches_grpc target out)

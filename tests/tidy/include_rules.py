@@ -9,6 +9,7 @@ import cpp_source
 LAYER_OF_FOLDER = {
     'common/': 'common',
     'row_math/': 'row_math',
+    'device/': 'device',
     'config/': 'config',
     'proto/': 'proto',
     'kv/': 'kv',
@@ -30,6 +31,7 @@ _SHARD_AND_BELOW = ['shard', 'tiers', 'shard_log', 'kernels', 'row_math', 'commo
 MAY_SEE = {
     'common': ['row_math'],
     'row_math': [],
+    'device': ['row_math'],
     'config': ['common'],
     'proto': ['common', 'row_math'],
     'kv': ['common'],
@@ -54,10 +56,10 @@ OUTSIDE = [
     (r'yaml-cpp/', ['config'], 'yaml-cpp stays in config/; use config/config.h'),
     (r'grpc', ['proto', 'server', 'client', 'coordinator', 'cli'], 'gRPC stays at the edges'),
     (r'google/protobuf/', ['proto', 'server', 'client', 'coordinator', 'cli'], 'protobuf stays at the edges'),
-    (r'cuda', ['kernels'], 'CUDA stays in server/kernels/'),
+    (r'(cuda|cub/|thrust/)', ['device'], 'CUDA stays in device/'),
     (r'(thread|chrono|fstream|mutex|future)$', [l for l in MAY_SEE if l not in ('planner', 'row_math')],
      'the planner is pure and row_math is plain arithmetic'),
-    (r'absl/', [l for l in MAY_SEE if l not in ('row_math', 'kernels')], 'compiled by nvcc: no Abseil'),
+    (r'absl/', [l for l in MAY_SEE if l not in ('row_math', 'device', 'kernels')], 'compiled by nvcc: no Abseil'),
 ]
 _IMPURE = ('common/clock.h', 'common/file_system.h')
 

@@ -1,0 +1,200 @@
+#include "bench/device/bench_rows.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+namespace hotbed {
+namespace device {
+namespace {
+
+constexpr uint32_t kTablesMax = 1024;
+constexpr uint32_t kNumberBits = 31;
+constexpr int kCallsOfSample = 10;
+
+}  // namespace
+
+void MustBe(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.message.c_str());
+  std::exit(1);
+}
+
+BenchMemory::~BenchMemory() {
+  for (uint8_t* memory : taken_) device_->Free(memory);
+}
+
+uint8_t* BenchMemory::Take(uint64_t bytes) {
+  uint8_t* memory = nullptr;
+  MustBe(device_->Allocate(std::max<uint64_t>(bytes, 1), &memory));
+  taken_.push_back(memory);
+  return memory;
+}
+
+Timing TimeOf(Device* device, const std::function<void()>& run, int samples) {
+  using Clock = std::chrono::steady_clock;
+  run();
+  MustBe(device->Wait());
+  std::vector<double> seconds;
+  for (int s = 0; s < samples; ++s) {
+    const auto begin = Clock::now();
+    for (int call = 0; call < kCallsOfSample; ++call) run();
+    MustBe(device->Wait());
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count() / kCallsOfSample);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100]};
+}
+
+BenchTables::BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes)
+    : device_(device), memory_(device), ids_max_(ids_max), row_bytes_((row_bytes + 15) / 16 * 16) {
+  const uint64_t rows = uint64_t{row_bytes_} * ids_max;
+  // Dirty victims are written with their state, which is at most twice as much again.
+  const uint64_t victims = 3 * rows;
+  on_device_ = memory_.Array<Table>(kTablesMax);
+  segment_room_ = memory_.Array<Segment>(kTablesMax);
+  ids_ = memory_.Array<uint64_t>(ids_max);
+  numbers_ = memory_.Array<uint32_t>(ids_max);
+  sorted_ = memory_.Array<uint32_t>(ids_max);
+  order_ = memory_.Array<uint32_t>(ids_max);
+  buckets_ = memory_.Array<uint32_t>(ids_max);
+  table_of_ = memory_.Array<uint32_t>(ids_max);
+  sources_ = memory_.Array<uint64_t>(ids_max);
+  victims_ = memory_.Array<Victim>(ids_max);
+  rows_ = memory_.Take(rows);
+  victim_rows_ = memory_.Take(victims);
+  const uint64_t sums = uint64_t{device->StepWorkers(row_bytes_)} + PieceSums(ids_max);
+  sums_ = memory_.Take(sums * row_bytes_);
+  sort_ = memory_.Take(device->SortScratchBytes(ids_max));
+  // All rows begin with their first value.
+  const std::vector<uint64_t> nowhere(ids_max, kNowhere);
+  device_->CopyIn(sources_, nowhere.data(), 8ull * ids_max);
+  MustBe(device_->Wait());
+}
+
+uint32_t BenchTables::Add(const RowShape& shape, bool direct, uint64_t slots) {
+  Table table;
+  table.shape = shape;
+  table.direct = direct;
+  table.bucket_count = static_cast<uint32_t>((slots + kBucketSlots - 1) / kBucketSlots);
+  table.slots = direct ? static_cast<uint32_t>(slots) : table.bucket_count * kBucketSlots;
+  table.row_base = next_row_;
+  table.bucket_base = next_row_ / kBucketSlots;
+  next_row_ += table.bucket_count * kBucketSlots;
+  table.weights = memory_.Take(uint64_t{shape.weight_stride()} * table.slots);
+  table.state = memory_.Take(uint64_t{shape.state_stride()} * table.slots);
+  table.buckets = memory_.Array<Bucket>(table.bucket_count);
+  if (!direct) {
+    table.positions = memory_.Array<uint64_t>(table.slots);
+    table.hands = memory_.Take(table.bucket_count);
+  }
+  tables_.push_back(table);
+  device_->CopyIn(on_device_, tables_.data(), sizeof(Table) * tables_.size());
+  MustBe(device_->Wait());
+  return static_cast<uint32_t>(tables_.size()) - 1;
+}
+
+InsertBatch BenchTables::BatchOf(uint32_t table, const uint64_t* positions, uint32_t count) const {
+  InsertBatch batch;
+  batch.tables = on_device_;
+  batch.count = count;
+  batch.positions = positions;
+  batch.table_of = table_of_;
+  batch.sources = sources_;
+  batch.dirty = true;  // so that victims are copied out
+  batch.buckets = buckets_;
+  batch.sorted = sorted_;
+  batch.order = order_;
+  batch.numbers = numbers_;
+  batch.victims = victims_;
+  batch.victim_rows = victim_rows_;
+  batch.victim_stride = (tables_[table].shape.stored_bytes() + 15) / 16 * 16;
+  return batch;
+}
+
+void BenchTables::RunInsert(const InsertBatch& batch) {
+  device_->Run(BucketWork{batch});
+  device_->Sort(buckets_, batch.count, kNumberBits, sorted_, order_, sort_);
+  device_->Run(InsertWork{batch});
+  ReleaseWork release;
+  release.tables = on_device_;
+  release.table_of = table_of_;
+  release.numbers = numbers_;
+  release.count = batch.count;
+  device_->Run(release);
+}
+
+void BenchTables::Insert(uint32_t table, uint64_t first, uint64_t count) {
+  const bool direct = tables_[table].direct;
+  for (uint64_t done = 0; done < count;) {
+    const uint32_t part = static_cast<uint32_t>(std::min<uint64_t>(count - done, ids_max_));
+    std::vector<uint64_t> positions(part);
+    const std::vector<uint32_t> table_of(part, table);
+    for (uint32_t k = 0; k < part; ++k) {
+      positions[k] = direct ? first + done + k : Mix64(first + done + k);
+    }
+    device_->CopyIn(ids_, positions.data(), 8ull * part);
+    device_->CopyIn(table_of_, table_of.data(), 4ull * part);
+    RunInsert(BatchOf(table, ids_, part));
+    MustBe(device_->Wait());
+    done += part;
+  }
+}
+
+void BenchTables::InsertAt(const uint64_t* positions, uint32_t count) {
+  RunInsert(BatchOf(0, positions, count));
+}
+
+std::vector<uint64_t> BenchTables::ResidentIds(uint32_t table) {
+  const Table& t = tables_[table];
+  std::vector<Bucket> buckets(t.bucket_count);
+  std::vector<uint64_t> positions(t.slots), ids;
+  device_->CopyOut(buckets.data(), t.buckets, sizeof(Bucket) * buckets.size());
+  if (!t.direct) device_->CopyOut(positions.data(), t.positions, 8 * positions.size());
+  MustBe(device_->Wait());
+  for (uint32_t s = 0; s < t.slots; ++s) {
+    if (buckets[s / kBucketSlots].digests[s % kBucketSlots] == 0) continue;
+    ids.push_back(t.direct ? s : IdOfPosition(t.shape, positions[s]));
+  }
+  return ids;
+}
+
+void BenchTables::SetBatch(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids) {
+  segments_ = {segment_room_, static_cast<uint32_t>(segments.size()),
+               static_cast<uint32_t>(ids.size())};
+  device_->CopyIn(segment_room_, segments.data(), sizeof(Segment) * segments.size());
+  device_->CopyIn(ids_, ids.data(), 8 * ids.size());
+  MustBe(device_->Wait());
+}
+
+void BenchTables::Read(bool with_rows) {
+  ReadWork work;
+  work.tables = on_device_;
+  work.segments = segments_;
+  work.ids = ids_;
+  work.numbers = numbers_;
+  work.rows = with_rows ? rows_ : nullptr;
+  device_->Run(work);
+}
+
+void BenchTables::SortForUpdate() {
+  device_->Sort(numbers_, segments_.ids, kNumberBits, sorted_, order_, sort_);
+}
+
+void BenchTables::Step(OptimizerKind kind) {
+  UpdateBatch batch;
+  batch.tables = on_device_;
+  batch.segments = segments_;
+  batch.sorted = sorted_;
+  batch.order = order_;
+  batch.gradients = rows_;
+  batch.sum_stride = row_bytes_;
+  batch.sums = sums_;
+  batch.pieces = sums_ + uint64_t{device_->StepWorkers(row_bytes_)} * row_bytes_;
+  device_->Run(PieceWork{batch});
+  device_->RunSteps(kind, batch);
+}
+
+}  // namespace device
+}  // namespace hotbed

@@ -1,0 +1,105 @@
+// Tables and batches on a device for its benchmark, and how long works on them take.
+#ifndef HOTBED_BENCH_DEVICE_BENCH_ROWS_H_
+#define HOTBED_BENCH_DEVICE_BENCH_ROWS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "row_math/position.h"
+
+namespace hotbed {
+namespace device {
+
+// Ends the program where the device fails: there is nothing left to measure.
+void MustBe(const Status& status);
+
+// Device memory of a benchmark, given back in the end.
+class BenchMemory {
+ public:
+  explicit BenchMemory(Device* device) : device_(device) {}
+  ~BenchMemory();
+  BenchMemory(const BenchMemory&) = delete;
+
+  uint8_t* Take(uint64_t bytes);
+  template <typename T>
+  T* Array(uint64_t count) {
+    return reinterpret_cast<T*>(Take(sizeof(T) * count));
+  }
+  template <typename T>
+  T* Send(const std::vector<T>& values) {
+    T* const array = Array<T>(values.size());
+    device_->CopyIn(array, values.data(), sizeof(T) * values.size());
+    MustBe(device_->Wait());
+    return array;
+  }
+  Device* device() const { return device_; }
+
+ private:
+  Device* const device_;
+  std::vector<uint8_t*> taken_;
+};
+
+struct Timing {
+  double median_s;
+  double p99_s;
+};
+// Of one call of `run`: samples of several calls each, after a warm-up.
+Timing TimeOf(Device* device, const std::function<void()>& run, int samples);
+
+// Tables with numbers 0, 1, ... and one room for all of a batch's arrays.
+class BenchTables {
+ public:
+  BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes);
+
+  uint32_t Add(const RowShape& shape, bool direct, uint64_t slots);
+  // Rows with first values: ids Unmix64(first), ... so that their positions are first, ...
+  void Insert(uint32_t table, uint64_t first, uint64_t count);
+  // Ids of rows that are there.
+  std::vector<uint64_t> ResidentIds(uint32_t table);
+  double LoadFactor(uint32_t table) {
+    return double(ResidentIds(table).size()) / tables_[table].slots;
+  }
+
+  // What the runs below work on.
+  void SetBatch(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids);
+  void Read(bool with_rows);
+  void SortForUpdate();
+  void Step(OptimizerKind kind);
+  // Rows of table 0 by positions in device memory that are not there; with victims once it is full.
+  void InsertAt(const uint64_t* positions, uint32_t count);
+  BenchMemory* memory() { return &memory_; }
+
+ private:
+  InsertBatch BatchOf(uint32_t table, const uint64_t* positions, uint32_t count) const;
+  void RunInsert(const InsertBatch& batch);
+
+  Device* const device_;
+  BenchMemory memory_;
+  const uint32_t ids_max_;
+  const uint32_t row_bytes_;
+  std::vector<Table> tables_;
+  uint32_t next_row_ = 0;
+  Table* on_device_ = nullptr;
+  Segments segments_;
+  Segment* segment_room_;
+  uint64_t* ids_;
+  uint32_t* numbers_;
+  uint32_t* sorted_;
+  uint32_t* order_;
+  uint32_t* buckets_;
+  uint32_t* table_of_;
+  uint64_t* sources_;
+  Victim* victims_;
+  uint8_t* rows_;
+  uint8_t* victim_rows_;
+  uint8_t* sums_;
+  uint8_t* sort_;
+};
+
+}  // namespace device
+}  // namespace hotbed
+
+#endif  // HOTBED_BENCH_DEVICE_BENCH_ROWS_H_

@@ -1,0 +1,88 @@
+// One device, as the rows' owner sees it: memory, copies, works that run in the order in which they
+// are given. Two kinds: a GPU (device/cuda/cuda_device.h) and one emulated on the calling thread
+// (device/host_device.h), which runs the same algorithms.
+//
+// Copies and works are queued; Wait() ends when all are done, and says whether any failed. A device
+// that has failed stays so: its memory means nothing any more, works and copies are dropped, and
+// every Wait() tells the first error. Confined to one executor.
+#ifndef HOTBED_DEVICE_DEVICE_H_
+#define HOTBED_DEVICE_DEVICE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "device/move_work.h"
+#include "device/read_work.h"
+#include "device/update_work.h"
+
+namespace hotbed {
+namespace device {
+
+enum class Code : uint8_t {
+  kOk = 0,
+  kNoDevice = 1,  // no driver, or nothing that it could use
+  kNoMemory = 2,  // the device, or its budget, has not as much
+  kFailed = 3,    // an error while running, for good
+  kTooLarge = 4,  // beyond a limit of this library
+  kUnknown = 5,   // no such table
+};
+
+struct Status {
+  Code code = Code::kOk;
+  std::string message;  // names the thing, the value, the limit and the next step
+
+  bool ok() const { return code == Code::kOk; }
+};
+
+// What was asked of the device since it was opened; for tests and metrics.
+struct DeviceCounts {
+  uint64_t launches = 0;  // kernels, those of sorts too
+  uint64_t waits = 0;
+  uint64_t bytes_in = 0;
+  uint64_t bytes_out = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string Describe() const = 0;
+
+  // Zeroed device memory, aligned to 256 bytes.
+  virtual Status Allocate(uint64_t bytes, uint8_t** memory) = 0;
+  virtual void Free(uint8_t* memory) = 0;
+  // Host memory from and to which copies need no copy of their own.
+  virtual Status AllocateStaging(uint64_t bytes, uint8_t** memory) = 0;
+  virtual void FreeStaging(uint8_t* memory) = 0;
+
+  // `from` and `to` of the host stay valid until Wait().
+  virtual void CopyIn(void* to, const void* from, uint64_t bytes) = 0;
+  virtual void CopyOut(void* to, const void* from, uint64_t bytes) = 0;
+  virtual void CopyWithin(void* to, const void* from, uint64_t bytes) = 0;
+  virtual void Clear(void* memory, uint64_t bytes) = 0;
+
+  // Stable, by the lowest `bits` bits; order[i] is where sorted[i] stood.
+  virtual uint64_t SortScratchBytes(uint32_t count) = 0;
+  virtual void Sort(const uint32_t* keys, uint32_t count, uint32_t bits, uint32_t* sorted,
+                    uint32_t* order, uint8_t* scratch) = 0;
+
+  virtual void Run(const ReadWork& work) = 0;
+  virtual void Run(const PoolWork& work) = 0;
+  virtual void Run(const DecodeWork& work) = 0;
+  virtual void Run(const BucketWork& work) = 0;
+  virtual void Run(const InsertWork& work) = 0;
+  virtual void Run(const TakeWork& work) = 0;
+  virtual void Run(const ReleaseWork& work) = 0;
+  virtual void Run(const PieceWork& work) = 0;
+  // StepWork and FinishWork of one kind, as StepKind names it.
+  virtual void RunSteps(OptimizerKind kind, const UpdateBatch& batch) = 0;
+  // Rows of `sums` that StepWork needs for rows of this size.
+  virtual uint32_t StepWorkers(uint32_t sum_stride) const = 0;
+
+  virtual Status Wait() = 0;
+  virtual DeviceCounts counts() const = 0;
+};
+
+}  // namespace device
+}  // namespace hotbed
+
+#endif  // HOTBED_DEVICE_DEVICE_H_

@@ -1,0 +1,330 @@
+#include "device/device_rows.h"
+
+#include <algorithm>
+#include <string>
+
+namespace hotbed {
+namespace device {
+namespace {
+
+constexpr uint64_t kSumRowBytesMax = 4ull * kDimLimit;
+constexpr uint32_t kCollectBuckets = 8192;  // whose bits are looked at together: 1 MiB
+
+uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+std::string Number(uint64_t value) { return std::to_string(value); }
+
+uint64_t SlotsFor(bool direct, uint64_t rows) {
+  return direct ? rows : RoundUp(std::max<uint64_t>(rows, 1), kBucketSlots);
+}
+
+}  // namespace
+
+Status DeviceRows::Open(Device* device, const RowsOptions& options,
+                        std::unique_ptr<DeviceRows>* rows) {
+  std::unique_ptr<DeviceRows> opened(new DeviceRows(device, options));
+  Status status = opened->TakeMemory();
+  if (status.ok()) *rows = std::move(opened);
+  return status;
+}
+
+DeviceRows::~DeviceRows() {
+  if (memory_ != nullptr) device_->Free(memory_);
+  if (staging_memory_ != nullptr) device_->FreeStaging(staging_memory_);
+}
+
+// take(bytes) gives each thing its place; called once to add up and once with memory.
+template <typename Take>
+void DeviceRows::LayOutRoom(Take take) {
+  const uint64_t ids = options_.ids_max;
+  const auto array = [&](auto** at, uint64_t count) {
+    *at = reinterpret_cast<std::remove_reference_t<decltype(*at)>>(take(sizeof(**at) * count));
+  };
+  array(&room_.tables, options_.tables_max);
+  array(&room_.segments, options_.segments_max);
+  array(&room_.bag_segments, options_.segments_max);
+  array(&room_.ids, ids);
+  array(&room_.numbers, ids);
+  array(&room_.sorted, ids);
+  array(&room_.order, ids);
+  array(&room_.flags, ids);
+  array(&room_.offsets, ids + 1);
+  array(&room_.weights, ids);
+  array(&room_.rows, options_.row_bytes_max);
+  array(&room_.sums, sum_bytes_);
+  array(&room_.sort, device_->SortScratchBytes(options_.ids_max));
+  array(&room_.positions, ids);
+  array(&room_.table_of, ids);
+  array(&room_.sources, ids);
+  array(&room_.buckets, ids);
+  array(&room_.victims, ids);
+  array(&room_.staged, options_.move_bytes_max);
+  array(&room_.victim_rows, options_.move_bytes_max);
+}
+
+template <typename Take>
+void DeviceRows::LayOutStaging(Take take) {
+  const uint64_t ids = options_.ids_max;
+  const auto array = [&](auto** at, uint64_t count) {
+    *at = reinterpret_cast<std::remove_reference_t<decltype(*at)>>(take(sizeof(**at) * count));
+  };
+  array(&staging_.numbers, ids);
+  array(&staging_.positions, ids);
+  array(&staging_.table_of, ids);
+  array(&staging_.sources, ids);
+  array(&staging_.victims, ids);
+  array(&staging_.rows, options_.move_bytes_max);
+  array(&staging_.buckets, kCollectBuckets);
+}
+
+Status DeviceRows::TakeMemory() {
+  // Sums of workers, and of pieces: two a window of gradients, of which each has at least 2 bytes
+  // for every 4 of a sum.
+  sum_bytes_ = uint64_t{device_->StepWorkers(kSumRowBytesMax)} * kSumRowBytesMax;
+  for (uint32_t stride = 16; stride < kSumRowBytesMax; stride *= 2) {
+    sum_bytes_ = std::max(sum_bytes_, uint64_t{device_->StepWorkers(stride)} * stride);
+  }
+  sum_bytes_ += 4 * options_.row_bytes_max / kPieceRows + 2 * kSumRowBytesMax;
+  uint64_t bytes = 0, staging = 0;
+  const auto add_to = [](uint64_t* sum) {
+    return [sum](uint64_t size) {
+      const uint64_t at = *sum;
+      *sum += RoundUp(size, ByteArena::kUnit);
+      return at;
+    };
+  };
+  LayOutRoom(add_to(&bytes));
+  LayOutStaging(add_to(&staging));
+  if (options_.device_bytes < bytes + ByteArena::kUnit) {
+    return {Code::kNoMemory, "--device-bytes=" + Number(options_.device_bytes) + ": " +
+                                 Number(bytes) + " are room for messages, and none is left for " +
+                                 "rows; raise it, or lower the limits of messages"};
+  }
+  slabs_at_ = bytes;
+  arena_ = ByteArena(options_.device_bytes - bytes);
+  Status status = device_->Allocate(options_.device_bytes, &memory_);
+  if (status.ok()) status = device_->AllocateStaging(staging, &staging_memory_);
+  if (!status.ok()) return status;
+  uint8_t* at = memory_;
+  const auto walk = [&at](uint64_t size) {
+    uint8_t* const here = at;
+    at += RoundUp(size, ByteArena::kUnit);
+    return here;
+  };
+  LayOutRoom(walk);
+  at = staging_memory_;
+  LayOutStaging(walk);
+  return device_->Wait();
+}
+
+uint64_t DeviceRows::TableBytes(const RowShape& shape, bool direct, uint64_t rows) {
+  const uint64_t slots = SlotsFor(direct, rows);
+  const uint64_t buckets = (slots + kBucketSlots - 1) / kBucketSlots;
+  uint64_t bytes = RoundUp(shape.weight_stride() * slots, ByteArena::kUnit) +
+                   RoundUp(shape.state_stride() * slots, ByteArena::kUnit) +
+                   RoundUp(sizeof(Bucket) * buckets, ByteArena::kUnit);
+  if (!direct) bytes += RoundUp(8 * slots, ByteArena::kUnit) + RoundUp(buckets, ByteArena::kUnit);
+  return bytes;
+}
+
+Status DeviceRows::AddTable(const RowShape& shape, bool direct, uint64_t first_position,
+                            uint64_t rows, uint32_t* table) {
+  const uint64_t slots = SlotsFor(direct, rows);
+  if (slots == 0 || slots > kRowsMax) {
+    return {Code::kTooLarge, "a table of " + Number(slots) +
+                                 " slots on one device; allowed are 1 to " + Number(kRowsMax)};
+  }
+  if (RoundUp(shape.stored_bytes(), 16) > options_.move_bytes_max) {
+    return {Code::kTooLarge, "rows of " + Number(shape.stored_bytes()) + " bytes, " +
+                                 Number(options_.move_bytes_max) + " may move at a time"};
+  }
+  const auto unused =
+      std::find_if(tables_.begin(), tables_.end(), [](const Table& t) { return t.slots == 0; });
+  if (unused == tables_.end() && tables_.size() >= options_.tables_max) {
+    return {Code::kTooLarge,
+            "one table more than " + Number(options_.tables_max) + " on one device"};
+  }
+  const uint64_t bytes = TableBytes(shape, direct, rows);
+  const uint64_t number = numbers_.Take(slots);
+  const uint64_t offset = number == ByteArena::kNone ? ByteArena::kNone : arena_.Take(bytes);
+  if (offset == ByteArena::kNone) {
+    if (number != ByteArena::kNone) numbers_.Give(number);
+    return {Code::kNoMemory, "device memory: a table of " + Number(bytes) + " bytes, " +
+                                 Number(arena_.largest_free()) + " of " +
+                                 Number(options_.device_bytes) + " are free in one piece"};
+  }
+  *table = static_cast<uint32_t>(unused - tables_.begin());
+  if (unused == tables_.end()) {
+    tables_.emplace_back();
+    slab_of_.push_back(0);
+  }
+  uint8_t* at = memory_ + slabs_at_ + offset;
+  device_->Clear(at, bytes);
+  const auto next = [&at](uint64_t size) {
+    uint8_t* const here = at;
+    at += RoundUp(size, ByteArena::kUnit);
+    return here;
+  };
+  Table added;
+  added.shape = shape;
+  added.direct = direct;
+  added.first_position = first_position;
+  added.slots = static_cast<uint32_t>(slots);
+  added.row_base = static_cast<uint32_t>(number);
+  added.bucket_count = static_cast<uint32_t>((slots + kBucketSlots - 1) / kBucketSlots);
+  added.bucket_base = added.row_base / kBucketSlots;
+  added.weights = next(shape.weight_stride() * slots);
+  added.state = next(shape.state_stride() * slots);
+  added.buckets = reinterpret_cast<Bucket*>(next(sizeof(Bucket) * added.bucket_count));
+  if (!direct) {
+    added.positions = reinterpret_cast<uint64_t*>(next(8 * slots));
+    added.hands = next(added.bucket_count);
+  }
+  tables_[*table] = added;
+  slab_of_[*table] = offset;
+  SendTables();
+  return device_->Wait();
+}
+
+void DeviceRows::RemoveTable(uint32_t table) {
+  arena_.Give(slab_of_[table]);
+  numbers_.Give(tables_[table].row_base);
+  tables_[table] = Table();
+}
+
+void DeviceRows::SendTables() {
+  device_->CopyIn(room_.tables, tables_.data(), sizeof(Table) * tables_.size());
+}
+
+Status DeviceRows::Check(const Batch& batch, bool update, uint64_t* row_bytes) const {
+  *row_bytes = 0;
+  if (batch.ids_count > options_.ids_max || batch.segment_count > options_.segments_max) {
+    return {Code::kTooLarge, "a message of " + Number(batch.ids_count) + " ids in " +
+                                 Number(batch.segment_count) + " segments; at most " +
+                                 Number(options_.ids_max) + " in " + Number(options_.segments_max) +
+                                 ": cut it"};
+  }
+  for (uint32_t s = 0; s < batch.segment_count; ++s) {
+    const Segment& segment = batch.segments[s];
+    const uint32_t limit =
+        s + 1 < batch.segment_count ? batch.segments[s + 1].first : batch.ids_count;
+    if (segment.table >= tables_.size() || tables_[segment.table].slots == 0) {
+      return {Code::kUnknown, "no table " + Number(segment.table) + " on the device"};
+    }
+    if (limit < segment.first || (s == 0 && segment.first != 0) || segment.rows_at % 16 != 0 ||
+        (update && segment.type == RowType::kInt8)) {
+      return {Code::kTooLarge, "segment " + Number(s) + " of " + Number(batch.segment_count) +
+                                   " is out of order, not at a multiple of 16 bytes, or an "
+                                   "update in int8"};
+    }
+    const uint64_t wire = RowWireBytes(segment.type, tables_[segment.table].shape.dim);
+    *row_bytes = std::max(*row_bytes, segment.rows_at + wire * (limit - segment.first));
+  }
+  const bool named = batch.segment_count > 0 || batch.ids_count == 0;
+  if (*row_bytes <= options_.row_bytes_max && named) return {};
+  return {Code::kTooLarge, "rows of " + Number(*row_bytes) + " bytes in one message, at most " +
+                               Number(options_.row_bytes_max) + ": cut it"};
+}
+
+void DeviceRows::SendBatch(const Batch& batch) {
+  stale_ = true;
+  device_->CopyIn(room_.segments, batch.segments, sizeof(Segment) * batch.segment_count);
+  device_->CopyIn(room_.ids, batch.ids, sizeof(uint64_t) * batch.ids_count);
+}
+
+void DeviceRows::Find(const Batch& batch, bool hold, uint8_t* rows, uint8_t* flags) {
+  ReadWork work;
+  work.tables = room_.tables;
+  work.segments = {room_.segments, batch.segment_count, batch.ids_count};
+  work.ids = room_.ids;
+  work.hold = hold;
+  work.numbers = room_.numbers;
+  work.rows = rows;
+  work.flags = flags;
+  device_->Run(work);
+  device_->CopyOut(staging_.numbers, room_.numbers, sizeof(uint32_t) * batch.ids_count);
+}
+
+void DeviceRows::ListMissing(uint32_t count, std::vector<uint32_t>* missing) const {
+  missing->clear();
+  for (uint32_t k = 0; k < count; ++k) {
+    if (staging_.numbers[k] == kNoRow) missing->push_back(k);
+  }
+}
+
+Status DeviceRows::Pull(const Batch& batch, uint8_t* rows, uint8_t* flags,
+                        std::vector<uint32_t>* missing) {
+  uint64_t row_bytes = 0;
+  if (Status status = Check(batch, false, &row_bytes); !status.ok()) return status;
+  SendBatch(batch);
+  Find(batch, false, room_.rows, flags != nullptr ? room_.flags : nullptr);
+  device_->CopyOut(rows, room_.rows, row_bytes);
+  if (flags != nullptr) device_->CopyOut(flags, room_.flags, batch.ids_count);
+  Status status = device_->Wait();
+  if (status.ok()) ListMissing(batch.ids_count, missing);
+  return status;
+}
+
+Status DeviceRows::CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) const {
+  if (Status status = Check(batch.ids, false, row_bytes); !status.ok()) return status;
+  const Batch bags = {batch.bags, batch.ids.segment_count, nullptr, batch.bags_count};
+  if (Status status = Check(bags, false, row_bytes); !status.ok()) return status;
+  bool whole = batch.offsets[0] == 0 && batch.offsets[batch.bags_count] == batch.ids.ids_count;
+  for (uint32_t b = 0; b < batch.bags_count; ++b) {
+    whole = whole && batch.offsets[b] <= batch.offsets[b + 1];
+  }
+  for (uint32_t s = 0; s < batch.ids.segment_count; ++s) {
+    whole = whole && batch.bags[s].table == batch.ids.segments[s].table &&
+            batch.bags[s].type != RowType::kInt8 &&
+            batch.offsets[batch.bags[s].first] == batch.ids.segments[s].first;
+  }
+  if (whole) return {};
+  return {Code::kTooLarge,
+          "bags that do not cut the ids of their segments, or are asked for in int8"};
+}
+
+Status DeviceRows::PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t* arg_max,
+                              uint32_t arg_stride, std::vector<uint32_t>* incomplete) {
+  uint64_t row_bytes = 0;
+  if (Status status = CheckPooled(batch, &row_bytes); !status.ok()) return status;
+  const uint64_t arg_bytes = arg_max == nullptr ? 0 : 4ull * arg_stride * batch.bags_count;
+  if (arg_bytes > options_.move_bytes_max) {
+    return {Code::kTooLarge, "places of " + Number(arg_bytes) + " bytes in one message, at most " +
+                                 Number(options_.move_bytes_max) + ": cut it"};
+  }
+  SendBatch(batch.ids);
+  const uint32_t segments = batch.ids.segment_count;
+  device_->CopyIn(room_.bag_segments, batch.bags, sizeof(Segment) * segments);
+  device_->CopyIn(room_.offsets, batch.offsets, sizeof(uint32_t) * (batch.bags_count + 1));
+  if (batch.weights != nullptr) {
+    device_->CopyIn(room_.weights, batch.weights, sizeof(float) * batch.ids.ids_count);
+  }
+  Find(batch.ids, false, nullptr, nullptr);
+  PoolWork work;
+  work.tables = room_.tables;
+  work.segments = {room_.bag_segments, segments, batch.bags_count};
+  work.offsets = room_.offsets;
+  work.ids = room_.ids;
+  work.numbers = room_.numbers;
+  work.pooling = batch.pooling;
+  work.mean = batch.mean;
+  work.weights = batch.weights != nullptr ? room_.weights : nullptr;
+  work.rows = room_.rows;
+  work.arg_max = arg_max != nullptr ? reinterpret_cast<uint32_t*>(room_.victim_rows) : nullptr;
+  work.arg_stride = arg_stride;
+  work.incomplete = room_.flags;
+  device_->Run(work);
+  device_->CopyOut(rows, room_.rows, row_bytes);
+  auto* const flags = reinterpret_cast<uint8_t*>(staging_.positions);
+  device_->CopyOut(flags, room_.flags, batch.bags_count);
+  if (arg_max != nullptr) device_->CopyOut(arg_max, room_.victim_rows, arg_bytes);
+  Status status = device_->Wait();
+  incomplete->clear();
+  for (uint32_t b = 0; status.ok() && b < batch.bags_count; ++b) {
+    if (flags[b] != 0) incomplete->push_back(b);
+  }
+  return status;
+}
+
+}  // namespace device
+}  // namespace hotbed

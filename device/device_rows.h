@@ -1,0 +1,200 @@
+// The rows of many tables on one device: who takes the memory, knows the tables, and turns a
+// message into works.
+//
+// All memory is taken once, at Open. An update is three calls, so that its caller can fetch the
+// rows that are not there from the tier below in between:
+//
+//   BeginUpdate   finds the rows and holds them; says which are missing
+//   Insert        brings them in; hands out the rows that had to make room
+//   FinishUpdate  sums gradients, steps the rows, lets go; says which are still missing, for
+//                 which there was no room: their updates belong to the tier below
+//
+// Costs, with all rows there: one wait a read, two an update; docs/device.md counts launches and
+// bytes. Every call but the sizes of tables may fail with the device's error, and then all later
+// ones do. Confined to the device's executor.
+#ifndef HOTBED_DEVICE_DEVICE_ROWS_H_
+#define HOTBED_DEVICE_DEVICE_ROWS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/byte_arena.h"
+#include "device/device.h"
+#include "device/table.h"
+
+namespace hotbed {
+namespace device {
+
+struct RowsOptions {
+  uint64_t device_bytes = 0;         // taken as a whole: rows, index, and room for messages
+  uint32_t ids_max = 1u << 20;       // of a message
+  uint32_t segments_max = 1u << 16;  // of a message
+  uint32_t tables_max = 4096;
+  uint64_t row_bytes_max = 256ull << 20;  // of a message's rows or gradients
+  uint64_t move_bytes_max = 32ull << 20;  // of rows that move at a time; at least one of any table
+};
+
+// A message: `ids_count` ids, cut by segments (device/batch.h).
+struct Batch {
+  const Segment* segments = nullptr;
+  uint32_t segment_count = 0;
+  const uint64_t* ids = nullptr;
+  uint32_t ids_count = 0;
+};
+
+struct PooledBatch {
+  Batch ids;                          // what the bags hold; rows_at and type do not matter
+  const Segment* bags = nullptr;      // segments of bags, one for each segment of ids
+  const uint32_t* offsets = nullptr;  // bags_count + 1
+  uint32_t bags_count = 0;
+  RowPooling pooling = RowPooling::kSum;
+  bool mean = false;
+  const float* weights = nullptr;  // one an id, or null
+};
+
+struct RowToInsert {
+  uint32_t table = 0;
+  uint64_t position = 0;
+  const uint8_t* stored = nullptr;  // weights, then state; null: the row's first value
+};
+
+// A dirty row that has left the device, or that was copied out.
+struct MovedRow {
+  uint32_t table = 0;
+  uint64_t position = 0;
+  std::vector<uint8_t> stored;
+};
+
+struct RowsCounts {
+  uint64_t inserted = 0;
+  uint64_t evicted = 0;
+  uint64_t refused = 0;  // rows for which every other of their bucket was held
+};
+
+class DeviceRows {
+ public:
+  // `device` outlives the rows.
+  static Status Open(Device* device, const RowsOptions& options, std::unique_ptr<DeviceRows>* rows);
+  ~DeviceRows();
+  DeviceRows(const DeviceRows&) = delete;
+
+  // Room for `rows` rows, rounded up to whole buckets: kNoMemory where there is less. Direct tables
+  // hold positions [first_position, first_position + rows).
+  Status AddTable(const RowShape& shape, bool direct, uint64_t first_position, uint64_t rows,
+                  uint32_t* table);
+  // The rows go with it.
+  void RemoveTable(uint32_t table);
+  uint32_t slots(uint32_t table) const { return tables_[table].slots; }
+  uint64_t free_bytes() const { return arena_.free_bytes(); }
+  // Bytes that AddTable takes.
+  static uint64_t TableBytes(const RowShape& shape, bool direct, uint64_t rows);
+
+  // Rows to `rows` as the segments say. `flags`: one an id, or null. `missing`: numbers of the ids
+  // whose rows are not there, in order; what they have in `rows` means nothing, except in segments
+  // where absent is initial.
+  Status Pull(const Batch& batch, uint8_t* rows, uint8_t* flags, std::vector<uint32_t>* missing);
+  // `incomplete`: numbers of the bags with rows that are not there; what they have in `rows` and
+  // `arg_max` (kMax: dim u32 a bag, stride arg_stride; or null) means nothing.
+  Status PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t* arg_max, uint32_t arg_stride,
+                    std::vector<uint32_t>* incomplete);
+
+  // What `batch` points to stays valid until FinishUpdate. Reads and inserts may come in between,
+  // another update not. `gradients`: rows as the segments place them; not int8.
+  Status BeginUpdate(const Batch& batch, std::vector<uint32_t>* missing);
+  Status FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
+
+  // Rows that are not there, each once. `dirty`: the tier below does not have them like this.
+  // `evicted` is added to. `held`: rows of the update under way, kept until it finishes.
+  Status Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
+                std::vector<MovedRow>* evicted);
+
+  // Copies out dirty rows of the slots from *slot on, at most `wanted` and as many as move at a
+  // time, and marks them clean. *slot is where to go on, slots(table) in the end.
+  Status Collect(uint32_t table, uint32_t* slot, uint32_t wanted, std::vector<MovedRow>* rows);
+
+  const RowsCounts& counts() const { return counts_; }
+
+ private:
+  // Where things lie in device memory: room for one message.
+  struct Room {
+    Table* tables;
+    Segment* segments;
+    Segment* bag_segments;
+    uint64_t* ids;
+    uint32_t* numbers;
+    uint32_t* sorted;
+    uint32_t* order;
+    uint8_t* flags;
+    uint32_t* offsets;
+    float* weights;
+    uint8_t* rows;
+    uint8_t* sums;
+    uint8_t* sort;
+    // of rows that move
+    uint64_t* positions;
+    uint32_t* table_of;
+    uint64_t* sources;
+    uint32_t* buckets;
+    Victim* victims;
+    uint8_t* staged;
+    uint8_t* victim_rows;  // and pooled reads' arg_max
+  };
+  // Where they lie in staging memory, for copies of what is made here.
+  struct Staging {
+    uint32_t* numbers;
+    uint64_t* positions;
+    uint32_t* table_of;
+    uint64_t* sources;
+    Victim* victims;
+    uint8_t* rows;
+    Bucket* buckets;
+  };
+
+  DeviceRows(Device* device, const RowsOptions& options)
+      : device_(device), options_(options), arena_(0) {}
+  Status TakeMemory();
+  template <typename Take>
+  void LayOutRoom(Take take);
+  template <typename Take>
+  void LayOutStaging(Take take);
+  // The end of the batch's rows in *row_bytes.
+  Status Check(const Batch& batch, bool update, uint64_t* row_bytes) const;
+  Status CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) const;
+  void SendTables();
+  void SendBatch(const Batch& batch);
+  void Find(const Batch& batch, bool hold, uint8_t* rows, uint8_t* flags);
+  void ListMissing(uint32_t count, std::vector<uint32_t>* missing) const;
+  Status RunUpdate(const uint8_t* gradients, uint64_t row_bytes);
+  Status InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
+                    bool dirty, bool held, std::vector<MovedRow>* evicted);
+  uint64_t StageInserts(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count);
+  void TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedRow>* evicted);
+  uint32_t PartOf(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t* stride) const;
+  Status CopyRowsOut(uint32_t table, const std::vector<uint32_t>& slots,
+                     std::vector<MovedRow>* rows);
+  uint32_t StrideOf(uint32_t table) const;
+  uint32_t NumberBits() const;
+
+  Device* const device_;
+  const RowsOptions options_;
+  uint8_t* memory_ = nullptr;
+  uint8_t* staging_memory_ = nullptr;
+  uint64_t sum_bytes_ = 0;
+  uint64_t slabs_at_ = 0;  // of memory_: what the arena gives out
+  ByteArena arena_;
+  Room room_ = {};
+  Staging staging_ = {};
+  std::vector<Table> tables_;      // as the device has them; slots of 0: none
+  std::vector<uint64_t> slab_of_;  // of each table in the arena
+  ByteArena numbers_{uint64_t{kRowsMax} / ByteArena::kUnit * ByteArena::kUnit};
+  Batch update_;  // under way
+  bool updating_ = false;
+  bool stale_ = false;  // the room has held something else since BeginUpdate
+  RowsCounts counts_;
+};
+
+}  // namespace device
+}  // namespace hotbed
+
+#endif  // HOTBED_DEVICE_DEVICE_ROWS_H_

@@ -1,0 +1,260 @@
+// The calls of DeviceRows that change rows.
+#include <algorithm>
+#include <string>
+
+#include "device/device_rows.h"
+
+namespace hotbed {
+namespace device {
+namespace {
+
+constexpr uint32_t kCollectBuckets = 8192;  // as many as staging has room for
+
+uint32_t RoundUp16(uint32_t bytes) { return (bytes + 15) / 16 * 16; }
+
+}  // namespace
+
+Status DeviceRows::BeginUpdate(const Batch& batch, std::vector<uint32_t>* missing) {
+  uint64_t row_bytes = 0;
+  if (Status status = Check(batch, true, &row_bytes); !status.ok()) return status;
+  if (updating_) return {Code::kTooLarge, "one update at a time: finish the one under way"};
+  SendBatch(batch);
+  Find(batch, true, nullptr, nullptr);
+  Status status = device_->Wait();
+  if (!status.ok()) return status;
+  ListMissing(batch.ids_count, missing);
+  update_ = batch;
+  updating_ = true;
+  stale_ = false;
+  return status;
+}
+
+Status DeviceRows::FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>* elsewhere) {
+  if (!updating_) return {Code::kTooLarge, "no update is under way"};
+  uint64_t row_bytes = 0;
+  if (Status status = Check(update_, true, &row_bytes); !status.ok()) return status;
+  if (stale_) {
+    SendBatch(update_);
+    Find(update_, true, nullptr, nullptr);
+  }
+  Status status = RunUpdate(gradients, row_bytes);
+  updating_ = false;
+  if (status.ok()) ListMissing(update_.ids_count, elsewhere);
+  return status;
+}
+
+uint32_t DeviceRows::NumberBits() const {
+  uint64_t limit = 1;
+  for (const Table& table : tables_) {
+    if (table.slots > 0) limit = std::max<uint64_t>(limit, uint64_t{table.row_base} + table.slots);
+  }
+  // So that the lowest bits of kNoRow, all of them set, are more than any row's number.
+  uint32_t bits = 1;
+  while ((1ull << bits) - 1 < limit) ++bits;
+  return bits;
+}
+
+Status DeviceRows::RunUpdate(const uint8_t* gradients, uint64_t row_bytes) {
+  device_->CopyIn(room_.rows, gradients, row_bytes);
+  device_->Sort(room_.numbers, update_.ids_count, NumberBits(), room_.sorted, room_.order,
+                room_.sort);
+  uint32_t kinds = 0, dim = 1;
+  for (uint32_t s = 0; s < update_.segment_count; ++s) {
+    const RowShape& shape = tables_[update_.segments[s].table].shape;
+    kinds |= 1u << static_cast<uint32_t>(StepKind(shape.optimizer.kind));
+    dim = std::max(dim, shape.dim);
+  }
+  UpdateBatch batch;
+  batch.tables = room_.tables;
+  batch.segments = {room_.segments, update_.segment_count, update_.ids_count};
+  batch.sorted = room_.sorted;
+  batch.order = room_.order;
+  batch.gradients = room_.rows;
+  batch.sum_stride = RoundUp16(4 * dim);
+  batch.sums = room_.sums;
+  const uint64_t worker_sums = uint64_t{device_->StepWorkers(batch.sum_stride)} * batch.sum_stride;
+  batch.pieces = room_.sums + worker_sums;
+  const uint64_t wanted = worker_sums + uint64_t{PieceSums(update_.ids_count)} * batch.sum_stride;
+  if (wanted > sum_bytes_) {
+    return {Code::kTooLarge, "sums of " + std::to_string(wanted) + " bytes for " +
+                                 std::to_string(update_.ids_count) + " ids of dim " +
+                                 std::to_string(dim) + ", at most " + std::to_string(sum_bytes_) +
+                                 ": keep narrow and wide tables in messages of their own"};
+  }
+  // A run longer than a piece needs more ids than one.
+  if (update_.ids_count > kPieceRows) device_->Run(PieceWork{batch});
+  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(kLastOptimizerKind); ++kind) {
+    if ((kinds >> kind & 1) != 0) device_->RunSteps(static_cast<OptimizerKind>(kind), batch);
+  }
+  ReleaseWork release;
+  release.tables = room_.tables;
+  release.segments = batch.segments;
+  release.numbers = room_.numbers;
+  release.count = update_.ids_count;
+  device_->Run(release);
+  return device_->Wait();
+}
+
+uint32_t DeviceRows::StrideOf(uint32_t table) const {
+  return RoundUp16(tables_[table].shape.stored_bytes());
+}
+
+// How many of the rows from `first` on may move together, and the bytes from row to row.
+uint32_t DeviceRows::PartOf(const std::vector<RowToInsert>& rows, uint32_t first,
+                            uint32_t* stride) const {
+  *stride = 0;
+  uint32_t count = 0;
+  while (first + count < rows.size() && count < options_.ids_max) {
+    const uint32_t wider = std::max(*stride, StrideOf(rows[first + count].table));
+    if (uint64_t{wider} * (count + 1) > options_.move_bytes_max) break;
+    *stride = wider;
+    ++count;
+  }
+  return count;
+}
+
+Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
+                          std::vector<MovedRow>* evicted) {
+  for (const RowToInsert& row : rows) {
+    if (row.table >= tables_.size() || tables_[row.table].slots == 0) {
+      return {Code::kUnknown, "no table " + std::to_string(row.table) + " on the device"};
+    }
+  }
+  for (uint32_t first = 0; first < rows.size();) {
+    uint32_t stride = 0;
+    const uint32_t count = PartOf(rows, first, &stride);
+    Status status = InsertPart(rows, first, count, dirty, held, evicted);
+    if (!status.ok()) return status;
+    first += count;
+  }
+  return {};
+}
+
+// The bytes of staged rows.
+uint64_t DeviceRows::StageInserts(const std::vector<RowToInsert>& rows, uint32_t first,
+                                  uint32_t count) {
+  uint64_t staged = 0;
+  for (uint32_t k = 0; k < count; ++k) {
+    const RowToInsert& row = rows[first + k];
+    staging_.positions[k] = row.position;
+    staging_.table_of[k] = row.table;
+    staging_.sources[k] = kNowhere;
+    if (row.stored == nullptr) continue;
+    const uint32_t bytes = tables_[row.table].shape.stored_bytes();
+    std::copy_n(row.stored, bytes, staging_.rows + staged);
+    staging_.sources[k] = staged;
+    staged += StrideOf(row.table);
+  }
+  return staged;
+}
+
+Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
+                              bool dirty, bool held, std::vector<MovedRow>* evicted) {
+  stale_ = true;
+  uint32_t stride = 0;
+  PartOf(rows, first, &stride);
+  const uint64_t staged = StageInserts(rows, first, count);
+  device_->CopyIn(room_.positions, staging_.positions, 8ull * count);
+  device_->CopyIn(room_.table_of, staging_.table_of, 4ull * count);
+  device_->CopyIn(room_.sources, staging_.sources, 8ull * count);
+  device_->CopyIn(room_.staged, staging_.rows, staged);
+  InsertBatch batch;
+  batch.tables = room_.tables;
+  batch.count = count;
+  batch.positions = room_.positions;
+  batch.table_of = room_.table_of;
+  batch.sources = room_.sources;
+  batch.staged = room_.staged;
+  batch.dirty = dirty;
+  batch.buckets = room_.buckets;
+  batch.sorted = room_.sorted;
+  batch.order = room_.order;
+  batch.numbers = room_.numbers;
+  batch.victims = room_.victims;
+  batch.victim_rows = room_.victim_rows;
+  batch.victim_stride = stride;
+  device_->Run(BucketWork{batch});
+  device_->Sort(room_.buckets, count, NumberBits(), room_.sorted, room_.order, room_.sort);
+  device_->Run(InsertWork{batch});
+  if (!held) {
+    ReleaseWork release;
+    release.tables = room_.tables;
+    release.table_of = room_.table_of;
+    release.numbers = room_.numbers;
+    release.count = count;
+    device_->Run(release);
+  }
+  device_->CopyOut(staging_.numbers, room_.numbers, 4ull * count);
+  device_->CopyOut(staging_.victims, room_.victims, sizeof(Victim) * count);
+  device_->CopyOut(staging_.rows, room_.victim_rows, uint64_t{stride} * count);
+  Status status = device_->Wait();
+  if (status.ok()) TakeVictims(count, stride, evicted);
+  return status;
+}
+
+void DeviceRows::TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedRow>* evicted) {
+  for (uint32_t k = 0; k < count; ++k) {
+    const Victim& victim = staging_.victims[k];
+    counts_.refused += staging_.numbers[k] == kNoRow;
+    counts_.inserted += staging_.numbers[k] != kNoRow;
+    counts_.evicted += victim.state != kNoVictim;
+    if (victim.state != kDirtyVictim) continue;
+    const uint8_t* const from = staging_.rows + uint64_t{stride} * k;
+    const uint32_t bytes = tables_[victim.table].shape.stored_bytes();
+    evicted->push_back({victim.table, victim.position, {from, from + bytes}});
+  }
+}
+
+Status DeviceRows::Collect(uint32_t table, uint32_t* slot, uint32_t wanted,
+                           std::vector<MovedRow>* rows) {
+  const Table& from = tables_[table];
+  const uint32_t part = static_cast<uint32_t>(std::min<uint64_t>(
+      std::min(wanted, options_.ids_max), options_.move_bytes_max / StrideOf(table)));
+  std::vector<uint32_t> dirty;
+  while (*slot < from.slots && dirty.size() < part) {
+    const uint32_t bucket = *slot / kBucketSlots;
+    const uint32_t buckets = std::min(kCollectBuckets, from.bucket_count - bucket);
+    device_->CopyOut(staging_.buckets, from.buckets + bucket, sizeof(Bucket) * buckets);
+    if (Status status = device_->Wait(); !status.ok()) return status;
+    const uint32_t limit = std::min<uint32_t>(from.slots, (bucket + buckets) * kBucketSlots);
+    for (; *slot < limit && dirty.size() < part; ++*slot) {
+      const Bucket& seen = staging_.buckets[*slot / kBucketSlots - bucket];
+      if ((seen.bits[*slot % kBucketSlots] & kDirty) != 0) dirty.push_back(*slot);
+    }
+  }
+  return dirty.empty() ? Status{} : CopyRowsOut(table, dirty, rows);
+}
+
+Status DeviceRows::CopyRowsOut(uint32_t table, const std::vector<uint32_t>& slots,
+                               std::vector<MovedRow>* rows) {
+  stale_ = true;
+  const uint32_t count = static_cast<uint32_t>(slots.size());
+  const uint32_t stride = StrideOf(table);
+  for (uint32_t k = 0; k < count; ++k) {
+    staging_.numbers[k] = tables_[table].row_base + slots[k];
+    staging_.table_of[k] = table;
+  }
+  device_->CopyIn(room_.numbers, staging_.numbers, 4ull * count);
+  device_->CopyIn(room_.table_of, staging_.table_of, 4ull * count);
+  TakeWork work;
+  work.tables = room_.tables;
+  work.table_of = room_.table_of;
+  work.numbers = room_.numbers;
+  work.count = count;
+  work.positions = room_.positions;
+  work.rows = room_.victim_rows;
+  work.row_stride = stride;
+  device_->Run(work);
+  device_->CopyOut(staging_.positions, room_.positions, 8ull * count);
+  device_->CopyOut(staging_.rows, room_.victim_rows, uint64_t{stride} * count);
+  if (Status status = device_->Wait(); !status.ok()) return status;
+  const uint32_t bytes = tables_[table].shape.stored_bytes();
+  for (uint32_t k = 0; k < count; ++k) {
+    const uint8_t* const from = staging_.rows + uint64_t{stride} * k;
+    rows->push_back({table, staging_.positions[k], {from, from + bytes}});
+  }
+  return {};
+}
+
+}  // namespace device
+}  // namespace hotbed

@@ -1,0 +1,188 @@
+// Rows into the device and out of it: insert with victims, take out, release.
+#ifndef HOTBED_DEVICE_MOVE_WORK_H_
+#define HOTBED_DEVICE_MOVE_WORK_H_
+
+#include <cstdint>
+
+#include "device/batch.h"
+#include "device/buckets.h"
+#include "device/row_bytes.h"
+#include "device/table.h"
+
+namespace hotbed {
+namespace device {
+
+// A row that has made room, as the tier below gets it.
+struct Victim {
+  uint64_t position = 0;
+  uint32_t table = 0;
+  uint32_t state = 0;  // kNoVictim, or what became of a row
+};
+constexpr uint32_t kNoVictim = 0;
+constexpr uint32_t kCleanVictim = 1;  // the tier below has it as it is
+constexpr uint32_t kDirtyVictim = 2;  // its stored bytes are in the row buffer
+
+// Rows that are not there, each named once. Row k brings its stored bytes at staged + sources[k],
+// or, where that is kNowhere, begins with its first value. Held until it is released.
+struct InsertBatch {
+  const Table* tables = nullptr;
+  uint32_t count = 0;
+  const uint64_t* positions = nullptr;
+  const uint32_t* table_of = nullptr;
+  const uint64_t* sources = nullptr;
+  const uint8_t* staged = nullptr;
+  bool dirty = false;
+  uint32_t* buckets = nullptr;       // BucketWork's: of each row
+  const uint32_t* sorted = nullptr;  // buckets, growing
+  const uint32_t* order = nullptr;   // of each: which row; equal ones in order
+  uint32_t* numbers = nullptr;       // out: of row k, or kNoRow where its bucket has no room left
+  Victim* victims = nullptr;         // out: whom row k has driven out
+  uint8_t* victim_rows = nullptr;    // out: of victim k at k * victim_stride, a multiple of 16
+  uint32_t victim_stride = 0;
+};
+
+// Finds the buckets by which the rows are then sorted. One lane's work a row.
+struct BucketWork {
+  static constexpr uint32_t kLanes = 32;
+  InsertBatch batch;
+
+  HOTBED_ROW_FN uint32_t units() const { return (batch.count + kLanes - 1) / kLanes; }
+};
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const BucketWork& work, const Unit& unit) {
+  const InsertBatch& batch = work.batch;
+  team.Strided(Team::kLanes, [&](uint32_t lane) {
+    const uint32_t k = Team::kLanes * unit.number + lane;
+    if (k >= batch.count) return;
+    const Table& table = batch.tables[batch.table_of[k]];
+    const uint64_t position = batch.positions[k];
+    const uint32_t bucket =
+        table.direct ? static_cast<uint32_t>((position - table.first_position) / kBucketSlots)
+                     : HomeOf(table, position).bucket;
+    batch.buckets[k] = table.bucket_base + bucket;
+  });
+}
+
+// Inserts, bucket by bucket, the rows of a bucket in order: where they end up, and who makes room,
+// depends on the order of the batch alone.
+struct InsertWork {
+  static constexpr uint32_t kLanes = 32;
+  InsertBatch batch;
+
+  HOTBED_ROW_FN uint32_t units() const { return (batch.count + kLanes - 1) / kLanes; }
+};
+
+template <typename Team>
+HOTBED_ROW_FN void CopyOut(const Team& team, const Table& table, uint32_t slot, uint8_t* out) {
+  CopyRow(team, out, table.WeightsAt(slot), table.shape.weight_bytes());
+  CopyRow(team, out + table.shape.weight_bytes(), table.StateAt(slot), table.shape.state_bytes());
+}
+
+template <typename Team>
+HOTBED_ROW_FN void InsertRow(const Team& team, const InsertBatch& batch, uint32_t k) {
+  const Table& table = batch.tables[batch.table_of[k]];
+  const uint64_t position = batch.positions[k];
+  const Place place = PlaceFor(team, table, position);
+  const bool was_dirty = place.evicts && (*table.BitsAt(place.slot) & kDirty) != 0;
+  Victim victim;
+  victim.table = batch.table_of[k];
+  if (place.evicts) {
+    victim.position = table.PositionAt(place.slot);
+    victim.state = was_dirty ? kDirtyVictim : kCleanVictim;
+  }
+  if (was_dirty) {
+    CopyOut(team, table, place.slot, batch.victim_rows + uint64_t{batch.victim_stride} * k);
+  }
+  team.Sync();
+  team.Once([&]() {
+    batch.victims[k] = victim;
+    batch.numbers[k] = place.slot == kNoRow ? kNoRow : table.row_base + place.slot;
+  });
+  if (place.slot == kNoRow) return;
+  if (batch.sources[k] == kNowhere) {
+    FirstValue(team, table, place.slot, IdOfPosition(table.shape, position));
+  } else {
+    const uint8_t* const source = batch.staged + batch.sources[k];
+    CopyRow(team, table.WeightsAt(place.slot), source, table.shape.weight_bytes());
+    CopyRow(team, table.StateAt(place.slot), source + table.shape.weight_bytes(),
+            table.shape.state_bytes());
+  }
+  SetEntry(team, table, place.slot, position,
+           static_cast<uint8_t>(kExists | kHeld | (batch.dirty ? kDirty : 0)));
+}
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const InsertWork& work, const Unit& unit) {
+  const InsertBatch& batch = work.batch;
+  const uint32_t first = Team::kLanes * unit.number;
+  const auto begins = team.Map([&](uint32_t lane) {
+    const uint32_t at = first + lane;
+    return at < batch.count && (at == 0 || batch.sorted[at - 1] != batch.sorted[at]);
+  });
+  for (uint32_t mask = team.Ballot(begins, [](bool is) { return is; }); mask != 0;
+       mask &= mask - 1) {
+    const uint32_t begin = first + LowestBit(mask);
+    for (uint32_t at = begin; at < batch.count && batch.sorted[at] == batch.sorted[begin]; ++at) {
+      InsertRow(team, batch, batch.order[at]);
+    }
+  }
+}
+
+// Rows by number: their stored bytes are copied out, and they are marked clean, or taken out. One
+// unit a row.
+struct TakeWork {
+  static constexpr uint32_t kLanes = 32;
+  const Table* tables = nullptr;
+  const uint32_t* table_of = nullptr;
+  const uint32_t* numbers = nullptr;  // each once
+  uint32_t count = 0;
+  bool erase = false;
+  uint64_t* positions = nullptr;  // out
+  uint8_t* rows = nullptr;        // out: row k at k * row_stride, a multiple of 16; or null
+  uint32_t row_stride = 0;
+
+  HOTBED_ROW_FN uint32_t units() const { return count; }
+};
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const TakeWork& work, const Unit& unit) {
+  const uint32_t k = unit.number;
+  const Table& table = work.tables[work.table_of[k]];
+  const uint32_t slot = work.numbers[k] - table.row_base;
+  team.Once([&]() { work.positions[k] = table.PositionAt(slot); });
+  if (work.rows != nullptr) {
+    CopyOut(team, table, slot, work.rows + uint64_t{work.row_stride} * k);
+  }
+  if (work.erase) return ClearEntry(team, table, slot);
+  team.Once([&]() { team.And(table.BitsAt(slot), static_cast<uint8_t>(~kDirty)); });
+}
+
+// Rows that a batch held may be victims again. kNoRow is skipped; numbers may repeat.
+struct ReleaseWork {
+  static constexpr uint32_t kLanes = 32;
+  const Table* tables = nullptr;
+  Segments segments;                   // of the rows' tables; or
+  const uint32_t* table_of = nullptr;  // one a row
+  const uint32_t* numbers = nullptr;
+  uint32_t count = 0;
+
+  HOTBED_ROW_FN uint32_t units() const { return (count + kLanes - 1) / kLanes; }
+};
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const ReleaseWork& work, const Unit& unit) {
+  team.Strided(Team::kLanes, [&](uint32_t lane) {
+    const uint32_t k = Team::kLanes * unit.number + lane;
+    if (k >= work.count || work.numbers[k] == kNoRow) return;
+    const Table& table =
+        work.tables[work.table_of != nullptr ? work.table_of[k]
+                                             : work.segments.at[SegmentOf(work.segments, k)].table];
+    team.And(table.BitsAt(work.numbers[k] - table.row_base), static_cast<uint8_t>(~kHeld));
+  });
+}
+
+}  // namespace device
+}  // namespace hotbed
+
+#endif  // HOTBED_DEVICE_MOVE_WORK_H_

@@ -1,0 +1,86 @@
+// A team: the lanes that do one unit of work together, in lockstep. On a GPU a tile of a warp
+// (device/cuda/warp_team.cuh), here the same on one thread, lane after lane.
+//
+// Algorithms are templates over the team. What lanes compute for themselves is a function of the
+// lane; all else is the same for all of them, so control flow never differs inside a team:
+//
+//   Map(f)             f(lane) of every lane, as one value a lane
+//   Ballot(values, p)  bit l: p(value of lane l)
+//   Get(values, lane)  one lane's value, for all
+//   Strided(count, f)  f(i) for i < count; lane i % kLanes does it
+//   Min(count, f)      the least of f(i); 0xffffffff for none
+//   LaneSum(count, f)  the sum over a row of row_math/row_blocks.h: 32 lanes, joined by halving
+//   Once(f)            f() by one lane
+//   Sync()             what any lane wrote before is seen by all after
+//   Or, And            of a byte that other teams may change at the same time
+//
+// C++17, plain values; f must not rely on the order of lanes.
+#ifndef HOTBED_DEVICE_TEAM_H_
+#define HOTBED_DEVICE_TEAM_H_
+
+#include <cstdint>
+
+#include "row_math/isa.h"
+#include "row_math/row_blocks.h"
+
+namespace hotbed {
+namespace device {
+
+template <uint32_t kSize>
+class HostTeam {
+ public:
+  static constexpr uint32_t kLanes = kSize;
+  template <typename T>
+  struct Values {
+    T of[kSize];
+  };
+
+  template <typename F>
+  auto Map(F f) const -> Values<decltype(f(0u))> {
+    Values<decltype(f(0u))> values;
+    for (uint32_t lane = 0; lane < kSize; ++lane) values.of[lane] = f(lane);
+    return values;
+  }
+  template <typename T, typename P>
+  uint32_t Ballot(const Values<T>& values, P p) const {
+    uint32_t mask = 0;
+    for (uint32_t lane = 0; lane < kSize; ++lane) mask |= uint32_t{p(values.of[lane])} << lane;
+    return mask;
+  }
+  template <typename T>
+  T Get(const Values<T>& values, uint32_t lane) const {
+    return values.of[lane];
+  }
+  template <typename F>
+  void Strided(uint32_t count, F f) const {
+    for (uint32_t i = 0; i < count; ++i) f(i);
+  }
+  template <typename F>
+  uint32_t Min(uint32_t count, F f) const {
+    uint32_t least = 0xffffffffu;
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t value = f(i);
+      least = value < least ? value : least;
+    }
+    return least;
+  }
+  template <typename F>
+  float LaneSum(uint32_t count, F f) const {
+    static_assert(kSize == hotbed::kLanes, "the sum has 32 lanes");
+    float lanes[kSize] = {};
+    for (uint32_t i = 0; i < count; ++i) lanes[i % kSize] += f(i);
+    return TreeSum(lanes);
+  }
+  template <typename F>
+  void Once(F f) const {
+    f();
+  }
+  void Sync() const {}
+  void Or(uint8_t* byte, uint8_t bits) const { *byte |= bits; }
+  void And(uint8_t* byte, uint8_t bits) const { *byte &= bits; }
+};
+
+}  // namespace device
+}  // namespace hotbed
+
+#endif  // HOTBED_DEVICE_TEAM_H_

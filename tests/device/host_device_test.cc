@@ -1,0 +1,141 @@
+// All cases on the emulated device; on a GPU they are run by gpu_test.cc.
+#include "device/host_device.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+
+#include "tests/common/test_seed.h"
+#include "tests/device/case.h"
+
+namespace hotbed {
+namespace device {
+namespace {
+
+class DeviceCases : public testing::TestWithParam<Case> {};
+
+TEST_P(DeviceCases, AgreeWithTheirTwins) {
+  const TestSeed seed(1);
+  HostDevice device;
+  Findings findings;
+  GetParam().run(&device, seed.value(), &findings);
+  EXPECT_EQ(findings.count(), 0u) << findings.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(HostDevice, DeviceCases, testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return info.param.name; });
+
+RowsOptions SmallRows() {
+  RowsOptions options;
+  options.device_bytes = 64ull << 20;
+  options.ids_max = 1024;
+  options.segments_max = 16;
+  options.tables_max = 4;
+  options.row_bytes_max = 1 << 20;
+  options.move_bytes_max = 1 << 20;
+  return options;
+}
+
+TEST(DeviceRowsFailures, AFaultIsToldByEveryCallAfterIt) {
+  // However far the device gets before it fails.
+  std::set<uint64_t> told_at;
+  for (uint64_t launches = 0; launches < 14; ++launches) {
+    HostDeviceOptions faulty;
+    faulty.launches_before_fault = launches;
+    HostDevice device(faulty);
+    std::unique_ptr<DeviceRows> rows;
+    ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+    RowShape shape;
+    shape.dim = 4;
+    uint32_t table = 0;
+    ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+    const uint64_t id = 7;
+    const float gradient[4] = {1, 2, 3, 4};
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(gradient);
+    uint8_t out[16];
+    Segment segment;
+    segment.table = table;
+    const Batch batch = {&segment, 1, &id, 1};
+    std::vector<uint32_t> missing;
+    std::vector<MovedRow> moved;
+    uint32_t slot = 0;
+    const auto calls = {
+        rows->BeginUpdate(batch, &missing).ok(),
+        rows->Insert({{table, id, nullptr}}, true, true, &moved).ok(),
+        rows->FinishUpdate(bytes, &missing).ok(),
+        rows->Pull(batch, out, nullptr, &missing).ok(),
+        rows->Collect(table, &slot, 10, &moved).ok(),
+    };
+    bool failed = false;
+    uint64_t good = 0;
+    for (bool ok : calls) {
+      EXPECT_FALSE(failed && ok) << "fault at launch " << launches;
+      failed = failed || !ok;
+      good += ok;
+    }
+    told_at.insert(good);
+    const Status status = device.Wait();
+    EXPECT_EQ(status.code == Code::kFailed, failed) << status.message;
+  }
+  EXPECT_EQ(told_at.size(), 6u) << "each call was the first to fail once, and none at all";
+}
+
+TEST(DeviceRowsFailures, MemoryThatIsShortIsRefused) {
+  HostDeviceOptions small;
+  small.bytes_max = 32ull << 20;
+  HostDevice device(small);
+  std::unique_ptr<DeviceRows> rows;
+  EXPECT_EQ(DeviceRows::Open(&device, SmallRows(), &rows).code, Code::kNoMemory);
+  RowsOptions options = SmallRows();
+  options.device_bytes = 1 << 20;
+  const Status status = DeviceRows::Open(&device, options, &rows);
+  EXPECT_EQ(status.code, Code::kNoMemory);
+  EXPECT_NE(status.message.find("--device-bytes=1048576"), std::string::npos) << status.message;
+  options.device_bytes = 32ull << 20;
+  ASSERT_TRUE(DeviceRows::Open(&device, options, &rows).ok());
+  RowShape shape;
+  shape.dim = 64;
+  uint32_t table = 0;
+  EXPECT_EQ(rows->AddTable(shape, false, 0, 1 << 20, &table).code, Code::kNoMemory);
+  const uint64_t free = rows->free_bytes();
+  ASSERT_TRUE(rows->AddTable(shape, false, 0, 1000, &table).ok());
+  EXPECT_EQ(rows->slots(table), 1024u);
+  EXPECT_EQ(rows->free_bytes(), free - DeviceRows::TableBytes(shape, false, 1000));
+  rows->RemoveTable(table);
+  EXPECT_EQ(rows->free_bytes(), free);
+}
+
+TEST(DeviceRowsFailures, MessagesBeyondALimitAreRefusedByName) {
+  HostDevice device;
+  std::unique_ptr<DeviceRows> rows;
+  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+  RowShape shape;
+  shape.dim = 4;
+  uint32_t table = 0;
+  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  std::vector<uint32_t> missing;
+  std::vector<uint64_t> ids(2000);
+  uint8_t out[64];
+  Segment segment;
+  const auto pull = [&](uint32_t count) {
+    return rows->Pull({&segment, 1, ids.data(), count}, out, nullptr, &missing);
+  };
+  EXPECT_EQ(pull(2000).code, Code::kTooLarge);
+  segment.table = 3;
+  EXPECT_EQ(pull(1).code, Code::kUnknown);
+  segment.table = table;
+  segment.rows_at = 8;
+  EXPECT_EQ(pull(1).code, Code::kTooLarge);
+  segment.rows_at = 2 << 20;
+  EXPECT_EQ(pull(1).code, Code::kTooLarge);
+  segment.rows_at = 0;
+  segment.type = RowType::kInt8;
+  EXPECT_TRUE(pull(1).ok());
+  EXPECT_FALSE(rows->BeginUpdate({&segment, 1, ids.data(), 1}, &missing).ok()) << "int8 gradients";
+  EXPECT_FALSE(rows->FinishUpdate(out, &missing).ok()) << "nothing was begun";
+}
+
+}  // namespace
+}  // namespace device
+}  // namespace hotbed
