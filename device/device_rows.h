@@ -103,8 +103,11 @@ class DeviceRows {
   // another update not. `gradients`: rows as the segments place them; not int8.
   Status BeginUpdate(const Batch& batch, std::vector<uint32_t>* missing);
   Status FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
+  // Instead: lets go of what was held, and changes nothing.
+  Status CancelUpdate();
 
-  // Rows that are not there, each once. `dirty`: the tier below does not have them like this.
+  // Rows that are not there; one that is stays as it is. `dirty`: the tier below does not have them
+  // like this.
   // `evicted` is added to. `held`: rows of the update under way, kept until it finishes.
   Status Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
                 std::vector<MovedRow>* evicted);
@@ -165,7 +168,10 @@ class DeviceRows {
   void SendBatch(const Batch& batch);
   void Find(const Batch& batch, bool hold, uint8_t* rows, uint8_t* flags);
   void ListMissing(uint32_t count, std::vector<uint32_t>* missing) const;
-  Status RunUpdate(const uint8_t* gradients, uint64_t row_bytes);
+  uint32_t SumStride(const Batch& batch) const;
+  Status CheckSums(const Batch& batch) const;
+  void RunUpdate(const uint8_t* gradients, uint64_t row_bytes);
+  void Release(const Batch& batch);
   Status InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
                     bool dirty, bool held, std::vector<MovedRow>* evicted);
   uint64_t StageInserts(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count);

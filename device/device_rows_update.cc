@@ -18,6 +18,7 @@ Status DeviceRows::BeginUpdate(const Batch& batch, std::vector<uint32_t>* missin
   uint64_t row_bytes = 0;
   if (Status status = Check(batch, true, &row_bytes); !status.ok()) return status;
   if (updating_) return {Code::kTooLarge, "one update at a time: finish the one under way"};
+  if (Status status = CheckSums(batch); !status.ok()) return status;
   SendBatch(batch);
   Find(batch, true, nullptr, nullptr);
   Status status = device_->Wait();
@@ -37,10 +38,50 @@ Status DeviceRows::FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>*
     SendBatch(update_);
     Find(update_, true, nullptr, nullptr);
   }
-  Status status = RunUpdate(gradients, row_bytes);
+  RunUpdate(gradients, row_bytes);
+  Release(update_);
   updating_ = false;
+  Status status = device_->Wait();
   if (status.ok()) ListMissing(update_.ids_count, elsewhere);
   return status;
+}
+
+Status DeviceRows::CancelUpdate() {
+  if (!updating_) return {};
+  if (stale_) {
+    SendBatch(update_);
+    Find(update_, true, nullptr, nullptr);
+  }
+  Release(update_);
+  updating_ = false;
+  return device_->Wait();
+}
+
+void DeviceRows::Release(const Batch& batch) {
+  ReleaseWork release;
+  release.tables = room_.tables;
+  release.segments = {room_.segments, batch.segment_count, batch.ids_count};
+  release.numbers = room_.numbers;
+  release.count = batch.ids_count;
+  device_->Run(release);
+}
+
+uint32_t DeviceRows::SumStride(const Batch& batch) const {
+  uint32_t dim = 1;
+  for (uint32_t s = 0; s < batch.segment_count; ++s) {
+    dim = std::max(dim, tables_[batch.segments[s].table].shape.dim);
+  }
+  return RoundUp16(4 * dim);
+}
+
+Status DeviceRows::CheckSums(const Batch& batch) const {
+  const uint32_t stride = SumStride(batch);
+  const uint64_t sums = uint64_t{device_->StepWorkers(stride)} + PieceSums(batch.ids_count);
+  if (sums * stride <= sum_bytes_) return {};
+  return {Code::kTooLarge, "sums of " + std::to_string(sums * stride) + " bytes for " +
+                               std::to_string(batch.ids_count) + " ids, at most " +
+                               std::to_string(sum_bytes_) +
+                               ": keep narrow and wide tables in messages of their own"};
 }
 
 uint32_t DeviceRows::NumberBits() const {
@@ -54,15 +95,14 @@ uint32_t DeviceRows::NumberBits() const {
   return bits;
 }
 
-Status DeviceRows::RunUpdate(const uint8_t* gradients, uint64_t row_bytes) {
+void DeviceRows::RunUpdate(const uint8_t* gradients, uint64_t row_bytes) {
   device_->CopyIn(room_.rows, gradients, row_bytes);
   device_->Sort(room_.numbers, update_.ids_count, NumberBits(), room_.sorted, room_.order,
                 room_.sort);
-  uint32_t kinds = 0, dim = 1;
+  uint32_t kinds = 0;
   for (uint32_t s = 0; s < update_.segment_count; ++s) {
     const RowShape& shape = tables_[update_.segments[s].table].shape;
     kinds |= 1u << static_cast<uint32_t>(StepKind(shape.optimizer.kind));
-    dim = std::max(dim, shape.dim);
   }
   UpdateBatch batch;
   batch.tables = room_.tables;
@@ -70,29 +110,14 @@ Status DeviceRows::RunUpdate(const uint8_t* gradients, uint64_t row_bytes) {
   batch.sorted = room_.sorted;
   batch.order = room_.order;
   batch.gradients = room_.rows;
-  batch.sum_stride = RoundUp16(4 * dim);
+  batch.sum_stride = SumStride(update_);
   batch.sums = room_.sums;
-  const uint64_t worker_sums = uint64_t{device_->StepWorkers(batch.sum_stride)} * batch.sum_stride;
-  batch.pieces = room_.sums + worker_sums;
-  const uint64_t wanted = worker_sums + uint64_t{PieceSums(update_.ids_count)} * batch.sum_stride;
-  if (wanted > sum_bytes_) {
-    return {Code::kTooLarge, "sums of " + std::to_string(wanted) + " bytes for " +
-                                 std::to_string(update_.ids_count) + " ids of dim " +
-                                 std::to_string(dim) + ", at most " + std::to_string(sum_bytes_) +
-                                 ": keep narrow and wide tables in messages of their own"};
-  }
+  batch.pieces = room_.sums + uint64_t{device_->StepWorkers(batch.sum_stride)} * batch.sum_stride;
   // A run longer than a piece needs more ids than one.
   if (update_.ids_count > kPieceRows) device_->Run(PieceWork{batch});
   for (uint32_t kind = 0; kind <= static_cast<uint32_t>(kLastOptimizerKind); ++kind) {
     if ((kinds >> kind & 1) != 0) device_->RunSteps(static_cast<OptimizerKind>(kind), batch);
   }
-  ReleaseWork release;
-  release.tables = room_.tables;
-  release.segments = batch.segments;
-  release.numbers = room_.numbers;
-  release.count = update_.ids_count;
-  device_->Run(release);
-  return device_->Wait();
 }
 
 uint32_t DeviceRows::StrideOf(uint32_t table) const {
@@ -196,8 +221,8 @@ void DeviceRows::TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedR
   for (uint32_t k = 0; k < count; ++k) {
     const Victim& victim = staging_.victims[k];
     counts_.refused += staging_.numbers[k] == kNoRow;
-    counts_.inserted += staging_.numbers[k] != kNoRow;
-    counts_.evicted += victim.state != kNoVictim;
+    counts_.inserted += staging_.numbers[k] != kNoRow && victim.state != kWasThere;
+    counts_.evicted += victim.state == kCleanVictim || victim.state == kDirtyVictim;
     if (victim.state != kDirtyVictim) continue;
     const uint8_t* const from = staging_.rows + uint64_t{stride} * k;
     const uint32_t bytes = tables_[victim.table].shape.stored_bytes();

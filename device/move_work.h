@@ -21,9 +21,11 @@ struct Victim {
 constexpr uint32_t kNoVictim = 0;
 constexpr uint32_t kCleanVictim = 1;  // the tier below has it as it is
 constexpr uint32_t kDirtyVictim = 2;  // its stored bytes are in the row buffer
+constexpr uint32_t kWasThere = 3;  // nobody: the row itself was there already, and stays as it is
 
-// Rows that are not there, each named once. Row k brings its stored bytes at staged + sources[k],
-// or, where that is kNowhere, begins with its first value. Held until it is released.
+// Rows to bring in; one that is there already stays as it is. Row k brings its stored bytes at
+// staged + sources[k], or, where that is kNowhere, begins with its first value. Held until it is
+// released.
 struct InsertBatch {
   const Table* tables = nullptr;
   uint32_t count = 0;
@@ -83,6 +85,15 @@ template <typename Team>
 HOTBED_ROW_FN void InsertRow(const Team& team, const InsertBatch& batch, uint32_t k) {
   const Table& table = batch.tables[batch.table_of[k]];
   const uint64_t position = batch.positions[k];
+  const uint32_t there = FindSlot(team, table, position);
+  if (there != kNoRow) {
+    team.Once([&]() {
+      batch.victims[k] = {position, batch.table_of[k], kWasThere};
+      batch.numbers[k] = table.row_base + there;
+      team.Or(table.BitsAt(there), kHeld);
+    });
+    return team.Sync();
+  }
   const Place place = PlaceFor(team, table, position);
   const bool was_dirty = place.evicts && (*table.BitsAt(place.slot) & kDirty) != 0;
   Victim victim;

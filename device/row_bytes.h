@@ -17,12 +17,21 @@
 namespace hotbed {
 namespace device {
 
+// What one load or store moves.
+template <uint32_t kBytes>
+struct alignas(kBytes) CopyUnit {
+  uint8_t bytes[kBytes];
+};
+
 template <uint32_t kBytes, typename Team>
 HOTBED_ROW_FN void CopyUnits(const Team& team, uint8_t* to, const uint8_t* from, uint32_t bytes) {
-  team.Strided(bytes / kBytes, [&](uint32_t i) {
-    const uint64_t at = uint64_t{kBytes} * i;
-    __builtin_memcpy(__builtin_assume_aligned(to + at, kBytes),
-                     __builtin_assume_aligned(from + at, kBytes), kBytes);
+  const auto load = [&](uint32_t i) {
+    CopyUnit<kBytes> unit;
+    __builtin_memcpy(&unit, __builtin_assume_aligned(from + uint64_t{kBytes} * i, kBytes), kBytes);
+    return unit;
+  };
+  team.Batched(bytes / kBytes, load, [&](uint32_t i, const CopyUnit<kBytes>& unit) {
+    __builtin_memcpy(__builtin_assume_aligned(to + uint64_t{kBytes} * i, kBytes), &unit, kBytes);
   });
 }
 

@@ -42,6 +42,14 @@ HOTBED_ROW_FN float NormOf(const Team& team, uint32_t dim, F value) {
   }));
 }
 
+// One element as it lies in memory, before the step; what the kind does not have is 0.
+struct RowElement {
+  float w;
+  float first;
+  float second;
+  float g;  // raw: RowBefore::Prepared
+};
+
 // The row as it is before the step, element by element.
 struct RowBefore {
   RowType weight_type;
@@ -58,15 +66,20 @@ struct RowBefore {
   HOTBED_ROW_FN float W(uint32_t i) const { return LoadElement(weight_type, weights, i); }
   HOTBED_ROW_FN float First(uint32_t i) const { return LoadElement(state_type, first, i); }
   HOTBED_ROW_FN float Second(uint32_t i) const { return LoadElement(state_type, second, i); }
+  HOTBED_ROW_FN float RawG(uint32_t i) const { return LoadElement(gradient_type, gradient, i); }
   // Step 1 but for the norm.
-  HOTBED_ROW_FN float Unclipped(uint32_t i) const {
-    float g = LoadElement(gradient_type, gradient, i);
+  HOTBED_ROW_FN float Unclipped(float g) const {
     if (gradient_scale != 1.0f) g *= gradient_scale;
     return clip_value > 0.0f ? ClippedElement(g, clip_value) : g;
   }
-  HOTBED_ROW_FN float G(uint32_t i) const {
-    const float g = Unclipped(i);
+  // Step 1.
+  HOTBED_ROW_FN float Prepared(float raw) const {
+    const float g = Unclipped(raw);
     return clip_factor != 1.0f ? g * clip_factor : g;
+  }
+  HOTBED_ROW_FN float G(uint32_t i) const { return Prepared(RawG(i)); }
+  HOTBED_ROW_FN RowElement Load(uint32_t vectors, uint32_t i) const {
+    return {W(i), vectors > 0 ? First(i) : 0.0f, vectors > 1 ? Second(i) : 0.0f, RawG(i)};
   }
 };
 
@@ -87,7 +100,7 @@ HOTBED_ROW_FN RowBefore OpenRowFor(const Team& team, const UpdatePlan& plan, con
   row.clip_factor = 1.0f;
   if (plan.scalars.clip_row_norm > 0.0f) {
     row.clip_factor = FactorTo(team, plan.scalars.clip_row_norm, plan.dim,
-                               [&](uint32_t i) { return row.Unclipped(i); });
+                               [&](uint32_t i) { return row.Unclipped(row.RawG(i)); });
   }
   return row;
 }
@@ -104,12 +117,19 @@ HOTBED_ROW_FN float MeanSquareOf(const Team& team, uint32_t dim, const RowBefore
 }
 
 template <OptimizerKind kKind>
+HOTBED_ROW_FN constexpr uint32_t VectorsOf() {
+  OptimizerParams params;
+  params.kind = kKind;
+  return LayoutOfState(params).vectors;
+}
+
+template <OptimizerKind kKind>
 HOTBED_ROW_FN Moved LambDirection(const StepScalars& p, float scale, const RowBefore& row,
-                                  uint32_t i) {
+                                  const RowElement& x) {
   if constexpr (kKind == OptimizerKind::kLamb) {
-    return LambElement(p, row.W(i), row.First(i), row.Second(i), row.G(i));
+    return LambElement(p, x.w, x.first, x.second, row.Prepared(x.g));
   } else {
-    return PartialLambElement(p, scale, row.W(i), row.First(i), row.G(i));
+    return PartialLambElement(p, scale, x.w, x.first, row.Prepared(x.g));
   }
 }
 
@@ -138,37 +158,39 @@ HOTBED_ROW_FN Measured Measure(const Team& team, const StepScalars& p, uint32_t 
       out.scale = ScaleOfSecond(p, *statistic);
     }
     const float length = NormOf(team, dim, [&](uint32_t i) { return row.W(i); });
-    out.rate = LambRateOf(p, length, NormOf(team, dim, [&](uint32_t i) {
-                            return LambDirection<kKind>(p, out.scale, row, i).w;
-                          }));
+    out.rate = LambRateOf(
+        p, length, NormOf(team, dim, [&](uint32_t i) {
+          return LambDirection<kKind>(p, out.scale, row, row.Load(VectorsOf<kKind>(), i)).w;
+        }));
   }
   return out;
 }
 
-// Element i after step 3.
+// An element after step 3.
 template <OptimizerKind kKind>
 HOTBED_ROW_FN Moved MoveElement(const StepScalars& p, const Measured& measured,
-                                const RowBefore& row, uint32_t i) {
+                                const RowBefore& row, const RowElement& x) {
+  const float g = row.Prepared(x.g);
   if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad) {
-    return {ScaledElement(measured.rate, p.decay, p.shrink, row.W(i), row.G(i)), 0.0f, 0.0f};
+    return {ScaledElement(measured.rate, p.decay, p.shrink, x.w, g), 0.0f, 0.0f};
   } else if constexpr (kKind == OptimizerKind::kAdagrad) {
-    return AdagradElement(p, row.W(i), row.First(i), row.G(i));
+    return AdagradElement(p, x.w, x.first, g);
   } else if constexpr (kKind == OptimizerKind::kAdam) {
-    return AdamElement(p, row.W(i), row.First(i), row.Second(i), row.G(i));
+    return AdamElement(p, x.w, x.first, x.second, g);
   } else if constexpr (kKind == OptimizerKind::kMomentumSgd) {
-    return MomentumElement(p, row.W(i), row.First(i), row.G(i));
+    return MomentumElement(p, x.w, x.first, g);
   } else if constexpr (kKind == OptimizerKind::kRmsProp) {
-    return RmsPropElement(p, row.W(i), row.First(i), row.G(i));
+    return RmsPropElement(p, x.w, x.first, g);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-    return PartialAdamElement(p, measured.rate, row.W(i), row.First(i), row.G(i));
+    return PartialAdamElement(p, measured.rate, x.w, x.first, g);
   } else if constexpr (kKind == OptimizerKind::kLars) {
-    return LarsElement(p, measured.rate, row.W(i), row.First(i), row.G(i));
+    return LarsElement(p, measured.rate, x.w, x.first, g);
   } else if constexpr (kKind == OptimizerKind::kFtrl) {
-    if (!(p.lr > 0.0f)) return {row.W(i), row.First(i), row.Second(i)};
-    return FtrlElement(p, row.W(i), row.First(i), row.Second(i), row.G(i));
+    if (!(p.lr > 0.0f)) return {x.w, x.first, x.second};
+    return FtrlElement(p, x.w, x.first, x.second, g);
   } else {
-    Moved moved = LambDirection<kKind>(p, measured.scale, row, i);
-    moved.w = ScaledElement(measured.rate, 0.0f, 1.0f, row.W(i), moved.w);
+    Moved moved = LambDirection<kKind>(p, measured.scale, row, x);
+    moved.w = ScaledElement(measured.rate, 0.0f, 1.0f, x.w, moved.w);
     return moved;
   }
 }
@@ -218,17 +240,19 @@ HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKe
   if (CounterBytes(layout) > 0) RowScalars(plan, layout, counted.bytes, &p);
   float statistic = layout.has_statistic ? LoadAligned<float>(scalars, 0) : 0.0f;
   const Measured measured = Measure<kStep>(team, p, dim, row, &statistic);
+  constexpr uint32_t kVectors = VectorsOf<kStep>();
+  const auto load = [&](uint32_t i) { return row.Load(kVectors, i); };
   float factor = 1.0f;
   if (params.max_norm > 0.0f) {
     factor = FactorTo(team, params.max_norm, dim,
-                      [&](uint32_t i) { return MoveElement<kStep>(p, measured, row, i).w; });
+                      [&](uint32_t i) { return MoveElement<kStep>(p, measured, row, load(i)).w; });
   }
   team.Sync();  // every lane has read what one lane, or another, writes now
-  team.Strided(dim, [&](uint32_t i) {
-    const Moved moved = MoveElement<kStep>(p, measured, row, i);
+  team.Batched(dim, load, [&](uint32_t i, const RowElement& x) {
+    const Moved moved = MoveElement<kStep>(p, measured, row, x);
     StoreWeight(plan, key, weights, i, factor != 1.0f ? moved.w * factor : moved.w);
-    if (layout.vectors > 0) StoreElement(row.state_type, state, i, moved.first);
-    if (layout.vectors > 1) StoreElement(row.state_type, state, dim + i, moved.second);
+    if (kVectors > 0) StoreElement(row.state_type, state, i, moved.first);
+    if (kVectors > 1) StoreElement(row.state_type, state, dim + i, moved.second);
   });
   team.Once([&]() {
     if (layout.has_statistic) StoreAligned(scalars, 0, statistic);

@@ -8,6 +8,9 @@
 //   Ballot(values, p)  bit l: p(value of lane l)
 //   Get(values, lane)  one lane's value, for all
 //   Strided(count, f)  f(i) for i < count; lane i % kLanes does it
+//   Batched(count, make, use)  the same as use(i, make(i)), but a lane makes several before it uses
+//                      the first: loads go out together. What is made must not depend on what is
+//                      used.
 //   Min(count, f)      the least of f(i); 0xffffffff for none
 //   LaneSum(count, f)  the sum over a row of row_math/row_blocks.h: 32 lanes, joined by halving
 //   Once(f)            f() by one lane
@@ -25,6 +28,8 @@
 
 namespace hotbed {
 namespace device {
+
+constexpr uint32_t kBatch = 4;  // what a lane has in flight in Batched
 
 template <uint32_t kSize>
 class HostTeam {
@@ -54,6 +59,14 @@ class HostTeam {
   template <typename F>
   void Strided(uint32_t count, F f) const {
     for (uint32_t i = 0; i < count; ++i) f(i);
+  }
+  template <typename Make, typename Use>
+  void Batched(uint32_t count, Make make, Use use) const {
+    decltype(make(0u)) made[kBatch];
+    for (uint32_t first = 0; first < count; first += kBatch) {
+      for (uint32_t j = 0; j < kBatch && first + j < count; ++j) made[j] = make(first + j);
+      for (uint32_t j = 0; j < kBatch && first + j < count; ++j) use(first + j, made[j]);
+    }
   }
   template <typename F>
   uint32_t Min(uint32_t count, F f) const {

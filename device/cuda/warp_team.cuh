@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "device/team.h"
 #include "row_math/row_blocks.h"
 
 namespace hotbed {
@@ -38,6 +39,20 @@ class WarpTeam {
   __device__ __forceinline__ void Strided(uint32_t count, F f) const {
     for (uint32_t i = lane_; i < count; i += kSize) f(i);
   }
+  template <typename Make, typename Use>
+  __device__ __forceinline__ void Batched(uint32_t count, Make make, Use use) const {
+    for (uint32_t first = lane_; first < count; first += kBatch * kSize) {
+      decltype(make(0u)) made[kBatch];
+#pragma unroll
+      for (uint32_t j = 0; j < kBatch; ++j) {
+        if (first + kSize * j < count) made[j] = make(first + kSize * j);
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < kBatch; ++j) {
+        if (first + kSize * j < count) use(first + kSize * j, made[j]);
+      }
+    }
+  }
   template <typename F>
   __device__ __forceinline__ uint32_t Min(uint32_t count, F f) const {
     uint32_t least = 0xffffffffu;
@@ -51,6 +66,7 @@ class WarpTeam {
   __device__ __forceinline__ float LaneSum(uint32_t count, F f) const {
     static_assert(kSize == hotbed::kLanes, "the sum has 32 lanes");
     float sum = 0.0f;
+#pragma unroll 4
     for (uint32_t i = lane_; i < count; i += kSize) sum += f(i);
 #pragma unroll
     for (uint32_t half = kSize / 2; half > 0; half /= 2) {

@@ -81,6 +81,61 @@ TEST(DeviceRowsFailures, AFaultIsToldByEveryCallAfterIt) {
   EXPECT_EQ(told_at.size(), 6u) << "each call was the first to fail once, and none at all";
 }
 
+TEST(DeviceRows, ARowThatIsThereIsNotBroughtInTwice) {
+  HostDevice device;
+  std::unique_ptr<DeviceRows> rows;
+  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+  RowShape shape;
+  shape.dim = 1;
+  shape.optimizer.kind = OptimizerKind::kSgd;
+  uint32_t table = 0;
+  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  const float one = 1.0f, two = 2.0f;
+  const auto* const first = reinterpret_cast<const uint8_t*>(&one);
+  const auto* const second = reinterpret_cast<const uint8_t*>(&two);
+  std::vector<MovedRow> evicted;
+  ASSERT_TRUE(rows->Insert({{table, 5, first}, {table, 5, second}}, true, false, &evicted).ok());
+  ASSERT_TRUE(rows->Insert({{table, 5, second}}, true, false, &evicted).ok());
+  EXPECT_EQ(rows->counts().inserted, 1u);
+  uint32_t slot = 0;
+  std::vector<MovedRow> dirty;
+  ASSERT_TRUE(rows->Collect(table, &slot, 100, &dirty).ok());
+  ASSERT_EQ(dirty.size(), 1u);
+  EXPECT_EQ(dirty[0].stored, std::vector<uint8_t>(first, first + 4));
+}
+
+TEST(DeviceRows, ACancelledUpdateLetsGoAndChangesNothing) {
+  HostDevice device;
+  std::unique_ptr<DeviceRows> rows;
+  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+  RowShape shape;
+  shape.dim = 1;
+  uint32_t table = 0;
+  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  std::vector<uint64_t> ids(64);
+  std::vector<RowToInsert> old, fresh;
+  for (uint64_t id = 0; id < 64; ++id) {
+    ids[id] = id;
+    old.push_back({table, id, nullptr});
+    fresh.push_back({table, 1000 + id, nullptr});
+  }
+  std::vector<uint32_t> missing;
+  std::vector<MovedRow> moved;
+  Segment segment;
+  segment.table = table;
+  const Batch batch = {&segment, 1, ids.data(), 64};
+  ASSERT_TRUE(rows->BeginUpdate(batch, &missing).ok());
+  ASSERT_TRUE(rows->Insert(old, false, true, &moved).ok());
+  ASSERT_TRUE(rows->Insert(fresh, false, false, &moved).ok());
+  EXPECT_EQ(rows->counts().refused, 64u) << "rows of an update made room";
+  ASSERT_TRUE(rows->CancelUpdate().ok());
+  ASSERT_TRUE(rows->Insert(fresh, false, false, &moved).ok());
+  EXPECT_EQ(rows->counts().refused, 64u) << "rows of a cancelled update are still held";
+  uint32_t slot = 0;
+  ASSERT_TRUE(rows->Collect(table, &slot, 100, &moved).ok());
+  EXPECT_TRUE(moved.empty()) << "a row changed";
+}
+
 TEST(DeviceRowsFailures, MemoryThatIsShortIsRefused) {
   HostDeviceOptions small;
   small.bytes_max = 32ull << 20;
