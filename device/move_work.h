@@ -59,9 +59,12 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const BucketWork& work, const Unit& 
     if (k >= batch.count) return;
     const Table& table = batch.tables[batch.table_of[k]];
     const uint64_t position = batch.positions[k];
-    const uint32_t bucket =
-        table.direct ? static_cast<uint32_t>((position - table.first_position) / kBucketSlots)
-                     : HomeOf(table, position).bucket;
+    // One of the table's own even for a position that it does not have: equal numbers must stand
+    // together when they are sorted by their lowest bits.
+    const uint32_t slot = table.direct ? DirectSlot(table, position) : 0;
+    const uint32_t bucket = !table.direct    ? HomeOf(table, position).bucket
+                            : slot == kNoRow ? 0
+                                             : slot / kBucketSlots;
     batch.buckets[k] = table.bucket_base + bucket;
   });
 }

@@ -173,12 +173,15 @@ HOTBED_ROW_FN void StepOf(const Team& team, const RunRow& row, RowType type,
   team.Once([&]() { team.Or(table.BitsAt(row.slot), kDirty); });
 }
 
-// Of several new weights for a row the last one counts.
-template <OptimizerKind kKind, typename Team>
-HOTBED_ROW_FN void AssignLast(const Team& team, const UpdateBatch& batch, uint32_t at) {
+// What a run's row is stepped with. Of several new weights for a row the last one counts.
+struct RunGradient {
+  RunRow row;
+  RowType type;
+  const uint8_t* at;
+};
+HOTBED_ROW_FN RunGradient OneGradient(const UpdateBatch& batch, uint32_t at) {
   const RunRow row = RowOfRun(batch, at);
-  StepOf<kKind>(team, row, row.segment->type,
-                GradientOf(batch, *row.segment, row.table->shape.dim, row.k));
+  return {row, row.segment->type, GradientOf(batch, *row.segment, row.table->shape.dim, row.k)};
 }
 
 struct PieceWork {
@@ -217,14 +220,17 @@ HOTBED_ROW_FN void StepShortRun(const Team& team, const UpdateBatch& batch, uint
   if (StepKind(row.table->shape.optimizer.kind) != kKind) return;
   const uint32_t end = RunEnd(team, batch, at, kPieceRows + 1);
   if (end - at > kPieceRows) return;  // FinishWork's
-  if (row.segment->assign) return AssignLast<kKind>(team, batch, end - 1);
-  if (end - at == 1) {
-    return StepOf<kKind>(team, row, row.segment->type, GradientOf(batch, *row.segment, dim, row.k));
+  const bool sums = end - at > 1 && !row.segment->assign;
+  RunGradient gradient = OneGradient(batch, sums ? at : end - 1);
+  if (sums) {
+    uint8_t* const sum = batch.sums + uint64_t{batch.sum_stride} * worker;
+    team.Sync();  // the room may still be read for the row before
+    SumRun(team, batch, dim, at, end, sum);
+    gradient.type = RowType::kFp32;
+    gradient.at = sum;
   }
-  uint8_t* const sum = batch.sums + uint64_t{batch.sum_stride} * worker;
-  team.Sync();  // the room may still be read for the row before
-  SumRun(team, batch, dim, at, end, sum);
-  StepOf<kKind>(team, row, RowType::kFp32, sum);
+  // The step stands here once: it is what the kernel's code and its compiling consist of.
+  StepOf<kKind>(team, gradient.row, gradient.type, gradient.at);
 }
 
 template <OptimizerKind kKind, typename Team>
@@ -259,16 +265,19 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const FinishWork<kKind>& work, const
   if (StepKind(row.table->shape.optimizer.kind) != kKind) return;
   const uint32_t number = batch.sorted[begin];
   const uint32_t end = RunBegin(batch, number + 1, batch.segments.ids);
-  if (row.segment->assign) return AssignLast<kKind>(team, batch, end - 1);
-  uint8_t* const sum = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(begin, true);
-  for (uint32_t at = begin + kPieceRows; at < end; at += kPieceRows) {
-    const uint8_t* const piece = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(at, false);
-    team.Strided(row.table->shape.dim, [&](uint32_t i) {
-      StoreAligned(sum, i, LoadAligned<float>(sum, i) + LoadAligned<float>(piece, i));
-    });
+  RunGradient gradient = OneGradient(batch, end - 1);
+  if (!row.segment->assign) {
+    uint8_t* const sum = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(begin, true);
+    for (uint32_t at = begin + kPieceRows; at < end; at += kPieceRows) {
+      const uint8_t* const piece = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(at, false);
+      team.Strided(row.table->shape.dim, [&](uint32_t i) {
+        StoreAligned(sum, i, LoadAligned<float>(sum, i) + LoadAligned<float>(piece, i));
+      });
+    }
+    team.Sync();
+    gradient = {row, RowType::kFp32, sum};
   }
-  team.Sync();
-  StepOf<kKind>(team, row, RowType::kFp32, sum);
+  StepOf<kKind>(team, gradient.row, gradient.type, gradient.at);
 }
 
 }  // namespace device
