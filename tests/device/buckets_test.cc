@@ -74,6 +74,7 @@ void CompareClocks(uint64_t seed) {
       }
       EXPECT_EQ(index.hands[0], twin.hand);
       for (uint32_t e = 0; e < kBucketSlots; ++e) {
+        if (e == want) continue;  // its bits are about to be another row's
         ASSERT_EQ(VisitsOf(index.buckets[0].bits[e]), twin.visits[e]) << "entry " << e;
       }
       // The one who comes in is read, or not.
