@@ -1,6 +1,7 @@
 // A GPU as a Device: one stream of one CUDA device. Includes no CUDA header, so that whoever opens
 // one needs none.
 //
+// Used on the thread that opened it; on others too where its number is 0, their current device.
 // Memory is plain cudaMalloc, staging is pinned. The first CUDA error is for good (they are
 // sticky).
 #ifndef HOTBED_DEVICE_CUDA_CUDA_DEVICE_H_
