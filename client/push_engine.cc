@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/push_prepare.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
@@ -101,8 +102,7 @@ absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {
   {
     absl::MutexLock lock(&mu_);
     const int64_t left_ns = deadline_ns - context_->clock->NowNs();
-    if (!mu_.AwaitWithTimeout(absl::Condition(&free),
-                              absl::Nanoseconds(std::max<int64_t>(left_ns, 0)))) {
+    if (!AwaitFor(&mu_, absl::Condition(&free), absl::Nanoseconds(std::max<int64_t>(left_ns, 0)))) {
       return absl::DeadlineExceededError(absl::StrCat(
           "session ", session_name_, " is not open yet; is the coordinator up? Nothing was sent"));
     }

@@ -10,6 +10,8 @@
 
 #include <grpcpp/completion_queue.h>
 
+#include <cstdint>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -38,7 +40,7 @@ class QueueDriver final : public WaitDriver {
   // leave. Once, and not from an event.
   void Shutdown();
 
-  bool WorkUntil(absl::FunctionRef<bool()> done, absl::Time deadline) override;
+  bool WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) override;
   void Sleeps(bool begins) override;
 
  private:
@@ -54,12 +56,11 @@ class QueueDriver final : public WaitDriver {
   std::vector<std::thread> threads_;
 
   absl::Mutex mu_;
-  absl::CondVar wake_;
   bool thread_works_ ABSL_GUARDED_BY(mu_) = false;  // ours, the only one
   bool caller_works_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int sleepers_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Time caller_last_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  int64_t caller_last_ns_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<int64_t>::min() / 2;
 };
 
 }  // namespace hotbed

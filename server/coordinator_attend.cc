@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/coordinator_link.h"
@@ -172,7 +173,7 @@ void CoordinatorLink::RunActivations() {
     {
       absl::MutexLock lock(&mu_);
       const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return activate_ || stop_; };
-      mu_.AwaitWithTimeout(absl::Condition(&awake), wait);
+      AwaitFor(&mu_, absl::Condition(&awake), wait);
       if (stop_) return;
       activate_ = false;
       registered = status_.registered;

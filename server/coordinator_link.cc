@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "proto/wire.h"
@@ -317,14 +318,15 @@ int64_t CoordinatorLink::NextDelayMs() {
 }
 
 void CoordinatorLink::Sleep(int64_t ms) {
-  const absl::Time until = absl::Now() + absl::Milliseconds(ms);
+  const int64_t until_ns = clock_->NowNs() + ms * 1'000'000;
   for (;;) {
     {
       absl::MutexLock lock(&mu_);
       const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return kicked_ || nudged_ || stop_;
       };
-      const bool woken = mu_.AwaitWithDeadline(absl::Condition(&awake), until);
+      const bool woken =
+          AwaitFor(&mu_, absl::Condition(&awake), absl::Nanoseconds(until_ns - clock_->NowNs()));
       const bool nudged = std::exchange(nudged_, false);
       if (std::exchange(kicked_, false) || stop_ || !woken || !nudged) return;
     }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "server/shard_host_impl.h"
 
@@ -143,8 +144,8 @@ void ShardHostImpl::TickLoop() {
     const bool expires = waits_until_ns_.load(std::memory_order_relaxed) > 0;
     {
       absl::MutexLock lock(&tick_mu_);
-      tick_mu_.AwaitWithTimeout(absl::Condition(this, &ShardHostImpl::TickWakes),
-                                absl::Nanoseconds(expires ? kExpireStepNs : kOftenNs));
+      AwaitFor(&tick_mu_, absl::Condition(this, &ShardHostImpl::TickWakes),
+               absl::Nanoseconds(expires ? kExpireStepNs : kOftenNs));
       if (ticks_stop_) return;
       tick_now_ = false;
     }

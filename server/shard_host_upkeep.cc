@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_host_impl.h"
@@ -26,7 +27,7 @@ void ShardHostImpl::UpkeepLoop() {
   for (;;) {
     {
       absl::MutexLock lock(&upkeep_mu_);
-      upkeep_mu_.AwaitWithTimeout(absl::Condition(&upkeep_stops_), kUpkeepInterval);
+      AwaitFor(&upkeep_mu_, absl::Condition(&upkeep_stops_), kUpkeepInterval);
       if (upkeep_stops_) return;
     }
     Upkeep(clock_->NowNs());

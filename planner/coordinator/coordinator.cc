@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/await_for.h"
 #include "common/check.h"
 #include "common/metrics.h"
 #include "planner/coordinator/keys.h"
@@ -161,7 +162,7 @@ void Coordinator::Run() {
       const auto wake = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
         return stopping_ || work_.has_value();
       };
-      if (answers.empty()) mu_.AwaitWithTimeout(absl::Condition(&wake), kTick);
+      if (answers.empty()) AwaitFor(&mu_, absl::Condition(&wake), kTick);
       if (stopping_) break;
       if (work_.has_value()) work = *std::exchange(work_, std::nullopt);
     }

@@ -129,8 +129,8 @@ TEST(ReplicaLinkTest, TellsOfALossThenSendsOnInOrder) {
   for (size_t i = 1; i < chunks.size(); ++i) EXPECT_EQ(chunks[i], 1000 + (i - 1) % 100) << i;
 }
 
-// While streams break at random, what arrives between two losses is a gapless run; only what another
-// thread says while the host is being told of a loss may come ahead of what is said again.
+// While streams break at random, what arrives between two losses is a gapless run; only what
+// another thread says while the host is told of a loss may come ahead of what is said again.
 TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
   const TestSeed seed(32);
   Random random(seed.value());
