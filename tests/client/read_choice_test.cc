@@ -170,7 +170,7 @@ TEST_F(ReadFromTest, StrictPullsAskThePrimaryAndSaySo) {
 
 TEST_F(ReadFromTest, EveryServersCopyOfADataParallelTable) {
   Connect(ReadFrom::kDefault, /*data_parallel=*/true);
-  Pulls(120);
+  Pulls(600);
   for (int s = 0; s < 3; ++s) EXPECT_GE(Asked()[s], 10u) << s;
 }
 
