@@ -316,7 +316,7 @@ void ShardHostImpl::SetActivationListener(std::function<void()> listener) {
 }
 
 void ShardHostImpl::CallListener() {
-  if (ShardsToActivate().empty()) return;
+  if (ShardsToActivate().empty() && JoinsReady().empty()) return;
   std::function<void()> listener;
   {
     absl::MutexLock lock(&listener_mu_);

@@ -8,7 +8,9 @@ Every test ends with the checker of its cluster: its clients worked all the time
 
 import argparse
 import os
+import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -121,6 +123,23 @@ class Moves(MisuseTest):
 
     def server(self, name):
         return next(s for s in self.json("status")["servers"] if s["name"] == name)
+
+
+class StoppedTogether(MisuseTest):
+    tables = "r2"
+
+    def test_nothing_is_handed_over_and_nobody_waits_long(self):
+        for server in self.cluster.servers:
+            server.child.send_signal(signal.SIGTERM)
+        for server in self.cluster.servers:
+            self.assertEqual(server.stop(), 0, server.tail())
+        self.assertEqual([e for e in self.json("events") if e["kind"] == "switch"], [])
+        waits = [int(ms) for s in self.cluster.servers for ms in re.findall(r"not handed over within (\d+) ms", s.tail(400))]
+        self.assertTrue(waits, "meant to have copies that nobody can take over")
+        self.assertLess(max(waits), 10000)
+        for server in self.cluster.servers:
+            server.start()
+        self.exact()
 
 
 class LastServer(MisuseTest):

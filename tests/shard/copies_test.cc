@@ -104,6 +104,22 @@ TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
   cluster_->network()->SetDamage(nullptr);
 }
 
+// The next step of a move does not wait for a heartbeat.
+TEST_F(CopiesTest, AJoinIsToldAtOnce) {
+  Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
+  Push(1);
+  ShardHost* const source = cluster_->host(1);
+  std::atomic<bool> told{false};
+  source->SetActivationListener([&] {
+    if (!source->JoinsReady().empty()) told = true;
+  });
+  cluster_->AddLearner(cluster_->shards()[0], 2);
+  const int64_t end_ns = Clock::Real()->NowNs() + 30'000'000'000;
+  while (!told && Clock::Real()->NowNs() < end_ns) Clock::Real()->SleepNs(1'000'000);
+  EXPECT_TRUE(told);
+  source->SetActivationListener(nullptr);
+}
+
 TEST_F(CopiesTest, ACopyIsCutAtEveryMessage) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(20);
