@@ -54,12 +54,12 @@ class Leases {
     bool ended = false;     // stays until the store shows the server as down
     bool told = false;      // TakeEnded gave it
     bool stopping = false;  // said that it is about to stop
-    int64_t stopping_since_ns = 0;
     bool probing = false;
     bool guarded = false;  // the answer to the probe decides
     std::string why;       // it ended
     v1::ServerLoad load;
     std::vector<v1::CopyProgress> copies;  // on their way from it
+    int64_t stopping_since_ns = 0;
   };
   struct Ended {
     ServerId server = 0;
