@@ -28,6 +28,7 @@ class MisuseTest(unittest.TestCase):
 
     servers = 3
     tables = "log,r2"
+    rows, dim = 4000, 16
     server_flags = ("--host-bytes=64MiB",)
 
     def setUp(self):
@@ -36,7 +37,8 @@ class MisuseTest(unittest.TestCase):
         self.cluster = Cluster(BIN, self.directory, self.servers, server_flags=self.server_flags)
         self.addCleanup(self.cluster.stop)
         self.cluster.start()
-        self.checker = Checker(BIN, self.directory, self.cluster.address, 1, clients=2, rows=4000, dim=16, tables=self.tables)
+        self.checker = Checker(BIN, self.directory, self.cluster.address, 1, clients=2, rows=self.rows, dim=self.dim,
+                               tables=self.tables)
         self.addCleanup(self.checker.kill)
         self.checker.create()
         self.checker.start()
@@ -127,6 +129,7 @@ class Moves(MisuseTest):
 
 class StoppedTogether(MisuseTest):
     tables = "r2"
+    rows, dim = 40000, 64  # so many shards that each server is the primary of some
 
     def test_nothing_is_handed_over_and_nobody_waits_long(self):
         for server in self.cluster.servers:
