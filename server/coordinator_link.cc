@@ -21,6 +21,8 @@ constexpr int kCallsBeforeAttend = 10;
 constexpr int64_t kDrainStepNs = 5'000'000;
 // Of a coordinator that does not answer, a server that drains waits no longer than this.
 constexpr int64_t kDrainUnansweredNs = 1'000'000'000;
+// Nor where nothing was handed over for so long: all that could take over may be stopping, too.
+constexpr int64_t kDrainIdleNs = 3'000'000'000;
 
 std::unique_ptr<v1::Coordinator::Stub> Connect(const std::string& coordinator) {
   grpc::ChannelArguments args;
@@ -111,6 +113,8 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
   const int64_t begin_ns = clock_->NowNs();
   const int64_t until_ns = begin_ns + wait_ms * 1'000'000;
   int64_t heard_ns = begin_ns;
+  int64_t progress_ns = begin_ns;
+  size_t least = SIZE_MAX;
   size_t left = 0;
   while ((left = intake_.NotHandedOver(self)) > 0) {
     const int64_t now_ns = clock_->NowNs();
@@ -119,7 +123,12 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
       if (stop_ || !status_.registered) return false;
       heard_ns = std::max(heard_ns, status_.heard_ns);
     }
-    if (now_ns >= until_ns || now_ns - heard_ns > kDrainUnansweredNs) {
+    if (left < least) {
+      least = left;
+      progress_ns = now_ns;
+    }
+    if (now_ns >= until_ns || now_ns - heard_ns > kDrainUnansweredNs ||
+        now_ns - progress_ns > kDrainIdleNs) {
       HOTBED_LOG(Warning) << left << " shards were not handed over within "
                           << (now_ns - begin_ns) / 1'000'000
                           << " ms: their other members take over once this server is gone";

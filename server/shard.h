@@ -249,6 +249,7 @@ class Shard {
   void BeginKeeping();
   void EncodeUnapplied();
   void TrimTail();
+  void FreeTail(Lsn limit, uint64_t room);
   void SendNow(const CoreSend& send);
   void SendAppends(const CoreSend& send);
   void TakeIncoming(Incoming* incoming);

@@ -44,6 +44,9 @@ struct ShardHostOptions {
   uint64_t staged_bytes_max = 0;
   // Records kept in memory for other copies; 0: what CarveHostBytes gives.
   uint64_t replica_tail_bytes = 0;
+  // A copy that an active record does without stays so long while the shard is short of copies: its
+  // server may be asked for one again, and then needs the end of the log only.
+  int64_t keep_left_ms = 60'000;
   uint64_t hot_bytes = 0;       // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
   FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
 };

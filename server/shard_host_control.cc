@@ -166,20 +166,56 @@ void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, ShardM
     Entry& entry = map[record.shard];
     if (!IsNewer(record, entry.record)) continue;
     entry.record = record;
+    if (NamesServer(record, self)) left_ns_.erase(record.shard);
     if (entry.shard == nullptr) continue;
     told.emplace_back(entry.shard, record);
     // Whoever has the shard now has all of it: this epoch is active, and did without this copy.
     if (!record.active || NamesServer(record, self)) continue;
+    if (MayReturn(record) && !entry.shard->refused()) {
+      left_ns_.try_emplace(record.shard, clock_->NowNs());
+      continue;
+    }
     left.push_back(std::move(entry.shard));
     entry.shard = nullptr;
   }
   Publish(std::move(map));
   TellShards(told);
-  for (const auto& shard : left) {
+  DropLeft(std::move(left));
+}
+
+bool ShardHostImpl::MayReturn(const ShardRecord& record) const {
+  const auto table = tables_.find(record.shard.table);
+  return table != tables_.end() && table->second.durability == Durability::kReplicated &&
+         record.members.size() < table->second.copies;
+}
+
+void ShardHostImpl::DropLeft(std::vector<std::shared_ptr<Shard>> left) {
+  for (auto& shard : left) {
     HOTBED_LOG(Info) << shard->id().ToString() << " has left this server, its copy is deleted";
+    left_ns_.erase(shard->id());
     shard->Close();
-    dropping_.push_back(shard);
+    dropping_.push_back(std::move(shard));
   }
+}
+
+void ShardHostImpl::DropKeptLeft(int64_t now_ns) {
+  absl::MutexLock control(&control_mu_);
+  if (left_ns_.empty() || shut_down_) return;
+  std::vector<std::shared_ptr<Shard>> left;
+  ShardMap map = Map();
+  for (auto it = left_ns_.begin(); it != left_ns_.end();) {
+    const auto entry = map.find(it->first);
+    const bool held = entry != map.end() && entry->second.shard != nullptr;
+    if (held && now_ns - it->second < options_.keep_left_ms * 1'000'000) {
+      ++it;
+      continue;
+    }
+    if (held) left.push_back(std::exchange(entry->second.shard, nullptr));
+    left_ns_.erase(it++);
+  }
+  if (left.empty()) return;
+  Publish(std::move(map));
+  DropLeft(std::move(left));
 }
 
 // All at once, then waits for all.
@@ -280,7 +316,7 @@ void ShardHostImpl::SetActivationListener(std::function<void()> listener) {
 }
 
 void ShardHostImpl::CallListener() {
-  if (ShardsToActivate().empty()) return;
+  if (ShardsToActivate().empty() && JoinsReady().empty()) return;
   std::function<void()> listener;
   {
     absl::MutexLock lock(&listener_mu_);

@@ -42,6 +42,7 @@ void ShardHostImpl::Upkeep(int64_t now_ns) {
       HOTBED_LOG_EVERY_S(Error, 10) << "write-back failed: " << swept;
     }
     receiver_->Check();
+    DropKeptLeft(now_ns);
     pull_p99_ns_.store(pull_latency_.TakeP99(), std::memory_order_relaxed);
     pace_.OnSecond(pull_p99_ns_.load(std::memory_order_relaxed));
     CallListener();

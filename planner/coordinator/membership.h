@@ -102,7 +102,7 @@ class Membership {
   // Drops or makes the shard's goal where that comes first; true: a goal was written.
   bool SettleGoal(const v1::ShardRecord& record, MembershipBatch* batch);
   bool DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch);
-  ShardWish WishOf(const v1::ShardRecord& record, const ClusterState& state) const;
+  ShardWish WishOf(const v1::ShardRecord& record, const ClusterState& state, int64_t now_ns) const;
   ServerId RefillPlace(const v1::ShardRecord& record, const std::vector<ServerId>& members,
                        MembershipBatch* batch);
   // Why the copy cannot begin now, or empty.

@@ -62,7 +62,8 @@ std::string MoveText(const ClusterState& state, const v1::ShardRecord& record,
 
 }  // namespace
 
-ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& state) const {
+ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& state,
+                             int64_t now_ns) const {
   const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
   ShardWish wish;
   wish.copies = CopiesOf(spec);
@@ -76,7 +77,7 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     bool stopping = false;
     for (const ServerId server : MemberServers(record)) {
       if (leases_->Stopping(server)) {
-        stopping = true;
+        stopping = stopping || leases_->StopsAlone(now_ns, server);
       } else if (leases_->Held(server)) {
         staying.push_back(server);
       }
@@ -124,12 +125,17 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
     return epoch == record.epoch() && Joined(record, learner);
   };
   ShardDecision decision = DecideShard(
-      *decoded, WishOf(record, state),
+      *decoded, WishOf(record, state, batch->now_ns()),
       ServerView{.live = live, .awaited = awaited, .refill = refill, .join_ready = join_ready});
   decision.reason = state.WithServerNames(decision.reason);
   if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
+  const auto stops = [&](const v1::Member& m) {
+    return leases_->Stopping(m.server()) && !leases_->StopsAlone(batch->now_ns(), m.server());
+  };
   if (!decision.reason.empty()) {
     waiting_[packed] = std::move(decision.reason);
+  } else if (std::any_of(record.members().begin(), record.members().end(), stops)) {
+    waiting_[packed] = "a server of it is about to stop: looks whether others are, too";
   } else if (state.FindGoal(packed) != nullptr) {
     waiting_[packed] = "nothing can be done for it now";
   }

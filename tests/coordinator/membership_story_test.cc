@@ -135,11 +135,25 @@ TEST_F(MembershipStory, AFailOverGoesBeforeACreationThatIsUnderWay) {
   EXPECT_EQ(Map().shards_size(), 1004) << "nothing of the creation was taken for a leftover";
 }
 
+// Each would hand its copies to the next, and the last one hold all.
+TEST_F(MembershipStory, ServersThatStopTogetherHandNothingOver) {
+  Start({"s1", "s2", "s3"});
+  Create("a", 2, 6);
+  const std::vector<std::string> before = Lines();
+  for (const char* name : {"s1", "s2", "s3"}) {
+    fleet_.at(name).stopping = true;
+    fleet_.Run(100);
+  }
+  fleet_.Run(2000);
+  EXPECT_EQ(Lines(), before);
+  EXPECT_THAT(Events("switch"), ElementsAre());
+}
+
 TEST_F(MembershipStory, AServerThatStopsHandsItsShardsOverFirst) {
   Start({"s1", "s2", "s3"});
   Create("t", 2, 3);
   fleet_.at("s1").stopping = true;
-  fleet_.Run(600);
+  fleet_.Run(1200);
   for (const v1::ShardRecord& r : Records()) {
     EXPECT_THAT(Line(r), ::testing::Not(HasSubstr("s1"))) << "not waited for by anybody";
     EXPECT_TRUE(r.active());

@@ -240,6 +240,24 @@ TEST_F(AttendTest, ADrainWaitsUntilOthersHaveTakenOver) {
   EXPECT_TRUE(drained);
 }
 
+TEST_F(AttendTest, ADrainEndsWhereNothingIsHandedOver) {
+  v1::ClusterMap servers;
+  AddServer(8, 80, true, &servers);
+  coordinator_.SetServers(servers);
+  host_.AddShard({1, 3}, 4, 5);
+  Begin();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_delta(true);
+  news.mutable_map()->set_plan_revision(41);
+  AddShared(3, 9, true, {{7, 101}, {8, 80}}, news.mutable_map());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  EXPECT_FALSE(link_->Drain(60'000));
+  EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 20'000'000'000);
+}
+
 TEST_F(AttendTest, ADrainDoesNotWaitForACoordinatorThatIsAway) {
   v1::ClusterMap servers;
   AddServer(8, 80, true, &servers);

@@ -74,6 +74,52 @@ TEST_F(CopiesTest, TinyBudgetsSpillAndCopyAllTheSame) {
   ExpectAsAlone();
 }
 
+// What one shard keeps in case a copy comes back leaves no room to others: theirs, under way, is
+// needed now.
+TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.replica_tail_bytes = 64 << 10;
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 3, options);
+  const ShardId moved = cluster_->shards()[0];
+  const ShardId other = cluster_->shards()[1];
+  const auto push = [this](ShardId shard) {
+    const Batch batch = MakeBatch(&random_, shard);
+    client_->Push(shard, ++step_, batch.ids, batch.gradients);
+  };
+  const auto kept = [this] { return cluster_->host(1)->Status().replica_tail_bytes; };
+  for (int i = 0; i < 300; ++i) push(other);
+  ASSERT_GT(kept(), options.replica_tail_bytes / 2 - 1024) << "meant to fill what may be kept";
+  push(moved);
+  std::atomic<int> begun{0};
+  cluster_->network()->SetDamage([&begun](ReplicaMessage* message) {
+    begun += message->kind == ReplicaMessage::Kind::kSnapshotBegin;
+  });
+  cluster_->host(1)->SetCopyLimits({.paused = true});
+  cluster_->AddLearner(moved, 3);
+  cluster_->SettleUntil([&] { return begun > 0; }, "the copy has begun");
+  for (int i = 0; i < 10; ++i) push(moved);
+  cluster_->host(1)->SetCopyLimits({});
+  cluster_->SettleUntil([&] { return cluster_->IsMember(moved, 3); }, "the learner has joined");
+  EXPECT_EQ(begun, 1);
+  cluster_->network()->SetDamage(nullptr);
+}
+
+// The next step of a move does not wait for a heartbeat.
+TEST_F(CopiesTest, AJoinIsToldAtOnce) {
+  Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
+  Push(1);
+  ShardHost* const source = cluster_->host(1);
+  std::atomic<bool> told{false};
+  source->SetActivationListener([&] {
+    if (!source->JoinsReady().empty()) told = true;
+  });
+  cluster_->AddLearner(cluster_->shards()[0], 2);
+  const int64_t end_ns = Clock::Real()->NowNs() + 30'000'000'000;
+  while (!told && Clock::Real()->NowNs() < end_ns) Clock::Real()->SleepNs(1'000'000);
+  EXPECT_TRUE(told);
+  source->SetActivationListener(nullptr);
+}
+
 TEST_F(CopiesTest, ACopyIsCutAtEveryMessage) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(20);
