@@ -16,6 +16,7 @@
 
 #include "common/random.h"
 #include "tests/sim/cluster_types.h"
+#include "tests/sim/weather.h"
 
 namespace hotbed::sim {
 
@@ -51,7 +52,8 @@ struct ClusterStats {
 
 class ClusterSimulation {
  public:
-  explicit ClusterSimulation(uint64_t seed);
+  // `weather` must outlive it.
+  explicit ClusterSimulation(uint64_t seed, const Weather& weather = Weathers().front());
   ~ClusterSimulation();
 
   // Runs to the end; what was violated, empty when nothing.
@@ -83,6 +85,10 @@ class ClusterSimulation {
   bool Exposed() const;
   void PauseServer(int server);
   void CutServer(int server);
+  void DrainServer(int server);
+  void CutLinks();
+  void Flap(int server);
+  void Isolate(int server, Time duration);
   void CutPairs(const std::vector<std::pair<int, int>>& pairs, Time duration);
   void StopCoordinator(int coordinator);
   void Heal();
@@ -218,6 +224,7 @@ class ClusterSimulation {
 
   Random random_;
   const uint64_t seed_;
+  const Weather& weather_;
   std::FILE* trace_ = nullptr;
   Time time_ = 0;
   Time heal_time_ = 0;

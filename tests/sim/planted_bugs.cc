@@ -55,6 +55,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Core("SentBeforeHeld", C::kSentBeforeHeld, 1, 2000),
       Core("StaleAppendCounts", C::kStaleAppendCounts, 1, 0),
       Core("CommitsBeforeActive", C::kCommitsBeforeActive, 1, 0),
+      Core("HintBehindMatchIgnored", C::kHintBehindMatchIgnored, 1, 0),
       Sim("RecordNotCompared", S::kRecordNotCompared, 1, 2000),
       Sim("LeaderNotCompared", S::kLeaderNotCompared, 1, 2000),
       Sim("LeaseNotCompared", S::kLeaseNotCompared, 1, 0),
@@ -90,13 +91,13 @@ bool Plant(const std::string& name) {
   return false;
 }
 
-std::string RunApart(uint64_t seed) {
+std::string RunApart(uint64_t seed, const Weather& weather) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
   const pid_t child = fork();
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);  // a failed check says so at length
-    const std::string violation = ClusterSimulation(seed).Run();
+    const std::string violation = ClusterSimulation(seed, weather).Run();
     const ssize_t written =
         write(ends[1], violation.data(), std::min<size_t>(violation.size(), 4000));
     _exit(written < 0 ? 1 : 0);

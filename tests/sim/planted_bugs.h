@@ -7,6 +7,7 @@
 
 #include "server/core_mutant.h"
 #include "tests/sim/sim_mutant.h"
+#include "tests/sim/weather.h"
 
 namespace hotbed::sim {
 
@@ -27,7 +28,7 @@ bool Plant(const std::string& name);
 
 // Runs one seed in a process of its own, for a bug may break more than the simulation notices. What
 // was violated, or how it died; empty: nothing.
-std::string RunApart(uint64_t seed);
+std::string RunApart(uint64_t seed, const Weather& weather = Weathers().front());
 
 }  // namespace hotbed::sim
 

@@ -23,7 +23,7 @@ void ClusterSimulation::SendReplica(int server, ReplicaMessage message) {
   Link& link = links_[server][to];
   if (link.broken) return;
   auto shared = std::make_shared<const ReplicaMessage>(std::move(message));
-  if (Cut(ServerNode(server), ServerNode(to)) || (stormy() && Chance(0.003))) {
+  if (Cut(ServerNode(server), ServerNode(to)) || (stormy() && Chance(weather_.links_break))) {
     return Break(server, to, shared->to);
   }
   const Time delay = healed() || Chance(0.97) ? Delay(3 * kMs) : Delay(80 * kMs);

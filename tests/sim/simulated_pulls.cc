@@ -18,9 +18,9 @@ void ClusterSimulation::StartPull(int client, int shard) {
   pull.incarnation = c.incarnation;
   pull.shard = shard;
   pull.row = Pick(kRows);
-  pull.strict = Chance(0.6);
+  pull.strict = Chance(weather_.strict);
   RecordPtr record = pipe.record;
-  if (pull.strict && stormy() && Chance(0.4)) {  // a map of long ago
+  if (pull.strict && stormy() && Chance(weather_.stale_maps)) {  // a map of long ago
     record = watched.past[watched.past.size() - 1 - Pick(std::min<size_t>(watched.past.size(), 5))];
   }
   pull.epoch = record->epoch;

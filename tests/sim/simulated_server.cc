@@ -245,7 +245,7 @@ void ClusterSimulation::ScheduleAppend(int server) {
   Process& p = *servers_[server].process;
   if (p.append_scheduled || p.appending.empty()) return;
   p.append_scheduled = true;
-  At(Delay(3 * kMs), ForLife(server, [this, server] {
+  At(Delay(stormy() ? weather_.log_time : 3 * kMs), ForLife(server, [this, server] {
        servers_[server].process->append_scheduled = false;
        FinishAppend(server);
      }));
@@ -255,7 +255,7 @@ void ClusterSimulation::FinishAppend(int server) {
   Server& s = servers_[server];
   Process& p = *s.process;
   if (p.appending.empty()) return;
-  if (time_ < s.disk_full_until || (stormy() && Chance(0.003))) {
+  if (time_ < s.disk_full_until || (stormy() && Chance(weather_.log_fails))) {
     FailAppends(&s);
   } else {
     // A group commit takes some of what waits.

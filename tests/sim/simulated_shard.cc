@@ -116,8 +116,9 @@ void ClusterSimulation::ScheduleApply(int server, int shard) {
     again->apply_scheduled = false;
     FinishApply(server, shard);
   };
-  const Time slow = stormy() && Chance(0.1) ? Delay(80 * kMs) : Delay(10 * kMs);  // rows to be read
-  At(Chance(0.8) ? 0 : slow, ForLife(server, apply));
+  const Time slow = stormy() && Chance(weather_.rows_slow) ? Delay(weather_.rows_slow_time)
+                                                           : Delay(10 * kMs);  // rows to be read
+  At(Chance(weather_.rows_at_once) ? 0 : slow, ForLife(server, apply));
 }
 
 void ClusterSimulation::FinishApply(int server, int shard) {

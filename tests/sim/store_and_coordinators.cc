@@ -78,12 +78,13 @@ void ClusterSimulation::AtStore(int coordinator, Task exec, Task done) {
   const int node = CoordinatorNode(coordinator);
   if (Cut(node, kStoreNode) || (stormy() && Chance(0.01))) return;
   // Now and then a request lies about for long, so that whoever sent it is no leader any more.
-  const Time way = stormy() && Chance(0.04) ? Delay(1500 * kMs) : Delay(2 * kMs);
+  const Time way = stormy() && Chance(weather_.store_late) ? Delay(1500 * kMs) : Delay(2 * kMs);
   At(way, [this, node, exec = std::move(exec),
            done = ForCoordinator(coordinator, std::move(done))]() mutable {
     exec();
     if (Cut(kStoreNode, node) || (stormy() && Chance(0.01))) return;
-    At(stormy() && Chance(0.02) ? Delay(kSecond) : Delay(2 * kMs), std::move(done));
+    At(stormy() && Chance(weather_.answers_late) ? Delay(kSecond) : Delay(2 * kMs),
+       std::move(done));
   });
 }
 
@@ -232,6 +233,9 @@ void ClusterSimulation::Commit(int coordinator, uint64_t term, const std::vector
     if (trace_ != nullptr) Trace(absl::StrCat("c", coordinator, ": ", write.decision.reason));
     Put(write.shard, write.decision.next);
     CountStep(write.shard, *before, write.decision);
+    if (weather_.isolates > 0 && stormy() && Chance(weather_.isolates)) {
+      Isolate(static_cast<int>(before->primary.server) - 1, Delay(4 * kSecond));
+    }
     Spread(coordinator, records_[write.shard]);
   }
 }
