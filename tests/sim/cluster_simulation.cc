@@ -9,7 +9,6 @@
 namespace hotbed::sim {
 namespace {
 
-constexpr Time kHealTime = 10 * kSecond;
 constexpr double kLate = 0.05;              // of datagrams
 constexpr Time kDoneWithin = 10 * kSecond;  // I13
 
@@ -32,7 +31,8 @@ std::string ClusterStats::Text() const {
       " fail-overs, ", bases_taken, " bases and ", taken_back, " members taken back, ", pulls,
       " pulls (", strict_pulls, " strict, ", backup_pulls, " of others than primaries), ", commits,
       " commits, ", given_up, " trainers given up, ", refused, " refused, ", fenced, " fenced, ",
-      writes_refused, " writes refused by compare, ", lossy, " shards lost what they may");
+      writes_refused, " writes refused by compare, ", lossy, " shards lost what they may, ", spoilt,
+      " copies spoilt");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)
@@ -41,7 +41,7 @@ ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)
   requests_.resize(1);
   pushes_.resize(1);
   nodes_.resize(1);
-  heal_time_ = kHealTime;
+  heal_time_ = weather_.heal_time;
   Setup();
 }
 
@@ -138,7 +138,9 @@ void ClusterSimulation::Setup() {
   for (int i = 0; i < kClients; ++i) {
     clients_[i].index = i;
     for (int shard = 0; shard < shards; ++shard) {
-      clients_[i].pipes[shard].left = Trains(i, shard) ? clients_[i].pipes[shard].left : 30;
+      clients_[i].pipes[shard].left = Trains(i, shard)            ? clients_[i].pipes[shard].left
+                                      : weather_.reader && i == 0 ? 0
+                                                                  : weather_.pushes;
     }
     At(Delay(50 * kMs), [this, i] { TickClient(i); });
   }

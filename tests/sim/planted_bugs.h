@@ -15,6 +15,7 @@ struct PlantedBug {
   const char* name;
   CoreMutant core;
   SimMutant sim;
+  const char* weather;
   uint64_t first_seed;  // known to find it
   // One of so many from there on finds it. 0: fewer than one in thousands does, so that no test
   // asks for it; tests of the parts find it.

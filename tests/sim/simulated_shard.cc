@@ -29,7 +29,7 @@ void ClusterSimulation::DrainOnce(Server* server, int shard, CoreReady* ready) {
   Process& p = *server->process;
   Replica& replica = *p.replicas[shard];
   if (ready->promise != 0) Promise(server->index, shard, ready->promise);
-  if (ready->activate != 0) {
+  if (ready->activate != 0 && !replica.spoilt) {
     for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
       Datagram(ServerNode(server->index), CoordinatorNode(coordinator),
                ForCoordinator(coordinator, [=, this, self = Self(*server), epoch = ready->activate,
@@ -125,7 +125,8 @@ void ClusterSimulation::FinishApply(int server, int shard) {
   Process& p = *servers_[server].process;
   for (size_t i = 0; i < 4; ++i) {
     Replica* replica = p.replicas[shard].get();
-    if (replica == nullptr || replica->core == nullptr || replica->applying.empty()) return;
+    if (replica == nullptr || replica->core == nullptr || replica->spoilt) return;
+    if (replica->applying.empty()) return;
     const CoreEntry entry = replica->applying.front();
     replica->applying.pop_front();
     const uint64_t state = ApplyEntry(shard, replica, entry);

@@ -10,12 +10,13 @@ using F = FaultKind;
 Weather Leases() {
   Weather weather;
   weather.name = "leases";
-  weather.faults = {F::kFlap, F::kFlap, F::kFlap, F::kMute, F::kMute, F::kDeaf, F::kDrain};
-  weather.faults_more = 6;
+  weather.faults = {F::kFlap, F::kFlap, F::kMute, F::kMute, F::kDrain};
+  weather.faults_more = -3;
+  weather.pushes = 80;
+  weather.eagerness = 0.3;
   weather.pull_rate = 0.5;
   weather.strict = 0.9;
   weather.stale_maps = 0.7;
-  weather.isolates = 0.05;
   weather.news_late = 0.3;
   weather.store_late = 0.3;
   weather.answers_late = 0.3;
@@ -39,13 +40,19 @@ Weather SlowRows() {
   Weather weather;
   weather.name = "rows";
   weather.faults = {F::kKill, F::kPause, F::kCut, F::kDrain, F::kDrain};
+  weather.pushes = 80;
+  weather.eagerness = 0.5;
   weather.pull_rate = 0.8;
   weather.read_copies = 0.6;
   weather.strict = 0.4;
   weather.stale_maps = 0.05;
   weather.rows_at_once = 0.3;
   weather.rows_slow = 0.6;
-  weather.rows_slow_time = 250 * kMs;
+  weather.rows_slow_time = 400 * kMs;
+  weather.copy_time = 40 * kMs;
+  weather.reader = true;
+  weather.primaries = 0.1;
+  weather.watch = 0.5;
   return weather;
 }
 
@@ -53,9 +60,28 @@ Weather SlowRows() {
 Weather Links() {
   Weather weather;
   weather.name = "links";
-  weather.faults = {F::kLinks, F::kLinks, F::kLinks, F::kLinks, F::kKill, F::kKill, F::kDrain};
-  weather.faults_more = 12;
-  weather.links_break = 0.02;
+  weather.faults = {F::kLinks, F::kLinks, F::kTriangle, F::kTriangle, F::kKill, F::kDrain};
+  weather.pushes = 80;
+  weather.eagerness = 0.4;
+  weather.cuts_activated = 0.4;
+  weather.dies_young = 0.4;
+  weather.log_time = 20 * kMs;
+  weather.links_break = 0.01;
+  return weather;
+}
+
+// Primaries that are replaced all the time, up to an end that comes soon: what hangs then hangs for
+// good.
+Weather Switches() {
+  Weather weather;
+  weather.name = "switches";
+  weather.faults = {F::kLinks, F::kDrain};
+  weather.heal_time = 2 * kSecond;
+  weather.faults_more = -3;
+  weather.pushes = 60;
+  weather.eagerness = 0.6;
+  weather.cuts_activated = 0.7;
+  weather.log_time = 20 * kMs;
   return weather;
 }
 
@@ -65,8 +91,19 @@ Weather SlowLogs() {
   weather.name = "logs";
   weather.faults = {F::kKill, F::kKill, F::kDiskFull, F::kDiskFull, F::kLinks, F::kDrain};
   weather.faults_more = 8;
-  weather.log_time = 40 * kMs;
-  weather.log_fails = 0.02;
+  weather.pushes = 80;
+  weather.eagerness = 0.4;
+  weather.log_time = 150 * kMs;
+  weather.log_fails = 0.05;
+  return weather;
+}
+
+// Copies that are lost while their servers live.
+Weather Damage() {
+  Weather weather;
+  weather.name = "damage";
+  weather.faults = {F::kSpoil, F::kSpoil, F::kSpoil, F::kSpoil, F::kKill, F::kLinks, F::kDrain};
+  weather.faults_more = 8;
   return weather;
 }
 
@@ -82,8 +119,8 @@ Weather Mixed() {
 }  // namespace
 
 const std::vector<Weather>& Weathers() {
-  static const std::vector<Weather>* const weathers =
-      new std::vector<Weather>{Mixed(), Leases(), Isolation(), SlowRows(), Links(), SlowLogs()};
+  static const std::vector<Weather>* const weathers = new std::vector<Weather>{
+      Mixed(), Leases(), Isolation(), SlowRows(), Links(), Switches(), SlowLogs(), Damage()};
   return *weathers;
 }
 
