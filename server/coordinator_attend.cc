@@ -24,12 +24,17 @@ bool Same(const ShardHost::JoinReady& a, const ShardHost::JoinReady& b) {
   return a.shard == b.shard && a.epoch == b.epoch && a.member == b.member;
 }
 
+bool SameEpoch(const ShardHost::ShardEpoch& a, const ShardHost::ShardEpoch& b) {
+  return a.shard == b.shard && a.epoch == b.epoch;
+}
+
 }  // namespace
 
-bool CoordinatorLink::JoinsAreNews() {
+bool CoordinatorLink::HasNews() {
   const std::vector<ShardHost::JoinReady> joins = host_->JoinsReady();
-  return joins.size() != joins_said_.size() ||
-         !std::equal(joins.begin(), joins.end(), joins_said_.begin(), Same);
+  const std::vector<ShardHost::ShardEpoch> lost = host_->CopiesLost();
+  return !std::equal(joins.begin(), joins.end(), joins_said_.begin(), joins_said_.end(), Same) ||
+         !std::equal(lost.begin(), lost.end(), lost_said_.begin(), lost_said_.end(), SameEpoch);
 }
 
 void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
@@ -42,6 +47,12 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->set_epoch(join.epoch);
     message->mutable_member()->set_server(join.member.server);
     message->mutable_member()->set_incarnation(join.member.incarnation);
+  }
+  lost_said_ = host_->CopiesLost();
+  for (const ShardHost::ShardEpoch& lost : lost_said_) {
+    v1::ShardEpoch* const message = request->add_copies_lost();
+    message->set_shard(lost.shard.packed());
+    message->set_epoch(lost.epoch);
   }
   for (const ShardHost::CopyProgress& copy : host_->Copies()) {
     v1::CopyProgress* const message = request->add_copies();

@@ -339,7 +339,7 @@ void CoordinatorLink::Sleep(int64_t ms) {
       const bool nudged = std::exchange(nudged_, false);
       if (std::exchange(kicked_, false) || stop_ || !woken || !nudged) return;
     }
-    if (JoinsAreNews()) return;
+    if (HasNews()) return;
   }
 }
 

@@ -185,7 +185,12 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
     return;
   }
   const bool asked = reply.prev_lsn != CoreAppendReply::kUnasked;
-  if (reply.lsn < follower->match) return;  // an earlier one
+  // An earlier one, unless it lacks something above `match`: hints go back by whole epochs, and so
+  // below what is known to agree (the simulation's seed 60980).
+  const bool above = asked && reply.prev_lsn > follower->match;
+  if (reply.lsn < follower->match && (!above || Mutated(CoreMutant::kHintBehindMatchIgnored))) {
+    return;
+  }
   if (asked && follower->state == State::kProbe && reply.prev_lsn != follower->sent) return;
   // It has not what stands at the end of what is retained: the log does not reach back to it.
   if (asked && reply.prev_lsn <= retained_ && may_copy) return BeginSnapshot(follower);

@@ -121,7 +121,7 @@ std::vector<ShardHost::ShardEpoch> ShardHostImpl::CopiesLost() const {
   std::vector<ShardEpoch> lost;
   for (const auto& [id, entry] : Map()) {
     const std::vector<Member>& members = entry.record.members;
-    if (entry.shard == nullptr || !entry.shard->refused() || members.size() < 2) continue;
+    if (entry.shard == nullptr || !entry.shard->refused()) continue;
     if (std::find(members.begin(), members.end(), self) == members.end()) continue;
     lost.push_back({id, entry.record.epoch});
   }

@@ -57,6 +57,24 @@ TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
   EXPECT_EQ(coordinator_.heartbeats(), heartbeats);
 }
 
+TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
+  Begin();
+  const int heartbeats = coordinator_.heartbeats();
+  host_.set_copies_lost({{{1, 2}, 5}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().copies_lost_size() == 1; }));
+  EXPECT_EQ(coordinator_.last().copies_lost(0).shard(), (ShardId{1, 2}).packed());
+  EXPECT_EQ(coordinator_.last().copies_lost(0).epoch(), 5u);
+  for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);
+  // Whatever makes the next heartbeat, it is said again.
+  host_.set_joins({{{1, 3}, 5, {8, 80}}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().join_ready_size() == 1; }));
+  EXPECT_EQ(coordinator_.last().copies_lost_size(), 1);
+}
+
 TEST_F(AttendTest, ActivationsAndJoinsDoNotWaitForAHeartbeat) {
   Begin();
   host_.set_waiting({{{1, 2}, 5}});

@@ -288,6 +288,16 @@ void FakeShardHost::set_joins(std::vector<JoinReady> joins) {
   joins_ = std::move(joins);
 }
 
+void FakeShardHost::set_copies_lost(std::vector<ShardEpoch> lost) {
+  absl::MutexLock lock(&mu_);
+  copies_lost_ = std::move(lost);
+}
+
+std::vector<ShardHost::ShardEpoch> FakeShardHost::CopiesLost() const {
+  absl::MutexLock lock(&mu_);
+  return copies_lost_;
+}
+
 void FakeShardHost::set_copies(std::vector<CopyProgress> copies) {
   absl::MutexLock lock(&mu_);
   copies_ = std::move(copies);

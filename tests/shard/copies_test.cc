@@ -9,12 +9,33 @@
 #include <vector>
 
 #include "server/copy_sender.h"
+#include "server/tiers/spill_tier.h"
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
 namespace {
 
 using CopiesTest = ReplicaTest;
+
+// Another weight in a row of a stopped server's copy, on its disk and with a good checksum: only
+// the rolling hash can tell.
+void ChangeRow(const ReplicaCluster& cluster, ServerId server, ShardId shard, uint64_t position) {
+  const SpillShard format(cluster.table(shard.table), cluster.record(shard).range, shard);
+  KvOptions kv;
+  kv.wal = false;
+  auto tier = SpillTier::Open(cluster.data_dir(server) + "/spill", kv);
+  ASSERT_TRUE(tier.ok()) << tier.status();
+  std::vector<uint8_t> record(format.record_bytes());
+  uint8_t found = 0;
+  ASSERT_TRUE((*tier)->Fetch(format, {&position, 1}, record.data(), &found).ok());
+  ASSERT_EQ(found, 1) << "row " << position << " was never pushed to";
+  record[kSpillHeaderBytes + 2] ^= 1;
+  const SpillRows rows{&position, record.data(), 1, SpillTier::LsnOf(record.data())};
+  const absl::StatusOr<Lsn> highest = (*tier)->HighestLsn(format);
+  ASSERT_TRUE(highest.ok()) << highest.status();
+  ASSERT_TRUE((*tier)->Write(format, {&rows, 1}, *highest).ok());
+  ASSERT_TRUE((*tier)->store()->Flush().ok());
+}
 
 TEST_F(CopiesTest, AMoveWhilePushesRun) {
   for (const OptimizerKind kind : {OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
@@ -139,6 +160,52 @@ TEST_F(CopiesTest, ACopyIsCutAtEveryMessage) {
     cluster_->network()->SetFault(nullptr);
     EXPECT_GE(seen.load(), nth) << "the copy had fewer messages";
   }
+  ExpectAsAlone();
+}
+
+TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.replica_tail_bytes = 8 << 10;  // else its log would be enough to begin anew
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
+  Push(30);
+  const ShardId shard = cluster_->shards()[0];
+  const auto rejoin = [&] {
+    for (const ShardId id : cluster_->shards()) {
+      if (cluster_->IsMember(id, 2)) continue;
+      cluster_->AddLearner(id, 2);
+      cluster_->SettleUntil([&] { return cluster_->IsMember(id, 2); }, "it has joined");
+    }
+    cluster_->Settle();
+  };
+  ASSERT_TRUE(cluster_->Stop(2).ok());
+  ChangeRow(*cluster_, 2, shard, 0);
+  cluster_->Start(2);
+  for (const ShardId id : cluster_->shards()) {
+    // In one step: an active record without it would have it delete what it holds.
+    cluster_->Change(id, true, [&](ShardRecord* record) {
+      record->members.resize(1);
+      record->learners = {cluster_->member(2)};
+    });
+    cluster_->SettleUntil([&] { return cluster_->IsMember(id, 2); }, "it has joined");
+  }
+  cluster_->Settle();
+  EXPECT_EQ(cluster_->host(2)->Status().copies_received, 0u) << "it needs the end of the log only";
+  PushWhile([&] {
+    cluster_->SettleUntil([&] { return !cluster_->host(2)->CopiesLost().empty(); },
+                          "the difference is found");
+    const std::vector<ShardHost::ShardEpoch> lost = cluster_->host(2)->CopiesLost();
+    ASSERT_EQ(lost.size(), 1u);
+    EXPECT_EQ(lost[0].shard, shard);
+    EXPECT_EQ(lost[0].epoch, cluster_->record(shard).epoch);
+    EXPECT_EQ(cluster_->host(2)->Status().copies_differ, 1u);
+    // As the coordinator does then.
+    cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
+    cluster_->Settle();
+    EXPECT_TRUE(cluster_->host(2)->CopiesLost().empty()) << "nobody counts on it any more";
+  });
+  rejoin();
+  EXPECT_GE(cluster_->host(2)->Status().copies_received, 1u) << "all rows";
+  Push(20);
   ExpectAsAlone();
 }
 
