@@ -131,8 +131,11 @@ absl::Status CoordinatorLink::BeatOnStream() {
 }
 
 // Strict pulls rest on this: the time is that before the heartbeat left, by a clock that also
-// counts while the process or the machine is stopped.
+// counts while the process or the machine is stopped. The lease of a new incarnation counts for
+// shards that have heard the first map that was made for it: until then they may take themselves
+// for primaries as which others have replaced the incarnation before.
 void CoordinatorLink::RenewLease(const v1::HeartbeatReply& reply, int64_t sent_ns) {
+  if (intake_.plan_revision() == 0) return;
   int64_t ttl_ns = int64_t{1'000'000} * reply.lease_ttl_ms();
   if (ttl_ns == 0) {
     absl::MutexLock lock(&mu_);
@@ -167,8 +170,8 @@ void CoordinatorLink::OnReply(const v1::HeartbeatReply& reply) {
     }
     heard_revision_ = std::max(heard_revision_, reply.map().plan_revision());
   }
-  if (sent_ns != 0) RenewLease(reply, sent_ns);
   const absl::Status taken = TakeReply(reply);
+  if (sent_ns != 0) RenewLease(reply, sent_ns);
   if (!taken.ok()) {  // the next heartbeat asks for it again
     HOTBED_LOG_EVERY_S(Error, 5) << "what the coordinator says: " << taken;
     absl::MutexLock lock(&mu_);

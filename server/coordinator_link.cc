@@ -285,8 +285,9 @@ absl::Status CoordinatorLink::BeatByCall(bool last) {
   HOTBED_RETURN_IF_ERROR(
       Call("heartbeat", &v1::Coordinator::Stub::Heartbeat, request, &reply, last));
   if (last) return absl::OkStatus();
+  const absl::Status taken = TakeReply(reply);
   RenewLease(reply, sent_ns);
-  return TakeReply(reply);
+  return taken;
 }
 
 absl::Status CoordinatorLink::Activate() {

@@ -129,6 +129,8 @@ class ShardCore {
   Lsn applied_lsn() const { return applied_; }
   Lsn commit_lsn() const { return commit_; }
   Lsn last_lsn() const { return last_; }
+  // Of an active primary: what earlier epochs may have acknowledged ends here.
+  Lsn inherited_lsn() const { return inherited_; }
   // Of an entry that is in the log and not applied; for those who have no CoreEntry at hand.
   uint64_t TicketOf(Lsn lsn) const { return At(lsn).entry.ticket; }
   // Of the last commit in the log; 0: none.
@@ -276,6 +278,7 @@ class ShardCore {
   Lsn commit_ = 0;
   Lsn held_ = 0;  // in this member's own log
   Lsn last_ = 0;
+  Lsn inherited_ = 0;
   uint64_t ticket_ = 0;
   Lsn retained_ = 0;
   EpochRuns runs_;  // of all above the lowest of retained_, commit_

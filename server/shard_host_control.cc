@@ -60,20 +60,19 @@ void ShardHostImpl::SetIncarnation(Incarnation incarnation) {
 absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables,
                                             const std::vector<ShardRecord>& records,
                                             const std::vector<TableId>& tables_dropped) {
+  absl::Status opened;
   {
     absl::MutexLock control(&control_mu_);
     if (shut_down_) return absl::FailedPreconditionError("the shard host is shutting down");
     ShardMap map = Map();
     DropTables(tables_dropped, &map);
     const absl::Status kept = LearnTables(tables, map);
-    if (const absl::Status added = AddShards(records, &map); !added.ok()) {
-      Publish(std::move(map));  // what was dropped is gone all the same
-      return added;
-    }
-    LearnRecords(records, std::move(map));
-    HOTBED_RETURN_IF_ERROR(kept);  // the coordinator's link comes again
+    const absl::Status added = AddShards(records, &map);
+    LearnRecords(records, /*all=*/added.ok(), std::move(map));
+    opened = added.ok() ? kept : added;  // an error: the coordinator's link comes again
   }
   HOTBED_RETURN_IF_ERROR(KeepPromises());
+  HOTBED_RETURN_IF_ERROR(opened);
   HOTBED_RETURN_IF_ERROR(SweepWhereLost());
   CallListener();
   return absl::OkStatus();
@@ -119,7 +118,7 @@ absl::Status ShardHostImpl::SaveCatalog(Catalog changed) {
 }
 
 // Opens the shards that are assigned here for the first time, in whatever role: without rows. On an
-// error nothing is known of any of them: the same assignment may come again. A copy that is still
+// error none of them is open: the same assignment may come again. A copy that is still
 // being deleted, or is on its way here, is opened when that is over.
 absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, ShardMap* map) {
   const Identity self = identity();
@@ -156,13 +155,15 @@ absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, S
   return absl::OkStatus();
 }
 
-// The map first: what a shard answers from now on names the record that the map has.
-void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, ShardMap map) {
+// The map first: what a shard answers from now on names the record that the map has. Not `all`: of
+// what could not be opened nothing is known; those that are open must not wait for it.
+void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, bool all, ShardMap map) {
   const ServerId self = identity().server;
   std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>> told;
   std::vector<std::shared_ptr<Shard>> left;
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
+    if (!all && !IsOpen(map, record.shard)) continue;
     Entry& entry = map[record.shard];
     if (!IsNewer(record, entry.record)) continue;
     entry.record = record;

@@ -76,6 +76,8 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   // The current map, by way of this thread's copy of the pointer: no lock and no shared write
   // unless it changed. Valid until the next call on this thread.
   const ShardMap& Map() const;
+  // The same, for who enters strands meanwhile: what these run may be a next call.
+  std::shared_ptr<const ShardMap> HeldMap() const;
   void Publish(ShardMap map);
   template <typename Segment>
   void RefuseUnknown(Segment* segment) const;
@@ -131,7 +133,11 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   absl::Status AddShards(const std::vector<ShardRecord>& records, ShardMap* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   // Publishes the map, then tells the shards; those that have no copy here any more are dropped.
-  void LearnRecords(const std::vector<ShardRecord>& records, ShardMap map)
+  static bool IsOpen(const ShardMap& map, ShardId shard) {
+    const auto it = map.find(shard);
+    return it != map.end() && it->second.shard != nullptr;
+  }
+  void LearnRecords(const std::vector<ShardRecord>& records, bool all, ShardMap map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   // Whether this server, which the record does without, may be asked for a copy again.
   bool MayReturn(const ShardRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);

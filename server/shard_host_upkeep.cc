@@ -113,6 +113,7 @@ void ShardHostImpl::ForgetDropped(const std::vector<std::shared_ptr<Shard>>& del
     if (shard->logged()) log_->ForgetShard(shard->id());
     changed.shards.erase(shard->id());
     changed.log_from.erase(shard->id());
+    changed.installing.erase(shard->id());
     swept_ns_.erase(shard->id());
     std::erase(dropping_, shard);
   }

@@ -123,7 +123,7 @@ void Shard::SendAppends(const CoreSend& send) {
       prev_epoch = tail_.epoch(++prev_lsn);
       message.records.push_back(record);
     }
-    message.rolling_hash = hash_.value();
+    message.rolling_hash = hash_unseen_in_ == core_.epoch() ? 0 : hash_.value();
     message.hash_lsn = hash_.lsn();
     options_.outlet->records_sent.fetch_add(message.records.size(), std::memory_order_relaxed);
     options_.outlet->Send(std::move(message));
@@ -256,8 +256,8 @@ void Shard::TakeAppend(Incoming* incoming) {
 
 void Shard::HashApplied(const CoreEntry& entry, const PushState* state) {
   if (state == nullptr || state->record.owner == nullptr || entry.lsn != hash_.lsn() + 1) {
-    hash_.Start(entry.lsn);
-    return;
+    hash_unseen_in_ = core_.epoch();
+    return hash_.Start(entry.lsn);
   }
   const bool commits = entry.kind == RecordKind::kStepCommit;
   const uint64_t* ids = nullptr;
@@ -273,7 +273,10 @@ void Shard::HashApplied(const CoreEntry& entry, const PushState* state) {
   if (rows > 0) {
     const uint64_t id = ids[RollingHash::SampledRow(entry.lsn, rows)];
     // Rows that came with a snapshot may be ahead of their log.
-    if (guard_lsn_ != 0 || !store_->PeekRow(id, &hash_row_)) return hash_.Skip();
+    if (guard_lsn_ != 0 || !store_->PeekRow(id, &hash_row_)) {
+      hash_unseen_in_ = core_.epoch();
+      return hash_.Skip();
+    }
   }
   OnVerdict(hash_.Add(state->record.bytes, hash_row_), entry.lsn);
 }

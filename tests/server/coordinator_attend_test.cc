@@ -181,6 +181,29 @@ TEST_F(AttendTest, TheLeaseCountsFromBeforeTheHeartbeatLeft) {
   ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
 }
 
+// Its shards may take themselves for primaries, as which others have replaced them while the lease
+// was lost: they hear of that first.
+TEST_F(AttendTest, ANewIncarnationHasNoLeaseBeforeItsFirstMap) {
+  for (const bool attends : {true, false}) {
+    const int before = host_.assignments();
+    if (attends) {
+      Begin(/*interval_ms=*/5);
+    } else {
+      StopCoordinator();
+      coordinator_.SetAttends(false);
+      StartCoordinator(port_);
+      ASSERT_TRUE(WaitFor([&] { return !link_->status().attending; }));
+    }
+    ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
+    const int registrations = coordinator_.registrations();
+    coordinator_.LoseLease();
+    ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == registrations + 1; }));
+    ASSERT_TRUE(WaitFor([&] { return host_.assignments() > before + attends; }));
+    EXPECT_EQ(host_.lease_when_assigned_ns(), 0) << (attends ? "by a stream" : "by calls");
+    ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
+  }
+}
+
 TEST_F(AttendTest, AStreamThatBreaksIsOpenedAnewAsTheSameProcess) {
   Begin(/*interval_ms=*/5);
   for (int i = 0; i < 5; ++i) {

@@ -52,6 +52,7 @@ class FakeShardHost final : public ShardHost {
   void set_held(std::vector<ShardId> held);
   void set_status(HostStatus status);  // beside the shards that were added
   int64_t lease_until_ns() const;
+  int64_t lease_when_assigned_ns() const;  // when the last assignment came
   CopyLimits copy_limits() const;
   void set_waiting(std::vector<ShardEpoch> waiting);
 
@@ -108,6 +109,7 @@ class FakeShardHost final : public ShardHost {
   std::vector<ShardId> held_shards_ ABSL_GUARDED_BY(mu_);
   HostStatus status_ ABSL_GUARDED_BY(mu_);
   int64_t lease_until_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t lease_when_assigned_ns_ ABSL_GUARDED_BY(mu_) = 0;
   CopyLimits copy_limits_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -2,8 +2,11 @@
 // place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -206,6 +209,58 @@ TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
   rejoin();
   EXPECT_GE(cluster_->host(2)->Status().copies_received, 1u) << "all rows";
   Push(20);
+  ExpectAsAlone();
+}
+
+// The rows of a copy are ahead of the log that comes after them. Its server may be made primary
+// before it has applied all that it holds: what the rows have is not applied again.
+TEST_F(CopiesTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
+  using Kind = ReplicaMessage::Kind;
+  constexpr Lsn kAhead = 4;
+  Begin(Table(OptimizerKind::kSgd), {1}, 2);
+  Push(10);
+  std::atomic<bool> copies{false};
+  cluster_->network()->SetFault([&copies](const Member&, const ReplicaMessage& message) {
+    return !copies.load() && message.kind == Kind::kSnapshotBegin;
+  });
+  // The copy says that it is of an earlier LSN than its rows are, as if these had been written back
+  // since; and no word of a later commit arrives, so nothing of it is applied.
+  std::map<ShardId, Lsn> bases;
+  cluster_->network()->SetDamage([&bases](ReplicaMessage* message) {
+    if (message->kind == Kind::kSnapshotBegin) {
+      bases[message->shard] = message->lsn -= kAhead;
+    } else if (message->kind == Kind::kSnapshotEnd) {
+      auto meta = ShardMeta::Parse(
+          {reinterpret_cast<const char*>(message->body.bytes.data()), message->body.bytes.size()});
+      ASSERT_TRUE(meta.ok()) << meta.status();
+      meta->applied_lsn = message->lsn = bases.at(message->shard);
+      auto bytes = std::make_shared<const std::string>(meta->Serialize());
+      message->body.bytes = {reinterpret_cast<const uint8_t*>(bytes->data()), bytes->size()};
+      message->body.owner = bytes;
+    } else if (message->kind == Kind::kAppend && bases.contains(message->shard)) {
+      message->commit = std::min(message->commit, bases.at(message->shard));
+    }
+  });
+  for (const ShardId shard : cluster_->shards()) cluster_->AddLearner(shard, 2);
+  cluster_->SettleUntil([&] { return cluster_->network()->cuts() > 0; }, "a copy was tried");
+  Push(6);
+  copies.store(true);
+  for (const ShardId shard : cluster_->shards()) {
+    cluster_->SettleUntil(
+        [&] { return cluster_->IsMember(shard, 2) && cluster_->record(shard).active; },
+        "the learner has joined");
+  }
+  for (const ShardStatus& s : cluster_->host(2)->Status().shards) {
+    EXPECT_EQ(s.applied_lsn, bases.at(s.shard)) << "meant to be behind its rows";
+  }
+  cluster_->network()->SetDamage(nullptr);
+  for (const ShardId shard : cluster_->shards()) {
+    cluster_->Change(shard, /*bump=*/true,
+                     [&](ShardRecord* record) { record->primary = cluster_->member(2); });
+  }
+  cluster_->Settle();
+  Push(3);
+  EXPECT_EQ(cluster_->host(1)->Status().copies_differ, 0u) << "though one had not seen all rows";
   ExpectAsAlone();
 }
 

@@ -75,6 +75,39 @@ TEST_F(ReplicaTest, FailOverLosesNothing) {
   ExpectAsAlone();
 }
 
+// Whoever pushed reads it, also where another server has taken over in between.
+TEST_F(ReplicaTest, ANewPrimaryAnswersNoPullBeforeItHasAppliedWhatItInherited) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.hot_bytes = 16 << 10;  // so that applying takes a while
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
+  Push(5);
+  cluster_->network()->SetDamage([](ReplicaMessage* message) {
+    if (message->kind == ReplicaMessage::Kind::kAppend) message->commit = 0;
+  });
+  Push(200);
+  const ShardId shard = cluster_->shards()[0];
+  const Lsn acknowledged = cluster_->host(1)->Status().shards[0].applied_lsn;
+  ASSERT_LT(cluster_->host(2)->Status().shards[0].applied_lsn, acknowledged);
+  ReplicaCluster::Rows first;
+  first.code = SegmentCode::kUnavailable;
+  std::atomic<bool> answered{false};
+  std::thread puller([&] {
+    while (first.code != SegmentCode::kOk) first = cluster_->Pull(2, shard, {0, 1});
+    answered.store(true);
+  });
+  cluster_->Change(shard, /*bump=*/true, [&](ShardRecord* record) {
+    record->primary = cluster_->member(2);
+    record->members = {record->primary};
+  });
+  cluster_->SettleUntil([&] { return answered.load(); }, "a pull is answered");
+  puller.join();
+  EXPECT_GE(first.lsn, acknowledged);
+  cluster_->network()->SetDamage(nullptr);
+  cluster_->SwitchAndDrop(cluster_->shards()[1], 2, 1);
+  cluster_->Settle();
+  ExpectAsAlone();
+}
+
 TEST_F(ReplicaTest, AKilledBackupRejoins) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
   Push(20);
