@@ -1,10 +1,13 @@
 // hotbed-load-meter: load on one bounded table of zeros (sgd, learning rate 1), told as it was over
 // time, for the measurements of tests/fault/measure_*.py.
 //
-//   hotbed-load-meter shards --coordinator HOST:PORT --table NAME   one push in flight to each
-//   shard hotbed-load-meter load   --coordinator HOST:PORT --table NAME   pushes and pulls, closed
-//   or open hotbed-load-meter sum    --coordinator HOST:PORT --table NAME   what the table holds in
-//   column 0
+//   hotbed-load-meter MODE --coordinator HOST:PORT --table NAME
+//
+// MODE: `shards`, one push in flight to each shard; `load`, pushes and pulls, closed or open;
+// `fill`, a push to every row; `sum`, what the table holds in column 0.
+//
+// SIGUSR1, `shards`: a push to each shard leaves at once, or as soon as the one in flight is
+// answered.
 //
 // Runs until --seconds or SIGTERM, then retries what is indeterminate until it is applied, and
 // prints one line of JSON. Times are CLOCK_BOOTTIME, ns. Each id pushed adds 1 to column 0 of its
@@ -36,7 +39,8 @@ constexpr absl::Duration kResolveDeadline = absl::Seconds(30);
 constexpr absl::Duration kDrainMax = absl::Seconds(300);
 
 volatile sig_atomic_t stop_signal = 0;
-void OnSignal(int signal) { stop_signal = signal; }
+volatile sig_atomic_t push_now = 0;
+void OnSignal(int signal) { (signal == SIGUSR1 ? push_now : stop_signal) = signal; }
 
 struct Options {
   std::string coordinator;
@@ -96,6 +100,10 @@ class Meter {
     while (!Over()) {
       RetryUnresolved();
       const int64_t now = Clock::Real()->NowNs();
+      if (push_now != 0) {
+        push_now = 0;
+        next_ns_.assign(shards_.size(), now);
+      }
       std::vector<Slot*> later;
       for (Slot* slot : TakeIdle()) {
         if (next_ns_[slot->shard] > now) {
@@ -350,6 +358,7 @@ int Main(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : 2;
   }
   signal(SIGTERM, OnSignal);
+  signal(SIGUSR1, OnSignal);
   Meter meter(o);
   absl::Status status = meter.Open();
   if (status.ok()) {
