@@ -68,7 +68,8 @@ def measure(args, cluster):
     for how, away_ns, calm_ns in times:
         for which in ("pushes", "pulls"):
             usual = sum(rate(load, which, *ns) for ns in calm_ns) / len(calm_ns)
-            print(f"{which}: {usual:.0f}/s, coordinator {how} {rate(load, which, *away_ns):.0f}/s")
+            told = [f"{rate(load, which, *ns):.0f}" for ns in (calm_ns[0], away_ns, calm_ns[1])]
+            print(f"{which}/s before, coordinator {how}, after: {', '.join(told)}")
             bars.at_least(f"coordinator {how}: {which}, of the usual rate", rate(load, which, *away_ns) / usual, 0.95)
     bars.at_most("errors seen by clients", load["errors"], 0)
     bars.at_most("shards with another epoch or primary after", sum(before[s] != e for s, e in epochs(table).items()), 0)
