@@ -5,8 +5,8 @@
 
 As many tables as servers, each of --shards shards: so each server is primary of --shards of them, or more after a fail-over. Each
 shard gets a push every --pace-ms, and one right after the strike. Of the shards whose primary was the victim: from the strike
-to the first acknowledgement of a push that was sent after it. Bars: 1.5 s p99 after SIGKILL, 5 s for a silent host (SIGSTOP, or
-cut off). A repetition counts only if every one of those shards had been acknowledged pushes before, and had one under way within
+to the first acknowledgement of a push that was sent after it (one that was sent late makes it longer, never shorter). Bars: 1.5 s
+p99 after SIGKILL, 5 s for a silent host (SIGSTOP, or cut off). A repetition counts only if every one of those shards had been acknowledged pushes before, and had one under way within
 --under-way-ms of the strike, in flight or sent: else it could not be measured. Needs root for network namespaces. Exit status: 0
 bars met; 1 missed; 3 it could not be measured; 77 skipped.
 """
@@ -140,7 +140,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--how", default="kill,stop,cut")
     parser.add_argument("--pace-ms", type=float, default=1000)
-    parser.add_argument("--under-way-ms", type=float, default=100)
+    parser.add_argument("--under-way-ms", type=float, default=500)
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
     sandbox.enter()
