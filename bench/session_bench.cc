@@ -64,7 +64,8 @@ ShardRecord Record(ShardId shard, bool active) {
 // The state machine alone; what it wants done is done at once.
 class Core {
  public:
-  explicit Core(uint64_t sessions) : core_(CoreOptions()), last_seq_(sessions + 1) {
+  explicit Core(uint64_t sessions)
+      : core_(CoreOptions()), last_seq_(sessions + 1), others_(sessions + 1) {
     core_.SetSelf(kSelf);
     core_.LearnRecord(Record({1, 0}, false));
     core_.PromiseDurable(1);
@@ -76,7 +77,7 @@ class Core {
   void PushAtRandom() { Push(1 + random_.Uniform(last_seq_.size() - 1), /*open=*/false); }
   // The same entry through the same steps, but for the session; what a client does is there too.
   void WithoutSession() {
-    last_seq_[1 + random_.Uniform(last_seq_.size() - 1)] += uint64_t{1} << kStepShift;
+    others_[1 + random_.Uniform(others_.size() - 1)] += uint64_t{1} << kStepShift;
     CoreCommit commit;
     commit.epoch = 1;
     commit.step = ++step_;
@@ -112,6 +113,7 @@ class Core {
   ShardCore core_;
   Random random_{1};
   std::vector<uint64_t> last_seq_;  // by session: the clients' side
+  std::vector<uint64_t> others_;    // as last_seq_, for what is without sessions
   int64_t pushes_ = 0;
   uint64_t step_ = 0;
 };
