@@ -10,6 +10,8 @@
 namespace hotbed {
 namespace {
 
+// Callers that stay away for longer, in the mean, leave the network to our thread.
+constexpr int64_t kAwayNsMax = 100'000;
 // A caller looks up this often for what other threads may have done: a deadline that passed.
 constexpr int64_t kLookUpNs = 2'000'000;
 
@@ -47,11 +49,11 @@ void QueueDriver::Rest() {
   absl::MutexLock lock(&mu_);
   thread_works_ = false;
   const auto wakes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return closed_ || (sleepers_ > 0 && !caller_works_);
+    return closed_ || (!caller_works_ && (sleepers_ > 0 || away_ns_ > kAwayNsMax));
   };
-  while (!closed_) {
+  while (!wakes()) {
     const int64_t since_ns = Clock::Real()->NowNs() - caller_last_ns_;
-    if (!caller_works_ && (sleepers_ > 0 || since_ns >= absl::ToInt64Nanoseconds(rest_))) break;
+    if (!caller_works_ && since_ns >= absl::ToInt64Nanoseconds(rest_)) break;
     AwaitFor(&mu_, absl::Condition(&wakes), rest_);
   }
   thread_works_ = true;
@@ -59,7 +61,10 @@ void QueueDriver::Rest() {
 
 bool QueueDriver::TakePlace() {
   absl::MutexLock lock(&mu_);
-  caller_last_ns_ = Clock::Real()->NowNs();
+  const int64_t now_ns = Clock::Real()->NowNs();
+  const int64_t away_ns = std::min(now_ns - caller_last_ns_, absl::ToInt64Nanoseconds(rest_));
+  away_ns_ += (away_ns - away_ns_) / 4;
+  caller_last_ns_ = now_ns;
   if (thread_works_ || caller_works_ || closed_) return false;
   caller_works_ = true;
   return true;
@@ -92,6 +97,7 @@ bool QueueDriver::WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns)
 void QueueDriver::Sleeps(bool begins) {
   absl::MutexLock lock(&mu_);
   sleepers_ += begins ? 1 : -1;
+  if (!begins) caller_last_ns_ = Clock::Real()->NowNs();
 }
 
 }  // namespace hotbed

@@ -24,7 +24,7 @@ class Timer {
 
   // Runs `task` on the timer's thread after `delay_ns`. Dropped when the timer stops first.
   void RunAfter(int64_t delay_ns, absl::AnyInvocable<void()> task);
-  // Counts those who need the tick.
+  // Counts those who need the tick. Another thread may take one away before it is added.
   void AddWatcher();
   void RemoveWatcher();
   // Joins the thread. Not to be called from a task.

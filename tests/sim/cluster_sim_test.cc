@@ -13,10 +13,10 @@
 namespace hotbed::sim {
 namespace {
 
-constexpr double kSecondsMax = 40;  // of the seeds without a bug
+constexpr double kSecondsMax = 120;  // of the seeds without a bug
 constexpr uint64_t kSeedsOfABug = 20;
 constexpr uint64_t kSeedsMin = 200;  // also where the machine is slow
-constexpr double kSecondsOfAWeather = 4;
+constexpr double kSecondsOfAWeather = 8;
 constexpr uint64_t kSeedsOfAWeather = 20;
 
 class Clock {
