@@ -14,10 +14,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "admin/metric_export.h"
 #include "admin/status_render.h"
+#include "common/await_for.h"
 #include "common/log.h"
 
 namespace hotbed {
@@ -79,14 +80,22 @@ class CivetAdminServer : public AdminServer {
     if (context_ == nullptr) return;
     // civetweb's listening thread looks at its stop flag every two seconds, or when a connection
     // comes.
-    absl::Notification stopped;
+    absl::Mutex mu;
+    bool stopped = false;  // guarded by mu
+    const auto has_stopped = [&] {
+      absl::MutexLock lock(&mu);
+      return AwaitFor(&mu, absl::Condition(&stopped), absl::Milliseconds(10));
+    };
     std::thread waker([&] {
       do {
         Touch(port_);
-      } while (!stopped.WaitForNotificationWithTimeout(absl::Milliseconds(10)));
+      } while (!has_stopped());
     });
     mg_stop(context_);  // waits for requests in progress
-    stopped.Notify();
+    {
+      absl::MutexLock lock(&mu);
+      stopped = true;
+    }
     waker.join();
   }
 

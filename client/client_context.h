@@ -19,6 +19,7 @@
 #include "client/retry.h"
 #include "client/timer.h"
 #include "client/transport.h"
+#include "common/await_for.h"
 #include "common/clock.h"
 #include "hotbed/client.h"
 #include "proto/convert.h"
@@ -73,7 +74,7 @@ struct ClientContext {
     const std::shared_ptr<WaitDriver> driver = transport->driver();
     const int64_t left_ns = std::max<int64_t>(deadline_ns - clock->NowNs(), 0);
     if (driver != nullptr) driver->Sleeps(true);
-    const bool holds = mu->AwaitWithTimeout(condition, absl::Nanoseconds(left_ns));
+    const bool holds = AwaitFor(mu, condition, absl::Nanoseconds(left_ns));
     if (driver != nullptr) driver->Sleeps(false);
     return holds;
   }

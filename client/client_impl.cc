@@ -64,6 +64,7 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
       follower_(control_.get(), &map_,
                 [this](const std::string& address) { transport_->Abandon(address); }),
       retry_(seed),
+      context_{.options = options},  // those below read it at once
       pulls_(&context_),
       pushes_(&context_, control_.get(), SessionNameOf(options, seed)),
       trainer_(&context_, control_.get(), &pushes_, [this] { return Handles(); }),
@@ -71,7 +72,6 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
         pulls_.Tick();
         pushes_.Tick();
       }) {
-  context_.options = options;
   context_.owner = this;
   context_.clock = clock;
   context_.map = &map_;

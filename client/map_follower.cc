@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/await_for.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -60,7 +61,7 @@ void MapFollower::Stop() {
 
 bool MapFollower::Sleep(absl::Duration duration) {
   absl::MutexLock lock(&mu_);
-  return !mu_.AwaitWithTimeout(absl::Condition(&stopped_), duration);
+  return !AwaitFor(&mu_, absl::Condition(&stopped_), duration);
 }
 
 void MapFollower::WatchLoop() {
@@ -85,7 +86,7 @@ void MapFollower::RefreshLoop() {
   do {
     {
       absl::MutexLock lock(&mu_);
-      const bool still = mu_.AwaitWithTimeout(absl::Condition(&wanted), kRefreshSpacingMax);
+      const bool still = AwaitFor(&mu_, absl::Condition(&wanted), kRefreshSpacingMax);
       spacing = still ? std::min(spacing * 2, kRefreshSpacingMax) : kRefreshSpacingMin;
       if (!still) mu_.Await(absl::Condition(&wanted));
       if (stopped_) return;

@@ -175,9 +175,11 @@ ServerId PullEngine::ReaderOf(const PullCall& call, const ClusterMap& map, uint3
   const TableHandle& table = call.scratch->TableOf(part);
   const ShardRecord* const record = map.Shard({table.id(), call.scratch->ShardOf(part)});
   if (record == nullptr) return 0;
-  const bool copied = table.options().data_parallel;
-  const bool any =
-      call.read_from == ReadFrom::kAny || (call.read_from == ReadFrom::kDefault && copied);
+  const TableOptions& options = table.options();
+  // Of a table with one copy another member is there for the time of a move, and LsnMin does not
+  // see over its epochs.
+  const bool any = (call.read_from == ReadFrom::kAny && options.copies > 1) ||
+                   (call.read_from != ReadFrom::kPrimary && options.data_parallel);
   if (!any || attempt > 0) return record->primary.server;
   return context_->reads->Choose(*record, call.turn, context_->clock->NowNs());
 }

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "client/buffer_pool.h"
 #include "client/push_chain.h"
+#include "client/push_room.h"
 #include "client/table_handle.h"
 #include "common/ids.h"
 #include "hotbed/client.h"
@@ -54,6 +55,7 @@ struct PushCall {
   bool assign = false;
   int64_t deadline_ns = 0;
   uint64_t bytes = 0;
+  PushRoom::Place place;
 
   std::vector<PushPart> parts;  // never moved once chained
   size_t parts_left = 0;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/push_prepare.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
@@ -53,12 +54,8 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
   {
     absl::MutexLock lock(&mu_);
     if (!WaitForRoom(*call)) {
-      return Refuse(
-          step, absl::DeadlineExceededError(absl::StrCat(
-                    "push of step ", step, " was not sent: ", calls_.size(), " pushes of ",
-                    bytes_in_flight_,
-                    " bytes are still unanswered (limits: ", context_->options.pushes_in_flight_max,
-                    " pushes, ", context_->options.push_bytes_in_flight_max, " bytes)")));
+      return Refuse(step, absl::DeadlineExceededError(absl::StrCat(
+                              "push of step ", step, " was not sent: ", room_.ToString())));
     }
     if (shut_down_) return Refuse(step, absl::CancelledError("the client is closing"));
     absl::Status steps = CheckSteps(*call);
@@ -66,7 +63,7 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
     call->ticket = next_ticket_++;
     call->parts_left = call->parts.size();
     future = call->promise.emplace(context_->transport->driver()).future();
-    bytes_in_flight_ += call->bytes;
+    call->place = room_.Enter(call->bytes, context_->clock->NowNs());
     std::vector<ShardChain*> touched;
     Chain(call.get(), &touched);
     calls_[call->ticket] = std::move(call);
@@ -101,8 +98,7 @@ absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {
   {
     absl::MutexLock lock(&mu_);
     const int64_t left_ns = deadline_ns - context_->clock->NowNs();
-    if (!mu_.AwaitWithTimeout(absl::Condition(&free),
-                              absl::Nanoseconds(std::max<int64_t>(left_ns, 0)))) {
+    if (!AwaitFor(&mu_, absl::Condition(&free), absl::Nanoseconds(std::max<int64_t>(left_ns, 0)))) {
       return absl::DeadlineExceededError(absl::StrCat(
           "session ", session_name_, " is not open yet; is the coordinator up? Nothing was sent"));
     }
@@ -140,9 +136,7 @@ absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {
 
 bool PushEngine::WaitForRoom(const PushCall& call) {
   const auto room = [this, &call]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (shut_down_ || calls_.empty()) return true;  // a push larger than the limit goes alone
-    return calls_.size() < static_cast<size_t>(context_->options.pushes_in_flight_max) &&
-           bytes_in_flight_ + call.bytes <= context_->options.push_bytes_in_flight_max;
+    return shut_down_ || room_.Has(call.bytes, call.deadline_ns - context_->clock->NowNs());
   };
   return room() || context_->Await(&mu_, absl::Condition(&room), call.deadline_ns);
 }
@@ -335,7 +329,7 @@ void PushEngine::Finish(PushPart* part, const absl::Status& status, Resolutions*
 }
 
 void PushEngine::Forget(PushCall* call) {
-  bytes_in_flight_ -= call->bytes;
+  room_.Leave(call->place, context_->clock->NowNs());
   context_->timer->RemoveWatcher();
   calls_.erase(call->ticket);
 }

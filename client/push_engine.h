@@ -18,13 +18,18 @@
 #include "client/control_plane.h"
 #include "client/push_call.h"
 #include "client/push_chain.h"
+#include "client/push_room.h"
 
 namespace hotbed {
 
 class PushEngine {
  public:
   PushEngine(ClientContext* context, ControlPlane* control, std::string session_name)
-      : context_(context), control_(control), session_name_(std::move(session_name)) {}
+      : context_(context),
+        control_(control),
+        session_name_(std::move(session_name)),
+        room_(static_cast<uint64_t>(context->options.pushes_in_flight_max),
+              context->options.push_bytes_in_flight_max) {}
 
   // Future's value when it cannot start: nothing was sent.
   static Future<PushResult> Refuse(uint64_t step, absl::Status status);
@@ -107,7 +112,7 @@ class PushEngine {
   // Results that nobody waited for, for Retry; the oldest go first.
   std::deque<PushResult> unclaimed_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
-  uint64_t bytes_in_flight_ ABSL_GUARDED_BY(mu_) = 0;
+  PushRoom room_ ABSL_GUARDED_BY(mu_);  // of calls_
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/check.h"
+#include "common/clock.h"
 
 namespace hotbed {
 namespace {
 
+// Callers that stay away for longer, in the mean, leave the network to our thread.
+constexpr int64_t kAwayNsMax = 100'000;
 // A caller looks up this often for what other threads may have done: a deadline that passed.
-constexpr absl::Duration kLookUp = absl::Milliseconds(2);
+constexpr int64_t kLookUpNs = 2'000'000;
 
 }  // namespace
 
@@ -22,7 +26,6 @@ void QueueDriver::Shutdown() {
   {
     absl::MutexLock lock(&mu_);
     closed_ = true;
-    wake_.Signal();
   }
   queue_.Shutdown();
   for (std::thread& thread : threads_) thread.join();
@@ -45,17 +48,23 @@ void QueueDriver::Poll() {
 void QueueDriver::Rest() {
   absl::MutexLock lock(&mu_);
   thread_works_ = false;
-  while (!closed_) {
-    const absl::Duration since = absl::Now() - caller_last_;
-    if (!caller_works_ && (sleepers_ > 0 || since >= rest_ || since < absl::ZeroDuration())) break;
-    wake_.WaitWithTimeout(&mu_, rest_);
+  const auto wakes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return closed_ || (!caller_works_ && (sleepers_ > 0 || away_ns_ > kAwayNsMax));
+  };
+  while (!wakes()) {
+    const int64_t since_ns = Clock::Real()->NowNs() - caller_last_ns_;
+    if (!caller_works_ && since_ns >= absl::ToInt64Nanoseconds(rest_)) break;
+    AwaitFor(&mu_, absl::Condition(&wakes), rest_);
   }
   thread_works_ = true;
 }
 
 bool QueueDriver::TakePlace() {
   absl::MutexLock lock(&mu_);
-  caller_last_ = absl::Now();
+  const int64_t now_ns = Clock::Real()->NowNs();
+  const int64_t away_ns = std::min(now_ns - caller_last_ns_, absl::ToInt64Nanoseconds(rest_));
+  away_ns_ += (away_ns - away_ns_) / 4;
+  caller_last_ns_ = now_ns;
   if (thread_works_ || caller_works_ || closed_) return false;
   caller_works_ = true;
   return true;
@@ -64,20 +73,19 @@ bool QueueDriver::TakePlace() {
 void QueueDriver::LeavePlace() {
   absl::MutexLock lock(&mu_);
   caller_works_ = false;
-  caller_last_ = absl::Now();
-  if (sleepers_ > 0) wake_.Signal();
+  caller_last_ns_ = Clock::Real()->NowNs();
 }
 
-bool QueueDriver::WorkUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
+bool QueueDriver::WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) {
   if (!callers_work_ || !TakePlace()) return false;
   bool open = true;
   while (!done()) {
-    const absl::Time now = absl::Now();
-    if (now >= deadline) break;
+    const int64_t left_ns = deadline_ns - Clock::Real()->NowNs();
+    if (left_ns <= 0) break;
     void* tag = nullptr;
     bool ok = false;
-    const auto status =
-        queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(std::min(deadline, now + kLookUp)));
+    const auto status = queue_.AsyncNext(
+        &tag, &ok, gpr_time_from_nanos(std::min(left_ns, kLookUpNs), GPR_TIMESPAN));
     if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<CompletionEvent*>(tag)->Run(ok);
     open = status != grpc::CompletionQueue::SHUTDOWN;
     if (!open) break;
@@ -89,7 +97,7 @@ bool QueueDriver::WorkUntil(absl::FunctionRef<bool()> done, absl::Time deadline)
 void QueueDriver::Sleeps(bool begins) {
   absl::MutexLock lock(&mu_);
   sleepers_ += begins ? 1 : -1;
-  if (begins && !caller_works_) wake_.Signal();
+  if (!begins) caller_last_ns_ = Clock::Real()->NowNs();
 }
 
 }  // namespace hotbed

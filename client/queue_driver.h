@@ -3,13 +3,17 @@
 //
 // A caller that waits in a loop of calls is the best one to read its own answers: nothing is handed
 // from thread to thread. While such a caller is there, and for kRest after it has left, our thread
-// rests; it takes the queue again then, or at once when somebody goes to sleep over a Future. A
-// caller that comes while our thread works sleeps, and finds the place free the next time.
+// rests; it takes the queue again then, or at once when somebody goes to sleep over a Future, or
+// when callers have lately stayed away for long between their waits (who waits seldom would find
+// old answers). A caller that comes while our thread works sleeps, and finds the place free the
+// next time.
 #ifndef HOTBED_CLIENT_QUEUE_DRIVER_H_
 #define HOTBED_CLIENT_QUEUE_DRIVER_H_
 
 #include <grpcpp/completion_queue.h>
 
+#include <cstdint>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -38,7 +42,7 @@ class QueueDriver final : public WaitDriver {
   // leave. Once, and not from an event.
   void Shutdown();
 
-  bool WorkUntil(absl::FunctionRef<bool()> done, absl::Time deadline) override;
+  bool WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) override;
   void Sleeps(bool begins) override;
 
  private:
@@ -54,12 +58,12 @@ class QueueDriver final : public WaitDriver {
   std::vector<std::thread> threads_;
 
   absl::Mutex mu_;
-  absl::CondVar wake_;
   bool thread_works_ ABSL_GUARDED_BY(mu_) = false;  // ours, the only one
   bool caller_works_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int sleepers_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Time caller_last_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  int64_t away_ns_ ABSL_GUARDED_BY(mu_) = 0;  // from a caller's wait to the next, lately
+  int64_t caller_last_ns_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<int64_t>::min() / 2;
 };
 
 }  // namespace hotbed

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/await_for.h"
 
 namespace hotbed {
 
@@ -14,13 +15,13 @@ void Timer::RunAfter(int64_t delay_ns, absl::AnyInvocable<void()> task) {
   absl::MutexLock lock(&mu_);
   if (stopped_) return;
   tasks_.emplace(clock_->NowNs() + delay_ns, std::move(task));
-  changed_.Signal();
+  changed_ = true;
 }
 
 void Timer::AddWatcher() {
   absl::MutexLock lock(&mu_);
   ++watchers_;
-  if (waiting_idle_) changed_.Signal();
+  if (waiting_idle_) changed_ = true;
 }
 
 void Timer::RemoveWatcher() {
@@ -32,7 +33,7 @@ void Timer::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stopped_ = true;
-    changed_.Signal();
+    changed_ = true;
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -56,18 +57,18 @@ void Timer::Loop() {
       mu_.Lock();
       continue;
     }
-    const bool idle = watchers_ == 0;
+    const bool idle = watchers_ <= 0;  // below: one leaves before it has come
     if (idle && tasks_.empty()) {
       waiting_idle_ = true;
-      changed_.Wait(&mu_);
-      waiting_idle_ = false;
+      mu_.Await(absl::Condition(&changed_));
+      waiting_idle_ = changed_ = false;
       continue;
     }
     int64_t until = idle ? tasks_.begin()->first : tick_at;
     if (!tasks_.empty()) until = std::min(until, tasks_.begin()->first);
     waiting_idle_ = idle;
-    changed_.WaitWithTimeout(&mu_, absl::Nanoseconds(std::max<int64_t>(until - now, 1000)));
-    waiting_idle_ = false;
+    AwaitFor(&mu_, absl::Condition(&changed_), absl::Nanoseconds(until - now));
+    waiting_idle_ = changed_ = false;
   }
   mu_.Unlock();
 }

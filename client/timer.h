@@ -24,7 +24,7 @@ class Timer {
 
   // Runs `task` on the timer's thread after `delay_ns`. Dropped when the timer stops first.
   void RunAfter(int64_t delay_ns, absl::AnyInvocable<void()> task);
-  // Counts those who need the tick.
+  // Counts those who need the tick. Another thread may take one away before it is added.
   void AddWatcher();
   void RemoveWatcher();
   // Joins the thread. Not to be called from a task.
@@ -36,10 +36,10 @@ class Timer {
   const Clock* const clock_;
   const std::function<void()> tick_;
   absl::Mutex mu_;
-  absl::CondVar changed_;
   std::multimap<int64_t, absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
   int64_t watchers_ ABSL_GUARDED_BY(mu_) = 0;
   bool waiting_idle_ ABSL_GUARDED_BY(mu_) = false;
+  bool changed_ ABSL_GUARDED_BY(mu_) = false;  // what the thread waits for
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/await_for.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -149,7 +150,7 @@ void TrainerMember::RenewLoop() {
     {
       absl::MutexLock lock(&mu_);
       const auto stopped = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !renewing_; };
-      if (mu_.AwaitWithTimeout(absl::Condition(&stopped), absl::Nanoseconds(lease_ns_ / 3))) return;
+      if (AwaitFor(&mu_, absl::Condition(&stopped), absl::Nanoseconds(lease_ns_ / 3))) return;
       if (!lost_.ok()) return;
       request = Request(v1::TrainRequest::RENEW);
       timeout_ns = std::min(lease_ns_, kRenewNsMax);

@@ -34,6 +34,9 @@ function(hotbed_executable name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  if(NOT HOTBED_SANITIZE)
+    target_link_libraries(${name} PRIVATE hotbed_steady_waits ${CMAKE_DL_LIBS})
+  endif()
 endfunction()
 
 # hotbed_test(NAME SRCS ... DEPS ... [LABELS unit|fault|...] [TIMEOUT seconds]): one CTest entry, one gtest binary.

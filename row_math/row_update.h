@@ -190,13 +190,32 @@ struct OpenRow {
   uint8_t* room;
 };
 
+// Whether MeasureRow looks at the row at all.
+HOTBED_HD constexpr bool MeasuresRow(OptimizerKind kind) {
+  return kind == OptimizerKind::kRowwiseAdagrad || kind == OptimizerKind::kPartialRowwiseAdam ||
+         kind == OptimizerKind::kLamb || kind == OptimizerKind::kPartialRowwiseLamb ||
+         kind == OptimizerKind::kLars;
+}
+
+// `ahead` below is called with the place of each block in the row, 0, 128, ... bytes, before the
+// block: whoever walks over rows in memory fetches pieces of those to come there, so that memory
+// is busy while rows are computed.
+struct NothingAhead {
+  HOTBED_ROW_FN void operator()(uint32_t) const {}
+};
+
 // Without decay the weights are not read: they are on their way from memory.
-HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay) {
+template <typename Ahead>
+HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay, const Ahead& ahead) {
   SquareSum sum;
   if (decay == 0.0f) {
-    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) sum.Add(row.g + at);
+    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      ahead(at);
+      sum.Add(row.g + at);
+    }
   } else {
     for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+      ahead(at);
       sum.AddDecayed(decay, row.w + at, row.g + at);
     }
   }
@@ -204,55 +223,70 @@ HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay) {
 }
 
 // The second moment of the partial kinds; returns 1 / bias_correction1 / (the row's denominator).
-HOTBED_ROW_FN float PartialScale(const StepScalars& p, const OpenRow& row, float decay) {
-  const float second = PartialSecond(p, Fp32Codec::Load(row.statistic, 0), MeanSquare(row, decay));
+template <typename Ahead>
+HOTBED_ROW_FN float PartialScale(const StepScalars& p, const OpenRow& row, float decay,
+                                 const Ahead& ahead) {
+  const float second =
+      PartialSecond(p, Fp32Codec::Load(row.statistic, 0), MeanSquare(row, decay, ahead));
   Fp32Codec::Store(row.statistic, 0, second);
   return ScaleOfSecond(p, second);
 }
 
-// lr times LAMB's ratio, of the weights and the direction in row.room.
-HOTBED_ROW_FN float LambRate(const StepScalars& p, const OpenRow& row) {
-  const float length = RowNorm(row.blocks, row.w);
-  const float of_direction = RowNorm(row.blocks, row.room);
-  return LambRateOf(p, length, of_direction);
+// The direction of LAMB's step to row.room; returns lr times its ratio.
+template <OptimizerKind kKind, typename Ahead>
+HOTBED_ROW_FN float LambRate(const StepScalars& p, const OpenRow& row, const Ahead& ahead) {
+  constexpr bool kPartial = kKind == OptimizerKind::kPartialRowwiseLamb;
+  const float scale = kPartial ? PartialScale(p, row, 0.0f, ahead) : 0.0f;
+  SquareSum of_weights, of_direction;
+  for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+    if constexpr (kPartial) {
+      PartialLambBlock(p, scale, row.w + at, row.first + at, row.g + at, row.room + at);
+    } else {
+      ahead(at);
+      LambBlock(p, row.w + at, row.first + at, row.second + at, row.g + at, row.room + at);
+    }
+    of_weights.Add(row.w + at);
+    of_direction.Add(row.room + at);
+  }
+  return LambRateOf(p, __builtin_sqrtf(of_weights.Total()), __builtin_sqrtf(of_direction.Total()));
 }
 
-HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row) {
-  return LarsRateOf(p, RowNorm(row.blocks, row.w), RowNorm(row.blocks, row.g));
+template <typename Ahead>
+HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row, const Ahead& ahead) {
+  SquareSum of_weights, of_gradient;
+  for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+    ahead(at);
+    of_weights.Add(row.w + at);
+    of_gradient.Add(row.g + at);
+  }
+  return LarsRateOf(p, __builtin_sqrtf(of_weights.Total()), __builtin_sqrtf(of_gradient.Total()));
 }
 
 // Step 3 is two: MeasureRow looks at the whole row and returns the one number that MoveRow then
-// needs. Apart, because the sums, roots and divisions of several rows can go on side by side, where
-// each would keep its own row waiting.
-template <OptimizerKind kKind>
-HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row) {
+// needs.
+template <OptimizerKind kKind, typename Ahead = NothingAhead>
+HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row,
+                               const Ahead& ahead = Ahead()) {
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-    const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay);
+    const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay, ahead);
     Fp32Codec::Store(row.statistic, 0, s);
     return RowwiseAdagradRate(p, s);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-    return p.lr * PartialScale(p, row, p.decay);
+    return p.lr * PartialScale(p, row, p.decay, ahead);
   } else if constexpr (kKind == OptimizerKind::kLars) {
-    return LarsRate(p, row);
-  } else if constexpr (kKind == OptimizerKind::kLamb) {
-    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
-      LambBlock(p, row.w + at, row.first + at, row.second + at, row.g + at, row.room + at);
-    }
-    return LambRate(p, row);
-  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
-    const float scale = PartialScale(p, row, 0.0f);
-    for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
-      PartialLambBlock(p, scale, row.w + at, row.first + at, row.g + at, row.room + at);
-    }
-    return LambRate(p, row);
+    return LarsRate(p, row, ahead);
+  } else if constexpr (MeasuresRow(kKind)) {
+    return LambRate<kKind>(p, row, ahead);
   }
   return p.lr;
 }
 
-template <OptimizerKind kKind>
-HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& row) {
+template <OptimizerKind kKind, typename Ahead = NothingAhead>
+HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& row,
+                           const Ahead& ahead = Ahead()) {
   if (kKind == OptimizerKind::kFtrl && !(p.lr > 0.0f)) return;
   for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
+    ahead(at);
     [[maybe_unused]] uint8_t* const w = row.w + at;
     [[maybe_unused]] uint8_t* const first = row.first + at;
     [[maybe_unused]] uint8_t* const second = row.second + at;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/coordinator_link.h"
@@ -23,12 +24,17 @@ bool Same(const ShardHost::JoinReady& a, const ShardHost::JoinReady& b) {
   return a.shard == b.shard && a.epoch == b.epoch && a.member == b.member;
 }
 
+bool SameEpoch(const ShardHost::ShardEpoch& a, const ShardHost::ShardEpoch& b) {
+  return a.shard == b.shard && a.epoch == b.epoch;
+}
+
 }  // namespace
 
-bool CoordinatorLink::JoinsAreNews() {
+bool CoordinatorLink::HasNews() {
   const std::vector<ShardHost::JoinReady> joins = host_->JoinsReady();
-  return joins.size() != joins_said_.size() ||
-         !std::equal(joins.begin(), joins.end(), joins_said_.begin(), Same);
+  const std::vector<ShardHost::ShardEpoch> lost = host_->CopiesLost();
+  return !std::equal(joins.begin(), joins.end(), joins_said_.begin(), joins_said_.end(), Same) ||
+         !std::equal(lost.begin(), lost.end(), lost_said_.begin(), lost_said_.end(), SameEpoch);
 }
 
 void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
@@ -41,6 +47,12 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->set_epoch(join.epoch);
     message->mutable_member()->set_server(join.member.server);
     message->mutable_member()->set_incarnation(join.member.incarnation);
+  }
+  lost_said_ = host_->CopiesLost();
+  for (const ShardHost::ShardEpoch& lost : lost_said_) {
+    v1::ShardEpoch* const message = request->add_copies_lost();
+    message->set_shard(lost.shard.packed());
+    message->set_epoch(lost.epoch);
   }
   for (const ShardHost::CopyProgress& copy : host_->Copies()) {
     v1::CopyProgress* const message = request->add_copies();
@@ -119,8 +131,11 @@ absl::Status CoordinatorLink::BeatOnStream() {
 }
 
 // Strict pulls rest on this: the time is that before the heartbeat left, by a clock that also
-// counts while the process or the machine is stopped.
+// counts while the process or the machine is stopped. The lease of a new incarnation counts for
+// shards that have heard the first map that was made for it: until then they may take themselves
+// for primaries as which others have replaced the incarnation before.
 void CoordinatorLink::RenewLease(const v1::HeartbeatReply& reply, int64_t sent_ns) {
+  if (intake_.plan_revision() == 0) return;
   int64_t ttl_ns = int64_t{1'000'000} * reply.lease_ttl_ms();
   if (ttl_ns == 0) {
     absl::MutexLock lock(&mu_);
@@ -155,8 +170,8 @@ void CoordinatorLink::OnReply(const v1::HeartbeatReply& reply) {
     }
     heard_revision_ = std::max(heard_revision_, reply.map().plan_revision());
   }
-  if (sent_ns != 0) RenewLease(reply, sent_ns);
   const absl::Status taken = TakeReply(reply);
+  if (sent_ns != 0) RenewLease(reply, sent_ns);
   if (!taken.ok()) {  // the next heartbeat asks for it again
     HOTBED_LOG_EVERY_S(Error, 5) << "what the coordinator says: " << taken;
     absl::MutexLock lock(&mu_);
@@ -172,7 +187,7 @@ void CoordinatorLink::RunActivations() {
     {
       absl::MutexLock lock(&mu_);
       const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return activate_ || stop_; };
-      mu_.AwaitWithTimeout(absl::Condition(&awake), wait);
+      AwaitFor(&mu_, absl::Condition(&awake), wait);
       if (stop_) return;
       activate_ = false;
       registered = status_.registered;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "proto/wire.h"
@@ -20,6 +21,8 @@ constexpr int kCallsBeforeAttend = 10;
 constexpr int64_t kDrainStepNs = 5'000'000;
 // Of a coordinator that does not answer, a server that drains waits no longer than this.
 constexpr int64_t kDrainUnansweredNs = 1'000'000'000;
+// Nor where nothing was handed over for so long: all that could take over may be stopping, too.
+constexpr int64_t kDrainIdleNs = 3'000'000'000;
 
 std::unique_ptr<v1::Coordinator::Stub> Connect(const std::string& coordinator) {
   grpc::ChannelArguments args;
@@ -110,6 +113,8 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
   const int64_t begin_ns = clock_->NowNs();
   const int64_t until_ns = begin_ns + wait_ms * 1'000'000;
   int64_t heard_ns = begin_ns;
+  int64_t progress_ns = begin_ns;
+  size_t least = SIZE_MAX;
   size_t left = 0;
   while ((left = intake_.NotHandedOver(self)) > 0) {
     const int64_t now_ns = clock_->NowNs();
@@ -118,7 +123,12 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
       if (stop_ || !status_.registered) return false;
       heard_ns = std::max(heard_ns, status_.heard_ns);
     }
-    if (now_ns >= until_ns || now_ns - heard_ns > kDrainUnansweredNs) {
+    if (left < least) {
+      least = left;
+      progress_ns = now_ns;
+    }
+    if (now_ns >= until_ns || now_ns - heard_ns > kDrainUnansweredNs ||
+        now_ns - progress_ns > kDrainIdleNs) {
       HOTBED_LOG(Warning) << left << " shards were not handed over within "
                           << (now_ns - begin_ns) / 1'000'000
                           << " ms: their other members take over once this server is gone";
@@ -275,8 +285,9 @@ absl::Status CoordinatorLink::BeatByCall(bool last) {
   HOTBED_RETURN_IF_ERROR(
       Call("heartbeat", &v1::Coordinator::Stub::Heartbeat, request, &reply, last));
   if (last) return absl::OkStatus();
+  const absl::Status taken = TakeReply(reply);
   RenewLease(reply, sent_ns);
-  return TakeReply(reply);
+  return taken;
 }
 
 absl::Status CoordinatorLink::Activate() {
@@ -317,18 +328,19 @@ int64_t CoordinatorLink::NextDelayMs() {
 }
 
 void CoordinatorLink::Sleep(int64_t ms) {
-  const absl::Time until = absl::Now() + absl::Milliseconds(ms);
+  const int64_t until_ns = clock_->NowNs() + ms * 1'000'000;
   for (;;) {
     {
       absl::MutexLock lock(&mu_);
       const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return kicked_ || nudged_ || stop_;
       };
-      const bool woken = mu_.AwaitWithDeadline(absl::Condition(&awake), until);
+      const bool woken =
+          AwaitFor(&mu_, absl::Condition(&awake), absl::Nanoseconds(until_ns - clock_->NowNs()));
       const bool nudged = std::exchange(nudged_, false);
       if (std::exchange(kicked_, false) || stop_ || !woken || !nudged) return;
     }
-    if (JoinsAreNews()) return;
+    if (HasNews()) return;
   }
 }
 

@@ -121,9 +121,10 @@ class CoordinatorLink {
   int64_t NextDelayMs();
   void Sleep(int64_t ms);
   void Kick();
-  // The host has shards to activate, or learners that are ready to join.
+  // The host has shards to activate, learners that are ready to join, or copies that are lost.
   void Nudge();
-  bool JoinsAreNews() ABSL_LOCKS_EXCLUDED(mu_);
+  // Something that the last heartbeat did not say, and the coordinator should hear at once.
+  bool HasNews() ABSL_LOCKS_EXCLUDED(mu_);
 
   const CoordinatorLinkOptions options_;
   ShardHost* const host_;
@@ -140,6 +141,7 @@ class CoordinatorLink {
   int calls_ = 0;        // since the last try to attend
   uint64_t number_ = 0;  // of the last heartbeat on the stream
   std::vector<ShardHost::JoinReady> joins_said_;  // in the last heartbeat
+  std::vector<ShardHost::ShardEpoch> lost_said_;  // likewise
   int64_t heartbeat_interval_ms_ = 500;
   int64_t backoff_ms_ = 0;
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
@@ -112,7 +113,7 @@ std::shared_ptr<CopySender::Copy> CopySender::Next() {
     const auto wakes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return stops_ || (!waiting_.empty() && failed_lately_.empty());
     };
-    mu_.AwaitWithTimeout(absl::Condition(&wakes), kLook);
+    AwaitFor(&mu_, absl::Condition(&wakes), kLook);
   }
 }
 
@@ -208,7 +209,7 @@ absl::Status CopySender::Await(const Shard& shard, Copy* copy, Epoch epoch, uint
   const auto answered = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stops_ || !copy->error.ok() || (copy->accepted && copy->answered >= chunk);
   };
-  while (!mu_.AwaitWithTimeout(absl::Condition(&answered), kLook)) {
+  while (!AwaitFor(&mu_, absl::Condition(&answered), kLook)) {
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
     if (wiring_.clock->NowNs() >= end_ns) {
       return absl::DeadlineExceededError(
@@ -238,7 +239,7 @@ absl::Status CopySender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, 
 
 absl::Status CopySender::Sleep(int64_t ns) {
   absl::MutexLock lock(&mu_);
-  if (mu_.AwaitWithTimeout(absl::Condition(&stops_), absl::Nanoseconds(ns))) {
+  if (AwaitFor(&mu_, absl::Condition(&stops_), absl::Nanoseconds(ns))) {
     return absl::CancelledError("this server is stopping");
   }
   return absl::OkStatus();

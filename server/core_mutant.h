@@ -45,6 +45,9 @@ enum class CoreMutant {
   kStaleAppendCounts,      // the log's completion of an entry that was cut since counts for the one
                            // that stands there now
   kCommitsBeforeActive,    // an epoch that was never recorded active commits
+  // A follower that lacks what was sent, and says to go on from before what it was seen to hold, is
+  // taken for one that spoke earlier: asked the same for ever.
+  kHintBehindMatchIgnored,
 };
 
 #ifdef HOTBED_CORE_MUTANTS

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
@@ -138,8 +139,7 @@ struct DataServer::Impl {
       std::vector<ByteBudget*> budgets;
       {
         absl::MutexLock lock(&watch_mu);
-        watch_mu.AwaitWithTimeout(absl::Condition(&awake),
-                                  absl::Milliseconds(StreamWatch::kTickMs));
+        AwaitFor(&watch_mu, absl::Condition(&awake), absl::Milliseconds(StreamWatch::kTickMs));
         if (watch_stops) return;
         budgets.swap(wants_grants);
       }

@@ -7,8 +7,9 @@
 // hello, so a peer that cannot be reached costs what is queued no loss.
 //
 // A loss is what was written to a stream that broke (and what waited behind it), or what came while
-// the queue was full. From then on everything is dropped until the queue is empty and the host has
-// heard OnPeerLost, which is what makes it send again: so nothing leaves in the wrong order.
+// the queue was full. From then on everything is dropped until the queue is empty and the host
+// hears OnPeerLost, which is what makes it send again: so nothing leaves in the wrong order, but
+// for what other threads send while it hears that (receivers refuse what leaves a gap).
 //
 // Thread-safe. Events arrive on the thread that polls the completion queue. Held by shared_ptr,
 // which every operation under way holds too.

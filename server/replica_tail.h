@@ -38,12 +38,17 @@ class ReplicaTail {
       Count(-static_cast<int64_t>(records_.back().bytes.bytes.size()));
       records_.pop_back();
     }
+    if (records_.empty()) Count(-std::exchange(dropped_bytes_, 0));
   }
   void DropThrough(Lsn lsn) {
     while (!records_.empty() && first_ <= lsn) {
-      Count(-static_cast<int64_t>(records_.front().bytes.bytes.size()));
+      const SharedBytes dropped = std::move(records_.front().bytes);
+      dropped_bytes_ += static_cast<int64_t>(dropped.bytes.size());
       records_.pop_front();
       ++first_;
+      // What another server sent lies in one piece of memory, which goes with its last record.
+      const bool more = !records_.empty() && records_.front().bytes.owner == dropped.owner;
+      if (!more) Count(-std::exchange(dropped_bytes_, 0));
     }
     if (records_.empty() && first_ <= lsn) first_ = lsn + 1;
   }
@@ -55,7 +60,7 @@ class ReplicaTail {
   bool Has(Lsn lsn) const { return lsn >= first_ && lsn <= last(); }
   const SharedBytes& record(Lsn lsn) const { return records_[lsn - first_].bytes; }
   Epoch epoch(Lsn lsn) const { return records_[lsn - first_].epoch; }
-  uint64_t bytes() const { return bytes_; }
+  uint64_t bytes() const { return bytes_; }  // of memory, as shared_bytes
 
  private:
   struct Record {
@@ -71,6 +76,7 @@ class ReplicaTail {
   Lsn first_ = 1;
   std::deque<Record> records_;
   uint64_t bytes_ = 0;
+  int64_t dropped_bytes_ = 0;  // of bytes_: of records that are gone, in the first one's memory
 };
 
 }  // namespace hotbed

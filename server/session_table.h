@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/ids.h"
@@ -29,26 +28,37 @@ struct Session {
   }
 };
 
+// Dense, because there is one for each session on each shard: the entries stand together in one
+// array that has at most a third more room than it needs, and are found through an array of 32-bit
+// places, kept between 1/4 and 3/4 full, that only tables of more than a few sessions have.
+// allocated_bytes() is at most kBytesPerSession for each session, whatever came and went; only
+// while an array is moved to one of another size both stand.
 class SessionTable {
  public:
+  static constexpr size_t kBytesPerSession = 64;
+
   // Null when the session never opened here, or was forgotten. Valid until the next change.
   const Session* Find(SessionId id) const {
-    auto it = sessions_.find(id);
-    return it == sessions_.end() ? nullptr : &it->second;
+    const uint32_t at = NumberOf(id);
+    return at == kNone ? nullptr : &entries_[at].session;
   }
-  void Set(SessionId id, const Session& session) { sessions_[id] = session; }
-  void Erase(SessionId id) { sessions_.erase(id); }
+  // `session` is none of the table's own, unless it is that of `id`.
+  void Set(SessionId id, const Session& session);
+  void Erase(SessionId id);
   // Of a session that is there.
-  void SetHeard(SessionId id, int64_t heard_ns) { sessions_.at(id).heard_ns = heard_ns; }
+  void SetHeard(SessionId id, int64_t heard_ns) {
+    entries_[NumberOf(id)].session.heard_ns = heard_ns;
+  }
   // visit(SessionId, const Session&), in any order.
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (const auto& [id, session] : sessions_) visit(id, session);
+    for (const Entry& entry : entries_) visit(entry.id, entry.session);
   }
-  size_t size() const { return sessions_.size(); }
-  friend bool operator==(const SessionTable& a, const SessionTable& b) {
-    return a.sessions_ == b.sessions_;
+  size_t size() const { return entries_.size(); }
+  size_t allocated_bytes() const {
+    return entries_.capacity() * sizeof(Entry) + places_.capacity() * sizeof(uint32_t);
   }
+  friend bool operator==(const SessionTable& a, const SessionTable& b);
 
   // Little-endian: u32 count, then {session, incarnation, last_seq} u64 each, ascending by session.
   void AppendTo(std::string* out) const;
@@ -56,7 +66,41 @@ class SessionTable {
   static absl::StatusOr<SessionTable> TakeFrom(ByteReader* in);
 
  private:
-  absl::flat_hash_map<SessionId, Session> sessions_;
+  struct Entry {
+    SessionId id = 0;
+    Session session;
+  };
+  static constexpr uint32_t kNone = ~0u;
+  static constexpr size_t kScannedMax = 8;  // more are found through places_
+
+  // Its place if nothing else stood there. Ids count up: multiplied, neighbours end far apart.
+  size_t HomeOf(SessionId id) const {
+    return static_cast<size_t>((id * 0x9e3779b97f4a7c15ull) >> 32) & (places_.size() - 1);
+  }
+  // Where in entries_; kNone: nowhere.
+  uint32_t NumberOf(SessionId id) const {
+    if (!places_.empty()) return places_[PlaceOf(id)];
+    for (uint32_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].id == id) return i;
+    }
+    return kNone;
+  }
+  // The place that names it, or else the free one where it would go. There are places.
+  size_t PlaceOf(SessionId id) const {
+    size_t place = HomeOf(id);
+    while (places_[place] != kNone && entries_[places_[place]].id != id) {
+      place = (place + 1) & (places_.size() - 1);
+    }
+    return place;
+  }
+  void FreePlace(size_t place);
+  void ReserveEntries(size_t count);
+  void MakePlaces();
+
+  std::vector<Entry> entries_;
+  // Of each session its number in entries_, at HomeOf(id) or, where that was taken, behind it;
+  // kNone: free. A power of two, or none at all.
+  std::vector<uint32_t> places_;
 };
 
 // A push to a synchronous table that is in the log and waits for its step's commit.

@@ -79,9 +79,10 @@ void Shard::LearnRecord(const Member& self, const ShardRecord& record,
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   strand_.Run([this, self, record, done = std::move(done)]() mutable {
     if (record.epoch > core_.epoch()) heard_ns_ = 0;
-    if (guard_lsn_ != 0 && record.primary == self && error_state_.ok()) {
-      // Nobody has what is lost: the log goes on above all that the rows may carry.
-      wants_sweep_.store(true, std::memory_order_release);
+    if (guard_lsn_ > core_.last_lsn() && record.primary == self && error_state_.ok()) {
+      // Nobody has what is lost: the log goes on above all that the rows may carry. (Where the log
+      // reaches so far, the guard stays until what it has is applied.)
+      sweep_wanted_.store(guard_lsn_, std::memory_order_release);
       core_.SkipTo(guard_lsn_);
       store_->SetAppliedLsn(guard_lsn_);
       EndGuard();
@@ -192,7 +193,9 @@ absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
 void Shard::SetDurable(Lsn lsn) {
   durable_lsn_.store(lsn, std::memory_order_relaxed);
   if (logged()) options_.log->SetLeastNeeded(options_.id, lsn + 1);
-  if (!wants_sweep_.exchange(false, std::memory_order_acq_rel)) return;
+  // One that began before the shard wanted it does not count.
+  Lsn wanted = sweep_wanted_.load(std::memory_order_acquire);
+  if (wanted == 0 || lsn < wanted || !sweep_wanted_.compare_exchange_strong(wanted, 0)) return;
   RunAndWait([this] { PublishState(); });
 }
 

@@ -142,7 +142,7 @@ class Shard {
   // LSN that it covers.
   absl::StatusOr<Lsn> Sweep();
   // Nothing is applied here before a sweep is durable (FinishReplay).
-  bool wants_sweep() const { return wants_sweep_.load(std::memory_order_acquire); }
+  bool wants_sweep() const { return sweep_wanted_.load(std::memory_order_acquire) != 0; }
   // `lsn`, covered by a sweep, has been flushed to disk: the log below is not needed.
   void SetDurable(Lsn lsn);
   // Refuses all requests from now on. When idle() the rows can be let go by ReleaseStore, which
@@ -215,6 +215,7 @@ class Shard {
                                std::string* detail) const;
   bool LeaseHolds() const;
   bool NeedsLease(const PullWork& work) const;
+  Lsn LsnToSee(const PullWork& work, PullSegment* segment) const;
   bool Park(PullWork* work, PullSegment* segment, std::string* detail, SegmentCode* code);
   void RunParkedPulls();
   void PushNow(PushState* state);
@@ -249,6 +250,7 @@ class Shard {
   void BeginKeeping();
   void EncodeUnapplied();
   void TrimTail();
+  void FreeTail(Lsn limit, uint64_t room);
   void SendNow(const CoreSend& send);
   void SendAppends(const CoreSend& send);
   void TakeIncoming(Incoming* incoming);
@@ -290,6 +292,8 @@ class Shard {
   bool joins_told_ = false;          // join_ready_ is not empty
   RollingHash hash_;                 // of what was applied since keeps_records_
   Epoch hash_epoch_ = 0;             // whose primary it was compared with
+  // Not all that was applied in that epoch is in hash_: as its primary, nothing is sent of it.
+  Epoch hash_unseen_in_ = 0;
   std::vector<uint8_t> hash_row_;
   std::vector<PushState*> parked_pushes_;
   Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
@@ -317,7 +321,7 @@ class Shard {
   std::atomic<bool> wants_activation_{false};
   std::atomic<bool> read_only_{false};
   std::atomic<bool> refused_{false};
-  std::atomic<bool> wants_sweep_{false};
+  std::atomic<Lsn> sweep_wanted_{0};  // of this LSN or a later one; 0: none
   std::atomic<uint32_t> waiting_{0};  // parked_ and parked_pushes_
   std::atomic<Lsn> commit_lsn_{0};
   std::atomic<uint64_t> tail_bytes_{0};

@@ -13,6 +13,7 @@ namespace hotbed {
 // the strand.
 void Shard::Drain() {
   CoreReady& ready = *core_.ready();
+  bool trimmed = !keeps_records_;
   for (;;) {
     if (ready.promise != 0) {
       promise_wanted_ = std::exchange(ready.promise, 0);
@@ -37,11 +38,12 @@ void Shard::Drain() {
       reply_scratch_.swap(ready.replies);
       for (const CoreReply& reply : reply_scratch_) DeliverReply(reply);
       reply_scratch_.clear();
+    } else if (!std::exchange(trimmed, true)) {
+      TrimTail();  // whom it leaves without entries is asked anew, at once
     } else {
       break;
     }
   }
-  if (keeps_records_) TrimTail();
   PublishState();
 }
 

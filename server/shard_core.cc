@@ -164,7 +164,7 @@ ShardCore::Slot* ShardCore::NextSlot(const CoreEntry& entry, Epoch epoch) {
   runs_.Append(last_, epoch);
   if (!Mutated(CoreMutant::kRepliesKeptOverStepDown)) slot.waiter = 0;
   slot.answer = SegmentCode::kOk;
-  const Session* before = sessions_.Find(entry.session);
+  const Session* before = entry.session == 0 ? nullptr : sessions_.Find(entry.session);
   slot.session_existed = before != nullptr;
   slot.session_before = before == nullptr ? Session() : *before;
   slot.forgotten_before = forgotten_;

@@ -129,6 +129,8 @@ class ShardCore {
   Lsn applied_lsn() const { return applied_; }
   Lsn commit_lsn() const { return commit_; }
   Lsn last_lsn() const { return last_; }
+  // Of an active primary: what earlier epochs may have acknowledged ends here.
+  Lsn inherited_lsn() const { return inherited_; }
   // Of an entry that is in the log and not applied; for those who have no CoreEntry at hand.
   uint64_t TicketOf(Lsn lsn) const { return At(lsn).entry.ticket; }
   // Of the last commit in the log; 0: none.
@@ -143,6 +145,9 @@ class ShardCore {
   // Entries above this are kept for followers, with their payloads; last_lsn() when there are none.
   // A follower keeps those that it would need as a primary.
   Lsn retained_lsn() const;
+  // Of those, the entries above this are needed now: a follower that is there lacks them, or may;
+  // or they are not committed. The others are kept in case a copy comes back (keep_tail).
+  Lsn needed_lsn() const;
   bool has_followers() const { return !followers_.empty(); }
   // Followers in the acknowledging set.
   size_t backup_count() const;
@@ -191,7 +196,8 @@ class ShardCore {
     Lsn match = 0;                     // its log holds the same up to here
     Lsn sent = 0;                      // kProbe: asked about this one; kStream: sent up to here
     Lsn told = 0;                      // the commit that was sent last
-    Lsn hold = 0;                      // of its last snapshot; kSnapshot: entries above are needed
+    Lsn hold = 0;                      // of its last snapshot
+    bool taken = false;                // kSnapshot: entries above `hold` are needed
     bool broken_off = false;           // that snapshot was not installed
     absl::InlinedVector<Lsn, 4> ways;  // the ends of the appends that are not answered
   };
@@ -272,6 +278,7 @@ class ShardCore {
   Lsn commit_ = 0;
   Lsn held_ = 0;  // in this member's own log
   Lsn last_ = 0;
+  Lsn inherited_ = 0;
   uint64_t ticket_ = 0;
   Lsn retained_ = 0;
   EpochRuns runs_;  // of all above the lowest of retained_, commit_

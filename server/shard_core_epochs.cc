@@ -157,6 +157,7 @@ void ShardCore::Activate() {
   // before. A learner that joined below it would hold back its commit, and with it strict pulls
   // would be older than what was acknowledged (the simulation's seed 25037).
   AdvanceCommit();
+  inherited_ = commit_;
   for (Follower& follower : followers_) JoinIfCaughtUp(&follower);
 }
 

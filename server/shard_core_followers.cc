@@ -48,6 +48,7 @@ void ShardCore::SetFollowers() {
     if (known == before.end() || known->state != Follower::State::kSnapshot) return;
     follower.state = Follower::State::kSnapshot;
     follower.hold = known->hold;
+    follower.taken = known->taken;
   };
   for (const Member& member : record_.members) add(member, true);
   for (const Member& member : record_.learners) add(member, false);
@@ -184,7 +185,12 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
     return;
   }
   const bool asked = reply.prev_lsn != CoreAppendReply::kUnasked;
-  if (reply.lsn < follower->match) return;  // an earlier one
+  // An earlier one, unless it lacks something above `match`: hints go back by whole epochs, and so
+  // below what is known to agree (the simulation's seed 60980).
+  const bool above = asked && reply.prev_lsn > follower->match;
+  if (reply.lsn < follower->match && (!above || Mutated(CoreMutant::kHintBehindMatchIgnored))) {
+    return;
+  }
   if (asked && follower->state == State::kProbe && reply.prev_lsn != follower->sent) return;
   // It has not what stands at the end of what is retained: the log does not reach back to it.
   if (asked && reply.prev_lsn <= retained_ && may_copy) return BeginSnapshot(follower);
@@ -226,6 +232,7 @@ void ShardCore::BeginSnapshot(Follower* follower) {
   follower->answered = false;
   // The sweep that is to come is of this LSN or a later one.
   follower->hold = std::max(applied_, retained_);
+  follower->taken = false;
   CoreSend& send = ready_.sends.emplace_back();
   send.kind = CoreSend::Kind::kSnapshot;
   send.to = follower->member;
@@ -237,6 +244,7 @@ void ShardCore::SnapshotTaken(const Member& to, Lsn lsn) {
   Follower* const follower = FindFollower(to);
   if (follower == nullptr || follower->state != Follower::State::kSnapshot) return;
   follower->hold = std::max(follower->hold, lsn);
+  follower->taken = true;
   UpdateRetained();
 }
 
@@ -254,8 +262,7 @@ Lsn ShardCore::retained_lsn() const {
   return tail_not_kept_ && !options_.keep_tail ? last_ : std::min(retained_, last_);
 }
 
-void ShardCore::UpdateRetained() {
-  if (options_.keep_tail || tail_not_kept_) return;
+Lsn ShardCore::needed_lsn() const {
   Lsn needed = commit_;
   for (const Follower& follower : followers_) {
     switch (follower.state) {
@@ -266,11 +273,17 @@ void ShardCore::UpdateRetained() {
         needed = std::min(needed, follower.match);
         break;
       case Follower::State::kSnapshot:
-        needed = std::min(needed, follower.hold);
+        // While it waits for its turn it needs nothing yet: it will be as of a later LSN.
+        needed = std::min(needed, follower.taken ? follower.hold : applied_);
         break;
     }
   }
-  retained_ = std::max(retained_, needed);
+  return std::max(needed, std::min(retained_, commit_));
+}
+
+void ShardCore::UpdateRetained() {
+  if (options_.keep_tail || tail_not_kept_) return;
+  retained_ = std::max(retained_, needed_lsn());
 }
 
 void ShardCore::DropRetained(Lsn lsn) {

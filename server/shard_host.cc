@@ -190,6 +190,11 @@ const ShardHostImpl::ShardMap& ShardHostImpl::Map() const {
   return *cached.map;
 }
 
+std::shared_ptr<const ShardHostImpl::ShardMap> ShardHostImpl::HeldMap() const {
+  absl::MutexLock lock(&map_mu_);
+  return map_;
+}
+
 void ShardHostImpl::Publish(ShardMap map) {
   static std::atomic<uint64_t> versions{0};
   auto shared = std::make_shared<const ShardMap>(std::move(map));

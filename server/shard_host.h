@@ -44,6 +44,9 @@ struct ShardHostOptions {
   uint64_t staged_bytes_max = 0;
   // Records kept in memory for other copies; 0: what CarveHostBytes gives.
   uint64_t replica_tail_bytes = 0;
+  // A copy that an active record does without stays so long while the shard is short of copies: its
+  // server may be asked for one again, and then needs the end of the log only.
+  int64_t keep_left_ms = 60'000;
   uint64_t hot_bytes = 0;       // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
   FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
 };
@@ -152,7 +155,8 @@ class ShardHost : public ReplicaSink {
     Epoch epoch;
   };
   virtual std::vector<ShardEpoch> ShardsToActivate() const = 0;
-  // Called (from any thread) when ShardsToActivate or JoinsReady may have become non-empty.
+  // Called (from any thread) when ShardsToActivate, JoinsReady or CopiesLost may have become
+  // non-empty.
   virtual void SetActivationListener(std::function<void()> listener) = 0;
 
   // --- other copies
@@ -182,8 +186,9 @@ class ShardHost : public ReplicaSink {
     uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
   };
   virtual void SetCopyLimits(const CopyLimits& limits) = 0;
-  // Copies here that are damaged or differ from their primary's, of shards that have others: the
-  // coordinator is to take this server out of their members, so that a new copy can come.
+  // Copies here, as a member, that are damaged or differ from their primary's: told until the
+  // coordinator has taken this server out of the members, so that a new copy can come. (Of the only
+  // member too: in an epoch that never was active it may go back to those of the one before.)
   virtual std::vector<ShardEpoch> CopiesLost() const = 0;
   // Every shard of which rows are here, also those on their way in or out.
   virtual std::vector<ShardId> Held() const = 0;

@@ -60,20 +60,19 @@ void ShardHostImpl::SetIncarnation(Incarnation incarnation) {
 absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables,
                                             const std::vector<ShardRecord>& records,
                                             const std::vector<TableId>& tables_dropped) {
+  absl::Status opened;
   {
     absl::MutexLock control(&control_mu_);
     if (shut_down_) return absl::FailedPreconditionError("the shard host is shutting down");
     ShardMap map = Map();
     DropTables(tables_dropped, &map);
     const absl::Status kept = LearnTables(tables, map);
-    if (const absl::Status added = AddShards(records, &map); !added.ok()) {
-      Publish(std::move(map));  // what was dropped is gone all the same
-      return added;
-    }
-    LearnRecords(records, std::move(map));
-    HOTBED_RETURN_IF_ERROR(kept);  // the coordinator's link comes again
+    const absl::Status added = AddShards(records, &map);
+    LearnRecords(records, /*all=*/added.ok(), std::move(map));
+    opened = added.ok() ? kept : added;  // an error: the coordinator's link comes again
   }
   HOTBED_RETURN_IF_ERROR(KeepPromises());
+  HOTBED_RETURN_IF_ERROR(opened);
   HOTBED_RETURN_IF_ERROR(SweepWhereLost());
   CallListener();
   return absl::OkStatus();
@@ -119,7 +118,7 @@ absl::Status ShardHostImpl::SaveCatalog(Catalog changed) {
 }
 
 // Opens the shards that are assigned here for the first time, in whatever role: without rows. On an
-// error nothing is known of any of them: the same assignment may come again. A copy that is still
+// error none of them is open: the same assignment may come again. A copy that is still
 // being deleted, or is on its way here, is opened when that is over.
 absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, ShardMap* map) {
   const Identity self = identity();
@@ -156,30 +155,68 @@ absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, S
   return absl::OkStatus();
 }
 
-// The map first: what a shard answers from now on names the record that the map has.
-void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, ShardMap map) {
+// The map first: what a shard answers from now on names the record that the map has. Not `all`: of
+// what could not be opened nothing is known; those that are open must not wait for it.
+void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, bool all, ShardMap map) {
   const ServerId self = identity().server;
   std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>> told;
   std::vector<std::shared_ptr<Shard>> left;
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
+    if (!all && !IsOpen(map, record.shard)) continue;
     Entry& entry = map[record.shard];
     if (!IsNewer(record, entry.record)) continue;
     entry.record = record;
+    if (NamesServer(record, self)) left_ns_.erase(record.shard);
     if (entry.shard == nullptr) continue;
     told.emplace_back(entry.shard, record);
     // Whoever has the shard now has all of it: this epoch is active, and did without this copy.
     if (!record.active || NamesServer(record, self)) continue;
+    if (MayReturn(record) && !entry.shard->refused()) {
+      left_ns_.try_emplace(record.shard, clock_->NowNs());
+      continue;
+    }
     left.push_back(std::move(entry.shard));
     entry.shard = nullptr;
   }
   Publish(std::move(map));
   TellShards(told);
-  for (const auto& shard : left) {
+  DropLeft(std::move(left));
+}
+
+bool ShardHostImpl::MayReturn(const ShardRecord& record) const {
+  const auto table = tables_.find(record.shard.table);
+  return table != tables_.end() && table->second.durability == Durability::kReplicated &&
+         record.members.size() < table->second.copies;
+}
+
+void ShardHostImpl::DropLeft(std::vector<std::shared_ptr<Shard>> left) {
+  for (auto& shard : left) {
     HOTBED_LOG(Info) << shard->id().ToString() << " has left this server, its copy is deleted";
+    left_ns_.erase(shard->id());
     shard->Close();
-    dropping_.push_back(shard);
+    dropping_.push_back(std::move(shard));
   }
+}
+
+void ShardHostImpl::DropKeptLeft(int64_t now_ns) {
+  absl::MutexLock control(&control_mu_);
+  if (left_ns_.empty() || shut_down_) return;
+  std::vector<std::shared_ptr<Shard>> left;
+  ShardMap map = Map();
+  for (auto it = left_ns_.begin(); it != left_ns_.end();) {
+    const auto entry = map.find(it->first);
+    const bool held = entry != map.end() && entry->second.shard != nullptr;
+    if (held && now_ns - it->second < options_.keep_left_ms * 1'000'000) {
+      ++it;
+      continue;
+    }
+    if (held) left.push_back(std::exchange(entry->second.shard, nullptr));
+    left_ns_.erase(it++);
+  }
+  if (left.empty()) return;
+  Publish(std::move(map));
+  DropLeft(std::move(left));
 }
 
 // All at once, then waits for all.
@@ -280,7 +317,7 @@ void ShardHostImpl::SetActivationListener(std::function<void()> listener) {
 }
 
 void ShardHostImpl::CallListener() {
-  if (ShardsToActivate().empty()) return;
+  if (ShardsToActivate().empty() && JoinsReady().empty()) return;
   std::function<void()> listener;
   {
     absl::MutexLock lock(&listener_mu_);

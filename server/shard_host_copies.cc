@@ -51,12 +51,14 @@ absl::Status ShardHostImpl::Begin(ShardId id, const Member& from, Epoch epoch, L
     shard->ReleaseStore();
     wiped = tiers_->DeleteShard(shard->table(), shard->range(), id);
   }
+  absl::MutexLock control(&control_mu_);
   if (!wiped.ok()) {
-    // Its rows may be used still: only a restart tells.
-    return absl::InternalError(absl::StrCat("it cannot be emptied: ", wiped.message()));
+    // Its rows may be used still. It is emptied when they are not, and opened anew.
+    dropping_.push_back(shard);
+    missing_.insert(id);
+    return absl::UnavailableError(absl::StrCat("it cannot be emptied yet: ", wiped.message()));
   }
   if (shard->logged()) log_->ForgetShard(id);
-  absl::MutexLock control(&control_mu_);
   arriving_[id] = {shard->table(), shard->range()};
   return absl::OkStatus();
 }

@@ -76,6 +76,8 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   // The current map, by way of this thread's copy of the pointer: no lock and no shared write
   // unless it changed. Valid until the next call on this thread.
   const ShardMap& Map() const;
+  // The same, for who enters strands meanwhile: what these run may be a next call.
+  std::shared_ptr<const ShardMap> HeldMap() const;
   void Publish(ShardMap map);
   template <typename Segment>
   void RefuseUnknown(Segment* segment) const;
@@ -131,8 +133,18 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   absl::Status AddShards(const std::vector<ShardRecord>& records, ShardMap* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   // Publishes the map, then tells the shards; those that have no copy here any more are dropped.
-  void LearnRecords(const std::vector<ShardRecord>& records, ShardMap map)
+  static bool IsOpen(const ShardMap& map, ShardId shard) {
+    const auto it = map.find(shard);
+    return it != map.end() && it->second.shard != nullptr;
+  }
+  void LearnRecords(const std::vector<ShardRecord>& records, bool all, ShardMap map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  // Whether this server, which the record does without, may be asked for a copy again.
+  bool MayReturn(const ShardRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  void DropLeft(std::vector<std::shared_ptr<Shard>> left)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  // Those that were kept for as long as they may be.
+  void DropKeptLeft(int64_t now_ns) ABSL_LOCKS_EXCLUDED(control_mu_);
   void TellShards(const std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>>& told);
   // What shards have asked to be promised, in one write; what fails stays wanted.
   absl::Status KeepPromises() ABSL_LOCKS_EXCLUDED(promise_mu_);
@@ -196,6 +208,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   std::map<TableId, TableSpec> tables_ ABSL_GUARDED_BY(control_mu_);  // as told, held here or not
   std::set<TableId> tables_dropped_ ABSL_GUARDED_BY(control_mu_);
   std::vector<std::shared_ptr<Shard>> dropping_ ABSL_GUARDED_BY(control_mu_);
+  std::map<ShardId, int64_t> left_ns_ ABSL_GUARDED_BY(control_mu_);  // kept for MayReturn, since
   // Assigned here while what was here of them was on its way out, or rows on their way in.
   std::set<ShardId> missing_ ABSL_GUARDED_BY(control_mu_);
   bool shut_down_ ABSL_GUARDED_BY(control_mu_) = false;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_host_impl.h"
@@ -89,7 +90,7 @@ absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
   const auto await = [&](const absl::Condition& condition)
                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(flight.mu) {
                            absl::Duration delay = kReplayRetryFirst;
-                           while (!flight.mu.AwaitWithTimeout(condition, delay)) {
+                           while (!AwaitFor(&flight.mu, condition, delay)) {
                              flight.mu.Unlock();  // what is tried again may be done here and now
                              RetryReplay(map);
                              flight.mu.Lock();

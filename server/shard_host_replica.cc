@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "server/shard_host_impl.h"
 
@@ -57,7 +58,8 @@ void ShardHostImpl::OnReplicaMessage(const Member& from, ReplicaMessage message)
 
 void ShardHostImpl::OnPeerLost(const Member& peer) {
   const auto is_peer = [&peer](const Member& member) { return member == peer; };
-  for (const auto& [id, entry] : Map()) {
+  const std::shared_ptr<const ShardMap> map = HeldMap();
+  for (const auto& [id, entry] : *map) {
     const ShardRecord& record = entry.record;
     const bool named = std::any_of(record.members.begin(), record.members.end(), is_peer) ||
                        std::any_of(record.learners.begin(), record.learners.end(), is_peer);
@@ -120,7 +122,7 @@ std::vector<ShardHost::ShardEpoch> ShardHostImpl::CopiesLost() const {
   std::vector<ShardEpoch> lost;
   for (const auto& [id, entry] : Map()) {
     const std::vector<Member>& members = entry.record.members;
-    if (entry.shard == nullptr || !entry.shard->refused() || members.size() < 2) continue;
+    if (entry.shard == nullptr || !entry.shard->refused()) continue;
     if (std::find(members.begin(), members.end(), self) == members.end()) continue;
     lost.push_back({id, entry.record.epoch});
   }
@@ -143,8 +145,8 @@ void ShardHostImpl::TickLoop() {
     const bool expires = waits_until_ns_.load(std::memory_order_relaxed) > 0;
     {
       absl::MutexLock lock(&tick_mu_);
-      tick_mu_.AwaitWithTimeout(absl::Condition(this, &ShardHostImpl::TickWakes),
-                                absl::Nanoseconds(expires ? kExpireStepNs : kOftenNs));
+      AwaitFor(&tick_mu_, absl::Condition(this, &ShardHostImpl::TickWakes),
+               absl::Nanoseconds(expires ? kExpireStepNs : kOftenNs));
       if (ticks_stop_) return;
       tick_now_ = false;
     }
@@ -164,14 +166,16 @@ void ShardHostImpl::TickLoop() {
 
 void ShardHostImpl::ExpireWaiting(int64_t now_ns) {
   int64_t until_ns = waits_until_ns_.load(std::memory_order_relaxed);
-  for (const auto& [id, entry] : Map()) {
+  const std::shared_ptr<const ShardMap> map = HeldMap();
+  for (const auto& [id, entry] : *map) {
     if (entry.shard != nullptr && entry.shard->has_waiting()) entry.shard->ExpireWaiting();
   }
   if (now_ns > until_ns) waits_until_ns_.compare_exchange_strong(until_ns, 0);
 }
 
 void ShardHostImpl::TickShards(bool all) {
-  for (const auto& [id, entry] : Map()) {
+  const std::shared_ptr<const ShardMap> map = HeldMap();
+  for (const auto& [id, entry] : *map) {
     const std::shared_ptr<Shard>& shard = entry.shard;
     if (shard == nullptr) continue;
     if (all || shard->ticks_often() || shard->read_only()) shard->Tick();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_host_impl.h"
@@ -26,7 +27,7 @@ void ShardHostImpl::UpkeepLoop() {
   for (;;) {
     {
       absl::MutexLock lock(&upkeep_mu_);
-      upkeep_mu_.AwaitWithTimeout(absl::Condition(&upkeep_stops_), kUpkeepInterval);
+      AwaitFor(&upkeep_mu_, absl::Condition(&upkeep_stops_), kUpkeepInterval);
       if (upkeep_stops_) return;
     }
     Upkeep(clock_->NowNs());
@@ -41,6 +42,7 @@ void ShardHostImpl::Upkeep(int64_t now_ns) {
       HOTBED_LOG_EVERY_S(Error, 10) << "write-back failed: " << swept;
     }
     receiver_->Check();
+    DropKeptLeft(now_ns);
     pull_p99_ns_.store(pull_latency_.TakeP99(), std::memory_order_relaxed);
     pace_.OnSecond(pull_p99_ns_.load(std::memory_order_relaxed));
     CallListener();
@@ -111,6 +113,7 @@ void ShardHostImpl::ForgetDropped(const std::vector<std::shared_ptr<Shard>>& del
     if (shard->logged()) log_->ForgetShard(shard->id());
     changed.shards.erase(shard->id());
     changed.log_from.erase(shard->id());
+    changed.installing.erase(shard->id());
     swept_ns_.erase(shard->id());
     std::erase(dropping_, shard);
   }

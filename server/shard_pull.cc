@@ -148,6 +148,19 @@ bool Shard::Park(PullWork* work, PullSegment* segment, std::string* detail, Segm
   return true;
 }
 
+// How far the rows have to be. Up to guard_lsn_ they may be ahead of the log.
+Lsn Shard::LsnToSee(const PullWork& work, PullSegment* segment) const {
+  if (work.strict && !std::exchange(segment->waits_for_commit, true)) {
+    segment->lsn_min = std::max(segment->lsn_min, core_.commit_lsn());
+  }
+  const Lsn lsn_min = std::max(segment->lsn_min, guard_lsn_);
+  // What an earlier epoch acknowledged is in the log of a new primary, and perhaps not yet in its
+  // rows (the simulation's StrictBeforeApplied): its sender reads it all the same.
+  if (core_.primary()) return std::max(lsn_min, core_.inherited_lsn());
+  // Of a copy: what its primary had committed when it was last heard of.
+  return work.staleness_ms_max == 0 ? lsn_min : std::max(lsn_min, core_.leader_commit());
+}
+
 bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   std::string detail;
   const SegmentCode code = CheckPull(*work, *segment, &detail);
@@ -157,15 +170,7 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
     RefuseSegment(segment, code, std::move(detail));
     return true;
   }
-  if (work->strict && !std::exchange(segment->waits_for_commit, true)) {
-    // What an earlier epoch acknowledged is in the log of a new primary, and perhaps not yet in its
-    // rows (the simulation's StrictBeforeApplied).
-    segment->lsn_min = std::max(segment->lsn_min, core_.commit_lsn());
-  }
-  // Of a copy: what its primary had committed when it was last heard of.
-  const Lsn lsn_min = core_.primary() || work->staleness_ms_max == 0
-                          ? segment->lsn_min
-                          : std::max(segment->lsn_min, core_.leader_commit());
+  const Lsn lsn_min = LsnToSee(*work, segment);
   if (lsn_min > core_.applied_lsn()) {
     SegmentCode refusal = SegmentCode::kOk;
     if (Park(work, segment, &detail, &refusal)) return false;

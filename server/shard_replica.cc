@@ -51,14 +51,22 @@ void Shard::BeginKeeping() {
   }
 }
 
-// What nobody needs goes. What is kept for copies that could take all rows instead has half of the
-// server's room; the rest is for what is not committed, without which no push goes on.
+// What nobody needs goes. Of the server's room, half is all that may be in use where something is
+// kept in case a copy comes back, and three quarters where what copies under way will need next is:
+// those of one shard would else find the room taken by what others keep, and begin anew for ever.
+// The last quarter is for what is not committed, without which no push goes on.
 void Shard::TrimTail() {
-  ReplicaOutlet& outlet = *options_.outlet;
+  const uint64_t room = options_.outlet->tail_bytes_max;
+  const Lsn committed = std::min(core_.commit_lsn(), core_.applied_lsn());
   tail_.DropThrough(std::min(core_.retained_lsn(), core_.applied_lsn()));
-  const int64_t excess = outlet.tail_bytes.load(std::memory_order_relaxed) -
-                         static_cast<int64_t>(outlet.tail_bytes_max / 2);
-  const Lsn limit = std::min(core_.commit_lsn(), core_.applied_lsn());
+  FreeTail(std::min(core_.needed_lsn(), committed), room / 2);
+  FreeTail(committed, room - room / 4);
+}
+
+// Drops records up to `limit`, as many as it takes to have all shards of the server within `room`.
+void Shard::FreeTail(Lsn limit, uint64_t room) {
+  const int64_t excess =
+      options_.outlet->tail_bytes.load(std::memory_order_relaxed) - static_cast<int64_t>(room);
   if (excess <= 0 || tail_.empty() || tail_.first() > limit) return;
   Lsn lsn = tail_.first();
   int64_t freed = static_cast<int64_t>(tail_.record(lsn).bytes.size());
@@ -115,7 +123,7 @@ void Shard::SendAppends(const CoreSend& send) {
       prev_epoch = tail_.epoch(++prev_lsn);
       message.records.push_back(record);
     }
-    message.rolling_hash = hash_.value();
+    message.rolling_hash = hash_unseen_in_ == core_.epoch() ? 0 : hash_.value();
     message.hash_lsn = hash_.lsn();
     options_.outlet->records_sent.fetch_add(message.records.size(), std::memory_order_relaxed);
     options_.outlet->Send(std::move(message));
@@ -248,8 +256,8 @@ void Shard::TakeAppend(Incoming* incoming) {
 
 void Shard::HashApplied(const CoreEntry& entry, const PushState* state) {
   if (state == nullptr || state->record.owner == nullptr || entry.lsn != hash_.lsn() + 1) {
-    hash_.Start(entry.lsn);
-    return;
+    hash_unseen_in_ = core_.epoch();
+    return hash_.Start(entry.lsn);
   }
   const bool commits = entry.kind == RecordKind::kStepCommit;
   const uint64_t* ids = nullptr;
@@ -265,7 +273,10 @@ void Shard::HashApplied(const CoreEntry& entry, const PushState* state) {
   if (rows > 0) {
     const uint64_t id = ids[RollingHash::SampledRow(entry.lsn, rows)];
     // Rows that came with a snapshot may be ahead of their log.
-    if (guard_lsn_ != 0 || !store_->PeekRow(id, &hash_row_)) return hash_.Skip();
+    if (guard_lsn_ != 0 || !store_->PeekRow(id, &hash_row_)) {
+      hash_unseen_in_ = core_.epoch();
+      return hash_.Skip();
+    }
   }
   OnVerdict(hash_.Add(state->record.bytes, hash_row_), entry.lsn);
 }

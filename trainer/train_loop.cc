@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
+#include "common/await_for.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 
@@ -211,16 +211,22 @@ void RunEpoch(const TrainOptions& options, const Dataset& data, int epoch_index,
               const std::function<void()>& report) {
   Dataset::Epoch epoch(&data, Dataset::Part::kTrain, epoch_index);
   std::vector<std::thread> threads;
-  std::atomic<int> running{static_cast<int>(sources.size())};
-  absl::Notification done;
+  absl::Mutex mu;
+  size_t running = sources.size();  // guarded by mu
   for (size_t w = 0; w < sources.size(); ++w) {
     threads.emplace_back([&, w] {
       Worker worker(options, &epoch, sources[w].get(), &(*steps)[w], learning_rate, shared);
       if (absl::Status s = worker.Run(); !s.ok()) shared->Fail(std::move(s));
-      if (running.fetch_sub(1) == 1) done.Notify();
+      absl::MutexLock lock(&mu);
+      --running;
     });
   }
-  while (!done.WaitForNotificationWithTimeout(kProgressInterval)) report();
+  const auto none_runs = [&] { return running == 0; };
+  const auto ended = [&] {
+    absl::MutexLock lock(&mu);
+    return AwaitFor(&mu, absl::Condition(&none_runs), kProgressInterval);
+  };
+  while (!ended()) report();
   for (std::thread& thread : threads) thread.join();
 }
 

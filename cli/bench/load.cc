@@ -98,7 +98,7 @@ class Load::Stream {
       status = Finish(&slot);
       if (interval_ns > 0) {
         if (due_ns >= end_ns) break;
-        SleepUntil(due_ns);
+        WorkUntil(due_ns, next);
         slot.due_ns = due_ns;
         due_ns += interval_ns;
       } else {
@@ -145,6 +145,17 @@ class Load::Stream {
       HOTBED_ASSIGN_OR_RETURN(slots_.back()->rows, HugeBuffer::Allocate(bytes));
     }
     return absl::OkStatus();
+  }
+
+  // Waits for answers until the next call is due, as the roof's caller does: `oldest` first.
+  void WorkUntil(int64_t due_ns, size_t oldest) {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const Slot& slot = *slots_[(oldest + i) % slots_.size()];
+      const auto left = [&] { return absl::Nanoseconds(due_ns - clock_->NowNs()); };
+      for (const auto& pull : slot.pulls) pull.WaitFor(left());
+      for (const auto& push : slot.pushes) push.WaitFor(left());
+    }
+    SleepUntil(due_ns);
   }
 
   void SleepUntil(int64_t due_ns) const {

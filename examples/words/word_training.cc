@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
+#include "common/await_for.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 
@@ -224,8 +224,8 @@ absl::StatusOr<WordTrainingReport> TrainWords(
     shared.epoch_loss.resize(options.epochs);
     shared.epoch_pairs.resize(options.epochs);
   }
-  std::atomic<int> running{options.trainers};
-  absl::Notification done;
+  absl::Mutex mu;
+  int running = options.trainers;  // guarded by mu
   std::vector<std::thread> threads;
   for (int t = 0; t < options.trainers; ++t) {
     threads.emplace_back([&, t] {
@@ -240,11 +240,17 @@ absl::StatusOr<WordTrainingReport> TrainWords(
         absl::MutexLock lock(&shared.mu);
         shared.error.Update(status);
       }
-      if (running.fetch_sub(1) == 1) done.Notify();
+      absl::MutexLock lock(&mu);
+      --running;
     });
   }
   bool cancelled = false;
-  while (!done.WaitForNotificationWithTimeout(kProgressInterval)) {
+  const auto none_runs = [&] { return running == 0; };
+  const auto ended = [&] {
+    absl::MutexLock lock(&mu);
+    return AwaitFor(&mu, absl::Condition(&none_runs), kProgressInterval);
+  };
+  while (!ended()) {
     if (cancelled || progress(Snapshot(options, words_of_epoch, &shared))) continue;
     cancelled = shared.stop = true;
   }

@@ -65,14 +65,13 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
     v1::Member process;
     process.set_server(request_.server());
     process.set_incarnation(request_.incarnation());
-    v1::Member before;
     {
       absl::MutexLock lock(&mu_);
-      before = std::exchange(process_, process);
-    }
-    if (before.server() != process.server() || before.incarnation() != process.incarnation()) {
-      if (before.server() != 0) hub_->Leave(before, this);
-      hub_->Attend(process, this);
+      const v1::Member before = std::exchange(process_, process);
+      const bool same =
+          before.server() == process.server() && before.incarnation() == process.incarnation();
+      if (!same && before.server() != 0) hub_->Leave(before, this);
+      if (!same && !finished_) hub_->Attend(process, this);  // nobody would take it out again
     }
     // Answered on this thread or later on the coordinator's; the stream stays until then.
     hub_->coordinator_->Submit(request_, [self = self_](absl::StatusOr<Reply> reply) {

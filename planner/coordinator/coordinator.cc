@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/await_for.h"
 #include "common/check.h"
 #include "common/metrics.h"
 #include "planner/coordinator/keys.h"
@@ -153,6 +154,7 @@ void Coordinator::Run() {
     Answers answers;
     uint64_t plan = 0;
     uint64_t limits = 0;
+    bool stops = false;
     {
       absl::MutexLock lock(&mu_);
       core_.SetUnixMs(clock_->WallUs() / 1000);
@@ -161,9 +163,9 @@ void Coordinator::Run() {
       const auto wake = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
         return stopping_ || work_.has_value();
       };
-      if (answers.empty()) mu_.AwaitWithTimeout(absl::Condition(&wake), kTick);
-      if (stopping_) break;
-      if (work_.has_value()) work = *std::exchange(work_, std::nullopt);
+      if (answers.empty()) AwaitFor(&mu_, absl::Condition(&wake), kTick);
+      stops = stopping_;
+      if (!stops && work_.has_value()) work = *std::exchange(work_, std::nullopt);
     }
     if (work.load || work.commit.has_value()) {
       Event event = Carry(std::move(work));
@@ -174,6 +176,7 @@ void Coordinator::Run() {
       limits = core_.membership().limits_version();
     }
     Give(std::move(answers));
+    if (stops) return;
     if (plan > plan_told || (plan != 0 && limits != limits_told)) {
       plan_told = plan;
       limits_told = limits;

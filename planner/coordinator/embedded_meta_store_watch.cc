@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "planner/coordinator/embedded_meta_store.h"
 
@@ -113,7 +114,7 @@ void EmbeddedMetaStore::RunBackground() {
       const auto wake = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
         return stopping_ || SomeoneBehind();
       };
-      mu_.AwaitWithTimeout(absl::Condition(&wake), options_.lease_poll_interval);
+      AwaitFor(&mu_, absl::Condition(&wake), options_.lease_poll_interval);
       if (stopping_) return;
       due = DueLeases();
     }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "planner/coordinator/keys.h"
 
 namespace hotbed {
@@ -9,6 +10,14 @@ namespace {
 
 constexpr size_t kTextBytesMax = 1000;
 constexpr uint32_t kListedByDefault = 1000;
+
+// No character is cut in two: a record that is no UTF-8 could not be read again.
+std::string Shortened(const std::string& text) {
+  if (text.size() <= kTextBytesMax) return text;
+  size_t bytes = kTextBytesMax;
+  while (bytes > 0 && (text[bytes] & 0xc0) == 0x80) --bytes;
+  return absl::StrCat(text.substr(0, bytes), " ...");
+}
 
 }  // namespace
 
@@ -20,7 +29,7 @@ void EventWriter::Add(const std::string& kind, const std::string& text, uint64_t
   event.set_number(last + ++written_);
   event.set_unix_ms(unix_ms_);
   event.set_kind(kind);
-  event.set_text(text.size() <= kTextBytesMax ? text : text.substr(0, kTextBytesMax) + " ...");
+  event.set_text(Shortened(text));
   event.set_shard(shard);
   event.set_server(server);
   txn->Put(keys::Event(event.number()), event.SerializeAsString());

@@ -54,6 +54,7 @@ bool Leases::OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request) {
   }
   Lease& lease = it->second;
   lease.deadline_ns = now_ns + options_.ttl_ns;
+  if (request.draining() && !lease.stopping) lease.stopping_since_ns = now_ns;
   lease.stopping = request.draining();
   lease.load = request.load();
   lease.copies.assign(request.copies().begin(), request.copies().end());
@@ -145,6 +146,12 @@ Incarnation Leases::LiveIncarnation(ServerId server) const {
 bool Leases::Stopping(ServerId server) const {
   auto it = leases_.find(server);
   return it != leases_.end() && it->second.stopping;
+}
+
+bool Leases::StopsAlone(int64_t now_ns, ServerId server) const {
+  auto it = leases_.find(server);
+  return it != leases_.end() && it->second.stopping &&
+         now_ns - it->second.stopping_since_ns >= kStopsTogetherNs;
 }
 
 bool Leases::Awaited(int64_t now_ns, ServerId server) const {

@@ -29,6 +29,10 @@ struct LeaseOptions {
   int64_t awaited_ns = 10'000'000'000;
 };
 
+// Servers that are stopped within so long are stopped together: they do not hand over to each
+// other.
+constexpr int64_t kStopsTogetherNs = 500'000'000;
+
 // To be told whether a server's data port answers.
 struct ProbeRequest {
   ServerId server = 0;
@@ -55,6 +59,7 @@ class Leases {
     std::string why;       // it ended
     v1::ServerLoad load;
     std::vector<v1::CopyProgress> copies;  // on their way from it
+    int64_t stopping_since_ns = 0;
   };
   struct Ended {
     ServerId server = 0;
@@ -82,6 +87,8 @@ class Leases {
   bool Held(ServerId server) const { return LiveIncarnation(server) != 0; }
   Incarnation LiveIncarnation(ServerId server) const;  // 0: none
   bool Stopping(ServerId server) const;
+  // It said so kStopsTogetherNs ago: who was stopped with it has said so too by now.
+  bool StopsAlone(int64_t now_ns, ServerId server) const;
   // Gone, but not for long; by this process's own knowledge.
   bool Awaited(int64_t now_ns, ServerId server) const;
   // When it was found gone; 0: it is not.

@@ -37,6 +37,7 @@ bool IsReader(const v1::ShardRecord& record, const v1::Member& learner) {
 void Membership::OnLoaded(const ClusterState& state) {
   urgent_.clear();
   look_.clear();
+  lost_copies_.clear();
   waiting_.clear();
   gated_.clear();
   gate_why_.clear();
@@ -90,6 +91,7 @@ void Membership::Forget(uint64_t packed) {
   with_learners_.erase(packed);
   learner_since_ns_.erase(packed);
   joins_.erase(packed);
+  lost_copies_.erase(packed);
   lost_.erase(packed);
   failing_since_ns_.erase(packed);
   look_.insert(packed);  // it drops the shard from what waits
@@ -106,6 +108,9 @@ void Membership::NoteRecord(int64_t now_ns, const v1::ShardRecord& record) {
   }
   if (auto joins = joins_.find(packed); joins != joins_.end()) {
     if (joins->second.epoch < record.epoch()) joins_.erase(joins);
+  }
+  if (auto lost = lost_copies_.find(packed); lost != lost_copies_.end()) {
+    if (lost->second.epoch < record.epoch()) lost_copies_.erase(lost);
   }
   if (!record.active()) return;
   if (auto failing = failing_since_ns_.find(packed); failing != failing_since_ns_.end()) {
@@ -152,6 +157,29 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
     if (!known) joins.learners.push_back(ready.member());
     look_.insert(ready.shard());
   }
+  for (const v1::ShardEpoch& lost : request.copies_lost()) NoteLostCopy(state, request, lost);
+}
+
+void Membership::NoteLostCopy(const ClusterState& state, const v1::HeartbeatRequest& request,
+                              const v1::ShardEpoch& lost) {
+  auto record = state.shards().find(lost.shard());
+  if (record == state.shards().end() || record->second.epoch() != lost.epoch()) return;
+  v1::Member member;
+  member.set_server(request.server());
+  member.set_incarnation(request.incarnation());
+  if (CopyLost(record->second, member)) return;
+  LostCopies& copies = lost_copies_[lost.shard()];
+  if (copies.epoch != lost.epoch()) copies = LostCopies();
+  copies.epoch = lost.epoch();
+  copies.members.push_back(std::move(member));
+  urgent_.insert(lost.shard());
+}
+
+bool Membership::CopyLost(const v1::ShardRecord& record, const v1::Member& member) const {
+  auto lost = lost_copies_.find(record.shard());
+  return lost != lost_copies_.end() && lost->second.epoch == record.epoch() &&
+         std::any_of(lost->second.members.begin(), lost->second.members.end(),
+                     [&](const v1::Member& m) { return Same(m, member); });
 }
 
 bool Membership::Joined(const v1::ShardRecord& record, const v1::Member& learner) const {

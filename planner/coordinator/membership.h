@@ -11,8 +11,8 @@
 // has to wait waits by itself: refills before goals, goals before read copies.
 //
 // It keeps nothing that could not be thrown away: what is remembered are shards to look at, joins
-// that primaries reported (they repeat them) and who lost what (so that it is given back). Pure;
-// thread-compatible.
+// that primaries reported and copies that are lost (servers repeat them) and who lost what (so that
+// it is given back). Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_H_
 
@@ -59,7 +59,7 @@ class Membership {
   // The server's process is gone, came, is about to stop or drains: its shards are looked at, and
   // those that wait.
   void OnServerChanged(const ClusterState& state, ServerId server);
-  // The joins that a live process reports.
+  // The joins and the lost copies that a live process reports.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
   // A few times a second: looks again at shards that wait for something that nobody reports.
   void Tick(int64_t now_ns, const ClusterState& state);
@@ -78,6 +78,8 @@ class Membership {
   // Why the shard waits; empty: it does not, or nothing is wanted of it.
   std::string WaitsFor(uint64_t packed) const;
   bool Joined(const v1::ShardRecord& record, const v1::Member& learner) const;
+  // The member's live process said so, in the record's epoch.
+  bool CopyLost(const v1::ShardRecord& record, const v1::Member& member) const;
   // Shards with learners.
   const absl::btree_set<uint64_t>& with_learners() const { return with_learners_; }
   size_t waiting() const { return waiting_.size() + gated_.size(); }
@@ -93,6 +95,13 @@ class Membership {
     std::vector<v1::Member> learners;
   };
 
+  struct LostCopies {
+    Epoch epoch = 0;
+    std::vector<v1::Member> members;
+  };
+
+  void NoteLostCopy(const ClusterState& state, const v1::HeartbeatRequest& request,
+                    const v1::ShardEpoch& lost);
   void Mark(const ClusterState& state, const v1::ShardRecord& record);
   void MarkWaiting();
   void MarkGated(size_t count);
@@ -102,13 +111,16 @@ class Membership {
   // Drops or makes the shard's goal where that comes first; true: a goal was written.
   bool SettleGoal(const v1::ShardRecord& record, MembershipBatch* batch);
   bool DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch);
-  ShardWish WishOf(const v1::ShardRecord& record, const ClusterState& state) const;
+  ShardWish WishOf(const v1::ShardRecord& record, const ClusterState& state, int64_t now_ns) const;
   ServerId RefillPlace(const v1::ShardRecord& record, const std::vector<ServerId>& members,
                        MembershipBatch* batch);
   // Why the copy cannot begin now, or empty.
   std::string Gate(const v1::ShardRecord& record, const Member& learner,
                    const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
   void Take(const v1::ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
+  // The members that are gone, or whose copies are, have been left out.
+  void NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
+                    MembershipBatch* batch);
   void CountSenders(int64_t now_ns, const ClusterState& state);
   // Whether a copy to the learner is under way.
   bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner) const;
@@ -124,6 +136,7 @@ class Membership {
   absl::btree_set<uint64_t> with_learners_;
   absl::flat_hash_map<uint64_t, int64_t> learner_since_ns_;
   absl::flat_hash_map<uint64_t, Joins> joins_;
+  absl::flat_hash_map<uint64_t, LostCopies> lost_copies_;
   absl::flat_hash_map<uint64_t, ServerId> lost_;  // who is to have its copy back
   absl::flat_hash_map<uint64_t, int64_t> failing_since_ns_;
   std::vector<int64_t> fail_over_ns_;

@@ -31,6 +31,13 @@ std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
   return servers;
 }
 
+v1::Member Named(const Member& member) {
+  v1::Member message;
+  message.set_server(member.server);
+  message.set_incarnation(member.incarnation);
+  return message;
+}
+
 uint32_t CopiesOf(const v1::TableSpec& spec) {
   const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
   return replicated ? std::max<uint32_t>(1, spec.copies()) : 1;
@@ -62,7 +69,8 @@ std::string MoveText(const ClusterState& state, const v1::ShardRecord& record,
 
 }  // namespace
 
-ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& state) const {
+ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& state,
+                             int64_t now_ns) const {
   const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
   ShardWish wish;
   wish.copies = CopiesOf(spec);
@@ -76,7 +84,7 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     bool stopping = false;
     for (const ServerId server : MemberServers(record)) {
       if (leases_->Stopping(server)) {
-        stopping = true;
+        stopping = stopping || leases_->StopsAlone(now_ns, server);
       } else if (leases_->Held(server)) {
         staying.push_back(server);
       }
@@ -118,18 +126,26 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
     return RefillPlace(record, members, batch);
   };
   const auto join_ready = [&](Epoch epoch, const Member& member) {
-    v1::Member learner;
-    learner.set_server(member.server);
-    learner.set_incarnation(member.incarnation);
-    return epoch == record.epoch() && Joined(record, learner);
+    return epoch == record.epoch() && Joined(record, Named(member));
   };
-  ShardDecision decision = DecideShard(
-      *decoded, WishOf(record, state),
-      ServerView{.live = live, .awaited = awaited, .refill = refill, .join_ready = join_ready});
+  const auto copy_lost = [&](Epoch epoch, const Member& member) {
+    return epoch == record.epoch() && CopyLost(record, Named(member));
+  };
+  ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
+                                       ServerView{.live = live,
+                                                  .awaited = awaited,
+                                                  .refill = refill,
+                                                  .join_ready = join_ready,
+                                                  .copy_lost = copy_lost});
   decision.reason = state.WithServerNames(decision.reason);
   if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
+  const auto stops = [&](const v1::Member& m) {
+    return leases_->Stopping(m.server()) && !leases_->StopsAlone(batch->now_ns(), m.server());
+  };
   if (!decision.reason.empty()) {
     waiting_[packed] = std::move(decision.reason);
+  } else if (std::any_of(record.members().begin(), record.members().end(), stops)) {
+    waiting_[packed] = "a server of it is about to stop: looks whether others are, too";
   } else if (state.FindGoal(packed) != nullptr) {
     waiting_[packed] = "nothing can be done for it now";
   }
@@ -236,6 +252,24 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
                       " are under way");
 }
 
+void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
+                              MembershipBatch* batch) {
+  ++counts_.fail_overs;
+  int64_t since = 0;
+  bool gone = false;  // a process, not only what it holds
+  for (const v1::Member& m : record.members()) {
+    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) continue;
+    gone = true;
+    lost_[record.shard()] = m.server();
+    since = std::max(since, leases_->GoneSinceNs(m.server()));
+  }
+  failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
+  const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
+                           : gone                                ? "fail_over"
+                                                                 : "copy_lost";
+  batch->Note(kind, decision.reason, record.shard());
+}
+
 void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
                       MembershipBatch* batch) {
   const ClusterState& state = batch->state();
@@ -271,19 +305,9 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       break;
     case ShardStep::kFailOver:
     case ShardStep::kTakeBase:
-    case ShardStep::kTakeBack: {
-      ++counts_.fail_overs;
-      int64_t since = 0;
-      for (const v1::Member& m : record.members()) {
-        if (leases_->LiveIncarnation(m.server()) == m.incarnation()) continue;
-        lost_[packed] = m.server();
-        since = std::max(since, leases_->GoneSinceNs(m.server()));
-      }
-      failing_since_ns_.try_emplace(packed, since != 0 ? since : batch->now_ns());
-      batch->Note(decision.step == ShardStep::kTakeBack ? "take_back" : "fail_over",
-                  decision.reason, packed);
+    case ShardStep::kTakeBack:
+      NoteFailOver(record, decision, batch);
       break;
-    }
     case ShardStep::kSwitch:
       if (goal == nullptr) {
         lost_[packed] = record.primary().server();

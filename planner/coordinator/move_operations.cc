@@ -17,6 +17,8 @@
 namespace hotbed {
 namespace {
 
+constexpr size_t kReasonBytesMax = 400;  // it is kept with each shard's goal
+
 class MoveShards : public Operation {
  public:
   MoveShards(v1::MoveShardsRequest request, ClusterLimits limits, MoveContext context)
@@ -59,6 +61,11 @@ class MoveShards : public Operation {
       return absl::InvalidArgumentError(absl::StrCat("moves of ", request_.moves_size(),
                                                      " shards, allowed: 1 to ", limits_.moves_max,
                                                      " in one request"));
+    }
+    if (request_.reason().size() > kReasonBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat("the reason of moves has ",
+                                                     request_.reason().size(),
+                                                     " bytes, allowed: ", kReasonBytesMax));
     }
     reply_.set_number(state.counters().moves + 1);
     absl::flat_hash_set<uint64_t> seen;

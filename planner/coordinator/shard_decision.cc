@@ -93,9 +93,12 @@ class Rules {
     return AddLearner();
   }
 
-  bool Live(const Member& member) const {
+  bool Live(const Member& member) const { return Alive(member) && !Spoilt(member); }
+  bool Alive(const Member& member) const {
     return member.incarnation != 0 && view_.live(member.server) == member.incarnation;
   }
+  // Its process lives, and refuses what it holds: it answers nobody, pulls neither.
+  bool Spoilt(const Member& member) const { return view_.copy_lost(record_.epoch, member); }
   bool Wanted(const Member& member) const { return Contains(wanted_, member.server); }
   bool Reads(const Member& learner) const { return Contains(wish_.readers, learner.server); }
 
@@ -122,10 +125,14 @@ class Rules {
 
   std::string GoneText() const {
     Members gone;
+    Members spoilt;
     for (const Member& member : record_.members) {
-      if (!Live(member)) gone.push_back(member);
+      if (!Live(member)) (Alive(member) ? spoilt : gone).push_back(member);
     }
-    return MembersText(gone);
+    if (spoilt.empty()) return MembersText(gone);
+    const std::string copies = absl::StrCat("the copy of ", MembersText(spoilt),
+                                            " (it is damaged, or differs from its primary's)");
+    return gone.empty() ? copies : absl::StrCat(MembersText(gone), " and ", copies);
   }
 
   ShardDecision LoseMembers() {
@@ -171,12 +178,13 @@ class Rules {
     Members back;
     for (const Member& member : asked) {
       const Incarnation live = view_.live(member.server);
+      if (live != 0 && Spoilt({member.server, live})) continue;
       if (live != 0 && FindServer(back, member.server) == nullptr) {
         back.push_back({member.server, live});
       }
     }
     if (back.empty()) {
-      return Wait(absl::StrCat("stopped: lost all of ", MembersText(record_.members),
+      return Wait(absl::StrCat("stopped: lost all of ", GoneText(),
                                "; goes on when one of them is back with its data directory"));
     }
     next_.primary = back.front();

@@ -41,11 +41,13 @@ struct ServerView {
   absl::FunctionRef<ServerId(const std::vector<ServerId>& members)> refill;
   // A learner that the primary said is in its acknowledging set, in this epoch.
   absl::FunctionRef<bool(Epoch, const Member&)> join_ready;
+  // A member that lives and said, in this epoch, that its copy is lost: it counts as gone.
+  absl::FunctionRef<bool(Epoch, const Member&)> copy_lost;
 };
 
 enum class ShardStep : uint8_t {
   kNone,         // nothing to do, or something is waited for
-  kFailOver,     // dead members leave; another is primary if it was one of them
+  kFailOver,     // members that are gone leave; another is primary if it was one of them
   kTakeBase,     // nobody of an epoch that never was active: the last active one's members
   kTakeBack,     // nobody is left: a member that came back with its log
   kDropLearner,  // it died, or is not wanted any more; a new epoch, see shard_decision.cc

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/log_writer.h"
@@ -66,7 +67,7 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
 void LogWriter::SyncLoop() {
   const absl::Duration interval = absl::Milliseconds(options_.sync_interval_ms);
   absl::MutexLock lock(&mu_);
-  while (!mu_.AwaitWithTimeout(absl::Condition(&stopping_), interval)) {
+  while (!AwaitFor(&mu_, absl::Condition(&stopping_), interval)) {
     if (poisoned_) continue;
     (void)SyncThrough(written_);  // an error poisons the log, which whoever appends will see
   }

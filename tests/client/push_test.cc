@@ -249,7 +249,7 @@ TEST_F(PushTest, ADeadlineWithoutAnAnswerIsIndeterminateAndRetryLearnsTheOutcome
         if (server == 0 && away) return Refusal(v1::UNAVAILABLE);
         return std::nullopt;
       });
-  const PushResult result = Count(table, 1, {1, 8}, absl::Milliseconds(40)).Wait();
+  const PushResult result = Count(table, 1, {1, 8}, absl::Milliseconds(400)).Wait();
   ASSERT_EQ(result.outcome, Outcome::kIndeterminate);
   ASSERT_EQ(result.shards.size(), 1);
   EXPECT_EQ(result.shards[0].status.code(), absl::StatusCode::kUnknown);
@@ -359,8 +359,7 @@ TEST_F(PushTest, WhatNeverLeftTheClientFailsForCertain) {
   const Table* table = Open("t");
   cluster_.StopServer(0);
   auto pushed = Count(table, 1, {1});
-  EXPECT_FALSE(pushed.WaitFor(absl::Milliseconds(20)));
-  EXPECT_GT(client_->Stats().retries, 0);
+  while (client_->Stats().retries == 0) ASSERT_FALSE(pushed.WaitFor(absl::Milliseconds(5)));
   cluster_.set_push_script(
       [](int, const v1::PushSegment&) { return std::optional(Refusal(v1::CORRUPT)); });
   cluster_.StartServer(0);

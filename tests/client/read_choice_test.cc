@@ -80,15 +80,16 @@ TEST(ReadChoice, WhoFailedIsPassedOverForAWhile) {
 
 class ReadFromTest : public testing::Test {
  protected:
-  void Connect(ReadFrom from, bool data_parallel = false) {
+  // Server 1 has a copy; of a data-parallel table servers 1 and 2 have read copies.
+  void Connect(ReadFrom from, bool data_parallel = false, uint32_t copies = 2) {
     v1::TableSpec spec;
     spec.set_name("t");
     spec.set_rows(100);
     spec.set_dim(4);
     spec.set_data_parallel(data_parallel);
-    if (!data_parallel) {
+    if (!data_parallel && copies > 1) {
       spec.set_durability(v1::DURABILITY_REPLICATED);
-      spec.set_copies(2);
+      spec.set_copies(copies);
     }
     table_ = cluster_.AddTable(spec, 1);  // the primary is server 0
     cluster_.SetCopies({table_, 0}, data_parallel ? std::vector<int>() : std::vector<int>{1},
@@ -151,6 +152,13 @@ TEST_F(ReadFromTest, AnyCopyOnRequest) {
   EXPECT_EQ(Asked()[1], before);
 }
 
+// What a move adds for a while may be behind what this client has seen.
+TEST_F(ReadFromTest, NotTheTargetOfAMove) {
+  Connect(ReadFrom::kAny, /*data_parallel=*/false, /*copies=*/1);
+  Pulls(50);
+  EXPECT_EQ(Asked(), (std::vector<uint64_t>{50, 0, 0}));
+}
+
 TEST_F(ReadFromTest, StrictPullsAskThePrimaryAndSaySo) {
   Connect(ReadFrom::kAny);
   PullOptions options;
@@ -170,7 +178,7 @@ TEST_F(ReadFromTest, StrictPullsAskThePrimaryAndSaySo) {
 
 TEST_F(ReadFromTest, EveryServersCopyOfADataParallelTable) {
   Connect(ReadFrom::kDefault, /*data_parallel=*/true);
-  Pulls(120);
+  Pulls(600);
   for (int s = 0; s < 3; ++s) EXPECT_GE(Asked()[s], 10u) << s;
 }
 

@@ -27,8 +27,9 @@ class Fleet {
     ServerId id = 0;
     Incarnation incarnation = 0;
     State state = State::kDown;
-    bool stopping = false;  // SIGTERM
-    bool joins = true;      // learners of its shards catch up
+    bool stopping = false;                  // SIGTERM
+    bool joins = true;                      // learners of its shards catch up
+    std::map<uint64_t, Epoch> copies_lost;  // said in every heartbeat
     uint64_t known = 0;
     std::map<uint64_t, v1::ShardRecord> records;
     v1::CopyLimits limits;
@@ -86,6 +87,11 @@ class Fleet {
     request.set_draining(s->stopping);
     *request.mutable_load() = s->load;
     if (s->joins) ReportJoins(*s, &request);
+    for (const auto& [packed, epoch] : s->copies_lost) {
+      v1::ShardEpoch* lost = request.add_copies_lost();
+      lost->set_shard(packed);
+      lost->set_epoch(epoch);
+    }
     auto reply = rig_->Call<v1::HeartbeatReply>(request);
     if (!reply.ok()) return true;  // the coordinator starts
     if (!reply->lease_held()) return false;

@@ -38,6 +38,50 @@ TEST_F(MembershipStory, AKilledServersShardsAreServedByTheirBackupsAtOnce) {
   EXPECT_EQ(rig_.core->membership().counts().refills, 1u);
 }
 
+TEST_F(MembershipStory, ACopyThatItsServerCallsLostIsTakenOutAndMadeAnew) {
+  Start({"s1", "s2"});
+  Create("t", 2, 2);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1", "s2 s1 e1"));
+  // Of another epoch, and by a process that is no member: means nothing.
+  Fleet::Server& s2 = fleet_.at("s2");
+  s2.copies_lost = {{ShardId{1, 0}.packed(), 7}};
+  fleet_.Run(500);
+  EXPECT_THAT(Lines(), ElementsAre("s1 s2 e1", "s2 s1 e1"));
+  // Of a backup.
+  s2.copies_lost = {{ShardId{1, 0}.packed(), 1}};
+  fleet_.Beat(&s2);
+  rig_.Pump();
+  EXPECT_THAT(Lines(), ElementsAre("s1 e2 waits", "s2 s1 e1")) << "nothing was waited for";
+  EXPECT_THAT(Events("copy_lost"), ElementsAre(HasSubstr("t/0: lost the copy of s2/")));
+  fleet_.Run(1000);  // it says so again, and that is over
+  EXPECT_THAT(Lines(), ElementsAre("s1 s2 e3", "s2 s1 e1"));
+  EXPECT_EQ(rig_.core->membership().counts().refills, 1u);
+  // Of a primary.
+  s2.copies_lost = {{ShardId{1, 1}.packed(), 1}};
+  fleet_.Beat(&s2);
+  rig_.Pump();
+  EXPECT_THAT(Lines(), ElementsAre("s1 s2 e3", "s1 e2 waits"));
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines(), ElementsAre("s1 s2 e3", "s1 s2 e3"));
+  EXPECT_THAT(Events("fail_over"), ElementsAre());
+}
+
+TEST_F(MembershipStory, TheLastCopyStaysWhereItIsThoughItIsCalledLost) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  for (const char* name : {"s1", "s2"}) {
+    fleet_.at(name).copies_lost = {{ShardId{1, 0}.packed(), 1}, {ShardId{1, 0}.packed(), 2}};
+  }
+  fleet_.Beat(&fleet_.at("s1"));
+  rig_.Pump();
+  ASSERT_THAT(Lines(), ElementsAre("s2 e2 waits"));
+  fleet_.at("s2").copies_lost = {{ShardId{1, 0}.packed(), 2}};
+  fleet_.Run(1000);
+  const std::vector<std::string> lines = Lines();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("s2")) << "nobody else holds it whole";
+}
+
 TEST_F(MembershipStory, EventsCallServersByTheirNamesAndNotByTheirNumbers) {
   Start({"s2", "s1"});  // numbers 1 and 2
   Create("t", 2, 1);
@@ -135,11 +179,25 @@ TEST_F(MembershipStory, AFailOverGoesBeforeACreationThatIsUnderWay) {
   EXPECT_EQ(Map().shards_size(), 1004) << "nothing of the creation was taken for a leftover";
 }
 
+// Each would hand its copies to the next, and the last one hold all.
+TEST_F(MembershipStory, ServersThatStopTogetherHandNothingOver) {
+  Start({"s1", "s2", "s3"});
+  Create("a", 2, 6);
+  const std::vector<std::string> before = Lines();
+  for (const char* name : {"s1", "s2", "s3"}) {
+    fleet_.at(name).stopping = true;
+    fleet_.Run(100);
+  }
+  fleet_.Run(2000);
+  EXPECT_EQ(Lines(), before);
+  EXPECT_THAT(Events("switch"), ElementsAre());
+}
+
 TEST_F(MembershipStory, AServerThatStopsHandsItsShardsOverFirst) {
   Start({"s1", "s2", "s3"});
   Create("t", 2, 3);
   fleet_.at("s1").stopping = true;
-  fleet_.Run(600);
+  fleet_.Run(1200);
   for (const v1::ShardRecord& r : Records()) {
     EXPECT_THAT(Line(r), ::testing::Not(HasSubstr("s1"))) << "not waited for by anybody";
     EXPECT_TRUE(r.active());

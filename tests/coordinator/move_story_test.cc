@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/coordinator/event_log.h"
 #include "tests/coordinator/membership_story.h"
 
 namespace hotbed {
@@ -38,6 +39,34 @@ TEST_F(MoveStory, AMoveGoesStepByStepAndLeavesNoGoal) {
   const v1::ShardRecord& heard = fleet_.at("s1").records.at(ShardId{1, 0}.packed());
   EXPECT_TRUE(heard.active());
   EXPECT_EQ(heard.members(0).server(), fleet_.at("s2").id);
+}
+
+// It stands in the store once for each shard.
+TEST_F(MoveStory, TheReasonOfAMoveIsBounded) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  v1::MoveShardsRequest request;
+  request.add_moves()->set_shard(ShardId{1, 0}.packed());
+  request.mutable_moves(0)->set_to(fleet_.at("s2").id);
+  request.set_reason(std::string(401, 'x'));
+  EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(request), kInvalidArgument,
+                "has 401 bytes, allowed: 400");
+  request.mutable_reason()->pop_back();
+  EXPECT_TRUE(rig_.Call<v1::MoveShardsReply>(request).ok());
+}
+
+TEST(EventLog, ALongTextIsCutBetweenCharacters) {
+  ClusterState state;
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += "\u20ac";
+  for (size_t before = 0; before < 3; ++before) {
+    Transaction txn(&state);
+    EventWriter(&state, 1).Add("moves", std::string(before, 'x') + text, 0, 0, &txn);
+    v1::ClusterEvent event;
+    ASSERT_TRUE(event.ParseFromString(txn.ops()[0].value)) << before;
+    EXPECT_GT(event.text().size(), 990u);
+    EXPECT_LE(event.text().size(), 1004u);
+  }
 }
 
 TEST_F(MoveStory, AMoveGoesOnUnderAnotherCoordinator) {

@@ -77,6 +77,48 @@ TEST(ShardDecisionTest, ABackupThatRestartedIsDroppedAndBecomesALearner) {
   EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners s2/2, epoch 7 active");
 }
 
+TEST(ShardDecisionTest, ACopyThatIsLostCountsAsGone) {
+  Cluster cluster = AllLive(3);
+  cluster.lost = {2};
+  ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kFailOver);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners -, epoch 8");
+  EXPECT_EQ(decision.reason,
+            "lost the copy of s2/1 (it is damaged, or differs from its primary's)");
+  // In the next epoch the same process may get another one.
+  cluster.lost.clear();
+  decision.next.active = true;
+  cluster.room = {2};
+  EXPECT_EQ(RecordText(cluster.Decide(decision.next, Wish(2)).next),
+            "primary s1/1, members s1/1, learners s2/1, epoch 8 active");
+  // The primary's.
+  cluster.lost = {1};
+  decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 8");
+}
+
+TEST(ShardDecisionTest, WhatNobodyHoldsWholeIsWaitedFor) {
+  Cluster cluster = AllLive(3);
+  cluster.lost = {1, 2};
+  ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kNone);
+  EXPECT_EQ(decision.reason,
+            "stopped: lost all of the copy of s1/1 s2/1 (it is damaged, or differs from its "
+            "primary's); goes on when one of them is back with its data directory");
+  // A dead member's server may come back with all that it acknowledged; the lost copy is no help.
+  cluster.lost = {2};
+  cluster.live[1] = 5;
+  decision = cluster.Decide(Active({{2, 1}, {1, 1}}), Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kTakeBack);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/5, members s1/5, learners -, epoch 8");
+  // An epoch of it alone that never was active: those of the one before hold everything.
+  cluster = AllLive(3);
+  cluster.lost = {2};
+  decision = cluster.Decide(Inactive({{2, 1}}, {{1, 1}, {2, 1}}), Wish(1));
+  EXPECT_EQ(decision.step, ShardStep::kTakeBase);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners -, epoch 8");
+}
+
 TEST(ShardDecisionTest, NobodyOfAnEpochThatNeverWasActiveGivesTheBaseBack) {
   Cluster cluster = AllLive(3);
   cluster.live.erase(2);

@@ -1,8 +1,10 @@
 // libhotbed-clock-shim.so: for LD_PRELOAD. Moves what a process takes for the time of day, while it
 // runs: by the seconds that stand in the file $HOTBED_CLOCK_SHIM (text, may be negative; read anew
-// every 10 ms). Monotonic clocks stay as they are, and so do waits until a time of day: they end
-// after the time that they were meant to take.
+// every 10 ms). Monotonic clocks stay as they are. Abseil's waits until a time of day end when that
+// time has come on the moved clock, as the kernel has it when somebody sets the clock: earlier or
+// later than they were meant to.
 #include <dlfcn.h>
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -47,6 +49,10 @@ int64_t OffsetSeconds() {
   return offset;
 }
 
+bool Before(const timespec& a, const timespec& b) {
+  return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
+
 bool OfDay(clockid_t clock) { return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE; }
 
 }  // namespace
@@ -73,7 +79,7 @@ time_t time(time_t* out) noexcept {
   return now.tv_sec;
 }
 
-// How Abseil waits.
+// How Abseil waits until a time of day. In slices, since the kernel knows nothing of our clock.
 long syscall(long number, ...) noexcept {
   static const auto real = Real<long (*)(long, ...)>("syscall");
   va_list list;
@@ -81,13 +87,22 @@ long syscall(long number, ...) noexcept {
   long a[6];
   for (long& argument : a) argument = va_arg(list, long);
   va_end(list);
-  timespec until;
-  if (number == SYS_futex && (a[1] & FUTEX_CLOCK_REALTIME) != 0 && a[3] != 0) {
-    until = *reinterpret_cast<timespec*>(a[3]);
-    until.tv_sec -= OffsetSeconds();
-    a[3] = reinterpret_cast<long>(&until);
+  if (number != SYS_futex || (a[1] & FUTEX_CLOCK_REALTIME) == 0 || a[3] == 0) {
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   }
-  return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  const timespec until = *reinterpret_cast<timespec*>(a[3]);
+  for (;;) {
+    timespec end = until;
+    end.tv_sec -= OffsetSeconds();
+    timespec slice;
+    RealClock(CLOCK_REALTIME, &slice);
+    slice.tv_nsec += kReadEveryNs;
+    if (slice.tv_nsec >= 1'000'000'000) ++slice.tv_sec, slice.tv_nsec -= 1'000'000'000;
+    const bool last = Before(end, slice);
+    if (last) slice = end;
+    const long result = real(number, a[0], a[1], a[2], reinterpret_cast<long>(&slice), a[4], a[5]);
+    if (last || result == 0 || errno != ETIMEDOUT) return result;
+  }
 }
 
 // How gRPC waits, unless it asked for the monotonic clock.

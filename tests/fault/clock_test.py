@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from checker import EXACT, Checker
-from cluster import Cluster, json_of_command
+from cluster import Cluster, json_of_command, run_command
 
 JUMPS = (0, 3600, -3600, 86400 * 3, -86400 * 3, 86400 * 400)
 
@@ -62,7 +62,8 @@ class ClockRun:
             if status != EXACT:
                 raise RuntimeError(said)
         if self.epochs() != before:
-            raise RuntimeError(f"epochs changed, though nobody died: {before} to {self.epochs()}")
+            events = run_command(self.args.bin_dir, self.cluster.address, "events")[1]
+            raise RuntimeError(f"epochs changed, though nobody died: {before} to {self.epochs()}\n{events}")
         took = self.checker.wait_for_steps(10, 10)
         victim = self.random.choice(self.cluster.servers)
         victim.kill()

@@ -59,6 +59,7 @@ class FaultRun:
                 self.mover.ended.set()
             self.checker.kill()
             self.cluster.stop()
+            self.network.close()
         self.summary.update(result=found, seconds=round(time.monotonic() - begin, 1))
         self._keep_or_remove(found)
         return found

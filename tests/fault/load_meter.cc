@@ -1,10 +1,13 @@
 // hotbed-load-meter: load on one bounded table of zeros (sgd, learning rate 1), told as it was over
 // time, for the measurements of tests/fault/measure_*.py.
 //
-//   hotbed-load-meter shards --coordinator HOST:PORT --table NAME   one push in flight to each
-//   shard hotbed-load-meter load   --coordinator HOST:PORT --table NAME   pushes and pulls, closed
-//   or open hotbed-load-meter sum    --coordinator HOST:PORT --table NAME   what the table holds in
-//   column 0
+//   hotbed-load-meter MODE --coordinator HOST:PORT --table NAME
+//
+// MODE: `shards`, one push in flight to each shard; `load`, pushes and pulls, closed or open;
+// `fill`, a push to every row; `sum`, what the table holds in column 0.
+//
+// SIGUSR1, `shards`: a push to each shard leaves at once, or as soon as the one in flight is
+// answered.
 //
 // Runs until --seconds or SIGTERM, then retries what is indeterminate until it is applied, and
 // prints one line of JSON. Times are CLOCK_BOOTTIME, ns. Each id pushed adds 1 to column 0 of its
@@ -34,9 +37,11 @@ namespace {
 
 constexpr absl::Duration kResolveDeadline = absl::Seconds(30);
 constexpr absl::Duration kDrainMax = absl::Seconds(300);
+constexpr int64_t kLateNsMax = 20'000'000;  // behind the schedule of --rate
 
 volatile sig_atomic_t stop_signal = 0;
-void OnSignal(int signal) { stop_signal = signal; }
+volatile sig_atomic_t push_now = 0;
+void OnSignal(int signal) { (signal == SIGUSR1 ? push_now : stop_signal) = signal; }
 
 struct Options {
   std::string coordinator;
@@ -96,6 +101,10 @@ class Meter {
     while (!Over()) {
       RetryUnresolved();
       const int64_t now = Clock::Real()->NowNs();
+      if (push_now != 0) {
+        push_now = 0;
+        next_ns_.assign(shards_.size(), now);
+      }
       std::vector<Slot*> later;
       for (Slot* slot : TakeIdle()) {
         if (next_ns_[slot->shard] > now) {
@@ -134,12 +143,14 @@ class Meter {
           kept.push_back(slot);
         }
       }
+      Shed(&due_ns);
       while (!kept.empty() && (o_.rate == 0 || due_ns <= Clock::Real()->NowNs())) {
         Slot* const slot = kept.back();
         kept.pop_back();
         DrawFrom(0, table_->options().rows, slot);
         Push(slot, o_.rate > 0 ? due_ns : 0);
-        if (o_.rate > 0) due_ns += static_cast<int64_t>(1e9 / o_.rate);
+        if (o_.rate > 0) due_ns += IntervalNs();
+        Shed(&due_ns);
       }
       WaitForIdle(absl::Milliseconds(o_.rate > 0 ? 1 : 20));
     }
@@ -192,6 +203,18 @@ class Meter {
   bool Over() const {
     return stop_signal != 0 ||
            static_cast<double>(Clock::Real()->NowNs() - begin_ns_) > o_.seconds * 1e9;
+  }
+
+  int64_t IntervalNs() const { return static_cast<int64_t>(1e9 / o_.rate); }
+
+  // Pushes that the client had no room for when they were due are left out, and counted.
+  void Shed(int64_t* due_ns) {
+    if (o_.rate == 0) return;
+    const int64_t late_ns = Clock::Real()->NowNs() - *due_ns - kLateNsMax;
+    if (late_ns <= 0) return;
+    const int64_t count = late_ns / IntervalNs() + 1;
+    record_->Shed(static_cast<uint64_t>(count));
+    *due_ns += count * IntervalNs();
   }
 
   std::vector<Slot*> TakeIdle() {
@@ -350,6 +373,7 @@ int Main(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : 2;
   }
   signal(SIGTERM, OnSignal);
+  signal(SIGUSR1, OnSignal);
   Meter meter(o);
   absl::Status status = meter.Open();
   if (status.ok()) {

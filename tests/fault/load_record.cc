@@ -62,6 +62,11 @@ void LoadRecord::Indeterminate(const absl::Status& status) {
   NoteError(status);
 }
 
+void LoadRecord::Shed(uint64_t count) {
+  absl::MutexLock lock(&mu_);
+  shed_ += count;
+}
+
 void LoadRecord::Resolved(uint64_t ids) {
   absl::MutexLock lock(&mu_);
   ids_acknowledged_ += ids;
@@ -82,8 +87,8 @@ std::string LoadRecord::Json(size_t shards) {
       "{\"begin_ns\": ", begin_ns_, ", \"bucket_ms\": ", bucket_ms_, ", \"shards\": ", shards,
       ", \"pushes\": ", push_ns_.size(), ", \"pulls\": ", pull_ns_.size(),
       ", \"ids_acknowledged\": ", ids_acknowledged_, ", \"errors\": ", errors_,
-      ", \"indeterminate\": ", indeterminate_, ", ", Quantiles("push", &push_ns_),
-      Quantiles("pull", &pull_ns_),
+      ", \"indeterminate\": ", indeterminate_, ", \"shed\": ", shed_, ", ",
+      Quantiles("push", &push_ns_), Quantiles("pull", &pull_ns_),
       over_time("pushes_over_time", [](const Bucket& b) { return b.pushes; }),
       over_time("pulls_over_time", [](const Bucket& b) { return b.pulls; }),
       over_time("push_max_us_over_time", [](const Bucket& b) { return b.push_max_ns / 1000; }),

@@ -23,6 +23,8 @@ class LoadRecord {
   void Pulled(int64_t sent_ns, int64_t now_ns);
   void Failed(const absl::Status& status);
   void Indeterminate(const absl::Status& status);
+  // Pushes that were due and not sent.
+  void Shed(uint64_t count);
   // An indeterminate push that a retry found applied.
   void Resolved(uint64_t ids);
 
@@ -56,6 +58,7 @@ class LoadRecord {
   uint64_t ids_acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t errors_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t indeterminate_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t shed_ ABSL_GUARDED_BY(mu_) = 0;
   std::string first_error_ ABSL_GUARDED_BY(mu_);
 };
 

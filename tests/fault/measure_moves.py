@@ -45,6 +45,8 @@ def measure(args, cluster):
     cluster.start()
     rows = args.mib * (1 << 20) // (4 * DIM)
     table = Table(args.bin_dir, cluster.address, "moves", rows, DIM, args.durability)
+    if run_command(args.bin_dir, cluster.address, "rebalance", "off")[0] != 0:
+        raise RuntimeError("rebalance off: refused")  # it would move shards to the new server by itself
     third = cluster.add_server()
     begin = time.monotonic()
     filled = table.meter("fill", "--ids=4096", "--push-flights=4").result()

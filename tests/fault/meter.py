@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -92,6 +93,10 @@ class Meter:
             self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
                                           preexec_fn=host.enter if host else None)
 
+    def push_now(self):
+        """Mode shards: the next push to each shard is due."""
+        self.child.send_signal(signal.SIGUSR1)
+
     def stop(self):
         """Ends it now; its result."""
         self.child.terminate()
@@ -119,3 +124,10 @@ def rate(result, which, begin_ns, end_ns):
 def resident_bytes(process: Process):
     with open(f"/proc/{process.child.pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))
+
+
+def processor_seconds(process: Process):
+    """Of all its threads, user and system, since it started."""
+    with open(f"/proc/{process.child.pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

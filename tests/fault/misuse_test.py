@@ -8,7 +8,9 @@ Every test ends with the checker of its cluster: its clients worked all the time
 
 import argparse
 import os
+import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -26,6 +28,7 @@ class MisuseTest(unittest.TestCase):
 
     servers = 3
     tables = "log,r2"
+    rows, dim = 4000, 16
     server_flags = ("--host-bytes=64MiB",)
 
     def setUp(self):
@@ -34,7 +37,8 @@ class MisuseTest(unittest.TestCase):
         self.cluster = Cluster(BIN, self.directory, self.servers, server_flags=self.server_flags)
         self.addCleanup(self.cluster.stop)
         self.cluster.start()
-        self.checker = Checker(BIN, self.directory, self.cluster.address, 1, clients=2, rows=4000, dim=16, tables=self.tables)
+        self.checker = Checker(BIN, self.directory, self.cluster.address, 1, clients=2, rows=self.rows, dim=self.dim,
+                               tables=self.tables)
         self.addCleanup(self.checker.kill)
         self.checker.create()
         self.checker.start()
@@ -121,6 +125,24 @@ class Moves(MisuseTest):
 
     def server(self, name):
         return next(s for s in self.json("status")["servers"] if s["name"] == name)
+
+
+class StoppedTogether(MisuseTest):
+    tables = "r2"
+    rows, dim = 40000, 64  # so many shards that each server is the primary of some
+
+    def test_nothing_is_handed_over_and_nobody_waits_long(self):
+        for server in self.cluster.servers:
+            server.child.send_signal(signal.SIGTERM)
+        for server in self.cluster.servers:
+            self.assertEqual(server.stop(), 0, server.tail())
+        self.assertEqual([e for e in self.json("events") if e["kind"] == "switch"], [])
+        waits = [int(ms) for s in self.cluster.servers for ms in re.findall(r"not handed over within (\d+) ms", s.tail(400))]
+        self.assertTrue(waits, "meant to have copies that nobody can take over")
+        self.assertLess(max(waits), 10000)
+        for server in self.cluster.servers:
+            server.start()
+        self.exact()
 
 
 class LastServer(MisuseTest):

@@ -31,9 +31,9 @@ class Host:
                                      preexec_fn=die_with_parent)
         self.pid = self.idle.pid
         self._wait_for_namespace()
-        link = f"v{number}"
-        run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
-        run("ip", "link", "set", link, "master", BRIDGE, "up")
+        self.link = f"v{number}"
+        run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid))
+        run("ip", "link", "set", self.link, "master", BRIDGE, "up")
         self.run("ip", "link", "set", "lo", "up")
         self.run("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         self.run("ip", "link", "set", "eth0", "up")
@@ -52,6 +52,11 @@ class Host:
             raise OSError(ctypes.get_errno(), "setns")
         os.close(fd)
 
+    def close(self):
+        run("ip", "link", "delete", self.link)
+        self.idle.kill()
+        self.idle.wait()
+
     def run(self, *command):
         run("nsenter", "-t", str(self.pid), "-n", *command)
 
@@ -60,12 +65,19 @@ class Host:
 
 
 class Network:
+    """One at a time."""
+
     def __init__(self):
         run("ip", "link", "add", BRIDGE, "type", "bridge")
         run("ip", "addr", "add", f"{HOME}/24", "dev", BRIDGE)
         run("ip", "link", "set", BRIDGE, "up")
         self.hosts = []
         self.cuts = set()
+
+    def close(self):
+        for host in self.hosts:
+            host.close()
+        run("ip", "link", "delete", BRIDGE)
 
     def host(self):
         host = Host(self, 10 + len(self.hosts))

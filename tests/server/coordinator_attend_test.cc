@@ -57,6 +57,24 @@ TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
   EXPECT_EQ(coordinator_.heartbeats(), heartbeats);
 }
 
+TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
+  Begin();
+  const int heartbeats = coordinator_.heartbeats();
+  host_.set_copies_lost({{{1, 2}, 5}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().copies_lost_size() == 1; }));
+  EXPECT_EQ(coordinator_.last().copies_lost(0).shard(), (ShardId{1, 2}).packed());
+  EXPECT_EQ(coordinator_.last().copies_lost(0).epoch(), 5u);
+  for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);
+  // Whatever makes the next heartbeat, it is said again.
+  host_.set_joins({{{1, 3}, 5, {8, 80}}});
+  host_.Notify();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().join_ready_size() == 1; }));
+  EXPECT_EQ(coordinator_.last().copies_lost_size(), 1);
+}
+
 TEST_F(AttendTest, ActivationsAndJoinsDoNotWaitForAHeartbeat) {
   Begin();
   host_.set_waiting({{{1, 2}, 5}});
@@ -163,6 +181,29 @@ TEST_F(AttendTest, TheLeaseCountsFromBeforeTheHeartbeatLeft) {
   ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
 }
 
+// Its shards may take themselves for primaries, as which others have replaced them while the lease
+// was lost: they hear of that first.
+TEST_F(AttendTest, ANewIncarnationHasNoLeaseBeforeItsFirstMap) {
+  for (const bool attends : {true, false}) {
+    const int before = host_.assignments();
+    if (attends) {
+      Begin(/*interval_ms=*/5);
+    } else {
+      StopCoordinator();
+      coordinator_.SetAttends(false);
+      StartCoordinator(port_);
+      ASSERT_TRUE(WaitFor([&] { return !link_->status().attending; }));
+    }
+    ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
+    const int registrations = coordinator_.registrations();
+    coordinator_.LoseLease();
+    ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == registrations + 1; }));
+    ASSERT_TRUE(WaitFor([&] { return host_.assignments() > before + attends; }));
+    EXPECT_EQ(host_.lease_when_assigned_ns(), 0) << (attends ? "by a stream" : "by calls");
+    ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
+  }
+}
+
 TEST_F(AttendTest, AStreamThatBreaksIsOpenedAnewAsTheSameProcess) {
   Begin(/*interval_ms=*/5);
   for (int i = 0; i < 5; ++i) {
@@ -238,6 +279,24 @@ TEST_F(AttendTest, ADrainWaitsUntilOthersHaveTakenOver) {
   ASSERT_TRUE(coordinator_.Tell(news));
   waiter.join();
   EXPECT_TRUE(drained);
+}
+
+TEST_F(AttendTest, ADrainEndsWhereNothingIsHandedOver) {
+  v1::ClusterMap servers;
+  AddServer(8, 80, true, &servers);
+  coordinator_.SetServers(servers);
+  host_.AddShard({1, 3}, 4, 5);
+  Begin();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_map()->set_delta(true);
+  news.mutable_map()->set_plan_revision(41);
+  AddShared(3, 9, true, {{7, 101}, {8, 80}}, news.mutable_map());
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  EXPECT_FALSE(link_->Drain(60'000));
+  EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 20'000'000'000);
 }
 
 TEST_F(AttendTest, ADrainDoesNotWaitForACoordinatorThatIsAway) {

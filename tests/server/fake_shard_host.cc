@@ -235,6 +235,7 @@ absl::Status FakeShardHost::ApplyAssignment(const std::vector<TableSpec>&,
                                             const std::vector<TableId>& tables_dropped) {
   absl::MutexLock lock(&mu_);
   ++assignments_;
+  lease_when_assigned_ns_ = lease_until_ns_;
   tables_dropped_ = tables_dropped;
   for (const ShardRecord& record : records) {
     records_[record.shard] = record;
@@ -288,6 +289,16 @@ void FakeShardHost::set_joins(std::vector<JoinReady> joins) {
   joins_ = std::move(joins);
 }
 
+void FakeShardHost::set_copies_lost(std::vector<ShardEpoch> lost) {
+  absl::MutexLock lock(&mu_);
+  copies_lost_ = std::move(lost);
+}
+
+std::vector<ShardHost::ShardEpoch> FakeShardHost::CopiesLost() const {
+  absl::MutexLock lock(&mu_);
+  return copies_lost_;
+}
+
 void FakeShardHost::set_copies(std::vector<CopyProgress> copies) {
   absl::MutexLock lock(&mu_);
   copies_ = std::move(copies);
@@ -336,6 +347,11 @@ void FakeShardHost::SetLease(int64_t until_ns) {
 int64_t FakeShardHost::lease_until_ns() const {
   absl::MutexLock lock(&mu_);
   return lease_until_ns_;
+}
+
+int64_t FakeShardHost::lease_when_assigned_ns() const {
+  absl::MutexLock lock(&mu_);
+  return lease_when_assigned_ns_;
 }
 
 std::vector<TableId> FakeShardHost::tables_dropped() const {

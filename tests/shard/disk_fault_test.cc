@@ -100,6 +100,32 @@ TEST_F(DiskFaultTest, APromiseThatCannotBeKeptIsNotServed) {
   EXPECT_EQ(server_.host()->ShardsToActivate().size(), 2u);
 }
 
+// A server that cannot open one shard hears all the same that it lost another one.
+TEST_F(DiskFaultTest, WhatCannotBeOpenedKeepsNoNewsFromOthers) {
+  server_.Start();
+  std::vector<TableSpec> tables = Tables();
+  tables.push_back(TestTable(2, "new", 100, kDim, OptimizerKind::kSgd));
+  ShardRecord lost = server_.records()[0];
+  lost.epoch += 1;
+  lost.revision += 1;
+  lost.active = false;
+  lost.primary = {2, 1};
+  lost.members = {lost.primary};
+  lost.learners = {server_.records()[0].primary};
+  ShardRecord added = server_.records()[0];
+  added.shard = {2, 0};
+  added.range = {0, 100, 0, kDim};
+  files_.SetFreeBytes(0);
+  EXPECT_FALSE(server_.host()->ApplyAssignment(tables, {lost, added}, {}).ok());
+  EXPECT_EQ(server_.host()->RecordOf(lost.shard)->epoch, lost.epoch);
+  EXPECT_FALSE(server_.host()->RecordOf(added.shard).has_value());
+  EXPECT_EQ(Push(1, 0)->segments[0].result.code, SegmentCode::kWrongEpoch);
+  files_.SetFreeBytes(UINT64_MAX);
+  EXPECT_TRUE(server_.host()->ApplyAssignment(tables, {lost, added}, {}).ok());
+  EXPECT_EQ(server_.host()->RecordOf(added.shard)->epoch, added.epoch);
+  EXPECT_NE(server_.host()->Find(added.shard), nullptr);
+}
+
 TEST_F(DiskFaultTest, DamageInTheLogIsRefusedAndReported) {
   // The machine ran on: nothing but damage explains a record that is not whole.
   ASSERT_TRUE(files_.MakeDir("/proc/sys/kernel/random").ok());

@@ -315,6 +315,7 @@ ReplicaCluster::Rows ReplicaCluster::Pull(ServerId server, ShardId shard,
   }
   pull.done.WaitForNotification();
   out.code = segment.result.code;
+  out.lsn = segment.result.lsn;
   return out;
 }
 

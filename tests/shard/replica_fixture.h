@@ -78,6 +78,7 @@ class ReplicaCluster {
   // Fp32 rows as `server` has them; unset when it does not answer so.
   struct Rows {
     SegmentCode code = SegmentCode::kOk;
+    Lsn lsn = 0;  // that it has seen, at least
     std::vector<float> rows;
   };
   Rows Pull(ServerId server, ShardId shard, const std::vector<uint64_t>& ids, Lsn lsn_min = 0,

@@ -75,6 +75,39 @@ TEST_F(ReplicaTest, FailOverLosesNothing) {
   ExpectAsAlone();
 }
 
+// Whoever pushed reads it, also where another server has taken over in between.
+TEST_F(ReplicaTest, ANewPrimaryAnswersNoPullBeforeItHasAppliedWhatItInherited) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.hot_bytes = 16 << 10;  // so that applying takes a while
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
+  Push(5);
+  cluster_->network()->SetDamage([](ReplicaMessage* message) {
+    if (message->kind == ReplicaMessage::Kind::kAppend) message->commit = 0;
+  });
+  Push(200);
+  const ShardId shard = cluster_->shards()[0];
+  const Lsn acknowledged = cluster_->host(1)->Status().shards[0].applied_lsn;
+  ASSERT_LT(cluster_->host(2)->Status().shards[0].applied_lsn, acknowledged);
+  ReplicaCluster::Rows first;
+  first.code = SegmentCode::kUnavailable;
+  std::atomic<bool> answered{false};
+  std::thread puller([&] {
+    while (first.code != SegmentCode::kOk) first = cluster_->Pull(2, shard, {0, 1});
+    answered.store(true);
+  });
+  cluster_->Change(shard, /*bump=*/true, [&](ShardRecord* record) {
+    record->primary = cluster_->member(2);
+    record->members = {record->primary};
+  });
+  cluster_->SettleUntil([&] { return answered.load(); }, "a pull is answered");
+  puller.join();
+  EXPECT_GE(first.lsn, acknowledged);
+  cluster_->network()->SetDamage(nullptr);
+  cluster_->SwitchAndDrop(cluster_->shards()[1], 2, 1);
+  cluster_->Settle();
+  ExpectAsAlone();
+}
+
 TEST_F(ReplicaTest, AKilledBackupRejoins) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
   Push(20);
@@ -92,6 +125,51 @@ TEST_F(ReplicaTest, AKilledBackupRejoins) {
     });
   }
   Push(5);
+  ExpectAsAlone();
+}
+
+// Its shards went on without it, and it hears of that before it is asked for a copy again.
+TEST_F(ReplicaTest, ABackupThatComesBackNeedsTheEndOfTheLogOnly) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.replica_tail_bytes = 16 << 10;
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
+  Push(40);
+  for (const ShardStatus& s : cluster_->host(1)->Status().shards) {
+    ASSERT_LT(s.tail_bytes, 6000u) << "meant to have dropped the log's beginning";
+  }
+  cluster_->Kill(2);
+  cluster_->FailOver();
+  cluster_->Settle();
+  Push(3);
+  cluster_->Start(2);
+  EXPECT_EQ(cluster_->host(2)->Held().size(), kShards);
+  for (const ShardId shard : cluster_->shards()) {
+    EXPECT_EQ(cluster_->Pull(2, shard, {0}).code, SegmentCode::kWrongEpoch);
+    cluster_->AddLearner(shard, 2);
+    cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");
+  }
+  cluster_->Settle();
+  EXPECT_EQ(cluster_->host(1)->Status().copies_sent, 0u);
+  Push(5);
+  ExpectAsAlone();
+}
+
+TEST_F(ReplicaTest, ACopyThatNobodyAsksForAgainIsDeletedInTheEnd) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.keep_left_ms = 1;
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
+  Push(5);
+  cluster_->Kill(2);
+  cluster_->FailOver();
+  cluster_->Settle();
+  cluster_->Start(2);
+  cluster_->SettleUntil([&] { return cluster_->host(2)->Held().empty(); }, "it is deleted");
+  // And comes anew where it is wanted after all.
+  for (const ShardId shard : cluster_->shards()) {
+    cluster_->AddLearner(shard, 2);
+    cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");
+  }
+  cluster_->Settle();
   ExpectAsAlone();
 }
 

@@ -270,5 +270,34 @@ TEST_F(FollowerLogTest, AFullDiskHoldsUpAndIsMadeUpFor) {
   EXPECT_EQ(Answer(0, next), SegmentCode::kOk);
 }
 
+// --- refusals
+
+// The simulation's seed 60980: the tail that only the old primary has is of the epoch of what it
+// holds in common with the new one, and its hint leaves all of that epoch out.
+TEST_F(ShardCoreReplicaTest, AHintBelowWhatIsKnownToAgreeIsNoEarlierOne) {
+  Establish(1, {0, 1});
+  Push(0);
+  DeliverAll();
+  Push(0);
+  DeliverAll(To(0));  // both hold LSN 2, and the primary does not hear of it
+  Push(0);
+  network_.clear();  // LSN 3 stays alone
+  const ShardRecord record = Record(2, {1, 0}, {}, false);
+  for (int i : {0, 1}) Learn(i, record);
+  DeliverAll();
+  ASSERT_EQ(copies_[1].activate, 2u);
+  const ShardRecord active = Record(2, {1, 0}, {}, true);
+  for (int i : {0, 1}) Learn(i, active);
+  const PushToken token = Push(1, 6);
+  network_.clear();  // the connection breaks: the word of the commit, and the new LSN 3
+  core(1).OnPeerLost(copies_[0].member);
+  ASSERT_EQ(core(0).commit_lsn(), 1u);
+  Tick(1);
+  DeliverAll();
+  EXPECT_EQ(Answer(1, token), SegmentCode::kOk);
+  EXPECT_EQ(core(0).commit_lsn(), 3u);
+  EXPECT_EQ(copies_[0].rows, copies_[1].rows);
+}
+
 }  // namespace
 }  // namespace hotbed

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "server/thread_pool.h"
 #include "tests/shard/host_fixture.h"
 
@@ -29,6 +30,15 @@ class FakeStore final : public TieredStore {
     return false;
   }
   bool Apply(const RowUpdates& updates, Done done) override {
+    if (hold_updates) {
+      held_updates.push_back([this, updates, done = std::move(done)]() mutable {
+        executor_->Run([this, updates, done = std::move(done)]() mutable {
+          applied.push_back(updates.lsn);
+          done(absl::OkStatus());
+        });
+      });
+      return false;
+    }
     if (results.empty()) {
       applied.push_back(updates.lsn);
       return true;
@@ -48,6 +58,8 @@ class FakeStore final : public TieredStore {
   StoreStats Stats() const override { return {}; }
 
   bool hold_pulls = false;
+  bool hold_updates = false;
+  std::vector<absl::AnyInvocable<void()>> held_updates;  // goes on with one
   std::vector<Done> held_pulls;
   std::deque<absl::Status> results;  // of the next updates; then all are OK
   std::vector<Lsn> applied;
@@ -234,6 +246,28 @@ TEST_F(ShardTest, APushOnItsWayWhenDamageIsFoundIsNotToldAsFailed) {
   auto next = Push(2);
   next->done.WaitForNotification();
   EXPECT_EQ(next->segments[0].result.code, SegmentCode::kCorrupt);
+}
+
+// The rows of an update that waits for the disk are the sender's memory: it has it back only once
+// they were read, though its answer is known before.
+TEST_F(ShardTest, APushThatIsBeingAppliedKeepsItsSendersMemoryOverAStepDown) {
+  Activate();
+  store().hold_updates = true;
+  auto push = Push(1);
+  ASSERT_EQ(store().held_updates.size(), 1u);
+  ShardRecord record;
+  record.shard = {1, 0};
+  record.range = {0, 100, 0, kDim};
+  record.epoch = record.revision = 2;
+  record.primary = {2, 1};
+  record.members = {record.primary};
+  shard_->LearnRecord({1, 1}, record);
+  EXPECT_FALSE(shard_->active());
+  EXPECT_FALSE(push->done.HasBeenNotified()) << "its rows are still to be read";
+  store().held_updates[0]();
+  push->done.WaitForNotification();
+  EXPECT_EQ(push->segments[0].result.code, SegmentCode::kWrongEpoch);
+  EXPECT_EQ(store().applied, (std::vector<Lsn>{1}));
 }
 
 TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {

@@ -9,7 +9,7 @@
 namespace hotbed::sim {
 namespace {
 
-constexpr Time kHealTime = 10 * kSecond;
+constexpr double kLate = 0.05;              // of datagrams
 constexpr Time kDoneWithin = 10 * kSecond;  // I13
 
 }  // namespace
@@ -31,15 +31,17 @@ std::string ClusterStats::Text() const {
       " fail-overs, ", bases_taken, " bases and ", taken_back, " members taken back, ", pulls,
       " pulls (", strict_pulls, " strict, ", backup_pulls, " of others than primaries), ", commits,
       " commits, ", given_up, " trainers given up, ", refused, " refused, ", fenced, " fenced, ",
-      writes_refused, " writes refused by compare, ", lossy, " shards lost what they may");
+      writes_refused, " writes refused by compare, ", lossy, " shards lost what they may, ", spoilt,
+      " copies spoilt");
 }
 
-ClusterSimulation::ClusterSimulation(uint64_t seed) : random_(seed), seed_(seed) {
+ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)
+    : random_(seed), seed_(seed), weather_(weather) {
   heap_.reserve(1024);
   requests_.resize(1);
   pushes_.resize(1);
   nodes_.resize(1);
-  heal_time_ = kHealTime;
+  heal_time_ = weather_.heal_time;
   Setup();
 }
 
@@ -73,8 +75,10 @@ void ClusterSimulation::Datagram(int from, int to, Task deliver) {
   if (Cut(from, to)) return;
   if (stormy() && Chance(0.03)) return;
   const int copies = stormy() && Chance(0.04) ? 2 : 1;
+  const bool news = from >= CoordinatorNode(0) && from < CoordinatorNode(kCoordinators);
+  const double in_time = 1 - (news ? weather_.news_late : kLate);
   for (int i = 0; i < copies; ++i) {
-    const Time delay = healed() || Chance(0.95) ? Delay(4 * kMs) : Delay(600 * kMs);
+    const Time delay = healed() || Chance(in_time) ? Delay(4 * kMs) : Delay(600 * kMs);
     Task last = i + 1 == copies ? std::move(deliver) : deliver;
     At(delay, [this, from, to, task = std::move(last)] {
       if (!Cut(from, to)) task();
@@ -87,6 +91,7 @@ void ClusterSimulation::Setup() {
   const int shards = 2 + Pick(3);
   fsync_ = Chance(0.5);
   pull_rate_ = Chance(0.25) ? 0.6 : 0.06;
+  if (weather_.pull_rate > 0) pull_rate_ = weather_.pull_rate;
   servers_.resize(servers);
   coordinators_.resize(kCoordinators);
   clients_.resize(kClients);
@@ -108,7 +113,7 @@ void ClusterSimulation::Setup() {
                                        : Durability::kReplicated;
     setting.copies = setting.durability == Durability::kReplicated ? 2 + Pick(2) : 1;
     setting.synchronous = setting.durability != Durability::kCheckpoint && Chance(0.3);
-    setting.read_copies = Chance(0.15);
+    setting.read_copies = Chance(weather_.read_copies);
     std::vector<ServerId> wanted;
     for (uint32_t i = 0; i < setting.copies; ++i) wanted.push_back((shard + i) % servers + 1);
     Wish(shard, wanted);
@@ -133,7 +138,9 @@ void ClusterSimulation::Setup() {
   for (int i = 0; i < kClients; ++i) {
     clients_[i].index = i;
     for (int shard = 0; shard < shards; ++shard) {
-      clients_[i].pipes[shard].left = Trains(i, shard) ? clients_[i].pipes[shard].left : 30;
+      clients_[i].pipes[shard].left = Trains(i, shard)            ? clients_[i].pipes[shard].left
+                                      : weather_.reader && i == 0 ? 0
+                                                                  : weather_.pushes;
     }
     At(Delay(50 * kMs), [this, i] { TickClient(i); });
   }

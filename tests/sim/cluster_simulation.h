@@ -16,6 +16,7 @@
 
 #include "common/random.h"
 #include "tests/sim/cluster_types.h"
+#include "tests/sim/weather.h"
 
 namespace hotbed::sim {
 
@@ -44,6 +45,7 @@ struct ClusterStats {
   uint64_t fenced = 0;
   uint64_t writes_refused = 0;  // of coordinators, by compare
   uint64_t lossy = 0;           // shards that lost what their class does not keep
+  uint64_t spoilt = 0;          // copies
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -51,7 +53,8 @@ struct ClusterStats {
 
 class ClusterSimulation {
  public:
-  explicit ClusterSimulation(uint64_t seed);
+  // `weather` must outlive it.
+  explicit ClusterSimulation(uint64_t seed, const Weather& weather = Weathers().front());
   ~ClusterSimulation();
 
   // Runs to the end; what was violated, empty when nothing.
@@ -83,6 +86,15 @@ class ClusterSimulation {
   bool Exposed() const;
   void PauseServer(int server);
   void CutServer(int server);
+  void SpoilCopy(int server, int shard);
+  bool IsSpoilt(int shard, const Member& member) const;
+  void DrainServer(int server);
+  void CutLinks();
+  void Mute(int server);
+  void Triangle(const ShardRecord& record);
+  void CutActivated(const ShardRecord& record);
+  void Flap(int server);
+  void Isolate(int server, Time duration);
   void CutPairs(const std::vector<std::pair<int, int>>& pairs, Time duration);
   void StopCoordinator(int coordinator);
   void Heal();
@@ -109,11 +121,11 @@ class ClusterSimulation {
     ShardDecision decision;
   };
   void Commit(int coordinator, uint64_t term, const std::vector<Write>& writes);
-  bool WriteHolds(const Write& write);
+  bool WriteHolds(const Write& write) const;
   void CountStep(int shard, const ShardRecord& before, const ShardDecision& decision);
   void NoteTakenBack(int shard, const Member& primary);
   void HeartbeatArrives(int coordinator, int server, Incarnation incarnation, Time sent,
-                        std::vector<JoinReport> joins);
+                        std::vector<JoinReport> joins, std::vector<JoinReport> lost);
   void ActivationArrives(int coordinator, int shard, Member asks, Epoch epoch, Lsn tail);
   void Activate(int shard, const Member& asks, Epoch epoch, Lsn tail);
   void Spread(int coordinator, RecordPtr record);
@@ -121,6 +133,7 @@ class ClusterSimulation {
   // --- simulated_server.cc: processes, disks, promises, the log
   Task ForLife(int server, Task task);
   Process* ProcessOf(const Member& member);
+  const Process* ProcessOf(const Member& member) const;
   Member Self(const Server& server) const;
   Time LocalTime(const Server& server) const;
   void Boot(int server);
@@ -158,6 +171,7 @@ class ClusterSimulation {
   void DeliverReplica(ReplicaMessagePtr message, uint32_t generation, bool late);
   void Break(int from, int to, const Member& peer);
   void OnReplicaMessage(int server, const ReplicaMessage& message);
+  void AskForCopy(int server, const ReplicaMessage& message);
   void StartCopy(int server, int shard, const CoreSend& send);
   void AdvanceCopies(int server, int shard);
   void SendChunk(int server, int shard, CopyOut* copy);
@@ -218,6 +232,7 @@ class ClusterSimulation {
 
   Random random_;
   const uint64_t seed_;
+  const Weather& weather_;
   std::FILE* trace_ = nullptr;
   Time time_ = 0;
   Time heal_time_ = 0;

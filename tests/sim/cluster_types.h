@@ -171,7 +171,8 @@ struct Replica {
   std::deque<CoreEntry> held;  // handed to the log, for followers
   std::deque<CoreEntry> applying;
   bool apply_scheduled = false;
-  Lsn guard = 0;  // rows are stamped up to here
+  Lsn guard = 0;        // rows are stamped up to here
+  bool spoilt = false;  // found to differ, or damaged: serves nothing and takes nothing
   std::vector<CopyOut> outgoing;
   std::unique_ptr<CopyIn> incoming;
   std::vector<ParkedPull> parked;
@@ -245,6 +246,7 @@ struct Coordinator {
   bool deciding = false;
   Time deciding_until = 0;
   std::set<JoinReport> joins;
+  std::set<JoinReport> lost;  // copies
   std::array<Time, kServersMax + 1> last_live{};
 };
 

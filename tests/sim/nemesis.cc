@@ -7,9 +7,30 @@
 #include "tests/sim/sim_mutant.h"
 
 namespace hotbed::sim {
+namespace {
+
+using Pairs = std::vector<std::pair<int, int>>;
+
+Pairs FromCoordinators(int server) {
+  Pairs pairs;
+  for (int i = 0; i < kCoordinators; ++i) {
+    pairs.emplace_back(CoordinatorNode(i), ServerNode(server));
+  }
+  return pairs;
+}
+
+Pairs ToCoordinators(int server) {
+  Pairs pairs;
+  for (int i = 0; i < kCoordinators; ++i) {
+    pairs.emplace_back(ServerNode(server), CoordinatorNode(i));
+  }
+  return pairs;
+}
+
+}  // namespace
 
 void ClusterSimulation::Nemesis() {
-  const int faults = 7 + Pick(6);
+  const int faults = 7 + Pick(6) + weather_.faults_more;
   for (int i = 0; i < faults; ++i) {
     At(300 * kMs + static_cast<Time>(random_.Uniform(heal_time_ - 600 * kMs)), [this] { Fault(); });
   }
@@ -26,58 +47,165 @@ void ClusterSimulation::Fault() {
   int server = Pick(servers_.size());
   const RecordPtr& record = records_[Pick(records_.size())];
   if (Chance(0.5)) server = static_cast<int>(record->primary.server) - 1;
-  switch (Pick(13)) {
-    case 0:
-    case 1:
-    case 2:
+  switch (weather_.faults[Pick(weather_.faults.size())]) {
+    case FaultKind::kKill:
       return KillServer(server, MayLoseMachine(server) && Chance(0.5));
-    case 3:
-    case 4:
+    case FaultKind::kPause:
       return PauseServer(server);
-    case 5:
-    case 6:
-    case 7:
+    case FaultKind::kCut:
       return CutServer(server);
-    case 8:
+    case FaultKind::kStopCoordinator:
       return StopCoordinator(Pick(kCoordinators));
-    case 9: {
+    case FaultKind::kCutCoordinator: {
       const int coordinator = CoordinatorNode(Pick(kCoordinators));
       return CutPairs({{coordinator, kStoreNode}, {kStoreNode, coordinator}}, Delay(2 * kSecond));
     }
-    case 10:
+    case FaultKind::kDiskFull:
       servers_[server].disk_full_until = time_ + Delay(kSecond);
       return;
-    case 11: {  // hears nothing, and is heard
-      std::vector<std::pair<int, int>> pairs;
-      for (int i = 0; i < kCoordinators; ++i) {
-        pairs.emplace_back(CoordinatorNode(i), ServerNode(server));
-      }
-      return CutPairs(pairs, Delay(3 * kSecond));
-    }
-    default:  // a drain
-      for (size_t shard = 0; shard < wishes_.size(); ++shard) {
-        std::vector<ServerId> wanted = wishes_[shard]->servers;
-        std::vector<ServerId> others;
-        for (const Server& other : servers_) {
-          const auto id = static_cast<ServerId>(other.index) + 1;
-          const bool used = std::count(wanted.begin(), wanted.end(), id) != 0;
-          if (other.index != server && !used) others.push_back(id);
-        }
-        if (others.empty()) continue;
-        for (ServerId& id : wanted) {
-          if (id == static_cast<ServerId>(server) + 1) id = others[Pick(others.size())];
-        }
-        Wish(static_cast<int>(shard), std::move(wanted));
-      }
+    case FaultKind::kDeaf:
+      return CutPairs(FromCoordinators(server), Delay(3 * kSecond));
+    case FaultKind::kMute:
+      return Mute(server);
+    case FaultKind::kFlap:
+      return Flap(server);
+    case FaultKind::kLinks:
+      return CutLinks();
+    case FaultKind::kTriangle:
+      return Triangle(*record);
+    case FaultKind::kSpoil:
+      return SpoilCopy(server, Pick(shards_.size()));
+    case FaultKind::kDrain:
+      return DrainServer(server);
   }
 }
 
-// A member that may have lost the end of its log is still named somewhere: until it is replaced
-// nothing more goes wrong, for two losses at once are beyond what two copies promise.
+// What the primary logs reaches one of the others only, who restarts with it.
+void ClusterSimulation::Triangle(const ShardRecord& record) {
+  if (record.members.size() < 3) return;
+  std::vector<int> others;
+  for (const Member& member : record.members) {
+    if (!(member == record.primary)) others.push_back(static_cast<int>(member.server) - 1);
+  }
+  const int primary = static_cast<int>(record.primary.server) - 1;
+  if (Chance(0.5)) std::swap(others[0], others[1]);
+  CutPairs(
+      {{ServerNode(primary), ServerNode(others[0])}, {ServerNode(others[0]), ServerNode(primary)}},
+      3 * kSecond + Delay(kSecond));
+  At(Delay(400 * kMs), [this, other = others[1]] {
+    if (stormy()) KillServer(other, false);
+  });
+  At(1500 * kMs + Delay(kSecond), [this, primary] {
+    if (stormy()) KillServer(primary, false);
+  });
+}
+
+// Its first entries stay with it, and it may die with them.
+void ClusterSimulation::CutActivated(const ShardRecord& record) {
+  const int primary = static_cast<int>(record.primary.server) - 1;
+  Pairs pairs;
+  for (const Server& other : servers_) {
+    if (other.index == primary) continue;
+    pairs.emplace_back(ServerNode(primary), ServerNode(other.index));
+    pairs.emplace_back(ServerNode(other.index), ServerNode(primary));
+  }
+  CutPairs(pairs, Delay(200 * kMs));
+  if (!Chance(weather_.dies_young)) return;
+  At(Delay(150 * kMs), [this, primary] {
+    if (stormy() && !Exposed()) KillServer(primary, false);
+  });
+}
+
+// Its rows are found to be damaged, or others than its primary's. (That they are is not simulated,
+// only what the server does then.)
+void ClusterSimulation::SpoilCopy(int server, int shard) {
+  const ShardRecord& record = *records_[shard];
+  if (faults_open_ > 0 || !record.active || record.members.size() < 2) return;
+  for (const Member& member : record.members) {
+    if (ProcessOf(member) == nullptr || leases_[member.server].incarnation == 0) return;
+  }
+  Process* p = servers_[server].process.get();
+  Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
+  if (replica == nullptr || replica->core == nullptr || replica->spoilt) return;
+  if (p->known[shard] == nullptr) return;
+  ++stats_.spoilt;
+  if (trace_ != nullptr) Trace(absl::StrCat("SPOIL s", server + 1, " shard ", shard));
+  replica->spoilt = true;
+  replica->core->Abandon(SegmentCode::kUnavailable);
+  Drain(server, shard);
+}
+
+bool ClusterSimulation::IsSpoilt(int shard, const Member& member) const {
+  const Process* p = ProcessOf(member);
+  return p != nullptr && p->replicas[shard] != nullptr && p->replicas[shard]->spoilt;
+}
+
+void ClusterSimulation::DrainServer(int server) {
+  for (size_t shard = 0; shard < wishes_.size(); ++shard) {
+    std::vector<ServerId> wanted = wishes_[shard]->servers;
+    std::vector<ServerId> others;
+    for (const Server& other : servers_) {
+      const auto id = static_cast<ServerId>(other.index) + 1;
+      const bool used = std::count(wanted.begin(), wanted.end(), id) != 0;
+      if (other.index != server && !used) others.push_back(id);
+    }
+    if (others.empty()) continue;
+    for (ServerId& id : wanted) {
+      if (id == static_cast<ServerId>(server) + 1) id = others[Pick(others.size())];
+    }
+    Wish(static_cast<int>(shard), std::move(wanted));
+  }
+}
+
+void ClusterSimulation::Isolate(int server, Time duration) {
+  Pairs pairs = FromCoordinators(server);
+  for (const auto& pair : ToCoordinators(server)) pairs.push_back(pair);
+  if (trace_ != nullptr) Trace(absl::StrCat("ISOLATE s", server + 1, " for ", duration / kMs));
+  CutPairs(pairs, duration);
+}
+
+// Heard no more; and often it soon hears no more either, after a late answer or two.
+void ClusterSimulation::Mute(int server) {
+  CutPairs(ToCoordinators(server), 3 * kSecond + Delay(2 * kSecond));
+  if (!Chance(0.7)) return;
+  At(1500 * kMs + Delay(750 * kMs), [this, server] {
+    if (stormy()) CutPairs(FromCoordinators(server), 2 * kSecond + Delay(2 * kSecond));
+  });
+}
+
+// Its lease ends; what was decided then may be written once it is back, and it does not hear of it.
+void ClusterSimulation::Flap(int server) {
+  const Time first = 3 * kSecond + Delay(400 * kMs);
+  Isolate(server, first);
+  At(first + 50 * kMs + Delay(250 * kMs), [this, server] {
+    if (stormy()) Isolate(server, Delay(2 * kSecond));
+  });
+}
+
+void ClusterSimulation::CutLinks() {
+  const int server = Pick(servers_.size());
+  Pairs pairs;
+  for (const Server& other : servers_) {
+    if (other.index == server || !Chance(0.6)) continue;
+    pairs.emplace_back(ServerNode(server), ServerNode(other.index));
+    if (Chance(0.7)) pairs.emplace_back(ServerNode(other.index), ServerNode(server));
+  }
+  if (trace_ != nullptr) Trace(absl::StrCat("LINKS of s", server + 1));
+  CutPairs(pairs, Chance(0.7) ? Delay(400 * kMs) : Delay(3 * kSecond));
+}
+
+// A member that may have lost the end of its log, or what it holds, is still named somewhere: until
+// it is replaced nothing more goes wrong, for two losses at once are beyond what two copies
+// promise.
 bool ClusterSimulation::Exposed() const {
   const auto lost = [this](const Member& member) {
     return member.incarnation <= servers_[member.server - 1].tail_lost;
   };
+  for (size_t shard = 0; stats_.spoilt > 0 && shard < records_.size(); ++shard) {
+    for (const Member& member : records_[shard]->members) {
+      if (IsSpoilt(static_cast<int>(shard), member)) return true;
+    }
+  }
   return std::any_of(records_.begin(), records_.end(), [&](const RecordPtr& record) {
     return std::any_of(record->members.begin(), record->members.end(), lost) ||
            (!record->active && std::any_of(record->base.begin(), record->base.end(), lost));

@@ -16,13 +16,13 @@ namespace sim {
 namespace {
 
 constexpr PlantedBug Core(const char* name, CoreMutant mutant, uint64_t first_seed,
-                          uint32_t seeds_max) {
-  return {name, mutant, SimMutant::kNone, first_seed, seeds_max};
+                          uint32_t seeds_max, const char* weather = "mixed") {
+  return {name, mutant, SimMutant::kNone, weather, first_seed, seeds_max};
 }
 
 constexpr PlantedBug Sim(const char* name, SimMutant mutant, uint64_t first_seed,
-                         uint32_t seeds_max) {
-  return {name, CoreMutant::kNone, mutant, first_seed, seeds_max};
+                         uint32_t seeds_max, const char* weather = "mixed") {
+  return {name, CoreMutant::kNone, mutant, weather, first_seed, seeds_max};
 }
 
 }  // namespace
@@ -54,23 +54,24 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Core("ProvenBeforeCommitted", C::kProvenBeforeCommitted, 1, 0),
       Core("SentBeforeHeld", C::kSentBeforeHeld, 1, 2000),
       Core("StaleAppendCounts", C::kStaleAppendCounts, 1, 0),
-      Core("CommitsBeforeActive", C::kCommitsBeforeActive, 1, 0),
+      Core("CommitsBeforeActive", C::kCommitsBeforeActive, 206, 900, "isolation"),
+      Core("HintBehindMatchIgnored", C::kHintBehindMatchIgnored, 13, 300, "switches"),
       Sim("RecordNotCompared", S::kRecordNotCompared, 1, 2000),
       Sim("LeaderNotCompared", S::kLeaderNotCompared, 1, 2000),
-      Sim("LeaseNotCompared", S::kLeaseNotCompared, 1, 0),
+      Sim("LeaseNotCompared", S::kLeaseNotCompared, 347, 900, "leases"),
       Sim("JoinOfAnyEpoch", S::kJoinOfAnyEpoch, 1, 2000),
       Sim("LearnerGoesInItsEpoch", S::kLearnerGoesInItsEpoch, 1, 2000),
       Sim("SwitchDropsPrimary", S::kSwitchDropsPrimary, 567, 2000),
       Sim("BaseTakenFromActive", S::kBaseTakenFromActive, 1, 2000),
       Sim("RestartKeepsIncarnation", S::kRestartKeepsIncarnation, 1, 2000),
       Sim("StrictWithoutLease", S::kStrictWithoutLease, 748, 2000),
-      Sim("JoinersNeedNoLease", S::kJoinersNeedNoLease, 1, 0),
-      Sim("StrictBeforeApplied", S::kStrictBeforeApplied, 1, 0),
-      Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 1, 0),
+      Sim("JoinersNeedNoLease", S::kJoinersNeedNoLease, 7, 300, "isolation"),
+      Sim("StrictBeforeApplied", S::kStrictBeforeApplied, 4, 300, "rows"),
+      Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 24, 600, "leases"),
       Sim("MinLsnIgnored", S::kMinLsnIgnored, 1, 2000),
-      Sim("RowsReadWhileGuarded", S::kRowsReadWhileGuarded, 1, 0),
+      Sim("RowsReadWhileGuarded", S::kRowsReadWhileGuarded, 150, 900, "rows"),
       Sim("SpillBeforeSync", S::kSpillBeforeSync, 1, 2000),
-      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 0),
+      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 641, 900, "links"),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),
       Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 1, 2000),
   };
@@ -90,13 +91,13 @@ bool Plant(const std::string& name) {
   return false;
 }
 
-std::string RunApart(uint64_t seed) {
+std::string RunApart(uint64_t seed, const Weather& weather) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
   const pid_t child = fork();
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);  // a failed check says so at length
-    const std::string violation = ClusterSimulation(seed).Run();
+    const std::string violation = ClusterSimulation(seed, weather).Run();
     const ssize_t written =
         write(ends[1], violation.data(), std::min<size_t>(violation.size(), 4000));
     _exit(written < 0 ? 1 : 0);

@@ -7,6 +7,7 @@
 
 #include "server/core_mutant.h"
 #include "tests/sim/sim_mutant.h"
+#include "tests/sim/weather.h"
 
 namespace hotbed::sim {
 
@@ -14,6 +15,7 @@ struct PlantedBug {
   const char* name;
   CoreMutant core;
   SimMutant sim;
+  const char* weather;
   uint64_t first_seed;  // known to find it
   // One of so many from there on finds it. 0: fewer than one in thousands does, so that no test
   // asks for it; tests of the parts find it.
@@ -27,7 +29,7 @@ bool Plant(const std::string& name);
 
 // Runs one seed in a process of its own, for a bug may break more than the simulation notices. What
 // was violated, or how it died; empty: nothing.
-std::string RunApart(uint64_t seed);
+std::string RunApart(uint64_t seed, const Weather& weather = Weathers().front());
 
 }  // namespace hotbed::sim
 

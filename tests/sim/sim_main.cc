@@ -24,17 +24,18 @@ struct Flags {
   double minutes = 0;  // not 0: instead of a number of seeds
   int threads = 0;     // 0: one a processor
   std::string mutant;
+  const Weather* weather = &Weathers().front();
   bool trace = false;
   bool keep_going = false;
 };
 
 constexpr char kUsage[] =
-    "Usage: ./dev sim [--seeds N] [--first S] [--minutes M] [--mutant NAME] [--threads N] "
-    "[--trace]\n"
-    "                 [--keep-going] [--list-mutants]\n"
+    "Usage: ./dev sim [--seeds N] [--first S] [--minutes M] [--mutant NAME] [--weather NAME]\n"
+    "                 [--threads N] [--trace] [--keep-going] [--list-mutants] [--list-weathers]\n"
     "Runs N seeds (10,000 by default) of the simulated cluster from S (1) on; what one seed does "
     "is\n"
-    "decided by it alone. --trace prints each step of them. --mutant runs with a planted bug.\n";
+    "decided by it alone. --trace prints each step of them. --mutant runs with a planted bug,\n"
+    "--weather with much of what is rare in the mixed one.\n";
 
 bool TakeNumber(const char* text, double* out) {
   char* end = nullptr;
@@ -54,6 +55,15 @@ bool Parse(int argc, char** argv, Flags* flags) {
     } else if (flag == "--list-mutants") {
       for (const PlantedBug& bug : PlantedBugs()) std::printf("%s\n", bug.name);
       std::exit(0);
+    } else if (flag == "--list-weathers") {
+      for (const Weather& weather : Weathers()) std::printf("%s\n", weather.name.c_str());
+      std::exit(0);
+    } else if (flag == "--weather" && i + 1 < argc) {
+      flags->weather = FindWeather(argv[++i]);
+      if (flags->weather == nullptr) {
+        std::fprintf(stderr, "sim: no weather %s; --list-weathers names them\n", argv[i]);
+        return false;
+      }
     } else if (flag == "--mutant" && i + 1 < argc) {
       flags->mutant = argv[++i];
     } else if (i + 1 < argc && TakeNumber(argv[i + 1], &number)) {
@@ -124,10 +134,10 @@ class Run {
     for (;;) {
       const uint64_t seed = next_++;
       if (Over(seed)) return;
-      ClusterSimulation simulation(seed);
+      ClusterSimulation simulation(seed, *flags_.weather);
       if (flags_.trace) simulation.TraceTo(stdout);
       const bool apart = !flags_.mutant.empty() && !flags_.trace;
-      const std::string violation = apart ? RunApart(seed) : simulation.Run();
+      const std::string violation = apart ? RunApart(seed, *flags_.weather) : simulation.Run();
       const absl::MutexLock lock(&mu_);
       ++done_;
       total_.Add(simulation.stats());
@@ -144,9 +154,11 @@ class Run {
   void Report(uint64_t seed, const std::string& violation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ++failed_;
     if (!flags_.keep_going) stop_ = true;
-    std::printf("seed %lu: %s\n  replay: ./dev sim --first %lu --seeds 1 --trace%s%s\n", seed,
+    const bool mixed = flags_.weather == &Weathers().front();
+    std::printf("seed %lu: %s\n  replay: ./dev sim --first %lu --seeds 1 --trace%s%s%s%s\n", seed,
                 violation.c_str(), seed, flags_.mutant.empty() ? "" : " --mutant ",
-                flags_.mutant.c_str());
+                flags_.mutant.c_str(), mixed ? "" : " --weather ",
+                mixed ? "" : flags_.weather->name.c_str());
     std::fflush(stdout);
   }
 

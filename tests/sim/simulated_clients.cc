@@ -22,7 +22,7 @@ bool ClusterSimulation::Trains(int client, int shard) const {
 void ClusterSimulation::TickClient(int client) {
   At(Delay(40 * kMs), [this, client] { TickClient(client); });
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
-    if (Chance(0.03) || clients_[client].pipes[shard].record == nullptr) {  // the watch
+    if (Chance(weather_.watch) || clients_[client].pipes[shard].record == nullptr) {  // the watch
       const RecordPtr record = records_[shard];
       Datagram(kStoreNode, ClientNode(client), [=, this] { LearnMap(client, shard, record); });
     }
@@ -35,7 +35,7 @@ void ClusterSimulation::TickClient(int client) {
 void ClusterSimulation::TickPipe(int client, int shard) {
   Pipe& pipe = clients_[client].pipes[shard];
   const Watched& watched = shards_[shard];
-  const double eagerness = healed() || Trains(client, shard) ? 0.8 : 0.17;
+  const double eagerness = healed() || Trains(client, shard) ? 0.8 : weather_.eagerness;
   if (pipe.left > 0 && pipe.pending.size() < kPipeline && !pipe.waits_for_open &&
       Chance(eagerness)) {
     --pipe.left;

@@ -23,7 +23,7 @@ void ClusterSimulation::SendReplica(int server, ReplicaMessage message) {
   Link& link = links_[server][to];
   if (link.broken) return;
   auto shared = std::make_shared<const ReplicaMessage>(std::move(message));
-  if (Cut(ServerNode(server), ServerNode(to)) || (stormy() && Chance(0.003))) {
+  if (Cut(ServerNode(server), ServerNode(to)) || (stormy() && Chance(weather_.links_break))) {
     return Break(server, to, shared->to);
   }
   const Time delay = healed() || Chance(0.97) ? Delay(3 * kMs) : Delay(80 * kMs);
@@ -85,6 +85,7 @@ void ClusterSimulation::OnReplicaMessage(int server, const ReplicaMessage& messa
   }
   Replica* replica = s.process->replicas[message.shard].get();
   if (replica == nullptr || replica->core == nullptr) return;
+  if (replica->spoilt) return AskForCopy(server, message);
   if (message.kind == Kind::kAppendReply) {
     replica->core->OnAppendReply(message.from, message.send.reply);
   } else {
@@ -97,6 +98,23 @@ void ClusterSimulation::OnReplicaMessage(int server, const ReplicaMessage& messa
     replica->core->OnAppend(message.from, append);
   }
   Drain(server, message.shard);
+}
+
+// What is here is refused. Where nothing depends on it, all rows may come anew.
+void ClusterSimulation::AskForCopy(int server, const ReplicaMessage& message) {
+  const ShardCore& core = *servers_[server].process->replicas[message.shard]->core;
+  const std::vector<Member>& learners = core.record().learners;
+  const Member self = Self(servers_[server]);
+  const bool learns = std::find(learners.begin(), learners.end(), self) != learners.end();
+  const bool asked = message.kind == ReplicaMessage::Kind::kAppend &&
+                     message.send.epoch == core.epoch() && message.from == core.record().primary;
+  if (!asked || !learns) return;
+  CoreSend send;
+  send.kind = CoreSend::Kind::kAppendReply;
+  send.to = message.from;
+  send.epoch = message.send.epoch;
+  send.reply = {message.send.epoch, false, true, 0, message.send.prev_lsn};
+  CarryOut(server, message.shard, send);
 }
 
 // --- copies on their way out
@@ -128,7 +146,7 @@ void ClusterSimulation::AdvanceCopies(int server, int shard) {
   std::vector<Member> late;
   for (size_t i = 0; i < replica->outgoing.size(); ++i) {
     CopyOut& copy = replica->outgoing[i];
-    if (time_ > copy.deadline || !replica->core->primary()) {
+    if (time_ > copy.deadline || !replica->core->primary() || replica->spoilt) {
       late.push_back(copy.to);
     } else if (copy.lsn == 0 && replica->core->applied_lsn() >= copy.wanted &&
                replica->core->applied_lsn() > 0) {
@@ -207,7 +225,7 @@ void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& messag
   } else if (message.chunk == copy->next_chunk) {
     const int shard = message.shard;
     const uint64_t transfer = message.transfer;
-    At(Delay(15 * kMs), ForLife(server, [=, this] {
+    At(Delay(weather_.copy_time), ForLife(server, [=, this] {
          Replica* again = servers_[server].process->replicas[shard].get();
          if (again == nullptr || again->core == nullptr) return;
          for (CopyOut& out : again->outgoing) {
@@ -258,8 +276,12 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
                        message.from.server, " epoch ", message.epoch, " lsn ", message.lsn));
   }
   Replica& replica = *server->process->replicas[shard];
-  if (replica.core != nullptr && !replica.core->MayInstall(message.epoch, message.lsn)) {
-    return false;
+  if (replica.core != nullptr) {
+    const std::vector<Member>& learners = replica.core->record().learners;
+    const bool useless =
+        replica.spoilt && message.epoch == replica.core->epoch() &&
+        std::find(learners.begin(), learners.end(), Self(*server)) != learners.end();
+    if (!useless && !replica.core->MayInstall(message.epoch, message.lsn)) return false;
   }
   const CopyIn* before = replica.incoming.get();
   if (before != nullptr &&

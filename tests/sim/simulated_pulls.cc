@@ -18,9 +18,9 @@ void ClusterSimulation::StartPull(int client, int shard) {
   pull.incarnation = c.incarnation;
   pull.shard = shard;
   pull.row = Pick(kRows);
-  pull.strict = Chance(0.6);
+  pull.strict = Chance(weather_.strict);
   RecordPtr record = pipe.record;
-  if (pull.strict && stormy() && Chance(0.4)) {  // a map of long ago
+  if (pull.strict && stormy() && Chance(weather_.stale_maps)) {  // a map of long ago
     record = watched.past[watched.past.size() - 1 - Pick(std::min<size_t>(watched.past.size(), 5))];
   }
   pull.epoch = record->epoch;
@@ -31,6 +31,9 @@ void ClusterSimulation::StartPull(int client, int shard) {
   if (!pull.strict) {
     from = record->members;
     from.insert(from.end(), record->learners.begin(), record->learners.end());
+    if (weather_.primaries < 1 && from.size() > 1 && !Chance(weather_.primaries)) {
+      std::erase(from, record->primary);
+    }
   }
   const int server = static_cast<int>(from[Pick(from.size())].server) - 1;
   pulls_.push_back(pull);
@@ -47,7 +50,7 @@ bool ClusterSimulation::LeaseHolds(const Server& server) const {
 bool ClusterSimulation::Serves(const Server& server, const Replica& replica,
                                const Pull& pull) const {
   const ShardCore& core = *replica.core;
-  if (core.epoch() != pull.epoch) return false;
+  if (core.epoch() != pull.epoch || replica.spoilt) return false;
   if (!pull.strict) return (core.primary() && core.active()) || core.serves_reads();
   if (!core.primary() || !core.active()) return false;
   // Alone, nobody can become primary without it. A learner in the acknowledging set can: as a

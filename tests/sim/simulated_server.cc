@@ -58,6 +58,11 @@ Process* ClusterSimulation::ProcessOf(const Member& member) {
   return p != nullptr && p->incarnation == member.incarnation ? p : nullptr;
 }
 
+const Process* ClusterSimulation::ProcessOf(const Member& member) const {
+  const Process* p = servers_[member.server - 1].process.get();
+  return p != nullptr && p->incarnation == member.incarnation ? p : nullptr;
+}
+
 Time ClusterSimulation::LocalTime(const Server& server) const {
   return server.clock_offset + static_cast<Time>(static_cast<double>(time_) * server.clock_rate);
 }
@@ -133,9 +138,17 @@ void ClusterSimulation::Heartbeat(int server) {
   At(Delay(300 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
   Server& s = servers_[server];
   std::vector<JoinReport> joins;
+  std::vector<JoinReport> lost;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     const Replica* replica = s.process->replicas[shard].get();
     if (replica == nullptr || replica->core == nullptr) continue;
+    if (replica->spoilt) {
+      const RecordPtr& known = s.process->known[shard];
+      const std::vector<Member>& members = known->members;
+      const bool counts = std::find(members.begin(), members.end(), Self(s)) != members.end();
+      if (counts) lost.push_back({shard, known->epoch, Self(s)});
+      continue;
+    }
     for (const Member& member : replica->core->JoinReady()) {
       joins.push_back({shard, replica->core->epoch(), member});
     }
@@ -145,7 +158,7 @@ void ClusterSimulation::Heartbeat(int server) {
     const Incarnation incarnation = s.process->incarnation;
     Datagram(ServerNode(server), CoordinatorNode(coordinator),
              ForCoordinator(coordinator, [=, this] {
-               HeartbeatArrives(coordinator, server, incarnation, sent, joins);
+               HeartbeatArrives(coordinator, server, incarnation, sent, joins, lost);
              }));
   }
 }
@@ -158,7 +171,7 @@ void ClusterSimulation::TickServer(int server) {
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     AdvanceCopies(server, shard);
     Replica* replica = s.process->replicas[shard].get();
-    if (replica == nullptr || replica->core == nullptr) continue;
+    if (replica == nullptr || replica->core == nullptr || replica->spoilt) continue;
     replica->core->SetNow(time_ * 100'000);
     const bool writing =
         std::any_of(s.process->appending.begin(), s.process->appending.end(),
@@ -245,7 +258,7 @@ void ClusterSimulation::ScheduleAppend(int server) {
   Process& p = *servers_[server].process;
   if (p.append_scheduled || p.appending.empty()) return;
   p.append_scheduled = true;
-  At(Delay(3 * kMs), ForLife(server, [this, server] {
+  At(Delay(stormy() ? weather_.log_time : 3 * kMs), ForLife(server, [this, server] {
        servers_[server].process->append_scheduled = false;
        FinishAppend(server);
      }));
@@ -255,7 +268,7 @@ void ClusterSimulation::FinishAppend(int server) {
   Server& s = servers_[server];
   Process& p = *s.process;
   if (p.appending.empty()) return;
-  if (time_ < s.disk_full_until || (stormy() && Chance(0.003))) {
+  if (time_ < s.disk_full_until || (stormy() && Chance(weather_.log_fails))) {
     FailAppends(&s);
   } else {
     // A group commit takes some of what waits.

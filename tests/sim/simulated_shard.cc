@@ -29,7 +29,7 @@ void ClusterSimulation::DrainOnce(Server* server, int shard, CoreReady* ready) {
   Process& p = *server->process;
   Replica& replica = *p.replicas[shard];
   if (ready->promise != 0) Promise(server->index, shard, ready->promise);
-  if (ready->activate != 0) {
+  if (ready->activate != 0 && !replica.spoilt) {
     for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
       Datagram(ServerNode(server->index), CoordinatorNode(coordinator),
                ForCoordinator(coordinator, [=, this, self = Self(*server), epoch = ready->activate,
@@ -116,15 +116,17 @@ void ClusterSimulation::ScheduleApply(int server, int shard) {
     again->apply_scheduled = false;
     FinishApply(server, shard);
   };
-  const Time slow = stormy() && Chance(0.1) ? Delay(80 * kMs) : Delay(10 * kMs);  // rows to be read
-  At(Chance(0.8) ? 0 : slow, ForLife(server, apply));
+  const Time slow = stormy() && Chance(weather_.rows_slow) ? Delay(weather_.rows_slow_time)
+                                                           : Delay(10 * kMs);  // rows to be read
+  At(Chance(weather_.rows_at_once) ? 0 : slow, ForLife(server, apply));
 }
 
 void ClusterSimulation::FinishApply(int server, int shard) {
   Process& p = *servers_[server].process;
   for (size_t i = 0; i < 4; ++i) {
     Replica* replica = p.replicas[shard].get();
-    if (replica == nullptr || replica->core == nullptr || replica->applying.empty()) return;
+    if (replica == nullptr || replica->core == nullptr || replica->spoilt) return;
+    if (replica->applying.empty()) return;
     const CoreEntry entry = replica->applying.front();
     replica->applying.pop_front();
     const uint64_t state = ApplyEntry(shard, replica, entry);

@@ -78,12 +78,13 @@ void ClusterSimulation::AtStore(int coordinator, Task exec, Task done) {
   const int node = CoordinatorNode(coordinator);
   if (Cut(node, kStoreNode) || (stormy() && Chance(0.01))) return;
   // Now and then a request lies about for long, so that whoever sent it is no leader any more.
-  const Time way = stormy() && Chance(0.04) ? Delay(1500 * kMs) : Delay(2 * kMs);
+  const Time way = stormy() && Chance(weather_.store_late) ? Delay(1500 * kMs) : Delay(2 * kMs);
   At(way, [this, node, exec = std::move(exec),
            done = ForCoordinator(coordinator, std::move(done))]() mutable {
     exec();
     if (Cut(kStoreNode, node) || (stormy() && Chance(0.01))) return;
-    At(stormy() && Chance(0.02) ? Delay(kSecond) : Delay(2 * kMs), std::move(done));
+    At(stormy() && Chance(weather_.answers_late) ? Delay(kSecond) : Delay(2 * kMs),
+       std::move(done));
   });
 }
 
@@ -149,8 +150,11 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
       return report.shard == shard && report.member == member;
     });
   };
-  ShardDecision decision =
-      DecideShard(*view.records[shard], *view.wishes[shard], {live, awaited, refill, join_ready});
+  const auto copy_lost = [&](Epoch epoch, const Member& member) {
+    return c.lost.contains({shard, epoch, member});
+  };
+  ShardDecision decision = DecideShard(*view.records[shard], *view.wishes[shard],
+                                       {live, awaited, refill, join_ready, copy_lost});
   if (g_sim_mutant != SimMutant::kNone) {
     Mutate(*view.records[shard], *view.wishes[shard], &decision);
   }
@@ -200,7 +204,7 @@ void ClusterSimulation::DecideAll(int coordinator, ViewPtr view) {
       [=, this] { coordinators_[coordinator].deciding = false; });
 }
 
-bool ClusterSimulation::WriteHolds(const Write& write) {
+bool ClusterSimulation::WriteHolds(const Write& write) const {
   const ShardRecord& now = *records_[write.shard];
   if (!Planted(SimMutant::kRecordNotCompared) && now.revision != write.revision) return false;
   if (Planted(SimMutant::kLeaseNotCompared)) return true;
@@ -209,11 +213,13 @@ bool ClusterSimulation::WriteHolds(const Write& write) {
       step != ShardStep::kTakeBack) {
     return true;
   }
-  // Who is replaced as dead may not have come alive since: it may answer strict pulls again.
+  // Who is replaced as dead may not have come alive since: it may answer strict pulls again. Whose
+  // copy is spoilt answers none.
   return std::all_of(now.members.begin(), now.members.end(), [&](const Member& member) {
     const std::vector<Member>& kept = write.decision.next.members;
     return std::find(kept.begin(), kept.end(), member) != kept.end() ||
-           leases_[member.server].incarnation != member.incarnation;
+           leases_[member.server].incarnation != member.incarnation ||
+           IsSpoilt(write.shard, member);
   });
 }
 
@@ -232,6 +238,9 @@ void ClusterSimulation::Commit(int coordinator, uint64_t term, const std::vector
     if (trace_ != nullptr) Trace(absl::StrCat("c", coordinator, ": ", write.decision.reason));
     Put(write.shard, write.decision.next);
     CountStep(write.shard, *before, write.decision);
+    if (weather_.isolates > 0 && stormy() && Chance(weather_.isolates)) {
+      Isolate(static_cast<int>(before->primary.server) - 1, Delay(4 * kSecond));
+    }
     Spread(coordinator, records_[write.shard]);
   }
 }
@@ -279,11 +288,14 @@ void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
 }
 
 void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnation incarnation,
-                                         Time sent, std::vector<JoinReport> joins) {
+                                         Time sent, std::vector<JoinReport> joins,
+                                         std::vector<JoinReport> lost) {
   Coordinator& c = coordinators_[coordinator];
   if (c.term == 0) return;
   c.joins.insert(joins.begin(), joins.end());
   if (c.joins.size() > 64) c.joins.erase(c.joins.begin());
+  c.lost.insert(lost.begin(), lost.end());
+  if (c.lost.size() > 64) c.lost.erase(c.lost.begin());
   auto granted = std::make_shared<std::pair<bool, ViewPtr>>();
   AtStore(
       coordinator,
@@ -335,6 +347,9 @@ void ClusterSimulation::Activate(int shard, const Member& asks, Epoch epoch, Lsn
   next.base = next.members;
   Put(shard, std::move(next));
   CheckActivated(shard, epoch, tail);
+  if (weather_.cuts_activated > 0 && stormy() && Chance(weather_.cuts_activated)) {
+    CutActivated(*records_[shard]);
+  }
 }
 
 void ClusterSimulation::Spread(int coordinator, RecordPtr record) {

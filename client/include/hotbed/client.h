@@ -61,9 +61,9 @@ struct ClientOptions {
   // Larger calls are cut, to this or to the least that a server of the cluster accepts
   // (--message-bytes-max).
   uint64_t message_bytes_max = 1ull << 20;
-  // A call beyond a limit waits for room, at most until its deadline, which it then ends with. One
-  // that alone is larger than the bytes goes alone. So these calls may block: not to be made from a
-  // Future's callback.
+  // A call beyond a limit waits for room, at most until its deadline, which it then ends with; so
+  // does a push that would, by what the last ones took, be answered too late. One larger than the
+  // bytes goes alone. So these calls may block: not to be made from a Future's callback.
   int pulls_in_flight_max = 256;                   // Pull and Lookup
   uint64_t pull_bytes_in_flight_max = 1ull << 30;  // ids and rows as they travel
   int pushes_in_flight_max = 64;

@@ -3,14 +3,17 @@
 #define HOTBED_FUTURE_H_
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/await_for.h"
+#include "common/clock.h"
 #include "hotbed/wait_driver.h"
 
 namespace hotbed {
@@ -64,11 +67,13 @@ class Future {
     }
     bool IsSet() const { return set_.load(std::memory_order_acquire); }
     const T& Wait() const {
-      WaitUntil(absl::InfiniteFuture());
+      WaitUntil(std::numeric_limits<int64_t>::max());
       return value_;
     }
     bool WaitFor(absl::Duration timeout) const {
-      return IsSet() || WaitUntil(absl::Now() + timeout);
+      if (IsSet()) return true;
+      if (timeout >= kWaitMax) return WaitUntil(std::numeric_limits<int64_t>::max());
+      return WaitUntil(Clock::Real()->NowNs() + absl::ToInt64Nanoseconds(timeout));
     }
     void Then(absl::AnyInvocable<void(const T&)> callback) {
       {
@@ -82,18 +87,21 @@ class Future {
     }
 
    private:
-    bool WaitUntil(absl::Time deadline) const {
+    static constexpr absl::Duration kWaitMax = absl::Hours(24 * 365);  // beyond it: for ever
+
+    bool WaitUntil(int64_t deadline_ns) const {
       if (IsSet()) return true;
-      if (driver_ == nullptr) return Sleep(deadline);
-      if (driver_->WorkUntil([this] { return IsSet(); }, deadline)) return IsSet();
+      if (driver_ == nullptr) return Sleep(deadline_ns);
+      if (driver_->WorkUntil([this] { return IsSet(); }, deadline_ns)) return IsSet();
       driver_->Sleeps(true);
-      const bool set = Sleep(deadline);
+      const bool set = Sleep(deadline_ns);
       driver_->Sleeps(false);
       return set;
     }
-    bool Sleep(absl::Time deadline) const {
+    bool Sleep(int64_t deadline_ns) const {
       absl::MutexLock lock(&mu_);
-      return mu_.AwaitWithDeadline(absl::Condition(this, &State::IsSet), deadline);
+      return AwaitFor(&mu_, absl::Condition(this, &State::IsSet),
+                      absl::Nanoseconds(deadline_ns - Clock::Real()->NowNs()));
     }
 
     const std::shared_ptr<WaitDriver> driver_;

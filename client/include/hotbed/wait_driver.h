@@ -3,8 +3,9 @@
 #ifndef HOTBED_WAIT_DRIVER_H_
 #define HOTBED_WAIT_DRIVER_H_
 
+#include <cstdint>
+
 #include "absl/functional/function_ref.h"
-#include "absl/time/time.h"
 
 namespace hotbed {
 
@@ -12,9 +13,10 @@ namespace hotbed {
 class WaitDriver {
  public:
   virtual ~WaitDriver() = default;
-  // Works until `done` or `deadline`: true. False, perhaps in the middle: another thread does the
-  // work, or there is none any more; the caller must sleep between Sleeps(true) and Sleeps(false).
-  virtual bool WorkUntil(absl::FunctionRef<bool()> done, absl::Time deadline) = 0;
+  // Works until `done` or `deadline_ns` of Clock::Real(): true. False, perhaps in the middle:
+  // another thread does the work, or there is none any more; the caller must sleep between
+  // Sleeps(true) and Sleeps(false).
+  virtual bool WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) = 0;
   virtual void Sleeps(bool begins) = 0;
 };
 

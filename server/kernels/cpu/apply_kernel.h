@@ -1,9 +1,9 @@
 // ApplyGradients: one optimizer step of each row of a batch, in place (see kernel_body.h for how
 // these files are compiled).
 //
-// Three ways with the same bits: in place, for fp32 in whole blocks without options, several rows
-// at a time; the short one, compiled for each weight and gradient type, for the four commonest
-// kinds without options; and one for all kinds and options.
+// Three ways with the same bits: in place, for fp32 in whole blocks without options; the short one,
+// compiled for each weight and gradient type, for the four commonest kinds without options; and one
+// for all kinds and options.
 #ifndef HOTBED_SERVER_KERNELS_CPU_APPLY_KERNEL_H_
 #define HOTBED_SERVER_KERNELS_CPU_APPLY_KERNEL_H_
 
@@ -24,8 +24,54 @@ HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
   for (uint32_t at = 0; at < limit; at += 64) __builtin_prefetch(from + at, kWrite, 3);
 }
 
-// Rows that are measured together, before they move (row_math/row_update.h).
-constexpr uint32_t kGroupRows = 4;
+// How many rows ahead of its update a row of so many bytes is fetched. Measured: 60 lines on their
+// way keep the memory busy, and many more drive each other out of the first-level cache.
+HOTBED_ROW_FN uint32_t RowsAhead(uint32_t bytes) {
+  constexpr uint32_t kLinesAhead = 64;
+  constexpr uint32_t kLeast = 5;
+  constexpr uint32_t kMost = 12;
+  const uint32_t rows = kLinesAhead / (bytes / 64 + 1);
+  return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
+}
+
+// Calls walk(slot, next, gradient) for each row of the batch, in order, where `next` is the slot of
+// the row `ahead` of it, or this one again where there is none: what `walk` fetches. Marks rows
+// dirty.
+template <typename Walk>
+HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_t ahead,
+                               const Walk& walk) {
+  const uint32_t count = batch->count;
+  uint8_t* const bits = table.bits;
+  const uint32_t* const slots = batch->slots;
+  const uint32_t* const picks = batch->picks;
+  const uint8_t* const* const gradients = batch->gradients;
+  uint32_t dirtied = 0;
+  for (uint32_t k = 0; k < count; ++k) {
+    const uint32_t slot = slots[k];
+    const uint32_t next = k + ahead < count ? slots[k + ahead] : slot;
+    if (slot == kNoSlot) continue;
+    walk(slot, next != kNoSlot ? next : slot, gradients[picks != nullptr ? picks[k] : k]);
+    dirtied += (bits[slot] & kRowDirty) == 0;
+    bits[slot] |= kRowDirty;
+  }
+  batch->dirtied = dirtied;
+}
+
+// Gradients lie one after another: the hardware sees that by itself.
+HOTBED_ROW_FN void FetchForUpdate(const RowTable& table, uint32_t weight_bytes,
+                                  uint32_t state_bytes, uint32_t slot) {
+  __builtin_prefetch(table.bits + slot, 1, 3);
+  PrefetchAll<1>(WeightsOf(table, slot), weight_bytes);
+  if (state_bytes > 0) PrefetchAll<1>(StateOf(table, slot), state_bytes);
+}
+
+HOTBED_ROW_FN void FetchFirst(const ApplyBatch& batch, const RowTable& table, uint32_t weight_bytes,
+                              uint32_t state_bytes, uint32_t ahead) {
+  for (uint32_t k = 0; k < ahead && k < batch.count; ++k) {
+    if (batch.slots[k] == kNoSlot) continue;
+    FetchForUpdate(table, weight_bytes, state_bytes, batch.slots[k]);
+  }
+}
 
 // Calls update(slot, weights, state, gradient) for each row of the batch, in order, with the rows
 // some way ahead on their way to the cache; marks them dirty.
@@ -33,32 +79,13 @@ template <typename Update>
 HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint32_t state_bytes,
                                   Update update) {
   const RowTable table = *batch->table;  // a copy: stores to rows cannot change it
-  const uint32_t count = batch->count;
-  uint8_t* const bits = table.bits;
-  const uint32_t* const slots = batch->slots;
-  const uint32_t* const picks = batch->picks;
-  const uint8_t* const* const gradients = batch->gradients;
-  // Gradients lie one after another: the hardware sees that by itself.
-  const auto prefetch = [&](uint32_t k) HOTBED_ALWAYS_INLINE {
-    const uint32_t slot = slots[k];
-    if (slot == kNoSlot) return;
-    __builtin_prefetch(bits + slot, 1, 3);
-    PrefetchAll<1>(WeightsOf(table, slot), weight_bytes);
-    if (state_bytes > 0) PrefetchAll<1>(StateOf(table, slot), state_bytes);
-  };
-  const uint32_t ahead = count < kPrefetchRows ? count : kPrefetchRows;
-  uint32_t dirtied = 0;
-  for (uint32_t k = 0; k < ahead; ++k) prefetch(k);
-  for (uint32_t k = 0; k < count; ++k) {
-    if (k + kPrefetchRows < count) prefetch(k + kPrefetchRows);
-    const uint32_t slot = slots[k];
-    if (slot == kNoSlot) continue;
-    update(slot, WeightsOf(table, slot), StateOf(table, slot),
-           gradients[picks != nullptr ? picks[k] : k]);
-    dirtied += (bits[slot] & kRowDirty) == 0;
-    bits[slot] |= kRowDirty;
-  }
-  batch->dirtied = dirtied;
+  const uint32_t rows_ahead = RowsAhead(weight_bytes + state_bytes);
+  FetchFirst(*batch, table, weight_bytes, state_bytes, rows_ahead);
+  WalkApplied(batch, table, rows_ahead,
+              [&](uint32_t slot, uint32_t next, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
+                if (next != slot) FetchForUpdate(table, weight_bytes, state_bytes, next);
+                update(slot, WeightsOf(table, slot), StateOf(table, slot), gradient);
+              });
 }
 
 constexpr OptimizerParams ParamsOf(OptimizerKind kind) {
@@ -67,39 +94,77 @@ constexpr OptimizerParams ParamsOf(OptimizerKind kind) {
   return params;
 }
 
+// Where rows lie that are worked on in place; strides are known where kDim is (0 elsewhere).
+// Fetches one block at a time: a row at once, and the rows of a group with it, would fill the
+// processor's queue of misses, which would then run empty while they are computed.
+template <OptimizerKind kKind, uint32_t kDim>
+struct PlacesOf {
+  static constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
+  uint8_t* weights;
+  uint8_t* state;
+  uint8_t* bits;
+  uint32_t table_dim;
+
+  HOTBED_ROW_FN uint32_t dim() const { return kDim != 0 ? kDim : table_dim; }
+  HOTBED_ROW_FN uint32_t weight_bytes() const { return 4 * dim(); }
+  HOTBED_ROW_FN uint32_t state_bytes() const { return kLayout.Bytes(StateType::kFp32, dim()); }
+  HOTBED_ROW_FN uint8_t* Weights(uint32_t slot) const {
+    return weights + uint64_t{weight_bytes()} * slot;
+  }
+  HOTBED_ROW_FN uint8_t* State(uint32_t slot) const {
+    return state + uint64_t{state_bytes()} * slot;
+  }
+  HOTBED_ROW_FN void FetchWeights(uint32_t slot, uint32_t at) const {
+    __builtin_prefetch(Weights(slot) + at, 1, 3);
+    __builtin_prefetch(Weights(slot) + at + 64, 1, 3);
+  }
+  HOTBED_ROW_FN void FetchState(uint32_t slot, uint32_t at) const {
+    const uint8_t* const from = State(slot);
+    if (at == 0) __builtin_prefetch(bits + slot, 1, 3);
+    if (at == 0 && kLayout.has_statistic) {
+      __builtin_prefetch(from + 4ull * dim() * kLayout.vectors, 1, 3);
+    }
+    for (uint32_t v = 0; v < kLayout.vectors; ++v) {
+      __builtin_prefetch(from + 4ull * dim() * v + at, 1, 3);
+      __builtin_prefetch(from + 4ull * dim() * v + at + 64, 1, 3);
+    }
+  }
+  HOTBED_ROW_FN OpenRow Open(uint32_t slot, const uint8_t* gradient, float* room) const {
+    OpenRow row;
+    row.dim = dim();
+    row.blocks = dim() / kLanes;
+    row.w = Weights(slot);
+    row.first = State(slot);
+    row.second = row.first + 4ull * dim();
+    row.statistic = row.first + 4ull * dim() * kLayout.vectors;
+    row.g = gradient;
+    row.room = AsBytes(room);
+    return row;
+  }
+};
+
 // Rows and gradients of fp32, in place, without options. kDim: the table's, where it is known; 0
 // elsewhere.
 template <OptimizerKind kKind, uint32_t kDim>
 void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
-  constexpr uint32_t kGroup = kDim != 0 ? kGroupRows : 1;
-  constexpr uint32_t kRoom = kDim != 0 ? kDim : kDimLimit;
-  float rooms[kGroup][kRoom];
-  OpenRow rows[kGroup];
+  alignas(64) float room[kDim != 0 ? kDim : kDimLimit];  // of LAMB's direction
+  const RowTable table = *batch->table;                  // a copy: stores to rows cannot change it
+  const PlacesOf<kKind, kDim> places{table.weights, table.state, table.bits, plan.dim};
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
-  constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
-  const uint32_t dim = kDim != 0 ? kDim : plan.dim;
-  uint32_t waiting = 0;
-  const auto move = [&]() HOTBED_ALWAYS_INLINE {
-    float measured[kGroup];
-    for (uint32_t j = 0; j < waiting; ++j) measured[j] = MeasureRow<kKind>(p, rows[j]);
-    for (uint32_t j = 0; j < waiting; ++j) MoveRow<kKind>(p, measured[j], rows[j]);
-    waiting = 0;
-  };
-  ForEachApplied(batch, 4 * dim, kLayout.Bytes(StateType::kFp32, dim),
-                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
-                     HOTBED_ALWAYS_INLINE {
-                       OpenRow& row = rows[waiting];
-                       row.dim = dim;
-                       row.blocks = dim / kLanes;
-                       row.w = weights;
-                       row.first = state;
-                       row.second = state + 4ull * dim;
-                       row.statistic = state + 4ull * dim * kLayout.vectors;
-                       row.g = gradient;
-                       row.room = AsBytes(rooms[waiting]);
-                       if (++waiting == kGroup) move();
-                     });
-  move();
+  const uint32_t rows_ahead = RowsAhead(places.weight_bytes() + places.state_bytes());
+  FetchFirst(*batch, table, places.weight_bytes(), places.state_bytes(), rows_ahead);
+  WalkApplied(batch, table, rows_ahead,
+              [&](uint32_t slot, uint32_t next, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
+                const OpenRow row = places.Open(slot, gradient, room);
+                const auto state_ahead = [&](uint32_t at)
+                                             HOTBED_ALWAYS_INLINE { places.FetchState(next, at); };
+                const auto rest_ahead = [&](uint32_t at) HOTBED_ALWAYS_INLINE {
+                  places.FetchWeights(next, at);
+                  if (!MeasuresRow(kKind)) places.FetchState(next, at);
+                };
+                const float measured = MeasureRow<kKind>(p, row, state_ahead);
+                MoveRow<kKind>(p, measured, row, rest_ahead);
+              });
 }
 
 template <OptimizerKind kKind>

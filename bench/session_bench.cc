@@ -1,0 +1,278 @@
+// What exactly-once costs: bytes for each session and shard, and processor time of a push.
+//
+//   session_bench [--seconds=1] [--rounds=5]
+//
+// Time: the shard's state machine takes pushes of many sessions, in random order, through append,
+// commit and apply; beside it the same machine takes entries that no session is behind (commits of
+// steps of which nothing is staged). The difference, held against the processor time of a whole
+// push of 64 rows x 64, row-wise Adagrad, through the shard host, rows and log: medians of
+// interleaved rounds. Bars: 64 bytes, 3 %.
+#include <stdlib.h>
+#include <time.h>
+
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/notification.h"
+#include "bench/ratio_table.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/process_tuning.h"
+#include "common/random.h"
+#include "server/session_table.h"
+#include "server/shard_core.h"
+#include "server/shard_host.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint32_t kBatch = 64;  // rows of a push on one shard: 512 over 8
+constexpr uint32_t kDim = 64;
+constexpr uint64_t kRows = 125'000;  // of the shard: 32 MB, beyond the caches
+constexpr int kBatches = 64;         // drawn in advance
+constexpr size_t kInFlight = 16;
+constexpr int kLoop = 4096;  // between two looks at the clock
+constexpr Member kSelf{1, 1};
+
+double ProcessorNs() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+}
+
+ShardRecord Record(ShardId shard, bool active) {
+  ShardRecord record;
+  record.shard = shard;
+  record.range = {0, kRows, 0, kDim};
+  record.epoch = 1;
+  record.revision = active ? 2 : 1;
+  record.primary = kSelf;
+  record.members = {kSelf};
+  record.active = active;
+  return record;
+}
+
+// The state machine alone; what it wants done is done at once.
+class Core {
+ public:
+  explicit Core(uint64_t sessions)
+      : core_(CoreOptions()), last_seq_(sessions + 1), others_(sessions + 1) {
+    core_.SetSelf(kSelf);
+    core_.LearnRecord(Record({1, 0}, false));
+    core_.PromiseDurable(1);
+    core_.LearnRecord(Record({1, 0}, true));
+    core_.ready()->Clear();
+    for (SessionId id = 1; id <= sessions; ++id) Push(id, /*open=*/true);
+  }
+
+  void PushAtRandom() { Push(1 + random_.Uniform(last_seq_.size() - 1), /*open=*/false); }
+  // The same entry through the same steps, but for the session; what a client does is there too.
+  void WithoutSession() {
+    others_[1 + random_.Uniform(others_.size() - 1)] += uint64_t{1} << kStepShift;
+    CoreCommit commit;
+    commit.epoch = 1;
+    commit.step = ++step_;
+    commit.token = 1;
+    core_.Commit(commit);
+    Finish();
+  }
+
+ private:
+  void Push(SessionId id, bool open) {
+    CorePush push;
+    push.epoch = 1;
+    push.session = id;
+    push.incarnation = 1;
+    push.prev_seq = last_seq_[id];
+    push.seq = last_seq_[id] += uint64_t{1} << kStepShift;
+    push.open = open;
+    push.token = 1;
+    // As a shard's Tick tells it: sessions are heard at different times.
+    if (++pushes_ % 1024 == 0) core_.SetNow(pushes_);
+    core_.Push(push);
+    Finish();
+  }
+  void Finish() {
+    CoreReady& ready = *core_.ready();
+    HOTBED_CHECK(ready.appends.size() == 1) << "refused";
+    core_.Appended(ready.appends[0].lsn, ready.appends[0].ticket);
+    core_.Applied(ready.applies[0].lsn);
+    HOTBED_CHECK(ready.replies[0].code == SegmentCode::kOk);
+    ready.Clear();
+  }
+
+  ShardCore core_;
+  Random random_{1};
+  std::vector<uint64_t> last_seq_;  // by session: the clients' side
+  std::vector<uint64_t> others_;    // as last_seq_, for what is without sessions
+  int64_t pushes_ = 0;
+  uint64_t step_ = 0;
+};
+
+// A whole push: the shard host with one shard, no network.
+class Host {
+ public:
+  explicit Host(Durability durability) {
+    std::string path = (std::filesystem::temp_directory_path() / "session-bench-XXXXXX").string();
+    HOTBED_CHECK(mkdtemp(path.data()) != nullptr) << path;
+    dir_ = path;
+    ShardHostOptions options;
+    options.data_dir = dir_;
+    options.host_bytes = 1ull << 30;
+    auto host = ShardHost::Open(options, Clock::Real());
+    HOTBED_CHECK(host.ok()) << host.status();
+    host_ = *std::move(host);
+    HOTBED_CHECK(host_->SetIdentity({1, "bench"}).ok());
+    host_->SetIncarnation(1);
+    TableSpec table;
+    table.id = 1;
+    table.name = "bench";
+    table.rows = kRows;
+    table.dim = kDim;
+    table.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+    table.durability = durability;
+    HOTBED_CHECK(host_->ApplyAssignment({table}, {Record({1, 0}, false)}, {}).ok());
+    while (host_->ShardsToActivate().empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    HOTBED_CHECK(host_->ApplyAssignment({}, {Record({1, 0}, true)}, {}).ok());
+    Random random(2);
+    for (std::vector<uint64_t>& ids : batches_) {
+      for (uint32_t i = 0; i < kBatch; ++i) {  // one of each stretch: unique
+        ids.push_back(i * (kRows / kBatch) + random.Uniform(kRows / kBatch));
+      }
+    }
+  }
+  ~Host() {
+    while (!under_way_.empty()) FinishOne();
+    host_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void Push() {
+    if (under_way_.size() >= kInFlight) FinishOne();
+    auto& work = *under_way_.emplace_back(std::make_unique<Waiting>());
+    work.session = 1;
+    work.incarnation = 1;
+    PushSegment& segment = work.segments.emplace_back();
+    segment.shard_id = {1, 0};
+    segment.shard = host_->Find(segment.shard_id);
+    segment.epoch = 1;
+    segment.ids = batches_[step_ % kBatches].data();
+    segment.count = kBatch;
+    segment.gradients = gradients_.data();
+    segment.prev_seq = step_ << kStepShift;
+    segment.seq = ++step_ << kStepShift;
+    segment.open = step_ == 1;
+    host_->Push(&work);
+  }
+
+ private:
+  struct Waiting final : PushWork {
+    void Done() override { done.Notify(); }
+    absl::Notification done;
+  };
+  void FinishOne() {
+    Waiting& work = *under_way_.front();
+    work.done.WaitForNotification();
+    HOTBED_CHECK(work.segments[0].result.code == SegmentCode::kOk)
+        << work.segments[0].result.detail;
+    under_way_.pop_front();
+  }
+
+  std::string dir_;
+  std::unique_ptr<ShardHost> host_;
+  std::vector<uint64_t> batches_[kBatches];
+  const std::vector<float> gradient_ = std::vector<float>(kDim, 0.001f);
+  const std::vector<const uint8_t*> gradients_ =
+      std::vector<const uint8_t*>(kBatch, reinterpret_cast<const uint8_t*>(gradient_.data()));
+  std::deque<std::unique_ptr<Waiting>> under_way_;
+  uint64_t step_ = 0;
+};
+
+// Processor ns of one call.
+template <typename Call>
+double NsOf(double seconds, int loop, Call call) {
+  const double begin = ProcessorNs();
+  uint64_t calls = 0;
+  double ns = 0;
+  do {
+    for (int i = 0; i < loop; ++i) call();
+    calls += loop;
+    ns = ProcessorNs() - begin;
+  } while (ns < seconds * 1e9);
+  return ns / static_cast<double>(calls);
+}
+
+void PrintBytes() {
+  SessionTable table;
+  double most = 0;
+  double sum = 0;
+  for (SessionId id = 1; id <= CoreOptions().sessions_max; ++id) {
+    table.Set(id, {1, 1, 1});
+    const double bytes =
+        static_cast<double>(table.allocated_bytes()) / static_cast<double>(table.size());
+    most = std::max(most, bytes);
+    sum += bytes;
+  }
+  std::printf(
+      "bytes a session and shard, 1 to %zu sessions: %.1f at most, %.1f in the mean (bar 64)\n",
+      table.size(), most, sum / static_cast<double>(table.size()));
+}
+
+void PrintCost(double seconds, int rounds) {
+  Host checkpoint(Durability::kCheckpoint);
+  Host log(Durability::kLog);
+  const auto push_to = [](Host* host) { return [host] { host->Push(); }; };
+  NsOf(seconds, 256, push_to(&checkpoint));  // rows are there
+  NsOf(seconds, 256, push_to(&log));
+  for (const uint64_t sessions : {1, 1'000, 50'000}) {
+    Core core(sessions);
+    std::vector<double> with, without, whole, whole_log;
+    for (int r = 0; r < rounds; ++r) {
+      with.push_back(NsOf(seconds / 4, kLoop, [&] { core.PushAtRandom(); }));
+      without.push_back(NsOf(seconds / 4, kLoop, [&] { core.WithoutSession(); }));
+      whole.push_back(NsOf(seconds, 256, push_to(&checkpoint)));
+      whole_log.push_back(NsOf(seconds, 256, push_to(&log)));
+    }
+    const double cost = bench::Median(with) - bench::Median(without);
+    std::printf(
+        "%6lu sessions: %.0f ns a push through the state machine, %.0f without a session: %.0f ns, "
+        "%.2f %% of a push of %u rows (%.1f us of processor time), %.2f %% of one of class log "
+        "(%.1f us); bar 3 %%\n",
+        sessions, bench::Median(with), bench::Median(without), cost,
+        100 * cost / bench::Median(whole), kBatch, bench::Median(whole) / 1e3,
+        100 * cost / bench::Median(whole_log), bench::Median(whole_log) / 1e3);
+  }
+}
+
+}  // namespace
+}  // namespace hotbed
+
+int main(int argc, char** argv) {
+  hotbed::TuneDataPlaneProcess();
+  double seconds = 1;
+  int rounds = 5;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view word = argv[i];
+    const bool good = absl::ConsumePrefix(&word, "--rounds=")    ? absl::SimpleAtoi(word, &rounds)
+                      : absl::ConsumePrefix(&word, "--seconds=") ? absl::SimpleAtod(word, &seconds)
+                                                                 : false;
+    if (!good || rounds < 1) {
+      std::fprintf(stderr, "session_bench: bad argument '%s'\n", argv[i]);
+      return 2;
+    }
+  }
+  hotbed::PrintBytes();
+  hotbed::PrintCost(seconds, rounds);
+  return 0;
+}

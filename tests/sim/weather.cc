@@ -1,0 +1,134 @@
+#include "tests/sim/weather.h"
+
+namespace hotbed::sim {
+namespace {
+
+using F = FaultKind;
+
+// Leases that end while others still hold them: seen late, taken up again, counted from the wrong
+// moment.
+Weather Leases() {
+  Weather weather;
+  weather.name = "leases";
+  weather.faults = {F::kFlap, F::kFlap, F::kMute, F::kMute, F::kDrain};
+  weather.faults_more = -3;
+  weather.pushes = 80;
+  weather.eagerness = 0.3;
+  weather.pull_rate = 0.5;
+  weather.strict = 0.9;
+  weather.stale_maps = 0.7;
+  weather.news_late = 0.3;
+  weather.store_late = 0.3;
+  weather.answers_late = 0.3;
+  return weather;
+}
+
+// Primaries of epochs that they never hear of, and epochs that never become active.
+Weather Isolation() {
+  Weather weather;
+  weather.name = "isolation";
+  weather.faults = {F::kMute, F::kDeaf, F::kFlap, F::kKill, F::kPause, F::kDrain, F::kDrain};
+  weather.pull_rate = 0.5;
+  weather.strict = 0.9;
+  weather.stale_maps = 0.7;
+  weather.isolates = 0.3;
+  return weather;
+}
+
+// Copies whose rows are far behind their logs, and many that read them.
+Weather SlowRows() {
+  Weather weather;
+  weather.name = "rows";
+  weather.faults = {F::kKill, F::kPause, F::kCut, F::kDrain, F::kDrain};
+  weather.pushes = 80;
+  weather.eagerness = 0.5;
+  weather.pull_rate = 0.8;
+  weather.read_copies = 0.6;
+  weather.strict = 0.4;
+  weather.stale_maps = 0.05;
+  weather.rows_at_once = 0.3;
+  weather.rows_slow = 0.6;
+  weather.rows_slow_time = 400 * kMs;
+  weather.copy_time = 40 * kMs;
+  weather.reader = true;
+  weather.primaries = 0.1;
+  weather.watch = 0.5;
+  return weather;
+}
+
+// Logs that end differently: servers that do not reach each other, and die and come back.
+Weather Links() {
+  Weather weather;
+  weather.name = "links";
+  weather.faults = {F::kLinks, F::kLinks, F::kTriangle, F::kTriangle, F::kKill, F::kDrain};
+  weather.pushes = 80;
+  weather.eagerness = 0.4;
+  weather.cuts_activated = 0.4;
+  weather.dies_young = 0.4;
+  weather.log_time = 20 * kMs;
+  weather.links_break = 0.01;
+  return weather;
+}
+
+// Primaries that are replaced all the time, up to an end that comes soon: what hangs then hangs for
+// good.
+Weather Switches() {
+  Weather weather;
+  weather.name = "switches";
+  weather.faults = {F::kLinks, F::kDrain};
+  weather.heal_time = 2 * kSecond;
+  weather.faults_more = -3;
+  weather.pushes = 60;
+  weather.eagerness = 0.6;
+  weather.cuts_activated = 0.7;
+  weather.log_time = 20 * kMs;
+  return weather;
+}
+
+// Logs that are slow and refuse what they were given.
+Weather SlowLogs() {
+  Weather weather;
+  weather.name = "logs";
+  weather.faults = {F::kKill, F::kKill, F::kDiskFull, F::kDiskFull, F::kLinks, F::kDrain};
+  weather.faults_more = 8;
+  weather.pushes = 80;
+  weather.eagerness = 0.4;
+  weather.log_time = 150 * kMs;
+  weather.log_fails = 0.05;
+  return weather;
+}
+
+// Copies that are lost while their servers live.
+Weather Damage() {
+  Weather weather;
+  weather.name = "damage";
+  weather.faults = {F::kSpoil, F::kSpoil, F::kSpoil, F::kSpoil, F::kKill, F::kLinks, F::kDrain};
+  weather.faults_more = 8;
+  return weather;
+}
+
+Weather Mixed() {
+  Weather weather;
+  weather.name = "mixed";
+  weather.faults = {F::kKill,     F::kKill, F::kKill, F::kPause,           F::kPause,
+                    F::kCut,      F::kCut,  F::kCut,  F::kStopCoordinator, F::kCutCoordinator,
+                    F::kDiskFull, F::kDeaf, F::kDrain};
+  return weather;
+}
+
+}  // namespace
+
+const std::vector<Weather>& Weathers() {
+  static const std::vector<Weather>* const weathers = new std::vector<Weather>{
+      Mixed(), Leases(), Isolation(), SlowRows(), Links(), Switches(), SlowLogs(), Damage()};
+  return *weathers;
+}
+
+const Weather* FindWeather(const std::string& name) {
+  for (const Weather& weather : Weathers()) {
+    if (weather.name == name) return &weather;
+  }
+  return nullptr;
+}
+
+}  // namespace hotbed::sim
