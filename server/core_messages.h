@@ -79,13 +79,15 @@ struct CoreAppend {
 };
 
 // The answer: ok, and all up to `lsn` is held as the sender holds it; or go on from `lsn`; or what
-// is here cannot be made what the sender has but by a snapshot.
+// is here cannot be made what the sender has but by a snapshot. `applied` decides when a learner
+// joins, and nothing that is acknowledged.
 struct CoreAppendReply {
   Epoch epoch = 0;
   bool ok = false;
   bool needs_snapshot = false;
   Lsn lsn = 0;
   Lsn prev_lsn = 0;  // of the append that it answers; kUnasked: the follower speaks first
+  Lsn applied = 0;   // ok: in its rows
   static constexpr Lsn kUnasked = ~Lsn{0};
 };
 

@@ -145,6 +145,10 @@ class Shard {
   bool wants_sweep() const { return sweep_wanted_.load(std::memory_order_acquire) != 0; }
   // `lsn`, covered by a sweep, has been flushed to disk: the log below is not needed.
   void SetDurable(Lsn lsn);
+  // Of a copy that was just installed, before FinishReplay and before anybody else knows of it:
+  // brings its rows into the hot tier, in order, as far as there is memory that nobody uses.
+  // Blocks, for at most `ns_max`; what is not brought in comes with its first use.
+  void Warm(int64_t ns_max);
   // Refuses all requests from now on. When idle() the rows can be let go by ReleaseStore, which
   // blocks.
   void Close();

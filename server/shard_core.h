@@ -193,7 +193,9 @@ class ShardCore {
     bool waits = false;         // kProbe: was asked
     State state = State::kProbe;
     uint8_t quiet_ticks = 0;           // since it was heard of, or something was sent
+    uint8_t join_ticks = 0;            // kStream, not acknowledging: so long
     Lsn match = 0;                     // its log holds the same up to here
+    Lsn applied = 0;                   // its rows do; as it said last
     Lsn sent = 0;                      // kProbe: asked about this one; kStream: sent up to here
     Lsn told = 0;                      // the commit that was sent last
     Lsn hold = 0;                      // of its last snapshot

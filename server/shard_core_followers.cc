@@ -16,6 +16,10 @@ constexpr Lsn kEntriesPerAppendMax = 256;
 // Ticks without an answer, until what was sent counts as lost; and without anything sent, until an
 // idle follower hears that its primary lives.
 constexpr uint8_t kQuietTicks = 2;
+// A learner joins with at most so many committed entries that it has not applied, or after so many
+// ticks with any number: a copy that never gets there must not keep a move from ending.
+constexpr Lsn kJoinUnappliedMax = 64;
+constexpr uint8_t kJoinTicksMax = 100;
 
 bool Contains(const std::vector<Member>& members, const Member& member) {
   return std::find(members.begin(), members.end(), member) != members.end();
@@ -115,6 +119,9 @@ void ShardCore::PumpAll() {
 void ShardCore::TickFollower(Follower* follower) {
   if (follower->state == Follower::State::kSnapshot || !primary_ || !promise_held()) return;
   if (follower->state == Follower::State::kProbe) return Probe(follower, follower->sent, 0);
+  if (active_ && !follower->acknowledges && follower->join_ticks < kJoinTicksMax) {
+    ++follower->join_ticks;
+  }
   if (++follower->quiet_ticks < kQuietTicks) return Pump(follower);
   if (!follower->ways.empty()) return Probe(follower, follower->match, 0);
   SendAppend(follower, follower->sent);  // that it is alive, and where its log ends
@@ -149,6 +156,7 @@ void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) 
     return;
   }
   follower->answered = true;
+  follower->applied = std::max(follower->applied, reply.applied);
   follower->match = std::max(follower->match, std::min(reply.lsn, held_));
   auto& ways = follower->ways;
   ways.erase(
@@ -202,11 +210,17 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
 
 // Into the acknowledging set first, then the coordinator is told (JoinReady): otherwise a push
 // could be acknowledged without a member of the next epoch.
+//
+// Its rows are looked at too: where the shard moves it is primary a moment later, and then pushes
+// wait for all that it has not applied. From here on that can grow again, but not by what the copy
+// of the rows took.
 void ShardCore::JoinIfCaughtUp(Follower* follower) {
   if (!active_ || follower->acknowledges || !follower->answered) return;
   const auto& readers = record_.readers;
   if (std::find(readers.begin(), readers.end(), follower->member.server) != readers.end()) return;
   if (follower->state != Follower::State::kStream || follower->match < commit_) return;
+  const bool applied = follower->applied + kJoinUnappliedMax >= commit_;
+  if (!applied && follower->join_ticks < kJoinTicksMax) return;
   if (!Mutated(CoreMutant::kJoinsTooEarly)) follower->acknowledges = true;
 }
 
@@ -228,7 +242,8 @@ void ShardCore::BeginSnapshot(Follower* follower) {
   follower->state = Follower::State::kSnapshot;
   follower->ways.clear();
   // Where the copy breaks off nothing is left of what it held.
-  follower->match = 0;
+  follower->match = follower->applied = 0;
+  follower->join_ticks = 0;
   follower->answered = false;
   // The sweep that is to come is of this LSN or a later one.
   follower->hold = std::max(applied_, retained_);

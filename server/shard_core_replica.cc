@@ -156,7 +156,7 @@ void ShardCore::AnswerHeld(Lsn prev_lsn) {
   send.kind = CoreSend::Kind::kAppendReply;
   send.to = leader_;
   send.epoch = leader_epoch_;
-  send.reply = {leader_epoch_, true, false, std::min(verified_, held_), prev_lsn};
+  send.reply = {leader_epoch_, true, false, std::min(verified_, held_), prev_lsn, applied_};
 }
 
 void ShardCore::AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot) {

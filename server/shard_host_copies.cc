@@ -10,6 +10,12 @@
 #include "server/shard_host_impl.h"
 
 namespace hotbed {
+namespace {
+
+// The sender waits for as long, and less than its patience (copy_sender.cc, kAnswerNsMax).
+constexpr int64_t kWarmNsMax = 5'000'000'000;
+
+}  // namespace
 
 bool ShardHostImpl::Wants(ShardId shard, const Member& from, Epoch epoch) const {
   const Member self = Self();
@@ -86,24 +92,50 @@ absl::Status ShardHostImpl::Finish(ShardId id, absl::string_view meta) {
   return absl::OkStatus();
 }
 
+// Until the shard is in the map, the catalog and arriving_ say that its copy is on its way, so
+// nobody else touches it.
 absl::Status ShardHostImpl::OpenInstalled(ShardId id, const Arriving& arriving,
                                           const LogPosition& log_from) {
-  absl::MutexLock control(&control_mu_);
-  ShardMap map = Map();
+  std::shared_ptr<Shard> shard;
+  {
+    absl::MutexLock control(&control_mu_);
+    HOTBED_RETURN_IF_ERROR(CheckArriving(id));
+    shard = MakeShard(tables_.at(id.table), id, arriving.range, /*installed=*/true);
+  }
+  shard->Warm(kWarmNsMax);
+  shard->FinishReplay();
+  shard->SetDurable(shard->applied_lsn());
+  const absl::Status published = PublishInstalled(id, shard, log_from);
+  if (published.ok()) return published;
+  shard->Close();
+  HOTBED_RETURN_IF_ERROR(AwaitIdle({shard}));
+  shard->ReleaseStore();
+  return published;
+}
+
+absl::Status ShardHostImpl::CheckArriving(ShardId id) const {
+  const ShardMap& map = Map();
   const auto it = map.find(id);
   if (shut_down_ || it == map.end() || it->second.shard != nullptr) {
     return absl::FailedPreconditionError("the shard is not wanted here any more");
   }
+  return absl::OkStatus();
+}
+
+absl::Status ShardHostImpl::PublishInstalled(ShardId id, const std::shared_ptr<Shard>& shard,
+                                             const LogPosition& log_from) {
+  absl::MutexLock control(&control_mu_);
+  HOTBED_RETURN_IF_ERROR(CheckArriving(id));
+  shard->LearnChanges(tables_.at(id.table).changes);  // told meanwhile to those in the map
   Catalog changed = catalog_;
   changed.installing.erase(id);
   changed.log_from[id] = log_from;
   HOTBED_RETURN_IF_ERROR(SaveCatalog(std::move(changed)));
   arriving_.erase(id);
-  auto shard = MakeShard(tables_.at(id.table), id, arriving.range, /*installed=*/true);
-  shard->FinishReplay();
-  shard->SetDurable(shard->applied_lsn());
-  it->second.shard = shard;
-  const ShardRecord record = it->second.record;
+  ShardMap map = Map();
+  Entry& entry = map[id];
+  entry.shard = shard;
+  const ShardRecord record = entry.record;
   Publish(std::move(map));
   TellShards({{shard, record}});
   return absl::OkStatus();

@@ -104,6 +104,9 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   absl::StatusOr<Arriving> ArrivingOf(ShardId shard) const ABSL_LOCKS_EXCLUDED(control_mu_);
   absl::Status OpenInstalled(ShardId shard, const Arriving& arriving, const LogPosition& log_from)
       ABSL_LOCKS_EXCLUDED(control_mu_);
+  absl::Status CheckArriving(ShardId shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  absl::Status PublishInstalled(ShardId id, const std::shared_ptr<Shard>& shard,
+                                const LogPosition& log_from) ABSL_LOCKS_EXCLUDED(control_mu_);
 
   // Short and urgent: promises, ticks, requests that have waited for long enough. One thread.
   void TickLoop();

@@ -1,12 +1,19 @@
 // Recovery of a shard: the records of its log, brought into the rows.
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "server/shard.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
+namespace {
+
+constexpr uint64_t kWarmBlockBytes = 1ull << 20;  // read and brought in at a time
+
+}  // namespace
 
 void Shard::Replay(const RecordView& record, absl::AnyInvocable<void()> done) {
   auto item = std::make_unique<ReplayItem>();
@@ -132,6 +139,25 @@ bool Shard::AfterReplayed(const absl::Status& status) {
   absl::MutexLock lock(&mu_);
   error_ = absl::StrCat(Name(), ": waits to apply its log: ", status.message());
   return false;
+}
+
+void Shard::Warm(int64_t ns_max) {
+  if (store_ == nullptr || refused()) return;
+  const int64_t end_ns = options_.clock->NowNs() + ns_max;
+  auto reader = options_.tiers->ReadShard(options_.table, options_.range, options_.id);
+  absl::Status status = reader.status();
+  for (bool more = status.ok(); more && options_.clock->NowNs() < end_ns;) {
+    const absl::StatusOr<std::string> block = (*reader)->Next(kWarmBlockBytes);
+    status = block.status();
+    if (!status.ok() || block->empty()) break;
+    RunAndWait([&] {
+      const absl::StatusOr<bool> warmed = store_->Warm(*block);
+      status = warmed.status();
+      more = warmed.ok() && *warmed;
+    });
+  }
+  // Whoever needs the row that cannot be read is told.
+  if (!status.ok()) HOTBED_LOG(Warning) << Name() << ": its rows stay where they are: " << status;
 }
 
 bool Shard::FinishReplay() {

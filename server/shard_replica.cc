@@ -92,6 +92,7 @@ void Shard::SendNow(const CoreSend& send) {
   message.prev_lsn = send.reply.prev_lsn;
   message.ok = send.reply.ok;
   message.needs_snapshot = send.reply.needs_snapshot;
+  message.applied = send.reply.applied;
   options_.outlet->Send(std::move(message));
 }
 
@@ -205,6 +206,7 @@ void Shard::TakeIncoming(Incoming* incoming) {
   reply.needs_snapshot = message.needs_snapshot;
   reply.lsn = message.lsn;
   reply.prev_lsn = message.prev_lsn;
+  reply.applied = message.applied;
   core_.OnAppendReply(incoming->from, reply);
   Drain();
 }

@@ -31,6 +31,7 @@ void FillItem(const ReplicaMessage& message, v1::TransferItem* item) {
   item->set_lsn(message.lsn);
   item->set_ok(message.ok);
   item->set_needs_snapshot(message.needs_snapshot);
+  item->set_applied(message.applied);
   item->set_transfer(message.transfer);
   item->set_chunk(message.chunk);
   item->set_bytes_total(message.bytes_total);
@@ -51,6 +52,7 @@ void FillMessage(const v1::TransferItem& item, ReplicaMessage* message) {
   message->lsn = item.lsn();
   message->ok = item.ok();
   message->needs_snapshot = item.needs_snapshot();
+  message->applied = item.applied();
   message->transfer = item.transfer();
   message->chunk = item.chunk();
   message->bytes_total = item.bytes_total();

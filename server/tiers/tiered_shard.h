@@ -24,6 +24,7 @@
 #include "server/tiers/hot_tier.h"
 #include "server/tiers/io_gate.h"
 #include "server/tiers/io_queue.h"
+#include "server/tiers/row_block.h"
 #include "server/tiers/spill_fetch.h"
 #include "server/tiers/spill_tier.h"
 #include "server/tiers/tiered_store.h"
@@ -54,6 +55,7 @@ class TieredShard : public TieredStore {
   bool Apply(const RowUpdates& updates, Done done) override;
   void BeginReplay() override;
   void EndReplay() override;
+  absl::StatusOr<bool> Warm(absl::string_view block) override;
   const std::string& meta() const override { return meta_; }
   Lsn highest_lsn() const override { return highest_lsn_; }
   void Sweep(Lsn applied_lsn, std::string meta, Done done) override;
@@ -165,6 +167,9 @@ class TieredShard : public TieredStore {
   void TakeWindow(PoolOp* op);
   uint32_t TakePiece(PoolOp* op, uint32_t at);
   void EndPooled(PoolOp* op, const absl::Status& status);
+
+  // tiered_shard_warm.cc
+  uint32_t SlotsToWarm(const RowBlock& block, uint32_t* slots);
 
   // tiered_shard_apply.cc
   bool AfterProbe();

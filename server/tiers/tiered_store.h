@@ -101,6 +101,10 @@ class TieredStore {
   // below updates.lsn.
   virtual void BeginReplay() = 0;
   virtual void EndReplay() = 0;
+  // After BeginReplay and before anything else is read or updated: the rows of a block of
+  // TierHost::ReadShard, each block once, become resident as far as there is memory that nobody
+  // uses; none makes room for them. False: there is no more. DataLoss: the block is damaged.
+  virtual absl::StatusOr<bool> Warm(absl::string_view /*block*/) { return false; }
 
   // A small value stored with the shard's rows (sessions, applied LSN); written by Sweep, read at
   // open. Empty when none was ever flushed.

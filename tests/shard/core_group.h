@@ -34,7 +34,9 @@ class CoreGroup : public testing::Test {
     std::vector<CoreSend> snapshots;  // asked for
     Epoch promise = 0;                // asked for and held
     Epoch activate = 0;
+    std::deque<Lsn> applying;  // of rows that are held
     bool hold_log = false;
+    bool hold_rows = false;
     bool hold_promise = false;
   };
 
@@ -53,6 +55,7 @@ class CoreGroup : public testing::Test {
     copy.core->Recover(promised, std::move(meta), installed);
     copy.core->SetSelf(copy.member);
     copy.appending.clear();
+    copy.applying.clear();
   }
   // A new process over the same log. Returns what it is from now on.
   Member Restart(int i) {
@@ -132,7 +135,11 @@ class CoreGroup : public testing::Test {
       for (const CoreSend& send : ready.sends) Send(i, send);
       for (const CoreEntry& entry : ready.applies) {
         copy.rows.push_back(entry.payload);
-        copy.core->Applied(entry.lsn);
+        copy.applying.push_back(entry.lsn);
+      }
+      while (!copy.hold_rows && !copy.applying.empty()) {
+        copy.core->Applied(copy.applying.front());
+        copy.applying.pop_front();
         more = true;
       }
       copy.replies.insert(copy.replies.end(), ready.replies.begin(), ready.replies.end());
@@ -150,6 +157,10 @@ class CoreGroup : public testing::Test {
   }
   void FinishLog(int i) {
     copies_[i].hold_log = false;
+    Drain(i);
+  }
+  void FinishRows(int i) {
+    copies_[i].hold_rows = false;
     Drain(i);
   }
   void FinishPromise(int i) {

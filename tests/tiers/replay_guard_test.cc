@@ -54,6 +54,21 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
     Apply(first, last);
     store_->EndReplay();
   }
+  // What a copy brings its receiver, where the log goes on above `lsn`.
+  void WarmAll(Lsn lsn, uint64_t block_bytes) {
+    store_->SetAppliedLsn(lsn);
+    store_->BeginReplay();
+    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3});
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    for (bool more = true; more;) {
+      const auto block = (*reader)->Next(block_bytes);
+      ASSERT_TRUE(block.ok()) << block.status();
+      if (block->empty()) break;
+      const auto warmed = store_->Warm(*block);
+      ASSERT_TRUE(warmed.ok()) << warmed.status();
+      more = *warmed;
+    }
+  }
   void CheckRowsAt(Lsn lsn) {
     RowTwin twin(spec_, range_);
     for (Lsn l = 1; l <= lsn; ++l) {
@@ -118,6 +133,57 @@ TEST_P(ReplayGuardTest, ReadsDuringReplay) {
   }
   store_->EndReplay();
   CheckRowsAt(kRecords);
+}
+
+// Rows that were brought in at once are guarded as those that come with their first use.
+TEST_P(ReplayGuardTest, WarmRowsTakeNoRecordTwice) {
+  OpenStore();
+  Apply(1, 56);
+  ASSERT_TRUE(SweepNow(56, "at 56").ok());
+  Apply(57, kRecords);
+  ASSERT_TRUE(SweepNow(kRecords, "").ok());  // these are ahead of a log that begins above 56
+  Crash();
+  WarmAll(56, 500);
+  const StoreStats warm = store_->Stats();
+  EXPECT_EQ(warm.rows_dirty, 0u);
+  EXPECT_EQ(warm.evictions, 0u) << "it makes no room";
+  const uint64_t room = GetParam() == 0 ? spec_.rows : static_cast<uint64_t>(GetParam());
+  EXPECT_GE(warm.rows_resident, room == 12 ? 1 : room == spec_.rows ? room : 0);
+  EXPECT_LE(warm.rows_resident, room);
+  Apply(57, kRecords);
+  store_->EndReplay();
+  CheckRowsAt(kRecords);
+  if (room == spec_.rows) {
+    EXPECT_EQ(store_->Stats().misses, 0u) << "nothing had to be read";
+  }
+}
+
+// The log of a learner goes on beyond all that its rows carry.
+TEST_P(ReplayGuardTest, WarmRowsTakeWhatIsNew) {
+  OpenStore();
+  Apply(1, 30);
+  ASSERT_TRUE(SweepNow(30, "at 30").ok());
+  Apply(31, 40);
+  ASSERT_TRUE(SweepNow(40, "").ok());
+  Crash();
+  WarmAll(30, 1 << 20);
+  Apply(31, kRecords);
+  store_->EndReplay();
+  CheckRowsAt(kRecords);
+}
+
+TEST_P(ReplayGuardTest, ADamagedBlockWarmsNothing) {
+  OpenStore();
+  Apply(1, 30);
+  ASSERT_TRUE(SweepNow(30, "at 30").ok());
+  Crash();
+  auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3});
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  auto block = (*reader)->Next(1 << 20);
+  ASSERT_TRUE(block.ok()) << block.status();
+  block->back() ^= 1;
+  EXPECT_EQ(store_->Warm(*block).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(store_->Stats().rows_resident, 0u);
 }
 
 // The log lost its end with the power; the rows did not. Whoever goes on above highest_lsn() writes
