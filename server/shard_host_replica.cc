@@ -108,9 +108,8 @@ std::vector<ShardHost::JoinReady> ShardHostImpl::JoinsReady() const {
   std::vector<JoinReady> ready;
   for (const auto& [id, entry] : Map()) {
     if (entry.shard == nullptr || entry.record.learners.empty()) continue;
-    for (const Member& member : entry.shard->JoinReady()) {
-      ready.push_back({id, entry.shard->epoch(), member});
-    }
+    const Shard::Joined joined = entry.shard->JoinReady();
+    for (const Member& member : joined.learners) ready.push_back({id, joined.epoch, member});
   }
   return ready;
 }

@@ -367,7 +367,7 @@ bool Shard::WantsCopy(const Member& to) const {
   return std::find(others_.begin(), others_.end(), to) != others_.end();
 }
 
-std::vector<Member> Shard::JoinReady() const {
+Shard::Joined Shard::JoinReady() const {
   absl::MutexLock lock(&mu_);
   return join_ready_;
 }
@@ -381,12 +381,13 @@ void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
   bool news = wants_activation_now;
   if (followed || joins_told_ || backups_.load(kRelaxed) != 0) {
     backups_.store(core_.backup_count(), kRelaxed);
-    std::vector<Member> joining;
-    if (served && !core_.record().learners.empty()) joining = core_.JoinReady();
-    joins_told_ = !joining.empty();
+    Joined joined{.epoch = core_.epoch(), .learners = {}};
+    if (served && !core_.record().learners.empty()) joined.learners = core_.JoinReady();
+    joins_told_ = !joined.learners.empty();
     absl::MutexLock lock(&mu_);
-    news = news || (joins_told_ && joining != join_ready_);
-    join_ready_ = std::move(joining);
+    const bool known = joined.epoch == join_ready_.epoch && joined.learners == join_ready_.learners;
+    news = news || (joins_told_ && !known);
+    join_ready_ = std::move(joined);
   }
   if (news) options_.outlet->HasNews();
 }
