@@ -179,6 +179,8 @@ class Shard {
   struct Joined {
     Epoch epoch = 0;
     std::vector<Member> learners;
+
+    bool operator==(const Joined&) const = default;
   };
   Joined JoinReady() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.

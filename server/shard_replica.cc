@@ -385,8 +385,7 @@ void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
     if (served && !core_.record().learners.empty()) joined.learners = core_.JoinReady();
     joins_told_ = !joined.learners.empty();
     absl::MutexLock lock(&mu_);
-    const bool known = joined.epoch == join_ready_.epoch && joined.learners == join_ready_.learners;
-    news = news || (joins_told_ && !known);
+    news = news || (joins_told_ && joined != join_ready_);
     join_ready_ = std::move(joined);
   }
   if (news) options_.outlet->HasNews();

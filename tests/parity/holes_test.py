@@ -99,7 +99,8 @@ class Holes(parity.SeededTest):
             cluster = Cluster(parity.BIN, directory, 1, server_flags=("--host-bytes=64MiB", "--log-bytes-max=16MiB"))
             cluster.start()
             # A table is made while its server lives: the coordinator notices a kill at once.
-            parity.run(dict(case, steps=[], weights=[]), "--coordinator", cluster.address, own=True)
+            parity.run(dict(case, steps=[], weights=[]), "--coordinator", cluster.address, "--keep", own=True)
+            case["tables"] = [dict(case["tables"][0], existing=True)]
             done = threading.Event()
             killer = threading.Thread(target=self.kill_until, args=(cluster.servers[0], done, chance))
             killer.start()
