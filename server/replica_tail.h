@@ -38,7 +38,7 @@ class ReplicaTail {
       Count(-static_cast<int64_t>(records_.back().bytes.bytes.size()));
       records_.pop_back();
     }
-    if (records_.empty()) Count(-std::exchange(dropped_bytes_, 0));
+    if (records_.empty() && dropped_bytes_ != 0) Count(-std::exchange(dropped_bytes_, 0));
   }
   void DropThrough(Lsn lsn) {
     while (!records_.empty() && first_ <= lsn) {
