@@ -123,8 +123,10 @@ bool TieredShard::PeekRow(uint64_t id, std::vector<uint8_t>* row) {
   if (!kernels_->Submit(&probe, nullptr)) return false;
   if (probe.missing_count == 0) {
     std::memcpy(row->data(), rows.weights + uint64_t{rows.weight_stride} * slot, rows.weight_bytes);
-    std::memcpy(row->data() + rows.weight_bytes, rows.state + uint64_t{rows.state_bytes} * slot,
-                rows.state_bytes);
+    if (rows.state_bytes > 0) {
+      std::memcpy(row->data() + rows.weight_bytes, rows.state + uint64_t{rows.state_bytes} * slot,
+                  rows.state_bytes);
+    }
     return true;
   }
   const uint8_t* const payload = write_back_.Find(PositionOf(id));
