@@ -139,7 +139,7 @@ class RollingHash {
       hash = Mix(hash ^ Word(bytes.data() + i), Word(bytes.data() + i + 8));
     }
     uint8_t rest[16] = {};
-    std::memcpy(rest, bytes.data() + i, bytes.size() - i);
+    if (i < bytes.size()) std::memcpy(rest, bytes.data() + i, bytes.size() - i);
     return Mix(hash ^ Word(rest), Word(rest + 8));
   }
 
