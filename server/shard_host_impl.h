@@ -135,11 +135,12 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   absl::Status AddShards(const std::vector<ShardRecord>& records, ShardMap* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
-  // Publishes the map, then tells the shards; those that have no copy here any more are dropped.
   static bool IsOpen(const ShardMap& map, ShardId shard) {
     const auto it = map.find(shard);
     return it != map.end() && it->second.shard != nullptr;
   }
+  // Publishes the map, then tells the shards; those that have no copy here any more are dropped.
+  // Not `all`: only what is open learns its record.
   void LearnRecords(const std::vector<ShardRecord>& records, bool all, ShardMap map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   // Whether this server, which the record does without, may be asked for a copy again.
