@@ -61,6 +61,12 @@ class ReplicaTail {
   const SharedBytes& record(Lsn lsn) const { return records_[lsn - first_].bytes; }
   Epoch epoch(Lsn lsn) const { return records_[lsn - first_].epoch; }
   uint64_t bytes() const { return bytes_; }  // of memory, as shared_bytes
+  // Of the records themselves; counts them one by one.
+  uint64_t BytesAbove(Lsn lsn) const {
+    uint64_t bytes = 0;
+    for (Lsn at = last(); at > lsn && at >= first_; --at) bytes += record(at).bytes.size();
+    return bytes;
+  }
 
  private:
   struct Record {

@@ -151,19 +151,19 @@ bool Shard::Pause(bool paused) {
 }
 
 absl::StatusOr<Lsn> Shard::Sweep() {
-  absl::StatusOr<SnapshotBase> swept = SweepNow(nullptr);
+  absl::StatusOr<SnapshotBase> swept = SweepNow(nullptr, false);
   if (!swept.ok()) return swept.status();
   return swept->lsn;
 }
 
-absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
+absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to, bool holds) {
   struct Result {
     absl::Notification done;
     absl::Status status;
     SnapshotBase base;
   } result;
   absl::MutexLock one_at_a_time(&sweep_mu_);
-  strand_.Run([this, to, &result] {
+  strand_.Run([this, to, holds, &result] {
     if (store_ == nullptr || !error_state_.ok()) {
       result.status = absl::FailedPreconditionError(absl::StrCat(Name(), " is not served"));
     } else if (to != nullptr && (closed_ || !core_.primary())) {
@@ -175,6 +175,7 @@ absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
     result.base.epoch = core_.epoch();
     result.base.lsn = core_.applied_lsn();
     if (to != nullptr) core_.SnapshotTaken(*to, result.base.lsn);
+    if (holds) Hold(*to);
     ShardMeta meta = core_.AppliedMeta();  // with what is staged: the log need not be kept
     for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
     result.base.meta = meta.Serialize();

@@ -122,14 +122,19 @@ class Shard {
   // How the copying of all rows to `to` ended.
   void EndSnapshot(const Member& to, Lsn lsn, bool installed);
   // --- copies; block
-  // Sweeps. From its LSN on entries are kept for `to`. FailedPrecondition: the shard's record, as
-  // it is known here, does not want that copy.
+  // Sweeps. From its LSN on entries are kept for `to`, as far as there is room; with `holds`,
+  // whatever comes (HoldFor). FailedPrecondition: the shard's record, as it is known here, does not
+  // want that copy.
   struct SnapshotBase {
     Epoch epoch = 0;
     Lsn lsn = 0;
     std::string meta;
   };
-  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to);
+  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to, bool holds);
+  // Whether all entries above `lsn` are kept for `to`, and take little room. Then they stay: until
+  // it has joined, its copy is off, or kHoldNsMax have passed, none is dropped, and where that
+  // leaves too little room pushes here are refused for a moment (RESOURCE_EXHAUSTED).
+  bool HoldFor(const Member& to, Lsn lsn);
   // Whether a snapshot of `lsn` that `from` sends in `epoch` may take the place of what is here.
   bool MayInstall(const Member& from, Epoch epoch, Lsn lsn);
   // Does not block: retries what waits (an apply that failed, the activation), lets parked pulls
@@ -260,8 +265,6 @@ class Shard {
   void KeepRecord(const CoreEntry& entry, PushState* state);
   void BeginKeeping();
   void EncodeUnapplied();
-  void TrimTail();
-  void FreeTail(Lsn limit, uint64_t room);
   void SendNow(const CoreSend& send);
   void SendAppends(const CoreSend& send);
   void TakeIncoming(Incoming* incoming);
@@ -274,7 +277,13 @@ class Shard {
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
   bool IsLearner() const;
   void AskForCopy(const Member& from, const ReplicaMessage& message);
-  absl::StatusOr<SnapshotBase> SweepNow(const Member* to);
+  absl::StatusOr<SnapshotBase> SweepNow(const Member* to, bool holds);
+  // shard_copies.cc
+  void TrimTail();
+  void FreeTail(Lsn limit, uint64_t room);
+  void Hold(const Member& to);
+  bool HoldsTail();
+  // shard_replay.cc
   void RunReplay();
   void EndReplayItem();
   bool ReplayNext();  // false: finishes later
@@ -311,6 +320,12 @@ class Shard {
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
   StagedRows staged_;     // as of the core's last LSN
   ReplicaTail tail_;
+  // A copy whose last pass is under way or over: tail_ drops nothing that it needs.
+  struct HeldFor {
+    Member to;
+    int64_t until_ns;
+  };
+  std::vector<HeldFor> held_for_;
   SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;

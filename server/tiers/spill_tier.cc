@@ -263,8 +263,9 @@ namespace {
 
 class RowReader : public ShardRowReader {
  public:
-  RowReader(const SpillShard& shard, KvStore* store)
+  RowReader(const SpillShard& shard, Lsn above, KvStore* store)
       : shard_(shard),
+        above_(above),
         snapshot_(store->TakeSnapshot()),
         next_(MakeKey(shard.shard.table, shard.slice, shard.first_position)),
         limit_(After(MakeKey(shard.shard.table, shard.slice, shard.last_position))),
@@ -286,8 +287,9 @@ class RowReader : public ShardRowReader {
           }
           const uint64_t position = LoadBig64(key.data() + 6);
           damage = CheckRecord(shard_, position, at, value);
-          if (damage.ok()) block.Add(position, value);
-          return damage.ok();
+          if (!damage.ok()) return false;
+          if (Wanted(value)) block.Add(position, value);
+          return true;
         });
     if (!damage.ok()) return damage;
     if (!scanned.ok()) {
@@ -299,7 +301,12 @@ class RowReader : public ShardRowReader {
   uint64_t bytes_total() const override { return bytes_total_; }
 
  private:
+  bool Wanted(absl::string_view value) const {
+    return above_ == 0 || SpillTier::LsnOf(reinterpret_cast<const uint8_t*>(value.data())) > above_;
+  }
+
   const SpillShard shard_;
+  const Lsn above_;
   const std::unique_ptr<KvSnapshot> snapshot_;
   Key next_;
   const std::string limit_;
@@ -309,8 +316,8 @@ class RowReader : public ShardRowReader {
 
 }  // namespace
 
-std::unique_ptr<ShardRowReader> SpillTier::Read(const SpillShard& shard) {
-  return std::make_unique<RowReader>(shard, store_.get());
+std::unique_ptr<ShardRowReader> SpillTier::Read(const SpillShard& shard, Lsn above) {
+  return std::make_unique<RowReader>(shard, above, store_.get());
 }
 
 absl::Status SpillTier::WriteBlock(const SpillShard& shard, absl::string_view bytes) {

@@ -116,8 +116,8 @@ absl::Status TierHostImpl::DeleteShard(const TableSpec& table, const ShardRange&
 
 absl::StatusOr<std::unique_ptr<ShardRowReader>> TierHostImpl::ReadShard(const TableSpec& table,
                                                                         const ShardRange& range,
-                                                                        ShardId shard) {
-  return spill_->Read(SpillShard(table, range, shard));
+                                                                        ShardId shard, Lsn above) {
+  return spill_->Read(SpillShard(table, range, shard), above);
 }
 
 absl::Status TierHostImpl::WriteBlock(const TableSpec& table, const ShardRange& range,

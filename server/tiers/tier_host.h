@@ -27,8 +27,8 @@ class TierHostImpl : public TierHost {
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
   absl::Status DeleteShard(const TableSpec& table, const ShardRange& range, ShardId shard) override;
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
-                                                            const ShardRange& range,
-                                                            ShardId shard) override;
+                                                            const ShardRange& range, ShardId shard,
+                                                            Lsn above) override;
   absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
                           absl::string_view block) override;
   absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,

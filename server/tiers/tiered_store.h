@@ -174,10 +174,11 @@ class TierHost {
 
   // For snapshots (docs/protocol.md): with a sweep before it, the rows are those of the sweep's LSN
   // or later, each stamped, so that replay from that LSN makes them exact, as after a crash. The
-  // reader does not outlive the host.
+  // reader does not outlive the host. `above` not 0, the LSN of an earlier sweep: only rows stamped
+  // above it, which are all that have changed since (rows are never removed).
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                                     const ShardRange& range,
-                                                                    ShardId shard) = 0;
+                                                                    ShardId shard, Lsn above) = 0;
   // A block of ReadShard, of a shard without an open TieredStore. DataLoss: damaged;
   // InvalidArgument: a row of another shard or size.
   virtual absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
