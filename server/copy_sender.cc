@@ -9,6 +9,7 @@
 #include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "server/tiers/spill_tier.h"
 
 namespace hotbed {
 namespace {
@@ -173,6 +174,8 @@ absl::Status CopySender::SendPass(Shard* shard, Copy* copy, bool holds, Shard::S
   HOTBED_ASSIGN_OR_RETURN(
       const std::unique_ptr<ShardRowReader> reader,
       wiring_.tiers->ReadShard(shard->table(), shard->range(), shard->id(), above));
+  if (holds) copy->paced = false;
+  NoteChanges(*shard, copy);
   BeginPass(copy, epoch == 0 ? reader->bytes_total() + base->meta.size() : 0);
   if (epoch == 0) {
     ReplicaMessage begin;
@@ -194,7 +197,6 @@ void CopySender::BeginPass(Copy* copy, uint64_t bytes) {
   ++copy->passes;
   // Of what has changed nobody knows how much it is; not more than the pass before had.
   copy->bytes_total = copy->bytes_copied + (copy->passes == 1 ? bytes : copy->pass_before_bytes);
-  if (copy->passes == kCopyPassesMax) copy->beyond_rate = true;  // pushes may wait for it
 }
 
 absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader,
@@ -205,7 +207,7 @@ absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReade
     if (block.empty()) return absl::OkStatus();
     HOTBED_RETURN_IF_ERROR(AwaitPace(shard, copy, epoch, block.size()));
     Count(copy, block.size());
-    NoteChanges(copy);
+    LeaveRateIfOutrun(copy);
     ReplicaMessage rows;
     rows.kind = ReplicaMessage::Kind::kSnapshotRows;
     rows.shard = copy->shard;
@@ -219,6 +221,7 @@ absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReade
 }
 
 absl::Status CopySender::SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy) {
+  copy->paced = false;  // from here on pushes may wait for it
   HOTBED_RETURN_IF_ERROR(AwaitPace(shard, copy, base.epoch, base.meta.size()));
   Count(copy, base.meta.size());
   ReplicaMessage end;
@@ -234,21 +237,30 @@ absl::Status CopySender::SendEnd(const Shard& shard, const Shard::SnapshotBase& 
   return Await(shard, copy, base.epoch, copy->chunks + 1);
 }
 
-// How much of the rows pushes change: what this pass has sent, of the time between the last two
-// sweeps.
-void CopySender::NoteChanges(Copy* copy) {
+// How much of the rows pushes have changed between the last two sweeps, those changed twice
+// counted twice.
+void CopySender::NoteChanges(const Shard& shard, Copy* copy) {
+  const uint64_t before = std::exchange(copy->rows_pushed, shard.rows_pushed());
   absl::MutexLock lock(&mu_);
-  if (copy->passes < 2) return;
+  if (copy->passes == 0) return;
+  const double bytes = static_cast<double>(copy->rows_pushed - before) *
+                       SpillShard(shard.table(), shard.range(), shard.id()).record_bytes();
   const int64_t ns = std::max(copy->swept_ns - copy->swept_before_ns, kMillisecond);
-  const double changed = static_cast<double>(copy->pass_bytes) * kSecond / static_cast<double>(ns);
-  copy->changed_bytes_per_s = static_cast<uint64_t>(changed);
+  copy->changed_bytes_per_s = static_cast<uint64_t>(bytes / static_cast<double>(ns) * kSecond);
+}
+
+// Passes that are not half as long each as the one before need not end.
+void CopySender::LeaveRateIfOutrun(Copy* copy) {
+  absl::MutexLock lock(&mu_);
   const uint64_t rate = wiring_.pace->rate();
-  if (rate == 0 || copy->beyond_rate || copy->pass_bytes <= copy->pass_before_bytes / 2) return;
+  if (copy->passes < 2 || rate == 0 || copy->beyond_rate) return;
+  if (copy->pass_bytes <= copy->pass_before_bytes / 2) return;
   copy->beyond_rate = true;
+  copy->paced = false;
   HOTBED_LOG_EVERY_S(Warning, 1) << copy->shard.ToString() << ": pushes change "
                                  << copy->changed_bytes_per_s
-                                 << " bytes of its rows a second or more, copies may send " << rate
-                                 << ": its copy goes on without that limit";
+                                 << " bytes of its rows a second, too much for the " << rate
+                                 << " that all copies may send: its copy goes on beyond that";
 }
 
 absl::Status CopySender::CheckWanted(const Shard& shard, const Copy& copy, Epoch epoch) const {
@@ -282,7 +294,7 @@ absl::Status CopySender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, 
   }
   // Beyond the rate it still counts: other copies make up for it.
   int64_t wait_ns = wiring_.pace->WaitNs(bytes, wiring_.clock->NowNs());
-  if (BeyondRate(*copy)) wait_ns = 0;
+  if (!copy->paced) wait_ns = 0;
   for (; wait_ns > 0; wait_ns -= kPausedStepNs) {
     HOTBED_RETURN_IF_ERROR(Sleep(std::min(wait_ns, kPausedStepNs)));
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
@@ -292,11 +304,6 @@ absl::Status CopySender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, 
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
   }
   return absl::OkStatus();
-}
-
-bool CopySender::BeyondRate(const Copy& copy) const {
-  absl::MutexLock lock(&mu_);
-  return copy.beyond_rate;
 }
 
 absl::Status CopySender::Sleep(int64_t ns) {

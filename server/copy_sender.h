@@ -70,10 +70,12 @@ class CopySender {
     ShardId shard;
     Member to;
     uint64_t transfer = 0;
-    uint64_t chunks = 0;  // sent; of its thread, as are the next four
+    uint64_t chunks = 0;  // sent; of its thread, as are the next six
+    bool paced = true;
     uint64_t pass_bytes = 0;
     uint64_t pass_before_bytes = 0;
-    int64_t swept_ns = 0;  // the last two sweeps
+    uint64_t rows_pushed = 0;  // until the last sweep
+    int64_t swept_ns = 0;      // the last two sweeps
     int64_t swept_before_ns = 0;
     uint64_t answered = 0;  // chunks
     bool accepted = false;
@@ -107,14 +109,14 @@ class CopySender {
   absl::Status SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy)
       ABSL_LOCKS_EXCLUDED(mu_);
   void BeginPass(Copy* copy, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  void NoteChanges(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteChanges(const Shard& shard, Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
+  void LeaveRateIfOutrun(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckWanted(const Shard& shard, const Copy& copy, Epoch epoch) const;
   // Until so many chunks are written there; the meta is the last one.
   absl::Status Await(const Shard& shard, Copy* copy, Epoch epoch, uint64_t chunk)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, uint64_t bytes)
       ABSL_LOCKS_EXCLUDED(mu_);
-  bool BeyondRate(const Copy& copy) const ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Sleep(int64_t ns) ABSL_LOCKS_EXCLUDED(mu_);
   void Count(Copy* copy, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -172,6 +172,7 @@ class Shard {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   bool wants_activation() const { return wants_activation_.load(std::memory_order_relaxed); }
   bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
+  uint64_t rows_pushed() const { return rows_pushed_.load(std::memory_order_relaxed); }
   bool primary() const { return primary_.load(std::memory_order_relaxed); }
   // A request waits that ExpireWaiting may have to end.
   bool has_waiting() const { return waiting_.load(std::memory_order_relaxed) != 0; }

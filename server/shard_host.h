@@ -179,7 +179,7 @@ class ShardHost : public ReplicaSink {
     uint64_t bytes_total = 0;
     uint64_t bytes_per_s = 0;
     uint32_t passes = 0;  // 1: all rows; further ones: those that have changed meanwhile
-    uint64_t changed_bytes_per_s = 0;  // of rows, by pushes: as the last pass has it so far
+    uint64_t changed_bytes_per_s = 0;  // of rows, by pushes, before the last pass
     bool beyond_rate = false;          // CopyLimits::bytes_per_s does not hold it back any more
   };
   virtual std::vector<CopyProgress> Copies() const = 0;

@@ -6,7 +6,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
-#include "config/config.h"
+#include "config/units.h"
 #include "planner/coordinator/membership_batch.h"
 
 namespace hotbed {
@@ -50,8 +50,8 @@ void SetNote(const v1::CopyProgress& copy, const v1::CopyLimits& limits, v1::Sha
   std::string note = absl::StrCat("pass ", copy.passes(), " over its rows: pushes change ",
                                   FormatBytes(copy.changed_bytes_per_s()), "/s of them meanwhile");
   if (copy.beyond_rate() && limits.bytes_per_s() != 0) {
-    absl::StrAppend(&note, ", more than the ", FormatBytes(limits.bytes_per_s()),
-                    "/s that the dial lets through; it goes on beyond the dial (raise it with "
+    absl::StrAppend(&note, ", too much for the ", FormatBytes(limits.bytes_per_s()),
+                    "/s that all copies may take; it goes on beyond that (raise it with "
                     "--bandwidth)");
   }
   move->set_waits_for(note);

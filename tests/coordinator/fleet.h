@@ -30,6 +30,7 @@ class Fleet {
     bool stopping = false;                  // SIGTERM
     bool joins = true;                      // learners of its shards catch up
     std::map<uint64_t, Epoch> copies_lost;  // said in every heartbeat
+    std::vector<v1::CopyProgress> copies;   // likewise
     uint64_t known = 0;
     std::map<uint64_t, v1::ShardRecord> records;
     v1::CopyLimits limits;
@@ -92,6 +93,7 @@ class Fleet {
       lost->set_shard(packed);
       lost->set_epoch(epoch);
     }
+    for (const v1::CopyProgress& copy : s->copies) *request.add_copies() = copy;
     auto reply = rig_->Call<v1::HeartbeatReply>(request);
     if (!reply.ok()) return true;  // the coordinator starts
     if (!reply->lease_held()) return false;
