@@ -95,8 +95,7 @@ bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
   bool may = false;
   RunAndWait([&] {
     const bool wanted = !closed_ && core_.record().primary == from;
-    const bool useless = !error_state_.ok() && IsLearner() && epoch == core_.epoch();
-    may = wanted && (useless || core_.MayInstall(epoch, lsn));
+    may = wanted && (refused() ? MayBeReplaced(epoch) : core_.MayInstall(epoch, lsn));
   });
   return may;
 }
