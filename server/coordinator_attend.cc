@@ -54,6 +54,13 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->set_shard(lost.shard.packed());
     message->set_epoch(lost.epoch);
   }
+  for (const ShardHost::JoinReady& silent : host_->SilentMembers()) {
+    v1::SilentMember* const message = request->add_silent();
+    message->set_shard(silent.shard.packed());
+    message->set_epoch(silent.epoch);
+    message->mutable_member()->set_server(silent.member.server);
+    message->mutable_member()->set_incarnation(silent.member.incarnation);
+  }
   for (const ShardHost::CopyProgress& copy : host_->Copies()) {
     v1::CopyProgress* const message = request->add_copies();
     message->set_shard(copy.shard.packed());

@@ -174,15 +174,15 @@ class Shard {
   bool ticks_often() const { return ticks_often_.load(std::memory_order_relaxed); }
   // Whether the record names `to` as another copy.
   bool WantsCopy(const Member& to) const;
-  // Learners in the acknowledging set of `epoch`. One value: what was true of an epoch, and told of
-  // the next one, would make members of those that lack something.
-  struct Joined {
+  // What the primary, if it is here, is to tell the coordinator of other copies. One value: what
+  // was true of an epoch, and told of the next one, would make members of those that lack
+  // something.
+  struct OthersHeard {
     Epoch epoch = 0;
-    std::vector<Member> learners;
-
-    bool operator==(const Joined&) const = default;
+    std::vector<Member> joined;  // learners in the acknowledging set
+    std::vector<Member> silent;  // ShardCore::SilentMembers
   };
-  Joined JoinReady() const;
+  OthersHeard Heard() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
   std::string error() const;
@@ -300,7 +300,7 @@ class Shard {
   std::deque<CoreEntry> apply_queue_;
   std::deque<Unapplied> unapplied_;  // (applied, last]
   bool keeps_records_ = false;       // tail_ gets every entry
-  bool joins_told_ = false;          // join_ready_ names somebody
+  bool heard_told_ = false;          // heard_ names somebody
   RollingHash hash_;                 // of what was applied since keeps_records_
   Epoch hash_epoch_ = 0;             // whose primary it was compared with
   // Not all that was applied in that epoch is in hash_: as its primary, nothing is sent of it.
@@ -347,7 +347,7 @@ class Shard {
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   std::string error_ ABSL_GUARDED_BY(mu_);
-  Joined join_ready_ ABSL_GUARDED_BY(mu_);
+  OthersHeard heard_ ABSL_GUARDED_BY(mu_);
   std::vector<Member> others_ ABSL_GUARDED_BY(mu_);  // members and learners of the record
 };
 

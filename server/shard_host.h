@@ -165,12 +165,16 @@ class ShardHost : public ReplicaSink {
   virtual void SetReplicaNetwork(ReplicaNetwork* network) = 0;
   // Learners that shards, whose primaries are here, count on already; told until the record has
   // them.
-  struct JoinReady {
+  struct JoinReady {  // a shard of this epoch, and another copy of it
     ShardId shard;
     Epoch epoch = 0;
     Member member;
   };
   virtual std::vector<JoinReady> JoinsReady() const = 0;
+  // Members that answer nothing to their shard's primary, which is here and commits nothing without
+  // them (ShardCore::SilentMembers). At most kSilentMax.
+  virtual std::vector<JoinReady> SilentMembers() const = 0;
+  static constexpr size_t kSilentMax = 4096;
   // Copies of whole shards on their way from here, those under way first.
   struct CopyProgress {
     ShardId shard;

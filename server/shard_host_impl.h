@@ -55,6 +55,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void OnReplicaMessage(const Member& from, ReplicaMessage message) override;
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
+  std::vector<JoinReady> SilentMembers() const override;
   std::vector<CopyProgress> Copies() const override;
   std::vector<ShardEpoch> CopiesLost() const override;
   void SetCopyLimits(const CopyLimits& limits) override { pace_.SetLimits(limits); }

@@ -108,10 +108,23 @@ std::vector<ShardHost::JoinReady> ShardHostImpl::JoinsReady() const {
   std::vector<JoinReady> ready;
   for (const auto& [id, entry] : Map()) {
     if (entry.shard == nullptr || entry.record.learners.empty()) continue;
-    const Shard::Joined joined = entry.shard->JoinReady();
-    for (const Member& member : joined.learners) ready.push_back({id, joined.epoch, member});
+    const Shard::OthersHeard heard = entry.shard->Heard();
+    for (const Member& member : heard.joined) ready.push_back({id, heard.epoch, member});
   }
   return ready;
+}
+
+std::vector<ShardHost::JoinReady> ShardHostImpl::SilentMembers() const {
+  std::vector<JoinReady> silent;
+  for (const auto& [id, entry] : Map()) {
+    if (entry.shard == nullptr || entry.record.members.size() < 2) continue;
+    const Shard::OthersHeard heard = entry.shard->Heard();
+    for (const Member& member : heard.silent) {
+      if (silent.size() == kSilentMax) return silent;
+      silent.push_back({id, heard.epoch, member});
+    }
+  }
+  return silent;
 }
 
 std::vector<ShardHost::CopyProgress> ShardHostImpl::Copies() const { return sender_->Progress(); }

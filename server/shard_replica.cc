@@ -367,9 +367,9 @@ bool Shard::WantsCopy(const Member& to) const {
   return std::find(others_.begin(), others_.end(), to) != others_.end();
 }
 
-Shard::Joined Shard::JoinReady() const {
+Shard::OthersHeard Shard::Heard() const {
   absl::MutexLock lock(&mu_);
-  return join_ready_;
+  return heard_;
 }
 
 void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
@@ -379,22 +379,19 @@ void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
   const bool followed = core_.has_followers();
   ticks_often_.store(followed || (core_.primary() && !core_.active()), kRelaxed);
   bool news = wants_activation_now;
-  if (followed || joins_told_ || backups_.load(kRelaxed) != 0) {
+  if (followed || heard_told_ || backups_.load(kRelaxed) != 0) {
     backups_.store(core_.backup_count(), kRelaxed);
-    Joined joined{.epoch = core_.epoch(), .learners = {}};
-    if (served && !core_.record().learners.empty()) joined.learners = core_.JoinReady();
-    joins_told_ = !joined.learners.empty();
+    OthersHeard heard;
+    heard.epoch = core_.epoch();
+    if (served && !core_.record().learners.empty()) heard.joined = core_.JoinReady();
+    heard.silent = core_.SilentMembers();
+    heard_told_ = !heard.joined.empty() || !heard.silent.empty();
     absl::MutexLock lock(&mu_);
-    news = news || (joins_told_ && joined != join_ready_);
-    join_ready_ = std::move(joined);
+    const bool known = heard.epoch == heard_.epoch && heard.joined == heard_.joined;
+    news = news || (!heard.joined.empty() && !known);
+    heard_ = std::move(heard);
   }
   if (news) options_.outlet->HasNews();
-}
-
-// The log has passed all that the rows carry: they are as of applied_lsn() from now on.
-void Shard::EndGuard() {
-  guard_lsn_ = 0;
-  store_->EndReplay();
 }
 
 }  // namespace hotbed

@@ -58,8 +58,8 @@ ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const Pla
   ServerId best = 0;
   std::tuple<bool, bool, uint64_t> best_cost;
   for (const auto& [id, info] : state.servers()) {
-    if (Contains(search.members, id) || !MayTakeCopies(state, leases, id).ok() ||
-        SharesDomain(state, id, search.members)) {
+    if (Contains(search.avoid, id) || Contains(search.members, id) ||
+        !MayTakeCopies(state, leases, id).ok() || SharesDomain(state, id, search.members)) {
       continue;
     }
     uint64_t shards = state.ShardsOfServer(id).size();

@@ -29,6 +29,7 @@ bool SharesDomain(const ClusterState& state, ServerId server, const std::vector<
 struct PlaceSearch {
   std::vector<ServerId> members;
   std::vector<ServerId> learners;
+  std::vector<ServerId> avoid;  // its primary did not hear of them
   const absl::flat_hash_map<ServerId, uint64_t>* promised = nullptr;
   const absl::flat_hash_set<ServerId>* busy = nullptr;  // taken only where there is no other
 };

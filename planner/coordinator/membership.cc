@@ -37,7 +37,7 @@ bool IsReader(const v1::ShardRecord& record, const v1::Member& learner) {
 void Membership::OnLoaded(const ClusterState& state) {
   urgent_.clear();
   look_.clear();
-  lost_copies_.clear();
+  outs_.clear();
   waiting_.clear();
   gated_.clear();
   gate_why_.clear();
@@ -91,8 +91,9 @@ void Membership::Forget(uint64_t packed) {
   with_learners_.erase(packed);
   learner_since_ns_.erase(packed);
   joins_.erase(packed);
-  lost_copies_.erase(packed);
+  outs_.erase(packed);
   lost_.erase(packed);
+  unreached_.erase(packed);
   failing_since_ns_.erase(packed);
   look_.insert(packed);  // it drops the shard from what waits
 }
@@ -109,8 +110,8 @@ void Membership::NoteRecord(int64_t now_ns, const v1::ShardRecord& record) {
   if (auto joins = joins_.find(packed); joins != joins_.end()) {
     if (joins->second.epoch < record.epoch()) joins_.erase(joins);
   }
-  if (auto lost = lost_copies_.find(packed); lost != lost_copies_.end()) {
-    if (lost->second.epoch < record.epoch()) lost_copies_.erase(lost);
+  if (auto outs = outs_.find(packed); outs != outs_.end()) {
+    if (outs->second.epoch < record.epoch()) outs_.erase(outs);
   }
   if (!record.active()) return;
   if (auto failing = failing_since_ns_.find(packed); failing != failing_since_ns_.end()) {
@@ -157,29 +158,51 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
     if (!known) joins.learners.push_back(ready.member());
     look_.insert(ready.shard());
   }
-  for (const v1::ShardEpoch& lost : request.copies_lost()) NoteLostCopy(state, request, lost);
+  v1::Member self;
+  self.set_server(request.server());
+  self.set_incarnation(request.incarnation());
+  const auto find = [&](uint64_t packed, Epoch epoch) -> const v1::ShardRecord* {
+    auto record = state.shards().find(packed);
+    const bool counts = record != state.shards().end() && record->second.epoch() == epoch;
+    return counts ? &record->second : nullptr;
+  };
+  for (const v1::ShardEpoch& lost : request.copies_lost()) {
+    const v1::ShardRecord* const record = find(lost.shard(), lost.epoch());
+    if (record != nullptr) NoteOut(*record, self, MemberOut::kCopyLost);
+  }
+  for (const v1::SilentMember& silent : request.silent()) {
+    const v1::ShardRecord* const record = find(silent.shard(), silent.epoch());
+    if (record == nullptr || !Same(record->primary(), self)) continue;
+    NoteOut(*record, silent.member(), MemberOut::kSilent);
+  }
 }
 
-void Membership::NoteLostCopy(const ClusterState& state, const v1::HeartbeatRequest& request,
-                              const v1::ShardEpoch& lost) {
-  auto record = state.shards().find(lost.shard());
-  if (record == state.shards().end() || record->second.epoch() != lost.epoch()) return;
-  v1::Member member;
-  member.set_server(request.server());
-  member.set_incarnation(request.incarnation());
-  if (CopyLost(record->second, member)) return;
-  LostCopies& copies = lost_copies_[lost.shard()];
-  if (copies.epoch != lost.epoch()) copies = LostCopies();
-  copies.epoch = lost.epoch();
-  copies.members.push_back(std::move(member));
-  urgent_.insert(lost.shard());
+void Membership::NoteOut(const v1::ShardRecord& record, v1::Member member, MemberOut why) {
+  const bool is_member = std::any_of(record.members().begin(), record.members().end(),
+                                     [&](const v1::Member& m) { return Same(m, member); });
+  const MemberOut known = Out(record, member);
+  // What a process says of itself comes before what its primary says of it.
+  if (!is_member || known == why || known == MemberOut::kCopyLost) return;
+  Outs& outs = outs_[record.shard()];
+  if (outs.epoch != record.epoch()) outs = Outs();
+  outs.epoch = record.epoch();
+  if (known == MemberOut::kNo) {
+    outs.members.emplace_back(std::move(member), why);
+  } else {
+    for (auto& [out, because] : outs.members) {
+      if (Same(out, member)) because = why;
+    }
+  }
+  urgent_.insert(record.shard());
 }
 
-bool Membership::CopyLost(const v1::ShardRecord& record, const v1::Member& member) const {
-  auto lost = lost_copies_.find(record.shard());
-  return lost != lost_copies_.end() && lost->second.epoch == record.epoch() &&
-         std::any_of(lost->second.members.begin(), lost->second.members.end(),
-                     [&](const v1::Member& m) { return Same(m, member); });
+MemberOut Membership::Out(const v1::ShardRecord& record, const v1::Member& member) const {
+  auto outs = outs_.find(record.shard());
+  if (outs == outs_.end() || outs->second.epoch != record.epoch()) return MemberOut::kNo;
+  for (const auto& [out, why] : outs->second.members) {
+    if (Same(out, member)) return why;
+  }
+  return MemberOut::kNo;
 }
 
 bool Membership::Joined(const v1::ShardRecord& record, const v1::Member& learner) const {
@@ -255,6 +278,12 @@ v1::CopyLimits Membership::LimitsOf(const ClusterState& state) const {
   const uint64_t senders = std::max<uint64_t>(1, senders_.size());
   limits.set_bytes_per_s(std::max<uint64_t>(1, limits.bytes_per_s() / senders));
   return limits;
+}
+
+std::vector<ServerId> Membership::NotReached(uint64_t packed, int64_t now_ns) const {
+  auto unreached = unreached_.find(packed);
+  if (unreached == unreached_.end() || now_ns >= unreached->second.until_ns) return {};
+  return unreached->second.servers;
 }
 
 std::string Membership::WaitsFor(uint64_t packed) const {

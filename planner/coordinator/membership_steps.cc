@@ -22,6 +22,8 @@ constexpr int kReaderRank = 2;
 constexpr size_t kReturnsPerServer = 16;
 // Nobody waits for a read copy, and of one that has begun nobody says that it is complete.
 constexpr size_t kReadersPerServer = 8;
+// Who left a shard for not being heard of is not asked for a copy of it so long.
+constexpr int64_t kUnreachedNs = 30'000'000'000;
 
 std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
   std::vector<ServerId> servers = {record.primary().server()};
@@ -128,15 +130,15 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
   const auto join_ready = [&](Epoch epoch, const Member& member) {
     return epoch == record.epoch() && Joined(record, Named(member));
   };
-  const auto copy_lost = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() && CopyLost(record, Named(member));
+  const auto out = [&](Epoch epoch, const Member& member) {
+    return epoch == record.epoch() ? Out(record, Named(member)) : MemberOut::kNo;
   };
   ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
                                        ServerView{.live = live,
                                                   .awaited = awaited,
                                                   .refill = refill,
                                                   .join_ready = join_ready,
-                                                  .copy_lost = copy_lost});
+                                                  .out = out});
   decision.reason = state.WithServerNames(decision.reason);
   if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
   const auto stops = [&](const v1::Member& m) {
@@ -160,8 +162,13 @@ bool Membership::SettleGoal(const v1::ShardRecord& record, MembershipBatch* batc
   if (Fulfills(record, *goal, CopiesOf(spec))) {
     why = "it is so already";
   } else {
+    const std::vector<ServerId> unreached = NotReached(record.shard(), batch->now_ns());
     for (const ServerId server : TargetsOf(*goal, record)) {
       const absl::Status may = MayTakeCopies(state, *leases_, server);
+      if (std::count(unreached.begin(), unreached.end(), server) > 0) {
+        why = absl::StrCat(state.ServerName(server),
+                           " and a primary of it do not hear of each other");
+      }
       if (may.ok() || leases_->Awaited(batch->now_ns(), server)) continue;
       why = std::string(may.message());
     }
@@ -186,6 +193,7 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
+  search.avoid = NotReached(record.shard(), batch->now_ns());
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
@@ -209,7 +217,11 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
 ServerId Membership::RefillPlace(const v1::ShardRecord& record,
                                  const std::vector<ServerId>& members, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
-  if (auto lost = lost_.find(record.shard()); lost != lost_.end()) {
+  PlaceSearch search;
+  search.avoid = NotReached(record.shard(), batch->now_ns());
+  auto lost = lost_.find(record.shard());
+  if (lost != lost_.end() &&
+      std::count(search.avoid.begin(), search.avoid.end(), lost->second) == 0) {
     // Who had it needs the tail of the log only.
     const ServerId before = lost->second;
     const bool holds = std::count(members.begin(), members.end(), before) > 0;
@@ -219,7 +231,6 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
   } else if (leases_->AnyAwaited(batch->now_ns())) {
     return 0;  // it may be the one: this process began after the loss
   }
-  PlaceSearch search;
   search.members = members;
   for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());
   search.promised = &batch->Promised();
@@ -257,8 +268,14 @@ void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision
   ++counts_.fail_overs;
   int64_t since = 0;
   bool gone = false;  // a process, not only what it holds
+  std::vector<ServerId> unreached;
   for (const v1::Member& m : record.members()) {
-    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) continue;
+    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) {
+      const bool stays = std::any_of(decision.next.members.begin(), decision.next.members.end(),
+                                     [&](const Member& next) { return next.server == m.server(); });
+      if (!stays && Out(record, m) != MemberOut::kCopyLost) unreached.push_back(m.server());
+      continue;
+    }
     gone = true;
     lost_[record.shard()] = m.server();
     since = std::max(since, leases_->GoneSinceNs(m.server()));
@@ -266,7 +283,11 @@ void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision
   failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
   const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
                            : gone                                ? "fail_over"
-                                                                 : "copy_lost";
+                           : unreached.empty()                   ? "copy_lost"
+                                                                 : "cut_off";
+  if (!unreached.empty()) {
+    unreached_[record.shard()] = {std::move(unreached), batch->now_ns() + kUnreachedNs};
+  }
   batch->Note(kind, decision.reason, record.shard());
 }
 

@@ -299,6 +299,11 @@ std::vector<ShardHost::ShardEpoch> FakeShardHost::CopiesLost() const {
   return copies_lost_;
 }
 
+void FakeShardHost::set_silent(std::vector<JoinReady> silent) {
+  absl::MutexLock lock(&mu_);
+  silent_ = std::move(silent);
+}
+
 void FakeShardHost::set_copies(std::vector<CopyProgress> copies) {
   absl::MutexLock lock(&mu_);
   copies_ = std::move(copies);
@@ -317,6 +322,11 @@ void FakeShardHost::set_status(HostStatus status) {
 std::vector<ShardHost::JoinReady> FakeShardHost::JoinsReady() const {
   absl::MutexLock lock(&mu_);
   return joins_;
+}
+
+std::vector<ShardHost::JoinReady> FakeShardHost::SilentMembers() const {
+  absl::MutexLock lock(&mu_);
+  return silent_;
 }
 
 std::vector<ShardHost::CopyProgress> FakeShardHost::Copies() const {

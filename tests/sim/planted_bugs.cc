@@ -62,6 +62,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("JoinOfAnyEpoch", S::kJoinOfAnyEpoch, 1, 2000),
       Sim("LearnerGoesInItsEpoch", S::kLearnerGoesInItsEpoch, 1, 2000),
       Sim("SwitchDropsPrimary", S::kSwitchDropsPrimary, 567, 2000),
+      Sim("SilentPrimaryLeaves", S::kSilentPrimaryLeaves, 1, 0, "silence"),
       Sim("BaseTakenFromActive", S::kBaseTakenFromActive, 1, 2000),
       Sim("RestartKeepsIncarnation", S::kRestartKeepsIncarnation, 1, 2000),
       Sim("StrictWithoutLease", S::kStrictWithoutLease, 748, 2000),
