@@ -228,6 +228,7 @@ void Shard::ReleaseStore() {
 void Shard::FailEverything(const absl::Status& error) {
   error_state_ = error;
   apply_blocked_ = false;
+  lost_as_learner_.store(options_.installed && IsLearner(), std::memory_order_relaxed);
   refused_.store(true, std::memory_order_relaxed);
   {
     absl::MutexLock lock(&mu_);
@@ -238,6 +239,14 @@ void Shard::FailEverything(const absl::Status& error) {
   core_.Abandon(SegmentCode::kUnavailable);
   RunParkedPulls();
   RunParkedPushes();
+}
+
+// Where others have copies the shard goes on with them in a moment: senders are to come again.
+SegmentCode Shard::RefusalCode() const {
+  const std::vector<Member>& members = core_.record().members;
+  const bool others = std::any_of(members.begin(), members.end(),
+                                  [this](const Member& member) { return !(member == self_); });
+  return closed_ || others ? SegmentCode::kUnavailable : CodeOf(error_state_);
 }
 
 void Shard::MaybeResume() {

@@ -97,8 +97,8 @@ class Shard {
   // not caught up, which then goes on from other copies' logs; or an unsynced tail of the log is
   // lost: if the shard becomes its own primary, it wants a sweep (wants_sweep).
   bool FinishReplay();
-  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason.
-  // Blocks.
+  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason;
+  // UNAVAILABLE too where others have copies. Blocks.
   void Refuse(const absl::Status& error);
 
   // --- control; block until done on the strand
@@ -185,6 +185,8 @@ class Shard {
   OthersHeard Heard() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
+  // Refused as a learner, whose copy was made by this process: another one may end like it.
+  bool lost_as_learner() const { return lost_as_learner_.load(std::memory_order_relaxed); }
   std::string error() const;
   void SetSpilledBytes(uint64_t bytes) { spilled_bytes_.store(bytes, std::memory_order_relaxed); }
   ShardStatus Status() const;
@@ -273,7 +275,12 @@ class Shard {
   void CompareHash(const ReplicaMessage& message);
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
   bool IsLearner() const;
+  // Of a shard that is closed or refused.
+  SegmentCode RefusalCode() const;
   void AskForCopy(const Member& from, const ReplicaMessage& message);
+  // The record behind the first `taken` of the message is not taken, for `error`.
+  void RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
+                    const std::string& error);
   absl::StatusOr<SnapshotBase> SweepNow(const Member* to);
   void RunReplay();
   void EndReplayItem();
@@ -306,6 +313,8 @@ class Shard {
   // Not all that was applied in that epoch is in hash_: as its primary, nothing is sent of it.
   Epoch hash_unseen_in_ = 0;
   std::vector<uint8_t> hash_row_;
+  Lsn untaken_lsn_ = 0;  // the record that was not taken last, and how often
+  int untaken_times_ = 0;
   std::vector<PushState*> parked_pushes_;
   Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
@@ -332,6 +341,7 @@ class Shard {
   std::atomic<bool> wants_activation_{false};
   std::atomic<bool> read_only_{false};
   std::atomic<bool> refused_{false};
+  std::atomic<bool> lost_as_learner_{false};
   std::atomic<Lsn> sweep_wanted_{0};  // of this LSN or a later one; 0: none
   std::atomic<uint32_t> waiting_{0};  // parked_ and parked_pushes_
   std::atomic<Lsn> commit_lsn_{0};

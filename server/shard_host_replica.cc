@@ -129,14 +129,17 @@ std::vector<ShardHost::JoinReady> ShardHostImpl::SilentMembers() const {
 
 std::vector<ShardHost::CopyProgress> ShardHostImpl::Copies() const { return sender_->Progress(); }
 
-std::vector<ShardHost::ShardEpoch> ShardHostImpl::CopiesLost() const {
+std::vector<ShardHost::LostCopy> ShardHostImpl::CopiesLost() const {
   const Member self = Self();
-  std::vector<ShardEpoch> lost;
+  std::vector<LostCopy> lost;
   for (const auto& [id, entry] : Map()) {
-    const std::vector<Member>& members = entry.record.members;
     if (entry.shard == nullptr || !entry.shard->refused()) continue;
-    if (std::find(members.begin(), members.end(), self) == members.end()) continue;
-    lost.push_back({id, entry.record.epoch});
+    const auto names = [&self](const std::vector<Member>& members) {
+      return std::find(members.begin(), members.end(), self) != members.end();
+    };
+    const bool learner = names(entry.record.learners) && entry.shard->lost_as_learner();
+    if (!learner && !names(entry.record.members)) continue;
+    lost.push_back({id, entry.record.epoch, entry.shard->error()});
   }
   return lost;
 }

@@ -139,7 +139,8 @@ std::string Shard::CheckRecord(const RecordHeader& header, const PushState& stat
   }
   if (header.kind != RecordKind::kPush) return "";
   if (header.id_count > options_.ids_max) {
-    return absl::StrCat(header.id_count, " ids, the limit is ", options_.ids_max);
+    return absl::StrCat(header.id_count, " ids, the limit here is ", options_.ids_max,
+                        "; give this server the --pull-ids-max of the others");
   }
   if (header.id_count > 0 && header.dim != dim_) {
     return absl::StrCat("rows of dim ", header.dim, ", the shard has ", dim_);
@@ -243,15 +244,7 @@ void Shard::TakeAppend(Incoming* incoming) {
   Drain();
   CompareHash(message);
   if (incoming->error.empty()) return;
-  HOTBED_LOG_EVERY_S(Error, 1) << incoming->error;
-  options_.outlet->messages_refused.fetch_add(1, std::memory_order_relaxed);
-  CoreSend again;
-  again.kind = CoreSend::Kind::kAppendReply;
-  again.to = incoming->from;
-  again.reply.epoch = message.epoch;
-  again.reply.lsn = message.prev_lsn + incoming->entries.size();
-  again.reply.prev_lsn = CoreAppendReply::kUnasked;
-  SendNow(again);
+  RefuseRecord(incoming->from, message, incoming->entries.size(), incoming->error);
 }
 
 // --- are the copies equal?
@@ -308,11 +301,12 @@ bool Shard::IsLearner() const {
   return std::find(learners.begin(), learners.end(), self_) != learners.end();
 }
 
-// What is here is refused. Where nothing depends on it, all rows may come anew.
+// What is here is refused. Where nothing depends on it, all rows may come anew; where that was just
+// done, the coordinator says when (planner/coordinator/copy_setbacks.h).
 void Shard::AskForCopy(const Member& from, const ReplicaMessage& message) {
   const bool asked = message.kind == ReplicaMessage::Kind::kAppend &&
                      message.epoch == core_.epoch() && from == core_.record().primary;
-  if (!asked || !IsLearner()) return;
+  if (!asked || !IsLearner() || lost_as_learner()) return;
   CoreSend send;
   send.kind = CoreSend::Kind::kAppendReply;
   send.to = from;

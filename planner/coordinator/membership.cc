@@ -23,6 +23,8 @@ constexpr size_t kGatedPerCopyDone = 4;
 // while its source says so.
 constexpr int64_t kReaderBeginsNs = 1'000'000'000;
 
+constexpr size_t kSaidBytesMax = 300;  // by a server of a copy, in an event
+
 bool Same(const v1::Member& a, const v1::Member& b) {
   return a.server() == b.server() && a.incarnation() == b.incarnation();
 }
@@ -93,7 +95,7 @@ void Membership::Forget(uint64_t packed) {
   joins_.erase(packed);
   outs_.erase(packed);
   lost_.erase(packed);
-  unreached_.erase(packed);
+  setbacks_.Forget(packed);
   failing_since_ns_.erase(packed);
   look_.insert(packed);  // it drops the shard from what waits
 }
@@ -166,43 +168,16 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
     const bool counts = record != state.shards().end() && record->second.epoch() == epoch;
     return counts ? &record->second : nullptr;
   };
-  for (const v1::ShardEpoch& lost : request.copies_lost()) {
+  for (const v1::LostCopy& lost : request.copies_lost()) {
     const v1::ShardRecord* const record = find(lost.shard(), lost.epoch());
-    if (record != nullptr) NoteOut(*record, self, MemberOut::kCopyLost);
+    if (record == nullptr) continue;
+    NoteOut(*record, {self, MemberOut::kCopyLost, lost.why().substr(0, kSaidBytesMax)});
   }
   for (const v1::SilentMember& silent : request.silent()) {
     const v1::ShardRecord* const record = find(silent.shard(), silent.epoch());
     if (record == nullptr || !Same(record->primary(), self)) continue;
-    NoteOut(*record, silent.member(), MemberOut::kSilent);
+    NoteOut(*record, {silent.member(), MemberOut::kSilent, ""});
   }
-}
-
-void Membership::NoteOut(const v1::ShardRecord& record, v1::Member member, MemberOut why) {
-  const bool is_member = std::any_of(record.members().begin(), record.members().end(),
-                                     [&](const v1::Member& m) { return Same(m, member); });
-  const MemberOut known = Out(record, member);
-  // What a process says of itself comes before what its primary says of it.
-  if (!is_member || known == why || known == MemberOut::kCopyLost) return;
-  Outs& outs = outs_[record.shard()];
-  if (outs.epoch != record.epoch()) outs = Outs();
-  outs.epoch = record.epoch();
-  if (known == MemberOut::kNo) {
-    outs.members.emplace_back(std::move(member), why);
-  } else {
-    for (auto& [out, because] : outs.members) {
-      if (Same(out, member)) because = why;
-    }
-  }
-  urgent_.insert(record.shard());
-}
-
-MemberOut Membership::Out(const v1::ShardRecord& record, const v1::Member& member) const {
-  auto outs = outs_.find(record.shard());
-  if (outs == outs_.end() || outs->second.epoch != record.epoch()) return MemberOut::kNo;
-  for (const auto& [out, why] : outs->second.members) {
-    if (Same(out, member)) return why;
-  }
-  return MemberOut::kNo;
 }
 
 bool Membership::Joined(const v1::ShardRecord& record, const v1::Member& learner) const {
@@ -234,6 +209,7 @@ std::optional<Transaction> Membership::NextBatch(const ClusterState& state, int6
       if (!Copying(now_ns, record, learner)) continue;
       ++batch.copies_from[record.primary().server()];
       ++batch.copies_to[learner.server()];
+      batch.bytes_to[learner.server()] += BytesLeft(record, learner);
     }
   }
   absl::btree_set<uint64_t>& from = urgent ? urgent_ : look_;
@@ -243,6 +219,20 @@ std::optional<Transaction> Membership::NextBatch(const ClusterState& state, int6
     LookAt(packed, &batch);
   }
   return batch.Finish();
+}
+
+uint64_t Membership::BytesLeft(const v1::ShardRecord& record, const v1::Member& learner) const {
+  if (Joined(record, learner)) return 0;
+  const Leases::Lease* const source = leases_->Find(record.primary().server());
+  if (source == nullptr) return 0;
+  for (const v1::CopyProgress& copy : source->copies) {
+    if (copy.shard() != record.shard() || !Same(copy.to(), learner)) continue;
+    return copy.bytes_total() - std::min(copy.bytes_total(), copy.bytes_copied());
+  }
+  for (const v1::ShardLoad& load : source->load.shards()) {
+    if (load.shard() == record.shard()) return load.bytes();
+  }
+  return 0;
 }
 
 bool Membership::Copying(int64_t now_ns, const v1::ShardRecord& record,
@@ -278,12 +268,6 @@ v1::CopyLimits Membership::LimitsOf(const ClusterState& state) const {
   const uint64_t senders = std::max<uint64_t>(1, senders_.size());
   limits.set_bytes_per_s(std::max<uint64_t>(1, limits.bytes_per_s() / senders));
   return limits;
-}
-
-std::vector<ServerId> Membership::NotReached(uint64_t packed, int64_t now_ns) const {
-  auto unreached = unreached_.find(packed);
-  if (unreached == unreached_.end() || now_ns >= unreached->second.until_ns) return {};
-  return unreached->second.servers;
 }
 
 std::string Membership::WaitsFor(uint64_t packed) const {

@@ -12,7 +12,7 @@
 //
 // It keeps nothing that could not be thrown away: what is remembered are shards to look at, joins
 // that primaries reported and members that are to leave (servers repeat both), who lost what (so
-// that it is given back) and who was silent (so that it is not asked again at once). Pure;
+// that it is given back), who was silent and whose copies do not last (copy_setbacks.h). Pure;
 // thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_H_
@@ -28,6 +28,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "planner/coordinator/cluster_state.h"
+#include "planner/coordinator/copy_setbacks.h"
 #include "planner/coordinator/leases.h"
 #include "planner/coordinator/operation.h"
 #include "planner/coordinator/shard_decision.h"
@@ -98,17 +99,19 @@ class Membership {
   };
 
   // Members that live and are to leave, of one epoch: what was said of them holds until the next.
+  struct OutMember {
+    v1::Member member;
+    MemberOut why = MemberOut::kNo;
+    std::string said;  // by its process
+  };
   struct Outs {
     Epoch epoch = 0;
-    std::vector<std::pair<v1::Member, MemberOut>> members;
+    std::vector<OutMember> members;
   };
 
-  struct Unreached {
-    std::vector<ServerId> servers;
-    int64_t until_ns = 0;
-  };
-
-  void NoteOut(const v1::ShardRecord& record, v1::Member member, MemberOut why);
+  void NoteOut(const v1::ShardRecord& record, OutMember out);
+  // nullptr: nothing was said of it in this epoch.
+  const OutMember* FindOut(const v1::ShardRecord& record, const v1::Member& member) const;
   void Mark(const ClusterState& state, const v1::ShardRecord& record);
   void MarkWaiting();
   void MarkGated(size_t count);
@@ -121,8 +124,6 @@ class Membership {
   ShardWish WishOf(const v1::ShardRecord& record, const ClusterState& state, int64_t now_ns) const;
   ServerId RefillPlace(const v1::ShardRecord& record, const std::vector<ServerId>& members,
                        MembershipBatch* batch);
-  // Who just left the shard because it and a primary of it do not hear of each other.
-  std::vector<ServerId> NotReached(uint64_t packed, int64_t now_ns) const;
   // Why the copy cannot begin now, or empty.
   std::string Gate(const v1::ShardRecord& record, const Member& learner,
                    const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
@@ -130,7 +131,12 @@ class Membership {
   // The members that are gone, or are to leave, have been left out.
   void NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
                     MembershipBatch* batch);
+  // Counts the copies lost that the decision leaves out; what is to be told of them.
+  std::string NoteSetbacks(const v1::ShardRecord& record, const ShardDecision& decision,
+                           int64_t now_ns, const ClusterState& state);
   void CountSenders(int64_t now_ns, const ClusterState& state);
+  // Of the rows that the learner is still to get; 0: not known.
+  uint64_t BytesLeft(const v1::ShardRecord& record, const v1::Member& learner) const;
   // Whether a copy to the learner is under way.
   bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner) const;
 
@@ -147,7 +153,7 @@ class Membership {
   absl::flat_hash_map<uint64_t, Joins> joins_;
   absl::flat_hash_map<uint64_t, Outs> outs_;
   absl::flat_hash_map<uint64_t, ServerId> lost_;  // who is to have its copy back
-  absl::flat_hash_map<uint64_t, Unreached> unreached_;
+  CopySetbacks setbacks_;
   absl::flat_hash_map<uint64_t, int64_t> failing_since_ns_;
   std::vector<int64_t> fail_over_ns_;
   absl::btree_set<ServerId> senders_;

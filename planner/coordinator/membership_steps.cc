@@ -22,8 +22,6 @@ constexpr int kReaderRank = 2;
 constexpr size_t kReturnsPerServer = 16;
 // Nobody waits for a read copy, and of one that has begun nobody says that it is complete.
 constexpr size_t kReadersPerServer = 8;
-// Who left a shard for not being heard of is not asked for a copy of it so long.
-constexpr int64_t kUnreachedNs = 30'000'000'000;
 
 std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
   std::vector<ServerId> servers = {record.primary().server()};
@@ -38,6 +36,12 @@ v1::Member Named(const Member& member) {
   message.set_server(member.server);
   message.set_incarnation(member.incarnation);
   return message;
+}
+
+bool IsLearner(const v1::ShardRecord& record, ServerId server) {
+  const auto& learners = record.learners();
+  return std::any_of(learners.begin(), learners.end(),
+                     [&](const v1::Member& m) { return m.server() == server; });
 }
 
 uint32_t CopiesOf(const v1::TableSpec& spec) {
@@ -97,10 +101,14 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     }
   }
   if (!spec.data_parallel()) return wish;
+  const std::vector<ServerId> avoided = setbacks_.Avoided(record.shard(), now_ns);
+  const uint64_t bytes = ShardBytes(leases_).Of(record);
   for (const auto& [server, info] : state.servers()) {
     const auto& wanted = wish.servers;
     if (HasMember(record, server) || std::count(wanted.begin(), wanted.end(), server) > 0) continue;
-    if (MayTakeCopies(state, *leases_, server).ok()) wish.readers.push_back(server);
+    if (std::count(avoided.begin(), avoided.end(), server) > 0) continue;
+    const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+    if (MayTakeCopies(state, *leases_, server, more).ok()) wish.readers.push_back(server);
   }
   return wish;
 }
@@ -162,13 +170,12 @@ bool Membership::SettleGoal(const v1::ShardRecord& record, MembershipBatch* batc
   if (Fulfills(record, *goal, CopiesOf(spec))) {
     why = "it is so already";
   } else {
-    const std::vector<ServerId> unreached = NotReached(record.shard(), batch->now_ns());
+    const uint64_t bytes = ShardBytes(leases_).Of(record);
     for (const ServerId server : TargetsOf(*goal, record)) {
-      const absl::Status may = MayTakeCopies(state, *leases_, server);
-      if (std::count(unreached.begin(), unreached.end(), server) > 0) {
-        why = absl::StrCat(state.ServerName(server),
-                           " and a primary of it do not hear of each other");
-      }
+      const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+      const absl::Status may = MayTakeCopies(state, *leases_, server, more);
+      const std::string setback = setbacks_.Why(record.shard(), server, batch->now_ns());
+      if (!setback.empty()) why = absl::StrCat(state.ServerName(server), ": ", setback);
       if (may.ok() || leases_->Awaited(batch->now_ns(), server)) continue;
       why = std::string(may.message());
     }
@@ -193,7 +200,9 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
-  search.avoid = NotReached(record.shard(), batch->now_ns());
+  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  search.bytes = ShardBytes(leases_).Of(record);
+  search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
@@ -218,7 +227,7 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
                                  const std::vector<ServerId>& members, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   PlaceSearch search;
-  search.avoid = NotReached(record.shard(), batch->now_ns());
+  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
   auto lost = lost_.find(record.shard());
   if (lost != lost_.end() &&
       std::count(search.avoid.begin(), search.avoid.end(), lost->second) == 0) {
@@ -233,6 +242,8 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
   }
   search.members = members;
   for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());
+  search.bytes = ShardBytes(leases_).Of(record);
+  search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
@@ -258,37 +269,16 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
   if (full(batch.copies_from, from)) {
     return absl::StrCat(copies_max, " copies from ", state.ServerName(from), " are under way");
   }
-  if (!full(batch.copies_to, learner.server)) return "";
-  return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
-                      " are under way");
-}
-
-void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
-                              MembershipBatch* batch) {
-  ++counts_.fail_overs;
-  int64_t since = 0;
-  bool gone = false;  // a process, not only what it holds
-  std::vector<ServerId> unreached;
-  for (const v1::Member& m : record.members()) {
-    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) {
-      const bool stays = std::any_of(decision.next.members.begin(), decision.next.members.end(),
-                                     [&](const Member& next) { return next.server == m.server(); });
-      if (!stays && Out(record, m) != MemberOut::kCopyLost) unreached.push_back(m.server());
-      continue;
-    }
-    gone = true;
-    lost_[record.shard()] = m.server();
-    since = std::max(since, leases_->GoneSinceNs(m.server()));
+  if (full(batch.copies_to, learner.server)) {
+    return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
+                        " are under way");
   }
-  failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
-  const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
-                           : gone                                ? "fail_over"
-                           : unreached.empty()                   ? "copy_lost"
-                                                                 : "cut_off";
-  if (!unreached.empty()) {
-    unreached_[record.shard()] = {std::move(unreached), batch->now_ns() + kUnreachedNs};
-  }
-  batch->Note(kind, decision.reason, record.shard());
+  if (returns) return "";  // it has the rows
+  auto others = batch.bytes_to.find(learner.server);
+  const uint64_t bytes = ShardBytes(leases_).Of(record);
+  const uint64_t room =
+      bytes == 0 || others == batch.bytes_to.end() ? bytes : bytes + others->second;
+  return std::string(MayTakeCopies(state, *leases_, learner.server, room).message());
 }
 
 void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
@@ -310,6 +300,7 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       }
       ++batch->copies_from[record.primary().server()];
       ++batch->copies_to[learner.server];
+      batch->bytes_to[learner.server] += ShardBytes(leases_).Of(record);
       if (goal != nullptr) {
         batch->Note("move", MoveText(state, record, *goal), packed);
       } else {
@@ -335,9 +326,11 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
         batch->Note("switch", decision.reason, packed);
       }
       break;
-    case ShardStep::kDropLearner:
-      batch->Note("drop", decision.reason, packed);
+    case ShardStep::kDropLearner: {
+      const std::string more = NoteSetbacks(record, decision, batch->now_ns(), state);
+      batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
       break;
+    }
     case ShardStep::kDropMember:
       if (goal == nullptr) batch->Note("drop", decision.reason, packed);
       break;

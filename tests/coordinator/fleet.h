@@ -30,7 +30,8 @@ class Fleet {
     bool stopping = false;                  // SIGTERM
     bool joins = true;                      // learners of its shards catch up
     std::map<uint64_t, Epoch> copies_lost;  // said in every heartbeat
-    std::set<std::string> deaf_to;          // servers that reach it no more
+    std::string lost_why;
+    std::set<std::string> deaf_to;  // servers that reach it no more
     uint64_t known = 0;
     std::map<uint64_t, v1::ShardRecord> records;
     v1::CopyLimits limits;
@@ -89,9 +90,10 @@ class Fleet {
     *request.mutable_load() = s->load;
     if (s->joins) ReportJoins(*s, &request);
     for (const auto& [packed, epoch] : s->copies_lost) {
-      v1::ShardEpoch* lost = request.add_copies_lost();
+      v1::LostCopy* lost = request.add_copies_lost();
       lost->set_shard(packed);
       lost->set_epoch(epoch);
+      lost->set_why(s->lost_why);
     }
     ReportSilent(*s, &request);
     auto reply = rig_->Call<v1::HeartbeatReply>(request);

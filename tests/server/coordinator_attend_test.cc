@@ -60,11 +60,12 @@ TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
 TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
   Begin();
   const int heartbeats = coordinator_.heartbeats();
-  host_.set_copies_lost({{{1, 2}, 5}});
+  host_.set_copies_lost({{{1, 2}, 5, "it differs"}});
   host_.Notify();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().copies_lost_size() == 1; }));
   EXPECT_EQ(coordinator_.last().copies_lost(0).shard(), (ShardId{1, 2}).packed());
   EXPECT_EQ(coordinator_.last().copies_lost(0).epoch(), 5u);
+  EXPECT_EQ(coordinator_.last().copies_lost(0).why(), "it differs");
   for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);

@@ -289,12 +289,12 @@ void FakeShardHost::set_joins(std::vector<JoinReady> joins) {
   joins_ = std::move(joins);
 }
 
-void FakeShardHost::set_copies_lost(std::vector<ShardEpoch> lost) {
+void FakeShardHost::set_copies_lost(std::vector<LostCopy> lost) {
   absl::MutexLock lock(&mu_);
   copies_lost_ = std::move(lost);
 }
 
-std::vector<ShardHost::ShardEpoch> FakeShardHost::CopiesLost() const {
+std::vector<ShardHost::LostCopy> FakeShardHost::CopiesLost() const {
   absl::MutexLock lock(&mu_);
   return copies_lost_;
 }

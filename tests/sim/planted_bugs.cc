@@ -65,7 +65,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("SilentPrimaryLeaves", S::kSilentPrimaryLeaves, 1, 0, "silence"),
       Sim("BaseTakenFromActive", S::kBaseTakenFromActive, 1, 2000),
       Sim("RestartKeepsIncarnation", S::kRestartKeepsIncarnation, 1, 2000),
-      Sim("StrictWithoutLease", S::kStrictWithoutLease, 748, 2000),
+      Sim("StrictWithoutLease", S::kStrictWithoutLease, 1, 300, "isolation"),
       Sim("JoinersNeedNoLease", S::kJoinersNeedNoLease, 7, 300, "isolation"),
       Sim("StrictBeforeApplied", S::kStrictBeforeApplied, 4, 300, "rows"),
       Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 24, 600, "leases"),

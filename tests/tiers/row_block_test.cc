@@ -101,6 +101,23 @@ TEST_F(RowBlockTest, AReaderSeesTheMomentAtWhichItBegan) {
   EXPECT_NE(Blocks(Reader().get()), before);
 }
 
+TEST_F(RowBlockTest, ATierBeginsAnewWhenNobodyUsesIt) {
+  Fill();
+  const std::string block = *Reader()->Next(kBlockBytes);
+  EXPECT_EQ(host_->Renew().code(), absl::StatusCode::kFailedPrecondition) << "a shard is open";
+  auto reader = Reader();
+  CloseStore();
+  EXPECT_EQ(host_->Renew().code(), absl::StatusCode::kUnavailable) << "rows are being read";
+  EXPECT_FALSE(Blocks(reader.get()).empty()) << "which goes on";
+  reader = nullptr;
+  ASSERT_TRUE(host_->Renew().ok());
+  EXPECT_TRUE(Blocks(Reader().get()).empty());
+  ASSERT_TRUE(Write(block).ok()) << "and it takes rows";
+  EXPECT_FALSE(Blocks(Reader().get()).empty());
+  OpenStore();
+  EXPECT_EQ(store_->meta(), "") << "nothing is left of the shard";
+}
+
 TEST_F(RowBlockTest, DamageIsNeverWritten) {
   Fill();
   const std::string block = *Reader()->Next(kBlockBytes);
