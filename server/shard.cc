@@ -228,7 +228,7 @@ void Shard::ReleaseStore() {
 void Shard::FailEverything(const absl::Status& error) {
   error_state_ = error;
   apply_blocked_ = false;
-  lost_as_learner_.store(options_.installed && IsLearner(), std::memory_order_relaxed);
+  refused_promise_.store(core_.promised(), std::memory_order_relaxed);
   refused_.store(true, std::memory_order_relaxed);
   {
     absl::MutexLock lock(&mu_);

@@ -185,8 +185,10 @@ class Shard {
   OthersHeard Heard() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
-  // Refused as a learner, whose copy was made by this process: another one may end like it.
-  bool lost_as_learner() const { return lost_as_learner_.load(std::memory_order_relaxed); }
+  // Whether the coordinator has to take this copy, `self`, out of `record`, since it is refused:
+  // where it is a member, and where it learns and may have been counted on in that epoch. A learner
+  // of a later one gets all rows anew.
+  bool CopyLost(const ShardRecord& record, const Member& self) const;
   std::string error() const;
   void SetSpilledBytes(uint64_t bytes) { spilled_bytes_.store(bytes, std::memory_order_relaxed); }
   ShardStatus Status() const;
@@ -274,9 +276,10 @@ class Shard {
   void HashApplied(const CoreEntry& entry, const PushState* state);
   void CompareHash(const ReplicaMessage& message);
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
-  bool IsLearner() const;
   // Of a shard that is closed or refused.
   SegmentCode RefusalCode() const;
+  // Whether what is here is refused, and another copy may take its place in this epoch.
+  bool MayBeReplaced(Epoch epoch) const;
   void AskForCopy(const Member& from, const ReplicaMessage& message);
   // The record behind the first `taken` of the message is not taken, for `error`.
   void RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
@@ -341,9 +344,9 @@ class Shard {
   std::atomic<bool> wants_activation_{false};
   std::atomic<bool> read_only_{false};
   std::atomic<bool> refused_{false};
-  std::atomic<bool> lost_as_learner_{false};
-  std::atomic<Lsn> sweep_wanted_{0};  // of this LSN or a later one; 0: none
-  std::atomic<uint32_t> waiting_{0};  // parked_ and parked_pushes_
+  std::atomic<Epoch> refused_promise_{0};  // what was promised then
+  std::atomic<Lsn> sweep_wanted_{0};       // of this LSN or a later one; 0: none
+  std::atomic<uint32_t> waiting_{0};       // parked_ and parked_pushes_
   std::atomic<Lsn> commit_lsn_{0};
   std::atomic<uint64_t> tail_bytes_{0};
   std::atomic<uint64_t> spilled_bytes_{0};  // about, and a while ago

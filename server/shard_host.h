@@ -195,7 +195,7 @@ class ShardHost : public ReplicaSink {
   // Copies here, as a member, that are damaged, differ from their primary's or cannot take what it
   // has: told until the coordinator has taken this server out of the members, so that a new copy
   // can come. (Of the only member too: in an epoch that never was active it may go back to those of
-  // the one before.) Also of learners (Shard::lost_as_learner).
+  // the one before.) Also of learners that may be counted on (Shard::CopyLost).
   struct LostCopy {
     ShardId shard;
     Epoch epoch = 0;

@@ -133,12 +133,7 @@ std::vector<ShardHost::LostCopy> ShardHostImpl::CopiesLost() const {
   const Member self = Self();
   std::vector<LostCopy> lost;
   for (const auto& [id, entry] : Map()) {
-    if (entry.shard == nullptr || !entry.shard->refused()) continue;
-    const auto names = [&self](const std::vector<Member>& members) {
-      return std::find(members.begin(), members.end(), self) != members.end();
-    };
-    const bool learner = names(entry.record.learners) && entry.shard->lost_as_learner();
-    if (!learner && !names(entry.record.members)) continue;
+    if (entry.shard == nullptr || !entry.shard->CopyLost(entry.record, self)) continue;
     lost.push_back({id, entry.record.epoch, entry.shard->error()});
   }
   return lost;
