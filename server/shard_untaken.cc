@@ -1,5 +1,8 @@
-// A record of the primary that this copy does not take: damaged, or of what the shard cannot hold.
+// Copies that are refused: as a whole, or a record of the primary that is damaged or of what the
+// shard cannot hold.
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
@@ -42,6 +45,24 @@ void Shard::RefuseRecord(const Member& from, const ReplicaMessage& message, size
   again.reply.lsn = lsn - 1;
   again.reply.prev_lsn = CoreAppendReply::kUnasked;
   SendNow(again);
+}
+
+bool Shard::CopyLost(const ShardRecord& record, const Member& self) const {
+  if (!refused()) return false;
+  const auto names = [&self](const std::vector<Member>& members) {
+    return std::find(members.begin(), members.end(), self) != members.end();
+  };
+  const bool counted = record.epoch <= refused_promise_.load(std::memory_order_relaxed);
+  return names(record.members) || (counted && names(record.learners));
+}
+
+// Not in an epoch in which it may have acknowledged anything: its primary may have told that it
+// holds everything, and it be made a member while its rows are half a copy.
+bool Shard::MayBeReplaced(Epoch epoch) const {
+  if (error_state_.ok() || epoch != core_.epoch()) return false;
+  const std::vector<Member>& learners = core_.record().learners;
+  const bool learns = std::find(learners.begin(), learners.end(), self_) != learners.end();
+  return learns && !CopyLost(core_.record(), self_);
 }
 
 }  // namespace hotbed
