@@ -240,7 +240,9 @@ TEST_F(MembershipStory, NoCopyIsMovedToWhoWasNotHeardOf) {
   ASSERT_TRUE(Move(0, "s3", "s2").ok());
   fleet_.Run(500);
   EXPECT_THAT(Lines(), ElementsAre("s1 s3 e3"));
-  EXPECT_THAT(Events("give_up"), ElementsAre(HasSubstr("s2 and a primary of it do not hear")));
+  EXPECT_THAT(
+      Events("give_up"),
+      ElementsAre(HasSubstr("s2: it and a primary of the shard do not hear of each other")));
   fleet_.Run(30000);
   ASSERT_TRUE(Move(0, "s3", "s2").ok());
   fleet_.at("s1").deaf_to.clear();
