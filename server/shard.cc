@@ -242,6 +242,14 @@ void Shard::FailEverything(const absl::Status& error) {
   RunParkedPushes();
 }
 
+// Where others have copies the shard goes on with them in a moment: senders are to come again.
+SegmentCode Shard::RefusalCode() const {
+  const std::vector<Member>& members = core_.record().members;
+  const bool others = std::any_of(members.begin(), members.end(),
+                                  [this](const Member& member) { return !(member == self_); });
+  return closed_ || others ? SegmentCode::kUnavailable : CodeOf(error_state_);
+}
+
 void Shard::MaybeResume() {
   if (core_.read_only() && appends_in_flight_ == 0 && !options_.log->GetUsage().read_only) {
     core_.Resume();

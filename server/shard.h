@@ -97,8 +97,8 @@ class Shard {
   // not caught up, which then goes on from other copies' logs; or an unsynced tail of the log is
   // lost: if the shard becomes its own primary, it wants a sweep (wants_sweep).
   bool FinishReplay();
-  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason.
-  // Blocks.
+  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason;
+  // UNAVAILABLE too where others have copies. Blocks.
   void Refuse(const absl::Status& error);
 
   // --- control; block until done on the strand
@@ -180,15 +180,15 @@ class Shard {
   bool ticks_often() const { return ticks_often_.load(std::memory_order_relaxed); }
   // Whether the record names `to` as another copy.
   bool WantsCopy(const Member& to) const;
-  // Learners in the acknowledging set of `epoch`. One value: what was true of an epoch, and told of
-  // the next one, would make members of those that lack something.
-  struct Joined {
+  // What the primary, if it is here, is to tell the coordinator of other copies. One value: what
+  // was true of an epoch, and told of the next one, would make members of those that lack
+  // something.
+  struct OthersHeard {
     Epoch epoch = 0;
-    std::vector<Member> learners;
-
-    bool operator==(const Joined&) const = default;
+    std::vector<Member> joined;  // learners in the acknowledging set
+    std::vector<Member> silent;  // ShardCore::SilentMembers
   };
-  Joined JoinReady() const;
+  OthersHeard Heard() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
   // Whether the coordinator has to take this copy, `self`, out of `record`, since it is refused:
@@ -280,9 +280,14 @@ class Shard {
   void HashApplied(const CoreEntry& entry, const PushState* state);
   void CompareHash(const ReplicaMessage& message);
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
+  // Of a shard that is closed or refused.
+  SegmentCode RefusalCode() const;
   // Whether what is here is refused, and another copy may take its place in this epoch.
   bool MayBeReplaced(Epoch epoch) const;
   void AskForCopy(const Member& from, const ReplicaMessage& message);
+  // The record behind the first `taken` of the message is not taken, for `error`.
+  void RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
+                    const std::string& error);
   absl::StatusOr<SnapshotBase> SweepNow(const Member* to, bool holds);
   // shard_copies.cc
   void TrimTail();
@@ -315,12 +320,14 @@ class Shard {
   std::deque<CoreEntry> apply_queue_;
   std::deque<Unapplied> unapplied_;  // (applied, last]
   bool keeps_records_ = false;       // tail_ gets every entry
-  bool joins_told_ = false;          // join_ready_ names somebody
+  bool heard_told_ = false;          // heard_ names somebody
   RollingHash hash_;                 // of what was applied since keeps_records_
   Epoch hash_epoch_ = 0;             // whose primary it was compared with
   // Not all that was applied in that epoch is in hash_: as its primary, nothing is sent of it.
   Epoch hash_unseen_in_ = 0;
   std::vector<uint8_t> hash_row_;
+  Lsn untaken_lsn_ = 0;  // the record that was not taken last, and how often
+  int untaken_times_ = 0;
   std::vector<PushState*> parked_pushes_;
   Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
@@ -369,7 +376,7 @@ class Shard {
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   std::string error_ ABSL_GUARDED_BY(mu_);
-  Joined join_ready_ ABSL_GUARDED_BY(mu_);
+  OthersHeard heard_ ABSL_GUARDED_BY(mu_);
   std::vector<Member> others_ ABSL_GUARDED_BY(mu_);  // members and learners of the record
 };
 

@@ -114,7 +114,7 @@ SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const
   }
   if (closed_ || !error_state_.ok()) {
     *detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
-    return closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
+    return RefusalCode();
   }
   if (paused_) {
     *detail = absl::StrCat(Name(), ": its rows are being kept as a checkpoint");
