@@ -10,15 +10,15 @@
 namespace hotbed {
 namespace {
 
-// Callers that stay away for longer, in the mean, leave the network to our thread.
-constexpr int64_t kAwayNsMax = 100'000;
 // A caller looks up this often for what other threads may have done: a deadline that passed.
 constexpr int64_t kLookUpNs = 2'000'000;
 
 }  // namespace
 
-QueueDriver::QueueDriver(int threads, absl::Duration rest)
-    : callers_work_(threads == 1), rest_(rest) {
+QueueDriver::QueueDriver(int threads, absl::Duration rest, absl::Duration away_max)
+    : callers_work_(threads == 1),
+      rest_(rest),
+      away_ns_max_(absl::ToInt64Nanoseconds(away_max)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Poll(); });
 }
 
@@ -49,7 +49,7 @@ void QueueDriver::Rest() {
   absl::MutexLock lock(&mu_);
   thread_works_ = false;
   const auto wakes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return closed_ || (!caller_works_ && (sleepers_ > 0 || away_ns_ > kAwayNsMax));
+    return closed_ || (!caller_works_ && (sleepers_ > 0 || away_ns_ > away_ns_max_));
   };
   while (!wakes()) {
     const int64_t since_ns = Clock::Real()->NowNs() - caller_last_ns_;

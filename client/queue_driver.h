@@ -4,8 +4,8 @@
 // A caller that waits in a loop of calls is the best one to read its own answers: nothing is handed
 // from thread to thread. While such a caller is there, and for kRest after it has left, our thread
 // rests; it takes the queue again then, or at once when somebody goes to sleep over a Future, or
-// when callers have lately stayed away for long between their waits (who waits seldom would find
-// old answers). A caller that comes while our thread works sleeps, and finds the place free the
+// when callers have lately stayed away for more than kAwayMax between their waits, in the mean (who
+// waits seldom would find old answers). A caller that comes while our thread works sleeps, and finds the place free the
 // next time.
 #ifndef HOTBED_CLIENT_QUEUE_DRIVER_H_
 #define HOTBED_CLIENT_QUEUE_DRIVER_H_
@@ -36,7 +36,10 @@ class QueueDriver final : public WaitDriver {
  public:
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
 
-  explicit QueueDriver(int threads, absl::Duration rest = kRest);
+  static constexpr absl::Duration kAwayMax = absl::Microseconds(100);
+
+  explicit QueueDriver(int threads, absl::Duration rest = kRest,
+                       absl::Duration away_max = kAwayMax);
   grpc::CompletionQueue* queue() { return &queue_; }
   // When no further event can come: ends and joins the threads, and waits for callers at work to
   // leave. Once, and not from an event.
@@ -54,6 +57,7 @@ class QueueDriver final : public WaitDriver {
 
   const bool callers_work_;
   const absl::Duration rest_;
+  const int64_t away_ns_max_;
   grpc::CompletionQueue queue_;
   std::vector<std::thread> threads_;
 

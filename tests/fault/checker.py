@@ -14,6 +14,14 @@ PROGRESS = ("steps", "pushes", "indeterminate", "errors", "pulls", "rows_read", 
             "retries", "wrong_epoch", "reconnects")
 
 
+class Found(RuntimeError):
+    """A client ended by itself: what it found (DIFFERENT), or why it could not go on (BROKEN)."""
+
+    def __init__(self, status, said):
+        super().__init__(said)
+        self.status = status
+
+
 class Checker:
     def __init__(self, bin_dir, directory, coordinator, seed, clients=3, rows=20000, dim=64, tables="log,log-hashed",
                  flights=4, hosts=None):
@@ -62,13 +70,13 @@ class Checker:
         return EXACT, ""
 
     def wait_for_steps(self, more, seconds):
-        """Until each client has `more` steps acknowledged: seconds taken. RuntimeError: not within `seconds`."""
+        """Until each client has `more` steps acknowledged: seconds taken. Found: one ended; RuntimeError: not within `seconds`."""
         begin = time.monotonic()
         goals = [self.progress_of(c)["steps"] + more for c in range(len(self.workers))]
         while any(self.progress_of(c)["steps"] < goal for c, goal in enumerate(goals)):
             status, said = self.status()
             if status != EXACT:
-                raise RuntimeError(said)
+                raise Found(status, said)
             if time.monotonic() > begin + seconds:
                 done = [self.progress_of(c)["steps"] + more - goal for c, goal in enumerate(goals)]
                 raise RuntimeError(f"not within {seconds} s: {more} more steps of each client (done: {done})")

@@ -14,7 +14,7 @@ import time
 
 import nemesis
 import promises
-from checker import BROKEN, DIFFERENT, EXACT, Checker
+from checker import BROKEN, DIFFERENT, EXACT, Checker, Found
 from mover import Mover
 from net_cluster import NetCluster
 from network import Network
@@ -48,6 +48,9 @@ class FaultRun:
         begin = time.monotonic()
         try:
             found = self._phases(each)
+        except Found as told:
+            print(told, flush=True)
+            found = told.status
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             print(error, flush=True)
             found = BROKEN
@@ -73,8 +76,6 @@ class FaultRun:
             self.mover.start()
         try:
             self.rig.work(self.args.seconds, lambda: (self._check_workers(), each(self)))
-        except Found as found:
-            return self._told(found)
         finally:
             if self.mover:
                 self.mover.stop()
@@ -82,15 +83,8 @@ class FaultRun:
         self.rig.heal()
         if self.mover:
             self.mover.undo_drains()
-        try:
-            self._get_well()
-        except Found as found:
-            return self._told(found)
+        self._get_well()
         return self._compare()
-
-    def _told(self, found):
-        print(found, flush=True)
-        return found.status
 
     def _check_workers(self):
         status, said = self.checker.status()
@@ -168,14 +162,6 @@ class FaultRun:
             if os.path.exists(process.log_path):
                 print(f"--- {process.name}, the end of its log\n{process.tail(15)}")
         print(f"everything is left in {self.directory}", flush=True)
-
-
-class Found(Exception):
-    """A client ended by itself: what it found."""
-
-    def __init__(self, status, said):
-        super().__init__(said)
-        self.status = status
 
 
 def add_arguments(parser):

@@ -168,15 +168,19 @@ std::string ClusterSimulation::CheckStuck() const {
   return "";
 }
 
+const Replica* ClusterSimulation::PrimaryRows(int shard) const {
+  const Process* const process = ProcessOf(records_[shard]->primary);
+  if (process == nullptr) return nullptr;
+  const Replica* const replica = process->replicas[shard].get();
+  return replica == nullptr || replica->core == nullptr ? nullptr : replica;
+}
+
 std::string ClusterSimulation::FinalCheck() {
   const std::string stuck = CheckStuck();
   if (!stuck.empty()) return stuck;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
-    const Process* p = ProcessOf(records_[shard]->primary);
-    const Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
-    if (replica == nullptr || replica->core == nullptr) {
-      return absl::StrCat("shard ", shard, " has no rows at its primary");
-    }
+    const Replica* const replica = PrimaryRows(shard);
+    if (replica == nullptr) return absl::StrCat("shard ", shard, " has no rows at its primary");
     std::string wrong = CheckRows(shard, *replica);
     if (!wrong.empty()) return wrong;
   }

@@ -157,6 +157,7 @@ bool ClusterSimulation::AllDone() const {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     if (shards_[shard].steps_left > 0 || shards_[shard].commit_open) return false;
     if (!records_[shard]->active || shards_[shard].wish_open) return false;
+    if (PrimaryRows(static_cast<int>(shard)) == nullptr) return false;  // it is on its way up
   }
   return true;
 }

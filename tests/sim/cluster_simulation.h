@@ -219,6 +219,8 @@ class ClusterSimulation {
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
+  // Of the process that the record names as primary; null: it is down, or has not opened them yet.
+  const Replica* PrimaryRows(int shard) const;
   bool IsCommitted(const PushInfo& push) const;
 
   struct HeapItem {
