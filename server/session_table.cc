@@ -43,7 +43,7 @@ void SessionTable::Set(SessionId id, const Session& session) {
       return;
     }
   }
-  if ((size_ + 1) * 5 > entries_.size() * 4) MakeRoom(size_ + 1);
+  if ((size_ + 1) * 3 > entries_.size() * 2) MakeRoom(size_ + 1);
   entries_[PlaceOf(id)] = {id, session};
   ++size_;
 }
@@ -64,9 +64,9 @@ void SessionTable::Erase(SessionId id) {
   if (entries_.size() > size_ * 2) MakeRoom(size_);
 }
 
-// Five eighths full: neither the next session nor the next one to go moves all again.
+// Five ninths full: neither the next session nor the next one to go moves all again.
 void SessionTable::MakeRoom(size_t count) {
-  std::vector<Entry> old(count == 0 ? 0 : std::max(count + 1, count * 8 / 5));
+  std::vector<Entry> old(count == 0 ? 0 : std::max(count + 1, count * 9 / 5));
   old.swap(entries_);
   for (const Entry& entry : old) {
     if (!entry.free()) entries_[PlaceOf(entry.id)] = entry;

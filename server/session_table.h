@@ -31,7 +31,7 @@ struct Session {
 
 // Dense, because there is one for each session on each shard, and one look at memory for each push:
 // entries of half a cache line stand at their home in one array or, where that is taken, behind it.
-// The array is kept between 1/2 and 4/5 full, so that allocated_bytes() is at most kBytesPerSession
+// The array is kept between 1/2 and 2/3 full, so that allocated_bytes() is at most kBytesPerSession
 // for each session, whatever came and went; only while it is moved to one of another size both
 // stand.
 class SessionTable {
@@ -73,7 +73,7 @@ class SessionTable {
     if (array.count == 0) return;
     const uintptr_t home = array.at + sizeof(Entry) * HomeOf(id, array.count);
     __builtin_prefetch(reinterpret_cast<const void*>(home), 1);
-    // The one behind is looked at by a third of the searches.
+    // The one behind is looked at by one search in four.
     __builtin_prefetch(reinterpret_cast<const void*>(home + kLineBytes), 1);
   }
   friend bool operator==(const SessionTable& a, const SessionTable& b);
