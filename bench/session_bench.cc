@@ -38,7 +38,7 @@ namespace {
 constexpr uint32_t kBatch = 64;  // rows of a push on one shard: 512 over 8
 constexpr uint32_t kDim = 64;
 constexpr uint64_t kRows = 125'000;  // of the shard: 32 MB, beyond the caches
-constexpr int kBatches = 64;         // drawn in advance
+constexpr int kBatches = 2048;       // drawn in advance: all rows, in the end
 constexpr size_t kInFlight = 16;
 constexpr int kLoop = 4096;  // between two looks at the clock
 constexpr Member kSelf{1, 1};
