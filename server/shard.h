@@ -86,6 +86,10 @@ class Shard {
   // --- data plane; any thread. Finish the segment, perhaps before they return.
   void Pull(PullWork* work, PullSegment* segment);
   void Push(PushWork* work, PushSegment* segment);
+  // Has the rows of a pull that comes next brought to the cache. Any thread; waits for nothing.
+  void FetchAhead(const PullSegment& segment) const {
+    fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/false);
+  }
 
   // --- recovery: between construction and FinishReplay nothing else is called. Any one thread;
   // `done` runs once the record was applied or skipped (or the shard refused), perhaps on another.
@@ -239,6 +243,8 @@ class Shard {
   Lsn LsnToSee(const PullWork& work, PullSegment* segment) const;
   bool Park(PullWork* work, PullSegment* segment, std::string* detail, SegmentCode* code);
   void RunParkedPulls();
+  // Off the strand: what PushNow will read is on its way while the push is checked.
+  void FetchForPush(const PushWork& work, const PushSegment& segment) const;
   void PushNow(PushState* state);
   bool ParkPush(PushState* state);
   void RunParkedPushes();
@@ -311,6 +317,7 @@ class Shard {
   Strand strand_;
   TableSpec table_;  // as options_.table, with the changes learned since
   ShardCore core_;
+  FetchHint fetch_hint_;  // of store_, for any thread
   std::unique_ptr<TieredStore> store_;
   absl::Status error_state_;  // not OK: refused
   bool closed_ = false;
@@ -333,12 +340,7 @@ class Shard {
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
   StagedRows staged_;     // as of the core's last LSN
   ReplicaTail tail_;
-  // A copy whose last pass is under way or over: tail_ drops nothing that it needs.
-  struct HeldFor {
-    Member to;
-    int64_t until_ns;
-  };
-  std::vector<HeldFor> held_for_;
+  std::vector<TailHold> held_for_;
   SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;
@@ -369,6 +371,8 @@ class Shard {
   std::atomic<uint64_t> backups_{0};
   std::atomic<bool> ticks_often_{false};
   std::atomic<uint64_t> sessions_{0};
+  std::atomic<uintptr_t> session_array_at_{0};  // SessionTable::Array
+  std::atomic<size_t> session_array_count_{0};
   std::atomic<uint64_t> committed_step_{0};
   std::atomic<uint64_t> staged_bytes_{0};
   std::atomic<uint64_t> rows_pulled_{0};

@@ -241,7 +241,12 @@ void ShardHostImpl::Pull(PullWork* work) {
   const bool timed = pulls++ % kPullsATimedOne == 0;
   work->latency = timed ? &pull_latency_ : nullptr;
   if (timed) work->begun_ns = pull_latency_.NowNs();
-  for (PullSegment& segment : work->segments) {
+  for (size_t i = 0; i < work->segments.size(); ++i) {
+    PullSegment& segment = work->segments[i];
+    // Segments of many tables are too short for the kernels to get far enough ahead in each.
+    if (i + 1 < work->segments.size() && work->segments[i + 1].shard != nullptr) {
+      work->segments[i + 1].shard->FetchAhead(work->segments[i + 1]);
+    }
     if (segment.shard != nullptr) {
       segment.shard->Pull(work, &segment);
     } else {

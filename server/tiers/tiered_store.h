@@ -26,6 +26,7 @@
 #include "common/shard_record.h"
 #include "common/table_spec.h"
 #include "row_math/types.h"
+#include "server/tiers/fetch_hint.h"
 
 namespace hotbed {
 
@@ -165,6 +166,7 @@ class TierHost {
     ShardId shard;
     ShardRange range;
     Executor* executor = nullptr;
+    FetchHint* hint = nullptr;  // told where the rows are, while the store lives; may be null
     std::function<absl::Status(Lsn lsn)> before_write_back;
   };
   virtual absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) = 0;
