@@ -242,6 +242,7 @@ class RocksKvStore : public KvStore {
     usage.block_cache_bytes = cache_->GetUsage();
     const rocksdb::Status error = listener_->error();
     if (!error.ok()) usage.background_error = error.ToString();
+    usage.damaged = error.IsCorruption();
     return usage;
   }
 

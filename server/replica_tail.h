@@ -14,6 +14,12 @@
 
 namespace hotbed {
 
+// A copy whose last pass is under way or over: the tail drops nothing that it needs until then.
+struct TailHold {
+  Member to;
+  int64_t until_ns;
+};
+
 class ReplicaTail {
  public:
   // `shared_bytes` outlives it; null: not counted.

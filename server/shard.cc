@@ -25,6 +25,7 @@ Shard::Shard(Options options, Epoch promised)
   params.shard = options_.id;
   params.range = options_.range;
   params.executor = &strand_;
+  params.hint = &fetch_hint_;
   // The log holds what was completed, and rows hold only that (DECISIONS L3).
   if (logged()) params.before_write_back = [log = options_.log](Lsn) { return log->Sync(); };
   auto store = options_.tiers->OpenShard(std::move(params));
@@ -242,6 +243,14 @@ void Shard::FailEverything(const absl::Status& error) {
   RunParkedPushes();
 }
 
+// Where others have copies the shard goes on with them in a moment: senders are to come again.
+SegmentCode Shard::RefusalCode() const {
+  const std::vector<Member>& members = core_.record().members;
+  const bool others = std::any_of(members.begin(), members.end(),
+                                  [this](const Member& member) { return !(member == self_); });
+  return closed_ || others ? SegmentCode::kUnavailable : CodeOf(error_state_);
+}
+
 void Shard::MaybeResume() {
   if (core_.read_only() && appends_in_flight_ == 0 && !options_.log->GetUsage().read_only) {
     core_.Resume();
@@ -261,6 +270,9 @@ void Shard::PublishState() {
   wants_activation_.store(wants_activation, kRelaxed);
   read_only_.store(core_.read_only(), kRelaxed);
   sessions_.store(core_.session_count(), kRelaxed);
+  const SessionTable::Array array = core_.sessions().array();
+  session_array_at_.store(array.at, kRelaxed);
+  session_array_count_.store(array.count, kRelaxed);
   committed_step_.store(core_.committed_step(), kRelaxed);
   staged_bytes_.store(staged_.bytes(), kRelaxed);
   applied_lsn_.store(core_.applied_lsn(), std::memory_order_release);

@@ -86,6 +86,10 @@ class Shard {
   // --- data plane; any thread. Finish the segment, perhaps before they return.
   void Pull(PullWork* work, PullSegment* segment);
   void Push(PushWork* work, PushSegment* segment);
+  // Has the rows of a pull that comes next brought to the cache. Any thread; waits for nothing.
+  void FetchAhead(const PullSegment& segment) const {
+    fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/false);
+  }
 
   // --- recovery: between construction and FinishReplay nothing else is called. Any one thread;
   // `done` runs once the record was applied or skipped (or the shard refused), perhaps on another.
@@ -97,8 +101,8 @@ class Shard {
   // not caught up, which then goes on from other copies' logs; or an unsynced tail of the log is
   // lost: if the shard becomes its own primary, it wants a sweep (wants_sweep).
   bool FinishReplay();
-  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason.
-  // Blocks.
+  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason;
+  // UNAVAILABLE too where others have copies. Blocks.
   void Refuse(const absl::Status& error);
 
   // --- control; block until done on the strand
@@ -180,15 +184,15 @@ class Shard {
   bool ticks_often() const { return ticks_often_.load(std::memory_order_relaxed); }
   // Whether the record names `to` as another copy.
   bool WantsCopy(const Member& to) const;
-  // Learners in the acknowledging set of `epoch`. One value: what was true of an epoch, and told of
-  // the next one, would make members of those that lack something.
-  struct Joined {
+  // What the primary, if it is here, is to tell the coordinator of other copies. One value: what
+  // was true of an epoch, and told of the next one, would make members of those that lack
+  // something.
+  struct OthersHeard {
     Epoch epoch = 0;
-    std::vector<Member> learners;
-
-    bool operator==(const Joined&) const = default;
+    std::vector<Member> joined;  // learners in the acknowledging set
+    std::vector<Member> silent;  // ShardCore::SilentMembers
   };
-  Joined JoinReady() const;
+  OthersHeard Heard() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
   // Whether the coordinator has to take this copy, `self`, out of `record`, since it is refused:
@@ -239,6 +243,8 @@ class Shard {
   Lsn LsnToSee(const PullWork& work, PullSegment* segment) const;
   bool Park(PullWork* work, PullSegment* segment, std::string* detail, SegmentCode* code);
   void RunParkedPulls();
+  // Off the strand: what PushNow will read is on its way while the push is checked.
+  void FetchForPush(const PushWork& work, const PushSegment& segment) const;
   void PushNow(PushState* state);
   bool ParkPush(PushState* state);
   void RunParkedPushes();
@@ -280,9 +286,14 @@ class Shard {
   void HashApplied(const CoreEntry& entry, const PushState* state);
   void CompareHash(const ReplicaMessage& message);
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
+  // Of a shard that is closed or refused.
+  SegmentCode RefusalCode() const;
   // Whether what is here is refused, and another copy may take its place in this epoch.
   bool MayBeReplaced(Epoch epoch) const;
   void AskForCopy(const Member& from, const ReplicaMessage& message);
+  // The record behind the first `taken` of the message is not taken, for `error`.
+  void RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
+                    const std::string& error);
   absl::StatusOr<SnapshotBase> SweepNow(const Member* to, bool holds);
   // shard_copies.cc
   void TrimTail();
@@ -306,6 +317,7 @@ class Shard {
   Strand strand_;
   TableSpec table_;  // as options_.table, with the changes learned since
   ShardCore core_;
+  FetchHint fetch_hint_;  // of store_, for any thread
   std::unique_ptr<TieredStore> store_;
   absl::Status error_state_;  // not OK: refused
   bool closed_ = false;
@@ -315,23 +327,20 @@ class Shard {
   std::deque<CoreEntry> apply_queue_;
   std::deque<Unapplied> unapplied_;  // (applied, last]
   bool keeps_records_ = false;       // tail_ gets every entry
-  bool joins_told_ = false;          // join_ready_ names somebody
+  bool heard_told_ = false;          // heard_ names somebody
   RollingHash hash_;                 // of what was applied since keeps_records_
   Epoch hash_epoch_ = 0;             // whose primary it was compared with
   // Not all that was applied in that epoch is in hash_: as its primary, nothing is sent of it.
   Epoch hash_unseen_in_ = 0;
   std::vector<uint8_t> hash_row_;
+  Lsn untaken_lsn_ = 0;  // the record that was not taken last, and how often
+  int untaken_times_ = 0;
   std::vector<PushState*> parked_pushes_;
   Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
   StagedRows staged_;     // as of the core's last LSN
   ReplicaTail tail_;
-  // A copy whose last pass is under way or over: tail_ drops nothing that it needs.
-  struct HeldFor {
-    Member to;
-    int64_t until_ns;
-  };
-  std::vector<HeldFor> held_for_;
+  std::vector<TailHold> held_for_;
   SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;
@@ -362,6 +371,8 @@ class Shard {
   std::atomic<uint64_t> backups_{0};
   std::atomic<bool> ticks_often_{false};
   std::atomic<uint64_t> sessions_{0};
+  std::atomic<uintptr_t> session_array_at_{0};  // SessionTable::Array
+  std::atomic<size_t> session_array_count_{0};
   std::atomic<uint64_t> committed_step_{0};
   std::atomic<uint64_t> staged_bytes_{0};
   std::atomic<uint64_t> rows_pulled_{0};
@@ -369,7 +380,7 @@ class Shard {
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   std::string error_ ABSL_GUARDED_BY(mu_);
-  Joined join_ready_ ABSL_GUARDED_BY(mu_);
+  OthersHeard heard_ ABSL_GUARDED_BY(mu_);
   std::vector<Member> others_ ABSL_GUARDED_BY(mu_);  // members and learners of the record
 };
 

@@ -72,7 +72,7 @@ bool Shard::HoldsTail() {
   const int64_t now_ns = options_.clock->NowNs();
   const std::vector<Member> joined = core_.JoinReady();
   const std::vector<Member>& learners = core_.record().learners;
-  std::erase_if(held_for_, [&](const HeldFor& held) {
+  std::erase_if(held_for_, [&](const TailHold& held) {
     return now_ns >= held.until_ns || !core_.primary() || Among(joined, held.to) ||
            !Among(learners, held.to);
   });
@@ -84,7 +84,7 @@ void Shard::EndSnapshot(const Member& to, Lsn lsn, bool installed) {
   strand_.Run([this, to, lsn, installed] {
     if (!closed_) {
       core_.SnapshotDone(to, lsn, installed);
-      if (!installed) std::erase_if(held_for_, [&](const HeldFor& held) { return held.to == to; });
+      if (!installed) std::erase_if(held_for_, [&](const TailHold& held) { return held.to == to; });
       Drain();
     }
     in_flight_.fetch_sub(1, std::memory_order_release);

@@ -38,6 +38,7 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
   state->shard = this;
   state->work = work;
   state->segment = segment;
+  FetchForPush(*work, *segment);
   CheckPush(state);
   const Strand::Outcome outcome = strand_.TryRun(
       [&] { PushNow(state); }, [&] { return [state] { state->shard->PushNow(state); }; });
@@ -46,6 +47,15 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
   RefuseSegment(segment, SegmentCode::kResourceExhausted,
                 absl::StrCat(Name(), ": ", options_.strand.queue_max, " requests wait already"));
   FinishSegment(work);
+}
+
+void Shard::FetchForPush(const PushWork& work, const PushSegment& segment) const {
+  const SessionTable::Array sessions{session_array_at_.load(std::memory_order_relaxed),
+                                     session_array_count_.load(std::memory_order_relaxed)};
+  SessionTable::FetchAhead(sessions, work.session);
+  if (segment.commit_step == 0) {
+    fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
+  }
 }
 
 // What can be said without the shard's state, off the strand. A refusal becomes noop(seq) in the
@@ -114,7 +124,7 @@ SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const
   }
   if (closed_ || !error_state_.ok()) {
     *detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
-    return closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
+    return RefusalCode();
   }
   if (paused_) {
     *detail = absl::StrCat(Name(), ": its rows are being kept as a checkpoint");

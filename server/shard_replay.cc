@@ -172,4 +172,10 @@ bool Shard::FinishReplay() {
   return behind;
 }
 
+// The log has passed all that the rows carry: they are as of applied_lsn() from now on.
+void Shard::EndGuard() {
+  guard_lsn_ = 0;
+  store_->EndReplay();
+}
+
 }  // namespace hotbed

@@ -113,7 +113,8 @@ std::string Shard::CheckRecord(const RecordHeader& header, const PushState& stat
   }
   if (header.kind != RecordKind::kPush) return "";
   if (header.id_count > options_.ids_max) {
-    return absl::StrCat(header.id_count, " ids, the limit is ", options_.ids_max);
+    return absl::StrCat(header.id_count, " ids, the limit here is ", options_.ids_max,
+                        "; give this server the --pull-ids-max of the others");
   }
   if (header.id_count > 0 && header.dim != dim_) {
     return absl::StrCat("rows of dim ", header.dim, ", the shard has ", dim_);
@@ -217,15 +218,7 @@ void Shard::TakeAppend(Incoming* incoming) {
   Drain();
   CompareHash(message);
   if (incoming->error.empty()) return;
-  HOTBED_LOG_EVERY_S(Error, 1) << incoming->error;
-  options_.outlet->messages_refused.fetch_add(1, std::memory_order_relaxed);
-  CoreSend again;
-  again.kind = CoreSend::Kind::kAppendReply;
-  again.to = incoming->from;
-  again.reply.epoch = message.epoch;
-  again.reply.lsn = message.prev_lsn + incoming->entries.size();
-  again.reply.prev_lsn = CoreAppendReply::kUnasked;
-  SendNow(again);
+  RefuseRecord(incoming->from, message, incoming->entries.size(), incoming->error);
 }
 
 // --- are the copies equal?
@@ -277,24 +270,6 @@ void Shard::OnVerdict(RollingHash::Verdict verdict, Lsn lsn) {
   options_.outlet->HasNews();
 }
 
-bool Shard::CopyLost(const ShardRecord& record, const Member& self) const {
-  if (!refused()) return false;
-  const auto names = [&self](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self) != members.end();
-  };
-  const bool counted = record.epoch <= refused_promise_.load(std::memory_order_relaxed);
-  return names(record.members) || (counted && names(record.learners));
-}
-
-// Not in an epoch in which it may have acknowledged anything: its primary may have told that it
-// holds everything, and it be made a member while its rows are half a copy.
-bool Shard::MayBeReplaced(Epoch epoch) const {
-  if (error_state_.ok() || epoch != core_.epoch()) return false;
-  const std::vector<Member>& learners = core_.record().learners;
-  const bool learns = std::find(learners.begin(), learners.end(), self_) != learners.end();
-  return learns && !CopyLost(core_.record(), self_);
-}
-
 // What is here is refused. Where nothing depends on it, all rows may come anew.
 void Shard::AskForCopy(const Member& from, const ReplicaMessage& message) {
   const bool asked =
@@ -325,9 +300,9 @@ bool Shard::WantsCopy(const Member& to) const {
   return std::find(others_.begin(), others_.end(), to) != others_.end();
 }
 
-Shard::Joined Shard::JoinReady() const {
+Shard::OthersHeard Shard::Heard() const {
   absl::MutexLock lock(&mu_);
-  return join_ready_;
+  return heard_;
 }
 
 void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
@@ -337,22 +312,19 @@ void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
   const bool followed = core_.has_followers();
   ticks_often_.store(followed || (core_.primary() && !core_.active()), kRelaxed);
   bool news = wants_activation_now;
-  if (followed || joins_told_ || backups_.load(kRelaxed) != 0) {
+  if (followed || heard_told_ || backups_.load(kRelaxed) != 0) {
     backups_.store(core_.backup_count(), kRelaxed);
-    Joined joined{.epoch = core_.epoch(), .learners = {}};
-    if (served && !core_.record().learners.empty()) joined.learners = core_.JoinReady();
-    joins_told_ = !joined.learners.empty();
+    OthersHeard heard;
+    heard.epoch = core_.epoch();
+    if (served && !core_.record().learners.empty()) heard.joined = core_.JoinReady();
+    heard.silent = core_.SilentMembers();
+    heard_told_ = !heard.joined.empty() || !heard.silent.empty();
     absl::MutexLock lock(&mu_);
-    news = news || (joins_told_ && joined != join_ready_);
-    join_ready_ = std::move(joined);
+    const bool known = heard.epoch == heard_.epoch && heard.joined == heard_.joined;
+    news = news || (!heard.joined.empty() && !known);
+    heard_ = std::move(heard);
   }
   if (news) options_.outlet->HasNews();
-}
-
-// The log has passed all that the rows carry: they are as of applied_lsn() from now on.
-void Shard::EndGuard() {
-  guard_lsn_ = 0;
-  store_->EndReplay();
 }
 
 }  // namespace hotbed

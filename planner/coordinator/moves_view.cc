@@ -59,19 +59,6 @@ void SetNote(const v1::CopyProgress& copy, const v1::CopyLimits& limits, v1::Sha
 
 }  // namespace
 
-uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
-  const ServerId server = record.primary().server();
-  auto [it, first] = of_server_.try_emplace(server);
-  if (first) {
-    if (const Leases::Lease* lease = leases_->Find(server)) {
-      for (const v1::ShardLoad& load : lease->load.shards())
-        it->second[load.shard()] = load.bytes();
-    }
-  }
-  auto bytes = it->second.find(record.shard());
-  return bytes == it->second.end() ? 0 : bytes->second;
-}
-
 std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number, size_t limit) {
   std::vector<uint64_t> out;
   for (const auto& [packed, goal] : state.goals()) {

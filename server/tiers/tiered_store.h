@@ -26,6 +26,7 @@
 #include "common/shard_record.h"
 #include "common/table_spec.h"
 #include "row_math/types.h"
+#include "server/tiers/fetch_hint.h"
 
 namespace hotbed {
 
@@ -165,6 +166,7 @@ class TierHost {
     ShardId shard;
     ShardRange range;
     Executor* executor = nullptr;
+    FetchHint* hint = nullptr;  // told where the rows are, while the store lives; may be null
     std::function<absl::Status(Lsn lsn)> before_write_back;
   };
   virtual absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) = 0;
@@ -210,10 +212,15 @@ class TierHost {
     uint64_t spill_bytes = 0;
     uint64_t io_queue_depth = 0;
     std::string background_error;  // RocksDB's: no space, I/O; empty when well
+    bool damaged = false;          // a file of it is, and it takes no more writes: see Renew
   };
   virtual Usage GetUsage() const = 0;
   // Clears a background error when space is back; OK when the spill takes writes again.
   virtual absl::Status TryResume() = 0;
+  // Begins anew without any row of any shard; frozen copies stay. No TieredStore may be open
+  // (FailedPrecondition). Unavailable: a reader of ReadShard is not through yet; or the disk
+  // fails, and then nothing else works either: try again. Call from a thread that may block.
+  virtual absl::Status Renew() = 0;
 };
 
 }  // namespace hotbed

@@ -60,11 +60,12 @@ TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
 TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
   Begin();
   const int heartbeats = coordinator_.heartbeats();
-  host_.set_copies_lost({{{1, 2}, 5}});
+  host_.set_copies_lost({{{1, 2}, 5, "it differs"}});
   host_.Notify();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().copies_lost_size() == 1; }));
   EXPECT_EQ(coordinator_.last().copies_lost(0).shard(), (ShardId{1, 2}).packed());
   EXPECT_EQ(coordinator_.last().copies_lost(0).epoch(), 5u);
+  EXPECT_EQ(coordinator_.last().copies_lost(0).why(), "it differs");
   for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);
@@ -82,10 +83,16 @@ TEST_F(AttendTest, ActivationsAndJoinsDoNotWaitForAHeartbeat) {
   ASSERT_TRUE(WaitFor([&] { return coordinator_.activated() == 1; }));
 
   const int heartbeats = coordinator_.heartbeats();
+  host_.set_silent({{{1, 3}, 6, {9, 90}}});
   host_.set_joins({{{1, 2}, 5, {8, 80}}});
   host_.Notify();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().join_ready_size() == 1; }));
   EXPECT_EQ(coordinator_.last().join_ready(0).epoch(), 5u);
+  ASSERT_EQ(coordinator_.last().silent_size(), 1);
+  EXPECT_EQ(coordinator_.last().silent(0).shard(), (ShardId{1, 3}).packed());
+  EXPECT_EQ(coordinator_.last().silent(0).epoch(), 6u);
+  EXPECT_EQ(coordinator_.last().silent(0).member().server(), 9u);
+  EXPECT_EQ(coordinator_.last().silent(0).member().incarnation(), 90u);
   EXPECT_EQ(coordinator_.last().join_ready(0).member().server(), 8u);
   for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
   std::this_thread::sleep_for(std::chrono::milliseconds(30));

@@ -233,7 +233,7 @@ TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
   PushWhile([&] {
     cluster_->SettleUntil([&] { return !cluster_->host(2)->CopiesLost().empty(); },
                           "the difference is found");
-    const std::vector<ShardHost::ShardEpoch> lost = cluster_->host(2)->CopiesLost();
+    const std::vector<ShardHost::LostCopy> lost = cluster_->host(2)->CopiesLost();
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
     EXPECT_EQ(lost[0].epoch, cluster_->record(shard).epoch);

@@ -81,6 +81,7 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
     EXPECT_GE(total.acknowledged, 100 * seeds) << weather.name;
     EXPECT_GE(total.faults, 3 * seeds) << weather.name;
     if (weather.name == "damage") EXPECT_GE(total.spoilt, seeds / 2);
+    if (weather.name == "silence") EXPECT_GE(total.cut_off, seeds);
   }
 }
 

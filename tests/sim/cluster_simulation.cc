@@ -32,7 +32,8 @@ std::string ClusterStats::Text() const {
       " members taken back, ", pulls, " pulls (", strict_pulls, " strict, ", backup_pulls,
       " of others than primaries), ", commits, " commits, ", given_up, " trainers given up, ",
       refused, " refused, ", fenced, " fenced, ", writes_refused, " writes refused by compare, ",
-      lossy, " shards lost what they may, ", spoilt, " copies spoilt");
+      lossy, " shards lost what they may, ", spoilt, " copies spoilt, ", cut_off,
+      " members cut off");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)

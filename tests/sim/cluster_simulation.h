@@ -47,6 +47,7 @@ struct ClusterStats {
   uint64_t writes_refused = 0;  // of coordinators, by compare
   uint64_t lossy = 0;           // shards that lost what their class does not keep
   uint64_t spoilt = 0;          // copies
+  uint64_t cut_off = 0;         // members that left though they live, and their copies are whole
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -124,9 +125,10 @@ class ClusterSimulation {
   void Commit(int coordinator, uint64_t term, const std::vector<Write>& writes);
   bool WriteHolds(const Write& write) const;
   void CountStep(int shard, const ShardRecord& before, const ShardDecision& decision);
+  void CountCutOff(int shard, const ShardRecord& before, const ShardRecord& next);
   void NoteTakenBack(int shard, const Member& primary);
   void HeartbeatArrives(int coordinator, int server, Incarnation incarnation, Time sent,
-                        std::vector<JoinReport> joins, std::vector<JoinReport> lost);
+                        const HeardOf& heard);
   void ActivationArrives(int coordinator, int shard, Member asks, Epoch epoch, Lsn tail);
   void Activate(int shard, const Member& asks, Epoch epoch, Lsn tail);
   void Spread(int coordinator, RecordPtr record);

@@ -239,6 +239,13 @@ struct JoinReport {
   }
 };
 
+// What a heartbeat says of copies.
+struct HeardOf {
+  std::vector<JoinReport> joins;
+  std::vector<JoinReport> lost;
+  std::vector<JoinReport> silent;
+};
+
 struct Coordinator {
   int index = 0;
   bool alive = true;
@@ -249,7 +256,8 @@ struct Coordinator {
   bool deciding = false;
   Time deciding_until = 0;
   std::set<JoinReport> joins;
-  std::set<JoinReport> lost;  // copies
+  std::set<JoinReport> lost;    // copies
+  std::set<JoinReport> silent;  // members, as their primaries say
   std::array<Time, kServersMax + 1> last_live{};
 };
 

@@ -124,6 +124,23 @@ TEST_F(RowBlockTest, AFurtherPassBringsTheRowsThatHaveChanged) {
   EXPECT_EQ(positions(2), (std::vector<uint64_t>{1, 3, spec_.rows - 1}));
 }
 
+TEST_F(RowBlockTest, ATierBeginsAnewWhenNobodyUsesIt) {
+  Fill();
+  const std::string block = *Reader()->Next(kBlockBytes);
+  EXPECT_EQ(host_->Renew().code(), absl::StatusCode::kFailedPrecondition) << "a shard is open";
+  auto reader = Reader();
+  CloseStore();
+  EXPECT_EQ(host_->Renew().code(), absl::StatusCode::kUnavailable) << "rows are being read";
+  EXPECT_FALSE(Blocks(reader.get()).empty()) << "which goes on";
+  reader = nullptr;
+  ASSERT_TRUE(host_->Renew().ok());
+  EXPECT_TRUE(Blocks(Reader().get()).empty());
+  ASSERT_TRUE(Write(block).ok()) << "and it takes rows";
+  EXPECT_FALSE(Blocks(Reader().get()).empty());
+  OpenStore();
+  EXPECT_EQ(store_->meta(), "") << "nothing is left of the shard";
+}
+
 TEST_F(RowBlockTest, DamageIsNeverWritten) {
   Fill();
   const std::string block = *Reader()->Next(kBlockBytes);
