@@ -110,8 +110,9 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
       const bool there = goal != nullptr && record.primary().server() == goal->servers(0);
       move.set_step(there ? "dropping" : "switching");
     }
-    const std::string waits_for = membership.WaitsFor(packed);
-    if (!waits_for.empty()) move.set_waits_for(waits_for);
+    std::string waits_for = membership.WaitsFor(packed);
+    if (!waits_for.empty() && !move.waits_for().empty()) waits_for += ", ";
+    move.set_waits_for(waits_for + move.waits_for());
     const uint64_t left = move.bytes_total() - std::min(move.bytes_copied(), move.bytes_total());
     reply.set_bytes_left(reply.bytes_left() + left);
     if (++total <= kMovesListed) *reply.add_moves() = std::move(move);

@@ -130,13 +130,15 @@ TEST_F(MoveStory, ACopyThatPushesOutrunSaysSo) {
     fleet_.Run(200);
     return rig_.core->Moves({}).moves(0).waits_for();
   };
-  EXPECT_EQ(note(1, 0, false), "");
+  EXPECT_EQ(note(1, 0, false), "copies to s2/1");
   EXPECT_EQ(rig_.core->Moves({}).bytes_left(), 20u << 20);
   EXPECT_EQ(note(2, 4 << 20, false),
-            "pass 2 over its rows: pushes change 4 MiB/s of them meanwhile");
-  EXPECT_EQ(note(3, 21 << 20, true),
-            "pass 3 over its rows: pushes change 21 MiB/s of them meanwhile, too much for the 10 "
-            "MiB/s that all copies may take; it goes on beyond that (raise it with --bandwidth)");
+            "copies to s2/1, pass 2 over its rows: pushes change 4 MiB/s of them meanwhile");
+  EXPECT_EQ(
+      note(3, 21 << 20, true),
+      "copies to s2/1, pass 3 over its rows: pushes change 21 MiB/s of them meanwhile, too much "
+      "for the 10 MiB/s that all copies may take; it goes on beyond that (raise it with "
+      "--bandwidth)");
 }
 
 TEST_F(MoveStory, WhatIsRefusedAndLeavesNoTrace) {
