@@ -35,7 +35,6 @@ constexpr Layout kLayouts[] = {
     {"three shards, a sliver of the rows resident", 3, 64ull << 10, 1, 0, 0},
     {"four shards, a sliver resident, killed and restarted", 4, 64ull << 10, 2, 7, 0},
     {"two shards, restarted in order and killed", 2, 64ull << 20, 1, 9, 11},
-    {"three shards, all on a device", 3, 64ull << 20, 1, 0, 0, 8ull << 20},
     {"two shards, half on a device, killed", 2, 64ull << 20, 2, 7, 0, 96ull << 10},
     {"three shards, a bucket each on a device, a sliver resident, killed and restarted", 3,
      64ull << 10, 1, 9, 11, 32ull << 10},
