@@ -140,7 +140,6 @@ class ShardCore {
   std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
   size_t staged_count() const { return staged_.size(); }
   size_t session_count() const { return sessions_.size(); }
-  const SessionTable& sessions() const { return sessions_; }
   // Learners in the acknowledging set, to be told to the coordinator until its record has them.
   std::vector<Member> JoinReady() const;
   // Entries above this are kept for followers, with their payloads; last_lsn() when there are none.
