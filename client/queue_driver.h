@@ -5,8 +5,8 @@
 // from thread to thread. While such a caller is there, and for kRest after it has left, our thread
 // rests; it takes the queue again then, or at once when somebody goes to sleep over a Future, or
 // when callers have lately stayed away for more than kAwayMax between their waits, in the mean (who
-// waits seldom would find old answers). A caller that comes while our thread works sleeps, and finds the place free the
-// next time.
+// waits seldom would find old answers). A caller that comes while our thread works sleeps, and
+// finds the place free the next time.
 #ifndef HOTBED_CLIENT_QUEUE_DRIVER_H_
 #define HOTBED_CLIENT_QUEUE_DRIVER_H_
 

@@ -189,6 +189,10 @@ class Shard {
   Joined JoinReady() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
+  // Whether the coordinator has to take this copy, `self`, out of `record`, since it is refused:
+  // where it is a member, and where it learns and may have been counted on in that epoch. A learner
+  // of a later one gets all rows anew.
+  bool CopyLost(const ShardRecord& record, const Member& self) const;
   std::string error() const;
   void SetSpilledBytes(uint64_t bytes) { spilled_bytes_.store(bytes, std::memory_order_relaxed); }
   ShardStatus Status() const;
@@ -276,7 +280,8 @@ class Shard {
   void HashApplied(const CoreEntry& entry, const PushState* state);
   void CompareHash(const ReplicaMessage& message);
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
-  bool IsLearner() const;
+  // Whether what is here is refused, and another copy may take its place in this epoch.
+  bool MayBeReplaced(Epoch epoch) const;
   void AskForCopy(const Member& from, const ReplicaMessage& message);
   absl::StatusOr<SnapshotBase> SweepNow(const Member* to);
   void RunReplay();
@@ -337,8 +342,9 @@ class Shard {
   std::atomic<bool> wants_activation_{false};
   std::atomic<bool> read_only_{false};
   std::atomic<bool> refused_{false};
-  std::atomic<Lsn> sweep_wanted_{0};  // of this LSN or a later one; 0: none
-  std::atomic<uint32_t> waiting_{0};  // parked_ and parked_pushes_
+  std::atomic<Epoch> refused_promise_{0};  // what was promised then
+  std::atomic<Lsn> sweep_wanted_{0};       // of this LSN or a later one; 0: none
+  std::atomic<uint32_t> waiting_{0};       // parked_ and parked_pushes_
   std::atomic<Lsn> commit_lsn_{0};
   std::atomic<uint64_t> tail_bytes_{0};
   std::atomic<uint64_t> spilled_bytes_{0};  // about, and a while ago

@@ -120,10 +120,8 @@ std::vector<ShardHost::ShardEpoch> ShardHostImpl::CopiesLost() const {
   const Member self = Self();
   std::vector<ShardEpoch> lost;
   for (const auto& [id, entry] : Map()) {
-    const std::vector<Member>& members = entry.record.members;
-    if (entry.shard == nullptr || !entry.shard->refused()) continue;
-    if (std::find(members.begin(), members.end(), self) == members.end()) continue;
-    lost.push_back({id, entry.record.epoch});
+    const bool is_lost = entry.shard != nullptr && entry.shard->CopyLost(entry.record, self);
+    if (is_lost) lost.push_back({id, entry.record.epoch});
   }
   return lost;
 }

@@ -303,16 +303,29 @@ void Shard::OnVerdict(RollingHash::Verdict verdict, Lsn lsn) {
   options_.outlet->HasNews();
 }
 
-bool Shard::IsLearner() const {
+bool Shard::CopyLost(const ShardRecord& record, const Member& self) const {
+  if (!refused()) return false;
+  const auto names = [&self](const std::vector<Member>& members) {
+    return std::find(members.begin(), members.end(), self) != members.end();
+  };
+  const bool counted = record.epoch <= refused_promise_.load(std::memory_order_relaxed);
+  return names(record.members) || (counted && names(record.learners));
+}
+
+// Not in an epoch in which it may have acknowledged anything: its primary may have told that it
+// holds everything, and it be made a member while its rows are half a copy.
+bool Shard::MayBeReplaced(Epoch epoch) const {
+  if (error_state_.ok() || epoch != core_.epoch()) return false;
   const std::vector<Member>& learners = core_.record().learners;
-  return std::find(learners.begin(), learners.end(), self_) != learners.end();
+  const bool learns = std::find(learners.begin(), learners.end(), self_) != learners.end();
+  return learns && !CopyLost(core_.record(), self_);
 }
 
 // What is here is refused. Where nothing depends on it, all rows may come anew.
 void Shard::AskForCopy(const Member& from, const ReplicaMessage& message) {
-  const bool asked = message.kind == ReplicaMessage::Kind::kAppend &&
-                     message.epoch == core_.epoch() && from == core_.record().primary;
-  if (!asked || !IsLearner()) return;
+  const bool asked =
+      message.kind == ReplicaMessage::Kind::kAppend && from == core_.record().primary;
+  if (!asked || !MayBeReplaced(message.epoch)) return;
   CoreSend send;
   send.kind = CoreSend::Kind::kAppendReply;
   send.to = from;
@@ -356,8 +369,7 @@ bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
   bool may = false;
   RunAndWait([&] {
     const bool wanted = !closed_ && core_.record().primary == from;
-    const bool useless = !error_state_.ok() && IsLearner() && epoch == core_.epoch();
-    may = wanted && (useless || core_.MayInstall(epoch, lsn));
+    may = wanted && (refused() ? MayBeReplaced(epoch) : core_.MayInstall(epoch, lsn));
   });
   return may;
 }

@@ -66,6 +66,22 @@ TEST_F(MembershipStory, ACopyThatItsServerCallsLostIsTakenOutAndMadeAnew) {
   EXPECT_THAT(Events("fail_over"), ElementsAre());
 }
 
+TEST_F(MembershipStory, ALearnerWhoseCopyIsLostLearnsAnewInALaterEpoch) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  fleet_.Kill("s2");
+  rig_.Pump();
+  fleet_.Run(1000);
+  ASSERT_THAT(Lines(), ElementsAre("s1 e2"));
+  fleet_.at("s1").joins = false;
+  fleet_.Start("s2");
+  fleet_.Run(1000);
+  ASSERT_THAT(Lines(), ElementsAre("s1 +s2 e2"));
+  fleet_.at("s2").copies_lost = {{ShardId{1, 0}.packed(), 2}};
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines(), ElementsAre("s1 +s2 e3")) << "what was said of epoch 2 counts no more";
+}
+
 TEST_F(MembershipStory, TheLastCopyStaysWhereItIsThoughItIsCalledLost) {
   Start({"s1", "s2"});
   Create("t", 2, 1);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "server/copy_sender.h"
 #include "server/tiers/spill_tier.h"
 #include "tests/shard/replica_pushes.h"
@@ -208,6 +209,50 @@ TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
   });
   rejoin();
   EXPECT_GE(cluster_->host(2)->Status().copies_received, 1u) << "all rows";
+  Push(20);
+  ExpectAsAlone();
+}
+
+// Its primary may have told that it holds everything: it must not be made a member while its rows
+// are half a copy.
+TEST_F(CopiesTest, ALearnerThatWasCountedOnGetsNoOtherCopyInItsEpoch) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.replica_tail_bytes = 8 << 10;
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
+  Push(30);
+  const ShardId shard = cluster_->shards()[0];
+  ASSERT_TRUE(cluster_->Stop(2).ok());
+  ChangeRow(*cluster_, 2, shard, 0);
+  cluster_->GrantJoins(false);
+  cluster_->Start(2);
+  for (const ShardId id : cluster_->shards()) {
+    cluster_->Change(id, true, [&](ShardRecord* record) {
+      record->members.resize(1);
+      record->learners = {cluster_->member(2)};
+    });
+  }
+  cluster_->SettleUntil(
+      [&] { return cluster_->host(1)->JoinsReady().size() == cluster_->shards().size(); },
+      "they are counted on");
+  PushWhile([&] {
+    cluster_->SettleUntil([&] { return !cluster_->host(2)->CopiesLost().empty(); },
+                          "the difference is found and told");
+    EXPECT_EQ(cluster_->host(2)->CopiesLost()[0].epoch, cluster_->record(shard).epoch);
+    const absl::Time end = absl::Now() + absl::Milliseconds(300);
+    cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time for a copy");
+    EXPECT_EQ(cluster_->host(2)->Status().copies_received, 0u);
+    // As the coordinator does then; until then, what is pushed waits for it.
+    cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
+    cluster_->Settle();
+    EXPECT_TRUE(cluster_->host(2)->CopiesLost().empty());
+  });
+  cluster_->GrantJoins(true);
+  cluster_->AddLearner(shard, 2);
+  for (const ShardId id : cluster_->shards()) {
+    cluster_->SettleUntil([&] { return cluster_->IsMember(id, 2); }, "it has joined");
+  }
+  cluster_->Settle();
+  EXPECT_EQ(cluster_->host(2)->Status().copies_received, 1u);
   Push(20);
   ExpectAsAlone();
 }

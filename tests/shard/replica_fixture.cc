@@ -241,6 +241,7 @@ void ReplicaCluster::Grant() {
       ShardRecord& record = records_.at(ready.shard);
       const auto it = std::find(record.learners.begin(), record.learners.end(), ready.member);
       if (record.epoch != ready.epoch || !record.active || it == record.learners.end()) continue;
+      if (!grant_joins_) continue;
       record.learners.erase(it);
       record.members.push_back(ready.member);
       ++record.epoch;

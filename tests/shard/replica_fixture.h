@@ -64,6 +64,7 @@ class ReplicaCluster {
   void SwitchAndDrop(ShardId shard, ServerId to, ServerId from);
   // Dead members leave, dead learners too; a live member becomes primary.
   void FailOver();
+  void GrantJoins(bool grant) { grant_joins_ = grant; }
   // Grants what servers ask for, until `done` (tested between) or the time is over.
   void SettleUntil(const std::function<bool()>& done, const char* what);
   void Settle() {
@@ -108,6 +109,7 @@ class ReplicaCluster {
   mutable absl::Mutex mu_;
   std::map<ShardId, ShardRecord> records_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
+  bool grant_joins_ = true;
 };
 
 // A client with one chain of sequences a shard. Retries until its push is acknowledged.

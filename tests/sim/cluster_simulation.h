@@ -219,6 +219,8 @@ class ClusterSimulation {
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
+  static bool CopyLost(const Replica& replica, const ShardRecord& record, const Member& self);
+  static bool MayBeReplaced(const Replica& replica, Epoch epoch, const Member& self);
   // Of the process that the record names as primary; null: it is down, or has not opened them yet.
   const Replica* PrimaryRows(int shard) const;
   bool IsCommitted(const PushInfo& push) const;

@@ -131,6 +131,7 @@ void ClusterSimulation::SpoilCopy(int server, int shard) {
   ++stats_.spoilt;
   if (trace_ != nullptr) Trace(absl::StrCat("SPOIL s", server + 1, " shard ", shard));
   replica->spoilt = true;
+  replica->spoilt_promise = replica->core->promised();
   replica->core->Abandon(SegmentCode::kUnavailable);
   Drain(server, shard);
 }

@@ -100,15 +100,29 @@ void ClusterSimulation::OnReplicaMessage(int server, const ReplicaMessage& messa
   Drain(server, message.shard);
 }
 
+// Of one that is refused: as Shard::CopyLost and Shard::MayBeReplaced.
+bool ClusterSimulation::CopyLost(const Replica& replica, const ShardRecord& record,
+                                 const Member& self) {
+  const auto names = [&self](const std::vector<Member>& members) {
+    return std::find(members.begin(), members.end(), self) != members.end();
+  };
+  const bool counted = record.epoch <= replica.spoilt_promise;
+  return names(record.members) || (counted && names(record.learners));
+}
+
+bool ClusterSimulation::MayBeReplaced(const Replica& replica, Epoch epoch, const Member& self) {
+  const ShardRecord& record = replica.core->record();
+  const std::vector<Member>& learners = record.learners;
+  const bool learns = std::find(learners.begin(), learners.end(), self) != learners.end();
+  return epoch == record.epoch && learns && !CopyLost(replica, record, self);
+}
+
 // What is here is refused. Where nothing depends on it, all rows may come anew.
 void ClusterSimulation::AskForCopy(int server, const ReplicaMessage& message) {
-  const ShardCore& core = *servers_[server].process->replicas[message.shard]->core;
-  const std::vector<Member>& learners = core.record().learners;
-  const Member self = Self(servers_[server]);
-  const bool learns = std::find(learners.begin(), learners.end(), self) != learners.end();
+  const Replica& replica = *servers_[server].process->replicas[message.shard];
   const bool asked = message.kind == ReplicaMessage::Kind::kAppend &&
-                     message.send.epoch == core.epoch() && message.from == core.record().primary;
-  if (!asked || !learns) return;
+                     message.from == replica.core->record().primary;
+  if (!asked || !MayBeReplaced(replica, message.send.epoch, Self(servers_[server]))) return;
   CoreSend send;
   send.kind = CoreSend::Kind::kAppendReply;
   send.to = message.from;
@@ -277,11 +291,9 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
   }
   Replica& replica = *server->process->replicas[shard];
   if (replica.core != nullptr) {
-    const std::vector<Member>& learners = replica.core->record().learners;
-    const bool useless =
-        replica.spoilt && message.epoch == replica.core->epoch() &&
-        std::find(learners.begin(), learners.end(), Self(*server)) != learners.end();
-    if (!useless && !replica.core->MayInstall(message.epoch, message.lsn)) return false;
+    const bool may = replica.spoilt ? MayBeReplaced(replica, message.epoch, Self(*server))
+                                    : replica.core->MayInstall(message.epoch, message.lsn);
+    if (!may) return false;
   }
   const CopyIn* before = replica.incoming.get();
   if (before != nullptr &&

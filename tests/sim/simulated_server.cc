@@ -144,9 +144,7 @@ void ClusterSimulation::Heartbeat(int server) {
     if (replica == nullptr || replica->core == nullptr) continue;
     if (replica->spoilt) {
       const RecordPtr& known = s.process->known[shard];
-      const std::vector<Member>& members = known->members;
-      const bool counts = std::find(members.begin(), members.end(), Self(s)) != members.end();
-      if (counts) lost.push_back({shard, known->epoch, Self(s)});
+      if (CopyLost(*replica, *known, Self(s))) lost.push_back({shard, known->epoch, Self(s)});
       continue;
     }
     for (const Member& member : replica->core->JoinReady()) {
