@@ -270,9 +270,6 @@ void Shard::PublishState() {
   wants_activation_.store(wants_activation, kRelaxed);
   read_only_.store(core_.read_only(), kRelaxed);
   sessions_.store(core_.session_count(), kRelaxed);
-  const SessionTable::Array array = core_.sessions().array();
-  session_array_at_.store(array.at, kRelaxed);
-  session_array_count_.store(array.count, kRelaxed);
   committed_step_.store(core_.committed_step(), kRelaxed);
   staged_bytes_.store(staged_.bytes(), kRelaxed);
   applied_lsn_.store(core_.applied_lsn(), std::memory_order_release);
