@@ -50,6 +50,7 @@ TieredShard::TieredShard(Params params)
                    shard_.before_write_back, [this] { OnProgress(); }}) {}
 
 TieredShard::~TieredShard() {
+  if (shard_.hint != nullptr) shard_.hint->Clear();
   if (before_close_) before_close_(this);
   *alive_ = false;
   gate_->Close();

@@ -106,6 +106,7 @@ class StoreFixture : public ::testing::Test {
     params.shard = {spec_.id, index};
     params.range = range;
     params.executor = &executor_;
+    params.hint = hint_;
     params.before_write_back = [this](Lsn lsn) {
       log_held_ = std::max(log_held_, lsn);
       return before_write_back_;
@@ -207,6 +208,7 @@ class StoreFixture : public ::testing::Test {
   TierOptions options_;
   device::HostDeviceOptions device_faults_;  // of the next host
   ManualExecutor executor_;
+  FetchHint* hint_ = nullptr;  // of shards that are opened
   ManualIoQueue io_;
   Lsn log_held_ = 0;
   absl::Status before_write_back_;
