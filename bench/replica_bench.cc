@@ -76,6 +76,7 @@ class EchoHost final : public ShardHost {
   }
   void OnPeerLost(const Member&) override {}
   std::vector<JoinReady> JoinsReady() const override { return {}; }
+  std::vector<JoinReady> SilentMembers() const override { return {}; }
   std::vector<CopyProgress> Copies() const override { return {}; }
   void SetCopyLimits(const CopyLimits&) override {}
   std::vector<ShardEpoch> CopiesLost() const override { return {}; }

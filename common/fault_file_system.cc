@@ -114,6 +114,11 @@ void FaultFileSystem::SetFreeBytes(uint64_t bytes) {
   free_bytes_ = bytes;
 }
 
+absl::StatusOr<uint64_t> FaultFileSystem::FreeBytes(const std::string& /*dir*/) {
+  absl::MutexLock lock(&mutex_);
+  return free_bytes_;
+}
+
 void FaultFileSystem::FailSyncs(int count) {
   absl::MutexLock lock(&mutex_);
   failing_syncs_ = count;

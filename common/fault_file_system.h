@@ -61,6 +61,7 @@ class FaultFileSystem : public FileSystem {
   absl::Status MakeDir(const std::string& path) override;
   absl::Status SyncDir(const std::string& path) override;
   bool Exists(const std::string& path) override;
+  absl::StatusOr<uint64_t> FreeBytes(const std::string& dir) override;  // of SetFreeBytes
   absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) override;
 
  private:

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -214,6 +215,12 @@ class PosixFileSystem : public FileSystem {
   }
 
   bool Exists(const std::string& path) override { return access(path.c_str(), F_OK) == 0; }
+
+  absl::StatusOr<uint64_t> FreeBytes(const std::string& dir) override {
+    struct statvfs disk {};
+    if (statvfs(dir.c_str(), &disk) != 0) return Failed("statvfs", dir);
+    return uint64_t{disk.f_bavail} * disk.f_frsize;
+  }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) override {
     const int fd = Open(path, O_CREAT | O_RDWR);

@@ -54,6 +54,8 @@ class FileSystem {
   virtual absl::Status MakeDir(const std::string& path) = 0;  // with parents; OK if there
   virtual absl::Status SyncDir(const std::string& path) = 0;
   virtual bool Exists(const std::string& path) = 0;
+  // What this process may still write to the disk that holds the directory.
+  virtual absl::StatusOr<uint64_t> FreeBytes(const std::string& dir) = 0;
   // An advisory lock held until the result is destroyed; AlreadyExists names the holder's pid where
   // known.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) = 0;

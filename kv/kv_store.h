@@ -91,6 +91,7 @@ class KvStore {
     uint64_t memtable_bytes = 0;
     uint64_t block_cache_bytes = 0;
     std::string background_error;
+    bool damaged = false;  // background_error is of what lies on disk, and no TryResume clears it
   };
   virtual Usage GetUsage() const = 0;
   virtual absl::Status TryResume() = 0;

@@ -16,6 +16,7 @@ namespace {
 
 // A heartbeat that is due while so many are unanswered is left out.
 constexpr size_t kUnansweredMax = 4;
+constexpr size_t kWhyBytesMax = 300;  // as control.proto has it
 // The record of an activation may be lost with its answer: the host is asked again so often.
 constexpr absl::Duration kActivationsAgain = absl::Milliseconds(200);
 constexpr absl::Duration kActivationsRetry = absl::Milliseconds(50);
@@ -24,7 +25,7 @@ bool Same(const ShardHost::JoinReady& a, const ShardHost::JoinReady& b) {
   return a.shard == b.shard && a.epoch == b.epoch && a.member == b.member;
 }
 
-bool SameEpoch(const ShardHost::ShardEpoch& a, const ShardHost::ShardEpoch& b) {
+bool SameEpoch(const ShardHost::LostCopy& a, const ShardHost::LostCopy& b) {
   return a.shard == b.shard && a.epoch == b.epoch;
 }
 
@@ -32,7 +33,7 @@ bool SameEpoch(const ShardHost::ShardEpoch& a, const ShardHost::ShardEpoch& b) {
 
 bool CoordinatorLink::HasNews() {
   const std::vector<ShardHost::JoinReady> joins = host_->JoinsReady();
-  const std::vector<ShardHost::ShardEpoch> lost = host_->CopiesLost();
+  const std::vector<ShardHost::LostCopy> lost = host_->CopiesLost();
   return !std::equal(joins.begin(), joins.end(), joins_said_.begin(), joins_said_.end(), Same) ||
          !std::equal(lost.begin(), lost.end(), lost_said_.begin(), lost_said_.end(), SameEpoch);
 }
@@ -49,10 +50,18 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->mutable_member()->set_incarnation(join.member.incarnation);
   }
   lost_said_ = host_->CopiesLost();
-  for (const ShardHost::ShardEpoch& lost : lost_said_) {
-    v1::ShardEpoch* const message = request->add_copies_lost();
+  for (const ShardHost::LostCopy& lost : lost_said_) {
+    v1::LostCopy* const message = request->add_copies_lost();
     message->set_shard(lost.shard.packed());
     message->set_epoch(lost.epoch);
+    message->set_why(lost.why.substr(0, kWhyBytesMax));
+  }
+  for (const ShardHost::JoinReady& silent : host_->SilentMembers()) {
+    v1::SilentMember* const message = request->add_silent();
+    message->set_shard(silent.shard.packed());
+    message->set_epoch(silent.epoch);
+    message->mutable_member()->set_server(silent.member.server);
+    message->mutable_member()->set_incarnation(silent.member.incarnation);
   }
   for (const ShardHost::CopyProgress& copy : host_->Copies()) {
     v1::CopyProgress* const message = request->add_copies();
@@ -62,6 +71,9 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->set_bytes_copied(copy.bytes_copied);
     message->set_bytes_total(copy.bytes_total);
     message->set_bytes_per_s(copy.bytes_per_s);
+    message->set_passes(copy.passes);
+    message->set_changed_bytes_per_s(copy.changed_bytes_per_s);
+    message->set_beyond_rate(copy.beyond_rate);
   }
   for (const ShardId shard : intake_.Unnamed()) request->add_held_unnamed(shard.packed());
   const uint64_t applied = intake_.plan_revision();

@@ -70,6 +70,7 @@ void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot
   load->set_copied_bytes_total(copied_bytes);
   load->set_pull_p99_us(pull_p99_us_);
   load->set_bytes_held(bytes_held);
+  if (status.free_bytes.has_value()) load->set_free_bytes(*status.free_bytes);
   for (const ShardId id : busiest_) {
     const auto it = by_id.find(id);
     if (it == by_id.end()) continue;  // dropped since

@@ -55,8 +55,9 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
                    "--host-bytes.");
   schema->AddBytes(
       "replica-tail-bytes", &o->replica_tail_bytes,
-      "Log records kept in memory for other copies of shards; a copy that falls further "
-      "behind gets all rows anew. 0: a 32nd of --host-bytes.");
+      "Log records kept in memory for other copies of shards; a new copy that pushes outrun gets "
+      "the rows that have changed, one that falls behind later gets all. 0: a 32nd of "
+      "--host-bytes.");
 }
 
 void AddLimits(ConfigSchema* schema, ServerOptions* o) {

@@ -295,6 +295,9 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
             host.hot_bytes_limit, samples);
   AddSample("hotbed_server_spill_bytes", "Disk taken by spilled rows.", gauge, {}, host.spill_bytes,
             samples);
+  AddSample("hotbed_server_spill_renewals_total",
+            "Times that a damaged spill tier began anew, its copies to come from others.", counter,
+            {}, host.spill_renewals, samples);
   AddSample("hotbed_server_log_bytes", "Disk taken by the log.", gauge, {}, host.log_bytes,
             samples);
   AddSample("hotbed_server_log_refused_bytes",

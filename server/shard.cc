@@ -152,19 +152,19 @@ bool Shard::Pause(bool paused) {
 }
 
 absl::StatusOr<Lsn> Shard::Sweep() {
-  absl::StatusOr<SnapshotBase> swept = SweepNow(nullptr);
+  absl::StatusOr<SnapshotBase> swept = SweepNow(nullptr, false);
   if (!swept.ok()) return swept.status();
   return swept->lsn;
 }
 
-absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
+absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to, bool holds) {
   struct Result {
     absl::Notification done;
     absl::Status status;
     SnapshotBase base;
   } result;
   absl::MutexLock one_at_a_time(&sweep_mu_);
-  strand_.Run([this, to, &result] {
+  strand_.Run([this, to, holds, &result] {
     if (store_ == nullptr || !error_state_.ok()) {
       result.status = absl::FailedPreconditionError(absl::StrCat(Name(), " is not served"));
     } else if (to != nullptr && (closed_ || !core_.primary())) {
@@ -176,6 +176,7 @@ absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
     result.base.epoch = core_.epoch();
     result.base.lsn = core_.applied_lsn();
     if (to != nullptr) core_.SnapshotTaken(*to, result.base.lsn);
+    if (holds) Hold(*to);
     ShardMeta meta = core_.AppliedMeta();  // with what is staged: the log need not be kept
     for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
     result.base.meta = meta.Serialize();
@@ -240,6 +241,14 @@ void Shard::FailEverything(const absl::Status& error) {
   core_.Abandon(SegmentCode::kUnavailable);
   RunParkedPulls();
   RunParkedPushes();
+}
+
+// Where others have copies the shard goes on with them in a moment: senders are to come again.
+SegmentCode Shard::RefusalCode() const {
+  const std::vector<Member>& members = core_.record().members;
+  const bool others = std::any_of(members.begin(), members.end(),
+                                  [this](const Member& member) { return !(member == self_); });
+  return closed_ || others ? SegmentCode::kUnavailable : CodeOf(error_state_);
 }
 
 void Shard::MaybeResume() {

@@ -101,8 +101,8 @@ class Shard {
   // not caught up, which then goes on from other copies' logs; or an unsynced tail of the log is
   // lost: if the shard becomes its own primary, it wants a sweep (wants_sweep).
   bool FinishReplay();
-  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason.
-  // Blocks.
+  // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason;
+  // UNAVAILABLE too where others have copies. Blocks.
   void Refuse(const absl::Status& error);
 
   // --- control; block until done on the strand
@@ -126,14 +126,19 @@ class Shard {
   // How the copying of all rows to `to` ended.
   void EndSnapshot(const Member& to, Lsn lsn, bool installed);
   // --- copies; block
-  // Sweeps. From its LSN on entries are kept for `to`. FailedPrecondition: the shard's record, as
-  // it is known here, does not want that copy.
+  // Sweeps. From its LSN on entries are kept for `to`, as far as there is room; with `holds`,
+  // whatever comes (HoldFor). FailedPrecondition: the shard's record, as it is known here, does not
+  // want that copy.
   struct SnapshotBase {
     Epoch epoch = 0;
     Lsn lsn = 0;
     std::string meta;
   };
-  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to);
+  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to, bool holds);
+  // Whether all entries above `lsn` are kept for `to`, and take little room. Then they stay: until
+  // it has joined, its copy is off, or kHoldNsMax have passed, none is dropped, and where that
+  // leaves too little room pushes here are refused for a moment (RESOURCE_EXHAUSTED).
+  bool HoldFor(const Member& to, Lsn lsn);
   // Whether a snapshot of `lsn` that `from` sends in `epoch` may take the place of what is here.
   bool MayInstall(const Member& from, Epoch epoch, Lsn lsn);
   // Does not block: retries what waits (an apply that failed, the activation), lets parked pulls
@@ -171,6 +176,7 @@ class Shard {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   bool wants_activation() const { return wants_activation_.load(std::memory_order_relaxed); }
   bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
+  uint64_t rows_pushed() const { return rows_pushed_.load(std::memory_order_relaxed); }
   bool primary() const { return primary_.load(std::memory_order_relaxed); }
   // A request waits that ExpireWaiting may have to end.
   bool has_waiting() const { return waiting_.load(std::memory_order_relaxed) != 0; }
@@ -178,15 +184,15 @@ class Shard {
   bool ticks_often() const { return ticks_often_.load(std::memory_order_relaxed); }
   // Whether the record names `to` as another copy.
   bool WantsCopy(const Member& to) const;
-  // Learners in the acknowledging set of `epoch`. One value: what was true of an epoch, and told of
-  // the next one, would make members of those that lack something.
-  struct Joined {
+  // What the primary, if it is here, is to tell the coordinator of other copies. One value: what
+  // was true of an epoch, and told of the next one, would make members of those that lack
+  // something.
+  struct OthersHeard {
     Epoch epoch = 0;
-    std::vector<Member> learners;
-
-    bool operator==(const Joined&) const = default;
+    std::vector<Member> joined;  // learners in the acknowledging set
+    std::vector<Member> silent;  // ShardCore::SilentMembers
   };
-  Joined JoinReady() const;
+  OthersHeard Heard() const;
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return refused_.load(std::memory_order_relaxed); }
   // Whether the coordinator has to take this copy, `self`, out of `record`, since it is refused:
@@ -268,8 +274,6 @@ class Shard {
   void KeepRecord(const CoreEntry& entry, PushState* state);
   void BeginKeeping();
   void EncodeUnapplied();
-  void TrimTail();
-  void FreeTail(Lsn limit, uint64_t room);
   void SendNow(const CoreSend& send);
   void SendAppends(const CoreSend& send);
   void TakeIncoming(Incoming* incoming);
@@ -280,10 +284,21 @@ class Shard {
   void HashApplied(const CoreEntry& entry, const PushState* state);
   void CompareHash(const ReplicaMessage& message);
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
+  // Of a shard that is closed or refused.
+  SegmentCode RefusalCode() const;
   // Whether what is here is refused, and another copy may take its place in this epoch.
   bool MayBeReplaced(Epoch epoch) const;
   void AskForCopy(const Member& from, const ReplicaMessage& message);
-  absl::StatusOr<SnapshotBase> SweepNow(const Member* to);
+  // The record behind the first `taken` of the message is not taken, for `error`.
+  void RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
+                    const std::string& error);
+  absl::StatusOr<SnapshotBase> SweepNow(const Member* to, bool holds);
+  // shard_copies.cc
+  void TrimTail();
+  void FreeTail(Lsn limit, uint64_t room);
+  void Hold(const Member& to);
+  bool HoldsTail();
+  // shard_replay.cc
   void RunReplay();
   void EndReplayItem();
   bool ReplayNext();  // false: finishes later
@@ -310,17 +325,20 @@ class Shard {
   std::deque<CoreEntry> apply_queue_;
   std::deque<Unapplied> unapplied_;  // (applied, last]
   bool keeps_records_ = false;       // tail_ gets every entry
-  bool joins_told_ = false;          // join_ready_ names somebody
+  bool heard_told_ = false;          // heard_ names somebody
   RollingHash hash_;                 // of what was applied since keeps_records_
   Epoch hash_epoch_ = 0;             // whose primary it was compared with
   // Not all that was applied in that epoch is in hash_: as its primary, nothing is sent of it.
   Epoch hash_unseen_in_ = 0;
   std::vector<uint8_t> hash_row_;
+  Lsn untaken_lsn_ = 0;  // the record that was not taken last, and how often
+  int untaken_times_ = 0;
   std::vector<PushState*> parked_pushes_;
   Lsn guard_lsn_ = 0;     // rows may carry LSNs up to here; 0: none above applied_lsn()
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
   StagedRows staged_;     // as of the core's last LSN
   ReplicaTail tail_;
+  std::vector<TailHold> held_for_;
   SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;
@@ -358,7 +376,7 @@ class Shard {
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   std::string error_ ABSL_GUARDED_BY(mu_);
-  Joined join_ready_ ABSL_GUARDED_BY(mu_);
+  OthersHeard heard_ ABSL_GUARDED_BY(mu_);
   std::vector<Member> others_ ABSL_GUARDED_BY(mu_);  // members and learners of the record
 };
 

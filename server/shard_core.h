@@ -140,6 +140,10 @@ class ShardCore {
   std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
   size_t staged_count() const { return staged_.size(); }
   size_t session_count() const { return sessions_.size(); }
+  // Members that have answered nothing for kSilentTicks, though they were asked: of a primary,
+  // which can commit nothing without them. To be told to the coordinator, who may hear of them.
+  std::vector<Member> SilentMembers() const;
+  static constexpr uint16_t kSilentTicks = 40;
   // Learners in the acknowledging set, to be told to the coordinator until its record has them.
   std::vector<Member> JoinReady() const;
   // Entries above this are kept for followers, with their payloads; last_lsn() when there are none.
@@ -194,6 +198,7 @@ class ShardCore {
     State state = State::kProbe;
     uint8_t quiet_ticks = 0;           // since it was heard of, or something was sent
     uint8_t join_ticks = 0;            // kStream, not acknowledging: so long
+    uint16_t silent_ticks = 0;         // since it was heard of
     Lsn match = 0;                     // its log holds the same up to here
     Lsn applied = 0;                   // its rows do; as it said last
     Lsn sent = 0;                      // kProbe: asked about this one; kStream: sent up to here

@@ -112,12 +112,23 @@ void ShardCore::Pump(Follower* follower) {
   }
 }
 
+std::vector<Member> ShardCore::SilentMembers() const {
+  std::vector<Member> silent;
+  if (!primary_) return silent;
+  for (const Follower& follower : followers_) {
+    if (follower.silent_ticks < kSilentTicks) continue;
+    if (Contains(record_.members, follower.member)) silent.push_back(follower.member);
+  }
+  return silent;
+}
+
 void ShardCore::PumpAll() {
   for (Follower& follower : followers_) Pump(&follower);
 }
 
 void ShardCore::TickFollower(Follower* follower) {
   if (follower->state == Follower::State::kSnapshot || !primary_ || !promise_held()) return;
+  if (follower->silent_ticks < kSilentTicks) ++follower->silent_ticks;
   if (follower->state == Follower::State::kProbe) return Probe(follower, follower->sent, 0);
   if (active_ && !follower->acknowledges && follower->join_ticks < kJoinTicksMax) {
     ++follower->join_ticks;
@@ -145,6 +156,7 @@ void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) 
   Follower* const follower = FindFollower(from);
   if (follower == nullptr) return;
   follower->quiet_ticks = 0;
+  follower->silent_ticks = 0;
   if (!reply.ok) {
     OnRefusal(follower, reply);
     return Pump(follower);

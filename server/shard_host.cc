@@ -301,12 +301,24 @@ HostStatus ShardHostImpl::Status() const {
   status.staged_bytes_limit = staged_bytes_max_;
   status.log_bytes = log.bytes;
   status.log_refused_bytes = log.bytes_aside;
+  status.spill_renewals = spill_renewals_.load(std::memory_order_relaxed);
   status.checkpoints = checkpoints_.load(std::memory_order_relaxed);
   status.log_appends = log.appends;
   status.log_writes = log.writes;
   status.log_syncs = log.syncs;
   status.read_only = log.read_only || !tiers.background_error.empty();
   status.read_only_reason = log.read_only ? log.error : tiers.background_error;
+  if (tiers.damaged) {
+    absl::MutexLock lock(&trouble_mu_);
+    if (!tier_trouble_.empty()) absl::StrAppend(&status.read_only_reason, "; ", tier_trouble_);
+  }
+  if (const absl::StatusOr<uint64_t> free = files_->FreeBytes(options_.data_dir); free.ok()) {
+    const uint64_t left =
+        options_.spill_bytes_max == 0
+            ? *free
+            : options_.spill_bytes_max - std::min(options_.spill_bytes_max, tiers.spill_bytes);
+    status.free_bytes = std::min(*free, left);
+  }
   status.replica_tail_bytes = static_cast<uint64_t>(tail_bytes.load(std::memory_order_relaxed));
   status.replica_tail_bytes_limit = tail_bytes_max;
   status.records_sent = records_sent.load(std::memory_order_relaxed);

@@ -110,6 +110,8 @@ struct HostStatus {
   int64_t pull_p99_ns = 0;     // of the last second; 0: no pulls
   bool read_only = false;
   std::string read_only_reason;
+  uint64_t spill_renewals = 0;         // of a damaged spill tier, since the process began
+  std::optional<uint64_t> free_bytes;  // for rows: on the data disk, below spill_bytes_max
   std::vector<ShardStatus> shards;
 };
 
@@ -165,12 +167,16 @@ class ShardHost : public ReplicaSink {
   virtual void SetReplicaNetwork(ReplicaNetwork* network) = 0;
   // Learners that shards, whose primaries are here, count on already; told until the record has
   // them.
-  struct JoinReady {
+  struct JoinReady {  // a shard of this epoch, and another copy of it
     ShardId shard;
     Epoch epoch = 0;
     Member member;
   };
   virtual std::vector<JoinReady> JoinsReady() const = 0;
+  // Members that answer nothing to their shard's primary, which is here and commits nothing without
+  // them (ShardCore::SilentMembers). At most kSilentMax.
+  virtual std::vector<JoinReady> SilentMembers() const = 0;
+  static constexpr size_t kSilentMax = 4096;
   // Copies of whole shards on their way from here, those under way first.
   struct CopyProgress {
     ShardId shard;
@@ -178,6 +184,9 @@ class ShardHost : public ReplicaSink {
     uint64_t bytes_copied = 0;
     uint64_t bytes_total = 0;
     uint64_t bytes_per_s = 0;
+    uint32_t passes = 0;  // 1: all rows; further ones: those that have changed meanwhile
+    uint64_t changed_bytes_per_s = 0;  // of rows, by pushes, before the last pass
+    bool beyond_rate = false;          // CopyLimits::bytes_per_s does not hold it back any more
   };
   virtual std::vector<CopyProgress> Copies() const = 0;
   struct CopyLimits {
@@ -186,10 +195,16 @@ class ShardHost : public ReplicaSink {
     uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
   };
   virtual void SetCopyLimits(const CopyLimits& limits) = 0;
-  // Copies here, as a member, that are damaged or differ from their primary's: told until the
-  // coordinator has taken this server out of the members, so that a new copy can come. (Of the only
-  // member too: in an epoch that never was active it may go back to those of the one before.)
-  virtual std::vector<ShardEpoch> CopiesLost() const = 0;
+  // Copies here, as a member, that are damaged, differ from their primary's or cannot take what it
+  // has: told until the coordinator has taken this server out of the members, so that a new copy
+  // can come. (Of the only member too: in an epoch that never was active it may go back to those of
+  // the one before.) Also of learners that may be counted on (Shard::CopyLost).
+  struct LostCopy {
+    ShardId shard;
+    Epoch epoch = 0;
+    std::string why;  // for people
+  };
+  virtual std::vector<LostCopy> CopiesLost() const = 0;
   // Every shard of which rows are here, also those on their way in or out.
   virtual std::vector<ShardId> Held() const = 0;
   // Strict pulls of shards of several members are answered until then (Clock::NowNs() scale).

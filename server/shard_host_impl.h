@@ -55,8 +55,9 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void OnReplicaMessage(const Member& from, ReplicaMessage message) override;
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
+  std::vector<JoinReady> SilentMembers() const override;
   std::vector<CopyProgress> Copies() const override;
-  std::vector<ShardEpoch> CopiesLost() const override;
+  std::vector<LostCopy> CopiesLost() const override;
   void SetCopyLimits(const CopyLimits& limits) override { pace_.SetLimits(limits); }
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override {
@@ -169,6 +170,16 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void ForgetDroppedTables(Catalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   absl::Status SaveCatalog(Catalog changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   void SweepWhereDue(int64_t now_ns);
+  // A spill tier that is damaged takes nothing any more. Copies in it that others have too are
+  // given up; once no shard depends on it, it begins anew, and they come back as copies of those
+  // others.
+  void RenewWhereDamaged(int64_t now_ns);
+  // What shards without another copy there are, for people; empty: none.
+  std::string GiveUpCopies(int64_t now_ns);
+  bool NothingDependsOnTier() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
+  absl::Status BeginTierAnew();
+  absl::Status ForgetRows(const std::vector<std::shared_ptr<Shard>>& closed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   // Writes back the shards, flushes, and lets the log go up to there. The first error; the others
   // are tried all the same.
   absl::Status SweepShards(const std::vector<std::shared_ptr<Shard>>& shards);
@@ -197,6 +208,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   bool rebooted_ = false;
   std::atomic<bool> log_full_{false};
   std::atomic<uint64_t> checkpoints_{0};
+  std::atomic<uint64_t> spill_renewals_{0};
   // Shared: a request may keep a shard for a moment longer than the host lives.
   const std::shared_ptr<std::atomic<int64_t>> staged_bytes_ =
       std::make_shared<std::atomic<int64_t>>(0);
@@ -242,12 +254,16 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   std::atomic<bool> news_{false};
   std::thread ticker_;
 
+  mutable absl::Mutex trouble_mu_;
+  std::string tier_trouble_ ABSL_GUARDED_BY(trouble_mu_);  // why a damaged tier stays as it is
+
   absl::Mutex upkeep_mu_;
   bool upkeep_stops_ ABSL_GUARDED_BY(upkeep_mu_) = false;
   std::thread upkeep_;
   // Of the upkeep thread.
   absl::flat_hash_map<ShardId, int64_t> swept_ns_;
   int64_t ticked_ns_ = 0;
+  int64_t damaged_since_ns_ = 0;  // the spill tier; 0: it is not
   size_t sized_ = 0;
   int64_t checkpoint_ns_ = 0;
   absl::flat_hash_map<ShardId, Lsn> checkpoint_lsn_;  // in the last one

@@ -29,6 +29,8 @@ absl::Status ShardHostImpl::WipeUnfinished() {
   absl::MutexLock lock(&control_mu_);
   if (catalog_.installing.empty()) return absl::OkStatus();
   Catalog changed = catalog_;
+  // With nothing else in it the tier begins anew: it may be so because a file of it is damaged.
+  if (catalog_.installing.size() == catalog_.shards.size()) HOTBED_RETURN_IF_ERROR(tiers_->Renew());
   for (const ShardId shard : catalog_.installing) {
     HOTBED_LOG(Info) << shard.ToString() << ": its copying was cut short, it begins anew";
     HOTBED_RETURN_IF_ERROR(

@@ -108,20 +108,33 @@ std::vector<ShardHost::JoinReady> ShardHostImpl::JoinsReady() const {
   std::vector<JoinReady> ready;
   for (const auto& [id, entry] : Map()) {
     if (entry.shard == nullptr || entry.record.learners.empty()) continue;
-    const Shard::Joined joined = entry.shard->JoinReady();
-    for (const Member& member : joined.learners) ready.push_back({id, joined.epoch, member});
+    const Shard::OthersHeard heard = entry.shard->Heard();
+    for (const Member& member : heard.joined) ready.push_back({id, heard.epoch, member});
   }
   return ready;
 }
 
+std::vector<ShardHost::JoinReady> ShardHostImpl::SilentMembers() const {
+  std::vector<JoinReady> silent;
+  for (const auto& [id, entry] : Map()) {
+    if (entry.shard == nullptr || entry.record.members.size() < 2) continue;
+    const Shard::OthersHeard heard = entry.shard->Heard();
+    for (const Member& member : heard.silent) {
+      if (silent.size() == kSilentMax) return silent;
+      silent.push_back({id, heard.epoch, member});
+    }
+  }
+  return silent;
+}
+
 std::vector<ShardHost::CopyProgress> ShardHostImpl::Copies() const { return sender_->Progress(); }
 
-std::vector<ShardHost::ShardEpoch> ShardHostImpl::CopiesLost() const {
+std::vector<ShardHost::LostCopy> ShardHostImpl::CopiesLost() const {
   const Member self = Self();
-  std::vector<ShardEpoch> lost;
+  std::vector<LostCopy> lost;
   for (const auto& [id, entry] : Map()) {
-    const bool is_lost = entry.shard != nullptr && entry.shard->CopyLost(entry.record, self);
-    if (is_lost) lost.push_back({id, entry.record.epoch});
+    if (entry.shard == nullptr || !entry.shard->CopyLost(entry.record, self)) continue;
+    lost.push_back({id, entry.record.epoch, entry.shard->error()});
   }
   return lost;
 }

@@ -48,6 +48,7 @@ void ShardHostImpl::Upkeep(int64_t now_ns) {
     CallListener();
     SizeSomeShards();
   }
+  RenewWhereDamaged(now_ns);
   FinishDrops();
   SweepWhereDue(now_ns);
   KeepCheckpointWhereDue(now_ns);
@@ -68,7 +69,8 @@ void ShardHostImpl::ResumeWrites() {
       HOTBED_LOG_EVERY_S(Warning, 10) << "the log is read-only: " << resumed;
     }
   }
-  if (!tiers_->GetUsage().background_error.empty()) {
+  const TierHost::Usage tiers = tiers_->GetUsage();
+  if (!tiers.background_error.empty() && !tiers.damaged) {
     if (const absl::Status resumed = tiers_->TryResume(); !resumed.ok()) {
       HOTBED_LOG_EVERY_S(Warning, 10) << "the spill tier is read-only: " << resumed;
     }

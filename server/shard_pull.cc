@@ -43,7 +43,7 @@ SegmentCode Shard::CheckPull(const PullWork& work, const PullSegment& segment,
   }
   if (closed_ || !error_state_.ok()) {
     *detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
-    return closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
+    return RefusalCode();
   }
   const bool elsewhere = !core_.primary() && segment.epoch == core_.epoch();
   const SegmentCode code =

@@ -118,7 +118,7 @@ SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const
   }
   if (closed_ || !error_state_.ok()) {
     *detail = closed_ ? absl::StrCat(Name(), " is closing") : error();
-    return closed_ ? SegmentCode::kUnavailable : CodeOf(error_state_);
+    return RefusalCode();
   }
   if (paused_) {
     *detail = absl::StrCat(Name(), ": its rows are being kept as a checkpoint");
@@ -128,8 +128,10 @@ SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const
     *detail = absl::StrCat(Name(), ": the log is over its limit until rows are written back");
     return SegmentCode::kResourceExhausted;
   }
+  // What is held for a copy leaves some room to other shards.
+  const int64_t room = options_.outlet == nullptr ? 0 : options_.outlet->tail_bytes_max;
   if (tail_.bytes() > 0 && options_.outlet->tail_bytes.load(std::memory_order_relaxed) >
-                               static_cast<int64_t>(options_.outlet->tail_bytes_max)) {
+                               (held_for_.empty() ? room : room - room / 8)) {
     *detail = absl::StrCat(Name(), ": records that other copies have not taken fill the server's ",
                            options_.outlet->tail_bytes_max, " bytes (--replica-tail-bytes)");
     return SegmentCode::kResourceExhausted;

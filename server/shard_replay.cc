@@ -144,7 +144,7 @@ bool Shard::AfterReplayed(const absl::Status& status) {
 void Shard::Warm(int64_t ns_max) {
   if (store_ == nullptr || refused()) return;
   const int64_t end_ns = options_.clock->NowNs() + ns_max;
-  auto reader = options_.tiers->ReadShard(options_.table, options_.range, options_.id);
+  auto reader = options_.tiers->ReadShard(options_.table, options_.range, options_.id, /*above=*/0);
   absl::Status status = reader.status();
   for (bool more = status.ok(); more && options_.clock->NowNs() < end_ns;) {
     const absl::StatusOr<std::string> block = (*reader)->Next(kWarmBlockBytes);
@@ -170,6 +170,12 @@ bool Shard::FinishReplay() {
     PublishState();
   });
   return behind;
+}
+
+// The log has passed all that the rows carry: they are as of applied_lsn() from now on.
+void Shard::EndGuard() {
+  guard_lsn_ = 0;
+  store_->EndReplay();
 }
 
 }  // namespace hotbed

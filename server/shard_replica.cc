@@ -51,32 +51,6 @@ void Shard::BeginKeeping() {
   }
 }
 
-// What nobody needs goes. Of the server's room, half is all that may be in use where something is
-// kept in case a copy comes back, and three quarters where what copies under way will need next is:
-// those of one shard would else find the room taken by what others keep, and begin anew for ever.
-// The last quarter is for what is not committed, without which no push goes on.
-void Shard::TrimTail() {
-  const uint64_t room = options_.outlet->tail_bytes_max;
-  const Lsn committed = std::min(core_.commit_lsn(), core_.applied_lsn());
-  tail_.DropThrough(std::min(core_.retained_lsn(), core_.applied_lsn()));
-  FreeTail(std::min(core_.needed_lsn(), committed), room / 2);
-  FreeTail(committed, room - room / 4);
-}
-
-// Drops records up to `limit`, as many as it takes to have all shards of the server within `room`.
-void Shard::FreeTail(Lsn limit, uint64_t room) {
-  const int64_t excess =
-      options_.outlet->tail_bytes.load(std::memory_order_relaxed) - static_cast<int64_t>(room);
-  if (excess <= 0 || tail_.empty() || tail_.first() > limit) return;
-  Lsn lsn = tail_.first();
-  int64_t freed = static_cast<int64_t>(tail_.record(lsn).bytes.size());
-  while (lsn < limit && freed < excess) {
-    freed += static_cast<int64_t>(tail_.record(++lsn).bytes.size());
-  }
-  core_.DropRetained(lsn);
-  tail_.DropThrough(std::min({core_.retained_lsn(), core_.applied_lsn(), lsn}));
-}
-
 void Shard::SendNow(const CoreSend& send) {
   if (options_.outlet == nullptr) return;
   if (send.kind == CoreSend::Kind::kSnapshot) {
@@ -139,7 +113,8 @@ std::string Shard::CheckRecord(const RecordHeader& header, const PushState& stat
   }
   if (header.kind != RecordKind::kPush) return "";
   if (header.id_count > options_.ids_max) {
-    return absl::StrCat(header.id_count, " ids, the limit is ", options_.ids_max);
+    return absl::StrCat(header.id_count, " ids, the limit here is ", options_.ids_max,
+                        "; give this server the --pull-ids-max of the others");
   }
   if (header.id_count > 0 && header.dim != dim_) {
     return absl::StrCat("rows of dim ", header.dim, ", the shard has ", dim_);
@@ -243,15 +218,7 @@ void Shard::TakeAppend(Incoming* incoming) {
   Drain();
   CompareHash(message);
   if (incoming->error.empty()) return;
-  HOTBED_LOG_EVERY_S(Error, 1) << incoming->error;
-  options_.outlet->messages_refused.fetch_add(1, std::memory_order_relaxed);
-  CoreSend again;
-  again.kind = CoreSend::Kind::kAppendReply;
-  again.to = incoming->from;
-  again.reply.epoch = message.epoch;
-  again.reply.lsn = message.prev_lsn + incoming->entries.size();
-  again.reply.prev_lsn = CoreAppendReply::kUnasked;
-  SendNow(again);
+  RefuseRecord(incoming->from, message, incoming->entries.size(), incoming->error);
 }
 
 // --- are the copies equal?
@@ -303,24 +270,6 @@ void Shard::OnVerdict(RollingHash::Verdict verdict, Lsn lsn) {
   options_.outlet->HasNews();
 }
 
-bool Shard::CopyLost(const ShardRecord& record, const Member& self) const {
-  if (!refused()) return false;
-  const auto names = [&self](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self) != members.end();
-  };
-  const bool counted = record.epoch <= refused_promise_.load(std::memory_order_relaxed);
-  return names(record.members) || (counted && names(record.learners));
-}
-
-// Not in an epoch in which it may have acknowledged anything: its primary may have told that it
-// holds everything, and it be made a member while its rows are half a copy.
-bool Shard::MayBeReplaced(Epoch epoch) const {
-  if (error_state_.ok() || epoch != core_.epoch()) return false;
-  const std::vector<Member>& learners = core_.record().learners;
-  const bool learns = std::find(learners.begin(), learners.end(), self_) != learners.end();
-  return learns && !CopyLost(core_.record(), self_);
-}
-
 // What is here is refused. Where nothing depends on it, all rows may come anew.
 void Shard::AskForCopy(const Member& from, const ReplicaMessage& message) {
   const bool asked =
@@ -346,42 +295,14 @@ void Shard::OnPeerLost(const Member& peer) {
   });
 }
 
-// --- copies
-
-absl::StatusOr<Shard::SnapshotBase> Shard::BeginSnapshot(const Member& to) {
-  // The rows that are dirty now take the longest, and nothing need be kept for `to` meanwhile.
-  if (absl::StatusOr<Lsn> swept = Sweep(); !swept.ok()) return swept.status();
-  return SweepNow(&to);
-}
-
-void Shard::EndSnapshot(const Member& to, Lsn lsn, bool installed) {
-  in_flight_.fetch_add(1, std::memory_order_relaxed);
-  strand_.Run([this, to, lsn, installed] {
-    if (!closed_) {
-      core_.SnapshotDone(to, lsn, installed);
-      Drain();
-    }
-    in_flight_.fetch_sub(1, std::memory_order_release);
-  });
-}
-
-bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
-  bool may = false;
-  RunAndWait([&] {
-    const bool wanted = !closed_ && core_.record().primary == from;
-    may = wanted && (refused() ? MayBeReplaced(epoch) : core_.MayInstall(epoch, lsn));
-  });
-  return may;
-}
-
 bool Shard::WantsCopy(const Member& to) const {
   absl::MutexLock lock(&mu_);
   return std::find(others_.begin(), others_.end(), to) != others_.end();
 }
 
-Shard::Joined Shard::JoinReady() const {
+Shard::OthersHeard Shard::Heard() const {
   absl::MutexLock lock(&mu_);
-  return join_ready_;
+  return heard_;
 }
 
 void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
@@ -391,22 +312,19 @@ void Shard::PublishReplicaState(bool served, bool wants_activation_now) {
   const bool followed = core_.has_followers();
   ticks_often_.store(followed || (core_.primary() && !core_.active()), kRelaxed);
   bool news = wants_activation_now;
-  if (followed || joins_told_ || backups_.load(kRelaxed) != 0) {
+  if (followed || heard_told_ || backups_.load(kRelaxed) != 0) {
     backups_.store(core_.backup_count(), kRelaxed);
-    Joined joined{.epoch = core_.epoch(), .learners = {}};
-    if (served && !core_.record().learners.empty()) joined.learners = core_.JoinReady();
-    joins_told_ = !joined.learners.empty();
+    OthersHeard heard;
+    heard.epoch = core_.epoch();
+    if (served && !core_.record().learners.empty()) heard.joined = core_.JoinReady();
+    heard.silent = core_.SilentMembers();
+    heard_told_ = !heard.joined.empty() || !heard.silent.empty();
     absl::MutexLock lock(&mu_);
-    news = news || (joins_told_ && joined != join_ready_);
-    join_ready_ = std::move(joined);
+    const bool known = heard.epoch == heard_.epoch && heard.joined == heard_.joined;
+    news = news || (!heard.joined.empty() && !known);
+    heard_ = std::move(heard);
   }
   if (news) options_.outlet->HasNews();
-}
-
-// The log has passed all that the rows carry: they are as of applied_lsn() from now on.
-void Shard::EndGuard() {
-  guard_lsn_ = 0;
-  store_->EndReplay();
 }
 
 }  // namespace hotbed

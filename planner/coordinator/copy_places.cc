@@ -18,7 +18,23 @@ bool Contains(const std::vector<ServerId>& servers, ServerId server) {
 
 }  // namespace
 
-absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server) {
+uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
+  const ServerId server = record.primary().server();
+  auto [it, first] = of_server_.try_emplace(server);
+  if (first) {
+    if (const Leases::Lease* lease = leases_->Find(server)) {
+      for (const v1::ShardLoad& load : lease->load.shards())
+        it->second[load.shard()] = load.bytes();
+    }
+  }
+  auto bytes = it->second.find(record.shard());
+  return bytes == it->second.end() ? 0 : bytes->second;
+}
+
+uint64_t RoomFor(uint64_t bytes) { return bytes + bytes / 4; }
+
+absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server,
+                           uint64_t bytes) {
   auto it = state.servers().find(server);
   if (it == state.servers().end()) {
     return absl::NotFoundError(
@@ -37,6 +53,13 @@ absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, Serv
   if (info.feature_level() < kReplicationFeatureLevel) {
     return refuse(absl::StrCat("is of feature level ", info.feature_level(), ", copies need ",
                                kReplicationFeatureLevel, "; upgrade it"));
+  }
+  const v1::ServerLoad& load = lease->load;
+  if (bytes > 0 && load.has_free_bytes() && load.free_bytes() < RoomFor(bytes)) {
+    return refuse(absl::StrCat("has ", load.free_bytes(), " bytes free for rows, ", RoomFor(bytes),
+                               " are needed for ", bytes,
+                               " bytes of rows to come; free space on its data disk (or raise its "
+                               "--spill-bytes-max), or choose another server"));
   }
   return absl::OkStatus();
 }
@@ -58,8 +81,13 @@ ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const Pla
   ServerId best = 0;
   std::tuple<bool, bool, uint64_t> best_cost;
   for (const auto& [id, info] : state.servers()) {
-    if (Contains(search.members, id) || !MayTakeCopies(state, leases, id).ok() ||
-        SharesDomain(state, id, search.members)) {
+    uint64_t bytes = Contains(search.learners, id) ? 0 : search.bytes;
+    if (bytes > 0 && search.bytes_to != nullptr) {
+      auto others = search.bytes_to->find(id);
+      if (others != search.bytes_to->end()) bytes += others->second;
+    }
+    if (Contains(search.avoid, id) || Contains(search.members, id) ||
+        !MayTakeCopies(state, leases, id, bytes).ok() || SharesDomain(state, id, search.members)) {
       continue;
     }
     uint64_t shards = state.ShardsOfServer(id).size();

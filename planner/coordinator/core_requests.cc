@@ -167,8 +167,15 @@ void Core::Rebalance() {
     return lease == nullptr ? nullptr : &lease->load;
   };
   // Only servers that may take copies: what the policy wants of others would be given up.
-  const ClusterView view = ViewOf(
+  ClusterView view = ViewOf(
       state_, [this](ServerId s) { return MayTakeCopies(state_, leases_, s).ok(); }, load);
+  for (ClusterServer& server : view.servers) {
+    const Leases::Lease* const lease = leases_.Find(server.id);
+    if (lease == nullptr || !lease->load.has_free_bytes()) continue;
+    // Rows may fill what they fill now and what is free; the planner adds the memory to it.
+    const uint64_t room = server.bytes_held + lease->load.free_bytes();
+    server.spill_bytes = std::max<uint64_t>(1, room - std::min(room, server.host_bytes));
+  }
   std::optional<RebalanceWave> wave = rebalance_.Tick(now_ms, view, state_.goals().size());
   if (!wave.has_value()) return;
   Pending pending;

@@ -85,20 +85,22 @@ class DrainServer : public Operation {
           absl::StrCat("server ", info.name(),
                        " is the last one that may hold shards; add another one, then drain"));
     }
+    ShardBytes bytes(context_.leases);
     for (const uint64_t packed : state.ShardsOfServer(server_)) {
       const v1::ShardRecord& record = state.shards().at(packed);
       if (!HasMember(record, server_)) continue;
-      if (HasOtherPlace(state, record)) continue;
+      if (HasOtherPlace(state, record, bytes.Of(record))) continue;
       return absl::FailedPreconditionError(absl::StrCat(
           "server ", info.name(), " holds a copy of shard ", state.ShardName(packed),
-          ", and no other server may take it: each is down, draining, read-only, or shares a "
-          "failure domain with another copy; add a server, then drain"));
+          ", and no other server may take it: each is down, draining, read-only, without the "
+          "room for it, or shares a failure domain with another copy; add a server, then drain"));
     }
     return absl::OkStatus();
   }
 
   // Its own failure domain is free again when it has left.
-  bool HasOtherPlace(const ClusterState& state, const v1::ShardRecord& record) const {
+  bool HasOtherPlace(const ClusterState& state, const v1::ShardRecord& record,
+                     uint64_t bytes) const {
     std::vector<ServerId> others;
     for (const v1::Member& m : record.members()) {
       if (m.server() != server_) others.push_back(m.server());
@@ -106,7 +108,8 @@ class DrainServer : public Operation {
     return std::any_of(state.servers().begin(), state.servers().end(), [&](const auto& candidate) {
       const ServerId id = candidate.first;
       return id != server_ && !HasMember(record, id) &&
-             MayTakeCopies(state, *context_.leases, id).ok() && !SharesDomain(state, id, others);
+             MayTakeCopies(state, *context_.leases, id, bytes).ok() &&
+             !SharesDomain(state, id, others);
     });
   }
 

@@ -23,6 +23,8 @@ constexpr size_t kGatedPerCopyDone = 4;
 // while its source says so.
 constexpr int64_t kReaderBeginsNs = 1'000'000'000;
 
+constexpr size_t kSaidBytesMax = 300;  // by a server of a copy, in an event
+
 bool Same(const v1::Member& a, const v1::Member& b) {
   return a.server() == b.server() && a.incarnation() == b.incarnation();
 }
@@ -37,7 +39,7 @@ bool IsReader(const v1::ShardRecord& record, const v1::Member& learner) {
 void Membership::OnLoaded(const ClusterState& state) {
   urgent_.clear();
   look_.clear();
-  lost_copies_.clear();
+  outs_.clear();
   waiting_.clear();
   gated_.clear();
   gate_why_.clear();
@@ -91,8 +93,9 @@ void Membership::Forget(uint64_t packed) {
   with_learners_.erase(packed);
   learner_since_ns_.erase(packed);
   joins_.erase(packed);
-  lost_copies_.erase(packed);
+  outs_.erase(packed);
   lost_.erase(packed);
+  setbacks_.Forget(packed);
   failing_since_ns_.erase(packed);
   look_.insert(packed);  // it drops the shard from what waits
 }
@@ -109,8 +112,8 @@ void Membership::NoteRecord(int64_t now_ns, const v1::ShardRecord& record) {
   if (auto joins = joins_.find(packed); joins != joins_.end()) {
     if (joins->second.epoch < record.epoch()) joins_.erase(joins);
   }
-  if (auto lost = lost_copies_.find(packed); lost != lost_copies_.end()) {
-    if (lost->second.epoch < record.epoch()) lost_copies_.erase(lost);
+  if (auto outs = outs_.find(packed); outs != outs_.end()) {
+    if (outs->second.epoch < record.epoch()) outs_.erase(outs);
   }
   if (!record.active()) return;
   if (auto failing = failing_since_ns_.find(packed); failing != failing_since_ns_.end()) {
@@ -157,29 +160,24 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
     if (!known) joins.learners.push_back(ready.member());
     look_.insert(ready.shard());
   }
-  for (const v1::ShardEpoch& lost : request.copies_lost()) NoteLostCopy(state, request, lost);
-}
-
-void Membership::NoteLostCopy(const ClusterState& state, const v1::HeartbeatRequest& request,
-                              const v1::ShardEpoch& lost) {
-  auto record = state.shards().find(lost.shard());
-  if (record == state.shards().end() || record->second.epoch() != lost.epoch()) return;
-  v1::Member member;
-  member.set_server(request.server());
-  member.set_incarnation(request.incarnation());
-  if (CopyLost(record->second, member)) return;
-  LostCopies& copies = lost_copies_[lost.shard()];
-  if (copies.epoch != lost.epoch()) copies = LostCopies();
-  copies.epoch = lost.epoch();
-  copies.members.push_back(std::move(member));
-  urgent_.insert(lost.shard());
-}
-
-bool Membership::CopyLost(const v1::ShardRecord& record, const v1::Member& member) const {
-  auto lost = lost_copies_.find(record.shard());
-  return lost != lost_copies_.end() && lost->second.epoch == record.epoch() &&
-         std::any_of(lost->second.members.begin(), lost->second.members.end(),
-                     [&](const v1::Member& m) { return Same(m, member); });
+  v1::Member self;
+  self.set_server(request.server());
+  self.set_incarnation(request.incarnation());
+  const auto find = [&](uint64_t packed, Epoch epoch) -> const v1::ShardRecord* {
+    auto record = state.shards().find(packed);
+    const bool counts = record != state.shards().end() && record->second.epoch() == epoch;
+    return counts ? &record->second : nullptr;
+  };
+  for (const v1::LostCopy& lost : request.copies_lost()) {
+    const v1::ShardRecord* const record = find(lost.shard(), lost.epoch());
+    if (record == nullptr) continue;
+    NoteOut(*record, {self, MemberOut::kCopyLost, lost.why().substr(0, kSaidBytesMax)});
+  }
+  for (const v1::SilentMember& silent : request.silent()) {
+    const v1::ShardRecord* const record = find(silent.shard(), silent.epoch());
+    if (record == nullptr || !Same(record->primary(), self)) continue;
+    NoteOut(*record, {silent.member(), MemberOut::kSilent, ""});
+  }
 }
 
 bool Membership::Joined(const v1::ShardRecord& record, const v1::Member& learner) const {
@@ -211,6 +209,7 @@ std::optional<Transaction> Membership::NextBatch(const ClusterState& state, int6
       if (!Copying(now_ns, record, learner)) continue;
       ++batch.copies_from[record.primary().server()];
       ++batch.copies_to[learner.server()];
+      batch.bytes_to[learner.server()] += BytesLeft(record, learner);
     }
   }
   absl::btree_set<uint64_t>& from = urgent ? urgent_ : look_;
@@ -220,6 +219,20 @@ std::optional<Transaction> Membership::NextBatch(const ClusterState& state, int6
     LookAt(packed, &batch);
   }
   return batch.Finish();
+}
+
+uint64_t Membership::BytesLeft(const v1::ShardRecord& record, const v1::Member& learner) const {
+  if (Joined(record, learner)) return 0;
+  const Leases::Lease* const source = leases_->Find(record.primary().server());
+  if (source == nullptr) return 0;
+  for (const v1::CopyProgress& copy : source->copies) {
+    if (copy.shard() != record.shard() || !Same(copy.to(), learner)) continue;
+    return copy.bytes_total() - std::min(copy.bytes_total(), copy.bytes_copied());
+  }
+  for (const v1::ShardLoad& load : source->load.shards()) {
+    if (load.shard() == record.shard()) return load.bytes();
+  }
+  return 0;
 }
 
 bool Membership::Copying(int64_t now_ns, const v1::ShardRecord& record,

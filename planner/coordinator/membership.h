@@ -11,8 +11,9 @@
 // has to wait waits by itself: refills before goals, goals before read copies.
 //
 // It keeps nothing that could not be thrown away: what is remembered are shards to look at, joins
-// that primaries reported and copies that are lost (servers repeat them) and who lost what (so that
-// it is given back). Pure; thread-compatible.
+// that primaries reported and members that are to leave (servers repeat both), who lost what (so
+// that it is given back), who was silent and whose copies do not last (copy_setbacks.h). Pure;
+// thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_H_
 
@@ -27,6 +28,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "planner/coordinator/cluster_state.h"
+#include "planner/coordinator/copy_setbacks.h"
 #include "planner/coordinator/leases.h"
 #include "planner/coordinator/operation.h"
 #include "planner/coordinator/shard_decision.h"
@@ -59,7 +61,7 @@ class Membership {
   // The server's process is gone, came, is about to stop or drains: its shards are looked at, and
   // those that wait.
   void OnServerChanged(const ClusterState& state, ServerId server);
-  // The joins and the lost copies that a live process reports.
+  // The joins, lost copies and silent members that a live process reports.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
   // A few times a second: looks again at shards that wait for something that nobody reports.
   void Tick(int64_t now_ns, const ClusterState& state);
@@ -78,8 +80,9 @@ class Membership {
   // Why the shard waits; empty: it does not, or nothing is wanted of it.
   std::string WaitsFor(uint64_t packed) const;
   bool Joined(const v1::ShardRecord& record, const v1::Member& learner) const;
-  // The member's live process said so, in the record's epoch.
-  bool CopyLost(const v1::ShardRecord& record, const v1::Member& member) const;
+  // Why the live member is to leave, as was said in the record's epoch: by itself, that its copy is
+  // lost; by the primary, that it does not hear of it.
+  MemberOut Out(const v1::ShardRecord& record, const v1::Member& member) const;
   // Shards with learners.
   const absl::btree_set<uint64_t>& with_learners() const { return with_learners_; }
   size_t waiting() const { return waiting_.size() + gated_.size(); }
@@ -95,13 +98,20 @@ class Membership {
     std::vector<v1::Member> learners;
   };
 
-  struct LostCopies {
+  // Members that live and are to leave, of one epoch: what was said of them holds until the next.
+  struct OutMember {
+    v1::Member member;
+    MemberOut why = MemberOut::kNo;
+    std::string said;  // by its process
+  };
+  struct Outs {
     Epoch epoch = 0;
-    std::vector<v1::Member> members;
+    std::vector<OutMember> members;
   };
 
-  void NoteLostCopy(const ClusterState& state, const v1::HeartbeatRequest& request,
-                    const v1::ShardEpoch& lost);
+  void NoteOut(const v1::ShardRecord& record, OutMember out);
+  // nullptr: nothing was said of it in this epoch.
+  const OutMember* FindOut(const v1::ShardRecord& record, const v1::Member& member) const;
   void Mark(const ClusterState& state, const v1::ShardRecord& record);
   void MarkWaiting();
   void MarkGated(size_t count);
@@ -118,10 +128,15 @@ class Membership {
   std::string Gate(const v1::ShardRecord& record, const Member& learner,
                    const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
   void Take(const v1::ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
-  // The members that are gone, or whose copies are, have been left out.
+  // The members that are gone, or are to leave, have been left out.
   void NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
                     MembershipBatch* batch);
+  // Counts the copies lost that the decision leaves out; what is to be told of them.
+  std::string NoteSetbacks(const v1::ShardRecord& record, const ShardDecision& decision,
+                           int64_t now_ns, const ClusterState& state);
   void CountSenders(int64_t now_ns, const ClusterState& state);
+  // Of the rows that the learner is still to get; 0: not known.
+  uint64_t BytesLeft(const v1::ShardRecord& record, const v1::Member& learner) const;
   // Whether a copy to the learner is under way.
   bool Copying(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner) const;
 
@@ -136,8 +151,9 @@ class Membership {
   absl::btree_set<uint64_t> with_learners_;
   absl::flat_hash_map<uint64_t, int64_t> learner_since_ns_;
   absl::flat_hash_map<uint64_t, Joins> joins_;
-  absl::flat_hash_map<uint64_t, LostCopies> lost_copies_;
+  absl::flat_hash_map<uint64_t, Outs> outs_;
   absl::flat_hash_map<uint64_t, ServerId> lost_;  // who is to have its copy back
+  CopySetbacks setbacks_;
   absl::flat_hash_map<uint64_t, int64_t> failing_since_ns_;
   std::vector<int64_t> fail_over_ns_;
   absl::btree_set<ServerId> senders_;

@@ -40,6 +40,7 @@ class MembershipBatch {
   // Copies under way, by server; those that this batch begins are added by the caller.
   absl::flat_hash_map<ServerId, size_t> copies_from;
   absl::flat_hash_map<ServerId, size_t> copies_to;
+  absl::flat_hash_map<ServerId, uint64_t> bytes_to;  // still to come; as far as is known
   // Shards that a goal promises to a server which is no member yet. Counted when first asked for.
   const absl::flat_hash_map<ServerId, uint64_t>& Promised();
   // Servers to which as many copies as may be are under way.

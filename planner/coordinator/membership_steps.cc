@@ -38,6 +38,12 @@ v1::Member Named(const Member& member) {
   return message;
 }
 
+bool IsLearner(const v1::ShardRecord& record, ServerId server) {
+  const auto& learners = record.learners();
+  return std::any_of(learners.begin(), learners.end(),
+                     [&](const v1::Member& m) { return m.server() == server; });
+}
+
 uint32_t CopiesOf(const v1::TableSpec& spec) {
   const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
   return replicated ? std::max<uint32_t>(1, spec.copies()) : 1;
@@ -95,10 +101,14 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     }
   }
   if (!spec.data_parallel()) return wish;
+  const std::vector<ServerId> avoided = setbacks_.Avoided(record.shard(), now_ns);
+  const uint64_t bytes = ShardBytes(leases_).Of(record);
   for (const auto& [server, info] : state.servers()) {
     const auto& wanted = wish.servers;
     if (HasMember(record, server) || std::count(wanted.begin(), wanted.end(), server) > 0) continue;
-    if (MayTakeCopies(state, *leases_, server).ok()) wish.readers.push_back(server);
+    if (std::count(avoided.begin(), avoided.end(), server) > 0) continue;
+    const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+    if (MayTakeCopies(state, *leases_, server, more).ok()) wish.readers.push_back(server);
   }
   return wish;
 }
@@ -128,15 +138,15 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
   const auto join_ready = [&](Epoch epoch, const Member& member) {
     return epoch == record.epoch() && Joined(record, Named(member));
   };
-  const auto copy_lost = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() && CopyLost(record, Named(member));
+  const auto out = [&](Epoch epoch, const Member& member) {
+    return epoch == record.epoch() ? Out(record, Named(member)) : MemberOut::kNo;
   };
   ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
                                        ServerView{.live = live,
                                                   .awaited = awaited,
                                                   .refill = refill,
                                                   .join_ready = join_ready,
-                                                  .copy_lost = copy_lost});
+                                                  .out = out});
   decision.reason = state.WithServerNames(decision.reason);
   if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
   const auto stops = [&](const v1::Member& m) {
@@ -160,8 +170,12 @@ bool Membership::SettleGoal(const v1::ShardRecord& record, MembershipBatch* batc
   if (Fulfills(record, *goal, CopiesOf(spec))) {
     why = "it is so already";
   } else {
+    const uint64_t bytes = ShardBytes(leases_).Of(record);
     for (const ServerId server : TargetsOf(*goal, record)) {
-      const absl::Status may = MayTakeCopies(state, *leases_, server);
+      const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+      const absl::Status may = MayTakeCopies(state, *leases_, server, more);
+      const std::string setback = setbacks_.Why(record.shard(), server, batch->now_ns());
+      if (!setback.empty()) why = absl::StrCat(state.ServerName(server), ": ", setback);
       if (may.ok() || leases_->Awaited(batch->now_ns(), server)) continue;
       why = std::string(may.message());
     }
@@ -186,6 +200,9 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
+  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  search.bytes = ShardBytes(leases_).Of(record);
+  search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
@@ -209,7 +226,11 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
 ServerId Membership::RefillPlace(const v1::ShardRecord& record,
                                  const std::vector<ServerId>& members, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
-  if (auto lost = lost_.find(record.shard()); lost != lost_.end()) {
+  PlaceSearch search;
+  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  auto lost = lost_.find(record.shard());
+  if (lost != lost_.end() &&
+      std::count(search.avoid.begin(), search.avoid.end(), lost->second) == 0) {
     // Who had it needs the tail of the log only.
     const ServerId before = lost->second;
     const bool holds = std::count(members.begin(), members.end(), before) > 0;
@@ -219,9 +240,10 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
   } else if (leases_->AnyAwaited(batch->now_ns())) {
     return 0;  // it may be the one: this process began after the loss
   }
-  PlaceSearch search;
   search.members = members;
   for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());
+  search.bytes = ShardBytes(leases_).Of(record);
+  search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
@@ -247,27 +269,16 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
   if (full(batch.copies_from, from)) {
     return absl::StrCat(copies_max, " copies from ", state.ServerName(from), " are under way");
   }
-  if (!full(batch.copies_to, learner.server)) return "";
-  return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
-                      " are under way");
-}
-
-void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
-                              MembershipBatch* batch) {
-  ++counts_.fail_overs;
-  int64_t since = 0;
-  bool gone = false;  // a process, not only what it holds
-  for (const v1::Member& m : record.members()) {
-    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) continue;
-    gone = true;
-    lost_[record.shard()] = m.server();
-    since = std::max(since, leases_->GoneSinceNs(m.server()));
+  if (full(batch.copies_to, learner.server)) {
+    return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
+                        " are under way");
   }
-  failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
-  const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
-                           : gone                                ? "fail_over"
-                                                                 : "copy_lost";
-  batch->Note(kind, decision.reason, record.shard());
+  if (returns) return "";  // it has the rows
+  auto others = batch.bytes_to.find(learner.server);
+  const uint64_t bytes = ShardBytes(leases_).Of(record);
+  const uint64_t room =
+      bytes == 0 || others == batch.bytes_to.end() ? bytes : bytes + others->second;
+  return std::string(MayTakeCopies(state, *leases_, learner.server, room).message());
 }
 
 void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
@@ -289,6 +300,7 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       }
       ++batch->copies_from[record.primary().server()];
       ++batch->copies_to[learner.server];
+      batch->bytes_to[learner.server] += ShardBytes(leases_).Of(record);
       if (goal != nullptr) {
         batch->Note("move", MoveText(state, record, *goal), packed);
       } else {
@@ -314,9 +326,11 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
         batch->Note("switch", decision.reason, packed);
       }
       break;
-    case ShardStep::kDropLearner:
-      batch->Note("drop", decision.reason, packed);
+    case ShardStep::kDropLearner: {
+      const std::string more = NoteSetbacks(record, decision, batch->now_ns(), state);
+      batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
       break;
+    }
     case ShardStep::kDropMember:
       if (goal == nullptr) batch->Note("drop", decision.reason, packed);
       break;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -69,6 +70,7 @@ class MoveShards : public Operation {
     }
     reply_.set_number(state.counters().moves + 1);
     absl::flat_hash_set<uint64_t> seen;
+    absl::flat_hash_map<ServerId, uint64_t> bytes_to;
     ShardBytes bytes(context_.leases);
     for (const v1::MoveShardsRequest::Move& move : request_.moves()) {
       HOTBED_ASSIGN_OR_RETURN(v1::ShardGoal goal, GoalOf(state, move));
@@ -77,7 +79,15 @@ class MoveShards : public Operation {
             absl::StrCat("shard ", state.ShardName(move.shard()), " stands twice in the request"));
       }
       const v1::ShardRecord& record = state.shards().at(move.shard());
-      if (!HasMember(record, move.to())) reply_.set_bytes(reply_.bytes() + bytes.Of(record));
+      if (!HasMember(record, move.to())) {
+        const uint64_t more = bytes.Of(record);
+        reply_.set_bytes(reply_.bytes() + more);
+        // All that the request sends there: what leaves the server meanwhile may leave it later.
+        const uint64_t all = bytes_to[move.to()] += more;
+        HOTBED_RETURN_IF_ERROR(
+            Annotated(absl::StrCat("shard ", state.ShardName(move.shard())),
+                      MayTakeCopies(state, *context_.leases, move.to(), more == 0 ? 0 : all)));
+      }
       *reply_.add_goals() = std::move(goal);
     }
     if (request_.dry_run()) reply_.clear_number();

@@ -6,24 +6,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "planner/coordinator/cluster_state.h"
+#include "planner/coordinator/copy_places.h"
 #include "planner/coordinator/leases.h"
 #include "planner/coordinator/membership.h"
 
 namespace hotbed {
-
-// Bytes of shards, as their primaries said last; 0 where they did not. For one instant.
-class ShardBytes {
- public:
-  explicit ShardBytes(const Leases* leases) : leases_(leases) {}
-  uint64_t Of(const v1::ShardRecord& record);
-
- private:
-  const Leases* const leases_;
-  // By server; of the shards that its last heartbeat named.
-  absl::flat_hash_map<ServerId, absl::flat_hash_map<uint64_t, uint64_t>> of_server_;
-};
 
 // Shards whose goal can be taken back: some copy that it wants is no member yet. Nothing wants the
 // copy then any more, and the rules of membership drop it. Of request `number`, 0: of all; at most

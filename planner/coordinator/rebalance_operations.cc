@@ -55,9 +55,10 @@ class Rebalance : public Operation {
         state.FindGoal(wanted.shard.packed()) != nullptr) {
       return false;
     }
+    const uint64_t bytes = ShardBytes(context_.leases).Of(record->second);
     for (const ServerId server : wanted.servers) {
       if (HasMember(record->second, server)) continue;
-      if (!MayTakeCopies(state, *context_.leases, server).ok()) return false;
+      if (!MayTakeCopies(state, *context_.leases, server, bytes).ok()) return false;
     }
     return !wanted.servers.empty();
   }

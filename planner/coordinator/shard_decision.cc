@@ -45,7 +45,7 @@ void Remove(const Member& member, Members* members) {
 class Rules {
  public:
   Rules(const ShardRecord& record, const ShardWish& wish, const ServerView& view)
-      : record_(record), wish_(wish), view_(view), next_(record) {
+      : record_(record), wish_(wish), view_(view), unheard_(Unheard()), next_(record) {
     const auto is_gone = [this](const Member& member) { return !Live(member); };
     next_.members.erase(std::remove_if(next_.members.begin(), next_.members.end(), is_gone),
                         next_.members.end());
@@ -93,12 +93,35 @@ class Rules {
     return AddLearner();
   }
 
-  bool Live(const Member& member) const { return Alive(member) && !Spoilt(member); }
+  bool Live(const Member& member) const {
+    return Alive(member) && !Spoilt(member) && !Contains(unheard_, member);
+  }
   bool Alive(const Member& member) const {
     return member.incarnation != 0 && view_.live(member.server) == member.incarnation;
   }
   // Its process lives, and refuses what it holds: it answers nobody, pulls neither.
-  bool Spoilt(const Member& member) const { return view_.copy_lost(record_.epoch, member); }
+  bool Spoilt(const Member& member) const {
+    return view_.out(record_.epoch, member) == MemberOut::kCopyLost;
+  }
+  // Who leaves because its primary and it do not hear of each other: not the primary, who goes on
+  // without the others, where they might not without it. But the last active epoch's primary, alive
+  // and with a good lease, may answer strict pulls until it has promised a later epoch: it must not
+  // be left out of one that others activate. Nothing was acknowledged since, so it is primary again
+  // and the one that did not reach it leaves.
+  Members Unheard() const {
+    Members silent;
+    const Member& primary = record_.primary;
+    if (!Alive(primary) || Spoilt(primary)) return silent;
+    for (const Member& member : record_.members) {
+      const bool counts = !(member == primary) && Alive(member);
+      if (!counts || view_.out(record_.epoch, member) != MemberOut::kSilent) continue;
+      if (!record_.active && !record_.base.empty() && member == record_.base.front()) {
+        return {primary};
+      }
+      silent.push_back(member);
+    }
+    return silent;
+  }
   bool Wanted(const Member& member) const { return Contains(wanted_, member.server); }
   bool Reads(const Member& learner) const { return Contains(wish_.readers, learner.server); }
 
@@ -112,6 +135,10 @@ class Rules {
   ShardDecision NewEpoch(ShardStep step, std::string reason) {
     next_.epoch = record_.epoch + 1;
     next_.active = false;
+    if (record_.active) {
+      const auto primary = std::find(next_.base.begin(), next_.base.end(), record_.primary);
+      if (primary != next_.base.end()) std::rotate(next_.base.begin(), primary, primary + 1);
+    }
     return {step, std::move(next_), std::move(reason)};
   }
 
@@ -127,19 +154,37 @@ class Rules {
     Members gone;
     Members spoilt;
     for (const Member& member : record_.members) {
-      if (!Live(member)) (Alive(member) ? spoilt : gone).push_back(member);
+      if (Contains(unheard_, member) || Live(member)) continue;
+      (Alive(member) ? spoilt : gone).push_back(member);
     }
-    if (spoilt.empty()) return MembersText(gone);
-    const std::string copies = absl::StrCat("the copy of ", MembersText(spoilt),
-                                            " (it is damaged, or differs from its primary's)");
-    return gone.empty() ? copies : absl::StrCat(MembersText(gone), " and ", copies);
+    std::vector<std::string> texts;
+    if (!gone.empty()) texts.push_back(MembersText(gone));
+    if (!spoilt.empty()) {
+      texts.push_back(absl::StrCat("the copy of ", MembersText(spoilt),
+                                   " (it is damaged, or differs from its primary's)"));
+    }
+    if (!unheard_.empty()) {
+      texts.push_back(absl::StrCat(MembersText(unheard_), UnheardText()));
+    }
+    return absl::StrJoin(texts, " and ");
+  }
+
+  std::string UnheardText() const {
+    if (Contains(unheard_, record_.primary)) {
+      return absl::StrCat(" (it lives, but does not hear of ", MemberText(record_.base.front()),
+                          ", the primary before it)");
+    }
+    return absl::StrCat(unheard_.size() == 1 ? " (it lives" : " (they live", ", but ",
+                        MemberText(record_.primary), ", the primary, does not hear of ",
+                        unheard_.size() == 1 ? "it)" : "them)");
   }
 
   ShardDecision LoseMembers() {
     if (!next_.members.empty()) {
       std::string reason = absl::StrCat("lost ", GoneText());
       if (!Contains(next_.members, next_.primary)) {
-        next_.primary = BestOf(next_.members);
+        const bool back = Contains(unheard_, record_.primary);
+        next_.primary = back ? record_.base.front() : BestOf(next_.members);
         absl::StrAppend(&reason, ", primary is now ", MemberText(next_.primary));
       }
       return NewEpoch(ShardStep::kFailOver, std::move(reason));
@@ -333,6 +378,7 @@ class Rules {
   const ShardRecord& record_;
   const ShardWish& wish_;
   const ServerView& view_;
+  const Members unheard_;
   ShardRecord next_;              // begins as the record without the dead
   std::vector<ServerId> wanted_;  // members wanted now, at most `copies`
 };

@@ -30,6 +30,12 @@ struct ShardWish {
   bool survives_restart = true;
 };
 
+enum class MemberOut : uint8_t {
+  kNo,
+  kCopyLost,  // it said itself that its copy is damaged, or differs from its primary's
+  kSilent,    // its primary does not hear of it, and so commits nothing
+};
+
 // What is known of servers now. All are asked of servers that the record or the wish names, and of
 // candidates for a refill.
 struct ServerView {
@@ -41,13 +47,13 @@ struct ServerView {
   absl::FunctionRef<ServerId(const std::vector<ServerId>& members)> refill;
   // A learner that the primary said is in its acknowledging set, in this epoch.
   absl::FunctionRef<bool(Epoch, const Member&)> join_ready;
-  // A member that lives and said, in this epoch, that its copy is lost: it counts as gone.
-  absl::FunctionRef<bool(Epoch, const Member&)> copy_lost;
+  // Why a member that lives is to leave, as was said in this epoch: it counts as gone.
+  absl::FunctionRef<MemberOut(Epoch, const Member&)> out;
 };
 
 enum class ShardStep : uint8_t {
   kNone,         // nothing to do, or something is waited for
-  kFailOver,     // members that are gone leave; another is primary if it was one of them
+  kFailOver,     // members that are gone, or are to, leave; another is primary if it was one
   kTakeBase,     // nobody of an epoch that never was active: the last active one's members
   kTakeBack,     // nobody is left: a member that came back with its log
   kDropLearner,  // it died, or is not wanted any more; a new epoch, see shard_decision.cc
@@ -60,7 +66,9 @@ enum class ShardStep : uint8_t {
 
 struct ShardDecision {
   ShardStep step = ShardStep::kNone;
-  ShardRecord next;    // what to write; its revision is the store's to give
+  // What to write; its revision is the store's to give. The first of a new epoch's base was
+  // primary.
+  ShardRecord next;
   std::string reason;  // of a step: for the event log; of kNone: what is waited for, or empty
 };
 

@@ -114,22 +114,11 @@ SpillShard::SpillShard(const TableSpec& table, const ShardRange& range, ShardId 
   payload_bytes = BytesPerWeight(table.weight_type) * dim + StateBytes(table.optimizer, dim);
 }
 
-absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& dir,
-                                                           const KvOptions& options) {
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  if (error) return absl::UnavailableError(absl::StrCat("creating ", dir, ": ", error.message()));
-  auto tier = std::unique_ptr<SpillTier>(new SpillTier(dir, options));
-  KvOptions rows = options;
-  rows.dir = dir + "/rows";
-  HOTBED_ASSIGN_OR_RETURN(tier->store_, KvStore::Open(rows));
-  return tier;
-}
-
 Lsn SpillTier::LsnOf(const uint8_t* record) { return LoadLittle<uint64_t>(record + 1); }
 
 absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t> positions,
                               uint8_t* records, uint8_t* found) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   std::vector<Key> keys(positions.size());
   std::vector<absl::string_view> views(positions.size());
   for (size_t i = 0; i < positions.size(); ++i) {
@@ -138,7 +127,7 @@ absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t
   }
   std::fill(found, found + positions.size(), uint8_t{0});
   absl::Status damage;
-  const absl::Status read = store_->MultiGet(views, [&](size_t i, absl::string_view value) {
+  const absl::Status read = store->MultiGet(views, [&](size_t i, absl::string_view value) {
     if (!damage.ok()) return;
     damage = CheckRecord(shard, positions[i], keys[i], value);
     if (!damage.ok()) return;
@@ -157,6 +146,7 @@ absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t
 
 absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRows> rows,
                               Lsn highest_lsn) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   struct Entry {
     uint64_t position;
     uint32_t part;
@@ -171,7 +161,7 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.position < b.position; });
   const uint32_t covered = shard.record_bytes() - kSpillTrailerBytes;
-  std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
   for (const Entry& entry : entries) {
     const SpillRows& part = rows[entry.part];
     uint8_t* record = part.records + uint64_t{shard.record_bytes()} * entry.row;
@@ -184,18 +174,18 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
   char lsn[8];
   StoreLittle<uint64_t>(lsn, highest_lsn);
   PutShardValue(shard, kHighestLsnSlice, {lsn, sizeof(lsn)}, batch.get());
-  return store_->Write(batch.get());
+  return store->Write(batch.get());
 }
 
 absl::StatusOr<bool> SpillTier::HasRows(const SpillShard& shard) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   bool any = false;
   const Key first = MakeKey(shard.shard.table, shard.slice, shard.first_position);
   const std::string limit = After(MakeKey(shard.shard.table, shard.slice, shard.last_position));
-  HOTBED_RETURN_IF_ERROR(
-      store_->Scan(View(first), limit, [&](absl::string_view, absl::string_view) {
-        any = true;
-        return false;
-      }));
+  HOTBED_RETURN_IF_ERROR(store->Scan(View(first), limit, [&](absl::string_view, absl::string_view) {
+    any = true;
+    return false;
+  }));
   return any;
 }
 
@@ -213,8 +203,9 @@ void SpillTier::PutShardValue(const SpillShard& shard, uint16_t slice, absl::str
 }
 
 absl::StatusOr<std::string> SpillTier::ReadShardValue(const SpillShard& shard, uint16_t slice) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   const Key key = MakeKey(shard.shard.table, slice, shard.shard.index);
-  absl::StatusOr<std::string> record = store_->Get(View(key));
+  absl::StatusOr<std::string> record = store->Get(View(key));
   if (absl::IsNotFound(record.status())) return std::string();
   HOTBED_RETURN_IF_ERROR(record.status());
   const absl::string_view what = slice == kMetaSlice ? "meta" : "highest LSN";
@@ -239,36 +230,43 @@ absl::StatusOr<std::string> SpillTier::ReadMeta(const SpillShard& shard) {
 }
 
 absl::Status SpillTier::WriteMeta(const SpillShard& shard, absl::string_view meta) {
-  std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
   PutShardValue(shard, kMetaSlice, meta, batch.get());
-  return store_->Write(batch.get());
+  return store->Write(batch.get());
 }
 
 uint64_t SpillTier::BytesOf(const SpillShard& shard) {
-  return store_->EstimateBytes(View(MakeKey(shard.shard.table, shard.slice, shard.first_position)),
-                               After(MakeKey(shard.shard.table, shard.slice, shard.last_position)));
+  const absl::StatusOr<std::shared_ptr<KvStore>> store = Use();
+  if (!store.ok()) return 0;
+  return (*store)->EstimateBytes(
+      View(MakeKey(shard.shard.table, shard.slice, shard.first_position)),
+      After(MakeKey(shard.shard.table, shard.slice, shard.last_position)));
 }
 
 absl::Status SpillTier::Delete(const SpillShard& shard) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   const TableId table = shard.shard.table;
-  std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
   batch->DeleteRange(View(MakeKey(table, shard.slice, shard.first_position)),
                      After(MakeKey(table, shard.slice, shard.last_position)));
   batch->Delete(View(MakeKey(table, kMetaSlice, shard.shard.index)));
   batch->Delete(View(MakeKey(table, kHighestLsnSlice, shard.shard.index)));
-  return store_->Write(batch.get());
+  return store->Write(batch.get());
 }
 
 namespace {
 
 class RowReader : public ShardRowReader {
  public:
-  RowReader(const SpillShard& shard, KvStore* store)
+  RowReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store)
       : shard_(shard),
-        snapshot_(store->TakeSnapshot()),
+        above_(above),
+        store_(std::move(store)),
+        snapshot_(store_->TakeSnapshot()),
         next_(MakeKey(shard.shard.table, shard.slice, shard.first_position)),
         limit_(After(MakeKey(shard.shard.table, shard.slice, shard.last_position))),
-        bytes_total_(store->EstimateBytes(View(next_), limit_)) {}
+        bytes_total_(store_->EstimateBytes(View(next_), limit_)) {}
 
   absl::StatusOr<std::string> Next(uint64_t bytes_max) override {
     if (at_end_) return std::string();
@@ -286,8 +284,9 @@ class RowReader : public ShardRowReader {
           }
           const uint64_t position = LoadBig64(key.data() + 6);
           damage = CheckRecord(shard_, position, at, value);
-          if (damage.ok()) block.Add(position, value);
-          return damage.ok();
+          if (!damage.ok()) return false;
+          if (Wanted(value)) block.Add(position, value);
+          return true;
         });
     if (!damage.ok()) return damage;
     if (!scanned.ok()) {
@@ -299,7 +298,13 @@ class RowReader : public ShardRowReader {
   uint64_t bytes_total() const override { return bytes_total_; }
 
  private:
+  bool Wanted(absl::string_view value) const {
+    return above_ == 0 || SpillTier::LsnOf(reinterpret_cast<const uint8_t*>(value.data())) > above_;
+  }
+
   const SpillShard shard_;
+  const Lsn above_;
+  const std::shared_ptr<KvStore> store_;
   const std::unique_ptr<KvSnapshot> snapshot_;
   Key next_;
   const std::string limit_;
@@ -309,14 +314,17 @@ class RowReader : public ShardRowReader {
 
 }  // namespace
 
-std::unique_ptr<ShardRowReader> SpillTier::Read(const SpillShard& shard) {
-  return std::make_unique<RowReader>(shard, store_.get());
+absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::Read(const SpillShard& shard,
+                                                                Lsn above) {
+  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
+  return std::make_unique<RowReader>(shard, above, std::move(store));
 }
 
 absl::Status SpillTier::WriteBlock(const SpillShard& shard, absl::string_view bytes) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   HOTBED_ASSIGN_OR_RETURN(const RowBlock block, RowBlock::Parse(bytes, shard.record_bytes()));
   HOTBED_ASSIGN_OR_RETURN(Lsn highest, HighestLsn(shard));
-  std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
   for (uint32_t row = 0; row < block.rows(); ++row) {
     const uint64_t position = block.position(row);
     if (position < shard.first_position || position > shard.last_position) {
@@ -333,14 +341,15 @@ absl::Status SpillTier::WriteBlock(const SpillShard& shard, absl::string_view by
   char lsn[8];
   StoreLittle<uint64_t>(lsn, highest);
   PutShardValue(shard, kHighestLsnSlice, {lsn, sizeof(lsn)}, batch.get());
-  return store_->Write(batch.get());
+  return store->Write(batch.get());
 }
 
 absl::Status SpillTier::Freeze() {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   const std::vector<uint64_t> old = FrozenNumbers(dir_);
   const uint64_t next = old.empty() ? 1 : old.back() + 1;
   // RocksDB builds the copy beside and renames it, so a directory of this name is whole.
-  HOTBED_RETURN_IF_ERROR(store_->Freeze(FrozenDir(dir_, next)));
+  HOTBED_RETURN_IF_ERROR(store->Freeze(FrozenDir(dir_, next)));
   for (uint64_t number : old) {
     std::error_code error;
     std::filesystem::remove_all(FrozenDir(dir_, number), error);
@@ -353,11 +362,12 @@ absl::Status SpillTier::Freeze() {
 }
 
 absl::Status SpillTier::RestoreTable(TableId table) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   const Key first = MakeKey(table, 0, 0);
   const Key limit = MakeKey(table + 1, 0, 0);  // no table has the id 2^32 - 1
-  std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
   batch->DeleteRange(View(first), View(limit));
-  HOTBED_RETURN_IF_ERROR(store_->Write(batch.get()));
+  HOTBED_RETURN_IF_ERROR(store->Write(batch.get()));
   batch->Clear();
   const std::vector<uint64_t> frozen = FrozenNumbers(dir_);
   if (!frozen.empty()) {
@@ -370,14 +380,14 @@ absl::Status SpillTier::RestoreTable(TableId table) {
         copy->Scan(View(first), View(limit), [&](absl::string_view key, absl::string_view value) {
           batch->Put(key, value);
           if (batch->bytes() < kRestoreBatchBytes) return true;
-          written = store_->Write(batch.get());
+          written = store->Write(batch.get());
           batch->Clear();
           return written.ok();
         }));
     HOTBED_RETURN_IF_ERROR(written);
-    HOTBED_RETURN_IF_ERROR(store_->Write(batch.get()));
+    HOTBED_RETURN_IF_ERROR(store->Write(batch.get()));
   }
-  return store_->Flush();
+  return store->Flush();
 }
 
 }  // namespace hotbed

@@ -12,8 +12,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
@@ -77,8 +79,9 @@ class SpillTier {
   absl::Status Delete(const SpillShard& shard);
   uint64_t BytesOf(const SpillShard& shard);  // about
 
-  // The shard's rows as they are now, in blocks (row_block.h); not longer than the tier.
-  std::unique_ptr<ShardRowReader> Read(const SpillShard& shard);
+  // The shard's rows of LSNs above `above` (0: all) as they are now, in blocks (row_block.h); not
+  // longer than the tier.
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
   // A block of another tier's reader; raises the highest LSN to those of its rows. One caller at a
   // time for a shard. DataLoss: damaged; InvalidArgument: of another shard or size of rows.
   absl::Status WriteBlock(const SpillShard& shard, absl::string_view block);
@@ -86,17 +89,31 @@ class SpillTier {
   absl::Status Freeze();
   absl::Status RestoreTable(TableId table);
 
-  KvStore* store() const { return store_.get(); }
+  absl::Status Flush();
+  KvStore::Usage GetUsage() const;
+  absl::Status TryResume();
+  // TierHost::Renew.
+  absl::Status Renew();
+
+  // For tests that damage it; not while Renew runs.
+  KvStore* store() const {
+    absl::MutexLock lock(&mu_);
+    return store_.get();
+  }
 
  private:
   SpillTier(std::string dir, const KvOptions& options) : dir_(std::move(dir)), options_(options) {}
+  KvOptions RowsOptions() const;
+  // Whoever uses the store holds it for so long: Renew waits for nobody.
+  absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
   absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);
   void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
                      KvBatch* batch);
 
   const std::string dir_;
   const KvOptions options_;
-  std::unique_ptr<KvStore> store_;
+  mutable absl::Mutex mu_;
+  std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: it could not be begun anew
 };
 
 }  // namespace hotbed

@@ -116,8 +116,8 @@ absl::Status TierHostImpl::DeleteShard(const TableSpec& table, const ShardRange&
 
 absl::StatusOr<std::unique_ptr<ShardRowReader>> TierHostImpl::ReadShard(const TableSpec& table,
                                                                         const ShardRange& range,
-                                                                        ShardId shard) {
-  return spill_->Read(SpillShard(table, range, shard));
+                                                                        ShardId shard, Lsn above) {
+  return spill_->Read(SpillShard(table, range, shard), above);
 }
 
 absl::Status TierHostImpl::WriteBlock(const TableSpec& table, const ShardRange& range,
@@ -131,7 +131,7 @@ absl::Status TierHostImpl::WriteMeta(const TableSpec& table, const ShardRange& r
 }
 
 TierHost::Usage TierHostImpl::GetUsage() const {
-  const KvStore::Usage kv = spill_->store()->GetUsage();
+  const KvStore::Usage kv = spill_->GetUsage();
   Usage usage;
   usage.hot_bytes_limit = options_.hot_bytes;
   usage.hot_bytes = arena_.taken() + write_back_.bytes.load(std::memory_order_relaxed);
@@ -140,7 +140,18 @@ TierHost::Usage TierHostImpl::GetUsage() const {
   usage.spill_bytes = kv.disk_bytes;
   usage.io_queue_depth = io_->depth();
   usage.background_error = kv.background_error;
+  usage.damaged = kv.damaged;
   return usage;
+}
+
+absl::Status TierHostImpl::Renew() {
+  absl::MutexLock lock(&mu_);
+  if (!shards_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the spill tier cannot begin anew: ", shards_.size(),
+                     " shards are open; close them first"));
+  }
+  return spill_->Renew();
 }
 
 }  // namespace hotbed

@@ -27,8 +27,8 @@ class TierHostImpl : public TierHost {
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
   absl::Status DeleteShard(const TableSpec& table, const ShardRange& range, ShardId shard) override;
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
-                                                            const ShardRange& range,
-                                                            ShardId shard) override;
+                                                            const ShardRange& range, ShardId shard,
+                                                            Lsn above) override;
   absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
                           absl::string_view block) override;
   absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
@@ -36,11 +36,12 @@ class TierHostImpl : public TierHost {
   uint64_t SpilledBytes(const TableSpec& table, const ShardRange& range, ShardId shard) override {
     return spill_->BytesOf(SpillShard(table, range, shard));
   }
-  absl::Status Flush() override { return spill_->store()->Flush(); }
+  absl::Status Flush() override { return spill_->Flush(); }
   absl::Status Freeze() override { return spill_->Freeze(); }
   absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }
   Usage GetUsage() const override;
-  absl::Status TryResume() override { return spill_->store()->TryResume(); }
+  absl::Status TryResume() override { return spill_->TryResume(); }
+  absl::Status Renew() override;
 
   KvStore* spill_store() const { return spill_->store(); }  // for tests that damage it
 

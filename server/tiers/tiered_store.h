@@ -176,10 +176,11 @@ class TierHost {
 
   // For snapshots (docs/protocol.md): with a sweep before it, the rows are those of the sweep's LSN
   // or later, each stamped, so that replay from that LSN makes them exact, as after a crash. The
-  // reader does not outlive the host.
+  // reader does not outlive the host. `above` not 0, the LSN of an earlier sweep: only rows stamped
+  // above it, which are all that have changed since (rows are never removed).
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                                     const ShardRange& range,
-                                                                    ShardId shard) = 0;
+                                                                    ShardId shard, Lsn above) = 0;
   // A block of ReadShard, of a shard without an open TieredStore. DataLoss: damaged;
   // InvalidArgument: a row of another shard or size.
   virtual absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
@@ -211,10 +212,15 @@ class TierHost {
     uint64_t spill_bytes = 0;
     uint64_t io_queue_depth = 0;
     std::string background_error;  // RocksDB's: no space, I/O; empty when well
+    bool damaged = false;          // a file of it is, and it takes no more writes: see Renew
   };
   virtual Usage GetUsage() const = 0;
   // Clears a background error when space is back; OK when the spill takes writes again.
   virtual absl::Status TryResume() = 0;
+  // Begins anew without any row of any shard; frozen copies stay. No TieredStore may be open
+  // (FailedPrecondition). Unavailable: a reader of ReadShard is not through yet; or the disk
+  // fails, and then nothing else works either: try again. Call from a thread that may block.
+  virtual absl::Status Renew() = 0;
 };
 
 }  // namespace hotbed

@@ -30,6 +30,9 @@ class Fleet {
     bool stopping = false;                  // SIGTERM
     bool joins = true;                      // learners of its shards catch up
     std::map<uint64_t, Epoch> copies_lost;  // said in every heartbeat
+    std::vector<v1::CopyProgress> copies;   // likewise
+    std::string lost_why;
+    std::set<std::string> deaf_to;  // servers that reach it no more
     uint64_t known = 0;
     std::map<uint64_t, v1::ShardRecord> records;
     v1::CopyLimits limits;
@@ -88,10 +91,13 @@ class Fleet {
     *request.mutable_load() = s->load;
     if (s->joins) ReportJoins(*s, &request);
     for (const auto& [packed, epoch] : s->copies_lost) {
-      v1::ShardEpoch* lost = request.add_copies_lost();
+      v1::LostCopy* lost = request.add_copies_lost();
       lost->set_shard(packed);
       lost->set_epoch(epoch);
+      lost->set_why(s->lost_why);
     }
+    for (const v1::CopyProgress& copy : s->copies) *request.add_copies() = copy;
+    ReportSilent(*s, &request);
     auto reply = rig_->Call<v1::HeartbeatReply>(request);
     if (!reply.ok()) return true;  // the coordinator starts
     if (!reply->lease_held()) return false;
@@ -118,10 +124,27 @@ class Fleet {
   std::map<std::string, Server>& all() { return servers_; }
 
  private:
-  static void ReportJoins(const Server& s, v1::HeartbeatRequest* request) {
+  bool Deaf(const Server& s, ServerId other) const {
+    return std::any_of(s.deaf_to.begin(), s.deaf_to.end(),
+                       [&](const std::string& name) { return servers_.at(name).id == other; });
+  }
+  void ReportSilent(const Server& s, v1::HeartbeatRequest* request) const {
+    for (const auto& [packed, record] : s.records) {
+      if (record.primary().server() != s.id) continue;
+      for (const v1::Member& member : record.members()) {
+        if (!Deaf(s, member.server())) continue;
+        v1::SilentMember* silent = request->add_silent();
+        silent->set_shard(packed);
+        silent->set_epoch(record.epoch());
+        *silent->mutable_member() = member;
+      }
+    }
+  }
+  void ReportJoins(const Server& s, v1::HeartbeatRequest* request) const {
     for (const auto& [packed, record] : s.records) {
       if (record.primary().server() != s.id || !record.active()) continue;
       for (const v1::Member& learner : record.learners()) {
+        if (Deaf(s, learner.server())) continue;
         v1::JoinReady* ready = request->add_join_ready();
         ready->set_shard(packed);
         ready->set_epoch(record.epoch());
@@ -146,6 +169,11 @@ class Fleet {
       if (record.active() || record.primary().server() != s->id ||
           record.primary().incarnation() != s->incarnation) {
         continue;
+      }
+      const auto& members = record.members();
+      if (std::any_of(members.begin(), members.end(),
+                      [&](const v1::Member& m) { return Deaf(*s, m.server()); })) {
+        continue;  // its members have to hold what it does
       }
       v1::ShardEpoch* shard = request.add_shards();
       shard->set_shard(packed);

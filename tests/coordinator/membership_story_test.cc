@@ -12,6 +12,7 @@
 namespace hotbed {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -193,6 +194,60 @@ TEST_F(MembershipStory, AFailOverGoesBeforeACreationThatIsUnderWay) {
   ASSERT_TRUE(rig_.replies.at(caller).ok()) << rig_.replies.at(caller).status();
   EXPECT_EQ(Map().tables_size(), 2);
   EXPECT_EQ(Map().shards_size(), 1004) << "nothing of the creation was taken for a leftover";
+}
+
+// Both reach the coordinator, and not each other.
+TEST_F(MembershipStory, AMemberThatItsPrimaryDoesNotHearOfLeaves) {
+  Start({"s1", "s2", "s3"});
+  Create("a", 2, 6);
+  fleet_.at("s1").deaf_to = {"s2"};
+  fleet_.at("s2").deaf_to = {"s1"};
+  fleet_.Run(3000);
+  for (const v1::ShardRecord& r : Records()) {
+    EXPECT_TRUE(r.active()) << Line(r);
+    EXPECT_EQ(r.members_size(), 2) << Line(r);
+    const bool both = HasMember(r, fleet_.at("s1").id) && HasMember(r, fleet_.at("s2").id);
+    EXPECT_FALSE(both) << Line(r);
+  }
+  EXPECT_THAT(Events("cut_off"), Contains(HasSubstr("lives, but s")));
+}
+
+TEST_F(MembershipStory, WhereThereIsNoOtherServerTheShardGoesOnAlone) {
+  Start({"s1", "s2"});
+  Create("a", 2, 2);
+  fleet_.at("s1").deaf_to = {"s2"};
+  fleet_.at("s2").deaf_to = {"s1"};
+  fleet_.Run(3000);
+  for (const v1::ShardRecord& r : Records()) {
+    EXPECT_TRUE(r.active()) << Line(r);
+    EXPECT_EQ(r.members_size(), 1) << Line(r);
+  }
+  fleet_.at("s1").deaf_to.clear();
+  fleet_.at("s2").deaf_to.clear();
+  fleet_.Run(40000);
+  for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.members_size(), 2) << Line(r);
+}
+
+TEST_F(MembershipStory, NoCopyIsMovedToWhoWasNotHeardOf) {
+  Start({"s1", "s2", "s3"});
+  Create("t", 2, 1);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  fleet_.at("s1").deaf_to = {"s2"};
+  fleet_.Run(3000);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s3 e3"));
+  EXPECT_THAT(Events("cut_off"),
+              ElementsAre(HasSubstr("t/0: lost s2/1 (it lives, but s1/1, the primary, does not")));
+  ASSERT_TRUE(Move(0, "s3", "s2").ok());
+  fleet_.Run(500);
+  EXPECT_THAT(Lines(), ElementsAre("s1 s3 e3"));
+  EXPECT_THAT(
+      Events("give_up"),
+      ElementsAre(HasSubstr("s2: it and a primary of the shard do not hear of each other")));
+  fleet_.Run(30000);
+  ASSERT_TRUE(Move(0, "s3", "s2").ok());
+  fleet_.at("s1").deaf_to.clear();
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines(), ElementsAre(HasSubstr("s1 s2 e")));
 }
 
 // Each would hand its copies to the next, and the last one hold all.

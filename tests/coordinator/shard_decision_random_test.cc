@@ -73,6 +73,8 @@ class RandomWorld {
       if (!random_.OneIn(3)) cluster.live[server] = 1 + random_.Uniform(2);
       if (random_.OneIn(3)) cluster.awaited.insert(server);
       if (random_.OneIn(2)) cluster.joined.insert(server);
+      if (random_.OneIn(8)) cluster.lost.insert(server);
+      if (random_.OneIn(4)) cluster.silent.insert(server);
     }
     cluster.room = Servers(random_.Uniform(kServers + 1));
     cluster.joined_in_last_epoch = random_.OneIn(4);
@@ -152,7 +154,18 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   const bool same = next.primary == record.primary && next.members == record.members && only_added;
   EXPECT_EQ(next.epoch, record.epoch + (same ? 0 : 1));
   EXPECT_EQ(next.active, same && record.active);
-  EXPECT_EQ(next.base, record.base);
+  EXPECT_TRUE(std::is_permutation(next.base.begin(), next.base.end(), record.base.begin(),
+                                  record.base.end()));
+  if (record.active && !same) {
+    EXPECT_EQ(next.base.front(), record.primary);
+  } else {
+    EXPECT_EQ(next.base, record.base);
+  }
+  // Alive, it may answer strict pulls until it has promised the epoch that is to be active.
+  const Member& last = record.active || record.base.empty() ? record.primary : record.base.front();
+  const bool leaves = Has(record.members, last) && !Has(next.members, last);
+  EXPECT_FALSE(leaves && decision.step == ShardStep::kFailOver && IsLive(cluster, last) &&
+               cluster.lost.count(last.server) == 0);
   if (next.learners.size() > record.learners.size()) {
     EXPECT_TRUE(record.active);  // so that no process of the base can be half a copy
     EXPECT_EQ(next.learners.size(), record.learners.size() + 1);

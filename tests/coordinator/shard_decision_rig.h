@@ -19,7 +19,8 @@ struct Cluster {
   std::vector<ServerId> room;  // for refills, in this order
   std::set<ServerId> joined;   // reported in this epoch, those of `live`
   bool joined_in_last_epoch = false;
-  std::set<ServerId> lost;  // live ones that said so of their copy in this epoch
+  std::set<ServerId> lost;    // live ones that said so of their copy in this epoch
+  std::set<ServerId> silent;  // of whom their primary said in this epoch that it does not hear them
 
   ShardDecision Decide(const ShardRecord& record, const ShardWish& wish) const {
     const auto is_live = [this](ServerId server) {
@@ -38,11 +39,14 @@ struct Cluster {
       return epoch == record.epoch - (joined_in_last_epoch ? 1 : 0) &&
              joined.count(member.server) != 0 && is_live(member.server) == member.incarnation;
     };
-    const auto copy_lost = [&](Epoch epoch, const Member& member) {
-      return epoch == record.epoch && lost.count(member.server) != 0 &&
-             is_live(member.server) == member.incarnation;
+    const auto out = [&](Epoch epoch, const Member& member) {
+      if (epoch != record.epoch) return MemberOut::kNo;
+      if (lost.count(member.server) != 0 && is_live(member.server) == member.incarnation) {
+        return MemberOut::kCopyLost;
+      }
+      return silent.count(member.server) != 0 ? MemberOut::kSilent : MemberOut::kNo;
     };
-    return DecideShard(record, wish, {is_live, is_awaited, refill, join_ready, copy_lost});
+    return DecideShard(record, wish, {is_live, is_awaited, refill, join_ready, out});
   }
 };
 

@@ -97,6 +97,55 @@ TEST(ShardDecisionTest, ACopyThatIsLostCountsAsGone) {
   EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 8");
 }
 
+TEST(ShardDecisionTest, WhoseAnswersItsPrimaryDoesNotHearLeaves) {
+  Cluster cluster = AllLive(4);
+  cluster.silent = {2, 3};
+  ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}, {3, 1}}), Wish(3));
+  EXPECT_EQ(decision.step, ShardStep::kFailOver);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners -, epoch 8");
+  EXPECT_EQ(decision.reason,
+            "lost s2/1 s3/1 (they live, but s1/1, the primary, does not hear of them)");
+  // The primary speaks, so it is not silent; and of a dead one nothing counts that it said.
+  cluster.silent = {1, 2};
+  cluster.live[1] = 5;
+  decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 8");
+  // What the silent one says of itself comes first.
+  cluster = AllLive(4);
+  cluster.silent = {2};
+  cluster.lost = {2};
+  decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
+  EXPECT_EQ(decision.reason,
+            "lost the copy of s2/1 (it is damaged, or differs from its primary's)");
+}
+
+TEST(ShardDecisionTest, TheLastActiveEpochsPrimaryStaysThoughTheNextDoesNotHearIt) {
+  Cluster cluster = AllLive(4);
+  // A switch from s2 to s1, that is not active yet: s2 may answer strict pulls.
+  ShardRecord before = Active({{1, 1}, {2, 1}});
+  before.primary = {2, 1};
+  ShardDecision decision = cluster.Decide(before, Wish(2, {1, 2}));
+  ASSERT_EQ(decision.step, ShardStep::kSwitch);
+  EXPECT_EQ(decision.next.base.front(), (Member{2, 1}));
+  cluster.silent = {2};
+  const ShardRecord switched = decision.next;
+  decision = cluster.Decide(switched, Wish(2, {1, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kFailOver);
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 9");
+  EXPECT_EQ(
+      decision.reason,
+      "lost s1/1 (it lives, but does not hear of s2/1, the primary before it), primary is now "
+      "s2/1");
+  // Dead, its lease is over: it leaves. One that was no primary leaves, too.
+  cluster.live.erase(2);
+  EXPECT_EQ(RecordText(cluster.Decide(switched, Wish(2, {1, 2})).next),
+            "primary s1/1, members s1/1, learners -, epoch 9");
+  cluster = AllLive(4);
+  cluster.silent = {2};
+  EXPECT_EQ(RecordText(cluster.Decide(Inactive({{1, 1}, {2, 1}}, {{1, 1}, {2, 1}}), Wish(2)).next),
+            "primary s1/1, members s1/1, learners -, epoch 8");
+}
+
 TEST(ShardDecisionTest, WhatNobodyHoldsWholeIsWaitedFor) {
   Cluster cluster = AllLive(3);
   cluster.lost = {1, 2};

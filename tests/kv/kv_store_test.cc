@@ -164,6 +164,34 @@ TEST_F(KvStoreTest, DamagedBlockIsDataLoss) {
   EXPECT_EQ(store->Get("k0").status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(KvStoreTest, DamageThatACompactionMeetsIsToldAndStays) {
+  KvOptions options = Options();
+  options.wal = false;
+  auto store = MustOpen(options);
+  const auto fill = [&] {
+    for (int i = 0; i < 100; ++i) {
+      auto batch = store->NewBatch();
+      batch->Put(absl::StrCat("k", i), std::string(100, 'x'));
+      if (!store->Write(batch.get()).ok()) return;
+    }
+    (void)store->Flush();
+  };
+  fill();
+  EXPECT_FALSE(store->GetUsage().damaged);
+  for (const auto& entry : std::filesystem::directory_iterator(options.dir)) {
+    if (entry.path().extension() != ".sst") continue;
+    FILE* file = fopen(entry.path().c_str(), "r+");
+    fseek(file, 200, SEEK_SET);
+    fputs("damage", file);
+    fclose(file);
+  }
+  for (int i = 0; i < 200 && !store->GetUsage().damaged; ++i) fill();
+  EXPECT_TRUE(store->GetUsage().damaged);
+  EXPECT_NE(store->GetUsage().background_error, "");
+  EXPECT_FALSE(store->TryResume().ok());
+  EXPECT_TRUE(store->GetUsage().damaged) << "only another store helps";
+}
+
 TEST_F(KvStoreTest, BytesMaxStopsWrites) {
   KvOptions options = Options();
   options.wal = false;

@@ -60,11 +60,12 @@ TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
 TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
   Begin();
   const int heartbeats = coordinator_.heartbeats();
-  host_.set_copies_lost({{{1, 2}, 5}});
+  host_.set_copies_lost({{{1, 2}, 5, "it differs"}});
   host_.Notify();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().copies_lost_size() == 1; }));
   EXPECT_EQ(coordinator_.last().copies_lost(0).shard(), (ShardId{1, 2}).packed());
   EXPECT_EQ(coordinator_.last().copies_lost(0).epoch(), 5u);
+  EXPECT_EQ(coordinator_.last().copies_lost(0).why(), "it differs");
   for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);
@@ -82,10 +83,16 @@ TEST_F(AttendTest, ActivationsAndJoinsDoNotWaitForAHeartbeat) {
   ASSERT_TRUE(WaitFor([&] { return coordinator_.activated() == 1; }));
 
   const int heartbeats = coordinator_.heartbeats();
+  host_.set_silent({{{1, 3}, 6, {9, 90}}});
   host_.set_joins({{{1, 2}, 5, {8, 80}}});
   host_.Notify();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().join_ready_size() == 1; }));
   EXPECT_EQ(coordinator_.last().join_ready(0).epoch(), 5u);
+  ASSERT_EQ(coordinator_.last().silent_size(), 1);
+  EXPECT_EQ(coordinator_.last().silent(0).shard(), (ShardId{1, 3}).packed());
+  EXPECT_EQ(coordinator_.last().silent(0).epoch(), 6u);
+  EXPECT_EQ(coordinator_.last().silent(0).member().server(), 9u);
+  EXPECT_EQ(coordinator_.last().silent(0).member().incarnation(), 90u);
   EXPECT_EQ(coordinator_.last().join_ready(0).member().server(), 8u);
   for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -108,7 +115,7 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   status.host_bytes_limit = 1234;
   host_.set_status(status);
   host_.AddShard({1, 2}, 4, 5);
-  host_.set_copies({{{1, 2}, {8, 80}, 10, 100, 5}});
+  host_.set_copies({{{1, 2}, {8, 80}, 10, 100, 5, 2, 7, true}});
   host_.set_held({{1, 2}, {6, 1}});
   Begin(/*interval_ms=*/5);
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 1; }));
@@ -118,6 +125,9 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   EXPECT_EQ(ShardId::FromPacked(last.load().shards(0).shard()), (ShardId{1, 2}));
   ASSERT_EQ(last.copies_size(), 1);
   EXPECT_EQ(last.copies(0).bytes_copied(), 10u);
+  EXPECT_EQ(last.copies(0).passes(), 2u);
+  EXPECT_EQ(last.copies(0).changed_bytes_per_s(), 7u);
+  EXPECT_TRUE(last.copies(0).beyond_rate());
   EXPECT_EQ(last.copies(0).to().incarnation(), 80u);
   EXPECT_EQ(ShardId::FromPacked(last.held_unnamed(0)), (ShardId{6, 1}));
   // Once it is named, no more.

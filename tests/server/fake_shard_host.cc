@@ -289,14 +289,19 @@ void FakeShardHost::set_joins(std::vector<JoinReady> joins) {
   joins_ = std::move(joins);
 }
 
-void FakeShardHost::set_copies_lost(std::vector<ShardEpoch> lost) {
+void FakeShardHost::set_copies_lost(std::vector<LostCopy> lost) {
   absl::MutexLock lock(&mu_);
   copies_lost_ = std::move(lost);
 }
 
-std::vector<ShardHost::ShardEpoch> FakeShardHost::CopiesLost() const {
+std::vector<ShardHost::LostCopy> FakeShardHost::CopiesLost() const {
   absl::MutexLock lock(&mu_);
   return copies_lost_;
+}
+
+void FakeShardHost::set_silent(std::vector<JoinReady> silent) {
+  absl::MutexLock lock(&mu_);
+  silent_ = std::move(silent);
 }
 
 void FakeShardHost::set_copies(std::vector<CopyProgress> copies) {
@@ -317,6 +322,11 @@ void FakeShardHost::set_status(HostStatus status) {
 std::vector<ShardHost::JoinReady> FakeShardHost::JoinsReady() const {
   absl::MutexLock lock(&mu_);
   return joins_;
+}
+
+std::vector<ShardHost::JoinReady> FakeShardHost::SilentMembers() const {
+  absl::MutexLock lock(&mu_);
+  return silent_;
 }
 
 std::vector<ShardHost::CopyProgress> FakeShardHost::Copies() const {

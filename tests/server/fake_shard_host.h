@@ -47,7 +47,8 @@ class FakeShardHost final : public ShardHost {
   void Notify();                           // calls the activation listener
   void SetReplicaSink(ReplicaSink* sink);  // where messages of other servers go; null: nowhere
   void set_joins(std::vector<JoinReady> joins);
-  void set_copies_lost(std::vector<ShardEpoch> lost);
+  void set_copies_lost(std::vector<LostCopy> lost);
+  void set_silent(std::vector<JoinReady> silent);
   void set_copies(std::vector<CopyProgress> copies);
   void set_held(std::vector<ShardId> held);
   void set_status(HostStatus status);  // beside the shards that were added
@@ -72,9 +73,10 @@ class FakeShardHost final : public ShardHost {
   void OnReplicaMessage(const Member& from, ReplicaMessage message) override;
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
+  std::vector<JoinReady> SilentMembers() const override;
   std::vector<CopyProgress> Copies() const override;
   void SetCopyLimits(const CopyLimits& limits) override;
-  std::vector<ShardEpoch> CopiesLost() const override;
+  std::vector<LostCopy> CopiesLost() const override;
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;
@@ -104,7 +106,8 @@ class FakeShardHost final : public ShardHost {
   std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
   ReplicaSink* sink_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::vector<JoinReady> joins_ ABSL_GUARDED_BY(mu_);
-  std::vector<ShardEpoch> copies_lost_ ABSL_GUARDED_BY(mu_);
+  std::vector<LostCopy> copies_lost_ ABSL_GUARDED_BY(mu_);
+  std::vector<JoinReady> silent_ ABSL_GUARDED_BY(mu_);
   std::vector<CopyProgress> copies_ ABSL_GUARDED_BY(mu_);
   std::vector<ShardId> held_shards_ ABSL_GUARDED_BY(mu_);
   HostStatus status_ ABSL_GUARDED_BY(mu_);

@@ -56,6 +56,18 @@ TEST(LoadReportTest, NamesTheBusiestOfTheLastInterval) {
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 0}));
 }
 
+TEST(LoadReportTest, SaysWhatIsFreeWhereItIsKnown) {
+  LoadReport report;
+  HostStatus status;
+  v1::ServerLoad load;
+  report.Fill(status, {}, 0, kSecond, &load);
+  EXPECT_FALSE(load.has_free_bytes());
+  status.free_bytes = 0;
+  report.Fill(status, {}, 0, kSecond, &load);
+  EXPECT_TRUE(load.has_free_bytes()) << "none is not unknown";
+  EXPECT_EQ(load.free_bytes(), 0u);
+}
+
 TEST(LoadReportTest, IsBounded) {
   LoadReport report;
   HostStatus status;

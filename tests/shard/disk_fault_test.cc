@@ -55,6 +55,23 @@ class DiskFaultTest : public testing::Test {
   TestServer server_;
 };
 
+TEST_F(DiskFaultTest, SaysWhatIsFreeForRows) {
+  server_.Start();
+  files_.SetFreeBytes(12345);
+  EXPECT_EQ(server_.host()->Status().free_bytes, 12345u);
+  ShardHostOptions options = Options();
+  TempDir other;
+  options.data_dir = other.path();
+  options.spill_bytes_max = 1000;
+  TestServer bounded(options, Tables(), 2);
+  bounded.Start();
+  EXPECT_EQ(bounded.host()->Status().spill_bytes, 0u);
+  EXPECT_EQ(bounded.host()->Status().free_bytes, 1000u) << "as much as the flag leaves";
+  files_.SetFreeBytes(999);
+  EXPECT_EQ(bounded.host()->Status().free_bytes, 999u);
+  files_.SetFreeBytes(UINT64_MAX);
+}
+
 TEST_F(DiskFaultTest, AFullDiskAcknowledgesNothingAndLosesNothing) {
   server_.Start();
   ASSERT_EQ(Push(1, 0)->segments[0].result.code, SegmentCode::kOk);

@@ -1,4 +1,4 @@
-// What a primary keeps of its log for others.
+// What a primary keeps of its log for others, and whom it does not hear of.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 namespace hotbed {
 namespace {
 
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -19,6 +20,33 @@ class ShardCoreTailTest : public CoreGroup {
     EXPECT_EQ(Answer(i, token), SegmentCode::kOk);
   }
 };
+
+TEST_F(ShardCoreTailTest, AMemberThatAnswersNothingIsSilent) {
+  Establish(1, {0, 1});
+  PushAndSettle(0);
+  for (int i = 0; i < 2 * ShardCore::kSilentTicks; ++i) {
+    Tick(0);
+    DeliverAll();
+  }
+  EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
+  for (int i = 0; i < ShardCore::kSilentTicks; ++i) {
+    EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
+    Tick(0);
+    network_.clear();
+  }
+  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(copies_[1].member));
+  Tick(0);
+  DeliverAll();
+  EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
+  // Nor is one of an epoch that is not active, before it had its time.
+  Learn(0, Record(2, {0, 1}, {}, false));
+  for (int i = 0; i < ShardCore::kSilentTicks; ++i) {
+    EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
+    Tick(0);
+    network_.clear();
+  }
+  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(copies_[1].member));
+}
 
 class KeptTailTest : public ShardCoreTailTest {
  protected:

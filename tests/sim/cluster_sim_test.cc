@@ -57,8 +57,9 @@ TEST(ClusterSimTest, KeepsItsPromises) {
         total.backup_pulls, total.commits, total.append_failures, total.writes_refused}) {
     EXPECT_GE(count, seeds / 2);
   }
-  for (const uint64_t count : {total.machines_lost, total.bases_taken, total.taken_back,
-                               total.copies_broken, total.given_up, total.fenced}) {
+  for (const uint64_t count :
+       {total.machines_lost, total.bases_taken, total.taken_back, total.copies_broken,
+        total.further_passes, total.given_up, total.fenced}) {
     EXPECT_GE(count, seeds / 50);
   }
 }
@@ -80,6 +81,7 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
     EXPECT_GE(total.acknowledged, 100 * seeds) << weather.name;
     EXPECT_GE(total.faults, 3 * seeds) << weather.name;
     if (weather.name == "damage") EXPECT_GE(total.spoilt, seeds / 2);
+    if (weather.name == "silence") EXPECT_GE(total.cut_off, seeds);
   }
 }
 

@@ -31,6 +31,7 @@ struct ClusterStats {
   uint64_t machines_lost = 0;
   uint64_t append_failures = 0;
   uint64_t snapshots = 0;
+  uint64_t further_passes = 0;  // of snapshots, over the rows that changed
   uint64_t copies_broken = 0;
   uint64_t copies_deleted = 0;
   uint64_t fail_overs = 0;
@@ -46,6 +47,7 @@ struct ClusterStats {
   uint64_t writes_refused = 0;  // of coordinators, by compare
   uint64_t lossy = 0;           // shards that lost what their class does not keep
   uint64_t spoilt = 0;          // copies
+  uint64_t cut_off = 0;         // members that left though they live, and their copies are whole
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -123,9 +125,10 @@ class ClusterSimulation {
   void Commit(int coordinator, uint64_t term, const std::vector<Write>& writes);
   bool WriteHolds(const Write& write) const;
   void CountStep(int shard, const ShardRecord& before, const ShardDecision& decision);
+  void CountCutOff(int shard, const ShardRecord& before, const ShardRecord& next);
   void NoteTakenBack(int shard, const Member& primary);
   void HeartbeatArrives(int coordinator, int server, Incarnation incarnation, Time sent,
-                        std::vector<JoinReport> joins, std::vector<JoinReport> lost);
+                        const HeardOf& heard);
   void ActivationArrives(int coordinator, int shard, Member asks, Epoch epoch, Lsn tail);
   void Activate(int shard, const Member& asks, Epoch epoch, Lsn tail);
   void Spread(int coordinator, RecordPtr record);
@@ -174,6 +177,7 @@ class ClusterSimulation {
   void AskForCopy(int server, const ReplicaMessage& message);
   void StartCopy(int server, int shard, const CoreSend& send);
   void AdvanceCopies(int server, int shard);
+  bool BeginFurtherPass(int server, int shard, CopyOut* copy);
   void SendChunk(int server, int shard, CopyOut* copy);
   void DropCopyOut(int server, int shard, const Member& to);
   void OnSnapshotReply(int server, const ReplicaMessage& message);

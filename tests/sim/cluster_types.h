@@ -143,6 +143,8 @@ struct CopyOut {
   Lsn wanted = 0;  // begins when this is applied
   Lsn lsn = 0;     // 0: not begun
   int next_chunk = 0;
+  int pass_end = 0;  // the chunk behind those of this pass
+  Lsn above = 0;     // further passes: rows stamped above it
   Rows rows{};
   std::shared_ptr<const ShardMeta> meta;
   Time deadline = 0;
@@ -237,6 +239,13 @@ struct JoinReport {
   }
 };
 
+// What a heartbeat says of copies.
+struct HeardOf {
+  std::vector<JoinReport> joins;
+  std::vector<JoinReport> lost;
+  std::vector<JoinReport> silent;
+};
+
 struct Coordinator {
   int index = 0;
   bool alive = true;
@@ -247,7 +256,8 @@ struct Coordinator {
   bool deciding = false;
   Time deciding_until = 0;
   std::set<JoinReport> joins;
-  std::set<JoinReport> lost;  // copies
+  std::set<JoinReport> lost;    // copies
+  std::set<JoinReport> silent;  // members, as their primaries say
   std::array<Time, kServersMax + 1> last_live{};
 };
 

@@ -14,6 +14,7 @@ enum class SimMutant {
   kJoinOfAnyEpoch,         // a report of a join counts in later epochs too
   kLearnerGoesInItsEpoch,  // dropping a learner does not start a new epoch
   kSwitchDropsPrimary,     // the old primary leaves in the step that replaces it
+  kSilentPrimaryLeaves,    // also who was primary of the last active epoch, for being silent
   kBaseTakenFromActive,    // members of the last active epoch but one may go on
   // Servers.
   kRestartKeepsIncarnation,  // a restarted process counts as in sync

@@ -137,18 +137,27 @@ void ClusterSimulation::BeginLog(Server* server, int shard) {
 void ClusterSimulation::Heartbeat(int server) {
   At(Delay(300 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
   Server& s = servers_[server];
-  std::vector<JoinReport> joins;
-  std::vector<JoinReport> lost;
+  HeardOf heard;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     const Replica* replica = s.process->replicas[shard].get();
     if (replica == nullptr || replica->core == nullptr) continue;
     if (replica->spoilt) {
       const RecordPtr& known = s.process->known[shard];
-      if (CopyLost(*replica, *known, Self(s))) lost.push_back({shard, known->epoch, Self(s)});
+      if (CopyLost(*replica, *known, Self(s))) heard.lost.push_back({shard, known->epoch, Self(s)});
       continue;
     }
     for (const Member& member : replica->core->JoinReady()) {
-      joins.push_back({shard, replica->core->epoch(), member});
+      heard.joins.push_back({shard, replica->core->epoch(), member});
+    }
+    for (const Member& member : replica->core->SilentMembers()) {
+      heard.silent.push_back({shard, replica->core->epoch(), member});
+    }
+    // Also wrongly: it may cost copies, and never more.
+    const bool wrongly = weather_.silences > 0 && stormy() && replica->core->primary();
+    if (!wrongly || !Chance(weather_.silences)) continue;
+    for (const Member& member : replica->core->record().members) {
+      if (member == Self(s)) continue;
+      heard.silent.push_back({shard, replica->core->epoch(), member});
     }
   }
   for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
@@ -156,7 +165,7 @@ void ClusterSimulation::Heartbeat(int server) {
     const Incarnation incarnation = s.process->incarnation;
     Datagram(ServerNode(server), CoordinatorNode(coordinator),
              ForCoordinator(coordinator, [=, this] {
-               HeartbeatArrives(coordinator, server, incarnation, sent, joins, lost);
+               HeartbeatArrives(coordinator, server, incarnation, sent, heard);
              }));
   }
 }

@@ -150,11 +150,14 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
       return report.shard == shard && report.member == member;
     });
   };
-  const auto copy_lost = [&](Epoch epoch, const Member& member) {
-    return c.lost.contains({shard, epoch, member});
+  const auto out = [&](Epoch epoch, const Member& member) {
+    const JoinReport report = {shard, epoch, member};
+    return c.lost.contains(report)     ? MemberOut::kCopyLost
+           : c.silent.contains(report) ? MemberOut::kSilent
+                                       : MemberOut::kNo;
   };
   ShardDecision decision = DecideShard(*view.records[shard], *view.wishes[shard],
-                                       {live, awaited, refill, join_ready, copy_lost});
+                                       {live, awaited, refill, join_ready, out});
   if (g_sim_mutant != SimMutant::kNone) {
     Mutate(*view.records[shard], *view.wishes[shard], &decision);
   }
@@ -171,6 +174,12 @@ void ClusterSimulation::Mutate(const ShardRecord& record, const ShardWish& wish,
   const bool switches = decision->step == ShardStep::kSwitch;
   if (Planted(SimMutant::kSwitchDropsPrimary) && switches && next.members.size() > wish.copies) {
     std::erase(next.members, record.primary);
+  }
+  if (Planted(SimMutant::kSilentPrimaryLeaves) && decision->step == ShardStep::kFailOver &&
+      !record.active && next.primary == record.base.front() && !(next.primary == record.primary)) {
+    next.members = record.members;
+    std::erase(next.members, next.primary);
+    next.primary = record.primary;
   }
   if (Planted(SimMutant::kBaseTakenFromActive) && decision->step == ShardStep::kNone &&
       record.active && record.members.size() > 1) {
@@ -213,14 +222,14 @@ bool ClusterSimulation::WriteHolds(const Write& write) const {
       step != ShardStep::kTakeBack) {
     return true;
   }
-  // Who is replaced as dead may not have come alive since: it may answer strict pulls again. Whose
-  // copy is spoilt answers none.
-  return std::all_of(now.members.begin(), now.members.end(), [&](const Member& member) {
-    const std::vector<Member>& kept = write.decision.next.members;
-    return std::find(kept.begin(), kept.end(), member) != kept.end() ||
-           leases_[member.server].incarnation != member.incarnation ||
-           IsSpoilt(write.shard, member);
-  });
+  // Who is replaced as dead may not have come alive since, if it was primary: it may answer strict
+  // pulls again. Whose copy is spoilt answers none, nor who left before: its lease came with that.
+  const std::vector<Member>& kept = write.decision.next.members;
+  const Member& last = now.active || now.base.empty() ? now.primary : now.base.front();
+  return std::find(kept.begin(), kept.end(), last) != kept.end() ||
+         std::find(now.members.begin(), now.members.end(), last) == now.members.end() ||
+         leases_[last.server].incarnation != last.incarnation || IsSpoilt(write.shard, last) ||
+         Planted(SimMutant::kSilentPrimaryLeaves);
 }
 
 // One transaction: all writes, or none.
@@ -250,7 +259,7 @@ void ClusterSimulation::CountStep(int shard, const ShardRecord& before,
   switch (decision.step) {
     case ShardStep::kFailOver:
       ++stats_.fail_overs;
-      return;
+      return CountCutOff(shard, before, decision.next);
     case ShardStep::kTakeBase:
       ++stats_.bases_taken;
       return;
@@ -259,6 +268,15 @@ void ClusterSimulation::CountStep(int shard, const ShardRecord& before,
       return NoteTakenBack(shard, decision.next.primary);
     default:
       return;
+  }
+}
+
+void ClusterSimulation::CountCutOff(int shard, const ShardRecord& before, const ShardRecord& next) {
+  for (const Member& member : before.members) {
+    const bool stays =
+        std::find(next.members.begin(), next.members.end(), member) != next.members.end();
+    const bool lives = leases_[member.server].incarnation == member.incarnation;
+    if (!stays && lives && !IsSpoilt(shard, member)) ++stats_.cut_off;
   }
 }
 
@@ -288,14 +306,15 @@ void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
 }
 
 void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnation incarnation,
-                                         Time sent, std::vector<JoinReport> joins,
-                                         std::vector<JoinReport> lost) {
+                                         Time sent, const HeardOf& heard) {
   Coordinator& c = coordinators_[coordinator];
   if (c.term == 0) return;
-  c.joins.insert(joins.begin(), joins.end());
+  c.joins.insert(heard.joins.begin(), heard.joins.end());
   if (c.joins.size() > 64) c.joins.erase(c.joins.begin());
-  c.lost.insert(lost.begin(), lost.end());
+  c.lost.insert(heard.lost.begin(), heard.lost.end());
   if (c.lost.size() > 64) c.lost.erase(c.lost.begin());
+  c.silent.insert(heard.silent.begin(), heard.silent.end());
+  if (c.silent.size() > 64) c.silent.erase(c.silent.begin());
   auto granted = std::make_shared<std::pair<bool, ViewPtr>>();
   AtStore(
       coordinator,

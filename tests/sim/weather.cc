@@ -107,6 +107,19 @@ Weather Damage() {
   return weather;
 }
 
+// Members that do not hear of each other, for long or only as they think.
+Weather Silence() {
+  Weather weather;
+  weather.name = "silence";
+  weather.faults = {F::kLinks, F::kLinks, F::kDeaf, F::kKill, F::kDrain, F::kDrain, F::kDrain};
+  weather.pull_rate = 0.5;
+  weather.strict = 0.9;
+  weather.stale_maps = 0.7;
+  weather.news_late = 0.3;
+  weather.silences = 0.1;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -119,8 +132,9 @@ Weather Mixed() {
 }  // namespace
 
 const std::vector<Weather>& Weathers() {
-  static const std::vector<Weather>* const weathers = new std::vector<Weather>{
-      Mixed(), Leases(), Isolation(), SlowRows(), Links(), Switches(), SlowLogs(), Damage()};
+  static const std::vector<Weather>* const weathers =
+      new std::vector<Weather>{Mixed(),    Leases(),   Isolation(), SlowRows(), Links(),
+                               Switches(), SlowLogs(), Damage(),    Silence()};
   return *weathers;
 }
 

@@ -54,6 +54,7 @@ struct Weather {
   Time log_time = 3 * kMs;
   double log_fails = 0.003;
   double links_break = 0.003;  // at a message
+  double silences = 0;         // heartbeats in which a primary says that it hears of nobody
 };
 
 // The mixed one first.
