@@ -11,6 +11,7 @@
 #include <grpcpp/support/slice.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -154,23 +155,23 @@ class Answered final : public PullSink {
     DataPlane* const plane = plane_;
     message->Recycle();
     plane->pull_budget.Release(reserved);
-    ++answered_;
+    answered_.fetch_add(1, std::memory_order_release);
   }
   bool abandoned() const override { return false; }
 
-  // Everything is resident, so it is answered before this returns.
+  // Everything is resident, so it is answered at once, unless the upkeep is in a shard just then.
   void Pull(DataPlane* plane, const grpc::ByteBuffer& request) {
     plane_ = plane;
     PullMessage* const message = PullMessage::Take();
-    const uint64_t before = answered_;
+    const uint64_t before = answered_.load(std::memory_order_relaxed);
     HOTBED_CHECK(message->Parse(request, plane, plane->clock->NowNs(), 0).ok());
     message->Run(this);
-    HOTBED_CHECK(answered_ == before + 1) << "a pull of resident rows was not answered at once";
+    while (answered_.load(std::memory_order_acquire) == before) std::this_thread::yield();
   }
 
  private:
   DataPlane* plane_ = nullptr;
-  uint64_t answered_ = 0;
+  std::atomic<uint64_t> answered_{0};
 };
 
 int Main(int argc, char** argv) {

@@ -29,7 +29,7 @@ void Collect(const BoundFeature& bound, const IndexedRows& from, uint64_t begin,
     const uint64_t ahead = i + kLookahead;
     if (ahead < bound.ids.size() && from.index[ahead] != kNoIndex) {
       const float* const row = from.rows + dim * from.index[ahead];
-      for (uint64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c);
+      for (uint64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c, 0, 2);
     }
     if (bound.skips(i)) continue;
     bag->rows.push_back(from.rows + dim * from.index[i]);

@@ -41,7 +41,7 @@ void GradientSum::Collect(const TableGroup& group, uint32_t unique, Columns colu
         feature.coefficients != nullptr ? scale_ * feature.coefficients[input] : scale_;
     terms_.push_back({from, coefficient, &feature, input});
     if (n >= kFetchedMax) continue;
-    for (uint32_t c = 0; c < columns.count; c += 16) __builtin_prefetch(from + c);
+    for (uint32_t c = 0; c < columns.count; c += 16) __builtin_prefetch(from + c, 0, 2);
   }
 }
 

@@ -305,7 +305,9 @@ class RocksKvStore : public KvStore {
     rocks.max_write_buffer_number = 3;
     rocks.max_background_jobs = std::max(2, options_.background_threads + 1);
     rocks.level_compaction_dynamic_level_bytes = true;
+    // What lies in the disk's queue holds up every other sync of the machine: a promise, an epoch.
     rocks.bytes_per_sync = 1ull << 20;
+    rocks.strict_bytes_per_sync = true;
     rocks.max_open_files = 512;
     rocks.keep_log_file_num = 2;
     rocks.max_log_file_size = 4ull << 20;

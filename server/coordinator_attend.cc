@@ -71,6 +71,9 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->set_bytes_copied(copy.bytes_copied);
     message->set_bytes_total(copy.bytes_total);
     message->set_bytes_per_s(copy.bytes_per_s);
+    message->set_passes(copy.passes);
+    message->set_changed_bytes_per_s(copy.changed_bytes_per_s);
+    message->set_beyond_rate(copy.beyond_rate);
   }
   for (const ShardId shard : intake_.Unnamed()) request->add_held_unnamed(shard.packed());
   const uint64_t applied = intake_.plan_revision();

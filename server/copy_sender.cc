@@ -9,6 +9,7 @@
 #include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "server/tiers/spill_tier.h"
 
 namespace hotbed {
 namespace {
@@ -79,10 +80,16 @@ std::vector<ShardHost::CopyProgress> CopySender::Progress() const {
   absl::MutexLock lock(&mu_);
   std::vector<ShardHost::CopyProgress> progress;
   for (const auto& copy : running_) {
-    progress.push_back(
-        {copy->shard, copy->to, copy->bytes_copied, copy->bytes_total, copy->bytes_per_s});
+    progress.push_back({.shard = copy->shard,
+                        .to = copy->to,
+                        .bytes_copied = copy->bytes_copied,
+                        .bytes_total = copy->bytes_total,
+                        .bytes_per_s = copy->bytes_per_s,
+                        .passes = copy->passes,
+                        .changed_bytes_per_s = copy->changed_bytes_per_s,
+                        .beyond_rate = copy->beyond_rate});
   }
-  for (const auto& copy : waiting_) progress.push_back({copy->shard, copy->to, 0, 0, 0});
+  for (const auto& copy : waiting_) progress.push_back({.shard = copy->shard, .to = copy->to});
   return progress;
 }
 
@@ -134,7 +141,8 @@ void CopySender::Run(Copy* copy) {
                                         ", incarnation ", copy->to.incarnation);
   if (sent.ok()) {
     sent_.fetch_add(1, std::memory_order_relaxed);
-    HOTBED_LOG(Info) << "copied " << what << ": " << copy->bytes_copied << " bytes as of LSN "
+    HOTBED_LOG(Info) << "copied " << what << ": " << copy->bytes_copied << " bytes in "
+                     << copy->passes << (copy->passes == 1 ? " pass" : " passes") << " as of LSN "
                      << base.lsn;
   } else {
     failed_.fetch_add(1, std::memory_order_relaxed);
@@ -148,52 +156,111 @@ void CopySender::Run(Copy* copy) {
 
 absl::Status CopySender::Send(Shard* shard, Copy* copy, Shard::SnapshotBase* base) {
   HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *copy, shard->epoch()));
-  HOTBED_ASSIGN_OR_RETURN(*base, shard->BeginSnapshot(copy->to));
-  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ShardRowReader> reader,
-                          wiring_.tiers->ReadShard(shard->table(), shard->range(), shard->id()));
-  {
-    absl::MutexLock lock(&mu_);
-    copy->bytes_total = reader->bytes_total() + base->meta.size();
+  for (int pass = 1;; ++pass) {
+    const bool holds = pass == kCopyPassesMax;
+    HOTBED_RETURN_IF_ERROR(SendPass(shard, copy, holds, base));
+    if (holds || shard->HoldFor(copy->to, base->lsn)) return SendEnd(*shard, *base, copy);
   }
-  ReplicaMessage begin;
-  begin.kind = ReplicaMessage::Kind::kSnapshotBegin;
-  begin.shard = copy->shard;
-  begin.epoch = base->epoch;
-  begin.to = copy->to;
-  begin.transfer = copy->transfer;
-  begin.lsn = base->lsn;
-  begin.bytes_total = copy->bytes_total;
-  wiring_.send(std::move(begin));
-  return SendRows(shard, *base, reader.get(), copy);
 }
 
-absl::Status CopySender::SendRows(Shard* shard, const Shard::SnapshotBase& base,
-                                  ShardRowReader* reader, Copy* copy) {
-  ReplicaMessage message;
-  message.shard = copy->shard;
-  message.epoch = base.epoch;
-  message.to = copy->to;
-  message.transfer = copy->transfer;
-  uint64_t chunk = 0;
-  for (;; ++chunk) {
+absl::Status CopySender::SendPass(Shard* shard, Copy* copy, bool holds, Shard::SnapshotBase* base) {
+  const Lsn above = base->lsn;
+  const Epoch epoch = base->epoch;  // 0: the first pass
+  copy->swept_before_ns = std::exchange(copy->swept_ns, wiring_.clock->NowNs());
+  HOTBED_ASSIGN_OR_RETURN(*base, shard->BeginSnapshot(copy->to, holds));
+  if (epoch != 0 && base->epoch != epoch) {
+    return absl::AbortedError("the shard's record has become another one");
+  }
+  HOTBED_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ShardRowReader> reader,
+      wiring_.tiers->ReadShard(shard->table(), shard->range(), shard->id(), above));
+  if (holds) copy->paced = false;
+  NoteChanges(*shard, copy);
+  BeginPass(copy, epoch == 0 ? reader->bytes_total() + base->meta.size() : 0);
+  if (epoch == 0) {
+    ReplicaMessage begin;
+    begin.kind = ReplicaMessage::Kind::kSnapshotBegin;
+    begin.shard = copy->shard;
+    begin.epoch = base->epoch;
+    begin.to = copy->to;
+    begin.transfer = copy->transfer;
+    begin.lsn = base->lsn;
+    begin.bytes_total = reader->bytes_total() + base->meta.size();
+    wiring_.send(std::move(begin));
+  }
+  return SendRows(*shard, base->epoch, reader.get(), copy);
+}
+
+void CopySender::BeginPass(Copy* copy, uint64_t bytes) {
+  copy->pass_before_bytes = std::exchange(copy->pass_bytes, 0);
+  absl::MutexLock lock(&mu_);
+  ++copy->passes;
+  // Of what has changed nobody knows how much it is; not more than the pass before had.
+  copy->bytes_total = copy->bytes_copied + (copy->passes == 1 ? bytes : copy->pass_before_bytes);
+}
+
+absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader,
+                                  Copy* copy) {
+  for (;;) {
     HOTBED_ASSIGN_OR_RETURN(std::string block, reader->Next(kCopyBlockBytes));
-    const uint64_t bytes = block.empty() ? base.meta.size() : block.size();
-    HOTBED_RETURN_IF_ERROR(Await(*shard, copy, base.epoch, chunk));
-    HOTBED_RETURN_IF_ERROR(AwaitPace(*shard, copy, base.epoch, bytes));
-    Count(copy, bytes);
-    if (block.empty()) break;
-    ReplicaMessage rows = message;
+    HOTBED_RETURN_IF_ERROR(Await(shard, copy, epoch, copy->chunks));
+    if (block.empty()) return absl::OkStatus();
+    HOTBED_RETURN_IF_ERROR(AwaitPace(shard, copy, epoch, block.size()));
+    Count(copy, block.size());
+    LeaveRateIfOutrun(copy);
+    ReplicaMessage rows;
     rows.kind = ReplicaMessage::Kind::kSnapshotRows;
-    rows.chunk = chunk;
+    rows.shard = copy->shard;
+    rows.epoch = epoch;
+    rows.to = copy->to;
+    rows.transfer = copy->transfer;
+    rows.chunk = copy->chunks++;
     rows.body = Share(std::move(block));
     wiring_.send(std::move(rows));
   }
-  message.kind = ReplicaMessage::Kind::kSnapshotEnd;
-  message.chunk = chunk;
-  message.lsn = base.lsn;
-  message.body = Share(base.meta);
-  wiring_.send(std::move(message));
-  return Await(*shard, copy, base.epoch, chunk + 1);
+}
+
+absl::Status CopySender::SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy) {
+  // From here on pushes may wait for it: no rate and no pause holds it up.
+  wiring_.pace->WaitNs(base.meta.size(), wiring_.clock->NowNs());
+  Count(copy, base.meta.size());
+  ReplicaMessage end;
+  end.kind = ReplicaMessage::Kind::kSnapshotEnd;
+  end.shard = copy->shard;
+  end.epoch = base.epoch;
+  end.to = copy->to;
+  end.transfer = copy->transfer;
+  end.chunk = copy->chunks;
+  end.lsn = base.lsn;
+  end.body = Share(base.meta);
+  wiring_.send(std::move(end));
+  return Await(shard, copy, base.epoch, copy->chunks + 1);
+}
+
+// How much of the rows pushes have changed between the last two sweeps, those changed twice
+// counted twice.
+void CopySender::NoteChanges(const Shard& shard, Copy* copy) {
+  const uint64_t before = std::exchange(copy->rows_pushed, shard.rows_pushed());
+  absl::MutexLock lock(&mu_);
+  if (copy->passes == 0) return;
+  const double bytes = static_cast<double>(copy->rows_pushed - before) *
+                       SpillShard(shard.table(), shard.range(), shard.id()).record_bytes();
+  const int64_t ns = std::max(copy->swept_ns - copy->swept_before_ns, kMillisecond);
+  copy->changed_bytes_per_s = static_cast<uint64_t>(bytes / static_cast<double>(ns) * kSecond);
+}
+
+// Passes that are not half as long each as the one before need not end.
+void CopySender::LeaveRateIfOutrun(Copy* copy) {
+  absl::MutexLock lock(&mu_);
+  const uint64_t rate = wiring_.pace->rate();
+  if (copy->passes < 2 || rate == 0 || copy->beyond_rate) return;
+  if (copy->pass_bytes <= copy->pass_before_bytes / 2) return;
+  copy->beyond_rate = true;
+  copy->paced = false;
+  HOTBED_LOG_EVERY_S(Warning, 1) << copy->shard.ToString() << ": pushes change "
+                                 << copy->changed_bytes_per_s
+                                 << " bytes of its rows a second, too much for the " << rate
+                                 << " that all copies may send: its copy goes on beyond that";
 }
 
 absl::Status CopySender::CheckWanted(const Shard& shard, const Copy& copy, Epoch epoch) const {
@@ -225,7 +292,9 @@ absl::Status CopySender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, 
     HOTBED_RETURN_IF_ERROR(Sleep(kPausedStepNs));
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
   }
+  // Beyond the rate it still counts: other copies make up for it.
   int64_t wait_ns = wiring_.pace->WaitNs(bytes, wiring_.clock->NowNs());
+  if (!copy->paced) wait_ns = 0;
   for (; wait_ns > 0; wait_ns -= kPausedStepNs) {
     HOTBED_RETURN_IF_ERROR(Sleep(std::min(wait_ns, kPausedStepNs)));
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
@@ -251,6 +320,7 @@ void CopySender::Count(Copy* copy, uint64_t bytes) {
   copy->bytes_copied += bytes;
   copy->bytes_total = std::max(copy->bytes_total, copy->bytes_copied);
   copy->rate_bytes += bytes;
+  copy->pass_bytes += bytes;
   const int64_t passed_ns = now_ns - copy->rate_since_ns;
   if (passed_ns < kSecond && copy->bytes_per_s != 0) return;
   copy->bytes_per_s = static_cast<uint64_t>(static_cast<double>(copy->rate_bytes) * kSecond /

@@ -3,9 +3,17 @@
 //
 // A copy: the shard is swept; rows are read as they are then, a block of about 1 MiB at a time,
 // each sent when the one before is written there; at last the meta of the sweep. What was logged
-// since is the core's to send. kCopiesSentMax at a time, the others wait in the order of their
-// asking; all share one rate (copy_pace.h). Whatever goes wrong ends the copy, and the core asks
-// for it again. Thread-safe.
+// since is the core's to send, from memory. Where that has not the room for it, another pass
+// follows: the shard is swept again, and the rows are sent that have changed since the last sweep.
+// So a row goes once a pass, however often it is pushed to.
+//
+// That ends: a pass that is not half as long as the one before shows pushes to be faster than the
+// rate, and from there on the copy goes as fast as it can. After kCopyPassesMax the records that
+// the copy will need are held whatever comes, and pushes to the shard wait for room
+// (Shard::HoldFor).
+//
+// kCopiesSentMax at a time, the others wait in the order of their asking; all share one rate
+// (copy_pace.h). Whatever goes wrong ends the copy, and the core asks for it again. Thread-safe.
 #ifndef HOTBED_SERVER_COPY_SENDER_H_
 #define HOTBED_SERVER_COPY_SENDER_H_
 
@@ -30,6 +38,7 @@ namespace hotbed {
 
 constexpr int kCopiesSentMax = 2;
 constexpr size_t kCopiesWaitingMax = 65536;
+constexpr int kCopyPassesMax = 8;
 constexpr uint64_t kCopyBlockBytes = 1ull << 20;
 constexpr uint64_t kCopyQueuedBytesMax = 4ull << 20;  // of a peer's queue, beyond which copies wait
 
@@ -61,9 +70,19 @@ class CopySender {
     ShardId shard;
     Member to;
     uint64_t transfer = 0;
+    uint64_t chunks = 0;  // sent; of its thread, as are the next six
+    bool paced = true;
+    uint64_t pass_bytes = 0;
+    uint64_t pass_before_bytes = 0;
+    uint64_t rows_pushed = 0;  // until the last sweep
+    int64_t swept_ns = 0;      // the last two sweeps
+    int64_t swept_before_ns = 0;
     uint64_t answered = 0;  // chunks
     bool accepted = false;
     absl::Status error;  // the other side's, or the peer is lost
+    uint32_t passes = 0;
+    bool beyond_rate = false;
+    uint64_t changed_bytes_per_s = 0;
     uint64_t bytes_copied = 0;
     uint64_t bytes_total = 0;
     int64_t begun_ns = 0;
@@ -82,8 +101,16 @@ class CopySender {
   std::shared_ptr<Copy> TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Send(Shard* shard, Copy* copy, Shard::SnapshotBase* base) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status SendRows(Shard* shard, const Shard::SnapshotBase& base, ShardRowReader* reader,
-                        Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sweeps and sends the rows stamped above `base`, which becomes that of the sweep.
+  absl::Status SendPass(Shard* shard, Copy* copy, bool holds, Shard::SnapshotBase* base)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader, Copy* copy)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void BeginPass(Copy* copy, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteChanges(const Shard& shard, Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
+  void LeaveRateIfOutrun(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckWanted(const Shard& shard, const Copy& copy, Epoch epoch) const;
   // Until so many chunks are written there; the meta is the last one.
   absl::Status Await(const Shard& shard, Copy* copy, Epoch epoch, uint64_t chunk)

@@ -14,6 +14,12 @@
 
 namespace hotbed {
 
+// A copy whose last pass is under way or over: the tail drops nothing that it needs until then.
+struct TailHold {
+  Member to;
+  int64_t until_ns;
+};
+
 class ReplicaTail {
  public:
   // `shared_bytes` outlives it; null: not counted.
@@ -61,6 +67,12 @@ class ReplicaTail {
   const SharedBytes& record(Lsn lsn) const { return records_[lsn - first_].bytes; }
   Epoch epoch(Lsn lsn) const { return records_[lsn - first_].epoch; }
   uint64_t bytes() const { return bytes_; }  // of memory, as shared_bytes
+  // Of the records themselves; counts them one by one.
+  uint64_t BytesAbove(Lsn lsn) const {
+    uint64_t bytes = 0;
+    for (Lsn at = last(); at > lsn && at >= first_; --at) bytes += record(at).bytes.size();
+    return bytes;
+  }
 
  private:
   struct Record {

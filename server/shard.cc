@@ -25,6 +25,7 @@ Shard::Shard(Options options, Epoch promised)
   params.shard = options_.id;
   params.range = options_.range;
   params.executor = &strand_;
+  params.hint = &fetch_hint_;
   // The log holds what was completed, and rows hold only that (DECISIONS L3).
   if (logged()) params.before_write_back = [log = options_.log](Lsn) { return log->Sync(); };
   auto store = options_.tiers->OpenShard(std::move(params));
@@ -151,19 +152,19 @@ bool Shard::Pause(bool paused) {
 }
 
 absl::StatusOr<Lsn> Shard::Sweep() {
-  absl::StatusOr<SnapshotBase> swept = SweepNow(nullptr);
+  absl::StatusOr<SnapshotBase> swept = SweepNow(nullptr, false);
   if (!swept.ok()) return swept.status();
   return swept->lsn;
 }
 
-absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
+absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to, bool holds) {
   struct Result {
     absl::Notification done;
     absl::Status status;
     SnapshotBase base;
   } result;
   absl::MutexLock one_at_a_time(&sweep_mu_);
-  strand_.Run([this, to, &result] {
+  strand_.Run([this, to, holds, &result] {
     if (store_ == nullptr || !error_state_.ok()) {
       result.status = absl::FailedPreconditionError(absl::StrCat(Name(), " is not served"));
     } else if (to != nullptr && (closed_ || !core_.primary())) {
@@ -175,6 +176,7 @@ absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to) {
     result.base.epoch = core_.epoch();
     result.base.lsn = core_.applied_lsn();
     if (to != nullptr) core_.SnapshotTaken(*to, result.base.lsn);
+    if (holds) Hold(*to);
     ShardMeta meta = core_.AppliedMeta();  // with what is staged: the log need not be kept
     for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
     result.base.meta = meta.Serialize();
@@ -305,7 +307,10 @@ ShardStatus Shard::Status() const {
   const StoreStats stats = stats_of_->Stats();
   status.rows_resident = stats.rows_resident;
   status.hot_bytes = stats.hot_bytes;
-  status.bytes = std::max(stats.hot_bytes, spilled_bytes_.load(kRelaxed));
+  status.device_rows = stats.device_rows;
+  status.device_bytes = stats.device_bytes;
+  status.device_hits = stats.device_hits;
+  status.bytes = std::max(stats.hot_bytes + stats.device_bytes, spilled_bytes_.load(kRelaxed));
   status.hot_hits = stats.hits;
   status.hot_misses = stats.misses;
   status.evictions = stats.evictions;

@@ -86,6 +86,10 @@ class Shard {
   // --- data plane; any thread. Finish the segment, perhaps before they return.
   void Pull(PullWork* work, PullSegment* segment);
   void Push(PushWork* work, PushSegment* segment);
+  // Has the rows of a pull that comes next brought to the cache. Any thread; waits for nothing.
+  void FetchAhead(const PullSegment& segment) const {
+    fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/false);
+  }
 
   // --- recovery: between construction and FinishReplay nothing else is called. Any one thread;
   // `done` runs once the record was applied or skipped (or the shard refused), perhaps on another.
@@ -122,14 +126,19 @@ class Shard {
   // How the copying of all rows to `to` ended.
   void EndSnapshot(const Member& to, Lsn lsn, bool installed);
   // --- copies; block
-  // Sweeps. From its LSN on entries are kept for `to`. FailedPrecondition: the shard's record, as
-  // it is known here, does not want that copy.
+  // Sweeps. From its LSN on entries are kept for `to`, as far as there is room; with `holds`,
+  // whatever comes (HoldFor). FailedPrecondition: the shard's record, as it is known here, does not
+  // want that copy.
   struct SnapshotBase {
     Epoch epoch = 0;
     Lsn lsn = 0;
     std::string meta;
   };
-  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to);
+  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to, bool holds);
+  // Whether all entries above `lsn` are kept for `to`, and take little room. Then they stay: until
+  // it has joined, its copy is off, or kHoldNsMax have passed, none is dropped, and where that
+  // leaves too little room pushes here are refused for a moment (RESOURCE_EXHAUSTED).
+  bool HoldFor(const Member& to, Lsn lsn);
   // Whether a snapshot of `lsn` that `from` sends in `epoch` may take the place of what is here.
   bool MayInstall(const Member& from, Epoch epoch, Lsn lsn);
   // Does not block: retries what waits (an apply that failed, the activation), lets parked pulls
@@ -167,6 +176,7 @@ class Shard {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   bool wants_activation() const { return wants_activation_.load(std::memory_order_relaxed); }
   bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
+  uint64_t rows_pushed() const { return rows_pushed_.load(std::memory_order_relaxed); }
   bool primary() const { return primary_.load(std::memory_order_relaxed); }
   // A request waits that ExpireWaiting may have to end.
   bool has_waiting() const { return waiting_.load(std::memory_order_relaxed) != 0; }
@@ -264,8 +274,6 @@ class Shard {
   void KeepRecord(const CoreEntry& entry, PushState* state);
   void BeginKeeping();
   void EncodeUnapplied();
-  void TrimTail();
-  void FreeTail(Lsn limit, uint64_t room);
   void SendNow(const CoreSend& send);
   void SendAppends(const CoreSend& send);
   void TakeIncoming(Incoming* incoming);
@@ -284,7 +292,13 @@ class Shard {
   // The record behind the first `taken` of the message is not taken, for `error`.
   void RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
                     const std::string& error);
-  absl::StatusOr<SnapshotBase> SweepNow(const Member* to);
+  absl::StatusOr<SnapshotBase> SweepNow(const Member* to, bool holds);
+  // shard_copies.cc
+  void TrimTail();
+  void FreeTail(Lsn limit, uint64_t room);
+  void Hold(const Member& to);
+  bool HoldsTail();
+  // shard_replay.cc
   void RunReplay();
   void EndReplayItem();
   bool ReplayNext();  // false: finishes later
@@ -301,6 +315,7 @@ class Shard {
   Strand strand_;
   TableSpec table_;  // as options_.table, with the changes learned since
   ShardCore core_;
+  FetchHint fetch_hint_;  // of store_, for any thread
   std::unique_ptr<TieredStore> store_;
   absl::Status error_state_;  // not OK: refused
   bool closed_ = false;
@@ -323,6 +338,7 @@ class Shard {
   int64_t heard_ns_ = 0;  // from the primary, in this epoch
   StagedRows staged_;     // as of the core's last LSN
   ReplicaTail tail_;
+  std::vector<TailHold> held_for_;
   SummedRows commit_rows_;  // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;

@@ -38,6 +38,10 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
   state->shard = this;
   state->work = work;
   state->segment = segment;
+  // The rows are on their way while the push is checked.
+  if (segment->commit_step == 0) {
+    fetch_hint_.Fetch(segment->ids, segment->count, /*with_state=*/true);
+  }
   CheckPush(state);
   const Strand::Outcome outcome = strand_.TryRun(
       [&] { PushNow(state); }, [&] { return [state] { state->shard->PushNow(state); }; });
@@ -124,8 +128,10 @@ SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const
     *detail = absl::StrCat(Name(), ": the log is over its limit until rows are written back");
     return SegmentCode::kResourceExhausted;
   }
+  // What is held for a copy leaves some room to other shards.
+  const int64_t room = options_.outlet == nullptr ? 0 : options_.outlet->tail_bytes_max;
   if (tail_.bytes() > 0 && options_.outlet->tail_bytes.load(std::memory_order_relaxed) >
-                               static_cast<int64_t>(options_.outlet->tail_bytes_max)) {
+                               (held_for_.empty() ? room : room - room / 8)) {
     *detail = absl::StrCat(Name(), ": records that other copies have not taken fill the server's ",
                            options_.outlet->tail_bytes_max, " bytes (--replica-tail-bytes)");
     return SegmentCode::kResourceExhausted;

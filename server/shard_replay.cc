@@ -131,7 +131,7 @@ bool Shard::ApplyReplayed(const ReplayItem& item) {
 // lacked it would have lost what it acknowledged.
 bool Shard::AfterReplayed(const absl::Status& status) {
   if (status.ok()) return true;
-  if (status.code() == absl::StatusCode::kDataLoss) {
+  if (absl::IsDataLoss(status) || IsDeviceLost(status)) {
     FailEverything(status);
     return true;
   }
@@ -144,7 +144,7 @@ bool Shard::AfterReplayed(const absl::Status& status) {
 void Shard::Warm(int64_t ns_max) {
   if (store_ == nullptr || refused()) return;
   const int64_t end_ns = options_.clock->NowNs() + ns_max;
-  auto reader = options_.tiers->ReadShard(options_.table, options_.range, options_.id);
+  auto reader = options_.tiers->ReadShard(options_.table, options_.range, options_.id, /*above=*/0);
   absl::Status status = reader.status();
   for (bool more = status.ok(); more && options_.clock->NowNs() < end_ns;) {
     const absl::StatusOr<std::string> block = (*reader)->Next(kWarmBlockBytes);

@@ -51,32 +51,6 @@ void Shard::BeginKeeping() {
   }
 }
 
-// What nobody needs goes. Of the server's room, half is all that may be in use where something is
-// kept in case a copy comes back, and three quarters where what copies under way will need next is:
-// those of one shard would else find the room taken by what others keep, and begin anew for ever.
-// The last quarter is for what is not committed, without which no push goes on.
-void Shard::TrimTail() {
-  const uint64_t room = options_.outlet->tail_bytes_max;
-  const Lsn committed = std::min(core_.commit_lsn(), core_.applied_lsn());
-  tail_.DropThrough(std::min(core_.retained_lsn(), core_.applied_lsn()));
-  FreeTail(std::min(core_.needed_lsn(), committed), room / 2);
-  FreeTail(committed, room - room / 4);
-}
-
-// Drops records up to `limit`, as many as it takes to have all shards of the server within `room`.
-void Shard::FreeTail(Lsn limit, uint64_t room) {
-  const int64_t excess =
-      options_.outlet->tail_bytes.load(std::memory_order_relaxed) - static_cast<int64_t>(room);
-  if (excess <= 0 || tail_.empty() || tail_.first() > limit) return;
-  Lsn lsn = tail_.first();
-  int64_t freed = static_cast<int64_t>(tail_.record(lsn).bytes.size());
-  while (lsn < limit && freed < excess) {
-    freed += static_cast<int64_t>(tail_.record(++lsn).bytes.size());
-  }
-  core_.DropRetained(lsn);
-  tail_.DropThrough(std::min({core_.retained_lsn(), core_.applied_lsn(), lsn}));
-}
-
 void Shard::SendNow(const CoreSend& send) {
   if (options_.outlet == nullptr) return;
   if (send.kind == CoreSend::Kind::kSnapshot) {
@@ -319,34 +293,6 @@ void Shard::OnPeerLost(const Member& peer) {
     }
     in_flight_.fetch_sub(1, std::memory_order_release);
   });
-}
-
-// --- copies
-
-absl::StatusOr<Shard::SnapshotBase> Shard::BeginSnapshot(const Member& to) {
-  // The rows that are dirty now take the longest, and nothing need be kept for `to` meanwhile.
-  if (absl::StatusOr<Lsn> swept = Sweep(); !swept.ok()) return swept.status();
-  return SweepNow(&to);
-}
-
-void Shard::EndSnapshot(const Member& to, Lsn lsn, bool installed) {
-  in_flight_.fetch_add(1, std::memory_order_relaxed);
-  strand_.Run([this, to, lsn, installed] {
-    if (!closed_) {
-      core_.SnapshotDone(to, lsn, installed);
-      Drain();
-    }
-    in_flight_.fetch_sub(1, std::memory_order_release);
-  });
-}
-
-bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
-  bool may = false;
-  RunAndWait([&] {
-    const bool wanted = !closed_ && core_.record().primary == from;
-    may = wanted && (refused() ? MayBeReplaced(epoch) : core_.MayInstall(epoch, lsn));
-  });
-  return may;
 }
 
 bool Shard::WantsCopy(const Member& to) const {

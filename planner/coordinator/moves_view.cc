@@ -1,9 +1,12 @@
 #include "planner/coordinator/moves_view.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "absl/container/btree_set.h"
+#include "absl/strings/str_cat.h"
+#include "config/units.h"
 #include "planner/coordinator/membership_batch.h"
 
 namespace hotbed {
@@ -39,6 +42,19 @@ const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
     }
   }
   return nullptr;
+}
+
+// Why a copy takes longer than its rows at the dial.
+void SetNote(const v1::CopyProgress& copy, const v1::CopyLimits& limits, v1::ShardMove* move) {
+  if (copy.passes() < 2) return;
+  std::string note = absl::StrCat("pass ", copy.passes(), " over its rows: pushes change ",
+                                  FormatBytes(copy.changed_bytes_per_s()), "/s of them meanwhile");
+  if (copy.beyond_rate() && limits.bytes_per_s() != 0) {
+    absl::StrAppend(&note, ", too much for the ", FormatBytes(limits.bytes_per_s()),
+                    "/s that all copies may take; it goes on beyond that (raise it with "
+                    "--bandwidth)");
+  }
+  move->set_waits_for(note);
 }
 
 }  // namespace
@@ -80,6 +96,7 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
       const bool joined = membership.Joined(record, *learner);
       move.set_step(joined ? "joining" : "copying");
       if (progress != nullptr) {
+        SetNote(*progress, state.move_control().limits(), &move);
         move.set_bytes_copied(progress->bytes_copied());
         move.set_bytes_total(progress->bytes_total());
         reply.set_bytes_per_s(reply.bytes_per_s() + progress->bytes_per_s());
@@ -93,7 +110,8 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
       const bool there = goal != nullptr && record.primary().server() == goal->servers(0);
       move.set_step(there ? "dropping" : "switching");
     }
-    move.set_waits_for(membership.WaitsFor(packed));
+    const std::string waits_for = membership.WaitsFor(packed);
+    if (!waits_for.empty()) move.set_waits_for(waits_for);
     const uint64_t left = move.bytes_total() - std::min(move.bytes_copied(), move.bytes_total());
     reply.set_bytes_left(reply.bytes_left() + left);
     if (++total <= kMovesListed) *reply.add_moves() = std::move(move);

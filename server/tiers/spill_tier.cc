@@ -259,8 +259,9 @@ namespace {
 
 class RowReader : public ShardRowReader {
  public:
-  RowReader(const SpillShard& shard, std::shared_ptr<KvStore> store)
+  RowReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store)
       : shard_(shard),
+        above_(above),
         store_(std::move(store)),
         snapshot_(store_->TakeSnapshot()),
         next_(MakeKey(shard.shard.table, shard.slice, shard.first_position)),
@@ -283,8 +284,9 @@ class RowReader : public ShardRowReader {
           }
           const uint64_t position = LoadBig64(key.data() + 6);
           damage = CheckRecord(shard_, position, at, value);
-          if (damage.ok()) block.Add(position, value);
-          return damage.ok();
+          if (!damage.ok()) return false;
+          if (Wanted(value)) block.Add(position, value);
+          return true;
         });
     if (!damage.ok()) return damage;
     if (!scanned.ok()) {
@@ -296,7 +298,12 @@ class RowReader : public ShardRowReader {
   uint64_t bytes_total() const override { return bytes_total_; }
 
  private:
+  bool Wanted(absl::string_view value) const {
+    return above_ == 0 || SpillTier::LsnOf(reinterpret_cast<const uint8_t*>(value.data())) > above_;
+  }
+
   const SpillShard shard_;
+  const Lsn above_;
   const std::shared_ptr<KvStore> store_;
   const std::unique_ptr<KvSnapshot> snapshot_;
   Key next_;
@@ -307,9 +314,10 @@ class RowReader : public ShardRowReader {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::Read(const SpillShard& shard) {
+absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::Read(const SpillShard& shard,
+                                                                Lsn above) {
   HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
-  return std::make_unique<RowReader>(shard, std::move(store));
+  return std::make_unique<RowReader>(shard, above, std::move(store));
 }
 
 absl::Status SpillTier::WriteBlock(const SpillShard& shard, absl::string_view bytes) {

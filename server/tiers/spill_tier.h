@@ -79,8 +79,9 @@ class SpillTier {
   absl::Status Delete(const SpillShard& shard);
   uint64_t BytesOf(const SpillShard& shard);  // about
 
-  // The shard's rows as they are now, in blocks (row_block.h); not longer than the tier.
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard);
+  // The shard's rows of LSNs above `above` (0: all) as they are now, in blocks (row_block.h); not
+  // longer than the tier.
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
   // A block of another tier's reader; raises the highest LSN to those of its rows. One caller at a
   // time for a shard. DataLoss: damaged; InvalidArgument: of another shard or size of rows.
   absl::Status WriteBlock(const SpillShard& shard, absl::string_view block);

@@ -50,6 +50,7 @@ TieredShard::TieredShard(Params params)
                    shard_.before_write_back, [this] { OnProgress(); }}) {}
 
 TieredShard::~TieredShard() {
+  if (shard_.hint != nullptr) shard_.hint->Clear();
   if (before_close_) before_close_(this);
   *alive_ = false;
   gate_->Close();
@@ -92,6 +93,7 @@ void TieredShard::OnProgress() {
   if (sweep_.active) SweepStep();
   if (shed_.active) ShedStep();
   PublishStats();
+  if (above_progress_) above_progress_();
 }
 
 void TieredShard::PublishStats() {

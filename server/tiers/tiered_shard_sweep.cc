@@ -125,6 +125,7 @@ void TieredShard::ReplaceHotTier(bool direct) {
   hot_->SetQuota(quota);
   hand_ = 0;
   is_direct_.store(direct, std::memory_order_relaxed);
+  if (shard_.hint != nullptr) shard_.hint->Set(*table());
 }
 
 // Takes rows out from the slot at `cursor` on, one slice a call, until the tier fits its quota.

@@ -30,6 +30,7 @@ class Fleet {
     bool stopping = false;                  // SIGTERM
     bool joins = true;                      // learners of its shards catch up
     std::map<uint64_t, Epoch> copies_lost;  // said in every heartbeat
+    std::vector<v1::CopyProgress> copies;   // likewise
     std::string lost_why;
     std::set<std::string> deaf_to;  // servers that reach it no more
     uint64_t known = 0;
@@ -95,6 +96,7 @@ class Fleet {
       lost->set_epoch(epoch);
       lost->set_why(s->lost_why);
     }
+    for (const v1::CopyProgress& copy : s->copies) *request.add_copies() = copy;
     ReportSilent(*s, &request);
     auto reply = rig_->Call<v1::HeartbeatReply>(request);
     if (!reply.ok()) return true;  // the coordinator starts

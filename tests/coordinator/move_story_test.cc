@@ -105,6 +105,40 @@ TEST_F(MoveStory, OnlyTwoCopiesLeaveAServerAtOnce) {
   for (const auto& [server, count] : held) EXPECT_GE(count, 2);
 }
 
+// Why a move takes longer than its bytes at the dial.
+TEST_F(MoveStory, ACopyThatPushesOutrunSaysSo) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  Start({"s2"});
+  fleet_.at("s1").joins = false;
+  v1::ControlMovesRequest dial;
+  dial.set_bytes_per_s(10 << 20);
+  ASSERT_TRUE(rig_.Call<v1::ControlMovesReply>(dial).ok());
+  ASSERT_TRUE(Move(0, "s1", "s2").ok());
+  fleet_.Run(500);
+  ASSERT_EQ(Records()[0].learners_size(), 1);
+  const auto note = [this](uint32_t passes, uint64_t changed, bool beyond) {
+    v1::CopyProgress copy;
+    copy.set_shard(ShardId{1, 0}.packed());
+    *copy.mutable_to() = Records()[0].learners(0);
+    copy.set_bytes_copied(30 << 20);
+    copy.set_bytes_total(50 << 20);
+    copy.set_passes(passes);
+    copy.set_changed_bytes_per_s(changed);
+    copy.set_beyond_rate(beyond);
+    fleet_.at("s1").copies = {copy};
+    fleet_.Run(200);
+    return rig_.core->Moves({}).moves(0).waits_for();
+  };
+  EXPECT_EQ(note(1, 0, false), "");
+  EXPECT_EQ(rig_.core->Moves({}).bytes_left(), 20u << 20);
+  EXPECT_EQ(note(2, 4 << 20, false),
+            "pass 2 over its rows: pushes change 4 MiB/s of them meanwhile");
+  EXPECT_EQ(note(3, 21 << 20, true),
+            "pass 3 over its rows: pushes change 21 MiB/s of them meanwhile, too much for the 10 "
+            "MiB/s that all copies may take; it goes on beyond that (raise it with --bandwidth)");
+}
+
 TEST_F(MoveStory, WhatIsRefusedAndLeavesNoTrace) {
   Start({"s1", "s2", "s3", "s4"});
   Create("t", 2, 1);

@@ -115,7 +115,7 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   status.host_bytes_limit = 1234;
   host_.set_status(status);
   host_.AddShard({1, 2}, 4, 5);
-  host_.set_copies({{{1, 2}, {8, 80}, 10, 100, 5}});
+  host_.set_copies({{{1, 2}, {8, 80}, 10, 100, 5, 2, 7, true}});
   host_.set_held({{1, 2}, {6, 1}});
   Begin(/*interval_ms=*/5);
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 1; }));
@@ -125,6 +125,9 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   EXPECT_EQ(ShardId::FromPacked(last.load().shards(0).shard()), (ShardId{1, 2}));
   ASSERT_EQ(last.copies_size(), 1);
   EXPECT_EQ(last.copies(0).bytes_copied(), 10u);
+  EXPECT_EQ(last.copies(0).passes(), 2u);
+  EXPECT_EQ(last.copies(0).changed_bytes_per_s(), 7u);
+  EXPECT_TRUE(last.copies(0).beyond_rate());
   EXPECT_EQ(last.copies(0).to().incarnation(), 80u);
   EXPECT_EQ(ShardId::FromPacked(last.held_unnamed(0)), (ShardId{6, 1}));
   // Once it is named, no more.

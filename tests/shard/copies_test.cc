@@ -129,6 +129,42 @@ TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
   cluster_->network()->SetDamage(nullptr);
 }
 
+// What is pushed during each pass of a copy is several times what may be kept of it.
+TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
+  for (const Durability durability : {Durability::kLog, Durability::kCheckpoint}) {
+    random_ = Random(seed_.value());
+    step_ = 0;
+    ShardHostOptions options = ReplicaCluster::DefaultOptions();
+    options.replica_tail_bytes = 8 << 10;
+    TableSpec table = Table(OptimizerKind::kAdam, 1);
+    table.durability = durability;
+    Begin(table, {1}, 2, options);
+    Push(30);
+    const ShardId shard = cluster_->shards()[0];
+    std::atomic<int> begun{0};
+    std::atomic<int> blocks{0};
+    cluster_->network()->SetDamage([&](ReplicaMessage* message) {
+      begun += message->kind == ReplicaMessage::Kind::kSnapshotBegin;
+      if (message->kind != ReplicaMessage::Kind::kSnapshotRows) return;
+      ++blocks;
+      // Nothing is acknowledged through the network while it is held here.
+      const Lsn behind = cluster_->host(1)->Status().shards[0].applied_lsn + 60;
+      const int64_t end_ns = Clock::Real()->NowNs() + 1'000'000'000;
+      while (cluster_->host(1)->Status().shards[0].applied_lsn < behind &&
+             Clock::Real()->NowNs() < end_ns) {
+        Clock::Real()->SleepNs(1'000'000);
+      }
+    });
+    PushWhile([&] { cluster_->Move(shard, 1, 2); });
+    cluster_->network()->SetDamage(nullptr);
+    EXPECT_EQ(begun, 1) << "it began anew";
+    EXPECT_GE(blocks, 2) << "meant to need further passes";
+    EXPECT_LE(blocks, kCopyPassesMax);
+    Push(5);
+    ExpectAsAlone();
+  }
+}
+
 // The next step of a move does not wait for a heartbeat.
 TEST_F(CopiesTest, AJoinIsToldAtOnce) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);

@@ -357,7 +357,7 @@ void ReplicaCluster::ExpectCopiesEqual() {
         ASSERT_TRUE(opened.ok()) << opened.status();
         tier = *std::move(opened);
       }
-      auto reader = tier->ReadShard(table, found.range, shard);
+      auto reader = tier->ReadShard(table, found.range, shard, /*above=*/0);
       ASSERT_TRUE(reader.ok());
       std::map<uint64_t, std::string> rows;
       for (;;) {

@@ -23,6 +23,9 @@ TEST(ReplicaTail, CountsTheMemoryThatItHolds) {
   AddPiece(1, &tail);
   AddPiece(2, &tail);  // 15, 16
   EXPECT_EQ(shared.load(), 607);
+  EXPECT_EQ(tail.BytesAbove(0), 600u);
+  EXPECT_EQ(tail.BytesAbove(14), 200u);
+  EXPECT_EQ(tail.BytesAbove(16), 0u);
   const std::weak_ptr<const void> first = tail.record(11).owner;
   tail.DropThrough(12);
   EXPECT_FALSE(first.expired());

@@ -80,7 +80,7 @@ class FakeTiers final : public TierHost {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec&, const ShardRange&,
-                                                            ShardId) override {
+                                                            ShardId, Lsn) override {
     return absl::UnavailableError("a fake has no rows");
   }
   absl::Status WriteBlock(const TableSpec&, const ShardRange&, ShardId,

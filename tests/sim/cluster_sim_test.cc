@@ -57,8 +57,9 @@ TEST(ClusterSimTest, KeepsItsPromises) {
         total.backup_pulls, total.commits, total.append_failures, total.writes_refused}) {
     EXPECT_GE(count, seeds / 2);
   }
-  for (const uint64_t count : {total.machines_lost, total.bases_taken, total.taken_back,
-                               total.copies_broken, total.given_up, total.fenced}) {
+  for (const uint64_t count :
+       {total.machines_lost, total.bases_taken, total.taken_back, total.copies_broken,
+        total.further_passes, total.given_up, total.fenced}) {
     EXPECT_GE(count, seeds / 50);
   }
 }

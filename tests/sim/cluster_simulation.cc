@@ -26,13 +26,14 @@ std::string ClusterStats::Text() const {
   return absl::StrCat(
       events, " events, ", acknowledged, " acknowledged, ", duplicates, " answers to duplicates, ",
       epochs, " epochs, ", moves, " moves, ", faults, " faults (", kills, " kills, ", machines_lost,
-      " machines lost), ", append_failures, " failed appends, ", snapshots, " snapshots, ",
-      copies_broken, " broken off, ", copies_deleted, " copies deleted, ", fail_overs,
-      " fail-overs, ", bases_taken, " bases and ", taken_back, " members taken back, ", pulls,
-      " pulls (", strict_pulls, " strict, ", backup_pulls, " of others than primaries), ", commits,
-      " commits, ", given_up, " trainers given up, ", refused, " refused, ", fenced, " fenced, ",
-      writes_refused, " writes refused by compare, ", lossy, " shards lost what they may, ", spoilt,
-      " copies spoilt, ", cut_off, " members cut off");
+      " machines lost), ", append_failures, " failed appends, ", snapshots, " snapshots with ",
+      further_passes, " further passes, ", copies_broken, " broken off, ", copies_deleted,
+      " copies deleted, ", fail_overs, " fail-overs, ", bases_taken, " bases and ", taken_back,
+      " members taken back, ", pulls, " pulls (", strict_pulls, " strict, ", backup_pulls,
+      " of others than primaries), ", commits, " commits, ", given_up, " trainers given up, ",
+      refused, " refused, ", fenced, " fenced, ", writes_refused, " writes refused by compare, ",
+      lossy, " shards lost what they may, ", spoilt, " copies spoilt, ", cut_off,
+      " members cut off");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)

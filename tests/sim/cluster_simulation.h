@@ -31,6 +31,7 @@ struct ClusterStats {
   uint64_t machines_lost = 0;
   uint64_t append_failures = 0;
   uint64_t snapshots = 0;
+  uint64_t further_passes = 0;  // of snapshots, over the rows that changed
   uint64_t copies_broken = 0;
   uint64_t copies_deleted = 0;
   uint64_t fail_overs = 0;
@@ -176,6 +177,7 @@ class ClusterSimulation {
   void AskForCopy(int server, const ReplicaMessage& message);
   void StartCopy(int server, int shard, const CoreSend& send);
   void AdvanceCopies(int server, int shard);
+  bool BeginFurtherPass(int server, int shard, CopyOut* copy);
   void SendChunk(int server, int shard, CopyOut* copy);
   void DropCopyOut(int server, int shard, const Member& to);
   void OnSnapshotReply(int server, const ReplicaMessage& message);

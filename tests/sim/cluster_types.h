@@ -143,6 +143,8 @@ struct CopyOut {
   Lsn wanted = 0;  // begins when this is applied
   Lsn lsn = 0;     // 0: not begun
   int next_chunk = 0;
+  int pass_end = 0;  // the chunk behind those of this pass
+  Lsn above = 0;     // further passes: rows stamped above it
   Rows rows{};
   std::shared_ptr<const ShardMeta> meta;
   Time deadline = 0;

@@ -10,7 +10,7 @@
 namespace hotbed::sim {
 namespace {
 
-constexpr int kChunks = 3;
+constexpr int kChunks = 3;                  // of the first pass; further ones have one each
 constexpr Time kCopyPatience = 1500 * kMs;  // without an answer, or the next message
 
 }  // namespace
@@ -195,6 +195,24 @@ void ClusterSimulation::DropCopyOut(int server, int shard, const Member& to) {
   }
 }
 
+// As Shard::BeginSnapshot in a further pass: what was logged since the last sweep need not be kept.
+// By the copy's number, so that it takes no draw.
+bool ClusterSimulation::BeginFurtherPass(int server, int shard, CopyOut* copy) {
+  Replica& replica = *servers_[server].process->replicas[shard];
+  const int passes = 1 + copy->pass_end - kChunks;
+  if (copy->transfer % 4 <= static_cast<uint64_t>(passes)) return false;
+  if (!replica.core->primary() || replica.spoilt || replica.core->epoch() != copy->epoch) {
+    return false;
+  }
+  copy->above = copy->lsn;
+  copy->meta = Sweep(&servers_[server], shard);
+  copy->lsn = replica.core->applied_lsn();
+  replica.core->SnapshotTaken(copy->to, copy->lsn);
+  ++copy->pass_end;
+  ++stats_.further_passes;
+  return true;
+}
+
 void ClusterSimulation::SendChunk(int server, int shard, CopyOut* copy) {
   Server& s = servers_[server];
   ReplicaMessage message;
@@ -202,15 +220,22 @@ void ClusterSimulation::SendChunk(int server, int shard, CopyOut* copy) {
   message.to = copy->to;
   message.epoch = copy->epoch;
   message.transfer = copy->transfer;
-  message.lsn = copy->lsn;
   message.chunk = copy->next_chunk;
-  // Rows as they lie in the spill tier when the copy begins: of its LSN or later.
-  for (int i = 0; copy->next_chunk == 0 && i < kRows; ++i) WriteBack(&s, shard);
-  if (copy->next_chunk == 0) copy->rows = s.disk.shards[shard].rows;
-  if (copy->next_chunk < kChunks) {
+  if (copy->next_chunk == 0) copy->pass_end = kChunks;
+  const bool further = copy->next_chunk == copy->pass_end && BeginFurtherPass(server, shard, copy);
+  message.lsn = copy->lsn;
+  // Rows as they lie in the spill tier when the pass begins: of its LSN or later.
+  if (copy->next_chunk == 0 || further) {
+    for (int i = 0; i < kRows; ++i) WriteBack(&s, shard);
+    copy->rows = s.disk.shards[shard].rows;
+  }
+  if (copy->next_chunk < copy->pass_end) {
     message.kind = ReplicaMessage::Kind::kSnapshotRows;
-    for (int row = copy->next_chunk; row < kRows; row += kChunks) {
-      message.rows.emplace_back(row, copy->rows[row]);
+    const int step = further ? 1 : kChunks;
+    for (int row = further ? 0 : copy->next_chunk; row < kRows; row += step) {
+      if (copy->rows[row].lsn > copy->above || !further) {
+        message.rows.emplace_back(row, copy->rows[row]);
+      }
     }
   } else {
     message.kind = ReplicaMessage::Kind::kSnapshotEnd;
@@ -231,7 +256,7 @@ void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& messag
   if (copy == replica->outgoing.end()) return;
   if (!message.ok) {
     DropCopyOut(server, message.shard, message.from);
-  } else if (message.chunk > kChunks) {
+  } else if (message.chunk > copy->pass_end) {
     ++stats_.snapshots;
     const Lsn lsn = copy->lsn;
     replica->outgoing.erase(copy);

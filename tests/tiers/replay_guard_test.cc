@@ -22,7 +22,9 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
   void SetUp() override {
     spec_.rows = 40;
     spec_.optimizer.kind = OptimizerKind::kAdagrad;  // applying a record twice shows
-    if (GetParam() > 0) options_.hot_bytes = RowCost() * static_cast<uint64_t>(GetParam());
+    const int rows = std::abs(GetParam());
+    if (rows > 0) options_.hot_bytes = RowCost() * static_cast<uint64_t>(rows);
+    if (GetParam() < 0) UseDevice(/*buckets=*/1);
     Random random(TestSeed(20260301));
     log_.resize(kRecords + 1);
     for (Lsn lsn = 1; lsn <= kRecords; ++lsn) {
@@ -58,7 +60,7 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
   void WarmAll(Lsn lsn, uint64_t block_bytes) {
     store_->SetAppliedLsn(lsn);
     store_->BeginReplay();
-    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3});
+    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3}, /*above=*/0);
     ASSERT_TRUE(reader.ok()) << reader.status();
     for (bool more = true; more;) {
       const auto block = (*reader)->Next(block_bytes);
@@ -177,7 +179,7 @@ TEST_P(ReplayGuardTest, ADamagedBlockWarmsNothing) {
   Apply(1, 30);
   ASSERT_TRUE(SweepNow(30, "at 30").ok());
   Crash();
-  auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3});
+  auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3}, /*above=*/0);
   ASSERT_TRUE(reader.ok()) << reader.status();
   auto block = (*reader)->Next(1 << 20);
   ASSERT_TRUE(block.ok()) << block.status();
@@ -202,7 +204,8 @@ TEST_P(ReplayGuardTest, HighestLsnSurvivesWritesOfReplay) {
   EXPECT_EQ(store_->highest_lsn(), 40u);
 }
 
-INSTANTIATE_TEST_SUITE_P(BudgetRows, ReplayGuardTest, ::testing::Values(1, 3, 12, 0));
+// Rows of the host's hot tier, 0: all; below 0: with a device above it.
+INSTANTIATE_TEST_SUITE_P(BudgetRows, ReplayGuardTest, ::testing::Values(1, 3, 12, 0, -1, -3, -12));
 
 }  // namespace
 }  // namespace hotbed

@@ -35,8 +35,8 @@ class RowBlockTest : public StoreFixture {
       ASSERT_TRUE(SweepNow(lsn, absl::StrCat("meta ", lsn)).ok());
     }
   }
-  std::unique_ptr<ShardRowReader> Reader() {
-    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3});
+  std::unique_ptr<ShardRowReader> Reader(Lsn above = 0) {
+    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3}, above);
     EXPECT_TRUE(reader.ok()) << reader.status();
     return *std::move(reader);
   }
@@ -99,6 +99,29 @@ TEST_F(RowBlockTest, AReaderSeesTheMomentAtWhichItBegan) {
   for (std::string& block : Blocks(reader.get())) all.push_back(std::move(block));
   EXPECT_EQ(all, before);
   EXPECT_NE(Blocks(Reader().get()), before);
+}
+
+TEST_F(RowBlockTest, AFurtherPassBringsTheRowsThatHaveChanged) {
+  Fill();
+  const auto positions = [this](Lsn above) {
+    std::vector<uint64_t> found;
+    for (const std::string& bytes : Blocks(Reader(above).get())) {
+      const auto record_bytes = SpillShard(spec_, range_, {spec_.id, 3}).record_bytes();
+      const auto block = RowBlock::Parse(bytes, record_bytes);
+      EXPECT_TRUE(block.ok()) << block.status();
+      for (uint32_t row = 0; row < block->rows(); ++row) found.push_back(block->position(row));
+    }
+    return found;
+  };
+  std::vector<uint64_t> thirds;
+  for (uint64_t id = 0; id < spec_.rows; id += 3) thirds.push_back(id);
+  EXPECT_EQ(positions(0).size(), spec_.rows);
+  EXPECT_EQ(positions(1), thirds);
+  EXPECT_TRUE(positions(2).empty());
+  const std::vector<float> ones(spec_.dim, 1.0f);
+  ASSERT_TRUE(ApplyNow({1, 3, spec_.rows - 1}, {ones, ones, ones}, 3).ok());
+  ASSERT_TRUE(SweepNow(3, "later").ok());
+  EXPECT_EQ(positions(2), (std::vector<uint64_t>{1, 3, spec_.rows - 1}));
 }
 
 TEST_F(RowBlockTest, ATierBeginsAnewWhenNobodyUsesIt) {

@@ -21,6 +21,7 @@
 #include "server/kernels/cpu/cpu_kernels.h"
 #include "server/tiers/tier_host.h"
 #include "tests/kernels/row_twin.h"
+#include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
 
@@ -75,6 +76,19 @@ class StoreFixture : public ::testing::Test {
     std::filesystem::remove_all(dir_);
   }
 
+  // An emulated device with room for `buckets` buckets of rows of spec_, in messages so small that
+  // most jobs are cut.
+  void UseDevice(uint32_t buckets, uint32_t ids_max = 16) {
+    device::RowShape shape;
+    shape.dim = spec_.dim;
+    shape.weight_type = spec_.weight_type;
+    shape.optimizer = spec_.optimizer;
+    const uint64_t slots = uint64_t{buckets} * device::kBucketSlots;
+    const uint64_t bytes = device::DeviceRows::TableBytes(shape, false, slots);
+    options_.open_device = EmulatedDevice(SmallMessages(ids_max), buckets == 0 ? 1024 : bytes,
+                                          [this] { return device_faults_; });
+  }
+
   void OpenHost() {
     auto host = TierHostImpl::Open(options_, &io_, CpuRowKernels());
     ASSERT_TRUE(host.ok()) << host.status();
@@ -92,6 +106,7 @@ class StoreFixture : public ::testing::Test {
     params.shard = {spec_.id, index};
     params.range = range;
     params.executor = &executor_;
+    params.hint = hint_;
     params.before_write_back = [this](Lsn lsn) {
       log_held_ = std::max(log_held_, lsn);
       return before_write_back_;
@@ -191,7 +206,9 @@ class StoreFixture : public ::testing::Test {
   TableSpec spec_;
   ShardRange range_;
   TierOptions options_;
+  device::HostDeviceOptions device_faults_;  // of the next host
   ManualExecutor executor_;
+  FetchHint* hint_ = nullptr;  // of shards that are opened
   ManualIoQueue io_;
   Lsn log_held_ = 0;
   absl::Status before_write_back_;

@@ -17,15 +17,14 @@ namespace hotbed {
 inline namespace HOTBED_ISA {
 
 // Without the limit of PrefetchBytes, where both vectors of a state would share it.
-template <int kWrite>
 HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
   constexpr uint32_t kBytesMax = 2048;
   const uint32_t limit = bytes < kBytesMax ? bytes : kBytesMax;
-  for (uint32_t at = 0; at < limit; at += 64) __builtin_prefetch(from + at, kWrite, 3);
+  for (uint32_t at = 0; at < limit; at += 64) FetchLine(from + at);
 }
 
 // How many rows ahead of its update a row of so many bytes is fetched. Measured: 60 lines on their
-// way keep the memory busy, and many more drive each other out of the first-level cache.
+// way keep the memory busy; more gain nothing.
 HOTBED_ROW_FN uint32_t RowsAhead(uint32_t bytes) {
   constexpr uint32_t kLinesAhead = 64;
   constexpr uint32_t kLeast = 5;
@@ -61,8 +60,8 @@ HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_
 HOTBED_ROW_FN void FetchForUpdate(const RowTable& table, uint32_t weight_bytes,
                                   uint32_t state_bytes, uint32_t slot) {
   __builtin_prefetch(table.bits + slot, 1, 3);
-  PrefetchAll<1>(WeightsOf(table, slot), weight_bytes);
-  if (state_bytes > 0) PrefetchAll<1>(StateOf(table, slot), state_bytes);
+  PrefetchAll(WeightsOf(table, slot), weight_bytes);
+  if (state_bytes > 0) PrefetchAll(StateOf(table, slot), state_bytes);
 }
 
 HOTBED_ROW_FN void FetchFirst(const ApplyBatch& batch, const RowTable& table, uint32_t weight_bytes,
@@ -115,18 +114,18 @@ struct PlacesOf {
     return state + uint64_t{state_bytes()} * slot;
   }
   HOTBED_ROW_FN void FetchWeights(uint32_t slot, uint32_t at) const {
-    __builtin_prefetch(Weights(slot) + at, 1, 3);
-    __builtin_prefetch(Weights(slot) + at + 64, 1, 3);
+    FetchLine(Weights(slot) + at);
+    FetchLine(Weights(slot) + at + 64);
   }
   HOTBED_ROW_FN void FetchState(uint32_t slot, uint32_t at) const {
     const uint8_t* const from = State(slot);
     if (at == 0) __builtin_prefetch(bits + slot, 1, 3);
     if (at == 0 && kLayout.has_statistic) {
-      __builtin_prefetch(from + 4ull * dim() * kLayout.vectors, 1, 3);
+      FetchLine(from + 4ull * dim() * kLayout.vectors);
     }
     for (uint32_t v = 0; v < kLayout.vectors; ++v) {
-      __builtin_prefetch(from + 4ull * dim() * v + at, 1, 3);
-      __builtin_prefetch(from + 4ull * dim() * v + at + 64, 1, 3);
+      FetchLine(from + 4ull * dim() * v + at);
+      FetchLine(from + 4ull * dim() * v + at + 64);
     }
   }
   HOTBED_ROW_FN OpenRow Open(uint32_t slot, const uint8_t* gradient, float* room) const {

@@ -38,11 +38,15 @@ HOTBED_ROW_FN uint64_t PositionOfSlot(const RowTable& table, uint32_t slot) {
   return table.direct ? table.first_position + slot : table.positions[slot];
 }
 
-template <int kWrite>
+// Of a row, to the second-level cache. What is on its way to the first takes a place there from the
+// loads and stores of the rows at hand, and there are few of these: measured with random rows of
+// 512 bytes from memory, 75 ns instead of 93 a row updated, 70 instead of 89 read.
+HOTBED_ROW_FN void FetchLine(const uint8_t* from) { __builtin_prefetch(from, 0, 2); }
+
 HOTBED_ROW_FN void PrefetchBytes(const uint8_t* from, uint32_t bytes) {
   const uint32_t lines = (bytes + 63) / 64;
   const uint32_t limit = lines < kPrefetchLines ? lines : kPrefetchLines;
-  for (uint32_t l = 0; l < limit; ++l) __builtin_prefetch(from + 64ull * l, kWrite, 3);
+  for (uint32_t l = 0; l < limit; ++l) FetchLine(from + 64ull * l);
 }
 
 HOTBED_ROW_FN void Visit(const RowTable& table, uint32_t slot) {
@@ -155,7 +159,7 @@ HOTBED_ROW_FN void ForEachIndexed(const RowTable& table, uint32_t count, const I
         lane.slot = SlotAt(bucket, static_cast<uint32_t>(__builtin_ctz(mask)));
         __builtin_prefetch(table.positions + lane.slot, 0, 3);
         __builtin_prefetch(table.bits + lane.slot, 1, 3);
-        PrefetchBytes<0>(WeightsOf(table, lane.slot), prefetch_bytes);
+        PrefetchBytes(WeightsOf(table, lane.slot), prefetch_bytes);
       }
     }
     if (b >= 2) {
@@ -186,7 +190,7 @@ HOTBED_ROW_FN void ForEachDirect(const RowTable& table, uint32_t count, const Id
   const auto prefetch = [&](uint32_t i) HOTBED_ALWAYS_INLINE {
     const uint32_t slot = static_cast<uint32_t>(ids(i) - first);
     if (!full) __builtin_prefetch(table.bits + slot, 0, 3);
-    PrefetchBytes<0>(WeightsOf(table, slot), prefetch_bytes);
+    PrefetchBytes(WeightsOf(table, slot), prefetch_bytes);
   };
   const uint32_t ahead = count < kPrefetchRows ? count : kPrefetchRows;
   for (uint32_t i = 0; i < ahead; ++i) prefetch(i);

@@ -138,7 +138,7 @@ void GatherPooledAs(GatherPooledBatch* batch) {
     const DirectRows rows{batch->ids, table.weights, table.first_position, table.weight_stride,
                           count};
     const uint64_t ahead = count < kPoolAhead ? count : kPoolAhead;
-    for (uint64_t k = 0; k < ahead; ++k) PrefetchBytes<0>(rows.At(k), 64 * kFirstLines);
+    for (uint64_t k = 0; k < ahead; ++k) PrefetchBytes(rows.At(k), 64 * kFirstLines);
     walk.Take(rows, 0, count, 0);
     if (batch->flags != nullptr) __builtin_memset(batch->flags, 1, count);
     return walk.End();
@@ -150,7 +150,7 @@ void GatherPooledAs(GatherPooledBatch* batch) {
     const bool complete = FindRows(*batch, table, base, rows, found);
     const FoundRows source{found, rows};
     for (uint32_t k = 0; complete && k < kPoolAhead && k < rows; ++k) {
-      PrefetchBytes<0>(found[k], table.weight_bytes);
+      PrefetchBytes(found[k], table.weight_bytes);
     }
     if (complete) {
       walk.Take(source, 0, rows, base);

@@ -102,7 +102,7 @@ template <typename Rows>
 HOTBED_ROW_FN void PrefetchColumns(const Rows& rows, uint64_t k, uint64_t from, uint32_t bytes) {
   if (k + kPoolAhead >= rows.limit) return;
   const uint8_t* const row = rows.At(k + kPoolAhead) + from;
-  for (uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
+  for (uint32_t at = 0; at < bytes; at += 64) FetchLine(row + at);
 }
 
 template <typename Weight, uint32_t kRegisters, bool kWeighted, typename Rows>
