@@ -64,7 +64,6 @@ ShardRecord Record(ShardId shard, bool active) {
 // The state machine alone; what it wants done is done at once.
 class Core {
  public:
-  static constexpr int64_t kDrawn = 8;  // pushes whose session is on its way
   explicit Core(uint64_t sessions)
       : core_(CoreOptions()), last_seq_(sessions + 1), others_(sessions + 1) {
     core_.SetSelf(kSelf);
@@ -75,14 +74,7 @@ class Core {
     for (SessionId id = 1; id <= sessions; ++id) Push(id, /*open=*/true);
   }
 
-  // As a shard does, what is read of a session is fetched before: there while the rows are checked,
-  // which takes as long as ten pushes take here.
-  void PushAtRandom() {
-    SessionId& next = drawn_[pushes_ % kDrawn];
-    const SessionId id = std::exchange(next, 1 + random_.Uniform(last_seq_.size() - 1));
-    SessionTable::FetchAhead(core_.sessions().array(), next);
-    Push(id, /*open=*/false);
-  }
+  void PushAtRandom() { Push(1 + random_.Uniform(last_seq_.size() - 1), /*open=*/false); }
   // The same entry through the same steps, but for the session; what a client does is there too.
   void WithoutSession() {
     others_[1 + random_.Uniform(others_.size() - 1)] += uint64_t{1} << kStepShift;
@@ -120,7 +112,6 @@ class Core {
 
   ShardCore core_;
   Random random_{1};
-  std::vector<SessionId> drawn_ = std::vector<SessionId>(kDrawn, 1);
   std::vector<uint64_t> last_seq_;  // by session: the clients' side
   std::vector<uint64_t> others_;    // as last_seq_, for what is without sessions
   int64_t pushes_ = 0;

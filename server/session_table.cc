@@ -36,64 +36,85 @@ absl::Status TakeStaged(ByteReader* in, ShardMeta* meta) {
 }  // namespace
 
 void SessionTable::Set(SessionId id, const Session& session) {
-  if (!entries_.empty()) {
-    Entry& entry = entries_[PlaceOf(id)];
-    if (!entry.free()) {
-      entry.session = session;
-      return;
-    }
+  const uint32_t number = NumberOf(id);
+  if (number != kNone) {
+    entries_[number].session = session;
+    return;
   }
-  if ((size_ + 1) * 3 > entries_.size() * 2) MakeRoom(size_ + 1);
-  entries_[PlaceOf(id)] = {id, session};
-  ++size_;
+  if (entries_.size() == entries_.capacity()) {
+    ReserveEntries(entries_.size() + std::max<size_t>(1, entries_.size() / 4));
+  }
+  entries_.push_back({id, session});
+  if (entries_.size() <= kScannedMax) return;
+  if (entries_.size() * 4 > places_.size() * 3) return MakePlaces();
+  places_[PlaceOf(id)] = static_cast<uint32_t>(entries_.size() - 1);
+}
+
+void SessionTable::Erase(SessionId id) {
+  const uint32_t number = NumberOf(id);
+  if (number == kNone) return;
+  if (!places_.empty()) {
+    FreePlace(PlaceOf(id));
+    // The last entry will stand where this one stood.
+    if (number + 1 < entries_.size()) places_[PlaceOf(entries_.back().id)] = number;
+  }
+  entries_[number] = entries_.back();
+  entries_.pop_back();
+  if (entries_.capacity() * 3 > entries_.size() * 4) {
+    ReserveEntries(entries_.size() + entries_.size() / 8);
+  }
+  if (entries_.size() <= kScannedMax) {
+    places_ = std::vector<uint32_t>();
+  } else if (places_.size() > entries_.size() * 4) {
+    MakePlaces();
+  }
 }
 
 // What stands behind it and would be looked for from here on moves up, or it would not be found.
-void SessionTable::Erase(SessionId id) {
-  if (entries_.empty()) return;
-  size_t place = PlaceOf(id);
-  if (entries_[place].free()) return;
-  for (size_t next = Next(place); !entries_[next].free(); next = Next(next)) {
-    const size_t home = HomeOf(entries_[next].id, entries_.size());
-    if (Steps(home, next) < Steps(place, next)) continue;  // its home is behind `place`
-    entries_[place] = entries_[next];
+void SessionTable::FreePlace(size_t place) {
+  const size_t mask = places_.size() - 1;
+  for (size_t next = (place + 1) & mask; places_[next] != kNone; next = (next + 1) & mask) {
+    const size_t home = HomeOf(entries_[places_[next]].id);
+    if (((next - home) & mask) < ((next - place) & mask)) continue;  // its home is behind `place`
+    places_[place] = places_[next];
     place = next;
   }
-  entries_[place] = Entry();
-  --size_;
-  if (entries_.size() > size_ * 2) MakeRoom(size_);
+  places_[place] = kNone;
 }
 
-// Five ninths full: neither the next session nor the next one to go moves all again.
-void SessionTable::MakeRoom(size_t count) {
-  std::vector<Entry> old(count == 0 ? 0 : std::max(count + 1, count * 9 / 5));
-  old.swap(entries_);
-  for (const Entry& entry : old) {
-    if (!entry.free()) entries_[PlaceOf(entry.id)] = entry;
-  }
+// With room for exactly so many, at least those that there are.
+void SessionTable::ReserveEntries(size_t count) {
+  std::vector<Entry> entries;
+  entries.reserve(count);
+  entries.assign(entries_.begin(), entries_.end());
+  entries_ = std::move(entries);
+}
+
+// For the entries that there are, half full at most.
+void SessionTable::MakePlaces() {
+  size_t count = 2 * kScannedMax;
+  while (count < entries_.size() * 2) count *= 2;
+  places_ = std::vector<uint32_t>(count, kNone);
+  for (uint32_t i = 0; i < entries_.size(); ++i) places_[PlaceOf(entries_[i].id)] = i;
 }
 
 bool operator==(const SessionTable& a, const SessionTable& b) {
   return a.size() == b.size() &&
          std::all_of(a.entries_.begin(), a.entries_.end(), [&b](const SessionTable::Entry& entry) {
-           const Session* const found = entry.free() ? nullptr : b.Find(entry.id);
-           return entry.free() || (found != nullptr && *found == entry.session);
+           const Session* const found = b.Find(entry.id);
+           return found != nullptr && *found == entry.session;
          });
 }
 
 void SessionTable::AppendTo(std::string* out) const {
-  std::vector<const Entry*> sorted;
-  sorted.reserve(size_);
-  for (const Entry& entry : entries_) {
-    if (!entry.free()) sorted.push_back(&entry);
-  }
+  std::vector<Entry> sorted(entries_.begin(), entries_.end());
   std::sort(sorted.begin(), sorted.end(),
-            [](const Entry* a, const Entry* b) { return a->id < b->id; });
+            [](const Entry& a, const Entry& b) { return a.id < b.id; });
   AppendLittle<uint32_t>(static_cast<uint32_t>(sorted.size()), out);
-  for (const Entry* entry : sorted) {
-    AppendLittle<uint64_t>(entry->id, out);
-    AppendLittle<uint64_t>(entry->session.incarnation, out);
-    AppendLittle<uint64_t>(entry->session.last_seq, out);
+  for (const Entry& entry : sorted) {
+    AppendLittle<uint64_t>(entry.id, out);
+    AppendLittle<uint64_t>(entry.session.incarnation, out);
+    AppendLittle<uint64_t>(entry.session.last_seq, out);
   }
 }
 
@@ -104,7 +125,7 @@ absl::StatusOr<SessionTable> SessionTable::TakeFrom(ByteReader* in) {
                                             " bytes, ", kSessionBytes, " each"));
   }
   SessionTable table;
-  table.MakeRoom(count);
+  table.ReserveEntries(count);
   for (uint32_t i = 0; i < count; ++i) {
     const SessionId id = in->Take<uint64_t>();
     Session session;

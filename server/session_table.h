@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,52 +28,35 @@ struct Session {
   }
 };
 
-// Dense, because there is one for each session on each shard, and one look at memory for each push:
-// entries of half a cache line stand at their home in one array or, where that is taken, behind it.
-// The array is kept between 1/2 and 2/3 full, so that allocated_bytes() is at most kBytesPerSession
-// for each session, whatever came and went; only while it is moved to one of another size both
-// stand.
+// Dense, because there is one for each session on each shard: the entries stand together in one
+// array that has at most a third more room than it needs, and are found through an array of 32-bit
+// places, kept between 1/4 and 3/4 full, that only tables of more than a few sessions have.
+// allocated_bytes() is at most kBytesPerSession for each session, whatever came and went; only
+// while an array is moved to one of another size both stand.
 class SessionTable {
  public:
   static constexpr size_t kBytesPerSession = 64;
 
   // Null when the session never opened here, or was forgotten. Valid until the next change.
   const Session* Find(SessionId id) const {
-    if (entries_.empty()) return nullptr;
-    const Entry& entry = entries_[PlaceOf(id)];
-    return entry.free() ? nullptr : &entry.session;
+    const uint32_t at = NumberOf(id);
+    return at == kNone ? nullptr : &entries_[at].session;
   }
   // `session` is none of the table's own, unless it is that of `id`.
   void Set(SessionId id, const Session& session);
   void Erase(SessionId id);
   // Of a session that is there.
   void SetHeard(SessionId id, int64_t heard_ns) {
-    entries_[PlaceOf(id)].session.heard_ns = heard_ns;
+    entries_[NumberOf(id)].session.heard_ns = heard_ns;
   }
   // visit(SessionId, const Session&), in any order.
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (const Entry& entry : entries_) {
-      if (!entry.free()) visit(entry.id, entry.session);
-    }
+    for (const Entry& entry : entries_) visit(entry.id, entry.session);
   }
-  size_t size() const { return size_; }
-  size_t allocated_bytes() const { return entries_.capacity() * sizeof(Entry); }
-
-  // Where the entries are, for FetchAhead.
-  struct Array {
-    uintptr_t at = 0;
-    size_t count = 0;
-  };
-  Array array() const { return {reinterpret_cast<uintptr_t>(entries_.data()), entries_.size()}; }
-  // Has what Find(id) will read brought to the cache. Any thread: `array` may be an old one, or two
-  // halves of different ones, since memory is named here and not touched.
-  static void FetchAhead(const Array& array, SessionId id) {
-    if (array.count == 0) return;
-    const uintptr_t home = array.at + sizeof(Entry) * HomeOf(id, array.count);
-    __builtin_prefetch(reinterpret_cast<const void*>(home), 1);
-    // The one behind is looked at by one search in four.
-    __builtin_prefetch(reinterpret_cast<const void*>(home + kLineBytes), 1);
+  size_t size() const { return entries_.size(); }
+  size_t allocated_bytes() const {
+    return entries_.capacity() * sizeof(Entry) + places_.capacity() * sizeof(uint32_t);
   }
   friend bool operator==(const SessionTable& a, const SessionTable& b);
 
@@ -84,35 +66,41 @@ class SessionTable {
   static absl::StatusOr<SessionTable> TakeFrom(ByteReader* in);
 
  private:
-  static constexpr size_t kLineBytes = 64;
-  static constexpr int64_t kFree = std::numeric_limits<int64_t>::min();
-  struct alignas(32) Entry {
+  struct Entry {
     SessionId id = 0;
-    Session session{0, 0, kFree};  // never heard at such a time
-
-    bool free() const { return session.heard_ns == kFree; }
+    Session session;
   };
+  static constexpr uint32_t kNone = ~0u;
+  static constexpr size_t kScannedMax = 8;  // more are found through places_
 
   // Its place if nothing else stood there. Ids count up: multiplied, neighbours end far apart.
-  static size_t HomeOf(SessionId id, size_t count) {
-    return static_cast<size_t>(((id * 0x9e3779b97f4a7c15ull) >> 32) * count >> 32);
+  size_t HomeOf(SessionId id) const {
+    return static_cast<size_t>((id * 0x9e3779b97f4a7c15ull) >> 32) & (places_.size() - 1);
   }
-  // The place that has it, or else the free one where it would go. There are places, and free ones.
+  // Where in entries_; kNone: nowhere.
+  uint32_t NumberOf(SessionId id) const {
+    if (!places_.empty()) return places_[PlaceOf(id)];
+    for (uint32_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].id == id) return i;
+    }
+    return kNone;
+  }
+  // The place that names it, or else the free one where it would go. There are places.
   size_t PlaceOf(SessionId id) const {
-    size_t place = HomeOf(id, entries_.size());
-    while (!entries_[place].free() && entries_[place].id != id) place = Next(place);
+    size_t place = HomeOf(id);
+    while (places_[place] != kNone && entries_[places_[place]].id != id) {
+      place = (place + 1) & (places_.size() - 1);
+    }
     return place;
   }
-  size_t Next(size_t place) const { return place + 1 == entries_.size() ? 0 : place + 1; }
-  // Steps from one to the other, round the end.
-  size_t Steps(size_t from, size_t to) const {
-    return to >= from ? to - from : to + entries_.size() - from;
-  }
-  // Moves all to an array that suits so many sessions, at least those that there are.
-  void MakeRoom(size_t count);
+  void FreePlace(size_t place);
+  void ReserveEntries(size_t count);
+  void MakePlaces();
 
-  std::vector<Entry> entries_;  // places; none where there is no session
-  size_t size_ = 0;
+  std::vector<Entry> entries_;
+  // Of each session its number in entries_, at HomeOf(id) or, where that was taken, behind it;
+  // kNone: free. A power of two, or none at all.
+  std::vector<uint32_t> places_;
 };
 
 // A push to a synchronous table that is in the log and waits for its step's commit.

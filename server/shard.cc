@@ -270,9 +270,6 @@ void Shard::PublishState() {
   wants_activation_.store(wants_activation, kRelaxed);
   read_only_.store(core_.read_only(), kRelaxed);
   sessions_.store(core_.session_count(), kRelaxed);
-  const SessionTable::Array array = core_.sessions().array();
-  session_array_at_.store(array.at, kRelaxed);
-  session_array_count_.store(array.count, kRelaxed);
   committed_step_.store(core_.committed_step(), kRelaxed);
   staged_bytes_.store(staged_.bytes(), kRelaxed);
   applied_lsn_.store(core_.applied_lsn(), std::memory_order_release);
@@ -310,7 +307,10 @@ ShardStatus Shard::Status() const {
   const StoreStats stats = stats_of_->Stats();
   status.rows_resident = stats.rows_resident;
   status.hot_bytes = stats.hot_bytes;
-  status.bytes = std::max(stats.hot_bytes, spilled_bytes_.load(kRelaxed));
+  status.device_rows = stats.device_rows;
+  status.device_bytes = stats.device_bytes;
+  status.device_hits = stats.device_hits;
+  status.bytes = std::max(stats.hot_bytes + stats.device_bytes, spilled_bytes_.load(kRelaxed));
   status.hot_hits = stats.hits;
   status.hot_misses = stats.misses;
   status.evictions = stats.evictions;

@@ -243,8 +243,6 @@ class Shard {
   Lsn LsnToSee(const PullWork& work, PullSegment* segment) const;
   bool Park(PullWork* work, PullSegment* segment, std::string* detail, SegmentCode* code);
   void RunParkedPulls();
-  // Off the strand: what PushNow will read is on its way while the push is checked.
-  void FetchForPush(const PushWork& work, const PushSegment& segment) const;
   void PushNow(PushState* state);
   bool ParkPush(PushState* state);
   void RunParkedPushes();
@@ -371,8 +369,6 @@ class Shard {
   std::atomic<uint64_t> backups_{0};
   std::atomic<bool> ticks_often_{false};
   std::atomic<uint64_t> sessions_{0};
-  std::atomic<uintptr_t> session_array_at_{0};  // SessionTable::Array
-  std::atomic<size_t> session_array_count_{0};
   std::atomic<uint64_t> committed_step_{0};
   std::atomic<uint64_t> staged_bytes_{0};
   std::atomic<uint64_t> rows_pulled_{0};

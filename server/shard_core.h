@@ -140,7 +140,6 @@ class ShardCore {
   std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
   size_t staged_count() const { return staged_.size(); }
   size_t session_count() const { return sessions_.size(); }
-  const SessionTable& sessions() const { return sessions_; }
   // Members that have answered nothing for kSilentTicks, though they were asked: of a primary,
   // which can commit nothing without them. To be told to the coordinator, who may hear of them.
   std::vector<Member> SilentMembers() const;

@@ -38,7 +38,10 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
   state->shard = this;
   state->work = work;
   state->segment = segment;
-  FetchForPush(*work, *segment);
+  // The rows are on their way while the push is checked.
+  if (segment->commit_step == 0) {
+    fetch_hint_.Fetch(segment->ids, segment->count, /*with_state=*/true);
+  }
   CheckPush(state);
   const Strand::Outcome outcome = strand_.TryRun(
       [&] { PushNow(state); }, [&] { return [state] { state->shard->PushNow(state); }; });
@@ -47,15 +50,6 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
   RefuseSegment(segment, SegmentCode::kResourceExhausted,
                 absl::StrCat(Name(), ": ", options_.strand.queue_max, " requests wait already"));
   FinishSegment(work);
-}
-
-void Shard::FetchForPush(const PushWork& work, const PushSegment& segment) const {
-  const SessionTable::Array sessions{session_array_at_.load(std::memory_order_relaxed),
-                                     session_array_count_.load(std::memory_order_relaxed)};
-  SessionTable::FetchAhead(sessions, work.session);
-  if (segment.commit_step == 0) {
-    fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
-  }
 }
 
 // What can be said without the shard's state, off the strand. A refusal becomes noop(seq) in the

@@ -1,7 +1,6 @@
 #include "server/session_table.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <map>
 #include <string>
@@ -120,18 +119,6 @@ TEST(SessionTableTest, ComesBackFromItsBytesAndComparesByState) {
 
   ByteReader cut(absl::string_view(bytes).substr(0, bytes.size() - 1));
   EXPECT_EQ(SessionTable::TakeFrom(&cut).status().code(), absl::StatusCode::kDataLoss);
-}
-
-// It may be told of an array that is gone.
-TEST(SessionTableTest, FetchesAheadWithoutTouchingMemory) {
-  constexpr size_t kBytes = 64 << 10;
-  void* const at = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(at, MAP_FAILED);
-  for (SessionId id = 0; id < 1000; ++id) {
-    SessionTable::FetchAhead({reinterpret_cast<uintptr_t>(at), kBytes / 32}, id);
-    SessionTable::FetchAhead(SessionTable().array(), id);
-  }
-  munmap(at, kBytes);
 }
 
 }  // namespace
