@@ -79,7 +79,7 @@ class EchoHost final : public ShardHost {
   std::vector<JoinReady> SilentMembers() const override { return {}; }
   std::vector<CopyProgress> Copies() const override { return {}; }
   void SetCopyLimits(const CopyLimits&) override {}
-  std::vector<ShardEpoch> CopiesLost() const override { return {}; }
+  std::vector<LostCopy> CopiesLost() const override { return {}; }
   std::vector<ShardId> Held() const override { return {}; }
   void SetLease(int64_t) override {}
 

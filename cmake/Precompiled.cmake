@@ -2,7 +2,7 @@
 # what they include all the same, and clang-tidy compiles without them (tests/tidy/run_clang_tidy.py).
 option(HOTBED_PRECOMPILE "Parse the libraries' headers once (off: every file by itself)" ON)
 # protobuf's users get it, and a precompiled header serves sources with the same macros only.
-add_compile_options(-pthread)
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-pthread>)
 
 set(HOTBED_PRECOMPILED_base
   <algorithm> <array> <atomic> <cstdint> <cstring> <deque> <functional> <map> <memory> <optional> <set> <string> <utility>

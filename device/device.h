@@ -46,6 +46,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string Describe() const = 0;
+  // Of device memory, as of now: what Allocate might still give.
+  virtual uint64_t free_bytes() = 0;
 
   // Zeroed device memory, aligned to 256 bytes.
   virtual Status Allocate(uint64_t bytes, uint8_t** memory) = 0;

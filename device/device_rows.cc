@@ -101,6 +101,7 @@ Status DeviceRows::TakeMemory() {
                                  "rows; raise it, or lower the limits of messages"};
   }
   slabs_at_ = bytes;
+  staging_bytes_ = staging;
   arena_ = ByteArena(options_.device_bytes - bytes);
   Status status = device_->Allocate(options_.device_bytes, &memory_);
   if (status.ok()) status = device_->AllocateStaging(staging, &staging_memory_);
@@ -196,8 +197,9 @@ void DeviceRows::SendTables() {
   device_->CopyIn(room_.tables, tables_.data(), sizeof(Table) * tables_.size());
 }
 
+// `row_bytes` null: the batch brings and wants no rows.
 Status DeviceRows::Check(const Batch& batch, bool update, uint64_t* row_bytes) const {
-  *row_bytes = 0;
+  uint64_t bytes = 0;
   if (batch.ids_count > options_.ids_max || batch.segment_count > options_.segments_max) {
     return {Code::kTooLarge, "a message of " + Number(batch.ids_count) + " ids in " +
                                  Number(batch.segment_count) + " segments; at most " +
@@ -218,11 +220,13 @@ Status DeviceRows::Check(const Batch& batch, bool update, uint64_t* row_bytes) c
                                    "update in int8"};
     }
     const uint64_t wire = RowWireBytes(segment.type, tables_[segment.table].shape.dim);
-    *row_bytes = std::max(*row_bytes, segment.rows_at + wire * (limit - segment.first));
+    bytes = std::max(bytes, segment.rows_at + wire * (limit - segment.first));
   }
   const bool named = batch.segment_count > 0 || batch.ids_count == 0;
-  if (*row_bytes <= options_.row_bytes_max && named) return {};
-  return {Code::kTooLarge, "rows of " + Number(*row_bytes) + " bytes in one message, at most " +
+  if (row_bytes == nullptr) bytes = 0;
+  if (row_bytes != nullptr) *row_bytes = bytes;
+  if (bytes <= options_.row_bytes_max && named) return {};
+  return {Code::kTooLarge, "rows of " + Number(bytes) + " bytes in one message, at most " +
                                Number(options_.row_bytes_max) + ": cut it"};
 }
 
@@ -232,12 +236,13 @@ void DeviceRows::SendBatch(const Batch& batch) {
   device_->CopyIn(room_.ids, batch.ids, sizeof(uint64_t) * batch.ids_count);
 }
 
-void DeviceRows::Find(const Batch& batch, bool hold, uint8_t* rows, uint8_t* flags) {
+void DeviceRows::Find(const Batch& batch, Finding finding, uint8_t* rows, uint8_t* flags) {
   ReadWork work;
   work.tables = room_.tables;
   work.segments = {room_.segments, batch.segment_count, batch.ids_count};
   work.ids = room_.ids;
-  work.hold = hold;
+  work.hold = finding == Finding::kHold;
+  work.visit = finding != Finding::kLook;
   work.numbers = room_.numbers;
   work.rows = rows;
   work.flags = flags;
@@ -257,7 +262,7 @@ Status DeviceRows::Pull(const Batch& batch, uint8_t* rows, uint8_t* flags,
   uint64_t row_bytes = 0;
   if (Status status = Check(batch, false, &row_bytes); !status.ok()) return status;
   SendBatch(batch);
-  Find(batch, false, room_.rows, flags != nullptr ? room_.flags : nullptr);
+  Find(batch, Finding::kVisit, room_.rows, flags != nullptr ? room_.flags : nullptr);
   device_->CopyOut(rows, room_.rows, row_bytes);
   if (flags != nullptr) device_->CopyOut(flags, room_.flags, batch.ids_count);
   Status status = device_->Wait();
@@ -266,7 +271,7 @@ Status DeviceRows::Pull(const Batch& batch, uint8_t* rows, uint8_t* flags,
 }
 
 Status DeviceRows::CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) const {
-  if (Status status = Check(batch.ids, false, row_bytes); !status.ok()) return status;
+  if (Status status = Check(batch.ids, false, nullptr); !status.ok()) return status;
   const Batch bags = {batch.bags, batch.ids.segment_count, nullptr, batch.bags_count};
   if (Status status = Check(bags, false, row_bytes); !status.ok()) return status;
   bool whole = batch.offsets[0] == 0 && batch.offsets[batch.bags_count] == batch.ids.ids_count;
@@ -299,7 +304,7 @@ Status DeviceRows::PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t*
   if (batch.weights != nullptr) {
     device_->CopyIn(room_.weights, batch.weights, sizeof(float) * batch.ids.ids_count);
   }
-  Find(batch.ids, false, nullptr, nullptr);
+  Find(batch.ids, Finding::kVisit, nullptr, nullptr);
   PoolWork work;
   work.tables = room_.tables;
   work.segments = {room_.bag_segments, segments, batch.bags_count};

@@ -59,11 +59,12 @@ struct RowToInsert {
   const uint8_t* stored = nullptr;  // weights, then state; null: the row's first value
 };
 
-// A dirty row that has left the device, or that was copied out.
+// A row that has left the device, or that was copied out.
 struct MovedRow {
   uint32_t table = 0;
   uint64_t position = 0;
   std::vector<uint8_t> stored;
+  bool dirty = true;  // the tier below does not have it like this
 };
 
 struct RowsCounts {
@@ -87,6 +88,9 @@ class DeviceRows {
   void RemoveTable(uint32_t table);
   uint32_t slots(uint32_t table) const { return tables_[table].slots; }
   uint64_t free_bytes() const { return arena_.free_bytes(); }
+  uint64_t largest_free_bytes() const { return arena_.largest_free(); }
+  // Of the host, for what moves.
+  uint64_t staging_bytes() const { return staging_bytes_; }
   // Bytes that AddTable takes.
   static uint64_t TableBytes(const RowShape& shape, bool direct, uint64_t rows);
 
@@ -106,11 +110,18 @@ class DeviceRows {
   // Instead: lets go of what was held, and changes nothing.
   Status CancelUpdate();
 
+  // For a caller who sees to it that no row of these tables comes or goes between two calls; then
+  // nothing need be held, and an update is one wait each: which rows are missing, uncounted as
+  // visits; and an update of rows that are there. `elsewhere`: those that were not.
+  Status Probe(const Batch& batch, std::vector<uint32_t>* missing);
+  Status Update(const Batch& batch, const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
+
   // Rows that are not there; one that is stays as it is. `dirty`: the tier below does not have them
   // like this.
-  // `evicted` is added to. `held`: rows of the update under way, kept until it finishes.
+  // `evicted` is added to. `held`: rows of the update under way, kept until it finishes. `refused`
+  // (or null) is added to: numbers of rows for which there was no room.
   Status Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
-                std::vector<MovedRow>* evicted);
+                std::vector<MovedRow>* evicted, std::vector<uint32_t>* refused = nullptr);
 
   // Copies out dirty rows of the slots from *slot on, at most `wanted` and as many as move at a
   // time, and marks them clean. *slot is where to go on, slots(table) in the end.
@@ -166,14 +177,16 @@ class DeviceRows {
   Status CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) const;
   void SendTables();
   void SendBatch(const Batch& batch);
-  void Find(const Batch& batch, bool hold, uint8_t* rows, uint8_t* flags);
+  enum class Finding { kVisit, kHold, kLook };
+  void Find(const Batch& batch, Finding finding, uint8_t* rows, uint8_t* flags);
   void ListMissing(uint32_t count, std::vector<uint32_t>* missing) const;
   uint32_t SumStride(const Batch& batch) const;
   Status CheckSums(const Batch& batch) const;
-  void RunUpdate(const uint8_t* gradients, uint64_t row_bytes);
+  void RunUpdate(const Batch& update, const uint8_t* gradients, uint64_t row_bytes);
   void Release(const Batch& batch);
   Status InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
-                    bool dirty, bool held, std::vector<MovedRow>* evicted);
+                    bool dirty, bool held, std::vector<MovedRow>* evicted,
+                    std::vector<uint32_t>* refused);
   uint64_t StageInserts(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count);
   void TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedRow>* evicted);
   uint32_t PartOf(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t* stride) const;
@@ -186,6 +199,7 @@ class DeviceRows {
   const RowsOptions options_;
   uint8_t* memory_ = nullptr;
   uint8_t* staging_memory_ = nullptr;
+  uint64_t staging_bytes_ = 0;
   uint64_t sum_bytes_ = 0;
   uint64_t slabs_at_ = 0;  // of memory_: what the arena gives out
   ByteArena arena_;

@@ -20,7 +20,7 @@ Status DeviceRows::BeginUpdate(const Batch& batch, std::vector<uint32_t>* missin
   if (updating_) return {Code::kTooLarge, "one update at a time: finish the one under way"};
   if (Status status = CheckSums(batch); !status.ok()) return status;
   SendBatch(batch);
-  Find(batch, true, nullptr, nullptr);
+  Find(batch, Finding::kHold, nullptr, nullptr);
   Status status = device_->Wait();
   if (!status.ok()) return status;
   ListMissing(batch.ids_count, missing);
@@ -36,9 +36,9 @@ Status DeviceRows::FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>*
   if (Status status = Check(update_, true, &row_bytes); !status.ok()) return status;
   if (stale_) {
     SendBatch(update_);
-    Find(update_, true, nullptr, nullptr);
+    Find(update_, Finding::kHold, nullptr, nullptr);
   }
-  RunUpdate(gradients, row_bytes);
+  RunUpdate(update_, gradients, row_bytes);
   Release(update_);
   updating_ = false;
   Status status = device_->Wait();
@@ -50,11 +50,33 @@ Status DeviceRows::CancelUpdate() {
   if (!updating_) return {};
   if (stale_) {
     SendBatch(update_);
-    Find(update_, true, nullptr, nullptr);
+    Find(update_, Finding::kHold, nullptr, nullptr);
   }
   Release(update_);
   updating_ = false;
   return device_->Wait();
+}
+
+Status DeviceRows::Probe(const Batch& batch, std::vector<uint32_t>* missing) {
+  if (Status status = Check(batch, false, nullptr); !status.ok()) return status;
+  SendBatch(batch);
+  Find(batch, Finding::kLook, nullptr, nullptr);
+  Status status = device_->Wait();
+  if (status.ok()) ListMissing(batch.ids_count, missing);
+  return status;
+}
+
+Status DeviceRows::Update(const Batch& batch, const uint8_t* gradients,
+                          std::vector<uint32_t>* elsewhere) {
+  uint64_t row_bytes = 0;
+  if (Status status = Check(batch, true, &row_bytes); !status.ok()) return status;
+  if (Status status = CheckSums(batch); !status.ok()) return status;
+  SendBatch(batch);
+  Find(batch, Finding::kVisit, nullptr, nullptr);
+  RunUpdate(batch, gradients, row_bytes);
+  Status status = device_->Wait();
+  if (status.ok()) ListMissing(batch.ids_count, elsewhere);
+  return status;
 }
 
 void DeviceRows::Release(const Batch& batch) {
@@ -95,26 +117,26 @@ uint32_t DeviceRows::NumberBits() const {
   return bits;
 }
 
-void DeviceRows::RunUpdate(const uint8_t* gradients, uint64_t row_bytes) {
+void DeviceRows::RunUpdate(const Batch& update, const uint8_t* gradients, uint64_t row_bytes) {
   device_->CopyIn(room_.rows, gradients, row_bytes);
-  device_->Sort(room_.numbers, update_.ids_count, NumberBits(), room_.sorted, room_.order,
+  device_->Sort(room_.numbers, update.ids_count, NumberBits(), room_.sorted, room_.order,
                 room_.sort);
   uint32_t kinds = 0;
-  for (uint32_t s = 0; s < update_.segment_count; ++s) {
-    const RowShape& shape = tables_[update_.segments[s].table].shape;
+  for (uint32_t s = 0; s < update.segment_count; ++s) {
+    const RowShape& shape = tables_[update.segments[s].table].shape;
     kinds |= 1u << static_cast<uint32_t>(StepKind(shape.optimizer.kind));
   }
   UpdateBatch batch;
   batch.tables = room_.tables;
-  batch.segments = {room_.segments, update_.segment_count, update_.ids_count};
+  batch.segments = {room_.segments, update.segment_count, update.ids_count};
   batch.sorted = room_.sorted;
   batch.order = room_.order;
   batch.gradients = room_.rows;
-  batch.sum_stride = SumStride(update_);
+  batch.sum_stride = SumStride(update);
   batch.sums = room_.sums;
   batch.pieces = room_.sums + uint64_t{device_->StepWorkers(batch.sum_stride)} * batch.sum_stride;
   // A run longer than a piece needs more ids than one.
-  if (update_.ids_count > kPieceRows) device_->Run(PieceWork{batch});
+  if (update.ids_count > kPieceRows) device_->Run(PieceWork{batch});
   for (uint32_t kind = 0; kind <= static_cast<uint32_t>(kLastOptimizerKind); ++kind) {
     if ((kinds >> kind & 1) != 0) device_->RunSteps(static_cast<OptimizerKind>(kind), batch);
   }
@@ -139,7 +161,7 @@ uint32_t DeviceRows::PartOf(const std::vector<RowToInsert>& rows, uint32_t first
 }
 
 Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
-                          std::vector<MovedRow>* evicted) {
+                          std::vector<MovedRow>* evicted, std::vector<uint32_t>* refused) {
   for (const RowToInsert& row : rows) {
     if (row.table >= tables_.size() || tables_[row.table].slots == 0) {
       return {Code::kUnknown, "no table " + std::to_string(row.table) + " on the device"};
@@ -148,7 +170,7 @@ Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty, bool
   for (uint32_t first = 0; first < rows.size();) {
     uint32_t stride = 0;
     const uint32_t count = PartOf(rows, first, &stride);
-    Status status = InsertPart(rows, first, count, dirty, held, evicted);
+    Status status = InsertPart(rows, first, count, dirty, held, evicted, refused);
     if (!status.ok()) return status;
     first += count;
   }
@@ -174,7 +196,8 @@ uint64_t DeviceRows::StageInserts(const std::vector<RowToInsert>& rows, uint32_t
 }
 
 Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
-                              bool dirty, bool held, std::vector<MovedRow>* evicted) {
+                              bool dirty, bool held, std::vector<MovedRow>* evicted,
+                              std::vector<uint32_t>* refused) {
   stale_ = true;
   uint32_t stride = 0;
   PartOf(rows, first, &stride);
@@ -213,7 +236,11 @@ Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t fir
   device_->CopyOut(staging_.victims, room_.victims, sizeof(Victim) * count);
   device_->CopyOut(staging_.rows, room_.victim_rows, uint64_t{stride} * count);
   Status status = device_->Wait();
-  if (status.ok()) TakeVictims(count, stride, evicted);
+  if (!status.ok()) return status;
+  TakeVictims(count, stride, evicted);
+  for (uint32_t k = 0; refused != nullptr && k < count; ++k) {
+    if (staging_.numbers[k] == kNoRow) refused->push_back(first + k);
+  }
   return status;
 }
 
@@ -222,11 +249,12 @@ void DeviceRows::TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedR
     const Victim& victim = staging_.victims[k];
     counts_.refused += staging_.numbers[k] == kNoRow;
     counts_.inserted += staging_.numbers[k] != kNoRow && victim.state != kWasThere;
-    counts_.evicted += victim.state == kCleanVictim || victim.state == kDirtyVictim;
-    if (victim.state != kDirtyVictim) continue;
+    if (victim.state != kCleanVictim && victim.state != kDirtyVictim) continue;
+    ++counts_.evicted;
     const uint8_t* const from = staging_.rows + uint64_t{stride} * k;
     const uint32_t bytes = tables_[victim.table].shape.stored_bytes();
-    evicted->push_back({victim.table, victim.position, {from, from + bytes}});
+    evicted->push_back(
+        {victim.table, victim.position, {from, from + bytes}, victim.state == kDirtyVictim});
   }
 }
 

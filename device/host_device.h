@@ -24,6 +24,7 @@ class HostDevice : public Device {
   explicit HostDevice(const HostDeviceOptions& options = {}) : options_(options) {}
 
   std::string Describe() const override { return "emulated on the host"; }
+  uint64_t free_bytes() override { return options_.bytes_max - bytes_; }
   Status Allocate(uint64_t bytes, uint8_t** memory) override;
   void Free(uint8_t* memory) override;
   Status AllocateStaging(uint64_t bytes, uint8_t** memory) override;

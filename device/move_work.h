@@ -19,8 +19,9 @@ struct Victim {
   uint32_t state = 0;  // kNoVictim, or what became of a row
 };
 constexpr uint32_t kNoVictim = 0;
+// A row whose stored bytes are in the row buffer:
 constexpr uint32_t kCleanVictim = 1;  // the tier below has it as it is
-constexpr uint32_t kDirtyVictim = 2;  // its stored bytes are in the row buffer
+constexpr uint32_t kDirtyVictim = 2;  // or not
 constexpr uint32_t kWasThere = 3;  // nobody: the row itself was there already, and stays as it is
 
 // Rows to bring in; one that is there already stays as it is. Row k brings its stored bytes at
@@ -105,7 +106,7 @@ HOTBED_ROW_FN void InsertRow(const Team& team, const InsertBatch& batch, uint32_
     victim.position = table.PositionAt(place.slot);
     victim.state = was_dirty ? kDirtyVictim : kCleanVictim;
   }
-  if (was_dirty) {
+  if (place.evicts) {
     CopyOut(team, table, place.slot, batch.victim_rows + uint64_t{batch.victim_stride} * k);
   }
   team.Sync();

@@ -14,13 +14,14 @@ namespace hotbed {
 namespace device {
 
 // Ids to row numbers, kNoRow for rows that are not there; with `rows`, the rows too, in the
-// segments' types. Counts a visit of each row found. One unit an id.
+// segments' types. One unit an id.
 struct ReadWork {
   static constexpr uint32_t kLanes = 16;
   const Table* tables = nullptr;
   Segments segments;
   const uint64_t* ids = nullptr;
   bool hold = false;            // what is found stays until it is released
+  bool visit = true;            // counts a visit of each row found
   uint32_t* numbers = nullptr;  // out; one an id
   uint8_t* rows = nullptr;      // out; or null
   uint8_t* flags = nullptr;     // out; one an id: 1 = the row exists; or null
@@ -36,7 +37,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const ReadWork& work, const Unit& un
   const uint64_t id = work.ids[k];
   const uint32_t slot = FindSlot(team, table, PositionOfId(table.shape, id));
   const bool found = slot != kNoRow;
-  if (found) Visit(team, table, slot, work.hold);
+  if (found && work.visit) Visit(team, table, slot, work.hold);
   team.Once([&]() {
     work.numbers[k] = found ? table.row_base + slot : kNoRow;
     if (work.flags != nullptr) work.flags[k] = found;

@@ -221,8 +221,8 @@ absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReade
 }
 
 absl::Status CopySender::SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy) {
-  copy->paced = false;  // from here on pushes may wait for it
-  HOTBED_RETURN_IF_ERROR(AwaitPace(shard, copy, base.epoch, base.meta.size()));
+  // From here on pushes may wait for it: no rate and no pause holds it up.
+  wiring_.pace->WaitNs(base.meta.size(), wiring_.clock->NowNs());
   Count(copy, base.meta.size());
   ReplicaMessage end;
   end.kind = ReplicaMessage::Kind::kSnapshotEnd;

@@ -24,6 +24,8 @@
 #include "common/process_tuning.h"
 #include "server/coordinator_link.h"
 #include "server/data_server.h"
+#include "server/device_choice.h"
+#include "server/host_budget.h"
 #include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
@@ -82,6 +84,10 @@ bool IsReady(const Process& process, std::string* why_not) {
     *why_not = "not registered at the coordinator yet";
     return false;
   }
+  if (const std::string failed = process.host->DeviceError(); !failed.empty()) {
+    *why_not = failed;
+    return false;
+  }
   if (!process.host->Ready()) {
     *why_not = "shards are being recovered or wait for activation";
     return false;
@@ -89,28 +95,20 @@ bool IsReady(const Process& process, std::string* why_not) {
   return true;
 }
 
-absl::Status CheckDevice(const std::string& device) {
-  if (device == "cuda") {
-    return absl::FailedPreconditionError(
-        "--device=cuda: this build has no CUDA kernels; use --device=auto or cpu, or build with a "
-        "CUDA compiler");
-  }
-  if (device == "auto") {
-    HOTBED_LOG(Info) << "device: host memory (this build has no CUDA kernels)";
-  }
-  return absl::OkStatus();
-}
-
 absl::Status StartParts(Process* process) {
   const ServerOptions& options = process->options;
-  if (absl::Status s = CheckDevice(options.device); !s.ok()) return s;
   for (const std::string& listen : {options.listen, options.admin_listen}) {
     if (ListensWide(listen)) {
       HOTBED_LOG(Warning) << "listening on " << listen
                           << " without TLS: whoever reaches this port can read and write all rows";
     }
   }
-  auto host = ShardHost::Open(HostOptionsOf(options), process->clock);
+  ShardHostOptions host_options = HostOptionsOf(options);
+  host_options.open_device = [&options] {
+    return OpenChosenDevice(options.device, options.device_bytes,
+                            CarveHostBytes(options.host_bytes).hot_bytes / 8);
+  };
+  auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
   process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {

@@ -42,8 +42,13 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddMillis("log-sync-interval-ms", &o->log_sync_interval_ms,
                     "Longest time that an acknowledged push is in the operating system's memory "
                     "only; 0: on the disk before it is acknowledged.");
-  schema->AddChoice("device", &o->device, {"auto", "cpu", "cuda"},
-                    "Where hot rows live; auto takes a GPU if this build and machine have one.");
+  schema->AddChoice("device", &o->device, {"auto", "host", "cuda", "emulated"},
+                    "Whose memory holds the hottest rows, above the host's: auto takes a GPU if "
+                    "this build and machine have one, else none; cuda insists on it; host does "
+                    "without; emulated is a GPU played by the processor, for tests.");
+  schema->AddBytes("device-bytes", &o->device_bytes,
+                   "Memory of the device for rows, index and messages, taken at start; 0: nine "
+                   "tenths of what is free.");
   schema->AddInt("threads", &o->threads,
                  "Threads that poll and serve; 0: half of the cores, at least 1.",
                  {.min = 0, .max = 256});

@@ -24,6 +24,7 @@ struct ServerOptions {
   std::string device = "auto";
   std::string log_format = "text";
   uint64_t host_bytes = 1ull << 30;
+  uint64_t device_bytes = 0;
   uint64_t spill_bytes_max = 0;
   uint64_t log_bytes_max = 4ull << 30;
   uint64_t staged_bytes_max = 0;

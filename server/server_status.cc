@@ -29,17 +29,25 @@ std::string StateOf(const ShardStatus& shard) {
   return shard.active ? "active" : "waits for activation";
 }
 
+std::string DeviceOf(const HostStatus& host) {
+  if (host.device.empty()) return "host memory";
+  const std::string name =
+      absl::StrCat(host.device, ", ", OfLimit(host.device_bytes, host.device_bytes_limit));
+  return host.device_error.empty() ? name : absl::StrCat(name, ", failed: ", host.device_error);
+}
+
 StatusTable ShardTable(const HostStatus& host) {
   StatusTable table;
   table.title = "Shards";
-  table.columns = {"shard",    "table",     "state",  "epoch",  "applied LSN", "durable LSN",
-                   "resident", "hot bytes", "pulled", "pushed", "hit"};
+  table.columns = {"shard",    "table",     "state",     "epoch",  "applied LSN", "durable LSN",
+                   "resident", "on device", "hot bytes", "pulled", "pushed",      "hit"};
   for (const ShardStatus& s : host.shards) {
-    table.rows.push_back(
-        {absl::StrCat(s.shard.table, "/", s.shard.index), s.table, StateOf(s),
-         absl::StrCat(s.epoch), absl::StrCat(s.applied_lsn), absl::StrCat(s.durable_row_lsn),
-         absl::StrCat(s.rows_resident), FormatBytes(s.hot_bytes), absl::StrCat(s.rows_pulled),
-         absl::StrCat(s.rows_pushed), Percent(s.hot_hits, s.hot_hits + s.hot_misses)});
+    table.rows.push_back({absl::StrCat(s.shard.table, "/", s.shard.index), s.table, StateOf(s),
+                          absl::StrCat(s.epoch), absl::StrCat(s.applied_lsn),
+                          absl::StrCat(s.durable_row_lsn), absl::StrCat(s.rows_resident),
+                          absl::StrCat(s.device_rows), FormatBytes(s.hot_bytes),
+                          absl::StrCat(s.rows_pulled), absl::StrCat(s.rows_pushed),
+                          Percent(s.hot_hits, s.hot_hits + s.hot_misses)});
   }
   return table;
 }
@@ -83,6 +91,9 @@ std::string JsonOfShard(const ShardStatus& s) {
       .Add("durable_row_lsn", s.durable_row_lsn)
       .Add("sessions", s.sessions)
       .Add("rows_resident", s.rows_resident)
+      .Add("device_rows", s.device_rows)
+      .Add("device_bytes", s.device_bytes)
+      .Add("device_hits", s.device_hits)
       .Add("hot_bytes", s.hot_bytes)
       .Add("rows_pulled", s.rows_pulled)
       .Add("rows_pushed", s.rows_pushed)
@@ -117,6 +128,10 @@ std::string JsonOf(const ServerSnapshot& s) {
       .Add("host_bytes_limit", h.host_bytes_limit)
       .Add("hot_bytes_limit", h.hot_bytes_limit)
       .Add("hot_bytes", h.hot_bytes)
+      .Add("device", h.device)
+      .Add("device_bytes_limit", h.device_bytes_limit)
+      .Add("device_bytes", h.device_bytes)
+      .Add("device_error", h.device_error)
       .Add("block_cache_bytes", h.block_cache_bytes)
       .Add("memtable_bytes", h.memtable_bytes)
       .Add("spill_bytes", h.spill_bytes)
@@ -163,6 +178,18 @@ void CollectLogMetrics(const HostStatus& host, std::vector<MetricSample>* sample
             samples);
 }
 
+void CollectDeviceMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
+  if (host.device.empty()) return;
+  const auto gauge = MetricSample::Type::kGauge;
+  const Labels labels = {{"device", host.device}};
+  AddSample("hotbed_server_device_bytes", "Device memory taken, for rows, index and messages.",
+            gauge, labels, host.device_bytes, samples);
+  AddSample("hotbed_server_device_limit_bytes", "Device memory that the server has.", gauge, labels,
+            host.device_bytes_limit, samples);
+  AddSample("hotbed_server_device_failed", "1 once the device has failed: start the server anew.",
+            gauge, labels, host.device_error.empty() ? 0 : 1, samples);
+}
+
 // Of copies on other servers, and of those held for them.
 void CollectCopyMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
   const auto counter = MetricSample::Type::kCounter;
@@ -207,6 +234,56 @@ void CollectCopyMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
             {}, host.replica_tail_bytes, samples);
 }
 
+void CollectTableMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
+  struct Sums {
+    uint64_t shards = 0, resident = 0, hot_bytes = 0, pulled = 0, pushed = 0;
+    uint64_t hits = 0, misses = 0, evictions = 0, writebacks = 0;
+    uint64_t device_rows = 0, device_hits = 0;
+  };
+  std::map<std::string, Sums> tables;
+  for (const ShardStatus& s : host.shards) {
+    Sums& sums = tables[s.table];
+    ++sums.shards;
+    sums.resident += s.rows_resident;
+    sums.hot_bytes += s.hot_bytes;
+    sums.pulled += s.rows_pulled;
+    sums.pushed += s.rows_pushed;
+    sums.device_rows += s.device_rows;
+    sums.device_hits += s.device_hits;
+    sums.hits += s.hot_hits;
+    sums.misses += s.hot_misses;
+    sums.evictions += s.evictions;
+    sums.writebacks += s.writebacks;
+  }
+  const auto gauge = MetricSample::Type::kGauge;
+  const auto counter = MetricSample::Type::kCounter;
+  for (const auto& [name, sums] : tables) {
+    const Labels labels = {{"table", name}};
+    AddSample("hotbed_table_shards", "Shards held.", gauge, labels, sums.shards, samples);
+    AddSample("hotbed_table_resident_rows", "Rows in the hot tier, the device's too.", gauge,
+              labels, sums.resident, samples);
+    AddSample("hotbed_table_device_rows", "Of these, rows in device memory.", gauge, labels,
+              sums.device_rows, samples);
+    AddSample("hotbed_table_hot_bytes",
+              "Memory of resident rows with their overhead, without the device's.", gauge, labels,
+              sums.hot_bytes, samples);
+    AddSample("hotbed_table_pulled_rows_total", "Rows read.", counter, labels, sums.pulled,
+              samples);
+    AddSample("hotbed_table_pushed_rows_total", "Gradient rows applied.", counter, labels,
+              sums.pushed, samples);
+    AddSample("hotbed_table_hot_hits_total", "Row accesses served from memory.", counter, labels,
+              sums.hits, samples);
+    AddSample("hotbed_table_device_hits_total", "Of these, served from device memory.", counter,
+              labels, sums.device_hits, samples);
+    AddSample("hotbed_table_hot_misses_total", "Row accesses that went below the hot tier.",
+              counter, labels, sums.misses, samples);
+    AddSample("hotbed_table_evictions_total", "Rows evicted from memory.", counter, labels,
+              sums.evictions, samples);
+    AddSample("hotbed_table_writebacks_total", "Rows written to the spill tier.", counter, labels,
+              sums.writebacks, samples);
+  }
+}
+
 }  // namespace
 
 StatusPage RenderStatus(const ServerSnapshot& s) {
@@ -223,6 +300,7 @@ StatusPage RenderStatus(const ServerSnapshot& s) {
       {"server", absl::StrCat(s.link.server, ", incarnation ", s.link.incarnation)},
       {"coordinator", absl::StrCat(s.link.registered ? "lease held" : "no lease", ", ", heard)},
       {"plan revision", absl::StrCat(s.link.plan_revision)},
+      {"device", DeviceOf(s.host)},
       {"hot rows", OfLimit(s.host.hot_bytes, s.host.hot_bytes_limit)},
       {"host memory limit", FormatBytes(s.host.host_bytes_limit)},
       {"spill on disk", FormatBytes(s.host.spill_bytes)},
@@ -246,47 +324,11 @@ StatusPage RenderStatus(const ServerSnapshot& s) {
 }
 
 void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
-  struct Sums {
-    uint64_t shards = 0, resident = 0, hot_bytes = 0, pulled = 0, pushed = 0;
-    uint64_t hits = 0, misses = 0, evictions = 0, writebacks = 0;
-  };
-  std::map<std::string, Sums> tables;
+  CollectTableMetrics(host, samples);
   uint64_t refused = 0;
-  for (const ShardStatus& s : host.shards) {
-    Sums& sums = tables[s.table];
-    ++sums.shards;
-    if (s.refused) ++refused;
-    sums.resident += s.rows_resident;
-    sums.hot_bytes += s.hot_bytes;
-    sums.pulled += s.rows_pulled;
-    sums.pushed += s.rows_pushed;
-    sums.hits += s.hot_hits;
-    sums.misses += s.hot_misses;
-    sums.evictions += s.evictions;
-    sums.writebacks += s.writebacks;
-  }
+  for (const ShardStatus& s : host.shards) refused += s.refused;
   const auto gauge = MetricSample::Type::kGauge;
   const auto counter = MetricSample::Type::kCounter;
-  for (const auto& [name, sums] : tables) {
-    const Labels labels = {{"table", name}};
-    AddSample("hotbed_table_shards", "Shards held.", gauge, labels, sums.shards, samples);
-    AddSample("hotbed_table_resident_rows", "Rows in the hot tier.", gauge, labels, sums.resident,
-              samples);
-    AddSample("hotbed_table_hot_bytes", "Memory of resident rows with their overhead.", gauge,
-              labels, sums.hot_bytes, samples);
-    AddSample("hotbed_table_pulled_rows_total", "Rows read.", counter, labels, sums.pulled,
-              samples);
-    AddSample("hotbed_table_pushed_rows_total", "Gradient rows applied.", counter, labels,
-              sums.pushed, samples);
-    AddSample("hotbed_table_hot_hits_total", "Row accesses served from memory.", counter, labels,
-              sums.hits, samples);
-    AddSample("hotbed_table_hot_misses_total", "Row accesses that went below the hot tier.",
-              counter, labels, sums.misses, samples);
-    AddSample("hotbed_table_evictions_total", "Rows evicted from memory.", counter, labels,
-              sums.evictions, samples);
-    AddSample("hotbed_table_writebacks_total", "Rows written to the spill tier.", counter, labels,
-              sums.writebacks, samples);
-  }
   AddSample("hotbed_server_host_limit_bytes", "The memory budget.", gauge, {},
             host.host_bytes_limit, samples);
   AddSample("hotbed_server_hot_bytes", "Memory of the hot tier.", gauge, {}, host.hot_bytes,
@@ -309,6 +351,7 @@ void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
   AddSample("hotbed_server_checkpoints_total", "Copies kept of the tables of class checkpoint.",
             counter, {}, host.checkpoints, samples);
   CollectLogMetrics(host, samples);
+  CollectDeviceMetrics(host, samples);
   CollectCopyMetrics(host, samples);
   AddSample("hotbed_server_read_only", "1 while no push is acknowledged.", gauge, {},
             host.read_only ? 1 : 0, samples);

@@ -307,7 +307,10 @@ ShardStatus Shard::Status() const {
   const StoreStats stats = stats_of_->Stats();
   status.rows_resident = stats.rows_resident;
   status.hot_bytes = stats.hot_bytes;
-  status.bytes = std::max(stats.hot_bytes, spilled_bytes_.load(kRelaxed));
+  status.device_rows = stats.device_rows;
+  status.device_bytes = stats.device_bytes;
+  status.device_hits = stats.device_hits;
+  status.bytes = std::max(stats.hot_bytes + stats.device_bytes, spilled_bytes_.load(kRelaxed));
   status.hot_hits = stats.hits;
   status.hot_misses = stats.misses;
   status.evictions = stats.evictions;

@@ -181,7 +181,7 @@ void Shard::ApplyNext() {
 void Shard::AfterApply(const absl::Status& status) {
   applying_ = false;
   if (!status.ok() && error_state_.ok()) {
-    if (status.code() != absl::StatusCode::kDataLoss) {
+    if (!absl::IsDataLoss(status) && !IsDeviceLost(status)) {
       // In the log, and not in the rows: it will be, when the disk takes rows again. Until then
       // nobody is answered.
       apply_blocked_ = true;

@@ -111,6 +111,7 @@ absl::Status ShardHostImpl::SaveBootId() {
 
 absl::Status ShardHostImpl::OpenTiers() {
   TierOptions options;
+  options.open_device = options_.open_device;
   options.spill_dir = PathOf("spill");
   options.hot_bytes = options_.hot_bytes != 0 ? options_.hot_bytes : budget_.hot_bytes;
   options.block_cache_bytes = budget_.block_cache_bytes;
@@ -293,6 +294,10 @@ HostStatus ShardHostImpl::Status() const {
   const TierHost::Usage tiers = tiers_->GetUsage();
   status.hot_bytes_limit = tiers.hot_bytes_limit;
   status.hot_bytes = tiers.hot_bytes;
+  status.device = tiers.device;
+  status.device_bytes_limit = tiers.device_bytes_limit;
+  status.device_bytes = tiers.device_bytes;
+  status.device_error = tiers.device_error;
   status.block_cache_bytes = tiers.block_cache_bytes;
   status.memtable_bytes = tiers.memtable_bytes;
   status.spill_bytes = tiers.spill_bytes;
@@ -337,6 +342,7 @@ HostStatus ShardHostImpl::Status() const {
 }
 
 bool ShardHostImpl::Ready() const {
+  if (!DeviceError().empty()) return false;
   const Member self = Self();
   for (const auto& [id, entry] : Map()) {
     if (entry.shard == nullptr || !(entry.record.primary == self)) continue;

@@ -25,6 +25,8 @@
 
 namespace hotbed {
 
+class DeviceTier;
+
 struct ShardHostOptions {
   std::string data_dir;                 // log/, spill/, promises, IDENTITY inside
   uint64_t host_bytes = 1ull << 30;     // DECISIONS L10: everything is carved out of this
@@ -47,7 +49,9 @@ struct ShardHostOptions {
   // A copy that an active record does without stays so long while the shard is short of copies: its
   // server may be asked for one again, and then needs the end of the log only.
   int64_t keep_left_ms = 60'000;
-  uint64_t hot_bytes = 0;       // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
+  uint64_t hot_bytes = 0;  // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
+  // As TierOptions has it.
+  std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
   FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
 };
 
@@ -65,8 +69,11 @@ struct ShardStatus {
   uint64_t sessions = 0;
   uint64_t committed_step = 0;  // of a synchronous table; 0: none yet
   uint64_t staged_bytes = 0;    // pushes that wait for their step's commit
-  uint64_t rows_resident = 0;
-  uint64_t hot_bytes = 0;  // data and overhead of resident rows
+  uint64_t rows_resident = 0;   // in memory, the device's too
+  uint64_t hot_bytes = 0;       // data and overhead of those in the host's
+  uint64_t device_rows = 0;
+  uint64_t device_bytes = 0;
+  uint64_t device_hits = 0;  // of hot_hits
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
   uint64_t hot_hits = 0;
@@ -84,6 +91,10 @@ struct HostStatus {
   uint64_t host_bytes_limit = 0;
   uint64_t hot_bytes_limit = 0;
   uint64_t hot_bytes = 0;
+  std::string device;  // whose memory holds the hottest rows; empty: none
+  uint64_t device_bytes_limit = 0;
+  uint64_t device_bytes = 0;
+  std::string device_error;  // it has failed, for good
   uint64_t block_cache_bytes = 0;
   uint64_t memtable_bytes = 0;
   uint64_t spill_bytes = 0;
@@ -211,8 +222,10 @@ class ShardHost : public ReplicaSink {
   virtual void SetLease(int64_t until_ns) = 0;
 
   virtual HostStatus Status() const = 0;
-  virtual bool Ready()
-      const = 0;  // every shard assigned here is recovered and active (or reports its error)
+  // Every shard assigned here is recovered and active (or reports its error), and the device works.
+  virtual bool Ready() const = 0;
+  // Empty, or why the device has failed.
+  virtual std::string DeviceError() const { return ""; }
 
   // Stops taking work, writes everything back, marks the data directory clean. Blocks.
   virtual absl::Status Shutdown() = 0;

@@ -65,6 +65,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   }
   HostStatus Status() const override;
   bool Ready() const override;
+  std::string DeviceError() const override { return tiers_->DeviceError(); }
   absl::Status Shutdown() override;
 
  private:

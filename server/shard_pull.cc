@@ -209,6 +209,10 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
 void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status) {
   if (!status.ok()) {
     RefuseSegment(segment, CodeOf(status), absl::StrCat(Name(), ": ", status.message()));
+    if (IsDeviceLost(status) && error_state_.ok()) {
+      FailEverything(status);
+      Drain();
+    }
   } else if (work.strict && NeedsLease(work) && !LeaseHolds()) {
     RefuseSegment(segment, SegmentCode::kUnavailable,
                   absl::StrCat(Name(), ": this server's lease ran out during a strict pull"));

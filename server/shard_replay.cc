@@ -131,7 +131,7 @@ bool Shard::ApplyReplayed(const ReplayItem& item) {
 // lacked it would have lost what it acknowledged.
 bool Shard::AfterReplayed(const absl::Status& status) {
   if (status.ok()) return true;
-  if (status.code() == absl::StatusCode::kDataLoss) {
+  if (absl::IsDataLoss(status) || IsDeviceLost(status)) {
     FailEverything(status);
     return true;
   }

@@ -9,7 +9,11 @@ hotbed_library(server
   PRECOMPILED grpc)
 
 hotbed_executable(hotbed-server
-  SRCS main.cc server_options.cc server_status.cc
+  SRCS device_choice.cc main.cc server_options.cc server_status.cc
   DEPS hotbed_server hotbed_shard hotbed_admin hotbed_config
   PRECOMPILED grpc)
+if(TARGET hotbed_device_cuda)
+  target_link_libraries(hotbed-server PRIVATE hotbed_device_cuda)
+  set_source_files_properties(device_choice.cc PROPERTIES COMPILE_DEFINITIONS HOTBED_HAVE_CUDA)
+endif()
 install(TARGETS hotbed-server RUNTIME)

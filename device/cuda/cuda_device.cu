@@ -28,6 +28,12 @@ class CudaDevice : public Device {
     return name_ + " (device " + std::to_string(number_) + ")";
   }
 
+  uint64_t free_bytes() override {
+    size_t free = 0, total = 0;
+    if (ok()) Note("cudaMemGetInfo", cudaMemGetInfo(&free, &total));
+    return free;
+  }
+
   Status Allocate(uint64_t bytes, uint8_t** memory) override {
     *memory = nullptr;
     void* taken = nullptr;

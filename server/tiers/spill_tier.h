@@ -104,6 +104,7 @@ class SpillTier {
  private:
   SpillTier(std::string dir, const KvOptions& options) : dir_(std::move(dir)), options_(options) {}
   KvOptions RowsOptions() const;
+  absl::Status OpenEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whoever uses the store holds it for so long: Renew waits for nobody.
   absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
   absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);

@@ -6,10 +6,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_system.h"
 #include "common/status_macros.h"
 #include "server/tiers/spill_tier.h"
 
 namespace hotbed {
+namespace {
+
+std::string RenewingMark(const std::string& dir) { return dir + "/RENEWING"; }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& dir,
                                                            const KvOptions& options) {
@@ -17,9 +23,12 @@ absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& di
   std::filesystem::create_directories(dir, error);
   if (error) return absl::UnavailableError(absl::StrCat("creating ", dir, ": ", error.message()));
   auto tier = std::unique_ptr<SpillTier>(new SpillTier(dir, options));
-  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, KvStore::Open(tier->RowsOptions()));
   absl::MutexLock lock(&tier->mu_);
-  tier->store_ = std::move(store);
+  if (FileSystem::Real()->Exists(RenewingMark(dir))) {  // a kill cut it short
+    HOTBED_RETURN_IF_ERROR(tier->OpenEmpty());
+  } else {
+    HOTBED_ASSIGN_OR_RETURN(tier->store_, KvStore::Open(tier->RowsOptions()));
+  }
   return tier;
 }
 
@@ -62,9 +71,25 @@ absl::Status SpillTier::Renew() {
         absl::StrCat("the spill tier in ", dir_, " cannot begin anew yet: rows of it are read"));
   }
   store_ = nullptr;
-  HOTBED_RETURN_IF_ERROR(KvStore::Destroy(RowsOptions().dir));
+  return OpenEmpty();
+}
+
+// What a kill leaves of a store that is being deleted is none that opens: the mark says so.
+absl::Status SpillTier::OpenEmpty() {
+  FileSystem* const files = FileSystem::Real();
+  HOTBED_RETURN_IF_ERROR(files->WriteAtomically(RenewingMark(dir_), ""));
+  std::error_code error;
+  std::filesystem::remove_all(RowsOptions().dir, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("removing ", RowsOptions().dir, ": ", error.message()));
+  }
   HOTBED_ASSIGN_OR_RETURN(store_, KvStore::Open(RowsOptions()));
-  return absl::OkStatus();
+  // With the mark the next start would delete what comes from now on.
+  absl::Status unmarked = files->Delete(RenewingMark(dir_));
+  if (unmarked.ok()) unmarked = files->SyncDir(dir_);
+  if (!unmarked.ok()) store_ = nullptr;
+  return unmarked;
 }
 
 }  // namespace hotbed

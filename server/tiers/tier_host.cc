@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "server/kernels/cpu/cpu_kernels.h"
+#include "server/tiers/device_shard.h"
 
 namespace hotbed {
 namespace {
@@ -26,14 +27,22 @@ absl::StatusOr<std::unique_ptr<TierHost>> TierHost::Open(const TierOptions& opti
 
 absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptions& options,
                                                                  IoQueue* io, RowKernels* kernels) {
-  // Rows on their way to the spill tier are carved out of the hot budget, a thirty-second of it.
+  std::unique_ptr<DeviceTier> device;
+  if (options.open_device) {
+    HOTBED_ASSIGN_OR_RETURN(device, options.open_device());
+    if (device != nullptr && io != nullptr) device->RunOn(io);
+  }
+  // What the device needs of the host's memory, and rows on their way to the spill tier, a
+  // thirty-second of it, are carved out of the hot budget.
+  uint64_t hot_bytes = options.hot_bytes;
+  if (device != nullptr && hot_bytes > 2 * device->host_bytes()) hot_bytes -= device->host_bytes();
   const uint64_t write_back_bytes =
-      std::clamp(options.hot_bytes / 32, kWriteBackBytesMin, kWriteBackBytesMax);
-  const uint64_t slab_bytes = options.hot_bytes > 2 * write_back_bytes
-                                  ? options.hot_bytes - write_back_bytes
-                                  : options.hot_bytes;
+      std::clamp(hot_bytes / 32, kWriteBackBytesMin, kWriteBackBytesMax);
+  const uint64_t slab_bytes =
+      hot_bytes > 2 * write_back_bytes ? hot_bytes - write_back_bytes : hot_bytes;
   auto host = std::unique_ptr<TierHostImpl>(
       new TierHostImpl(options, slab_bytes, write_back_bytes, kernels));
+  host->device_ = std::move(device);
   KvOptions kv;
   kv.wal = false;
   kv.cache_values = false;  // the hot tier is the cache
@@ -79,11 +88,15 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
     DivideBudget(nullptr);
   };
   wiring.before_close = [this](TieredShard* shard) { Forget(shard); };
+  const ShardParams opened = wiring.shard;
   auto shard = std::make_unique<TieredShard>(std::move(wiring));
-  absl::MutexLock lock(&mu_);
-  shards_.push_back(shard.get());
-  DivideBudget(shard.get());
-  return shard;
+  {
+    absl::MutexLock lock(&mu_);
+    shards_.push_back(shard.get());
+    DivideBudget(shard.get());
+  }
+  if (device_ == nullptr) return shard;
+  return std::make_unique<DeviceShard>(device_.get(), std::move(shard), opened);
 }
 
 void TierHostImpl::Forget(TieredShard* shard) {
@@ -101,6 +114,7 @@ void TierHostImpl::DivideBudget(TieredShard* opened) {
   for (TieredShard* shard : shards_) {
     const double share = static_cast<double>(shard->whole_bytes()) / whole;
     const uint64_t quota = static_cast<uint64_t>(budget * share);
+    shard->SetDeviceShare(share);
     if (shard == opened) {
       shard->StartWithQuota(quota);
     } else {
@@ -130,6 +144,10 @@ absl::Status TierHostImpl::WriteMeta(const TableSpec& table, const ShardRange& r
   return spill_->WriteMeta(SpillShard(table, range, shard), meta);
 }
 
+std::string TierHostImpl::DeviceError() const {
+  return device_ == nullptr ? "" : std::string(device_->error().message());
+}
+
 TierHost::Usage TierHostImpl::GetUsage() const {
   const KvStore::Usage kv = spill_->GetUsage();
   Usage usage;
@@ -141,6 +159,12 @@ TierHost::Usage TierHostImpl::GetUsage() const {
   usage.io_queue_depth = io_->depth();
   usage.background_error = kv.background_error;
   usage.damaged = kv.damaged;
+  if (device_ != nullptr) {
+    usage.device = device_->name();
+    usage.device_bytes_limit = device_->bytes_limit();
+    usage.device_bytes = device_->bytes();
+    usage.device_error = DeviceError();
+  }
   return usage;
 }
 

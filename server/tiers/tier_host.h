@@ -3,11 +3,13 @@
 #define HOTBED_SERVER_TIERS_TIER_HOST_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/kernels/row_kernels.h"
+#include "server/tiers/device_tier.h"
 #include "server/tiers/hot_arena.h"
 #include "server/tiers/io_queue.h"
 #include "server/tiers/spill_tier.h"
@@ -40,6 +42,7 @@ class TierHostImpl : public TierHost {
   absl::Status Freeze() override { return spill_->Freeze(); }
   absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }
   Usage GetUsage() const override;
+  std::string DeviceError() const override;
   absl::Status TryResume() override { return spill_->TryResume(); }
   absl::Status Renew() override;
 
@@ -56,6 +59,7 @@ class TierHostImpl : public TierHost {
   HotArena arena_;
   WriteBackBudget write_back_;
   std::unique_ptr<SpillTier> spill_;
+  std::unique_ptr<DeviceTier> device_;  // null: none
   std::unique_ptr<IoQueue> own_io_;
   IoQueue* io_ = nullptr;
   mutable absl::Mutex mu_;

@@ -93,6 +93,7 @@ void TieredShard::OnProgress() {
   if (sweep_.active) SweepStep();
   if (shed_.active) ShedStep();
   PublishStats();
+  if (above_progress_) above_progress_();
 }
 
 void TieredShard::PublishStats() {

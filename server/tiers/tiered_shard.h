@@ -20,6 +20,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/kernels/row_kernels.h"
+#include "server/tiers/exchanged_rows.h"
 #include "server/tiers/hot_arena.h"
 #include "server/tiers/hot_tier.h"
 #include "server/tiers/io_gate.h"
@@ -70,6 +71,35 @@ class TieredShard : public TieredStore {
   void StartWithQuota(uint64_t bytes);
   // Bytes of the shard if all its rows were resident: its weight when the budget is divided.
   uint64_t whole_bytes() const { return whole_bytes_; }
+  // Its part of the server's memory for rows, of 1; any thread.
+  void SetDeviceShare(double share) { device_share_.store(share, std::memory_order_relaxed); }
+  double device_share() const { return device_share_.load(std::memory_order_relaxed); }
+
+  // --- For a faster tier above (device_shard.h), on the executor; tiered_shard_exchange.cc. A row
+  // is up there or here in the hot tier, never in both; what WriteBack and the spill tier have of a
+  // row that is up there may be old. Whoever is above asks here only for rows that it has not.
+
+  // Who has all rows, for the windows of pooled pulls; `progress` runs when a write has ended.
+  void SetAbove(TieredStore* above, std::function<void()> progress);
+  // Resident rows of `ids` leave the hot tier; others are passed over, and dirty ones too if so
+  // asked. None while an Apply waits or the tier is being made smaller.
+  void TakeRows(const std::vector<uint64_t>& ids, bool clean_only, ExchangedRows* taken);
+  // Rows come (back) that are not resident here, as of the applied LSN. Clean ones may be let go
+  // again at once: the spill tier has them.
+  void PutRows(const ExchangedRows& rows);
+  // Rows that stay above are written back, as of the applied LSN.
+  void WriteRows(const ExchangedRows& rows);
+  // Whether as many rows may be put or written now; else a write is under way, whose end is told.
+  bool HasRoomFor(uint64_t rows);
+  // Of writes that have failed and will be tried again; OK if none.
+  absl::Status WriteError() const;
+  // Pull of the bags `bags` alone, window after window, from above.
+  bool PoolBags(const RowReads& reads, const std::vector<uint32_t>& bags, Done done);
+  // The answer for id i of reads, from weights as they are stored.
+  void AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payload, uint64_t position);
+  uint64_t PositionOf(uint64_t id) const;
+  uint32_t slice_rows() const { return slice_rows_; }
+  uint32_t payload_bytes() const { return spill_shard_.payload_bytes; }
 
  private:
   struct PullOp {
@@ -140,7 +170,6 @@ class TieredShard : public TieredStore {
   };
 
   RowTable* table() { return hot_->table(); }
-  uint64_t PositionOf(uint64_t id) const;
   SpillFetch::Wiring FetchWiring() const;
   void Fail(Done done, absl::Status status);
   void PublishStats();
@@ -153,7 +182,6 @@ class TieredShard : public TieredStore {
   void FetchForPull(PullOp* op);
   void OnPullFetched(PullOp* op, SpillFetch* fetch);
   void AnswerPart(PullOp* op, SpillFetch::Part* part);
-  void AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payload, uint64_t position);
   void Promote(const SpillFetch::Part& part, const std::vector<uint32_t>& rows);
 
   // tiered_shard_pool.cc
@@ -167,6 +195,11 @@ class TieredShard : public TieredStore {
   void TakeWindow(PoolOp* op);
   uint32_t TakePiece(PoolOp* op, uint32_t at);
   void EndPooled(PoolOp* op, const absl::Status& status);
+
+  // tiered_shard_exchange.cc
+  void TakeRow(uint32_t slot, ExchangedRows* taken);
+  uint32_t PutSome(const ExchangedRows& rows, const std::vector<uint32_t>& picks, uint32_t first,
+                   bool dirty);
 
   // tiered_shard_warm.cc
   uint32_t SlotsToWarm(const RowBlock& block, uint32_t* slots);
@@ -228,8 +261,14 @@ class TieredShard : public TieredStore {
   ApplyOp apply_;
   SweepOp sweep_;
   ShedOp shed_;
+  TieredStore* above_ = this;
+  std::function<void()> above_progress_;
+  // What reads of the spill tier that began earlier bring back is not kept: the rows may be above
+  // by now.
+  uint64_t keep_from_fetch_ = 0;
   std::atomic<uint64_t> quota_{0};
   std::atomic<bool> quota_posted_{false};
+  std::atomic<double> device_share_{0};
   std::atomic<bool> is_direct_{false};
   std::atomic<uint64_t> taken_{0};  // of hot_, as of the last operation
   Counters counters_;

@@ -77,7 +77,8 @@ bool TieredShard::PoolWindows(PoolOp* op) {
     window.type = static_cast<RowType>(table()->weight_type);
     window.rows = op->rows.data();
     window.flags = op->flags.data();
-    if (!Pull(window, [this, op](absl::Status status) { OnWindow(op, status); })) return false;
+    if (!above_->Pull(window, [this, op](absl::Status status) { OnWindow(op, status); }))
+      return false;
     TakeWindow(op);
   }
   return true;

@@ -21,6 +21,7 @@ TieredShard::PullOp* TieredShard::NewPullOp(const RowReads& reads) {
   op->gather = GatherBatch();
   op->gather.table = table();
   op->gather.ids = reads.ids;
+  op->gather.picks = reads.picks;
   op->gather.count = reads.count;
   op->gather.type = reads.type;
   op->gather.absent_is_initial = !may_miss_;
@@ -137,11 +138,11 @@ void TieredShard::AnswerPart(PullOp* op, SpillFetch::Part* part) {
     AnswerRow(op->reads, missing[m], record == nullptr ? nullptr : SpillTier::PayloadOf(record),
               position);
     if (record != nullptr && (rows.empty() || rows.back() != row)) rows.push_back(row);
-    if (record == nullptr && hot_->direct()) {
+    if (record == nullptr && hot_->direct() && op->fetch_number >= keep_from_fetch_) {
       table()->bits[position - table()->first_position] |= kRowAbsent;
     }
   }
-  Promote(*part, rows);
+  if (op->fetch_number >= keep_from_fetch_) Promote(*part, rows);
 }
 
 // `payload` null: the row exists nowhere.

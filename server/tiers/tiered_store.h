@@ -1,4 +1,5 @@
-// The rows of one shard over its tiers: hot (host memory now, a GPU's later), spill (RocksDB).
+// The rows of one shard over its tiers: device memory where there is some, host memory, and the
+// spill tier (RocksDB).
 //
 // Confined to its shard's Executor: one call at a time, and completions arrive on that executor. A
 // call that finds all its rows in memory finishes before it returns (true) and never runs `done`;
@@ -38,6 +39,8 @@ struct RowReads {
   RowType type = RowType::kFp32;
   uint8_t* rows = nullptr;   // a row an id, or a bag, of RowWireBytes(type, dim), unaligned
   uint8_t* flags = nullptr;  // count bytes or null; bit 0 = the row exists
+  // Not pooled: only ids[picks[k]], k < count; rows and flags stand as for all. Null: all.
+  const uint32_t* picks = nullptr;
   // Pooled (row_math/pooling.h): the ids are `bags` bags, none empty, one behind the other.
   RowPooling pooling = RowPooling::kNone;
   const uint32_t* bag_lengths = nullptr;
@@ -83,7 +86,16 @@ struct StoreStats {
   uint64_t misses = 0;  // asked of the spill tier
   uint64_t evictions = 0;
   uint64_t writebacks = 0;
+  uint64_t device_rows = 0;
+  uint64_t device_bytes = 0;  // weights and state of these
+  uint64_t device_hits = 0;   // of hits
 };
+
+// How calls end once the device that had the rows has failed: for good, and nothing else ends so.
+inline absl::Status DeviceLostError(absl::string_view message) {
+  return absl::AbortedError(message);
+}
+inline bool IsDeviceLost(const absl::Status& status) { return absl::IsAborted(status); }
 
 class TieredStore {
  public:
@@ -130,7 +142,12 @@ class TieredStore {
   virtual StoreStats Stats() const = 0;  // any thread
 };
 
+class DeviceTier;
+
 struct TierOptions {
+  // The device whose memory holds the hottest rows, and that memory; null, or a null device: host
+  // memory is the fastest tier. An error is Open's.
+  std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
   std::string spill_dir;
   uint64_t hot_bytes = 512ull << 20;  // budget of all shards' hot tiers
   uint64_t block_cache_bytes = 64ull << 20;
@@ -213,8 +230,14 @@ class TierHost {
     uint64_t io_queue_depth = 0;
     std::string background_error;  // RocksDB's: no space, I/O; empty when well
     bool damaged = false;          // a file of it is, and it takes no more writes: see Renew
+    std::string device;            // empty: none
+    uint64_t device_bytes_limit = 0;
+    uint64_t device_bytes = 0;
+    std::string device_error;  // for good; empty when well
   };
   virtual Usage GetUsage() const = 0;
+  // As in Usage. While it is not empty, shards with rows on the device answer nothing.
+  virtual std::string DeviceError() const { return ""; }
   // Clears a background error when space is back; OK when the spill takes writes again.
   virtual absl::Status TryResume() = 0;
   // Begins anew without any row of any shard; frozen copies stay. No TieredStore may be open

@@ -83,6 +83,8 @@ class WriteBack {
   // Reads of the spill tier, announced before they begin.
   uint64_t BeginFetch();
   void EndFetch(uint64_t fetch);
+  // The number of the next one.
+  uint64_t next_fetch() const { return fetches_first_ + fetches_.size(); }
 
  private:
   struct Batch {

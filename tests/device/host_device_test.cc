@@ -104,6 +104,70 @@ TEST(DeviceRows, ARowThatIsThereIsNotBroughtInTwice) {
   EXPECT_EQ(dirty[0].stored, std::vector<uint8_t>(first, first + 4));
 }
 
+TEST(DeviceRows, AnUpdateAtOnceTellsWhatIsElsewhereAndInsertWhatWasRefused) {
+  HostDevice device;
+  std::unique_ptr<DeviceRows> rows;
+  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+  RowShape shape;
+  shape.dim = 1;
+  shape.optimizer.kind = OptimizerKind::kSgd;
+  uint32_t table = 0;
+  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  std::vector<RowToInsert> many;
+  for (uint64_t id = 0; id < 70; ++id) many.push_back({table, id, nullptr});
+  std::vector<MovedRow> evicted;
+  std::vector<uint32_t> refused;
+  ASSERT_TRUE(rows->Insert(many, false, false, &evicted, &refused).ok());
+  EXPECT_EQ(refused, (std::vector<uint32_t>{64, 65, 66, 67, 68, 69})) << "one bucket has 64 slots";
+  const std::vector<uint64_t> ids = {3, 69, 5};
+  const float gradients[3] = {1, 1, 1};
+  Segment segment;
+  segment.table = table;
+  segment.scalars.learning_rate = 0.5f;
+  const Batch batch = {&segment, 1, ids.data(), 3};
+  std::vector<uint32_t> missing;
+  ASSERT_TRUE(rows->Probe(batch, &missing).ok());
+  EXPECT_EQ(missing, std::vector<uint32_t>{1});
+  missing.clear();
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(gradients);
+  ASSERT_TRUE(rows->Update(batch, bytes, &missing).ok());
+  EXPECT_EQ(missing, std::vector<uint32_t>{1});
+  uint32_t slot = 0;
+  ASSERT_TRUE(rows->Collect(table, &slot, 100, &evicted).ok());
+  EXPECT_EQ(evicted.size(), 2u) << "the others are clean";
+}
+
+TEST(DeviceRows, VictimsComeWithTheirBytesCleanOnesToo) {
+  HostDevice device;
+  std::unique_ptr<DeviceRows> rows;
+  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+  RowShape shape;
+  shape.dim = 1;
+  shape.optimizer.kind = OptimizerKind::kSgd;
+  uint32_t table = 0;
+  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  std::vector<float> values(64);
+  std::vector<RowToInsert> clean, dirty;
+  for (uint64_t id = 0; id < 64; ++id) {
+    values[id] = static_cast<float>(id);
+    const auto* const stored = reinterpret_cast<const uint8_t*>(&values[id]);
+    (id % 2 == 0 ? clean : dirty).push_back({table, id, stored});
+  }
+  std::vector<MovedRow> evicted;
+  ASSERT_TRUE(rows->Insert(clean, false, false, &evicted).ok());
+  ASSERT_TRUE(rows->Insert(dirty, true, false, &evicted).ok());
+  ASSERT_TRUE(evicted.empty());
+  std::vector<RowToInsert> others;
+  for (uint64_t id = 100; id < 164; ++id) others.push_back({table, id, nullptr});
+  ASSERT_TRUE(rows->Insert(others, false, false, &evicted).ok());
+  ASSERT_EQ(evicted.size(), 64u);
+  for (const MovedRow& row : evicted) {
+    EXPECT_EQ(row.dirty, row.position % 2 == 1);
+    const auto* const stored = reinterpret_cast<const uint8_t*>(&values[row.position]);
+    EXPECT_EQ(row.stored, std::vector<uint8_t>(stored, stored + 4)) << row.position;
+  }
+}
+
 TEST(DeviceRows, ACancelledUpdateLetsGoAndChangesNothing) {
   HostDevice device;
   std::unique_ptr<DeviceRows> rows;
@@ -132,6 +196,7 @@ TEST(DeviceRows, ACancelledUpdateLetsGoAndChangesNothing) {
   ASSERT_TRUE(rows->Insert(fresh, false, false, &moved).ok());
   EXPECT_EQ(rows->counts().refused, 64u) << "rows of a cancelled update are still held";
   uint32_t slot = 0;
+  moved.clear();
   ASSERT_TRUE(rows->Collect(table, &slot, 100, &moved).ok());
   EXPECT_TRUE(moved.empty()) << "a row changed";
 }

@@ -49,7 +49,8 @@ bool SameBytes(Findings* findings, const Bytes& got, const Bytes& want, const st
   size_t i = 0;
   while (i < want.size() && i < got.size() && got[i] == want[i]) ++i;
   if (got.size() == want.size() && i == want.size()) return true;
-  findings->Add(what, ": byte ", i, " of ", want.size(), " differs");
+  const auto at = [i](const Bytes& bytes) { return i < bytes.size() ? int{bytes[i]} : -1; };
+  findings->Add(what, ": byte ", i, " of ", want.size(), " is ", at(got), ", not ", at(want));
   return false;
 }
 
@@ -86,9 +87,16 @@ void CompareSteps(DeviceRows* rows, CaseRandom* random, const RowShape& shape,
     // bits no two processors agree on.
     const bool huge = batch.segment.scalars.clip_row_norm > 0 && !batch.segment.assign;
     batch.Fill(random, shape, huge && random->OneIn(2) ? 1e25f : 1.0f);
-    if (!findings->Ok(rows->BeginUpdate(batch.AsBatch(), &missing))) return;
+    const uint8_t* const gradients_at = batch.gradients.data();
+    const bool at_once = step == 2;
+    const Status probed = at_once ? rows->Probe(batch.AsBatch(), &missing)
+                                  : rows->BeginUpdate(batch.AsBatch(), &missing);
+    if (!findings->Ok(probed)) return;
     findings->Check(missing.empty(), missing.size(), " rows are missing");
-    if (!findings->Ok(rows->FinishUpdate(batch.gradients.data(), &missing))) return;
+    const Status stepped = at_once ? rows->Update(batch.AsBatch(), gradients_at, &missing)
+                                   : rows->FinishUpdate(gradients_at, &missing);
+    if (!findings->Ok(stepped)) return;
+    findings->Check(missing.empty(), missing.size(), " rows were elsewhere");
     for (auto& [id, stored] : twin) {
       const auto& gradients = batch.by_id[id];
       const std::vector<float> sum = batch.segment.assign ? gradients.back() : SumOfRuns(gradients);

@@ -78,7 +78,12 @@ class TwoTiers {
  private:
   void PutBelow(const std::vector<MovedRow>& moved) {
     for (const MovedRow& row : moved) {
-      below_[{row.table, IdOfPosition(shapes_[row.table], row.position)}] = row.stored;
+      const RowPlace place = {row.table, IdOfPosition(shapes_[row.table], row.position)};
+      if (row.dirty) {
+        below_[place] = row.stored;
+      } else {
+        findings_->Check(row.stored == Below(place), "a clean row that is not what is below");
+      }
     }
   }
   static uint32_t TableOf(const Batch& batch, uint32_t k) {

@@ -123,7 +123,10 @@ class ServerProcessTest : public ::testing::Test {
 };
 
 TEST_F(ServerProcessTest, ServesUntilSigtermAndRefusesWhatIsTaken) {
-  const Process first = StartServing(Flags("s1"));
+  std::vector<std::string> first_flags = Flags("s1");
+  first_flags.push_back("--device=emulated");
+  const Process first = StartServing(first_flags);
+  EXPECT_THAT(Read(first.err), HasSubstr("device: emulated on the host, 64 MiB"));
   const std::string line = Read(first.out);
   EXPECT_EQ(line.rfind("hotbed-server s1 serving: data ", 0), 0u);
   EXPECT_THAT(line, HasSubstr(" admin 127.0.0.1:"));
@@ -150,7 +153,10 @@ TEST_F(ServerProcessTest, SaysWhyItCannotStart) {
 
   std::vector<std::string> flags = Flags("s1");
   flags.push_back("--device=cuda");
-  EXPECT_THAT(RunToFailure(flags), HasSubstr("no CUDA kernels"));
+  flags.push_back("--device-bytes=1000TiB");  // more than any device has, should there be one
+  const std::string no_device = RunToFailure(flags);
+  EXPECT_THAT(no_device, HasSubstr("--device=cuda: "));
+  EXPECT_THAT(no_device, HasSubstr("--device=host does without"));
 
   flags = Flags("s1");
   std::ofstream(absl::StrCat(dir_, "/file")) << "x";

@@ -15,6 +15,8 @@ hotbed_test(coordinator_link_test
 hotbed_test(bag_check_test SRCS bag_check_test.cc DEPS hotbed_common hotbed_row_math)
 hotbed_test(server_options_test SRCS server_options_test.cc ${PROJECT_SOURCE_DIR}/server/server_options.cc
   DEPS hotbed_server hotbed_shard hotbed_config)
+hotbed_test(device_choice_test SRCS device_choice_test.cc ${PROJECT_SOURCE_DIR}/server/device_choice.cc
+  DEPS hotbed_tiers hotbed_config)
 hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_shard)
 hotbed_test(server_process_test SRCS server_process_test.cc DEPS hotbed_proto)
 if(TARGET server_process_test)

@@ -10,6 +10,7 @@
 #include "common/random.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
+#include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
 namespace {
@@ -25,6 +26,7 @@ struct Layout {
   uint64_t parts;       // of a step
   uint64_t kill_every;  // steps; 0: never
   uint64_t stop_every;
+  uint64_t device_bytes = 0;  // of an emulated device's tables; 0: no device
 };
 
 constexpr Layout kLayouts[] = {
@@ -33,6 +35,9 @@ constexpr Layout kLayouts[] = {
     {"three shards, a sliver of the rows resident", 3, 64ull << 10, 1, 0, 0},
     {"four shards, a sliver resident, killed and restarted", 4, 64ull << 10, 2, 7, 0},
     {"two shards, restarted in order and killed", 2, 64ull << 20, 1, 9, 11},
+    {"two shards, half on a device, killed", 2, 64ull << 20, 2, 7, 0, 96ull << 10},
+    {"three shards, a bucket each on a device, a sliver resident, killed and restarted", 3,
+     64ull << 10, 1, 9, 11, 32ull << 10},
 };
 
 struct Step {
@@ -110,6 +115,9 @@ std::vector<float> Train(const Layout& layout, const TableSpec& table,
   options.data_dir = dir.path();
   options.host_bytes = 64ull << 20;
   options.hot_bytes = layout.hot_bytes;
+  if (layout.device_bytes > 0) {
+    options.open_device = EmulatedDevice(SmallMessages(256), layout.device_bytes);
+  }
   TestServer server(options, {table}, layout.shards);
   server.Start();
   TestClient client(&server, 3);
@@ -125,7 +133,12 @@ std::vector<float> Train(const Layout& layout, const TableSpec& table,
       server.Start();
     }
   }
-  if (layout.hot_bytes < 1ull << 20) {
+  if (layout.device_bytes > 0) {
+    uint64_t hits = 0;
+    for (const ShardStatus& shard : server.host()->Status().shards) hits += shard.device_hits;
+    EXPECT_GT(hits, 0u) << layout.name << ": meant to have rows on the device";
+  }
+  if (layout.hot_bytes < 1ull << 20 && layout.device_bytes == 0) {
     uint64_t evictions = 0;
     for (const ShardStatus& shard : server.host()->Status().shards) evictions += shard.evictions;
     EXPECT_GT(evictions, 0u) << layout.name << ": meant to be short of room";

@@ -98,7 +98,8 @@ TEST_F(TierRenewalTest, AKillWhileTheTierBeginsAnewLeavesNoCopyThatSeemsWhole) {
   ASSERT_EQ(catalog->shards.size(), size_t{kShards});
   for (const auto& [shard, range] : catalog->shards) catalog->installing.insert(shard);
   ASSERT_TRUE(catalog->Save(path, FileSystem::Real()).ok());
-  std::filesystem::remove(cluster_->data_dir(2) + "/spill/rows/CURRENT");
+  std::ofstream(cluster_->data_dir(2) + "/spill/RENEWING").put('\n');
+  ASSERT_TRUE(std::filesystem::remove(cluster_->data_dir(2) + "/spill/rows/CURRENT"));
   cluster_->FailOver();
   cluster_->Settle();
   cluster_->Start(2);
@@ -110,6 +111,7 @@ TEST_F(TierRenewalTest, AKillWhileTheTierBeginsAnewLeavesNoCopyThatSeemsWhole) {
     cluster_->Settle();
   });
   EXPECT_GE(cluster_->host(2)->Status().copies_received, uint64_t{kShards}) << "all rows";
+  EXPECT_FALSE(std::filesystem::exists(cluster_->data_dir(2) + "/spill/RENEWING"));
   ExpectAsAlone();
 }
 

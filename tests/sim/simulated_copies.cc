@@ -200,7 +200,7 @@ void ClusterSimulation::DropCopyOut(int server, int shard, const Member& to) {
 bool ClusterSimulation::BeginFurtherPass(int server, int shard, CopyOut* copy) {
   Replica& replica = *servers_[server].process->replicas[shard];
   const int passes = 1 + copy->pass_end - kChunks;
-  if (copy->transfer % 4 < static_cast<uint64_t>(passes)) return false;
+  if (copy->transfer % 4 <= static_cast<uint64_t>(passes)) return false;
   if (!replica.core->primary() || replica.spoilt || replica.core->epoch() != copy->epoch) {
     return false;
   }

@@ -14,7 +14,8 @@ namespace {
 struct PoolCase {
   bool hashed;
   WeightType weight_type;
-  int budget_rows;  // 0: everything fits
+  int budget_rows;              // 0: everything fits
+  uint32_t device_buckets = 0;  // 0: no device
 };
 
 class StorePoolTest : public StoreFixture, public ::testing::WithParamInterface<PoolCase> {
@@ -40,6 +41,7 @@ class StorePoolTest : public StoreFixture, public ::testing::WithParamInterface<
     spec_.dim = 37;
     options_.hot_bytes =
         c.budget_rows == 0 ? 16 << 20 : RowCost() * static_cast<uint64_t>(c.budget_rows);
+    if (c.device_buckets > 0) UseDevice(c.device_buckets, /*ids_max=*/256);
     OpenStore();
     twin_ = std::make_unique<RowTwin>(spec_, range_);
     for (uint64_t i = 0; i < 200; ++i) ids_.push_back(spec_.hashed ? i * 0x9e3779b97f4a7c15u : i);
@@ -146,7 +148,9 @@ TEST_P(StorePoolTest, BagsAreTheBitsOfTheirRows) {
     ASSERT_EQ(finished, 4);
     for (size_t i = 0; i < asked.size(); ++i) Check(asked[i], answers[i]);
   }
-  if (GetParam().budget_rows == 1) {
+  if (GetParam().device_buckets > 0) {
+    EXPECT_GT(store_->Stats().device_hits, 100u);
+  } else if (GetParam().budget_rows == 1) {
     EXPECT_GT(store_->Stats().misses, 100u);
   }
 }
@@ -181,6 +185,16 @@ std::vector<PoolCase> PoolCases() {
   }
   return cases;
 }
+// Bags that are on the device as a whole, in part, and not at all.
+std::vector<PoolCase> DeviceCases() {
+  std::vector<PoolCase> cases;
+  for (bool hashed : {false, true}) {
+    cases.push_back({hashed, static_cast<WeightType>(hashed), 1, 1});
+    cases.push_back({hashed, static_cast<WeightType>(2 - hashed), 0, 2});
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Device, StorePoolTest, ::testing::ValuesIn(DeviceCases()));
 INSTANTIATE_TEST_SUITE_P(All, StorePoolTest, ::testing::ValuesIn(PoolCases()));
 
 }  // namespace

@@ -22,7 +22,9 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
   void SetUp() override {
     spec_.rows = 40;
     spec_.optimizer.kind = OptimizerKind::kAdagrad;  // applying a record twice shows
-    if (GetParam() > 0) options_.hot_bytes = RowCost() * static_cast<uint64_t>(GetParam());
+    const int rows = std::abs(GetParam());
+    if (rows > 0) options_.hot_bytes = RowCost() * static_cast<uint64_t>(rows);
+    if (GetParam() < 0) UseDevice(/*buckets=*/1);
     Random random(TestSeed(20260301));
     log_.resize(kRecords + 1);
     for (Lsn lsn = 1; lsn <= kRecords; ++lsn) {
@@ -202,7 +204,8 @@ TEST_P(ReplayGuardTest, HighestLsnSurvivesWritesOfReplay) {
   EXPECT_EQ(store_->highest_lsn(), 40u);
 }
 
-INSTANTIATE_TEST_SUITE_P(BudgetRows, ReplayGuardTest, ::testing::Values(1, 3, 12, 0));
+// Rows of the host's hot tier, 0: all; below 0: with a device above it.
+INSTANTIATE_TEST_SUITE_P(BudgetRows, ReplayGuardTest, ::testing::Values(1, 3, 12, 0, -1, -3, -12));
 
 }  // namespace
 }  // namespace hotbed

@@ -21,6 +21,7 @@
 #include "server/kernels/cpu/cpu_kernels.h"
 #include "server/tiers/tier_host.h"
 #include "tests/kernels/row_twin.h"
+#include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
 
@@ -73,6 +74,19 @@ class StoreFixture : public ::testing::Test {
     CloseStore();
     host_ = nullptr;
     std::filesystem::remove_all(dir_);
+  }
+
+  // An emulated device with room for `buckets` buckets of rows of spec_, in messages so small that
+  // most jobs are cut.
+  void UseDevice(uint32_t buckets, uint32_t ids_max = 16) {
+    device::RowShape shape;
+    shape.dim = spec_.dim;
+    shape.weight_type = spec_.weight_type;
+    shape.optimizer = spec_.optimizer;
+    const uint64_t slots = uint64_t{buckets} * device::kBucketSlots;
+    const uint64_t bytes = device::DeviceRows::TableBytes(shape, false, slots);
+    options_.open_device = EmulatedDevice(SmallMessages(ids_max), buckets == 0 ? 1024 : bytes,
+                                          [this] { return device_faults_; });
   }
 
   void OpenHost() {
@@ -192,6 +206,7 @@ class StoreFixture : public ::testing::Test {
   TableSpec spec_;
   ShardRange range_;
   TierOptions options_;
+  device::HostDeviceOptions device_faults_;  // of the next host
   ManualExecutor executor_;
   FetchHint* hint_ = nullptr;  // of shards that are opened
   ManualIoQueue io_;

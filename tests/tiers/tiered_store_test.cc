@@ -18,11 +18,12 @@ struct TwinCase {
   WeightType weight_type;
   int budget_rows;  // 0: everything fits
   bool options = false;
+  int device_buckets = -1;  // -1: no device
 
   friend std::ostream& operator<<(std::ostream& out, const TwinCase& c) {
     return out << (c.hashed ? "hashed" : "bounded") << " optimizer " << int(c.optimizer)
                << " weights " << int(c.weight_type) << " budget " << c.budget_rows
-               << (c.options ? " with options" : "");
+               << (c.options ? " with options" : "") << " device " << c.device_buckets;
   }
 };
 
@@ -60,6 +61,7 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
     if (c.options) TurnOptionsOn(&spec_.optimizer);
     options_.hot_bytes =
         c.budget_rows == 0 ? 16 << 20 : RowCost() * static_cast<uint64_t>(c.budget_rows);
+    if (c.device_buckets >= 0) UseDevice(static_cast<uint32_t>(c.device_buckets));
     OpenStore();
     twin_ = std::make_unique<RowTwin>(spec_, range_);
     for (uint64_t i = 0; i < 200; ++i) ids_.push_back(spec_.hashed ? i * 0x9e3779b97f4a7c15u : i);
@@ -175,6 +177,22 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
     }
   }
 
+  // The rows are where the case means them to be.
+  void CheckDevice() {
+    const StoreStats stats = store_->Stats();
+    const uint64_t slots = uint64_t{device::kBucketSlots} * std::max(GetParam().device_buckets, 0);
+    if (slots == 0) {
+      EXPECT_EQ(stats.device_bytes, 0u);
+      EXPECT_EQ(stats.device_hits, 0u);
+    } else {
+      EXPECT_GT(stats.device_hits, 100u);
+      // Rows come up from the host's memory; where that has room for one, few do.
+      const bool many = GetParam().budget_rows != 1;
+      EXPECT_GT(stats.device_rows, many ? std::min<uint64_t>(slots / 2, 150) : 0u);
+      EXPECT_LE(stats.device_rows, std::min<uint64_t>(slots, ids_.size()));
+    }
+  }
+
   void Settle(Random& random) {
     while (Step(random)) {
     }
@@ -227,6 +245,7 @@ TEST_P(StoreTwinTest, RandomOperations) {
     if (step % 1000 == 999) {
       Settle(random);
       CheckAll();
+      CheckDevice();
       Reopen(lsn_);
       CheckAll();
     }
@@ -256,6 +275,26 @@ std::vector<TwinCase> TwinCases() {
   }
   return cases;
 }
+// Over an emulated device: too small for a bucket, one bucket, two, and room for all; over a host
+// tier of one row, of some, and of all.
+std::vector<TwinCase> DeviceCases() {
+  constexpr int kBucketsAndBudgets[][2] = {{0, 60}, {1, 1}, {1, 0}, {2, 60}, {16, 7}, {16, 0}};
+  std::vector<TwinCase> cases;
+  for (bool hashed : {false, true}) {
+    for (const auto& [buckets, budget] : kBucketsAndBudgets) {
+      const bool adam = (buckets + budget) % 2 == 0;
+      const auto optimizer = adam ? OptimizerKind::kAdam : OptimizerKind::kRowwiseAdagrad;
+      const auto type = static_cast<WeightType>((budget + buckets + hashed) % 3);
+      cases.push_back({hashed, optimizer, type, budget, false, buckets});
+    }
+  }
+  // What needs more than a row's weights and gradient; placement_invariance_test has all kinds.
+  for (auto optimizer : {OptimizerKind::kAdam, OptimizerKind::kLamb, OptimizerKind::kFtrl}) {
+    cases.push_back({true, optimizer, WeightType::kBf16, 7, true, 1});
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Device, StoreTwinTest, ::testing::ValuesIn(DeviceCases()));
 INSTANTIATE_TEST_SUITE_P(All, StoreTwinTest, ::testing::ValuesIn(TwinCases()));
 
 }  // namespace

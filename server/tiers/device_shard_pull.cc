@@ -1,0 +1,134 @@
+// Reads: from the device what it has, from rows that are on their way, and the rest from below.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "server/tiers/device_shard.h"
+
+namespace hotbed {
+
+bool DeviceShard::Pull(const RowReads& reads, Done done) {
+  HOTBED_DCHECK(reads.picks == nullptr);
+  if (const absl::Status lost = Lost(); !lost.ok()) {
+    Fail(std::move(done), lost);
+    return false;
+  }
+  if (!has_table()) {
+    // Before: what comes up while the pull waits is read with the pull's version all the same.
+    NoteMisses(reads.ids, reads.count);
+    const bool finished = below_->Pull(reads, std::move(done));
+    NextStep(/*background_first=*/false);
+    return finished;
+  }
+  if (!device_->HasRoomForPull()) {
+    Fail(std::move(done),
+         absl::ResourceExhaustedError(absl::StrCat(
+             DeviceTier::kPullJobsMax, " pulls wait for the device; send fewer at a time")));
+    return false;
+  }
+  if (reads.pooling != RowPooling::kNone) return PullPooled(reads, std::move(done));
+  auto op = std::make_shared<PullOp>();
+  op->reads = reads;
+  op->done = std::move(done);
+  const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kPull);
+  job->ids = reads.ids;
+  job->count = reads.count;
+  job->type = reads.type;
+  job->rows = reads.rows;
+  job->flags = reads.flags;
+  job->done = Guarded([this, op, job = job.get()] { OnPulled(op, job); });
+  device_->Submit(job);
+  return false;
+}
+
+void DeviceShard::OnPulled(const std::shared_ptr<PullOp>& op, DeviceJob* job) {
+  if (!job->status.ok()) return op->done(job->status);
+  const RowReads& reads = op->reads;
+  hits_.fetch_add(reads.count - job->missing.size(), std::memory_order_relaxed);
+  for (uint32_t i : job->missing) {
+    const uint64_t position = below_->PositionOf(reads.ids[i]);
+    // Taken from below when the pull was on its way already, so it passed them.
+    if (const auto it = moving_at_.find(position); it != moving_at_.end()) {
+      below_->AnswerRow(reads, i, moving_.payload(it->second), position);
+    } else {
+      op->picks.push_back(i);
+    }
+  }
+  const bool finished = op->picks.empty() || PullBelow(op);
+  NoteMisses(reads.ids, op->picks);
+  NextStep(/*background_first=*/false);
+  if (finished) op->done(absl::OkStatus());
+}
+
+bool DeviceShard::PullBelow(const std::shared_ptr<PullOp>& op) {
+  RowReads below = op->reads;
+  below.picks = op->picks.data();
+  below.count = static_cast<uint32_t>(op->picks.size());
+  return below_->Pull(below, [op](absl::Status status) { op->done(std::move(status)); });
+}
+
+bool DeviceShard::PullPooled(const RowReads& reads, Done done) {
+  auto op = std::make_shared<PullOp>();
+  op->reads = reads;
+  op->done = std::move(done);
+  auto incomplete = std::make_shared<std::vector<uint32_t>>();
+  const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kCall);
+  job->call = [this, op, incomplete](device::DeviceRows* rows) {
+    return RunPooled(op.get(), rows, incomplete.get());
+  };
+  job->done = Guarded([this, op, incomplete, job = job.get()] {
+    if (!job->status.ok()) return op->done(job->status);
+    OnPooled(op, *incomplete);
+  });
+  device_->Submit(job);
+  return false;
+}
+
+// On the device's executor. Bags with rows that are not there are `incomplete`, and all of them
+// where one message has no room for so many.
+device::Status DeviceShard::RunPooled(PullOp* op, device::DeviceRows* rows,
+                                      std::vector<uint32_t>* incomplete) const {
+  const RowReads& reads = op->reads;
+  const device::RowsOptions& room = device_->options();
+  const bool wants_arg = reads.arg_max != nullptr;
+  if (reads.count > room.ids_max || reads.bags >= room.ids_max ||
+      uint64_t{RowWireBytes(reads.type, dim_)} * reads.bags > room.row_bytes_max ||
+      (wants_arg && 4ull * dim_ * reads.bags > room.move_bytes_max)) {
+    for (uint32_t bag = 0; bag < reads.bags; ++bag) incomplete->push_back(bag);
+    return {};
+  }
+  std::vector<uint32_t> offsets(reads.bags + 1);
+  for (uint32_t bag = 0; bag < reads.bags; ++bag) {
+    offsets[bag + 1] = offsets[bag] + reads.bag_lengths[bag];
+  }
+  device::Segment ids, bags;
+  ids.table = bags.table = table_->number;
+  bags.type = reads.type;
+  device::PooledBatch batch;
+  batch.ids = {&ids, 1, reads.ids, reads.count};
+  batch.bags = &bags;
+  batch.offsets = offsets.data();
+  batch.bags_count = reads.bags;
+  batch.pooling = reads.pooling;
+  batch.weights = reads.weights;
+  if (wants_arg) op->arg_max.resize(uint64_t{dim_} * reads.bags);
+  return rows->PullPooled(batch, reads.rows, wants_arg ? op->arg_max.data() : nullptr, dim_,
+                          incomplete);
+}
+
+void DeviceShard::OnPooled(const std::shared_ptr<PullOp>& op,
+                           const std::vector<uint32_t>& incomplete) {
+  const RowReads& reads = op->reads;
+  if (!op->arg_max.empty()) std::memcpy(reads.arg_max, op->arg_max.data(), 4 * op->arg_max.size());
+  // Every row on the device exists. Windows write over those of the other bags.
+  if (reads.flags != nullptr) std::memset(reads.flags, 1, reads.count);
+  uint64_t hits = reads.count;  // the others count when their windows are pulled
+  for (uint32_t bag : incomplete) hits -= reads.bag_lengths[bag];
+  hits_.fetch_add(hits, std::memory_order_relaxed);
+  const auto done = [op](absl::Status status) { op->done(std::move(status)); };
+  if (incomplete.empty() || below_->PoolBags(reads, incomplete, done)) op->done(absl::OkStatus());
+}
+
+}  // namespace hotbed

@@ -1,0 +1,152 @@
+// The rows that all shards of a server keep in the memory of one device, and the one executor that
+// works for them: what is asked of the device waits in one queue, and what is alike is done
+// together, one message of many tables (docs/device.md).
+//
+// Thread-safe. Jobs of one table are done in the order of Submit, and `done` runs in that order, on
+// the job's executor. Bounded: a shard has one job under way that changes rows, and pulls are
+// bounded by kPullJobsMax; a message by the room that Open has taken for it, jobs beyond it are
+// done in pieces. A device that has failed stays so: every job then ends with DeviceLostError.
+#ifndef HOTBED_SERVER_TIERS_DEVICE_TIER_H_
+#define HOTBED_SERVER_TIERS_DEVICE_TIER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "device/device.h"
+#include "device/device_rows.h"
+#include "server/tiers/io_gate.h"
+#include "server/tiers/io_queue.h"
+#include "server/tiers/tiered_store.h"
+
+namespace hotbed {
+
+// What a shard asks of the device. All that it points to stays valid until `done`, or until the
+// gate is closed: then the job is dropped.
+struct DeviceJob {
+  enum class Kind : uint8_t {
+    kPull,    // rows and flags of what is there; which are missing
+    kProbe,   // which are missing
+    kUpdate,  // one optimizer step of rows that are all there
+    kCall,    // anything else, by itself
+  };
+  Kind kind = Kind::kCall;
+  uint32_t table = 0;
+  uint32_t dim = 0;
+  const uint64_t* ids = nullptr;
+  uint32_t count = 0;             // at least 1, but for kCall
+  RowType type = RowType::kFp32;  // of rows, of gradients
+  uint8_t* rows = nullptr;        // kPull: row i at i * RowWireBytes(type, dim)
+  uint8_t* flags = nullptr;       // kPull: as RowReads has them
+  const uint8_t* const* gradients = nullptr;
+  UpdateScalars scalars;
+  bool assign = false;
+  std::function<device::Status(device::DeviceRows*)> call;
+
+  std::shared_ptr<IoGate> gate;  // null: never dropped
+  Executor* executor = nullptr;  // null: nobody is told
+  absl::AnyInvocable<void()> done;
+
+  // Out.
+  std::vector<uint32_t> missing;  // numbers of ids, in order
+  absl::Status status;
+
+  uint32_t taken = 0;  // ids that are done or under way; DeviceTier's
+};
+
+class DeviceTier {
+ public:
+  static constexpr uint32_t kPullJobsMax = 1u << 16;
+
+  // `device_bytes` of the device for rows and messages, 0: nine tenths of what is free;
+  // `host_bytes_max`: about what the host's side may take. ResourceExhausted: less is free;
+  // DeviceLostError: the device fails.
+  static absl::StatusOr<std::unique_ptr<DeviceTier>> Open(std::unique_ptr<device::Device> device,
+                                                          uint64_t device_bytes,
+                                                          uint64_t host_bytes_max);
+  // With limits of messages by hand; for tests.
+  static absl::StatusOr<std::unique_ptr<DeviceTier>> Open(std::unique_ptr<device::Device> device,
+                                                          const device::RowsOptions& options);
+  ~DeviceTier();
+  DeviceTier(const DeviceTier&) = delete;
+
+  // Before the first Submit: jobs run as tasks of `io`, one at a time, instead of on a thread of
+  // the tier's own. It outlives the tier.
+  void RunOn(IoQueue* io) { io_ = io; }
+  void Submit(std::shared_ptr<DeviceJob> job);
+  // False: as many pulls as may wait do.
+  bool HasRoomForPull() const {
+    return pulls_waiting_.load(std::memory_order_relaxed) < kPullJobsMax;
+  }
+
+  // The error of a device that has failed; OK while it works.
+  absl::Status error() const;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  std::string name() const { return name_; }
+  uint64_t bytes_limit() const { return options_.device_bytes; }
+  // Taken for messages and by the tables of shards.
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  // For tables, all together.
+  uint64_t slab_bytes() const { return slab_bytes_; }
+  // Pinned memory of the host.
+  uint64_t host_bytes() const { return host_bytes_; }
+  const device::RowsOptions& options() const { return options_; }
+
+ private:
+  // A part of a job, in one message.
+  struct Piece {
+    std::shared_ptr<DeviceJob> job;
+    uint32_t first = 0;  // of the job's ids
+    uint32_t count = 0;
+    uint32_t at = 0;       // of the message's ids
+    uint64_t rows_at = 0;  // of the message's rows
+  };
+  using Message = std::vector<Piece>;
+
+  DeviceTier(std::unique_ptr<device::Device> device, const device::RowsOptions& options);
+  absl::Status TakeMemory();
+  void Drain();
+  Message NextMessage() ABSL_LOCKS_EXCLUDED(mu_);
+  bool AddPiece(const std::shared_ptr<DeviceJob>& job, Message* message, uint32_t* dim_max) const;
+  void Run(const Message& message);
+  device::Status RunTogether(const Message& message);
+  void PackGradients(const Message& message);
+  void HandOut(const Message& message, const std::vector<uint32_t>& missing);
+  absl::Status StatusOf(const device::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  static void Finish(const std::shared_ptr<DeviceJob>& job);
+
+  const std::unique_ptr<device::Device> device_;
+  const device::RowsOptions options_;
+  const std::string name_;
+  uint64_t host_bytes_ = 0;
+  uint64_t slab_bytes_ = 0;
+  std::unique_ptr<device::DeviceRows> rows_;
+  // Of the message under way.
+  uint8_t* row_staging_ = nullptr;
+  uint64_t* id_staging_ = nullptr;
+  uint8_t* flag_staging_ = nullptr;
+  std::vector<device::Segment> segments_;
+
+  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint32_t> pulls_waiting_{0};
+  std::atomic<bool> failed_{false};
+  std::unique_ptr<IoQueue> own_io_;
+  IoQueue* io_ = nullptr;
+  mutable absl::Mutex mu_;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<DeviceJob>> queue_ ABSL_GUARDED_BY(mu_);
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_DEVICE_TIER_H_
