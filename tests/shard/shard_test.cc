@@ -95,6 +95,7 @@ class FakeTiers final : public TierHost {
   absl::Status RestoreTable(TableId) override { return absl::OkStatus(); }
   Usage GetUsage() const override { return {}; }
   absl::Status TryResume() override { return absl::OkStatus(); }
+  absl::Status Renew() override { return absl::UnimplementedError("no test needs it"); }
 
   FakeStore* store = nullptr;
 };
