@@ -7,7 +7,9 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/clock.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
@@ -62,14 +64,33 @@ absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what) {
 // Remembers what RocksDB's background work reported, until it has recovered.
 class ErrorListener : public rocksdb::EventListener {
  public:
-  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
+  // A file that could not be written is tried again by TryResume, whatever the reason: RocksDB
+  // does so by itself for a full disk, and calls it fatal for a limit of the size of files.
+  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* status) override {
+    using Reason = rocksdb::BackgroundErrorReason;
+    using rocksdb::Status;
+    const bool of_rows = reason == Reason::kFlush || reason == Reason::kCompaction;
+    if (of_rows && status->IsIOError() && status->severity() > Status::kHardError) {
+      *status = Status(*status, Status::kHardError);
+    }
     absl::MutexLock lock(&mu_);
-    error_ = *status;
+    if (!error_.IsCorruption()) error_ = *status;
+    told_ns_ = Clock::Real()->NowNs();
     HOTBED_LOG(Error) << "key-value store: background error: " << status->ToString();
   }
   void OnErrorRecoveryEnd(const rocksdb::BackgroundErrorRecoveryInfo& info) override {
     absl::MutexLock lock(&mu_);
-    if (info.new_bg_error.ok()) error_ = rocksdb::Status::OK();
+    if (info.new_bg_error.ok() && !error_.IsCorruption()) error_ = rocksdb::Status::OK();
+  }
+  // Whether resuming may help now. RocksDB tells of an error a moment before it heeds it: what
+  // resumes in between would clear what then stays.
+  absl::Status MayResume() const {
+    absl::MutexLock lock(&mu_);
+    if (error_.IsCorruption()) return ToStatus(error_, "only a new store helps");
+    if (!error_.ok() && Clock::Real()->NowNs() - told_ns_ < kToldNsMin) {
+      return ToStatus(error_, "just now");
+    }
+    return absl::OkStatus();
   }
   rocksdb::Status error() const {
     absl::MutexLock lock(&mu_);
@@ -81,8 +102,11 @@ class ErrorListener : public rocksdb::EventListener {
   }
 
  private:
+  static constexpr int64_t kToldNsMin = 100'000'000;
+
   mutable absl::Mutex mu_;
   rocksdb::Status error_ ABSL_GUARDED_BY(mu_);
+  int64_t told_ns_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 class RocksBatch : public KvBatch {
@@ -247,6 +271,7 @@ class RocksKvStore : public KvStore {
   }
 
   absl::Status TryResume() override {
+    HOTBED_RETURN_IF_ERROR(listener_->MayResume());
     const rocksdb::Status status = db_->Resume();
     if (!status.ok()) return ToStatus(status, absl::StrCat("resuming ", options_.dir));
     listener_->Clear();

@@ -54,10 +54,12 @@ std::string ShardHostImpl::GiveUpCopies(int64_t now_ns) {
   bool given_up = false;
   for (const auto& [id, entry] : *map) {
     const ShardRecord& record = entry.record;
-    if (entry.shard == nullptr || !NamesServer(record.members, self.server)) continue;
-    if (record.members.size() == 1) {
-      if (alone++ == 0)
+    const bool learns = NamesServer(record.learners, self.server);
+    if (entry.shard == nullptr || (!learns && !NamesServer(record.members, self.server))) continue;
+    if (!learns && record.members.size() == 1) {
+      if (alone++ == 0) {
         first = absl::StrCat("shard ", id.index, " of table ", entry.shard->table().name);
+      }
       continue;
     }
     if (entry.shard->refused() || !record.active) continue;
@@ -73,9 +75,11 @@ std::string ShardHostImpl::GiveUpCopies(int64_t now_ns) {
                       "still be read, then drop the tables and load them anew");
 }
 
-// Whoever takes over a shard asks the servers that its record names, in any life.
+// Whoever takes over a shard asks the servers that its record names, in any life. A learner may be
+// counted on until it is taken out of its epoch (Shard::CopyLost).
 bool ShardHostImpl::NothingDependsOnTier() const {
   const ServerId self = identity().server;
+  const Member member = Self();
   const ShardMap& map = Map();
   if (!arriving_.empty()) return false;
   for (const auto& [id, range] : catalog_.shards) {
@@ -85,6 +89,11 @@ bool ShardHostImpl::NothingDependsOnTier() const {
     if (dropping || it == map.end()) continue;  // dropped, or known to no coordinator any more
     const ShardRecord& record = it->second.record;
     if (!record.active || NamesServer(record.members, self)) return false;
+    const std::shared_ptr<Shard>& shard = it->second.shard;
+    if (shard != nullptr && NamesServer(record.learners, self) &&
+        (!shard->refused() || shard->CopyLost(record, member))) {
+      return false;
+    }
   }
   return true;
 }

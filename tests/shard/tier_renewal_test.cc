@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "absl/time/clock.h"
 #include "common/file_system.h"
 #include "server/catalog_file.h"
 #include "tests/shard/replica_pushes.h"
@@ -84,6 +85,39 @@ TEST_F(TierRenewalTest, AServerWhoseCopiesOthersHaveTooGetsWellByItself) {
     EXPECT_GE(cluster_->host(victim)->Status().copies_received, uint64_t{kShards}) << "all rows";
     ExpectAsAlone();
   }
+}
+
+// Its primary may have told that it holds everything: were its rows gone, it could be made a member
+// without them.
+TEST_F(TierRenewalTest, ALearnerThatIsCountedOnKeepsItsRowsUntilItIsTakenOut) {
+  Begin(Table(OptimizerKind::kAdam), {1}, 2, Options());
+  cluster_->GrantJoins(false);
+  for (const ShardId shard : cluster_->shards()) cluster_->AddLearner(shard, 2);
+  cluster_->SettleUntil([&] { return cluster_->host(1)->JoinsReady().size() == kShards; },
+                        "they are counted on");
+  Push(400);
+  ASSERT_GT(Damage(2), 0) << "nothing was flushed";
+  PushWhile([&] {
+    cluster_->SettleUntil([&] { return cluster_->host(2)->CopiesLost().size() == kShards; },
+                          "they are called lost");
+    const absl::Time end = absl::Now() + absl::Milliseconds(300);
+    cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time to begin anew");
+    EXPECT_EQ(cluster_->host(2)->Status().spill_renewals, 0u);
+    // As the coordinator does then; until then, what is pushed waits for it.
+    for (const ShardId shard : cluster_->shards()) {
+      cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
+    }
+    cluster_->SettleUntil([&] { return cluster_->host(2)->Status().spill_renewals > 0; },
+                          "the tier has begun anew");
+  });
+  cluster_->GrantJoins(true);
+  for (const ShardId shard : cluster_->shards()) {
+    cluster_->AddLearner(shard, 2);
+    cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it has joined");
+  }
+  cluster_->Settle();
+  Push(50);
+  ExpectAsAlone();
 }
 
 // What a kill in between leaves: a catalog that calls nothing whole, and rows that are gone in
