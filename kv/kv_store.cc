@@ -69,8 +69,8 @@ class ErrorListener : public rocksdb::EventListener {
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* status) override {
     using Reason = rocksdb::BackgroundErrorReason;
     using rocksdb::Status;
-    const bool of_rows = reason == Reason::kFlush || reason == Reason::kCompaction;
-    if (of_rows && status->IsIOError() && status->severity() > Status::kHardError) {
+    const bool of_file = reason != Reason::kWriteCallback && reason != Reason::kMemTable;
+    if (of_file && status->IsIOError() && status->severity() > Status::kHardError) {
       *status = Status(*status, Status::kHardError);
     }
     absl::MutexLock lock(&mu_);

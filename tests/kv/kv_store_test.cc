@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 
 namespace hotbed {
 namespace {
@@ -190,6 +193,43 @@ TEST_F(KvStoreTest, DamageThatACompactionMeetsIsToldAndStays) {
   EXPECT_NE(store->GetUsage().background_error, "");
   EXPECT_FALSE(store->TryResume().ok());
   EXPECT_TRUE(store->GetUsage().damaged) << "only another store helps";
+}
+
+// As ulimit -f does, or a file system with a limit of its own.
+TEST_F(KvStoreTest, AFileSizeLimitIsWaitedOutLikeAFullDisk) {
+  KvOptions options = Options();
+  options.wal = false;
+  auto store = MustOpen(options);
+  const auto fill = [&](char c) {
+    auto batch = store->NewBatch();
+    for (int i = 0; i < 1000; ++i) batch->Put(absl::StrCat("k", i), std::string(1000, c));
+    return store->Write(batch.get());
+  };
+  ASSERT_TRUE(fill('a').ok());
+  ASSERT_TRUE(store->Flush().ok());
+  const auto before = signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{64 << 10, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  for (char c = 'b'; c < 'f'; ++c) {
+    if (!fill(c).ok()) break;
+    EXPECT_FALSE(store->Flush().ok());
+  }
+  EXPECT_NE(store->GetUsage().background_error, "");
+  EXPECT_FALSE(store->TryResume().ok());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  signal(SIGXFSZ, before);
+  absl::Status resumed = absl::UnavailableError("not tried");
+  for (int i = 0; i < 100 && !resumed.ok(); ++i) {
+    resumed = store->TryResume();
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_TRUE(resumed.ok()) << resumed;
+  EXPECT_EQ(store->GetUsage().background_error, "");
+  ASSERT_TRUE(fill('z').ok());
+  ASSERT_TRUE(store->Flush().ok());
+  EXPECT_EQ(*store->Get("k7"), std::string(1000, 'z'));
 }
 
 TEST_F(KvStoreTest, BytesMaxStopsWrites) {
