@@ -58,7 +58,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Core("HintBehindMatchIgnored", C::kHintBehindMatchIgnored, 13, 300, "switches"),
       Sim("RecordNotCompared", S::kRecordNotCompared, 1, 2000),
       Sim("LeaderNotCompared", S::kLeaderNotCompared, 1, 2000),
-      Sim("LeaseNotCompared", S::kLeaseNotCompared, 347, 900, "leases"),
+      Sim("LeaseNotCompared", S::kLeaseNotCompared, 16781, 900, "leases"),
       Sim("JoinOfAnyEpoch", S::kJoinOfAnyEpoch, 1, 2000),
       Sim("LearnerGoesInItsEpoch", S::kLearnerGoesInItsEpoch, 1, 2000),
       Sim("SwitchDropsPrimary", S::kSwitchDropsPrimary, 567, 2000),
