@@ -83,8 +83,8 @@ bool ShardHostImpl::NothingDependsOnTier() const {
   const ShardMap& map = Map();
   if (!arriving_.empty()) return false;
   for (const auto& [id, range] : catalog_.shards) {
-    const bool dropping = std::any_of(dropping_.begin(), dropping_.end(),
-                                      [&](const auto& shard) { return shard->id() == id; });
+    const auto is_it = [held = id](const auto& shard) { return shard->id() == held; };
+    const bool dropping = std::any_of(dropping_.begin(), dropping_.end(), is_it);
     const auto it = map.find(id);
     if (dropping || it == map.end()) continue;  // dropped, or known to no coordinator any more
     const ShardRecord& record = it->second.record;
