@@ -203,6 +203,9 @@ class TieredShard : public TieredStore {
 
   // tiered_shard_warm.cc
   uint32_t SlotsToWarm(const RowBlock& block, uint32_t* slots);
+  // Into slots that are theirs already; `dirty`: the spill tier has not these values.
+  void InsertRows(const uint64_t* positions, const uint32_t* slots, const uint8_t* const* sources,
+                  uint32_t count, bool dirty);
 
   // tiered_shard_apply.cc
   bool AfterProbe();

@@ -103,17 +103,22 @@ uint32_t TieredShard::PutSome(const ExchangedRows& rows, const std::vector<uint3
     sources[k] = rows.payload(picks[first + k]);
     if (hot_->direct()) slots[k] = static_cast<uint32_t>(positions[k] - table()->first_position);
   }
+  InsertRows(positions.data(), slots.data(), sources.data(), count, dirty);
+  return count;
+}
+
+void TieredShard::InsertRows(const uint64_t* positions, const uint32_t* slots,
+                             const uint8_t* const* sources, uint32_t count, bool dirty) {
   InsertBatch insert;
   insert.table = table();
-  insert.positions = positions.data();
-  insert.slots = slots.data();
-  insert.sources = sources.data();
+  insert.positions = positions;
+  insert.slots = slots;
+  insert.sources = sources;
   insert.count = count;
   insert.dirty = dirty;
   kernels_->Submit(&insert, nullptr);
   rows_resident_ += count;
   if (dirty) rows_dirty_ += count;
-  return count;
 }
 
 void TieredShard::WriteRows(const ExchangedRows& rows) {

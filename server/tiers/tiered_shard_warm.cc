@@ -32,14 +32,7 @@ absl::StatusOr<bool> TieredShard::Warm(absl::string_view bytes) {
     const Lsn lsn = SpillTier::LsnOf(record);
     if (replaying_ && lsn > applied_lsn_) replay_guard_[positions[row]] = lsn;
   }
-  InsertBatch insert;
-  insert.table = table();
-  insert.positions = positions.data();
-  insert.slots = slots.data();
-  insert.sources = sources.data();
-  insert.count = count;
-  kernels_->Submit(&insert, nullptr);
-  rows_resident_ += count;
+  InsertRows(positions.data(), slots.data(), sources.data(), count, /*dirty=*/false);
   PublishStats();
   return count == block.rows();
 }

@@ -81,15 +81,21 @@ TEST(DeviceRowsFailures, AFaultIsToldByEveryCallAfterIt) {
   EXPECT_EQ(told_at.size(), 6u) << "each call was the first to fail once, and none at all";
 }
 
-TEST(DeviceRows, ARowThatIsThereIsNotBroughtInTwice) {
-  HostDevice device;
-  std::unique_ptr<DeviceRows> rows;
-  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+// A table of 64 rows of one column, SGD, in buckets.
+uint32_t AddColumn(DeviceRows* rows) {
   RowShape shape;
   shape.dim = 1;
   shape.optimizer.kind = OptimizerKind::kSgd;
   uint32_t table = 0;
-  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  EXPECT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  return table;
+}
+
+TEST(DeviceRows, ARowThatIsThereIsNotBroughtInTwice) {
+  HostDevice device;
+  std::unique_ptr<DeviceRows> rows;
+  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
+  const uint32_t table = AddColumn(rows.get());
   const float one = 1.0f, two = 2.0f;
   const auto* const first = reinterpret_cast<const uint8_t*>(&one);
   const auto* const second = reinterpret_cast<const uint8_t*>(&two);
@@ -108,11 +114,7 @@ TEST(DeviceRows, AnUpdateAtOnceTellsWhatIsElsewhereAndInsertWhatWasRefused) {
   HostDevice device;
   std::unique_ptr<DeviceRows> rows;
   ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
-  RowShape shape;
-  shape.dim = 1;
-  shape.optimizer.kind = OptimizerKind::kSgd;
-  uint32_t table = 0;
-  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  const uint32_t table = AddColumn(rows.get());
   std::vector<RowToInsert> many;
   for (uint64_t id = 0; id < 70; ++id) many.push_back({table, id, nullptr});
   std::vector<MovedRow> evicted;
@@ -141,11 +143,7 @@ TEST(DeviceRows, VictimsComeWithTheirBytesCleanOnesToo) {
   HostDevice device;
   std::unique_ptr<DeviceRows> rows;
   ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
-  RowShape shape;
-  shape.dim = 1;
-  shape.optimizer.kind = OptimizerKind::kSgd;
-  uint32_t table = 0;
-  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
+  const uint32_t table = AddColumn(rows.get());
   std::vector<float> values(64);
   std::vector<RowToInsert> clean, dirty;
   for (uint64_t id = 0; id < 64; ++id) {
