@@ -163,7 +163,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void UpkeepLoop();
   void Upkeep(int64_t now_ns);
   void SizeSomeShards();
-  void ResumeWrites();
+  void ResumeWrites(const TierHost::Usage& tiers);
   void FinishDrops();
   void ForgetDropped(const std::vector<std::shared_ptr<Shard>>& deleted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
@@ -174,7 +174,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   // A spill tier that is damaged takes nothing any more. Copies in it that others have too are
   // given up; once no shard depends on it, it begins anew, and they come back as copies of those
   // others.
-  void RenewWhereDamaged(int64_t now_ns);
+  void RenewWhereDamaged(const TierHost::Usage& usage, int64_t now_ns);
   // What shards without another copy there are, for people; empty: none.
   std::string GiveUpCopies(int64_t now_ns);
   bool NothingDependsOnTier() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);

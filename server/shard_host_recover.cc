@@ -136,7 +136,7 @@ absl::Status ShardHostImpl::ReplayLog(const ShardMap& map) {
 }
 
 void ShardHostImpl::RetryReplay(const ShardMap& map) {
-  ResumeWrites();
+  ResumeWrites(tiers_->GetUsage());
   for (const auto& [id, entry] : map) {
     if (entry.shard->refused()) continue;
     if (const std::string error = entry.shard->error(); !error.empty()) {

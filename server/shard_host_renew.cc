@@ -22,8 +22,7 @@ bool NamesServer(const std::vector<Member>& members, ServerId server) {
 
 }  // namespace
 
-void ShardHostImpl::RenewWhereDamaged(int64_t now_ns) {
-  const TierHost::Usage usage = tiers_->GetUsage();
+void ShardHostImpl::RenewWhereDamaged(const TierHost::Usage& usage, int64_t now_ns) {
   if (!usage.damaged) {
     damaged_since_ns_ = 0;
     return;

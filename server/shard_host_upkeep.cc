@@ -35,7 +35,8 @@ void ShardHostImpl::UpkeepLoop() {
 }
 
 void ShardHostImpl::Upkeep(int64_t now_ns) {
-  ResumeWrites();
+  const TierHost::Usage tiers = tiers_->GetUsage();
+  ResumeWrites(tiers);
   if (now_ns - ticked_ns_ >= kTickNs) {
     ticked_ns_ = now_ns;
     if (const absl::Status swept = SweepWhereLost(); !swept.ok()) {
@@ -48,7 +49,7 @@ void ShardHostImpl::Upkeep(int64_t now_ns) {
     CallListener();
     SizeSomeShards();
   }
-  RenewWhereDamaged(now_ns);
+  RenewWhereDamaged(tiers, now_ns);
   FinishDrops();
   SweepWhereDue(now_ns);
   KeepCheckpointWhereDue(now_ns);
@@ -63,13 +64,12 @@ void ShardHostImpl::SizeSomeShards() {
   }
 }
 
-void ShardHostImpl::ResumeWrites() {
+void ShardHostImpl::ResumeWrites(const TierHost::Usage& tiers) {
   if (log_->GetUsage().read_only) {
     if (const absl::Status resumed = log_->TryResume(); !resumed.ok()) {
       HOTBED_LOG_EVERY_S(Warning, 10) << "the log is read-only: " << resumed;
     }
   }
-  const TierHost::Usage tiers = tiers_->GetUsage();
   if (!tiers.background_error.empty() && !tiers.damaged) {
     if (const absl::Status resumed = tiers_->TryResume(); !resumed.ok()) {
       HOTBED_LOG_EVERY_S(Warning, 10) << "the spill tier is read-only: " << resumed;
