@@ -48,11 +48,12 @@ class QueueDriverTest : public ::testing::Test {
     driver_->Shutdown();
     driver_ = std::make_shared<QueueDriver>(1, rest, away_max);
   }
-  // One event and the wait for it; the thread that ran it.
-  std::thread::id WaitOnce() {
+  // One event and the wait for it, which begins after `away`; the thread that ran it.
+  std::thread::id WaitOnce(absl::Duration away = absl::ZeroDuration()) {
     Promise<int> promise(driver_);
     const Future<int> future = promise.future();
     Posted posted(driver_.get(), promise, 7);
+    if (away > absl::ZeroDuration()) absl::SleepFor(away);
     EXPECT_EQ(future.Wait(), 7);
     return posted.ran_on();
   }
@@ -62,11 +63,11 @@ class QueueDriverTest : public ::testing::Test {
 
 TEST_F(QueueDriverTest, CallerFindsThePlaceFreeAndKeepsIt) {
   Begin(/*rest=*/absl::Minutes(10), /*away_max=*/absl::Minutes(10));
-  // The driver's thread rests after an event that nobody waits for, once a caller was there.
+  // The driver's thread rests after an event that nobody waits for, once a caller was there. It may
+  // rest before: then the event is the caller's, as soon as it waits.
   for (int tries = 0; WaitOnce() != std::this_thread::get_id(); ++tries) {
     ASSERT_LT(tries, 10'000);
-    Posted(driver_.get(), Promise<int>(driver_), 0).ran_on();
-    absl::SleepFor(absl::Milliseconds(1));
+    WaitOnce(/*away=*/absl::Milliseconds(1));
   }
   for (int i = 0; i < 100; ++i) EXPECT_EQ(WaitOnce(), std::this_thread::get_id());
 }
