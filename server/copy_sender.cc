@@ -135,7 +135,7 @@ void CopySender::Work() {
 void CopySender::Run(Copy* copy) {
   const std::shared_ptr<Shard> shard = wiring_.find(copy->shard);
   if (shard == nullptr) return;
-  Shard::SnapshotBase base;
+  SnapshotBase base;
   const absl::Status sent = Send(shard.get(), copy, &base);
   const std::string what = absl::StrCat(copy->shard.ToString(), " to server ", copy->to.server,
                                         ", incarnation ", copy->to.incarnation);
@@ -154,26 +154,25 @@ void CopySender::Run(Copy* copy) {
   shard->EndSnapshot(copy->to, base.lsn, sent.ok());
 }
 
-absl::Status CopySender::Send(Shard* shard, Copy* copy, Shard::SnapshotBase* base) {
+absl::Status CopySender::Send(Shard* shard, Copy* copy, SnapshotBase* base) {
   HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *copy, shard->epoch()));
   for (int pass = 1;; ++pass) {
     const bool holds = pass == kCopyPassesMax;
     HOTBED_RETURN_IF_ERROR(SendPass(shard, copy, holds, base));
-    if (holds || shard->HoldFor(copy->to, base->lsn)) return SendEnd(*shard, *base, copy);
+    if (holds || shard->HoldFor(copy->to, base->lsn)) return SendEnd(shard, *base, copy);
   }
 }
 
-absl::Status CopySender::SendPass(Shard* shard, Copy* copy, bool holds, Shard::SnapshotBase* base) {
+absl::Status CopySender::SendPass(Shard* shard, Copy* copy, bool holds, SnapshotBase* base) {
   const Lsn above = base->lsn;
   const Epoch epoch = base->epoch;  // 0: the first pass
   copy->swept_before_ns = std::exchange(copy->swept_ns, wiring_.clock->NowNs());
-  HOTBED_ASSIGN_OR_RETURN(*base, shard->BeginSnapshot(copy->to, holds));
+  HOTBED_ASSIGN_OR_RETURN(Snapshot snapshot, shard->BeginSnapshot(copy->to, holds, above));
+  *base = std::move(snapshot.base);
+  ShardRowReader* const reader = snapshot.rows.get();
   if (epoch != 0 && base->epoch != epoch) {
     return absl::AbortedError("the shard's record has become another one");
   }
-  HOTBED_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ShardRowReader> reader,
-      wiring_.tiers->ReadShard(shard->table(), shard->range(), shard->id(), above));
   if (holds) copy->paced = false;
   NoteChanges(*shard, copy);
   BeginPass(copy, epoch == 0 ? reader->bytes_total() + base->meta.size() : 0);
@@ -188,7 +187,7 @@ absl::Status CopySender::SendPass(Shard* shard, Copy* copy, bool holds, Shard::S
     begin.bytes_total = reader->bytes_total() + base->meta.size();
     wiring_.send(std::move(begin));
   }
-  return SendRows(*shard, base->epoch, reader.get(), copy);
+  return SendRows(*shard, base->epoch, reader, copy);
 }
 
 void CopySender::BeginPass(Copy* copy, uint64_t bytes) {
@@ -221,8 +220,9 @@ absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReade
 }
 
 // A shard that has left this server meanwhile may have lost rows while they were read.
-absl::Status CopySender::SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy) {
-  HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, base.epoch));
+absl::Status CopySender::SendEnd(Shard* shard, const SnapshotBase& base, Copy* copy) {
+  HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *copy, base.epoch));
+  HOTBED_RETURN_IF_ERROR(shard->KeepSnapshot());
   // From here on pushes may wait for it: no rate and no pause holds it up.
   wiring_.pace->WaitNs(base.meta.size(), wiring_.clock->NowNs());
   Count(copy, base.meta.size());
@@ -236,7 +236,7 @@ absl::Status CopySender::SendEnd(const Shard& shard, const Shard::SnapshotBase& 
   end.lsn = base.lsn;
   end.body = Share(base.meta);
   wiring_.send(std::move(end));
-  return Await(shard, copy, base.epoch, copy->chunks + 1);
+  return Await(*shard, copy, base.epoch, copy->chunks + 1);
 }
 
 // How much of the rows pushes have changed between the last two sweeps, those changed twice

@@ -48,7 +48,6 @@ class CopySender {
     std::function<std::shared_ptr<Shard>(ShardId)> find;
     std::function<void(ReplicaMessage)> send;
     std::function<uint64_t(const Member&)> queued_bytes;
-    TierHost* tiers = nullptr;
     CopyPace* pace = nullptr;
     const Clock* clock = nullptr;
   };
@@ -100,14 +99,13 @@ class CopySender {
   std::shared_ptr<Copy> Next() ABSL_LOCKS_EXCLUDED(mu_);  // null: stopped
   std::shared_ptr<Copy> TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Send(Shard* shard, Copy* copy, Shard::SnapshotBase* base) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Send(Shard* shard, Copy* copy, SnapshotBase* base) ABSL_LOCKS_EXCLUDED(mu_);
   // Sweeps and sends the rows stamped above `base`, which becomes that of the sweep.
-  absl::Status SendPass(Shard* shard, Copy* copy, bool holds, Shard::SnapshotBase* base)
+  absl::Status SendPass(Shard* shard, Copy* copy, bool holds, SnapshotBase* base)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader, Copy* copy)
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SendEnd(Shard* shard, const SnapshotBase& base, Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginPass(Copy* copy, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void NoteChanges(const Shard& shard, Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
   void LeaveRateIfOutrun(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);

@@ -157,7 +157,7 @@ absl::StatusOr<Lsn> Shard::Sweep() {
   return swept->lsn;
 }
 
-absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to, bool holds) {
+absl::StatusOr<SnapshotBase> Shard::SweepNow(const Member* to, bool holds) {
   struct Result {
     absl::Notification done;
     absl::Status status;
@@ -165,21 +165,11 @@ absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to, bool holds
   } result;
   absl::MutexLock one_at_a_time(&sweep_mu_);
   strand_.Run([this, to, holds, &result] {
-    if (store_ == nullptr || !error_state_.ok()) {
-      result.status = absl::FailedPreconditionError(absl::StrCat(Name(), " is not served"));
-    } else if (to != nullptr && (closed_ || !core_.primary())) {
-      result.status = absl::FailedPreconditionError(
-          absl::StrCat(Name(), ": its primary is another server by now"));
-    }
-    if (!result.status.ok()) return result.done.Notify();
+    absl::StatusOr<SnapshotBase> base = TakeBase(to, holds);
+    result.status = base.status();
+    if (!base.ok()) return result.done.Notify();
     in_flight_.fetch_add(1, std::memory_order_relaxed);
-    result.base.epoch = core_.epoch();
-    result.base.lsn = core_.applied_lsn();
-    if (to != nullptr) core_.SnapshotTaken(*to, result.base.lsn);
-    if (holds) Hold(*to);
-    ShardMeta meta = core_.AppliedMeta();  // with what is staged: the log need not be kept
-    for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
-    result.base.meta = meta.Serialize();
+    result.base = *std::move(base);
     store_->Sweep(result.base.lsn, result.base.meta, [this, &result](absl::Status s) {
       result.status = std::move(s);
       in_flight_.fetch_sub(1, std::memory_order_release);
@@ -190,6 +180,25 @@ absl::StatusOr<Shard::SnapshotBase> Shard::SweepNow(const Member* to, bool holds
   result.done.WaitForNotification();
   if (!result.status.ok()) return result.status;
   return std::move(result.base);
+}
+
+absl::StatusOr<SnapshotBase> Shard::TakeBase(const Member* to, bool holds) {
+  if (store_ == nullptr || !error_state_.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(Name(), " is not served"));
+  }
+  if (to != nullptr && (closed_ || !core_.primary())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Name(), ": its primary is another server by now"));
+  }
+  SnapshotBase base;
+  base.epoch = core_.epoch();
+  base.lsn = core_.applied_lsn();
+  if (to != nullptr) core_.SnapshotTaken(*to, base.lsn);
+  if (holds) Hold(*to);
+  ShardMeta meta = core_.AppliedMeta();  // with what is staged: the log need not be kept
+  for (StagedPush& push : meta.staged) push.payload = staged_.Serialize(push.lsn);
+  base.meta = meta.Serialize();
+  return base;
 }
 
 void Shard::SetDurable(Lsn lsn) {

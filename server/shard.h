@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@
 #include "server/shard_core.h"
 #include "server/shard_host.h"
 #include "server/shard_log/shard_log.h"
+#include "server/shard_snapshot.h"
 #include "server/staged_rows.h"
 #include "server/strand.h"
 #include "server/tiers/tiered_store.h"
@@ -126,15 +128,13 @@ class Shard {
   // How the copying of all rows to `to` ended.
   void EndSnapshot(const Member& to, Lsn lsn, bool installed);
   // --- copies; block
-  // Sweeps. From its LSN on entries are kept for `to`, as far as there is room; with `holds`,
-  // whatever comes (HoldFor). FailedPrecondition: the shard's record, as it is known here, does not
-  // want that copy.
-  struct SnapshotBase {
-    Epoch epoch = 0;
-    Lsn lsn = 0;
-    std::string meta;
-  };
-  absl::StatusOr<SnapshotBase> BeginSnapshot(const Member& to, bool holds);
+  // The rows as of some LSN or later, those stamped above `above` (0: all), which is the LSN of the
+  // last snapshot for `to`. Sweeps where memory cannot be read. From its LSN on entries are kept
+  // for `to`, as far as there is room; with `holds`, whatever comes (HoldFor). FailedPrecondition:
+  // the shard's record, as it is known here, does not want that copy.
+  absl::StatusOr<Snapshot> BeginSnapshot(const Member& to, bool holds, Lsn above);
+  // What its rows have is in the log then, as what is in the spill tier: before it is called whole.
+  absl::Status KeepSnapshot();
   // Whether all entries above `lsn` are kept for `to`, and take little room. Then they stay: until
   // it has joined, its copy is off, or kHoldNsMax have passed, none is dropped, and where that
   // leaves too little room pushes here are refused for a moment (RESOURCE_EXHAUSTED).
@@ -293,6 +293,9 @@ class Shard {
   void RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
                     const std::string& error);
   absl::StatusOr<SnapshotBase> SweepNow(const Member* to, bool holds);
+  absl::StatusOr<SnapshotBase> TakeBase(const Member* to, bool holds);
+  // Of rows that need no sweep; without rows: they do.
+  absl::StatusOr<Snapshot> BeginLive(const Member& to, bool holds, Lsn above);
   // shard_copies.cc
   void TrimTail();
   void FreeTail(Lsn limit, uint64_t room);
@@ -339,7 +342,8 @@ class Shard {
   StagedRows staged_;     // as of the core's last LSN
   ReplicaTail tail_;
   std::vector<TailHold> held_for_;
-  SummedRows commit_rows_;  // while a commit is applied
+  std::optional<Member> live_copy_;  // for which the rows' marks of change are
+  SummedRows commit_rows_;           // while a commit is applied
   std::vector<CoreEntry> append_scratch_;
   std::vector<CoreReply> reply_scratch_;
   std::vector<CoreSend> send_scratch_;

@@ -1,8 +1,12 @@
 // A shard whose rows go to another copy: its sweeps, and what of its log is kept meanwhile.
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "server/shard.h"
 
 namespace hotbed {
@@ -47,11 +51,54 @@ void Shard::FreeTail(Lsn limit, uint64_t room) {
   tail_.DropThrough(std::min({core_.retained_lsn(), core_.applied_lsn(), lsn}));
 }
 
-absl::StatusOr<Shard::SnapshotBase> Shard::BeginSnapshot(const Member& to, bool holds) {
+absl::StatusOr<Snapshot> Shard::BeginSnapshot(const Member& to, bool holds, Lsn above) {
+  HOTBED_ASSIGN_OR_RETURN(Snapshot live, BeginLive(to, holds, above));
+  if (live.rows != nullptr) return live;
   // The rows that are dirty now take the longest, and nothing need be kept for `to` meanwhile.
   if (absl::StatusOr<Lsn> swept = Sweep(); !swept.ok()) return swept.status();
-  return SweepNow(&to, holds);
+  Snapshot snapshot;
+  HOTBED_ASSIGN_OR_RETURN(snapshot.base, SweepNow(&to, holds));
+  HOTBED_ASSIGN_OR_RETURN(
+      snapshot.rows, options_.tiers->ReadShard(options_.table, options_.range, options_.id, above));
+  return snapshot;
 }
+
+// What memory has goes from there: a sweep would write it to a disk from which it is read once. One
+// copy at a time may, since what has changed between its passes is marked in the rows.
+absl::StatusOr<Snapshot> Shard::BeginLive(const Member& to, bool holds, Lsn above) {
+  LivePass pass;
+  pass.above = above;
+  bool begun = false;
+  absl::StatusOr<SnapshotBase> base = SnapshotBase();
+  RunAndWait([&] {
+    const bool mine = live_copy_ == to;
+    if (store_ == nullptr || (!mine && (live_copy_.has_value() || above != 0))) return;
+    begun = store_->BeginPass(/*further=*/above != 0, &pass.positions);
+    live_copy_ = begun ? std::optional<Member>(to) : std::nullopt;
+    if (begun) base = TakeBase(&to, holds);
+    Drain();
+  });
+  HOTBED_RETURN_IF_ERROR(base.status());
+  Snapshot snapshot;
+  if (!begun) return snapshot;
+  snapshot.base = *std::move(base);
+  pass.read = [this](absl::Span<const uint64_t> positions, LiveRows* rows) {
+    absl::Status may;
+    RunAndWait([&] {
+      may = error_state_;
+      if (closed_ || store_ == nullptr) {
+        may = absl::AbortedError(absl::StrCat(Name(), " has left this server"));
+      }
+      if (may.ok()) store_->ReadPass(positions, rows);
+    });
+    return may;
+  };
+  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options_.tiers->ReadLive(options_.table, options_.range,
+                                                                  options_.id, std::move(pass)));
+  return snapshot;
+}
+
+absl::Status Shard::KeepSnapshot() { return logged() ? options_.log->Sync() : absl::OkStatus(); }
 
 bool Shard::HoldFor(const Member& to, Lsn lsn) {
   bool kept = false;
@@ -84,6 +131,7 @@ void Shard::EndSnapshot(const Member& to, Lsn lsn, bool installed) {
   strand_.Run([this, to, lsn, installed] {
     if (!closed_) {
       core_.SnapshotDone(to, lsn, installed);
+      if (live_copy_ == to) live_copy_.reset();
       if (!installed) std::erase_if(held_for_, [&](const TailHold& held) { return held.to == to; });
       Drain();
     }

@@ -61,7 +61,6 @@ absl::Status ShardHostImpl::Start() {
     ReplicaNetwork* const network = network_.load(std::memory_order_acquire);
     return network == nullptr ? 0 : network->QueuedBytes(to);
   };
-  copies.tiers = tiers_.get();
   copies.pace = &pace_;
   copies.clock = clock_;
   sender_ = std::make_unique<CopySender>(std::move(copies));

@@ -25,6 +25,8 @@ constexpr uint8_t kRowVisits =
 constexpr uint8_t kRowDirty = 0x04;   // differs from the spill tier
 constexpr uint8_t kRowExists = 0x08;  // the slot holds a row
 constexpr uint8_t kRowAbsent = 0x10;  // direct only: the row is known to exist in no tier
+// Updated or inserted since it was last cleared: what a copy of the shard has to send again.
+constexpr uint8_t kRowChanged = 0x20;
 
 // One cache line of the index: up to 15 rows that hash here. `passed` counts the rows that found
 // the bucket full and went on to the next one (it saturates and then stays), so that most lookups

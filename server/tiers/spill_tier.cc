@@ -14,6 +14,7 @@
 #include "common/byte_order.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
+#include "server/tiers/live_reader.h"
 #include "server/tiers/spill_copy.h"
 #include "server/tiers/spill_record.h"
 
@@ -177,6 +178,12 @@ absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::Read(const SpillShard
                                                                 Lsn above) {
   HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
   return std::make_unique<SpillReader>(shard, above, std::move(store));
+}
+
+absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::ReadLive(const SpillShard& shard,
+                                                                    LivePass pass) {
+  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
+  return std::make_unique<LiveReader>(shard, std::move(pass), std::move(store));
 }
 
 absl::StatusOr<std::unique_ptr<ShardRowWriter>> SpillTier::NewWriter(const SpillShard& shard,

@@ -84,6 +84,7 @@ class SpillTier {
   // The shard's rows of LSNs above `above` (0: all) as they are now, in blocks (row_block.h); not
   // longer than the tier.
   absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard, LivePass pass);
   // Takes blocks of another tier's reader, those of `file_bytes_min` and more in files of their own
   // (spill_copy.h); not longer than the tier.
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(const SpillShard& shard,

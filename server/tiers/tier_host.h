@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -31,6 +32,11 @@ class TierHostImpl : public TierHost {
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                             const ShardRange& range, ShardId shard,
                                                             Lsn above) override;
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& table,
+                                                           const ShardRange& range, ShardId shard,
+                                                           LivePass pass) override {
+    return spill_->ReadLive(SpillShard(table, range, shard), std::move(pass));
+  }
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,
                                                              const ShardRange& range,
                                                              ShardId shard) override;

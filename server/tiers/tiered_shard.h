@@ -62,6 +62,8 @@ class TieredShard : public TieredStore {
   void Sweep(Lsn applied_lsn, std::string meta, Done done) override;
   void SetAppliedLsn(Lsn lsn) override { applied_lsn_ = std::max(applied_lsn_, lsn); }
   bool PeekRow(uint64_t id, std::vector<uint8_t>* row) override;
+  bool BeginPass(bool further, std::vector<uint64_t>* positions) override;
+  void ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) override;
   StoreStats Stats() const override;
 
   // Bytes of the hot budget for this shard, from any thread; takes effect on the executor. Rows
@@ -247,6 +249,7 @@ class TieredShard : public TieredStore {
   std::string meta_;
   Lsn highest_lsn_ = 0;
   Lsn applied_lsn_ = 0;
+  Lsn pass_lsn_ = 0;  // of the last BeginPass
   // Rows may be in the spill tier that are not resident; else what is not resident exists nowhere.
   bool may_miss_ = false;
   bool replaying_ = false;

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
@@ -97,6 +98,13 @@ inline absl::Status DeviceLostError(absl::string_view message) {
 }
 inline bool IsDeviceLost(const absl::Status& status) { return absl::IsAborted(status); }
 
+// Rows that memory has, on their way to another server.
+struct LiveRows {
+  std::vector<uint8_t> records;  // one a position, as spilled, but for version byte and checksum
+  std::vector<uint8_t> found;    // one a position: memory has it
+  bool all = false;              // a row that memory has not exists nowhere
+};
+
 class TieredStore {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
@@ -139,6 +147,14 @@ class TieredStore {
   // update just finished has changed can. False: not.
   virtual bool PeekRow(uint64_t /*id*/, std::vector<uint8_t>* /*row*/) { return false; }
 
+  // A copy of the rows as they are, without a sweep, by TierHost::ReadLive; one at a time. A pass
+  // begins: positions, in no order, of the rows that memory has; in a `further` one, of those that
+  // may have changed since the last BeginPass. False: it cannot be had, they have to be swept.
+  virtual bool BeginPass(bool /*further*/, std::vector<uint64_t>* /*positions*/) { return false; }
+  // Rows of the pass. Each LSN is that as of which the row is as it is, which is not below that of
+  // BeginPass.
+  virtual void ReadPass(absl::Span<const uint64_t> /*positions*/, LiveRows* /*rows*/) {}
+
   virtual StoreStats Stats() const = 0;  // any thread
 };
 
@@ -170,6 +186,14 @@ class ShardRowReader {
   // About `bytes_max` of rows (one at least); empty at the end. DataLoss names shard and id.
   virtual absl::StatusOr<std::string> Next(uint64_t bytes_max) = 0;
   virtual uint64_t bytes_total() const = 0;  // an estimate
+};
+
+// A pass of a copy from memory (TieredStore::BeginPass).
+struct LivePass {
+  Lsn above = 0;  // that of the pass before; 0: the first
+  std::vector<uint64_t> positions;
+  // ReadPass, on the shard's executor; of some of them, ascending. Not called on that executor.
+  std::function<absl::Status(absl::Span<const uint64_t>, LiveRows*)> read;
 };
 
 // Writes the blocks of a shard's ShardRowReader into the spill tier: those of one pass in order,
@@ -218,6 +242,14 @@ class TierHost {
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                                     const ShardRange& range,
                                                                     ShardId shard, Lsn above) = 0;
+  // The same of a shard that is open, without a sweep: the rows are those of BeginPass's LSN or
+  // later.
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& /*table*/,
+                                                                   const ShardRange& /*range*/,
+                                                                   ShardId /*shard*/,
+                                                                   LivePass /*pass*/) {
+    return absl::UnimplementedError("this tier reads rows after a sweep only");
+  }
   // For rows that come from another server: of a shard without an open TieredStore, of which
   // nothing is here (DeleteShard). The writer does not outlive the host.
   virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,

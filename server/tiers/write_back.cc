@@ -118,6 +118,10 @@ const uint8_t* WriteBack::Find(uint64_t position) const {
          kSpillHeaderBytes;
 }
 
+void WriteBack::AddPositions(std::vector<uint64_t>* positions) const {
+  for (const auto& [position, place] : latest_) positions->push_back(position);
+}
+
 uint64_t WriteBack::BeginFetch() {
   fetches_.push_back(false);
   return fetches_first_ + fetches_.size() - 1;

@@ -71,6 +71,8 @@ class WriteBack {
   // executor's next task.
   const uint8_t* Find(uint64_t position) const;
   bool empty() const { return latest_.empty(); }
+  // Of all rows that are here.
+  void AddPositions(std::vector<uint64_t>* positions) const;
 
   // Everything committed up to now has been written once written() >= committed(), as it stands
   // now.

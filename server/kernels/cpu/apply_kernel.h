@@ -51,7 +51,7 @@ HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_
     if (slot == kNoSlot) continue;
     walk(slot, next != kNoSlot ? next : slot, gradients[picks != nullptr ? picks[k] : k]);
     dirtied += (bits[slot] & kRowDirty) == 0;
-    bits[slot] |= kRowDirty;
+    bits[slot] |= kRowDirty | kRowChanged;
   }
   batch->dirtied = dirtied;
 }

@@ -26,7 +26,7 @@ inline void RunInsert(InsertBatch* batch) {
       CopyRow(StateOf(*table, slot), source + table->weight_bytes, table->state_bytes);
     }
     // Not visited: a row that is read once goes before those that are read again.
-    table->bits[slot] = kRowExists | (batch->dirty ? kRowDirty : 0);
+    table->bits[slot] = kRowExists | kRowChanged | (batch->dirty ? kRowDirty : 0);
     ++table->rows;
     if (table->direct) continue;
     table->positions[slot] = batch->positions[k];
