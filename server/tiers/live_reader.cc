@@ -51,7 +51,7 @@ absl::Status LiveReader::ReadWindow(uint64_t bytes_max, RowBlockWriter* block) {
   window.positions = absl::MakeConstSpan(pass_.positions).subspan(next_, count);
   HOTBED_RETURN_IF_ERROR(pass_.read(window.positions, &window.rows));
   const std::string limit =
-      last ? RowKeyLimit(shard_) : After(RowKey(shard_, window.positions.back()));
+      last ? RowKeyLimit(shard_) : After(SpillRowKey(shard_, window.positions.back()));
   bool full = false;
   if (!window.rows.all) {
     HOTBED_RETURN_IF_ERROR(AddFromSpill(&window, limit, bytes_max, block, &full));
@@ -80,7 +80,7 @@ bool LiveReader::AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_ma
       return false;
     }
     uint8_t* const record = window->rows.records.data() + k * shard_.record_bytes();
-    CompleteRecord(shard_, RowKey(shard_, position), SpillTier::LsnOf(record), record);
+    CompleteRecord(shard_, SpillRowKey(shard_, position), SpillTier::LsnOf(record), record);
     block->Add(position, {reinterpret_cast<const char*>(record), shard_.record_bytes()});
   }
   return true;
@@ -112,7 +112,7 @@ absl::Status LiveReader::AddFromSpill(Window* window, absl::string_view limit, u
     }
     return !*full;
   };
-  const absl::Status scanned = store_->Scan(View(RowKey(shard_, cursor_)), limit, visit);
+  const absl::Status scanned = store_->Scan(View(SpillRowKey(shard_, cursor_)), limit, visit);
   if (!damage.ok()) return damage;
   if (scanned.ok()) return absl::OkStatus();
   return absl::Status(scanned.code(),

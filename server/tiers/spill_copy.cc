@@ -88,7 +88,7 @@ absl::Status SpillWriter::Check(const RowBlock& block) const {
                        " behind ", block.position(row - 1), "; they must grow"));
     }
     HOTBED_RETURN_IF_ERROR(
-        CheckRecord(shard_, position, RowKey(shard_, position), block.record(row)));
+        CheckRecord(shard_, position, SpillRowKey(shard_, position), block.record(row)));
   }
   return absl::OkStatus();
 }
@@ -96,7 +96,7 @@ absl::Status SpillWriter::Check(const RowBlock& block) const {
 absl::Status SpillWriter::WriteFew(const RowBlock& block) {
   const std::unique_ptr<KvBatch> batch = store_->NewBatch();
   for (uint32_t row = 0; row < block.rows(); ++row) {
-    batch->Put(View(RowKey(shard_, block.position(row))), block.record(row));
+    batch->Put(View(SpillRowKey(shard_, block.position(row))), block.record(row));
   }
   return store_->Write(batch.get());
 }
@@ -107,7 +107,7 @@ absl::Status SpillWriter::AddToFile(const RowBlock& block) {
   }
   for (uint32_t row = 0; row < block.rows(); ++row) {
     HOTBED_RETURN_IF_ERROR(
-        file_->Add(View(RowKey(shard_, block.position(row))), block.record(row)));
+        file_->Add(View(SpillRowKey(shard_, block.position(row))), block.record(row)));
   }
   last_position_ = block.position(block.rows() - 1);
   return absl::OkStatus();

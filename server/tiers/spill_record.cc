@@ -35,7 +35,7 @@ SpillKey MakeSpillKey(TableId table, uint16_t slice, uint64_t position) {
   return key;
 }
 
-SpillKey RowKey(const SpillShard& shard, uint64_t position) {
+SpillKey SpillRowKey(const SpillShard& shard, uint64_t position) {
   return MakeSpillKey(shard.shard.table, shard.slice, position);
 }
 
@@ -45,10 +45,10 @@ std::string After(const SpillKey& key) {
   return after;
 }
 
-SpillKey FirstRowKey(const SpillShard& shard) { return RowKey(shard, shard.first_position); }
+SpillKey FirstRowKey(const SpillShard& shard) { return SpillRowKey(shard, shard.first_position); }
 
 std::string RowKeyLimit(const SpillShard& shard) {
-  return After(RowKey(shard, shard.last_position));
+  return After(SpillRowKey(shard, shard.last_position));
 }
 
 void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8_t* record) {

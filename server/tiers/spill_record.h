@@ -25,7 +25,7 @@ using SpillKey = std::array<char, kSpillKeyBytes>;
 
 SpillKey MakeSpillKey(TableId table, uint16_t slice, uint64_t position);
 // Of a row of the shard.
-SpillKey RowKey(const SpillShard& shard, uint64_t position);
+SpillKey SpillRowKey(const SpillShard& shard, uint64_t position);
 inline absl::string_view View(const SpillKey& key) { return {key.data(), key.size()}; }
 // The least key above `key`: positions reach 2^64 - 1, so adding one is no way to get a limit.
 std::string After(const SpillKey& key);

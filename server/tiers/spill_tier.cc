@@ -65,7 +65,7 @@ absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t
   std::vector<SpillKey> keys(positions.size());
   std::vector<absl::string_view> views(positions.size());
   for (size_t i = 0; i < positions.size(); ++i) {
-    keys[i] = RowKey(shard, positions[i]);
+    keys[i] = SpillRowKey(shard, positions[i]);
     views[i] = View(keys[i]);
   }
   std::fill(found, found + positions.size(), uint8_t{0});
@@ -107,7 +107,7 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
   for (const Entry& entry : entries) {
     const SpillRows& part = rows[entry.part];
     uint8_t* record = part.records + uint64_t{shard.record_bytes()} * entry.row;
-    const SpillKey key = RowKey(shard, entry.position);
+    const SpillKey key = SpillRowKey(shard, entry.position);
     CompleteRecord(shard, key, part.lsn, record);
     batch->Put(View(key), {reinterpret_cast<const char*>(record), shard.record_bytes()});
   }

@@ -13,7 +13,6 @@
 
 #include "row_math/position.h"
 #include "server/tiers/spill_record.h"
-#include "tests/common/test_seed.h"
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
@@ -26,7 +25,7 @@ class LiveReaderTest : public StoreFixture {
     std::string payload;
   };
 
-  LiveReaderTest() : random_(seed_.value()) {
+  LiveReaderTest() : random_(seed_) {
     spec_.optimizer.kind = OptimizerKind::kAdagrad;
     spec_.rows = 400;
   }
@@ -110,7 +109,8 @@ class LiveReaderTest : public StoreFixture {
         first = false;
         last = position;
         EXPECT_TRUE(
-            CheckRecord(Shard(), position, RowKey(Shard(), position), block->record(row)).ok());
+            CheckRecord(Shard(), position, SpillRowKey(Shard(), position), block->record(row))
+                .ok());
         copy_[position] = std::string(block->record(row));
       }
     }
@@ -131,7 +131,7 @@ class LiveReaderTest : public StoreFixture {
     }
   }
 
-  const TestSeed seed_{11};
+  const uint64_t seed_ = TestSeed(11);
   Random random_;
   Lsn lsn_ = 0;
   std::unique_ptr<RowTwin> twin_;
@@ -140,6 +140,7 @@ class LiveReaderTest : public StoreFixture {
 };
 
 TEST_F(LiveReaderTest, EachRowIsAsItWasAtItsLsn) {
+  SCOPED_TRACE(Replay(seed_));
   uint64_t evictions = 0;
   for (const bool hashed : {false, true}) {
     for (const uint64_t part : {1, 3, 20}) {  // of the rows that memory has room for
