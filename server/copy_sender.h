@@ -1,11 +1,12 @@
 // Sends all rows of shards, whose primaries are here, to other servers: moves, refills and read
 // copies (docs/protocol.md, snapshots).
 //
-// A copy: the shard is swept; rows are read as they are then, a block of about 1 MiB at a time,
-// each sent when the one before is written there; at last the meta of the sweep. What was logged
+// A copy: the shard's meta is taken; rows are read as they are then or later, a block of about 1 MiB
+// at a time, each sent when the one before is written there; at last that meta. What was logged
 // since is the core's to send, from memory. Where that has not the room for it, another pass
-// follows: the shard is swept again, and the rows are sent that have changed since the last sweep.
-// So a row goes once a pass, however often it is pushed to.
+// follows: the meta is taken again, and the rows are sent that have changed since. So a row goes
+// once a pass, however often it is pushed to. Rows are swept first where a device has them, where
+// memory has more than a million, and for the second of two copies of one shard at a time.
 //
 // That ends: a pass that is not half as long as the one before shows pushes to be faster than the
 // rate, and from there on the copy goes as fast as it can. After kCopyPassesMax the records that
@@ -73,8 +74,8 @@ class CopySender {
     bool paced = true;
     uint64_t pass_bytes = 0;
     uint64_t pass_before_bytes = 0;
-    uint64_t rows_pushed = 0;  // until the last sweep
-    int64_t swept_ns = 0;      // the last two sweeps
+    uint64_t rows_pushed = 0;  // until this pass
+    int64_t swept_ns = 0;      // the begin of the last two passes
     int64_t swept_before_ns = 0;
     uint64_t answered = 0;  // chunks
     bool accepted = false;
@@ -100,7 +101,7 @@ class CopySender {
   std::shared_ptr<Copy> TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Copy* copy) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Send(Shard* shard, Copy* copy, SnapshotBase* base) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sweeps and sends the rows stamped above `base`, which becomes that of the sweep.
+  // Sends the rows stamped above `base`, which becomes that of this pass.
   absl::Status SendPass(Shard* shard, Copy* copy, bool holds, SnapshotBase* base)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader, Copy* copy)

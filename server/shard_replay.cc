@@ -149,7 +149,11 @@ void Shard::Warm(int64_t ns_max) {
   for (bool more = status.ok(); more && options_.clock->NowNs() < end_ns;) {
     const absl::StatusOr<std::string> block = (*reader)->Next(kWarmBlockBytes);
     status = block.status();
-    if (!status.ok() || block->empty()) break;
+    if (!status.ok()) break;
+    if (block->empty()) {
+      RunAndWait([&] { store_->WarmedAll(); });
+      break;
+    }
     RunAndWait([&] {
       const absl::StatusOr<bool> warmed = store_->Warm(*block);
       status = warmed.status();

@@ -13,6 +13,10 @@
 namespace hotbed {
 namespace {
 
+// Read in one step of the shard: it holds requests up for a fraction of a millisecond.
+constexpr size_t kWindowRowsMax = 2048;
+constexpr size_t kWindowRowsMin = 64;
+
 LivePass InOrder(LivePass pass) {
   std::vector<uint64_t>& positions = pass.positions;
   std::sort(positions.begin(), positions.end());
@@ -28,42 +32,49 @@ LiveReader::LiveReader(const SpillShard& shard, LivePass pass, std::shared_ptr<K
       store_(std::move(store)),
       bytes_total_(std::max(store_->EstimateBytes(View(FirstRowKey(shard)), RowKeyLimit(shard)),
                             pass_.positions.size() * shard.record_bytes())),
+      window_rows_(kWindowRowsMax),
       cursor_(shard.first_position) {}
 
 absl::StatusOr<std::string> LiveReader::Next(uint64_t bytes_max) {
   RowBlockWriter block(shard_.record_bytes());
-  while (!at_end_ && block.rows() == 0) {
-    HOTBED_RETURN_IF_ERROR(ReadWindow(bytes_max, &block));
+  for (bool full = false; !full && !at_end_;) {
+    HOTBED_RETURN_IF_ERROR(ReadWindow(bytes_max, &block, &full));
   }
   return block.rows() == 0 ? std::string() : block.Finish();
 }
 
-bool LiveReader::HasRoom(const RowBlockWriter& block, uint64_t bytes_max) const {
-  return block.rows() == 0 || block.bytes() + shard_.record_bytes() <= bytes_max;
+uint64_t LiveReader::RoomOf(const RowBlockWriter& block, uint64_t bytes_max) const {
+  const uint64_t left = bytes_max - std::min(bytes_max, block.bytes());
+  const uint64_t rows = left / (kRowBlockPositionBytes + shard_.record_bytes());
+  return block.rows() == 0 ? std::max<uint64_t>(1, rows) : rows;
 }
 
-absl::Status LiveReader::ReadWindow(uint64_t bytes_max, RowBlockWriter* block) {
+absl::Status LiveReader::ReadWindow(uint64_t bytes_max, RowBlockWriter* block, bool* full) {
   const size_t left = pass_.positions.size() - next_;
-  const size_t count =
-      std::min<size_t>(left, std::max<uint64_t>(1, bytes_max / shard_.record_bytes()));
+  const uint64_t room = RoomOf(*block, bytes_max);
+  *full = room == 0;
+  if (*full) return absl::OkStatus();
+  const size_t count = std::min<uint64_t>({left, room, window_rows_});
   const bool last = count == left;
   Window window;
   window.positions = absl::MakeConstSpan(pass_.positions).subspan(next_, count);
   HOTBED_RETURN_IF_ERROR(pass_.read(window.positions, &window.rows));
   const std::string limit =
       last ? RowKeyLimit(shard_) : After(SpillRowKey(shard_, window.positions.back()));
-  bool full = false;
   if (!window.rows.all) {
-    HOTBED_RETURN_IF_ERROR(AddFromSpill(&window, limit, bytes_max, block, &full));
+    HOTBED_RETURN_IF_ERROR(AddFromSpill(&window, limit, bytes_max, block, full));
   }
-  full = full || !AddFromMemory(&window, std::numeric_limits<uint64_t>::max(), bytes_max, block);
-  if (full) {  // cursor_ says where it goes on
+  *full = *full || !AddFromMemory(&window, std::numeric_limits<uint64_t>::max(), bytes_max, block);
+  if (*full) {  // cursor_ says where it goes on
     const auto at = std::lower_bound(window.positions.begin(), window.positions.end(), cursor_);
-    next_ += static_cast<size_t>(at - window.positions.begin());
+    const size_t used = static_cast<size_t>(at - window.positions.begin());
+    next_ += used;
+    window_rows_ = std::max(kWindowRowsMin, 2 * used);
     return absl::OkStatus();
   }
   next_ += count;
   at_end_ = last;
+  window_rows_ = std::min(kWindowRowsMax, 2 * window_rows_);
   if (!last) cursor_ = window.positions.back() + 1;
   return absl::OkStatus();
 }
@@ -75,7 +86,7 @@ bool LiveReader::AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_ma
     const uint64_t position = window->positions[k];
     if (position > limit) break;
     if (!window->rows.found[k]) continue;
-    if (!HasRoom(*block, bytes_max)) {
+    if (RoomOf(*block, bytes_max) == 0) {
       cursor_ = position;
       return false;
     }
@@ -104,7 +115,7 @@ absl::Status LiveReader::AddFromSpill(Window* window, absl::string_view limit, u
     if (!damage.ok()) return false;
     const Lsn lsn = SpillTier::LsnOf(reinterpret_cast<const uint8_t*>(value.data()));
     if (pass_.above != 0 && lsn <= pass_.above) return true;
-    *full = !HasRoom(*block, bytes_max);
+    *full = RoomOf(*block, bytes_max) == 0;
     if (*full) {
       cursor_ = position;
     } else {

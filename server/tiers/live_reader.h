@@ -40,16 +40,18 @@ class LiveReader : public ShardRowReader {
     size_t done = 0;
   };
 
-  absl::Status ReadWindow(uint64_t bytes_max, RowBlockWriter* block);
+  absl::Status ReadWindow(uint64_t bytes_max, RowBlockWriter* block, bool* full);
   bool AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_max, RowBlockWriter* block);
   absl::Status AddFromSpill(Window* window, absl::string_view limit, uint64_t bytes_max,
                             RowBlockWriter* block, bool* full);
-  bool HasRoom(const RowBlockWriter& block, uint64_t bytes_max) const;
+  // Rows for which the block has room, at least one if it is empty.
+  uint64_t RoomOf(const RowBlockWriter& block, uint64_t bytes_max) const;
 
   const SpillShard shard_;
   LivePass pass_;
   const std::shared_ptr<KvStore> store_;
   const uint64_t bytes_total_;
+  size_t window_rows_;   // of memory, at most; fewer where most rows are in the spill tier
   size_t next_ = 0;      // of the pass's positions
   uint64_t cursor_ = 0;  // positions below are done
   bool at_end_ = false;

@@ -9,8 +9,6 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kPositionBytes = 8;
-
 // A CRC that is stored beside the data it covers is masked, so that a CRC over both keeps its
 // meaning (as in LevelDB).
 uint32_t MaskedCrc(absl::string_view block) {
@@ -24,9 +22,9 @@ RowBlockWriter::RowBlockWriter(uint32_t record_bytes)
     : record_bytes_(record_bytes), bytes_(kRowBlockHeaderBytes, '\0') {}
 
 void RowBlockWriter::Add(uint64_t position, absl::string_view record) {
-  char at[kPositionBytes];
+  char at[kRowBlockPositionBytes];
   StoreLittle<uint64_t>(at, position);
-  bytes_.append(at, kPositionBytes);
+  bytes_.append(at, kRowBlockPositionBytes);
   bytes_.append(record.data(), record.size());
   ++rows_;
 }
@@ -59,7 +57,7 @@ absl::StatusOr<RowBlock> RowBlock::Parse(absl::string_view bytes, uint32_t recor
     return absl::InvalidArgumentError(absl::StrCat("a block of rows has records of ", size,
                                                    " bytes, the shard has ", record_bytes));
   }
-  const uint64_t wanted = kRowBlockHeaderBytes + rows * (kPositionBytes + uint64_t{size});
+  const uint64_t wanted = kRowBlockHeaderBytes + rows * (kRowBlockPositionBytes + uint64_t{size});
   if (bytes.size() != wanted) {
     return absl::DataLossError(absl::StrCat("a block of ", rows, " rows has ", bytes.size(),
                                             " bytes where ", wanted, " were expected"));
@@ -68,11 +66,12 @@ absl::StatusOr<RowBlock> RowBlock::Parse(absl::string_view bytes, uint32_t recor
 }
 
 uint64_t RowBlock::position(uint32_t row) const {
-  return LoadLittle<uint64_t>(bytes_.data() + row * (kPositionBytes + record_bytes_));
+  return LoadLittle<uint64_t>(bytes_.data() + row * (kRowBlockPositionBytes + record_bytes_));
 }
 
 absl::string_view RowBlock::record(uint32_t row) const {
-  return bytes_.substr(row * (kPositionBytes + record_bytes_) + kPositionBytes, record_bytes_);
+  return bytes_.substr(row * (kRowBlockPositionBytes + record_bytes_) + kRowBlockPositionBytes,
+                       record_bytes_);
 }
 
 }  // namespace hotbed

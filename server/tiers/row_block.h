@@ -19,6 +19,7 @@
 namespace hotbed {
 
 inline constexpr uint64_t kRowBlockHeaderBytes = 16;
+inline constexpr uint64_t kRowBlockPositionBytes = 8;
 inline constexpr uint32_t kRowBlockVersion = 1;
 
 class RowBlockWriter {

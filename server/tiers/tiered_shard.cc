@@ -73,6 +73,7 @@ void TieredShard::Fail(Done done, absl::Status status) {
 void TieredShard::BeginReplay() {
   replaying_ = true;
   replay_guard_.clear();
+  evictions_before_replay_ = counters_.evictions.load(std::memory_order_relaxed);
 }
 
 void TieredShard::EndReplay() {

@@ -57,6 +57,7 @@ class TieredShard : public TieredStore {
   void BeginReplay() override;
   void EndReplay() override;
   absl::StatusOr<bool> Warm(absl::string_view block) override;
+  void WarmedAll() override;
   const std::string& meta() const override { return meta_; }
   Lsn highest_lsn() const override { return highest_lsn_; }
   void Sweep(Lsn applied_lsn, std::string meta, Done done) override;
@@ -250,6 +251,7 @@ class TieredShard : public TieredStore {
   Lsn highest_lsn_ = 0;
   Lsn applied_lsn_ = 0;
   Lsn pass_lsn_ = 0;  // of the last BeginPass
+  uint64_t evictions_before_replay_ = 0;
   // Rows may be in the spill tier that are not resident; else what is not resident exists nowhere.
   bool may_miss_ = false;
   bool replaying_ = false;

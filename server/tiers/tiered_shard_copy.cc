@@ -18,6 +18,7 @@ bool TieredShard::BeginPass(bool further, std::vector<uint64_t>* positions) {
   const RowTable& rows = *table();
   if (replaying_ || above_ != this || rows.slots > kPassSlotsMax) return false;
   pass_lsn_ = applied_lsn_;
+  if (!further) positions->reserve(static_cast<size_t>(rows_resident_));
   const uint8_t wanted = further ? kRowExists | kRowChanged : kRowExists;
   for (uint32_t slot = 0; slot < rows.slots; ++slot) {
     if ((rows.bits[slot] & wanted) != wanted) continue;

@@ -37,6 +37,12 @@ absl::StatusOr<bool> TieredShard::Warm(absl::string_view bytes) {
   return count == block.rows();
 }
 
+// No row goes to the spill tier, or is looked for there, unless it has been let go since.
+void TieredShard::WarmedAll() {
+  const uint64_t evictions = counters_.evictions.load(std::memory_order_relaxed);
+  if (replaying_ && above_ == this && evictions == evictions_before_replay_) may_miss_ = false;
+}
+
 // How many rows of the block find a place.
 uint32_t TieredShard::SlotsToWarm(const RowBlock& block, uint32_t* slots) {
   const uint32_t rows = block.rows();

@@ -126,6 +126,8 @@ class TieredStore {
   // TierHost::ReadShard, each block once, become resident as far as there is memory that nobody
   // uses; none makes room for them. False: there is no more. DataLoss: the block is damaged.
   virtual absl::StatusOr<bool> Warm(absl::string_view /*block*/) { return false; }
+  // Every block has been brought in: what is not resident then exists nowhere.
+  virtual void WarmedAll() {}
 
   // A small value stored with the shard's rows (sessions, applied LSN); written by Sweep, read at
   // open. Empty when none was ever flushed.

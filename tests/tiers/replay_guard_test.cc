@@ -65,7 +65,10 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
     for (bool more = true; more;) {
       const auto block = (*reader)->Next(block_bytes);
       ASSERT_TRUE(block.ok()) << block.status();
-      if (block->empty()) break;
+      if (block->empty()) {
+        store_->WarmedAll();
+        break;
+      }
       const auto warmed = store_->Warm(*block);
       ASSERT_TRUE(warmed.ok()) << warmed.status();
       more = *warmed;
