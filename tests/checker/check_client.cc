@@ -14,7 +14,6 @@ constexpr uint64_t kStepsBetweenReads = 6;
 constexpr uint64_t kReadsBetweenDrained = 4;
 constexpr int kRetriesMax = 20;
 constexpr absl::Duration kConnectDeadline = absl::Seconds(60);
-constexpr absl::Duration kBetweenSlowLines = absl::Seconds(1);
 
 absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, uint32_t client) {
   ClientOptions options;
@@ -36,11 +35,10 @@ absl::StatusOr<std::unique_ptr<CheckClient>> CheckClient::Open(const CheckClient
   HOTBED_ASSIGN_OR_RETURN(c->journal_, Journal::Open(path, FileSystem::Real()));
   HOTBED_ASSIGN_OR_RETURN(c->counts_,
                           Counts::Open(CountsPath(options.journal_dir, options.client), *workload));
-  HOTBED_ASSIGN_OR_RETURN(c->slow_, SlowCalls::Open(absl::StrCat(options.journal_dir, "/client-",
-                                                                 options.client, ".slow"),
-                                                    options.slow_after));
   c->RestoreFromJournal();
   HOTBED_ASSIGN_OR_RETURN(c->client_, Connect(options.target, options.client));
+  const std::string slow = absl::StrCat(options.journal_dir, "/client-", options.client, ".slow");
+  HOTBED_ASSIGN_OR_RETURN(c->slow_, SlowCalls::Open(slow, options.slow_after, c->client_.get()));
   for (uint32_t t = 0; t < workload->tables(); ++t) {
     HOTBED_ASSIGN_OR_RETURN(const Table* table, c->client_->OpenTable(workload->Table(t).name));
     c->tables_.push_back(table);
@@ -93,25 +91,14 @@ void CheckClient::NoteAnswer(const Flight& flight) {
   });
 }
 
-PushResult CheckClient::Await(Flight* flight) {
-  const Clock* const clock = Clock::Real();
-  while (!flight->result.WaitFor(kBetweenSlowLines)) {
-    const int64_t now_ns = clock->NowNs();
-    if (!slow_->Slow(flight->sent_ns, now_ns)) continue;
-    slow_->PushWaits(flight->step, flight->sent_ns, now_ns,
-                     client_->UnansweredPushes(absl::ZeroDuration()));
-  }
-  return flight->result.Wait();
-}
-
 absl::Status CheckClient::FinishOldest() {
   Flight& flight = *flights_.front();
-  PushResult result = Await(&flight);
+  PushResult result = flight.result.Wait();
   for (int i = 0; result.outcome == PushResult::Outcome::kIndeterminate && i < kRetriesMax; ++i) {
     counts_->Add(Progress::kIndeterminate, 1);
     flight.result = client_->Retry(result);
     NoteAnswer(flight);
-    result = Await(&flight);
+    result = flight.result.Wait();
   }
   if (result.outcome != PushResult::Outcome::kApplied) {
     counts_->Add(Progress::kErrors, 1);
@@ -128,9 +115,7 @@ absl::Status CheckClient::FinishOldest() {
   const int64_t now_ns = Clock::Real()->NowNs();
   const int64_t noted_ns = flight.answered_ns->load(std::memory_order_relaxed);
   const int64_t answered_ns = noted_ns == 0 ? now_ns : noted_ns;
-  if (slow_->Slow(flight.sent_ns, answered_ns)) {
-    slow_->PushAnswered(flight.step, flight.sent_ns, answered_ns);
-  }
+  slow_->PushAnswered(flight.step, flight.sent_ns, answered_ns);
   HOTBED_RETURN_IF_ERROR(journal_->Applied(flight.step));
   ledger_->Add(options_.client, flight.step);
   counts_->CountAcknowledged(flight.batch);
@@ -178,7 +163,7 @@ absl::Status CheckClient::Pull(absl::Span<const PullFeature> features) {
   }
   if (!pulled.ok()) counts_->Add(Progress::kErrors, 1);
   const int64_t now_ns = Clock::Real()->NowNs();
-  if (slow_->Slow(begin_ns, now_ns)) slow_->PullAnswered(begin_ns, now_ns);
+  slow_->PullAnswered(begin_ns, now_ns);
   const int64_t us = (now_ns - begin_ns) / 1000;
   counts_->Raise(Progress::kPullMaxUs, static_cast<uint64_t>(us));
   counts_->Add(Progress::kPulls, 1);

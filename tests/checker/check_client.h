@@ -64,8 +64,6 @@ class CheckClient {
   absl::Status Begin(uint64_t step);
   void Send(uint64_t step);
   absl::Status FinishOldest();
-  // The flight's result; notes now and then what it waits for if it is slow.
-  PushResult Await(Flight* flight);
   static void NoteAnswer(const Flight& flight);
   absl::Status FinishAll();
   absl::Status Read(bool drained);
@@ -76,12 +74,12 @@ class CheckClient {
   const Workload* workload_;
   Random random_;
   std::unique_ptr<Client> client_;
+  std::unique_ptr<SlowCalls> slow_;  // of client_
   std::vector<const Table*> tables_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<Ledger> ledger_;  // of this client's applied steps
   std::unique_ptr<Counts> counts_;
   std::unique_ptr<ReadCheck> reads_;
-  std::unique_ptr<SlowCalls> slow_;
   std::deque<std::unique_ptr<Flight>> flights_;
   ClientStats noted_;
 };

@@ -20,26 +20,18 @@ HOLDS_BACK = ("stall", "refuse")  # of what a proxy does
 
 
 class Push:
-    def __init__(self, client, line):
+    def __init__(self, client, step, sent, end):
         self.client = client
-        self.step = line.get("step")
-        self.sent = line["sent_ns"] / NS
+        self.step = step
+        self.sent = sent
+        self.end = end
         self.looks = []  # (when, shards not answered, the last that was heard of them)
-        self.end = self.sent
-        self.answered = False
-
-    def take(self, line):
-        self.end = max(self.end, line["now_ns"] / NS)
-        if "shards" in line:
-            self.looks.append((line["now_ns"] / NS, line["shards"], line["last"]))
-        else:
-            self.answered = True
 
     def took(self):
         return self.end - self.sent
 
     def waited_for(self, at):
-        """The shards that had not answered by then, nor by the next look."""
+        """The shards that had not answered by the next look; after the last one, at that."""
         for when, shards, _ in self.looks:
             if when >= at:
                 return shards
@@ -47,13 +39,13 @@ class Push:
 
 
 def read_calls(directory, clients):
-    """(pushes, seconds of the slow pulls)."""
+    """(pushes, seconds of the slow pulls). What a client still waited for when it was killed it sends again, as another push."""
     pushes, pulls = [], []
     for number in range(clients):
         path = f"{directory}/client-{number}.slow"
         if not os.path.exists(path):
             continue
-        of_client = {}
+        looks, of_client = {}, []  # looks by step
         with open(path, encoding="utf-8", errors="replace") as lines:
             for text in lines:
                 try:
@@ -62,12 +54,13 @@ def read_calls(directory, clients):
                     continue
                 if line["call"] == "pull":
                     pulls.append((line["now_ns"] - line["sent_ns"]) / NS)
-                    continue
-                key = (line["step"], line["sent_ns"])
-                if key not in of_client:
-                    of_client[key] = Push(f"client {number}", line)
-                of_client[key].take(line)
-        pushes += of_client.values()
+                elif "shards" in line:
+                    looks.setdefault(line["step"], []).append((line["now_ns"] / NS, line["shards"], line["last"]))
+                else:
+                    of_client.append(Push(f"client {number}", line["step"], line["sent_ns"] / NS, line["now_ns"] / NS))
+        for push in of_client:
+            push.looks = [look for look in looks.get(push.step, []) if push.sent <= look[0] <= push.end]
+        pushes += of_client
     return sorted(pushes, key=lambda p: p.sent), pulls
 
 
@@ -175,8 +168,8 @@ class Report:
     def _tell(self, group):
         push, otherwise, lacking = group["worst"]
         zero = push.sent
-        yield (f"--- {group['pushes']} slow pushes; of them step {push.step} of {push.client} took {push.took():.1f} s"
-               f"{'' if push.answered else ' and more (the client was killed)'}, {otherwise:.1f} s of it otherwise")
+        yield (f"--- {group['pushes']} slow pushes; of them step {push.step} of {push.client} took {push.took():.1f} s, "
+               f"{otherwise:.1f} s of it otherwise")
         for what, seconds in sorted(lacking.items(), key=lambda item: -item[1]):
             yield f"    {seconds:5.1f} s: {what}"
         told = []
