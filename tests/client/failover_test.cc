@@ -129,9 +129,9 @@ TEST_F(FailoverTest, APushThatWaitsSaysForWhichShards) {
     if (cluster_.shard({table_, i}).record.primary().server() == 1) hanging.insert(i);
   }
   ASSERT_LT(hanging.size(), kShards);
+  const absl::Time begun = absl::Now();
   Future<PushResult> push = Push(2);
   std::vector<PushResult> waiting;
-  const absl::Time begun = absl::Now();
   do {  // until the other servers have answered
     waiting = client_->UnansweredPushes(absl::Milliseconds(100));
   } while ((waiting.size() != 1 || waiting[0].shards.size() > hanging.size()) &&
