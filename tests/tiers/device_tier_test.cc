@@ -202,7 +202,7 @@ TEST_F(DeviceTierTest, AShardThatHasGoneIsToldNothing) {
 
 TEST_F(DeviceTierTest, ADeviceThatFailedTellsEveryJobAndRunsNone) {
   device::HostDeviceOptions faults;
-  faults.launches_before_fault = 8 * kTables;  // a table's rows come in two parts, four each
+  faults.works_before_fault = 8 * kTables;  // a table's rows come in two parts, four each
   Open(faults);
   ASSERT_FALSE(tier_->failed());
   uint64_t id = 2;
