@@ -2,10 +2,10 @@
 // call costs with rows in two tiers.
 //
 // hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] [-o table|json].
-// --scale 1 holds 8 GB of rows, 52 GB for training steps; --device host runs the emulation, at a
-// small scale, to see that it works. Bytes are those read and written that no algorithm can do
-// without; ids and index are not counted. Exit status 1: answers of two tiers differ from those of
-// one; 77: there is no GPU here.
+// --scale 1 holds 8 GB of rows, and takes 55 GB of it for training steps; --device host runs the
+// emulation, at a small scale, to see that it works. Bytes are those read and written that no
+// algorithm can do without; ids and index are not counted. Exit status 1: answers of two tiers
+// differ from those of one; 77: there is no GPU here.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
