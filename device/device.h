@@ -63,7 +63,7 @@ class Device {
   // Of device memory, as of now: what Allocate might still give.
   virtual uint64_t free_bytes() = 0;
 
-  // Zeroed device memory, aligned to 256 bytes.
+  // Device memory, aligned to 256 bytes; zeroed in the queue of works.
   virtual Status Allocate(uint64_t bytes, uint8_t** memory) = 0;
   virtual void Free(uint8_t* memory) = 0;
   // Host memory from and to which copies need no copy of their own.
