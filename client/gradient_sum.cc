@@ -14,6 +14,18 @@ namespace {
 constexpr uint32_t kBlock = 16;
 constexpr uint32_t kFetchedMax = 32;
 
+// The gradient of the feature's input, all columns.
+const float* RowOf(const PushFeature& feature, uint32_t input) {
+  const uint64_t stride =
+      feature.gradient_stride != 0 ? feature.gradient_stride : feature.table->dim();
+  const uint64_t row = feature.gradient_rows != nullptr ? feature.gradient_rows[input] : input;
+  return feature.gradients + stride * row;
+}
+
+void FetchAhead(const float* row, uint32_t columns) {
+  for (uint32_t c = 0; c < columns; c += 16) __builtin_prefetch(row + c, 0, 2);
+}
+
 uint32_t SliceOf(const TableSpec& table, uint32_t column) {
   uint32_t slice = 0;
   while (SliceColumns(table.dim, table.column_slices, slice).limit <= column) ++slice;
@@ -24,7 +36,6 @@ uint32_t SliceOf(const TableSpec& table, uint32_t column) {
 
 void GradientSum::Collect(const TableGroup& group, uint32_t unique, Columns columns) {
   const UniqueIds& ids = group.ids;
-  const uint32_t dim = group.table->dim();
   // The inputs of a chain grow, so the runs are walked along with it; the first is looked up.
   uint32_t i = ids.first[unique];
   const TableGroup::Run* run =
@@ -34,14 +45,11 @@ void GradientSum::Collect(const TableGroup& group, uint32_t unique, Columns colu
     while (i >= run->end) ++run;
     const PushFeature& feature = features_[run->feature];
     const uint32_t input = i - run->begin;
-    const uint64_t stride = feature.gradient_stride != 0 ? feature.gradient_stride : dim;
-    const uint64_t row = feature.gradient_rows != nullptr ? feature.gradient_rows[input] : input;
-    const float* const from = feature.gradients + stride * row + columns.first;
+    const float* const from = RowOf(feature, input) + columns.first;
     const float coefficient =
         feature.coefficients != nullptr ? scale_ * feature.coefficients[input] : scale_;
     terms_.push_back({from, coefficient, &feature, input});
-    if (n >= kFetchedMax) continue;
-    for (uint32_t c = 0; c < columns.count; c += 16) __builtin_prefetch(from + c, 0, 2);
+    if (n < kFetchedMax) FetchAhead(from, columns.count);
   }
 }
 
@@ -87,19 +95,39 @@ void GradientSum::ForEachSum(const TableGroup& group, const uint32_t* order, uin
                              uint32_t end, Columns columns, Take take) {
   sum_.resize(columns.count);
   scaled_.resize(columns.count);
+  // Of a row that is its own sum nothing is noted but where it is: most of a push without
+  // duplicates' time at its client went into the notes.
+  const PushFeature* const plain = PlainFeature(group);
+  const float* alone[kBlock];
   for (uint32_t k = begin; k < end; k += kBlock) {
     const uint32_t block_end = std::min(end, k + kBlock);
     terms_.clear();
     term_begin_.clear();
     for (uint32_t j = k; j < block_end; ++j) {
+      const uint32_t unique = order == nullptr ? j : order[j];
+      const uint32_t input = group.ids.first[unique];
       term_begin_.push_back(static_cast<uint32_t>(terms_.size()));
-      Collect(group, order == nullptr ? j : order[j], columns);
+      alone[j - k] = nullptr;
+      if (plain != nullptr && group.ids.next[input] == kNoIndex) {
+        alone[j - k] = RowOf(*plain, input - group.runs[0].begin) + columns.first;
+        FetchAhead(alone[j - k], columns.count);
+      } else {
+        Collect(group, unique, columns);
+      }
     }
     term_begin_.push_back(static_cast<uint32_t>(terms_.size()));
     for (uint32_t j = k; j < block_end; ++j) {
-      take(SumTerms(term_begin_[j - k], term_begin_[j - k + 1], columns, sum_.data()));
+      take(alone[j - k] != nullptr
+               ? alone[j - k]
+               : SumTerms(term_begin_[j - k], term_begin_[j - k + 1], columns, sum_.data()));
     }
   }
+}
+
+const PushFeature* GradientSum::PlainFeature(const TableGroup& group) const {
+  if (group.runs.size() != 1 || scale_ != 1.0f) return nullptr;
+  const PushFeature& feature = features_[group.runs[0].feature];
+  return feature.coefficients == nullptr && feature.arg_max == nullptr ? &feature : nullptr;
 }
 
 const float* GradientSum::Scaled(const float* row, float scale, uint32_t columns) {

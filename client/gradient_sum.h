@@ -55,6 +55,8 @@ class GradientSum {
   void Collect(const TableGroup& group, uint32_t unique, Columns columns);
   // The sum of terms_[begin, end): the row itself where it is the only one and needs no product.
   const float* SumTerms(uint32_t begin, uint32_t end, Columns columns, float* sum);
+  // The group's only feature, whose rows go as they are where they have no duplicates; or null.
+  const PushFeature* PlainFeature(const TableGroup& group) const;
   // All columns of a row, once scaled.
   bool FiniteOnTheWire(const TableSpec& table, const SummedGradients& summed, const float* row);
   const float* Scaled(const float* row, float scale, uint32_t columns);

@@ -36,7 +36,9 @@ class QueueDriver final : public WaitDriver {
  public:
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
 
-  static constexpr absl::Duration kAwayMax = absl::Microseconds(100);
+  // Longer than it takes to make ready a push of a thousand rows: a caller that pushes in a loop is
+  // one that reads its own answers.
+  static constexpr absl::Duration kAwayMax = absl::Microseconds(400);
 
   explicit QueueDriver(int threads, absl::Duration rest = kRest,
                        absl::Duration away_max = kAwayMax);

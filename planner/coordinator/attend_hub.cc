@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace hotbed {
 
 class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply> {
@@ -95,7 +93,7 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
   }
   void OnDone() override {
     std::shared_ptr<Stream> self = std::move(self_);
-    hub_->Remove(self);
+    hub_->streams_.Remove(self);
   }
 
  private:
@@ -141,30 +139,20 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
 };
 
 AttendHub::AttendHub(Coordinator* coordinator, const Clock* clock, AttendHubOptions options)
-    : coordinator_(coordinator), clock_(clock), options_(options) {}
+    : coordinator_(coordinator),
+      clock_(clock),
+      options_(options),
+      streams_(options.streams_max, "servers attend") {}
 
 AttendHub::~AttendHub() {
   Close();
-  absl::MutexLock lock(&mu_);
-  const auto empty = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return streams_.empty(); };
-  mu_.Await(absl::Condition(&empty));
+  streams_.AwaitEmpty();
 }
 
 grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply>* AttendHub::Open(
     grpc::CallbackServerContext* context) {
   auto stream = std::make_shared<Stream>(this, context);
-  grpc::Status refused;
-  {
-    absl::MutexLock lock(&mu_);
-    if (closed_) {
-      refused = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator stops");
-    } else if (streams_.size() >= options_.streams_max) {
-      refused = grpc::Status(
-          grpc::StatusCode::RESOURCE_EXHAUSTED,
-          absl::StrCat(streams_.size(), " servers attend, the limit is ", options_.streams_max));
-    }
-    streams_.insert(stream);
-  }
+  grpc::Status refused = streams_.Add(stream);
   if (refused.ok()) {
     stream->Begin(stream);
   } else {
@@ -173,34 +161,16 @@ grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply>* AttendHub::Op
   return stream.get();
 }
 
-std::vector<std::shared_ptr<AttendHub::Stream>> AttendHub::Streams() const {
-  absl::MutexLock lock(&mu_);
-  return {streams_.begin(), streams_.end()};
-}
-
 void AttendHub::OnNews() {
-  for (const auto& stream : Streams()) stream->Pump();
+  for (const auto& stream : streams_.All()) stream->Pump();
 }
 
 void AttendHub::OnTick() {
   const int64_t now_ns = clock_->NowNs();
-  for (const auto& stream : Streams()) stream->DropIfStalled(now_ns);
+  for (const auto& stream : streams_.All()) stream->DropIfStalled(now_ns);
 }
 
-void AttendHub::Close() {
-  {
-    absl::MutexLock lock(&mu_);
-    closed_ = true;
-  }
-  for (const auto& stream : Streams()) {
-    stream->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator stops"));
-  }
-}
-
-void AttendHub::Remove(const std::shared_ptr<Stream>& stream) {
-  absl::MutexLock lock(&mu_);
-  streams_.erase(stream);
-}
+void AttendHub::Close() { streams_.Close(); }
 
 void AttendHub::Attend(const v1::Member& process, const Stream* stream) {
   absl::MutexLock lock(&mu_);
@@ -213,11 +183,6 @@ bool AttendHub::Leave(const v1::Member& process, const Stream* stream) {
   if (it == latest_.end() || it->second != stream) return false;
   latest_.erase(it);
   return true;
-}
-
-size_t AttendHub::streams() const {
-  absl::MutexLock lock(&mu_);
-  return streams_.size();
 }
 
 }  // namespace hotbed

@@ -12,16 +12,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "planner/coordinator/coordinator.h"
+#include "planner/coordinator/open_streams.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
@@ -47,13 +45,11 @@ class AttendHub {
   void OnTick();
   // Ends all streams and refuses new ones.
   void Close();
-  size_t streams() const;
+  size_t streams() const { return streams_.size(); }
 
  private:
   class Stream;
 
-  std::vector<std::shared_ptr<Stream>> Streams() const;
-  void Remove(const std::shared_ptr<Stream>& stream);
   // The stream is the process's latest one from now on.
   void Attend(const v1::Member& process, const Stream* stream);
   // True: it was.
@@ -62,11 +58,10 @@ class AttendHub {
   Coordinator* const coordinator_;
   const Clock* const clock_;
   const AttendHubOptions options_;
+  OpenStreams<Stream> streams_;
 
-  mutable absl::Mutex mu_;
-  absl::flat_hash_set<std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
+  absl::Mutex mu_;
   absl::flat_hash_map<std::pair<ServerId, Incarnation>, const Stream*> latest_ ABSL_GUARDED_BY(mu_);
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace hotbed

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace hotbed {
 
 class WatchHub::Stream : public grpc::ServerWriteReactor<v1::ClusterMap> {
@@ -55,7 +53,7 @@ class WatchHub::Stream : public grpc::ServerWriteReactor<v1::ClusterMap> {
   void OnCancel() override { End(grpc::Status::CANCELLED); }
   void OnDone() override {
     std::shared_ptr<Stream> self = std::move(self_);
-    hub_->Remove(self);
+    hub_->streams_.Remove(self);
   }
 
  private:
@@ -78,31 +76,21 @@ class WatchHub::Stream : public grpc::ServerWriteReactor<v1::ClusterMap> {
 };
 
 WatchHub::WatchHub(const Coordinator* coordinator, const Clock* clock, WatchHubOptions options)
-    : coordinator_(coordinator), clock_(clock), options_(options) {}
+    : coordinator_(coordinator),
+      clock_(clock),
+      options_(options),
+      streams_(options.streams_max, "watches are open") {}
 
 WatchHub::~WatchHub() {
   Close();
-  absl::MutexLock lock(&mu_);
-  const auto empty = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return streams_.empty(); };
-  mu_.Await(absl::Condition(&empty));
+  streams_.AwaitEmpty();
 }
 
 grpc::ServerWriteReactor<v1::ClusterMap>* WatchHub::Open(grpc::CallbackServerContext* context,
                                                          uint64_t revision_known) {
   auto stream = std::make_shared<Stream>(this, context, revision_known);
   stream->Keep(stream);
-  grpc::Status refused;
-  {
-    absl::MutexLock lock(&mu_);
-    if (closed_) {
-      refused = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator stops");
-    } else if (streams_.size() >= options_.streams_max) {
-      refused = grpc::Status(
-          grpc::StatusCode::RESOURCE_EXHAUSTED,
-          absl::StrCat(streams_.size(), " watches are open, the limit is ", options_.streams_max));
-    }
-    streams_.insert(stream);
-  }
+  grpc::Status refused = streams_.Add(stream);
   if (refused.ok()) {
     stream->Pump();
   } else {
@@ -111,38 +99,15 @@ grpc::ServerWriteReactor<v1::ClusterMap>* WatchHub::Open(grpc::CallbackServerCon
   return stream.get();
 }
 
-std::vector<std::shared_ptr<WatchHub::Stream>> WatchHub::Streams() const {
-  absl::MutexLock lock(&mu_);
-  return {streams_.begin(), streams_.end()};
-}
-
 void WatchHub::OnPlanChanged() {
-  for (const auto& stream : Streams()) stream->Pump();
+  for (const auto& stream : streams_.All()) stream->Pump();
 }
 
 void WatchHub::OnTick() {
   const int64_t now_ns = clock_->NowNs();
-  for (const auto& stream : Streams()) stream->DropIfStalled(now_ns);
+  for (const auto& stream : streams_.All()) stream->DropIfStalled(now_ns);
 }
 
-void WatchHub::Close() {
-  {
-    absl::MutexLock lock(&mu_);
-    closed_ = true;
-  }
-  for (const auto& stream : Streams()) {
-    stream->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator stops"));
-  }
-}
-
-void WatchHub::Remove(const std::shared_ptr<Stream>& stream) {
-  absl::MutexLock lock(&mu_);
-  streams_.erase(stream);
-}
-
-size_t WatchHub::streams() const {
-  absl::MutexLock lock(&mu_);
-  return streams_.size();
-}
+void WatchHub::Close() { streams_.Close(); }
 
 }  // namespace hotbed

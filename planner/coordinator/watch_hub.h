@@ -7,14 +7,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "planner/coordinator/coordinator.h"
+#include "planner/coordinator/open_streams.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
@@ -40,21 +36,15 @@ class WatchHub {
   void OnTick();
   // Ends all streams and refuses new ones.
   void Close();
-  size_t streams() const;
+  size_t streams() const { return streams_.size(); }
 
  private:
   class Stream;
 
-  std::vector<std::shared_ptr<Stream>> Streams() const;
-  void Remove(const std::shared_ptr<Stream>& stream);
-
   const Coordinator* const coordinator_;
   const Clock* const clock_;
   const WatchHubOptions options_;
-
-  mutable absl::Mutex mu_;
-  absl::flat_hash_set<std::shared_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  OpenStreams<Stream> streams_;
 };
 
 }  // namespace hotbed

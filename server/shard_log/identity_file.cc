@@ -33,19 +33,19 @@ absl::StatusOr<IdentityFile> IdentityFile::Load(const std::string& path, FileSys
     std::pair<std::string, std::string> entry = absl::StrSplit(lines[i], absl::MaxSplits(": ", 1));
     values.insert(std::move(entry));
   }
+  const size_t crc_at = text.rfind(kChecksumKey);
+  uint32_t crc = 0;
+  const bool intact = crc_at != std::string::npos && absl::SimpleAtoi(values["crc32c"], &crc) &&
+                      crc == Crc32c(text.data(), crc_at);
   int version = 0;
   if (!absl::SimpleAtoi(values["version"], &version)) return Damaged(path, "it names no version");
   if (version != kDataFormatVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " has data format version ", version, ", this program reads version ",
-                     kDataFormatVersion, " only: start the version of Hotbed that wrote it"));
+                     kDataFormatVersion, " only: start the version of Hotbed that wrote it",
+                     intact ? "" : "; where there is none, the file is damaged"));
   }
-  const size_t crc_at = text.rfind(kChecksumKey);
-  uint32_t crc = 0;
-  if (crc_at == std::string::npos || !absl::SimpleAtoi(values["crc32c"], &crc) ||
-      crc != Crc32c(text.data(), crc_at)) {
-    return Damaged(path, "it fails its checksum");
-  }
+  if (!intact) return Damaged(path, "it fails its checksum");
   IdentityFile identity;
   int clean = 0;
   if (!absl::SimpleAtoi(values["server"], &identity.server) ||

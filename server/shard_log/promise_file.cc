@@ -36,15 +36,16 @@ absl::StatusOr<std::unique_ptr<PromiseFile>> PromiseFile::Open(const std::string
           absl::StrCat(path, " is no promise file (", bytes.size(), " bytes)"));
     }
     const uint32_t version = LoadLittle<uint32_t>(&bytes[8]);
+    const uint32_t count = LoadLittle<uint32_t>(&bytes[12]);
+    const size_t crc_at = bytes.size() - 4;
+    const bool intact = LoadLittle<uint32_t>(&bytes[crc_at]) == Crc32c(bytes.data(), crc_at);
     if (version != kVersion) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, " has format version ", version, ", this program reads version ",
-                       kVersion, " only: start the version of Hotbed that wrote it"));
+                       kVersion, " only: start the version of Hotbed that wrote it",
+                       intact ? "" : "; where there is none, the file is damaged"));
     }
-    const uint32_t count = LoadLittle<uint32_t>(&bytes[12]);
-    const size_t crc_at = bytes.size() - 4;
-    if (crc_at != kHeaderBytes + kPromiseBytes * static_cast<size_t>(count) ||
-        LoadLittle<uint32_t>(&bytes[crc_at]) != Crc32c(bytes.data(), crc_at)) {
+    if (!intact || crc_at != kHeaderBytes + kPromiseBytes * static_cast<size_t>(count)) {
       return absl::DataLossError(absl::StrCat(
           path,
           " fails its checksum: this server no longer knows its promises and must not act on "

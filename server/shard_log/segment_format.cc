@@ -85,7 +85,8 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
   if (version != kSegmentFormatVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("log segment has format version ", version, ", this program reads version ",
-                     kSegmentFormatVersion, " only: start the version of Hotbed that wrote it"));
+                     kSegmentFormatVersion, " only: start the version of Hotbed that wrote it",
+                     intact ? "" : "; where there is none, the segment is damaged"));
   }
   if (!intact) return absl::DataLossError("the segment header fails its checksum");
   return SegmentHeader{.sequence = LoadLittle<uint64_t>(p + 16),

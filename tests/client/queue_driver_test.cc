@@ -78,8 +78,7 @@ TEST_F(QueueDriverTest, ThreadServesCallersThatStayAway) {
   for (int i = 0; i < 100; ++i) {
     WaitOnce();
     absl::SleepFor(absl::Milliseconds(1));
-    EXPECT_NE(Posted(driver_.get(), Promise<int>(driver_), 0).ran_on(),
-              std::this_thread::get_id());
+    EXPECT_NE(Posted(driver_.get(), Promise<int>(driver_), 0).ran_on(), std::this_thread::get_id());
   }
 }
 

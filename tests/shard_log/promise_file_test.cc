@@ -69,6 +69,8 @@ TEST_F(PromiseFileTest, AnotherVersionIsRefusedWithBothNumbers) {
   EXPECT_EQ(promises.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 9"));
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 1"));
+  // No version that keeps the checksum where this one does wrote that.
+  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("the file is damaged"));
 }
 
 }  // namespace
