@@ -68,6 +68,10 @@ absl::Status RocksFile::Add(absl::string_view key, absl::string_view value) {
 absl::Status RocksFile::Ingest() {
   rocksdb::Status status = writer_.Finish();
   if (!status.ok()) return Told(status, "writing ");
+  // A store that has stopped for an error gives no number to a file, and RocksDB's assertions end
+  // the process then. Errors are told a moment before they are heeded.
+  status = errors_->error();
+  if (!status.ok()) return ToStatus(status, absl::StrCat("taking over ", path_));
   rocksdb::IngestExternalFileOptions how;
   how.move_files = true;
   how.write_global_seqno = false;  // for RocksDB before 5.16 only
