@@ -2,20 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <limits>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "kv/rocks_errors.h"
+#include "kv/rocks_file.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
 #include "rocksdb/filter_policy.h"
-#include "rocksdb/listener.h"
 #include "rocksdb/options.h"
 #include "rocksdb/sst_file_manager.h"
 #include "rocksdb/table.h"
@@ -42,72 +42,6 @@ int CacheShardBits(uint64_t cache_bytes) {
 
 // Of the cache, for indexes and filters.
 double HighPriorityRatio(const KvOptions& options) { return options.cache_values ? 0.3 : 0.9; }
-
-rocksdb::Slice ToSlice(absl::string_view s) { return rocksdb::Slice(s.data(), s.size()); }
-absl::string_view ToView(const rocksdb::Slice& s) { return {s.data(), s.size()}; }
-
-absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what) {
-  if (status.ok()) return absl::OkStatus();
-  const std::string text = absl::StrCat(what, ": ", status.ToString());
-  if (status.IsNotFound()) return absl::NotFoundError(text);
-  if (status.IsCorruption()) return absl::DataLossError(text);
-  if (status.IsNoSpace() || status.IsMemoryLimit() ||
-      status.subcode() == rocksdb::Status::kSpaceLimit) {
-    return absl::ResourceExhaustedError(text);
-  }
-  if (status.IsInvalidArgument() || status.IsNotSupported()) {
-    return absl::InvalidArgumentError(text);
-  }
-  return absl::UnavailableError(text);
-}
-
-// Remembers what RocksDB's background work reported, until it has recovered.
-class ErrorListener : public rocksdb::EventListener {
- public:
-  // A file that could not be written is tried again by TryResume, whatever the reason: RocksDB
-  // does so by itself for a full disk, and calls it fatal for a limit of the size of files.
-  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* status) override {
-    using Reason = rocksdb::BackgroundErrorReason;
-    using rocksdb::Status;
-    const bool of_file = reason != Reason::kWriteCallback && reason != Reason::kMemTable;
-    if (of_file && status->IsIOError() && status->severity() > Status::kHardError) {
-      *status = Status(*status, Status::kHardError);
-    }
-    absl::MutexLock lock(&mu_);
-    if (!error_.IsCorruption()) error_ = *status;
-    told_ns_ = Clock::Real()->NowNs();
-    HOTBED_LOG(Error) << "key-value store: background error: " << status->ToString();
-  }
-  void OnErrorRecoveryEnd(const rocksdb::BackgroundErrorRecoveryInfo& info) override {
-    absl::MutexLock lock(&mu_);
-    if (info.new_bg_error.ok() && !error_.IsCorruption()) error_ = rocksdb::Status::OK();
-  }
-  // Whether resuming may help now. RocksDB tells of an error a moment before it heeds it: what
-  // resumes in between would clear what then stays.
-  absl::Status MayResume() const {
-    absl::MutexLock lock(&mu_);
-    if (error_.IsCorruption()) return ToStatus(error_, "only a new store helps");
-    if (!error_.ok() && Clock::Real()->NowNs() - told_ns_ < kToldNsMin) {
-      return ToStatus(error_, "just now");
-    }
-    return absl::OkStatus();
-  }
-  rocksdb::Status error() const {
-    absl::MutexLock lock(&mu_);
-    return error_;
-  }
-  void Clear() {
-    absl::MutexLock lock(&mu_);
-    error_ = rocksdb::Status::OK();
-  }
-
- private:
-  static constexpr int64_t kToldNsMin = 100'000'000;
-
-  mutable absl::Mutex mu_;
-  rocksdb::Status error_ ABSL_GUARDED_BY(mu_);
-  int64_t told_ns_ ABSL_GUARDED_BY(mu_) = 0;
-};
 
 class RocksBatch : public KvBatch {
  public:
@@ -160,13 +94,15 @@ class RocksKvStore : public KvStore {
  public:
   static absl::StatusOr<std::unique_ptr<KvStore>> Open(const KvOptions& options) {
     auto store = std::unique_ptr<RocksKvStore>(new RocksKvStore(options));
-    const rocksdb::Options rocks = store->MakeOptions();
+    store->rocks_ = store->MakeOptions();
+    const rocksdb::Options& rocks = store->rocks_;
     rocksdb::DB* db = nullptr;
     const rocksdb::Status status = options.read_only
                                        ? rocksdb::DB::OpenForReadOnly(rocks, options.dir, &db)
                                        : rocksdb::DB::Open(rocks, options.dir, &db);
     if (!status.ok()) return ToStatus(status, absl::StrCat("opening ", options.dir));
     store->db_.reset(db);
+    if (!options.read_only) HOTBED_RETURN_IF_ERROR(RocksFile::DeleteLeftovers(options.dir));
     return store;
   }
 
@@ -188,6 +124,26 @@ class RocksKvStore : public KvStore {
     write.disableWAL = !options_.wal;
     write.sync = options_.wal;
     return ToStatus(db_->Write(write, &rocks->batch()), absl::StrCat("writing to ", options_.dir));
+  }
+
+  absl::StatusOr<std::unique_ptr<KvFile>> NewFile() override {
+    const std::string what = absl::StrCat("a file for ", options_.dir);
+    if (const rocksdb::Status error = errors_->error(); !error.ok()) return ToStatus(error, what);
+    uint64_t left = std::numeric_limits<uint64_t>::max();
+    if (options_.bytes_max > 0) {
+      const uint64_t used = GetUsage().disk_bytes;
+      left = options_.bytes_max - std::min(used, options_.bytes_max);
+    }
+    return RocksFile::Open(db_.get(), options_.dir, rocks_, ++files_made_, left, errors_.get(),
+                           [this] { CountAll(); });
+  }
+
+  absl::Status DeleteFiles(absl::string_view first, absl::string_view limit) override {
+    const rocksdb::Slice begin = ToSlice(first);
+    const rocksdb::Slice end = ToSlice(limit);
+    return ToStatus(rocksdb::DeleteFilesInRange(db_.get(), db_->DefaultColumnFamily(), &begin, &end,
+                                                /*include_end=*/false),
+                    absl::StrCat("deleting files of ", options_.dir));
   }
 
   absl::StatusOr<std::string> Get(absl::string_view key) override {
@@ -260,25 +216,38 @@ class RocksKvStore : public KvStore {
   }
 
   Usage GetUsage() const override {
+    CountAll();
     Usage usage;
     db_->GetIntProperty(rocksdb::DB::Properties::kTotalSstFilesSize, &usage.disk_bytes);
     usage.memtable_bytes = write_buffers_->memory_usage();
     usage.block_cache_bytes = cache_->GetUsage();
-    const rocksdb::Status error = listener_->error();
+    const rocksdb::Status error = errors_->error();
     if (!error.ok()) usage.background_error = error.ToString();
     usage.damaged = error.IsCorruption();
     return usage;
   }
 
   absl::Status TryResume() override {
-    HOTBED_RETURN_IF_ERROR(listener_->MayResume());
+    HOTBED_RETURN_IF_ERROR(errors_->MayResume());
     const rocksdb::Status status = db_->Resume();
     if (!status.ok()) return ToStatus(status, absl::StrCat("resuming ", options_.dir));
-    listener_->Clear();
+    errors_->Clear();
     return absl::OkStatus();
   }
 
  private:
+  // RocksDB counts the files that it has made itself against bytes_max: what it has taken over
+  // lowers that. A file that it has compacted since is counted twice until the next time.
+  void CountAll() const {
+    if (files_ == nullptr) return;
+    uint64_t all = 0;
+    db_->GetIntProperty(rocksdb::DB::Properties::kTotalSstFilesSize, &all);
+    const uint64_t counted = files_->GetTotalSize();
+    const uint64_t taken_over = all - std::min(all, counted);
+    files_->SetMaxAllowedSpaceUsage(
+        std::max<uint64_t>(1, options_.bytes_max - std::min(taken_over, options_.bytes_max)));
+  }
+
   // An iterator a scan, not one for its life: those keep memtables from being freed.
   class Snapshot : public KvSnapshot {
    public:
@@ -318,7 +287,7 @@ class RocksKvStore : public KvStore {
                                     CacheShardBits(options.block_cache_bytes),
                                     /*strict_capacity_limit=*/false, HighPriorityRatio(options))),
         write_buffers_(std::make_shared<rocksdb::WriteBufferManager>(options.memtable_bytes)),
-        listener_(std::make_shared<ErrorListener>()) {}
+        errors_(std::make_shared<RocksErrors>()) {}
 
   rocksdb::Options MakeOptions() {
     rocksdb::Options rocks;
@@ -342,7 +311,7 @@ class RocksKvStore : public KvStore {
     // Readers never wait for compaction reads to leave the page cache in pieces.
     rocks.compaction_readahead_size = kReadaheadBytes;
     rocks.max_bgerror_resume_count = 0;  // resuming is TryResume's, when the caller knows of space
-    rocks.listeners.push_back(listener_);
+    rocks.listeners.push_back(errors_);
     rocks.table_factory.reset(rocksdb::NewBlockBasedTableFactory(TableOptions(options_, cache_)));
     if (options_.bytes_max > 0) {
       files_.reset(rocksdb::NewSstFileManager(rocksdb::Env::Default()));
@@ -355,8 +324,10 @@ class RocksKvStore : public KvStore {
   const KvOptions options_;
   std::shared_ptr<rocksdb::Cache> cache_;
   std::shared_ptr<rocksdb::WriteBufferManager> write_buffers_;
-  std::shared_ptr<ErrorListener> listener_;
+  std::shared_ptr<RocksErrors> errors_;
   std::shared_ptr<rocksdb::SstFileManager> files_;
+  rocksdb::Options rocks_;
+  std::atomic<uint64_t> files_made_{0};
   std::unique_ptr<rocksdb::DB> db_;
 };
 

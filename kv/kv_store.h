@@ -42,6 +42,22 @@ class KvBatch {
   virtual uint64_t bytes() const = 0;
 };
 
+// Entries on their way into the store as one file, which it takes over whole: none of them passes
+// through a memtable, and none is compacted where nothing else lies among them. What was not taken
+// over is deleted with this, or by the next Open if a kill came first. It keeps about a sixtieth of
+// its bytes in memory. Thread-compatible; not longer than the store.
+class KvFile {
+ public:
+  virtual ~KvFile() = default;
+  // In ascending order of keys (InvalidArgument: not so). An error is final; where it is the disk's
+  // the store says so too, as it does of its own files: Usage::background_error, until TryResume.
+  virtual absl::Status Add(absl::string_view key, absl::string_view value) = 0;
+  virtual uint64_t bytes() const = 0;
+  // Once, with an entry at least: durable when it returns, and newer than all that was written to
+  // the store before.
+  virtual absl::Status Ingest() = 0;
+};
+
 // The store as it was at one moment, for as long as this lives. It keeps no memory of the store's
 // busy, only files that compaction could else have dropped. Thread-compatible; not longer than the
 // store.
@@ -71,6 +87,12 @@ class KvStore {
   virtual absl::Status MultiGet(
       absl::Span<const absl::string_view> keys,
       const std::function<void(size_t i, absl::string_view value)>& visit) = 0;
+
+  // Fails as Write does while the store has a background error or is full.
+  virtual absl::StatusOr<std::unique_ptr<KvFile>> NewFile() = 0;
+  // Deletes, at once and durably, files that hold nothing but keys of [first, limit): entries of
+  // theirs may stay, and what those had replaced may come back. Snapshots are not spared.
+  virtual absl::Status DeleteFiles(absl::string_view first, absl::string_view limit) = 0;
 
   // Keys in [first, limit) in order until `visit` returns false.
   virtual absl::Status Scan(

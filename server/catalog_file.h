@@ -25,7 +25,8 @@ namespace hotbed {
 struct Catalog {
   std::map<TableId, TableSpec> tables;
   std::map<ShardId, ShardRange> shards;  // each of a table above
-  // Of `shards`: their rows are on their way from another server, what is here is not whole.
+  // Of `shards`: their rows are on their way from another server, or being deleted: what is here
+  // is not whole.
   std::set<ShardId> installing;
   // Of `shards`: what the log holds of them before is of a copy that was deleted. None: nothing is.
   std::map<ShardId, LogPosition> log_from;

@@ -117,6 +117,9 @@ absl::Status ShardHostImpl::OpenTiers() {
   options.block_cache_bytes = budget_.block_cache_bytes;
   options.memtable_bytes = budget_.memtable_bytes;
   options.spill_bytes_max = options_.spill_bytes_max;
+  if (options_.copy_file_bytes_min != 0) {
+    options.copy_file_bytes_min = options_.copy_file_bytes_min;
+  }
   options.io_threads = std::max(1, options_.pool_threads);
   HOTBED_ASSIGN_OR_RETURN(tiers_, TierHost::Open(options));
   if (was_clean_) return absl::OkStatus();

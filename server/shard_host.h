@@ -49,7 +49,8 @@ struct ShardHostOptions {
   // A copy that an active record does without stays so long while the shard is short of copies: its
   // server may be asked for one again, and then needs the end of the log only.
   int64_t keep_left_ms = 60'000;
-  uint64_t hot_bytes = 0;  // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
+  uint64_t hot_bytes = 0;            // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
+  uint64_t copy_file_bytes_min = 0;  // as TierOptions has it; 0: its default
   // As TierOptions has it.
   std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
   FileSystem* files = nullptr;  // under log, promises and identity; null: the real one

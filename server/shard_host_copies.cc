@@ -53,9 +53,14 @@ absl::Status ShardHostImpl::Begin(ShardId id, const Member& from, Epoch epoch, L
   }
   shard->Close();
   absl::Status wiped = AwaitIdle({shard});
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> rows = absl::UnavailableError("not emptied");
   if (wiped.ok()) {
     shard->ReleaseStore();
     wiped = tiers_->DeleteShard(shard->table(), shard->range(), id);
+  }
+  if (wiped.ok()) {
+    rows = tiers_->WriteShard(shard->table(), shard->range(), id);
+    wiped = rows.status();
   }
   absl::MutexLock control(&control_mu_);
   if (!wiped.ok()) {
@@ -65,13 +70,13 @@ absl::Status ShardHostImpl::Begin(ShardId id, const Member& from, Epoch epoch, L
     return absl::UnavailableError(absl::StrCat("it cannot be emptied yet: ", wiped.message()));
   }
   if (shard->logged()) log_->ForgetShard(id);
-  arriving_[id] = {shard->table(), shard->range()};
+  arriving_[id] = {shard->table(), shard->range(), *std::move(rows)};
   return absl::OkStatus();
 }
 
 absl::Status ShardHostImpl::Write(ShardId id, absl::string_view block) {
   HOTBED_ASSIGN_OR_RETURN(const Arriving arriving, ArrivingOf(id));
-  return tiers_->WriteBlock(arriving.table, arriving.range, id, block);
+  return arriving.rows->Write(block);
 }
 
 absl::StatusOr<ShardHostImpl::Arriving> ShardHostImpl::ArrivingOf(ShardId id) const {
@@ -84,8 +89,7 @@ absl::StatusOr<ShardHostImpl::Arriving> ShardHostImpl::ArrivingOf(ShardId id) co
 absl::Status ShardHostImpl::Finish(ShardId id, absl::string_view meta) {
   HOTBED_ASSIGN_OR_RETURN(const Arriving arriving, ArrivingOf(id));
   if (const auto parsed = ShardMeta::Parse(meta); !parsed.ok()) return parsed.status();
-  HOTBED_RETURN_IF_ERROR(tiers_->WriteMeta(arriving.table, arriving.range, id, meta));
-  HOTBED_RETURN_IF_ERROR(tiers_->Flush());
+  HOTBED_RETURN_IF_ERROR(arriving.rows->Finish(meta));
   HOTBED_ASSIGN_OR_RETURN(const LogPosition log_from, log_->End());
   HOTBED_RETURN_IF_ERROR(OpenInstalled(id, arriving, log_from));
   HOTBED_RETURN_IF_ERROR(KeepPromises());

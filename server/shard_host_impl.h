@@ -98,10 +98,11 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   absl::Status Finish(ShardId shard, absl::string_view meta) override;
   void Abandon(ShardId shard) override;
   void Reply(ReplicaMessage message) override { Send(std::move(message)); }
-  // A shard whose rows are being written.
+  // A shard whose rows are being written, by the receiver's thread alone.
   struct Arriving {
     TableSpec table;
     ShardRange range;
+    std::shared_ptr<ShardRowWriter> rows;
   };
   absl::StatusOr<Arriving> ArrivingOf(ShardId shard) const ABSL_LOCKS_EXCLUDED(control_mu_);
   absl::Status OpenInstalled(ShardId shard, const Arriving& arriving, const LogPosition& log_from)
@@ -165,6 +166,8 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void SizeSomeShards();
   void ResumeWrites(const TierHost::Usage& tiers);
   void FinishDrops();
+  absl::Status MarkDropped(const std::vector<std::shared_ptr<Shard>>& shards)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   void ForgetDropped(const std::vector<std::shared_ptr<Shard>>& deleted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);
   void AddMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mu_);

@@ -32,7 +32,7 @@ absl::Status ShardHostImpl::WipeUnfinished() {
   // With nothing else in it the tier begins anew: it may be so because a file of it is damaged.
   if (catalog_.installing.size() == catalog_.shards.size()) HOTBED_RETURN_IF_ERROR(tiers_->Renew());
   for (const ShardId shard : catalog_.installing) {
-    HOTBED_LOG(Info) << shard.ToString() << ": its copying was cut short, it begins anew";
+    HOTBED_LOG(Info) << shard.ToString() << ": what is here of it is not whole, and is deleted";
     HOTBED_RETURN_IF_ERROR(
         tiers_->DeleteShard(catalog_.tables.at(shard.table), catalog_.shards.at(shard), shard));
     changed.shards.erase(shard);

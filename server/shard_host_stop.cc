@@ -172,6 +172,7 @@ ShardHostImpl::~ShardHostImpl() {
   {
     absl::MutexLock control(&control_mu_);
     for (const auto& shard : dropping_) shard->ReleaseStore();
+    arriving_.clear();
   }
   // Each may still run what the one before it left on a strand; a strand commits to the log when it
   // is through.

@@ -82,12 +82,18 @@ void ShardHostImpl::FinishDrops() {
   std::vector<std::shared_ptr<Shard>> dropping;
   {
     absl::MutexLock control(&control_mu_);
+    for (const auto& shard : dropping_) {
+      if (shard->idle()) dropping.push_back(shard);
+    }
     if (dropping_.empty()) return AddMissing();
-    dropping = dropping_;
+    if (dropping.empty()) return;
+    if (const absl::Status marked = MarkDropped(dropping); !marked.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "cannot drop shards yet: " << marked;
+      return;
+    }
   }
   std::vector<std::shared_ptr<Shard>> deleted;
   for (const auto& shard : dropping) {
-    if (!shard->idle()) continue;
     shard->ReleaseStore();
     const absl::Status status = tiers_->DeleteShard(shard->table(), shard->range(), shard->id());
     if (status.ok()) {
@@ -107,6 +113,17 @@ void ShardHostImpl::FinishDrops() {
   absl::MutexLock control(&control_mu_);
   ForgetDropped(deleted);
   AddMissing();
+}
+
+// Files go at once, and a kill must not leave a shard that seems to be whole.
+absl::Status ShardHostImpl::MarkDropped(const std::vector<std::shared_ptr<Shard>>& shards) {
+  Catalog changed = catalog_;
+  bool news = false;
+  for (const auto& shard : shards) {
+    if (!changed.shards.contains(shard->id())) continue;
+    news |= changed.installing.insert(shard->id()).second;
+  }
+  return news ? SaveCatalog(std::move(changed)) : absl::OkStatus();
 }
 
 void ShardHostImpl::ForgetDropped(const std::vector<std::shared_ptr<Shard>>& deleted) {

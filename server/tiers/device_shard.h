@@ -61,8 +61,7 @@ class DeviceShard : public TieredStore {
   struct PullOp {
     RowReads reads;
     Done done;
-    std::vector<uint32_t> picks;    // not on the device
-    std::vector<uint32_t> arg_max;  // of bags
+    std::vector<uint32_t> picks;  // not on the device
   };
   struct ApplyOp {
     RowUpdates updates;
@@ -103,8 +102,6 @@ class DeviceShard : public TieredStore {
   void OnPulled(const std::shared_ptr<PullOp>& op, DeviceJob* job);
   bool PullPooled(const RowReads& reads, Done done);
   void OnPooled(const std::shared_ptr<PullOp>& op, const std::vector<uint32_t>& incomplete);
-  device::Status RunPooled(PullOp* op, device::DeviceRows* rows,
-                           std::vector<uint32_t>* incomplete) const;
   void NoteMisses(const uint64_t* ids, const std::vector<uint32_t>& missing);
   void NoteMisses(const uint64_t* ids, uint32_t count);
   void NoteMiss(uint64_t id);

@@ -76,15 +76,18 @@ class SpillTier {
   absl::StatusOr<Lsn> HighestLsn(const SpillShard& shard);
   absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
   absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
+  // Files of the shard alone go at once and for good, the rest with the next Flush: after a kill in
+  // between a part of it is there. A reader of it may miss rows from then on.
   absl::Status Delete(const SpillShard& shard);
   uint64_t BytesOf(const SpillShard& shard);  // about
 
   // The shard's rows of LSNs above `above` (0: all) as they are now, in blocks (row_block.h); not
   // longer than the tier.
   absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
-  // A block of another tier's reader; raises the highest LSN to those of its rows. One caller at a
-  // time for a shard. DataLoss: damaged; InvalidArgument: of another shard or size of rows.
-  absl::Status WriteBlock(const SpillShard& shard, absl::string_view block);
+  // Takes blocks of another tier's reader, those of `file_bytes_min` and more in files of their own
+  // (spill_copy.h); not longer than the tier.
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(const SpillShard& shard,
+                                                            uint64_t file_bytes_min);
 
   absl::Status Freeze();
   absl::Status RestoreTable(TableId table);
@@ -108,8 +111,6 @@ class SpillTier {
   // Whoever uses the store holds it for so long: Renew waits for nobody.
   absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
   absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);
-  void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
-                     KvBatch* batch);
 
   const std::string dir_;
   const KvOptions options_;

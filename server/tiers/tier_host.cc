@@ -134,14 +134,10 @@ absl::StatusOr<std::unique_ptr<ShardRowReader>> TierHostImpl::ReadShard(const Ta
   return spill_->Read(SpillShard(table, range, shard), above);
 }
 
-absl::Status TierHostImpl::WriteBlock(const TableSpec& table, const ShardRange& range,
-                                      ShardId shard, absl::string_view block) {
-  return spill_->WriteBlock(SpillShard(table, range, shard), block);
-}
-
-absl::Status TierHostImpl::WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
-                                     absl::string_view meta) {
-  return spill_->WriteMeta(SpillShard(table, range, shard), meta);
+absl::StatusOr<std::unique_ptr<ShardRowWriter>> TierHostImpl::WriteShard(const TableSpec& table,
+                                                                         const ShardRange& range,
+                                                                         ShardId shard) {
+  return spill_->NewWriter(SpillShard(table, range, shard), options_.copy_file_bytes_min);
 }
 
 std::string TierHostImpl::DeviceError() const {

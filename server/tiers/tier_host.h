@@ -31,10 +31,9 @@ class TierHostImpl : public TierHost {
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                             const ShardRange& range, ShardId shard,
                                                             Lsn above) override;
-  absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
-                          absl::string_view block) override;
-  absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
-                         absl::string_view meta) override;
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,
+                                                             const ShardRange& range,
+                                                             ShardId shard) override;
   uint64_t SpilledBytes(const TableSpec& table, const ShardRange& range, ShardId shard) override {
     return spill_->BytesOf(SpillShard(table, range, shard));
   }

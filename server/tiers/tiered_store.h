@@ -144,6 +144,9 @@ class TieredStore {
 
 class DeviceTier;
 
+// Rows of a copy that come fewer at once are not worth a file, and the syncs that it takes.
+constexpr uint64_t kCopyFileBytesMin = 256ull << 10;
+
 struct TierOptions {
   // The device whose memory holds the hottest rows, and that memory; null, or a null device: host
   // memory is the fastest tier. An error is Open's.
@@ -153,6 +156,7 @@ struct TierOptions {
   uint64_t block_cache_bytes = 64ull << 20;
   uint64_t memtable_bytes = 64ull << 20;
   uint64_t spill_bytes_max = 0;  // 0: no limit; beyond it write-back fails with ResourceExhausted
+  uint64_t copy_file_bytes_min = kCopyFileBytesMin;
   int io_threads = 2;
   bool use_huge_pages = true;
 };
@@ -166,6 +170,20 @@ class ShardRowReader {
   // About `bytes_max` of rows (one at least); empty at the end. DataLoss names shard and id.
   virtual absl::StatusOr<std::string> Next(uint64_t bytes_max) = 0;
   virtual uint64_t bytes_total() const = 0;  // an estimate
+};
+
+// Writes the blocks of a shard's ShardRowReader into the spill tier: those of one pass in order,
+// then perhaps those of a further one, whose rows take the place of what came before. Nothing may
+// be read of it before Finish, and what is left of an unfinished one is deleted by DeleteShard.
+// Thread-compatible; calls block.
+class ShardRowWriter {
+ public:
+  virtual ~ShardRowWriter() = default;
+  // DataLoss: damaged; InvalidArgument: rows of another shard or size, or not in order of position.
+  // With these nothing of the block was written; any other error is final.
+  virtual absl::Status Write(absl::string_view block) = 0;
+  // With the shard's meta the copy is whole: all of it is durable.
+  virtual absl::Status Finish(absl::string_view meta) = 0;
 };
 
 // One a server: the spill tier's RocksDB, the memory of the hot tiers, the I/O threads.
@@ -187,7 +205,9 @@ class TierHost {
     std::function<absl::Status(Lsn lsn)> before_write_back;
   };
   virtual absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) = 0;
-  // Deletes a shard's rows and meta from the spill tier. No TieredStore of it may be open.
+  // Deletes a shard's rows and meta from the spill tier, for good after the next Flush: a kill in
+  // between may leave a part of them, so that somebody has to know. No TieredStore of it may be
+  // open; what reads its rows misses some from then on.
   virtual absl::Status DeleteShard(const TableSpec& table, const ShardRange& range,
                                    ShardId shard) = 0;
 
@@ -198,12 +218,11 @@ class TierHost {
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
                                                                     const ShardRange& range,
                                                                     ShardId shard, Lsn above) = 0;
-  // A block of ReadShard, of a shard without an open TieredStore. DataLoss: damaged;
-  // InvalidArgument: a row of another shard or size.
-  virtual absl::Status WriteBlock(const TableSpec& table, const ShardRange& range, ShardId shard,
-                                  absl::string_view block) = 0;
-  virtual absl::Status WriteMeta(const TableSpec& table, const ShardRange& range, ShardId shard,
-                                 absl::string_view meta) = 0;
+  // For rows that come from another server: of a shard without an open TieredStore, of which
+  // nothing is here (DeleteShard). The writer does not outlive the host.
+  virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,
+                                                                     const ShardRange& range,
+                                                                     ShardId shard) = 0;
 
   // About how many bytes a shard's rows take in the spill tier.
   virtual uint64_t SpilledBytes(const TableSpec& /*table*/, const ShardRange& /*range*/,

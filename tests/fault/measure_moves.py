@@ -24,21 +24,33 @@ DIM = 64
 BASELINE_SECONDS = 10
 
 
+def processor_seconds(cluster):
+    """Of each server so far, by its name."""
+    spent = {}
+    for server in cluster.servers:
+        with open(f"/proc/{server.child.pid}/stat", encoding="ascii") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        spent[server.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
 def move(args, cluster, table, source, target):
-    """Moves all that `source` is primary of: (begin, end, shards by index, bytes/s)."""
+    """Moves all that `source` is primary of: (begin, end, shards by index, processor seconds of source and target)."""
     moved = {i: s["shard"] for i, s in enumerate(table.shards()) if s["primary"] == source}
     if not moved:
         raise RuntimeError(f"{source} is primary of nothing")
+    spent = processor_seconds(cluster)
     begin = now_ns()
     status, out, err = run_command(args.bin_dir, cluster.address, "shard", "move", *moved.values(), "--to", target,
                                    "--bandwidth", args.bandwidth, seconds=1200)
     if status != 0:
         raise RuntimeError(f"shard move ended with {status}: {err}")
     end = now_ns()
+    now = processor_seconds(cluster)
     there = [s["shard"] for i, s in enumerate(table.shards()) if i in moved and s["primary"] != target]
     if there:
         raise RuntimeError(f"not at {target} after the move was said to be done: {there[:5]}; it said: {out[-300:]}")
-    return begin, end, set(moved)
+    return begin, end, set(moved), [round(now[name] - spent[name], 2) for name in (source, target)]
 
 
 def measure(args, cluster):
@@ -81,12 +93,12 @@ def tell(args, table, calm, moves, load, probe, filled):
     every = set(range(probe["shards"]))
     usual = quantile(longest(probe, every, calm, calm + BASELINE_SECONDS * NS), 0.99)
     waits, ratios = [], []
-    for begin, end, shards in moves:
+    for begin, end, shards, spent in moves:
         waits += longest(probe, shards, begin, end)
         ratios.append(rate(load, "pushes", begin, end) / before)
         print(json.dumps({"shards": len(shards), "seconds": round((end - begin) / NS, 2),
                           "mib_per_s": round(args.mib * len(shards) / probe["shards"] / ((end - begin) / NS), 1),
-                          "throughput_ratio": round(ratios[-1], 3)}), flush=True)
+                          "throughput_ratio": round(ratios[-1], 3), "processor_s_source_target": spent}), flush=True)
     print(f"longest push of a shard in {BASELINE_SECONDS} s without moves, p99 over shards: {usual:.1f} ms; while moving: "
           f"{quantile(waits, 0.99):.1f} ms; {before:.0f} pushes/s before")
     bars.at_most("pushes blocked by a move, p99 over the shards moved", max(0.0, quantile(waits, 0.99) - usual), 50, " ms")

@@ -12,40 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "tests/kv/kv_fixture.h"
 
 namespace hotbed {
 namespace {
 
-class KvStoreTest : public ::testing::Test {
- protected:
-  KvStoreTest() {
-    dir_ = ::testing::TempDir() + "/kv_store_test_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-  }
-  ~KvStoreTest() override { std::filesystem::remove_all(dir_); }
-
-  KvOptions Options() const {
-    KvOptions options;
-    options.dir = dir_ + "/db";
-    options.memtable_bytes = 1 << 20;
-    options.block_cache_bytes = 1 << 20;
-    return options;
-  }
-  static std::unique_ptr<KvStore> MustOpen(const KvOptions& options) {
-    auto store = KvStore::Open(options);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
-  }
-  static void MustPut(KvStore* store, const std::string& key, const std::string& value) {
-    auto batch = store->NewBatch();
-    batch->Put(key, value);
-    ASSERT_TRUE(store->Write(batch.get()).ok());
-  }
-
-  std::string dir_;
-};
+using KvStoreTest = KvFixture;
 
 TEST_F(KvStoreTest, WrittenWithTheLogSurvivesReopen) {
   MustPut(MustOpen(Options()).get(), "a", "1");

@@ -83,12 +83,9 @@ class FakeTiers final : public TierHost {
                                                             ShardId, Lsn) override {
     return absl::UnavailableError("a fake has no rows");
   }
-  absl::Status WriteBlock(const TableSpec&, const ShardRange&, ShardId,
-                          absl::string_view) override {
-    return absl::OkStatus();
-  }
-  absl::Status WriteMeta(const TableSpec&, const ShardRange&, ShardId, absl::string_view) override {
-    return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec&, const ShardRange&,
+                                                             ShardId) override {
+    return absl::UnavailableError("a fake takes no rows");
   }
   absl::Status Flush() override { return absl::OkStatus(); }
   absl::Status Freeze() override { return absl::OkStatus(); }

@@ -49,8 +49,12 @@ class RowBlockTest : public StoreFixture {
       blocks.push_back(*std::move(block));
     }
   }
-  absl::Status Write(const std::string& block) {
-    return host_->WriteBlock(spec_, range_, {spec_.id, 3}, block);
+  std::unique_ptr<ShardRowWriter> Writer() { return Writer(spec_, range_, 3); }
+  std::unique_ptr<ShardRowWriter> Writer(const TableSpec& spec, const ShardRange& range,
+                                         uint32_t index) {
+    auto writer = host_->WriteShard(spec, range, {spec.id, index});
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    return *std::move(writer);
   }
   std::vector<float> AllRows() {
     std::vector<uint64_t> ids;
@@ -73,9 +77,9 @@ TEST_F(RowBlockTest, AnotherServersTierTakesTheRows) {
   host_ = nullptr;
   options_.spill_dir = dir_ + "/other";
   OpenHost();
-  for (const std::string& block : blocks) ASSERT_TRUE(Write(block).ok());
-  ASSERT_TRUE(host_->WriteMeta(spec_, range_, {spec_.id, 3}, "meta of the copy").ok());
-  ASSERT_TRUE(host_->Flush().ok());
+  const auto writer = Writer();
+  for (const std::string& block : blocks) ASSERT_TRUE(writer->Write(block).ok());
+  ASSERT_TRUE(writer->Finish("meta of the copy").ok());
   OpenStore();
   EXPECT_EQ(store_->meta(), "meta of the copy");
   EXPECT_EQ(store_->highest_lsn(), 2u);
@@ -135,7 +139,7 @@ TEST_F(RowBlockTest, ATierBeginsAnewWhenNobodyUsesIt) {
   reader = nullptr;
   ASSERT_TRUE(host_->Renew().ok());
   EXPECT_TRUE(Blocks(Reader().get()).empty());
-  ASSERT_TRUE(Write(block).ok()) << "and it takes rows";
+  ASSERT_TRUE(Writer()->Write(block).ok()) << "and it takes rows";
   EXPECT_FALSE(Blocks(Reader().get()).empty());
   OpenStore();
   EXPECT_EQ(store_->meta(), "") << "nothing is left of the shard";
@@ -145,14 +149,15 @@ TEST_F(RowBlockTest, DamageIsNeverWritten) {
   Fill();
   const std::string block = *Reader()->Next(kBlockBytes);
   CloseStore();
+  const auto writer = Writer();
   for (size_t at = 0; at < block.size(); at += 7) {
     std::string damaged = block;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    EXPECT_EQ(Write(damaged).code(), absl::StatusCode::kDataLoss) << "byte " << at;
+    EXPECT_EQ(writer->Write(damaged).code(), absl::StatusCode::kDataLoss) << "byte " << at;
   }
-  EXPECT_EQ(Write(block.substr(0, block.size() - 1)).code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(Write("").code(), absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(Write(block).ok());
+  EXPECT_EQ(writer->Write(block.substr(0, block.size() - 1)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(writer->Write("").code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(writer->Write(block).ok());
 }
 
 TEST_F(RowBlockTest, RowsOfAnotherShardOrSizeAreRefused) {
@@ -160,16 +165,14 @@ TEST_F(RowBlockTest, RowsOfAnotherShardOrSizeAreRefused) {
   const std::string block = *Reader()->Next(kBlockBytes);
   CloseStore();
   const ShardRange upper = {spec_.rows / 2, spec_.rows, 0, spec_.dim};
-  EXPECT_EQ(host_->WriteBlock(spec_, upper, {spec_.id, 4}, block).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Writer(spec_, upper, 4)->Write(block).code(), absl::StatusCode::kInvalidArgument);
   TableSpec wider = spec_;
   wider.dim += 1;
-  EXPECT_EQ(host_->WriteBlock(wider, {0, spec_.rows, 0, wider.dim}, {spec_.id, 3}, block).code(),
+  EXPECT_EQ(Writer(wider, {0, spec_.rows, 0, wider.dim}, 3)->Write(block).code(),
             absl::StatusCode::kInvalidArgument);
   TableSpec other = spec_;
   other.id += 1;
-  EXPECT_EQ(host_->WriteBlock(other, range_, {other.id, 3}, block).code(),
-            absl::StatusCode::kDataLoss)
+  EXPECT_EQ(Writer(other, range_, 3)->Write(block).code(), absl::StatusCode::kDataLoss)
       << "the records' checksums cover the table";
 }
 

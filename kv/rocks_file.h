@@ -1,0 +1,58 @@
+// KvFile over RocksDB's SstFileWriter and IngestExternalFile: a part of kv_store.cc.
+//
+// A file is written in a folder of its own inside of the store's, and linked into the store when it
+// is whole. RocksDB puts it on the lowest level where its range is free of other entries, and,
+// where a memtable has some, flushes that first. Thread-compatible.
+#ifndef HOTBED_KV_ROCKS_FILE_H_
+#define HOTBED_KV_ROCKS_FILE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kv/kv_store.h"
+#include "kv/rocks_errors.h"
+#include "rocksdb/db.h"
+#include "rocksdb/options.h"
+#include "rocksdb/sst_file_writer.h"
+
+namespace hotbed {
+
+class RocksFile : public KvFile {
+ public:
+  // `number` is not that of another file since DeleteLeftovers. All that is pointed to outlives the
+  // file. `bytes_left`: how large it may become; `taken_over` is called when it is the store's.
+  static absl::StatusOr<std::unique_ptr<KvFile>> Open(rocksdb::DB* db, const std::string& dir,
+                                                      const rocksdb::Options& options,
+                                                      uint64_t number, uint64_t bytes_left,
+                                                      RocksErrors* errors,
+                                                      std::function<void()> taken_over);
+  // The files that a kill left of a store in `dir`, which is open and has none under way.
+  static absl::Status DeleteLeftovers(const std::string& dir);
+
+  ~RocksFile() override;
+  absl::Status Add(absl::string_view key, absl::string_view value) override;
+  uint64_t bytes() const override { return bytes_; }
+  absl::Status Ingest() override;
+
+ private:
+  RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options, uint64_t bytes_left,
+            RocksErrors* errors, std::function<void()> taken_over);
+  absl::Status Told(const rocksdb::Status& status, absl::string_view what) const;
+
+  rocksdb::DB* const db_;
+  const std::string path_;
+  const uint64_t bytes_left_;
+  RocksErrors* const errors_;
+  const std::function<void()> taken_over_;
+  rocksdb::SstFileWriter writer_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_KV_ROCKS_FILE_H_
