@@ -221,7 +221,9 @@ absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReade
 }
 
 // A shard that has left this server meanwhile may have lost rows while they were read.
+// A shard that has left this server meanwhile may have been deleted while its rows were read.
 absl::Status CopySender::SendEnd(const Shard& shard, const Shard::SnapshotBase& base, Copy* copy) {
+  HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, base.epoch));
   HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, base.epoch));
   // From here on pushes may wait for it: no rate and no pause holds it up.
   wiring_.pace->WaitNs(base.meta.size(), wiring_.clock->NowNs());
