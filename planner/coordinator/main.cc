@@ -47,6 +47,7 @@ void CatchSignals() {
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files is an error of a write
 }
 
 std::string RandomHex(int bytes) {
