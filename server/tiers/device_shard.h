@@ -94,6 +94,8 @@ class DeviceShard : public TieredStore {
     };
   }
   std::shared_ptr<DeviceJob> NewJob(DeviceJob::Kind kind) const;
+  // With what pulls of rows and of bags both say.
+  std::shared_ptr<DeviceJob> NewReadJob(DeviceJob::Kind kind, const RowReads& reads) const;
   void Fail(Done done, absl::Status status);
   absl::Status Lost() const;
 

@@ -10,6 +10,16 @@
 
 namespace hotbed {
 
+std::shared_ptr<DeviceJob> DeviceShard::NewReadJob(DeviceJob::Kind kind,
+                                                   const RowReads& reads) const {
+  std::shared_ptr<DeviceJob> job = NewJob(kind);
+  job->ids = reads.ids;
+  job->count = reads.count;
+  job->type = reads.type;
+  job->rows = reads.rows;
+  return job;
+}
+
 bool DeviceShard::Pull(const RowReads& reads, Done done) {
   HOTBED_DCHECK(reads.picks == nullptr);
   if (const absl::Status lost = Lost(); !lost.ok()) {
@@ -33,11 +43,7 @@ bool DeviceShard::Pull(const RowReads& reads, Done done) {
   auto op = std::make_shared<PullOp>();
   op->reads = reads;
   op->done = std::move(done);
-  const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kPull);
-  job->ids = reads.ids;
-  job->count = reads.count;
-  job->type = reads.type;
-  job->rows = reads.rows;
+  const std::shared_ptr<DeviceJob> job = NewReadJob(DeviceJob::Kind::kPull, reads);
   job->flags = reads.flags;
   job->done = Guarded([this, op, job = job.get()] { OnPulled(op, job); });
   device_->Submit(job);
@@ -76,11 +82,7 @@ bool DeviceShard::PullPooled(const RowReads& reads, Done done) {
   auto op = std::make_shared<PullOp>();
   op->reads = reads;
   op->done = std::move(done);
-  const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kPooled);
-  job->ids = reads.ids;
-  job->count = reads.count;
-  job->type = reads.type;
-  job->rows = reads.rows;
+  const std::shared_ptr<DeviceJob> job = NewReadJob(DeviceJob::Kind::kPooled, reads);
   job->bag_lengths = reads.bag_lengths;
   job->bags = reads.bags;
   job->pooling = reads.pooling;
