@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "cli/command.h"
 #include "cli/row_id.h"
+#include "common/host_port.h"
 #include "config/config.h"
 #include "nlohmann/json.hpp"
 
@@ -150,8 +151,8 @@ int ParseAndChoose(CLI::App* root, CommandContext* context, std::vector<std::str
     return kExitUsage;
   }
   if (!context->run) {
-    *context->err << Deepest(root)->help(
-        FullName(Deepest(root)->get_parent() == nullptr ? root : Deepest(root)->get_parent()));
+    const CLI::App* const group = Deepest(root)->get_parent();
+    *context->err << Deepest(root)->help(group == nullptr ? "" : FullName(group));
     return kExitUsage;
   }
   return kExitOk;
@@ -175,6 +176,9 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
   root.footer(kFooter);
   root.add_option("--coordinator", context.coordinator,
                   "Where the cluster's coordinator is, host:port")
+      ->check([](const std::string& text) {
+        return std::string(CheckHostPort(absl::StripPrefix(text, "hotbed://"), 1).message());
+      })
       ->envname("HOTBED_COORDINATOR")
       ->capture_default_str();
   root.add_option("-o,--output", context.output, "How to answer: table or json")

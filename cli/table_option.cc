@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -52,16 +53,12 @@ absl::Status Parse(const TableOption&, absl::string_view text, float* value) {
   if (absl::SimpleAtof(text, value)) return absl::OkStatus();
   return NotA(text, "a number");
 }
+// `least` and `most` are for the message: what the type holds beyond, ValidateTableSpec refuses.
 template <typename Integer>
-absl::Status ParseInteger(absl::string_view text, Integer* value) {
+absl::Status ParseInteger(absl::string_view text, Integer* value, uint64_t least = 0,
+                          uint64_t most = std::numeric_limits<Integer>::max()) {
   if (absl::SimpleAtoi(text, value)) return absl::OkStatus();
-  return NotA(text, absl::StrCat("a whole number from 0 to ", std::numeric_limits<Integer>::max()));
-}
-absl::Status Parse(const TableOption&, absl::string_view text, uint32_t* value) {
-  return ParseInteger(text, value);
-}
-absl::Status Parse(const TableOption&, absl::string_view text, uint64_t* value) {
-  return ParseInteger(text, value);
+  return NotA(text, absl::StrCat("a whole number from ", least, " to ", most));
 }
 absl::Status ParseWord(const TableOption& option, absl::string_view text, size_t* index) {
   const std::vector<std::string>& words = *option.words;
@@ -95,6 +92,13 @@ template <auto kMember>
 absl::Status ParseAt(const TableOption& option, absl::string_view text, TableSpec* spec) {
   auto value = At(*spec, kMember);
   HOTBED_RETURN_IF_ERROR(Parse(option, text, &value));
+  At(*spec, kMember) = value;
+  return absl::OkStatus();
+}
+template <auto kMember, uint64_t kLeast, uint64_t kMost>
+absl::Status ParseIntegerAt(const TableOption&, absl::string_view text, TableSpec* spec) {
+  auto value = At(*spec, kMember);
+  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &value, kLeast, kMost));
   At(*spec, kMember) = value;
   return absl::OkStatus();
 }
@@ -165,7 +169,7 @@ std::string PrintDurability(const TableSpec& spec) {
 
 absl::Status ParseCopies(const TableOption&, absl::string_view text, TableSpec* spec) {
   uint32_t count = 0;
-  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &count));
+  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &count, 1, kCopiesMax));
   if (spec->copies != 1 && spec->copies != count) {
     return NotA(text, absl::StrCat("what goes with durability ", PrintDurability(*spec),
                                    ": say one of the two"));
@@ -205,7 +209,9 @@ constexpr TableOption Number(const char* name, const char* alias, const char* fi
           ParseAt<kMember>,
           PrintAt<kMember>};
 }
-template <auto kMember>
+constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
+
+template <auto kMember, uint64_t kLeast = 0, uint64_t kMost = kAny>
 constexpr TableOption Integer(const char* name, const char* alias, const char* field,
                               const char* group, const char* about, const char* fixed) {
   return {name,
@@ -216,7 +222,7 @@ constexpr TableOption Integer(const char* name, const char* alias, const char* f
           nullptr,
           about,
           fixed,
-          ParseAt<kMember>,
+          ParseIntegerAt<kMember, kLeast, kMost>,
           PrintAt<kMember>};
 }
 template <auto kMember>
@@ -251,7 +257,7 @@ constexpr TableOption Word(const char* name, const char* alias, const char* fiel
 using O = OptimizerParams;
 
 constexpr TableOption kOptions[] = {
-    Integer<&TableSpec::dim>("dim", "", "dim", kRows, "Elements of a row", kLayout),
+    Integer<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements of a row", kLayout),
     Integer<&TableSpec::rows>(
         "rows", "", "rows", kRows,
         "Bounded: ids are 0..rows-1. With --hashed: the number expected, for placement", kPlaced),
@@ -340,8 +346,9 @@ constexpr TableOption kOptions[] = {
                                            "How vectors of optimizer state are stored", kLayout),
     Flag<&O::stochastic_rounding>("stochastic-rounding", "optimizer.stochastic_rounding", kStorage,
                                   "Of fp16 and bf16 weights, unbiased", kRule),
-    Integer<&TableSpec::column_slices>("column-slices", "", "column_slices", kStorage,
-                                       "Shards hold so many ranges of columns", kPlaced),
+    Integer<&TableSpec::column_slices, 1, kColumnSlicesMax>(
+        "column-slices", "", "column_slices", kStorage, "Shards hold so many ranges of columns",
+        kPlaced),
     Word<&TableSpec::row_statistics, &kRowStatisticsWords>(
         "row-statistics", "", "row_statistics", kStorage,
         "What a row is to optimizers that need all of it, in a table of column slices", kRule),

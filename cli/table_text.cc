@@ -28,7 +28,7 @@ constexpr InitializerForm kInitializers[] = {
 
 absl::Status BadInitializer(const std::string& text) {
   return absl::InvalidArgumentError(
-      absl::StrCat("--init '", text,
+      absl::StrCat("'", text,
                    "' is not one of zero, constant:VALUE, uniform:LOW,HIGH, normal:MEAN,DEVIATION, "
                    "truncated-normal:MEAN,DEVIATION"));
 }

@@ -186,6 +186,10 @@ Future<PushResult> ClientImpl::Retry(const PushResult& result, absl::Duration de
   return pushes_.Retry(result, deadline);
 }
 
+std::vector<PushResult> ClientImpl::UnansweredPushes(absl::Duration at_least) const {
+  return pushes_.Unanswered(at_least);
+}
+
 ClientStats ClientImpl::Stats() const {
   ClientStats stats;
   stats.ids_asked = context_.counters.ids_asked.load();

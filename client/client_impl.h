@@ -47,6 +47,7 @@ class ClientImpl final : public Client {
   Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                           const PushOptions& options) override;
   Future<PushResult> Retry(const PushResult& result, absl::Duration deadline) override;
+  std::vector<PushResult> UnansweredPushes(absl::Duration at_least) const override;
   absl::StatusOr<uint64_t> JoinTrainers(absl::Duration deadline) override;
   absl::Status BeginStep(uint64_t step, absl::Duration deadline) override;
   absl::Status EndStep(uint64_t step, absl::Duration deadline) override;

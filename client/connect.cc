@@ -2,12 +2,12 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/client_impl.h"
 #include "client/grpc_control_plane.h"
 #include "client/grpc_transport.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -16,9 +16,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
                                                         const ClientOptions& options) {
   HOTBED_RETURN_IF_ERROR(ValidateClientOptions(options));
   absl::string_view address = target;
-  if (!absl::ConsumePrefix(&address, "hotbed://") || !absl::StrContains(address, ':')) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("target \"", target, "\" is not of the form hotbed://HOST:PORT"));
+  if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPort(address, 1).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "target \"", target, "\" is not of the form hotbed://HOST:PORT with a port of 1 to 65535"));
   }
   std::random_device entropy;
   const uint64_t seed = uint64_t{entropy()} << 32 | entropy();

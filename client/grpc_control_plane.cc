@@ -153,8 +153,11 @@ class GrpcControlPlane final : public ControlPlane {
 
   absl::Status Checked(const grpc::Status& status) const {
     if (status.ok()) return absl::OkStatus();
+    const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                        status.error_code() == grpc::StatusCode::UNAVAILABLE;
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat("coordinator ", address_, ": ", status.error_message()));
+                        absl::StrCat("coordinator ", address_, ": ", status.error_message(),
+                                     silent ? " (is it running, and is that its address?)" : ""));
   }
 
   const std::string address_;

@@ -42,6 +42,8 @@ class PushEngine {
   // it.
   absl::Status AwaitStep(uint64_t step, int64_t deadline_ns) ABSL_LOCKS_EXCLUDED(mu_);
   Future<PushResult> Retry(const PushResult& result, absl::Duration deadline);
+  // As they would end now, by ticket.
+  std::vector<PushResult> Unanswered(absl::Duration at_least) const ABSL_LOCKS_EXCLUDED(mu_);
   // Ends Futures whose deadline has passed with kIndeterminate.
   void Tick();
   // The same for all.
@@ -103,7 +105,7 @@ class PushEngine {
   ControlPlane* const control_;
   const std::string session_name_;
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   SessionIdentity identity_ ABSL_GUARDED_BY(mu_);  // session 0: not open yet
   bool opening_session_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint64_t, CallPtr> calls_ ABSL_GUARDED_BY(mu_);  // by ticket

@@ -1,6 +1,8 @@
-// PushEngine's reading of answers: what each code means for the part, its chain and its push.
+// PushEngine's reading of answers: what each code means for the part, its chain and its push; and
+// what is not answered.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/push_engine.h"
@@ -109,6 +111,20 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
       break;
   }
   chain.chain.OnRetry(part);
+}
+
+std::vector<PushResult> PushEngine::Unanswered(absl::Duration at_least) const {
+  std::vector<PushResult> unanswered;
+  {
+    absl::MutexLock lock(&mu_);
+    const int64_t begun_by_ns = context_->clock->NowNs() - absl::ToInt64Nanoseconds(at_least);
+    for (const auto& [ticket, call] : calls_) {
+      if (call->place.begun_ns <= begun_by_ns) unanswered.push_back(call->Result());
+    }
+  }
+  std::sort(unanswered.begin(), unanswered.end(),
+            [](const PushResult& a, const PushResult& b) { return a.ticket < b.ticket; });
+  return unanswered;
 }
 
 }  // namespace hotbed

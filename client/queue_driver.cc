@@ -16,9 +16,7 @@ constexpr int64_t kLookUpNs = 2'000'000;
 }  // namespace
 
 QueueDriver::QueueDriver(int threads, absl::Duration rest, absl::Duration away_max)
-    : callers_work_(threads == 1),
-      rest_(rest),
-      away_ns_max_(absl::ToInt64Nanoseconds(away_max)) {
+    : callers_work_(threads == 1), rest_(rest), away_ns_max_(absl::ToInt64Nanoseconds(away_max)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Poll(); });
 }
 

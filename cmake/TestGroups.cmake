@@ -4,9 +4,10 @@
 #     the network.
 #   hotbed_tsan_tests, label tsan: those of them that start threads.
 
-# Code without a thread of its own (tests/tiers runs what waits by hand, in orders it draws; RocksDB's threads are its own).
+# Code without a thread of its own (tests/tiers runs what waits by hand, in orders it draws; RocksDB's threads are its own); and
+# full_disk_test, in which RocksDB's threads are busy beside ours: what orders them is not instrumented.
 set(HOTBED_SINGLE_THREADED_TESTS
-  "^(config|planner|row_math|device|shard_core|cli_text|status_render|trainer|coordinator_core|kernels?|tiered_store|replay_guard|spill_failure|in_flight|shard_budget)(_.*)?_test$")
+  "^(config|planner|row_math|device|shard_core|cli_text|status_render|trainer|coordinator_core|kernels?|tiered_store|replay_guard|spill_failure|in_flight|shard_budget|full_disk)(_.*)?_test$")
 
 # Sets OUT to whether `target` reaches gRPC or generated code.
 function(hotbed_reaches_grpc target out)

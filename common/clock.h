@@ -2,6 +2,7 @@
 #ifndef HOTBED_COMMON_CLOCK_H_
 #define HOTBED_COMMON_CLOCK_H_
 
+#include <atomic>
 #include <cstdint>
 
 namespace hotbed {
@@ -19,16 +20,16 @@ class Clock {
   static Clock* Real();  // never deleted
 };
 
-// A clock that a test moves by hand; SleepNs advances it.
+// A clock that a test moves by hand; SleepNs advances it. Thread-safe.
 class ManualClock : public Clock {
  public:
-  int64_t NowNs() const override { return now_ns_; }
-  int64_t WallUs() const override { return now_ns_ / 1000; }
-  void SleepNs(int64_t ns) const override { now_ns_ += ns; }
-  void Advance(int64_t ns) { now_ns_ += ns; }
+  int64_t NowNs() const override { return now_ns_.load(); }
+  int64_t WallUs() const override { return NowNs() / 1000; }
+  void SleepNs(int64_t ns) const override { now_ns_.fetch_add(ns); }
+  void Advance(int64_t ns) { now_ns_.fetch_add(ns); }
 
  private:
-  mutable int64_t now_ns_ = 0;
+  mutable std::atomic<int64_t> now_ns_{0};
 };
 
 }  // namespace hotbed

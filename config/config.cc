@@ -15,8 +15,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/file_system.h"
+#include "common/host_port.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -88,6 +90,21 @@ void ConfigSchema::Add(const std::string& name, std::string* value, const std::s
                   return absl::OkStatus();
                 },
             .print = [value] { return JsonString(*value); }});
+}
+
+void ConfigSchema::AddHostPort(const std::string& name, std::string* value, const std::string& help,
+                               int port_min) {
+  const auto parse = [value, port_min](const std::string& text) -> absl::Status {
+    if (!text.empty() && !CheckHostPort(text, port_min).ok()) {
+      return Expected(absl::StrCat("HOST:PORT with a port of ", port_min, " to 65535"));
+    }
+    *value = text;
+    return absl::OkStatus();
+  };
+  AddEntry(
+      {.name = name, .placeholder = "HOST:PORT", .help = help, .parse = parse, .print = [value] {
+         return JsonString(*value);
+       }});
 }
 
 void ConfigSchema::AddChoice(const std::string& name, std::string* value,
@@ -269,8 +286,11 @@ absl::Status ConfigSchema::Apply(const std::vector<Setting>& settings) {
     Entry* const entry = Find(setting.name);
     const absl::Status status = entry->parse(setting.text);
     if (!status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(setting.origin, ": ", setting.name, " = \"",
-                                                     setting.text, "\" ", status.message()));
+      const std::string quoted = absl::StrCat("\"", setting.text, "\" ");
+      // Those of units begin with it themselves.
+      return absl::InvalidArgumentError(absl::StrCat(setting.origin, ": ", setting.name, " = ",
+                                                     quoted,
+                                                     absl::StripPrefix(status.message(), quoted)));
     }
     entry->origin = setting.origin;
   }

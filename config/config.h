@@ -3,7 +3,7 @@
 //
 //   Options o;
 //   ConfigSchema schema("hotbed-server", "Holds shards of embedding tables and serves them.");
-//   schema.Add("listen", &o.listen, "host:port", "Where the data port listens.");
+//   schema.AddHostPort("listen", &o.listen, "Where the data port listens.", 0);
 //   schema.AddBytes("host-bytes", &o.host_bytes, "Memory for rows, caches and buffers.", {.min = 64
 //   << 20}); schema.AddMillis("drain-ms-max", &o.drain_ms_max, "Longest time for a clean stop.");
 //   int exit_code; if (!schema.Load(argc, argv, &exit_code)) return exit_code;    // --help,
@@ -45,6 +45,10 @@ class ConfigSchema {
   // schema.
   void Add(const std::string& name, std::string* value, const std::string& placeholder,
            const std::string& help);
+  // HOST:PORT with a port from `port_min` to 65535, or empty: whether it may be is the program's to
+  // say.
+  void AddHostPort(const std::string& name, std::string* value, const std::string& help,
+                   int port_min);
   void AddChoice(const std::string& name, std::string* value,
                  const std::vector<std::string>& choices, const std::string& help);
   void AddBool(const std::string& name, bool* value, const std::string& help);

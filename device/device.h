@@ -5,6 +5,10 @@
 // Copies and works are queued; Wait() ends when all are done, and says whether any failed. A device
 // that has failed stays so: its memory means nothing any more, works and copies are dropped, and
 // every Wait() tells the first error. Confined to one executor.
+//
+// Three queues: works with the copies between them, and beside them one of copies in and one of
+// copies out, so that these go on while works run. Each keeps its own order; between two of them
+// there is none but what Order() asks for.
 #ifndef HOTBED_DEVICE_DEVICE_H_
 #define HOTBED_DEVICE_DEVICE_H_
 
@@ -34,9 +38,19 @@ struct Status {
   bool ok() const { return code == Code::kOk; }
 };
 
+enum class Queue : uint8_t { kWork = 0, kIn = 1, kOut = 2 };
+constexpr uint32_t kQueues = 3;
+
+// Points of queues that may be waited for at the same time.
+constexpr uint32_t kMarksMax = 8;
+
+// Kernels of a sort by `bits` bits: a histogram, its scan, and a pass for 8 bits. It is how CUB
+// sorts many keys; few are one kernel.
+constexpr uint32_t SortLaunches(uint32_t bits) { return 2 + (bits + 7) / 8; }
+
 // What was asked of the device since it was opened; for tests and metrics.
 struct DeviceCounts {
-  uint64_t launches = 0;  // kernels, those of sorts too
+  uint64_t launches = 0;  // kernels, those of sorts too (SortLaunches)
   uint64_t waits = 0;
   uint64_t bytes_in = 0;
   uint64_t bytes_out = 0;
@@ -49,23 +63,34 @@ class Device {
   // Of device memory, as of now: what Allocate might still give.
   virtual uint64_t free_bytes() = 0;
 
-  // Zeroed device memory, aligned to 256 bytes.
+  // Device memory, aligned to 256 bytes; zeroed in the queue of works.
   virtual Status Allocate(uint64_t bytes, uint8_t** memory) = 0;
   virtual void Free(uint8_t* memory) = 0;
   // Host memory from and to which copies need no copy of their own.
   virtual Status AllocateStaging(uint64_t bytes, uint8_t** memory) = 0;
   virtual void FreeStaging(uint8_t* memory) = 0;
 
-  // `from` and `to` of the host stay valid until Wait().
+  // In the queue of works. `from` and `to` of the host stay valid until Wait().
   virtual void CopyIn(void* to, const void* from, uint64_t bytes) = 0;
   virtual void CopyOut(void* to, const void* from, uint64_t bytes) = 0;
   virtual void CopyWithin(void* to, const void* from, uint64_t bytes) = 0;
   virtual void Clear(void* memory, uint64_t bytes) = 0;
 
-  // Stable, by the lowest `bits` bits; order[i] is where sorted[i] stood.
+  // In queues of their own; beside works only where the host's side is staging memory.
+  virtual void CopyInAside(void* to, const void* from, uint64_t bytes) = 0;
+  virtual void CopyOutAside(void* to, const void* from, uint64_t bytes) = 0;
+  // What `later` is given from now on begins after all that `earlier` was given until now.
+  virtual void Order(Queue later, Queue earlier) = 0;
+  // A point of a queue, behind all that it was given; at most kMarksMax that are not waited for.
+  virtual uint64_t Mark(Queue queue) = 0;
+  // Ends when all before the mark is done; as Wait() otherwise, and counted as one.
+  virtual Status WaitFor(uint64_t mark) = 0;
+
+  // Stable, by the lowest `bits` bits; order[i] is where sorted[i] stood. `counted`: 0, 1, 2, ...
+  // `scratch`: as many bytes as for `count` or more.
   virtual uint64_t SortScratchBytes(uint32_t count) = 0;
-  virtual void Sort(const uint32_t* keys, uint32_t count, uint32_t bits, uint32_t* sorted,
-                    uint32_t* order, uint8_t* scratch) = 0;
+  virtual void Sort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
+                    uint32_t* sorted, uint32_t* order, uint8_t* scratch) = 0;
 
   virtual void Run(const ReadWork& work) = 0;
   virtual void Run(const PoolWork& work) = 0;
@@ -75,11 +100,12 @@ class Device {
   virtual void Run(const TakeWork& work) = 0;
   virtual void Run(const ReleaseWork& work) = 0;
   virtual void Run(const PieceWork& work) = 0;
-  // StepWork and FinishWork of one kind, as StepKind names it.
+  // StepWork of one kind, as StepKind names it.
   virtual void RunSteps(OptimizerKind kind, const UpdateBatch& batch) = 0;
   // Rows of `sums` that StepWork needs for rows of this size.
   virtual uint32_t StepWorkers(uint32_t sum_stride) const = 0;
 
+  // For all queues.
   virtual Status Wait() = 0;
   virtual DeviceCounts counts() const = 0;
 };

@@ -1,6 +1,7 @@
 #include "device/device_rows.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 namespace hotbed {
@@ -40,17 +41,20 @@ void DeviceRows::LayOutRoom(Take take) {
   const auto array = [&](auto** at, uint64_t count) {
     *at = reinterpret_cast<std::remove_reference_t<decltype(*at)>>(take(sizeof(**at) * count));
   };
+  for (Flight& flight : flights_) {
+    array(&flight.segments, options_.segments_max);
+    array(&flight.ids, ids);
+    array(&flight.numbers, ids);
+    array(&flight.flags, ids);
+    array(&flight.rows, options_.row_bytes_max);
+  }
   array(&room_.tables, options_.tables_max);
-  array(&room_.segments, options_.segments_max);
   array(&room_.bag_segments, options_.segments_max);
-  array(&room_.ids, ids);
-  array(&room_.numbers, ids);
+  array(&room_.counted, ids);
   array(&room_.sorted, ids);
   array(&room_.order, ids);
-  array(&room_.flags, ids);
   array(&room_.offsets, ids + 1);
   array(&room_.weights, ids);
-  array(&room_.rows, options_.row_bytes_max);
   array(&room_.sums, sum_bytes_);
   array(&room_.sort, device_->SortScratchBytes(options_.ids_max));
   array(&room_.positions, ids);
@@ -68,7 +72,11 @@ void DeviceRows::LayOutStaging(Take take) {
   const auto array = [&](auto** at, uint64_t count) {
     *at = reinterpret_cast<std::remove_reference_t<decltype(*at)>>(take(sizeof(**at) * count));
   };
-  array(&staging_.numbers, ids);
+  for (Flight& flight : flights_) {
+    array(&flight.staged_segments, options_.segments_max);
+    array(&flight.staged_numbers, ids);
+  }
+  array(&staging_.bag_segments, options_.segments_max);
   array(&staging_.positions, ids);
   array(&staging_.table_of, ids);
   array(&staging_.sources, ids);
@@ -78,6 +86,10 @@ void DeviceRows::LayOutStaging(Take take) {
 }
 
 Status DeviceRows::TakeMemory() {
+  if (options_.ids_max > kIdsMax) {
+    return {Code::kTooLarge,
+            "messages of " + Number(options_.ids_max) + " ids; allowed are " + Number(kIdsMax)};
+  }
   // Sums of workers, and of pieces: two a window of gradients, of which each has at least 2 bytes
   // for every 4 of a sum.
   sum_bytes_ = uint64_t{device_->StepWorkers(kSumRowBytesMax)} * kSumRowBytesMax;
@@ -115,6 +127,8 @@ Status DeviceRows::TakeMemory() {
   LayOutRoom(walk);
   at = staging_memory_;
   LayOutStaging(walk);
+  std::iota(flights_[0].staged_numbers, flights_[0].staged_numbers + options_.ids_max, 0u);
+  device_->CopyIn(room_.counted, flights_[0].staged_numbers, 4ull * options_.ids_max);
   return device_->Wait();
 }
 
@@ -130,6 +144,7 @@ uint64_t DeviceRows::TableBytes(const RowShape& shape, bool direct, uint64_t row
 
 Status DeviceRows::AddTable(const RowShape& shape, bool direct, uint64_t first_position,
                             uint64_t rows, uint32_t* table) {
+  if (Status status = CheckIdle(); !status.ok()) return status;
   const uint64_t slots = SlotsFor(direct, rows);
   if (slots == 0 || slots > kRowsMax) {
     return {Code::kTooLarge, "a table of " + Number(slots) +
@@ -228,107 +243,6 @@ Status DeviceRows::Check(const Batch& batch, bool update, uint64_t* row_bytes) c
   if (bytes <= options_.row_bytes_max && named) return {};
   return {Code::kTooLarge, "rows of " + Number(bytes) + " bytes in one message, at most " +
                                Number(options_.row_bytes_max) + ": cut it"};
-}
-
-void DeviceRows::SendBatch(const Batch& batch) {
-  stale_ = true;
-  device_->CopyIn(room_.segments, batch.segments, sizeof(Segment) * batch.segment_count);
-  device_->CopyIn(room_.ids, batch.ids, sizeof(uint64_t) * batch.ids_count);
-}
-
-void DeviceRows::Find(const Batch& batch, Finding finding, uint8_t* rows, uint8_t* flags) {
-  ReadWork work;
-  work.tables = room_.tables;
-  work.segments = {room_.segments, batch.segment_count, batch.ids_count};
-  work.ids = room_.ids;
-  work.hold = finding == Finding::kHold;
-  work.visit = finding != Finding::kLook;
-  work.numbers = room_.numbers;
-  work.rows = rows;
-  work.flags = flags;
-  device_->Run(work);
-  device_->CopyOut(staging_.numbers, room_.numbers, sizeof(uint32_t) * batch.ids_count);
-}
-
-void DeviceRows::ListMissing(uint32_t count, std::vector<uint32_t>* missing) const {
-  missing->clear();
-  for (uint32_t k = 0; k < count; ++k) {
-    if (staging_.numbers[k] == kNoRow) missing->push_back(k);
-  }
-}
-
-Status DeviceRows::Pull(const Batch& batch, uint8_t* rows, uint8_t* flags,
-                        std::vector<uint32_t>* missing) {
-  uint64_t row_bytes = 0;
-  if (Status status = Check(batch, false, &row_bytes); !status.ok()) return status;
-  SendBatch(batch);
-  Find(batch, Finding::kVisit, room_.rows, flags != nullptr ? room_.flags : nullptr);
-  device_->CopyOut(rows, room_.rows, row_bytes);
-  if (flags != nullptr) device_->CopyOut(flags, room_.flags, batch.ids_count);
-  Status status = device_->Wait();
-  if (status.ok()) ListMissing(batch.ids_count, missing);
-  return status;
-}
-
-Status DeviceRows::CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) const {
-  if (Status status = Check(batch.ids, false, nullptr); !status.ok()) return status;
-  const Batch bags = {batch.bags, batch.ids.segment_count, nullptr, batch.bags_count};
-  if (Status status = Check(bags, false, row_bytes); !status.ok()) return status;
-  bool whole = batch.offsets[0] == 0 && batch.offsets[batch.bags_count] == batch.ids.ids_count;
-  for (uint32_t b = 0; b < batch.bags_count; ++b) {
-    whole = whole && batch.offsets[b] <= batch.offsets[b + 1];
-  }
-  for (uint32_t s = 0; s < batch.ids.segment_count; ++s) {
-    whole = whole && batch.bags[s].table == batch.ids.segments[s].table &&
-            batch.bags[s].type != RowType::kInt8 &&
-            batch.offsets[batch.bags[s].first] == batch.ids.segments[s].first;
-  }
-  if (whole) return {};
-  return {Code::kTooLarge,
-          "bags that do not cut the ids of their segments, or are asked for in int8"};
-}
-
-Status DeviceRows::PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t* arg_max,
-                              uint32_t arg_stride, std::vector<uint32_t>* incomplete) {
-  uint64_t row_bytes = 0;
-  if (Status status = CheckPooled(batch, &row_bytes); !status.ok()) return status;
-  const uint64_t arg_bytes = arg_max == nullptr ? 0 : 4ull * arg_stride * batch.bags_count;
-  if (arg_bytes > options_.move_bytes_max) {
-    return {Code::kTooLarge, "places of " + Number(arg_bytes) + " bytes in one message, at most " +
-                                 Number(options_.move_bytes_max) + ": cut it"};
-  }
-  SendBatch(batch.ids);
-  const uint32_t segments = batch.ids.segment_count;
-  device_->CopyIn(room_.bag_segments, batch.bags, sizeof(Segment) * segments);
-  device_->CopyIn(room_.offsets, batch.offsets, sizeof(uint32_t) * (batch.bags_count + 1));
-  if (batch.weights != nullptr) {
-    device_->CopyIn(room_.weights, batch.weights, sizeof(float) * batch.ids.ids_count);
-  }
-  Find(batch.ids, Finding::kVisit, nullptr, nullptr);
-  PoolWork work;
-  work.tables = room_.tables;
-  work.segments = {room_.bag_segments, segments, batch.bags_count};
-  work.offsets = room_.offsets;
-  work.ids = room_.ids;
-  work.numbers = room_.numbers;
-  work.pooling = batch.pooling;
-  work.mean = batch.mean;
-  work.weights = batch.weights != nullptr ? room_.weights : nullptr;
-  work.rows = room_.rows;
-  work.arg_max = arg_max != nullptr ? reinterpret_cast<uint32_t*>(room_.victim_rows) : nullptr;
-  work.arg_stride = arg_stride;
-  work.incomplete = room_.flags;
-  device_->Run(work);
-  device_->CopyOut(rows, room_.rows, row_bytes);
-  auto* const flags = reinterpret_cast<uint8_t*>(staging_.positions);
-  device_->CopyOut(flags, room_.flags, batch.bags_count);
-  if (arg_max != nullptr) device_->CopyOut(arg_max, room_.victim_rows, arg_bytes);
-  Status status = device_->Wait();
-  incomplete->clear();
-  for (uint32_t b = 0; status.ok() && b < batch.bags_count; ++b) {
-    if (flags[b] != 0) incomplete->push_back(b);
-  }
-  return status;
 }
 
 }  // namespace device

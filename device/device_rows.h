@@ -12,6 +12,10 @@
 // Costs, with all rows there: one wait a read, two an update; docs/device.md counts launches and
 // bytes. Every call but the sizes of tables may fail with the device's error, and then all later
 // ones do. Confined to the device's executor.
+//
+// Reads, probes and updates at once may also be started and finished later: a message has one of
+// kFlights rooms, so that one is copied while another runs. While any is started no other call is
+// allowed, but for starting in the other room: kTooLarge.
 #ifndef HOTBED_DEVICE_DEVICE_ROWS_H_
 #define HOTBED_DEVICE_DEVICE_ROWS_H_
 
@@ -26,12 +30,15 @@
 namespace hotbed {
 namespace device {
 
+constexpr uint32_t kFlights = 2;        // messages that may be under way
+constexpr uint32_t kIdsMax = 1u << 30;  // of a message: sorts and units count in 32 bits
+
 struct RowsOptions {
   uint64_t device_bytes = 0;         // taken as a whole: rows, index, and room for messages
   uint32_t ids_max = 1u << 20;       // of a message
   uint32_t segments_max = 1u << 16;  // of a message
   uint32_t tables_max = 4096;
-  uint64_t row_bytes_max = 256ull << 20;  // of a message's rows or gradients
+  uint64_t row_bytes_max = 256ull << 20;  // of a message's rows or gradients; taken kFlights times
   uint64_t move_bytes_max = 32ull << 20;  // of rows that move at a time; at least one of any table
 };
 
@@ -116,6 +123,14 @@ class DeviceRows {
   Status Probe(const Batch& batch, std::vector<uint32_t>* missing);
   Status Update(const Batch& batch, const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
 
+  // Pull, Probe and Update in two calls each: `flight` is a room that has nothing under way. What
+  // they point to but for the segments stays valid until Finish, which gives what the one call
+  // gives, and ends when the message has. Finished in the order in which they were started.
+  Status StartPull(uint32_t flight, const Batch& batch, uint8_t* rows, uint8_t* flags);
+  Status StartProbe(uint32_t flight, const Batch& batch);
+  Status StartUpdate(uint32_t flight, const Batch& batch, const uint8_t* gradients);
+  Status Finish(uint32_t flight, std::vector<uint32_t>* missing);
+
   // Rows that are not there; one that is stays as it is. `dirty`: the tier below does not have them
   // like this.
   // `evicted` is added to. `held`: rows of the update under way, kept until it finishes. `refused`
@@ -130,19 +145,29 @@ class DeviceRows {
   const RowsCounts& counts() const { return counts_; }
 
  private:
-  // Where things lie in device memory: room for one message.
-  struct Room {
-    Table* tables;
+  // A message's arrays in device memory, and in staging memory what is made or read here. A call
+  // that is started and finished at once uses the first.
+  struct Flight {
     Segment* segments;
-    Segment* bag_segments;
     uint64_t* ids;
     uint32_t* numbers;
+    uint8_t* flags;
+    uint8_t* rows;
+    Segment* staged_segments;
+    uint32_t* staged_numbers;
+    bool started;
+    uint32_t ids_count;
+    uint64_t mark;
+  };
+  // Where things lie in device memory, beside the flights'.
+  struct Room {
+    Table* tables;
+    Segment* bag_segments;
+    uint32_t* counted;
     uint32_t* sorted;
     uint32_t* order;
-    uint8_t* flags;
     uint32_t* offsets;
     float* weights;
-    uint8_t* rows;
     uint8_t* sums;
     uint8_t* sort;
     // of rows that move
@@ -156,7 +181,7 @@ class DeviceRows {
   };
   // Where they lie in staging memory, for copies of what is made here.
   struct Staging {
-    uint32_t* numbers;
+    Segment* bag_segments;
     uint64_t* positions;
     uint32_t* table_of;
     uint64_t* sources;
@@ -175,14 +200,19 @@ class DeviceRows {
   // The end of the batch's rows in *row_bytes.
   Status Check(const Batch& batch, bool update, uint64_t* row_bytes) const;
   Status CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) const;
+  Status CheckIdle() const;
   void SendTables();
-  void SendBatch(const Batch& batch);
+  Status OpenFlight(uint32_t flight) const;
+  void CloseFlight(uint32_t flight, uint32_t ids_count);
+  void SendBatch(const Batch& batch, Flight* flight);
   enum class Finding { kVisit, kHold, kLook };
-  void Find(const Batch& batch, Finding finding, uint8_t* rows, uint8_t* flags);
-  void ListMissing(uint32_t count, std::vector<uint32_t>* missing) const;
+  void Find(const Batch& batch, const Flight& flight, Finding finding, uint8_t* rows,
+            uint8_t* flags);
+  static void ListMissing(const Flight& flight, uint32_t count, std::vector<uint32_t>* missing);
   uint32_t SumStride(const Batch& batch) const;
   Status CheckSums(const Batch& batch) const;
-  void RunUpdate(const Batch& update, const uint8_t* gradients, uint64_t row_bytes);
+  void RunUpdate(const Batch& update, const Flight& flight, const uint8_t* gradients,
+                 uint64_t row_bytes);
   void Release(const Batch& batch);
   Status InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
                     bool dirty, bool held, std::vector<MovedRow>* evicted,
@@ -203,6 +233,7 @@ class DeviceRows {
   uint64_t sum_bytes_ = 0;
   uint64_t slabs_at_ = 0;  // of memory_: what the arena gives out
   ByteArena arena_;
+  Flight flights_[kFlights] = {};
   Room room_ = {};
   Staging staging_ = {};
   std::vector<Table> tables_;      // as the device has them; slots of 0: none

@@ -16,14 +16,15 @@ uint32_t RoundUp16(uint32_t bytes) { return (bytes + 15) / 16 * 16; }
 
 Status DeviceRows::BeginUpdate(const Batch& batch, std::vector<uint32_t>* missing) {
   uint64_t row_bytes = 0;
+  if (Status status = CheckIdle(); !status.ok()) return status;
   if (Status status = Check(batch, true, &row_bytes); !status.ok()) return status;
   if (updating_) return {Code::kTooLarge, "one update at a time: finish the one under way"};
   if (Status status = CheckSums(batch); !status.ok()) return status;
-  SendBatch(batch);
-  Find(batch, Finding::kHold, nullptr, nullptr);
+  SendBatch(batch, &flights_[0]);
+  Find(batch, flights_[0], Finding::kHold, nullptr, nullptr);
   Status status = device_->Wait();
   if (!status.ok()) return status;
-  ListMissing(batch.ids_count, missing);
+  ListMissing(flights_[0], batch.ids_count, missing);
   update_ = batch;
   updating_ = true;
   stale_ = false;
@@ -33,24 +34,26 @@ Status DeviceRows::BeginUpdate(const Batch& batch, std::vector<uint32_t>* missin
 Status DeviceRows::FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>* elsewhere) {
   if (!updating_) return {Code::kTooLarge, "no update is under way"};
   uint64_t row_bytes = 0;
+  if (Status status = CheckIdle(); !status.ok()) return status;
   if (Status status = Check(update_, true, &row_bytes); !status.ok()) return status;
   if (stale_) {
-    SendBatch(update_);
-    Find(update_, Finding::kHold, nullptr, nullptr);
+    SendBatch(update_, &flights_[0]);
+    Find(update_, flights_[0], Finding::kHold, nullptr, nullptr);
   }
-  RunUpdate(update_, gradients, row_bytes);
+  RunUpdate(update_, flights_[0], gradients, row_bytes);
   Release(update_);
   updating_ = false;
   Status status = device_->Wait();
-  if (status.ok()) ListMissing(update_.ids_count, elsewhere);
+  if (status.ok()) ListMissing(flights_[0], update_.ids_count, elsewhere);
   return status;
 }
 
 Status DeviceRows::CancelUpdate() {
   if (!updating_) return {};
+  if (Status status = CheckIdle(); !status.ok()) return status;
   if (stale_) {
-    SendBatch(update_);
-    Find(update_, Finding::kHold, nullptr, nullptr);
+    SendBatch(update_, &flights_[0]);
+    Find(update_, flights_[0], Finding::kHold, nullptr, nullptr);
   }
   Release(update_);
   updating_ = false;
@@ -58,32 +61,23 @@ Status DeviceRows::CancelUpdate() {
 }
 
 Status DeviceRows::Probe(const Batch& batch, std::vector<uint32_t>* missing) {
-  if (Status status = Check(batch, false, nullptr); !status.ok()) return status;
-  SendBatch(batch);
-  Find(batch, Finding::kLook, nullptr, nullptr);
-  Status status = device_->Wait();
-  if (status.ok()) ListMissing(batch.ids_count, missing);
-  return status;
+  Status status = CheckIdle();
+  if (status.ok()) status = StartProbe(0, batch);
+  return status.ok() ? Finish(0, missing) : status;
 }
 
 Status DeviceRows::Update(const Batch& batch, const uint8_t* gradients,
                           std::vector<uint32_t>* elsewhere) {
-  uint64_t row_bytes = 0;
-  if (Status status = Check(batch, true, &row_bytes); !status.ok()) return status;
-  if (Status status = CheckSums(batch); !status.ok()) return status;
-  SendBatch(batch);
-  Find(batch, Finding::kVisit, nullptr, nullptr);
-  RunUpdate(batch, gradients, row_bytes);
-  Status status = device_->Wait();
-  if (status.ok()) ListMissing(batch.ids_count, elsewhere);
-  return status;
+  Status status = CheckIdle();
+  if (status.ok()) status = StartUpdate(0, batch, gradients);
+  return status.ok() ? Finish(0, elsewhere) : status;
 }
 
 void DeviceRows::Release(const Batch& batch) {
   ReleaseWork release;
   release.tables = room_.tables;
-  release.segments = {room_.segments, batch.segment_count, batch.ids_count};
-  release.numbers = room_.numbers;
+  release.segments = {flights_[0].segments, batch.segment_count, batch.ids_count};
+  release.numbers = flights_[0].numbers;
   release.count = batch.ids_count;
   device_->Run(release);
 }
@@ -117,10 +111,13 @@ uint32_t DeviceRows::NumberBits() const {
   return bits;
 }
 
-void DeviceRows::RunUpdate(const Batch& update, const uint8_t* gradients, uint64_t row_bytes) {
-  device_->CopyIn(room_.rows, gradients, row_bytes);
-  device_->Sort(room_.numbers, update.ids_count, NumberBits(), room_.sorted, room_.order,
-                room_.sort);
+// Gradients come in while the rows' numbers are found and sorted.
+void DeviceRows::RunUpdate(const Batch& update, const Flight& flight, const uint8_t* gradients,
+                           uint64_t row_bytes) {
+  device_->CopyInAside(flight.rows, gradients, row_bytes);
+  device_->Sort(flight.numbers, room_.counted, update.ids_count, NumberBits(), room_.sorted,
+                room_.order, room_.sort);
+  device_->Order(Queue::kWork, Queue::kIn);
   uint32_t kinds = 0;
   for (uint32_t s = 0; s < update.segment_count; ++s) {
     const RowShape& shape = tables_[update.segments[s].table].shape;
@@ -128,10 +125,10 @@ void DeviceRows::RunUpdate(const Batch& update, const uint8_t* gradients, uint64
   }
   UpdateBatch batch;
   batch.tables = room_.tables;
-  batch.segments = {room_.segments, update.segment_count, update.ids_count};
+  batch.segments = {flight.segments, update.segment_count, update.ids_count};
   batch.sorted = room_.sorted;
   batch.order = room_.order;
-  batch.gradients = room_.rows;
+  batch.gradients = flight.rows;
   batch.sum_stride = SumStride(update);
   batch.sums = room_.sums;
   batch.pieces = room_.sums + uint64_t{device_->StepWorkers(batch.sum_stride)} * batch.sum_stride;
@@ -162,6 +159,7 @@ uint32_t DeviceRows::PartOf(const std::vector<RowToInsert>& rows, uint32_t first
 
 Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
                           std::vector<MovedRow>* evicted, std::vector<uint32_t>* refused) {
+  if (Status status = CheckIdle(); !status.ok()) return status;
   for (const RowToInsert& row : rows) {
     if (row.table >= tables_.size() || tables_[row.table].slots == 0) {
       return {Code::kUnknown, "no table " + std::to_string(row.table) + " on the device"};
@@ -217,29 +215,30 @@ Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t fir
   batch.buckets = room_.buckets;
   batch.sorted = room_.sorted;
   batch.order = room_.order;
-  batch.numbers = room_.numbers;
+  batch.numbers = flights_[0].numbers;
   batch.victims = room_.victims;
   batch.victim_rows = room_.victim_rows;
   batch.victim_stride = stride;
   device_->Run(BucketWork{batch});
-  device_->Sort(room_.buckets, count, NumberBits(), room_.sorted, room_.order, room_.sort);
+  device_->Sort(room_.buckets, room_.counted, count, NumberBits(), room_.sorted, room_.order,
+                room_.sort);
   device_->Run(InsertWork{batch});
   if (!held) {
     ReleaseWork release;
     release.tables = room_.tables;
     release.table_of = room_.table_of;
-    release.numbers = room_.numbers;
+    release.numbers = flights_[0].numbers;
     release.count = count;
     device_->Run(release);
   }
-  device_->CopyOut(staging_.numbers, room_.numbers, 4ull * count);
+  device_->CopyOut(flights_[0].staged_numbers, flights_[0].numbers, 4ull * count);
   device_->CopyOut(staging_.victims, room_.victims, sizeof(Victim) * count);
   device_->CopyOut(staging_.rows, room_.victim_rows, uint64_t{stride} * count);
   Status status = device_->Wait();
   if (!status.ok()) return status;
   TakeVictims(count, stride, evicted);
   for (uint32_t k = 0; refused != nullptr && k < count; ++k) {
-    if (staging_.numbers[k] == kNoRow) refused->push_back(first + k);
+    if (flights_[0].staged_numbers[k] == kNoRow) refused->push_back(first + k);
   }
   return status;
 }
@@ -247,8 +246,8 @@ Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t fir
 void DeviceRows::TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedRow>* evicted) {
   for (uint32_t k = 0; k < count; ++k) {
     const Victim& victim = staging_.victims[k];
-    counts_.refused += staging_.numbers[k] == kNoRow;
-    counts_.inserted += staging_.numbers[k] != kNoRow && victim.state != kWasThere;
+    counts_.refused += flights_[0].staged_numbers[k] == kNoRow;
+    counts_.inserted += flights_[0].staged_numbers[k] != kNoRow && victim.state != kWasThere;
     if (victim.state != kCleanVictim && victim.state != kDirtyVictim) continue;
     ++counts_.evicted;
     const uint8_t* const from = staging_.rows + uint64_t{stride} * k;
@@ -260,6 +259,7 @@ void DeviceRows::TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedR
 
 Status DeviceRows::Collect(uint32_t table, uint32_t* slot, uint32_t wanted,
                            std::vector<MovedRow>* rows) {
+  if (Status status = CheckIdle(); !status.ok()) return status;
   const Table& from = tables_[table];
   const uint32_t part = static_cast<uint32_t>(std::min<uint64_t>(
       std::min(wanted, options_.ids_max), options_.move_bytes_max / StrideOf(table)));
@@ -284,15 +284,15 @@ Status DeviceRows::CopyRowsOut(uint32_t table, const std::vector<uint32_t>& slot
   const uint32_t count = static_cast<uint32_t>(slots.size());
   const uint32_t stride = StrideOf(table);
   for (uint32_t k = 0; k < count; ++k) {
-    staging_.numbers[k] = tables_[table].row_base + slots[k];
+    flights_[0].staged_numbers[k] = tables_[table].row_base + slots[k];
     staging_.table_of[k] = table;
   }
-  device_->CopyIn(room_.numbers, staging_.numbers, 4ull * count);
+  device_->CopyIn(flights_[0].numbers, flights_[0].staged_numbers, 4ull * count);
   device_->CopyIn(room_.table_of, staging_.table_of, 4ull * count);
   TakeWork work;
   work.tables = room_.tables;
   work.table_of = room_.table_of;
-  work.numbers = room_.numbers;
+  work.numbers = flights_[0].numbers;
   work.count = count;
   work.positions = room_.positions;
   work.rows = room_.victim_rows;

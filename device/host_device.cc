@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "device/step_kinds.h"
 #include "device/team.h"
+#include "row_math/position.h"
 
 namespace hotbed {
 namespace device {
@@ -46,6 +46,7 @@ Status HostDevice::Allocate(uint64_t bytes, uint8_t** memory) {
 }
 
 void HostDevice::Free(uint8_t* memory) {
+  RunAll();
   if (memory == nullptr) return;
   bytes_ -= BytesOf(memory);
   std::free(memory - kAlignment);
@@ -58,48 +59,138 @@ Status HostDevice::AllocateStaging(uint64_t bytes, uint8_t** memory) {
 }
 
 void HostDevice::FreeStaging(uint8_t* memory) {
+  RunAll();
   if (memory != nullptr) std::free(memory - kAlignment);
+}
+
+// --- queues
+
+void HostDevice::Give(Queue queue, std::function<void()> run) {
+  if (failed_) return;
+  if (options_.order_seed == 0) return run();
+  TaskQueue& to = queues_[static_cast<uint32_t>(queue)];
+  to.tasks.push_back({std::move(run), 0, 0});
+  ++to.given;
+}
+
+void HostDevice::Order(Queue later, Queue earlier) {
+  if (options_.order_seed == 0) return;
+  TaskQueue& to = queues_[static_cast<uint32_t>(later)];
+  const auto from = static_cast<uint32_t>(earlier);
+  to.tasks.push_back({nullptr, from, queues_[from].given});
+  ++to.given;
+}
+
+uint64_t HostDevice::Mark(Queue queue) {
+  const auto number = static_cast<uint32_t>(queue);
+  return queues_[number].given * kQueues + number;
+}
+
+bool HostDevice::MayRun(const TaskQueue& queue) const {
+  if (queue.tasks.empty()) return false;
+  const Task& task = queue.tasks.front();
+  return task.run != nullptr || queues_[task.queue].done >= task.count;
+}
+
+// Some queue may always go on: a task waits only for what was given before it. One stays the
+// favourite for a while, so that others fall far behind.
+void HostDevice::RunUntil(uint32_t queue, uint64_t count) {
+  while (queues_[queue].done < count) {
+    random_ = Mix64(random_ + 1);
+    const uint32_t favourite = static_cast<uint32_t>(random_ >> 40) % kQueues;
+    for (uint32_t turns = 1 + random_ % 8; turns > 0 && MayRun(queues_[favourite]); --turns) {
+      TaskQueue& at = queues_[favourite];
+      const Task task = std::move(at.tasks.front());
+      at.tasks.pop_front();
+      if (task.run != nullptr) task.run();
+      ++at.done;
+    }
+  }
+}
+
+void HostDevice::RunAll() {
+  for (uint32_t queue = 0; queue < kQueues; ++queue) RunUntil(queue, queues_[queue].given);
+}
+
+Status HostDevice::Failure() const {
+  if (!failed_) return {};
+  return {Code::kFailed, "the emulated device failed at work " +
+                             std::to_string(options_.works_before_fault) +
+                             ", as it was told to; start the server anew"};
+}
+
+Status HostDevice::WaitFor(uint64_t mark) {
+  ++counts_.waits;
+  RunUntil(mark % kQueues, mark / kQueues);
+  return Failure();
+}
+
+Status HostDevice::Wait() {
+  ++counts_.waits;
+  RunAll();
+  return Failure();
+}
+
+// --- copies and works
+
+void HostDevice::Copy(Queue queue, void* to, const void* from, uint64_t bytes) {
+  if (bytes > 0) Give(queue, [=]() { std::memcpy(to, from, bytes); });
 }
 
 void HostDevice::CopyIn(void* to, const void* from, uint64_t bytes) {
   counts_.bytes_in += bytes;
-  if (!failed_ && bytes > 0) std::memcpy(to, from, bytes);
+  Copy(Queue::kWork, to, from, bytes);
 }
 
 void HostDevice::CopyOut(void* to, const void* from, uint64_t bytes) {
   counts_.bytes_out += bytes;
-  if (!failed_ && bytes > 0) std::memcpy(to, from, bytes);
+  Copy(Queue::kWork, to, from, bytes);
+}
+
+void HostDevice::CopyInAside(void* to, const void* from, uint64_t bytes) {
+  counts_.bytes_in += bytes;
+  Copy(Queue::kIn, to, from, bytes);
+}
+
+void HostDevice::CopyOutAside(void* to, const void* from, uint64_t bytes) {
+  counts_.bytes_out += bytes;
+  Copy(Queue::kOut, to, from, bytes);
 }
 
 void HostDevice::CopyWithin(void* to, const void* from, uint64_t bytes) {
-  if (!failed_ && bytes > 0) std::memcpy(to, from, bytes);
+  Copy(Queue::kWork, to, from, bytes);
 }
 
 void HostDevice::Clear(void* memory, uint64_t bytes) {
-  if (!failed_ && bytes > 0) std::memset(memory, 0, bytes);
+  if (bytes > 0) Give(Queue::kWork, [=]() { std::memset(memory, 0, bytes); });
 }
 
-bool HostDevice::Launch() {
-  failed_ = failed_ || counts_.launches >= options_.launches_before_fault;
-  ++counts_.launches;
+bool HostDevice::Launch(uint32_t launches) {
+  failed_ = failed_ || works_ >= options_.works_before_fault;
+  ++works_;
+  counts_.launches += launches;
   return !failed_;
 }
 
-void HostDevice::Sort(const uint32_t* keys, uint32_t count, uint32_t bits, uint32_t* sorted,
-                      uint32_t* order, uint8_t*) {
-  if (!Launch()) return;
-  const uint32_t mask = bits >= 32 ? ~0u : (1u << bits) - 1;
-  std::iota(order, order + count, 0u);
-  std::stable_sort(order, order + count,
-                   [&](uint32_t a, uint32_t b) { return (keys[a] & mask) < (keys[b] & mask); });
-  for (uint32_t i = 0; i < count; ++i) sorted[i] = keys[order[i]];
+void HostDevice::Sort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
+                      uint32_t* sorted, uint32_t* order, uint8_t*) {
+  if (count == 0 || !Launch(SortLaunches(bits))) return;
+  Give(Queue::kWork, [=]() {
+    const uint32_t mask = bits >= 32 ? ~0u : (1u << bits) - 1;
+    std::copy_n(counted, count, order);
+    std::stable_sort(order, order + count,
+                     [&](uint32_t a, uint32_t b) { return (keys[a] & mask) < (keys[b] & mask); });
+    for (uint32_t i = 0; i < count; ++i) sorted[i] = keys[order[i]];
+  });
 }
 
 template <typename Work>
 void HostDevice::RunUnits(const Work& work) {
-  const HostTeam<Work::kLanes> team;
-  if (work.units() == 0 || !Launch()) return;
-  for (uint32_t unit = 0; unit < work.units(); ++unit) DoUnit(team, work, Unit{unit, unit % 3});
+  if (work.units() == 0 || !Launch(1)) return;
+  Give(Queue::kWork, [work]() {
+    const HostTeam<Work::kLanes> team;
+    for (uint32_t unit = 0; unit < work.units(); ++unit) DoUnit(team, work, Unit{unit, unit % 3});
+  });
 }
 
 void HostDevice::Run(const ReadWork& work) { RunUnits(work); }
@@ -112,18 +203,7 @@ void HostDevice::Run(const ReleaseWork& work) { RunUnits(work); }
 void HostDevice::Run(const PieceWork& work) { RunUnits(work); }
 
 void HostDevice::RunSteps(OptimizerKind kind, const UpdateBatch& batch) {
-  ForStepKind(kind, [&](auto of) {
-    RunUnits(StepWork<decltype(of)::kKind>{batch});
-    RunUnits(FinishWork<decltype(of)::kKind>{batch});
-  });
-}
-
-Status HostDevice::Wait() {
-  ++counts_.waits;
-  if (!failed_) return {};
-  return {Code::kFailed, "the emulated device failed at launch " +
-                             std::to_string(options_.launches_before_fault) +
-                             ", as it was told to; start the server anew"};
+  ForStepKind(kind, [&](auto of) { RunUnits(StepWork<decltype(of)::kKind>{batch}); });
 }
 
 }  // namespace device

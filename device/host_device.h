@@ -2,11 +2,14 @@
 // after unit, with the teams of device/team.h. For tests, and to know what a GPU must compute.
 //
 // It can be told to fail, as a GPU would: allocations beyond a limit, or everything after a number
-// of launches.
+// of works. And it can be told to do nothing before it is waited for, and then to take the queues
+// in a random order that keeps only what Order() asked for: what relies on more gives wrong rows.
 #ifndef HOTBED_DEVICE_HOST_DEVICE_H_
 #define HOTBED_DEVICE_HOST_DEVICE_H_
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <string>
 
 #include "device/device.h"
@@ -15,13 +18,15 @@ namespace hotbed {
 namespace device {
 
 struct HostDeviceOptions {
-  uint64_t bytes_max = ~0ull;              // of all allocations together
-  uint64_t launches_before_fault = ~0ull;  // then the device fails for good
+  uint64_t bytes_max = ~0ull;           // of all allocations together
+  uint64_t works_before_fault = ~0ull;  // a sort is one; then the device fails for good
+  uint64_t order_seed = 0;              // of the queues' random order; 0: everything at once
 };
 
 class HostDevice : public Device {
  public:
-  explicit HostDevice(const HostDeviceOptions& options = {}) : options_(options) {}
+  explicit HostDevice(const HostDeviceOptions& options = {})
+      : options_(options), random_(options.order_seed) {}
 
   std::string Describe() const override { return "emulated on the host"; }
   uint64_t free_bytes() override { return options_.bytes_max - bytes_; }
@@ -33,9 +38,14 @@ class HostDevice : public Device {
   void CopyOut(void* to, const void* from, uint64_t bytes) override;
   void CopyWithin(void* to, const void* from, uint64_t bytes) override;
   void Clear(void* memory, uint64_t bytes) override;
+  void CopyInAside(void* to, const void* from, uint64_t bytes) override;
+  void CopyOutAside(void* to, const void* from, uint64_t bytes) override;
+  void Order(Queue later, Queue earlier) override;
+  uint64_t Mark(Queue queue) override;
+  Status WaitFor(uint64_t mark) override;
   uint64_t SortScratchBytes(uint32_t) override { return 0; }
-  void Sort(const uint32_t* keys, uint32_t count, uint32_t bits, uint32_t* sorted, uint32_t* order,
-            uint8_t* scratch) override;
+  void Sort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
+            uint32_t* sorted, uint32_t* order, uint8_t* scratch) override;
   void Run(const ReadWork& work) override;
   void Run(const PoolWork& work) override;
   void Run(const DecodeWork& work) override;
@@ -51,11 +61,31 @@ class HostDevice : public Device {
   DeviceCounts counts() const override { return counts_; }
 
  private:
-  bool Launch();
+  struct Task {
+    std::function<void()> run;  // empty: waits until `queue` has done `count`
+    uint32_t queue;
+    uint64_t count;
+  };
+  struct TaskQueue {
+    std::deque<Task> tasks;
+    uint64_t given = 0;
+    uint64_t done = 0;
+  };
+
+  bool Launch(uint32_t launches);
   template <typename Work>
   void RunUnits(const Work& work);
+  void Copy(Queue queue, void* to, const void* from, uint64_t bytes);
+  void Give(Queue queue, std::function<void()> run);
+  bool MayRun(const TaskQueue& queue) const;
+  void RunUntil(uint32_t queue, uint64_t count);
+  void RunAll();
+  Status Failure() const;
 
   const HostDeviceOptions options_;
+  uint64_t random_;
+  TaskQueue queues_[kQueues];
+  uint64_t works_ = 0;
   uint64_t bytes_ = 0;
   bool failed_ = false;
   DeviceCounts counts_;

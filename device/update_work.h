@@ -3,11 +3,10 @@
 // Ids of a batch, sorted by row number (stable, so that equal ones stay in the order of the batch),
 // form runs. A run's gradients are summed in fp32 in the order of the batch, beginning with the
 // first; runs of more than kPieceRows in pieces of that many, and the pieces' sums in order. So the
-// bits depend on the order of the batch alone. Three works, in this order, for a batch:
+// bits depend on the order of the batch alone. Two works, in this order, for a batch:
 //
-//   PieceWork         sums the pieces of long runs
-//   StepWork<kind>    one a kind of optimizer: sums short runs, and steps their rows
-//   FinishWork<kind>  sums the pieces' sums, and steps the rows of long runs
+//   PieceWork       sums the pieces of long runs
+//   StepWork<kind>  one a kind of optimizer: sums short runs, or the pieces' sums, and steps rows
 //
 // Runs are found by looking at neighbours, and the pieces of long ones by bisection: nothing is
 // counted or listed beforehand.
@@ -203,31 +202,56 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const PieceWork& work, const Unit& u
          batch.pieces + uint64_t{batch.sum_stride} * unit.number);
 }
 
+// Units of long runs first, one a window, as they take longest; then those of short ones, which
+// look at as many sorted ids as they have lanes.
 template <OptimizerKind kKind>
 struct StepWork {
   static constexpr uint32_t kLanes = 32;
   UpdateBatch batch;
 
-  // A unit looks at as many sorted ids as it has lanes.
-  HOTBED_ROW_FN uint32_t units() const { return (batch.segments.ids + kLanes - 1) / kLanes; }
+  HOTBED_ROW_FN uint32_t long_units() const {
+    return batch.segments.ids > kPieceRows ? Windows(batch.segments.ids) : 0;
+  }
+  HOTBED_ROW_FN uint32_t units() const {
+    return long_units() + (batch.segments.ids + kLanes - 1) / kLanes;
+  }
 };
 
-template <OptimizerKind kKind, typename Team>
-HOTBED_ROW_FN void StepShortRun(const Team& team, const UpdateBatch& batch, uint32_t at,
-                                uint32_t worker) {
-  const RunRow row = RowOfRun(batch, at);
-  const uint32_t dim = row.table->shape.dim;
-  if (StepKind(row.table->shape.optimizer.kind) != kKind) return;
-  const uint32_t end = RunEnd(team, batch, at, kPieceRows + 1);
-  if (end - at > kPieceRows) return;  // FinishWork's
-  const bool sums = end - at > 1 && !row.segment->assign;
-  RunGradient gradient = OneGradient(batch, sums ? at : end - 1);
-  if (sums) {
+// The sum of a run's gradients, which are more than one, in a row that stays until the team's next
+// step. The pieces of a long run have been summed.
+template <typename Team>
+HOTBED_ROW_FN uint8_t* SumOfRun(const Team& team, const UpdateBatch& batch, uint32_t dim,
+                                uint32_t first, uint32_t end, uint32_t worker) {
+  if (end - first <= kPieceRows) {
     uint8_t* const sum = batch.sums + uint64_t{batch.sum_stride} * worker;
     team.Sync();  // the room may still be read for the row before
-    SumRun(team, batch, dim, at, end, sum);
+    SumRun(team, batch, dim, first, end, sum);
+    return sum;
+  }
+  uint8_t* const sum = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(first, true);
+  for (uint32_t at = first + kPieceRows; at < end; at += kPieceRows) {
+    const uint8_t* const piece = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(at, false);
+    team.Strided(dim, [&](uint32_t i) {
+      StoreAligned(sum, i, LoadAligned<float>(sum, i) + LoadAligned<float>(piece, i));
+    });
+  }
+  team.Sync();
+  return sum;
+}
+
+template <OptimizerKind kKind, typename Team>
+HOTBED_ROW_FN void StepRun(const Team& team, const UpdateBatch& batch, uint32_t first, bool is_long,
+                           uint32_t worker) {
+  const RunRow row = RowOfRun(batch, first);
+  if (StepKind(row.table->shape.optimizer.kind) != kKind) return;
+  const uint32_t end = is_long ? RunBegin(batch, batch.sorted[first] + 1, batch.segments.ids)
+                               : RunEnd(team, batch, first, kPieceRows + 1);
+  if (!is_long && end - first > kPieceRows) return;  // a long one, of a unit of its own
+  const bool sums = end - first > 1 && !row.segment->assign;
+  RunGradient gradient = OneGradient(batch, sums ? first : end - 1);
+  if (sums) {
     gradient.type = RowType::kFp32;
-    gradient.at = sum;
+    gradient.at = SumOfRun(team, batch, row.table->shape.dim, first, end, worker);
   }
   // The step stands here once: it is what the kernel's code and its compiling consist of.
   StepOf<kKind>(team, gradient.row, gradient.type, gradient.at);
@@ -236,48 +260,24 @@ HOTBED_ROW_FN void StepShortRun(const Team& team, const UpdateBatch& batch, uint
 template <OptimizerKind kKind, typename Team>
 HOTBED_ROW_FN void DoUnit(const Team& team, const StepWork<kKind>& work, const Unit& unit) {
   const UpdateBatch& batch = work.batch;
-  const uint32_t first = Team::kLanes * unit.number;
-  const auto begins = team.Map([&](uint32_t lane) {
-    const uint32_t at = first + lane;
-    return at < batch.segments.ids && batch.sorted[at] != kNoRow &&
-           (at == 0 || batch.sorted[at - 1] != batch.sorted[at]);
-  });
-  for (uint32_t mask = team.Ballot(begins, [](bool is) { return is; }); mask != 0;
-       mask &= mask - 1) {
-    StepShortRun<kKind>(team, batch, first + LowestBit(mask), unit.worker);
+  const uint32_t long_units = work.long_units();
+  const bool is_long = unit.number < long_units;
+  uint32_t first = 0, mask = 0;
+  if (is_long) {
+    first = LongRunIn(batch, unit.number);
+    mask = first != kNoRow ? 1 : 0;
+  } else {
+    first = Team::kLanes * (unit.number - long_units);
+    const auto begins = team.Map([&](uint32_t lane) {
+      const uint32_t at = first + lane;
+      return at < batch.segments.ids && batch.sorted[at] != kNoRow &&
+             (at == 0 || batch.sorted[at - 1] != batch.sorted[at]);
+    });
+    mask = team.Ballot(begins, [](bool is) { return is; });
   }
-}
-
-template <OptimizerKind kKind>
-struct FinishWork {
-  static constexpr uint32_t kLanes = 32;
-  UpdateBatch batch;
-
-  HOTBED_ROW_FN uint32_t units() const { return Windows(batch.segments.ids); }
-};
-
-template <OptimizerKind kKind, typename Team>
-HOTBED_ROW_FN void DoUnit(const Team& team, const FinishWork<kKind>& work, const Unit& unit) {
-  const UpdateBatch& batch = work.batch;
-  const uint32_t begin = LongRunIn(batch, unit.number);
-  if (begin == kNoRow) return;
-  const RunRow row = RowOfRun(batch, begin);
-  if (StepKind(row.table->shape.optimizer.kind) != kKind) return;
-  const uint32_t number = batch.sorted[begin];
-  const uint32_t end = RunBegin(batch, number + 1, batch.segments.ids);
-  RunGradient gradient = OneGradient(batch, end - 1);
-  if (!row.segment->assign) {
-    uint8_t* const sum = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(begin, true);
-    for (uint32_t at = begin + kPieceRows; at < end; at += kPieceRows) {
-      const uint8_t* const piece = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(at, false);
-      team.Strided(row.table->shape.dim, [&](uint32_t i) {
-        StoreAligned(sum, i, LoadAligned<float>(sum, i) + LoadAligned<float>(piece, i));
-      });
-    }
-    team.Sync();
-    gradient = {row, RowType::kFp32, sum};
+  for (; mask != 0; mask &= mask - 1) {
+    StepRun<kKind>(team, batch, first + LowestBit(mask), is_long, unit.worker);
   }
-  StepOf<kKind>(team, gradient.row, gradient.type, gradient.at);
 }
 
 }  // namespace device

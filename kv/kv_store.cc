@@ -7,10 +7,13 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "kv/rocks_errors.h"
 #include "kv/rocks_file.h"
+#include "kv/rocks_flusher.h"
+#include "kv/rocks_writable.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
@@ -29,6 +32,7 @@ namespace {
 constexpr uint64_t kReadaheadBytes = 2ull << 20;
 // Keys of one MultiGet; bounds the pinned blocks, and RocksDB itself works in groups of 32.
 constexpr size_t kMultiGetKeys = 128;
+constexpr int64_t kStoppedPauseNs = 1'000'000;
 
 // Bits of the number of the cache's shards. A shard must have room for the index and the filter of
 // several files, some 0.7 MiB each: where it has not, they drive each other out at every read.
@@ -103,12 +107,15 @@ class RocksKvStore : public KvStore {
     if (!status.ok()) return ToStatus(status, absl::StrCat("opening ", options.dir));
     store->db_.reset(db);
     if (!options.read_only) HOTBED_RETURN_IF_ERROR(RocksFile::DeleteLeftovers(options.dir));
+    if (store->waits_) store->StartWaiting();
     return store;
   }
 
   ~RocksKvStore() override {
     if (db_ == nullptr) return;
+    errors_->room()->StopWaiting();  // or what waits for room would hold it up
     rocksdb::CancelAllBackgroundWork(db_.get(), /*wait=*/true);
+    flusher_ = nullptr;
     const rocksdb::Status status = db_->Close();
     if (!status.ok()) {
       HOTBED_LOG(Error) << "key-value store: closing " << options_.dir << ": " << status.ToString();
@@ -123,7 +130,9 @@ class RocksKvStore : public KvStore {
     rocksdb::WriteOptions write;
     write.disableWAL = !options_.wal;
     write.sync = options_.wal;
-    return ToStatus(db_->Write(write, &rocks->batch()), absl::StrCat("writing to ", options_.dir));
+    return ToStatus(
+        waits_ ? WriteUnlessFull(write, &rocks->batch()) : db_->Write(write, &rocks->batch()),
+        absl::StrCat("writing to ", options_.dir));
   }
 
   absl::StatusOr<std::unique_ptr<KvFile>> NewFile() override {
@@ -134,8 +143,9 @@ class RocksKvStore : public KvStore {
       const uint64_t used = GetUsage().disk_bytes;
       left = options_.bytes_max - std::min(used, options_.bytes_max);
     }
-    return RocksFile::Open(db_.get(), options_.dir, rocks_, ++files_made_, left, errors_.get(),
-                           [this] { CountAll(); });
+    return RocksFile::Open(
+        db_.get(), options_.dir, rocks_, ++files_made_, left, errors_.get(),
+        [this] { return Flush(); }, [this] { CountAll(); });
   }
 
   absl::Status DeleteFiles(absl::string_view first, absl::string_view limit) override {
@@ -198,14 +208,18 @@ class RocksKvStore : public KvStore {
   }
 
   absl::Status Flush() override {
-    return ToStatus(db_->Flush(rocksdb::FlushOptions()), absl::StrCat("flushing ", options_.dir));
+    return ToStatus(flusher_ == nullptr ? db_->Flush(rocksdb::FlushOptions()) : flusher_->Flush(),
+                    absl::StrCat("flushing ", options_.dir));
   }
 
   absl::Status Freeze(const std::string& dir) override {
+    // Where there is no log, what counts is on disk then; RocksDB's own flush would wait for room.
+    if (waits_) HOTBED_RETURN_IF_ERROR(Flush());
+    const uint64_t log_bytes = waits_ ? std::numeric_limits<uint64_t>::max() : 0;
     rocksdb::Checkpoint* raw = nullptr;
     rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &raw);
     std::unique_ptr<rocksdb::Checkpoint> checkpoint(raw);
-    if (status.ok()) status = checkpoint->CreateCheckpoint(dir);
+    if (status.ok()) status = checkpoint->CreateCheckpoint(dir, log_bytes);
     return ToStatus(status, absl::StrCat("freezing ", options_.dir, " to ", dir));
   }
 
@@ -236,6 +250,29 @@ class RocksKvStore : public KvStore {
   }
 
  private:
+  void StartWaiting() {
+    flusher_ = std::make_unique<RocksFlusher>(
+        [this] { return db_->Flush(rocksdb::FlushOptions()); }, errors_->room());
+    errors_->room()->StartWaiting();
+  }
+
+  // Waits for memtables as RocksDB does, but not for a disk that is full: what fills a memtable
+  // while a flush waits for room would wait as long.
+  rocksdb::Status WriteUnlessFull(rocksdb::WriteOptions write, rocksdb::WriteBatch* batch) {
+    write.no_slowdown = true;
+    for (;;) {
+      if (rocksdb::Status full = errors_->room()->error(); !full.ok()) return full;
+      const rocksdb::Status status = db_->Write(write, batch);
+      if (!status.IsIncomplete()) return status;
+      uint64_t stopped = 0;
+      db_->GetIntProperty(rocksdb::DB::Properties::kIsWriteStopped, &stopped);
+      // Where it is only slowed down, each refusal puts off the next chance: it has to be waited
+      // for inside.
+      write.no_slowdown = stopped != 0;
+      if (stopped != 0) Clock::Real()->SleepNs(kStoppedPauseNs);
+    }
+  }
+
   // RocksDB counts the files that it has made itself against bytes_max: what it has taken over
   // lowers that. A file that it has compacted since is counted twice until the next time.
   void CountAll() const {
@@ -287,10 +324,13 @@ class RocksKvStore : public KvStore {
                                     CacheShardBits(options.block_cache_bytes),
                                     /*strict_capacity_limit=*/false, HighPriorityRatio(options))),
         write_buffers_(std::make_shared<rocksdb::WriteBufferManager>(options.memtable_bytes)),
-        errors_(std::make_shared<RocksErrors>()) {}
+        errors_(std::make_shared<RocksErrors>()),
+        waits_(!options.read_only && !options.wal),
+        env_(rocksdb::NewCompositeEnv(NewWaitingFileSystem(options.dir, errors_->room()))) {}
 
   rocksdb::Options MakeOptions() {
     rocksdb::Options rocks;
+    if (waits_) rocks.env = env_.get();
     rocks.create_if_missing = !options_.read_only;
     rocks.compression = rocksdb::kNoCompression;  // rows are close to random bits
     rocks.write_buffer_manager = write_buffers_;
@@ -325,10 +365,14 @@ class RocksKvStore : public KvStore {
   std::shared_ptr<rocksdb::Cache> cache_;
   std::shared_ptr<rocksdb::WriteBufferManager> write_buffers_;
   std::shared_ptr<RocksErrors> errors_;
+  // Whether a full disk is waited for. Not where writes are synced: their callers would wait.
+  const bool waits_;
+  std::unique_ptr<rocksdb::Env> env_;
   std::shared_ptr<rocksdb::SstFileManager> files_;
   rocksdb::Options rocks_;
   std::atomic<uint64_t> files_made_{0};
   std::unique_ptr<rocksdb::DB> db_;
+  std::unique_ptr<RocksFlusher> flusher_;  // where waits_
 };
 
 }  // namespace

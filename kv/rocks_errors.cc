@@ -57,12 +57,12 @@ absl::Status RocksErrors::MayResume() const {
   if (!error_.ok() && Clock::Real()->NowNs() - told_ns_ < kToldNsMin) {
     return ToStatus(error_, "just now");
   }
-  return absl::OkStatus();
+  return ToStatus(room_.error(), "it goes on by itself");
 }
 
 rocksdb::Status RocksErrors::error() const {
   absl::MutexLock lock(&mu_);
-  return error_;
+  return error_.ok() ? room_.error() : error_;
 }
 
 void RocksErrors::Clear() {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "kv/rocks_room.h"
 #include "rocksdb/listener.h"
 #include "rocksdb/slice.h"
 #include "rocksdb/status.h"
@@ -20,7 +21,7 @@ inline absl::string_view ToView(const rocksdb::Slice& s) { return {s.data(), s.s
 absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what);
 
 // Remembers what was reported of the disk, by RocksDB's background work or by Tell, until it has
-// recovered.
+// recovered; and that its disk is full, which RocksDB is not told of.
 class RocksErrors : public rocksdb::EventListener {
  public:
   // A file that could not be written is tried again by TryResume, whatever the reason: RocksDB
@@ -31,15 +32,20 @@ class RocksErrors : public rocksdb::EventListener {
   // Of a file that is written beside RocksDB's own.
   void Tell(const rocksdb::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   // Whether resuming may help now. RocksDB tells of an error a moment before it heeds it: what
-  // resumes in between would clear what then stays.
+  // resumes in between would clear what then stays. While a file waits for room there is nothing to
+  // resume, and what resumes would wait too.
   absl::Status MayResume() const ABSL_LOCKS_EXCLUDED(mu_);
+  // What was told, else what the room says.
   rocksdb::Status error() const ABSL_LOCKS_EXCLUDED(mu_);
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
+
+  RocksRoom* room() { return &room_; }
 
  private:
   mutable absl::Mutex mu_;
   rocksdb::Status error_ ABSL_GUARDED_BY(mu_);
   int64_t told_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  RocksRoom room_;
 };
 
 }  // namespace hotbed

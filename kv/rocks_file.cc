@@ -6,9 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
+
+// Somebody may write into the range again and again: then RocksDB flushes after all.
+constexpr int kFlushesMax = 3;
 
 std::string IncomingDir(const std::string& dir) { return dir + "/incoming"; }
 
@@ -18,12 +22,13 @@ absl::StatusOr<std::unique_ptr<KvFile>> RocksFile::Open(rocksdb::DB* db, const s
                                                         const rocksdb::Options& options,
                                                         uint64_t number, uint64_t bytes_left,
                                                         RocksErrors* errors,
+                                                        std::function<absl::Status()> flush,
                                                         std::function<void()> taken_over) {
   rocksdb::Status status = options.env->CreateDirIfMissing(IncomingDir(dir));
   if (!status.ok()) return ToStatus(status, absl::StrCat("creating ", IncomingDir(dir)));
   const std::string path = absl::StrCat(IncomingDir(dir), "/", number, ".sst");
-  auto file = std::unique_ptr<RocksFile>(
-      new RocksFile(db, path, options, bytes_left, errors, std::move(taken_over)));
+  auto file = std::unique_ptr<RocksFile>(new RocksFile(db, path, options, bytes_left, errors,
+                                                       std::move(flush), std::move(taken_over)));
   status = file->writer_.Open(path);
   if (!status.ok()) return file->Told(status, "creating ");
   return file;
@@ -38,11 +43,13 @@ absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
 
 // What was written is read back soon, so it stays in the page cache.
 RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options,
-                     uint64_t bytes_left, RocksErrors* errors, std::function<void()> taken_over)
+                     uint64_t bytes_left, RocksErrors* errors, std::function<absl::Status()> flush,
+                     std::function<void()> taken_over)
     : db_(db),
       path_(std::move(path)),
       bytes_left_(bytes_left),
       errors_(errors),
+      flush_(std::move(flush)),
       taken_over_(std::move(taken_over)),
       writer_(rocksdb::EnvOptions(options), options, db->DefaultColumnFamily(),
               /*invalidate_page_cache=*/false) {}
@@ -65,13 +72,27 @@ absl::Status RocksFile::Add(absl::string_view key, absl::string_view value) {
   return status.ok() ? absl::OkStatus() : Told(status, "writing ");
 }
 
-absl::Status RocksFile::Ingest() {
-  rocksdb::Status status = writer_.Finish();
-  if (!status.ok()) return Told(status, "writing ");
+// RocksDB's own flush keeps all writers out, and would do so for as long as the disk is full.
+rocksdb::Status RocksFile::TakeOver(bool may_flush) {
   rocksdb::IngestExternalFileOptions how;
   how.move_files = true;
   how.write_global_seqno = false;  // for RocksDB before 5.16 only
-  status = db_->IngestExternalFile({path_}, how);
+  how.allow_blocking_flush = may_flush;
+  return db_->IngestExternalFile({path_}, how);
+}
+
+absl::Status RocksFile::Ingest() {
+  rocksdb::Status status = writer_.Finish();
+  if (!status.ok()) return Told(status, "writing ");
+  // A store that has stopped for an error gives no number to a file, and RocksDB's assertions end
+  // the process then. Errors are told a moment before they are heeded.
+  status = errors_->error();
+  if (!status.ok()) return ToStatus(status, absl::StrCat("taking over ", path_));
+  status = TakeOver(/*may_flush=*/false);
+  for (int i = 0; i < kFlushesMax && status.IsInvalidArgument(); ++i) {
+    HOTBED_RETURN_IF_ERROR(flush_());
+    status = TakeOver(/*may_flush=*/i == kFlushesMax - 1);
+  }
   if (!status.ok()) return Told(status, "taking over ");
   taken_over_();
   return absl::OkStatus();

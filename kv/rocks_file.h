@@ -1,8 +1,8 @@
 // KvFile over RocksDB's SstFileWriter and IngestExternalFile: a part of kv_store.cc.
 //
 // A file is written in a folder of its own inside of the store's, and linked into the store when it
-// is whole. RocksDB puts it on the lowest level where its range is free of other entries, and,
-// where a memtable has some, flushes that first. Thread-compatible.
+// is whole. RocksDB puts it on the lowest level where its range is free of other entries; where a
+// memtable has some, that is flushed first. Thread-compatible.
 #ifndef HOTBED_KV_ROCKS_FILE_H_
 #define HOTBED_KV_ROCKS_FILE_H_
 
@@ -25,11 +25,13 @@ namespace hotbed {
 class RocksFile : public KvFile {
  public:
   // `number` is not that of another file since DeleteLeftovers. All that is pointed to outlives the
-  // file. `bytes_left`: how large it may become; `taken_over` is called when it is the store's.
+  // file. `bytes_left`: how large it may become; `flush` is KvStore::Flush; `taken_over` is called
+  // when it is the store's.
   static absl::StatusOr<std::unique_ptr<KvFile>> Open(rocksdb::DB* db, const std::string& dir,
                                                       const rocksdb::Options& options,
                                                       uint64_t number, uint64_t bytes_left,
                                                       RocksErrors* errors,
+                                                      std::function<absl::Status()> flush,
                                                       std::function<void()> taken_over);
   // The files that a kill left of a store in `dir`, which is open and has none under way.
   static absl::Status DeleteLeftovers(const std::string& dir);
@@ -41,13 +43,16 @@ class RocksFile : public KvFile {
 
  private:
   RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options, uint64_t bytes_left,
-            RocksErrors* errors, std::function<void()> taken_over);
+            RocksErrors* errors, std::function<absl::Status()> flush,
+            std::function<void()> taken_over);
+  rocksdb::Status TakeOver(bool may_flush);
   absl::Status Told(const rocksdb::Status& status, absl::string_view what) const;
 
   rocksdb::DB* const db_;
   const std::string path_;
   const uint64_t bytes_left_;
   RocksErrors* const errors_;
+  const std::function<absl::Status()> flush_;
   const std::function<void()> taken_over_;
   rocksdb::SstFileWriter writer_;
   uint64_t bytes_ = 0;

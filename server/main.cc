@@ -202,6 +202,7 @@ int Main(int argc, char** argv) {
   sigaddset(&stops, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stops, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files is an error of a write
 
   Process process;
   int exit_code = 0;

@@ -15,20 +15,22 @@ constexpr double kMiB = 1 << 20;
 
 void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
-  schema->Add("coordinator", &o->coordinator, "HOST:PORT",
-              "Where the coordinator listens. Required.");
+  schema->AddHostPort("coordinator", &o->coordinator, "Where the coordinator listens. Required.",
+                      1);
   schema->Add("data-dir", &o->data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required.");
-  schema->Add("listen", &o->listen, "HOST:PORT",
-              "Where the data port listens; port 0 takes any free one. Without TLS: keep it on "
-              "loopback or a trusted network.");
-  schema->Add("advertise", &o->advertise, "HOST:PORT",
-              "The data port as clients reach it; empty: as it listens.");
+  schema->AddHostPort(
+      "listen", &o->listen,
+      "Where the data port listens; port 0 takes any free one. Without TLS: keep it on "
+      "loopback or a trusted network.",
+      0);
+  schema->AddHostPort("advertise", &o->advertise,
+                      "The data port as clients reach it; empty: as it listens.", 1);
   schema->Add("failure-domain", &o->failure_domain, "NAME",
               "Machine, rack or zone: no two copies of a shard are placed in one; empty: the host "
               "part of the data port.");
-  schema->Add("admin-listen", &o->admin_listen, "HOST:PORT",
-              "Where the admin port (HTTP: metrics, health, status) listens.");
+  schema->AddHostPort("admin-listen", &o->admin_listen,
+                      "Where the admin port (HTTP: metrics, health, status) listens.", 0);
 }
 
 void AddMemory(ConfigSchema* schema, ServerOptions* o) {

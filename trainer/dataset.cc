@@ -9,7 +9,9 @@
 #include <cstring>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
@@ -22,6 +24,7 @@ namespace {
 constexpr uint64_t kChunksPerFileMin = 64;
 constexpr uint64_t kChunkBytesMin = 16 << 10;
 constexpr uint64_t kLineBytesMax = 64 << 10;
+constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr size_t kSliceExamples = 4096;  // of a resident file, handed out at a time
 
 absl::Status ReadRange(int fd, uint64_t offset, uint64_t bytes, std::string* text) {
@@ -37,6 +40,20 @@ absl::Status ReadRange(int fd, uint64_t offset, uint64_t bytes, std::string* tex
   }
   text->resize(done);
   return absl::OkStatus();
+}
+
+// The offset behind the line that `offset` lies in, read in pieces: a line may be as long as the
+// file.
+absl::StatusOr<uint64_t> EndOfLine(int fd, uint64_t offset, uint64_t size) {
+  std::string text;
+  while (offset < size) {
+    HOTBED_RETURN_IF_ERROR(ReadRange(fd, offset, std::min(size - offset, kLineBytesMax), &text));
+    const size_t end = text.find('\n');
+    if (end != std::string::npos) return offset + end + 1;
+    if (text.empty()) break;  // the file was cut meanwhile
+    offset += text.size();
+  }
+  return size;
 }
 
 // Applies one permutation to all columns.
@@ -82,39 +99,56 @@ absl::Status Dataset::FindChunks() {
     return absl::InvalidArgumentError(absl::StrCat(options_.path, " is not a regular file"));
   }
   const uint64_t size = static_cast<uint64_t>(info.st_size);
-  if (size == 0)
+  std::string text;
+  HOTBED_RETURN_IF_ERROR(ReadRange(fd_, 0, kLineBytesMax, &text));
+  // Spreadsheets begin a file with it: no part of the first field.
+  uint64_t offset = absl::StartsWith(text, kByteOrderMark) ? kByteOrderMark.size() : 0;
+  if (size <= offset)
     return absl::InvalidArgumentError(
         absl::StrCat(options_.path, " is empty: no line to train on"));
+  if (options_.format == DataFormat::kCriteo && IsCriteoHeader(text.substr(offset))) {
+    delimiter_ = ',';
+  }
   is_resident_ = size <= kResidentBytesMax;
   const uint64_t chunk_bytes = std::clamp(size / kChunksPerFileMin, kChunkBytesMin,
                                           std::max(options_.chunk_bytes, kChunkBytesMin));
-  std::string text;
-  uint64_t offset = 0, line = 1;
+  uint64_t line = 1;
   while (offset < size) {
     HOTBED_RETURN_IF_ERROR(
         ReadRange(fd_, offset, std::min(size - offset, chunk_bytes + kLineBytesMax), &text));
+    if (text.empty()) break;  // the file was cut meanwhile
     uint64_t bytes = text.size();
+    bool is_cut = false;  // within a line that is too long
     if (offset + bytes < size || bytes > chunk_bytes) {
       const size_t end = text.find('\n', std::min<uint64_t>(chunk_bytes, bytes) - 1);
-      if (end == std::string::npos && offset + bytes < size) {
-        return absl::InvalidArgumentError(absl::StrCat(options_.path, ": a line behind line ", line,
-                                                       " is longer than ", kLineBytesMax,
-                                                       " bytes"));
-      }
+      is_cut = end == std::string::npos && offset + bytes < size;
       if (end != std::string::npos) bytes = end + 1;
+      if (is_cut) bytes = text.rfind('\n') + 1;  // npos + 1 is 0: no whole line before it
     }
-    if (offset == 0 && options_.format == DataFormat::kCriteo &&
-        IsCriteoHeader(absl::string_view(text).substr(0, text.find('\n')))) {
-      delimiter_ = ',';
-    }
-    chunks_.push_back({offset, bytes, line});
+    if (bytes > 0) chunks_.push_back({offset, bytes, line});
     line += static_cast<uint64_t>(std::count(text.begin(), text.begin() + bytes, '\n'));
     if (offset + bytes == size && text[bytes - 1] != '\n') ++line;
     offset += bytes;
+    if (!is_cut) continue;
+    HOTBED_RETURN_IF_ERROR(PassLongLine(line));
+    HOTBED_ASSIGN_OR_RETURN(offset, EndOfLine(fd_, offset, size));
+    ++line;
   }
+  bad_in_chunk_.resize(chunks_.size());
   lines_ = line - 1 - (delimiter_ == ',' ? 1 : 0);
   if (lines_ == 0)
     return absl::InvalidArgumentError(absl::StrCat(options_.path, " has a header but no line"));
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::PassLongLine(uint64_t line) {
+  if (!options_.skip_bad_lines) {
+    return absl::InvalidArgumentError(absl::StrCat(options_.path, " line ", line, ": longer than ",
+                                                   kLineBytesMax,
+                                                   " bytes (--skip-bad-lines goes on without it)"));
+  }
+  absl::MutexLock lock(&mu_);
+  ++long_lines_;
   return absl::OkStatus();
 }
 
@@ -132,7 +166,7 @@ absl::Status Dataset::ParseChunk(const Chunk& chunk, Part part, Batch* batch) co
   std::string text;
   HOTBED_RETURN_IF_ERROR(ReadRange(fd_, chunk.offset, chunk.bytes, &text));
   const absl::string_view all(text);
-  uint64_t line = chunk.first_line;
+  uint64_t line = chunk.first_line, bad = 0;
   for (size_t first = 0; first < all.size(); ++line) {
     size_t limit = all.find('\n', first);
     if (limit == absl::string_view::npos) limit = all.size();
@@ -151,15 +185,19 @@ absl::Status Dataset::ParseChunk(const Chunk& chunk, Part part, Batch* batch) co
                                                      status.message(),
                                                      " (--skip-bad-lines goes on without it)"));
     }
-    absl::MutexLock lock(&mu_);
-    ++bad_lines_;
+    ++bad;
   }
+  // Set, not added: a chunk is read anew each epoch.
+  absl::MutexLock lock(&mu_);
+  bad_in_chunk_[&chunk - chunks_.data()][part == Part::kHeldOut ? 1 : 0] = bad;
   return absl::OkStatus();
 }
 
 uint64_t Dataset::bad_lines() const {
   absl::MutexLock lock(&mu_);
-  return bad_lines_;
+  uint64_t bad = long_lines_;
+  for (const auto& [train, held_out] : bad_in_chunk_) bad += train + held_out;
+  return bad;
 }
 
 Dataset::Epoch::Epoch(const Dataset* data, Part part, uint64_t epoch)

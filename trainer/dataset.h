@@ -3,10 +3,13 @@
 // line-aligned chunks, whose order and insides are shuffled.
 //
 // Lines are split into training and held-out ones by a hash of their number, so the split is the
-// same for every thread, process and epoch. Thread-safe after Open.
+// same for every thread, process and epoch. A byte order mark at the beginning is passed over; a
+// line longer than 64 KiB is a bad line at the latest where a chunk would end in it.
+// Thread-safe after Open.
 #ifndef HOTBED_TRAINER_DATASET_H_
 #define HOTBED_TRAINER_DATASET_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -69,7 +72,9 @@ class Dataset {
     size_t next_ ABSL_GUARDED_BY(mu_) = 0;
   };
 
-  uint64_t bad_lines() const;  // skipped so far
+  // Skipped so far, each once however many epochs have met it. Counted as they are met, so this
+  // grows until each part has been read.
+  uint64_t bad_lines() const;
 
  private:
   struct Chunk {
@@ -79,8 +84,11 @@ class Dataset {
   };
   Dataset() = default;
   absl::Status FindChunks();
+  // A line that no chunk holds: refused by number, or counted.
+  absl::Status PassLongLine(uint64_t line);
   absl::Status LoadResident();
   const Batch& resident(Part part) const { return part == Part::kHeldOut ? held_out_ : train_; }
+  // `chunk` is one of chunks_.
   absl::Status ParseChunk(const Chunk& chunk, Part part, Batch* batch) const;
 
   DatasetOptions options_;
@@ -92,7 +100,9 @@ class Dataset {
   Batch train_;  // resident only
   Batch held_out_;
   mutable absl::Mutex mu_;
-  mutable uint64_t bad_lines_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t long_lines_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of each chunk: of its training (or all) lines, of its held-out lines.
+  mutable std::vector<std::array<uint64_t, 2>> bad_in_chunk_ ABSL_GUARDED_BY(mu_);
 };
 
 // Moves examples [first, limit) of `source` behind those of `target`.

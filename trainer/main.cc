@@ -51,8 +51,13 @@ absl::StatusOr<LabelRange> MeasureLabels(const Dataset& data) {
   return range;
 }
 
+// Training waits for a coordinator that is away; one that was never there is told sooner.
+constexpr absl::Duration kFirstAnswer = absl::Seconds(10);
+
 absl::Status MakeTables(const TrainerFlags& flags, const std::string& target) {
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(target));
+  ClientOptions once;
+  once.deadline = kFirstAnswer;
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(target, once));
   for (const TableSpec& spec : TablesOf(flags)) {
     const auto table = client->CreateTable(spec, /*if_not_exists=*/true);
     if (!table.ok()) return table.status();
@@ -90,11 +95,15 @@ void PrintResult(const TrainerFlags& flags, const TrainReport& report, const Eva
                                   {"epoch_loss", report.epoch_loss},
                                   {"bad_lines", bad_lines},
                                   {"held_out_examples", eval.examples}};
+    // Of nothing there is no quality: null, which no number is taken for.
+    const auto judged = [&eval](double value) {
+      return eval.examples > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+    };
     if (ratings) {
-      out["rmse"] = eval.rmse;
+      out["rmse"] = judged(eval.rmse);
     } else {
-      out["auc"] = eval.auc;
-      out["log_loss"] = eval.log_loss;
+      out["auc"] = judged(eval.auc);
+      out["log_loss"] = judged(eval.log_loss);
     }
     std::cout << out.dump(2) << "\n";
     return;
@@ -147,6 +156,11 @@ absl::Status Run(TrainerFlags flags) {
       Train(options, *train, static_cast<int>(flags.threads), open_source,
             [&](const TrainProgress& p) { bar.Update(p.examples, ProgressNote(p)); }));
   bar.Finish();
+  if (report.total.examples == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no line of ", flags.train,
+                     " is left to train on: all were held out, bad, or of other parts"));
+  }
 
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<RowSource> reader,
                           ClusterRowSource::Open(target, ClientOptions{}, options.layout.tables));
@@ -169,6 +183,13 @@ int main(int argc, char** argv) {
   if (!hotbed::LoadTrainerFlags(argc, argv, &flags, &exit_code)) return exit_code;
   const absl::Status status = hotbed::Run(flags);
   if (status.ok()) return 0;
-  std::cerr << "hotbed-train-ctr: " << status.message() << "\n";
+  if (flags.json()) {
+    const nlohmann::json error = {{"error",
+                                   {{"code", absl::StatusCodeToString(status.code())},
+                                    {"message", std::string(status.message())}}}};
+    std::cerr << error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  } else {
+    std::cerr << "hotbed-train-ctr: " << status.message() << "\n";
+  }
   return 1;
 }

@@ -174,16 +174,21 @@ class Worker {
       if (slot.pull.valid()) first.Update(slot.pull.Wait());
       first.Update(FinishPush(&slot));
     }
+    CountRows();  // of the pushes that were under way at the last batch
     return first;
   }
 
-  void Account(double loss, size_t count) {
-    shared_->examples.fetch_add(count, std::memory_order_relaxed);
+  void CountRows() {
     const uint64_t pulled = source_->rows_pulled(), pushed = source_->rows_pushed();
     shared_->rows_pulled.fetch_add(pulled - pulled_before_, std::memory_order_relaxed);
     shared_->rows_pushed.fetch_add(pushed - pushed_before_, std::memory_order_relaxed);
     pulled_before_ = pulled;
     pushed_before_ = pushed;
+  }
+
+  void Account(double loss, size_t count) {
+    shared_->examples.fetch_add(count, std::memory_order_relaxed);
+    CountRows();
     absl::MutexLock lock(&shared_->mu);
     shared_->epoch_loss += loss;
     shared_->epoch_examples += count;

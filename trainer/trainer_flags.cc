@@ -66,7 +66,7 @@ void AddModelFlags(ConfigSchema* schema, TrainerFlags* flags) {
   schema->AddDouble("init-deviation", &flags->init_deviation,
                     "Standard deviation of a new row's values.", {.min = 0, .max = 10});
   schema->AddChoice("optimizer", &flags->optimizer,
-                    {"", "sgd", "adagrad", "rowwise_adagrad", "adam"},
+                    {"", "sgd", "adagrad", "rowwise-adagrad", "adam"},
                     "Of the tables; empty: by format.");
 }
 
@@ -92,8 +92,7 @@ bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code
     if (std::strcmp(argv[i], "-o") == 0) argv[i] = output_flag;
   }
   ConfigSchema schema("hotbed-train-ctr", kSummary);
-  schema.Add("coordinator", &flags->coordinator, "HOST:PORT",
-             "Of the cluster that holds the rows.");
+  schema.AddHostPort("coordinator", &flags->coordinator, "Of the cluster that holds the rows.", 1);
   AddDataFlags(&schema, flags);
   AddModelFlags(&schema, flags);
   schema.AddInt("threads", &flags->threads, "Trainer threads of this process, each a session.",

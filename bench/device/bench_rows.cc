@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
 namespace hotbed {
 namespace device {
@@ -54,13 +55,15 @@ BenchTables::BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes)
   const uint64_t victims = 3 * rows;
   on_device_ = memory_.Array<Table>(kTablesMax);
   segment_room_ = memory_.Array<Segment>(kTablesMax);
-  ids_ = memory_.Array<uint64_t>(ids_max);
+  ids_ = memory_.Array<uint64_t>(uint64_t{kIdLists} * ids_max);
+  counted_ = memory_.Array<uint32_t>(ids_max);
   numbers_ = memory_.Array<uint32_t>(ids_max);
   sorted_ = memory_.Array<uint32_t>(ids_max);
   order_ = memory_.Array<uint32_t>(ids_max);
   buckets_ = memory_.Array<uint32_t>(ids_max);
   table_of_ = memory_.Array<uint32_t>(ids_max);
   sources_ = memory_.Array<uint64_t>(ids_max);
+  row_sources_ = memory_.Array<uint64_t>(ids_max);
   victims_ = memory_.Array<Victim>(ids_max);
   rows_ = memory_.Take(rows);
   victim_rows_ = memory_.Take(victims);
@@ -70,6 +73,12 @@ BenchTables::BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes)
   // All rows begin with their first value.
   const std::vector<uint64_t> nowhere(ids_max, kNowhere);
   device_->CopyIn(sources_, nowhere.data(), 8ull * ids_max);
+  std::vector<uint64_t> rows_at(ids_max);
+  for (uint64_t k = 0; k < ids_max; ++k) rows_at[k] = k * row_bytes_;
+  device_->CopyIn(row_sources_, rows_at.data(), 8ull * ids_max);
+  std::vector<uint32_t> counted(ids_max);
+  std::iota(counted.begin(), counted.end(), 0u);
+  device_->CopyIn(counted_, counted.data(), 4ull * ids_max);
   MustBe(device_->Wait());
 }
 
@@ -95,34 +104,51 @@ uint32_t BenchTables::Add(const RowShape& shape, bool direct, uint64_t slots) {
   return static_cast<uint32_t>(tables_.size()) - 1;
 }
 
-InsertBatch BenchTables::BatchOf(uint32_t table, const uint64_t* positions, uint32_t count) const {
+InsertBatch BenchTables::BatchOf(uint32_t stride, const uint64_t* positions, uint32_t count) const {
   InsertBatch batch;
   batch.tables = on_device_;
   batch.count = count;
   batch.positions = positions;
   batch.table_of = table_of_;
   batch.sources = sources_;
-  batch.dirty = true;  // so that victims are copied out
+  batch.dirty = true;
   batch.buckets = buckets_;
   batch.sorted = sorted_;
   batch.order = order_;
   batch.numbers = numbers_;
   batch.victims = victims_;
   batch.victim_rows = victim_rows_;
-  batch.victim_stride = (tables_[table].shape.stored_bytes() + 15) / 16 * 16;
+  batch.victim_stride = stride;
   return batch;
 }
 
 void BenchTables::RunInsert(const InsertBatch& batch) {
   device_->Run(BucketWork{batch});
-  device_->Sort(buckets_, batch.count, kNumberBits, sorted_, order_, sort_);
+  device_->Sort(buckets_, counted_, batch.count, kNumberBits, sorted_, order_, sort_);
   device_->Run(InsertWork{batch});
+}
+
+void BenchTables::Release(const Segments& segments, const uint32_t* numbers) {
+  ReleaseWork release;
+  release.tables = on_device_;
+  release.segments = segments;
+  release.numbers = numbers;
+  release.count = segments.ids;
+  device_->Run(release);
+}
+
+// After an insert into one table, whose rows stand in numbers_.
+void BenchTables::ReleaseInserted(uint32_t count) {
   ReleaseWork release;
   release.tables = on_device_;
   release.table_of = table_of_;
   release.numbers = numbers_;
-  release.count = batch.count;
+  release.count = count;
   device_->Run(release);
+}
+
+uint32_t BenchTables::StrideOf(uint32_t table) const {
+  return (tables_[table].shape.stored_bytes() + 15) / 16 * 16;
 }
 
 void BenchTables::Insert(uint32_t table, uint64_t first, uint64_t count) {
@@ -136,14 +162,19 @@ void BenchTables::Insert(uint32_t table, uint64_t first, uint64_t count) {
     }
     device_->CopyIn(ids_, positions.data(), 8ull * part);
     device_->CopyIn(table_of_, table_of.data(), 4ull * part);
-    RunInsert(BatchOf(table, ids_, part));
+    RunInsert(BatchOf(StrideOf(table), ids_, part));
+    ReleaseInserted(part);
     MustBe(device_->Wait());
     done += part;
   }
 }
 
 void BenchTables::InsertAt(const uint64_t* positions, uint32_t count) {
-  RunInsert(BatchOf(0, positions, count));
+  InsertBatch batch = BatchOf(StrideOf(0), positions, count);
+  batch.sources = row_sources_;
+  batch.staged = rows_;
+  RunInsert(batch);
+  ReleaseInserted(count);
 }
 
 std::vector<uint64_t> BenchTables::ResidentIds(uint32_t table) {
@@ -161,25 +192,45 @@ std::vector<uint64_t> BenchTables::ResidentIds(uint32_t table) {
 }
 
 void BenchTables::SetBatch(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids) {
+  SetLists(segments, ids, 1);
+}
+
+void BenchTables::SetLists(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids,
+                           uint32_t lists) {
+  lists_ = lists;
+  next_list_ = 0;
   segments_ = {segment_room_, static_cast<uint32_t>(segments.size()),
-               static_cast<uint32_t>(ids.size())};
+               static_cast<uint32_t>(ids.size() / lists)};
   device_->CopyIn(segment_room_, segments.data(), sizeof(Segment) * segments.size());
   device_->CopyIn(ids_, ids.data(), 8 * ids.size());
   MustBe(device_->Wait());
 }
 
-void BenchTables::Read(bool with_rows) {
+void BenchTables::Read(bool with_rows, bool hold, bool visit) {
   ReadWork work;
   work.tables = on_device_;
   work.segments = segments_;
-  work.ids = ids_;
+  work.ids = ids_now();
+  work.hold = hold;
+  work.visit = visit;
   work.numbers = numbers_;
   work.rows = with_rows ? rows_ : nullptr;
   device_->Run(work);
 }
 
+void BenchTables::ReadAt(const uint64_t* ids, uint32_t count) {
+  ReadWork work;
+  work.tables = on_device_;
+  work.segments = {segment_room_, 1, count};
+  work.ids = ids;
+  work.visit = false;
+  work.numbers = numbers_;
+  work.rows = rows_;
+  device_->Run(work);
+}
+
 void BenchTables::SortForUpdate() {
-  device_->Sort(numbers_, segments_.ids, kNumberBits, sorted_, order_, sort_);
+  device_->Sort(numbers_, counted_, segments_.ids, kNumberBits, sorted_, order_, sort_);
 }
 
 void BenchTables::Step(OptimizerKind kind) {

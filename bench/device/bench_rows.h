@@ -1,4 +1,5 @@
-// Tables and batches on a device for its benchmark, and how long works on them take.
+// Tables and batches on a device for its benchmark, and how long works on them take. Confined to
+// the thread of the benchmark.
 #ifndef HOTBED_BENCH_DEVICE_BENCH_ROWS_H_
 #define HOTBED_BENCH_DEVICE_BENCH_ROWS_H_
 
@@ -49,6 +50,8 @@ struct Timing {
 // Of one call of `run`: samples of several calls each, after a warm-up.
 Timing TimeOf(Device* device, const std::function<void()>& run, int samples);
 
+constexpr uint32_t kIdLists = 4;  // most of SetLists
+
 // Tables with numbers 0, 1, ... and one room for all of a batch's arrays.
 class BenchTables {
  public:
@@ -65,16 +68,28 @@ class BenchTables {
 
   // What the runs below work on.
   void SetBatch(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids);
-  void Read(bool with_rows);
+  // The same segments with others of `lists`, ids one list behind the other: a call of NextIds each
+  // takes the next, so that no cache sees the ids of the call before.
+  void SetLists(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids,
+                uint32_t lists);
+  void NextIds() { next_list_ = (next_list_ + 1) % lists_; }
+  void Read(bool with_rows, bool hold = false, bool visit = true);
   void SortForUpdate();
   void Step(OptimizerKind kind);
-  // Rows of table 0 by positions in device memory that are not there; with victims once it is full.
+  // Rows of table 0 by positions in device memory, with values that lie there too; those that are
+  // there already stay. With victims once it is full.
   void InsertAt(const uint64_t* positions, uint32_t count);
+  // Rows of table 0 by ids in device memory, without a visit; after SetBatch of one segment.
+  void ReadAt(const uint64_t* ids, uint32_t count);
   BenchMemory* memory() { return &memory_; }
 
- private:
-  InsertBatch BatchOf(uint32_t table, const uint64_t* positions, uint32_t count) const;
+ protected:
+  InsertBatch BatchOf(uint32_t stride, const uint64_t* positions, uint32_t count) const;
   void RunInsert(const InsertBatch& batch);
+  void Release(const Segments& segments, const uint32_t* numbers);
+  void ReleaseInserted(uint32_t count);
+  uint32_t StrideOf(uint32_t table) const;
+  const uint64_t* ids_now() const { return ids_ + uint64_t{segments_.ids} * next_list_; }
 
   Device* const device_;
   BenchMemory memory_;
@@ -82,16 +97,20 @@ class BenchTables {
   const uint32_t row_bytes_;
   std::vector<Table> tables_;
   uint32_t next_row_ = 0;
+  uint32_t lists_ = 1;
+  uint32_t next_list_ = 0;
   Table* on_device_ = nullptr;
   Segments segments_;
   Segment* segment_room_;
   uint64_t* ids_;
+  uint32_t* counted_;
   uint32_t* numbers_;
   uint32_t* sorted_;
   uint32_t* order_;
   uint32_t* buckets_;
   uint32_t* table_of_;
   uint64_t* sources_;
+  uint64_t* row_sources_;  // of the rows in rows_
   Victim* victims_;
   uint8_t* rows_;
   uint8_t* victim_rows_;

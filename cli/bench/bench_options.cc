@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cli/bench/bench_tables.h"
+#include "common/status_macros.h"
 #include "common/table_spec.h"
 
 namespace hotbed {
@@ -113,6 +115,9 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
         OutOf("--repeats", o.repeats, 1, 1000), OutOf("--rate", o.rate, 0, 1e9)}) {
     if (!status.ok()) return status;
   }
+  BenchTables tables;
+  HOTBED_RETURN_IF_ERROR(ParseDurability(o.durability, &tables));
+  HOTBED_RETURN_IF_ERROR(ParseConsistency(o.consistency, &tables));
   if (o.uniform && o.zipf > 0)
     return absl::InvalidArgumentError("--uniform and --zipf exclude each other");
   const bool pooled = o.pooling != "none";
@@ -132,6 +137,10 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
   }
   if (pooled && o.wire == "int8") {
     return absl::InvalidArgumentError("--wire int8: pooled rows travel as fp32, fp16 or bf16");
+  }
+  if (o.optimizer == "none" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
+    return absl::InvalidArgumentError(
+        "--optimizer none: its tables take no gradients; bench pull and lookup measure them");
   }
   if (o.consistency != "async" && o.kind == BenchKind::kMixed) {
     return absl::InvalidArgumentError(absl::StrCat(

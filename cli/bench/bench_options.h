@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace hotbed {
 
@@ -23,8 +24,9 @@ struct BenchOptions {
   std::string coordinator = "127.0.0.1:7400";
   std::string command;  // the command line, printed with the result
   bool json = false;
-  std::ostream* out = nullptr;  // the result
-  std::ostream* err = nullptr;  // progress and errors
+  std::ostream* out = nullptr;                 // the result
+  std::ostream* err = nullptr;                 // progress
+  absl::Duration timeout = absl::Seconds(10);  // for the coordinator's first answer
 
   uint32_t tables = 1;
   uint32_t dim = 64;
@@ -63,15 +65,15 @@ struct BenchOption {
   std::vector<std::string> choices;  // of a string; empty: any
 };
 
-// Every option of the command line (not kind, coordinator, command, json and the streams, which the
-// CLI gives itself).
+// Every option of the command line (not kind, coordinator, command, json, timeout and the streams,
+// which the CLI gives itself).
 std::vector<BenchOption> BenchOptionList(BenchOptions* options);
 
 // OK, or InvalidArgument naming the option, its value and the allowed range.
 absl::Status ValidateBenchOptions(const BenchOptions& options);
 
-// Runs and prints. An exit code of cli/command.h: 0 done, 1 failed (said on err), 2 wrong options.
-int RunBench(const BenchOptions& options);
+// Runs and prints the result on `out`.
+absl::Status RunBench(const BenchOptions& options);
 
 }  // namespace hotbed
 

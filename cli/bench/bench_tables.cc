@@ -72,7 +72,9 @@ absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
     for (uint64_t id = first; id < std::min(rows, first + kPreloadRows); ++id) ids.push_back(id);
     const PushFeature feature{&table, ids, gradients.data()};
     PushOptions push;
-    push.assign = table.options().consistency != Consistency::kAsync;  // no step of a group
+    // No step of a group, and no gradient where no optimizer would take it.
+    push.assign = table.options().consistency != Consistency::kAsync ||
+                  table.options().optimizer.kind == OptimizerKind::kNone;
     pushes.push_back(client->Push(++*step, {&feature, 1}, push));
     if (pushes.size() >= kPreloadInFlight) HOTBED_RETURN_IF_ERROR(finish_one());
   }

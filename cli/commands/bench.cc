@@ -37,8 +37,8 @@ void AddKind(CLI::App* bench, CommandContext* context, const char* name, BenchKi
       options->json = context->json();
       options->out = context->out;
       options->err = context->err;
-      context->exit_code = RunBench(*options);  // says itself what went wrong
-      return absl::OkStatus();
+      options->timeout = context->timeout_duration();
+      return RunBench(*options);
     };
   });
 }

@@ -19,6 +19,8 @@
 namespace hotbed {
 namespace {
 
+constexpr uint32_t kShardsMax = 1024;  // of a table (DECISIONS P1); the coordinator checks again
+
 struct Flags {
   std::string name;
   GivenOptions given;
@@ -150,6 +152,7 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
   app->add_option("NAME", flags->name, "Name of the table");
   AddTableFlags(app, /*only_changing=*/false, &flags->given);
   CLI::Option* shards = app->add_option("--shards", flags->shards, "At least this many; 0: by size")
+                            ->check(CLI::Range(uint32_t{0}, kShardsMax))
                             ->group("Command");
   CLI::Option* file =
       app->add_option("--file", flags->file,

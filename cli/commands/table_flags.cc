@@ -83,7 +83,9 @@ void AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given) {
 absl::Status NamingItsFlag(const absl::Status& status) {
   if (status.ok()) return status;
   for (const TableOption& option : TableOptionList()) {
+    // Of a value of several numbers the refusal names the part: "initializer.b is".
     if (absl::StrContains(status.message(), absl::StrCat(": ", option.field, " is ")) ||
+        absl::StrContains(status.message(), absl::StrCat(": ", option.field, ".")) ||
         absl::StrContains(status.message(), absl::StrCat("].", option.field, " is "))) {
       return absl::Status(status.code(), absl::StrCat("--", option.name, ": ", status.message()));
     }

@@ -15,14 +15,60 @@ std::string Text(const char* what, cudaError_t error) {
   return std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
 }
 
+// The device that the calling thread works with, as CUDA keeps it; 0 for a new thread.
+int& CurrentOfThread() {
+  thread_local int number = 0;
+  return number;
+}
+
+cudaError_t MakeCurrent(int number) {
+  if (CurrentOfThread() == number) return cudaSuccess;
+  const cudaError_t error = cudaSetDevice(number);
+  if (error == cudaSuccess) CurrentOfThread() = number;
+  return error;
+}
+
+// A stream for each queue, and events: one at a time by which a stream waits for another, which
+// remembers what the event stood for, and those of marks in turn.
+struct Streams {
+  cudaStream_t of[kQueues] = {};
+  cudaEvent_t order = nullptr;
+  cudaEvent_t marks[kMarksMax] = {};
+
+  cudaError_t Open() {
+    cudaError_t error = cudaSuccess;
+    for (cudaStream_t& stream : of) {
+      if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&order, cudaEventDisableTiming);
+    for (cudaEvent_t& mark : marks) {
+      if (error == cudaSuccess) error = cudaEventCreateWithFlags(&mark, cudaEventDisableTiming);
+    }
+    return error;
+  }
+  void Close() {
+    for (cudaStream_t stream : of) {
+      if (stream != nullptr) cudaStreamDestroy(stream);
+    }
+    if (order != nullptr) cudaEventDestroy(order);
+    for (cudaEvent_t mark : marks) {
+      if (mark != nullptr) cudaEventDestroy(mark);
+    }
+  }
+};
+
 class CudaDevice : public Device {
  public:
-  CudaDevice(int number, const cudaDeviceProp& properties, cudaStream_t stream)
+  CudaDevice(int number, const cudaDeviceProp& properties, const Streams& streams)
       : number_(number),
         name_(properties.name),
         blocks_max_(static_cast<uint32_t>(properties.multiProcessorCount) * kBlocksOfProcessor),
-        stream_(stream) {}
-  ~CudaDevice() override { cudaStreamDestroy(stream_); }
+        streams_(streams),
+        stream_(streams.of[static_cast<uint32_t>(Queue::kWork)]) {}
+  ~CudaDevice() override {
+    MakeCurrent(number_);
+    streams_.Close();
+  }
 
   std::string Describe() const override {
     return name_ + " (device " + std::to_string(number_) + ")";
@@ -36,6 +82,7 @@ class CudaDevice : public Device {
 
   Status Allocate(uint64_t bytes, uint8_t** memory) override {
     *memory = nullptr;
+    if (!ok()) return failure_;
     void* taken = nullptr;
     cudaError_t error = cudaMalloc(&taken, bytes);
     if (error == cudaSuccess) error = cudaMemsetAsync(taken, 0, bytes, stream_);
@@ -43,6 +90,7 @@ class CudaDevice : public Device {
       *memory = static_cast<uint8_t*>(taken);
       return {};
     }
+    if (taken != nullptr) cudaFree(taken);
     size_t free = 0, total = 0;
     cudaGetLastError();  // out of memory is not sticky
     if (error != cudaErrorMemoryAllocation) return Failed("device memory", error);
@@ -51,9 +99,14 @@ class CudaDevice : public Device {
                                  " bytes wanted, " + std::to_string(free) + " of " +
                                  std::to_string(total) + " free; lower --device-bytes"};
   }
-  void Free(uint8_t* memory) override { Note("cudaFree", cudaFree(memory)); }
+  void Free(uint8_t* memory) override {
+    MakeCurrent(number_);
+    if (memory != nullptr) Note("cudaFree", cudaFree(memory));
+  }
 
   Status AllocateStaging(uint64_t bytes, uint8_t** memory) override {
+    *memory = nullptr;
+    if (!ok()) return failure_;
     void* taken = nullptr;
     const cudaError_t error = cudaMallocHost(&taken, bytes);
     *memory = static_cast<uint8_t*>(taken);
@@ -62,32 +115,55 @@ class CudaDevice : public Device {
     return {Code::kNoMemory, Text("pinned host memory", error) + "; " + std::to_string(bytes) +
                                  " bytes wanted; raise the limit of locked memory (ulimit -l)"};
   }
-  void FreeStaging(uint8_t* memory) override { Note("cudaFreeHost", cudaFreeHost(memory)); }
+  void FreeStaging(uint8_t* memory) override {
+    MakeCurrent(number_);
+    if (memory != nullptr) Note("cudaFreeHost", cudaFreeHost(memory));
+  }
 
   void CopyIn(void* to, const void* from, uint64_t bytes) override {
     counts_.bytes_in += bytes;
-    if (bytes == 0 || !ok()) return;
-    Note("copy in", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
+    Copy("copy in", Queue::kWork, to, from, bytes, cudaMemcpyHostToDevice);
   }
   void CopyOut(void* to, const void* from, uint64_t bytes) override {
     counts_.bytes_out += bytes;
-    if (bytes == 0 || !ok()) return;
-    Note("copy out", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_));
+    Copy("copy out", Queue::kWork, to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+  void CopyInAside(void* to, const void* from, uint64_t bytes) override {
+    counts_.bytes_in += bytes;
+    Copy("copy in", Queue::kIn, to, from, bytes, cudaMemcpyHostToDevice);
+  }
+  void CopyOutAside(void* to, const void* from, uint64_t bytes) override {
+    counts_.bytes_out += bytes;
+    Copy("copy out", Queue::kOut, to, from, bytes, cudaMemcpyDeviceToHost);
   }
   void CopyWithin(void* to, const void* from, uint64_t bytes) override {
-    if (bytes == 0 || !ok()) return;
-    Note("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+    Copy("copy", Queue::kWork, to, from, bytes, cudaMemcpyDeviceToDevice);
   }
   void Clear(void* memory, uint64_t bytes) override {
     if (bytes > 0 && ok()) Note("clear", cudaMemsetAsync(memory, 0, bytes, stream_));
   }
 
+  void Order(Queue later, Queue earlier) override {
+    if (ok()) Note("order", cudaEventRecord(streams_.order, StreamOf(earlier)));
+    if (ok()) Note("order", cudaStreamWaitEvent(StreamOf(later), streams_.order, 0));
+  }
+  uint64_t Mark(Queue queue) override {
+    const uint64_t mark = next_mark_++;
+    if (ok()) Note("mark", cudaEventRecord(streams_.marks[mark % kMarksMax], StreamOf(queue)));
+    return mark;
+  }
+  Status WaitFor(uint64_t mark) override {
+    ++counts_.waits;
+    if (ok()) Note("wait", cudaEventSynchronize(streams_.marks[mark % kMarksMax]));
+    return failure_;
+  }
+
   uint64_t SortScratchBytes(uint32_t count) override { return SortBytes(count); }
-  void Sort(const uint32_t* keys, uint32_t count, uint32_t bits, uint32_t* sorted, uint32_t* order,
-            uint8_t* scratch) override {
-    // The numbers, a histogram and its scan, and a pass for 8 bits: how CUB sorts many keys.
-    Launch("sort", 3 + (bits + 7) / 8,
-           [&]() { return LaunchSort(keys, count, bits, sorted, order, scratch, stream_); });
+  void Sort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
+            uint32_t* sorted, uint32_t* order, uint8_t* scratch) override {
+    Launch("sort", SortLaunches(bits), [&]() {
+      return LaunchSort(keys, counted, count, bits, sorted, order, scratch, stream_);
+    });
   }
 
   void Run(const ReadWork& work) override {
@@ -117,7 +193,7 @@ class CudaDevice : public Device {
   void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override {
     const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
     const uint32_t blocks = StepWorkers(batch.sum_stride) / teams;
-    Launch("steps", 2, [&]() { return LaunchPlainSteps(StepKind(kind), batch, blocks, stream_); });
+    Launch("steps", 1, [&]() { return LaunchPlainSteps(StepKind(kind), batch, blocks, stream_); });
   }
   uint32_t StepWorkers(uint32_t sum_stride) const override {
     const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
@@ -127,15 +203,27 @@ class CudaDevice : public Device {
 
   Status Wait() override {
     ++counts_.waits;
-    if (ok()) Note("wait", cudaStreamSynchronize(stream_));
+    for (cudaStream_t stream : streams_.of) {
+      if (ok()) Note("wait", cudaStreamSynchronize(stream));
+    }
     return failure_;
   }
   DeviceCounts counts() const override { return counts_; }
 
  private:
-  bool ok() const { return failure_.ok(); }
+  // Before each call of CUDA's: of this device, whatever thread it comes from.
+  bool ok() {
+    if (failure_.ok()) Note("cudaSetDevice", MakeCurrent(number_));
+    return failure_.ok();
+  }
+  cudaStream_t StreamOf(Queue queue) const { return streams_.of[static_cast<uint32_t>(queue)]; }
+  void Copy(const char* what, Queue queue, void* to, const void* from, uint64_t bytes,
+            cudaMemcpyKind kind) {
+    if (bytes == 0 || !ok()) return;
+    Note(what, cudaMemcpyAsync(to, from, bytes, kind, StreamOf(queue)));
+  }
   Status Failed(const char* what, cudaError_t error) {
-    if (ok()) failure_ = {Code::kFailed, Describe() + ", " + Text(what, error)};
+    if (failure_.ok()) failure_ = {Code::kFailed, Describe() + ", " + Text(what, error)};
     return failure_;
   }
   void Note(const char* what, cudaError_t error) {
@@ -150,7 +238,9 @@ class CudaDevice : public Device {
   const int number_;
   const std::string name_;
   const uint32_t blocks_max_;
-  const cudaStream_t stream_;
+  Streams streams_;
+  const cudaStream_t stream_;  // of works
+  uint64_t next_mark_ = 0;
   Status failure_;
   DeviceCounts counts_;
 };
@@ -160,23 +250,26 @@ class CudaDevice : public Device {
 Status OpenCudaDevice(int number, std::unique_ptr<Device>* device) {
   int count = 0;
   cudaDeviceProp properties = {};
-  cudaStream_t stream = nullptr;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return {Code::kNoDevice, Text("CUDA", error)};
   if (number < 0 || number >= count) {
     return {Code::kNoDevice, "CUDA device " + std::to_string(number) + " of " +
                                  std::to_string(count) + "; numbers begin with 0"};
   }
-  error = cudaSetDevice(number);
+  error = MakeCurrent(number);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, number);
   if (error == cudaSuccess && properties.major < 8) {
     return {Code::kNoDevice, std::string(properties.name) + " has compute capability " +
                                  std::to_string(properties.major) + "." +
                                  std::to_string(properties.minor) + ", needed is 8.0"};
   }
-  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (error != cudaSuccess) return {Code::kNoDevice, Text("opening the CUDA device", error)};
-  *device = std::make_unique<CudaDevice>(number, properties, stream);
+  Streams streams;
+  if (error == cudaSuccess) error = streams.Open();
+  if (error != cudaSuccess) {
+    streams.Close();
+    return {Code::kNoDevice, Text("opening the CUDA device", error)};
+  }
+  *device = std::make_unique<CudaDevice>(number, properties, streams);
   return {};
 }
 

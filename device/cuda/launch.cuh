@@ -50,15 +50,15 @@ cudaError_t LaunchInsert(const InsertWork& work, uint32_t blocks_max, cudaStream
 cudaError_t LaunchTake(const TakeWork& work, uint32_t blocks_max, cudaStream_t stream);
 cudaError_t LaunchRelease(const ReleaseWork& work, uint32_t blocks_max, cudaStream_t stream);
 cudaError_t LaunchPieces(const PieceWork& work, uint32_t blocks_max, cudaStream_t stream);
-// Of the elementwise kinds, and of those that need a sum over the row; two launches.
+// Of the elementwise kinds, and of those that need a sum over the row.
 cudaError_t LaunchPlainSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t blocks_max,
                              cudaStream_t stream);
 cudaError_t LaunchRowwiseSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t blocks_max,
                                cudaStream_t stream);
 
 uint64_t SortBytes(uint32_t count);
-cudaError_t LaunchSort(const uint32_t* keys, uint32_t count, uint32_t bits, uint32_t* sorted,
-                       uint32_t* order, uint8_t* scratch, cudaStream_t stream);
+cudaError_t LaunchSort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
+                       uint32_t* sorted, uint32_t* order, uint8_t* scratch, cudaStream_t stream);
 
 }  // namespace device
 }  // namespace hotbed

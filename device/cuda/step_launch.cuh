@@ -1,4 +1,4 @@
-// StepWork and FinishWork of one kind.
+// StepWork of one kind.
 #ifndef HOTBED_DEVICE_CUDA_STEP_LAUNCH_CUH_
 #define HOTBED_DEVICE_CUDA_STEP_LAUNCH_CUH_
 
@@ -9,9 +9,7 @@ namespace device {
 
 template <OptimizerKind kKind>
 cudaError_t LaunchSteps(const UpdateBatch& batch, uint32_t blocks_max, cudaStream_t stream) {
-  const cudaError_t error = LaunchUnits(StepWork<kKind>{batch}, blocks_max, stream);
-  if (error != cudaSuccess) return error;
-  return LaunchUnits(FinishWork<kKind>{batch}, blocks_max, stream);
+  return LaunchUnits(StepWork<kKind>{batch}, blocks_max, stream);
 }
 
 }  // namespace device

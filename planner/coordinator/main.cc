@@ -47,6 +47,7 @@ void CatchSignals() {
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files is an error of a write
 }
 
 std::string RandomHex(int bytes) {
@@ -131,10 +132,10 @@ int Main(int argc, char** argv) {
   Options options;
   ConfigSchema schema("hotbed-coordinator",
                       "Places the shards of embedding tables on servers and says who owns which.");
-  schema.Add("listen", &options.listen, "host:port",
-             "Where servers, clients and the CLI connect; port 0 takes a free one.");
-  schema.Add("admin-listen", &options.admin_listen, "host:port",
-             "Where metrics, health and the status page are served.");
+  schema.AddHostPort("listen", &options.listen,
+                     "Where servers, clients and the CLI connect; port 0 takes a free one.", 0);
+  schema.AddHostPort("admin-listen", &options.admin_listen,
+                     "Where metrics, health and the status page are served.", 0);
   schema.Add("data-dir", &options.data_dir, "directory",
              "Holds the metadata store; created if it does not exist.");
   schema.AddMillis("lease-ttl-ms", &options.lease_ttl_ms,

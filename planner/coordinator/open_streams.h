@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,7 +21,8 @@ namespace hotbed {
 template <typename Stream>
 class OpenStreams {
  public:
-  // `are_open` is said of the streams where there are too many: "watches are open".
+  // `are_open` is said of the streams where there are too many: "watches are open". It
+  // outlives this.
   OpenStreams(size_t streams_max, absl::string_view are_open)
       : streams_max_(streams_max), are_open_(are_open) {}
 

@@ -82,6 +82,41 @@ absl::Status TrainerGroups::Check(const v1::TrainRequest& r, const ClusterState&
                                                    " ms, allowed: ", limits_.lease_ms_min, "..",
                                                    limits_.lease_ms_max));
   }
+  return r.kind() == v1::TrainRequest::LEAVE ? absl::OkStatus() : CheckTables(r, state);
+}
+
+absl::Status TrainerGroups::CheckTables(const v1::TrainRequest& r,
+                                        const ClusterState& state) const {
+  const absl::btree_set<TableId> asked(r.tables().begin(), r.tables().end());
+  // Nearly all requests name what the last one did, and that was looked at then.
+  if (const auto group = groups_.find(r.group()); group != groups_.end()) {
+    const auto it = group->second.trainers.find(r.name());
+    if (it != group->second.trainers.end() &&
+        std::equal(asked.begin(), asked.end(), it->second.tables.begin(),
+                   it->second.tables.end())) {
+      return absl::OkStatus();
+    }
+  }
+  for (const auto& [name, group] : groups_) {
+    if (asked.empty() || name == r.group()) continue;
+    for (const auto& [trainer_name, trainer] : group.trainers) {
+      // One whose session was opened anew can push no more: it counts for nothing already.
+      const auto session = state.sessions().find(trainer_name);
+      if (session == state.sessions().end() || session->second.incarnation != trainer.incarnation) {
+        continue;
+      }
+      for (const TableId table : trainer.tables) {
+        if (!asked.contains(table)) continue;
+        const auto spec = state.tables().find(table);
+        return absl::FailedPreconditionError(absl::StrCat(
+            "session ", r.name(), " of group ", r.group(), ": synchronous table ",
+            spec == state.tables().end() ? absl::StrCat(table) : spec->second.name(),
+            " is trained by group ", name, " (", trainer_name,
+            "), and a table belongs to one group at a time; join that group, or wait until its "
+            "trainers have left"));
+      }
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -148,7 +183,8 @@ void TrainerGroups::Renew(Group* group, const v1::TrainRequest& request) {
   trainer.ended = std::max(trainer.ended, request.ended_step());
   trainer.lease_ns = LeaseNs(request);
   trainer.deadline_ns = now_ns_ + trainer.lease_ns;
-  trainer.tables.assign(request.tables().begin(), request.tables().end());
+  const absl::btree_set<TableId> tables(request.tables().begin(), request.tables().end());
+  trainer.tables.assign(tables.begin(), tables.end());
 }
 
 void TrainerGroups::Tick(int64_t now_ns, bool held_up) {

@@ -18,6 +18,8 @@
 // waits to be committed, so that it can bring the last one to the shards. In a group without
 // synchronous tables it begins one step above the slowest member.
 // - The least step that all members have ended never falls.
+// - A synchronous table belongs to one group while that has a member that trains it: who names it
+// from another group is refused, and with it no renewal.
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_TRAINER_GROUPS_H_
@@ -110,6 +112,8 @@ class TrainerGroups {
 
   bool InGrace() const { return now_ns_ < grace_until_ns_; }
   absl::Status Check(const v1::TrainRequest& request, const ClusterState& state) const;
+  // Refuses synchronous tables that another group trains.
+  absl::Status CheckTables(const v1::TrainRequest& request, const ClusterState& state) const;
   int64_t LeaseNs(const v1::TrainRequest& request) const;
   void Renew(Group* group, const v1::TrainRequest& request);
   // Lets in who may be let in, commits what may be committed, answers who need not wait.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
+#include "server/shard_log/other_version.h"
 
 namespace hotbed {
 namespace {
@@ -40,10 +41,7 @@ absl::StatusOr<IdentityFile> IdentityFile::Load(const std::string& path, FileSys
   int version = 0;
   if (!absl::SimpleAtoi(values["version"], &version)) return Damaged(path, "it names no version");
   if (version != kDataFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " has data format version ", version, ", this program reads version ",
-                     kDataFormatVersion, " only: start the version of Hotbed that wrote it",
-                     intact ? "" : "; where there is none, the file is damaged"));
+    return OtherVersion(path, version, kDataFormatVersion, intact);
   }
   if (!intact) return Damaged(path, "it fails its checksum");
   IdentityFile identity;

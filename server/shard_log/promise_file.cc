@@ -7,6 +7,7 @@
 #include "common/byte_order.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
+#include "server/shard_log/other_version.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
@@ -40,10 +41,7 @@ absl::StatusOr<std::unique_ptr<PromiseFile>> PromiseFile::Open(const std::string
     const size_t crc_at = bytes.size() - 4;
     const bool intact = LoadLittle<uint32_t>(&bytes[crc_at]) == Crc32c(bytes.data(), crc_at);
     if (version != kVersion) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, " has format version ", version, ", this program reads version ",
-                       kVersion, " only: start the version of Hotbed that wrote it",
-                       intact ? "" : "; where there is none, the file is damaged"));
+      return OtherVersion(path, version, kVersion, intact);
     }
     if (!intact || crc_at != kHeaderBytes + kPromiseBytes * static_cast<size_t>(count)) {
       return absl::DataLossError(absl::StrCat(

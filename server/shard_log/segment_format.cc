@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "common/byte_order.h"
 #include "common/crc32c.h"
+#include "server/shard_log/other_version.h"
 
 namespace hotbed {
 namespace {
@@ -83,10 +84,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
   const bool intact = LoadLittle<uint32_t>(p + kSegmentCrcAt) == MaskCrc(Crc32c(p, kSegmentCrcAt));
   // Another version may keep its checksum elsewhere, so the version is judged first.
   if (version != kSegmentFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("log segment has format version ", version, ", this program reads version ",
-                     kSegmentFormatVersion, " only: start the version of Hotbed that wrote it",
-                     intact ? "" : "; where there is none, the segment is damaged"));
+    return OtherVersion("log segment", version, kSegmentFormatVersion, intact);
   }
   if (!intact) return absl::DataLossError("the segment header fails its checksum");
   return SegmentHeader{.sequence = LoadLittle<uint64_t>(p + 16),

@@ -61,8 +61,7 @@ class DeviceShard : public TieredStore {
   struct PullOp {
     RowReads reads;
     Done done;
-    std::vector<uint32_t> picks;    // not on the device
-    std::vector<uint32_t> arg_max;  // of bags
+    std::vector<uint32_t> picks;  // not on the device
   };
   struct ApplyOp {
     RowUpdates updates;
@@ -95,6 +94,8 @@ class DeviceShard : public TieredStore {
     };
   }
   std::shared_ptr<DeviceJob> NewJob(DeviceJob::Kind kind) const;
+  // With what pulls of rows and of bags both say.
+  std::shared_ptr<DeviceJob> NewReadJob(DeviceJob::Kind kind, const RowReads& reads) const;
   void Fail(Done done, absl::Status status);
   absl::Status Lost() const;
 
@@ -103,8 +104,6 @@ class DeviceShard : public TieredStore {
   void OnPulled(const std::shared_ptr<PullOp>& op, DeviceJob* job);
   bool PullPooled(const RowReads& reads, Done done);
   void OnPooled(const std::shared_ptr<PullOp>& op, const std::vector<uint32_t>& incomplete);
-  device::Status RunPooled(PullOp* op, device::DeviceRows* rows,
-                           std::vector<uint32_t>* incomplete) const;
   void NoteMisses(const uint64_t* ids, const std::vector<uint32_t>& missing);
   void NoteMisses(const uint64_t* ids, uint32_t count);
   void NoteMiss(uint64_t id);

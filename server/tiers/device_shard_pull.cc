@@ -1,6 +1,7 @@
 // Reads: from the device what it has, from rows that are on their way, and the rest from below.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,16 @@
 #include "server/tiers/device_shard.h"
 
 namespace hotbed {
+
+std::shared_ptr<DeviceJob> DeviceShard::NewReadJob(DeviceJob::Kind kind,
+                                                   const RowReads& reads) const {
+  std::shared_ptr<DeviceJob> job = NewJob(kind);
+  job->ids = reads.ids;
+  job->count = reads.count;
+  job->type = reads.type;
+  job->rows = reads.rows;
+  return job;
+}
 
 bool DeviceShard::Pull(const RowReads& reads, Done done) {
   HOTBED_DCHECK(reads.picks == nullptr);
@@ -32,11 +43,7 @@ bool DeviceShard::Pull(const RowReads& reads, Done done) {
   auto op = std::make_shared<PullOp>();
   op->reads = reads;
   op->done = std::move(done);
-  const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kPull);
-  job->ids = reads.ids;
-  job->count = reads.count;
-  job->type = reads.type;
-  job->rows = reads.rows;
+  const std::shared_ptr<DeviceJob> job = NewReadJob(DeviceJob::Kind::kPull, reads);
   job->flags = reads.flags;
   job->done = Guarded([this, op, job = job.get()] { OnPulled(op, job); });
   device_->Submit(job);
@@ -69,59 +76,35 @@ bool DeviceShard::PullBelow(const std::shared_ptr<PullOp>& op) {
   return below_->Pull(below, [op](absl::Status status) { op->done(std::move(status)); });
 }
 
+// Bags with rows that are not there are incomplete, and all of them where one message has no room
+// for so many.
 bool DeviceShard::PullPooled(const RowReads& reads, Done done) {
   auto op = std::make_shared<PullOp>();
   op->reads = reads;
   op->done = std::move(done);
-  auto incomplete = std::make_shared<std::vector<uint32_t>>();
-  const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kCall);
-  job->call = [this, op, incomplete](device::DeviceRows* rows) {
-    return RunPooled(op.get(), rows, incomplete.get());
-  };
-  job->done = Guarded([this, op, incomplete, job = job.get()] {
+  const std::shared_ptr<DeviceJob> job = NewReadJob(DeviceJob::Kind::kPooled, reads);
+  job->bag_lengths = reads.bag_lengths;
+  job->bags = reads.bags;
+  job->pooling = reads.pooling;
+  job->weights = reads.weights;
+  job->arg_max = reads.arg_max;
+  if (!device_->FitsPooled(*job)) {
+    job->missing.resize(reads.bags);
+    std::iota(job->missing.begin(), job->missing.end(), 0u);
+    executor_->Run(Guarded([this, op, job] { OnPooled(op, job->missing); }));
+    return false;
+  }
+  job->done = Guarded([this, op, job = job.get()] {
     if (!job->status.ok()) return op->done(job->status);
-    OnPooled(op, *incomplete);
+    OnPooled(op, job->missing);
   });
   device_->Submit(job);
   return false;
 }
 
-// On the device's executor. Bags with rows that are not there are `incomplete`, and all of them
-// where one message has no room for so many.
-device::Status DeviceShard::RunPooled(PullOp* op, device::DeviceRows* rows,
-                                      std::vector<uint32_t>* incomplete) const {
-  const RowReads& reads = op->reads;
-  const device::RowsOptions& room = device_->options();
-  const bool wants_arg = reads.arg_max != nullptr;
-  if (reads.count > room.ids_max || reads.bags >= room.ids_max ||
-      uint64_t{RowWireBytes(reads.type, dim_)} * reads.bags > room.row_bytes_max ||
-      (wants_arg && 4ull * dim_ * reads.bags > room.move_bytes_max)) {
-    for (uint32_t bag = 0; bag < reads.bags; ++bag) incomplete->push_back(bag);
-    return {};
-  }
-  std::vector<uint32_t> offsets(reads.bags + 1);
-  for (uint32_t bag = 0; bag < reads.bags; ++bag) {
-    offsets[bag + 1] = offsets[bag] + reads.bag_lengths[bag];
-  }
-  device::Segment ids, bags;
-  ids.table = bags.table = table_->number;
-  bags.type = reads.type;
-  device::PooledBatch batch;
-  batch.ids = {&ids, 1, reads.ids, reads.count};
-  batch.bags = &bags;
-  batch.offsets = offsets.data();
-  batch.bags_count = reads.bags;
-  batch.pooling = reads.pooling;
-  batch.weights = reads.weights;
-  if (wants_arg) op->arg_max.resize(uint64_t{dim_} * reads.bags);
-  return rows->PullPooled(batch, reads.rows, wants_arg ? op->arg_max.data() : nullptr, dim_,
-                          incomplete);
-}
-
 void DeviceShard::OnPooled(const std::shared_ptr<PullOp>& op,
                            const std::vector<uint32_t>& incomplete) {
   const RowReads& reads = op->reads;
-  if (!op->arg_max.empty()) std::memcpy(reads.arg_max, op->arg_max.data(), 4 * op->arg_max.size());
   // Every row on the device exists. Windows write over those of the other bags.
   if (reads.flags != nullptr) std::memset(reads.flags, 1, reads.count);
   uint64_t hits = reads.count;  // the others count when their windows are pulled

@@ -1,10 +1,9 @@
 #include "server/tiers/device_tier.h"
 
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -14,21 +13,28 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kMiB = 1ull << 20;
-constexpr uint32_t kJobsLookedAt = 4096;  // of the queue, for one message
 
-uint64_t RoundUp16(uint64_t bytes) { return (bytes + 15) / 16 * 16; }
-
-// Messages large enough that launches and waits cost little, and small beside the rows.
+// Messages large enough that launches and waits cost little, and small beside the rows; two of them
+// are under way.
 device::RowsOptions LimitsFor(uint64_t device_bytes, uint64_t host_bytes_max) {
   device::RowsOptions options;
   options.device_bytes = device_bytes;
   options.row_bytes_max =
-      std::clamp(std::min(device_bytes / 32, host_bytes_max / 4), kMiB, 64 * kMiB);
-  options.move_bytes_max = std::clamp(options.row_bytes_max / 4, kMiB, 16 * kMiB);
+      std::clamp(std::min(device_bytes / 64, host_bytes_max / 8), kMiB, 32 * kMiB);
+  options.move_bytes_max = std::clamp(options.row_bytes_max / 2, kMiB, 16 * kMiB);
   options.ids_max =
       static_cast<uint32_t>(std::clamp<uint64_t>(options.row_bytes_max / 64, 1u << 14, 1u << 18));
   options.segments_max = 4096;
   return options;
+}
+
+bool IsRead(const DeviceJob& job) {
+  return job.kind == DeviceJob::Kind::kPull || job.kind == DeviceJob::Kind::kPooled;
+}
+
+// Of which two may be under way.
+bool IsStartable(DeviceJob::Kind kind) {
+  return kind != DeviceJob::Kind::kCall && kind != DeviceJob::Kind::kPooled;
 }
 
 }  // namespace
@@ -52,24 +58,37 @@ DeviceTier::DeviceTier(std::unique_ptr<device::Device> device, const device::Row
 
 absl::Status DeviceTier::TakeMemory() {
   HOTBED_RETURN_IF_ERROR(StatusOf(device::DeviceRows::Open(device_.get(), options_, &rows_)));
-  uint8_t* ids = nullptr;
-  HOTBED_RETURN_IF_ERROR(StatusOf(device_->AllocateStaging(options_.row_bytes_max, &row_staging_)));
-  HOTBED_RETURN_IF_ERROR(
-      StatusOf(device_->AllocateStaging(uint64_t{sizeof(uint64_t)} * options_.ids_max, &ids)));
-  id_staging_ = reinterpret_cast<uint64_t*>(ids);
-  HOTBED_RETURN_IF_ERROR(StatusOf(device_->AllocateStaging(options_.ids_max, &flag_staging_)));
+  host_bytes_ = rows_->staging_bytes();
+  const auto take = [this](uint64_t bytes, auto** array) -> absl::Status {
+    uint8_t* memory = nullptr;
+    HOTBED_RETURN_IF_ERROR(StatusOf(device_->AllocateStaging(bytes, &memory)));
+    *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory);
+    host_bytes_ += bytes;
+    return absl::OkStatus();
+  };
+  const uint64_t ids = options_.ids_max;
+  for (Staging& staging : staging_) {
+    HOTBED_RETURN_IF_ERROR(take(options_.row_bytes_max, &staging.rows));
+    HOTBED_RETURN_IF_ERROR(take(sizeof(uint64_t) * ids, &staging.ids));
+    HOTBED_RETURN_IF_ERROR(take(ids, &staging.flags));
+  }
+  HOTBED_RETURN_IF_ERROR(take(sizeof(uint32_t) * (ids + 1), &offset_staging_));
+  HOTBED_RETURN_IF_ERROR(take(sizeof(float) * ids, &weight_staging_));
   slab_bytes_ = rows_->free_bytes();
   bytes_.store(options_.device_bytes - slab_bytes_, std::memory_order_relaxed);
-  host_bytes_ = options_.row_bytes_max + 9ull * options_.ids_max + rows_->staging_bytes();
   return absl::OkStatus();
 }
 
 DeviceTier::~DeviceTier() {
   own_io_ = nullptr;  // ends what is queued
   rows_ = nullptr;
-  device_->FreeStaging(row_staging_);
-  device_->FreeStaging(reinterpret_cast<uint8_t*>(id_staging_));
-  device_->FreeStaging(flag_staging_);
+  for (const Staging& staging : staging_) {
+    device_->FreeStaging(staging.rows);
+    device_->FreeStaging(reinterpret_cast<uint8_t*>(staging.ids));
+    device_->FreeStaging(staging.flags);
+  }
+  device_->FreeStaging(reinterpret_cast<uint8_t*>(offset_staging_));
+  device_->FreeStaging(reinterpret_cast<uint8_t*>(weight_staging_));
 }
 
 absl::Status DeviceTier::error() const {
@@ -104,9 +123,10 @@ absl::Status DeviceTier::StatusOf(const device::Status& status) {
 }
 
 void DeviceTier::Submit(std::shared_ptr<DeviceJob> job) {
-  HOTBED_DCHECK(job->kind == DeviceJob::Kind::kCall || job->count > 0);
+  HOTBED_DCHECK(job->kind == DeviceJob::Kind::kCall || job->kind == DeviceJob::Kind::kPooled ||
+                job->count > 0);
   absl::MutexLock lock(&mu_);
-  if (job->kind == DeviceJob::Kind::kPull) pulls_waiting_.fetch_add(1, std::memory_order_relaxed);
+  if (IsRead(*job)) pulls_waiting_.fetch_add(1, std::memory_order_relaxed);
   queue_.push_back(std::move(job));
   if (std::exchange(draining_, true)) return;
   if (io_ == nullptr) {
@@ -116,119 +136,76 @@ void DeviceTier::Submit(std::shared_ptr<DeviceJob> job) {
   io_->Submit([this] { Drain(); });
 }
 
+// Nothing is under way between two tasks. Within one, a message is started before the one before it
+// is ended; what cannot be started waits for that.
 void DeviceTier::Drain() {
-  const Message message = NextMessage();
-  Run(message);
+  Message before;
+  for (uint32_t n = 0; n < messages_of_task_; ++n) {
+    Message message = NextMessage();
+    if (message.pieces.empty()) break;
+    if (!IsStartable(message.kind())) End(&before);
+    Start(&message);
+    End(&before);
+    before = std::move(message);
+    if (!before.is_started) End(&before);
+  }
+  End(&before);
   absl::MutexLock lock(&mu_);
   draining_ = !queue_.empty();
   if (draining_) io_->Submit([this] { Drain(); });
 }
 
-// The first job, and all that can go with it: nothing overtakes an earlier job of its table.
-DeviceTier::Message DeviceTier::NextMessage() {
-  Message message;
-  absl::MutexLock lock(&mu_);
-  const DeviceJob::Kind kind = queue_.front()->kind;
-  if (kind == DeviceJob::Kind::kCall) {
-    message.push_back({std::move(queue_.front())});
-    queue_.pop_front();
-    return message;
+// f() while the shard is there, inside of its gate: nothing of it is run, only its memory is used.
+// In one gate at a time, and in none while a message is under way: what is told of another message
+// may close it.
+template <typename F>
+void DeviceTier::Inside(Piece* piece, F f) {
+  IoGate* const gate = piece->job->gate.get();
+  if (gate != nullptr && !gate->Enter()) {
+    piece->is_open = false;
+    piece->job->status = absl::CancelledError("the shard is gone");
+    return;
   }
-  absl::flat_hash_set<uint32_t> overtaken;
-  std::deque<std::shared_ptr<DeviceJob>> left;
-  uint32_t dim_max = 0;
-  while (!queue_.empty() && left.size() + message.size() < kJobsLookedAt) {
-    const std::shared_ptr<DeviceJob>& job = queue_.front();
-    // A call may be of any table.
-    if (job->kind == DeviceJob::Kind::kCall) break;
-    if (job->kind == kind && !overtaken.contains(job->table)) {
-      if (!AddPiece(job, &message, &dim_max)) break;
-      if (job->taken < job->count) break;
-    } else {
-      overtaken.insert(job->table);
-      left.push_back(job);
-    }
-    queue_.pop_front();
-  }
-  queue_.insert(queue_.begin(), left.begin(), left.end());
-  return message;
+  f();
+  if (gate != nullptr) gate->Leave();
 }
 
-// False: the message is full.
-bool DeviceTier::AddPiece(const std::shared_ptr<DeviceJob>& job, Message* message,
-                          uint32_t* dim_max) const {
-  Piece piece;
-  piece.job = job;
-  piece.first = job->taken;
-  const uint64_t wire = RowWireBytes(job->type, job->dim);
-  if (!message->empty()) {
-    const Piece& last = message->back();
-    piece.at = last.at + last.count;
-    piece.rows_at = RoundUp16(last.rows_at +
-                              RowWireBytes(last.job->type, last.job->dim) * uint64_t{last.count});
+// Runs the message, or starts it.
+void DeviceTier::Start(Message* message) {
+  if (failed()) {
+    message->status.code = device::Code::kFailed;
+  } else if (message->kind() == DeviceJob::Kind::kCall) {
+    Piece& piece = message->pieces.front();
+    Inside(&piece, [&] { message->status = piece.job->call(rows_.get()); });
+  } else if (message->kind() == DeviceJob::Kind::kPooled) {
+    message->status = RunPooled(message);
+  } else {
+    message->status = StartTogether(message);
   }
-  uint64_t room = options_.ids_max - piece.at;
-  if (job->kind != DeviceJob::Kind::kProbe) {
-    const uint64_t bytes = options_.row_bytes_max - std::min(piece.rows_at, options_.row_bytes_max);
-    room = std::min(room, bytes / wire);
-  }
-  const uint32_t widest = std::max(*dim_max, job->dim);
-  if (job->kind == DeviceJob::Kind::kUpdate) {
-    // DeviceRows has sums for so many rows of the widest table.
-    const uint64_t rows = options_.row_bytes_max / RoundUp16(4ull * widest);
-    room = std::min(room, rows - std::min<uint64_t>(rows, piece.at));
-  }
-  if (message->size() == options_.segments_max) room = 0;
-  piece.count = static_cast<uint32_t>(std::min<uint64_t>(room, job->count - job->taken));
-  if (piece.count == 0) {
-    HOTBED_CHECK(!message->empty()) << "a message has no room for a row of dim " << job->dim;
-    return false;
-  }
-  *dim_max = widest;
-  job->taken += piece.count;
-  message->push_back(std::move(piece));
-  return true;
 }
 
-void DeviceTier::Run(const Message& message) {
-  // Inside of the gates nothing of a shard is run, only its memory is used.
-  Message open;
-  for (const Piece& piece : message) {
-    if (piece.job->gate == nullptr || piece.job->gate->Enter()) {
-      open.push_back(piece);
-    } else {
-      piece.job->status = absl::CancelledError("the shard is gone");
-    }
-  }
-  // What is left has gaps where jobs were dropped.
-  uint32_t at = 0;
-  for (Piece& piece : open) {
-    piece.at = at;
-    at += piece.count;
-  }
-  if (!open.empty()) {
-    device::Status status;
-    if (failed()) {
-      status.code = device::Code::kFailed;
-    } else if (open.front().job->kind == DeviceJob::Kind::kCall) {
-      status = open.front().job->call(rows_.get());
-    } else {
-      status = RunTogether(open);
-    }
-    const absl::Status told = StatusOf(status);
-    for (const Piece& piece : open) {
+// Waits for the message if it is under way, hands out and tells. Does nothing without pieces, and
+// leaves none.
+void DeviceTier::End(Message* message) {
+  if (message->pieces.empty()) return;
+  if (message->is_started) message->status = rows_->Finish(message->flight, &message->missing);
+  const absl::Status told = StatusOf(message->status);
+  for (Piece& piece : message->pieces) {
+    if (!piece.is_open) continue;
+    Inside(&piece, [&] {
       if (piece.job->status.ok()) piece.job->status = told;
-      if (piece.job->gate != nullptr) piece.job->gate->Leave();
-    }
-    bytes_.store(options_.device_bytes - rows_->free_bytes(), std::memory_order_relaxed);
+      if (!told.ok()) return;
+      if (piece.job->kind == DeviceJob::Kind::kPooled) return HandOutBags(piece, *message);
+      if (piece.job->kind != DeviceJob::Kind::kCall) HandOut(piece, *message);
+    });
   }
-  for (const Piece& piece : message) {
-    if (piece.job->taken < piece.job->count) continue;
-    if (piece.job->kind == DeviceJob::Kind::kPull) {
-      pulls_waiting_.fetch_sub(1, std::memory_order_relaxed);
-    }
+  bytes_.store(options_.device_bytes - rows_->free_bytes(), std::memory_order_relaxed);
+  for (const Piece& piece : message->pieces) {
+    if (!piece.is_last) continue;
+    if (IsRead(*piece.job)) pulls_waiting_.fetch_sub(1, std::memory_order_relaxed);
     Finish(piece.job);
   }
+  *message = Message();
 }
 
 // Told inside of one gate alone: the executor may run what closes it.
@@ -239,12 +216,18 @@ void DeviceTier::Finish(const std::shared_ptr<DeviceJob>& job) {
   if (job->gate != nullptr) job->gate->Leave();
 }
 
-device::Status DeviceTier::RunTogether(const Message& message) {
-  const DeviceJob::Kind kind = message.front().job->kind;
+device::Status DeviceTier::StartTogether(Message* message) {
+  const DeviceJob::Kind kind = message->kind();
+  message->flight = next_flight_;
+  const Staging& staging = staging_[message->flight];
   segments_.clear();
-  for (const Piece& piece : message) {
+  uint32_t at = 0;
+  for (Piece& piece : message->pieces) {
+    piece.at = at;  // there are no gaps where shards have gone
+    Inside(&piece, [&] { Pack(piece, staging); });
+    if (!piece.is_open) continue;
+    at += piece.count;
     const DeviceJob& job = *piece.job;
-    std::copy_n(job.ids + piece.first, piece.count, id_staging_ + piece.at);
     device::Segment segment;
     segment.table = job.table;
     segment.first = piece.at;
@@ -254,47 +237,58 @@ device::Status DeviceTier::RunTogether(const Message& message) {
     segment.scalars = job.scalars;
     segments_.push_back(segment);
   }
+  if (at == 0) return {};
   const device::Batch batch = {segments_.data(), static_cast<uint32_t>(segments_.size()),
-                               id_staging_, message.back().at + message.back().count};
-  std::vector<uint32_t> missing;
+                               staging.ids, at};
   device::Status status;
   if (kind == DeviceJob::Kind::kPull) {
-    status = rows_->Pull(batch, row_staging_, flag_staging_, &missing);
+    status = rows_->StartPull(message->flight, batch, staging.rows, staging.flags);
   } else if (kind == DeviceJob::Kind::kProbe) {
-    status = rows_->Probe(batch, &missing);
+    status = rows_->StartProbe(message->flight, batch);
   } else {
-    PackGradients(message);
-    status = rows_->Update(batch, row_staging_, &missing);
+    status = rows_->StartUpdate(message->flight, batch, staging.rows);
   }
-  if (status.ok()) HandOut(message, missing);
+  message->is_started = status.ok();
+  if (status.ok()) next_flight_ = (next_flight_ + 1) % device::kFlights;
   return status;
 }
 
-void DeviceTier::PackGradients(const Message& message) {
-  for (const Piece& piece : message) {
-    const DeviceJob& job = *piece.job;
-    const uint64_t wire = RowWireBytes(job.type, job.dim);
-    uint8_t* to = row_staging_ + piece.rows_at;
-    for (uint32_t k = piece.first; k < piece.first + piece.count; ++k, to += wire) {
-      std::memcpy(to, job.gradients[k], wire);
-    }
+// Shards that have gone have no part in the message.
+device::Status DeviceTier::RunPooled(Message* message) {
+  const Staging& staging = staging_[0];
+  segments_.clear();
+  bag_segments_.clear();
+  const DeviceJob& first = *message->pieces.front().job;
+  const bool weighted = first.weights != nullptr, places = first.arg_max != nullptr;
+  uint32_t at = 0, bags = 0;
+  for (Piece& piece : message->pieces) {
+    piece.at = at;
+    piece.bags_at = bags;
+    Inside(&piece, [&] { PackBags(piece); });
+    if (!piece.is_open) continue;
+    device::Segment segment;
+    segment.table = piece.job->table;
+    segment.first = at;
+    segments_.push_back(segment);
+    segment.first = bags;
+    segment.rows_at = piece.rows_at;
+    segment.type = piece.job->type;
+    bag_segments_.push_back(segment);
+    at += piece.count;
+    bags += piece.job->bags;
   }
-}
-
-void DeviceTier::HandOut(const Message& message, const std::vector<uint32_t>& missing) {
-  size_t next = 0;
-  for (const Piece& piece : message) {
-    DeviceJob& job = *piece.job;
-    for (; next < missing.size() && missing[next] < piece.at + piece.count; ++next) {
-      job.missing.push_back(missing[next] - piece.at + piece.first);
-    }
-    if (job.kind != DeviceJob::Kind::kPull) continue;
-    const uint64_t wire = RowWireBytes(job.type, job.dim);
-    std::memcpy(job.rows + wire * piece.first, row_staging_ + piece.rows_at, wire * piece.count);
-    if (job.flags != nullptr) {
-      std::memcpy(job.flags + piece.first, flag_staging_ + piece.at, piece.count);
-    }
-  }
+  if (bags == 0) return {};
+  offset_staging_[bags] = at;
+  device::PooledBatch batch;
+  batch.ids = {segments_.data(), static_cast<uint32_t>(segments_.size()), staging.ids, at};
+  batch.bags = bag_segments_.data();
+  batch.offsets = offset_staging_;
+  batch.bags_count = bags;
+  batch.pooling = first.pooling;
+  batch.weights = weighted ? weight_staging_ : nullptr;
+  if (places) arg_max_.resize(uint64_t{first.dim} * bags);
+  return rows_->PullPooled(batch, staging.rows, places ? arg_max_.data() : nullptr, first.dim,
+                           &message->missing);
 }
 
 }  // namespace hotbed

@@ -1,6 +1,7 @@
 // The rows that all shards of a server keep in the memory of one device, and the one executor that
 // works for them: what is asked of the device waits in one queue, and what is alike is done
-// together, one message of many tables (docs/device.md).
+// together, one message of many tables (docs/device.md). While the device has one message under way
+// the host hands out the answers of the one before, and packs the next.
 //
 // Thread-safe. Jobs of one table are done in the order of Submit, and `done` runs in that order, on
 // the job's executor. Bounded: a shard has one job under way that changes rows, and pulls are
@@ -35,6 +36,7 @@ namespace hotbed {
 struct DeviceJob {
   enum class Kind : uint8_t {
     kPull,    // rows and flags of what is there; which are missing
+    kPooled,  // bags whose rows are all there; which are not
     kProbe,   // which are missing
     kUpdate,  // one optimizer step of rows that are all there
     kCall,    // anything else, by itself
@@ -43,10 +45,16 @@ struct DeviceJob {
   uint32_t table = 0;
   uint32_t dim = 0;
   const uint64_t* ids = nullptr;
-  uint32_t count = 0;             // at least 1, but for kCall
+  uint32_t count = 0;             // at least 1, but for kCall and kPooled
   RowType type = RowType::kFp32;  // of rows, of gradients
-  uint8_t* rows = nullptr;        // kPull: row i at i * RowWireBytes(type, dim)
+  uint8_t* rows = nullptr;        // kPull, kPooled: row i at i * RowWireBytes(type, dim)
   uint8_t* flags = nullptr;       // kPull: as RowReads has them
+  // kPooled: as RowReads has them. FitsPooled() holds.
+  const uint32_t* bag_lengths = nullptr;
+  uint32_t bags = 0;
+  RowPooling pooling = RowPooling::kNone;
+  const float* weights = nullptr;
+  uint8_t* arg_max = nullptr;  // dim u32 a bag, or null
   const uint8_t* const* gradients = nullptr;
   UpdateScalars scalars;
   bool assign = false;
@@ -57,7 +65,7 @@ struct DeviceJob {
   absl::AnyInvocable<void()> done;
 
   // Out.
-  std::vector<uint32_t> missing;  // numbers of ids, in order
+  std::vector<uint32_t> missing;  // numbers of ids, in order; kPooled: of bags
   absl::Status status;
 
   uint32_t taken = 0;  // ids that are done or under way; DeviceTier's
@@ -79,10 +87,15 @@ class DeviceTier {
   ~DeviceTier();
   DeviceTier(const DeviceTier&) = delete;
 
-  // Before the first Submit: jobs run as tasks of `io`, one at a time, instead of on a thread of
-  // the tier's own. It outlives the tier.
-  void RunOn(IoQueue* io) { io_ = io; }
+  // Before the first Submit: jobs run as tasks of `io`, one at a time and each of at most so many
+  // messages, instead of on a thread of the tier's own. It outlives the tier.
+  void RunOn(IoQueue* io, uint32_t messages_of_task = 1) {
+    io_ = io;
+    messages_of_task_ = messages_of_task;
+  }
   void Submit(std::shared_ptr<DeviceJob> job);
+  // Bags that one message has room for; others are no job for the device.
+  bool FitsPooled(const DeviceJob& job) const;
   // False: as many pulls as may wait do.
   bool HasRoomForPull() const {
     return pulls_waiting_.load(std::memory_order_relaxed) < kPullJobsMax;
@@ -102,25 +115,55 @@ class DeviceTier {
   const device::RowsOptions& options() const { return options_; }
 
  private:
+  // On the tier's own thread.
+  static constexpr uint32_t kMessagesOfTask = 64;
+
   // A part of a job, in one message.
   struct Piece {
     std::shared_ptr<DeviceJob> job;
     uint32_t first = 0;  // of the job's ids
     uint32_t count = 0;
+    bool is_last = true;   // of the job's
+    bool is_open = true;   // its shard was there when the message began
     uint32_t at = 0;       // of the message's ids
+    uint32_t bags_at = 0;  // of the message's bags
     uint64_t rows_at = 0;  // of the message's rows
   };
-  using Message = std::vector<Piece>;
+  struct Message {
+    std::vector<Piece> pieces;
+    uint32_t flight = 0;  // of DeviceRows, if it is started
+    bool is_started = false;
+    device::Status status;
+    std::vector<uint32_t> missing;
+
+    DeviceJob::Kind kind() const { return pieces.front().job->kind; }
+  };
+  // Pinned memory for a message under way.
+  struct Staging {
+    uint8_t* rows = nullptr;
+    uint64_t* ids = nullptr;
+    uint8_t* flags = nullptr;
+  };
 
   DeviceTier(std::unique_ptr<device::Device> device, const device::RowsOptions& options);
   absl::Status TakeMemory();
   void Drain();
+  void Start(Message* message);
+  void End(Message* message);
+  template <typename F>
+  static void Inside(Piece* piece, F f);
+  device::Status StartTogether(Message* message);
+  device::Status RunPooled(Message* message);
+
+  // device_tier_messages.cc
   Message NextMessage() ABSL_LOCKS_EXCLUDED(mu_);
   bool AddPiece(const std::shared_ptr<DeviceJob>& job, Message* message, uint32_t* dim_max) const;
-  void Run(const Message& message);
-  device::Status RunTogether(const Message& message);
-  void PackGradients(const Message& message);
-  void HandOut(const Message& message, const std::vector<uint32_t>& missing);
+  bool AddPooled(const std::shared_ptr<DeviceJob>& job, Message* message) const;
+  void Pack(const Piece& piece, const Staging& staging) const;
+  void PackBags(const Piece& piece) const;
+  void HandOut(const Piece& piece, const Message& message) const;
+  void HandOutBags(const Piece& piece, const Message& message) const;
+
   absl::Status StatusOf(const device::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   static void Finish(const std::shared_ptr<DeviceJob>& job);
 
@@ -130,17 +173,20 @@ class DeviceTier {
   uint64_t host_bytes_ = 0;
   uint64_t slab_bytes_ = 0;
   std::unique_ptr<device::DeviceRows> rows_;
-  // Of the message under way.
-  uint8_t* row_staging_ = nullptr;
-  uint64_t* id_staging_ = nullptr;
-  uint8_t* flag_staging_ = nullptr;
-  std::vector<device::Segment> segments_;
+  // Of messages under way; the first is also a pooled one's, which is alone.
+  Staging staging_[device::kFlights];
+  uint32_t* offset_staging_ = nullptr;  // of bags
+  float* weight_staging_ = nullptr;
+  std::vector<device::Segment> segments_, bag_segments_;
+  std::vector<uint32_t> arg_max_;  // of bags
+  uint32_t next_flight_ = 0;
 
   std::atomic<uint64_t> bytes_{0};
   std::atomic<uint32_t> pulls_waiting_{0};
   std::atomic<bool> failed_{false};
   std::unique_ptr<IoQueue> own_io_;
   IoQueue* io_ = nullptr;
+  uint32_t messages_of_task_ = kMessagesOfTask;
   mutable absl::Mutex mu_;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
   std::deque<std::shared_ptr<DeviceJob>> queue_ ABSL_GUARDED_BY(mu_);

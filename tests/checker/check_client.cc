@@ -37,6 +37,8 @@ absl::StatusOr<std::unique_ptr<CheckClient>> CheckClient::Open(const CheckClient
                           Counts::Open(CountsPath(options.journal_dir, options.client), *workload));
   c->RestoreFromJournal();
   HOTBED_ASSIGN_OR_RETURN(c->client_, Connect(options.target, options.client));
+  const std::string slow = absl::StrCat(options.journal_dir, "/client-", options.client, ".slow");
+  HOTBED_ASSIGN_OR_RETURN(c->slow_, SlowCalls::Open(slow, options.slow_after, c->client_.get()));
   for (uint32_t t = 0; t < workload->tables(); ++t) {
     HOTBED_ASSIGN_OR_RETURN(const Table* table, c->client_->OpenTable(workload->Table(t).name));
     c->tables_.push_back(table);
@@ -78,7 +80,15 @@ void CheckClient::Send(uint64_t step) {
   }
   flight->sent_ns = Clock::Real()->NowNs();
   flight->result = client_->Push(step, features);
+  NoteAnswer(*flight);
   flights_.push_back(std::move(flight));
+}
+
+void CheckClient::NoteAnswer(const Flight& flight) {
+  flight.result.Then([at = flight.answered_ns](const PushResult& result) {
+    if (result.outcome == PushResult::Outcome::kIndeterminate) return;
+    at->store(Clock::Real()->NowNs(), std::memory_order_relaxed);
+  });
 }
 
 absl::Status CheckClient::FinishOldest() {
@@ -86,7 +96,9 @@ absl::Status CheckClient::FinishOldest() {
   PushResult result = flight.result.Wait();
   for (int i = 0; result.outcome == PushResult::Outcome::kIndeterminate && i < kRetriesMax; ++i) {
     counts_->Add(Progress::kIndeterminate, 1);
-    result = client_->Retry(result).Wait();
+    flight.result = client_->Retry(result);
+    NoteAnswer(flight);
+    result = flight.result.Wait();
   }
   if (result.outcome != PushResult::Outcome::kApplied) {
     counts_->Add(Progress::kErrors, 1);
@@ -101,12 +113,15 @@ absl::Status CheckClient::FinishOldest() {
             "]"));
   }
   const int64_t now_ns = Clock::Real()->NowNs();
+  const int64_t noted_ns = flight.answered_ns->load(std::memory_order_relaxed);
+  const int64_t answered_ns = noted_ns == 0 ? now_ns : noted_ns;
+  slow_->PushAnswered(flight.step, flight.sent_ns, answered_ns);
   HOTBED_RETURN_IF_ERROR(journal_->Applied(flight.step));
   ledger_->Add(options_.client, flight.step);
   counts_->CountAcknowledged(flight.batch);
   counts_->Add(Progress::kStepsAcknowledged, 1);
   counts_->Add(Progress::kPushesAcknowledged, workload_->tables());
-  counts_->Raise(Progress::kPushMaxUs, static_cast<uint64_t>(now_ns - flight.sent_ns) / 1000);
+  counts_->Raise(Progress::kPushMaxUs, static_cast<uint64_t>(answered_ns - flight.sent_ns) / 1000);
   counts_->Set(Progress::kLastAckNs, static_cast<uint64_t>(now_ns));
   flights_.pop_front();
   return absl::OkStatus();
@@ -147,7 +162,9 @@ absl::Status CheckClient::Pull(absl::Span<const PullFeature> features) {
     pulled = client_->Pull(features).Wait();
   }
   if (!pulled.ok()) counts_->Add(Progress::kErrors, 1);
-  const int64_t us = (Clock::Real()->NowNs() - begin_ns) / 1000;
+  const int64_t now_ns = Clock::Real()->NowNs();
+  slow_->PullAnswered(begin_ns, now_ns);
+  const int64_t us = (now_ns - begin_ns) / 1000;
   counts_->Raise(Progress::kPullMaxUs, static_cast<uint64_t>(us));
   counts_->Add(Progress::kPulls, 1);
   return pulled;

@@ -3,6 +3,7 @@
 #ifndef HOTBED_TESTS_CHECKER_CHECK_CLIENT_H_
 #define HOTBED_TESTS_CHECKER_CHECK_CLIENT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -12,11 +13,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/random.h"
 #include "hotbed/client.h"
 #include "tests/checker/counts.h"
 #include "tests/checker/journal.h"
 #include "tests/checker/read_check.h"
+#include "tests/checker/slow_calls.h"
 #include "tests/checker/workload.h"
 
 namespace hotbed::checker {
@@ -26,6 +29,8 @@ struct CheckClientOptions {
   std::string journal_dir;
   uint32_t client = 0;
   size_t flights_max = 4;  // steps in flight
+  // Calls that take longer leave lines in client-N.slow (slow_calls.h); zero: none does.
+  absl::Duration slow_after = absl::ZeroDuration();
 };
 
 class CheckClient {
@@ -50,6 +55,8 @@ class CheckClient {
     int64_t sent_ns = 0;
     StepBatch batch;
     Future<PushResult> result;
+    // When it was answered, which may be long before anybody asks; 0: not yet. Held by who sets it.
+    std::shared_ptr<std::atomic<int64_t>> answered_ns = std::make_shared<std::atomic<int64_t>>(0);
   };
 
   CheckClient(const CheckClientOptions& options, const Workload* workload);
@@ -57,6 +64,7 @@ class CheckClient {
   absl::Status Begin(uint64_t step);
   void Send(uint64_t step);
   absl::Status FinishOldest();
+  static void NoteAnswer(const Flight& flight);
   absl::Status FinishAll();
   absl::Status Read(bool drained);
   absl::Status Pull(absl::Span<const PullFeature> features);
@@ -66,6 +74,7 @@ class CheckClient {
   const Workload* workload_;
   Random random_;
   std::unique_ptr<Client> client_;
+  std::unique_ptr<SlowCalls> slow_;  // of client_
   std::vector<const Table*> tables_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<Ledger> ledger_;  // of this client's applied steps

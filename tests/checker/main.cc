@@ -57,6 +57,7 @@ struct Arguments {
   std::string coordinator;
   CheckClientOptions client;
   double seconds = 0;
+  int64_t slow_ms = 0;
 };
 
 void AddWorkload(CLI::App* mode, Arguments* a) {
@@ -88,6 +89,7 @@ bool Check(Arguments* a) {
     return false;
   }
   a->client.target = absl::StrCat("hotbed://", a->coordinator);
+  a->client.slow_after = absl::Milliseconds(a->slow_ms);
   return true;
 }
 
@@ -110,6 +112,10 @@ int Main(int argc, char** argv) {
   worker->add_option("--flights", a.client.flights_max, "steps in flight")
       ->check(CLI::Range(1, 64));
   worker->add_option("--seconds", a.seconds, "0: until killed");
+  worker
+      ->add_option("--slow-ms", a.slow_ms,
+                   "calls that take longer are told of in client-N.slow; 0: none")
+      ->check(CLI::Range(0, 3600000));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -67,6 +67,11 @@ TEST(RunCli, WrongCommandLinesExitWithTwoAndNameTheNearest) {
       {{"up", "--data-dir", "/tmp/x", "--host-bytes", "12XiB"}, "12XiB"},
       {{"up", "--data-dir", "/tmp/x", "--servers", "1000"}, "1000"},
       {{"table", "drop", "user"}, "--yes"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--init", "normal:0,-1"}, "--init: "},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--shards", "1025"}, "1024"},
+      {{"table", "create", "t", "--dim", "4", "--rows", "5", "--shards=-1"}, "1024"},
+      {{"status", "--coordinator", "here"}, "'here' is not HOST:PORT"},
+      {{"status", "--coordinator", "127.0.0.1:99999"}, "a port of 1 to 65535"},
   };
   for (const Wrong& wrong : cases) {
     const Answer answer = Ask(wrong.args);
@@ -95,6 +100,9 @@ TEST(RunCli, BenchOfEveryKindTakesItsTablesOptions) {
       {{"bench", "pull", "--read-from", "nearest"}, "any"},
       {{"bench", "pull", "--read-from", "any", "--strict"}, "exclude each other"},
       {{"bench", "push", "--strict"}, "pull, lookup and mixed"},
+      {{"bench", "pull", "--consistency", "bounded"}, "bounded:STEPS"},
+      {{"bench", "push", "--optimizer", "none"}, "take no gradients"},
+      {{"bench", "pull", "--durability", "replicated=9"}, "replicated=2..3"},
   };
   for (const Wrong& wrong : cases) {
     const Answer answer = Ask(wrong.args);
@@ -104,13 +112,20 @@ TEST(RunCli, BenchOfEveryKindTakesItsTablesOptions) {
 }
 
 TEST(RunCli, NoCommandPrintsHelpAndExitsWithTwo) {
-  EXPECT_EQ(Ask({}).code, 2);
+  const Answer nothing = Ask({});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("Usage: hotbed ["));
   const Answer table = Ask({"table"});
   EXPECT_EQ(table.code, 2);
   EXPECT_THAT(table.err, HasSubstr("describe"));
 }
 
 TEST(RunCli, UnreachableCoordinatorIsNamedAndExitsWithOne) {
+  const Answer load =
+      Ask({"bench", "pull", "--coordinator", "127.0.0.1:1", "--timeout", "200ms", "-o", "json"});
+  EXPECT_EQ(load.code, 1);
+  EXPECT_EQ(nlohmann::json::parse(load.err)["error"]["code"], "DEADLINE_EXCEEDED") << load.err;
+  EXPECT_THAT(load.err, HasSubstr("coordinator 127.0.0.1:1"));
   const Answer answer = Ask({"status", "--coordinator", "127.0.0.1:1", "--timeout", "2s"});
   EXPECT_EQ(answer.code, 1);
   EXPECT_THAT(answer.err, HasSubstr("coordinator at 127.0.0.1:1"));

@@ -139,7 +139,7 @@ TEST(TableFile, ErrorsNameEntryFieldAndValue) {
             "momentum-sgd, adamw, partial-rowwise-adam, lamb, partial-rowwise-lamb, lars, ftrl, "
             "rmsprop, none; did you mean 'adamw'?");
   EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "init": "unifrm:1,2")"),
-              HasSubstr("tables[1].init: --init 'unifrm:1,2' is not one of"));
+              HasSubstr("tables[1].init: 'unifrm:1,2' is not one of"));
   EXPECT_EQ(second(R"("name": "a", "dim": 4, "rows": 5)"),
             "tables[1].name: 'a' is the name of tables[0] too");
   EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "weight-decay": 1, "weight_decay": 2)"),

@@ -110,7 +110,9 @@ TEST(TableOption, RefusalsSayWhatWouldDo) {
   };
   EXPECT_THAT(error("optimizer", "rowwise-adagard"), HasSubstr("did you mean 'rowwise-adagrad'?"));
   EXPECT_THAT(error("bounds", "clamp"), HasSubstr("not one of error, zero, modulo"));
-  EXPECT_THAT(error("dim", "-1"), HasSubstr("a whole number from 0 to 4294967295"));
+  EXPECT_THAT(error("dim", "-1"), HasSubstr("a whole number from 1 to 8192"));
+  EXPECT_THAT(error("dim", "4294967296"), HasSubstr("a whole number from 1 to 8192"));
+  EXPECT_THAT(error("column-slices", "-1"), HasSubstr("a whole number from 1 to 256"));
   EXPECT_THAT(error("lr", "fast"), HasSubstr("'fast' is not a number"));
   EXPECT_THAT(error("consistency", "bounded:x"), HasSubstr("'x' is not a whole number"));
   EXPECT_THAT(error("padding-id", "none"), HasSubstr("'none' is not a number"));

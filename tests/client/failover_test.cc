@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -117,6 +118,36 @@ TEST_F(FailoverTest, ASilentServerIsLeftWhenTheMapSaysSo) {
   MoveAll(2, 0, true);
   ASSERT_EQ(Push(3).Wait().outcome, PushResult::Outcome::kApplied);
   ExpectApplied(3);
+}
+
+TEST_F(FailoverTest, APushThatWaitsSaysForWhichShards) {
+  ASSERT_EQ(Push(1).Wait().outcome, PushResult::Outcome::kApplied);
+  EXPECT_TRUE(client_->UnansweredPushes(absl::ZeroDuration()).empty());
+  cluster_.SetHanging(0, true);
+  std::set<uint32_t> hanging;
+  for (uint32_t i = 0; i < kShards; ++i) {
+    if (cluster_.shard({table_, i}).record.primary().server() == 1) hanging.insert(i);
+  }
+  ASSERT_LT(hanging.size(), kShards);
+  const absl::Time begun = absl::Now();
+  Future<PushResult> push = Push(2);
+  std::vector<PushResult> waiting;
+  do {  // until the other servers have answered
+    waiting = client_->UnansweredPushes(absl::Milliseconds(100));
+  } while ((waiting.size() != 1 || waiting[0].shards.size() > hanging.size()) &&
+           absl::Now() - begun < absl::Seconds(10));
+  EXPECT_GE(absl::Now() - begun, absl::Milliseconds(100));
+  ASSERT_EQ(waiting.size(), 1u);
+  EXPECT_EQ(waiting[0].step, 2u);
+  std::set<uint32_t> named;
+  for (const PushResult::Shard& shard : waiting[0].shards) named.insert(shard.index);
+  EXPECT_EQ(named, hanging);
+  EXPECT_TRUE(client_->UnansweredPushes(absl::Hours(1)).empty());
+  cluster_.SetHanging(0, false);
+  MoveAll(0, 2, true);
+  cluster_.SetLive(0, false);
+  EXPECT_EQ(push.Wait().outcome, PushResult::Outcome::kApplied);
+  EXPECT_TRUE(client_->UnansweredPushes(absl::ZeroDuration()).empty());
 }
 
 // The new primary is there, and not active yet.

@@ -381,7 +381,10 @@ TEST_F(PullTest, ClosingTheClientEndsItsPulls) {
 }
 
 TEST(ConnectTest, BadTargetsAndOptionsAreNamed) {
-  EXPECT_EQ(Client::Connect("127.0.0.1:7400").status().code(), absl::StatusCode::kInvalidArgument);
+  for (const char* target :
+       {"127.0.0.1:7400", "hotbed://here", "hotbed://:1", "hotbed://127.0.0.1:65537"}) {
+    EXPECT_EQ(Client::Connect(target).status().code(), absl::StatusCode::kInvalidArgument);
+  }
   ClientOptions options;
   options.push_type = RowType::kInt8;
   EXPECT_EQ(Client::Connect("hotbed://127.0.0.1:1", options).status().code(),

@@ -72,6 +72,18 @@ TEST_F(QueueDriverTest, CallerFindsThePlaceFreeAndKeepsIt) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(WaitOnce(), std::this_thread::get_id());
 }
 
+// Who was served by the thread is not asleep any more for it, even before it has woken: the thread
+// leaves its place to it, where it might else keep it for ever.
+TEST_F(QueueDriverTest, CallerSoonTakesOverFromTheThread) {
+  constexpr int kRounds = 50;
+  int tries = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    Begin(/*rest=*/absl::Minutes(10), /*away_max=*/absl::Minutes(10));
+    absl::SleepFor(absl::Milliseconds(1));  // the thread waits for events by now
+    while (WaitOnce() != std::this_thread::get_id()) ASSERT_LT(++tries, 10 * kRounds);
+  }
+}
+
 TEST_F(QueueDriverTest, ThreadServesCallersThatStayAway) {
   // A thread that left the queue to such a caller would rest until the test's end.
   Begin(/*rest=*/absl::Minutes(10), /*away_max=*/absl::Microseconds(1));

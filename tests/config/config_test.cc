@@ -17,6 +17,7 @@ struct Options {
   std::string listen = "127.0.0.1:0";
   std::string device = "auto";
   bool verbose = false;
+  std::string peer = "127.0.0.1:7400";
   int64_t threads = 4;
   double fraction = 0.1;
   uint64_t host_bytes = 64 << 20;
@@ -30,6 +31,7 @@ class ConfigTest : public testing::Test {
 
   static void Declare(ConfigSchema* schema, Options* options) {
     schema->Add("listen", &options->listen, "host:port", "Where to listen.");
+    schema->AddHostPort("peer", &options->peer, "Who to ask.", 1);
     schema->AddChoice("device", &options->device, {"auto", "cpu", "cuda"}, "Where rows live.");
     schema->AddBool("verbose", &options->verbose, "Log more.");
     schema->AddInt("threads", &options->threads, "Threads.", {.min = 1, .max = 64});
@@ -101,6 +103,12 @@ TEST_F(ConfigTest, BadValuesNameSourceValueAndLimit) {
   EXPECT_THAT(ErrorOf({"--host-bytes=1KiB"}), HasSubstr("at least 1 MiB"));
   EXPECT_THAT(ErrorOf({"--host-bytes=1MB"}), HasSubstr("GiB"));
   EXPECT_THAT(ErrorOf({"--drain-ms=0"}), HasSubstr("at least 1ms"));
+  EXPECT_THAT(ErrorOf({"--drain-ms=5x"}), HasSubstr("drain-ms = \"5x\" is not valid; write"));
+  EXPECT_THAT(ErrorOf({"--host-bytes=5"}), HasSubstr("host-bytes = \"5\" is out of range"));
+  EXPECT_THAT(ErrorOf({"--peer=127.0.0.1:65536"}),
+              HasSubstr("flag --peer: peer = \"127.0.0.1:65536\" is not valid, expected HOST:PORT "
+                        "with a port of 1 to 65535"));
+  EXPECT_THAT(ErrorOf({"--peer=here"}), HasSubstr("HOST:PORT"));
   EXPECT_THAT(ErrorOf({"--fraction=nan"}), HasSubstr("expected a number"));
   EXPECT_THAT(ErrorOf({"--fraction=1.5"}), HasSubstr("0 to 1"));
   EXPECT_THAT(ErrorOf({"--device=tpu"}), HasSubstr("one of auto, cpu, cuda"));

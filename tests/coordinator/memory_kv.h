@@ -96,8 +96,14 @@ class MemoryKv : public KvStore {
   }
   Usage GetUsage() const override { return {}; }
   absl::Status TryResume() override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<KvFile>> NewFile() override { return OfRowsOnly(); }
+  absl::Status DeleteFiles(absl::string_view, absl::string_view) override { return OfRowsOnly(); }
 
  private:
+  static absl::Status OfRowsOnly() {
+    return absl::UnimplementedError("the metadata store has no files of its own");
+  }
+
   struct Batch : KvBatch {
     void Put(absl::string_view key, absl::string_view value) override {
       entries.emplace_back(std::string(key), std::string(value));

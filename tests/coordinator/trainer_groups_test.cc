@@ -228,6 +228,64 @@ TEST_F(TrainerStory, AWaitEndsInTime) {
   EXPECT_EQ(Answer(a)->slowest(), "b");
 }
 
+TEST_F(TrainerStory, ASynchronousTableBelongsToOneGroupAtATime) {
+  const auto committed = [this](CallerToken caller) -> uint64_t {
+    rig_.Pump();
+    const auto answer = Answer(caller);
+    return answer.has_value() ? answer->commit().step() : 0;
+  };
+  JoinNow("a", 0);
+  ASSERT_EQ(committed(End("a", 1)), 1u);
+  // A trainer of another group is let in, trains tables of its own, and no other group's.
+  Open("x");
+  v1::TrainRequest request = Request("x");
+  request.set_group("h");
+  request.set_kind(v1::TrainRequest::JOIN);
+  ASSERT_TRUE(Answer(rig_.Send(request))->member()) << error_;
+  request.set_kind(v1::TrainRequest::RENEW);
+  request.set_ended_step(1);
+  request.set_wait_commit(1);
+  request.set_wait_ms(30000);
+  request.add_tables(8);
+  EXPECT_EQ(committed(rig_.Send(request)), 1u) << error_;
+  request.set_ended_step(2);
+  request.set_wait_commit(2);
+  request.set_delivered_step(1);
+  request.add_tables(7);
+  EXPECT_EQ(committed(rig_.Send(request)), 0u);
+  EXPECT_EQ(error_.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(error_.message(), HasSubstr("synchronous table 7 is trained by group g (a)"));
+  // Nothing of it was heard, neither its end of the step nor its claim to the table.
+  EXPECT_EQ(committed(End("a", 2)), 2u) << error_;
+  // Once the first group has left the table is free.
+  v1::TrainRequest leave = Request("a", 2);
+  leave.set_kind(v1::TrainRequest::LEAVE);
+  leave.add_tables(7);
+  rig_.Send(leave);
+  error_ = absl::OkStatus();
+  EXPECT_EQ(committed(rig_.Send(request)), 2u) << error_;
+}
+
+TEST_F(TrainerStory, ATrainerThatWasReplacedHoldsNoTable) {
+  JoinNow("a", 0);
+  End("a", 1);
+  rig_.Pump();
+  Open("a");  // the job begins anew, in another group
+  v1::TrainRequest request = Request("a");
+  request.set_group("h");
+  request.set_kind(v1::TrainRequest::JOIN);
+  ASSERT_TRUE(Answer(rig_.Send(request))->member()) << error_;
+  request.set_kind(v1::TrainRequest::RENEW);
+  request.set_ended_step(1);
+  request.set_wait_commit(1);
+  request.set_wait_ms(30000);
+  request.add_tables(7);
+  const CallerToken caller = rig_.Send(request);
+  rig_.Pump();
+  ASSERT_TRUE(Answer(caller).has_value());
+  EXPECT_EQ(Answer(caller)->commit().step(), 1u) << error_;
+}
+
 TEST_F(TrainerStory, BadRequestsAreRefused) {
   Open("a");
   v1::TrainRequest request = Request("a");

@@ -74,6 +74,7 @@ std::vector<Case> AllCases();
 std::vector<Case> StepCases();
 std::vector<Case> ReadCases();
 std::vector<Case> TierCases();
+std::vector<Case> FlightCases();
 
 }  // namespace device
 }  // namespace hotbed

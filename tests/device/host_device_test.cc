@@ -26,6 +26,52 @@ TEST_P(DeviceCases, AgreeWithTheirTwins) {
 INSTANTIATE_TEST_SUITE_P(HostDevice, DeviceCases, testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.name; });
 
+// The queues in an order of their own: what relies on more than Order() asked for differs.
+TEST_P(DeviceCases, AgreeWhateverTheOrderOfTheQueues) {
+  const TestSeed seed(2);
+  for (uint64_t order = 1; order <= 3; ++order) {
+    HostDeviceOptions options;
+    options.order_seed = Mix64(seed.value() + order);
+    HostDevice device(options);
+    Findings findings;
+    GetParam().run(&device, seed.value(), &findings);
+    EXPECT_EQ(findings.count(), 0u) << "order " << order << ": " << findings.text();
+  }
+}
+
+// How often a byte that is copied in, added to and copied out is wrong, over many orders.
+int WrongBytes(uint64_t seed, bool in_first, bool out_last, bool whole_wait) {
+  int wrong = 0;
+  for (uint64_t order = 1; order <= 200; ++order) {
+    HostDeviceOptions options;
+    options.order_seed = Mix64(seed + order);
+    HostDevice device(options);
+    uint8_t* memory = nullptr;
+    EXPECT_TRUE(device.Allocate(2, &memory).ok());
+    const uint8_t in = 7;
+    uint8_t out = 0;
+    device.CopyInAside(memory, &in, 1);
+    if (in_first) device.Order(Queue::kWork, Queue::kIn);
+    device.CopyWithin(memory + 1, memory, 1);
+    if (out_last) device.Order(Queue::kOut, Queue::kWork);
+    device.CopyOutAside(&out, memory + 1, 1);
+    const Queue waited = whole_wait ? Queue::kOut : Queue::kIn;
+    EXPECT_TRUE(device.WaitFor(device.Mark(waited)).ok());
+    wrong += out != 7;
+    EXPECT_TRUE(device.Wait().ok());
+    device.Free(memory);
+  }
+  return wrong;
+}
+
+TEST(HostDeviceOrder, AMissingOrderIsSeenAndNoneIsEnough) {
+  const TestSeed seed(3);
+  EXPECT_EQ(WrongBytes(seed.value(), true, true, true), 0);
+  EXPECT_GT(WrongBytes(seed.value(), false, true, true), 0);
+  EXPECT_GT(WrongBytes(seed.value(), true, false, true), 0);
+  EXPECT_GT(WrongBytes(seed.value(), true, true, false), 0) << "the wrong queue was waited for";
+}
+
 RowsOptions SmallRows() {
   RowsOptions options;
   options.device_bytes = 64ull << 20;
@@ -42,7 +88,7 @@ TEST(DeviceRowsFailures, AFaultIsToldByEveryCallAfterIt) {
   std::set<uint64_t> told_at;
   for (uint64_t launches = 0; launches < 14; ++launches) {
     HostDeviceOptions faulty;
-    faulty.launches_before_fault = launches;
+    faulty.works_before_fault = launches;
     HostDevice device(faulty);
     std::unique_ptr<DeviceRows> rows;
     ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());

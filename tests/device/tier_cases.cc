@@ -1,5 +1,5 @@
 // Random operations over tables that are smaller than what is asked of them, with a map as the tier
-// below: nothing is lost, nothing is stale, whoever had to make room. And what a message costs.
+// below: nothing is lost, nothing is stale, whoever had to make room.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -289,52 +289,15 @@ void HotStays(Device* device, uint64_t seed, Findings* findings) {
   }
 }
 
-struct Cost {
-  uint64_t read_launches, update_launches, read_waits, update_waits;
-};
-
-Cost CostOf(Device* device, uint32_t tables, CaseRandom* random, Findings* findings) {
-  std::unique_ptr<DeviceRows> rows;
-  if (!findings->Ok(DeviceRows::Open(device, MessageRoom(4096, 1024), &rows))) return {};
-  TwoTiers tiers(rows.get(), findings);
-  RowShape shape = RandomShape(random, 4);
-  shape.optimizer = OptimizerParams();
-  for (uint32_t t = 0; t < tables; ++t) tiers.AddTable(shape, false, 64);
-  RandomUpdate update(tiers.shapes(), random, 1, 4000 / tables, 30);
-  tiers.Update(update.AsBatch(), update.gradients.data(), []() {});
-  std::vector<uint32_t> missing;
-  Bytes out(16ull << 20);
-  const DeviceCounts before = device->counts();
-  findings->Ok(rows->Pull(update.AsBatch(), out.data(), nullptr, &missing));
-  const DeviceCounts between = device->counts();
-  tiers.Update(update.AsBatch(), update.gradients.data(), []() {});
-  const DeviceCounts after = device->counts();
-  return {between.launches - before.launches, after.launches - between.launches,
-          between.waits - before.waits, after.waits - between.waits};
-}
-
-void Costs(Device* device, uint64_t seed, Findings* findings) {
-  CaseRandom random(seed);
-  const Cost few = CostOf(device, 10, &random, findings);
-  const Cost many = CostOf(device, 1000, &random, findings);
-  findings->Check(many.read_launches == few.read_launches, many.read_launches, " launches a read");
-  findings->Check(many.update_launches == few.update_launches, many.update_launches,
-                  " launches an update, ", few.update_launches, " for 10 tables");
-  findings->Check(many.update_launches <= 12, many.update_launches, " launches an update");
-  findings->Check(many.read_launches == 1, many.read_launches, " launches a read");
-  findings->Check(many.read_waits == 1 && many.update_waits == 2, many.read_waits,
-                  " waits a read, ", many.update_waits, " an update");
-}
-
 }  // namespace
 
 std::vector<Case> TierCases() {
-  return {{"over_full", OverFull}, {"no_room", NoRoom}, {"hot_stays", HotStays}, {"costs", Costs}};
+  return {{"over_full", OverFull}, {"no_room", NoRoom}, {"hot_stays", HotStays}};
 }
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases = StepCases();
-  for (const auto& part : {ReadCases(), TierCases()}) {
+  for (const auto& part : {ReadCases(), TierCases(), FlightCases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;

@@ -24,8 +24,8 @@ class Found(RuntimeError):
 
 class Checker:
     def __init__(self, bin_dir, directory, coordinator, seed, clients=3, rows=20000, dim=64, tables="log,log-hashed",
-                 flights=4, hosts=None):
-        """`hosts`: one network.Host a client."""
+                 flights=4, hosts=None, slow_ms=0):
+        """`hosts`: one network.Host a client. `slow_ms`: calls that take longer are told of (stalls.py)."""
         self.program = os.path.join(bin_dir, "hotbed-kill-checker")
         self.directory = directory
         self.workload = [f"--coordinator={coordinator}", f"--clients={clients}", f"--rows={rows}", f"--dim={dim}",
@@ -33,7 +33,7 @@ class Checker:
         self.workers = [
             Process(f"client {c}",
                     [self.program, "worker", *self.workload, f"--journal-dir={directory}", f"--client={c}",
-                     f"--flights={flights}"],
+                     f"--flights={flights}", f"--slow-ms={int(slow_ms)}"],
                     f"{directory}/client-{c}.log", host=hosts[c] if hosts else None)
             for c in range(clients)
         ]

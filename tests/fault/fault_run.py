@@ -14,6 +14,8 @@ import time
 
 import nemesis
 import promises
+import stalls
+from chronicle import Chronicle
 from checker import BROKEN, DIFFERENT, EXACT, Checker, Found
 from mover import Mover
 from net_cluster import NetCluster
@@ -36,9 +38,11 @@ class FaultRun:
                                   proxied_from=args.servers - args.proxied)
         hosts = [self.network.host() for _ in range(args.clients)]
         self.checker = Checker(args.bin_dir, self.directory, self.cluster.address, seed, args.clients, args.rows, args.dim,
-                               args.tables, args.flights, hosts)
+                               args.tables, args.flights, hosts, slow_ms=1000 * args.slow_seconds)
+        self.chronicle = Chronicle(self.cluster)
         nemeses = [nemesis.ALL[name]() for name in args.nemesis.split(",") if name]
-        self.rig = nemesis.Rig(self.network, self.cluster, self.checker, self.random, nemeses, args.pause_max)
+        self.rig = nemesis.Rig(self.network, self.cluster, self.checker, self.random, nemeses, args.pause_max,
+                               self.chronicle)
         self.promise_watch = promises.PromiseWatch()
         self.mover = Mover(self.cluster, seed, args.move_pause, drain_share=args.drain_share) if args.move_pause else None
         self.summary = {"seed": seed, "difference": None}
@@ -47,19 +51,14 @@ class FaultRun:
         """EXACT, DIFFERENT or BROKEN; prints why. `each(run)` is called between strikes."""
         begin = time.monotonic()
         try:
-            found = self._phases(each)
-        except Found as told:
-            print(told, flush=True)
-            found = told.status
-        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-            print(error, flush=True)
-            found = BROKEN
-            if self.args.hold:
+            found = self._judge_stalls(self._found(each))
+            if found == BROKEN and self.args.hold:
                 print(f"everything stays as it is for {self.args.hold:g} s, to be looked at", flush=True)
                 time.sleep(self.args.hold)
         finally:
             if self.mover:
                 self.mover.ended.set()
+            self.chronicle.stop()
             self.checker.kill()
             self.cluster.stop()
             self.network.close()
@@ -67,11 +66,23 @@ class FaultRun:
         self._keep_or_remove(found)
         return found
 
+    def _found(self, each):
+        try:
+            return self._phases(each)
+        except Found as told:
+            print(told, flush=True)
+            return told.status
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            print(error, flush=True)
+            return BROKEN
+
     def _phases(self, each):
         self.cluster.start()
         self.checker.create()
         self.checker.start()
         self.checker.wait_for_steps(5, 60)
+        if self.args.slow_seconds:
+            self.chronicle.start()
         if self.mover:
             self.mover.start()
         try:
@@ -134,6 +145,25 @@ class FaultRun:
             self.cluster.wait_for_copies(HEAL_SECONDS_MAX)
         return EXACT
 
+    def _judge_stalls(self, found):
+        """Tells what slow pushes waited for; one that waited for too long breaks a run that is exact."""
+        if not self.args.slow_seconds:
+            return found
+        self.chronicle.stop()
+        try:
+            self.chronicle.take_events(self.cluster.json("events", "--limit", 4096, "--timeout=10s"))
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            print(f"without the coordinator's events: {error}", flush=True)
+        report = stalls.Report(self.chronicle, stalls.read_calls(self.directory, self.args.clients))
+        for line in report.lines():
+            print(line, flush=True)
+        self.summary.update(report.summary())
+        longest = report.otherwise_max()
+        if found != EXACT or not 0 < self.args.otherwise_max < longest:
+            return found
+        print(f"a push waited for {longest:.1f} s while what it needed was there; at most {self.args.otherwise_max:g} s may pass")
+        return BROKEN
+
     def _count(self):
         """Before the run's own end, which stops everything with a kill."""
         progress = self.checker.progress()
@@ -184,6 +214,10 @@ def add_arguments(parser):
     parser.add_argument("--drain-share", type=float, default=0.0, help="of the requests to move, those that drain a server")
     parser.add_argument("--verify-copies", action="store_true",
                         help="after the comparison, kill each server in turn and compare what the others hold")
+    parser.add_argument("--slow-seconds", type=float, default=0,
+                        help="tell of calls that took longer what they waited for; 0: of none")
+    parser.add_argument("--otherwise-max", type=float, default=0, metavar="SECONDS",
+                        help="the run fails if a push waits longer while what it needs is there; 0: no bound")
     parser.add_argument("--hold", type=float, default=0, metavar="SECONDS", help="keep a broken run for so long, to look at it")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--expect-failure", metavar="BUG", default="")

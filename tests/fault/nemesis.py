@@ -6,10 +6,17 @@ A victim is struck by one nemesis at a time; several nemeses may be at work at o
 import heapq
 import resource
 import time
+from collections import namedtuple
+
+from net_cluster import Proxy
 
 SHORT = (0.1, 1.0)
 # Beyond the lease of 3 s, so that the others go on without the victim.
 LONG = (3.5, 6.0)
+
+
+# Whom it met (processes, a proxy, or of a cut the pair of hosts), seconds until it is undone, how; for people: more of what.
+Strike = namedtuple("Strike", ("victims", "seconds", "undo", "detail"), defaults=("",))
 
 
 class Nemesis:
@@ -17,7 +24,7 @@ class Nemesis:
     weight = 1.0
 
     def strike(self, rig, random):
-        """Does it. Returns (victims, seconds until undone, undo), or None where there is nothing to strike."""
+        """Does it. None where there is nothing to strike."""
         raise NotImplementedError
 
 
@@ -41,7 +48,7 @@ class KillServer(Nemesis):
             return None
         victim = random.choice(victims)
         victim.kill()
-        return [victim], random.choice([0.0, random.uniform(*SHORT), some_time(random)]), lambda: rig.begin(victim)
+        return Strike([victim], random.choice([0.0, random.uniform(*SHORT), some_time(random)]), lambda: rig.begin(victim))
 
 
 class KillCoordinator(KillServer):
@@ -70,7 +77,7 @@ class PauseServer(Nemesis):
             return None
         victim = random.choice(victims)
         victim.pause()
-        return [victim], some_time(random), victim.resume
+        return Strike([victim], some_time(random), victim.resume)
 
 
 class PauseCoordinator(PauseServer):
@@ -98,7 +105,7 @@ class Cut(Nemesis):
         if (source, target) in rig.network.cuts:
             return None
         rig.network.cut(source, target)
-        return [], some_time(random), lambda: rig.network.heal(source, target)
+        return Strike([(source, target)], some_time(random), lambda: rig.network.heal(source, target))
 
 
 class Isolate(Nemesis):
@@ -118,7 +125,7 @@ class Isolate(Nemesis):
             for other in others:
                 rig.network.heal(other, victim.host)
                 rig.network.heal(victim.host, other)
-        return [victim], some_time(random), heal
+        return Strike([victim], some_time(random), heal)
 
 
 class DiskFull(Nemesis):
@@ -140,7 +147,7 @@ class DiskFull(Nemesis):
             except ProcessLookupError:  # it was killed at the end of the run
                 pass
         limit(self.limit_bytes)
-        return [victim], some_time(random), lambda: limit(resource.RLIM_INFINITY)
+        return Strike([victim], some_time(random), lambda: limit(resource.RLIM_INFINITY))
 
 
 class BadConnections(Nemesis):
@@ -159,7 +166,7 @@ class BadConnections(Nemesis):
         proxy.tell(command)
         if command.startswith("refuse"):
             proxy.tell("reset")
-        return [proxy], 0.0 if command == "reset" else some_time(random), lambda: proxy.tell("clear")
+        return Strike([proxy], 0.0 if command == "reset" else some_time(random), lambda: proxy.tell("clear"), command)
 
 
 ALL = {n.name: n for n in (KillServer, KillCoordinator, KillClient, PauseServer, PauseCoordinator, PauseClient, Cut, Isolate,
@@ -169,15 +176,17 @@ ALL = {n.name: n for n in (KillServer, KillCoordinator, KillClient, PauseServer,
 class Rig:
     """What a run is made of: `network`, `cluster`, `checker`; and what is wrong with it now."""
 
-    def __init__(self, network, cluster, checker, random, nemeses, pause_max):
+    def __init__(self, network, cluster, checker, random, nemeses, pause_max, chronicle):
         self.network = network
+        self.chronicle = chronicle
         self.cluster = cluster
         self.checker = checker
         self.random = random
         self.nemeses = nemeses
         self.pause_max = pause_max  # seconds from a strike to the next
         self.struck = set()
-        self.undos = []  # a heap of (when, number, victims, undo)
+        self.undos = []  # a heap of (when, number, its Strike, its Fault)
+        self.down = {}  # process that was killed -> its Fault, until it serves again
         self.starting = {}  # process -> when it has to serve
         self.strikes = dict.fromkeys((n.name for n in nemeses), 0)
         self.number = 0
@@ -186,20 +195,37 @@ class Rig:
         """Starts a process that was killed, and looks after it until it serves."""
         if process in self.checker.workers:
             process.start(wait_for_serving=False)
+            self._serves(process)
         else:
             process.begin()
             self.starting[process] = time.monotonic() + 120
+
+    def _serves(self, process):
+        if process in self.down:
+            self.chronicle.end(self.down.pop(process))
+
+    def _undo(self, strike, fault):
+        strike.undo()
+        self.struck.difference_update(strike.victims)
+        if fault not in self.down.values():
+            self.chronicle.end(fault)
+
+    def _names_of(self, victim):
+        if isinstance(victim, tuple):
+            named = {p.host: p.name for p in [*self.cluster.processes(), *self.checker.workers]}
+            return [named[host] for host in victim]
+        return [victim.server if isinstance(victim, Proxy) else victim.name]
 
     def look_after(self):
         """Undoes what is due. RuntimeError: a process ended by itself, or does not come to serve."""
         now = time.monotonic()
         while self.undos and self.undos[0][0] <= now:
-            _, _, victims, undo = heapq.heappop(self.undos)
-            undo()
-            self.struck.difference_update(victims)
+            self._undo(*heapq.heappop(self.undos)[2:])
         for process, deadline in list(self.starting.items()):
             if process.child is None or process.serving():
                 del self.starting[process]
+                if process.child is not None:
+                    self._serves(process)
             elif now > deadline and not process.paused:
                 raise RuntimeError(f"{process.name} does not come to serve:\n{process.tail()}")
         for process in self.cluster.processes():
@@ -210,14 +236,18 @@ class Rig:
         if not self.nemeses:
             return
         nemesis = self.random.choices(self.nemeses, [n.weight for n in self.nemeses])[0]
-        done = nemesis.strike(self, self.random)
-        if done is None:
+        strike = nemesis.strike(self, self.random)
+        if strike is None:
             return
-        victims, seconds, undo = done
         self.strikes[nemesis.name] += 1
-        self.struck.update(victims)
+        self.struck.update(strike.victims)
         self.number += 1
-        heapq.heappush(self.undos, (time.monotonic() + seconds, self.number, victims, undo))
+        fault = self.down.get(strike.victims[0])  # killed again before it served: that lasts on
+        if fault is None or not isinstance(nemesis, KillServer):
+            fault = self.chronicle.begin(nemesis.name, self._names_of(strike.victims[0]), strike.detail)
+        if isinstance(nemesis, KillServer):
+            self.down[strike.victims[0]] = fault
+        heapq.heappush(self.undos, (time.monotonic() + strike.seconds, self.number, strike, fault))
 
     def wait(self, seconds):
         end = time.monotonic() + seconds
@@ -238,12 +268,13 @@ class Rig:
 
     def heal(self):
         """Everything runs and is reachable again when it returns."""
-        for _, _, _, undo in sorted(self.undos, key=lambda u: u[:2]):
-            undo()
+        for _, _, strike, fault in sorted(self.undos, key=lambda u: u[:2]):
+            self._undo(strike, fault)
         self.undos.clear()
         self.struck.clear()
         self.network.heal_all()
         for process in list(self.starting):
             if process.child is not None:
                 process.wait_until_serving(120)
+                self._serves(process)
         self.starting.clear()

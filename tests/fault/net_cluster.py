@@ -17,9 +17,10 @@ PROXIED_DATA_PORT, PROXIED_COORDINATOR_PORT = 7510, 7410
 
 
 class Proxy:
-    """hotbed-fault-proxy on a host; it answers each command."""
+    """hotbed-fault-proxy on a server's host; it answers each command."""
 
-    def __init__(self, bin_dir, host, listen, port, target, target_port, seed):
+    def __init__(self, bin_dir, server, host, listen, port, target, target_port, seed):
+        self.server = server  # before which it stands, by name
         self.child = subprocess.Popen(
             [os.path.join(bin_dir, "hotbed-fault-proxy"), listen, str(port), target, str(target_port), str(seed)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -68,8 +69,8 @@ class Server(Process):
         """Between it and who calls it, and between it and the coordinator."""
         address = self.host.address
         self.proxies = [
-            Proxy(cluster.bin_dir, self.host, address, PROXIED_DATA_PORT, address, DATA_PORT, seed),
-            Proxy(cluster.bin_dir, self.host, "127.0.0.1", PROXIED_COORDINATOR_PORT,
+            Proxy(cluster.bin_dir, self.name, self.host, address, PROXIED_DATA_PORT, address, DATA_PORT, seed),
+            Proxy(cluster.bin_dir, self.name, self.host, "127.0.0.1", PROXIED_COORDINATOR_PORT,
                   cluster.coordinator.host.address, COORDINATOR_PORT, seed + 1)]
 
 
@@ -130,10 +131,10 @@ class NetCluster:
     def json(self, *command, seconds=COMMAND_SECONDS_MAX):
         return json_of_command(self.bin_dir, self.address, *command, seconds=seconds)
 
-    def status_of(self, admin):
+    def status_of(self, admin, seconds=5):
         """What a process says of itself on its admin port. OSError: it does not answer."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{admin}/api/status", timeout=5) as answer:
+        with opener.open(f"http://{admin}/api/status", timeout=seconds) as answer:
             return json.load(answer)
 
     def ready(self, admin):

@@ -183,6 +183,23 @@ TEST_F(KvFileTest, ALimitOfFilesIsToldLikeAFullDisk) {
   MustIngest(store.get(), 0, 10000, "x");
 }
 
+TEST_F(KvFileTest, NothingIsTakenOverWhileTheStoreHasAnError) {
+  auto store = MustOpen(WithoutLog(Options()));
+  const auto file = MustMake(store.get());
+  ASSERT_TRUE(Fill(file.get(), 0, 10, "file").ok());
+  const auto before = signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{64 << 10, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  for (int i = 100; i < 400; ++i) MustPut(store.get(), Key(i), std::string(1000, 'x'));
+  EXPECT_FALSE(store->Flush().ok());
+  EXPECT_FALSE(file->Ingest().ok());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  signal(SIGXFSZ, before);
+  EXPECT_FALSE(store->Get(Key(0)).ok());
+}
+
 TEST_F(KvFileTest, BytesMaxCountsThem) {
   KvOptions options = WithoutLog(Options());
   options.bytes_max = 2 << 20;

@@ -17,7 +17,7 @@ constexpr uint64_t kRows = 600;
 
 class LostDeviceTest : public testing::TestWithParam<uint64_t> {
  protected:
-  LostDeviceTest() : server_(Options(), Tables(), 2) { faults_.launches_before_fault = GetParam(); }
+  LostDeviceTest() : server_(Options(), Tables(), 2) { faults_.works_before_fault = GetParam(); }
 
   ShardHostOptions Options() {
     ShardHostOptions options;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <system_error>
 
@@ -28,20 +29,23 @@ class TierRenewalTest : public ReplicaTest {
     options.replica_tail_bytes = 8 << 10;  // else the log would be enough to begin anew
     return options;
   }
-  // One byte of the first rows in each file of rows that is there now; returns how many.
+  // One byte of the first rows in each file of rows that is there now and was not when this was
+  // called before; returns how many.
   int Damage(ServerId server) {
     int damaged = 0;
     std::error_code error;
     for (const auto& entry :
          std::filesystem::directory_iterator(cluster_->data_dir(server) + "/spill/rows", error)) {
-      if (entry.path().extension() != ".sst") continue;
+      if (entry.path().extension() != ".sst" || damaged_.contains(entry.path())) continue;
       std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
       file.seekg(200);
       const int byte = file.get();
       if (byte < 0) continue;  // merged away just now
       file.seekp(200);
       file.put(static_cast<char>(byte ^ 0x10));
-      damaged += file.good();
+      if (!file.good()) continue;
+      damaged_.insert(entry.path());
+      ++damaged;
     }
     return damaged;
   }
@@ -57,10 +61,19 @@ class TierRenewalTest : public ReplicaTest {
       });
     }
   }
+  // A merge that had read the files before they were damaged replaces them by sound ones: for as
+  // long as the server has not met any damage, the files of now are damaged too.
+  void DamageUntilMet(ServerId server) {
+    const HostStatus status = cluster_->host(server)->Status();
+    if (status.spill_renewals == 0 && !status.read_only) Damage(server);
+  }
   bool Renewed(ServerId server) {
+    DamageUntilMet(server);
     LeaveOutWhatIsLost(server);
     return cluster_->host(server)->Status().spill_renewals > 0;
   }
+
+  std::set<std::string> damaged_;  // paths
 };
 
 TEST_F(TierRenewalTest, AServerWhoseCopiesOthersHaveTooGetsWellByItself) {
@@ -98,8 +111,12 @@ TEST_F(TierRenewalTest, ALearnerThatIsCountedOnKeepsItsRowsUntilItIsTakenOut) {
   Push(400);
   ASSERT_GT(Damage(2), 0) << "nothing was flushed";
   PushWhile([&] {
-    cluster_->SettleUntil([&] { return cluster_->host(2)->CopiesLost().size() == kShards; },
-                          "they are called lost");
+    cluster_->SettleUntil(
+        [&] {
+          DamageUntilMet(2);
+          return cluster_->host(2)->CopiesLost().size() == kShards;
+        },
+        "they are called lost");
     const absl::Time end = absl::Now() + absl::Milliseconds(300);
     cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time to begin anew");
     EXPECT_EQ(cluster_->host(2)->Status().spill_renewals, 0u);
@@ -164,6 +181,7 @@ TEST_F(TierRenewalTest, WhereNobodyElseHasACopyNothingIsDeletedAndItIsSaid) {
     const SegmentResult result =
         other.TryPush(cluster_->shards()[0], seq + 1, seq, seq == 0, batch.ids, batch.gradients);
     if (result.code == SegmentCode::kOk) ++seq;
+    DamageUntilMet(1);
     const HostStatus status = cluster_->host(1)->Status();
     if (status.read_only && status.read_only_reason.find("no copy") != std::string::npos) {
       said = status.read_only_reason;

@@ -42,7 +42,7 @@ TEST(IdentityFileTest, AnotherVersionIsRefusedWithBothNumbers) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 12"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 1 only"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the file is damaged"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it is damaged"));
 }
 
 TEST(IdentityFileTest, EveryFlippedBitIsFound) {

@@ -70,7 +70,7 @@ TEST_F(PromiseFileTest, AnotherVersionIsRefusedWithBothNumbers) {
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 9"));
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 1"));
   // No version that keeps the checksum where this one does wrote that.
-  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("the file is damaged"));
+  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("it is damaged"));
 }
 
 }  // namespace

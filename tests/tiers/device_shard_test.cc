@@ -109,7 +109,7 @@ TEST_P(LostDeviceTest, ItsShardAnswersNothingAndTheLogHasEverything) {
   spec_.rows = 150;
   spec_.optimizer.kind = OptimizerKind::kAdagrad;  // applying a record twice shows
   options_.hot_bytes = RowCost() * 20;
-  device_faults_.launches_before_fault = GetParam().launches;
+  device_faults_.works_before_fault = GetParam().launches;
   Open(/*buckets=*/1);
   absl::Status status;
   Lsn swept = 0;

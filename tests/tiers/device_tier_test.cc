@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -21,11 +22,11 @@ constexpr uint32_t kRows = 64;
 
 class DeviceTierTest : public ::testing::Test {
  protected:
-  void Open(device::HostDeviceOptions faults = {}) {
+  void Open(device::HostDeviceOptions faults = {}, uint32_t messages_of_task = 1) {
     auto tier = EmulatedDevice(SmallMessages(16), 1 << 20, [faults] { return faults; })();
     ASSERT_TRUE(tier.ok()) << tier.status();
     tier_ = *std::move(tier);
-    tier_->RunOn(&io_);
+    tier_->RunOn(&io_, messages_of_task);
     for (uint32_t t = 0; t < kTables; ++t) AddTable();
     ended_.clear();
   }
@@ -81,6 +82,7 @@ struct Asked {
   std::vector<uint8_t> flags;
   std::vector<const uint8_t*> gradients;
   std::vector<uint32_t> missing;
+  std::vector<uint32_t> lengths;  // of bags
 
   // Up to four messages' worth of ids; of an update, of rows that are there.
   void Draw(Random& random, std::map<std::pair<uint32_t, uint64_t>, float>* values) {
@@ -105,10 +107,51 @@ struct Asked {
     job->flags = flags.data();
     job->gradients = gradients.data();
     job->scalars.learning_rate = 0.5f;
+    if (job->kind == DeviceJob::Kind::kPooled) DrawBags(random);
+  }
+  // At most one message's worth of ids: bags are not cut.
+  void DrawBags(Random& random) {
+    const std::vector<float> of_ids = want;
+    job->count = std::min<uint32_t>(job->count, 16);
+    job->pooling = random.Uniform(2) == 0 ? RowPooling::kSum : RowPooling::kMax;
+    missing.clear();
+    want.clear();
+    for (uint32_t k = 0; k < job->count;) {
+      const auto length = static_cast<uint32_t>(random.Uniform(job->count - k + 1));
+      float pooled = 0;
+      bool whole = true;
+      for (uint32_t i = k; i < k + length; ++i) {
+        whole = whole && ids[i] % 2 == 0;
+        const float value = of_ids[kDim * i];
+        pooled = job->pooling == RowPooling::kSum ? pooled + value
+                 : i == k                         ? value
+                                                  : std::max(pooled, value);
+      }
+      if (!whole) missing.push_back(static_cast<uint32_t>(lengths.size()));
+      lengths.push_back(length);
+      want.insert(want.end(), kDim, pooled);
+      k += length;
+    }
+    if (lengths.size() > 15) return DrawNoBags();
+    job->bags = static_cast<uint32_t>(lengths.size());
+    job->bag_lengths = lengths.data();
+    rows.assign(want.size(), -77.0f);
+    job->rows = reinterpret_cast<uint8_t*>(rows.data());
+  }
+  void DrawNoBags() {
+    lengths.clear();
+    missing.clear();
+    want.clear();
+    job->count = 0;
+    job->bags = 0;
   }
   void Check() const {
     ASSERT_TRUE(job->status.ok()) << job->status;
     ASSERT_EQ(job->missing, missing);
+    for (uint32_t bag = 0; job->kind == DeviceJob::Kind::kPooled && bag < job->bags; ++bag) {
+      if (std::count(missing.begin(), missing.end(), bag) > 0) continue;
+      ASSERT_EQ(rows[kDim * bag], want[kDim * bag]) << "bag " << bag;
+    }
     if (job->kind != DeviceJob::Kind::kPull) return;
     for (size_t i = 0; i < ids.size(); ++i) {
       ASSERT_EQ(flags[i], ids[i] % 2 == 0);
@@ -119,12 +162,19 @@ struct Asked {
   }
 };
 
+// How many messages a task has, of which two may be under way; and whether the queues of the device
+// run in an order of their own.
+class DeviceTierOrderTest : public DeviceTierTest,
+                            public ::testing::WithParamInterface<std::pair<uint32_t, bool>> {};
+
 // Jobs of a table take effect, and are told, in the order in which they were given.
-TEST_F(DeviceTierTest, JobsTakeEffectInTheOrderOfTheirTable) {
+TEST_P(DeviceTierOrderTest, JobsTakeEffectInTheOrderOfTheirTable) {
   const uint64_t seed = TestSeed(3);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
-  Open();
+  device::HostDeviceOptions options;
+  if (GetParam().second) options.order_seed = seed + 1;
+  Open(options, GetParam().first);
   std::map<std::pair<uint32_t, uint64_t>, float> values;
   for (int round = 0; round < 20; ++round) {
     std::vector<std::unique_ptr<Asked>> all;
@@ -132,7 +182,7 @@ TEST_F(DeviceTierTest, JobsTakeEffectInTheOrderOfTheirTable) {
     ended_.clear();
     for (size_t i = 0; i < 40; ++i) {
       all.push_back(std::make_unique<Asked>());
-      all[i]->job = NewJob(static_cast<DeviceJob::Kind>(random.Uniform(3)));
+      all[i]->job = NewJob(static_cast<DeviceJob::Kind>(random.Uniform(4)));
       number_of[all[i]->job.get()] = i;
       all[i]->Draw(random, &values);
       tier_->Submit(all[i]->job);
@@ -146,6 +196,71 @@ TEST_F(DeviceTierTest, JobsTakeEffectInTheOrderOfTheirTable) {
     }
     for (const auto& asked : all) asked->Check();
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Messages, DeviceTierOrderTest,
+                         ::testing::Values(std::make_pair(1u, false), std::make_pair(1u, true),
+                                           std::make_pair(5u, true), std::make_pair(64u, false),
+                                           std::make_pair(64u, true)),
+                         [](const auto& info) {
+                           return std::to_string(info.param.first) +
+                                  (info.param.second ? "AnyOrder" : "AtOnce");
+                         });
+
+// A shard that goes while what it asked for is under way, because of what another is told.
+TEST_F(DeviceTierTest, AShardMayGoWhileItsMessageIsUnderWay) {
+  Open({}, 64);
+  std::vector<uint64_t> ids(16);
+  std::iota(ids.begin(), ids.end(), uint64_t{0});
+  std::vector<float> rows(2 * 16 * kDim, 7.0f);
+  InlineExecutor at_once;
+  const auto first = NewJob(DeviceJob::Kind::kPull), second = NewJob(DeviceJob::Kind::kPull);
+  const auto gate = std::make_shared<IoGate>();
+  for (const auto& job : {first, second}) {
+    job->ids = ids.data();
+    job->count = 16;  // a message each
+    job->rows = reinterpret_cast<uint8_t*>(rows.data() + (job == first ? 0 : 16 * kDim));
+    job->executor = &at_once;
+  }
+  second->table = 1;
+  second->gate = gate;
+  first->done = [this, gate, first = first.get()] {
+    gate->Close();
+    ended_.push_back(first);
+  };
+  tier_->Submit(first);
+  tier_->Submit(second);
+  RunAll();
+  EXPECT_EQ(ended_, std::vector<DeviceJob*>{first.get()});
+  EXPECT_EQ(rows[0], 0.0f);
+  EXPECT_EQ(rows[16 * kDim], 7.0f) << "its memory was written to";
+  EXPECT_TRUE(tier_->HasRoomForPull());
+}
+
+TEST_F(DeviceTierTest, BagsOfSeveralTablesAreOneMessage) {
+  device::HostDeviceOptions options;
+  options.works_before_fault = 8 * kTables + 2;  // what one pooled message takes
+  Open(options);
+  const std::vector<uint64_t> ids = {0, 2};
+  const uint32_t length = 2;
+  std::vector<std::vector<float>> rows(kTables, std::vector<float>(kDim, 7.0f));
+  std::vector<std::shared_ptr<DeviceJob>> jobs;  // the tier lets go of what has ended
+  for (uint32_t t = 0; t < kTables; ++t) {
+    auto job = NewJob(DeviceJob::Kind::kPooled);
+    job->table = t;
+    job->ids = ids.data();
+    job->count = 2;
+    job->bag_lengths = &length;
+    job->bags = 1;
+    job->pooling = RowPooling::kSum;
+    job->rows = reinterpret_cast<uint8_t*>(rows[t].data());
+    jobs.push_back(job);
+    tier_->Submit(job);
+  }
+  RunAll();
+  ASSERT_EQ(ended_.size(), kTables);
+  for (const auto& job : jobs) EXPECT_TRUE(job->status.ok()) << job->status;
+  for (const auto& row : rows) EXPECT_EQ(row, std::vector<float>(kDim, 0.0f));
 }
 
 TEST_F(DeviceTierTest, WhatIsAlikeIsOneMessage) {
@@ -202,7 +317,7 @@ TEST_F(DeviceTierTest, AShardThatHasGoneIsToldNothing) {
 
 TEST_F(DeviceTierTest, ADeviceThatFailedTellsEveryJobAndRunsNone) {
   device::HostDeviceOptions faults;
-  faults.launches_before_fault = 8 * kTables;  // a table's rows come in two parts, four each
+  faults.works_before_fault = 8 * kTables;  // a table's rows come in two parts, four each
   Open(faults);
   ASSERT_FALSE(tier_->failed());
   uint64_t id = 2;

@@ -124,12 +124,63 @@ TEST_F(DatasetTest, MissingEmptyAndTruncatedFilesAreRefused) {
   EXPECT_FALSE(Dataset::Open(directory).ok());
 }
 
+TEST_F(DatasetTest, LinesLongerThanAChunkAreToldByNumberOrCounted) {
+  // In the beginning, in the middle and at the end; each as long as many chunks.
+  const std::string junk(3 << 20, 'x');
+  std::string text = junk + "\n";
+  for (int i = 1; i <= 20000; ++i) absl::StrAppend(&text, i, "\t7\t3\t0\n");
+  absl::StrAppend(&text, junk, "\n20001\t7\t3\t0\n", junk);
+  Write(text);
+  const auto refused = Dataset::Open(Options());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("line 1: longer than 65536"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--skip-bad-lines"));
+  Write(text.substr(junk.size() + 1));
+  EXPECT_THAT(std::string(Dataset::Open(Options()).status().message()),
+              HasSubstr("line 20001: longer than 65536"));
+  Write(text);
+  DatasetOptions options = Options();
+  options.skip_bad_lines = true;
+  const auto data = Dataset::Open(options).value();
+  EXPECT_EQ(data->lines(), 20004u);
+  EXPECT_EQ(data->bad_lines(), 3u);
+  const std::vector<uint64_t> users = Sorted(Users(*data, Dataset::Part::kTrain));
+  ASSERT_EQ(users.size(), 20001u);
+  for (uint64_t i = 0; i < users.size(); ++i) ASSERT_EQ(users[i], i + 1);
+}
+
+TEST_F(DatasetTest, ABadLineCountsOnceHoweverManyEpochsMeetIt) {
+  std::string text = "1\t1\tbad\t0\n";
+  while (text.size() <= kResidentBytesMax)
+    absl::StrAppend(&text, 1ull << 60, "\t1\t3\t881250949\n");
+  absl::StrAppend(&text, "2\t1\n");
+  Write(text);
+  DatasetOptions options = Options();
+  options.skip_bad_lines = true;
+  const auto data = Dataset::Open(options).value();
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    Users(*data, Dataset::Part::kTrain, epoch);
+    EXPECT_EQ(data->bad_lines(), 2u);
+  }
+  std::remove(path_.c_str());
+}
+
+TEST_F(DatasetTest, AByteOrderMarkIsNoPartOfTheFirstField) {
+  Write(
+      "\xef\xbb\xbf"
+      "1\t1\t3\t0\r\n2\t1\t3\t0\r\n");
+  const auto data = Dataset::Open(Options()).value();
+  EXPECT_EQ(Sorted(Users(*data, Dataset::Part::kTrain)), (std::vector<uint64_t>{1, 2}));
+  Write("\xef\xbb\xbf");
+  EXPECT_THAT(std::string(Dataset::Open(Options()).status().message()), HasSubstr("is empty"));
+}
+
 TEST_F(DatasetTest, CriteoCsvHeaderIsNoExample) {
-  std::string header = "label", row = "1";
+  std::string header = "\xef\xbb\xbflabel", row = "1";
   for (int i = 1; i <= 13; ++i)
     absl::StrAppend(&header, ",I", i), absl::StrAppend(&row, ",", i, ".0");
   for (int i = 1; i <= 26; ++i) absl::StrAppend(&header, ",C", i), absl::StrAppend(&row, ",0a");
-  Write(absl::StrCat(header, "\n", row, "\n", row, "\n"));
+  Write(absl::StrCat(header, "\r\n", row, "\r\n", row, "\n"));
   DatasetOptions options = Options();
   options.format = DataFormat::kCriteo;
   options.fields = 39;

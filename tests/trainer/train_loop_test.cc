@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <fstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/trainer/map_row_source.h"
 #include "trainer/ratings_format.h"
 
@@ -102,6 +105,50 @@ TEST_F(TrainLoopTest, TheLearningRateComesUpOverFiftyBatches) {
   const float last = options_.learning_rate * std::pow(options_.learning_rate_decay,
                                                        static_cast<float>(options_.epochs - 1));
   EXPECT_FLOAT_EQ(rates.back(), last);
+}
+
+// Answers pushes from a thread of its own, a while later; rows count when they are answered, as
+// those of a cluster do.
+class LateSource : public MapRowSource {
+ public:
+  LateSource(MapRows* rows, std::atomic<uint64_t>* rows_in_all)
+      : MapRowSource(rows), rows_in_all_(rows_in_all) {}
+  ~LateSource() override {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
+                          float learning_rate) override {
+    const uint64_t before = MapRowSource::rows_pushed();
+    const PushResult result = MapRowSource::Push(step, columns, learning_rate).Wait();
+    const uint64_t rows = MapRowSource::rows_pushed() - before;
+    *rows_in_all_ += rows;
+    Promise<PushResult> promise;
+    threads_.emplace_back([this, promise, result, rows]() mutable {
+      absl::SleepFor(absl::Milliseconds(5));
+      answered_ += rows;
+      promise.Set(result);
+    });
+    return promise.future();
+  }
+  uint64_t rows_pushed() const override { return answered_; }
+
+ private:
+  std::atomic<uint64_t>* const rows_in_all_;
+  std::atomic<uint64_t> answered_{0};
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(TrainLoopTest, RowsOfTheLastPushesAreCountedToo) {
+  options_.epochs = 2;
+  options_.batch_size = 1000;
+  std::atomic<uint64_t> rows_in_all{0};
+  const auto report = Train(
+      options_, *data_, 2,
+      [&](int) { return std::unique_ptr<RowSource>(new LateSource(&rows_, &rows_in_all)); },
+      [](const TrainProgress&) {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_GT(rows_in_all, 100u);
+  EXPECT_EQ(report->total.rows_pushed, rows_in_all);
 }
 
 // Fails the n-th pull.

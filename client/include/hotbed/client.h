@@ -238,6 +238,9 @@ class Client {
   // Goes on with a push that ended kIndeterminate: same sequence numbers, applied at most once.
   virtual Future<PushResult> Retry(const PushResult& result,
                                    absl::Duration deadline = absl::ZeroDuration()) = 0;
+  // The pushes that have waited so long for an answer, the oldest first, each as it would end now:
+  // `shards` are those that have not answered, `status` has what was heard of them last.
+  virtual std::vector<PushResult> UnansweredPushes(absl::Duration at_least) const = 0;
 
   // --- steps of trainers, for tables of bounded staleness and synchronous ones (docs/tables.md,
   // Consistency of training). All block, at most until the deadline (zero: the client's), and may

@@ -57,12 +57,17 @@ class Future {
     const std::shared_ptr<WaitDriver>& driver() const { return driver_; }
     void Set(T value) {
       absl::AnyInvocable<void(const T&)> callback;
+      int sleepers = 0;
       {
         absl::MutexLock lock(&mu_);
         value_ = std::move(value);
         set_.store(true, std::memory_order_release);
         callback = std::move(callback_);
+        sleepers = std::exchange(sleepers_, 0);
       }
+      // Not left to those who wake: until they have, the driver would take them for asleep, and go
+      // on with the work that they are about to take over.
+      for (; sleepers > 0; --sleepers) driver_->Sleeps(false);
       if (callback) callback(value_);
     }
     bool IsSet() const { return set_.load(std::memory_order_acquire); }
@@ -93,13 +98,26 @@ class Future {
       if (IsSet()) return true;
       if (driver_ == nullptr) return Sleep(deadline_ns);
       if (driver_->WorkUntil([this] { return IsSet(); }, deadline_ns)) return IsSet();
+      return SleepBesideDriver(deadline_ns);
+    }
+    bool SleepBesideDriver(int64_t deadline_ns) const {
       driver_->Sleeps(true);
-      const bool set = Sleep(deadline_ns);
+      {
+        absl::MutexLock lock(&mu_);
+        if (!IsSet()) {
+          ++sleepers_;
+          if (SleepLocked(deadline_ns)) return true;  // Set has told the driver
+          --sleepers_;
+        }
+      }
       driver_->Sleeps(false);
-      return set;
+      return IsSet();
     }
     bool Sleep(int64_t deadline_ns) const {
       absl::MutexLock lock(&mu_);
+      return SleepLocked(deadline_ns);
+    }
+    bool SleepLocked(int64_t deadline_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return AwaitFor(&mu_, absl::Condition(this, &State::IsSet),
                       absl::Nanoseconds(deadline_ns - Clock::Real()->NowNs()));
     }
@@ -108,6 +126,7 @@ class Future {
     mutable absl::Mutex mu_;
     std::atomic<bool> set_{false};  // written under mu_
     T value_{};                     // written once under mu_, read freely after set_
+    mutable int sleepers_ ABSL_GUARDED_BY(mu_) = 0;  // who told the driver, while not set_
     absl::AnyInvocable<void(const T&)> callback_ ABSL_GUARDED_BY(mu_);
   };
 

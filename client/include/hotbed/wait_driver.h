@@ -15,7 +15,7 @@ class WaitDriver {
   virtual ~WaitDriver() = default;
   // Works until `done` or `deadline_ns` of Clock::Real(): true. False, perhaps in the middle:
   // another thread does the work, or there is none any more; the caller must sleep between
-  // Sleeps(true) and Sleeps(false).
+  // Sleeps(true) and Sleeps(false). Who wakes it says the latter, before it wakes.
   virtual bool WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) = 0;
   virtual void Sleeps(bool begins) = 0;
 };

@@ -1,0 +1,46 @@
+// What a benchmark of the device has measured: one line a row as it comes, or all of it as JSON in
+// the end.
+#ifndef HOTBED_BENCH_DEVICE_BENCH_REPORT_H_
+#define HOTBED_BENCH_DEVICE_BENCH_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "bench/device/bench_rows.h"
+
+namespace hotbed {
+namespace device {
+
+enum class Bar { kNone, kAtLeast, kAtMost };
+
+struct Result {
+  std::string name;
+  double value = 0;
+  std::string unit;  // "of the roof", "ms", "times", ...
+  Bar bar = Bar::kNone;
+  double limit = 0;
+  Timing timing = {0, 0};  // of a call; 0 where the row has none
+  double bytes = 0;        // that a call must read and write; 0: not counted
+  std::string detail;
+
+  bool reached() const { return bar == Bar::kAtLeast ? value >= limit : value <= limit; }
+};
+
+class Report {
+ public:
+  // `title`: the device and how it was measured.
+  Report(bool json, const std::string& title);
+  void Add(const Result& result);
+  // The JSON, or how many bars were reached.
+  void End() const;
+
+ private:
+  const bool json_;
+  const std::string title_;
+  std::vector<Result> results_;
+};
+
+}  // namespace device
+}  // namespace hotbed
+
+#endif  // HOTBED_BENCH_DEVICE_BENCH_REPORT_H_

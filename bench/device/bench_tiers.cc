@@ -1,0 +1,239 @@
+#include "bench/device/bench_tiers.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hotbed {
+namespace device {
+namespace {
+
+constexpr uint32_t kRowsOfPart = 1u << 16;  // that move together, at most
+constexpr uint32_t kAhead = 8;              // rows whose first lines are fetched beforehand
+
+}  // namespace
+
+TieredTables::TieredTables(Device* device, const TierSizes& sizes)
+    : BenchTables(device, sizes.ids * sizes.tables, 4 * sizes.shape.dim),
+      sizes_(sizes),
+      stride_((sizes.shape.stored_bytes() + 15) / 16 * 16),
+      part_max_(std::min(kRowsOfPart, ids_max_)),
+      seen_(sizes.rows * sizes.tables) {
+  const uint64_t rows = sizes.rows * sizes.tables;
+  below_.reset(new uint8_t[rows * stride_]);
+  std::memset(below_.get(), 0, rows * stride_);
+  for (uint64_t row = 0; row < rows; ++row) {
+    const float value = static_cast<float>(row % 8191) * 1e-3f;  // so that rows can be told apart
+    std::memcpy(Below(row), &value, sizeof(value));
+  }
+  for (uint32_t t = 0; t < sizes.tables; ++t) Add(sizes.shape, false, sizes.slots);
+  positions_ = memory_.Array<uint64_t>(part_max_);
+  staged_ = memory_.Take(uint64_t{stride_} * part_max_);
+  missing_segments_ = memory_.Array<Segment>(ids_max_);
+  missing_ids_ = memory_.Array<uint64_t>(ids_max_);
+  missing_numbers_ = memory_.Array<uint32_t>(ids_max_);
+  const auto pin = [&](auto** array, uint64_t count) {
+    uint8_t* memory = nullptr;
+    MustBe(device_->AllocateStaging(count * sizeof(**array), &memory));
+    pinned_.push_back(memory);
+    *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory);
+  };
+  pin(&host_numbers_, ids_max_);
+  pin(&host_positions_, part_max_);
+  pin(&host_table_of_, part_max_);
+  pin(&host_sources_, part_max_);
+  pin(&host_rows_, uint64_t{stride_} * part_max_);
+  pin(&host_victims_, part_max_);
+  pin(&host_victim_rows_, uint64_t{stride_} * part_max_);
+  pin(&host_segments_, ids_max_);
+  pin(&host_ids_, ids_max_);
+}
+
+TieredTables::~TieredTables() {
+  for (uint8_t* memory : pinned_) device_->FreeStaging(memory);
+}
+
+void TieredTables::Fill() {
+  const uint64_t rows = sizes_.rows * sizes_.tables;
+  for (uint64_t first = 0; first < rows; first += part_max_) {
+    const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>(part_max_, rows - first));
+    fetched_.clear();
+    for (uint32_t k = 0; k < count; ++k) fetched_.push_back(first + k);
+    BringUp(0, count);
+    ReleaseInserted(count);
+    MustBe(device_->Wait());
+    PutDown(count);
+  }
+  ClearCounts();
+}
+
+void TieredTables::SetIds(const std::vector<uint64_t>& ids) {
+  std::vector<Segment> segments;
+  for (uint32_t t = 0; t < sizes_.tables; ++t) {
+    Segment segment;
+    segment.table = t;
+    segment.first = t * sizes_.ids;
+    segment.rows_at = uint64_t{segment.first} * row_bytes_;
+    segment.scalars = ResolveScalars(sizes_.shape.optimizer, 0.01f, batch_ + 1);
+    segments.push_back(segment);
+  }
+  ids_of_batch_ = ids;
+  ++batch_;
+  SetBatch(segments, ids);
+}
+
+// After the wait: numbers of the ids whose rows are not there, and the rows to fetch.
+void TieredTables::FindMissing() {
+  device_->CopyOut(host_numbers_, numbers_, 4ull * segments_.ids);
+  MustBe(device_->Wait());
+  missing_.clear();
+  fetched_.clear();
+  for (uint32_t k = 0; k < segments_.ids; ++k) {
+    if (host_numbers_[k] != kNoRow) continue;
+    missing_.push_back(k);
+    const uint64_t row = RowOf(k);
+    if (seen_[row] == batch_) continue;
+    seen_[row] = batch_;
+    fetched_.push_back(row);
+  }
+  counts_.ids += segments_.ids;
+  counts_.missing += missing_.size();
+  counts_.brought += fetched_.size();
+}
+
+// Rows [first, first + count) of those to fetch onto the device, and their victims out; held.
+void TieredTables::BringUp(size_t first, uint32_t count) {
+  for (uint32_t j = 0; j < count; ++j) {
+    const uint64_t row = fetched_[first + j];
+    if (j + kAhead < count) {
+      const uint8_t* const next = Below(fetched_[first + j + kAhead]);
+      for (uint32_t at = 0; at < stride_; at += 64) __builtin_prefetch(next + at);
+    }
+    host_positions_[j] = Mix64(row % sizes_.rows);
+    host_table_of_[j] = static_cast<uint32_t>(row / sizes_.rows);
+    host_sources_[j] = uint64_t{stride_} * j;
+    std::memcpy(host_rows_ + uint64_t{stride_} * j, Below(row), stride_);
+  }
+  device_->CopyIn(positions_, host_positions_, 8ull * count);
+  device_->CopyIn(table_of_, host_table_of_, 4ull * count);
+  device_->CopyIn(sources_, host_sources_, 8ull * count);
+  device_->CopyIn(staged_, host_rows_, uint64_t{stride_} * count);
+  InsertBatch batch = BatchOf(stride_, positions_, count);
+  batch.dirty = false;
+  batch.staged = staged_;
+  RunInsert(batch);
+  device_->CopyOut(host_victims_, victims_, sizeof(Victim) * count);
+  device_->CopyOut(host_victim_rows_, victim_rows_, uint64_t{stride_} * count);
+}
+
+// After the wait for the copies of BringUp. How many rows changed below.
+uint64_t TieredTables::PutDown(uint32_t count) {
+  uint64_t written = 0;
+  for (uint32_t j = 0; j < count; ++j) {
+    const Victim& victim = host_victims_[j];
+    if (victim.state != kDirtyVictim) continue;
+    const uint64_t row = victim.table * sizes_.rows + Unmix64(victim.position);
+    std::memcpy(Below(row), host_victim_rows_ + uint64_t{stride_} * j, stride_);
+    ++written;
+  }
+  counts_.written += written;
+  return written;
+}
+
+// All but the last part's victims are below afterwards; those are on their way.
+void TieredTables::BringUpAll() {
+  for (size_t first = 0; first < fetched_.size(); first += part_max_) {
+    const auto count = static_cast<uint32_t>(std::min<size_t>(part_max_, fetched_.size() - first));
+    BringUp(first, count);
+    if (first + count == fetched_.size()) return;
+    MustBe(device_->Wait());
+    PutDown(count);
+  }
+}
+
+// Their rows to where the batch wants them: a segment each.
+void TieredTables::ReadMissing() {
+  for (size_t j = 0; j < missing_.size(); ++j) {
+    const uint32_t k = missing_[j];
+    Segment segment;
+    segment.table = k / sizes_.ids;
+    segment.first = static_cast<uint32_t>(j);
+    segment.rows_at = uint64_t{row_bytes_} * k;
+    host_segments_[j] = segment;
+    host_ids_[j] = ids_of_batch_[k];
+  }
+  const auto count = static_cast<uint32_t>(missing_.size());
+  device_->CopyIn(missing_segments_, host_segments_, sizeof(Segment) * count);
+  device_->CopyIn(missing_ids_, host_ids_, 8ull * count);
+  ReadWork work;
+  work.tables = on_device_;
+  work.segments = {missing_segments_, count, count};
+  work.ids = missing_ids_;
+  work.visit = false;
+  work.numbers = missing_numbers_;
+  work.rows = rows_;
+  device_->Run(work);
+  Release(work.segments, missing_numbers_);
+  device_->CopyOut(host_numbers_, missing_numbers_, 4ull * count);
+}
+
+// Those whose bucket was full of rows of this batch, straight from below.
+void TieredTables::AnswerRefused() {
+  bool any = false;
+  for (size_t j = 0; j < missing_.size(); ++j) {
+    if (host_numbers_[j] != kNoRow) continue;
+    device_->CopyIn(rows_ + uint64_t{row_bytes_} * missing_[j], Below(RowOf(missing_[j])),
+                    row_bytes_);
+    ++counts_.refused;
+    any = true;
+  }
+  if (any) MustBe(device_->Wait());
+}
+
+void TieredTables::ReadTiers() {
+  Read(true);
+  FindMissing();
+  if (missing_.empty()) return;
+  BringUpAll();
+  const uint64_t victims_out = device_->Mark(Queue::kWork);
+  ReadMissing();
+  MustBe(device_->WaitFor(victims_out));
+  PutDown(static_cast<uint32_t>((fetched_.size() - 1) % part_max_ + 1));
+  MustBe(device_->Wait());
+  AnswerRefused();
+}
+
+void TieredTables::StepTiers(OptimizerKind kind) {
+  Read(false, true);
+  FindMissing();
+  BringUpAll();
+  const uint64_t victims_out = device_->Mark(Queue::kWork);
+  Read(true, false, false);  // visited and held already
+  SortForUpdate();
+  Step(kind);
+  Release(segments_, numbers_);
+  device_->CopyOut(host_numbers_, numbers_, 4ull * segments_.ids);
+  MustBe(device_->WaitFor(victims_out));
+  if (!fetched_.empty()) {
+    PutDown(static_cast<uint32_t>((fetched_.size() - 1) % part_max_ + 1));
+  }
+  MustBe(device_->Wait());
+  for (uint32_t k : missing_) counts_.refused += host_numbers_[k] == kNoRow;
+}
+
+void TieredTables::StepAll(OptimizerKind kind) {
+  Read(true);
+  SortForUpdate();
+  Step(kind);
+}
+
+uint64_t TieredTables::AnswerSum() {
+  std::vector<uint32_t> words(uint64_t{row_bytes_} / 4 * segments_.ids);
+  device_->CopyOut(words.data(), rows_, 4 * words.size());
+  MustBe(device_->Wait());
+  uint64_t sum = 0;
+  for (size_t i = 0; i < words.size(); ++i) sum += Mix64(words[i] + (uint64_t{i} << 32));
+  return sum;
+}
+
+}  // namespace device
+}  // namespace hotbed

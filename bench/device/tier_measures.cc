@@ -1,0 +1,133 @@
+// Rows in two tiers: half of them on the device for reads, 80 % for training steps.
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+
+#include "bench/device/bench_measures.h"
+#include "bench/device/bench_tiers.h"
+
+namespace hotbed {
+namespace device {
+namespace {
+
+constexpr int kWarmUp = 20;  // batches in which hot rows come up
+constexpr uint32_t kStepTables = 10;
+constexpr uint32_t kStepDim = 128;
+constexpr double kStepRows = 1.68e6;  // of a table, at scale 1
+
+// A run over batches of ids that were never drawn before, each timed by itself; the same for every
+// run with the same sizes.
+struct TierRun {
+  Timing timing;
+  TierCounts counts;
+  uint64_t answer = 0;  // of the last batch
+};
+
+TierRun RunBatches(const BenchRun& run, TieredTables* tables, const TierSizes& sizes,
+                   const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  for (int batch = 0; batch < kWarmUp + run.samples; ++batch) {
+    std::vector<uint64_t> ids;
+    for (uint32_t t = 0; t < sizes.tables; ++t) {
+      const std::vector<uint64_t> drawn =
+          ZipfIds(sizes.rows, sizes.ids, (uint64_t{t} + 1) << 40 | uint64_t(batch) << 24);
+      ids.insert(ids.end(), drawn.begin(), drawn.end());
+    }
+    tables->SetIds(ids);
+    if (batch == kWarmUp) tables->ClearCounts();
+    const auto begin = Clock::now();
+    call();
+    MustBe(run.device->Wait());
+    const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (batch >= kWarmUp) seconds.push_back(took);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  TierRun result;
+  result.timing = {seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100]};
+  result.counts = tables->counts();
+  result.answer = tables->AnswerSum();
+  return result;
+}
+
+enum class Call { kReadAll, kReadTiers, kStepAll, kStepTiers };
+
+// Slots for twice the rows, where all of them are to be on the device: no bucket overflows then.
+TierRun MeasureTiers(const BenchRun& run, TierSizes sizes, double part, Call call) {
+  const bool all = call == Call::kReadAll || call == Call::kStepAll;
+  sizes.slots = static_cast<uint64_t>((all ? 2.0 : part) * static_cast<double>(sizes.rows));
+  TieredTables tables(run.device, sizes);
+  tables.Fill();
+  const OptimizerKind kind = sizes.shape.optimizer.kind;
+  return RunBatches(run, &tables, sizes, [&]() {
+    if (call == Call::kReadAll) tables.ReadAll();
+    if (call == Call::kReadTiers) tables.ReadTiers();
+    if (call == Call::kStepAll) tables.StepAll(kind);
+    if (call == Call::kStepTiers) tables.StepTiers(kind);
+  });
+}
+
+std::string DetailOf(const BenchRun& run, const TierRun& tiers, const TierRun& all) {
+  const double calls = run.samples;
+  char text[200];
+  std::snprintf(text, sizeof(text),
+                "%.4f of the ids found, %.0f rows up and %.0f changed ones down a call, %.0f "
+                "refused; all on the device %.3f ms; answers %s",
+                1.0 - double(tiers.counts.missing) / double(tiers.counts.ids),
+                double(tiers.counts.brought) / calls, double(tiers.counts.written) / calls,
+                double(tiers.counts.refused), 1e3 * all.timing.median_s,
+                tiers.answer == all.answer ? "the same" : "DIFFER");
+  return text;
+}
+
+}  // namespace
+
+bool MeasureHalfOnDevice(const BenchRun& run) {
+  TierSizes sizes;
+  sizes.shape = BenchShape(64, OptimizerKind::kSgd, true);
+  sizes.rows = run.Rows(sizes.shape.weight_bytes());
+  sizes.ids = run.Ids();
+  const TierRun all = MeasureTiers(run, sizes, 1.0, Call::kReadAll);
+  const TierRun half = MeasureTiers(run, sizes, 0.5, Call::kReadTiers);
+  Result result;
+  result.name = "half the rows on the device, dim 64, Zipf 1.05";
+  result.value = all.timing.median_s / half.timing.median_s;
+  result.unit = "of all's rate";
+  result.bar = Bar::kAtLeast;
+  result.limit = 0.60;
+  result.timing = half.timing;
+  result.detail = DetailOf(run, half, all);
+  run.report->Add(result);
+  return all.answer == half.answer;
+}
+
+bool MeasureTrainingSteps(const BenchRun& run) {
+  TierSizes sizes;
+  sizes.shape = BenchShape(kStepDim, OptimizerKind::kAdam, true);
+  sizes.tables = kStepTables;
+  sizes.rows = std::max<uint64_t>(1024, static_cast<uint64_t>(run.scale * kStepRows));
+  sizes.ids = run.Ids() / kStepTables;
+  const TierRun all = MeasureTiers(run, sizes, 1.0, Call::kStepAll);
+  const TierRun part = MeasureTiers(run, sizes, 0.8, Call::kStepTiers);
+  Result result;
+  result.name = "training step, 10 tables, dim 128, Adam: all there";
+  result.value = 1e3 * all.timing.median_s;
+  result.unit = "ms";
+  result.bar = Bar::kAtMost;
+  result.limit = 1.4;
+  result.timing = all.timing;
+  result.detail = std::to_string(sizes.ids * sizes.tables) + " ids, Zipf 1.05, " +
+                  std::to_string(sizes.rows) + " rows a table";
+  run.report->Add(result);
+  result.name = "training step: device memory for 80 % of the rows";
+  result.value = 1e3 * part.timing.median_s;
+  result.limit = 8;
+  result.timing = part.timing;
+  result.detail = DetailOf(run, part, all);
+  run.report->Add(result);
+  return all.answer == part.answer && part.counts.refused == 0;
+}
+
+}  // namespace device
+}  // namespace hotbed

@@ -1,0 +1,303 @@
+// Messages that are started while another is under way, against rows kept in a map; and what a
+// message costs.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "tests/device/case.h"
+#include "tests/device/cpu_rows.h"
+
+namespace hotbed {
+namespace device {
+namespace {
+
+constexpr uint32_t kIdsOfTable = 30;  // 0, 1, ...; those that are multiples of 3 are not there
+
+RowsOptions Room(uint32_t tables_max) {
+  RowsOptions options;
+  options.device_bytes = 192ull << 20;
+  options.ids_max = 4096;
+  options.segments_max = tables_max;
+  options.tables_max = tables_max;
+  options.row_bytes_max = 8ull << 20;
+  options.move_bytes_max = 64 << 10;
+  return options;
+}
+
+// Tables on the device, and the same rows here.
+class Tables {
+ public:
+  bool Open(Device* device, const RowsOptions& options, Findings* findings) {
+    return findings->Ok(DeviceRows::Open(device, options, &rows_));
+  }
+  bool Add(const RowShape& shape, Findings* findings) {
+    uint32_t table = 0;
+    std::vector<RowToInsert> inserted;
+    std::vector<MovedRow> evicted;
+    if (!findings->Ok(rows_->AddTable(shape, false, 0, 64, &table))) return false;
+    shapes_.push_back(shape);
+    for (uint64_t id = 0; id < kIdsOfTable; ++id) {
+      if (id % 3 == 0) continue;
+      stored_[{table, id}] = FirstStored(shape, id);
+      inserted.push_back({table, PositionOfId(shape, id), nullptr});
+    }
+    return findings->Ok(rows_->Insert(inserted, false, false, &evicted));
+  }
+  DeviceRows* rows() { return rows_.get(); }
+  const std::vector<RowShape>& shapes() const { return shapes_; }
+  Bytes* Stored(uint32_t table, uint64_t id) { return &stored_[{table, id}]; }
+
+ private:
+  std::unique_ptr<DeviceRows> rows_;
+  std::vector<RowShape> shapes_;
+  std::map<std::pair<uint32_t, uint64_t>, Bytes> stored_;
+};
+
+enum class Kind { kPull, kProbe, kUpdate };
+
+// A message, what it is to find, and where its answer goes.
+struct Message {
+  Kind kind;
+  std::vector<Segment> segments;
+  std::vector<uint64_t> ids;
+  Bytes gradients, answer, flags, want;
+  std::vector<uint32_t> missing, want_missing;
+
+  // Ids of every table, each once or several times.
+  void Draw(Tables* tables, CaseRandom* random, uint64_t step) {
+    uint64_t at = 0;
+    for (uint32_t t = 0; t < tables->shapes().size(); ++t) {
+      const RowShape& shape = tables->shapes()[t];
+      Segment segment;
+      segment.table = t;
+      segment.first = static_cast<uint32_t>(ids.size());
+      segment.rows_at = at;
+      segment.type = kind == Kind::kPull ? static_cast<RowType>(shape.weight_type) : RowType::kFp32;
+      segment.scalars = RandomScalars(random, shape, step);
+      for (uint32_t k = random->Below(20); k > 0; --k) {
+        if (random->OneIn(4)) want_missing.push_back(static_cast<uint32_t>(ids.size()));
+        const bool missing_id = !want_missing.empty() && want_missing.back() == ids.size();
+        const uint64_t third = random->Below(kIdsOfTable / 3);
+        ids.push_back(3 * third + (missing_id ? 0 : 1 + random->Below(2)));
+        at += RowWireBytes(segment.type, shape.dim);
+      }
+      at = (at + 15) / 16 * 16;
+      segments.push_back(segment);
+    }
+    answer.assign(at, 0xee);
+    flags.assign(ids.size(), 0xee);
+    gradients.resize(at);
+  }
+  uint32_t Limit(uint32_t s) const {
+    return s + 1 < segments.size() ? segments[s + 1].first : static_cast<uint32_t>(ids.size());
+  }
+  // Reads what is there now, or steps it.
+  void Expect(Tables* tables, CaseRandom* random) {
+    want = answer;
+    for (uint32_t s = 0; s < segments.size(); ++s) {
+      const Segment& segment = segments[s];
+      const RowShape& shape = tables->shapes()[segment.table];
+      std::map<uint64_t, std::vector<std::vector<float>>> sums;
+      for (uint32_t k = segment.first; k < Limit(s); ++k) {
+        const uint64_t offset = RowOffset(segment, shape.dim, k);
+        if (kind == Kind::kUpdate) {
+          std::vector<float> values(shape.dim);
+          for (float& value : values) value = random->Float(1.0f);
+          std::memcpy(gradients.data() + offset, values.data(), 4 * values.size());
+          if (ids[k] % 3 != 0) sums[ids[k]].push_back(values);
+        } else if (kind == Kind::kPull && ids[k] % 3 != 0) {
+          std::copy_n(tables->Stored(segment.table, ids[k])->begin(), shape.weight_bytes(),
+                      want.begin() + static_cast<std::ptrdiff_t>(offset));
+        }
+      }
+      for (const auto& [id, parts] : sums) {
+        const std::vector<float> sum = SumOfRuns(parts);
+        StepStored(shape, id, segment.scalars, RowType::kFp32,
+                   reinterpret_cast<const uint8_t*>(sum.data()), tables->Stored(s, id));
+      }
+    }
+  }
+  Status Start(DeviceRows* rows, uint32_t flight) {
+    const Batch batch = {segments.data(), static_cast<uint32_t>(segments.size()), ids.data(),
+                         static_cast<uint32_t>(ids.size())};
+    if (kind == Kind::kPull) return rows->StartPull(flight, batch, answer.data(), flags.data());
+    if (kind == Kind::kProbe) return rows->StartProbe(flight, batch);
+    return rows->StartUpdate(flight, batch, gradients.data());
+  }
+  void Check(Tables* tables, uint32_t round, Findings* findings) const {
+    findings->Check(missing == want_missing, "message ", round, ": ", missing.size(),
+                    " rows are missing, not ", want_missing.size());
+    if (kind != Kind::kPull) return;
+    for (uint32_t s = 0; s < segments.size(); ++s) {
+      const uint32_t dim = tables->shapes()[s].dim;
+      for (uint32_t k = segments[s].first; k < Limit(s); ++k) {
+        const bool there = ids[k] % 3 != 0;
+        findings->Check(flags[k] == there, "message ", round, ": flag of id ", k);
+        const auto at = static_cast<std::ptrdiff_t>(RowOffset(segments[s], dim, k));
+        const uint32_t bytes = RowWireBytes(segments[s].type, dim);
+        findings->Check(
+            !there || std::equal(want.begin() + at, want.begin() + at + bytes, answer.begin() + at),
+            "message ", round, ": row of table ", s, " id ", ids[k]);
+      }
+    }
+  }
+};
+
+// Two messages under way at any time, of all kinds, over the same rows.
+void Flights(Device* device, uint64_t seed, Findings* findings) {
+  CaseRandom random(seed);
+  Tables tables;
+  if (!tables.Open(device, Room(8), findings)) return;
+  for (uint32_t t = 0; t < 3; ++t) {
+    RowShape shape = RandomShape(&random, 1 + random.Below(30));
+    shape.optimizer = OptimizerParams();
+    shape.optimizer.kind = t == 0 ? OptimizerKind::kAdam : OptimizerKind::kRowwiseAdagrad;
+    if (!tables.Add(shape, findings)) return;
+  }
+  std::unique_ptr<Message> under_way[kFlights];
+  for (uint32_t round = 0; round < 60 + kFlights && findings->count() == 0; ++round) {
+    const uint32_t flight = round % kFlights;
+    std::unique_ptr<Message>& message = under_way[flight];
+    if (message != nullptr) {
+      if (!findings->Ok(tables.rows()->Finish(flight, &message->missing))) return;
+      message->Check(&tables, round - kFlights, findings);
+    }
+    message = round < 60 ? std::make_unique<Message>() : nullptr;
+    if (message == nullptr) continue;
+    message->kind = static_cast<Kind>(random.Below(3));
+    message->Draw(&tables, &random, round + 1);
+    message->Expect(&tables, &random);
+    if (!findings->Ok(message->Start(tables.rows(), flight))) return;
+    // What is no message waits for those under way.
+    std::vector<uint32_t> none;
+    const std::vector<RowToInsert> row = {{0, PositionOfId(tables.shapes()[0], 999), nullptr}};
+    std::vector<MovedRow> evicted;
+    findings->Check(!message->Start(tables.rows(), flight).ok(), "a room was used twice");
+    findings->Check(!tables.rows()->Insert(row, false, false, &evicted).ok(),
+                    "a row came in under a message");
+  }
+}
+
+// --- costs
+
+// The most that a message may cost, whatever it names.
+constexpr uint64_t kLaunchesMax = 12;
+constexpr uint64_t kWaitsMax = 2;
+constexpr uint32_t kRowBitsMax = 31;
+
+struct Cost {
+  uint64_t launches, waits;
+};
+template <typename F>
+Cost CostOf(Device* device, F call) {
+  const DeviceCounts before = device->counts();
+  call();
+  const DeviceCounts after = device->counts();
+  return {after.launches - before.launches, after.waits - before.waits};
+}
+
+struct CostBatch {
+  std::vector<Segment> segments, bags;
+  std::vector<uint64_t> ids;
+  std::vector<uint32_t> offsets{0};
+
+  CostBatch(Tables* tables, uint32_t count, CaseRandom* random) {
+    const uint32_t number = static_cast<uint32_t>(tables->shapes().size());
+    for (uint32_t t = 0; t < number; ++t) {
+      Segment segment;
+      segment.table = t;
+      segment.first = static_cast<uint32_t>(ids.size());
+      segment.rows_at = 16ull * ids.size();
+      segments.push_back(segment);
+      segment.first = t;
+      segment.rows_at = 16ull * t;
+      bags.push_back(segment);
+      for (uint32_t k = 0; k < count / number; ++k) {
+        ids.push_back(3 * random->Below(kIdsOfTable / 3) + 1);
+      }
+      offsets.push_back(static_cast<uint32_t>(ids.size()));
+    }
+  }
+  Batch AsBatch() const {
+    return {segments.data(), static_cast<uint32_t>(segments.size()), ids.data(),
+            static_cast<uint32_t>(ids.size())};
+  }
+  PooledBatch AsPooled() const {
+    PooledBatch pooled;
+    pooled.ids = AsBatch();
+    pooled.bags = bags.data();
+    pooled.offsets = offsets.data();
+    pooled.bags_count = static_cast<uint32_t>(bags.size());
+    return pooled;
+  }
+};
+
+// A message of 4,000 ids of `count` tables with `kinds` kinds of optimizer among them.
+void CostsOf(Device* device, uint32_t count, uint32_t kinds, CaseRandom* random,
+             Findings* findings) {
+  Tables tables;
+  if (!tables.Open(device, Room(1024), findings)) return;
+  const OptimizerKind kind_of[] = {OptimizerKind::kAdam, OptimizerKind::kSgd,
+                                   OptimizerKind::kRowwiseAdagrad};
+  uint32_t row_numbers = 0;
+  for (uint32_t t = 0; t < count; ++t) {
+    RowShape shape = RandomShape(random, 4);
+    shape.optimizer = OptimizerParams();
+    shape.optimizer.kind = kind_of[t % kinds];
+    if (!tables.Add(shape, findings)) return;
+    row_numbers += ByteArena::kUnit;  // as DeviceRows numbers rows
+  }
+  const CostBatch batch(&tables, 4000, random);
+  std::vector<uint32_t> missing;
+  Bytes rows(1 << 20), gradients(16 * batch.ids.size());
+  DeviceRows* const on = tables.rows();
+  const auto check = [&](const char* what, const Cost& cost, uint64_t launches, uint64_t waits) {
+    findings->Check(cost.launches <= launches && cost.waits <= waits, what, " of ", count,
+                    " tables with ", kinds, " kinds: ", cost.launches, " launches of ", launches,
+                    ", ", cost.waits, " waits of ", waits);
+  };
+  check("a read",
+        CostOf(device,
+               [&] { findings->Ok(on->Pull(batch.AsBatch(), rows.data(), nullptr, &missing)); }),
+        1, 1);
+  check("a pooled read",
+        CostOf(device,
+               [&] {
+                 findings->Ok(on->PullPooled(batch.AsPooled(), rows.data(), nullptr, 0, &missing));
+               }),
+        2, 1);
+  // These sort by as many bits as there are rows: a device full of rows has 31.
+  uint32_t bits = 1;
+  while ((1u << bits) - 1 < row_numbers) ++bits;
+  const uint64_t most = kLaunchesMax - (SortLaunches(kRowBitsMax) - SortLaunches(bits));
+  check("an update with rows that are held",
+        CostOf(device,
+               [&] {
+                 findings->Ok(on->BeginUpdate(batch.AsBatch(), &missing));
+                 findings->Ok(on->FinishUpdate(gradients.data(), &missing));
+               }),
+        most, kWaitsMax);
+  check("an update as a server does it",
+        CostOf(device,
+               [&] {
+                 findings->Ok(on->Probe(batch.AsBatch(), &missing));
+                 findings->Ok(on->Update(batch.AsBatch(), gradients.data(), &missing));
+               }),
+        most, kWaitsMax);
+  findings->Check(missing.empty(), missing.size(), " rows are missing");
+}
+
+void Costs(Device* device, uint64_t seed, Findings* findings) {
+  CaseRandom random(seed);
+  for (const uint32_t tables : {1u, 10u, 1000u}) CostsOf(device, tables, 1, &random, findings);
+  for (const uint32_t tables : {10u, 1000u}) CostsOf(device, tables, 3, &random, findings);
+}
+
+}  // namespace
+
+std::vector<Case> FlightCases() { return {{"flights", Flights}, {"costs", Costs}}; }
+
+}  // namespace device
+}  // namespace hotbed
