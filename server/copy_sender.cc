@@ -239,8 +239,8 @@ absl::Status CopySender::SendEnd(Shard* shard, const SnapshotBase& base, Copy* c
   return Await(*shard, copy, base.epoch, copy->chunks + 1);
 }
 
-// How much of the rows pushes have changed between the begins of the last two passes, those changed twice
-// counted twice.
+// How much of the rows pushes have changed between the begins of the last two passes, those changed
+// twice counted twice.
 void CopySender::NoteChanges(const Shard& shard, Copy* copy) {
   const uint64_t before = std::exchange(copy->rows_pushed, shard.rows_pushed());
   absl::MutexLock lock(&mu_);

@@ -1,8 +1,8 @@
 // Sends all rows of shards, whose primaries are here, to other servers: moves, refills and read
 // copies (docs/protocol.md, snapshots).
 //
-// A copy: the shard's meta is taken; rows are read as they are then or later, a block of about 1 MiB
-// at a time, each sent when the one before is written there; at last that meta. What was logged
+// A copy: the shard's meta is taken; rows are read as they are then or later, a block of about 1
+// MiB at a time, each sent when the one before is written there; at last that meta. What was logged
 // since is the core's to send, from memory. Where that has not the room for it, another pass
 // follows: the meta is taken again, and the rows are sent that have changed since. So a row goes
 // once a pass, however often it is pushed to. Rows are swept first where a device has them, where

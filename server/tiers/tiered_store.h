@@ -162,10 +162,9 @@ class TieredStore {
 
 class DeviceTier;
 
-// A block of a copy of so many bytes goes into a file of its own. Off, but in tests: after a failed
-// write RocksDB 7.8 can end the process in an assertion when the next file is taken over
-// (docs/known_gaps.md). 256 KiB is what it is meant to be: fewer rows are not worth a file's syncs.
-constexpr uint64_t kCopyFileBytesMin = ~uint64_t{0};
+// A block of a copy of so many bytes goes into a file of its own; fewer rows are not worth a file's
+// syncs.
+constexpr uint64_t kCopyFileBytesMin = 256 << 10;
 
 struct TierOptions {
   // The device whose memory holds the hottest rows, and that memory; null, or a null device: host

@@ -51,7 +51,8 @@ class SpillCopyTest : public ::testing::Test {
   std::string Record(const SpillShard& shard, uint64_t position, Lsn lsn) {
     std::string record(shard.record_bytes(), '\0');
     for (char& c : record) c = static_cast<char>(random_.Uniform(256));
-    CompleteRecord(shard, SpillRowKey(shard, position), lsn, reinterpret_cast<uint8_t*>(record.data()));
+    CompleteRecord(shard, SpillRowKey(shard, position), lsn,
+                   reinterpret_cast<uint8_t*>(record.data()));
     return record;
   }
   std::unique_ptr<ShardRowWriter> Writer(uint64_t file_bytes_min = 1) {
