@@ -116,8 +116,8 @@ std::vector<Member> ShardCore::SilentMembers() const {
   std::vector<Member> silent;
   if (!primary_) return silent;
   for (const Follower& follower : followers_) {
-    if (follower.silent_ticks < kSilentTicks) continue;
-    if (Contains(record_.members, follower.member)) silent.push_back(follower.member);
+    const bool waited_for = follower.acknowledges || Contains(record_.members, follower.member);
+    if (waited_for && follower.silent_ticks >= kSilentTicks) silent.push_back(follower.member);
   }
   return silent;
 }
