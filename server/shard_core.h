@@ -243,6 +243,7 @@ class ShardCore {
   // shard_core_followers.cc
   Follower* FindFollower(const Member& member);
   void SetFollowers();
+  Lsn KnownCommit() const;
   void Pump(Follower* follower);
   void PumpAll();
   void SendAppend(Follower* follower, Lsn last);

@@ -77,8 +77,7 @@ void ShardCore::SendAppend(Follower* follower, Lsn last) {
   send.prev_lsn = follower->sent;
   send.prev_epoch = runs_.At(send.prev_lsn);
   send.last_lsn = last;
-  send.commit = commit_;
-  follower->told = commit_;
+  send.commit = follower->told = KnownCommit();
   follower->quiet_ticks = 0;
 }
 
@@ -91,6 +90,11 @@ void ShardCore::Probe(Follower* follower, Lsn at, Lsn entries_max) {
   follower->ways.assign(1, last);
   SendAppend(follower, last);
 }
+
+// What a process found on its disk may have been committed nowhere. An epoch that never becomes
+// active may end in the members of the one before it, who may lack it: nobody is to apply it before
+// (the simulation's seed 123482).
+Lsn ShardCore::KnownCommit() const { return old_ ? 0 : commit_; }
 
 void ShardCore::Pump(Follower* follower) {
   if (!primary_ || !promise_held() || follower->state == Follower::State::kSnapshot) return;
@@ -106,7 +110,7 @@ void ShardCore::Pump(Follower* follower) {
     follower->ways.push_back(last);
   }
   // Of a commit a follower hears with the next entries, or at once where none are on their way.
-  if (follower->ways.empty() && follower->told < commit_) {
+  if (follower->ways.empty() && follower->told < KnownCommit()) {
     SendAppend(follower, follower->sent);
     follower->ways.push_back(follower->sent);
   }
