@@ -158,6 +158,7 @@ void ShardCore::Activate() {
   // would be older than what was acknowledged (the simulation's seed 25037).
   AdvanceCommit();
   inherited_ = commit_;
+  if (followers_.empty()) tail_not_kept_ = true;
   for (Follower& follower : followers_) JoinIfCaughtUp(&follower);
 }
 

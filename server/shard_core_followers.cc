@@ -59,7 +59,9 @@ void ShardCore::SetFollowers() {
   for (const Follower& follower : before) {
     if (same_epoch && follower.acknowledges) add(follower.member, true);
   }
-  tail_not_kept_ = followers_.empty();
+  // Alone, but not active yet, nothing is logged, and this copy may follow another one next.
+  if (!followers_.empty()) tail_not_kept_ = false;
+  if (followers_.empty() && active_) tail_not_kept_ = true;
 }
 
 size_t ShardCore::backup_count() const {
@@ -219,9 +221,9 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
   // It has not what stands at the end of what is retained: the log does not reach back to it.
   if (asked && reply.prev_lsn <= retained_ && may_copy) return BeginSnapshot(follower);
   follower->state = State::kProbe;
-  follower->waits = false;
   follower->ways.clear();
   follower->sent = std::max({std::min(reply.lsn, held_), retained_, follower->match});
+  follower->waits = asked && reply.prev_lsn == follower->sent;  // again by the next tick
 }
 
 // Into the acknowledging set first, then the coordinator is told (JoinReady): otherwise a push
