@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
+#include "proto/grpc_tuning.h"
 
 namespace hotbed {
 namespace {
@@ -49,6 +50,7 @@ class GrpcControlPlane final : public ControlPlane {
     args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
     args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    SetKeepalive(kClientKeepalive, &args);
     stub_ = v1::Coordinator::NewStub(
         grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args));
   }

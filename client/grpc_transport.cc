@@ -164,8 +164,10 @@ GrpcTransport::Endpoint* GrpcTransport::EndpointOf(const std::string& address, L
   }
   Endpoint& endpoint = endpoints_[{address, lane}];
   if (endpoint.stub == nullptr) {
-    endpoint.stub = std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
-        address, grpc::InsecureChannelCredentials(), DataPlaneChannelArguments(AnswerBytesMax())));
+    grpc::ChannelArguments args = DataPlaneChannelArguments(AnswerBytesMax());
+    SetKeepalive(kClientKeepalive, &args);
+    endpoint.stub = std::make_unique<grpc::GenericStub>(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args));
   }
   return &endpoint;
 }

@@ -59,16 +59,32 @@ void TuneDataPlaneServer(ServerBuilder* builder, int message_bytes_max) {
   builder->SetMaxSendMessageSize(-1);
 }
 
-// Servers ask each other whether they are there, by pings of HTTP/2: one that says nothing loses
-// its connection after kPeerPingMs + kPeerSilentMs.
-inline constexpr int kPeerPingMs = 300;
-inline constexpr int kPeerSilentMs = 700;
+// Whoever waits for another's word asks by pings of HTTP/2 whether it is there: one that says
+// nothing for ping_ms + silent_ms loses its connection, and a new one is tried. Without that a
+// connection over which nothing came for a while is only as good as TCP's next try, which is as far
+// away again as the silence was long: a network that is whole after 6 s is waited for twice as
+// long, and after a second such break four times.
+struct Keepalive {
+  int ping_ms;
+  int silent_ms;
+};
+// Servers of each other.
+inline constexpr Keepalive kPeerKeepalive = {300, 700};
+// Clients of servers; clients, and people, of the coordinator. Longer: a server that is merely slow
+// is sent all that was on its way once more.
+inline constexpr Keepalive kClientKeepalive = {1000, 2000};
+// Servers of the coordinator: well within a lease.
+inline constexpr Keepalive kAttendKeepalive = {1000, 1000};
+
+inline void SetKeepalive(const Keepalive& keepalive, grpc::ChannelArguments* args) {
+  args->SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.ping_ms);
+  args->SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.silent_ms);
+}
 
 // Arguments of a server's channel to another.
 inline grpc::ChannelArguments PeerChannelArguments() {
   grpc::ChannelArguments args = DataPlaneChannelArguments(1 << 20);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPeerPingMs);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPeerSilentMs);
+  SetKeepalive(kPeerKeepalive, &args);
   return args;
 }
 
@@ -76,7 +92,7 @@ inline grpc::ChannelArguments PeerChannelArguments() {
 template <typename ServerBuilder>
 void AllowKeepalives(ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              kPeerPingMs / 2);
+                              kPeerKeepalive.ping_ms / 2);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
 }
 

@@ -11,6 +11,7 @@
 #include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "proto/grpc_tuning.h"
 #include "proto/wire.h"
 
 namespace hotbed {
@@ -32,6 +33,7 @@ std::unique_ptr<v1::Coordinator::Stub> Connect(const std::string& coordinator) {
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  SetKeepalive(kAttendKeepalive, &args);
   args.SetMaxReceiveMessageSize(kControlMessageBytesMax);
   return v1::Coordinator::NewStub(
       grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), args));

@@ -140,8 +140,9 @@ class ShardCore {
   std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
   size_t staged_count() const { return staged_.size(); }
   size_t session_count() const { return sessions_.size(); }
-  // Members that have answered nothing for kSilentTicks, though they were asked: of a primary,
-  // which can commit nothing without them. To be told to the coordinator, who may hear of them.
+  // Members, and learners in the acknowledging set, that have answered nothing for kSilentTicks,
+  // though they were asked: of a primary, which can commit nothing without them. To be told to the
+  // coordinator, who may hear of them.
   std::vector<Member> SilentMembers() const;
   static constexpr uint16_t kSilentTicks = 40;
   // Learners in the acknowledging set, to be told to the coordinator until its record has them.
@@ -242,6 +243,7 @@ class ShardCore {
   // shard_core_followers.cc
   Follower* FindFollower(const Member& member);
   void SetFollowers();
+  Lsn KnownCommit() const;
   void Pump(Follower* follower);
   void PumpAll();
   void SendAppend(Follower* follower, Lsn last);

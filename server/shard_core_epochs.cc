@@ -125,7 +125,6 @@ void ShardCore::BecomePrimary() {
     runs_.Reset(last_, record_.epoch);
     applied_epoch_ = record_.epoch;
   }
-  old_ = false;  // the record says that this is what the shard holds
   SetFollowers();
   TryActivate();
   PumpAll();
@@ -153,11 +152,13 @@ void ShardCore::TryActivate() {
 
 void ShardCore::Activate() {
   active_ = leads_ = true;
+  old_ = false;  // the record says that this is what the shard holds
   // First: what the epoch inherited is held by all its members, and part of it was acknowledged
   // before. A learner that joined below it would hold back its commit, and with it strict pulls
   // would be older than what was acknowledged (the simulation's seed 25037).
   AdvanceCommit();
   inherited_ = commit_;
+  if (followers_.empty()) tail_not_kept_ = true;
   for (Follower& follower : followers_) JoinIfCaughtUp(&follower);
 }
 

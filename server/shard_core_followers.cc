@@ -59,7 +59,9 @@ void ShardCore::SetFollowers() {
   for (const Follower& follower : before) {
     if (same_epoch && follower.acknowledges) add(follower.member, true);
   }
-  tail_not_kept_ = followers_.empty();
+  // Alone, but not active yet, nothing is logged, and this copy may follow another one next.
+  if (!followers_.empty()) tail_not_kept_ = false;
+  if (followers_.empty() && active_) tail_not_kept_ = true;
 }
 
 size_t ShardCore::backup_count() const {
@@ -77,8 +79,7 @@ void ShardCore::SendAppend(Follower* follower, Lsn last) {
   send.prev_lsn = follower->sent;
   send.prev_epoch = runs_.At(send.prev_lsn);
   send.last_lsn = last;
-  send.commit = commit_;
-  follower->told = commit_;
+  send.commit = follower->told = KnownCommit();
   follower->quiet_ticks = 0;
 }
 
@@ -91,6 +92,11 @@ void ShardCore::Probe(Follower* follower, Lsn at, Lsn entries_max) {
   follower->ways.assign(1, last);
   SendAppend(follower, last);
 }
+
+// What a process found on its disk may have been committed nowhere. An epoch that never becomes
+// active may end in the members of the one before it, who may lack it: nobody is to apply it before
+// (the simulation's seed 123482).
+Lsn ShardCore::KnownCommit() const { return old_ ? 0 : commit_; }
 
 void ShardCore::Pump(Follower* follower) {
   if (!primary_ || !promise_held() || follower->state == Follower::State::kSnapshot) return;
@@ -106,7 +112,7 @@ void ShardCore::Pump(Follower* follower) {
     follower->ways.push_back(last);
   }
   // Of a commit a follower hears with the next entries, or at once where none are on their way.
-  if (follower->ways.empty() && follower->told < commit_) {
+  if (follower->ways.empty() && follower->told < KnownCommit()) {
     SendAppend(follower, follower->sent);
     follower->ways.push_back(follower->sent);
   }
@@ -116,8 +122,8 @@ std::vector<Member> ShardCore::SilentMembers() const {
   std::vector<Member> silent;
   if (!primary_) return silent;
   for (const Follower& follower : followers_) {
-    if (follower.silent_ticks < kSilentTicks) continue;
-    if (Contains(record_.members, follower.member)) silent.push_back(follower.member);
+    const bool waited_for = follower.acknowledges || Contains(record_.members, follower.member);
+    if (waited_for && follower.silent_ticks >= kSilentTicks) silent.push_back(follower.member);
   }
   return silent;
 }
@@ -215,9 +221,9 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
   // It has not what stands at the end of what is retained: the log does not reach back to it.
   if (asked && reply.prev_lsn <= retained_ && may_copy) return BeginSnapshot(follower);
   follower->state = State::kProbe;
-  follower->waits = false;
   follower->ways.clear();
   follower->sent = std::max({std::min(reply.lsn, held_), retained_, follower->match});
+  follower->waits = asked && reply.prev_lsn == follower->sent;  // again by the next tick
 }
 
 // Into the acknowledging set first, then the coordinator is told (JoinReady): otherwise a push

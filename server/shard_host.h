@@ -185,8 +185,8 @@ class ShardHost : public ReplicaSink {
     Member member;
   };
   virtual std::vector<JoinReady> JoinsReady() const = 0;
-  // Members that answer nothing to their shard's primary, which is here and commits nothing without
-  // them (ShardCore::SilentMembers). At most kSilentMax.
+  // Members, and learners that are counted on, that answer nothing to their shard's primary, which
+  // is here and commits nothing without them (ShardCore::SilentMembers). At most kSilentMax.
   virtual std::vector<JoinReady> SilentMembers() const = 0;
   static constexpr size_t kSilentMax = 4096;
   // Copies of whole shards on their way from here, those under way first.

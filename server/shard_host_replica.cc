@@ -117,7 +117,8 @@ std::vector<ShardHost::JoinReady> ShardHostImpl::JoinsReady() const {
 std::vector<ShardHost::JoinReady> ShardHostImpl::SilentMembers() const {
   std::vector<JoinReady> silent;
   for (const auto& [id, entry] : Map()) {
-    if (entry.shard == nullptr || entry.record.members.size() < 2) continue;
+    const size_t copies = entry.record.members.size() + entry.record.learners.size();
+    if (entry.shard == nullptr || copies < 2) continue;
     const Shard::OthersHeard heard = entry.shard->Heard();
     for (const Member& member : heard.silent) {
       if (silent.size() == kSilentMax) return silent;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "server/bag_check.h"
 #include "server/segment_check.h"
 #include "server/segment_result.h"
@@ -208,9 +209,20 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
 // others were fetched, and the caller takes the LSN for what it has seen of all of them.
 void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status) {
   if (!status.ok()) {
-    RefuseSegment(segment, CodeOf(status), absl::StrCat(Name(), ": ", status.message()));
-    if (IsDeviceLost(status) && error_state_.ok()) {
+    // A copy that is damaged is given up where there are others, as an update that met the row
+    // would have it; else the rows beside it are still served.
+    const std::vector<Member>& members = core_.record().members;
+    const bool others = std::any_of(members.begin(), members.end(),
+                                    [this](const Member& member) { return !(member == self_); });
+    const bool lost = absl::IsDataLoss(status) && others;
+    RefuseSegment(segment, lost ? SegmentCode::kUnavailable : CodeOf(status),
+                  absl::StrCat(Name(), ": ", status.message()));
+    if ((lost || IsDeviceLost(status)) && error_state_.ok()) {
       FailEverything(status);
+      if (lost) {
+        HOTBED_LOG(Error) << error();
+        options_.outlet->HasNews();
+      }
       Drain();
     }
   } else if (work.strict && NeedsLease(work) && !LeaseHolds()) {

@@ -22,9 +22,8 @@ void Membership::NoteOut(const v1::ShardRecord& record, OutMember out) {
   const auto is = [&](const v1::Member& m) { return Same(m, out.member); };
   const auto& members = record.members();
   const auto& learners = record.learners();
-  const bool counts =
-      std::any_of(members.begin(), members.end(), is) ||
-      (out.why == MemberOut::kCopyLost && std::any_of(learners.begin(), learners.end(), is));
+  const bool counts = std::any_of(members.begin(), members.end(), is) ||
+                      std::any_of(learners.begin(), learners.end(), is);
   const MemberOut known = Out(record, out.member);
   // What a process says of itself comes before what its primary says of it.
   if (!counts || known == out.why || known == MemberOut::kCopyLost) return;

@@ -13,6 +13,7 @@
 #include "common/table_spec.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
+#include "proto/grpc_tuning.h"
 
 namespace hotbed {
 namespace {
@@ -221,6 +222,7 @@ class RunningService : public CoordinatorService {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
     builder.SetMaxReceiveMessageSize(options.request_bytes_max);
     builder.SetMaxSendMessageSize(-1);
+    AllowKeepalives(&builder);
     builder.RegisterService(&methods_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {

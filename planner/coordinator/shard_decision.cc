@@ -107,7 +107,8 @@ class Rules {
   // without the others, where they might not without it. But the last active epoch's primary, alive
   // and with a good lease, may answer strict pulls until it has promised a later epoch: it must not
   // be left out of one that others activate. Nothing was acknowledged since, so it is primary again
-  // and the one that did not reach it leaves.
+  // and the one that did not reach it leaves. A learner on which the primary counts leaves as a
+  // member does.
   Members Unheard() const {
     Members silent;
     const Member& primary = record_.primary;
@@ -119,6 +120,9 @@ class Rules {
         return {primary};
       }
       silent.push_back(member);
+    }
+    for (const Member& learner : record_.learners) {
+      if (view_.out(record_.epoch, learner) == MemberOut::kSilent) silent.push_back(learner);
     }
     return silent;
   }
@@ -254,7 +258,9 @@ class Rules {
     for (const Member& learner : record_.learners) {
       if (!Live(learner)) gone.push_back(learner);
     }
-    return NewEpoch(ShardStep::kDropLearner, absl::StrCat("lost learner ", MembersText(gone)));
+    std::string reason = absl::StrCat("lost learner ", MembersText(gone));
+    if (gone == unheard_) absl::StrAppend(&reason, UnheardText());
+    return NewEpoch(ShardStep::kDropLearner, std::move(reason));
   }
 
   // Whether the learner is to be a member: it is wanted, or fills up for one that is not there.

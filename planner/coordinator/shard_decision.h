@@ -33,7 +33,7 @@ struct ShardWish {
 enum class MemberOut : uint8_t {
   kNo,
   kCopyLost,  // it said itself that its copy is damaged, or differs from its primary's
-  kSilent,    // its primary does not hear of it, and so commits nothing
+  kSilent,    // its primary, which counts on it, does not hear of it, and so commits nothing
 };
 
 // What is known of servers now. All are asked of servers that the record or the wish names, and of

@@ -74,7 +74,7 @@ class RandomWorld {
       if (random_.OneIn(3)) cluster.awaited.insert(server);
       if (random_.OneIn(2)) cluster.joined.insert(server);
       if (random_.OneIn(8)) cluster.lost.insert(server);
-      if (random_.OneIn(4)) cluster.silent.insert(server);
+      if (random_.OneIn(8)) cluster.silent.insert(server);
     }
     cluster.room = Servers(random_.Uniform(kServers + 1));
     cluster.joined_in_last_epoch = random_.OneIn(4);

@@ -119,6 +119,17 @@ TEST(ShardDecisionTest, WhoseAnswersItsPrimaryDoesNotHearLeaves) {
             "lost the copy of s2/1 (it is damaged, or differs from its primary's)");
 }
 
+TEST(ShardDecisionTest, ALearnerWhoseAnswersItsPrimaryDoesNotHearLeaves) {
+  Cluster cluster = AllLive(4);
+  cluster.silent = {3};
+  cluster.joined = {3};  // said before it fell silent
+  const ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}, {{3, 1}}), Wish(3));
+  EXPECT_EQ(decision.step, ShardStep::kDropLearner);
+  EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1 s2/1, learners -, epoch 8");
+  EXPECT_EQ(decision.reason,
+            "lost learner s3/1 (it lives, but s1/1, the primary, does not hear of it)");
+}
+
 TEST(ShardDecisionTest, TheLastActiveEpochsPrimaryStaysThoughTheNextDoesNotHearIt) {
   Cluster cluster = AllLive(4);
   // A switch from s2 to s1, that is not active yet: s2 may answer strict pulls.

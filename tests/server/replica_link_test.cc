@@ -199,10 +199,21 @@ TEST(ReplicaLinkTest, APeerThatDoesNotReadFillsTheQueueAndIsToldLater) {
   b.recorder.Keep();
   a.network->SetPeers({b.peer()});
   uint64_t sent = 0;
+  // Until nothing moves any more: what does not fit before that would be told at once.
+  uint64_t before = 0;
+  int stands = 0;
   ASSERT_TRUE(Soon([&] {
-    for (int i = 0; i < 10; ++i) a.network->Send(Rows(kB, sent++, 100'000));
-    return a.network->QueuedBytes(kB) >= options.queue_bytes_max && sent > 600;
+    const uint64_t queued = a.network->QueuedBytes(kB);
+    stands = queued == before ? stands + 1 : 0;
+    before = queued;
+    if (queued < options.queue_bytes_max / 2) {
+      a.network->Send(Rows(kB, sent++, 100'000));
+      stands = 0;
+    }
+    return stands == 200;
   }));
+  for (int i = 0; i < 60; ++i) a.network->Send(Rows(kB, sent++, 100'000));
+  EXPECT_GE(a.network->QueuedBytes(kB), options.queue_bytes_max);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_LT(b.recorder.heard_count(), sent);
   EXPECT_TRUE(a.recorder.lost().empty());

@@ -9,9 +9,29 @@
 #include "common/byte_order.h"
 #include "kv/kv_store.h"
 #include "tests/shard/host_fixture.h"
+#include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
 namespace {
+
+// Of table 1 in the data directory of a server that does not run.
+void DamageRow(const std::string& data_dir, uint64_t id) {
+  KvOptions options;
+  options.dir = data_dir + "/spill/rows";
+  options.wal = false;
+  auto kv = KvStore::Open(options);
+  ASSERT_TRUE(kv.ok()) << kv.status();
+  std::string key(14, '\0');
+  StoreBig32(key.data(), 1);
+  StoreBig64(key.data() + 6, id);
+  auto record = (*kv)->Get(key);
+  ASSERT_TRUE(record.ok()) << record.status();
+  record->back() ^= 1;
+  auto batch = (*kv)->NewBatch();
+  batch->Put(key, *record);
+  ASSERT_TRUE((*kv)->Write(batch.get()).ok());
+  ASSERT_TRUE((*kv)->Flush().ok());
+}
 
 class DamagedRowTest : public testing::Test {
  protected:
@@ -33,24 +53,7 @@ class DamagedRowTest : public testing::Test {
     return table;
   }
   static std::vector<float> Ones(size_t rows) { return std::vector<float>(rows * kDim, 1.0f); }
-  // Of table 1, while no server runs.
-  void Damage(uint64_t id) {
-    KvOptions options;
-    options.dir = dir_.path() + "/spill/rows";
-    options.wal = false;
-    auto kv = KvStore::Open(options);
-    ASSERT_TRUE(kv.ok()) << kv.status();
-    std::string key(14, '\0');
-    StoreBig32(key.data(), 1);
-    StoreBig64(key.data() + 6, id);
-    auto record = (*kv)->Get(key);
-    ASSERT_TRUE(record.ok()) << record.status();
-    record->back() ^= 1;
-    auto batch = (*kv)->NewBatch();
-    batch->Put(key, *record);
-    ASSERT_TRUE((*kv)->Write(batch.get()).ok());
-    ASSERT_TRUE((*kv)->Flush().ok());
-  }
+  void Damage(uint64_t id) { DamageRow(dir_.path(), id); }
   static SegmentCode PushTo(TestServer* server, uint64_t id) {
     auto push = server->MakePush(8, 1, 1, {id}, Ones(1));
     push->segments[0].seq = 1;
@@ -121,6 +124,38 @@ TEST_F(DamagedRowTest, AStopWithADamagedCheckpointShardIsNotClean) {
   server.Start();
   EXPECT_EQ(server.Pull(1, {5, 6, 800}), std::vector<float>(3 * kDim, -1.0f))
       << "all of it as the last whole checkpoint has it";
+}
+
+class DamagedCopyTest : public ReplicaTest {};
+
+TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
+  Push(5);
+  const ShardId shard = cluster_->shards()[0];
+  Random first(seed_.value());
+  const uint64_t id = MakeBatch(&first, cluster_->shards()[0]).ids.front();  // of the first push
+
+  ASSERT_TRUE(cluster_->Stop(2).ok());
+  cluster_->FailOver();
+  cluster_->Settle();
+  DamageRow(cluster_->data_dir(2), id);
+  cluster_->Start(2);
+  cluster_->AddLearner(shard, 2);
+  cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");
+  cluster_->Settle();
+  EXPECT_EQ(cluster_->Pull(2, shard, {id}).code, SegmentCode::kUnavailable) << "ask another one";
+  const std::vector<ShardHost::LostCopy> lost = cluster_->host(2)->CopiesLost();
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].shard, shard);
+  EXPECT_EQ(cluster_->Pull(1, shard, {id}).code, SegmentCode::kOk);
+  cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
+  cluster_->Settle();
+  cluster_->AddLearner(shard, 2);
+  cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "a new copy is there");
+  cluster_->Settle();
+  EXPECT_EQ(cluster_->Pull(2, shard, {id}).code, SegmentCode::kOk);
+  Push(5);
+  ExpectAsAlone();
 }
 
 }  // namespace

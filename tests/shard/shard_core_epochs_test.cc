@@ -249,6 +249,32 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyWaitsUntilWhatItHoldsIsCommitted) {
   EXPECT_FALSE(core(1).unproven());
 }
 
+// Nor does it tell others to apply it, before its epoch is active: one that never is may end in the
+// members of the epoch before it, who may lack the entry.
+TEST_F(ShardCoreEpochsTest, ARestartedPrimaryCommitsNothingForOthersBeforeItsEpochIsActive) {
+  Establish(1, {0, 2}, {1});
+  const PushToken token = Push(0);
+  DeliverAll(To(2));  // 2 has not got it: not committed
+  network_.clear();
+  Restart(0);
+  EXPECT_THAT(copies_[0].rows, ElementsAre(token));
+  for (int i = 0; i < 2; ++i) Learn(i, Record(2, {0}, {1}, false));
+  for (int i = 0; i < 3; ++i) {
+    Tick(0);
+    DeliverAll();
+  }
+  EXPECT_TRUE(core(0).wants_activation());
+  EXPECT_THAT(copies_[1].rows, IsEmpty());
+  EXPECT_EQ(core(1).commit_lsn(), 0u);
+  Learn(0, Record(2, {0}, {1}, true));
+  for (int i = 0; i < 3; ++i) {
+    Tick(0);
+    DeliverAll();
+  }
+  EXPECT_THAT(copies_[1].rows, ElementsAre(token));
+  EXPECT_FALSE(core(0).unproven());
+}
+
 // Where the only member lost the end of its log with the machine's power: what a learner has heard
 // to be committed is nobody's.
 TEST_F(ShardCoreEpochsTest, ALearnerProvesItselfAnewInEachEpoch) {

@@ -67,6 +67,25 @@ TEST_F(ShardCoreFollowersTest, AJoinerLeavesTheSetOnlyByAnotherEpoch) {
   EXPECT_EQ(Answer(0, PushAndSettle(0)), SegmentCode::kOk);
 }
 
+TEST_F(ShardCoreFollowersTest, ALearnerThatIsCountedOnAndAnswersNothingIsSilent) {
+  Establish(1, {0});
+  PushAndSettle(0);
+  AddLearner(0, 1, {0}, 1);
+  const auto be_silent = [&] {
+    for (int i = 0; i < 2 * ShardCore::kSilentTicks; ++i) {
+      Tick(0);
+      network_.clear();
+    }
+  };
+  be_silent();
+  EXPECT_THAT(core(0).SilentMembers(), IsEmpty()) << "its rows are on their way";
+  CopyRows(0, 1);
+  DeliverAll();
+  ASSERT_THAT(core(0).JoinReady(), ElementsAre(copies_[1].member));
+  be_silent();
+  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(copies_[1].member));
+}
+
 TEST_F(ShardCoreFollowersTest, AReaderFollowsAndIsNeverWaitedFor) {
   Establish(1, {0});
   ShardRecord record = Record(1, {0}, {1}, true);

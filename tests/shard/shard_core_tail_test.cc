@@ -48,6 +48,26 @@ TEST_F(ShardCoreTailTest, AMemberThatAnswersNothingIsSilent) {
   EXPECT_THAT(core(0).SilentMembers(), ElementsAre(copies_[1].member));
 }
 
+// An epoch that was one copy's alone and never became active: what it had logged before, and nobody
+// else, is still there for others when it is primary once more.
+TEST_F(ShardCoreTailTest, AnEpochAloneThatNeverWasActiveCostsNoneOfTheTail) {
+  Establish(1, {0, 1});
+  PushAndSettle(0);
+  Push(0);
+  network_.clear();  // in its own log only
+  Learn(0, Record(2, {0}, {}, false));
+  Tick(0);
+  Establish(3, {1}, {0});
+  EXPECT_EQ(core(0).last_lsn(), 2u);
+  EXPECT_LE(core(0).retained_lsn(), core(0).commit_lsn());
+  ASSERT_THAT(core(1).JoinReady(), ElementsAre(copies_[0].member));
+  Establish(4, {1, 0});
+  Establish(5, {0, 1});
+  EXPECT_TRUE(core(0).active());
+  EXPECT_EQ(core(1).commit_lsn(), 2u);
+  EXPECT_EQ(copies_[0].rows, copies_[1].rows);
+}
+
 class KeptTailTest : public ShardCoreTailTest {
  protected:
   KeptTailTest() : ShardCoreTailTest({.keep_tail = true}) {}

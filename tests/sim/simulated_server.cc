@@ -155,9 +155,12 @@ void ClusterSimulation::Heartbeat(int server) {
     // Also wrongly: it may cost copies, and never more.
     const bool wrongly = weather_.silences > 0 && stormy() && replica->core->primary();
     if (!wrongly || !Chance(weather_.silences)) continue;
-    for (const Member& member : replica->core->record().members) {
-      if (member == Self(s)) continue;
-      heard.silent.push_back({shard, replica->core->epoch(), member});
+    const ShardRecord& record = replica->core->record();
+    for (const std::vector<Member>* others : {&record.members, &record.learners}) {
+      for (const Member& member : *others) {
+        if (member == Self(s)) continue;
+        heard.silent.push_back({shard, replica->core->epoch(), member});
+      }
     }
   }
   for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
