@@ -5,22 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/coordinator/record_text.h"
 
 namespace hotbed {
 namespace {
 
 using Members = std::vector<Member>;
-
-std::string MemberText(const Member& member) {
-  return absl::StrCat("s", member.server, "/", member.incarnation);
-}
-
-std::string MembersText(const Members& members) {
-  if (members.empty()) return "-";
-  return absl::StrJoin(members, " ", [](std::string* out, const Member& member) {
-    absl::StrAppend(out, MemberText(member));
-  });
-}
 
 bool Contains(const Members& members, const Member& member) {
   return std::find(members.begin(), members.end(), member) != members.end();
@@ -394,12 +384,6 @@ class Rules {
 ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish,
                           const ServerView& view) {
   return Rules(record, wish, view).Decide();
-}
-
-std::string RecordText(const ShardRecord& record) {
-  return absl::StrCat("primary ", MemberText(record.primary), ", members ",
-                      MembersText(record.members), ", learners ", MembersText(record.learners),
-                      ", epoch ", record.epoch, record.active ? " active" : "");
 }
 
 }  // namespace hotbed

@@ -74,9 +74,6 @@ struct ShardDecision {
 
 ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish, const ServerView& view);
 
-// "primary s2/5, members s2/5 s3/1, learners -, epoch 7 active": for logs and failures.
-std::string RecordText(const ShardRecord& record);
-
 }  // namespace hotbed
 
 #endif  // HOTBED_PLANNER_COORDINATOR_SHARD_DECISION_H_

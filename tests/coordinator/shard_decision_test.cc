@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "planner/coordinator/record_text.h"
 #include "tests/coordinator/shard_decision_rig.h"
 
 namespace hotbed {

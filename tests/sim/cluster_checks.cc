@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "planner/coordinator/record_text.h"
 #include "tests/sim/cluster_simulation.h"
 
 namespace hotbed::sim {
