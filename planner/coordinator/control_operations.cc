@@ -32,7 +32,15 @@ class ControlMoves : public Operation {
     if (request_.action() == v1::ControlMovesRequest::ABORT) {
       Transaction txn(&state);
       Abort(state, &txn);
-      if (!txn.empty()) return Next::Commit(std::move(txn));
+      if (!txn.empty()) {
+        took_back_ = true;
+        return Next::Commit(std::move(txn));
+      }
+      if (request_.number() != 0 && !took_back_) {
+        return Next::Done(absl::NotFoundError(absl::StrCat(
+            "request ", request_.number(), " has no move and no drain to be taken back: ",
+            "'hotbed shard moves' lists those there are")));
+      }
     } else {
       reply_.set_moves(state.goals().size());
     }
@@ -110,6 +118,7 @@ class ControlMoves : public Operation {
   const v1::ControlMovesRequest request_;
   const MoveContext context_;
   bool written_ = false;
+  bool took_back_ = false;
   v1::ControlMovesReply reply_;
 };
 

@@ -221,7 +221,11 @@ TEST_F(MoveStory, AbortTakesBackWhatHasNotJoined) {
   ASSERT_TRUE(Move(0, "", "s2").ok());
   fleet_.Run(300);
   EXPECT_THAT(Lines()[0], "s1 +s2 e1");
-  EXPECT_EQ(Control(v1::ControlMovesRequest::ABORT, 9).moves(), 0u) << "of another request";
+  v1::ControlMovesRequest unknown;
+  unknown.set_action(v1::ControlMovesRequest::ABORT);
+  unknown.set_number(9);
+  EXPECT_STATUS(rig_.Call<v1::ControlMovesReply>(unknown), kNotFound,
+                "request 9 has no move and no drain to be taken back");
   EXPECT_EQ(Control(v1::ControlMovesRequest::ABORT, 1).moves(), 1u);
   fleet_.Run(300);
   EXPECT_THAT(Lines()[0], "s1 e2");
