@@ -80,6 +80,7 @@ void ClusterSimulation::Boot(int server) {
     if (spilled.installing) spilled = SpilledShard();
     if (spilled.held) LoadShard(&s, shard);
   }
+  SyncLog(&s);  // as recovery does: what it has found may be acknowledged from here on
   At(Delay(20 * kMs), ForLife(server, [this, server] { TickServer(server); }));
   At(Delay(20 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
 }
