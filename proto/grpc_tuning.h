@@ -79,6 +79,7 @@ inline constexpr Keepalive kAttendKeepalive = {1000, 1000};
 inline void SetKeepalive(const Keepalive& keepalive, grpc::ChannelArguments* args) {
   args->SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.ping_ms);
   args->SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.silent_ms);
+  args->SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // also of those who only listen
 }
 
 // Arguments of a server's channel to another.
