@@ -55,8 +55,10 @@ void TieredShard::ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) 
     Lsn lsn = applied_lsn_;
     if (slot != kNoSlot) {
       std::memcpy(payload, rows.weights + uint64_t{rows.weight_stride} * slot, rows.weight_bytes);
-      std::memcpy(payload + rows.weight_bytes, rows.state + uint64_t{rows.state_bytes} * slot,
-                  rows.state_bytes);
+      if (rows.state_bytes != 0) {
+        std::memcpy(payload + rows.weight_bytes, rows.state + uint64_t{rows.state_bytes} * slot,
+                    rows.state_bytes);
+      }
       // The lower the better: what comes with an LSN above that of the copy is guarded one by one.
       if ((rows.bits[slot] & kRowChanged) == 0) lsn = pass_lsn_;
     } else if (const uint8_t* const kept = write_back_.Find(positions[k]); kept != nullptr) {
