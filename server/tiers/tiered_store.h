@@ -247,12 +247,10 @@ class TierHost {
                                                                     ShardId shard, Lsn above) = 0;
   // The same of a shard that is open, without a sweep: the rows are those of BeginPass's LSN or
   // later.
-  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& /*table*/,
-                                                                   const ShardRange& /*range*/,
-                                                                   ShardId /*shard*/,
-                                                                   LivePass /*pass*/) {
-    return absl::UnimplementedError("this tier reads rows after a sweep only");
-  }
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& table,
+                                                                   const ShardRange& range,
+                                                                   ShardId shard,
+                                                                   LivePass pass) = 0;
   // For rows that come from another server: of a shard without an open TieredStore, of which
   // nothing is here (DeleteShard). The writer does not outlive the host.
   virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,

@@ -83,6 +83,10 @@ class FakeTiers final : public TierHost {
                                                             ShardId, Lsn) override {
     return absl::UnavailableError("a fake has no rows");
   }
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec&, const ShardRange&,
+                                                           ShardId, LivePass) override {
+    return absl::UnavailableError("a fake has no rows");
+  }
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec&, const ShardRange&,
                                                              ShardId) override {
     return absl::UnavailableError("a fake takes no rows");
