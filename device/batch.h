@@ -51,11 +51,9 @@ HOTBED_ROW_FN uint64_t RowOffset(const Segment& segment, uint32_t dim, uint32_t 
   return segment.rows_at + uint64_t{RowWireBytes(segment.type, dim)} * (k - segment.first);
 }
 
-// The part of a work that one team does at a time, and which team it is: teams have room of their
-// own, numbered by `worker`.
+// The part of a work that one team does at a time.
 struct Unit {
   uint32_t number;
-  uint32_t worker;
 };
 
 }  // namespace device

@@ -5,19 +5,25 @@
 // Rounds are not walked: if m is the least number of visits, the hand passes everyone m times and
 // stops at the first row that had exactly m.
 //
-// A bucket is changed by one team at a time (device/insert_work.h sorts rows by bucket); reads and
+// A bucket is changed by one team at a time (device/move_work.h sorts rows by bucket); reads and
 // visits come from any number of teams.
 #ifndef HOTBED_DEVICE_BUCKETS_H_
 #define HOTBED_DEVICE_BUCKETS_H_
 
 #include <cstdint>
 
+#include "device/row_loads.h"
 #include "device/table.h"
 #include "row_math/isa.h"
 #include "row_math/position.h"
 
 namespace hotbed {
 namespace device {
+
+// The lanes that look for one row: a team of few has many rows under way at once.
+constexpr uint32_t kProbeLanes = 8;
+constexpr uint32_t kOfLane = kBucketSlots / kProbeLanes;  // entries; their digests are one load
+static_assert(kOfLane == 8, "loads of eight bytes");
 
 struct Home {
   uint32_t bucket;
@@ -49,34 +55,42 @@ HOTBED_ROW_FN uint32_t LowestBit(uint32_t mask) {
 #endif
 }
 
-// The least entry of a bucket for which `wanted` holds, or kNoRow: each lane looks at the entries
-// that lie in one load of its own.
-template <typename Team, typename F>
-HOTBED_ROW_FN uint32_t FirstEntry(const Team& team, F wanted) {
-  constexpr uint32_t kOfLane = kBucketSlots / Team::kLanes;
-  const auto entries = team.Map([&](uint32_t lane) {
-    uint32_t first = kNoRow;
-    for (uint32_t i = kOfLane; i-- > 0;) {
-      if (wanted(kOfLane * lane + i)) first = kOfLane * lane + i;
-    }
-    return first;
-  });
-  const uint32_t found = team.Ballot(entries, [](uint32_t entry) { return entry != kNoRow; });
-  return found == 0 ? kNoRow : team.Get(entries, LowestBit(found));
-}
-
-// Digests of 4 entries from `entry` on in one load; byte i of the result is not 0 where they match.
-HOTBED_ROW_FN uint32_t MatchFour(const uint8_t* digests, uint8_t digest) {
-  uint32_t four;
-  __builtin_memcpy(&four, __builtin_assume_aligned(digests, 4), 4);
-  const uint32_t differs = four ^ (digest * 0x01010101u);
+// Byte i of the result is not 0 where byte i of `eight` is `digest`.
+HOTBED_ROW_FN uint64_t MatchEight(uint64_t eight, uint8_t digest) {
 #if defined(__CUDA_ARCH__)
-  return __vcmpeq4(differs, 0);
+  const uint32_t wanted = digest * 0x01010101u;
+  return __vcmpeq4(static_cast<uint32_t>(eight), wanted) |
+         uint64_t{__vcmpeq4(static_cast<uint32_t>(eight >> 32), wanted)} << 32;
 #else
-  uint32_t match = 0;
-  for (uint32_t i = 0; i < 4; ++i) match |= (differs >> 8 * i & 0xffu) == 0 ? 0xffu << 8 * i : 0;
+  uint64_t match = 0;
+  for (uint32_t i = 0; i < 8; ++i) {
+    match |= static_cast<uint8_t>(eight >> 8 * i) == digest ? 0xffull << 8 * i : 0;
+  }
   return match;
 #endif
+}
+
+HOTBED_ROW_FN uint32_t LowestByte(uint64_t not_zero) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<uint32_t>(__ffsll(static_cast<long long>(not_zero)) - 1) / 8;
+#else
+  return static_cast<uint32_t>(__builtin_ctzll(not_zero)) / 8;
+#endif
+}
+
+// The entry of a bucket at which a position lies, or kNoRow. `positions`: of the bucket's slots.
+template <typename Team>
+HOTBED_ROW_FN uint32_t MatchingEntry(const Team& team,
+                                     const typename Team::template Values<uint64_t>& digests,
+                                     uint8_t digest, const uint64_t* positions, uint64_t position) {
+  return team.Least(team.Map([&](uint32_t lane) {
+    uint64_t match = MatchEight(team.Own(digests, lane), digest);
+    for (; match != 0; match &= ~(0xffull << 8 * LowestByte(match))) {
+      const uint32_t entry = kOfLane * lane + LowestByte(match);
+      if (positions[entry] == position) return entry;
+    }
+    return kNoRow;
+  }));
 }
 
 // The slot that a position has in a direct table; kNoRow beyond it.
@@ -92,100 +106,160 @@ HOTBED_ROW_FN uint32_t FindSlot(const Team& team, const Table& table, uint64_t p
     const uint32_t slot = DirectSlot(table, position);
     return slot != kNoRow && (*table.BitsAt(slot) & kExists) != 0 ? slot : kNoRow;
   }
-  static_assert(Team::kLanes == 16 || Team::kLanes == 32, "four or two entries a lane");
-  constexpr uint32_t kOfLane = kBucketSlots / Team::kLanes;
+  static_assert(Team::kLanes == kProbeLanes, "eight entries a lane");
   const Home home = HomeOf(table, position);
   const uint8_t* const digests = table.buckets[home.bucket].digests;
-  const uint64_t* const positions = table.positions + kBucketSlots * uint64_t{home.bucket};
-  const auto entries = team.Map([&](uint32_t lane) {
-    const uint32_t first = kOfLane * lane;
-    uint32_t match = MatchFour(digests + (first & ~3u), home.digest);
-    if (kOfLane == 2) match &= (first & 2u) != 0 ? 0xffff0000u : 0x0000ffffu;
-    for (; match != 0; match &= ~(0xffu << (LowestBit(match) & ~7u))) {
-      const uint32_t entry = (first & ~3u) + LowestBit(match) / 8;
-      if (positions[entry] == position) return entry;
-    }
-    return kNoRow;
-  });
-  const uint32_t found = team.Ballot(entries, [](uint32_t entry) { return entry != kNoRow; });
-  if (found == 0) return kNoRow;
-  return kBucketSlots * home.bucket + team.Get(entries, LowestBit(found));
+  const uint32_t entry = MatchingEntry(
+      team, team.Map([&](uint32_t lane) { return LoadAligned<uint64_t>(digests, lane); }),
+      home.digest, table.positions + kBucketSlots * uint64_t{home.bucket}, position);
+  return entry == kNoRow ? kNoRow : kBucketSlots * home.bucket + entry;
 }
 
 HOTBED_ROW_FN uint32_t VisitsOf(uint8_t bits) { return (bits & 1u) + (bits >> 1 & 1u); }
+HOTBED_ROW_FN uint8_t AfterVisits(uint8_t bits, uint32_t visits) {
+  return static_cast<uint8_t>((bits & ~kVisits) | ((1u << visits) - 1));
+}
 
-// Counts a visit, and holds the row. Any team may do so at any time; two at once may count as one.
+// What the bits of a row become that is visited, and held.
+HOTBED_ROW_FN uint8_t BitsOfVisit(uint8_t bits, bool hold) {
+  const uint8_t visits = (bits & kVisitedOnce) != 0 ? kVisitedTwice : kVisitedOnce;
+  return static_cast<uint8_t>(bits | visits | (hold ? kHeld : 0));
+}
+
+// Counts a visit of a row that was seen with these bits, and holds it. Any team may do so at any
+// time; two at once may count as one.
 template <typename Team>
-HOTBED_ROW_FN void Visit(const Team& team, const Table& table, uint32_t slot, bool hold) {
-  team.Once([&]() {
-    uint8_t* const at = table.BitsAt(slot);
-    const uint8_t bits = *at;
-    const uint8_t visits = (bits & kVisitedOnce) != 0 ? kVisitedTwice : kVisitedOnce;
-    const uint8_t wanted = visits | (hold ? kHeld : 0);
-    if ((bits & wanted) != wanted) team.Or(at, wanted);
+HOTBED_ROW_FN void Visit(const Team& team, const Table& table, uint32_t slot, uint8_t bits,
+                         bool hold) {
+  const uint8_t wanted = BitsOfVisit(bits, hold);
+  if (wanted != bits) team.Once([&]() { team.Or(table.BitsAt(slot), wanted); });
+}
+
+// A bucket as the lanes of one team hold it, eight entries each: read once, changed here, and
+// written back when the team is done with it. Nobody else may touch the bucket meanwhile.
+template <typename Team>
+struct BucketView {
+  static_assert(Team::kLanes == kProbeLanes, "eight entries a lane");
+  typename Team::template Values<uint64_t> digests;
+  typename Team::template Values<uint64_t> bits;
+  uint32_t hand;
+};
+
+template <typename Team>
+HOTBED_ROW_FN BucketView<Team> OpenBucket(const Team& team, const Table& table, uint32_t bucket) {
+  const Bucket& from = table.buckets[bucket];
+  BucketView<Team> view;
+  view.digests = team.Map([&](uint32_t lane) { return LoadAligned<uint64_t>(from.digests, lane); });
+  view.bits = team.Map([&](uint32_t lane) { return LoadAligned<uint64_t>(from.bits, lane); });
+  view.hand = table.direct ? 0 : table.hands[bucket];
+  return view;
+}
+
+template <typename Team>
+HOTBED_ROW_FN void CloseBucket(const Team& team, const Table& table, uint32_t bucket,
+                               const BucketView<Team>& view) {
+  Bucket* const to = &table.buckets[bucket];
+  team.Sync();
+  team.Strided(Team::kLanes, [&](uint32_t lane) {
+    StoreAligned(to->digests, lane, team.Own(view.digests, lane));
+    StoreAligned(to->bits, lane, team.Own(view.bits, lane));
   });
+  if (table.direct) return;
+  team.Once([&]() { table.hands[bucket] = static_cast<uint8_t>(view.hand); });
+}
+
+// One byte a slot of what the lanes hold.
+template <typename Team>
+HOTBED_ROW_FN uint8_t ByteAt(const Team& team,
+                             const typename Team::template Values<uint64_t>& bytes,
+                             uint32_t entry) {
+  return static_cast<uint8_t>(team.Get(bytes, entry / kOfLane) >> 8 * (entry % kOfLane));
+}
+template <typename Team>
+HOTBED_ROW_FN void SetByteAt(const Team& team, uint32_t entry, uint8_t byte,
+                             typename Team::template Values<uint64_t>* bytes) {
+  *bytes = team.Map([&](uint32_t lane) {
+    const uint64_t own = team.Own(*bytes, lane);
+    if (entry / kOfLane != lane) return own;
+    const uint32_t shift = 8 * (entry % kOfLane);
+    return static_cast<uint64_t>((own & ~(0xffull << shift)) | uint64_t{byte} << shift);
+  });
+}
+
+// The least entry without a row, or kNoRow.
+template <typename Team>
+HOTBED_ROW_FN uint32_t FreeEntry(const Team& team, const BucketView<Team>& view) {
+  return team.Least(team.Map([&](uint32_t lane) {
+    const uint64_t free = MatchEight(team.Own(view.digests, lane), 0);
+    return free == 0 ? kNoRow : kOfLane * lane + LowestByte(free);
+  }));
 }
 
 // The entry at which the bucket's clock stops, or kNoRow where all are held. Ages the others and
 // moves the hand.
 template <typename Team>
-HOTBED_ROW_FN uint32_t ClockVictim(const Team& team, const Table& table, uint32_t bucket) {
-  uint8_t* const bits = table.buckets[bucket].bits;
-  const uint32_t hand = table.hands[bucket];
-  const uint32_t least = team.Min(kBucketSlots, [&](uint32_t entry) {
-    return (bits[entry] & kHeld) != 0 ? kNoRow : VisitsOf(bits[entry]);
-  });
+HOTBED_ROW_FN uint32_t ClockVictim(const Team& team, BucketView<Team>* view) {
+  const uint32_t hand = view->hand;
+  const uint32_t least = team.Least(team.Map([&](uint32_t lane) {
+    const uint64_t bits = team.Own(view->bits, lane);
+    uint32_t own = kNoRow;
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      const auto byte = static_cast<uint8_t>(bits >> 8 * i);
+      if ((byte & kHeld) == 0 && VisitsOf(byte) < own) own = VisitsOf(byte);
+    }
+    return own;
+  }));
   if (least == kNoRow) return kNoRow;
-  const uint32_t way = team.Min(kBucketSlots, [&](uint32_t entry) {
-    const bool stops = (bits[entry] & kHeld) == 0 && VisitsOf(bits[entry]) == least;
-    return stops ? (entry - hand) % kBucketSlots : kNoRow;
-  });
+  const uint32_t way = team.Least(team.Map([&](uint32_t lane) {
+    const uint64_t bits = team.Own(view->bits, lane);
+    uint32_t own = kNoRow;
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      const auto byte = static_cast<uint8_t>(bits >> 8 * i);
+      const uint32_t steps = (kOfLane * lane + i - hand) % kBucketSlots;
+      if ((byte & kHeld) == 0 && VisitsOf(byte) == least && steps < own) own = steps;
+    }
+    return own;
+  }));
   const uint32_t victim = (hand + way) % kBucketSlots;
-  team.Sync();
-  team.Strided(kBucketSlots, [&](uint32_t entry) {
-    if ((bits[entry] & kHeld) != 0 || entry == victim) return;
-    const uint32_t passes = least + ((entry - hand) % kBucketSlots < way ? 1 : 0);
-    const uint32_t visits = VisitsOf(bits[entry]) - passes;
-    const uint8_t rest = static_cast<uint8_t>(bits[entry] & ~kVisits);
-    bits[entry] = rest | (visits == 0 ? 0 : visits == 1 ? kVisitedOnce : kVisitedTwice);
+  view->bits = team.Map([&](uint32_t lane) {
+    const uint64_t bits = team.Own(view->bits, lane);
+    uint64_t aged = 0;
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      const uint32_t entry = kOfLane * lane + i;
+      auto byte = static_cast<uint8_t>(bits >> 8 * i);
+      if ((byte & kHeld) == 0 && entry != victim) {
+        const uint32_t passes = least + ((entry - hand) % kBucketSlots < way ? 1 : 0);
+        byte = AfterVisits(byte, VisitsOf(byte) - passes);
+      }
+      aged |= uint64_t{byte} << 8 * i;
+    }
+    return aged;
   });
-  team.Once([&]() { table.hands[bucket] = static_cast<uint8_t>((victim + 1) % kBucketSlots); });
-  team.Sync();
+  view->hand = (victim + 1) % kBucketSlots;
   return victim;
 }
 
-// Where a row that is not there may go. `evicts`: another row is still in the slot.
+// Where a row that is not there may go. `evicts`: another row is still in the entry.
 struct Place {
-  uint32_t slot;  // kNoRow: every row of the bucket is held, or the table has no such position
+  uint32_t entry;  // kNoRow: every row of the bucket is held
   bool evicts;
 };
 
 template <typename Team>
-HOTBED_ROW_FN Place PlaceFor(const Team& team, const Table& table, uint64_t position) {
-  if (table.direct) return {DirectSlot(table, position), false};
-  const uint32_t bucket = HomeOf(table, position).bucket;
-  const uint8_t* const digests = table.buckets[bucket].digests;
-  const uint32_t free = FirstEntry(team, [&](uint32_t entry) { return digests[entry] == 0; });
-  if (free != kNoRow) return {kBucketSlots * bucket + free, false};
-  const uint32_t victim = ClockVictim(team, table, bucket);
-  if (victim == kNoRow) return {kNoRow, false};
-  return {kBucketSlots * bucket + victim, true};
+HOTBED_ROW_FN Place PlaceIn(const Team& team, BucketView<Team>* view) {
+  const uint32_t free = FreeEntry(team, *view);
+  if (free != kNoRow) return {free, false};
+  const uint32_t victim = ClockVictim(team, view);
+  return {victim, victim != kNoRow};
 }
 
-// The entry of a row that now lies in `slot`, with no visits: one that is read once goes before
-// those that are read again.
+// A row now lies in `entry`, with no visits: one that is read once goes before those that are read
+// again.
 template <typename Team>
-HOTBED_ROW_FN void SetEntry(const Team& team, const Table& table, uint32_t slot, uint64_t position,
-                            uint8_t bits) {
-  team.Sync();
-  team.Once([&]() {
-    Bucket* const bucket = &table.buckets[slot / kBucketSlots];
-    const uint32_t entry = slot % kBucketSlots;
-    bucket->digests[entry] = table.direct ? 1 : HomeOf(table, position).digest;
-    bucket->bits[entry] = bits;
-    if (!table.direct) table.positions[slot] = position;
-  });
-  team.Sync();
+HOTBED_ROW_FN void SetEntry(const Team& team, uint32_t entry, uint8_t digest, uint8_t bits,
+                            BucketView<Team>* view) {
+  SetByteAt(team, entry, digest, &view->digests);
+  SetByteAt(team, entry, bits, &view->bits);
 }
 
 template <typename Team>

@@ -93,17 +93,18 @@ class Device {
                     uint32_t* sorted, uint32_t* order, uint8_t* scratch) = 0;
 
   virtual void Run(const ReadWork& work) = 0;
+  virtual void Run(const LeftWork& work) = 0;
   virtual void Run(const PoolWork& work) = 0;
   virtual void Run(const DecodeWork& work) = 0;
   virtual void Run(const BucketWork& work) = 0;
   virtual void Run(const InsertWork& work) = 0;
+  virtual void Run(const FirstValueWork& work) = 0;
   virtual void Run(const TakeWork& work) = 0;
   virtual void Run(const ReleaseWork& work) = 0;
-  virtual void Run(const PieceWork& work) = 0;
+  virtual void Run(const SumWork& work) = 0;
   // StepWork of one kind, as StepKind names it.
   virtual void RunSteps(OptimizerKind kind, const UpdateBatch& batch) = 0;
-  // Rows of `sums` that StepWork needs for rows of this size.
-  virtual uint32_t StepWorkers(uint32_t sum_stride) const = 0;
+  virtual void Run(const AnyStepWork& work) = 0;
 
   // For all queues.
   virtual Status Wait() = 0;

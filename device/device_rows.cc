@@ -90,13 +90,8 @@ Status DeviceRows::TakeMemory() {
     return {Code::kTooLarge,
             "messages of " + Number(options_.ids_max) + " ids; allowed are " + Number(kIdsMax)};
   }
-  // Sums of workers, and of pieces: two a window of gradients, of which each has at least 2 bytes
-  // for every 4 of a sum.
-  sum_bytes_ = uint64_t{device_->StepWorkers(kSumRowBytesMax)} * kSumRowBytesMax;
-  for (uint32_t stride = 16; stride < kSumRowBytesMax; stride *= 2) {
-    sum_bytes_ = std::max(sum_bytes_, uint64_t{device_->StepWorkers(stride)} * stride);
-  }
-  sum_bytes_ += 4 * options_.row_bytes_max / kPieceRows + 2 * kSumRowBytesMax;
+  // Of messages in fp32 that have all rows they may: half as many sums as gradients.
+  sum_bytes_ = options_.row_bytes_max / 2 + kSumRowBytesMax;
   uint64_t bytes = 0, staging = 0;
   const auto add_to = [](uint64_t* sum) {
     return [sum](uint64_t size) {

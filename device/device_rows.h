@@ -209,6 +209,14 @@ class DeviceRows {
   void Find(const Batch& batch, const Flight& flight, Finding finding, uint8_t* rows,
             uint8_t* flags);
   static void ListMissing(const Flight& flight, uint32_t count, std::vector<uint32_t>* missing);
+  bool LeavesRowsOf(const Batch& batch) const;
+  // Which steps a message takes: at most kStepLaunches.
+  struct StepLaunches {
+    uint32_t own_kinds = 0;  // bits: a StepWork each
+    bool any = false;        // and an AnyStepWork
+  };
+  static constexpr uint32_t kStepLaunches = 3;
+  StepLaunches PlanSteps(const Batch& update) const;
   uint32_t SumStride(const Batch& batch) const;
   Status CheckSums(const Batch& batch) const;
   void RunUpdate(const Batch& update, const Flight& flight, const uint8_t* gradients,

@@ -47,6 +47,12 @@ void DeviceRows::SendBatch(const Batch& batch, Flight* flight) {
   device_->Order(Queue::kWork, Queue::kIn);
 }
 
+bool DeviceRows::LeavesRowsOf(const Batch& batch) const {
+  return std::any_of(
+      batch.segments, batch.segments + batch.segment_count,
+      [&](const Segment& segment) { return LeavesRows(segment, tables_[segment.table].shape); });
+}
+
 void DeviceRows::Find(const Batch& batch, const Flight& flight, Finding finding, uint8_t* rows,
                       uint8_t* flags) {
   ReadWork work;
@@ -59,6 +65,7 @@ void DeviceRows::Find(const Batch& batch, const Flight& flight, Finding finding,
   work.rows = rows;
   work.flags = flags;
   device_->Run(work);
+  if (rows != nullptr && LeavesRowsOf(batch)) device_->Run(LeftWork{work});
   device_->Order(Queue::kOut, Queue::kWork);
   device_->CopyOutAside(flight.staged_numbers, flight.numbers, sizeof(uint32_t) * batch.ids_count);
 }

@@ -92,7 +92,7 @@ uint32_t DeviceRows::SumStride(const Batch& batch) const {
 
 Status DeviceRows::CheckSums(const Batch& batch) const {
   const uint32_t stride = SumStride(batch);
-  const uint64_t sums = uint64_t{device_->StepWorkers(stride)} + PieceSums(batch.ids_count);
+  const uint64_t sums = SumsOf(batch.ids_count);
   if (sums * stride <= sum_bytes_) return {};
   return {Code::kTooLarge, "sums of " + std::to_string(sums * stride) + " bytes for " +
                                std::to_string(batch.ids_count) + " ids, at most " +
@@ -118,11 +118,6 @@ void DeviceRows::RunUpdate(const Batch& update, const Flight& flight, const uint
   device_->Sort(flight.numbers, room_.counted, update.ids_count, NumberBits(), room_.sorted,
                 room_.order, room_.sort);
   device_->Order(Queue::kWork, Queue::kIn);
-  uint32_t kinds = 0;
-  for (uint32_t s = 0; s < update.segment_count; ++s) {
-    const RowShape& shape = tables_[update.segments[s].table].shape;
-    kinds |= 1u << static_cast<uint32_t>(StepKind(shape.optimizer.kind));
-  }
   UpdateBatch batch;
   batch.tables = room_.tables;
   batch.segments = {flight.segments, update.segment_count, update.ids_count};
@@ -131,12 +126,41 @@ void DeviceRows::RunUpdate(const Batch& update, const Flight& flight, const uint
   batch.gradients = flight.rows;
   batch.sum_stride = SumStride(update);
   batch.sums = room_.sums;
-  batch.pieces = room_.sums + uint64_t{device_->StepWorkers(batch.sum_stride)} * batch.sum_stride;
-  // A run longer than a piece needs more ids than one.
-  if (update.ids_count > kPieceRows) device_->Run(PieceWork{batch});
+  if (update.ids_count > 1) device_->Run(SumWork{batch});
+  const StepLaunches launches = PlanSteps(update);
   for (uint32_t kind = 0; kind <= static_cast<uint32_t>(kLastOptimizerKind); ++kind) {
-    if ((kinds >> kind & 1) != 0) device_->RunSteps(static_cast<OptimizerKind>(kind), batch);
+    if ((launches.own_kinds >> kind & 1) == 0) continue;
+    device_->RunSteps(static_cast<OptimizerKind>(kind), batch);
   }
+  if (launches.any) device_->Run(AnyStepWork{batch, launches.own_kinds});
+}
+
+// The kinds with most ids have a launch of their own, as far as there are enough.
+DeviceRows::StepLaunches DeviceRows::PlanSteps(const Batch& update) const {
+  constexpr uint32_t kKinds = static_cast<uint32_t>(kLastOptimizerKind) + 1;
+  uint64_t ids_of[kKinds] = {};
+  StepLaunches launches;
+  for (uint32_t s = 0; s < update.segment_count; ++s) {
+    const Segment& segment = update.segments[s];
+    const RowShape& shape = tables_[segment.table].shape;
+    const uint32_t limit =
+        s + 1 < update.segment_count ? update.segments[s + 1].first : update.ids_count;
+    if (limit == segment.first) continue;
+    if (IsSteppedInFours(segment, shape)) {
+      ids_of[static_cast<uint32_t>(StepKind(shape.optimizer.kind))] += limit - segment.first;
+    } else {
+      launches.any = true;
+    }
+  }
+  uint32_t kinds = 0;
+  for (uint64_t ids : ids_of) kinds += ids > 0;
+  launches.any = launches.any || kinds > kStepLaunches;
+  for (uint32_t taken = 0; taken < std::min(kinds, kStepLaunches - launches.any); ++taken) {
+    const auto most = static_cast<uint32_t>(std::max_element(ids_of, ids_of + kKinds) - ids_of);
+    launches.own_kinds |= 1u << most;
+    ids_of[most] = 0;
+  }
+  return launches;
 }
 
 uint32_t DeviceRows::StrideOf(uint32_t table) const {
@@ -223,6 +247,8 @@ Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t fir
   device_->Sort(room_.buckets, room_.counted, count, NumberBits(), room_.sorted, room_.order,
                 room_.sort);
   device_->Run(InsertWork{batch});
+  const uint64_t* const sources = staging_.sources;
+  if (std::count(sources, sources + count, kNowhere) > 0) device_->Run(FirstValueWork{batch});
   if (!held) {
     ReleaseWork release;
     release.tables = room_.tables;

@@ -189,18 +189,22 @@ void HostDevice::RunUnits(const Work& work) {
   if (work.units() == 0 || !Launch(1)) return;
   Give(Queue::kWork, [work]() {
     const HostTeam<Work::kLanes> team;
-    for (uint32_t unit = 0; unit < work.units(); ++unit) DoUnit(team, work, Unit{unit, unit % 3});
+    for (uint32_t unit = 0; unit < work.units(); ++unit) DoUnit(team, work, Unit{unit});
   });
 }
 
 void HostDevice::Run(const ReadWork& work) { RunUnits(work); }
+void HostDevice::Run(const LeftWork& work) { RunUnits(work); }
 void HostDevice::Run(const PoolWork& work) { RunUnits(work); }
 void HostDevice::Run(const DecodeWork& work) { RunUnits(work); }
 void HostDevice::Run(const BucketWork& work) { RunUnits(work); }
 void HostDevice::Run(const InsertWork& work) { RunUnits(work); }
+void HostDevice::Run(const FirstValueWork& work) { RunUnits(work); }
 void HostDevice::Run(const TakeWork& work) { RunUnits(work); }
 void HostDevice::Run(const ReleaseWork& work) { RunUnits(work); }
-void HostDevice::Run(const PieceWork& work) { RunUnits(work); }
+void HostDevice::Run(const SumWork& work) { RunUnits(work); }
+
+void HostDevice::Run(const AnyStepWork& work) { RunUnits(work); }
 
 void HostDevice::RunSteps(OptimizerKind kind, const UpdateBatch& batch) {
   ForStepKind(kind, [&](auto of) { RunUnits(StepWork<decltype(of)::kKind>{batch}); });

@@ -47,16 +47,17 @@ class HostDevice : public Device {
   void Sort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
             uint32_t* sorted, uint32_t* order, uint8_t* scratch) override;
   void Run(const ReadWork& work) override;
+  void Run(const LeftWork& work) override;
   void Run(const PoolWork& work) override;
   void Run(const DecodeWork& work) override;
   void Run(const BucketWork& work) override;
   void Run(const InsertWork& work) override;
+  void Run(const FirstValueWork& work) override;
   void Run(const TakeWork& work) override;
   void Run(const ReleaseWork& work) override;
-  void Run(const PieceWork& work) override;
+  void Run(const SumWork& work) override;
   void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override;
-  // More than one, so that a row's room is not always the same.
-  uint32_t StepWorkers(uint32_t) const override { return 3; }
+  void Run(const AnyStepWork& work) override;
   Status Wait() override;
   DeviceCounts counts() const override { return counts_; }
 

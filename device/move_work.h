@@ -25,8 +25,8 @@ constexpr uint32_t kDirtyVictim = 2;  // or not
 constexpr uint32_t kWasThere = 3;  // nobody: the row itself was there already, and stays as it is
 
 // Rows to bring in; one that is there already stays as it is. Row k brings its stored bytes at
-// staged + sources[k], or, where that is kNowhere, begins with its first value. Held until it is
-// released.
+// staged + sources[k], or, where that is kNowhere, begins with its first value, which is for a
+// FirstValueWork after the insert. Held until it is released.
 struct InsertBatch {
   const Table* tables = nullptr;
   uint32_t count = 0;
@@ -73,7 +73,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const BucketWork& work, const Unit& 
 // Inserts, bucket by bucket, the rows of a bucket in order: where they end up, and who makes room,
 // depends on the order of the batch alone.
 struct InsertWork {
-  static constexpr uint32_t kLanes = 32;
+  static constexpr uint32_t kLanes = kProbeLanes;
   InsertBatch batch;
 
   HOTBED_ROW_FN uint32_t units() const { return (batch.count + kLanes - 1) / kLanes; }
@@ -85,69 +85,148 @@ HOTBED_ROW_FN void CopyOut(const Team& team, const Table& table, uint32_t slot, 
   CopyRow(team, out + table.shape.weight_bytes(), table.StateAt(slot), table.shape.state_bytes());
 }
 
+// The row's entry of its bucket, or kNoRow where it is not there.
 template <typename Team>
-HOTBED_ROW_FN void InsertRow(const Team& team, const InsertBatch& batch, uint32_t k) {
-  const Table& table = batch.tables[batch.table_of[k]];
-  const uint64_t position = batch.positions[k];
-  const uint32_t there = FindSlot(team, table, position);
-  if (there != kNoRow) {
-    team.Once([&]() {
-      batch.victims[k] = {position, batch.table_of[k], kWasThere};
-      batch.numbers[k] = table.row_base + there;
-      team.Or(table.BitsAt(there), kHeld);
-    });
-    return team.Sync();
+HOTBED_ROW_FN uint32_t EntryOf(const Team& team, const Table& table, uint32_t bucket,
+                               const BucketView<Team>& view, uint64_t position, uint8_t digest) {
+  if (!table.direct) {
+    return MatchingEntry(team, view.digests, digest,
+                         table.positions + kBucketSlots * uint64_t{bucket}, position);
   }
-  const Place place = PlaceFor(team, table, position);
-  const bool was_dirty = place.evicts && (*table.BitsAt(place.slot) & kDirty) != 0;
+  const uint32_t slot = DirectSlot(table, position);
+  if (slot == kNoRow) return kNoRow;
+  const uint32_t entry = slot % kBucketSlots;
+  return (ByteAt(team, view.bits, entry) & kExists) != 0 ? entry : kNoRow;
+}
+
+template <typename Team>
+HOTBED_ROW_FN Place PlaceOf(const Team& team, const Table& table, uint64_t position,
+                            BucketView<Team>* view) {
+  if (!table.direct) return PlaceIn(team, view);
+  const uint32_t slot = DirectSlot(table, position);
+  return {slot == kNoRow ? kNoRow : slot % kBucketSlots, false};
+}
+
+// The row that makes room for row k of the batch, out of its slot.
+template <typename Team>
+HOTBED_ROW_FN Victim TakeVictim(const Team& team, const InsertBatch& batch, const Table& table,
+                                uint32_t k, uint32_t slot, uint8_t bits) {
+  Victim victim;
+  victim.position = table.PositionAt(slot);
+  victim.table = batch.table_of[k];
+  victim.state = (bits & kDirty) != 0 ? kDirtyVictim : kCleanVictim;
+  CopyOut(team, table, slot, batch.victim_rows + uint64_t{batch.victim_stride} * k);
+  return victim;
+}
+
+template <typename Team>
+HOTBED_ROW_FN void PutRow(const Team& team, const InsertBatch& batch, const Table& table,
+                          uint32_t k, uint32_t slot) {
+  if (batch.sources[k] == kNowhere) return;
+  const uint8_t* const source = batch.staged + batch.sources[k];
+  CopyRow(team, table.WeightsAt(slot), source, table.shape.weight_bytes());
+  CopyRow(team, table.StateAt(slot), source + table.shape.weight_bytes(),
+          table.shape.state_bytes());
+}
+
+template <typename Team>
+HOTBED_ROW_FN void InsertRow(const Team& team, const InsertBatch& batch, const Table& table,
+                             uint32_t bucket, uint32_t k, BucketView<Team>* view) {
+  const uint64_t position = batch.positions[k];
+  const uint8_t digest = table.direct ? 1 : HomeOf(table, position).digest;
   Victim victim;
   victim.table = batch.table_of[k];
-  if (place.evicts) {
-    victim.position = table.PositionAt(place.slot);
-    victim.state = was_dirty ? kDirtyVictim : kCleanVictim;
+  uint32_t entry = EntryOf(team, table, bucket, *view, position, digest);
+  if (entry != kNoRow) {
+    const uint8_t bits = ByteAt(team, view->bits, entry);
+    SetByteAt(team, entry, static_cast<uint8_t>(bits | kHeld), &view->bits);
+    victim.position = position;
+    victim.state = kWasThere;
+  } else {
+    const Place place = PlaceOf(team, table, position, view);
+    entry = place.entry;
+    const uint32_t slot = kBucketSlots * bucket + entry;
+    if (place.evicts) {
+      victim = TakeVictim(team, batch, table, k, slot, ByteAt(team, view->bits, entry));
+    }
+    team.Sync();
+    if (entry != kNoRow) {
+      PutRow(team, batch, table, k, slot);
+      SetEntry(team, entry, digest,
+               static_cast<uint8_t>(kExists | kHeld | (batch.dirty ? kDirty : 0)), view);
+      if (!table.direct) team.Once([&]() { table.positions[slot] = position; });
+    }
   }
-  if (place.evicts) {
-    CopyOut(team, table, place.slot, batch.victim_rows + uint64_t{batch.victim_stride} * k);
-  }
-  team.Sync();
   team.Once([&]() {
     batch.victims[k] = victim;
-    batch.numbers[k] = place.slot == kNoRow ? kNoRow : table.row_base + place.slot;
+    batch.numbers[k] = entry == kNoRow ? kNoRow : table.row_base + kBucketSlots * bucket + entry;
   });
-  if (place.slot == kNoRow) return;
-  if (batch.sources[k] == kNowhere) {
-    FirstValue(team, table, place.slot, IdOfPosition(table.shape, position));
-  } else {
-    const uint8_t* const source = batch.staged + batch.sources[k];
-    CopyRow(team, table.WeightsAt(place.slot), source, table.shape.weight_bytes());
-    CopyRow(team, table.StateAt(place.slot), source + table.shape.weight_bytes(),
-            table.shape.state_bytes());
+  team.Sync();
+}
+
+// The sorted rows from `begin` on that have the same bucket.
+template <typename Team>
+HOTBED_ROW_FN void InsertRun(const Team& team, const InsertBatch& batch, uint32_t begin) {
+  const Table& table = batch.tables[batch.table_of[batch.order[begin]]];
+  const uint32_t bucket = batch.sorted[begin] - table.bucket_base;
+  BucketView<Team> view = OpenBucket(team, table, bucket);
+  for (uint32_t at = begin; at < batch.count && batch.sorted[at] == batch.sorted[begin]; ++at) {
+    InsertRow(team, batch, table, bucket, batch.order[at], &view);
   }
-  SetEntry(team, table, place.slot, position,
-           static_cast<uint8_t>(kExists | kHeld | (batch.dirty ? kDirty : 0)));
+  CloseBucket(team, table, bucket, view);
+}
+
+// What the rows of a unit need first, all of it at once.
+template <typename Team>
+HOTBED_ROW_FN void FetchUnit(const Team& team, const InsertBatch& batch, uint32_t first) {
+  team.Strided(Team::kLanes, [&](uint32_t lane) {
+    if (first + lane >= batch.count) return;
+    const uint32_t k = batch.order[first + lane];
+    const Table& table = batch.tables[batch.table_of[k]];
+    FetchAhead(&table.buckets[batch.sorted[first + lane] - table.bucket_base]);
+    if (batch.sources[k] != kNowhere) FetchAhead(batch.staged + batch.sources[k]);
+    FetchAhead(&batch.positions[k]);
+  });
 }
 
 template <typename Team>
 HOTBED_ROW_FN void DoUnit(const Team& team, const InsertWork& work, const Unit& unit) {
   const InsertBatch& batch = work.batch;
   const uint32_t first = Team::kLanes * unit.number;
+  FetchUnit(team, batch, first);
   const auto begins = team.Map([&](uint32_t lane) {
     const uint32_t at = first + lane;
     return at < batch.count && (at == 0 || batch.sorted[at - 1] != batch.sorted[at]);
   });
   for (uint32_t mask = team.Ballot(begins, [](bool is) { return is; }); mask != 0;
        mask &= mask - 1) {
-    const uint32_t begin = first + LowestBit(mask);
-    for (uint32_t at = begin; at < batch.count && batch.sorted[at] == batch.sorted[begin]; ++at) {
-      InsertRow(team, batch, batch.order[at]);
-    }
+    InsertRun(team, batch, first + LowestBit(mask));
   }
+}
+
+// The first values of rows that an InsertWork has brought in without bytes. One unit a row.
+struct FirstValueWork {
+  static constexpr uint32_t kLanes = 16;
+  InsertBatch batch;
+
+  HOTBED_ROW_FN uint32_t units() const { return batch.count; }
+};
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const FirstValueWork& work, const Unit& unit) {
+  const InsertBatch& batch = work.batch;
+  const uint32_t k = unit.number;
+  const bool is_new = batch.numbers[k] != kNoRow && batch.victims[k].state != kWasThere;
+  if (!is_new || batch.sources[k] != kNowhere) return;
+  const Table& table = batch.tables[batch.table_of[k]];
+  FirstValue(team, table, batch.numbers[k] - table.row_base,
+             IdOfPosition(table.shape, batch.positions[k]));
 }
 
 // Rows by number: their stored bytes are copied out, and they are marked clean, or taken out. One
 // unit a row.
 struct TakeWork {
-  static constexpr uint32_t kLanes = 32;
+  static constexpr uint32_t kLanes = 16;
   const Table* tables = nullptr;
   const uint32_t* table_of = nullptr;
   const uint32_t* numbers = nullptr;  // each once

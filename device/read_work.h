@@ -13,10 +13,12 @@
 namespace hotbed {
 namespace device {
 
-// Ids to row numbers, kNoRow for rows that are not there; with `rows`, the rows too, in the
-// segments' types. One unit an id.
+// Ids to row numbers, kNoRow for rows that are not there; with `rows`, the rows too that are there
+// and go in fours, in the segments' types. One unit an id. The rest, where a segment LeavesRows, is
+// for a LeftWork after it: so that most messages get by with few registers, and many rows are under
+// way.
 struct ReadWork {
-  static constexpr uint32_t kLanes = 16;
+  static constexpr uint32_t kLanes = kProbeLanes;
   const Table* tables = nullptr;
   Segments segments;
   const uint64_t* ids = nullptr;
@@ -37,18 +39,46 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const ReadWork& work, const Unit& un
   const uint64_t id = work.ids[k];
   const uint32_t slot = FindSlot(team, table, PositionOfId(table.shape, id));
   const bool found = slot != kNoRow;
-  if (found && work.visit) Visit(team, table, slot, work.hold);
+  // Looked at by all lanes and before the row, so that nothing waits for it alone.
+  const uint8_t bits = found && work.visit ? *table.BitsAt(slot) : 0;
+  if (work.rows != nullptr && found && IsSentInFours(table.shape, segment.type)) {
+    SendInFours(team, table.shape, table.WeightsAt(slot), segment.type,
+                work.rows + RowOffset(segment, table.shape.dim, k));
+  }
   team.Once([&]() {
     work.numbers[k] = found ? table.row_base + slot : kNoRow;
     if (work.flags != nullptr) work.flags[k] = found;
   });
-  if (work.rows == nullptr) return;
-  uint8_t* const out = work.rows + RowOffset(segment, table.shape.dim, k);
-  if (found) {
-    EncodeRow(team, table.shape, table.WeightsAt(slot), segment.type, out);
-  } else if (segment.absent_is_initial) {
-    WriteRow(team, table.shape.dim, segment.type, out,
-             [&](uint32_t i) { return FirstWeight(table.shape, id, i); });
+  if (found && work.visit) Visit(team, table, slot, bits, work.hold);
+}
+
+// Whether a ReadWork leaves rows of this segment to LeftWork.
+HOTBED_ROW_FN bool LeavesRows(const Segment& segment, const RowShape& shape) {
+  return segment.absent_is_initial || !IsSentInFours(shape, segment.type);
+}
+
+// The rows that a ReadWork over the same has left: in int8, of a dim that is not IsInFours, first
+// values of rows that exist nowhere. One unit an id.
+struct LeftWork {
+  static constexpr uint32_t kLanes = 16;
+  ReadWork read;
+
+  HOTBED_ROW_FN uint32_t units() const { return read.units(); }
+};
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const LeftWork& work, const Unit& unit) {
+  const ReadWork& read = work.read;
+  const uint32_t k = unit.number;
+  const Segment& segment = read.segments.at[SegmentOf(read.segments, k)];
+  const Table& table = read.tables[segment.table];
+  const uint32_t number = read.numbers[k];
+  uint8_t* const out = read.rows + RowOffset(segment, table.shape.dim, k);
+  if (number == kNoRow) {
+    if (!segment.absent_is_initial) return;
+    WriteFirstWeights(team, table.shape, read.ids[k], segment.type, out);
+  } else if (!IsSentInFours(table.shape, segment.type)) {
+    EncodeRow(team, table.shape, table.WeightsAt(number - table.row_base), segment.type, out);
   }
 }
 
@@ -57,7 +87,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const ReadWork& work, const Unit& un
 // pooled rows. Rows that are not there count with their first value where the segment says that
 // they exist nowhere; else the bag is marked incomplete, and its row means nothing. One unit a bag.
 struct PoolWork {
-  static constexpr uint32_t kLanes = 32;
+  static constexpr uint32_t kLanes = 16;
   const Table* tables = nullptr;
   Segments segments;  // of bags
   const uint32_t* offsets = nullptr;
@@ -83,6 +113,10 @@ HOTBED_ROW_FN float PooledElement(const PoolWork& work, const Table& table, uint
                      i);
 }
 
+HOTBED_ROW_FN float MeanOf(const PoolWork& work, float sum, uint32_t ids) {
+  return work.mean && ids > 0 ? sum / static_cast<float>(ids) : sum;
+}
+
 HOTBED_ROW_FN float SumOfBag(const PoolWork& work, const Table& table, uint32_t first,
                              uint32_t limit, uint32_t i) {
   float sum = 0.0f;
@@ -90,25 +124,75 @@ HOTBED_ROW_FN float SumOfBag(const PoolWork& work, const Table& table, uint32_t 
     const float value = PooledElement(work, table, k, i);
     sum += work.weights != nullptr ? value * work.weights[k] : value;
   }
-  return work.mean && limit > first ? sum / static_cast<float>(limit - first) : sum;
+  return MeanOf(work, sum, limit - first);
 }
 
-template <typename Team>
-HOTBED_ROW_FN void MaxOfBag(const Team& team, const PoolWork& work, const Table& table,
-                            const Segment& segment, uint32_t bag, uint8_t* out) {
+HOTBED_ROW_FN void MaxOfBag(const PoolWork& work, const Table& table, RowType type, uint32_t bag,
+                            uint32_t i, uint8_t* out) {
   const uint32_t first = work.offsets[bag], limit = work.offsets[bag + 1];
+  float largest = 0.0f;
+  uint32_t arg = kNoArgMax;
+  for (uint32_t k = first; k < limit; ++k) {
+    const float value = PooledElement(work, table, k, i);
+    if (k > first && !IsLarger(value, largest)) continue;
+    largest = value;
+    arg = k - first;
+  }
+  StoreElement(type, out, i, largest);
+  if (work.arg_max != nullptr) work.arg_max[uint64_t{work.arg_stride} * bag + i] = arg;
+}
+
+// Any bag, one element after the other.
+template <typename Team>
+HOTBED_ROW_FN void PoolByElement(const Team& team, const PoolWork& work, const Table& table,
+                                 RowType type, uint32_t bag, uint8_t* out) {
   team.Strided(table.shape.dim, [&](uint32_t i) {
-    float largest = 0.0f;
-    uint32_t arg = kNoArgMax;
-    for (uint32_t k = first; k < limit; ++k) {
-      const float value = PooledElement(work, table, k, i);
-      if (k > first && !IsLarger(value, largest)) continue;
-      largest = value;
-      arg = k - first;
-    }
-    StoreElement(segment.type, out, i, largest);
-    if (work.arg_max != nullptr) work.arg_max[uint64_t{work.arg_stride} * bag + i] = arg;
+    if (work.pooling == RowPooling::kMax) return MaxOfBag(work, table, type, bag, i, out);
+    StoreElement(type, out, i, SumOfBag(work, table, work.offsets[bag], work.offsets[bag + 1], i));
   });
+}
+
+// A sum or mean of rows that are all there, of a dim that IsInFours. What a lane adds up is in
+// order, while the rows after it are on their way.
+template <typename Team>
+HOTBED_ROW_FN void SumInFours(const Team& team, const PoolWork& work, const Table& table,
+                              RowType type, uint32_t bag, uint8_t* out) {
+  const uint32_t first = work.offsets[bag], ids = work.offsets[bag + 1] - first;
+  const RowType stored = RowTypeOf(table.shape.weight_type);
+  const uint32_t quads = table.shape.dim / 4;
+  for (uint32_t base = 0; base < quads; base += Team::kLanes) {
+    auto sums = team.Map([&](uint32_t) { return Elements<4>{}; });
+    for (uint32_t from = 0; from < ids; from += Team::kLanes) {
+      const uint32_t rows = ids - from < Team::kLanes ? ids - from : Team::kLanes;
+      const auto slots = team.Map([&](uint32_t lane) {
+        return work.numbers[first + from + (lane < rows ? lane : 0)] - table.row_base;
+      });
+      const auto weights = team.Map([&](uint32_t lane) {
+        return work.weights == nullptr ? 1.0f
+                                       : work.weights[first + from + (lane < rows ? lane : 0)];
+      });
+      sums = team.Map([&](uint32_t lane) {
+        // Lanes beyond the row's end load what others do: all of them are needed for Get.
+        const uint32_t quad = base + lane < quads ? base + lane : quads - 1;
+        Elements<4> sum = team.Own(sums, lane);
+        ForRowsAhead<4>(
+            rows, stored, quad, [&](uint32_t j) { return table.WeightsAt(team.Get(slots, j)); },
+            [&](uint32_t j, const Elements<4>& row) {
+              const float weight = team.Get(weights, j);
+              for (uint32_t e = 0; e < 4; ++e) {
+                sum.of[e] += work.weights != nullptr ? row.of[e] * weight : row.of[e];
+              }
+            });
+        return sum;
+      });
+    }
+    team.Strided(Team::kLanes, [&](uint32_t lane) {
+      if (base + lane >= quads) return;
+      Elements<4> sum = team.Own(sums, lane);
+      for (uint32_t e = 0; e < 4; ++e) sum.of[e] = MeanOf(work, sum.of[e], ids);
+      StoreElements(type, out, base + lane, sum);
+    });
+  }
 }
 
 template <typename Team>
@@ -117,16 +201,17 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const PoolWork& work, const Unit& un
   const Segment& segment = work.segments.at[SegmentOf(work.segments, bag)];
   const Table& table = work.tables[segment.table];
   const uint32_t first = work.offsets[bag], limit = work.offsets[bag + 1];
-  const uint32_t missing = team.Min(limit - first, [&](uint32_t k) {
-    return work.numbers[first + k] == kNoRow && !segment.absent_is_initial ? k : kNoRow;
-  });
-  team.Once([&]() { work.incomplete[bag] = missing != kNoRow; });
-  if (missing != kNoRow) return;
+  const uint32_t missing = team.Min(
+      limit - first, [&](uint32_t k) { return work.numbers[first + k] == kNoRow ? k : kNoRow; });
+  const bool is_whole = missing == kNoRow || segment.absent_is_initial;
+  team.Once([&]() { work.incomplete[bag] = !is_whole; });
+  if (!is_whole) return;
   uint8_t* const out = work.rows + RowOffset(segment, table.shape.dim, bag);
-  if (work.pooling == RowPooling::kMax) return MaxOfBag(team, work, table, segment, bag, out);
-  team.Strided(table.shape.dim, [&](uint32_t i) {
-    StoreElement(segment.type, out, i, SumOfBag(work, table, first, limit, i));
-  });
+  const bool is_plain = missing == kNoRow && work.pooling != RowPooling::kMax;
+  if (!is_plain || !IsInFours(table.shape.dim)) {
+    return PoolByElement(team, work, table, segment.type, bag, out);
+  }
+  SumInFours(team, work, table, segment.type, bag, out);
 }
 
 // Wire rows of any type to fp32, as a client reads them. One unit a row.

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "device/buckets.h"
+#include "device/row_loads.h"
 #include "device/table.h"
 #include "row_math/half.h"
 #include "row_math/initializer.h"
@@ -17,65 +17,23 @@
 namespace hotbed {
 namespace device {
 
-// What one load or store moves.
-template <uint32_t kBytes>
-struct alignas(kBytes) CopyUnit {
-  uint8_t bytes[kBytes];
-};
-
-template <uint32_t kBytes, typename Team>
-HOTBED_ROW_FN void CopyUnits(const Team& team, uint8_t* to, const uint8_t* from, uint32_t bytes) {
-  const auto load = [&](uint32_t i) {
-    CopyUnit<kBytes> unit;
-    __builtin_memcpy(&unit, __builtin_assume_aligned(from + uint64_t{kBytes} * i, kBytes), kBytes);
-    return unit;
-  };
-  team.Batched(bytes / kBytes, load, [&](uint32_t i, const CopyUnit<kBytes>& unit) {
-    __builtin_memcpy(__builtin_assume_aligned(to + uint64_t{kBytes} * i, kBytes), &unit, kBytes);
-  });
-}
-
-// In the widest unit that both ends and the size allow.
+// Stored bytes, in the widest unit that both ends and the size allow; those are even. What is not
+// of 16 bytes is a few counters, or a row that is not IsInFours.
 template <typename Team>
 HOTBED_ROW_FN void CopyRow(const Team& team, uint8_t* to, const uint8_t* from, uint32_t bytes) {
   const uint64_t ends = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes;
-  if (ends % 16 == 0) return CopyUnits<16>(team, to, from, bytes);
-  if (ends % 4 == 0) return CopyUnits<4>(team, to, from, bytes);
-  if (ends % 2 == 0) return CopyUnits<2>(team, to, from, bytes);
-  CopyUnits<1>(team, to, from, bytes);
+  if (ends % 16 == 0) {
+    const auto load = [&](uint32_t i) { return LoadAligned<Words<4>>(from, i); };
+    team.Batched(bytes / 16, load,
+                 [&](uint32_t i, const Words<4>& words) { StoreAligned(to, i, words); });
+  } else if (ends % 4 == 0) {
+    team.Strided(bytes / 4,
+                 [&](uint32_t i) { StoreAligned(to, i, LoadAligned<uint32_t>(from, i)); });
+  } else {
+    team.Strided(bytes / 2,
+                 [&](uint32_t i) { StoreAligned(to, i, LoadAligned<uint16_t>(from, i)); });
+  }
 }
-
-// Elements of device memory, at a multiple of their size.
-template <typename T>
-HOTBED_ROW_FN T LoadAligned(const uint8_t* from, uint32_t i) {
-  T value;
-  const uint8_t* const at = from + sizeof(T) * uint64_t{i};
-  __builtin_memcpy(&value, __builtin_assume_aligned(at, sizeof(T)), sizeof(T));
-  return value;
-}
-template <typename T>
-HOTBED_ROW_FN void StoreAligned(uint8_t* to, uint32_t i, T value) {
-  uint8_t* const at = to + sizeof(T) * uint64_t{i};
-  __builtin_memcpy(__builtin_assume_aligned(at, sizeof(T)), &value, sizeof(T));
-}
-
-// One element of a row that is not int8. `type` is the same for the whole row.
-HOTBED_ROW_FN float LoadElement(RowType type, const uint8_t* from, uint32_t i) {
-  if (type == RowType::kFp32) return LoadAligned<float>(from, i);
-  const uint16_t half = LoadAligned<uint16_t>(from, i);
-  return type == RowType::kFp16 ? Fp16ToFloat(half) : Bf16ToFloat(half);
-}
-HOTBED_ROW_FN void StoreElement(RowType type, uint8_t* to, uint32_t i, float value) {
-  if (type == RowType::kFp32) return StoreAligned<float>(to, i, value);
-  StoreAligned<uint16_t>(to, i, type == RowType::kFp16 ? FloatToFp16(value) : FloatToBf16(value));
-}
-
-HOTBED_ROW_FN RowType RowTypeOf(WeightType type) {
-  return static_cast<RowType>(static_cast<uint8_t>(type));
-}
-static_assert(static_cast<uint8_t>(WeightType::kFp16) == static_cast<uint8_t>(RowType::kFp16) &&
-                  static_cast<uint8_t>(WeightType::kBf16) == static_cast<uint8_t>(RowType::kBf16),
-              "stored types are wire types by the same number");
 
 // Floats in the order of their values, as unsigned numbers; -0 and 0 as one.
 HOTBED_ROW_FN uint32_t OrderOf(float value) {
@@ -118,12 +76,31 @@ HOTBED_ROW_FN void WriteRow(const Team& team, uint32_t dim, RowType type, uint8_
   team.Strided(dim, [&](uint32_t i) { StoreElement(type, out, i, value(i)); });
 }
 
-// A stored row's weights to the wire.
+// Whether a row goes to the wire in fours. Others take longer, and are the work of others.
+HOTBED_ROW_FN bool IsSentInFours(const RowShape& shape, RowType type) {
+  return IsInFours(shape.dim) && type != RowType::kInt8;
+}
+
+// A stored row's weights to the wire, of a row that IsSentInFours.
+template <typename Team>
+HOTBED_ROW_FN void SendInFours(const Team& team, const RowShape& shape, const uint8_t* weights,
+                               RowType type, uint8_t* out) {
+  const RowType stored = RowTypeOf(shape.weight_type);
+  if (stored == type && shape.weight_bytes() % 16 == 0) {
+    const auto load = [&](uint32_t i) { return LoadAligned<Words<4>>(weights, i); };
+    return team.Batched(shape.weight_bytes() / 16, load,
+                        [&](uint32_t i, const Words<4>& words) { StoreOnce(out, i, words); });
+  }
+  team.Strided(shape.dim / 4, [&](uint32_t i) {
+    StoreElements(type, out, i, ToFloats(stored, LoadRaw<4>(stored, weights, i)));
+  });
+}
+
+// Any stored row's weights to the wire.
 template <typename Team>
 HOTBED_ROW_FN void EncodeRow(const Team& team, const RowShape& shape, const uint8_t* weights,
                              RowType type, uint8_t* out) {
   const RowType stored = RowTypeOf(shape.weight_type);
-  if (stored == type) return CopyRow(team, out, weights, shape.weight_bytes());
   WriteRow(team, shape.dim, type, out, [&](uint32_t i) { return LoadElement(stored, weights, i); });
 }
 
@@ -174,12 +151,17 @@ HOTBED_ROW_FN void BeginState(const Team& team, const RowShape& shape, uint8_t* 
   });
 }
 
+// The first value of a row, as a row of any type.
+template <typename Team>
+HOTBED_ROW_FN void WriteFirstWeights(const Team& team, const RowShape& shape, uint64_t id,
+                                     RowType type, uint8_t* out) {
+  WriteRow(team, shape.dim, type, out, [&](uint32_t i) { return FirstWeight(shape, id, i); });
+}
+
 template <typename Team>
 HOTBED_ROW_FN void FirstValue(const Team& team, const Table& table, uint32_t slot, uint64_t id) {
   const RowShape& shape = table.shape;
-  uint8_t* const weights = table.WeightsAt(slot);
-  WriteRow(team, shape.dim, RowTypeOf(shape.weight_type), weights,
-           [&](uint32_t i) { return FirstWeight(shape, id, i); });
+  WriteFirstWeights(team, shape, id, RowTypeOf(shape.weight_type), table.WeightsAt(slot));
   BeginState(team, shape, table.StateAt(slot));
 }
 

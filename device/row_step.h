@@ -19,27 +19,22 @@
 namespace hotbed {
 namespace device {
 
-// What brings a row to the norm `limit`, as FactorToNorm of row_math/row_blocks.h.
-template <typename Team, typename F>
-HOTBED_ROW_FN float FactorTo(const Team& team, float limit, uint32_t dim, F value) {
-  const float norm = __builtin_sqrtf(team.LaneSum(dim, [&](uint32_t i) {
-    const float x = value(i);
+template <typename Team, typename Make, typename F>
+HOTBED_ROW_FN float NormOf(const Team& team, uint32_t dim, Make make, F value) {
+  return __builtin_sqrtf(team.LaneSum(dim, make, [&](const auto& made) {
+    const float x = value(made);
     return x * x;
   }));
-  if (!NormOverflows(norm)) return FactorOfNorm(limit, norm);
-  const float smaller = __builtin_sqrtf(team.LaneSum(dim, [&](uint32_t i) {
-    const float x = value(i) * kSmaller;
-    return x * x;
-  }));
-  return FactorOfSmallerNorm(limit, smaller);
 }
 
-template <typename Team, typename F>
-HOTBED_ROW_FN float NormOf(const Team& team, uint32_t dim, F value) {
-  return __builtin_sqrtf(team.LaneSum(dim, [&](uint32_t i) {
-    const float x = value(i);
-    return x * x;
-  }));
+// What brings a row to the norm `limit`, as FactorToNorm of row_math/row_blocks.h; value(make(i))
+// is element i.
+template <typename Team, typename Make, typename F>
+HOTBED_ROW_FN float FactorTo(const Team& team, float limit, uint32_t dim, Make make, F value) {
+  const float norm = NormOf(team, dim, make, value);
+  if (!NormOverflows(norm)) return FactorOfNorm(limit, norm);
+  return FactorOfSmallerNorm(
+      limit, NormOf(team, dim, make, [&](const auto& made) { return value(made) * kSmaller; }));
 }
 
 // One element as it lies in memory, before the step; what the kind does not have is 0.
@@ -50,7 +45,16 @@ struct RowElement {
   float g;  // raw: RowBefore::Prepared
 };
 
-// The row as it is before the step, element by element.
+// The same of kWidth elements, as they are loaded.
+template <uint32_t kWidth>
+struct RawRowElements {
+  RawElements<kWidth> w;
+  RawElements<kWidth> first;
+  RawElements<kWidth> second;
+  RawElements<kWidth> g;
+};
+
+// The row as it is before the step.
 struct RowBefore {
   RowType weight_type;
   RowType state_type;
@@ -63,10 +67,6 @@ struct RowBefore {
   float clip_value;
   float clip_factor;
 
-  HOTBED_ROW_FN float W(uint32_t i) const { return LoadElement(weight_type, weights, i); }
-  HOTBED_ROW_FN float First(uint32_t i) const { return LoadElement(state_type, first, i); }
-  HOTBED_ROW_FN float Second(uint32_t i) const { return LoadElement(state_type, second, i); }
-  HOTBED_ROW_FN float RawG(uint32_t i) const { return LoadElement(gradient_type, gradient, i); }
   // Step 1 but for the norm.
   HOTBED_ROW_FN float Unclipped(float g) const {
     if (gradient_scale != 1.0f) g *= gradient_scale;
@@ -77,10 +77,36 @@ struct RowBefore {
     const float g = Unclipped(raw);
     return clip_factor != 1.0f ? g * clip_factor : g;
   }
-  HOTBED_ROW_FN float G(uint32_t i) const { return Prepared(RawG(i)); }
-  HOTBED_ROW_FN RowElement Load(uint32_t vectors, uint32_t i) const {
-    return {W(i), vectors > 0 ? First(i) : 0.0f, vectors > 1 ? Second(i) : 0.0f, RawG(i)};
+
+  // Elements [kWidth * i, kWidth * (i + 1)), of as many vectors of state.
+  template <uint32_t kWidth>
+  HOTBED_ROW_FN RawRowElements<kWidth> Load(uint32_t vectors, uint32_t i) const {
+    RawRowElements<kWidth> raw = {};
+    raw.w = LoadRaw<kWidth>(weight_type, weights, i);
+    if (vectors > 0) raw.first = LoadRaw<kWidth>(state_type, first, i);
+    if (vectors > 1) raw.second = LoadRaw<kWidth>(state_type, second, i);
+    raw.g = LoadRaw<kWidth>(gradient_type, gradient, i);
+    return raw;
   }
+  template <uint32_t kWidth>
+  HOTBED_ROW_FN RowElement At(const RawRowElements<kWidth>& raw, uint32_t vectors,
+                              uint32_t j) const {
+    return {ElementOf(weight_type, raw.w, j),
+            vectors > 0 ? ElementOf(state_type, raw.first, j) : 0.0f,
+            vectors > 1 ? ElementOf(state_type, raw.second, j) : 0.0f,
+            ElementOf(gradient_type, raw.g, j)};
+  }
+  // Of the sums over the row, which need less.
+  HOTBED_ROW_FN RawElements<1> LoadG(uint32_t i) const {
+    return LoadRaw<1>(gradient_type, gradient, i);
+  }
+  HOTBED_ROW_FN float G(const RawElements<1>& raw) const {
+    return Prepared(ElementOf(gradient_type, raw, 0));
+  }
+  HOTBED_ROW_FN RawElements<1> LoadW(uint32_t i) const {
+    return LoadRaw<1>(weight_type, weights, i);
+  }
+  HOTBED_ROW_FN float W(const RawElements<1>& raw) const { return ElementOf(weight_type, raw, 0); }
 };
 
 template <typename Team>
@@ -99,8 +125,11 @@ HOTBED_ROW_FN RowBefore OpenRowFor(const Team& team, const UpdatePlan& plan, con
   row.clip_value = plan.scalars.clip_value;
   row.clip_factor = 1.0f;
   if (plan.scalars.clip_row_norm > 0.0f) {
-    row.clip_factor = FactorTo(team, plan.scalars.clip_row_norm, plan.dim,
-                               [&](uint32_t i) { return row.Unclipped(row.RawG(i)); });
+    row.clip_factor = FactorTo(
+        team, plan.scalars.clip_row_norm, plan.dim, [&](uint32_t i) { return row.LoadG(i); },
+        [&](const RawElements<1>& raw) {
+          return row.Unclipped(ElementOf(row.gradient_type, raw, 0));
+        });
   }
   return row;
 }
@@ -109,10 +138,22 @@ HOTBED_ROW_FN RowBefore OpenRowFor(const Team& team, const UpdatePlan& plan, con
 template <typename Team>
 HOTBED_ROW_FN float MeanSquareOf(const Team& team, uint32_t dim, const RowBefore& row,
                                  float decay) {
-  const float sum = team.LaneSum(dim, [&](uint32_t i) {
-    const float d = decay == 0.0f ? row.G(i) : Decayed(row.G(i), row.W(i), decay);
-    return d * d;
-  });
+  float sum;
+  if (decay == 0.0f) {
+    sum = team.LaneSum(
+        dim, [&](uint32_t i) { return row.LoadG(i); },
+        [&](const RawElements<1>& raw) {
+          const float g = row.G(raw);
+          return g * g;
+        });
+  } else {
+    sum = team.LaneSum(
+        dim, [&](uint32_t i) { return row.Load<1>(0, i); },
+        [&](const RawRowElements<1>& raw) {
+          const float d = Decayed(row.G(raw.g), row.W(raw.w), decay);
+          return d * d;
+        });
+  }
   return sum / static_cast<float>(dim);
 }
 
@@ -133,6 +174,13 @@ HOTBED_ROW_FN Moved LambDirection(const StepScalars& p, float scale, const RowBe
   }
 }
 
+template <typename Team>
+HOTBED_ROW_FN float WeightNorm(const Team& team, uint32_t dim, const RowBefore& row) {
+  return NormOf(
+      team, dim, [&](uint32_t i) { return row.LoadW(i); },
+      [&](const RawElements<1>& raw) { return row.W(raw); });
+}
+
 // What the kind needs to know of the whole row. `statistic` is the row's scalar, in and out.
 struct Measured {
   float rate;
@@ -149,19 +197,26 @@ HOTBED_ROW_FN Measured Measure(const Team& team, const StepScalars& p, uint32_t 
     *statistic = PartialSecond(p, *statistic, MeanSquareOf(team, dim, row, p.decay));
     out.rate = p.lr * ScaleOfSecond(p, *statistic);
   } else if constexpr (kKind == OptimizerKind::kLars) {
-    const float length = NormOf(team, dim, [&](uint32_t i) { return row.W(i); });
-    out.rate = LarsRateOf(p, length, NormOf(team, dim, [&](uint32_t i) { return row.G(i); }));
+    const float length = WeightNorm(team, dim, row);
+    out.rate = LarsRateOf(p, length,
+                          NormOf(
+                              team, dim, [&](uint32_t i) { return row.LoadG(i); },
+                              [&](const RawElements<1>& raw) { return row.G(raw); }));
   } else if constexpr (kKind == OptimizerKind::kLamb ||
                        kKind == OptimizerKind::kPartialRowwiseLamb) {
     if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
       *statistic = PartialSecond(p, *statistic, MeanSquareOf(team, dim, row, 0.0f));
       out.scale = ScaleOfSecond(p, *statistic);
     }
-    const float length = NormOf(team, dim, [&](uint32_t i) { return row.W(i); });
-    out.rate = LambRateOf(
-        p, length, NormOf(team, dim, [&](uint32_t i) {
-          return LambDirection<kKind>(p, out.scale, row, row.Load(VectorsOf<kKind>(), i)).w;
-        }));
+    constexpr uint32_t kVectors = VectorsOf<kKind>();
+    const float length = WeightNorm(team, dim, row);
+    out.rate =
+        LambRateOf(p, length,
+                   NormOf(
+                       team, dim, [&](uint32_t i) { return row.Load<1>(kVectors, i); },
+                       [&](const RawRowElements<1>& raw) {
+                         return LambDirection<kKind>(p, out.scale, row, row.At(raw, kVectors, 0)).w;
+                       }));
   }
   return out;
 }
@@ -195,17 +250,18 @@ HOTBED_ROW_FN Moved MoveElement(const StepScalars& p, const Measured& measured,
   }
 }
 
-// Step 5 of one weight.
-HOTBED_ROW_FN void StoreWeight(const UpdatePlan& plan, const RowKey& key, uint8_t* weights,
-                               uint32_t i, float value) {
-  if (plan.weight_type == WeightType::kFp32 || !plan.params.stochastic_rounding) {
-    return StoreElement(RowTypeOf(plan.weight_type), weights, i, value);
-  }
-  const uint32_t column = key.column + i;
-  const uint32_t draw = RoundingQuad(key, column / 4, plan.scalars.step).v[column % 4];
-  StoreAligned<uint16_t>(
-      weights, i,
-      plan.weight_type == WeightType::kFp16 ? RoundToFp16(value, draw) : RoundToBf16(value, draw));
+// Step 5 of kWidth weights.
+template <uint32_t kWidth>
+HOTBED_ROW_FN void StoreWeights(const UpdatePlan& plan, const RowKey& key, uint8_t* weights,
+                                uint32_t i, const Elements<kWidth>& values) {
+  const RowType type = RowTypeOf(plan.weight_type);
+  if (!plan.params.stochastic_rounding) return StoreElements(type, weights, i, values);
+  StoreElements(type, weights, i, values, [&](uint32_t j) {
+    const uint32_t column = key.column + kWidth * i + j;
+    const uint32_t draw = RoundingQuad(key, column / 4, plan.scalars.step).v[column % 4];
+    return type == RowType::kFp16 ? RoundToFp16(values.of[j], draw)
+                                  : RoundToBf16(values.of[j], draw);
+  });
 }
 
 // Kinds that differ in the plan alone, or not at all.
@@ -221,9 +277,36 @@ HOTBED_ROW_FN uint32_t CounterBytes(const StateLayout& layout) {
   return 4 * (uint32_t{layout.has_updates} + layout.has_last_step);
 }
 
-// The step. kKind is StepKind(plan.params.kind). weights, state and gradient lie at multiples of
-// their elements' sizes; `state` may be anything where it has no bytes.
-template <OptimizerKind kKind, typename Team>
+// The elements of the row after the step, kWidth a lane at a time. `measure()` makes the sums over
+// the row, and returns the factor by which its new weights are multiplied.
+template <OptimizerKind kKind, uint32_t kWidth, typename Team, typename F>
+HOTBED_ROW_FN void MoveElements(const Team& team, const UpdatePlan& plan, const RowKey& key,
+                                const StepScalars& p, const RowBefore& row, uint8_t* weights,
+                                uint8_t* state, Measured* measured, F measure) {
+  constexpr uint32_t kVectors = VectorsOf<kKind>();
+  const uint32_t units = plan.dim / kWidth;
+  const auto load = [&](uint32_t i) { return row.Load<kWidth>(kVectors, i); };
+  const auto begin = team.Map([&](uint32_t lane) { return load(lane < units ? lane : 0); });
+  const float factor = measure();
+  team.Sync();  // every lane has read what one lane, or another, writes now
+  team.Flow(units, begin, load, [&](uint32_t i, const RawRowElements<kWidth>& raw) {
+    Elements<kWidth> w, first, second;
+    for (uint32_t j = 0; j < kWidth; ++j) {
+      const Moved moved = MoveElement<kKind>(p, *measured, row, row.At(raw, kVectors, j));
+      w.of[j] = factor != 1.0f ? moved.w * factor : moved.w;
+      first.of[j] = moved.first;
+      second.of[j] = moved.second;
+    }
+    StoreWeights(plan, key, weights, i, w);
+    if (kVectors > 0) StoreElements(row.state_type, state, i, first);
+    if (kVectors > 1) StoreElements(row.state_type, state, units + i, second);
+  });
+}
+
+// The step. kKind is StepKind(plan.params.kind); kWidth is 4 only where the dim IsInFours, and then
+// weights, state and gradient lie at multiples of 16 bytes, else of their elements' sizes. `state`
+// may be anything where it has no bytes.
+template <OptimizerKind kKind, uint32_t kWidth, typename Team>
 HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKey& key,
                            uint8_t* weights, uint8_t* state, const uint8_t* gradient) {
   if constexpr (kKind == OptimizerKind::kNone) return;
@@ -239,21 +322,18 @@ HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKe
   for (uint32_t i = 0; i < CounterBytes(layout); ++i) counted.bytes[i] = counters[i];
   if (CounterBytes(layout) > 0) RowScalars(plan, layout, counted.bytes, &p);
   float statistic = layout.has_statistic ? LoadAligned<float>(scalars, 0) : 0.0f;
-  const Measured measured = Measure<kStep>(team, p, dim, row, &statistic);
-  constexpr uint32_t kVectors = VectorsOf<kStep>();
-  const auto load = [&](uint32_t i) { return row.Load(kVectors, i); };
-  float factor = 1.0f;
-  if (params.max_norm > 0.0f) {
-    factor = FactorTo(team, params.max_norm, dim,
-                      [&](uint32_t i) { return MoveElement<kStep>(p, measured, row, load(i)).w; });
-  }
-  team.Sync();  // every lane has read what one lane, or another, writes now
-  team.Batched(dim, load, [&](uint32_t i, const RowElement& x) {
-    const Moved moved = MoveElement<kStep>(p, measured, row, x);
-    StoreWeight(plan, key, weights, i, factor != 1.0f ? moved.w * factor : moved.w);
-    if (kVectors > 0) StoreElement(row.state_type, state, i, moved.first);
-    if (kVectors > 1) StoreElement(row.state_type, state, dim + i, moved.second);
-  });
+  Measured measured;
+  const auto measure = [&]() {
+    measured = Measure<kStep>(team, p, dim, row, &statistic);
+    if (!(params.max_norm > 0.0f)) return 1.0f;
+    constexpr uint32_t kVectors = VectorsOf<kStep>();
+    return FactorTo(
+        team, params.max_norm, dim, [&](uint32_t i) { return row.Load<1>(kVectors, i); },
+        [&](const RawRowElements<1>& raw) {
+          return MoveElement<kStep>(p, measured, row, row.At(raw, kVectors, 0)).w;
+        });
+  };
+  MoveElements<kStep, kWidth>(team, plan, key, p, row, weights, state, &measured, measure);
   team.Once([&]() {
     if (layout.has_statistic) StoreAligned(scalars, 0, statistic);
     for (uint32_t i = 0; i < CounterBytes(layout); ++i) counters[i] = counted.bytes[i];

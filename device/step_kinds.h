@@ -16,7 +16,7 @@ struct KindOf {
 
 // f(KindOf<kind>()) for a kind of StepKind.
 template <typename F>
-void ForStepKind(OptimizerKind kind, F f) {
+HOTBED_ROW_FN void ForStepKind(OptimizerKind kind, F f) {
   switch (StepKind(kind)) {
     case OptimizerKind::kSgd:
       return f(KindOf<OptimizerKind::kSgd>());

@@ -6,13 +6,18 @@
 //
 //   Map(f)             f(lane) of every lane, as one value a lane
 //   Ballot(values, p)  bit l: p(value of lane l)
-//   Get(values, lane)  one lane's value, for all
+//   Get(values, lane)  one lane's value, for all; of 4 or 8 bytes. Also inside Map, where all lanes
+//                      must come to it
+//   Own(values, lane)  inside Map or Strided(kLanes): the lane's own
 //   Strided(count, f)  f(i) for i < count; lane i % kLanes does it
 //   Batched(count, make, use)  the same as use(i, make(i)), but a lane makes several before it uses
 //                      the first: loads go out together. What is made must not depend on what is
 //                      used.
+//   Flow(count, first, make, use)  use(i, make(i)), where first = Map(make) was made before
+//   Least(values)      the least of all lanes' numbers
 //   Min(count, f)      the least of f(i); 0xffffffff for none
-//   LaneSum(count, f)  the sum over a row of row_math/row_blocks.h: 32 lanes, joined by halving
+//   LaneSum(count, make, f)  the sum of f(make(i)) over a row as row_math/row_blocks.h has it: 32
+//                      lanes, joined by halving; a lane makes several before it uses the first
 //   Once(f)            f() by one lane
 //   Sync()             what any lane wrote before is seen by all after
 //   Or, And            of a byte that other teams may change at the same time
@@ -56,6 +61,10 @@ class HostTeam {
   T Get(const Values<T>& values, uint32_t lane) const {
     return values.of[lane];
   }
+  template <typename T>
+  T Own(const Values<T>& values, uint32_t lane) const {
+    return values.of[lane];
+  }
   template <typename F>
   void Strided(uint32_t count, F f) const {
     for (uint32_t i = 0; i < count; ++i) f(i);
@@ -68,6 +77,17 @@ class HostTeam {
       for (uint32_t j = 0; j < kBatch && first + j < count; ++j) use(first + j, made[j]);
     }
   }
+  template <typename T, typename Make, typename Use>
+  void Flow(uint32_t count, const Values<T>& first, Make make, Use use) const {
+    for (uint32_t i = 0; i < count; ++i) use(i, i < kSize ? first.of[i] : make(i));
+  }
+  uint32_t Least(const Values<uint32_t>& values) const {
+    uint32_t least = values.of[0];
+    for (uint32_t lane = 1; lane < kSize; ++lane) {
+      least = values.of[lane] < least ? values.of[lane] : least;
+    }
+    return least;
+  }
   template <typename F>
   uint32_t Min(uint32_t count, F f) const {
     uint32_t least = 0xffffffffu;
@@ -77,11 +97,11 @@ class HostTeam {
     }
     return least;
   }
-  template <typename F>
-  float LaneSum(uint32_t count, F f) const {
+  template <typename Make, typename F>
+  float LaneSum(uint32_t count, Make make, F f) const {
     static_assert(kSize == hotbed::kLanes, "the sum has 32 lanes");
     float lanes[kSize] = {};
-    for (uint32_t i = 0; i < count; ++i) lanes[i % kSize] += f(i);
+    for (uint32_t i = 0; i < count; ++i) lanes[i % kSize] += f(make(i));
     return TreeSum(lanes);
   }
   template <typename F>

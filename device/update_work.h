@@ -3,10 +3,11 @@
 // Ids of a batch, sorted by row number (stable, so that equal ones stay in the order of the batch),
 // form runs. A run's gradients are summed in fp32 in the order of the batch, beginning with the
 // first; runs of more than kPieceRows in pieces of that many, and the pieces' sums in order. So the
-// bits depend on the order of the batch alone. Two works, in this order, for a batch:
+// bits depend on the order of the batch alone. Works, in this order, for a batch:
 //
-//   PieceWork       sums the pieces of long runs
-//   StepWork<kind>  one a kind of optimizer: sums short runs, or the pieces' sums, and steps rows
+//   SumWork         the sums of short runs, and of the pieces of long ones
+//   StepWork<kind>  one a kind of optimizer: steps rows, four elements a lane at a time
+//   AnyStepWork     the same for what is left: of whatever kind, element by element
 //
 // Runs are found by looking at neighbours, and the pieces of long ones by bisection: nothing is
 // counted or listed beforehand.
@@ -17,6 +18,8 @@
 
 #include "device/batch.h"
 #include "device/row_step.h"
+#include "device/row_sums.h"
+#include "device/step_kinds.h"
 #include "device/table.h"
 
 namespace hotbed {
@@ -31,18 +34,20 @@ struct UpdateBatch {
   const uint32_t* sorted = nullptr;  // row numbers, growing; kNoRow (rows elsewhere) comes last
   const uint32_t* order = nullptr;   // of each: which id of the batch
   const uint8_t* gradients = nullptr;
-  uint8_t* sums = nullptr;    // a row of sum_stride bytes for each worker of StepWork
-  uint8_t* pieces = nullptr;  // PieceSums(ids) rows of sum_stride bytes
-  uint32_t sum_stride = 0;    // 4 * the largest dim, a multiple of 16
+  uint8_t* sums = nullptr;  // SumsOf(ids) rows of sum_stride bytes
+  uint32_t sum_stride = 0;  // 4 * the largest dim, a multiple of 16
 };
+
+// Runs and pieces of two gradients or more have their sums at half the place where they begin,
+// which no other begins at; one gradient is its own sum.
+HOTBED_ROW_FN uint32_t SumsOf(uint32_t ids) { return ids / 2 + 1; }
+HOTBED_ROW_FN uint8_t* SumAt(const UpdateBatch& batch, uint32_t first) {
+  return batch.sums + uint64_t{batch.sum_stride} * (first / 2);
+}
 
 // Windows of kPieceRows sorted ids; in each of them at most one long run begins, and at most one
 // further piece of a long run.
 HOTBED_ROW_FN uint32_t Windows(uint32_t ids) { return (ids + kPieceRows - 1) / kPieceRows; }
-HOTBED_ROW_FN uint32_t PieceSums(uint32_t ids) { return 2 * Windows(ids); }
-HOTBED_ROW_FN uint32_t PieceAt(uint32_t at, bool begins_run) {
-  return 2 * (at / kPieceRows) + begins_run;
-}
 
 // The first of the sorted ids that is `number` or more.
 HOTBED_ROW_FN uint32_t RunBegin(const UpdateBatch& batch, uint32_t number, uint32_t limit) {
@@ -96,46 +101,6 @@ HOTBED_ROW_FN const uint8_t* GradientOf(const UpdateBatch& batch, const Segment&
   return batch.gradients + RowOffset(segment, dim, k);
 }
 
-// Where the gradients of one row lie: its ids may be in several segments, all of the same table,
-// but neighbours are mostly in the same.
-class GradientCursor {
- public:
-  HOTBED_ROW_FN explicit GradientCursor(const UpdateBatch& batch) : batch_(batch) {}
-  HOTBED_ROW_FN float Load(uint32_t dim, uint32_t k, uint32_t i) {
-    if (k < first_ || k >= limit_) Seek(k);
-    const Segment& segment = batch_.segments.at[segment_];
-    return LoadElement(segment.type, GradientOf(batch_, segment, dim, k), i);
-  }
-
- private:
-  HOTBED_ROW_FN void Seek(uint32_t k) {
-    const Segments& segments = batch_.segments;
-    segment_ = SegmentOf(segments, k);
-    first_ = segments.at[segment_].first;
-    limit_ = segment_ + 1 < segments.count ? segments.at[segment_ + 1].first : segments.ids;
-  }
-
-  const UpdateBatch& batch_;
-  uint32_t segment_ = 0;
-  uint32_t first_ = 0;
-  uint32_t limit_ = 0;
-};
-
-// sum = the gradients of sorted ids [first, limit), all of one row.
-template <typename Team>
-HOTBED_ROW_FN void SumRun(const Team& team, const UpdateBatch& batch, uint32_t dim, uint32_t first,
-                          uint32_t limit, uint8_t* sum) {
-  team.Strided(dim, [&](uint32_t i) {
-    GradientCursor cursor(batch);
-    float total = cursor.Load(dim, batch.order[first], i);
-    for (uint32_t at = first + 1; at < limit; ++at) {
-      total += cursor.Load(dim, batch.order[at], i);
-    }
-    StoreAligned(sum, i, total);
-  });
-  team.Sync();
-}
-
 // The row of sorted id `at`.
 struct RunRow {
   const Segment* segment;
@@ -143,33 +108,99 @@ struct RunRow {
   uint32_t slot;
   uint32_t k;  // of the batch
 };
-HOTBED_ROW_FN RunRow RowOfRun(const UpdateBatch& batch, uint32_t at) {
+HOTBED_ROW_FN RunRow RowOfRun(const UpdateBatch& batch, uint32_t at, uint32_t k, uint32_t segment) {
   RunRow row;
-  row.k = batch.order[at];
-  row.segment = &batch.segments.at[SegmentOf(batch.segments, row.k)];
+  row.k = k;
+  row.segment = &batch.segments.at[segment];
   row.table = &batch.tables[row.segment->table];
   row.slot = batch.sorted[at] - row.table->row_base;
   return row;
 }
+HOTBED_ROW_FN RunRow RowOfRun(const UpdateBatch& batch, uint32_t at) {
+  const uint32_t k = batch.order[at];
+  return RowOfRun(batch, at, k, SegmentOf(batch.segments, k));
+}
 
-// One step of a row, or its new weights; marks it dirty.
-template <OptimizerKind kKind, typename Team>
+// One step of a row. The caller has looked that its kind is kKind.
+template <OptimizerKind kKind, uint32_t kWidth, typename Team>
 HOTBED_ROW_FN void StepOf(const Team& team, const RunRow& row, RowType type,
                           const uint8_t* gradient) {
   const Table& table = *row.table;
   const RowShape& shape = table.shape;
-  if (row.segment->assign) {
-    AssignRow(team, table, row.slot, type, gradient);
-  } else {
-    const UpdatePlan plan{shape.optimizer, row.segment->scalars, shape.weight_type, type,
-                          shape.dim};
-    RowKey key{shape.seed, 0, shape.column_first};
-    if (shape.optimizer.stochastic_rounding) {
-      key.id = IdOfPosition(shape, table.PositionAt(row.slot));
-    }
-    StepRow<kKind>(team, plan, key, table.WeightsAt(row.slot), table.StateAt(row.slot), gradient);
+  const UpdatePlan plan{shape.optimizer, row.segment->scalars, shape.weight_type, type, shape.dim};
+  RowKey key{shape.seed, 0, shape.column_first};
+  if (shape.optimizer.stochastic_rounding) {
+    key.id = IdOfPosition(shape, table.PositionAt(row.slot));
   }
-  team.Once([&]() { team.Or(table.BitsAt(row.slot), kDirty); });
+  StepRow<kKind, kWidth>(team, plan, key, table.WeightsAt(row.slot), table.StateAt(row.slot),
+                         gradient);
+}
+
+// Units of long runs first, as they take longest; then those of short ones, which look at as many
+// sorted ids as they have lanes.
+HOTBED_ROW_FN uint32_t LongUnits(const UpdateBatch& batch) {
+  return batch.segments.ids > kPieceRows ? Windows(batch.segments.ids) : 0;
+}
+HOTBED_ROW_FN uint32_t ShortUnits(const UpdateBatch& batch, uint32_t lanes) {
+  return (batch.segments.ids + lanes - 1) / lanes;
+}
+
+// The runs of two gradients or more that begin in a unit's sorted ids, as a mask; with `single`,
+// the others too.
+template <typename Team>
+HOTBED_ROW_FN uint32_t RunsIn(const Team& team, const UpdateBatch& batch, uint32_t from,
+                              bool single) {
+  const auto begins = team.Map([&](uint32_t lane) {
+    const uint32_t at = from + lane;
+    if (at >= batch.segments.ids || batch.sorted[at] == kNoRow) return false;
+    const bool first = at == 0 || batch.sorted[at - 1] != batch.sorted[at];
+    return first && (single || SameRun(batch, at + 1, batch.sorted[at]));
+  });
+  return team.Ballot(begins, [](bool is) { return is; });
+}
+
+struct SumWork {
+  static constexpr uint32_t kLanes = 32;
+  UpdateBatch batch;
+
+  HOTBED_ROW_FN uint32_t units() const { return 2 * LongUnits(batch) + ShortUnits(batch, kLanes); }
+};
+
+// The sum of sorted ids [first, limit), all of one row. They may be in several segments, all of the
+// same table; of new weights there are no sums.
+template <typename Team>
+HOTBED_ROW_FN void SumRun(const Team& team, const UpdateBatch& batch, uint32_t first,
+                          uint32_t limit) {
+  const RunRow row = RowOfRun(batch, first);
+  if (limit - first < 2 || row.segment->assign) return;
+  const uint32_t dim = row.table->shape.dim;
+  SumRows(team, dim, limit - first, SumAt(batch, first), [&](uint32_t i) {
+    const uint32_t k = batch.order[first + i];
+    const Segment& segment = batch.segments.at[SegmentOf(batch.segments, k)];
+    return RowToAdd{GradientOf(batch, segment, dim, k), segment.type};
+  });
+}
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const SumWork& work, const Unit& unit) {
+  const UpdateBatch& batch = work.batch;
+  const uint32_t pieces = 2 * LongUnits(batch);
+  uint32_t first, limit = kPieceRows, mask = 1;
+  if (unit.number < pieces) {
+    const uint32_t window = unit.number / 2;
+    first = unit.number % 2 != 0 ? LongRunIn(batch, window) : LaterPieceIn(batch, window);
+    if (first == kNoRow) return;
+  } else {
+    first = Team::kLanes * (unit.number - pieces);
+    limit = kPieceRows + 1;
+    mask = RunsIn(team, batch, first, false);
+  }
+  for (; mask != 0; mask &= mask - 1) {
+    const uint32_t begin = first + LowestBit(mask);
+    const uint32_t end = RunEnd(team, batch, begin, limit);
+    // A long run is summed in pieces, by the units of its windows.
+    if (end - begin <= kPieceRows) SumRun(team, batch, begin, end);
+  }
 }
 
 // What a run's row is stepped with. Of several new weights for a row the last one counts.
@@ -178,89 +209,83 @@ struct RunGradient {
   RowType type;
   const uint8_t* at;
 };
-HOTBED_ROW_FN RunGradient OneGradient(const UpdateBatch& batch, uint32_t at) {
-  const RunRow row = RowOfRun(batch, at);
+HOTBED_ROW_FN RunGradient OneGradient(const UpdateBatch& batch, const RunRow& row) {
   return {row, row.segment->type, GradientOf(batch, *row.segment, row.table->shape.dim, row.k)};
 }
 
-struct PieceWork {
-  static constexpr uint32_t kLanes = 32;
-  UpdateBatch batch;
-
-  HOTBED_ROW_FN uint32_t units() const { return PieceSums(batch.segments.ids); }
-};
-
+// The sum of a long run, out of its pieces: into the place of the first.
 template <typename Team>
-HOTBED_ROW_FN void DoUnit(const Team& team, const PieceWork& work, const Unit& unit) {
-  const UpdateBatch& batch = work.batch;
-  const bool begins = unit.number % 2 != 0;
-  const uint32_t at =
-      begins ? LongRunIn(batch, unit.number / 2) : LaterPieceIn(batch, unit.number / 2);
-  if (at == kNoRow) return;
-  const RunRow row = RowOfRun(batch, at);
-  SumRun(team, batch, row.table->shape.dim, at, RunEnd(team, batch, at, kPieceRows),
-         batch.pieces + uint64_t{batch.sum_stride} * unit.number);
+HOTBED_ROW_FN void JoinPieces(const Team& team, const UpdateBatch& batch, uint32_t dim,
+                              uint32_t first, uint32_t end) {
+  uint8_t* const sum = SumAt(batch, first);
+  team.Strided(dim, [&](uint32_t i) {
+    float total = LoadAligned<float>(sum, i);
+    for (uint32_t at = first + kPieceRows; at < end; at += kPieceRows) {
+      if (at + 1 < end) {
+        total += LoadAligned<float>(SumAt(batch, at), i);
+      } else {
+        const RunGradient last = OneGradient(batch, RowOfRun(batch, at));
+        total += LoadElement(last.type, last.at, i);
+      }
+    }
+    StoreAligned(sum, i, total);
+  });
+  team.Sync();
 }
 
-// Units of long runs first, one a window, as they take longest; then those of short ones, which
-// look at as many sorted ids as they have lanes.
+// Which kinds of optimizer have a StepWork of their own in a message.
+HOTBED_ROW_FN constexpr uint32_t BitOf(OptimizerKind kind) {
+  return 1u << static_cast<uint32_t>(StepKind(kind));
+}
+// Whether a row is for its kind's own StepWork, if there is one; else it is AnyStepWork's.
+HOTBED_ROW_FN bool IsSteppedInFours(const Segment& segment, const RowShape& shape) {
+  return IsInFours(shape.dim) && !segment.assign;
+}
+
+HOTBED_ROW_FN uint32_t StepUnits(const UpdateBatch& batch, uint32_t lanes) {
+  return LongUnits(batch) + ShortUnits(batch, lanes);
+}
+
 template <OptimizerKind kKind>
 struct StepWork {
   static constexpr uint32_t kLanes = 32;
   UpdateBatch batch;
 
-  HOTBED_ROW_FN uint32_t long_units() const {
-    return batch.segments.ids > kPieceRows ? Windows(batch.segments.ids) : 0;
-  }
-  HOTBED_ROW_FN uint32_t units() const {
-    return long_units() + (batch.segments.ids + kLanes - 1) / kLanes;
-  }
+  HOTBED_ROW_FN uint32_t units() const { return StepUnits(batch, kLanes); }
 };
 
-// The sum of a run's gradients, which are more than one, in a row that stays until the team's next
-// step. The pieces of a long run have been summed.
-template <typename Team>
-HOTBED_ROW_FN uint8_t* SumOfRun(const Team& team, const UpdateBatch& batch, uint32_t dim,
-                                uint32_t first, uint32_t end, uint32_t worker) {
-  if (end - first <= kPieceRows) {
-    uint8_t* const sum = batch.sums + uint64_t{batch.sum_stride} * worker;
-    team.Sync();  // the room may still be read for the row before
-    SumRun(team, batch, dim, first, end, sum);
-    return sum;
-  }
-  uint8_t* const sum = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(first, true);
-  for (uint32_t at = first + kPieceRows; at < end; at += kPieceRows) {
-    const uint8_t* const piece = batch.pieces + uint64_t{batch.sum_stride} * PieceAt(at, false);
-    team.Strided(dim, [&](uint32_t i) {
-      StoreAligned(sum, i, LoadAligned<float>(sum, i) + LoadAligned<float>(piece, i));
-    });
-  }
-  team.Sync();
-  return sum;
-}
+struct AnyStepWork {
+  static constexpr uint32_t kLanes = 32;
+  UpdateBatch batch;
+  uint32_t own_kinds = 0;  // bits of those that have a StepWork
 
-template <OptimizerKind kKind, typename Team>
-HOTBED_ROW_FN void StepRun(const Team& team, const UpdateBatch& batch, uint32_t first, bool is_long,
-                           uint32_t worker) {
-  const RunRow row = RowOfRun(batch, first);
-  if (StepKind(row.table->shape.optimizer.kind) != kKind) return;
+  HOTBED_ROW_FN uint32_t units() const { return StepUnits(batch, kLanes); }
+};
+
+// `row`: of sorted id `first`, which begins the run.
+template <typename Team, typename Wants, typename Step>
+HOTBED_ROW_FN void StepRun(const Team& team, const UpdateBatch& batch, uint32_t first,
+                           const RunRow& row, bool is_long, Wants wants, Step step) {
+  if (!wants(*row.segment, row.table->shape)) return;
   const uint32_t end = is_long ? RunBegin(batch, batch.sorted[first] + 1, batch.segments.ids)
                                : RunEnd(team, batch, first, kPieceRows + 1);
-  if (!is_long && end - first > kPieceRows) return;  // a long one, of a unit of its own
-  const bool sums = end - first > 1 && !row.segment->assign;
-  RunGradient gradient = OneGradient(batch, sums ? first : end - 1);
-  if (sums) {
+  const bool is_of_pieces = end - first > kPieceRows;
+  if (!is_long && is_of_pieces) return;  // of a unit of its own
+  RunGradient gradient = OneGradient(batch, row.segment->assign ? RowOfRun(batch, end - 1) : row);
+  if (end - first > 1 && !row.segment->assign) {
+    if (is_of_pieces) JoinPieces(team, batch, row.table->shape.dim, first, end);
     gradient.type = RowType::kFp32;
-    gradient.at = SumOfRun(team, batch, row.table->shape.dim, first, end, worker);
+    gradient.at = SumAt(batch, first);
   }
-  // The step stands here once: it is what the kernel's code and its compiling consist of.
-  StepOf<kKind>(team, gradient.row, gradient.type, gradient.at);
+  step(gradient.row, gradient.type, gradient.at);
+  team.Once([&]() { team.Or(gradient.row.table->BitsAt(gradient.row.slot), kDirty); });
 }
 
-template <OptimizerKind kKind, typename Team>
-HOTBED_ROW_FN void DoUnit(const Team& team, const StepWork<kKind>& work, const Unit& unit) {
-  const UpdateBatch& batch = work.batch;
-  const uint32_t long_units = work.long_units();
+// The runs of a unit: step(row, type, gradient) for those that wants(segment, shape).
+template <typename Team, typename Wants, typename Step>
+HOTBED_ROW_FN void StepRuns(const Team& team, const UpdateBatch& batch, const Unit& unit,
+                            Wants wants, Step step) {
+  const uint32_t long_units = LongUnits(batch);
   const bool is_long = unit.number < long_units;
   uint32_t first = 0, mask = 0;
   if (is_long) {
@@ -268,16 +293,47 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const StepWork<kKind>& work, const U
     mask = first != kNoRow ? 1 : 0;
   } else {
     first = Team::kLanes * (unit.number - long_units);
-    const auto begins = team.Map([&](uint32_t lane) {
-      const uint32_t at = first + lane;
-      return at < batch.segments.ids && batch.sorted[at] != kNoRow &&
-             (at == 0 || batch.sorted[at - 1] != batch.sorted[at]);
-    });
-    mask = team.Ballot(begins, [](bool is) { return is; });
+    mask = RunsIn(team, batch, first, true);
   }
+  if (mask == 0) return;
+  // Each lane finds the segment of an id of its own, so that no row waits for that.
+  const auto ids = team.Map([&](uint32_t lane) {
+    return first + lane < batch.segments.ids ? batch.order[first + lane] : 0;
+  });
+  const auto segments =
+      team.Map([&](uint32_t lane) { return SegmentOf(batch.segments, team.Own(ids, lane)); });
   for (; mask != 0; mask &= mask - 1) {
-    StepRun<kKind>(team, batch, first + LowestBit(mask), is_long, unit.worker);
+    const uint32_t lane = LowestBit(mask);
+    const RunRow row = RowOfRun(batch, first + lane, team.Get(ids, lane), team.Get(segments, lane));
+    StepRun(team, batch, first + lane, row, is_long, wants, step);
   }
+}
+
+template <OptimizerKind kKind, typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const StepWork<kKind>& work, const Unit& unit) {
+  StepRuns(
+      team, work.batch, unit,
+      [](const Segment& segment, const RowShape& shape) {
+        return IsSteppedInFours(segment, shape) && StepKind(shape.optimizer.kind) == kKind;
+      },
+      [&](const RunRow& row, RowType type, const uint8_t* gradient) {
+        StepOf<kKind, 4>(team, row, type, gradient);
+      });
+}
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const AnyStepWork& work, const Unit& unit) {
+  StepRuns(
+      team, work.batch, unit,
+      [&](const Segment& segment, const RowShape& shape) {
+        return !IsSteppedInFours(segment, shape) ||
+               (work.own_kinds & BitOf(shape.optimizer.kind)) == 0;
+      },
+      [&](const RunRow& row, RowType type, const uint8_t* gradient) {
+        if (row.segment->assign) return AssignRow(team, *row.table, row.slot, type, gradient);
+        ForStepKind(row.table->shape.optimizer.kind,
+                    [&](auto of) { StepOf<decltype(of)::kKind, 1>(team, row, type, gradient); });
+      });
 }
 
 }  // namespace device

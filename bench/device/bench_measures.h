@@ -43,6 +43,7 @@ void MeasureTableCounts(const BenchRun& run);
 
 // tier_measures.cc. False: a run with rows in two tiers answered something else than one with all
 // of them on the device.
+bool MeasureHalfServed(const BenchRun& run);
 bool MeasureHalfOnDevice(const BenchRun& run);
 bool MeasureTrainingSteps(const BenchRun& run);
 

@@ -67,8 +67,7 @@ BenchTables::BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes)
   victims_ = memory_.Array<Victim>(ids_max);
   rows_ = memory_.Take(rows);
   victim_rows_ = memory_.Take(victims);
-  const uint64_t sums = uint64_t{device->StepWorkers(row_bytes_)} + PieceSums(ids_max);
-  sums_ = memory_.Take(sums * row_bytes_);
+  sums_ = memory_.Take(uint64_t{SumsOf(ids_max)} * row_bytes_);
   sort_ = memory_.Take(device->SortScratchBytes(ids_max));
   // All rows begin with their first value.
   const std::vector<uint64_t> nowhere(ids_max, kNowhere);
@@ -242,8 +241,7 @@ void BenchTables::Step(OptimizerKind kind) {
   batch.gradients = rows_;
   batch.sum_stride = row_bytes_;
   batch.sums = sums_;
-  batch.pieces = sums_ + uint64_t{device_->StepWorkers(row_bytes_)} * row_bytes_;
-  device_->Run(PieceWork{batch});
+  device_->Run(SumWork{batch});
   device_->RunSteps(kind, batch);
 }
 

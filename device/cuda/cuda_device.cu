@@ -8,9 +8,6 @@ namespace hotbed {
 namespace device {
 namespace {
 
-// Of the sums of StepWork's workers: small enough to stay in the L2 cache.
-constexpr uint64_t kSumBytesMax = 32ull << 20;
-
 std::string Text(const char* what, cudaError_t error) {
   return std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
 }
@@ -62,7 +59,7 @@ class CudaDevice : public Device {
   CudaDevice(int number, const cudaDeviceProp& properties, const Streams& streams)
       : number_(number),
         name_(properties.name),
-        blocks_max_(static_cast<uint32_t>(properties.multiProcessorCount) * kBlocksOfProcessor),
+        processors_(static_cast<uint32_t>(properties.multiProcessorCount)),
         streams_(streams),
         stream_(streams.of[static_cast<uint32_t>(Queue::kWork)]) {}
   ~CudaDevice() override {
@@ -167,38 +164,41 @@ class CudaDevice : public Device {
   }
 
   void Run(const ReadWork& work) override {
-    Launch("read", 1, [&]() { return LaunchRead(work, blocks_max_, stream_); });
+    Launch("read", 1, [&]() { return LaunchRead(work, processors_, stream_); });
+  }
+  void Run(const LeftWork& work) override {
+    Launch("left", 1, [&]() { return LaunchLeft(work, processors_, stream_); });
   }
   void Run(const PoolWork& work) override {
-    Launch("pool", 1, [&]() { return LaunchPool(work, blocks_max_, stream_); });
+    Launch("pool", 1, [&]() { return LaunchPool(work, processors_, stream_); });
   }
   void Run(const DecodeWork& work) override {
-    Launch("decode", 1, [&]() { return LaunchDecode(work, blocks_max_, stream_); });
+    Launch("decode", 1, [&]() { return LaunchDecode(work, processors_, stream_); });
   }
   void Run(const BucketWork& work) override {
-    Launch("buckets", 1, [&]() { return LaunchBuckets(work, blocks_max_, stream_); });
+    Launch("buckets", 1, [&]() { return LaunchBuckets(work, processors_, stream_); });
   }
   void Run(const InsertWork& work) override {
-    Launch("insert", 1, [&]() { return LaunchInsert(work, blocks_max_, stream_); });
+    Launch("insert", 1, [&]() { return LaunchInsert(work, processors_, stream_); });
+  }
+  void Run(const FirstValueWork& work) override {
+    Launch("first values", 1, [&]() { return LaunchFirstValues(work, processors_, stream_); });
   }
   void Run(const TakeWork& work) override {
-    Launch("take", 1, [&]() { return LaunchTake(work, blocks_max_, stream_); });
+    Launch("take", 1, [&]() { return LaunchTake(work, processors_, stream_); });
   }
   void Run(const ReleaseWork& work) override {
-    Launch("release", 1, [&]() { return LaunchRelease(work, blocks_max_, stream_); });
+    Launch("release", 1, [&]() { return LaunchRelease(work, processors_, stream_); });
   }
-  void Run(const PieceWork& work) override {
-    Launch("pieces", 1, [&]() { return LaunchPieces(work, blocks_max_, stream_); });
+  void Run(const SumWork& work) override {
+    Launch("sums", 1, [&]() { return LaunchSums(work, processors_, stream_); });
   }
   void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override {
-    const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
-    const uint32_t blocks = StepWorkers(batch.sum_stride) / teams;
-    Launch("steps", 1, [&]() { return LaunchPlainSteps(StepKind(kind), batch, blocks, stream_); });
+    Launch("steps", 1,
+           [&]() { return LaunchPlainSteps(StepKind(kind), batch, processors_, stream_); });
   }
-  uint32_t StepWorkers(uint32_t sum_stride) const override {
-    const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
-    const uint64_t blocks = kSumBytesMax / (uint64_t{sum_stride} * teams);
-    return teams * static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, blocks_max_));
+  void Run(const AnyStepWork& work) override {
+    Launch("any steps", 1, [&]() { return LaunchAnySteps(work, processors_, stream_); });
   }
 
   Status Wait() override {
@@ -237,7 +237,7 @@ class CudaDevice : public Device {
 
   const int number_;
   const std::string name_;
-  const uint32_t blocks_max_;
+  const uint32_t processors_;
   Streams streams_;
   const cudaStream_t stream_;  // of works
   uint64_t next_mark_ = 0;

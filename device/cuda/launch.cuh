@@ -17,44 +17,76 @@ namespace hotbed {
 namespace device {
 
 constexpr uint32_t kBlockThreads = 256;
-constexpr uint32_t kBlocksOfProcessor = 8;  // 2,048 threads: all that a multiprocessor holds
+
+// Blocks that a multiprocessor is to hold at once, by which the compiler divides its registers: the
+// more rows are under way, the less the memory's latency shows. 1: as many registers as it likes.
+template <typename Work>
+constexpr uint32_t kBlocksHeld = 1;
+template <>
+constexpr uint32_t kBlocksHeld<ReadWork> = 5;
+template <>
+constexpr uint32_t kBlocksHeld<InsertWork> = 4;
+template <>
+constexpr uint32_t kBlocksHeld<PoolWork> = 3;
+template <>
+constexpr uint32_t kBlocksHeld<SumWork> = 3;
+template <OptimizerKind kKind>
+constexpr uint32_t kBlocksHeld<StepWork<kKind>> = 2;
+template <>
+constexpr uint32_t kBlocksHeld<StepWork<OptimizerKind::kSgd>> = 3;
+template <>
+constexpr uint32_t kBlocksHeld<StepWork<OptimizerKind::kRowwiseAdagrad>> = 3;
+template <>
+constexpr uint32_t kBlocksHeld<AnyStepWork> = 2;
 
 template <typename Work>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kBlocksHeld<Work>)
     RunUnits(const __grid_constant__ Work work, uint32_t units) {
   const WarpTeam<Work::kLanes> team;
   const uint32_t worker = (blockIdx.x * kBlockThreads + threadIdx.x) / Work::kLanes;
   const uint32_t workers = gridDim.x * kBlockThreads / Work::kLanes;
   for (uint32_t unit = worker; unit < units; unit += workers) {
-    DoUnit(team, work, Unit{unit, worker});
+    DoUnit(team, work, Unit{unit});
   }
 }
 
-// At most `blocks_max` blocks. Nothing is launched for no units.
+// As many blocks as so many multiprocessors hold at once, so that none is left over when the others
+// have gone. Nothing is launched for no units.
 template <typename Work>
-cudaError_t LaunchUnits(const Work& work, uint32_t blocks_max, cudaStream_t stream) {
+cudaError_t LaunchUnits(const Work& work, uint32_t processors, cudaStream_t stream) {
   const uint32_t units = work.units();
   if (units == 0) return cudaSuccess;
+  // By its registers; the same for all devices that run the same code.
+  static const int held = []() {
+    int blocks = 0;
+    const cudaError_t error =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, RunUnits<Work>, kBlockThreads, 0);
+    return error == cudaSuccess && blocks > 0 ? blocks : 1;
+  }();
   constexpr uint32_t kTeams = kBlockThreads / Work::kLanes;
-  const uint32_t blocks = std::min((units + kTeams - 1) / kTeams, blocks_max);
+  const uint32_t blocks =
+      std::min((units + kTeams - 1) / kTeams, processors * static_cast<uint32_t>(held));
   RunUnits<Work><<<blocks, kBlockThreads, 0, stream>>>(work, units);
   return cudaGetLastError();
 }
 
 // One a file of kernels, so that each is compiled by itself.
-cudaError_t LaunchRead(const ReadWork& work, uint32_t blocks_max, cudaStream_t stream);
-cudaError_t LaunchPool(const PoolWork& work, uint32_t blocks_max, cudaStream_t stream);
-cudaError_t LaunchDecode(const DecodeWork& work, uint32_t blocks_max, cudaStream_t stream);
-cudaError_t LaunchBuckets(const BucketWork& work, uint32_t blocks_max, cudaStream_t stream);
-cudaError_t LaunchInsert(const InsertWork& work, uint32_t blocks_max, cudaStream_t stream);
-cudaError_t LaunchTake(const TakeWork& work, uint32_t blocks_max, cudaStream_t stream);
-cudaError_t LaunchRelease(const ReleaseWork& work, uint32_t blocks_max, cudaStream_t stream);
-cudaError_t LaunchPieces(const PieceWork& work, uint32_t blocks_max, cudaStream_t stream);
+cudaError_t LaunchRead(const ReadWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchLeft(const LeftWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchPool(const PoolWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchDecode(const DecodeWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchBuckets(const BucketWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchInsert(const InsertWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchFirstValues(const FirstValueWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchTake(const TakeWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchRelease(const ReleaseWork& work, uint32_t processors, cudaStream_t stream);
+cudaError_t LaunchSums(const SumWork& work, uint32_t processors, cudaStream_t stream);
 // Of the elementwise kinds, and of those that need a sum over the row.
-cudaError_t LaunchPlainSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t blocks_max,
+cudaError_t LaunchPlainSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
                              cudaStream_t stream);
-cudaError_t LaunchRowwiseSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t blocks_max,
+cudaError_t LaunchRowwiseSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
                                cudaStream_t stream);
+cudaError_t LaunchAnySteps(const AnyStepWork& work, uint32_t processors, cudaStream_t stream);
 
 uint64_t SortBytes(uint32_t count);
 cudaError_t LaunchSort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,

@@ -3,19 +3,19 @@
 namespace hotbed {
 namespace device {
 
-cudaError_t LaunchRowwiseSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t blocks_max,
+cudaError_t LaunchRowwiseSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
                                cudaStream_t stream) {
   switch (kind) {
     case OptimizerKind::kRowwiseAdagrad:
-      return LaunchSteps<OptimizerKind::kRowwiseAdagrad>(batch, blocks_max, stream);
+      return LaunchSteps<OptimizerKind::kRowwiseAdagrad>(batch, processors, stream);
     case OptimizerKind::kPartialRowwiseAdam:
-      return LaunchSteps<OptimizerKind::kPartialRowwiseAdam>(batch, blocks_max, stream);
+      return LaunchSteps<OptimizerKind::kPartialRowwiseAdam>(batch, processors, stream);
     case OptimizerKind::kLamb:
-      return LaunchSteps<OptimizerKind::kLamb>(batch, blocks_max, stream);
+      return LaunchSteps<OptimizerKind::kLamb>(batch, processors, stream);
     case OptimizerKind::kPartialRowwiseLamb:
-      return LaunchSteps<OptimizerKind::kPartialRowwiseLamb>(batch, blocks_max, stream);
+      return LaunchSteps<OptimizerKind::kPartialRowwiseLamb>(batch, processors, stream);
     case OptimizerKind::kLars:
-      return LaunchSteps<OptimizerKind::kLars>(batch, blocks_max, stream);
+      return LaunchSteps<OptimizerKind::kLars>(batch, processors, stream);
     default:
       return cudaErrorInvalidValue;
   }

@@ -8,8 +8,8 @@ namespace hotbed {
 namespace device {
 
 template <OptimizerKind kKind>
-cudaError_t LaunchSteps(const UpdateBatch& batch, uint32_t blocks_max, cudaStream_t stream) {
-  return LaunchUnits(StepWork<kKind>{batch}, blocks_max, stream);
+cudaError_t LaunchSteps(const UpdateBatch& batch, uint32_t processors, cudaStream_t stream) {
+  return LaunchUnits(StepWork<kKind>{batch}, processors, stream);
 }
 
 }  // namespace device

@@ -35,12 +35,18 @@ class WarpTeam {
   __device__ __forceinline__ T Get(const Values<T>& values, uint32_t lane) const {
     return __shfl_sync(mask_, values.own, static_cast<int>(lane), kSize);
   }
+  template <typename T>
+  __device__ __forceinline__ T Own(const Values<T>& values, uint32_t) const {
+    return values.own;
+  }
   template <typename F>
   __device__ __forceinline__ void Strided(uint32_t count, F f) const {
+#pragma unroll 1
     for (uint32_t i = lane_; i < count; i += kSize) f(i);
   }
   template <typename Make, typename Use>
   __device__ __forceinline__ void Batched(uint32_t count, Make make, Use use) const {
+#pragma unroll 1
     for (uint32_t first = lane_; first < count; first += kBatch * kSize) {
       decltype(make(0u)) made[kBatch];
 #pragma unroll
@@ -53,21 +59,41 @@ class WarpTeam {
       }
     }
   }
+  template <typename T, typename Make, typename Use>
+  __device__ __forceinline__ void Flow(uint32_t count, const Values<T>& first, Make make,
+                                       Use use) const {
+    T own = first.own;
+#pragma unroll 1
+    for (uint32_t i = lane_; i < count; i += kSize) {
+      if (i >= kSize) own = make(i);
+      use(i, own);
+    }
+  }
+  __device__ __forceinline__ uint32_t Least(const Values<uint32_t>& values) const {
+    uint32_t least = values.own;
+    if constexpr (kSize == 32) return __reduce_min_sync(mask_, least);
+      // Votes and reductions are a warp's: of smaller tiles they would be done one after the other.
+#pragma unroll
+    for (uint32_t half = kSize / 2; half > 0; half /= 2) {
+      least = min(least, __shfl_xor_sync(mask_, least, half, kSize));
+    }
+    return least;
+  }
   template <typename F>
   __device__ __forceinline__ uint32_t Min(uint32_t count, F f) const {
     uint32_t least = 0xffffffffu;
+#pragma unroll 1
     for (uint32_t i = lane_; i < count; i += kSize) {
       const uint32_t value = f(i);
       least = value < least ? value : least;
     }
-    return __reduce_min_sync(mask_, least);
+    return Least({least});
   }
-  template <typename F>
-  __device__ __forceinline__ float LaneSum(uint32_t count, F f) const {
+  template <typename Make, typename F>
+  __device__ __forceinline__ float LaneSum(uint32_t count, Make make, F f) const {
     static_assert(kSize == hotbed::kLanes, "the sum has 32 lanes");
     float sum = 0.0f;
-#pragma unroll 4
-    for (uint32_t i = lane_; i < count; i += kSize) sum += f(i);
+    Batched(count, make, [&](uint32_t, const auto& made) { sum += f(made); });
 #pragma unroll
     for (uint32_t half = kSize / 2; half > 0; half /= 2) {
       sum += __shfl_down_sync(mask_, sum, half, kSize);

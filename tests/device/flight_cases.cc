@@ -234,16 +234,19 @@ struct CostBatch {
   }
 };
 
-// A message of 4,000 ids of `count` tables with `kinds` kinds of optimizer among them.
+// A message of 4,000 ids of `count` tables with `kinds` kinds of optimizer among them; of more than
+// three, some tables are of dims that take longer.
 void CostsOf(Device* device, uint32_t count, uint32_t kinds, CaseRandom* random,
              Findings* findings) {
   Tables tables;
   if (!tables.Open(device, Room(1024), findings)) return;
-  const OptimizerKind kind_of[] = {OptimizerKind::kAdam, OptimizerKind::kSgd,
-                                   OptimizerKind::kRowwiseAdagrad};
+  const OptimizerKind kind_of[] = {OptimizerKind::kAdam,           OptimizerKind::kSgd,
+                                   OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdagrad,
+                                   OptimizerKind::kLamb,           OptimizerKind::kMomentumSgd,
+                                   OptimizerKind::kRmsProp};
   uint32_t row_numbers = 0;
   for (uint32_t t = 0; t < count; ++t) {
-    RowShape shape = RandomShape(random, 4);
+    RowShape shape = RandomShape(random, kinds > 3 && t % 2 == 1 ? 3 : 4);
     shape.optimizer = OptimizerParams();
     shape.optimizer.kind = kind_of[t % kinds];
     if (!tables.Add(shape, findings)) return;
@@ -261,7 +264,7 @@ void CostsOf(Device* device, uint32_t count, uint32_t kinds, CaseRandom* random,
   check("a read",
         CostOf(device,
                [&] { findings->Ok(on->Pull(batch.AsBatch(), rows.data(), nullptr, &missing)); }),
-        1, 1);
+        kinds > 3 ? 2 : 1, 1);
   check("a pooled read",
         CostOf(device,
                [&] {
@@ -293,6 +296,7 @@ void Costs(Device* device, uint64_t seed, Findings* findings) {
   CaseRandom random(seed);
   for (const uint32_t tables : {1u, 10u, 1000u}) CostsOf(device, tables, 1, &random, findings);
   for (const uint32_t tables : {10u, 1000u}) CostsOf(device, tables, 3, &random, findings);
+  for (const uint32_t tables : {10u, 1000u}) CostsOf(device, tables, 7, &random, findings);
 }
 
 }  // namespace

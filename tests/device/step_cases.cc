@@ -125,6 +125,77 @@ std::vector<uint64_t> FewIds(CaseRandom* random) {
   return ids;
 }
 
+struct MixedTable {
+  RowShape shape;
+  OneTable part;
+  std::map<uint64_t, Bytes> twin;
+};
+
+// One message over tables of many kinds, of dims in fours and not, with steps and new weights.
+void CompareMixed(DeviceRows* rows, CaseRandom* random, uint32_t count, Findings* findings) {
+  std::vector<MixedTable> tables(count);
+  std::vector<RowToInsert> inserted;
+  std::vector<Segment> segments;
+  std::vector<uint64_t> ids;
+  Bytes gradients;
+  for (MixedTable& table : tables) {
+    Segment& segment = table.part.segment;
+    table.shape = RandomShape(random, 1 + random->Below(20));
+    table.part.ids = FewIds(random);
+    if (!findings->Ok(rows->AddTable(table.shape, false, 0, kRows, &segment.table))) return;
+    for (uint64_t id : table.part.ids) {
+      if (!table.twin.emplace(id, FirstStored(table.shape, id)).second) continue;
+      inserted.push_back({segment.table, Mix64(id), nullptr});
+    }
+    segment.type = static_cast<RowType>(random->Below(3));
+    segment.scalars = RandomScalars(random, table.shape, 1);
+    segment.assign = random->OneIn(6);
+    segment.first = static_cast<uint32_t>(ids.size());
+    gradients.resize((gradients.size() + 15) / 16 * 16);
+    segment.rows_at = gradients.size();
+    table.part.Fill(random, table.shape, 1.0f);
+    segments.push_back(segment);
+    ids.insert(ids.end(), table.part.ids.begin(), table.part.ids.end());
+    gradients.insert(gradients.end(), table.part.gradients.begin(), table.part.gradients.end());
+  }
+  std::vector<MovedRow> moved;
+  std::vector<uint32_t> missing;
+  findings->Ok(rows->Insert(inserted, true, false, &moved));
+  const Batch batch = {segments.data(), count, ids.data(), static_cast<uint32_t>(ids.size())};
+  if (!findings->Ok(rows->Update(batch, gradients.data(), &missing))) return;
+  findings->Check(missing.empty(), missing.size(), " rows are missing");
+  for (MixedTable& table : tables) {
+    const Segment& segment = table.part.segment;
+    uint32_t slot = 0;
+    moved.clear();
+    findings->Ok(rows->Collect(segment.table, &slot, 1000, &moved));
+    for (const MovedRow& row : moved) {
+      const uint64_t id = IdOfPosition(table.shape, row.position);
+      Bytes want = table.twin[id];
+      const auto& of_id = table.part.by_id[id];
+      const std::vector<float> sum = segment.assign ? of_id.back() : SumOfRuns(of_id);
+      const auto* const bytes = reinterpret_cast<const uint8_t*>(sum.data());
+      if (segment.assign) {
+        AssignStored(table.shape, id, RowType::kFp32, bytes, &want);
+      } else {
+        StepStored(table.shape, id, segment.scalars, RowType::kFp32, bytes, &want);
+      }
+      SameBytes(findings, row.stored, want, Named(table.shape, segment.type));
+    }
+    findings->Check(moved.size() == table.twin.size(), moved.size(), " dirty rows");
+    rows->RemoveTable(segment.table);
+  }
+}
+
+void MixedSteps(Device* device, uint64_t seed, Findings* findings) {
+  std::unique_ptr<DeviceRows> rows;
+  if (!findings->Ok(DeviceRows::Open(device, SmallRows(), &rows))) return;
+  CaseRandom random(seed);
+  for (uint32_t round = 0; round < 20 && findings->count() == 0; ++round) {
+    CompareMixed(rows.get(), &random, 1 + random.Below(12), findings);
+  }
+}
+
 void AllKinds(Device* device, uint64_t seed, Findings* findings) {
   std::unique_ptr<DeviceRows> rows;
   if (!findings->Ok(DeviceRows::Open(device, SmallRows(), &rows))) return;
@@ -173,7 +244,10 @@ void LongRuns(Device* device, uint64_t seed, Findings* findings) {
 }  // namespace
 
 std::vector<Case> StepCases() {
-  return {{"all_kinds", AllKinds}, {"plain_steps", PlainSteps}, {"long_runs", LongRuns}};
+  return {{"all_kinds", AllKinds},
+          {"plain_steps", PlainSteps},
+          {"mixed_steps", MixedSteps},
+          {"long_runs", LongRuns}};
 }
 
 }  // namespace device

@@ -1,0 +1,142 @@
+#include "bench/device/served_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hotbed {
+namespace device {
+namespace {
+
+constexpr uint32_t kAhead = 16;           // rows whose lines are fetched beforehand
+constexpr uint32_t kMessagesHot = 8;      // missed twice within so many, a row comes up
+constexpr uint32_t kRowsTogether = 2048;  // that come up
+constexpr uint64_t kRoomBeside = 512ull << 20;
+
+template <typename T>
+T* Pinned(Device* device, uint64_t count) {
+  uint8_t* memory = nullptr;
+  MustBe(device->AllocateStaging(count * sizeof(T), &memory));
+  return reinterpret_cast<T*>(memory);
+}
+
+}  // namespace
+
+ServedRows::ServedRows(Device* device, const ServedSizes& sizes)
+    : device_(device),
+      sizes_(sizes),
+      row_bytes_(sizes.shape.weight_bytes()),
+      stride_(sizes.shape.stored_bytes()),
+      missed_at_(sizes.rows) {
+  below_.reset(new uint8_t[sizes.rows * stride_]);
+  std::memset(below_.get(), 0, sizes.rows * stride_);
+  for (uint64_t row = 0; row < sizes.rows; ++row) {
+    const float value = static_cast<float>(row % 8191) * 1e-3f;  // so that rows can be told apart
+    std::memcpy(Below(row), &value, sizeof(value));
+  }
+  RowsOptions options;
+  options.ids_max = sizes.ids;
+  options.row_bytes_max = uint64_t{row_bytes_} * sizes.ids;
+  options.device_bytes = DeviceRows::TableBytes(sizes.shape, false, sizes.slots) +
+                         4 * options.row_bytes_max + kRoomBeside;
+  MustBe(DeviceRows::Open(device, options, &rows_));
+  MustBe(rows_->AddTable(sizes.shape, false, 0, sizes.slots, &table_));
+  segment_.table = table_;
+  for (uint32_t flight = 0; flight < kFlights; ++flight) {
+    answers_[flight] = Pinned<uint8_t>(device, options.row_bytes_max);
+    ids_[flight] = Pinned<uint64_t>(device, sizes.ids);
+  }
+  Fill();
+}
+
+ServedRows::~ServedRows() {
+  for (uint32_t flight = 0; flight < kFlights; ++flight) {
+    device_->FreeStaging(answers_[flight]);
+    device_->FreeStaging(reinterpret_cast<uint8_t*>(ids_[flight]));
+  }
+}
+
+// The rarest rows, as many as there are slots: what is hot has to come up.
+void ServedRows::Fill() {
+  std::vector<RowToInsert> rows;
+  std::vector<MovedRow> evicted;
+  for (uint64_t row = sizes_.rows - std::min(sizes_.rows, sizes_.slots); row < sizes_.rows; ++row) {
+    rows.push_back({table_, Mix64(row), Below(row)});
+    if (rows.size() < sizes_.ids && row + 1 < sizes_.rows) continue;
+    MustBe(rows_->Insert(rows, false, false, &evicted, nullptr));
+    rows.clear();
+    evicted.clear();  // as they are below
+  }
+}
+
+void ServedRows::Pull(const std::vector<uint64_t>& ids) {
+  const uint32_t flight = message_++ % kFlights;
+  if (is_under_way_[flight]) End(flight);
+  std::copy(ids.begin(), ids.end(), ids_[flight]);
+  const Batch batch = {&segment_, 1, ids_[flight], sizes_.ids};
+  MustBe(rows_->StartPull(flight, batch, answers_[flight], nullptr));
+  is_under_way_[flight] = true;
+  const uint32_t before = (flight + 1) % kFlights;
+  if (is_under_way_[before]) End(before);
+  if (to_bring_.size() >= kRowsTogether) {
+    EndAll();
+    BringUp();
+  }
+}
+
+void ServedRows::EndAll() {
+  for (uint32_t i = 0; i < kFlights; ++i) {
+    const uint32_t flight = (message_ + i) % kFlights;
+    if (is_under_way_[flight]) End(flight);
+  }
+}
+
+void ServedRows::End(uint32_t flight) {
+  MustBe(rows_->Finish(flight, &missing_));
+  is_under_way_[flight] = false;
+  last_ended_ = flight;
+  counts_.ids += sizes_.ids;
+  counts_.missing += missing_.size();
+  FetchMissing(flight);
+}
+
+void ServedRows::FetchMissing(uint32_t flight) {
+  const uint64_t* const ids = ids_[flight];
+  for (size_t j = 0; j < missing_.size(); ++j) {
+    if (j + kAhead < missing_.size()) {
+      const uint8_t* const next = Below(ids[missing_[j + kAhead]]);
+      for (uint32_t at = 0; at < row_bytes_; at += 64) __builtin_prefetch(next + at);
+    }
+    const uint64_t row = ids[missing_[j]];
+    std::memcpy(answers_[flight] + uint64_t{row_bytes_} * missing_[j], Below(row), row_bytes_);
+    const uint32_t before = missed_at_[row];
+    missed_at_[row] = message_;
+    if (before != 0 && before != message_ && message_ - before <= kMessagesHot) {
+      to_bring_.push_back(row);
+    }
+  }
+}
+
+void ServedRows::BringUp() {
+  std::sort(to_bring_.begin(), to_bring_.end());
+  to_bring_.erase(std::unique(to_bring_.begin(), to_bring_.end()), to_bring_.end());
+  std::vector<RowToInsert> rows;
+  for (uint64_t row : to_bring_) rows.push_back({table_, Mix64(row), Below(row)});
+  std::vector<MovedRow> evicted;  // as they are below
+  MustBe(rows_->Insert(rows, false, false, &evicted, nullptr));
+  counts_.brought += rows.size();
+  to_bring_.clear();
+}
+
+uint64_t ServedRows::AnswerSum() const {
+  const uint64_t words = uint64_t{row_bytes_} / 4 * sizes_.ids;
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < words; ++i) {
+    uint32_t word;
+    std::memcpy(&word, answers_[last_ended_] + 4 * i, 4);
+    sum += Mix64(word + (i << 32));
+  }
+  return sum;
+}
+
+}  // namespace device
+}  // namespace hotbed
