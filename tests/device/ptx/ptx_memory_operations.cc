@@ -220,6 +220,9 @@ void AddAccesses(const std::string& type, OperationTable* table) {
   };
   add("", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>, true);
   add("global.nc.", &Load<T, Space::kGeneric>, nullptr, true);
+  for (const char* plain : {"volatile.", "volatile.global."}) {  // which orders nothing here
+    add(plain, &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>, true);
+  }
   add("global.", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>, true);
   add("local.", &Load<T, Space::kLocal>, &Store<T, Space::kLocal>, false);
   add("param.", &Load<T, Space::kParam>, nullptr, false);
