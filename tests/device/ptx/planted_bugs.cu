@@ -86,8 +86,8 @@ __global__ void AtomicsAndReads(uint8_t* bytes) {
 
 __global__ void AtomicsAndWideReads(uint8_t* bytes) {
   volatile uint32_t* const words = reinterpret_cast<uint32_t*>(bytes);
-  if (threadIdx.x % 32 == 0) atomicOr(reinterpret_cast<uint32_t*>(bytes), 1u << threadIdx.x / 32);
-  if (threadIdx.x % 32 == 1) words[16 + threadIdx.x] = words[0];
+  if (threadIdx.x == 0) atomicOr(reinterpret_cast<uint32_t*>(bytes), 1u);
+  if (threadIdx.x == 40) words[16] = words[0];
 }
 
 __global__ void AtomicsOnly(uint32_t* words) { atomicAdd(words, threadIdx.x); }

@@ -75,14 +75,10 @@ struct Bfind {
   }
 };
 struct Clz32 {
-  static uint32_t Do(uint32_t a) {
-    return a == 0 ? 32 : static_cast<uint32_t>(__builtin_clz(a));
-  }
+  static uint32_t Do(uint32_t a) { return a == 0 ? 32 : static_cast<uint32_t>(__builtin_clz(a)); }
 };
 struct Clz64 {
-  static uint32_t Do(uint64_t a) {
-    return a == 0 ? 64 : static_cast<uint32_t>(__builtin_clzll(a));
-  }
+  static uint32_t Do(uint64_t a) { return a == 0 ? 64 : static_cast<uint32_t>(__builtin_clzll(a)); }
 };
 struct Popc32 {
   static uint32_t Do(uint32_t a) { return static_cast<uint32_t>(__builtin_popcount(a)); }

@@ -13,9 +13,8 @@ namespace hotbed {
 namespace device {
 namespace {
 
-// As in device/cuda/launch.cuh and cuda_device.cu, of a GPU with two multiprocessors.
+// As in device/cuda/launch.cuh and cuda_device.cu.
 constexpr uint32_t kBlockThreads = 256;
-constexpr uint32_t kBlocksMax = 2 * 8;
 constexpr uint64_t kSumBytesMax = 32ull << 20;
 
 template <typename Work>
@@ -63,8 +62,8 @@ void PtxDevice::Free(uint8_t* memory) {
 }
 
 template <typename Work>
-void PtxDevice::Launch(const Work& work, uint32_t blocks_max,
-                       const std::vector<AllowedReads>& allowed) {
+void PtxDevice::Launch(const Work& work, uint64_t rows, uint32_t blocks_max,
+                       const std::string& label, const std::vector<AllowedReads>& allowed) {
   const uint32_t units = work.units();
   if (units == 0) return;
   ++launches_;
@@ -78,7 +77,8 @@ void PtxDevice::Launch(const Work& work, uint32_t blocks_max,
   PtxGrid grid;
   grid.blocks = std::min((units + kTeams - 1) / kTeams, blocks_max);
   grid.block_threads = kBlockThreads;
-  grid.units = units;
+  grid.rows = rows;
+  grid.label = label;
   std::string error;
   if (machine_.Run(*kernel, grid, {{&work, sizeof(work)}, {&units, sizeof(units)}}, allowed,
                    &error)) {
@@ -88,20 +88,23 @@ void PtxDevice::Launch(const Work& work, uint32_t blocks_max,
 }
 
 void PtxDevice::Run(const ReadWork& work) {
-  Launch(work, kBlocksMax, BitsOfRows(work.tables, work.segments));
+  Launch(work, work.segments.ids, kBlocksMax, work.rows != nullptr ? " with rows" : "",
+         BitsOfRows(work.tables, work.segments));
 }
-void PtxDevice::Run(const PoolWork& work) { Launch(work, kBlocksMax, {}); }
-void PtxDevice::Run(const DecodeWork& work) { Launch(work, kBlocksMax, {}); }
-void PtxDevice::Run(const BucketWork& work) { Launch(work, kBlocksMax, {}); }
-void PtxDevice::Run(const InsertWork& work) { Launch(work, kBlocksMax, {}); }
-void PtxDevice::Run(const TakeWork& work) { Launch(work, kBlocksMax, {}); }
-void PtxDevice::Run(const ReleaseWork& work) { Launch(work, kBlocksMax, {}); }
-void PtxDevice::Run(const PieceWork& work) { Launch(work, kBlocksMax, {}); }
+void PtxDevice::Run(const PoolWork& work) { Launch(work, work.segments.ids); }
+void PtxDevice::Run(const DecodeWork& work) { Launch(work, work.count); }
+void PtxDevice::Run(const BucketWork& work) { Launch(work, work.batch.count); }
+void PtxDevice::Run(const InsertWork& work) { Launch(work, work.batch.count); }
+void PtxDevice::Run(const TakeWork& work) { Launch(work, work.count); }
+void PtxDevice::Run(const ReleaseWork& work) { Launch(work, work.count); }
+void PtxDevice::Run(const PieceWork& work) { Launch(work, work.batch.segments.ids); }
 
 void PtxDevice::RunSteps(OptimizerKind kind, const UpdateBatch& batch) {
   const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
   const uint32_t blocks = StepWorkers(batch.sum_stride) / teams;
-  ForStepKind(kind, [&](auto of) { Launch(StepWork<decltype(of)::kKind>{batch}, blocks, {}); });
+  ForStepKind(kind, [&](auto of) {
+    Launch(StepWork<decltype(of)::kKind>{batch}, batch.segments.ids, blocks);
+  });
 }
 
 uint32_t PtxDevice::StepWorkers(uint32_t sum_stride) const {

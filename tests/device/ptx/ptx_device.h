@@ -41,8 +41,13 @@ class PtxDevice : public HostDevice {
   const PtxProfile& profile() const { return machine_.profile(); }
 
  private:
+  // Of a GPU with two multiprocessors.
+  static constexpr uint32_t kBlocksMax = 2 * 8;
+
+  // `rows`: what the work is about, for the profile.
   template <typename Work>
-  void Launch(const Work& work, uint32_t blocks_max, const std::vector<AllowedReads>& allowed);
+  void Launch(const Work& work, uint64_t rows, uint32_t blocks_max = kBlocksMax,
+              const std::string& label = "", const std::vector<AllowedReads>& allowed = {});
 
   const PtxModule& module_;
   PtxMachine machine_;

@@ -1,5 +1,5 @@
-// Floats, in IEEE arithmetic to nearest even with subnormals, as nvcc is told to compile. What a GPU
-// only approximates (ex2, sin, ...) is not here: it would not be the same bits.
+// Floats, in IEEE arithmetic to nearest even with subnormals, as nvcc is told to compile. What a
+// GPU only approximates (ex2, sin, ...) is not here: it would not be the same bits.
 #include <cmath>
 #include <string>
 

@@ -141,8 +141,7 @@ void AddOfType(const std::string& type, OperationTable* table) {
   t["sub." + type] = {kPlain, two, &Binary<T, T, T, Sub<T>>};
   t["mul.lo." + type] = {kPlain, two, &Binary<T, T, T, MulLow<T>>};
   t["mul.hi." + type] = {kPlain, two, &Binary<T, T, T, MulHigh<T>>};
-  t["mad.lo." + type] = {kPlain, sizeof(T) == 8 ? "d=ddd" : "w=www",
-                         &Ternary<T, T, T, MadLow<T>>};
+  t["mad.lo." + type] = {kPlain, sizeof(T) == 8 ? "d=ddd" : "w=www", &Ternary<T, T, T, MadLow<T>>};
   t["div." + type] = {kPlain, two, &Binary<T, T, T, Div<T>>};
   t["rem." + type] = {kPlain, two, &Binary<T, T, T, Rem<T>>};
   t["min." + type] = {kPlain, two, &Binary<T, T, T, Min<T>>};

@@ -1,5 +1,5 @@
-// Loops over the lanes of a warp, for the functions of operations. Registers of up to 32 bits lie in
-// words with zeros above; values are taken out of them by type.
+// Loops over the lanes of a warp, for the functions of operations. Registers of up to 32 bits lie
+// in words with zeros above; values are taken out of them by type.
 #ifndef HOTBED_TESTS_DEVICE_PTX_PTX_LANES_H_
 #define HOTBED_TESTS_DEVICE_PTX_PTX_LANES_H_
 
@@ -39,9 +39,7 @@ LaneBits<T> ToBits(T value) {
 }
 
 // A GPU's arithmetic makes one NaN.
-inline float OneNan(float value) {
-  return value == value ? value : FromBits<float>(0x7fffffffu);
-}
+inline float OneNan(float value) { return value == value ? value : FromBits<float>(0x7fffffffu); }
 inline double OneNan(double value) {
   return value == value ? value : FromBits<double>(0xfff8000000000000ull);
 }
@@ -78,9 +76,8 @@ void Binary(PtxWarp* warp, const PtxInstruction& in, uint32_t lanes) {
   auto* const to = warp->Lanes<LaneBits<To>>(in.to[0]);
   const auto* const a = warp->Lanes<LaneBits<A>>(in.from[0]);
   const auto* const b = warp->Lanes<LaneBits<B>>(in.from[1]);
-  ForLanes(lanes, [&](uint32_t l) {
-    to[l] = ToBits<To>(F::Do(FromBits<A>(a[l]), FromBits<B>(b[l])));
-  });
+  ForLanes(lanes,
+           [&](uint32_t l) { to[l] = ToBits<To>(F::Do(FromBits<A>(a[l]), FromBits<B>(b[l]))); });
 }
 template <typename To, typename A, typename C, typename F>
 void Ternary(PtxWarp* warp, const PtxInstruction& in, uint32_t lanes) {

@@ -25,15 +25,13 @@ bool PtxMachine::Prepare(const PtxKernel& kernel, const PtxGrid& grid,
     return false;
   }
   if (arguments.size() != kernel.param_offsets.size()) {
-    launch->error = kernel.full_name + ": " + std::to_string(arguments.size()) +
-                    " arguments for " + std::to_string(kernel.param_offsets.size()) +
-                    " parameters";
+    launch->error = kernel.full_name + ": " + std::to_string(arguments.size()) + " arguments for " +
+                    std::to_string(kernel.param_offsets.size()) + " parameters";
     return false;
   }
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t at = kernel.param_offsets[i];
-    const size_t end =
-        i + 1 < arguments.size() ? kernel.param_offsets[i + 1] : kernel.param_bytes;
+    const size_t end = i + 1 < arguments.size() ? kernel.param_offsets[i + 1] : kernel.param_bytes;
     if (arguments[i].size > end - at || arguments[i].size + 8 <= end - at) {
       launch->error = kernel.full_name + ": argument " + std::to_string(i) + " has " +
                       std::to_string(arguments[i].size) + " bytes, its parameter " +
@@ -95,7 +93,7 @@ bool PtxMachine::Run(const PtxKernel& kernel, const PtxGrid& grid,
     }
     if (options_.profile) {
       launch.profile = &profile_;
-      profile_.BeginLaunch(kernel, grid.units);
+      profile_.BeginLaunch(kernel, grid.label, grid.rows);
     }
     ++launches_;
     const uint32_t warps = grid.blocks * (grid.block_threads / kWarpLanes);

@@ -39,7 +39,9 @@ struct PtxArgument {
 struct PtxGrid {
   uint32_t blocks = 1;
   uint32_t block_threads = 32;  // a multiple of 32
-  uint64_t units = 1;           // for the profile alone
+  // For the profile alone.
+  uint64_t rows = 1;
+  std::string label;  // behind the kernel's name
 };
 
 class PtxMachine {

@@ -23,8 +23,8 @@ uint8_t* LocalAt(PtxWarp* warp, const PtxInstruction& in, uint32_t lane, uint64_
                  uint32_t bytes, uint8_t** defined) {
   const uint32_t size = warp->kernel->local_bytes;
   if (address > size || size - address < bytes) {
-    warp->Fail(in, lane, AddressText(address, bytes) + " of local memory, which has " +
-                             std::to_string(size));
+    warp->Fail(in, lane,
+               AddressText(address, bytes) + " of local memory, which has " + std::to_string(size));
     return nullptr;
   }
   *defined = warp->local_defined.data() + uint64_t{size} * lane + address;

@@ -32,16 +32,18 @@ void WarpProfile::Begin(uint32_t registers) {
   ready.assign(registers, 0);
   last_lines.assign(kLinesKept, kNoLine);
   next_line = 0;
+  is_at_work = false;
 }
 
-void PtxProfile::BeginLaunch(const PtxKernel& kernel, uint64_t units) {
+void PtxProfile::BeginLaunch(const PtxKernel& kernel, const std::string& label, uint64_t rows) {
   const size_t begin = kernel.full_name.find("RunUnits<");
   const size_t end = kernel.full_name.find(">(");
   const bool is_work = begin != std::string::npos && end != std::string::npos;
-  now_ = &kernels_[is_work ? kernel.full_name.substr(begin + 9, end - begin - 9)
-                           : kernel.full_name];
+  now_ =
+      &kernels_[(is_work ? kernel.full_name.substr(begin + 9, end - begin - 9) : kernel.full_name) +
+                label];
   ++now_->launches;
-  now_->units += units;
+  now_->rows += rows;
 }
 
 // The result's delay.
@@ -52,6 +54,7 @@ uint64_t PtxProfile::Touch(bool is_store, uint32_t touched, const uint64_t* addr
     const uint64_t at = addresses[__builtin_ctz(rest)];
     for (uint64_t s = at / 32; s <= (at + bytes - 1) / 32; ++s) sectors.push_back(s);
   }
+  warp->is_at_work = true;
   std::sort(sectors.begin(), sectors.end());
   sectors.erase(std::unique(sectors.begin(), sectors.end()), sectors.end());
   ++(is_store ? now_->stores : now_->loads);
@@ -63,7 +66,7 @@ uint64_t PtxProfile::Touch(bool is_store, uint32_t touched, const uint64_t* addr
       line = sector / 4;
       const auto& kept = warp->last_lines;
       line_kept = std::find(kept.begin(), kept.end(), line) != kept.end();
-      if (!line_kept) warp->last_lines[warp->next_line++ % kLinesKept] = line;
+      if (!line_kept && !is_store) warp->last_lines[warp->next_line++ % kLinesKept] = line;
     }
     missed += !line_kept;
   }
@@ -88,41 +91,51 @@ void PtxProfile::Issue(const PtxInstruction& at, uint32_t lanes, uint32_t touche
   if (!at.operation->is_store) warp->end = std::max(warp->end, cycle + delay);
 }
 
+// What a row costs a GPU, by the scarcest of three things.
+std::string PtxProfile::ReportOf(const std::string& name, const KernelCounts& counts,
+                                 uint32_t registers) {
+  const uint32_t warps =
+      std::min(kWarpsMax, kRegisters / (32 * std::max(8u, (registers + 7) / 8 * 8)) / 8 * 8);
+  const double rows = static_cast<double>(std::max<uint64_t>(1, counts.rows));
+  const double issued = static_cast<double>(std::max<uint64_t>(1, counts.instructions)) / rows;
+  const double cycles = static_cast<double>(std::max<uint64_t>(1, counts.cycles)) / rows;
+  const double bytes =
+      32.0 * static_cast<double>(std::max<uint64_t>(1, counts.sectors_missed)) / rows;
+  const double by_latency = warps * kProcessors * kHertz / cycles;
+  const double by_issue = kIssued * kProcessors * kHertz / issued;
+  const double by_bytes = kBytesPerSecond / bytes;
+  const double least = std::min({by_latency, by_issue, by_bytes});
+  const char* const bound = least == by_latency ? "latency"
+                            : least == by_issue ? "issue"
+                                                : "bandwidth";
+  const auto of_row = [&](uint64_t count) { return static_cast<double>(count) / rows; };
+  char text[768];
+  std::snprintf(
+      text, sizeof(text),
+      "%s: %llu rows in %llu launches\n"
+      "  a row: %.1f warp instructions of %.1f lanes, %.2f global loads, %.2f global stores, %.1f "
+      "sectors, %.1f of them past the L1 cache, %.0f cycles of a warp\n"
+      "  an H100, %u registers, %u warps a multiprocessor: %.3g rows/s, bound by %s (latency %.3g, "
+      "issue %.3g, bandwidth %.3g)\n",
+      name.c_str(), static_cast<unsigned long long>(counts.rows),
+      static_cast<unsigned long long>(counts.launches), issued,
+      static_cast<double>(counts.lanes) / (issued * rows), of_row(counts.loads),
+      of_row(counts.stores), of_row(counts.sectors), of_row(counts.sectors_missed), cycles,
+      registers, warps, least, bound, by_latency, by_issue, by_bytes);
+  return text;
+}
+
 std::string PtxProfile::Report(const std::map<std::string, uint32_t>& registers) const {
   std::string report =
-      "A model, not a measurement: PTX instructions in order, fixed latencies, an H100 or H200 of "
-      "132 multiprocessors at 1.7 GHz.\n";
+      "A model, not a measurement: PTX instructions in order, latencies that are fixed, and an "
+      "H100 "
+      "or H200 of 132 multiprocessors at 1.7 GHz and 4.0e12 bytes/s.\n";
   for (const auto& [name, counts] : kernels_) {
     uint32_t of_thread = kRegistersUnknown;
     for (const auto& [part, count] : registers) {
       if (name.find(part) != std::string::npos) of_thread = count;
     }
-    const uint32_t warps =
-        std::min(kWarpsMax, kRegisters / (32 * std::max(8u, (of_thread + 7) / 8 * 8)) / 8 * 8);
-    const double units = std::max(1.0, static_cast<double>(counts.units));
-    const double issued = static_cast<double>(counts.instructions) / units;
-    const double cycles = static_cast<double>(counts.cycles) / units;
-    const double bytes = 32.0 * static_cast<double>(counts.sectors_missed) / units;
-    const double by_latency = warps * kProcessors * kHertz / cycles;
-    const double by_issue = kIssued * kProcessors * kHertz / issued;
-    const double by_bytes = bytes > 0 ? kBytesPerSecond / bytes : 1e18;
-    const double least = std::min({by_latency, by_issue, by_bytes});
-    char text[768];
-    std::snprintf(
-        text, sizeof(text),
-        "%s: %llu launches, %llu units; a unit: %.1f instructions of a warp (%.1f lanes), %.2f "
-        "global loads, %.2f stores, %.1f sectors (%.1f past the L1 cache), %.0f cycles of a warp; "
-        "%u registers, %u warps: %.3g units/s (%s; latency %.3g, issue %.3g, bandwidth %.3g)\n",
-        name.c_str(), static_cast<unsigned long long>(counts.launches),
-        static_cast<unsigned long long>(counts.units), issued,
-        static_cast<double>(counts.lanes) / std::max<double>(1, counts.instructions),
-        static_cast<double>(counts.loads) / units, static_cast<double>(counts.stores) / units,
-        static_cast<double>(counts.sectors) / units, bytes / 32, cycles, of_thread, warps, least,
-        least == by_latency ? "latency"
-        : least == by_issue ? "issue"
-                            : "bandwidth",
-        by_latency, by_issue, by_bytes);
-    report += text;
+    report += ReportOf(name, counts, of_thread);
   }
   return report;
 }

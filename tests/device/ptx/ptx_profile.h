@@ -20,33 +20,37 @@ struct WarpProfile {
   std::vector<uint64_t> ready;       // of each register: the cycle in which it may be read
   std::vector<uint64_t> last_lines;  // what the L1 cache is thought to have
   uint32_t next_line = 0;
-  uint64_t end = 0;  // the last result
+  uint64_t end = 0;         // the last result
+  bool is_at_work = false;  // has touched global memory
 
   void Begin(uint32_t registers);
 };
 
 struct KernelCounts {
   uint64_t launches = 0;
-  uint64_t units = 0;
+  uint64_t rows = 0;
   uint64_t instructions = 0;  // of warps
   uint64_t lanes = 0;         // active, of all instructions
   uint64_t loads = 0;
   uint64_t stores = 0;
   uint64_t sectors = 0;         // distinct ones of each instruction
   uint64_t sectors_missed = 0;  // those not in a line that the warp had just touched
-  uint64_t cycles = 0;          // of all warps that did units
+  uint64_t cycles = 0;          // of all warps that did any
 };
 
 class PtxProfile {
  public:
-  void BeginLaunch(const PtxKernel& kernel, uint64_t units);
+  // `label` goes behind the kernel's name; `rows`: what the launch does, all its units together.
+  void BeginLaunch(const PtxKernel& kernel, const std::string& label, uint64_t rows);
   void Issue(const PtxInstruction& at, uint32_t lanes, uint32_t touched, const uint64_t* addresses,
              uint32_t bytes, WarpProfile* warp);
-  void EndWarp(const WarpProfile& warp) { now_->cycles += warp.end; }
+  void EndWarp(const WarpProfile& warp) { now_->cycles += warp.is_at_work ? warp.end : 0; }
   // `registers`: of a thread, by a part of the kernel's name.
   std::string Report(const std::map<std::string, uint32_t>& registers) const;
 
  private:
+  static std::string ReportOf(const std::string& name, const KernelCounts& counts,
+                              uint32_t registers);
   uint64_t Touch(bool is_store, uint32_t touched, const uint64_t* addresses, uint32_t bytes,
                  WarpProfile* warp);
 

@@ -1,6 +1,6 @@
 // All cases of tests/device on interpreted PTX: the compiled kernels, without a GPU.
 //   hotbed-ptx-test --ptx FILE [--ptx FILE ...] [--seed S] [--seeds N] [--case NAME]
-//                   [--order-seed N] [--profile 1] [--registers KERNEL=N]
+//                   [--order-seed N] [--profile] [--registers KERNEL=N ...]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/device/case.h"
+#include "tests/device/ptx/profile_case.h"
 #include "tests/device/ptx/ptx_device.h"
 
 namespace hotbed {
@@ -19,7 +20,10 @@ namespace {
 
 constexpr char kUsage[] =
     "hotbed-ptx-test --ptx FILE [--ptx FILE ...] [--seed S] [--seeds N] [--case NAME]\n"
-    "                [--order-seed N] [--profile 0|1] [--races 0|1] [--registers KERNEL=N ...]\n";
+    "                [--order-seed N] [--profile] [--registers KERNEL=N ...]\n"
+    "--order-seed  lanes and warps in a random order; 0: in step, the default\n"
+    "--profile     what a model says of each kernel's cost: of many_rows, or of the case named\n"
+    "--registers   of a thread, by cuobjdump -res-usage, of kernels whose name has KERNEL in it\n";
 
 struct Arguments {
   std::vector<std::string> files;
@@ -41,10 +45,6 @@ bool ReadOne(const std::string& name, const char* value, Arguments* arguments) {
     arguments->only = value;
   } else if (name == "--order-seed") {
     arguments->machine.order_seed = std::strtoull(value, nullptr, 0);
-  } else if (name == "--profile") {
-    arguments->machine.profile = std::strcmp(value, "0") != 0;
-  } else if (name == "--races") {
-    arguments->machine.check_races = std::strcmp(value, "0") != 0;
   } else if (name == "--registers" && std::strchr(value, '=') != nullptr) {
     const char* const equals = std::strchr(value, '=');
     arguments->registers[std::string(value, equals)] =
@@ -56,9 +56,16 @@ bool ReadOne(const std::string& name, const char* value, Arguments* arguments) {
 }
 
 bool ReadAll(int argc, char** argv, Arguments* arguments) {
-  for (int i = 1; i < argc; i += 2) {
-    if (i + 1 >= argc || !ReadOne(argv[i], argv[i + 1], arguments)) return false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--profile") == 0) {
+      arguments->machine.profile = true;
+    } else if (i + 1 >= argc || !ReadOne(argv[i], argv[i + 1], arguments)) {
+      return false;
+    } else {
+      ++i;
+    }
   }
+  if (arguments->machine.profile && arguments->only.empty()) arguments->only = ProfileCase().name;
   return !arguments->files.empty();
 }
 
@@ -107,9 +114,11 @@ int Main(int argc, char** argv) {
   }
   PtxModule module;
   if (!Load(arguments.files, &module)) return 2;
+  std::vector<Case> cases = AllCases();
+  cases.push_back(ProfileCase());
   int failed = 0, ran = 0;
   for (uint64_t seed = arguments.seed; seed < arguments.seed + arguments.seeds; ++seed) {
-    for (const Case& test : AllCases()) {
+    for (const Case& test : cases) {
       if (!arguments.only.empty() && arguments.only != test.name) continue;
       std::string profile;
       failed += !RunCase(arguments, module, test, seed, &profile);

@@ -208,8 +208,8 @@ void PtxWarp::RunPlain(const PtxInstruction& in, uint32_t lanes) {
   uint32_t known = lanes;
   if (in.operation->selects) {
     const uint32_t first = Mask(in.from[2]);
-    known &= defined[in.from[2].index] & ((first & defined[in.from[0].index]) |
-                                          (~first & defined[in.from[1].index]));
+    known &= defined[in.from[2].index] &
+             ((first & defined[in.from[0].index]) | (~first & defined[in.from[1].index]));
   } else {
     for (uint32_t i = 0; i < in.from_count; ++i) known &= defined[in.from[i].index];
   }

@@ -1,6 +1,6 @@
-// Which accesses to global memory are not ordered, in one launch: two by different lanes to the same
-// byte, one of them a plain write, with no warp sync between them in which both took part; or by
-// different warps at all, as kernels here have nothing that orders warps.
+// Which accesses to global memory are not ordered, in one launch: two by different lanes to the
+// same byte, one of them a plain write, with no warp sync between them in which both took part; or
+// by different warps at all, as kernels here have nothing that orders warps.
 //
 // Atomics do not race with each other. An atomic and a plain read of one byte are told apart: where
 // the code means it, the bytes are given as allowed.
@@ -32,8 +32,8 @@ class WarpClocks {
   }
 
  private:
-  uint32_t rows_[32][32];   // lanes that have just synced share one
-  uint32_t members_[32];    // of each row
+  uint32_t rows_[32][32];  // lanes that have just synced share one
+  uint32_t members_[32];   // of each row
   uint32_t row_of_[32];
 };
 
