@@ -26,8 +26,10 @@ std::string KernelOf() {
   return "RunUnits<" + work;
 }
 
-// A slot's bits are read plainly while other teams set some of them: `Visit` counts to two, and two
-// at once may count as one. Only there, only bytes.
+// The allow list. A slot's bits are read plainly while other teams, or another lane of the same,
+// set some of them: `Visit` (device/buckets.h) counts to two, and two at once may count as one;
+// FindSlot looks at kExists in a direct table, which no visit changes. Only in these bytes, one at
+// a time, and only in ReadWork.
 std::vector<AllowedReads> BitsOfRows(const Table* tables, const Segments& segments) {
   std::vector<uint32_t> numbers;
   for (uint32_t s = 0; s < segments.count; ++s) numbers.push_back(segments.at[s].table);

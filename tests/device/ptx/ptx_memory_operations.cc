@@ -181,7 +181,6 @@ void AddAtomic(const std::string& name, OperationTable* table) {
     Operation old = {OperationKind::kMemory, is_double ? "d=md" : "w=mw", &Atomic<T, F, true>};
     if (compares) old.shape = is_double ? "d=mdd" : "w=mww";
     Operation none = {OperationKind::kMemory, is_double ? "md" : "mw", &Atomic<T, F, false>};
-    old.is_global = none.is_global = true;
     old.bytes = none.bytes = sizeof(T);
     old.is_store = none.is_store = true;
     (*table)["atom." + (space + name)] = old;
@@ -203,29 +202,26 @@ void AddAtomicsOfWidth(const std::string& bits, OperationTable* table) {
 
 template <typename T>
 void AddAccesses(const std::string& type, OperationTable* table) {
-  const auto add = [&](const std::string& space, LaneFunction load, LaneFunction store,
-                       bool is_global) {
+  const auto add = [&](const std::string& space, LaneFunction load, LaneFunction store) {
     for (const char* vector : {"", "v2.", "v4."}) {
       Operation operation = {OperationKind::kMemory, "V=m", load};
-      operation.is_global = is_global;
       operation.bytes = sizeof(T);
       (*table)["ld." + space + vector + type] = operation;
       if (store == nullptr) continue;
       operation = {OperationKind::kMemory, "mV", store};
-      operation.is_global = is_global;
       operation.bytes = sizeof(T);
       operation.is_store = true;
       (*table)["st." + space + vector + type] = operation;
     }
   };
-  add("", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>, true);
-  add("global.nc.", &Load<T, Space::kGeneric>, nullptr, true);
+  add("", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>);
+  add("global.nc.", &Load<T, Space::kGeneric>, nullptr);
   for (const char* plain : {"volatile.", "volatile.global."}) {  // which orders nothing here
-    add(plain, &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>, true);
+    add(plain, &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>);
   }
-  add("global.", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>, true);
-  add("local.", &Load<T, Space::kLocal>, &Store<T, Space::kLocal>, false);
-  add("param.", &Load<T, Space::kParam>, nullptr, false);
+  add("global.", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>);
+  add("local.", &Load<T, Space::kLocal>, &Store<T, Space::kLocal>);
+  add("param.", &Load<T, Space::kParam>, nullptr);
 }
 
 }  // namespace

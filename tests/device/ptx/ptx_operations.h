@@ -34,7 +34,6 @@ struct Operation {
   bool selects = false;  // reads one of its first two sources, by the third
   bool orders = false;   // memory, among the lanes that do it together
   // In memory:
-  bool is_global = false;  // or may be: generic
   bool is_store = false;
   uint32_t bytes = 0;  // of one value
 };

@@ -79,6 +79,12 @@ bool RaceCheck::Unordered(const Record& record, const Accessor& by) {
 void RaceCheck::Remember(const Accessor& by, bool is_wide, Record* record) {
   const uint32_t epoch = by.clocks->Epoch(by.lane);
   const uint32_t line = by.line & 0x7fffffffu;
+  const bool known =
+      record->warp == by.warp && record->epoch == epoch && (record->lanes >> by.lane & 1) != 0;
+  if (known || (record->lanes != 0 && record->warp == kSeveralWarps)) {
+    record->is_wide = record->is_wide || is_wide;
+    return;
+  }
   if (!Unordered(*record, by)) {
     const bool same = record->lanes != 0 && record->epoch == epoch;
     *record = {by.warp, (same ? record->lanes : 0) | 1u << by.lane, epoch, line,
