@@ -28,7 +28,7 @@ struct PtxMachineOptions {
   uint64_t order_seed = 0;
   bool check_races = true;
   bool profile = false;
-  uint64_t steps_max = 1ull << 36;  // of a launch; then it is taken for a loop without end
+  uint64_t steps_max = 1ull << 32;  // of a launch; then it is taken for a loop without end
 };
 
 struct PtxArgument {
