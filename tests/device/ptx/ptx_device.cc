@@ -8,6 +8,7 @@
 #include <typeinfo>
 
 #include "device/step_kinds.h"
+#include "tests/device/ptx/work_arrays.h"
 
 namespace hotbed {
 namespace device {
@@ -64,8 +65,9 @@ void PtxDevice::Free(uint8_t* memory) {
 }
 
 template <typename Work>
-void PtxDevice::Launch(const Work& work, uint64_t rows, uint32_t blocks_max,
-                       const std::string& label, const std::vector<AllowedReads>& allowed) {
+void PtxDevice::Launch(const Work& work, uint64_t rows, const PtxMemory& arrays,
+                       uint32_t blocks_max, const std::string& label,
+                       const std::vector<AllowedReads>& allowed) {
   const uint32_t units = work.units();
   if (units == 0) return;
   ++launches_;
@@ -79,6 +81,7 @@ void PtxDevice::Launch(const Work& work, uint64_t rows, uint32_t blocks_max,
   PtxGrid grid;
   grid.blocks = std::min((units + kTeams - 1) / kTeams, blocks_max);
   grid.block_threads = kBlockThreads;
+  grid.arrays = &arrays;
   grid.rows = rows;
   grid.label = label;
   std::string error;
@@ -90,22 +93,25 @@ void PtxDevice::Launch(const Work& work, uint64_t rows, uint32_t blocks_max,
 }
 
 void PtxDevice::Run(const ReadWork& work) {
-  Launch(work, work.segments.ids, kBlocksMax, work.rows != nullptr ? " with rows" : "",
-         BitsOfRows(work.tables, work.segments));
+  Launch(work, work.segments.ids, ArraysOf(work), kBlocksMax,
+         work.rows != nullptr ? " with rows" : "", BitsOfRows(work.tables, work.segments));
 }
-void PtxDevice::Run(const PoolWork& work) { Launch(work, work.segments.ids); }
-void PtxDevice::Run(const DecodeWork& work) { Launch(work, work.count); }
-void PtxDevice::Run(const BucketWork& work) { Launch(work, work.batch.count); }
-void PtxDevice::Run(const InsertWork& work) { Launch(work, work.batch.count); }
-void PtxDevice::Run(const TakeWork& work) { Launch(work, work.count); }
-void PtxDevice::Run(const ReleaseWork& work) { Launch(work, work.count); }
-void PtxDevice::Run(const PieceWork& work) { Launch(work, work.batch.segments.ids); }
+void PtxDevice::Run(const PoolWork& work) { Launch(work, work.segments.ids, ArraysOf(work)); }
+void PtxDevice::Run(const DecodeWork& work) { Launch(work, work.count, ArraysOf(work)); }
+void PtxDevice::Run(const BucketWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
+void PtxDevice::Run(const InsertWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
+void PtxDevice::Run(const TakeWork& work) { Launch(work, work.count, ArraysOf(work)); }
+void PtxDevice::Run(const ReleaseWork& work) { Launch(work, work.count, ArraysOf(work)); }
+void PtxDevice::Run(const PieceWork& work) {
+  Launch(work, work.batch.segments.ids, ArraysOf(work.batch, StepWorkers(work.batch.sum_stride)));
+}
 
 void PtxDevice::RunSteps(OptimizerKind kind, const UpdateBatch& batch) {
   const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
-  const uint32_t blocks = StepWorkers(batch.sum_stride) / teams;
+  const uint32_t workers = StepWorkers(batch.sum_stride);
   ForStepKind(kind, [&](auto of) {
-    Launch(StepWork<decltype(of)::kKind>{batch}, batch.segments.ids, blocks);
+    Launch(StepWork<decltype(of)::kKind>{batch}, batch.segments.ids, ArraysOf(batch, workers),
+           workers / teams);
   });
 }
 

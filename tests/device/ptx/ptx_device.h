@@ -46,8 +46,9 @@ class PtxDevice : public HostDevice {
 
   // `rows`: what the work is about, for the profile.
   template <typename Work>
-  void Launch(const Work& work, uint64_t rows, uint32_t blocks_max = kBlocksMax,
-              const std::string& label = "", const std::vector<AllowedReads>& allowed = {});
+  void Launch(const Work& work, uint64_t rows, const PtxMemory& arrays,
+              uint32_t blocks_max = kBlocksMax, const std::string& label = "",
+              const std::vector<AllowedReads>& allowed = {});
 
   const PtxModule& module_;
   PtxMachine machine_;

@@ -12,6 +12,7 @@ bool PtxMachine::Prepare(const PtxKernel& kernel, const PtxGrid& grid,
                          const std::vector<PtxArgument>& arguments, PtxLaunch* launch) const {
   launch->kernel = &kernel;
   launch->memory = &memory_;
+  launch->arrays = grid.arrays;
   launch->blocks = grid.blocks;
   launch->block_threads = grid.block_threads;
   launch->params.resize(kernel.param_bytes);

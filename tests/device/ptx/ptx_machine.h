@@ -39,6 +39,8 @@ struct PtxArgument {
 struct PtxGrid {
   uint32_t blocks = 1;
   uint32_t block_threads = 32;  // a multiple of 32
+  // What the launch may touch of the device's memory; null: all of it.
+  const PtxMemory* arrays = nullptr;
   // For the profile alone.
   uint64_t rows = 1;
   std::string label;  // behind the kernel's name

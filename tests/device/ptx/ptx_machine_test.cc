@@ -36,6 +36,7 @@ struct Bench {
     more.insert(more.begin(), {&at, sizeof(at)});
     PtxGrid grid;
     grid.block_threads = threads;
+    grid.arrays = arrays;
     std::string error;
     machine.Run(*kernel, grid, more, allowed, &error);
     return error;
@@ -43,6 +44,7 @@ struct Bench {
 
   alignas(256) uint32_t words[128] = {};
   std::vector<AllowedReads> allowed;
+  const PtxMemory* arrays = nullptr;
   PtxMachine machine;
 };
 
@@ -83,6 +85,14 @@ void MemoryChecks(const PtxModule& module) {
       Check(error.find("ld.global.v4.u32") != std::string::npos, "the instruction: " + error);
     }
   }
+  PtxMemory array;
+  Bench part;
+  array.Add(part.words, 4 * 127);
+  part.arrays = &array;
+  Check(part.Run(module, "OutOfBounds", 32, {{&aligned, 4}}).empty(), "inside of an array");
+  Check(part.Run(module, "OutOfBounds", 32, {{&inside, 4}}).find("lane 31: 4 bytes") !=
+            std::string::npos,
+        "memory of the device, but of no array");
   Bench freed;
   freed.machine.memory().Remove(freed.words);
   Check(!freed.Run(module, "GoodNeighbours", 32).empty(), "memory that was freed");

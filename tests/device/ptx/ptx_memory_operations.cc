@@ -38,6 +38,10 @@ uint8_t* GlobalAt(PtxWarp* warp, const PtxInstruction& in, uint32_t lane, uint64
     warp->Fail(in, lane, AddressText(address, bytes) + ": outside of all device memory");
     return nullptr;
   }
+  if (launch.arrays != nullptr && !launch.arrays->Contains(address, bytes)) {
+    warp->Fail(in, lane, AddressText(address, bytes) + ": outside of all arrays of the launch");
+    return nullptr;
+  }
   if (launch.races != nullptr) {
     launch.races->Note(access, address, bytes, {warp->number, lane, in.line, &warp->clocks});
   }

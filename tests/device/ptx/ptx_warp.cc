@@ -11,7 +11,8 @@ namespace hotbed {
 namespace device {
 
 void PtxMemory::Add(const void* memory, uint64_t bytes) {
-  ranges_[reinterpret_cast<uintptr_t>(memory)] = bytes;
+  uint64_t& range = ranges_[reinterpret_cast<uintptr_t>(memory)];
+  range = std::max(range, bytes);
 }
 
 void PtxMemory::Remove(const void* memory) {

@@ -17,9 +17,10 @@
 namespace hotbed {
 namespace device {
 
-// Global memory that kernels may touch: ranges of the process's own.
+// Global memory that kernels may touch: ranges of the process's own, none inside another.
 class PtxMemory {
  public:
+  // One that begins where another does counts if it is the longer.
   void Add(const void* memory, uint64_t bytes);
   void Remove(const void* memory);
   bool Contains(uint64_t address, uint64_t bytes) const;
@@ -33,8 +34,9 @@ class PtxMemory {
 struct PtxLaunch {
   const PtxKernel* kernel = nullptr;
   const PtxMemory* memory = nullptr;
-  RaceCheck* races = nullptr;     // or null
-  PtxProfile* profile = nullptr;  // or null
+  const PtxMemory* arrays = nullptr;  // or null: all of `memory`
+  RaceCheck* races = nullptr;         // or null
+  PtxProfile* profile = nullptr;      // or null
   std::vector<uint8_t> params;
   uint32_t blocks = 0;
   uint32_t block_threads = 0;
