@@ -1,0 +1,62 @@
+// A device that runs the compiled kernels, as nvcc made them, in the interpreter of ptx_machine.h.
+// Memory, copies and sorts are those of the emulated device; kernels are launched as
+// device/cuda/launch.cuh does, on a small GPU: few blocks, so that teams take several units.
+#ifndef HOTBED_TESTS_DEVICE_PTX_PTX_DEVICE_H_
+#define HOTBED_TESTS_DEVICE_PTX_PTX_DEVICE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "device/host_device.h"
+#include "tests/device/ptx/ptx_machine.h"
+
+namespace hotbed {
+namespace device {
+
+// The first error of a kernel is for good, as on a GPU, and tells what PtxMachine found.
+class PtxDevice : public HostDevice {
+ public:
+  // `module` outlives the device.
+  PtxDevice(const PtxModule& module, const PtxMachineOptions& options)
+      : module_(module), machine_(options) {}
+
+  std::string Describe() const override { return "interpreted PTX"; }
+  Status Allocate(uint64_t bytes, uint8_t** memory) override;
+  void Free(uint8_t* memory) override;
+  void Run(const ReadWork& work) override;
+  void Run(const PoolWork& work) override;
+  void Run(const DecodeWork& work) override;
+  void Run(const BucketWork& work) override;
+  void Run(const InsertWork& work) override;
+  void Run(const TakeWork& work) override;
+  void Run(const ReleaseWork& work) override;
+  void Run(const PieceWork& work) override;
+  void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override;
+  uint32_t StepWorkers(uint32_t sum_stride) const override;
+  Status WaitFor(uint64_t mark) override;
+  Status Wait() override;
+  DeviceCounts counts() const override;
+
+  const PtxProfile& profile() const { return machine_.profile(); }
+
+ private:
+  // Of a GPU with two multiprocessors.
+  static constexpr uint32_t kBlocksMax = 2 * 8;
+
+  // `rows`: what the work is about, for the profile.
+  template <typename Work>
+  void Launch(const Work& work, uint64_t rows, const PtxMemory& arrays,
+              uint32_t blocks_max = kBlocksMax, const std::string& label = "",
+              const std::vector<AllowedReads>& allowed = {});
+
+  const PtxModule& module_;
+  PtxMachine machine_;
+  Status failure_;
+  uint64_t launches_ = 0;
+};
+
+}  // namespace device
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_DEVICE_PTX_PTX_DEVICE_H_
