@@ -11,7 +11,7 @@
 #include "row_math/types.h"
 
 // Before a loop that a GPU is to keep as one, or to write out.
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
 #define HOTBED_ROLLED _Pragma("unroll 1")
 #define HOTBED_UNROLLED _Pragma("unroll")
 #else

@@ -329,7 +329,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const AnyStepWork& work, const Unit&
         return !IsSteppedInFours(segment, shape) ||
                (work.own_kinds & BitOf(shape.optimizer.kind)) == 0;
       },
-      [&](const RunRow& row, RowType type, const uint8_t* gradient) {
+      [&](const RunRow& row, RowType type, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
         if (row.segment->assign) return AssignRow(team, *row.table, row.slot, type, gradient);
         ForStepKind(row.table->shape.optimizer.kind,
                     [&](auto of) { StepOf<decltype(of)::kKind, 1>(team, row, type, gradient); });

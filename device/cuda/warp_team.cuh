@@ -70,14 +70,17 @@ class WarpTeam {
     }
   }
   __device__ __forceinline__ uint32_t Least(const Values<uint32_t>& values) const {
-    uint32_t least = values.own;
-    if constexpr (kSize == 32) return __reduce_min_sync(mask_, least);
+    if constexpr (kSize == 32) {
+      return __reduce_min_sync(mask_, values.own);
+    } else {
       // Votes and reductions are a warp's: of smaller tiles they would be done one after the other.
+      uint32_t least = values.own;
 #pragma unroll
-    for (uint32_t half = kSize / 2; half > 0; half /= 2) {
-      least = min(least, __shfl_xor_sync(mask_, least, half, kSize));
+      for (uint32_t half = kSize / 2; half > 0; half /= 2) {
+        least = min(least, __shfl_xor_sync(mask_, least, half, kSize));
+      }
+      return least;
     }
-    return least;
   }
   template <typename F>
   __device__ __forceinline__ uint32_t Min(uint32_t count, F f) const {

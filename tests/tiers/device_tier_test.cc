@@ -339,7 +339,7 @@ TEST_F(DeviceTierTest, ADeviceThatFailedTellsEveryJobAndRunsNone) {
 
 TEST(DeviceTierOpenTest, MemoryThatIsShortIsToldByName) {
   device::HostDeviceOptions small;
-  small.bytes_max = 8 << 20;
+  small.bytes_max = 10 << 20;
   auto tier = DeviceTier::Open(std::make_unique<device::HostDevice>(small), 64 << 20, 1 << 20);
   ASSERT_FALSE(tier.ok());
   EXPECT_TRUE(absl::IsResourceExhausted(tier.status()));
@@ -347,7 +347,7 @@ TEST(DeviceTierOpenTest, MemoryThatIsShortIsToldByName) {
   // Nine tenths of what is free.
   tier = DeviceTier::Open(std::make_unique<device::HostDevice>(small), 0, 1 << 20);
   ASSERT_TRUE(tier.ok()) << tier.status();
-  EXPECT_EQ((*tier)->bytes_limit(), (8u << 20) / 10 * 9);
+  EXPECT_EQ((*tier)->bytes_limit(), (10u << 20) / 10 * 9);
   EXPECT_GT((*tier)->slab_bytes(), 0u);
   EXPECT_EQ((*tier)->bytes(), (*tier)->bytes_limit() - (*tier)->slab_bytes());
 }

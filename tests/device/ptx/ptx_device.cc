@@ -14,9 +14,7 @@ namespace hotbed {
 namespace device {
 namespace {
 
-// As in device/cuda/launch.cuh and cuda_device.cu.
-constexpr uint32_t kBlockThreads = 256;
-constexpr uint64_t kSumBytesMax = 32ull << 20;
+constexpr uint32_t kBlockThreads = 256;  // as in device/cuda/launch.cuh
 
 template <typename Work>
 std::string KernelOf() {
@@ -66,8 +64,7 @@ void PtxDevice::Free(uint8_t* memory) {
 
 template <typename Work>
 void PtxDevice::Launch(const Work& work, uint64_t rows, const PtxMemory& arrays,
-                       uint32_t blocks_max, const std::string& label,
-                       const std::vector<AllowedReads>& allowed) {
+                       const std::string& label, const std::vector<AllowedReads>& allowed) {
   const uint32_t units = work.units();
   if (units == 0) return;
   ++launches_;
@@ -79,7 +76,7 @@ void PtxDevice::Launch(const Work& work, uint64_t rows, const PtxMemory& arrays,
   }
   constexpr uint32_t kTeams = kBlockThreads / Work::kLanes;
   PtxGrid grid;
-  grid.blocks = std::min((units + kTeams - 1) / kTeams, blocks_max);
+  grid.blocks = std::min((units + kTeams - 1) / kTeams, kBlocksMax);
   grid.block_threads = kBlockThreads;
   grid.arrays = &arrays;
   grid.rows = rows;
@@ -93,32 +90,29 @@ void PtxDevice::Launch(const Work& work, uint64_t rows, const PtxMemory& arrays,
 }
 
 void PtxDevice::Run(const ReadWork& work) {
-  Launch(work, work.segments.ids, ArraysOf(work), kBlocksMax,
-         work.rows != nullptr ? " with rows" : "", BitsOfRows(work.tables, work.segments));
+  Launch(work, work.segments.ids, ArraysOf(work), work.rows != nullptr ? " with rows" : "",
+         BitsOfRows(work.tables, work.segments));
 }
+void PtxDevice::Run(const LeftWork& work) { Launch(work, work.units(), ArraysOf(work)); }
 void PtxDevice::Run(const PoolWork& work) { Launch(work, work.segments.ids, ArraysOf(work)); }
 void PtxDevice::Run(const DecodeWork& work) { Launch(work, work.count, ArraysOf(work)); }
 void PtxDevice::Run(const BucketWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
 void PtxDevice::Run(const InsertWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
+void PtxDevice::Run(const FirstValueWork& work) { Launch(work, work.units(), ArraysOf(work)); }
 void PtxDevice::Run(const TakeWork& work) { Launch(work, work.count, ArraysOf(work)); }
 void PtxDevice::Run(const ReleaseWork& work) { Launch(work, work.count, ArraysOf(work)); }
-void PtxDevice::Run(const PieceWork& work) {
-  Launch(work, work.batch.segments.ids, ArraysOf(work.batch, StepWorkers(work.batch.sum_stride)));
+void PtxDevice::Run(const SumWork& work) {
+  Launch(work, work.batch.segments.ids, ArraysOf(work.batch));
 }
 
 void PtxDevice::RunSteps(OptimizerKind kind, const UpdateBatch& batch) {
-  const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
-  const uint32_t workers = StepWorkers(batch.sum_stride);
   ForStepKind(kind, [&](auto of) {
-    Launch(StepWork<decltype(of)::kKind>{batch}, batch.segments.ids, ArraysOf(batch, workers),
-           workers / teams);
+    Launch(StepWork<decltype(of)::kKind>{batch}, batch.segments.ids, ArraysOf(batch));
   });
 }
 
-uint32_t PtxDevice::StepWorkers(uint32_t sum_stride) const {
-  const uint32_t teams = kBlockThreads / StepWork<OptimizerKind::kSgd>::kLanes;
-  const uint64_t blocks = kSumBytesMax / (uint64_t{sum_stride} * teams);
-  return teams * static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
+void PtxDevice::Run(const AnyStepWork& work) {
+  Launch(work, work.batch.segments.ids, ArraysOf(work.batch));
 }
 
 Status PtxDevice::WaitFor(uint64_t mark) {

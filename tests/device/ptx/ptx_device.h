@@ -25,15 +25,17 @@ class PtxDevice : public HostDevice {
   Status Allocate(uint64_t bytes, uint8_t** memory) override;
   void Free(uint8_t* memory) override;
   void Run(const ReadWork& work) override;
+  void Run(const LeftWork& work) override;
   void Run(const PoolWork& work) override;
   void Run(const DecodeWork& work) override;
   void Run(const BucketWork& work) override;
   void Run(const InsertWork& work) override;
+  void Run(const FirstValueWork& work) override;
   void Run(const TakeWork& work) override;
   void Run(const ReleaseWork& work) override;
-  void Run(const PieceWork& work) override;
+  void Run(const SumWork& work) override;
   void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override;
-  uint32_t StepWorkers(uint32_t sum_stride) const override;
+  void Run(const AnyStepWork& work) override;
   Status WaitFor(uint64_t mark) override;
   Status Wait() override;
   DeviceCounts counts() const override;
@@ -42,13 +44,12 @@ class PtxDevice : public HostDevice {
 
  private:
   // Of a GPU with two multiprocessors.
-  static constexpr uint32_t kBlocksMax = 2 * 8;
+  static constexpr uint32_t kBlocksMax = 2 * 4;
 
   // `rows`: what the work is about, for the profile.
   template <typename Work>
   void Launch(const Work& work, uint64_t rows, const PtxMemory& arrays,
-              uint32_t blocks_max = kBlocksMax, const std::string& label = "",
-              const std::vector<AllowedReads>& allowed = {});
+              const std::string& label = "", const std::vector<AllowedReads>& allowed = {});
 
   const PtxModule& module_;
   PtxMachine machine_;

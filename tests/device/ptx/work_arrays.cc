@@ -55,6 +55,8 @@ PtxMemory ArraysOf(const ReadWork& work) {
   return arrays;
 }
 
+PtxMemory ArraysOf(const LeftWork& work) { return ArraysOf(work.read); }
+
 PtxMemory ArraysOf(const PoolWork& work) {
   PtxMemory arrays;
   const uint64_t bags = work.segments.ids, ids = bags > 0 ? work.offsets[bags] : 0;
@@ -101,6 +103,8 @@ PtxMemory ArraysOf(const InsertWork& work) {
   return arrays;
 }
 
+PtxMemory ArraysOf(const FirstValueWork& work) { return ArraysOf(InsertWork{work.batch}); }
+
 PtxMemory ArraysOf(const TakeWork& work) {
   PtxMemory arrays;
   AddTables(work.tables, {work.table_of, work.table_of + work.count}, &arrays);
@@ -126,14 +130,13 @@ PtxMemory ArraysOf(const ReleaseWork& work) {
   return arrays;
 }
 
-PtxMemory ArraysOf(const UpdateBatch& batch, uint32_t workers) {
+PtxMemory ArraysOf(const UpdateBatch& batch) {
   PtxMemory arrays;
   const uint32_t ids = batch.segments.ids;
   AddSegments(batch.tables, batch.segments, batch.gradients, &arrays);
   AddArray(batch.sorted, ids, &arrays);
   AddArray(batch.order, ids, &arrays);
-  AddArray(batch.sums, uint64_t{batch.sum_stride} * workers, &arrays);
-  AddArray(batch.pieces, uint64_t{batch.sum_stride} * PieceSums(ids), &arrays);
+  AddArray(batch.sums, uint64_t{batch.sum_stride} * SumsOf(ids), &arrays);
   return arrays;
 }
 

@@ -13,14 +13,16 @@ namespace hotbed {
 namespace device {
 
 PtxMemory ArraysOf(const ReadWork& work);
+PtxMemory ArraysOf(const LeftWork& work);
 PtxMemory ArraysOf(const PoolWork& work);
 PtxMemory ArraysOf(const DecodeWork& work);
 PtxMemory ArraysOf(const BucketWork& work);
 PtxMemory ArraysOf(const InsertWork& work);
+PtxMemory ArraysOf(const FirstValueWork& work);
 PtxMemory ArraysOf(const TakeWork& work);
 PtxMemory ArraysOf(const ReleaseWork& work);
 // `workers`: as many sums as the device has asked for.
-PtxMemory ArraysOf(const UpdateBatch& batch, uint32_t workers);
+PtxMemory ArraysOf(const UpdateBatch& batch);
 
 }  // namespace device
 }  // namespace hotbed
