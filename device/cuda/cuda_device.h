@@ -2,7 +2,8 @@
 // whoever opens one needs none.
 //
 // Used on any thread, one at a time (but for PinStaging and UnpinStaging); it becomes the thread's
-// current device. Memory is plain cudaMalloc, staging is pinned. The first CUDA error is for good (they are sticky).
+// current device. Memory is plain cudaMalloc, staging is pinned. The first CUDA error is for good
+// (they are sticky).
 #ifndef HOTBED_DEVICE_CUDA_CUDA_DEVICE_H_
 #define HOTBED_DEVICE_CUDA_CUDA_DEVICE_H_
 

@@ -78,6 +78,9 @@ struct DeviceJob {
 class DeviceTier {
  public:
   static constexpr uint32_t kPullJobsMax = 1u << 16;
+  // Rows that lie together are copied straight from here on: giving a copy to a GPU costs about 2
+  // microseconds, in which memcpy moves about as many bytes.
+  static constexpr uint64_t kDirectBytesMin = 16 << 10;
 
   // `device_bytes` of the device for rows and messages, 0: nine tenths of what is free;
   // `host_bytes_max`: about what the host's side may take. ResourceExhausted: less is free;
@@ -130,9 +133,6 @@ class DeviceTier {
  private:
   // On the tier's own thread.
   static constexpr uint32_t kMessagesOfTask = 64;
-  // Rows that lie together are copied straight from here on: giving a copy to a GPU costs about 2
-  // microseconds, in which memcpy moves about as many bytes.
-  static constexpr uint64_t kDirectBytesMin = 16 << 10;
 
   // A part of a job, in one message.
   struct Piece {
