@@ -1,5 +1,8 @@
 // Rows that a device copies straight into the answers of a server's pool: the same bits as by way
 // of staging memory, which rows go which way, and what becomes of an answer whose shard goes.
+#include <thread>
+
+#include "absl/synchronization/notification.h"
 #include "tests/tiers/direct_answers_fixture.h"
 
 namespace hotbed {
@@ -258,6 +261,91 @@ TEST_F(DirectAnswersTest, ADeviceThatFailsLetsGoOfEveryAnswer) {
     }
     EXPECT_TRUE(lost);
   }
+}
+
+// Pulls of one thread, some of whose shards go while they wait; what it gives back others use.
+class PullingThread {
+ public:
+  PullingThread(DeviceTier* tier, AnswerPool* pool, uint64_t seed)
+      : tier_(tier), pool_(pool), random_(seed) {}
+
+  void Run() {
+    for (int round = 0; round < 300 && wrong_ == 0; ++round) Pull();
+  }
+  uint64_t dropped() const { return dropped_; }
+  uint64_t wrong() const { return wrong_; }
+
+ private:
+  void Pull() {
+    const auto job = std::make_shared<DeviceJob>();
+    std::vector<uint64_t> ids(1 + random_.Uniform(60));
+    std::vector<uint8_t> flags(ids.size());
+    for (uint64_t& id : ids) id = random_.Uniform(kRows / 2) * 2;
+    const uint64_t bytes = ids.size() * kRowBytes;
+    AnswerBuffer* const buffer = pool_->Take(bytes + random_.Uniform(2) * 5000);
+    std::memset(buffer->data, kUntouched, bytes);
+    absl::Notification told;
+    const auto gate = std::make_shared<IoGate>();
+    job->kind = DeviceJob::Kind::kPull;
+    job->table = static_cast<uint32_t>(random_.Uniform(kTables));
+    job->dim = kDim;
+    job->ids = ids.data();
+    job->count = static_cast<uint32_t>(ids.size());
+    job->flags = flags.data();
+    job->rows = buffer->data;
+    job->answer = buffer;
+    job->gate = gate;
+    job->executor = &at_once_;
+    job->done = [&told] { told.Notify(); };
+    tier_->Submit(job);
+    if (!random_.OneIn(3)) told.WaitForNotification();
+    gate->Close();
+    dropped_ += !told.HasBeenNotified();
+    for (size_t k = 0; told.HasBeenNotified() && k < ids.size(); ++k) {
+      const std::vector<float> want = StoredRow(job->table, ids[k]);
+      wrong_ += std::memcmp(want.data(), buffer->data + k * kRowBytes, kRowBytes) != 0;
+    }
+    AnswerPool::Give(buffer);
+  }
+
+  DeviceTier* const tier_;
+  AnswerPool* const pool_;
+  InlineExecutor at_once_;
+  Random random_;
+  uint64_t dropped_ = 0, wrong_ = 0;
+};
+
+TEST_F(DirectAnswersTest, ManyThreadsAndShardsThatGo) {
+  device::HostDeviceOptions options;
+  options.order_seed = 21;
+  OpenWithRows(options, 64);
+  ThreadedIoQueue own(1);
+  tier_->RunOn(&own, 64);  // nothing is queued now
+  const auto pool = AnswerPool::Create(2 * kBlock, tier_->pinner());
+  std::vector<std::unique_ptr<PullingThread>> pulling;
+  std::vector<std::thread> threads;
+  for (uint64_t n = 0; n < 4; ++n) {
+    pulling.push_back(std::make_unique<PullingThread>(tier_.get(), pool.get(), n));
+    threads.emplace_back([pulling = pulling.back().get()] { pulling->Run(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  uint64_t dropped = 0;
+  for (const auto& of : pulling) {
+    EXPECT_EQ(of->wrong(), 0u) << "rows of an answer are not its own";
+    dropped += of->dropped();
+  }
+  EXPECT_GT(dropped, 0u);
+  const auto job = std::make_shared<DeviceJob>();  // behind all that was dropped
+  absl::Notification through;
+  job->call = [&through](device::DeviceRows*) {
+    through.Notify();
+    return device::Status();
+  };
+  tier_->Submit(job);
+  through.WaitForNotification();
+  EXPECT_TRUE(tier_->error().ok()) << tier_->error();
+  EXPECT_GT(tier_->rows_direct_bytes(), 0u);
+  EXPECT_EQ(tier_->rows_copied_bytes(), 0u);
 }
 
 // The pool may outlive the tier: slices of the transport hold it.
