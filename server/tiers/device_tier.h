@@ -100,7 +100,7 @@ class DeviceTier {
     io_ = io;
     messages_of_task_ = messages_of_task;
   }
-  // Before the first Submit, for tests: the least that goes straight into an answer.
+  // While nothing is queued, for tests: the least that goes straight into an answer, in bytes.
   void SetDirectBytesMin(uint64_t bytes) { direct_bytes_min_ = bytes; }
   void Submit(std::shared_ptr<DeviceJob> job);
   // Bags that one message has room for; others are no job for the device.
