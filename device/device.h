@@ -4,7 +4,9 @@
 //
 // Copies and works are queued; Wait() ends when all are done, and says whether any failed. A device
 // that has failed stays so: its memory means nothing any more, works and copies are dropped, and
-// every Wait() tells the first error. Confined to one executor.
+// every Wait() tells the first error. When it ends, nothing of the device reads or writes what host
+// memory it was given for, also if it failed. Confined to one executor, but for PinStaging and
+// UnpinStaging.
 //
 // Three queues: works with the copies between them, and beside them one of copies in and one of
 // copies out, so that these go on while works run. Each keeps its own order; between two of them
@@ -41,6 +43,8 @@ struct Status {
 enum class Queue : uint8_t { kWork = 0, kIn = 1, kOut = 2 };
 constexpr uint32_t kQueues = 3;
 
+constexpr uint64_t kPinUnit = 4096;  // bytes: a page
+
 // Points of queues that may be waited for at the same time.
 constexpr uint32_t kMarksMax = 8;
 
@@ -54,6 +58,7 @@ struct DeviceCounts {
   uint64_t waits = 0;
   uint64_t bytes_in = 0;
   uint64_t bytes_out = 0;
+  uint64_t copies_out = 0;
 };
 
 class Device {
@@ -69,6 +74,12 @@ class Device {
   // Host memory from and to which copies need no copy of their own.
   virtual Status AllocateStaging(uint64_t bytes, uint8_t** memory) = 0;
   virtual void FreeStaging(uint8_t* memory) = 0;
+  // Makes host memory that exists staging memory, all of it resident. `memory` and `bytes`:
+  // multiples of kPinUnit, and no part of it is staging memory already. kNoMemory: no more may be
+  // locked. Before it is freed, and before the device is, UnpinStaging takes that back; no copy
+  // from or to it is under way then. Both on any thread, beside other calls.
+  virtual Status PinStaging(uint8_t* memory, uint64_t bytes) = 0;
+  virtual void UnpinStaging(uint8_t* memory) = 0;
 
   // In the queue of works. `from` and `to` of the host stay valid until Wait().
   virtual void CopyIn(void* to, const void* from, uint64_t bytes) = 0;
@@ -76,7 +87,8 @@ class Device {
   virtual void CopyWithin(void* to, const void* from, uint64_t bytes) = 0;
   virtual void Clear(void* memory, uint64_t bytes) = 0;
 
-  // In queues of their own; beside works only where the host's side is staging memory.
+  // In queues of their own; beside works only where the host's side is staging memory, all of it
+  // allocated or pinned by one call.
   virtual void CopyInAside(void* to, const void* from, uint64_t bytes) = 0;
   virtual void CopyOutAside(void* to, const void* from, uint64_t bytes) = 0;
   // What `later` is given from now on begins after all that `earlier` was given until now.

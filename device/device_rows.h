@@ -50,6 +50,13 @@ struct Batch {
   uint32_t ids_count = 0;
 };
 
+// A part of a message's rows, and where it goes.
+struct RowsOut {
+  uint64_t rows_at = 0;  // of the message's rows, as its segments place them
+  uint64_t bytes = 0;
+  uint8_t* to = nullptr;
+};
+
 struct PooledBatch {
   Batch ids;                          // what the bags hold; rows_at and type do not matter
   const Segment* bags = nullptr;      // segments of bags, one for each segment of ids
@@ -109,6 +116,9 @@ class DeviceRows {
   // `arg_max` (kMax: dim u32 a bag, stride arg_stride; or null) means nothing.
   Status PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t* arg_max, uint32_t arg_stride,
                     std::vector<uint32_t>* incomplete);
+  // The rows in parts, as StartPull has them.
+  Status PullPooled(const PooledBatch& batch, const std::vector<RowsOut>& parts, uint32_t* arg_max,
+                    uint32_t arg_stride, std::vector<uint32_t>* incomplete);
 
   // What `batch` points to stays valid until FinishUpdate. Reads and inserts may come in between,
   // another update not. `gradients`: rows as the segments place them; not int8.
@@ -127,6 +137,10 @@ class DeviceRows {
   // they point to but for the segments stays valid until Finish, which gives what the one call
   // gives, and ends when the message has. Finished in the order in which they were started.
   Status StartPull(uint32_t flight, const Batch& batch, uint8_t* rows, uint8_t* flags);
+  // Only these parts of the rows, each to its own place: a copy for each, or one for those that
+  // follow each other at both ends. Bytes that no part names go nowhere.
+  Status StartPull(uint32_t flight, const Batch& batch, const std::vector<RowsOut>& parts,
+                   uint8_t* flags);
   Status StartProbe(uint32_t flight, const Batch& batch);
   Status StartUpdate(uint32_t flight, const Batch& batch, const uint8_t* gradients);
   Status Finish(uint32_t flight, std::vector<uint32_t>* missing);
@@ -204,6 +218,7 @@ class DeviceRows {
   void SendTables();
   Status OpenFlight(uint32_t flight) const;
   void CloseFlight(uint32_t flight, uint32_t ids_count);
+  static Status CheckParts(const std::vector<RowsOut>& parts, uint64_t row_bytes);
   void SendBatch(const Batch& batch, Flight* flight);
   enum class Finding { kVisit, kHold, kLook };
   void Find(const Batch& batch, const Flight& flight, Finding finding, uint8_t* rows,

@@ -10,6 +10,19 @@ namespace {
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
+// Parts that follow each other at both ends are one copy.
+template <typename F>
+void ForEachCopy(const std::vector<RowsOut>& parts, F f) {
+  for (size_t next = 0; next < parts.size();) {
+    RowsOut copy = parts[next++];
+    while (next < parts.size() && parts[next].rows_at == copy.rows_at + copy.bytes &&
+           parts[next].to == copy.to + copy.bytes) {
+      copy.bytes += parts[next++].bytes;
+    }
+    f(copy);
+  }
+}
+
 }  // namespace
 
 // --- what is started and finished later
@@ -77,14 +90,34 @@ void DeviceRows::ListMissing(const Flight& flight, uint32_t count, std::vector<u
   }
 }
 
+Status DeviceRows::CheckParts(const std::vector<RowsOut>& parts, uint64_t row_bytes) {
+  for (const RowsOut& part : parts) {
+    if (part.bytes <= row_bytes && part.rows_at <= row_bytes - part.bytes) continue;
+    return {Code::kTooLarge, "a part of " + Number(part.bytes) + " bytes at " +
+                                 Number(part.rows_at) + " of a message's rows, which have " +
+                                 Number(row_bytes) + ": cut it"};
+  }
+  return {};
+}
+
 Status DeviceRows::StartPull(uint32_t flight, const Batch& batch, uint8_t* rows, uint8_t* flags) {
+  uint64_t row_bytes = 0;
+  if (Status status = Check(batch, false, &row_bytes); !status.ok()) return status;
+  return StartPull(flight, batch, {{0, row_bytes, rows}}, flags);
+}
+
+Status DeviceRows::StartPull(uint32_t flight, const Batch& batch, const std::vector<RowsOut>& parts,
+                             uint8_t* flags) {
   uint64_t row_bytes = 0;
   if (Status status = OpenFlight(flight); !status.ok()) return status;
   if (Status status = Check(batch, false, &row_bytes); !status.ok()) return status;
+  if (Status status = CheckParts(parts, row_bytes); !status.ok()) return status;
   Flight& at = flights_[flight];
   SendBatch(batch, &at);
   Find(batch, at, Finding::kVisit, at.rows, flags != nullptr ? at.flags : nullptr);
-  device_->CopyOutAside(rows, at.rows, row_bytes);
+  ForEachCopy(parts, [&](const RowsOut& copy) {
+    device_->CopyOutAside(copy.to, at.rows + copy.rows_at, copy.bytes);
+  });
   if (flags != nullptr) device_->CopyOutAside(flags, at.flags, batch.ids_count);
   CloseFlight(flight, batch.ids_count);
   return {};
@@ -149,8 +182,17 @@ Status DeviceRows::CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) co
 Status DeviceRows::PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t* arg_max,
                               uint32_t arg_stride, std::vector<uint32_t>* incomplete) {
   uint64_t row_bytes = 0;
+  if (Status status = CheckPooled(batch, &row_bytes); !status.ok()) return status;
+  return PullPooled(batch, {{0, row_bytes, rows}}, arg_max, arg_stride, incomplete);
+}
+
+Status DeviceRows::PullPooled(const PooledBatch& batch, const std::vector<RowsOut>& parts,
+                              uint32_t* arg_max, uint32_t arg_stride,
+                              std::vector<uint32_t>* incomplete) {
+  uint64_t row_bytes = 0;
   if (Status status = CheckIdle(); !status.ok()) return status;
   if (Status status = CheckPooled(batch, &row_bytes); !status.ok()) return status;
+  if (Status status = CheckParts(parts, row_bytes); !status.ok()) return status;
   const uint64_t arg_bytes = arg_max == nullptr ? 0 : 4ull * arg_stride * batch.bags_count;
   if (arg_bytes > options_.move_bytes_max) {
     return {Code::kTooLarge, "places of " + Number(arg_bytes) + " bytes in one message, at most " +
@@ -180,7 +222,9 @@ Status DeviceRows::PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t*
   work.arg_stride = arg_stride;
   work.incomplete = flight.flags;
   device_->Run(work);
-  device_->CopyOut(rows, flight.rows, row_bytes);
+  ForEachCopy(parts, [&](const RowsOut& copy) {
+    device_->CopyOut(copy.to, flight.rows + copy.rows_at, copy.bytes);
+  });
   auto* const flags = reinterpret_cast<uint8_t*>(staging_.positions);
   device_->CopyOut(flags, flight.flags, batch.bags_count);
   if (arg_max != nullptr) device_->CopyOut(arg_max, room_.victim_rows, arg_bytes);

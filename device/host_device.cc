@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <utility>
 
 #include "device/step_kinds.h"
 #include "device/team.h"
@@ -54,13 +56,57 @@ void HostDevice::Free(uint8_t* memory) {
 
 Status HostDevice::AllocateStaging(uint64_t bytes, uint8_t** memory) {
   *memory = AllocateZeroed(bytes);
-  if (*memory != nullptr) return {};
+  if (*memory != nullptr) {
+    const std::lock_guard<std::mutex> lock(staging_mu_);
+    staging_[*memory] = bytes;
+    return {};
+  }
   return {Code::kNoMemory, "host memory: " + std::to_string(bytes) + " bytes wanted for staging"};
 }
 
 void HostDevice::FreeStaging(uint8_t* memory) {
   RunAll();
-  if (memory != nullptr) std::free(memory - kAlignment);
+  if (memory == nullptr) return;
+  const std::lock_guard<std::mutex> lock(staging_mu_);
+  staging_.erase(memory);
+  std::free(memory - kAlignment);
+}
+
+Status HostDevice::PinStaging(uint8_t* memory, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(staging_mu_);
+  const std::string asked = "pinned host memory: " + std::to_string(bytes) + " bytes";
+  if (bytes == 0 || bytes % kPinUnit != 0 || reinterpret_cast<uintptr_t>(memory) % kPinUnit != 0) {
+    return {Code::kTooLarge, asked + " that are no whole pages of " + std::to_string(kPinUnit)};
+  }
+  const auto next = staging_.lower_bound(memory + bytes);
+  if (next != staging_.begin()) {
+    const auto& [begin, size] = *std::prev(next);
+    if (begin + size > memory) return {Code::kTooLarge, asked + ", some of them pinned already"};
+  }
+  if (bytes > options_.pinned_bytes_max - pinned_bytes_) {
+    return {Code::kNoMemory, asked + " wanted beside " + std::to_string(pinned_bytes_) +
+                                 ", allowed are " + std::to_string(options_.pinned_bytes_max)};
+  }
+  staging_[memory] = bytes;
+  pinned_bytes_ += bytes;
+  return {};
+}
+
+void HostDevice::UnpinStaging(uint8_t* memory) {
+  const std::lock_guard<std::mutex> lock(staging_mu_);
+  const auto found = staging_.find(memory);
+  if (found == staging_.end()) return;
+  pinned_bytes_ -= found->second;
+  staging_.erase(found);
+}
+
+bool HostDevice::IsStaging(const void* memory, uint64_t bytes) const {
+  const std::lock_guard<std::mutex> lock(staging_mu_);
+  const auto* const at = static_cast<const uint8_t*>(memory);
+  const auto next = staging_.upper_bound(at);
+  if (next == staging_.begin()) return false;
+  const auto& [begin, size] = *std::prev(next);
+  return at + bytes <= begin + size;
 }
 
 // --- queues
@@ -114,6 +160,7 @@ void HostDevice::RunAll() {
 
 Status HostDevice::Failure() const {
   if (!failed_) return {};
+  if (!misuse_.empty()) return {Code::kFailed, misuse_};
   return {Code::kFailed, "the emulated device failed at work " +
                              std::to_string(options_.works_before_fault) +
                              ", as it was told to; start the server anew"};
@@ -137,6 +184,22 @@ void HostDevice::Copy(Queue queue, void* to, const void* from, uint64_t bytes) {
   if (bytes > 0) Give(queue, [=]() { std::memcpy(to, from, bytes); });
 }
 
+// Looked at when it runs: memory that is unpinned too early is seen.
+void HostDevice::CopyAside(Queue queue, void* to, const void* from, uint64_t bytes,
+                           const void* host) {
+  if (bytes == 0) return;
+  Give(queue, [this, to, from, bytes, host]() {
+    if (!options_.staging_only || IsStaging(host, bytes)) {
+      std::memcpy(to, from, bytes);
+      return;
+    }
+    failed_ = true;
+    misuse_ = "the emulated device was given a copy of " + std::to_string(bytes) +
+              " bytes beside works whose host side is not staging memory: use AllocateStaging or "
+              "PinStaging";
+  });
+}
+
 void HostDevice::CopyIn(void* to, const void* from, uint64_t bytes) {
   counts_.bytes_in += bytes;
   Copy(Queue::kWork, to, from, bytes);
@@ -144,17 +207,19 @@ void HostDevice::CopyIn(void* to, const void* from, uint64_t bytes) {
 
 void HostDevice::CopyOut(void* to, const void* from, uint64_t bytes) {
   counts_.bytes_out += bytes;
+  counts_.copies_out += bytes > 0;
   Copy(Queue::kWork, to, from, bytes);
 }
 
 void HostDevice::CopyInAside(void* to, const void* from, uint64_t bytes) {
   counts_.bytes_in += bytes;
-  Copy(Queue::kIn, to, from, bytes);
+  CopyAside(Queue::kIn, to, from, bytes, from);
 }
 
 void HostDevice::CopyOutAside(void* to, const void* from, uint64_t bytes) {
   counts_.bytes_out += bytes;
-  Copy(Queue::kOut, to, from, bytes);
+  counts_.copies_out += bytes > 0;
+  CopyAside(Queue::kOut, to, from, bytes, to);
 }
 
 void HostDevice::CopyWithin(void* to, const void* from, uint64_t bytes) {

@@ -2,14 +2,18 @@
 // after unit, with the teams of device/team.h. For tests, and to know what a GPU must compute.
 //
 // It can be told to fail, as a GPU would: allocations beyond a limit, or everything after a number
-// of works. And it can be told to do nothing before it is waited for, and then to take the queues
-// in a random order that keeps only what Order() asked for: what relies on more gives wrong rows.
+// of works. It can be told to fail where a GPU would be slow: a copy beside works whose host side
+// is no staging memory when it runs. And it can be told to do nothing before it is waited for, and
+// then to take the queues in a random order that keeps only what Order() asked for: what relies on
+// more gives wrong rows.
 #ifndef HOTBED_DEVICE_HOST_DEVICE_H_
 #define HOTBED_DEVICE_HOST_DEVICE_H_
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "device/device.h"
@@ -21,6 +25,8 @@ struct HostDeviceOptions {
   uint64_t bytes_max = ~0ull;           // of all allocations together
   uint64_t works_before_fault = ~0ull;  // a sort is one; then the device fails for good
   uint64_t order_seed = 0;              // of the queues' random order; 0: everything at once
+  uint64_t pinned_bytes_max = ~0ull;    // of all PinStaging together
+  bool staging_only = false;            // a copy aside from or to other host memory is a failure
 };
 
 class HostDevice : public Device {
@@ -34,6 +40,8 @@ class HostDevice : public Device {
   void Free(uint8_t* memory) override;
   Status AllocateStaging(uint64_t bytes, uint8_t** memory) override;
   void FreeStaging(uint8_t* memory) override;
+  Status PinStaging(uint8_t* memory, uint64_t bytes) override;
+  void UnpinStaging(uint8_t* memory) override;
   void CopyIn(void* to, const void* from, uint64_t bytes) override;
   void CopyOut(void* to, const void* from, uint64_t bytes) override;
   void CopyWithin(void* to, const void* from, uint64_t bytes) override;
@@ -77,6 +85,8 @@ class HostDevice : public Device {
   template <typename Work>
   void RunUnits(const Work& work);
   void Copy(Queue queue, void* to, const void* from, uint64_t bytes);
+  void CopyAside(Queue queue, void* to, const void* from, uint64_t bytes, const void* host);
+  bool IsStaging(const void* memory, uint64_t bytes) const;
   void Give(Queue queue, std::function<void()> run);
   bool MayRun(const TaskQueue& queue) const;
   void RunUntil(uint32_t queue, uint64_t count);
@@ -89,7 +99,11 @@ class HostDevice : public Device {
   uint64_t works_ = 0;
   uint64_t bytes_ = 0;
   bool failed_ = false;
+  std::string misuse_;  // why, if it was no fault that it was told to have
   DeviceCounts counts_;
+  mutable std::mutex staging_mu_;               // of what follows
+  std::map<const uint8_t*, uint64_t> staging_;  // bytes
+  uint64_t pinned_bytes_ = 0;
 };
 
 }  // namespace device

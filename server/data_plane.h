@@ -51,7 +51,8 @@ struct DataPlane {
                     limits.push_bytes_waiting_max),
         // Slices live a little longer than the budget counts them, until the kernel has taken their
         // bytes.
-        answers(AnswerPool::Create(limits.pull_bytes_in_flight_max)),
+        answers(AnswerPool::Create(limits.pull_bytes_in_flight_max,
+                                   host != nullptr ? host->answer_pinner() : nullptr)),
         inbox(host),
         transfers(std::make_shared<TransferBudget>(
             limits.transfer_bytes_max / 2 + limits.replica_tail_bytes_max,

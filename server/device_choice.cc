@@ -32,7 +32,9 @@ absl::StatusOr<std::unique_ptr<DeviceTier>> OpenTier(bool emulated, uint64_t dev
                                                      uint64_t host_bytes_max) {
   std::unique_ptr<device::Device> opened;
   if (emulated) {
-    opened = std::make_unique<device::HostDevice>();
+    device::HostDeviceOptions options;
+    options.staging_only = true;  // what a GPU would do slowly is an error
+    opened = std::make_unique<device::HostDevice>(options);
     if (device_bytes == 0) device_bytes = kEmulatedBytes;
   } else if (const device::Status status = OpenGpu(&opened); !status.ok()) {
     return absl::FailedPreconditionError(status.message);

@@ -188,6 +188,7 @@ void PullMessage::CopyBulk(Fragments fragments, const PullRequestView& view) {
 
 void PullMessage::PlaceRows() {
   answer_ = plane_->answers->Take(answer_bytes_);
+  answer = answer_;
   uint8_t* rows = answer_->data + rows_at_;
   uint8_t* flags = answer_->data + flags_at_;
   uint8_t* args = answer_->data + args_at_;

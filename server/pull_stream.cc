@@ -190,6 +190,7 @@ void PullMessage::Recycle() {
     return;
   }
   if (answer_ != nullptr) AnswerPool::Give(std::exchange(answer_, nullptr));
+  answer = nullptr;
   segments.clear();
   places_.clear();
   refusals_.clear();

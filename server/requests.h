@@ -20,6 +20,7 @@
 
 namespace hotbed {
 
+class AnswerMemory;
 class PullLatency;
 class Shard;
 
@@ -78,9 +79,10 @@ struct PullWork {
   virtual void Done() = 0;
 
   RowType row_type = RowType::kFp32;
-  int64_t deadline_ns = 0;        // Clock::NowNs() scale; 0: none
-  bool strict = false;            // the primary alone, while its lease surely holds
-  uint32_t staleness_ms_max = 0;  // of other members: since they heard from the primary; 0: any
+  AnswerMemory* answer = nullptr;  // in which all segments' rows lie; null: memory of any kind
+  int64_t deadline_ns = 0;         // Clock::NowNs() scale; 0: none
+  bool strict = false;             // the primary alone, while its lease surely holds
+  uint32_t staleness_ms_max = 0;   // of other members: since they heard from the primary; 0: any
   absl::InlinedVector<PullSegment, 8> segments;
   // Owned by the host.
   std::atomic<int32_t> pending{0};

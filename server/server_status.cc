@@ -131,6 +131,9 @@ std::string JsonOf(const ServerSnapshot& s) {
       .Add("device", h.device)
       .Add("device_bytes_limit", h.device_bytes_limit)
       .Add("device_bytes", h.device_bytes)
+      .Add("device_pinned_bytes", h.device_pinned_bytes)
+      .Add("device_rows_direct_bytes", h.device_rows_direct_bytes)
+      .Add("device_rows_copied_bytes", h.device_rows_copied_bytes)
       .Add("device_error", h.device_error)
       .Add("block_cache_bytes", h.block_cache_bytes)
       .Add("memtable_bytes", h.memtable_bytes)
@@ -186,6 +189,15 @@ void CollectDeviceMetrics(const HostStatus& host, std::vector<MetricSample>* sam
             gauge, labels, host.device_bytes, samples);
   AddSample("hotbed_server_device_limit_bytes", "Device memory that the server has.", gauge, labels,
             host.device_bytes_limit, samples);
+  AddSample("hotbed_server_device_pinned_bytes", "Memory of answers that the device copies into.",
+            gauge, labels, host.device_pinned_bytes, samples);
+  const auto counter = MetricSample::Type::kCounter;
+  AddSample("hotbed_server_device_rows_direct_bytes_total",
+            "Bytes of rows that the device copied straight into answers.", counter, labels,
+            host.device_rows_direct_bytes, samples);
+  AddSample("hotbed_server_device_rows_copied_bytes_total",
+            "Bytes of rows from the device that were copied once more on the host.", counter,
+            labels, host.device_rows_copied_bytes, samples);
   AddSample("hotbed_server_device_failed", "1 once the device has failed: start the server anew.",
             gauge, labels, host.device_error.empty() ? 0 : 1, samples);
 }

@@ -299,6 +299,9 @@ HostStatus ShardHostImpl::Status() const {
   status.device = tiers.device;
   status.device_bytes_limit = tiers.device_bytes_limit;
   status.device_bytes = tiers.device_bytes;
+  status.device_pinned_bytes = tiers.device_pinned_bytes;
+  status.device_rows_direct_bytes = tiers.device_rows_direct_bytes;
+  status.device_rows_copied_bytes = tiers.device_rows_copied_bytes;
   status.device_error = tiers.device_error;
   status.block_cache_bytes = tiers.block_cache_bytes;
   status.memtable_bytes = tiers.memtable_bytes;

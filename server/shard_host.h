@@ -22,6 +22,7 @@
 #include "common/table_spec.h"
 #include "server/replica_message.h"
 #include "server/requests.h"
+#include "server/tiers/answer_memory.h"
 
 namespace hotbed {
 
@@ -95,6 +96,9 @@ struct HostStatus {
   std::string device;  // whose memory holds the hottest rows; empty: none
   uint64_t device_bytes_limit = 0;
   uint64_t device_bytes = 0;
+  uint64_t device_pinned_bytes = 0;       // of answers' memory
+  uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them
+  uint64_t device_rows_copied_bytes = 0;
   std::string device_error;  // it has failed, for good
   uint64_t block_cache_bytes = 0;
   uint64_t memtable_bytes = 0;
@@ -227,6 +231,8 @@ class ShardHost : public ReplicaSink {
   virtual bool Ready() const = 0;
   // Empty, or why the device has failed.
   virtual std::string DeviceError() const { return ""; }
+  // For memory of answers; null: there is no device. May outlive the host.
+  virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }
 
   // Stops taking work, writes everything back, marks the data directory clean. Blocks.
   virtual absl::Status Shutdown() = 0;

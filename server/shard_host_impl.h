@@ -66,6 +66,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   HostStatus Status() const override;
   bool Ready() const override;
   std::string DeviceError() const override { return tiers_->DeviceError(); }
+  std::shared_ptr<MemoryPinner> answer_pinner() const override { return tiers_->answer_pinner(); }
   absl::Status Shutdown() override;
 
  private:

@@ -186,6 +186,7 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   reads.type = work->row_type;
   reads.rows = segment->rows;
   reads.flags = segment->flags;
+  reads.answer = work->answer;
   reads.pooling = segment->pooling;
   reads.bag_lengths = segment->bag_lengths;
   reads.bags = segment->bags;

@@ -116,13 +116,27 @@ class CudaDevice : public Device {
     MakeCurrent(number_);
     if (memory != nullptr) Note("cudaFreeHost", cudaFreeHost(memory));
   }
+  // These two touch nothing that other calls do: CUDA's errors are the thread's, and thread-safe.
+  Status PinStaging(uint8_t* memory, uint64_t bytes) override {
+    cudaError_t error = MakeCurrent(number_);
+    if (error == cudaSuccess) error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (error == cudaSuccess) return {};
+    cudaGetLastError();
+    return {Code::kNoMemory, Text("pinning host memory", error) + "; " + std::to_string(bytes) +
+                                 " bytes wanted; raise the limit of locked memory (ulimit -l)"};
+  }
+  void UnpinStaging(uint8_t* memory) override {
+    if (MakeCurrent(number_) != cudaSuccess || cudaHostUnregister(memory) != cudaSuccess) {
+      cudaGetLastError();  // of a device that has failed
+    }
+  }
 
   void CopyIn(void* to, const void* from, uint64_t bytes) override {
     counts_.bytes_in += bytes;
     Copy("copy in", Queue::kWork, to, from, bytes, cudaMemcpyHostToDevice);
   }
   void CopyOut(void* to, const void* from, uint64_t bytes) override {
-    counts_.bytes_out += bytes;
+    CountOut(bytes);
     Copy("copy out", Queue::kWork, to, from, bytes, cudaMemcpyDeviceToHost);
   }
   void CopyInAside(void* to, const void* from, uint64_t bytes) override {
@@ -130,7 +144,7 @@ class CudaDevice : public Device {
     Copy("copy in", Queue::kIn, to, from, bytes, cudaMemcpyHostToDevice);
   }
   void CopyOutAside(void* to, const void* from, uint64_t bytes) override {
-    counts_.bytes_out += bytes;
+    CountOut(bytes);
     Copy("copy out", Queue::kOut, to, from, bytes, cudaMemcpyDeviceToHost);
   }
   void CopyWithin(void* to, const void* from, uint64_t bytes) override {
@@ -152,6 +166,7 @@ class CudaDevice : public Device {
   Status WaitFor(uint64_t mark) override {
     ++counts_.waits;
     if (ok()) Note("wait", cudaEventSynchronize(streams_.marks[mark % kMarksMax]));
+    if (!failure_.ok()) Quiet();
     return failure_;
   }
 
@@ -206,6 +221,7 @@ class CudaDevice : public Device {
     for (cudaStream_t stream : streams_.of) {
       if (ok()) Note("wait", cudaStreamSynchronize(stream));
     }
+    if (!failure_.ok()) Quiet();
     return failure_;
   }
   DeviceCounts counts() const override { return counts_; }
@@ -215,6 +231,14 @@ class CudaDevice : public Device {
   bool ok() {
     if (failure_.ok()) Note("cudaSetDevice", MakeCurrent(number_));
     return failure_.ok();
+  }
+  // An error need not have stopped the copies that were given before it.
+  void Quiet() {
+    for (cudaStream_t stream : streams_.of) cudaStreamSynchronize(stream);
+  }
+  void CountOut(uint64_t bytes) {
+    counts_.bytes_out += bytes;
+    counts_.copies_out += bytes > 0;
   }
   cudaStream_t StreamOf(Queue queue) const { return streams_.of[static_cast<uint32_t>(queue)]; }
   void Copy(const char* what, Queue queue, void* to, const void* from, uint64_t bytes,

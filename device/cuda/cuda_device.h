@@ -1,8 +1,9 @@
 // A GPU as a Device: a stream of one CUDA device for each queue. Includes no CUDA header, so that
 // whoever opens one needs none.
 //
-// Used on any thread, one at a time; it becomes the thread's current device. Memory is plain
-// cudaMalloc, staging is pinned. The first CUDA error is for good (they are sticky).
+// Used on any thread, one at a time (but for PinStaging and UnpinStaging); it becomes the thread's
+// current device. Memory is plain cudaMalloc, staging is pinned. The first CUDA error is for good
+// (they are sticky).
 #ifndef HOTBED_DEVICE_CUDA_CUDA_DEVICE_H_
 #define HOTBED_DEVICE_CUDA_CUDA_DEVICE_H_
 

@@ -17,6 +17,7 @@ std::shared_ptr<DeviceJob> DeviceShard::NewReadJob(DeviceJob::Kind kind,
   job->count = reads.count;
   job->type = reads.type;
   job->rows = reads.rows;
+  job->answer = reads.answer;
   return job;
 }
 

@@ -53,8 +53,11 @@ absl::StatusOr<std::unique_ptr<DeviceTier>> DeviceTier::Open(std::unique_ptr<dev
   return tier;
 }
 
-DeviceTier::DeviceTier(std::unique_ptr<device::Device> device, const device::RowsOptions& options)
-    : device_(std::move(device)), options_(options), name_(device_->Describe()) {}
+DeviceTier::DeviceTier(std::shared_ptr<device::Device> device, const device::RowsOptions& options)
+    : device_(std::move(device)),
+      pinner_(std::make_shared<DevicePinner>(device_)),
+      options_(options),
+      name_(device_->Describe()) {}
 
 absl::Status DeviceTier::TakeMemory() {
   HOTBED_RETURN_IF_ERROR(StatusOf(device::DeviceRows::Open(device_.get(), options_, &rows_)));
@@ -189,6 +192,8 @@ void DeviceTier::Start(Message* message) {
 void DeviceTier::End(Message* message) {
   if (message->pieces.empty()) return;
   if (message->is_started) message->status = rows_->Finish(message->flight, &message->missing);
+  for (Piece& piece : message->pieces)
+    piece.held = nullptr;  // the device has copied, or never will
   const absl::Status told = StatusOf(message->status);
   for (Piece& piece : message->pieces) {
     if (!piece.is_open) continue;
@@ -224,7 +229,10 @@ device::Status DeviceTier::StartTogether(Message* message) {
   uint32_t at = 0;
   for (Piece& piece : message->pieces) {
     piece.at = at;  // there are no gaps where shards have gone
-    Inside(&piece, [&] { Pack(piece, staging); });
+    Inside(&piece, [&] {
+      Pack(piece, staging);
+      HoldAnswer(&piece);
+    });
     if (!piece.is_open) continue;
     at += piece.count;
     const DeviceJob& job = *piece.job;
@@ -242,7 +250,8 @@ device::Status DeviceTier::StartTogether(Message* message) {
                                staging.ids, at};
   device::Status status;
   if (kind == DeviceJob::Kind::kPull) {
-    status = rows_->StartPull(message->flight, batch, staging.rows, staging.flags);
+    PlaceRows(&message->pieces, staging.rows);
+    status = rows_->StartPull(message->flight, batch, parts_, staging.flags);
   } else if (kind == DeviceJob::Kind::kProbe) {
     status = rows_->StartProbe(message->flight, batch);
   } else {
@@ -264,7 +273,10 @@ device::Status DeviceTier::RunPooled(Message* message) {
   for (Piece& piece : message->pieces) {
     piece.at = at;
     piece.bags_at = bags;
-    Inside(&piece, [&] { PackBags(piece); });
+    Inside(&piece, [&] {
+      PackBags(piece);
+      HoldAnswer(&piece);
+    });
     if (!piece.is_open) continue;
     device::Segment segment;
     segment.table = piece.job->table;
@@ -287,7 +299,8 @@ device::Status DeviceTier::RunPooled(Message* message) {
   batch.pooling = first.pooling;
   batch.weights = weighted ? weight_staging_ : nullptr;
   if (places) arg_max_.resize(uint64_t{first.dim} * bags);
-  return rows_->PullPooled(batch, staging.rows, places ? arg_max_.data() : nullptr, first.dim,
+  PlaceRows(&message->pieces, staging.rows);
+  return rows_->PullPooled(batch, parts_, places ? arg_max_.data() : nullptr, first.dim,
                            &message->missing);
 }
 

@@ -25,6 +25,8 @@
 #include "absl/synchronization/mutex.h"
 #include "device/device.h"
 #include "device/device_rows.h"
+#include "server/tiers/answer_memory.h"
+#include "server/tiers/device_pinner.h"
 #include "server/tiers/io_gate.h"
 #include "server/tiers/io_queue.h"
 #include "server/tiers/tiered_store.h"
@@ -32,7 +34,8 @@
 namespace hotbed {
 
 // What a shard asks of the device. All that it points to stays valid until `done`, or until the
-// gate is closed: then the job is dropped.
+// gate is closed: then the job is dropped. `answer` alone is held beyond that, while the device
+// copies rows into it.
 struct DeviceJob {
   enum class Kind : uint8_t {
     kPull,    // rows and flags of what is there; which are missing
@@ -45,10 +48,11 @@ struct DeviceJob {
   uint32_t table = 0;
   uint32_t dim = 0;
   const uint64_t* ids = nullptr;
-  uint32_t count = 0;             // at least 1, but for kCall and kPooled
-  RowType type = RowType::kFp32;  // of rows, of gradients
-  uint8_t* rows = nullptr;        // kPull, kPooled: row i at i * RowWireBytes(type, dim)
-  uint8_t* flags = nullptr;       // kPull: as RowReads has them
+  uint32_t count = 0;              // at least 1, but for kCall and kPooled
+  RowType type = RowType::kFp32;   // of rows, of gradients
+  uint8_t* rows = nullptr;         // kPull, kPooled: row i at i * RowWireBytes(type, dim)
+  uint8_t* flags = nullptr;        // kPull: as RowReads has them
+  AnswerMemory* answer = nullptr;  // in which the rows lie; null: memory of any kind
   // kPooled: as RowReads has them. FitsPooled() holds.
   const uint32_t* bag_lengths = nullptr;
   uint32_t bags = 0;
@@ -74,6 +78,9 @@ struct DeviceJob {
 class DeviceTier {
  public:
   static constexpr uint32_t kPullJobsMax = 1u << 16;
+  // Rows that lie together are copied straight from here on: giving a copy to a GPU costs about 2
+  // microseconds, in which memcpy moves about as many bytes.
+  static constexpr uint64_t kDirectBytesMin = 16 << 10;
 
   // `device_bytes` of the device for rows and messages, 0: nine tenths of what is free;
   // `host_bytes_max`: about what the host's side may take. ResourceExhausted: less is free;
@@ -93,6 +100,8 @@ class DeviceTier {
     io_ = io;
     messages_of_task_ = messages_of_task;
   }
+  // While nothing is queued, for tests: the least that goes straight into an answer, in bytes.
+  void SetDirectBytesMin(uint64_t bytes) { direct_bytes_min_ = bytes; }
   void Submit(std::shared_ptr<DeviceJob> job);
   // Bags that one message has room for; others are no job for the device.
   bool FitsPooled(const DeviceJob& job) const;
@@ -113,6 +122,13 @@ class DeviceTier {
   // Pinned memory of the host.
   uint64_t host_bytes() const { return host_bytes_; }
   const device::RowsOptions& options() const { return options_; }
+  // Pins memory of answers for this device, and keeps the device: it may outlive the tier.
+  std::shared_ptr<MemoryPinner> pinner() const { return pinner_; }
+  uint64_t pinned_bytes() const { return pinner_->bytes(); }
+  // Of rows that were answered: copied by the device to where they were asked for, and copied there
+  // by the host out of staging memory.
+  uint64_t rows_direct_bytes() const { return direct_bytes_.load(std::memory_order_relaxed); }
+  uint64_t rows_copied_bytes() const { return copied_bytes_.load(std::memory_order_relaxed); }
 
  private:
   // On the tier's own thread.
@@ -123,11 +139,16 @@ class DeviceTier {
     std::shared_ptr<DeviceJob> job;
     uint32_t first = 0;  // of the job's ids
     uint32_t count = 0;
-    bool is_last = true;   // of the job's
-    bool is_open = true;   // its shard was there when the message began
-    uint32_t at = 0;       // of the message's ids
-    uint32_t bags_at = 0;  // of the message's bags
-    uint64_t rows_at = 0;  // of the message's rows
+    bool is_last = true;     // of the job's
+    bool is_open = true;     // its shard was there when the message began
+    uint32_t at = 0;         // of the message's ids
+    uint32_t bags_at = 0;    // of the message's bags
+    uint64_t rows_at = 0;    // of the message's rows
+    bool is_direct = false;  // its rows go straight to where they were asked for
+    HeldAnswer held;         // what that lies in, from before the copy until after it
+
+    uint64_t row_bytes() const;
+    uint8_t* to() const;  // of the job's rows
   };
   struct Message {
     std::vector<Piece> pieces;
@@ -145,7 +166,7 @@ class DeviceTier {
     uint8_t* flags = nullptr;
   };
 
-  DeviceTier(std::unique_ptr<device::Device> device, const device::RowsOptions& options);
+  DeviceTier(std::shared_ptr<device::Device> device, const device::RowsOptions& options);
   absl::Status TakeMemory();
   void Drain();
   void Start(Message* message);
@@ -161,13 +182,18 @@ class DeviceTier {
   bool AddPooled(const std::shared_ptr<DeviceJob>& job, Message* message) const;
   void Pack(const Piece& piece, const Staging& staging) const;
   void PackBags(const Piece& piece) const;
-  void HandOut(const Piece& piece, const Message& message) const;
-  void HandOutBags(const Piece& piece, const Message& message) const;
+  static void HoldAnswer(Piece* piece);
+  static bool Follows(const Piece& later, const Piece& earlier);
+  void PlaceRows(std::vector<Piece>* pieces, uint8_t* staged);
+  void HandOut(const Piece& piece, const Message& message);
+  void HandOutBags(const Piece& piece, const Message& message);
+  void CopyRows(const Piece& piece, const uint8_t* staged);
 
   absl::Status StatusOf(const device::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   static void Finish(const std::shared_ptr<DeviceJob>& job);
 
-  const std::unique_ptr<device::Device> device_;
+  const std::shared_ptr<device::Device> device_;
+  const std::shared_ptr<DevicePinner> pinner_;
   const device::RowsOptions options_;
   const std::string name_;
   uint64_t host_bytes_ = 0;
@@ -178,10 +204,13 @@ class DeviceTier {
   uint32_t* offset_staging_ = nullptr;  // of bags
   float* weight_staging_ = nullptr;
   std::vector<device::Segment> segments_, bag_segments_;
+  std::vector<device::RowsOut> parts_;
   std::vector<uint32_t> arg_max_;  // of bags
   uint32_t next_flight_ = 0;
+  uint64_t direct_bytes_min_ = kDirectBytesMin;
 
   std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> direct_bytes_{0}, copied_bytes_{0};
   std::atomic<uint32_t> pulls_waiting_{0};
   std::atomic<bool> failed_{false};
   std::unique_ptr<IoQueue> own_io_;

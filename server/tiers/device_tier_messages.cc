@@ -149,7 +149,62 @@ void DeviceTier::PackBags(const Piece& piece) const {
   }
 }
 
-void DeviceTier::HandOut(const Piece& piece, const Message& message) const {
+uint64_t DeviceTier::Piece::row_bytes() const {
+  return WireBytes(*job) * (job->kind == DeviceJob::Kind::kPooled ? job->bags : count);
+}
+
+uint8_t* DeviceTier::Piece::to() const { return job->rows + WireBytes(*job) * first; }
+
+// Inside of the job's gate, while its memory is surely its own.
+void DeviceTier::HoldAnswer(Piece* piece) {
+  const DeviceJob& job = *piece->job;
+  if (job.answer == nullptr || !job.answer->pinned()) return;
+  job.answer->Hold();
+  piece->held.reset(job.answer);
+}
+
+// Both ends of one copy, in the memory of one answer.
+bool DeviceTier::Follows(const Piece& later, const Piece& earlier) {
+  return later.held != nullptr && later.held.get() == earlier.held.get() &&
+         later.rows_at == earlier.rows_at + earlier.row_bytes() &&
+         later.to() == earlier.to() + earlier.row_bytes();
+}
+
+// Rows that lie together in pinned memory and are many go straight there, the others to staging
+// memory; of these, what follows each other is one copy with the gaps between.
+void DeviceTier::PlaceRows(std::vector<Piece>* pieces, uint8_t* staged) {
+  parts_.clear();
+  bool is_last_staged = false;
+  for (size_t first = 0, limit = 0; first < pieces->size(); first = limit) {
+    Piece& begin = (*pieces)[first];
+    uint64_t bytes = begin.row_bytes();
+    for (limit = first + 1; limit < pieces->size(); ++limit) {
+      if (!Follows((*pieces)[limit], (*pieces)[limit - 1])) break;
+      bytes += (*pieces)[limit].row_bytes();
+    }
+    if (!begin.is_open) continue;
+    const bool is_direct = begin.held != nullptr && bytes >= direct_bytes_min_;
+    for (size_t k = first; k < limit; ++k) {
+      Piece& piece = (*pieces)[k];
+      piece.is_direct = is_direct;
+      if (!is_direct) piece.held = nullptr;
+    }
+    if (!is_direct && is_last_staged) {
+      parts_.back().bytes = begin.rows_at + bytes - parts_.back().rows_at;
+    } else {
+      parts_.push_back({begin.rows_at, bytes, is_direct ? begin.to() : staged + begin.rows_at});
+    }
+    is_last_staged = !is_direct;
+  }
+}
+
+void DeviceTier::CopyRows(const Piece& piece, const uint8_t* staged) {
+  const uint64_t bytes = piece.row_bytes();
+  (piece.is_direct ? direct_bytes_ : copied_bytes_).fetch_add(bytes, std::memory_order_relaxed);
+  if (!piece.is_direct) std::memcpy(piece.to(), staged + piece.rows_at, bytes);
+}
+
+void DeviceTier::HandOut(const Piece& piece, const Message& message) {
   DeviceJob& job = *piece.job;
   const Staging& staging = staging_[message.flight];
   const std::vector<uint32_t>& missing = message.missing;
@@ -158,22 +213,21 @@ void DeviceTier::HandOut(const Piece& piece, const Message& message) const {
     job.missing.push_back(*next - piece.at + piece.first);
   }
   if (job.kind != DeviceJob::Kind::kPull) return;
-  const uint64_t wire = WireBytes(job);
-  std::memcpy(job.rows + wire * piece.first, staging.rows + piece.rows_at, wire * piece.count);
+  CopyRows(piece, staging.rows);
   if (job.flags != nullptr) {
     std::memcpy(job.flags + piece.first, staging.flags + piece.at, piece.count);
   }
 }
 
 // The rows of bags that are not whole mean nothing.
-void DeviceTier::HandOutBags(const Piece& piece, const Message& message) const {
+void DeviceTier::HandOutBags(const Piece& piece, const Message& message) {
   DeviceJob& job = *piece.job;
   const std::vector<uint32_t>& incomplete = message.missing;
   for (auto next = std::lower_bound(incomplete.begin(), incomplete.end(), piece.bags_at);
        next != incomplete.end() && *next < piece.bags_at + job.bags; ++next) {
     job.missing.push_back(*next - piece.bags_at);
   }
-  std::memcpy(job.rows, staging_[0].rows + piece.rows_at, WireBytes(job) * job.bags);
+  CopyRows(piece, staging_[0].rows);
   if (job.arg_max == nullptr) return;
   const uint64_t row = 4ull * job.dim;
   std::memcpy(job.arg_max, reinterpret_cast<const uint8_t*>(arg_max_.data()) + row * piece.bags_at,

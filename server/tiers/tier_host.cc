@@ -159,6 +159,9 @@ TierHost::Usage TierHostImpl::GetUsage() const {
     usage.device = device_->name();
     usage.device_bytes_limit = device_->bytes_limit();
     usage.device_bytes = device_->bytes();
+    usage.device_pinned_bytes = device_->pinned_bytes();
+    usage.device_rows_direct_bytes = device_->rows_direct_bytes();
+    usage.device_rows_copied_bytes = device_->rows_copied_bytes();
     usage.device_error = DeviceError();
   }
   return usage;

@@ -48,6 +48,9 @@ class TierHostImpl : public TierHost {
   absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }
   Usage GetUsage() const override;
   std::string DeviceError() const override;
+  std::shared_ptr<MemoryPinner> answer_pinner() const override {
+    return device_ == nullptr ? nullptr : device_->pinner();
+  }
   absl::Status TryResume() override { return spill_->TryResume(); }
   absl::Status Renew() override;
 

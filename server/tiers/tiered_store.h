@@ -28,6 +28,7 @@
 #include "common/shard_record.h"
 #include "common/table_spec.h"
 #include "row_math/types.h"
+#include "server/tiers/answer_memory.h"
 #include "server/tiers/fetch_hint.h"
 
 namespace hotbed {
@@ -38,8 +39,9 @@ struct RowReads {
   const uint64_t* ids = nullptr;
   uint32_t count = 0;
   RowType type = RowType::kFp32;
-  uint8_t* rows = nullptr;   // a row an id, or a bag, of RowWireBytes(type, dim), unaligned
-  uint8_t* flags = nullptr;  // count bytes or null; bit 0 = the row exists
+  uint8_t* rows = nullptr;         // a row an id, or a bag, of RowWireBytes(type, dim), unaligned
+  uint8_t* flags = nullptr;        // count bytes or null; bit 0 = the row exists
+  AnswerMemory* answer = nullptr;  // in which the rows lie; null: memory of any kind
   // Not pooled: only ids[picks[k]], k < count; rows and flags stand as for all. Null: all.
   const uint32_t* picks = nullptr;
   // Pooled (row_math/pooling.h): the ids are `bags` bags, none empty, one behind the other.
@@ -285,11 +287,16 @@ class TierHost {
     std::string device;            // empty: none
     uint64_t device_bytes_limit = 0;
     uint64_t device_bytes = 0;
+    uint64_t device_pinned_bytes = 0;       // of answers' memory
+    uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them
+    uint64_t device_rows_copied_bytes = 0;
     std::string device_error;  // for good; empty when well
   };
   virtual Usage GetUsage() const = 0;
   // As in Usage. While it is not empty, shards with rows on the device answer nothing.
   virtual std::string DeviceError() const { return ""; }
+  // For memory of answers; null: there is no device. May outlive the host.
+  virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }
   // Clears a background error when space is back; OK when the spill takes writes again.
   virtual absl::Status TryResume() = 0;
   // Begins anew without any row of any shard; frozen copies stay. No TieredStore may be open

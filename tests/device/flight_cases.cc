@@ -1,6 +1,7 @@
 // Messages that are started while another is under way, against rows kept in a map; and what a
 // message costs.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -57,6 +58,37 @@ class Tables {
 
 enum class Kind { kPull, kProbe, kUpdate };
 
+// Staging memory of a message that is under way, used anew by later ones: some that was allocated,
+// and pinned memory for the rows of answers.
+class StagedMessage {
+ public:
+  static constexpr uint64_t kBytes = 64 << 10;  // of each, more than any message has
+
+  StagedMessage(Device* device, Findings* findings) : device_(device) {
+    answer_ = static_cast<uint8_t*>(std::aligned_alloc(kPinUnit, kBytes));
+    ok_ = findings->Ok(device->AllocateStaging(3 * kBytes, &staged_)) &&
+          findings->Ok(device->PinStaging(answer_, kBytes));
+  }
+  ~StagedMessage() {
+    device_->Wait();
+    device_->FreeStaging(staged_);
+    if (ok_) device_->UnpinStaging(answer_);
+    std::free(answer_);
+  }
+  StagedMessage(const StagedMessage&) = delete;
+  bool ok() const { return ok_; }
+  uint64_t* ids() const { return reinterpret_cast<uint64_t*>(staged_); }
+  uint8_t* gradients() const { return staged_ + kBytes; }
+  uint8_t* flags() const { return staged_ + 2 * kBytes; }
+  uint8_t* answer() const { return answer_; }
+
+ private:
+  Device* const device_;
+  uint8_t* staged_ = nullptr;
+  uint8_t* answer_ = nullptr;
+  bool ok_ = false;
+};
+
 // A message, what it is to find, and where its answer goes.
 struct Message {
   Kind kind;
@@ -64,6 +96,9 @@ struct Message {
   std::vector<uint64_t> ids;
   Bytes gradients, answer, flags, want;
   std::vector<uint32_t> missing, want_missing;
+  uint64_t row_bytes = 0;
+  std::vector<RowsOut> parts;  // of a pull's rows
+  uint64_t copies = 0;         // that these need
 
   // Ids of every table, each once or several times.
   void Draw(Tables* tables, CaseRandom* random, uint64_t step) {
@@ -83,6 +118,7 @@ struct Message {
         ids.push_back(3 * third + (missing_id ? 0 : 1 + random->Below(2)));
         at += RowWireBytes(segment.type, shape.dim);
       }
+      row_bytes = at;
       at = (at + 15) / 16 * 16;
       segments.push_back(segment);
     }
@@ -119,12 +155,50 @@ struct Message {
       }
     }
   }
-  Status Start(DeviceRows* rows, uint32_t flight) {
-    const Batch batch = {segments.data(), static_cast<uint32_t>(segments.size()), ids.data(),
+  // Parts of the rows to places in both halves of the memory: some follow each other, some leave a
+  // gap, and some bytes go nowhere.
+  void DrawParts(CaseRandom* random, const StagedMessage& staged) {
+    uint8_t* next[2] = {staged.answer(), staged.answer() + StagedMessage::kBytes / 2};
+    uint32_t half = 0, last_half = 2;
+    uint64_t follows_at = 0;  // of the rows: what begins there goes on with the last copy
+    for (uint64_t at = 0; at < row_bytes;) {
+      const uint64_t bytes = std::min<uint64_t>(row_bytes - at, 1 + random->Below(300));
+      if (random->OneIn(4)) half = 1 - half;
+      const bool gap = random->OneIn(3);
+      if (gap) next[half] += 1 + random->Below(20);
+      if (!random->OneIn(5)) {
+        parts.push_back({at, bytes, next[half]});
+        copies += gap || half != last_half || at != follows_at;
+        next[half] += bytes;
+        last_half = half;
+        follows_at = at + bytes;
+      }
+      at += bytes;
+    }
+  }
+  Status Start(DeviceRows* rows, uint32_t flight, const StagedMessage& staged) {
+    std::copy(ids.begin(), ids.end(), staged.ids());
+    std::copy(gradients.begin(), gradients.end(), staged.gradients());
+    std::fill_n(staged.answer(), StagedMessage::kBytes, 0xee);
+    const Batch batch = {segments.data(), static_cast<uint32_t>(segments.size()), staged.ids(),
                          static_cast<uint32_t>(ids.size())};
-    if (kind == Kind::kPull) return rows->StartPull(flight, batch, answer.data(), flags.data());
+    if (kind == Kind::kPull) return rows->StartPull(flight, batch, parts, staged.flags());
     if (kind == Kind::kProbe) return rows->StartProbe(flight, batch);
-    return rows->StartUpdate(flight, batch, gradients.data());
+    return rows->StartUpdate(flight, batch, staged.gradients());
+  }
+  // The answer from where its parts went; what went nowhere is as it should be.
+  void Gather(const StagedMessage& staged, Findings* findings) {
+    if (kind != Kind::kPull) return;
+    answer = want;
+    std::copy_n(staged.flags(), flags.size(), flags.begin());
+    std::vector<bool> written(StagedMessage::kBytes);
+    for (const RowsOut& part : parts) {
+      std::copy_n(part.to, part.bytes, answer.begin() + static_cast<std::ptrdiff_t>(part.rows_at));
+      std::fill_n(written.begin() + (part.to - staged.answer()), part.bytes, true);
+    }
+    for (uint64_t k = 0; k < StagedMessage::kBytes; ++k) {
+      findings->Check(written[k] || staged.answer()[k] == 0xee, "byte ", k, " of no part");
+    }
   }
   void Check(Tables* tables, uint32_t round, Findings* findings) const {
     findings->Check(missing == want_missing, "message ", round, ": ", missing.size(),
@@ -157,11 +231,17 @@ void Flights(Device* device, uint64_t seed, Findings* findings) {
     if (!tables.Add(shape, findings)) return;
   }
   std::unique_ptr<Message> under_way[kFlights];
+  std::unique_ptr<StagedMessage> staged[kFlights];
+  for (auto& memory : staged) {
+    memory = std::make_unique<StagedMessage>(device, findings);
+    if (!memory->ok()) return;
+  }
   for (uint32_t round = 0; round < 60 + kFlights && findings->count() == 0; ++round) {
     const uint32_t flight = round % kFlights;
     std::unique_ptr<Message>& message = under_way[flight];
     if (message != nullptr) {
       if (!findings->Ok(tables.rows()->Finish(flight, &message->missing))) return;
+      message->Gather(*staged[flight], findings);
       message->Check(&tables, round - kFlights, findings);
     }
     message = round < 60 ? std::make_unique<Message>() : nullptr;
@@ -169,12 +249,19 @@ void Flights(Device* device, uint64_t seed, Findings* findings) {
     message->kind = static_cast<Kind>(random.Below(3));
     message->Draw(&tables, &random, round + 1);
     message->Expect(&tables, &random);
-    if (!findings->Ok(message->Start(tables.rows(), flight))) return;
+    if (message->kind == Kind::kPull) message->DrawParts(&random, *staged[flight]);
+    const uint64_t copies = device->counts().copies_out;
+    if (!findings->Ok(message->Start(tables.rows(), flight, *staged[flight]))) return;
+    // Beside rows: numbers, and of a pull the flags.
+    const uint64_t others = message->ids.empty() ? 0 : message->kind == Kind::kPull ? 2 : 1;
+    findings->Check(device->counts().copies_out - copies == message->copies + others, "message ",
+                    round, ": not one copy for what lies together");
     // What is no message waits for those under way.
     std::vector<uint32_t> none;
     const std::vector<RowToInsert> row = {{0, PositionOfId(tables.shapes()[0], 999), nullptr}};
     std::vector<MovedRow> evicted;
-    findings->Check(!message->Start(tables.rows(), flight).ok(), "a room was used twice");
+    const Batch batch = {};
+    findings->Check(!tables.rows()->StartProbe(flight, batch).ok(), "a room was used twice");
     findings->Check(!tables.rows()->Insert(row, false, false, &evicted).ok(),
                     "a row came in under a message");
   }

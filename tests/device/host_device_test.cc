@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <set>
 
@@ -37,6 +38,87 @@ TEST_P(DeviceCases, AgreeWhateverTheOrderOfTheQueues) {
     GetParam().run(&device, seed.value(), &findings);
     EXPECT_EQ(findings.count(), 0u) << "order " << order << ": " << findings.text();
   }
+}
+
+// No copy that is to run beside works goes the slow way.
+TEST(HostDeviceStaging, MessagesCopyFromAndToStagingMemoryAlone) {
+  const TestSeed seed(4);
+  for (uint64_t order = 0; order <= 3; ++order) {
+    HostDeviceOptions options;
+    options.order_seed = order;
+    options.staging_only = true;
+    HostDevice device(options);
+    Findings findings;
+    FlightCases()[0].run(&device, seed.value(), &findings);
+    EXPECT_EQ(findings.count(), 0u) << "order " << order << ": " << findings.text();
+  }
+}
+
+struct AlignedBytes {
+  explicit AlignedBytes(uint64_t bytes)
+      : data(static_cast<uint8_t*>(std::aligned_alloc(kPinUnit, bytes))) {}
+  ~AlignedBytes() { std::free(data); }
+  AlignedBytes(const AlignedBytes&) = delete;
+  uint8_t* const data;
+};
+
+// What is left of the device after a copy of 100 bytes aside, to `host` or from it.
+Status AfterACopyOf(uint8_t* host, bool out, HostDevice* device) {
+  uint8_t* memory = nullptr;
+  Status status = device->Allocate(100, &memory);
+  if (!status.ok()) return status;
+  out ? device->CopyOutAside(host, memory, 100) : device->CopyInAside(memory, host, 100);
+  status = device->Wait();
+  device->Free(memory);
+  return status;
+}
+
+TEST(HostDeviceStaging, ACopyAsideOfOtherMemoryIsSeen) {
+  AlignedBytes memory(3 * kPinUnit);
+  for (const bool out : {false, true}) {
+    for (const uint64_t order : {0, 5}) {
+      HostDeviceOptions options;
+      options.staging_only = true;
+      options.order_seed = order;
+      const auto open = [&] {
+        auto device = std::make_unique<HostDevice>(options);
+        EXPECT_TRUE(device->PinStaging(memory.data, kPinUnit).ok());
+        EXPECT_TRUE(device->PinStaging(memory.data + kPinUnit, kPinUnit).ok());
+        return device;
+      };
+      auto device = open();
+      EXPECT_TRUE(AfterACopyOf(memory.data + kPinUnit - 100, out, device.get()).ok());
+      EXPECT_TRUE(AfterACopyOf(memory.data + kPinUnit, out, device.get()).ok());
+      uint8_t* staged = nullptr;
+      EXPECT_TRUE(device->AllocateStaging(100, &staged).ok());
+      EXPECT_TRUE(AfterACopyOf(staged, out, device.get()).ok());
+      device->FreeStaging(staged);
+      device->UnpinStaging(memory.data + kPinUnit);
+      const Status unpinned = AfterACopyOf(memory.data + kPinUnit, out, device.get());
+      EXPECT_EQ(unpinned.code, Code::kFailed);
+      EXPECT_NE(unpinned.message.find("PinStaging"), std::string::npos) << unpinned.message;
+      EXPECT_FALSE(AfterACopyOf(memory.data + kPinUnit - 99, out, open().get()).ok())
+          << "over the border of two pieces";
+      EXPECT_FALSE(AfterACopyOf(memory.data + 2 * kPinUnit, out, open().get()).ok());
+    }
+  }
+}
+
+TEST(HostDeviceStaging, PinnedMemoryIsBoundedAndPinnedOnce) {
+  AlignedBytes memory(4 * kPinUnit);
+  HostDeviceOptions options;
+  options.pinned_bytes_max = 2 * kPinUnit;
+  HostDevice device(options);
+  ASSERT_TRUE(device.PinStaging(memory.data + kPinUnit, 2 * kPinUnit).ok());
+  for (const uint64_t at : {0, 1, 2}) {
+    const Status twice = device.PinStaging(memory.data + at * kPinUnit, 2 * kPinUnit);
+    EXPECT_EQ(twice.code, Code::kTooLarge) << twice.message;
+  }
+  EXPECT_EQ(device.PinStaging(memory.data + 1, kPinUnit).code, Code::kTooLarge);
+  EXPECT_EQ(device.PinStaging(memory.data, 100).code, Code::kTooLarge);
+  EXPECT_EQ(device.PinStaging(memory.data, kPinUnit).code, Code::kNoMemory);
+  device.UnpinStaging(memory.data + kPinUnit);
+  EXPECT_TRUE(device.PinStaging(memory.data, 2 * kPinUnit).ok());
 }
 
 // How often a byte that is copied in, added to and copied out is wrong, over many orders.
@@ -294,6 +376,10 @@ TEST(DeviceRowsFailures, MessagesBeyondALimitAreRefusedByName) {
   segment.rows_at = 2 << 20;
   EXPECT_EQ(pull(1).code, Code::kTooLarge);
   segment.rows_at = 0;
+  for (const RowsOut& part : {RowsOut{0, 17, out}, RowsOut{16, 1, out}, RowsOut{~0ull, 2, out}}) {
+    EXPECT_EQ(rows->StartPull(0, {&segment, 1, ids.data(), 1}, {part}, nullptr).code,
+              Code::kTooLarge);
+  }
   segment.type = RowType::kInt8;
   EXPECT_TRUE(pull(1).ok());
   EXPECT_FALSE(rows->BeginUpdate({&segment, 1, ids.data(), 1}, &missing).ok()) << "int8 gradients";

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -49,6 +52,74 @@ TEST(AnswerPoolTest, ABufferOutlivesThePoolsOwner) {
   std::memset(buffer->data, 1, 10'000);
   EXPECT_EQ(buffer->data[9'999], 1);
   AnswerPool::Give(buffer);
+}
+
+// Remembers what is pinned; refuses all after the first `allowed`.
+class FakePinner : public MemoryPinner {
+ public:
+  explicit FakePinner(size_t allowed) : allowed_(allowed) {}
+  bool Pin(uint8_t* memory, uint64_t bytes) override {
+    if (pinned_.size() == allowed_) return false;
+    return pinned_.emplace(memory, bytes).second;
+  }
+  void Unpin(uint8_t* memory, uint64_t bytes) override {
+    EXPECT_EQ(pinned_.at(memory), bytes);
+    pinned_.erase(memory);
+  }
+  size_t count() const { return pinned_.size(); }
+  bool Has(const AnswerBuffer& buffer) const {
+    const auto next = pinned_.upper_bound(buffer.data);
+    if (next == pinned_.begin()) return false;
+    const auto& [memory, bytes] = *std::prev(next);
+    return buffer.data + buffer.capacity <= memory + bytes;
+  }
+
+ private:
+  const size_t allowed_;
+  std::map<uint8_t*, uint64_t> pinned_;
+};
+
+TEST(AnswerPoolTest, BlocksArePinnedOnceAndAsLongAsThereAreAny) {
+  const auto pinner = std::make_shared<FakePinner>(2);
+  auto pool = AnswerPool::Create(8 << 20, pinner);
+  std::vector<AnswerBuffer*> buffers;
+  for (const size_t bytes : {4096, 4096, 1 << 20, 1 << 20, 100'000, 8 << 20}) {
+    buffers.push_back(pool->Take(bytes));
+  }
+  const std::vector<bool> want = {true, true, true, true, false, false};
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    EXPECT_EQ(buffers[i]->pinned(), want[i]) << i;
+    EXPECT_EQ(pinner->Has(*buffers[i]), want[i]) << i;
+    std::memset(buffers[i]->data, 1, buffers[i]->capacity);
+  }
+  pool = nullptr;
+  for (AnswerBuffer* buffer : buffers) {
+    EXPECT_EQ(pinner->count(), 2u);
+    AnswerPool::Give(buffer);
+  }
+  EXPECT_EQ(pinner->count(), 0u);
+}
+
+TEST(AnswerPoolTest, WhatIsHeldGoesBackWhenItIsReleased) {
+  auto pool = AnswerPool::Create(2 << 20);
+  AnswerBuffer* const held = pool->Take(2 << 20);
+  AnswerBuffer* const from_heap = pool->Take(2 << 20);
+  for (AnswerBuffer* buffer : {held, from_heap}) {
+    buffer->Hold();
+    buffer->Hold();
+    AnswerPool::Give(buffer);
+    buffer->Release();
+    std::memset(buffer->data, 1, buffer->capacity);
+  }
+  AnswerBuffer* const other = pool->Take(2 << 20);
+  EXPECT_NE(other->data, held->data);
+  AnswerPool::Give(other);
+  uint8_t* const data = held->data;
+  held->Release();
+  from_heap->Release();
+  AnswerBuffer* const again = pool->Take(2 << 20);
+  EXPECT_EQ(again->data, data);
+  AnswerPool::Give(again);
 }
 
 }  // namespace

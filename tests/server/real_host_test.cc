@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "proto/wire.h"
 #include "server/data_server.h"
 #include "server/shard_host.h"
+#include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
 namespace {
@@ -41,6 +43,7 @@ class RealHostTest : public ::testing::Test {
     ShardHostOptions options;
     options.data_dir = dir_;
     options.host_bytes = 128 << 20;
+    options.open_device = open_device_;
     auto host = ShardHost::Open(options, Clock::Real());
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
@@ -125,6 +128,7 @@ class RealHostTest : public ::testing::Test {
   }
 
   std::string dir_;
+  std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device_;
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<DataServer> server_;
   std::unique_ptr<v1::Data::Stub> stub_;
@@ -203,6 +207,45 @@ TEST_F(RealHostTest, PushesAreReadBackAndSurviveARestart) {
   pushed = Push(2, step2, step1, false, {7}, {1, 1, 1, 1});
   EXPECT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
   EXPECT_EQ(Pull(2, {7, 3, 4}).rows(), Bytes(rows));
+}
+
+// Some rows are in device memory, some below, and some nowhere; other answers are made meanwhile.
+TEST_F(RealHostTest, RowsOfADeviceGoStraightIntoWhatIsSent) {
+  open_device_ = EmulatedDevice(SmallMessages(256), 16 << 10);
+  StartServer(1);
+  std::vector<uint64_t> ids;
+  std::vector<float> gradients;
+  for (uint64_t id = 0; id < 800; ++id) {
+    ids.push_back(id);
+    for (uint32_t c = 0; c < kDim; ++c) gradients.push_back(static_cast<float>(id + c));
+  }
+  ASSERT_EQ(Push(1, 1 << 20, 0, true, ids, gradients).segments(0).code(), v1::OK);
+  std::vector<std::thread> clients;
+  for (uint64_t client = 0; client < 4; ++client) {
+    clients.emplace_back([this, client] {
+      for (uint64_t round = 0; round < 100; ++round) {
+        std::vector<uint64_t> asked;
+        std::vector<float> want;
+        for (uint64_t k = 0; k < 50 + 40 * client; ++k) {
+          asked.push_back((client * 211 + round * 17 + k * (1 + round % 3)) % 1000);
+          for (uint32_t c = 0; c < kDim; ++c) {
+            want.push_back(asked.back() < 800 ? -static_cast<float>(asked.back() + c) : 0.0f);
+          }
+        }
+        const v1::PullReply pulled = Pull(1, asked);
+        ASSERT_EQ(pulled.header().segments(0).code(), v1::OK);
+        ASSERT_EQ(pulled.rows().size(), 4 * want.size());
+        std::vector<float> got(want.size());
+        std::memcpy(got.data(), pulled.rows().data(), 4 * got.size());
+        ASSERT_TRUE(got == want) << "client " << client << ", round " << round;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  const HostStatus status = host_->Status();
+  EXPECT_GT(status.device_pinned_bytes, 0u);
+  EXPECT_GT(status.device_rows_direct_bytes, 100'000u);
+  EXPECT_EQ(status.device_rows_copied_bytes, 0u) << "the pool has room for all answers";
 }
 
 TEST_F(RealHostTest, BadPushesChangeNothing) {

@@ -210,8 +210,15 @@ std::unique_ptr<TestPull> TestServer::MakePull(TableId table, const std::vector<
     pull->flags.emplace_back(part.size(), 0xff);
     pull->ids.push_back(std::move(part));
     segment.ids = pull->ids.back().data();
-    segment.rows = pull->rows.back().data();
     segment.flags = pull->flags.back().data();
+  }
+  uint64_t bytes = 0;
+  for (const auto& rows : pull->rows) bytes += rows.size();
+  pull->memory = std::make_unique<PinnedRows>(host_->answer_pinner(), bytes);
+  pull->answer = pull->memory.get();
+  uint8_t* at = pull->memory->data();
+  for (size_t s = 0; s < pull->rows.size(); at += pull->rows[s++].size()) {
+    pull->segments[s].rows = at;
   }
   return pull;
 }

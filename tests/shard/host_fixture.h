@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "common/table_spec.h"
 #include "server/requests.h"
 #include "server/shard_host.h"
+#include "tests/tiers/pinned_rows.h"
 
 namespace hotbed {
 
@@ -31,7 +33,14 @@ class TempDir {
 
 // A pull or push that the test waits for, and the storage behind its segments.
 struct TestPull : PullWork {
-  void Done() override { done.Notify(); }
+  void Done() override {
+    uint8_t* from = memory != nullptr ? memory->data() : nullptr;
+    for (size_t s = 0; from != nullptr && s < rows.size(); from += rows[s++].size()) {
+      std::copy_n(from, rows[s].size(), rows[s].begin());
+    }
+    done.Notify();
+  }
+  std::unique_ptr<PinnedRows> memory;  // of all rows, as a server has it; or null
   std::vector<std::vector<uint64_t>> ids;
   std::vector<std::vector<uint8_t>> rows;
   std::vector<std::vector<uint8_t>> flags;

@@ -152,6 +152,9 @@ std::vector<float> Train(const Layout& layout, const TableSpec& table,
     const std::vector<float> part = server.Pull(1, ids);
     rows.insert(rows.end(), part.begin(), part.end());
   }
+  const HostStatus status = server.host()->Status();
+  EXPECT_EQ(status.device_rows_direct_bytes > 0, layout.device_bytes > 0) << layout.name;
+  EXPECT_EQ(status.device_rows_copied_bytes, 0u) << layout.name;
   return rows;
 }
 

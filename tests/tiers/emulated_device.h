@@ -25,8 +25,9 @@ inline device::Status OpenTestDevice(const device::HostDeviceOptions&,
 }
 #else
 constexpr uint64_t kTestRoomBytes = 2 << 20;
-inline device::Status OpenTestDevice(const device::HostDeviceOptions& faults,
+inline device::Status OpenTestDevice(device::HostDeviceOptions faults,
                                      std::unique_ptr<device::Device>* opened) {
+  faults.staging_only = true;
   *opened = std::make_unique<device::HostDevice>(faults);
   return {};
 }
@@ -65,7 +66,9 @@ inline std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> EmulatedDevi
     auto probe = OpenTestTier({}, options);
     if (!probe.ok()) return probe;
     options.device_bytes += slab_bytes - (*probe)->slab_bytes();
-    return OpenTestTier(faults(), options);
+    auto tier = OpenTestTier(faults(), options);
+    if (tier.ok()) (*tier)->SetDirectBytesMin(1);  // their rows are few
+    return tier;
   };
 }
 

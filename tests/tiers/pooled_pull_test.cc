@@ -30,6 +30,7 @@ class StorePoolTest : public StoreFixture, public ::testing::WithParamInterface<
   };
   struct Answer {
     std::vector<uint8_t> rows, flags, arg_max;
+    std::unique_ptr<PinnedRows> pinned;  // what the rows are answered in
   };
 
   void SetUp() override {
@@ -88,7 +89,9 @@ class StorePoolTest : public StoreFixture, public ::testing::WithParamInterface<
     reads.ids = asked.ids.data();
     reads.count = static_cast<uint32_t>(asked.ids.size());
     reads.type = asked.type;
-    reads.rows = answer->rows.data();
+    answer->pinned = std::make_unique<PinnedRows>(host_->answer_pinner(), answer->rows.size());
+    reads.rows = answer->pinned->data();
+    reads.answer = answer->pinned.get();
     reads.flags = answer->flags.data();
     reads.pooling = asked.pooling;
     reads.bag_lengths = asked.lengths.data();
@@ -114,7 +117,9 @@ class StorePoolTest : public StoreFixture, public ::testing::WithParamInterface<
       Append(&want.rows, row.data(), row.size());
       if (asked.arg_max) Append(&want.arg_max, bag.arg_max.data(), 4 * bag.arg_max.size());
     }
-    ASSERT_TRUE(answer.rows == want.rows);
+    std::vector<uint8_t> rows(answer.rows.size());
+    answer.pinned->CopyTo(rows.data());
+    ASSERT_TRUE(rows == want.rows);
     ASSERT_EQ(answer.flags, want.flags);
     ASSERT_TRUE(answer.arg_max == want.arg_max);
   }

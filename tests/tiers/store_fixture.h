@@ -22,6 +22,7 @@
 #include "server/tiers/tier_host.h"
 #include "tests/kernels/row_twin.h"
 #include "tests/tiers/emulated_device.h"
+#include "tests/tiers/pinned_rows.h"
 
 namespace hotbed {
 
@@ -173,10 +174,12 @@ class StoreFixture : public ::testing::Test {
                        std::vector<uint8_t>* flags) {
     rows->assign(ids.size() * spec_.dim, -77.0f);
     flags->assign(ids.size(), 77);
+    PinnedRows answer(host_->answer_pinner(), 4 * rows->size());
     RowReads reads;
     reads.ids = ids.data();
     reads.count = static_cast<uint32_t>(ids.size());
-    reads.rows = reinterpret_cast<uint8_t*>(rows->data());
+    reads.rows = answer.data();
+    reads.answer = &answer;
     reads.flags = flags->data();
     absl::Status result;
     bool finished = store_->Pull(reads, [&](absl::Status status) {
@@ -185,6 +188,7 @@ class StoreFixture : public ::testing::Test {
     });
     if (!finished) RunAll();
     EXPECT_TRUE(finished) << "a Pull that never ends";
+    if (result.ok()) answer.CopyTo(rows->data());
     return result;
   }
   absl::Status SweepNow(Lsn lsn, std::string meta) {

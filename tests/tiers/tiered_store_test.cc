@@ -46,6 +46,7 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
   struct OpenPull {
     std::vector<uint64_t> ids;
     std::vector<float> rows;
+    std::unique_ptr<PinnedRows> pinned;  // what they are answered in, or null
     std::vector<uint8_t> flags;
     std::vector<size_t> versions_before;
     bool finished = false;
@@ -92,6 +93,11 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
     reads.count = static_cast<uint32_t>(count);
     reads.rows = reinterpret_cast<uint8_t*>(p->rows.data());
     reads.flags = p->flags.data();
+    if (random.OneIn(2)) {
+      p->pinned = std::make_unique<PinnedRows>(host_->answer_pinner(), 4 * p->rows.size());
+      reads.rows = p->pinned->data();
+      reads.answer = p->pinned.get();
+    }
     const bool finished = store_->Pull(reads, [this, p](absl::Status status) {
       EXPECT_TRUE(status.ok()) << status;
       Check(*p);
@@ -104,7 +110,8 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
     }
   }
 
-  void Check(const OpenPull& pull) {
+  void Check(OpenPull& pull) {
+    if (pull.pinned != nullptr) pull.pinned->CopyTo(pull.rows.data());
     for (size_t i = 0; i < pull.ids.size(); ++i) {
       const auto& versions = Versions(pull.ids[i]);
       const float* row = pull.rows.data() + i * spec_.dim;
@@ -186,6 +193,7 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
       EXPECT_EQ(stats.device_hits, 0u);
     } else {
       EXPECT_GT(stats.device_hits, 100u);
+      EXPECT_GT(host_->GetUsage().device_rows_direct_bytes, 0u);
       // Rows come up from the host's memory; where that has room for one, few do.
       const bool many = GetParam().budget_rows != 1;
       EXPECT_GT(stats.device_rows, many ? std::min<uint64_t>(slots / 4, 64) : 0u);
