@@ -120,6 +120,21 @@ void Unpack(PtxWarp* warp, const PtxInstruction& in, uint32_t lanes) {
     });
   }
 }
+// The lowest `length` bits of the first into the second, from bit `at` on.
+template <typename T>
+void InsertBits(PtxWarp* warp, const PtxInstruction& in, uint32_t lanes) {
+  constexpr uint32_t kBits = 8 * sizeof(T);
+  ForLanes(lanes, [&](uint32_t l) {
+    const uint32_t at = warp->Lanes<uint32_t>(in.from[2])[l] & 0xff;
+    const uint32_t length = warp->Lanes<uint32_t>(in.from[3])[l] & 0xff;
+    const T ones = length >= kBits ? ~T{0} : (T{1} << length) - 1;
+    const T mask = at >= kBits ? T{0} : ones << at;
+    const T inserted = at >= kBits ? T{0} : warp->Lanes<T>(in.from[0])[l] << at;
+    const T into = warp->Lanes<T>(in.from[1])[l];
+    warp->Lanes<T>(in.to[0])[l] = (into & ~mask) | (inserted & mask);
+  });
+}
+
 template <typename Whole>
 void Pack(PtxWarp* warp, const PtxInstruction& in, uint32_t lanes) {
   const uint32_t bits = 8 * sizeof(Whole) / in.from_count;
@@ -162,6 +177,8 @@ void AddBitOperations(OperationTable* table) {
   t["prmt.b32"] = {kPlain, "w=www", &Ternary<U, U, U, Prmt>};
   t["shf.l.wrap.b32"] = {kPlain, "w=www", &Ternary<U, U, U, Funnel<true>>};
   t["shf.r.wrap.b32"] = {kPlain, "w=www", &Ternary<U, U, U, Funnel<false>>};
+  t["bfi.b32"] = {kPlain, "w=wwww", &InsertBits<uint32_t>};
+  t["bfi.b64"] = {kPlain, "d=ddww", &InsertBits<uint64_t>};
   t["brev.b32"] = {kPlain, "w=w", &Unary<U, U, Brev>};
   t["bfind.u32"] = {kPlain, "w=w", &Unary<U, U, Bfind<false>>};
   t["bfind.shiftamt.u32"] = {kPlain, "w=w", &Unary<U, U, Bfind<true>>};

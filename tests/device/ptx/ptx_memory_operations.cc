@@ -160,6 +160,9 @@ struct AtomicCompare {
   static T Do(T old, T a, T b) { return old == a ? b : old; }
 };
 
+// Changes nothing, and may name any address.
+void Prefetch(PtxWarp*, const PtxInstruction&, uint32_t) {}
+
 // Lane after lane, of values without a sign. kOld: what was there goes into a register.
 template <typename T, typename F, bool kOld>
 void Atomic(PtxWarp* warp, const PtxInstruction& in, uint32_t lanes) {
@@ -223,7 +226,9 @@ void AddAccesses(const std::string& type, OperationTable* table) {
   for (const char* plain : {"volatile.", "volatile.global."}) {  // which orders nothing here
     add(plain, &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>);
   }
-  add("global.", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>);
+  for (const char* cached : {"global.", "global.cs."}) {
+    add(cached, &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>);
+  }
   add("local.", &Load<T, Space::kLocal>, &Store<T, Space::kLocal>);
   add("param.", &Load<T, Space::kParam>, nullptr);
 }
@@ -243,6 +248,7 @@ void AddMemoryOperations(OperationTable* table) {
   AddAccesses<int64_t>("s64", table);
   AddAccesses<uint32_t>("f32", table);
   AddAccesses<uint64_t>("f64", table);
+  (*table)["prefetch.global.L2"] = {OperationKind::kPlain, "m", &Prefetch};
   AddAtomicsOfWidth<uint32_t>("32", table);
   AddAtomicsOfWidth<uint64_t>("64", table);
 }

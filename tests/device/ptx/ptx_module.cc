@@ -51,7 +51,8 @@ class Parser {
 
  private:
   std::string Outside(const std::string& line) {
-    for (const char* ignored : {".version", ".target", ".file"}) {
+    // The last is for the compiler's registers.
+    for (const char* ignored : {".version", ".target", ".file", ".minnctapersm"}) {
       if (Begins(line, ignored)) return "";
     }
     if (Begins(line, ".address_size")) {
