@@ -19,7 +19,7 @@
 
 #include "device/move_work.h"
 #include "device/read_work.h"
-#include "device/update_work.h"
+#include "device/step_work.h"
 
 namespace hotbed {
 namespace device {
@@ -114,8 +114,8 @@ class Device {
   virtual void Run(const TakeWork& work) = 0;
   virtual void Run(const ReleaseWork& work) = 0;
   virtual void Run(const SumWork& work) = 0;
-  // StepWork of one kind, as StepKind names it.
-  virtual void RunSteps(OptimizerKind kind, const UpdateBatch& batch) = 0;
+  // StepWork of one kind, as StepKind names it; `way` is not kAny.
+  virtual void RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) = 0;
   virtual void Run(const AnyStepWork& work) = 0;
 
   // For all queues.

@@ -227,8 +227,8 @@ class DeviceRows {
   bool LeavesRowsOf(const Batch& batch) const;
   // Which steps a message takes: at most kStepLaunches.
   struct StepLaunches {
-    uint32_t own_kinds = 0;  // bits: a StepWork each
-    bool any = false;        // and an AnyStepWork
+    uint32_t own = 0;  // bits: a StepWork each
+    bool any = false;  // and an AnyStepWork
   };
   static constexpr uint32_t kStepLaunches = 3;
   StepLaunches PlanSteps(const Batch& update) const;

@@ -9,6 +9,8 @@ namespace device {
 namespace {
 
 constexpr uint32_t kCollectBuckets = 8192;  // as many as staging has room for
+constexpr uint32_t kOwnSteps = kOwnWays * (static_cast<uint32_t>(kLastOptimizerKind) + 1);
+static_assert(kOwnSteps <= 32, "a bit each");
 
 uint32_t RoundUp16(uint32_t bytes) { return (bytes + 15) / 16 * 16; }
 
@@ -128,17 +130,17 @@ void DeviceRows::RunUpdate(const Batch& update, const Flight& flight, const uint
   batch.sums = room_.sums;
   if (update.ids_count > 1) device_->Run(SumWork{batch});
   const StepLaunches launches = PlanSteps(update);
-  for (uint32_t kind = 0; kind <= static_cast<uint32_t>(kLastOptimizerKind); ++kind) {
-    if ((launches.own_kinds >> kind & 1) == 0) continue;
-    device_->RunSteps(static_cast<OptimizerKind>(kind), batch);
+  for (uint32_t bit = 0; bit < kOwnSteps; ++bit) {
+    if ((launches.own >> bit & 1) == 0) continue;
+    device_->RunSteps(static_cast<OptimizerKind>(bit / kOwnWays),
+                      static_cast<StepWay>(bit % kOwnWays), batch);
   }
-  if (launches.any) device_->Run(AnyStepWork{batch, launches.own_kinds});
+  if (launches.any) device_->Run(AnyStepWork{batch, launches.own});
 }
 
-// The kinds with most ids have a launch of their own, as far as there are enough.
+// The steps with most ids have a launch of their own, as far as there are enough.
 DeviceRows::StepLaunches DeviceRows::PlanSteps(const Batch& update) const {
-  constexpr uint32_t kKinds = static_cast<uint32_t>(kLastOptimizerKind) + 1;
-  uint64_t ids_of[kKinds] = {};
+  uint64_t ids_of[kOwnSteps] = {};
   StepLaunches launches;
   for (uint32_t s = 0; s < update.segment_count; ++s) {
     const Segment& segment = update.segments[s];
@@ -146,18 +148,20 @@ DeviceRows::StepLaunches DeviceRows::PlanSteps(const Batch& update) const {
     const uint32_t limit =
         s + 1 < update.segment_count ? update.segments[s + 1].first : update.ids_count;
     if (limit == segment.first) continue;
-    if (IsSteppedInFours(segment, shape)) {
-      ids_of[static_cast<uint32_t>(StepKind(shape.optimizer.kind))] += limit - segment.first;
-    } else {
+    const StepWay way = WayOf(segment, shape);
+    const auto kind = static_cast<uint32_t>(StepKind(shape.optimizer.kind));
+    if (way == StepWay::kAny) {
       launches.any = true;
+    } else {
+      ids_of[kOwnWays * kind + static_cast<uint32_t>(way)] += limit - segment.first;
     }
   }
-  uint32_t kinds = 0;
-  for (uint64_t ids : ids_of) kinds += ids > 0;
-  launches.any = launches.any || kinds > kStepLaunches;
-  for (uint32_t taken = 0; taken < std::min(kinds, kStepLaunches - launches.any); ++taken) {
-    const auto most = static_cast<uint32_t>(std::max_element(ids_of, ids_of + kKinds) - ids_of);
-    launches.own_kinds |= 1u << most;
+  uint32_t steps = 0;
+  for (uint64_t ids : ids_of) steps += ids > 0;
+  launches.any = launches.any || steps > kStepLaunches;
+  for (uint32_t taken = 0; taken < std::min(steps, kStepLaunches - launches.any); ++taken) {
+    const auto most = static_cast<uint32_t>(std::max_element(ids_of, ids_of + kOwnSteps) - ids_of);
+    launches.own |= 1u << most;
     ids_of[most] = 0;
   }
   return launches;

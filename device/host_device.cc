@@ -271,8 +271,12 @@ void HostDevice::Run(const SumWork& work) { RunUnits(work); }
 
 void HostDevice::Run(const AnyStepWork& work) { RunUnits(work); }
 
-void HostDevice::RunSteps(OptimizerKind kind, const UpdateBatch& batch) {
-  ForStepKind(kind, [&](auto of) { RunUnits(StepWork<decltype(of)::kKind>{batch}); });
+void HostDevice::RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) {
+  ForStepKind(kind, [&](auto of) {
+    constexpr OptimizerKind kKind = decltype(of)::kKind;
+    if (way == StepWay::kPlain) return RunUnits(StepWork<kKind, StepWay::kPlain>{batch});
+    RunUnits(StepWork<kKind, StepWay::kOptions>{batch});
+  });
 }
 
 }  // namespace device

@@ -64,7 +64,7 @@ class HostDevice : public Device {
   void Run(const TakeWork& work) override;
   void Run(const ReleaseWork& work) override;
   void Run(const SumWork& work) override;
-  void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override;
+  void RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) override;
   void Run(const AnyStepWork& work) override;
   Status Wait() override;
   DeviceCounts counts() const override { return counts_; }

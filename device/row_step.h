@@ -303,12 +303,13 @@ HOTBED_ROW_FN void MoveElements(const Team& team, const UpdatePlan& plan, const 
   });
 }
 
-// The step. kKind is StepKind(plan.params.kind); kWidth is 4 only where the dim IsInFours, and then
-// weights, state and gradient lie at multiples of 16 bytes, else of their elements' sizes. `state`
-// may be anything where it has no bytes.
+// The step. `shared` = MakeStepScalars of the plan. kKind is StepKind(plan.params.kind); kWidth is
+// 4 only where the dim IsInFours, and then weights, state and gradient lie at multiples of 16
+// bytes, else of their elements' sizes. `state` may be anything where it has no bytes.
 template <OptimizerKind kKind, uint32_t kWidth, typename Team>
 HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKey& key,
-                           uint8_t* weights, uint8_t* state, const uint8_t* gradient) {
+                           const StepScalars& shared, uint8_t* weights, uint8_t* state,
+                           const uint8_t* gradient) {
   if constexpr (kKind == OptimizerKind::kNone) return;
   constexpr OptimizerKind kStep = kKind == OptimizerKind::kNone ? OptimizerKind::kSgd : kKind;
   const OptimizerParams& params = plan.params;
@@ -316,7 +317,7 @@ HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKe
   const uint32_t dim = plan.dim;
   uint8_t* const scalars = state + layout.VectorBytes(params.state_type, dim);
   uint8_t* const counters = scalars + (layout.has_statistic ? 4 : 0);
-  StepScalars p = MakeStepScalars(params, plan.scalars);
+  StepScalars p = shared;
   const RowBefore row = OpenRowFor(team, plan, weights, state, gradient);
   RowCounters counted = {};
   for (uint32_t i = 0; i < CounterBytes(layout); ++i) counted.bytes[i] = counters[i];

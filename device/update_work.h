@@ -17,9 +17,7 @@
 #include <cstdint>
 
 #include "device/batch.h"
-#include "device/row_step.h"
 #include "device/row_sums.h"
-#include "device/step_kinds.h"
 #include "device/table.h"
 
 namespace hotbed {
@@ -121,21 +119,6 @@ HOTBED_ROW_FN RunRow RowOfRun(const UpdateBatch& batch, uint32_t at) {
   return RowOfRun(batch, at, k, SegmentOf(batch.segments, k));
 }
 
-// One step of a row. The caller has looked that its kind is kKind.
-template <OptimizerKind kKind, uint32_t kWidth, typename Team>
-HOTBED_ROW_FN void StepOf(const Team& team, const RunRow& row, RowType type,
-                          const uint8_t* gradient) {
-  const Table& table = *row.table;
-  const RowShape& shape = table.shape;
-  const UpdatePlan plan{shape.optimizer, row.segment->scalars, shape.weight_type, type, shape.dim};
-  RowKey key{shape.seed, 0, shape.column_first};
-  if (shape.optimizer.stochastic_rounding) {
-    key.id = IdOfPosition(shape, table.PositionAt(row.slot));
-  }
-  StepRow<kKind, kWidth>(team, plan, key, table.WeightsAt(row.slot), table.StateAt(row.slot),
-                         gradient);
-}
-
 // Units of long runs first, as they take longest; then those of short ones, which look at as many
 // sorted ids as they have lanes.
 HOTBED_ROW_FN uint32_t LongUnits(const UpdateBatch& batch) {
@@ -145,18 +128,33 @@ HOTBED_ROW_FN uint32_t ShortUnits(const UpdateBatch& batch, uint32_t lanes) {
   return (batch.segments.ids + lanes - 1) / lanes;
 }
 
-// The runs of two gradients or more that begin in a unit's sorted ids, as a mask; with `single`,
-// the others too.
+// Where runs begin among as many sorted ids as a team has lanes, as masks of lanes.
+struct RunsOfUnit {
+  uint32_t runs;    // here, of rows that are on the device
+  uint32_t bounds;  // here, or the ids end
+};
 template <typename Team>
-HOTBED_ROW_FN uint32_t RunsIn(const Team& team, const UpdateBatch& batch, uint32_t from,
-                              bool single) {
-  const auto begins = team.Map([&](uint32_t lane) {
-    const uint32_t at = from + lane;
-    if (at >= batch.segments.ids || batch.sorted[at] == kNoRow) return false;
-    const bool first = at == 0 || batch.sorted[at - 1] != batch.sorted[at];
-    return first && (single || SameRun(batch, at + 1, batch.sorted[at]));
+HOTBED_ROW_FN RunsOfUnit RunsIn(const Team& team, const UpdateBatch& batch, uint32_t from) {
+  const auto numbers = team.Map([&](uint32_t lane) {
+    return from + lane < batch.segments.ids ? batch.sorted[from + lane] : kNoRow;
   });
-  return team.Ballot(begins, [](bool is) { return is; });
+  const auto bounds = team.Map([&](uint32_t lane) {
+    const uint32_t at = from + lane;
+    return at == 0 || at >= batch.segments.ids || batch.sorted[at - 1] != team.Own(numbers, lane);
+  });
+  RunsOfUnit found;
+  found.bounds = team.Ballot(bounds, [](bool is) { return is; });
+  found.runs =
+      found.bounds & team.Ballot(numbers, [](uint32_t number) { return number != kNoRow; });
+  return found;
+}
+
+// The end of the run that begins at a lane, but at most kPieceRows + 1 further.
+template <typename Team>
+HOTBED_ROW_FN uint32_t EndOfRun(const Team& team, const UpdateBatch& batch, uint32_t from,
+                                uint32_t lane, uint32_t bounds) {
+  const uint32_t after = bounds & ~((2u << lane) - 1);
+  return after != 0 ? from + LowestBit(after) : RunEnd(team, batch, from + lane, kPieceRows + 1);
 }
 
 struct SumWork {
@@ -171,8 +169,9 @@ struct SumWork {
 template <typename Team>
 HOTBED_ROW_FN void SumRun(const Team& team, const UpdateBatch& batch, uint32_t first,
                           uint32_t limit) {
+  if (limit - first < 2) return;
   const RunRow row = RowOfRun(batch, first);
-  if (limit - first < 2 || row.segment->assign) return;
+  if (row.segment->assign) return;
   const uint32_t dim = row.table->shape.dim;
   SumRows(team, dim, limit - first, SumAt(batch, first), [&](uint32_t i) {
     const uint32_t k = batch.order[first + i];
@@ -185,21 +184,20 @@ template <typename Team>
 HOTBED_ROW_FN void DoUnit(const Team& team, const SumWork& work, const Unit& unit) {
   const UpdateBatch& batch = work.batch;
   const uint32_t pieces = 2 * LongUnits(batch);
-  uint32_t first, limit = kPieceRows, mask = 1;
   if (unit.number < pieces) {
     const uint32_t window = unit.number / 2;
-    first = unit.number % 2 != 0 ? LongRunIn(batch, window) : LaterPieceIn(batch, window);
+    const uint32_t first =
+        unit.number % 2 != 0 ? LongRunIn(batch, window) : LaterPieceIn(batch, window);
     if (first == kNoRow) return;
-  } else {
-    first = Team::kLanes * (unit.number - pieces);
-    limit = kPieceRows + 1;
-    mask = RunsIn(team, batch, first, false);
+    return SumRun(team, batch, first, RunEnd(team, batch, first, kPieceRows));
   }
-  for (; mask != 0; mask &= mask - 1) {
-    const uint32_t begin = first + LowestBit(mask);
-    const uint32_t end = RunEnd(team, batch, begin, limit);
+  const uint32_t from = Team::kLanes * (unit.number - pieces);
+  const RunsOfUnit found = RunsIn(team, batch, from);
+  for (uint32_t mask = found.runs; mask != 0; mask &= mask - 1) {
+    const uint32_t lane = LowestBit(mask);
+    const uint32_t end = EndOfRun(team, batch, from, lane, found.bounds);
     // A long run is summed in pieces, by the units of its windows.
-    if (end - begin <= kPieceRows) SumRun(team, batch, begin, end);
+    if (end - from - lane <= kPieceRows) SumRun(team, batch, from + lane, end);
   }
 }
 
@@ -231,109 +229,6 @@ HOTBED_ROW_FN void JoinPieces(const Team& team, const UpdateBatch& batch, uint32
     StoreAligned(sum, i, total);
   });
   team.Sync();
-}
-
-// Which kinds of optimizer have a StepWork of their own in a message.
-HOTBED_ROW_FN constexpr uint32_t BitOf(OptimizerKind kind) {
-  return 1u << static_cast<uint32_t>(StepKind(kind));
-}
-// Whether a row is for its kind's own StepWork, if there is one; else it is AnyStepWork's.
-HOTBED_ROW_FN bool IsSteppedInFours(const Segment& segment, const RowShape& shape) {
-  return IsInFours(shape.dim) && !segment.assign;
-}
-
-HOTBED_ROW_FN uint32_t StepUnits(const UpdateBatch& batch, uint32_t lanes) {
-  return LongUnits(batch) + ShortUnits(batch, lanes);
-}
-
-template <OptimizerKind kKind>
-struct StepWork {
-  static constexpr uint32_t kLanes = 32;
-  UpdateBatch batch;
-
-  HOTBED_ROW_FN uint32_t units() const { return StepUnits(batch, kLanes); }
-};
-
-struct AnyStepWork {
-  static constexpr uint32_t kLanes = 32;
-  UpdateBatch batch;
-  uint32_t own_kinds = 0;  // bits of those that have a StepWork
-
-  HOTBED_ROW_FN uint32_t units() const { return StepUnits(batch, kLanes); }
-};
-
-// `row`: of sorted id `first`, which begins the run.
-template <typename Team, typename Wants, typename Step>
-HOTBED_ROW_FN void StepRun(const Team& team, const UpdateBatch& batch, uint32_t first,
-                           const RunRow& row, bool is_long, Wants wants, Step step) {
-  if (!wants(*row.segment, row.table->shape)) return;
-  const uint32_t end = is_long ? RunBegin(batch, batch.sorted[first] + 1, batch.segments.ids)
-                               : RunEnd(team, batch, first, kPieceRows + 1);
-  const bool is_of_pieces = end - first > kPieceRows;
-  if (!is_long && is_of_pieces) return;  // of a unit of its own
-  RunGradient gradient = OneGradient(batch, row.segment->assign ? RowOfRun(batch, end - 1) : row);
-  if (end - first > 1 && !row.segment->assign) {
-    if (is_of_pieces) JoinPieces(team, batch, row.table->shape.dim, first, end);
-    gradient.type = RowType::kFp32;
-    gradient.at = SumAt(batch, first);
-  }
-  step(gradient.row, gradient.type, gradient.at);
-  team.Once([&]() { team.Or(gradient.row.table->BitsAt(gradient.row.slot), kDirty); });
-}
-
-// The runs of a unit: step(row, type, gradient) for those that wants(segment, shape).
-template <typename Team, typename Wants, typename Step>
-HOTBED_ROW_FN void StepRuns(const Team& team, const UpdateBatch& batch, const Unit& unit,
-                            Wants wants, Step step) {
-  const uint32_t long_units = LongUnits(batch);
-  const bool is_long = unit.number < long_units;
-  uint32_t first = 0, mask = 0;
-  if (is_long) {
-    first = LongRunIn(batch, unit.number);
-    mask = first != kNoRow ? 1 : 0;
-  } else {
-    first = Team::kLanes * (unit.number - long_units);
-    mask = RunsIn(team, batch, first, true);
-  }
-  if (mask == 0) return;
-  // Each lane finds the segment of an id of its own, so that no row waits for that.
-  const auto ids = team.Map([&](uint32_t lane) {
-    return first + lane < batch.segments.ids ? batch.order[first + lane] : 0;
-  });
-  const auto segments =
-      team.Map([&](uint32_t lane) { return SegmentOf(batch.segments, team.Own(ids, lane)); });
-  for (; mask != 0; mask &= mask - 1) {
-    const uint32_t lane = LowestBit(mask);
-    const RunRow row = RowOfRun(batch, first + lane, team.Get(ids, lane), team.Get(segments, lane));
-    StepRun(team, batch, first + lane, row, is_long, wants, step);
-  }
-}
-
-template <OptimizerKind kKind, typename Team>
-HOTBED_ROW_FN void DoUnit(const Team& team, const StepWork<kKind>& work, const Unit& unit) {
-  StepRuns(
-      team, work.batch, unit,
-      [](const Segment& segment, const RowShape& shape) {
-        return IsSteppedInFours(segment, shape) && StepKind(shape.optimizer.kind) == kKind;
-      },
-      [&](const RunRow& row, RowType type, const uint8_t* gradient) {
-        StepOf<kKind, 4>(team, row, type, gradient);
-      });
-}
-
-template <typename Team>
-HOTBED_ROW_FN void DoUnit(const Team& team, const AnyStepWork& work, const Unit& unit) {
-  StepRuns(
-      team, work.batch, unit,
-      [&](const Segment& segment, const RowShape& shape) {
-        return !IsSteppedInFours(segment, shape) ||
-               (work.own_kinds & BitOf(shape.optimizer.kind)) == 0;
-      },
-      [&](const RunRow& row, RowType type, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
-        if (row.segment->assign) return AssignRow(team, *row.table, row.slot, type, gradient);
-        ForStepKind(row.table->shape.optimizer.kind,
-                    [&](auto of) { StepOf<decltype(of)::kKind, 1>(team, row, type, gradient); });
-      });
 }
 
 }  // namespace device

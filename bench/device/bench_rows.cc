@@ -242,7 +242,7 @@ void BenchTables::Step(OptimizerKind kind) {
   batch.sum_stride = row_bytes_;
   batch.sums = sums_;
   device_->Run(SumWork{batch});
-  device_->RunSteps(kind, batch);
+  device_->RunSteps(kind, StepWay::kPlain, batch);
 }
 
 }  // namespace device

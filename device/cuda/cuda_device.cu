@@ -208,9 +208,9 @@ class CudaDevice : public Device {
   void Run(const SumWork& work) override {
     Launch("sums", 1, [&]() { return LaunchSums(work, processors_, stream_); });
   }
-  void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override {
-    Launch("steps", 1,
-           [&]() { return LaunchPlainSteps(StepKind(kind), batch, processors_, stream_); });
+  void RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) override {
+    const auto launch = way == StepWay::kPlain ? &LaunchPlainSteps : &LaunchOptionSteps;
+    Launch("steps", 1, [&]() { return launch(StepKind(kind), batch, processors_, stream_); });
   }
   void Run(const AnyStepWork& work) override {
     Launch("any steps", 1, [&]() { return LaunchAnySteps(work, processors_, stream_); });

@@ -11,7 +11,7 @@
 #include "device/cuda/warp_team.cuh"
 #include "device/move_work.h"
 #include "device/read_work.h"
-#include "device/update_work.h"
+#include "device/step_work.h"
 
 namespace hotbed {
 namespace device {
@@ -31,11 +31,9 @@ constexpr uint32_t kBlocksHeld<PoolWork> = 3;
 template <>
 constexpr uint32_t kBlocksHeld<SumWork> = 3;
 template <OptimizerKind kKind>
-constexpr uint32_t kBlocksHeld<StepWork<kKind>> = 2;
-template <>
-constexpr uint32_t kBlocksHeld<StepWork<OptimizerKind::kSgd>> = 3;
-template <>
-constexpr uint32_t kBlocksHeld<StepWork<OptimizerKind::kRowwiseAdagrad>> = 3;
+constexpr uint32_t kBlocksHeld<StepWork<kKind, StepWay::kPlain>> = 3;
+template <OptimizerKind kKind>
+constexpr uint32_t kBlocksHeld<StepWork<kKind, StepWay::kOptions>> = 2;
 template <>
 constexpr uint32_t kBlocksHeld<AnyStepWork> = 2;
 
@@ -81,11 +79,13 @@ cudaError_t LaunchFirstValues(const FirstValueWork& work, uint32_t processors, c
 cudaError_t LaunchTake(const TakeWork& work, uint32_t processors, cudaStream_t stream);
 cudaError_t LaunchRelease(const ReleaseWork& work, uint32_t processors, cudaStream_t stream);
 cudaError_t LaunchSums(const SumWork& work, uint32_t processors, cudaStream_t stream);
-// Of the elementwise kinds, and of those that need a sum over the row.
+// StepWork of one kind in one way; those with sums over the row have a file of their own.
 cudaError_t LaunchPlainSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
                              cudaStream_t stream);
-cudaError_t LaunchRowwiseSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
-                               cudaStream_t stream);
+cudaError_t LaunchOptionSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
+                              cudaStream_t stream);
+cudaError_t LaunchRowwiseOptionSteps(OptimizerKind kind, const UpdateBatch& batch,
+                                     uint32_t processors, cudaStream_t stream);
 cudaError_t LaunchAnySteps(const AnyStepWork& work, uint32_t processors, cudaStream_t stream);
 
 uint64_t SortBytes(uint32_t count);

@@ -7,9 +7,9 @@
 namespace hotbed {
 namespace device {
 
-template <OptimizerKind kKind>
+template <OptimizerKind kKind, StepWay kWay>
 cudaError_t LaunchSteps(const UpdateBatch& batch, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(StepWork<kKind>{batch}, processors, stream);
+  return LaunchUnits(StepWork<kKind, kWay>{batch}, processors, stream);
 }
 
 }  // namespace device

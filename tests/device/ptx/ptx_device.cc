@@ -105,9 +105,15 @@ void PtxDevice::Run(const SumWork& work) {
   Launch(work, work.batch.segments.ids, ArraysOf(work.batch));
 }
 
-void PtxDevice::RunSteps(OptimizerKind kind, const UpdateBatch& batch) {
+void PtxDevice::RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) {
+  const uint64_t ids = batch.segments.ids;
   ForStepKind(kind, [&](auto of) {
-    Launch(StepWork<decltype(of)::kKind>{batch}, batch.segments.ids, ArraysOf(batch));
+    constexpr OptimizerKind kKind = decltype(of)::kKind;
+    if (way == StepWay::kPlain) {
+      Launch(StepWork<kKind, StepWay::kPlain>{batch}, ids, ArraysOf(batch));
+    } else {
+      Launch(StepWork<kKind, StepWay::kOptions>{batch}, ids, ArraysOf(batch));
+    }
   });
 }
 

@@ -34,7 +34,7 @@ class PtxDevice : public HostDevice {
   void Run(const TakeWork& work) override;
   void Run(const ReleaseWork& work) override;
   void Run(const SumWork& work) override;
-  void RunSteps(OptimizerKind kind, const UpdateBatch& batch) override;
+  void RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) override;
   void Run(const AnyStepWork& work) override;
   Status WaitFor(uint64_t mark) override;
   Status Wait() override;
