@@ -24,6 +24,9 @@ namespace device {
 constexpr uint32_t kProbeLanes = 8;
 constexpr uint32_t kOfLane = kBucketSlots / kProbeLanes;  // entries; their digests are one load
 static_assert(kOfLane == 8, "loads of eight bytes");
+constexpr uint64_t kLowBits = 0x0101010101010101ull;  // of eight bytes
+constexpr uint32_t kHeldShift = 4;
+static_assert(kHeld == 1u << kHeldShift, "where the bit is");
 
 struct Home {
   uint32_t bucket;
@@ -116,9 +119,6 @@ HOTBED_ROW_FN uint32_t FindSlot(const Team& team, const Table& table, uint64_t p
 }
 
 HOTBED_ROW_FN uint32_t VisitsOf(uint8_t bits) { return (bits & 1u) + (bits >> 1 & 1u); }
-HOTBED_ROW_FN uint8_t AfterVisits(uint8_t bits, uint32_t visits) {
-  return static_cast<uint8_t>((bits & ~kVisits) | ((1u << visits) - 1));
-}
 
 // What the bits of a row become that is visited, and held.
 HOTBED_ROW_FN uint8_t BitsOfVisit(uint8_t bits, bool hold) {
@@ -195,6 +195,36 @@ HOTBED_ROW_FN uint32_t FreeEntry(const Team& team, const BucketView<Team>& view)
   }));
 }
 
+// Eight bytes of bits at once, one bit of each: those of rows that may go and have so many visits,
+// which are counted 00, 01, 11.
+HOTBED_ROW_FN uint64_t WithVisits(uint64_t bits, uint32_t visits) {
+  const uint64_t low = bits & kLowBits, high = bits >> 1 & kLowBits;
+  const uint64_t same = visits == 0 ? ~low & kLowBits : visits == 1 ? low & ~high : high;
+  return same & ~(bits >> kHeldShift);
+}
+// One visit taken off where `which` has a bit.
+HOTBED_ROW_FN uint64_t OneVisitLess(uint64_t bits, uint64_t which) {
+  const uint64_t less = (bits & ~(kLowBits * kVisits)) | (bits >> 1 & kLowBits);
+  const uint64_t bytes = which * 0xff;
+  return (bits & ~bytes) | (less & bytes);
+}
+// Bit i of `of` to the lowest bit of byte i.
+HOTBED_ROW_FN uint64_t BitToByte(uint8_t of) {
+  const uint64_t spread = of * kLowBits & 0x8040201008040201ull;
+  return (spread + 0x7f * kLowBits) >> 7 & kLowBits;
+}
+
+// How far the hand goes to the first of a lane's entries in `which`, or kNoRow.
+HOTBED_ROW_FN uint32_t WayTo(uint64_t which, uint32_t lane, uint32_t hand) {
+  if (which == 0) return kNoRow;
+  uint64_t next = which;
+  if (hand / kOfLane == lane) {  // what lies before the hand comes last
+    const uint64_t from_hand = which >> 8 * (hand % kOfLane) << 8 * (hand % kOfLane);
+    if (from_hand != 0) next = from_hand;
+  }
+  return (kOfLane * lane + LowestByte(next) - hand) % kBucketSlots;
+}
+
 // The entry at which the bucket's clock stops, or kNoRow where all are held. Ages the others and
 // moves the hand.
 template <typename Team>
@@ -202,41 +232,24 @@ HOTBED_ROW_FN uint32_t ClockVictim(const Team& team, BucketView<Team>* view) {
   const uint32_t hand = view->hand;
   const uint32_t least = team.Least(team.Map([&](uint32_t lane) {
     const uint64_t bits = team.Own(view->bits, lane);
-    uint32_t own = kNoRow;
-    for (uint32_t i = 0; i < kOfLane; ++i) {
-      const auto byte = static_cast<uint8_t>(bits >> 8 * i);
-      if ((byte & kHeld) == 0 && VisitsOf(byte) < own) own = VisitsOf(byte);
-    }
-    return own;
+    if (WithVisits(bits, 0) != 0) return 0u;
+    return WithVisits(bits, 1) != 0 ? 1u : WithVisits(bits, 2) != 0 ? 2u : kNoRow;
   }));
   if (least == kNoRow) return kNoRow;
   const uint32_t way = team.Least(team.Map([&](uint32_t lane) {
-    const uint64_t bits = team.Own(view->bits, lane);
-    uint32_t own = kNoRow;
-    for (uint32_t i = 0; i < kOfLane; ++i) {
-      const auto byte = static_cast<uint8_t>(bits >> 8 * i);
-      const uint32_t steps = (kOfLane * lane + i - hand) % kBucketSlots;
-      if ((byte & kHeld) == 0 && VisitsOf(byte) == least && steps < own) own = steps;
-    }
-    return own;
+    return WayTo(WithVisits(team.Own(view->bits, lane), least), lane, hand);
   }));
-  const uint32_t victim = (hand + way) % kBucketSlots;
+  // The entries that the hand passes on its way, once more than the others.
+  const uint64_t steps = (1ull << way) - 1;
+  const uint64_t passed = hand == 0 ? steps : steps << hand | steps >> (kBucketSlots - hand);
   view->bits = team.Map([&](uint32_t lane) {
-    const uint64_t bits = team.Own(view->bits, lane);
-    uint64_t aged = 0;
-    for (uint32_t i = 0; i < kOfLane; ++i) {
-      const uint32_t entry = kOfLane * lane + i;
-      auto byte = static_cast<uint8_t>(bits >> 8 * i);
-      if ((byte & kHeld) == 0 && entry != victim) {
-        const uint32_t passes = least + ((entry - hand) % kBucketSlots < way ? 1 : 0);
-        byte = AfterVisits(byte, VisitsOf(byte) - passes);
-      }
-      aged |= uint64_t{byte} << 8 * i;
-    }
-    return aged;
+    uint64_t bits = team.Own(view->bits, lane);
+    const uint64_t free = ~(bits >> kHeldShift) & kLowBits;
+    for (uint32_t round = 0; round < least; ++round) bits = OneVisitLess(bits, free);
+    return OneVisitLess(bits, free & BitToByte(static_cast<uint8_t>(passed >> 8 * lane)));
   });
-  view->hand = (victim + 1) % kBucketSlots;
-  return victim;
+  view->hand = (hand + way + 1) % kBucketSlots;
+  return (hand + way) % kBucketSlots;
 }
 
 // Where a row that is not there may go. `evicts`: another row is still in the entry.

@@ -70,6 +70,60 @@ void ReadAndStep(DeviceRows* rows, CaseRandom* random, OptimizerKind kind, Findi
   rows->RemoveTable(segment.table);
 }
 
+// Rows with bytes of their own into a table that is full of others, which are copied out.
+void Evict(DeviceRows* rows, CaseRandom* random, Findings* findings) {
+  RowShape shape;
+  shape.seed = random->Next();
+  shape.dim = kDim;
+  shape.hashed = true;
+  shape.optimizer.kind = OptimizerKind::kSgd;
+  uint32_t table = 0;
+  constexpr uint32_t kSlots = 8 * kIds;  // eight rows of a message a bucket
+  if (!findings->Ok(rows->AddTable(shape, false, 0, kSlots, &table))) return;
+  const Bytes stored = FirstStored(shape, 1);
+  std::vector<MovedRow> moved;
+  for (uint64_t first = 0; first < 2 * kSlots; first += kIds) {
+    std::vector<RowToInsert> inserted;
+    for (uint64_t id = first; id < first + kIds; ++id) {
+      inserted.push_back({table, PositionOfId(shape, id), stored.data()});
+    }
+    moved.clear();
+    if (!findings->Ok(rows->Insert(inserted, true, false, &moved))) return;
+  }
+  findings->Check(moved.size() > kIds * 9 / 10, moved.size(), " rows made room");
+  for (const MovedRow& row : moved) findings->Check(row.stored == stored, "a victim's bytes");
+  rows->RemoveTable(table);
+}
+
+// Sixteen gradients a row.
+void Duplicates(DeviceRows* rows, CaseRandom* random, Findings* findings) {
+  RowShape shape;
+  shape.seed = random->Next();
+  shape.dim = kDim;
+  shape.optimizer.kind = OptimizerKind::kSgd;
+  Segment segment;
+  if (!findings->Ok(rows->AddTable(shape, true, 0, kIds / 16, &segment.table))) return;
+  std::vector<RowToInsert> inserted;
+  std::vector<MovedRow> moved;
+  std::vector<uint64_t> ids;
+  for (uint64_t id = 0; id < kIds / 16; ++id) inserted.push_back({segment.table, id, nullptr});
+  for (uint32_t k = 0; k < kIds; ++k) ids.push_back(k % (kIds / 16));
+  if (!findings->Ok(rows->Insert(inserted, true, false, &moved))) return;
+  segment.scalars = ResolveScalars(shape.optimizer, 1.0f, 1);
+  const Batch batch = {&segment, 1, ids.data(), kIds};
+  const std::vector<float> ones(size_t{kDim} * kIds, 1.0f);
+  std::vector<uint32_t> missing;
+  findings->Ok(rows->Update(batch, reinterpret_cast<const uint8_t*>(ones.data()), &missing));
+  Bytes out(size_t{4} * kDim * kIds);
+  if (!findings->Ok(rows->Pull(batch, out.data(), nullptr, &missing))) return;
+  for (size_t i = 0; i < out.size(); i += 4) {
+    float value;
+    std::memcpy(&value, &out[i], 4);
+    if (!findings->Check(value == -16.0f, "a sum of 16 is ", value)) return;
+  }
+  rows->RemoveTable(segment.table);
+}
+
 void ManyRows(Device* device, uint64_t seed, Findings* findings) {
   std::unique_ptr<DeviceRows> rows;
   if (!findings->Ok(DeviceRows::Open(device, Options(), &rows))) return;
@@ -78,6 +132,8 @@ void ManyRows(Device* device, uint64_t seed, Findings* findings) {
        {OptimizerKind::kAdagrad, OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
     if (findings->count() == 0) ReadAndStep(rows.get(), &random, kind, findings);
   }
+  if (findings->count() == 0) Evict(rows.get(), &random, findings);
+  if (findings->count() == 0) Duplicates(rows.get(), &random, findings);
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ class Parser {
   std::string Line(const std::string& line, uint32_t number) {
     if (in_params_) return Params(line);
     if (!in_body_) return Outside(line);
-    if (line == "}") return EndKernel();
+    // A block's registers are new ones under their names, which mean nothing after it.
+    if (line == "{") return ++blocks_, "";
+    if (line == "}") return blocks_ > 0 ? (--blocks_, "") : EndKernel();
     if (line.back() == ':') return kernel_->AddLabel(line.substr(0, line.size() - 1));
     if (line.back() != ';') return "a statement that does not end with ';' on its line: " + line;
     const std::string statement = Trimmed(line.substr(0, line.size() - 1));
@@ -103,6 +105,7 @@ class Parser {
   std::unique_ptr<PtxKernelBuilder> kernel_;
   bool in_params_ = false;
   bool in_body_ = false;
+  uint32_t blocks_ = 0;  // open ones inside the body
 };
 
 }  // namespace
