@@ -48,6 +48,11 @@ struct Bench {
   PtxMachine machine;
 };
 
+std::string Finding(const std::string& name, uint64_t seed, const std::string& error,
+                    const std::string& wanted) {
+  return name + ", order " + std::to_string(seed) + ": \"" + error + "\" " + wanted;
+}
+
 // In step and in ten random orders.
 void ExpectAlways(const PtxModule& module, const std::string& name, uint32_t threads,
                   const std::vector<PtxArgument>& more, const std::vector<std::string>& parts) {
@@ -56,10 +61,9 @@ void ExpectAlways(const PtxModule& module, const std::string& name, uint32_t thr
     options.order_seed = seed;
     Bench bench(options);
     const std::string error = bench.Run(module, name, threads, more);
-    const std::string where = name + ", order " + std::to_string(seed) + ": \"" + error + "\"";
-    if (parts.empty()) Check(error.empty(), where + " must pass");
+    if (parts.empty()) Check(error.empty(), Finding(name, seed, error, "must pass"));
     for (const std::string& part : parts) {
-      Check(error.find(part) != std::string::npos, where + " must name " + part);
+      Check(error.find(part) != std::string::npos, Finding(name, seed, error, "must name " + part));
     }
   }
 }

@@ -29,6 +29,10 @@ std::string Demangled(const std::string& name) {
   return full;
 }
 
+std::string PlaceText(const std::string& file, uint32_t line) {
+  return file + ":" + std::to_string(line) + ": ";
+}
+
 // One file, line by line: nvcc writes one statement a line.
 class Parser {
  public:
@@ -120,11 +124,11 @@ bool PtxModule::Parse(const std::string& file, const std::string& text, std::str
     if (line.empty()) continue;
     const std::string wrong = parser.Line(line, number);
     if (wrong.empty()) continue;
-    *error = file + ":" + std::to_string(number) + ": " + wrong;
+    *error = PlaceText(file, number) + wrong;
     return false;
   }
   if (!parser.open()) return true;
-  *error = file + ":" + std::to_string(number) + ": the file ends inside a kernel";
+  *error = PlaceText(file, number) + "the file ends inside a kernel";
   return false;
 }
 
