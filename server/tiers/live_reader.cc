@@ -56,8 +56,9 @@ absl::Status LiveReader::ReadWindow(uint64_t bytes_max, RowBlockWriter* block, b
   if (*full) return absl::OkStatus();
   const size_t count = std::min<uint64_t>({left, room, window_rows_});
   const bool last = count == left;
-  Window window;
+  Window& window = window_;
   window.positions = absl::MakeConstSpan(pass_.positions).subspan(next_, count);
+  window.done = 0;
   HOTBED_RETURN_IF_ERROR(pass_.read(window.positions, &window.rows));
   const std::string limit =
       last ? RowKeyLimit(shard_) : After(SpillRowKey(shard_, window.positions.back()));

@@ -51,6 +51,7 @@ class LiveReader : public ShardRowReader {
   LivePass pass_;
   const std::shared_ptr<KvStore> store_;
   const uint64_t bytes_total_;
+  Window window_;        // the same memory each time: a step of the shard waits for it
   size_t window_rows_;   // of memory, at most; fewer where most rows are in the spill tier
   size_t next_ = 0;      // of the pass's positions
   uint64_t cursor_ = 0;  // positions below are done

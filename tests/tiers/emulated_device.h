@@ -60,7 +60,8 @@ inline std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> EmulatedDevi
     std::function<device::HostDeviceOptions()> faults = [] {
       return device::HostDeviceOptions();
     }) {
-  return [rows, slab_bytes, faults]() -> absl::StatusOr<std::unique_ptr<DeviceTier>> {
+  return [rows, slab_bytes,
+          faults = std::move(faults)]() -> absl::StatusOr<std::unique_ptr<DeviceTier>> {
     device::RowsOptions options = rows;
     options.device_bytes = kTestRoomBytes;
     auto probe = OpenTestTier({}, options);

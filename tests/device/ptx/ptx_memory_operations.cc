@@ -207,18 +207,23 @@ void AddAtomicsOfWidth(const std::string& bits, OperationTable* table) {
   AddAtomic<T, AtomicCompare<T>>("cas.b" + bits, table);
 }
 
+std::string Opcode(const char* what, const std::string& space, const char* vector,
+                   const std::string& type) {
+  return what + space + vector + type;
+}
+
 template <typename T>
 void AddAccesses(const std::string& type, OperationTable* table) {
   const auto add = [&](const std::string& space, LaneFunction load, LaneFunction store) {
     for (const char* vector : {"", "v2.", "v4."}) {
       Operation operation = {OperationKind::kMemory, "V=m", load};
       operation.bytes = sizeof(T);
-      (*table)["ld." + space + vector + type] = operation;
+      (*table)[Opcode("ld.", space, vector, type)] = operation;
       if (store == nullptr) continue;
       operation = {OperationKind::kMemory, "mV", store};
       operation.bytes = sizeof(T);
       operation.is_store = true;
-      (*table)["st." + space + vector + type] = operation;
+      (*table)[Opcode("st.", space, vector, type)] = operation;
     }
   };
   add("", &Load<T, Space::kGeneric>, &Store<T, Space::kGeneric>);
