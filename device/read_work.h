@@ -160,6 +160,9 @@ HOTBED_ROW_FN void SumInFours(const Team& team, const PoolWork& work, const Tabl
   const uint32_t first = work.offsets[bag], ids = work.offsets[bag + 1] - first;
   const RowType stored = RowTypeOf(table.shape.weight_type);
   const uint32_t quads = table.shape.dim / 4;
+  // Not read anew for each row: what lanes exchange is a barrier to the compiler.
+  const uint8_t* const rows_of_table = table.weights;
+  const uint32_t stride = table.shape.weight_stride();
   for (uint32_t base = 0; base < quads; base += Team::kLanes) {
     auto sums = team.Map([&](uint32_t) { return Elements<4>{}; });
     for (uint32_t from = 0; from < ids; from += Team::kLanes) {
@@ -176,7 +179,8 @@ HOTBED_ROW_FN void SumInFours(const Team& team, const PoolWork& work, const Tabl
         const uint32_t quad = base + lane < quads ? base + lane : quads - 1;
         Elements<4> sum = team.Own(sums, lane);
         ForRowsAhead<4>(
-            rows, stored, quad, [&](uint32_t j) { return table.WeightsAt(team.Get(slots, j)); },
+            rows, stored, quad,
+            [&](uint32_t j) { return rows_of_table + uint64_t{stride} * team.Get(slots, j); },
             [&](uint32_t j, const Elements<4>& row) {
               const float weight = team.Get(weights, j);
               for (uint32_t e = 0; e < 4; ++e) {

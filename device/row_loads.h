@@ -79,6 +79,8 @@ HOTBED_ROW_FN RawElements<kWidth> LoadRaw(RowType type, const uint8_t* from, uin
     } else {
       const auto words = LoadAligned<Words<2>>(from, i);
       for (uint32_t j = 0; j < 2; ++j) raw.of[j] = words.of[j];
+      // Left as they were, they would have to wait for the load before.
+      raw.of[2] = raw.of[3] = 0;
     }
   } else {
     raw.of[0] = type == RowType::kFp32 ? LoadAligned<uint32_t>(from, i)

@@ -101,7 +101,7 @@ void MeasureApply(const BenchRun& run) {
   Segment segment;
   segment.scalars = ResolveScalars(OptimizerParams(), 0.01f, 1);
   tables.SetBatch({segment}, ids);
-  tables.Read(false);
+  tables.Read(true);  // gradients are the rows as they were
   tables.SortForUpdate();
   const auto step = [&]() { tables.Step(OptimizerKind::kRowwiseAdagrad); };
   // Gradient and row read, row written, and the statistic both ways.

@@ -161,7 +161,9 @@ void BenchTables::Insert(uint32_t table, uint64_t first, uint64_t count) {
     }
     device_->CopyIn(ids_, positions.data(), 8ull * part);
     device_->CopyIn(table_of_, table_of.data(), 4ull * part);
-    RunInsert(BatchOf(StrideOf(table), ids_, part));
+    const InsertBatch batch = BatchOf(StrideOf(table), ids_, part);
+    RunInsert(batch);
+    device_->Run(FirstValueWork{batch});
     ReleaseInserted(part);
     MustBe(device_->Wait());
     done += part;

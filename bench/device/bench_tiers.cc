@@ -21,10 +21,7 @@ TieredTables::TieredTables(Device* device, const TierSizes& sizes)
   const uint64_t rows = sizes.rows * sizes.tables;
   below_.reset(new uint8_t[rows * stride_]);
   std::memset(below_.get(), 0, rows * stride_);
-  for (uint64_t row = 0; row < rows; ++row) {
-    const float value = static_cast<float>(row % 8191) * 1e-3f;  // so that rows can be told apart
-    std::memcpy(Below(row), &value, sizeof(value));
-  }
+  for (uint64_t row = 0; row < rows; ++row) FillWeights(row, sizes.shape.dim, Below(row));
   for (uint32_t t = 0; t < sizes.tables; ++t) Add(sizes.shape, false, sizes.slots);
   positions_ = memory_.Array<uint64_t>(part_max_);
   staged_ = memory_.Take(uint64_t{stride_} * part_max_);

@@ -28,11 +28,7 @@ ServedRows::ServedRows(Device* device, const ServedSizes& sizes)
       stride_(sizes.shape.stored_bytes()),
       missed_at_(sizes.rows) {
   below_.reset(new uint8_t[sizes.rows * stride_]);
-  std::memset(below_.get(), 0, sizes.rows * stride_);
-  for (uint64_t row = 0; row < sizes.rows; ++row) {
-    const float value = static_cast<float>(row % 8191) * 1e-3f;  // so that rows can be told apart
-    std::memcpy(Below(row), &value, sizeof(value));
-  }
+  for (uint64_t row = 0; row < sizes.rows; ++row) FillWeights(row, sizes.shape.dim, Below(row));
   RowsOptions options;
   options.ids_max = sizes.ids;
   options.row_bytes_max = uint64_t{row_bytes_} * sizes.ids;
@@ -55,11 +51,13 @@ ServedRows::~ServedRows() {
   }
 }
 
-// The rarest rows, as many as there are slots: what is hot has to come up.
+// The rarest rows, the rarest last: what is hot has to come up. More than there are slots, as some
+// buckets are full before others.
 void ServedRows::Fill() {
   std::vector<RowToInsert> rows;
   std::vector<MovedRow> evicted;
-  for (uint64_t row = sizes_.rows - std::min(sizes_.rows, sizes_.slots); row < sizes_.rows; ++row) {
+  const uint64_t filling = std::min(sizes_.rows, sizes_.slots * 17 / 10);
+  for (uint64_t row = sizes_.rows - filling; row < sizes_.rows; ++row) {
     rows.push_back({table_, Mix64(row), Below(row)});
     if (rows.size() < sizes_.ids && row + 1 < sizes_.rows) continue;
     MustBe(rows_->Insert(rows, false, false, &evicted, nullptr));
@@ -73,6 +71,7 @@ void ServedRows::Pull(const std::vector<uint64_t>& ids) {
   if (is_under_way_[flight]) End(flight);
   std::copy(ids.begin(), ids.end(), ids_[flight]);
   const Batch batch = {&segment_, 1, ids_[flight], sizes_.ids};
+  begun_[flight] = std::chrono::steady_clock::now();
   MustBe(rows_->StartPull(flight, batch, answers_[flight], nullptr));
   is_under_way_[flight] = true;
   const uint32_t before = (flight + 1) % kFlights;
@@ -97,6 +96,8 @@ void ServedRows::End(uint32_t flight) {
   counts_.ids += sizes_.ids;
   counts_.missing += missing_.size();
   FetchMissing(flight);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun_[flight];
+  seconds_.push_back(took.count());
 }
 
 void ServedRows::FetchMissing(uint32_t flight) {
@@ -119,6 +120,7 @@ void ServedRows::FetchMissing(uint32_t flight) {
 void ServedRows::BringUp() {
   std::sort(to_bring_.begin(), to_bring_.end());
   to_bring_.erase(std::unique(to_bring_.begin(), to_bring_.end()), to_bring_.end());
+  to_bring_.resize(std::min<size_t>(to_bring_.size(), kRowsTogether));  // others are asked again
   std::vector<RowToInsert> rows;
   for (uint64_t row : to_bring_) rows.push_back({table_, Mix64(row), Below(row)});
   std::vector<MovedRow> evicted;  // as they are below

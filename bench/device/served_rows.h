@@ -9,6 +9,7 @@
 #ifndef HOTBED_BENCH_DEVICE_SERVED_ROWS_H_
 #define HOTBED_BENCH_DEVICE_SERVED_ROWS_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -45,7 +46,12 @@ class ServedRows {
   // Of the answers of the message that ended last.
   uint64_t AnswerSum() const;
   const ServedCounts& counts() const { return counts_; }
-  void ClearCounts() { counts_ = ServedCounts(); }
+  // Of each message, from when it is given to when its answer is whole, in seconds.
+  const std::vector<double>& seconds() const { return seconds_; }
+  void ClearCounts() {
+    counts_ = ServedCounts();
+    seconds_.clear();
+  }
 
  private:
   uint8_t* Below(uint64_t row) { return below_.get() + row * stride_; }
@@ -68,6 +74,8 @@ class ServedRows {
   uint8_t* answers_[kFlights] = {};
   uint64_t* ids_[kFlights] = {};
   bool is_under_way_[kFlights] = {};
+  std::chrono::steady_clock::time_point begun_[kFlights];
+  std::vector<double> seconds_;
   uint32_t message_ = 0;
   uint32_t last_ended_ = 0;
   ServedCounts counts_;

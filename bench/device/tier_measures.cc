@@ -12,7 +12,8 @@ namespace hotbed {
 namespace device {
 namespace {
 
-constexpr int kWarmUp = 20;  // batches in which hot rows come up
+constexpr int kWarmUp = 20;                // batches in which hot rows come up
+constexpr uint32_t kIdsServed = 1u << 17;  // of dim 64: 32 MiB, what a server has in a message
 constexpr uint32_t kStepTables = 10;
 constexpr uint32_t kStepDim = 128;
 constexpr double kStepRows = 1.68e6;  // of a table, at scale 1
@@ -88,7 +89,7 @@ namespace {
 
 struct ServedRun {
   double message_s;  // all messages' time, divided by their number
-  Timing timing;     // of one, from when it is given to when the one before it has ended
+  Timing timing;     // of one, from when it is given to when its answer is whole
   ServedCounts counts;
   uint64_t answer = 0;  // of the last message
 };
@@ -101,22 +102,18 @@ ServedRun RunServed(const BenchRun& run, ServedSizes sizes, double part) {
   for (int message = 0; message < kWarmUp + run.samples; ++message) {
     messages.push_back(ZipfIds(sizes.rows, sizes.ids, uint64_t(message) << 24));
   }
-  std::vector<double> seconds;
-  Clock::time_point begin, last;
+  Clock::time_point begin;
   for (int message = 0; message < kWarmUp + run.samples; ++message) {
     if (message == kWarmUp) {
       served.EndAll();
       served.ClearCounts();
-      begin = last = Clock::now();
+      begin = Clock::now();
     }
     served.Pull(messages[static_cast<size_t>(message)]);
-    if (message < kWarmUp) continue;
-    const Clock::time_point now = Clock::now();
-    seconds.push_back(std::chrono::duration<double>(now - last).count());
-    last = now;
   }
   served.EndAll();
   const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+  std::vector<double> seconds = served.seconds();
   std::sort(seconds.begin(), seconds.end());
   return {took / run.samples,
           {seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100]},
@@ -130,7 +127,7 @@ bool MeasureHalfServed(const BenchRun& run) {
   ServedSizes sizes;
   sizes.shape = BenchShape(64, OptimizerKind::kSgd, true);
   sizes.rows = run.Rows(sizes.shape.weight_bytes());
-  sizes.ids = run.Ids();
+  sizes.ids = std::min(run.Ids(), kIdsServed);
   const ServedRun all = RunServed(run, sizes, 2.0);
   const ServedRun half = RunServed(run, sizes, 0.5);
   Result result;
@@ -146,7 +143,7 @@ bool MeasureHalfServed(const BenchRun& run) {
                 "message, %.1f GB/s of rows out; answers %s",
                 1.0 - double(half.counts.missing) / double(half.counts.ids),
                 double(half.counts.brought) / run.samples, 1e3 * all.message_s,
-                256e-9 * sizes.ids / all.message_s,
+                1e-9 * sizes.shape.weight_bytes() * sizes.ids / all.message_s,
                 all.answer == half.answer ? "the same" : "DIFFER");
   result.detail = text;
   run.report->Add(result);

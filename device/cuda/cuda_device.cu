@@ -12,6 +12,14 @@ std::string Text(const char* what, cudaError_t error) {
   return std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
 }
 
+std::string NotPinned(cudaError_t error, uint64_t bytes) {
+  const bool is_short = error == cudaErrorMemoryAllocation;
+  return Text("pinning host memory", error) + "; " + std::to_string(bytes) + " bytes wanted" +
+         (is_short ? "; lower --host-bytes, or raise the limits of memory and of locked memory "
+                     "(ulimit -l, the container's)"
+                   : "");
+}
+
 // The device that the calling thread works with, as CUDA keeps it; 0 for a new thread.
 int& CurrentOfThread() {
   thread_local int number = 0;
@@ -109,8 +117,7 @@ class CudaDevice : public Device {
     *memory = static_cast<uint8_t*>(taken);
     if (error == cudaSuccess) return {};
     cudaGetLastError();
-    return {Code::kNoMemory, Text("pinned host memory", error) + "; " + std::to_string(bytes) +
-                                 " bytes wanted; raise the limit of locked memory (ulimit -l)"};
+    return {Code::kNoMemory, NotPinned(error, bytes)};
   }
   void FreeStaging(uint8_t* memory) override {
     MakeCurrent(number_);
@@ -122,8 +129,7 @@ class CudaDevice : public Device {
     if (error == cudaSuccess) error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
     if (error == cudaSuccess) return {};
     cudaGetLastError();
-    return {Code::kNoMemory, Text("pinning host memory", error) + "; " + std::to_string(bytes) +
-                                 " bytes wanted; raise the limit of locked memory (ulimit -l)"};
+    return {Code::kNoMemory, NotPinned(error, bytes)};
   }
   void UnpinStaging(uint8_t* memory) override {
     if (MakeCurrent(number_) != cudaSuccess || cudaHostUnregister(memory) != cudaSuccess) {

@@ -59,6 +59,7 @@ cudaError_t LaunchUnits(const Work& work, uint32_t processors, cudaStream_t stre
     int blocks = 0;
     const cudaError_t error =
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, RunUnits<Work>, kBlockThreads, 0);
+    if (error != cudaSuccess) cudaGetLastError();  // not the launch's
     return error == cudaSuccess && blocks > 0 ? blocks : 1;
   }();
   constexpr uint32_t kTeams = kBlockThreads / Work::kLanes;

@@ -1,6 +1,6 @@
 hotbed_test(byte_budget_test SRCS byte_budget_test.cc DEPS hotbed_server)
 hotbed_test(resident_bound_test SRCS resident_bound_test.cc DEPS hotbed_server)
-hotbed_test(answer_pool_test SRCS answer_pool_test.cc DEPS hotbed_server)
+hotbed_test(answer_pool_test SRCS answer_pool_test.cc DEPS hotbed_server hotbed_shard)
 hotbed_test(data_plane_test
   SRCS bad_input_test.cc data_server_test.cc fake_shard_host.cc pooled_pull_test.cc pull_stream_test.cc
        push_stream_test.cc
