@@ -62,7 +62,6 @@ struct AnyStepWork {
 
 // What the rows of a segment share.
 struct RowsToStep {
-  const Segment* segment;
   const Table* table;
   bool wanted;
   bool assign;
@@ -91,9 +90,8 @@ template <typename Work>
 HOTBED_ROW_FN RowsToStep OpenSegment(const Work& work, uint32_t number) {
   const UpdateBatch& batch = work.batch;
   RowsToStep rows = {};
-  rows.segment = &batch.segments.at[number];
-  rows.table = &batch.tables[rows.segment->table];
-  const Segment& segment = *rows.segment;
+  const Segment& segment = batch.segments.at[number];
+  rows.table = &batch.tables[segment.table];
   const RowShape& shape = rows.table->shape;
   rows.wanted = Wants(work, segment, shape);
   if (!rows.wanted) return rows;
@@ -158,7 +156,7 @@ HOTBED_ROW_FN void StepRun(const Team& team, const Work& work, const RowsToStep&
   RowType type = rows.plan.gradient_type;
   const uint8_t* gradient = rows.gradients + uint64_t{rows.gradient_bytes} * (k - rows.first);
   if (end - first > 1 && rows.assign) {
-    const RunGradient last = OneGradient(batch, RowOfRun(batch, end - 1));
+    const RowToAdd last = OneGradient(batch, end - 1);  // of several new weights the last counts
     type = last.type;
     gradient = last.at;
   } else if (end - first > 1) {

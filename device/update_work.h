@@ -99,24 +99,16 @@ HOTBED_ROW_FN const uint8_t* GradientOf(const UpdateBatch& batch, const Segment&
   return batch.gradients + RowOffset(segment, dim, k);
 }
 
-// The row of sorted id `at`.
-struct RunRow {
+// Sorted id `at`: its segment and table, and which id of the batch it is.
+struct SortedId {
   const Segment* segment;
   const Table* table;
-  uint32_t slot;
-  uint32_t k;  // of the batch
+  uint32_t k;
 };
-HOTBED_ROW_FN RunRow RowOfRun(const UpdateBatch& batch, uint32_t at, uint32_t k, uint32_t segment) {
-  RunRow row;
-  row.k = k;
-  row.segment = &batch.segments.at[segment];
-  row.table = &batch.tables[row.segment->table];
-  row.slot = batch.sorted[at] - row.table->row_base;
-  return row;
-}
-HOTBED_ROW_FN RunRow RowOfRun(const UpdateBatch& batch, uint32_t at) {
+HOTBED_ROW_FN SortedId SortedIdAt(const UpdateBatch& batch, uint32_t at) {
   const uint32_t k = batch.order[at];
-  return RowOfRun(batch, at, k, SegmentOf(batch.segments, k));
+  const Segment* const segment = &batch.segments.at[SegmentOf(batch.segments, k)];
+  return {segment, &batch.tables[segment->table], k};
 }
 
 // Units of long runs first, as they take longest; then those of short ones, which look at as many
@@ -170,9 +162,9 @@ template <typename Team>
 HOTBED_ROW_FN void SumRun(const Team& team, const UpdateBatch& batch, uint32_t first,
                           uint32_t limit) {
   if (limit - first < 2) return;
-  const RunRow row = RowOfRun(batch, first);
-  if (row.segment->assign) return;
-  const uint32_t dim = row.table->shape.dim;
+  const SortedId id = SortedIdAt(batch, first);
+  if (id.segment->assign) return;
+  const uint32_t dim = id.table->shape.dim;
   SumRows(team, dim, limit - first, SumAt(batch, first), [&](uint32_t i) {
     const uint32_t k = batch.order[first + i];
     const Segment& segment = batch.segments.at[SegmentOf(batch.segments, k)];
@@ -201,14 +193,10 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const SumWork& work, const Unit& uni
   }
 }
 
-// What a run's row is stepped with. Of several new weights for a row the last one counts.
-struct RunGradient {
-  RunRow row;
-  RowType type;
-  const uint8_t* at;
-};
-HOTBED_ROW_FN RunGradient OneGradient(const UpdateBatch& batch, const RunRow& row) {
-  return {row, row.segment->type, GradientOf(batch, *row.segment, row.table->shape.dim, row.k)};
+// The gradient of sorted id `at`, or its new weights.
+HOTBED_ROW_FN RowToAdd OneGradient(const UpdateBatch& batch, uint32_t at) {
+  const SortedId id = SortedIdAt(batch, at);
+  return {GradientOf(batch, *id.segment, id.table->shape.dim, id.k), id.segment->type};
 }
 
 // The sum of a long run, out of its pieces: into the place of the first.
@@ -222,7 +210,7 @@ HOTBED_ROW_FN void JoinPieces(const Team& team, const UpdateBatch& batch, uint32
       if (at + 1 < end) {
         total += LoadAligned<float>(SumAt(batch, at), i);
       } else {
-        const RunGradient last = OneGradient(batch, RowOfRun(batch, at));
+        const RowToAdd last = OneGradient(batch, at);
         total += LoadElement(last.type, last.at, i);
       }
     }

@@ -1,4 +1,4 @@
-#include "device/cuda/step_launch.cuh"
+#include "device/cuda/launch.cuh"
 
 namespace hotbed {
 namespace device {
@@ -7,19 +7,26 @@ cudaError_t LaunchOptionSteps(OptimizerKind kind, const UpdateBatch& batch, uint
                               cudaStream_t stream) {
   switch (kind) {
     case OptimizerKind::kSgd:
-      return LaunchSteps<OptimizerKind::kSgd, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kSgd, StepWay::kOptions>{batch}, processors,
+                         stream);
     case OptimizerKind::kAdagrad:
-      return LaunchSteps<OptimizerKind::kAdagrad, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kAdagrad, StepWay::kOptions>{batch}, processors,
+                         stream);
     case OptimizerKind::kAdam:
-      return LaunchSteps<OptimizerKind::kAdam, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kAdam, StepWay::kOptions>{batch}, processors,
+                         stream);
     case OptimizerKind::kMomentumSgd:
-      return LaunchSteps<OptimizerKind::kMomentumSgd, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kMomentumSgd, StepWay::kOptions>{batch},
+                         processors, stream);
     case OptimizerKind::kFtrl:
-      return LaunchSteps<OptimizerKind::kFtrl, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kFtrl, StepWay::kOptions>{batch}, processors,
+                         stream);
     case OptimizerKind::kRmsProp:
-      return LaunchSteps<OptimizerKind::kRmsProp, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kRmsProp, StepWay::kOptions>{batch}, processors,
+                         stream);
     case OptimizerKind::kNone:
-      return LaunchSteps<OptimizerKind::kNone, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kNone, StepWay::kOptions>{batch}, processors,
+                         stream);
     default:
       return LaunchRowwiseOptionSteps(kind, batch, processors, stream);
   }

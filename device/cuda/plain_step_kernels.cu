@@ -1,4 +1,4 @@
-#include "device/cuda/step_launch.cuh"
+#include "device/cuda/launch.cuh"
 
 namespace hotbed {
 namespace device {
@@ -7,32 +7,40 @@ cudaError_t LaunchPlainSteps(OptimizerKind kind, const UpdateBatch& batch, uint3
                              cudaStream_t stream) {
   switch (kind) {
     case OptimizerKind::kSgd:
-      return LaunchSteps<OptimizerKind::kSgd, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kSgd, StepWay::kPlain>{batch}, processors, stream);
     case OptimizerKind::kAdagrad:
-      return LaunchSteps<OptimizerKind::kAdagrad, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kAdagrad, StepWay::kPlain>{batch}, processors,
+                         stream);
     case OptimizerKind::kRowwiseAdagrad:
-      return LaunchSteps<OptimizerKind::kRowwiseAdagrad, StepWay::kPlain>(batch, processors,
-                                                                          stream);
+      return LaunchUnits(StepWork<OptimizerKind::kRowwiseAdagrad, StepWay::kPlain>{batch},
+                         processors, stream);
     case OptimizerKind::kAdam:
-      return LaunchSteps<OptimizerKind::kAdam, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kAdam, StepWay::kPlain>{batch}, processors,
+                         stream);
     case OptimizerKind::kMomentumSgd:
-      return LaunchSteps<OptimizerKind::kMomentumSgd, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kMomentumSgd, StepWay::kPlain>{batch}, processors,
+                         stream);
     case OptimizerKind::kPartialRowwiseAdam:
-      return LaunchSteps<OptimizerKind::kPartialRowwiseAdam, StepWay::kPlain>(batch, processors,
-                                                                              stream);
+      return LaunchUnits(StepWork<OptimizerKind::kPartialRowwiseAdam, StepWay::kPlain>{batch},
+                         processors, stream);
     case OptimizerKind::kLamb:
-      return LaunchSteps<OptimizerKind::kLamb, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kLamb, StepWay::kPlain>{batch}, processors,
+                         stream);
     case OptimizerKind::kPartialRowwiseLamb:
-      return LaunchSteps<OptimizerKind::kPartialRowwiseLamb, StepWay::kPlain>(batch, processors,
-                                                                              stream);
+      return LaunchUnits(StepWork<OptimizerKind::kPartialRowwiseLamb, StepWay::kPlain>{batch},
+                         processors, stream);
     case OptimizerKind::kLars:
-      return LaunchSteps<OptimizerKind::kLars, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kLars, StepWay::kPlain>{batch}, processors,
+                         stream);
     case OptimizerKind::kFtrl:
-      return LaunchSteps<OptimizerKind::kFtrl, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kFtrl, StepWay::kPlain>{batch}, processors,
+                         stream);
     case OptimizerKind::kRmsProp:
-      return LaunchSteps<OptimizerKind::kRmsProp, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kRmsProp, StepWay::kPlain>{batch}, processors,
+                         stream);
     case OptimizerKind::kNone:
-      return LaunchSteps<OptimizerKind::kNone, StepWay::kPlain>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kNone, StepWay::kPlain>{batch}, processors,
+                         stream);
     default:
       return cudaErrorInvalidValue;
   }

@@ -1,4 +1,4 @@
-#include "device/cuda/step_launch.cuh"
+#include "device/cuda/launch.cuh"
 
 namespace hotbed {
 namespace device {
@@ -7,18 +7,20 @@ cudaError_t LaunchRowwiseOptionSteps(OptimizerKind kind, const UpdateBatch& batc
                                      uint32_t processors, cudaStream_t stream) {
   switch (kind) {
     case OptimizerKind::kRowwiseAdagrad:
-      return LaunchSteps<OptimizerKind::kRowwiseAdagrad, StepWay::kOptions>(batch, processors,
-                                                                            stream);
+      return LaunchUnits(StepWork<OptimizerKind::kRowwiseAdagrad, StepWay::kOptions>{batch},
+                         processors, stream);
     case OptimizerKind::kPartialRowwiseAdam:
-      return LaunchSteps<OptimizerKind::kPartialRowwiseAdam, StepWay::kOptions>(batch, processors,
-                                                                                stream);
+      return LaunchUnits(StepWork<OptimizerKind::kPartialRowwiseAdam, StepWay::kOptions>{batch},
+                         processors, stream);
     case OptimizerKind::kLamb:
-      return LaunchSteps<OptimizerKind::kLamb, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kLamb, StepWay::kOptions>{batch}, processors,
+                         stream);
     case OptimizerKind::kPartialRowwiseLamb:
-      return LaunchSteps<OptimizerKind::kPartialRowwiseLamb, StepWay::kOptions>(batch, processors,
-                                                                                stream);
+      return LaunchUnits(StepWork<OptimizerKind::kPartialRowwiseLamb, StepWay::kOptions>{batch},
+                         processors, stream);
     case OptimizerKind::kLars:
-      return LaunchSteps<OptimizerKind::kLars, StepWay::kOptions>(batch, processors, stream);
+      return LaunchUnits(StepWork<OptimizerKind::kLars, StepWay::kOptions>{batch}, processors,
+                         stream);
     default:
       return cudaErrorInvalidValue;
   }
