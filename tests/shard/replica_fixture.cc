@@ -7,8 +7,6 @@
 #include "common/check.h"
 #include "row_math/position.h"
 #include "server/shard.h"
-#include "server/tiers/row_block.h"
-#include "server/tiers/spill_tier.h"
 
 namespace hotbed {
 namespace {
@@ -338,49 +336,6 @@ std::vector<float> ReplicaCluster::PullAll(TableId table, const std::vector<uint
     }
   }
   return rows;
-}
-
-void ReplicaCluster::ExpectCopiesEqual() {
-  while (!servers_.empty()) ASSERT_TRUE(Stop(servers_.begin()->first).ok());
-  std::map<ServerId, std::unique_ptr<TierHost>> tiers;
-  for (const ShardId shard : shards()) {
-    const ShardRecord found = record(shard);
-    const TableSpec& table = tables_.at(shard.table);
-    const SpillShard format(table, found.range, shard);
-    std::map<uint64_t, std::string> first;
-    for (size_t k = 0; k < found.members.size(); ++k) {
-      auto& tier = tiers[found.members[k].server];
-      if (tier == nullptr) {
-        TierOptions options;
-        options.spill_dir = data_dir(found.members[k].server) + "/spill";
-        options.hot_bytes = 1 << 20;
-        auto opened = TierHost::Open(options);
-        ASSERT_TRUE(opened.ok()) << opened.status();
-        tier = *std::move(opened);
-      }
-      auto reader = tier->ReadShard(table, found.range, shard, /*above=*/0);
-      ASSERT_TRUE(reader.ok());
-      std::map<uint64_t, std::string> rows;
-      for (;;) {
-        auto bytes = (*reader)->Next(1 << 20);
-        ASSERT_TRUE(bytes.ok()) << bytes.status();
-        if (bytes->empty()) break;
-        auto block = RowBlock::Parse(*bytes, format.record_bytes());
-        ASSERT_TRUE(block.ok()) << block.status();
-        for (uint32_t row = 0; row < block->rows(); ++row) {
-          rows[block->position(row)] =
-              std::string(block->record(row).substr(kSpillHeaderBytes, format.payload_bytes));
-        }
-      }
-      if (k == 0) {
-        EXPECT_FALSE(rows.empty()) << shard.ToString();
-        first = std::move(rows);
-      } else {
-        EXPECT_TRUE(rows == first) << shard.ToString() << ": server " << found.members[k].server
-                                   << " differs from server " << found.members[0].server;
-      }
-    }
-  }
 }
 
 }  // namespace hotbed
