@@ -15,7 +15,7 @@ constexpr size_t kPartRows = 256;
 
 void SpillFetch::Start(const SpillShard& shard, const Wiring& wiring,
                        absl::Span<const uint32_t> picks, const std::vector<uint64_t>& positions,
-                       std::function<void(std::shared_ptr<SpillFetch>)> done) {
+                       const std::function<void(std::shared_ptr<SpillFetch>)>& done) {
   auto fetch = std::make_shared<SpillFetch>();
   const size_t parts = (picks.size() + kPartRows - 1) / kPartRows;
   fetch->parts_.resize(parts);

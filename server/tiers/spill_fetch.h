@@ -44,7 +44,7 @@ class SpillFetch {
   // gate is closed.
   static void Start(const SpillShard& shard, const Wiring& wiring, absl::Span<const uint32_t> picks,
                     const std::vector<uint64_t>& positions,
-                    std::function<void(std::shared_ptr<SpillFetch>)> done);
+                    const std::function<void(std::shared_ptr<SpillFetch>)>& done);
 
   std::vector<Part>& parts() { return parts_; }
   // The first part's error, if any.

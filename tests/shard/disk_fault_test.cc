@@ -214,6 +214,7 @@ TEST_F(DiskFaultTest, ARestartWithAFullSpillWaitsForRoom) {
   constexpr uint32_t kWide = 256;
   constexpr uint64_t kRows = 4000;
   constexpr uint64_t kSteps = 80;  // each updates 200 rows: 16 MB
+  constexpr uint64_t kPushesOfARow = kSteps * 200 / kRows;
   TableSpec table = TestTable(1, "wide", kRows, kWide, OptimizerKind::kSgd);
   table.optimizer.learning_rate = 1.0f;
   table.initializer = {InitializerKind::kZero, 0, 0};
@@ -243,7 +244,7 @@ TEST_F(DiskFaultTest, ARestartWithAFullSpillWaitsForRoom) {
   start.join();
   EXPECT_EQ(server.host()->Status().shards[0].error, "");
   for (uint64_t id = 0; id < kRows; id += 333) {
-    EXPECT_EQ(server.Pull(1, {id})[0], -static_cast<float>(kSteps * 200 / kRows)) << id;
+    EXPECT_EQ(server.Pull(1, {id})[0], -static_cast<float>(kPushesOfARow)) << id;
   }
   server.Kill();
 }

@@ -82,7 +82,7 @@ inline std::vector<float> Twin(const TableSpec& table, uint64_t seed, uint64_t s
 class ReplicaTest : public testing::Test {
  protected:
   void Begin(const TableSpec& table, std::vector<ServerId> members, int servers = 3,
-             ShardHostOptions options = ReplicaCluster::DefaultOptions()) {
+             const ShardHostOptions& options = ReplicaCluster::DefaultOptions()) {
     table_ = table;
     cluster_ = std::make_unique<ReplicaCluster>(std::vector<TableSpec>{table}, kShards,
                                                 seed_.value(), options);

@@ -7,19 +7,13 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tests/common/sanitized.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/planted_bugs.h"
 
 namespace hotbed::sim {
 namespace {
 
-// Under a sanitizer the same code runs, a few times slower, for what it does with memory and
-// threads.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 constexpr double kSecondsMax = kSanitized ? 40 : 120;  // of the seeds without a bug
 constexpr uint64_t kSeedsOfABug = 20;
 constexpr uint64_t kSeedsMin = 200;  // also where the machine is slow

@@ -72,7 +72,7 @@ void ClusterSimulation::Trace(const std::string& line) {
   std::fprintf(trace_, "%8.1f %s\n", static_cast<double>(time_) / kMs, line.c_str());
 }
 
-void ClusterSimulation::Datagram(int from, int to, Task deliver) {
+void ClusterSimulation::Datagram(int from, int to, const Task& deliver) {
   if (Cut(from, to)) return;
   if (stormy() && Chance(0.03)) return;
   const int copies = stormy() && Chance(0.04) ? 2 : 1;
@@ -80,9 +80,8 @@ void ClusterSimulation::Datagram(int from, int to, Task deliver) {
   const double in_time = 1 - (news ? weather_.news_late : kLate);
   for (int i = 0; i < copies; ++i) {
     const Time delay = healed() || Chance(in_time) ? Delay(4 * kMs) : Delay(600 * kMs);
-    Task last = i + 1 == copies ? std::move(deliver) : deliver;
-    At(delay, [this, from, to, task = std::move(last)] {
-      if (!Cut(from, to)) task();
+    At(delay, [this, from, to, deliver] {
+      if (!Cut(from, to)) deliver();
     });
   }
 }

@@ -76,7 +76,7 @@ class ClusterSimulation {
   void Trace(const std::string& line);  // only where trace_ is set
   bool Cut(int from, int to) const { return cuts_[from][to] != 0; }
   // Loses, doubles, delays.
-  void Datagram(int from, int to, Task deliver);
+  void Datagram(int from, int to, const Task& deliver);
   void Setup();
   bool AllDone() const;
 
@@ -114,7 +114,7 @@ class ClusterSimulation {
   void AtStore(int coordinator, Task exec, Task done);
   void TickCoordinator(int coordinator);
   void Lead(int coordinator);
-  void DecideAll(int coordinator, ViewPtr view);
+  void DecideAll(int coordinator, const ViewPtr& view);
   ShardDecision Decide(int coordinator, int shard, const StoreView& view);
   void Mutate(const ShardRecord& record, const ShardWish& wish, ShardDecision* decision);
   struct Write {
@@ -131,7 +131,7 @@ class ClusterSimulation {
                         const HeardOf& heard);
   void ActivationArrives(int coordinator, int shard, Member asks, Epoch epoch, Lsn tail);
   void Activate(int shard, const Member& asks, Epoch epoch, Lsn tail);
-  void Spread(int coordinator, RecordPtr record);
+  void Spread(int coordinator, const RecordPtr& record);
 
   // --- simulated_server.cc: processes, disks, promises, the log
   Task ForLife(int server, Task task);
@@ -143,7 +143,7 @@ class ClusterSimulation {
   void LoadShard(Server* server, int shard);
   void Heartbeat(int server);
   void TickServer(int server);
-  void Learn(int server, RecordPtr record);
+  void Learn(int server, const RecordPtr& record);
   bool DeletesCopy(const Server& server, const ShardRecord& record) const;
   void DeleteCopy(Server* server, const ShardRecord& record);
   void BeginLog(Server* server, int shard);
@@ -171,7 +171,7 @@ class ClusterSimulation {
 
   // --- simulated_copies.cc: between servers
   void SendReplica(int server, ReplicaMessage message);
-  void DeliverReplica(ReplicaMessagePtr message, uint32_t generation, bool late);
+  void DeliverReplica(const ReplicaMessagePtr& message, uint32_t generation, bool late);
   void Break(int from, int to, const Member& peer);
   void OnReplicaMessage(int server, const ReplicaMessage& message);
   void AskForCopy(int server, const ReplicaMessage& message);
@@ -194,7 +194,7 @@ class ClusterSimulation {
   void LearnMap(int client, int shard, const RecordPtr& record);
   PushId NewPush(int client, int shard, uint64_t seq);
   void Send(int client, int shard, const Pending& pending);
-  void OnReply(const Request& request, const CoreReply& reply, RecordPtr record);
+  void OnReply(const Request& request, const CoreReply& reply, const RecordPtr& record);
   void Settle(int client, int shard, PushId push, const CoreReply& reply);
   void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, const CoreReply& reply);
   void RestartClient(int client);

@@ -148,7 +148,8 @@ void ClusterSimulation::Settle(int client, int shard, PushId push, const CoreRep
   }
 }
 
-void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply, RecordPtr record) {
+void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
+                                const RecordPtr& record) {
   const int shard = request.shard;
   if (request.commit_step != 0) {
     Watched& watched = shards_[shard];

@@ -59,7 +59,8 @@ void ClusterSimulation::Break(int from, int to, const Member& peer) {
 }
 
 // What was on its way when the connection broke is lost, or comes late and in any order.
-void ClusterSimulation::DeliverReplica(ReplicaMessagePtr message, uint32_t generation, bool late) {
+void ClusterSimulation::DeliverReplica(const ReplicaMessagePtr& message, uint32_t generation,
+                                       bool late) {
   const int from = static_cast<int>(message->from.server) - 1;
   const int to = static_cast<int>(message->to.server) - 1;
   if (!late && generation != links_[from][to].generation) {

@@ -200,7 +200,7 @@ void ClusterSimulation::TickServer(int server) {
   }
 }
 
-void ClusterSimulation::Learn(int server, RecordPtr record) {
+void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   Server& s = servers_[server];
   Process& p = *s.process;
   const int shard = static_cast<int>(record->shard.index);

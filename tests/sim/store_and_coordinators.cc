@@ -191,7 +191,7 @@ void ClusterSimulation::Mutate(const ShardRecord& record, const ShardWish& wish,
   }
 }
 
-void ClusterSimulation::DecideAll(int coordinator, ViewPtr view) {
+void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
   Coordinator& c = coordinators_[coordinator];
   c.deciding = false;
   if (c.term == 0) return;
@@ -372,7 +372,7 @@ void ClusterSimulation::Activate(int shard, const Member& asks, Epoch epoch, Lsn
   }
 }
 
-void ClusterSimulation::Spread(int coordinator, RecordPtr record) {
+void ClusterSimulation::Spread(int coordinator, const RecordPtr& record) {
   for (const Server& server : servers_) {
     Datagram(CoordinatorNode(coordinator), ServerNode(server.index),
              [this, index = server.index, record] {
