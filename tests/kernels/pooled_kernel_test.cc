@@ -12,6 +12,7 @@
 #include "common/random.h"
 #include "row_math/position.h"
 #include "server/kernels/cpu/cpu_kernels.h"
+#include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/kernels/kernel_rows.h"
 #include "tests/kernels/pool_twin.h"
@@ -225,6 +226,7 @@ TEST_P(PooledKernelTest, EverySetComputesTheBitsWrittenOut) {
   spec.seed = 99;
   for (uint32_t dim : {1,  2,  3,  4,  7,  8,   15,  16,  17,  31,  32,  33,
                        48, 63, 64, 65, 96, 100, 127, 128, 129, 200, 256, 1000}) {
+    if (kSanitized && dim > 64 && dim % 2 == 0) continue;
     spec.dim = dim;
     for (int way = 0; way < 3; ++way) {
       spec.hashed = way == 2;

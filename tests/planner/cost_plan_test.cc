@@ -8,6 +8,7 @@
 
 #include "common/random.h"
 #include "planner/cost/plan_by_cost.h"
+#include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/plan_checks.h"
 #include "tests/planner/random_input.h"
@@ -22,7 +23,7 @@ TEST(PlanByCost, KeepsEveryRuleOnRandomInputs) {
   Random random(seed.value());
   int plans = 0;
   int storage = 0;
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < FewerIfSanitized(1000); ++i) {
     RandomInputLimits limits;
     limits.room_min = i % 3 == 0 ? 0.9 : 1.2;
     const PlannerInput input = RandomInput(random, limits);
@@ -41,8 +42,8 @@ TEST(PlanByCost, KeepsEveryRuleOnRandomInputs) {
     }
   }
   // Else the test would check nothing.
-  EXPECT_GT(plans, 400);
-  EXPECT_GT(storage, 50);
+  EXPECT_GT(plans, FewerIfSanitized(400));
+  EXPECT_GT(storage, FewerIfSanitized(50));
 }
 
 TEST(PlanByCost, SameInputSamePlan) {
@@ -62,7 +63,7 @@ TEST(PlanByCost, SameInputSamePlan) {
 TEST(PlanByCost, ServersInAnotherOrderArePlannedAsWell) {
   const TestSeed seed(8);
   Random random(seed.value());
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < FewerIfSanitized(300); ++i) {
     RandomInputLimits limits;
     limits.constraints = false;
     limits.room_min = 2;

@@ -70,7 +70,7 @@ def without_precompiled(build):
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as file:
         entries = json.load(file)
     for entry in entries:
-        entry['command'] = re.sub(r' -Winvalid-pch| -include \S*/cmake_pch\.hxx', '', entry['command'])
+        entry['command'] = re.sub(r' -Winvalid-pch| -fpch-preprocess| -include \S*/cmake_pch\.hxx', '', entry['command'])
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, 'compile_commands.json'), 'w', encoding='utf-8') as file:
         json.dump(entries, file)

@@ -6,6 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/random.h"
 #include "planner/plan_names.h"
+#include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/json/json_cases.h"
 #include "tests/planner/json/mutate_json.h"
@@ -96,7 +97,7 @@ TEST(RandomJson, MutationsAreReadOrRefused) {
   const TestSeed seed(21);
   Random random(seed.value());
   const std::string plan = WritePlan(FullPlan());
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < FewerIfSanitized(20000); ++round) {
     std::string text = round % 4 == 0 ? kFullInput : round % 4 == 1 ? plan : kPlainInput;
     const char* const strategy =
         NameIn(StrategyNames(), static_cast<PlannerStrategy>(round / 4 % 8));

@@ -1,0 +1,19 @@
+// Under a sanitizer the same code runs five to twenty times slower, for what it does with memory
+// and threads: what a test repeats to try many values, it repeats less often there. The build
+// without sanitizers does all of it.
+#ifndef HOTBED_TESTS_COMMON_SANITIZED_H_
+#define HOTBED_TESTS_COMMON_SANITIZED_H_
+
+namespace hotbed {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+constexpr int FewerIfSanitized(int times) { return kSanitized ? times / 4 : times; }
+
+}  // namespace hotbed
+
+#endif  // HOTBED_TESTS_COMMON_SANITIZED_H_
