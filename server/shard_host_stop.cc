@@ -154,7 +154,11 @@ absl::Status ShardHostImpl::Shutdown() {
   for (const auto& shard : logged) {
     if (shard->error().empty()) sweepable.push_back(shard);
   }
-  HOTBED_RETURN_IF_ERROR(SweepShards(sweepable));
+  // Of rows that a device took along when it failed the log has all, also of a shard that only meets
+  // that now.
+  const absl::Status swept = SweepShards(sweepable);
+  const bool device_lost = absl::IsAborted(swept) && !DeviceError().empty();
+  if (!device_lost) HOTBED_RETURN_IF_ERROR(swept);
   HOTBED_RETURN_IF_ERROR(log_->Sync());
   HOTBED_RETURN_IF_ERROR(kept);  // without the mark the next start goes back to the last checkpoint
   absl::MutexLock lock(&identity_mu_);
