@@ -88,9 +88,9 @@ StoreStats DeviceShard::Stats() const {
 // Without a table of its own yet, an id counts for one soon; else for itself, as soon as there is
 // room, or when it is asked for again.
 void DeviceShard::NoteMiss(uint64_t id) {
-  if (candidates_.size() >= kCandidatesMax) return;
-  if (has_table() && full_ && heat_.Miss(below_->PositionOf(id)) < kMissesToPromote) return;
-  candidates_.push_back(id);
+  const bool paced = has_table() && full_;
+  if (paced && heat_.Miss(below_->PositionOf(id)) < HeatFilter::kMissesToComeUp) return;
+  if (candidates_.size() < kCandidatesMax) candidates_.push_back(id);
 }
 
 void DeviceShard::NoteMisses(const uint64_t* ids, uint32_t count) {

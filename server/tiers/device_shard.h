@@ -55,8 +55,6 @@ class DeviceShard : public TieredStore {
  private:
   // Rows that are asked for and not on the device, at most so many remembered.
   static constexpr uint32_t kCandidatesMax = 4096;
-  // Misses of a row that make it worth a place of another one.
-  static constexpr uint32_t kMissesToPromote = 2;
 
   struct PullOp {
     RowReads reads;

@@ -106,7 +106,13 @@ void DeviceShard::OnTableMade(const absl::Status& status) {
 // --- rows come up
 
 bool DeviceShard::TakeAndPromote() {
-  const size_t count = std::min<size_t>(candidates_.size(), below_->slice_rows());
+  size_t count = std::min<size_t>(candidates_.size(), below_->slice_rows());
+  if (full_) {
+    // Many together, as nothing else of the device's runs meanwhile; few where it has few rows.
+    const uint64_t together = std::clamp<uint64_t>(table_->slots / 64, 1, below_->slice_rows());
+    count = std::min(count, heat_.rows_due());
+    if (count < together) return false;
+  }
   // As many may come down for them.
   if (!below_->HasRoomFor(count)) return false;
   const std::vector<uint64_t> ids(candidates_.end() - static_cast<std::ptrdiff_t>(count),
@@ -115,6 +121,7 @@ bool DeviceShard::TakeAndPromote() {
   moving_ = ExchangedRows();
   below_->TakeRows(ids, /*clean_only=*/sweep_.active, &moving_);
   if (moving_.size() == 0) return false;
+  if (full_) heat_.CameUp(moving_.size());
   for (uint32_t k = 0; k < moving_.size(); ++k) moving_at_[moving_.positions[k]] = k;
   step_ = Step::kPromote;
 
