@@ -3,6 +3,7 @@
 #include <string>
 
 #include "device/device_rows.h"
+#include "device/missing.h"
 
 namespace hotbed {
 namespace device {
@@ -85,9 +86,7 @@ void DeviceRows::Find(const Batch& batch, const Flight& flight, Finding finding,
 
 void DeviceRows::ListMissing(const Flight& flight, uint32_t count, std::vector<uint32_t>* missing) {
   missing->clear();
-  for (uint32_t k = 0; k < count; ++k) {
-    if (flight.staged_numbers[k] == kNoRow) missing->push_back(k);
-  }
+  ForMissing(flight.staged_numbers, count, [missing](uint32_t k) { missing->push_back(k); });
 }
 
 Status DeviceRows::CheckParts(const std::vector<RowsOut>& parts, uint64_t row_bytes) {

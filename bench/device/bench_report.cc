@@ -21,15 +21,7 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-}  // namespace
-
-Report::Report(bool json, const std::string& title) : json_(json), title_(title) {
-  if (!json_) std::printf("%s\n", title_.c_str());
-}
-
-void Report::Add(const Result& result) {
-  results_.push_back(result);
-  if (json_) return;
+void PrintLine(const Result& result) {
   std::printf("%-52s %9.3f %-16s", result.name.c_str(), result.value, result.unit.c_str());
   if (result.bar != Bar::kNone) {
     std::printf(" bar %s %.2f: %s", result.bar == Bar::kAtLeast ? ">=" : "<=", result.limit,
@@ -42,38 +34,53 @@ void Report::Add(const Result& result) {
   if (result.bytes > 0) std::printf(", %.1f GB/s", result.bytes / result.timing.median_s / 1e9);
   if (!result.detail.empty()) std::printf("; %s", result.detail.c_str());
   std::printf("\n");
+}
+
+void PrintJson(const Result& result, const char* before) {
+  std::printf("%s{\"name\": %s, \"value\": %.6g, \"unit\": %s, \"verdict\": \"%s\"", before,
+              Quoted(result.name).c_str(), result.value, Quoted(result.unit).c_str(),
+              VerdictOf(result));
+  if (result.bar != Bar::kNone) {
+    std::printf(", \"bar\": %.6g, \"bar_is\": \"%s\"", result.limit,
+                result.bar == Bar::kAtLeast ? "at least" : "at most");
+  }
+  if (result.timing.median_s > 0) {
+    std::printf(", \"median_ms\": %.6g, \"p99_ms\": %.6g", 1e3 * result.timing.median_s,
+                1e3 * result.timing.p99_s);
+  }
+  if (result.bytes > 0) std::printf(", \"bytes\": %.6g", result.bytes);
+  std::printf(", \"detail\": %s}", Quoted(result.detail).c_str());
+}
+
+}  // namespace
+
+// Printed as it comes: a run that is cut off has told what it knew.
+Report::Report(bool json, const std::string& title) : json_(json) {
+  if (json_) {
+    std::printf("{\"run\": %s, \"results\": [", Quoted(title).c_str());
+  } else {
+    std::printf("%s\n", title.c_str());
+  }
+  std::fflush(stdout);
+}
+
+void Report::Add(const Result& result) {
+  if (json_) {
+    PrintJson(result, results_++ == 0 ? "\n" : ",\n");
+  } else {
+    PrintLine(result);
+  }
+  bars_ += result.bar != Bar::kNone;
+  reached_ += result.bar != Bar::kNone && result.reached();
   std::fflush(stdout);
 }
 
 void Report::End() const {
-  if (!json_) {
-    int bars = 0, reached = 0;
-    for (const Result& result : results_) {
-      bars += result.bar != Bar::kNone;
-      reached += result.bar != Bar::kNone && result.reached();
-    }
-    std::printf("%d of %d bars reached\n", reached, bars);
-    return;
+  if (json_) {
+    std::printf("\n]}\n");
+  } else {
+    std::printf("%d of %d bars reached\n", reached_, bars_);
   }
-  std::printf("{\"run\": %s, \"results\": [", Quoted(title_).c_str());
-  const char* between = "\n";
-  for (const Result& result : results_) {
-    std::printf("%s{\"name\": %s, \"value\": %.6g, \"unit\": %s, \"verdict\": \"%s\"", between,
-                Quoted(result.name).c_str(), result.value, Quoted(result.unit).c_str(),
-                VerdictOf(result));
-    if (result.bar != Bar::kNone) {
-      std::printf(", \"bar\": %.6g, \"bar_is\": \"%s\"", result.limit,
-                  result.bar == Bar::kAtLeast ? "at least" : "at most");
-    }
-    if (result.timing.median_s > 0) {
-      std::printf(", \"median_ms\": %.6g, \"p99_ms\": %.6g", 1e3 * result.timing.median_s,
-                  1e3 * result.timing.p99_s);
-    }
-    if (result.bytes > 0) std::printf(", \"bytes\": %.6g", result.bytes);
-    std::printf(", \"detail\": %s}", Quoted(result.detail).c_str());
-    between = ",\n";
-  }
-  std::printf("\n]}\n");
 }
 
 }  // namespace device

@@ -1,10 +1,8 @@
-// What a benchmark of the device has measured: one line a row as it comes, or all of it as JSON in
-// the end.
+// What a benchmark of the device has measured, a row as it comes: as text or as one JSON object.
 #ifndef HOTBED_BENCH_DEVICE_BENCH_REPORT_H_
 #define HOTBED_BENCH_DEVICE_BENCH_REPORT_H_
 
 #include <string>
-#include <vector>
 
 #include "bench/device/bench_rows.h"
 
@@ -31,13 +29,14 @@ class Report {
   // `title`: the device and how it was measured.
   Report(bool json, const std::string& title);
   void Add(const Result& result);
-  // The JSON, or how many bars were reached.
+  // The end of the JSON, or how many bars were reached.
   void End() const;
 
  private:
   const bool json_;
-  const std::string title_;
-  std::vector<Result> results_;
+  int results_ = 0;
+  int bars_ = 0;
+  int reached_ = 0;
 };
 
 }  // namespace device

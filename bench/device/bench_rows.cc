@@ -1,9 +1,13 @@
 #include "bench/device/bench_rows.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 
 namespace hotbed {
@@ -32,6 +36,21 @@ uint8_t* BenchMemory::Take(uint64_t bytes) {
   taken_.push_back(memory);
   return memory;
 }
+
+// Not `new`: one block of more than what is free now is refused by some systems.
+HostMemory::HostMemory(uint64_t bytes) : bytes_(bytes) {
+  void* const taken = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (taken == MAP_FAILED) {
+    std::fprintf(stderr, "%llu bytes of host memory for rows below the device: %s; lower --scale\n",
+                 static_cast<unsigned long long>(bytes), std::strerror(errno));
+    std::exit(1);
+  }
+  madvise(taken, bytes, MADV_HUGEPAGE);  // else in small ones
+  data_ = static_cast<uint8_t*>(taken);
+}
+
+HostMemory::~HostMemory() { munmap(data_, bytes_); }
 
 Timing TimeOf(Device* device, const std::function<void()>& run, int samples) {
   using Clock = std::chrono::steady_clock;

@@ -43,6 +43,20 @@ class BenchMemory {
   std::vector<uint8_t*> taken_;
 };
 
+// Zeros in the host's memory, of which pages are taken when they are touched: in huge pages where
+// the system has them, as rows are fetched from anywhere.
+class HostMemory {
+ public:
+  explicit HostMemory(uint64_t bytes);
+  ~HostMemory();
+  HostMemory(const HostMemory&) = delete;
+  uint8_t* data() const { return data_; }
+
+ private:
+  const uint64_t bytes_;
+  uint8_t* data_;
+};
+
 // fp32 weights of a row below the device: none is zero, and no two rows are alike.
 inline void FillWeights(uint64_t row, uint32_t dim, uint8_t* weights) {
   const auto of_row = static_cast<float>(row % 8191 + 1) * 1e-3f;

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/missing.h"
+
 namespace hotbed {
 namespace device {
 namespace {
 
-constexpr uint32_t kRowsOfPart = 1u << 16;  // that move together, at most
-constexpr uint32_t kAhead = 8;              // rows whose first lines are fetched beforehand
+constexpr uint32_t kRowsOfPart = 1u << 16;   // that move together, at most
+constexpr uint32_t kRowsOfSlice = 1u << 12;  // that are on their way while the next are gathered
+constexpr uint32_t kAhead = 8;               // rows whose first lines are fetched beforehand
 
 }  // namespace
 
@@ -17,10 +20,9 @@ TieredTables::TieredTables(Device* device, const TierSizes& sizes)
       sizes_(sizes),
       stride_((sizes.shape.stored_bytes() + 15) / 16 * 16),
       part_max_(std::min(kRowsOfPart, ids_max_)),
+      below_(sizes.rows * sizes.tables * stride_),
       seen_(sizes.rows * sizes.tables) {
   const uint64_t rows = sizes.rows * sizes.tables;
-  below_.reset(new uint8_t[rows * stride_]);
-  std::memset(below_.get(), 0, rows * stride_);
   for (uint64_t row = 0; row < rows; ++row) FillWeights(row, sizes.shape.dim, Below(row));
   for (uint32_t t = 0; t < sizes.tables; ++t) Add(sizes.shape, false, sizes.slots);
   positions_ = memory_.Array<uint64_t>(part_max_);
@@ -49,13 +51,17 @@ TieredTables::~TieredTables() {
   for (uint8_t* memory : pinned_) device_->FreeStaging(memory);
 }
 
-void TieredTables::Fill() {
+void TieredTables::Fill(bool dirty) {
   const uint64_t rows = sizes_.rows * sizes_.tables;
-  for (uint64_t first = 0; first < rows; first += part_max_) {
-    const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>(part_max_, rows - first));
+  for (uint64_t done = 0; done < rows; done += part_max_) {
+    const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>(part_max_, rows - done));
     fetched_.clear();
-    for (uint32_t k = 0; k < count; ++k) fetched_.push_back(first + k);
-    BringUp(0, count);
+    for (uint32_t k = 0; k < count; ++k) {
+      const uint64_t table = (done + k) / sizes_.rows,
+                     rank = sizes_.rows - 1 - (done + k) % sizes_.rows;
+      fetched_.push_back(table * sizes_.rows + rank);
+    }
+    BringUp(0, count, dirty);
     ReleaseInserted(count);
     MustBe(device_->Wait());
     PutDown(count);
@@ -84,24 +90,23 @@ void TieredTables::FindMissing() {
   MustBe(device_->Wait());
   missing_.clear();
   fetched_.clear();
-  for (uint32_t k = 0; k < segments_.ids; ++k) {
-    if (host_numbers_[k] != kNoRow) continue;
+  ForMissing(host_numbers_, segments_.ids, [&](uint32_t k) {
     missing_.push_back(k);
     const uint64_t row = RowOf(k);
-    if (seen_[row] == batch_) continue;
+    if (seen_[row] == batch_) return;
     seen_[row] = batch_;
     fetched_.push_back(row);
-  }
+  });
   counts_.ids += segments_.ids;
   counts_.missing += missing_.size();
   counts_.brought += fetched_.size();
 }
 
-// Rows [first, first + count) of those to fetch onto the device, and their victims out; held.
-void TieredTables::BringUp(size_t first, uint32_t count) {
-  for (uint32_t j = 0; j < count; ++j) {
+// Rows first + [begin, end) of those to fetch, into staging.
+void TieredTables::Gather(size_t first, uint32_t begin, uint32_t end) {
+  for (uint32_t j = begin; j < end; ++j) {
     const uint64_t row = fetched_[first + j];
-    if (j + kAhead < count) {
+    if (j + kAhead < end) {
       const uint8_t* const next = Below(fetched_[first + j + kAhead]);
       for (uint32_t at = 0; at < stride_; at += 64) __builtin_prefetch(next + at);
     }
@@ -110,16 +115,29 @@ void TieredTables::BringUp(size_t first, uint32_t count) {
     host_sources_[j] = uint64_t{stride_} * j;
     std::memcpy(host_rows_ + uint64_t{stride_} * j, Below(row), stride_);
   }
-  device_->CopyIn(positions_, host_positions_, 8ull * count);
-  device_->CopyIn(table_of_, host_table_of_, 4ull * count);
-  device_->CopyIn(sources_, host_sources_, 8ull * count);
-  device_->CopyIn(staged_, host_rows_, uint64_t{stride_} * count);
+}
+
+// Rows [first, first + count) of those to fetch onto the device, slice after slice, and their
+// victims out beside what is run next; held.
+void TieredTables::BringUp(size_t first, uint32_t count, bool dirty) {
+  for (uint32_t begin = 0; begin < count; begin += kRowsOfSlice) {
+    const uint32_t end = std::min(count, begin + kRowsOfSlice);
+    Gather(first, begin, end);
+    device_->CopyInAside(staged_ + uint64_t{stride_} * begin,
+                         host_rows_ + uint64_t{stride_} * begin, uint64_t{stride_} * (end - begin));
+  }
+  device_->CopyInAside(positions_, host_positions_, 8ull * count);
+  device_->CopyInAside(table_of_, host_table_of_, 4ull * count);
+  device_->CopyInAside(sources_, host_sources_, 8ull * count);
+  device_->Order(Queue::kWork, Queue::kIn);
   InsertBatch batch = BatchOf(stride_, positions_, count);
-  batch.dirty = false;
+  batch.dirty = dirty;
   batch.staged = staged_;
   RunInsert(batch);
-  device_->CopyOut(host_victims_, victims_, sizeof(Victim) * count);
-  device_->CopyOut(host_victim_rows_, victim_rows_, uint64_t{stride_} * count);
+  device_->Order(Queue::kOut, Queue::kWork);
+  device_->CopyOutAside(host_victims_, victims_, sizeof(Victim) * count);
+  device_->CopyOutAside(host_victim_rows_, victim_rows_, uint64_t{stride_} * count);
+  victims_out_ = device_->Mark(Queue::kOut);
 }
 
 // After the wait for the copies of BringUp. How many rows changed below.
@@ -140,7 +158,7 @@ uint64_t TieredTables::PutDown(uint32_t count) {
 void TieredTables::BringUpAll() {
   for (size_t first = 0; first < fetched_.size(); first += part_max_) {
     const auto count = static_cast<uint32_t>(std::min<size_t>(part_max_, fetched_.size() - first));
-    BringUp(first, count);
+    BringUp(first, count, /*dirty=*/false);
     if (first + count == fetched_.size()) return;
     MustBe(device_->Wait());
     PutDown(count);
@@ -191,9 +209,8 @@ void TieredTables::ReadTiers() {
   FindMissing();
   if (missing_.empty()) return;
   BringUpAll();
-  const uint64_t victims_out = device_->Mark(Queue::kWork);
   ReadMissing();
-  MustBe(device_->WaitFor(victims_out));
+  MustBe(device_->WaitFor(victims_out_));
   PutDown(static_cast<uint32_t>((fetched_.size() - 1) % part_max_ + 1));
   MustBe(device_->Wait());
   AnswerRefused();
@@ -203,14 +220,13 @@ void TieredTables::StepTiers(OptimizerKind kind) {
   Read(false, true);
   FindMissing();
   BringUpAll();
-  const uint64_t victims_out = device_->Mark(Queue::kWork);
   Read(true, false, false);  // visited and held already
   SortForUpdate();
   Step(kind);
   Release(segments_, numbers_);
   device_->CopyOut(host_numbers_, numbers_, 4ull * segments_.ids);
-  MustBe(device_->WaitFor(victims_out));
   if (!fetched_.empty()) {
+    MustBe(device_->WaitFor(victims_out_));
     PutDown(static_cast<uint32_t>((fetched_.size() - 1) % part_max_ + 1));
   }
   MustBe(device_->Wait());

@@ -39,8 +39,9 @@ class TieredTables : public BenchTables {
   TieredTables(Device* device, const TierSizes& sizes);
   ~TieredTables();
 
-  // All rows once through the device, the most frequent first: the rarest stay, and it is full.
-  void Fill();
+  // All rows once through the device, the most frequent last: they stay, as they do in the end of a
+  // long run, and it is full. `dirty`: as updates leave them.
+  void Fill(bool dirty);
   // ids.size() = tables * ids; those of table t stand from t * ids on. Not a part of what is timed.
   void SetIds(const std::vector<uint64_t>& ids);
   // Answers in device memory.
@@ -57,9 +58,10 @@ class TieredTables : public BenchTables {
 
  private:
   uint64_t RowOf(uint32_t k) const { return k / sizes_.ids * sizes_.rows + ids_of_batch_[k]; }
-  uint8_t* Below(uint64_t row) { return below_.get() + row * stride_; }
+  uint8_t* Below(uint64_t row) { return below_.data() + row * stride_; }
+  void Gather(size_t first, uint32_t begin, uint32_t end);
   void FindMissing();
-  void BringUp(size_t first, uint32_t count);
+  void BringUp(size_t first, uint32_t count, bool dirty);
   uint64_t PutDown(uint32_t count);
   void BringUpAll();
   void ReadMissing();
@@ -68,12 +70,13 @@ class TieredTables : public BenchTables {
   const TierSizes sizes_;
   const uint32_t stride_;  // of stored rows, in bytes
   const uint32_t part_max_;
-  std::unique_ptr<uint8_t[]> below_;
+  HostMemory below_;
   std::vector<uint64_t> ids_of_batch_;
   std::vector<uint32_t> missing_;  // numbers of ids
   std::vector<uint64_t> fetched_;  // rows below, each once
   std::vector<uint32_t> seen_;     // of each row below: the batch that last fetched it
   uint32_t batch_ = 0;
+  uint64_t victims_out_ = 0;  // the mark behind the copies of the last BringUp
   TierCounts counts_;
 
   // Device memory.

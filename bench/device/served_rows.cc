@@ -7,9 +7,10 @@ namespace hotbed {
 namespace device {
 namespace {
 
-constexpr uint32_t kAhead = 16;           // rows whose lines are fetched beforehand
-constexpr uint32_t kMessagesHot = 8;      // missed twice within so many, a row comes up
+// As a server has them: DeviceShard::TakeAndPromote.
 constexpr uint32_t kRowsTogether = 2048;  // that come up
+constexpr size_t kCandidatesMax = 4096;
+constexpr uint32_t kAhead = 16;  // rows whose lines are fetched beforehand
 constexpr uint64_t kRoomBeside = 512ull << 20;
 
 template <typename T>
@@ -26,8 +27,9 @@ ServedRows::ServedRows(Device* device, const ServedSizes& sizes)
       sizes_(sizes),
       row_bytes_(sizes.shape.weight_bytes()),
       stride_(sizes.shape.stored_bytes()),
-      missed_at_(sizes.rows) {
-  below_.reset(new uint8_t[sizes.rows * stride_]);
+      below_(sizes.rows * stride_),
+      heat_(sizes.slots),
+      together_(std::clamp<uint64_t>(sizes.slots / kBucketSlots, 1, kRowsTogether)) {
   for (uint64_t row = 0; row < sizes.rows; ++row) FillWeights(row, sizes.shape.dim, Below(row));
   RowsOptions options;
   options.ids_max = sizes.ids;
@@ -51,15 +53,15 @@ ServedRows::~ServedRows() {
   }
 }
 
-// The rarest rows, the rarest last: what is hot has to come up. More than there are slots, as some
-// buckets are full before others.
+// The most frequent rows, the most frequent last, as they are there in the end of a long run. More
+// than there are slots, as some buckets are full before others.
 void ServedRows::Fill() {
   std::vector<RowToInsert> rows;
   std::vector<MovedRow> evicted;
   const uint64_t filling = std::min(sizes_.rows, sizes_.slots * 17 / 10);
-  for (uint64_t row = sizes_.rows - filling; row < sizes_.rows; ++row) {
+  for (uint64_t row = filling; row-- > 0;) {
     rows.push_back({table_, Mix64(row), Below(row)});
-    if (rows.size() < sizes_.ids && row + 1 < sizes_.rows) continue;
+    if (rows.size() < sizes_.ids && row > 0) continue;
     MustBe(rows_->Insert(rows, false, false, &evicted, nullptr));
     rows.clear();
     evicted.clear();  // as they are below
@@ -76,7 +78,7 @@ void ServedRows::Pull(const std::vector<uint64_t>& ids) {
   is_under_way_[flight] = true;
   const uint32_t before = (flight + 1) % kFlights;
   if (is_under_way_[before]) End(before);
-  if (to_bring_.size() >= kRowsTogether) {
+  if (std::min<uint64_t>(to_bring_.size(), heat_.rows_due()) >= together_) {
     EndAll();
     BringUp();
   }
@@ -109,24 +111,26 @@ void ServedRows::FetchMissing(uint32_t flight) {
     }
     const uint64_t row = ids[missing_[j]];
     std::memcpy(answers_[flight] + uint64_t{row_bytes_} * missing_[j], Below(row), row_bytes_);
-    const uint32_t before = missed_at_[row];
-    missed_at_[row] = message_;
-    if (before != 0 && before != message_ && message_ - before <= kMessagesHot) {
-      to_bring_.push_back(row);
-    }
+    if (heat_.Miss(Mix64(row)) < HeatFilter::kMissesToComeUp) continue;
+    if (to_bring_.size() < kCandidatesMax) to_bring_.push_back(row);
   }
 }
 
+// Those that were asked for last.
 void ServedRows::BringUp() {
-  std::sort(to_bring_.begin(), to_bring_.end());
-  to_bring_.erase(std::unique(to_bring_.begin(), to_bring_.end()), to_bring_.end());
-  to_bring_.resize(std::min<size_t>(to_bring_.size(), kRowsTogether));  // others are asked again
+  const auto count =
+      std::min<uint64_t>({to_bring_.size(), heat_.rows_due(), uint64_t{kRowsTogether}});
+  std::vector<uint64_t> taken(to_bring_.end() - static_cast<std::ptrdiff_t>(count),
+                              to_bring_.end());
+  to_bring_.resize(to_bring_.size() - count);
+  std::sort(taken.begin(), taken.end());
+  taken.erase(std::unique(taken.begin(), taken.end()), taken.end());
   std::vector<RowToInsert> rows;
-  for (uint64_t row : to_bring_) rows.push_back({table_, Mix64(row), Below(row)});
+  for (uint64_t row : taken) rows.push_back({table_, Mix64(row), Below(row)});
   std::vector<MovedRow> evicted;  // as they are below
   MustBe(rows_->Insert(rows, false, false, &evicted, nullptr));
+  heat_.CameUp(rows.size());
   counts_.brought += rows.size();
-  to_bring_.clear();
 }
 
 uint64_t ServedRows::AnswerSum() const {

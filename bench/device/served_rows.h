@@ -3,9 +3,10 @@
 //
 // Answers go to pinned memory, as a server's do that are sent from there, and two messages are
 // under way: while the rows of one are on their way out, the rows that the one before lacks are
-// fetched by the thread of the benchmark. Rows that are missed twice within a few messages come up,
-// some thousand at a time and with nothing else under way, in place of others. Ids are ranks: id 0
-// is the most frequent. Confined to the thread of the benchmark.
+// fetched by the thread of the benchmark. Rows come up as a server's do
+// (server/tiers/heat_filter.h, device_shard_steps.cc): those that are missed twice, one for every
+// 16 misses, some thousand at a time and with nothing else under way, in place of others. Ids are
+// ranks: id 0 is the most frequent. Confined to the thread of the benchmark.
 #ifndef HOTBED_BENCH_DEVICE_SERVED_ROWS_H_
 #define HOTBED_BENCH_DEVICE_SERVED_ROWS_H_
 
@@ -16,6 +17,7 @@
 
 #include "bench/device/bench_rows.h"
 #include "device/device_rows.h"
+#include "server/tiers/heat_filter.h"
 
 namespace hotbed {
 namespace device {
@@ -54,7 +56,7 @@ class ServedRows {
   }
 
  private:
-  uint8_t* Below(uint64_t row) { return below_.get() + row * stride_; }
+  uint8_t* Below(uint64_t row) { return below_.data() + row * stride_; }
   void Fill();
   void End(uint32_t flight);
   void FetchMissing(uint32_t flight);
@@ -67,8 +69,9 @@ class ServedRows {
   std::unique_ptr<DeviceRows> rows_;
   uint32_t table_ = 0;
   Segment segment_;
-  std::unique_ptr<uint8_t[]> below_;
-  std::vector<uint32_t> missed_at_;  // of each row: the message that missed it last
+  HostMemory below_;
+  HeatFilter heat_;
+  const uint64_t together_;  // rows that come up
   std::vector<uint64_t> to_bring_;
   std::vector<uint32_t> missing_;
   uint8_t* answers_[kFlights] = {};

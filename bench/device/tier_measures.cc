@@ -12,7 +12,7 @@ namespace hotbed {
 namespace device {
 namespace {
 
-constexpr int kWarmUp = 20;                // batches in which hot rows come up
+constexpr int kWarmUp = 20;                // batches that are not timed
 constexpr uint32_t kIdsServed = 1u << 17;  // of dim 64: 32 MiB, what a server has in a message
 constexpr uint32_t kStepTables = 10;
 constexpr uint32_t kStepDim = 128;
@@ -23,30 +23,43 @@ constexpr double kStepRows = 1.68e6;  // of a table, at scale 1
 struct TierRun {
   Timing timing;
   TierCounts counts;
-  uint64_t answer = 0;  // of the last batch
+  uint64_t missing_first = 0, missing_last = 0;  // of the timed batches
+  uint64_t answer = 0;                           // of the last batch
 };
+
+// Drawn before anything is timed: a device that waits for the host gets slower by itself.
+std::vector<std::vector<uint64_t>> DrawBatches(const TierSizes& sizes, int count) {
+  std::vector<std::vector<uint64_t>> batches(static_cast<size_t>(count));
+  for (size_t batch = 0; batch < batches.size(); ++batch) {
+    for (uint32_t t = 0; t < sizes.tables; ++t) {
+      const std::vector<uint64_t> drawn =
+          ZipfIds(sizes.rows, sizes.ids, (uint64_t{t} + 1) << 40 | uint64_t{batch} << 24);
+      batches[batch].insert(batches[batch].end(), drawn.begin(), drawn.end());
+    }
+  }
+  return batches;
+}
 
 TierRun RunBatches(const BenchRun& run, TieredTables* tables, const TierSizes& sizes,
                    const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
+  TierRun result;
+  const auto batches = DrawBatches(sizes, kWarmUp + run.samples);
   for (int batch = 0; batch < kWarmUp + run.samples; ++batch) {
-    std::vector<uint64_t> ids;
-    for (uint32_t t = 0; t < sizes.tables; ++t) {
-      const std::vector<uint64_t> drawn =
-          ZipfIds(sizes.rows, sizes.ids, (uint64_t{t} + 1) << 40 | uint64_t(batch) << 24);
-      ids.insert(ids.end(), drawn.begin(), drawn.end());
-    }
-    tables->SetIds(ids);
+    tables->SetIds(batches[static_cast<size_t>(batch)]);
     if (batch == kWarmUp) tables->ClearCounts();
+    const uint64_t missing = tables->counts().missing;
     const auto begin = Clock::now();
     call();
     MustBe(run.device->Wait());
     const double took = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (batch >= kWarmUp) seconds.push_back(took);
+    if (batch < kWarmUp) continue;
+    seconds.push_back(took);
+    result.missing_last = tables->counts().missing - missing;
+    if (batch == kWarmUp) result.missing_first = result.missing_last;
   }
   std::sort(seconds.begin(), seconds.end());
-  TierRun result;
   result.timing = {seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100]};
   result.counts = tables->counts();
   result.answer = tables->AnswerSum();
@@ -60,7 +73,7 @@ TierRun MeasureTiers(const BenchRun& run, TierSizes sizes, double part, Call cal
   const bool all = call == Call::kReadAll || call == Call::kStepAll;
   sizes.slots = static_cast<uint64_t>((all ? 2.0 : part) * static_cast<double>(sizes.rows));
   TieredTables tables(run.device, sizes);
-  tables.Fill();
+  tables.Fill(/*dirty=*/call == Call::kStepAll || call == Call::kStepTiers);
   const OptimizerKind kind = sizes.shape.optimizer.kind;
   return RunBatches(run, &tables, sizes, [&]() {
     if (call == Call::kReadAll) tables.ReadAll();
@@ -72,11 +85,14 @@ TierRun MeasureTiers(const BenchRun& run, TierSizes sizes, double part, Call cal
 
 std::string DetailOf(const BenchRun& run, const TierRun& tiers, const TierRun& all) {
   const double calls = run.samples;
-  char text[200];
+  char text[300];
   std::snprintf(text, sizeof(text),
-                "%.4f of the ids found, %.0f rows up and %.0f changed ones down a call, %.0f "
+                "%.4f of the ids found (%llu missing in the first timed call, %llu in the last), "
+                "%.0f rows up and %.0f changed ones down a call, %.0f "
                 "refused; all on the device %.3f ms; answers %s",
                 1.0 - double(tiers.counts.missing) / double(tiers.counts.ids),
+                static_cast<unsigned long long>(tiers.missing_first),
+                static_cast<unsigned long long>(tiers.missing_last),
                 double(tiers.counts.brought) / calls, double(tiers.counts.written) / calls,
                 double(tiers.counts.refused), 1e3 * all.timing.median_s,
                 tiers.answer == all.answer ? "the same" : "DIFFER");
