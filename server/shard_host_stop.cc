@@ -154,8 +154,8 @@ absl::Status ShardHostImpl::Shutdown() {
   for (const auto& shard : logged) {
     if (shard->error().empty()) sweepable.push_back(shard);
   }
-  // Of rows that a device took along when it failed the log has all, also of a shard that only meets
-  // that now.
+  // Of rows that a device took along when it failed the log has all, also of a shard that only
+  // meets that now.
   const absl::Status swept = SweepShards(sweepable);
   const bool device_lost = absl::IsAborted(swept) && !DeviceError().empty();
   if (!device_lost) HOTBED_RETURN_IF_ERROR(swept);

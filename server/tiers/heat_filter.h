@@ -6,10 +6,10 @@
 // colder; nothing but speed depends on it. Confined to its owner.
 //
 // And how many of them: in a tier that is full each takes another row's place, and nearly all rows
-// of a long tail are asked for twice within a window. Without a limit they drive out each other, and
-// what is better than they: with Zipf(1.05) over twice the rows that there is room for, 4.9 % of the
-// ids miss and 0.31 rows come up for each, at a sixteenth 4.3 % (heat_filter_test). How fast a tier
-// takes to what has become hot is the price.
+// of a long tail are asked for twice within a window. Without a limit they drive out each other,
+// and what is better than they: with Zipf(1.05) over twice the rows that there is room for, 4.9 %
+// of the ids miss and 0.31 rows come up for each, at a sixteenth 4.3 % (heat_filter_test). How fast
+// a tier takes to what has become hot is the price.
 #ifndef HOTBED_SERVER_TIERS_HEAT_FILTER_H_
 #define HOTBED_SERVER_TIERS_HEAT_FILTER_H_
 

@@ -101,7 +101,8 @@ TEST_P(LostDeviceTest, NothingAcknowledgedIsLost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AfterLaunches, LostDeviceTest, testing::Values(0, 1, 7, 90, 100, 110, 2001));
+INSTANTIATE_TEST_SUITE_P(AfterLaunches, LostDeviceTest,
+                         testing::Values(0, 1, 7, 90, 100, 110, 2001));
 
 }  // namespace
 }  // namespace hotbed
