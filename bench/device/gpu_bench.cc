@@ -1,9 +1,11 @@
 // What the kernels reach of the roof, a measured device-to-device copy in the same run, and what a
 // call costs with rows in two tiers.
 //
-// hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] [-o table|json].
+// hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] [--order-seed N]
+// [-o table|json].
 // --scale 1 holds 8 GB of rows, and takes 55 GB of it for training steps; --device host runs the
-// emulation, at a small scale, to see that it works. Bytes are those read and written that no
+// emulation, at a small scale, to see that it works: with --order-seed its queues run in a random
+// order that keeps only what was asked for. Bytes are those read and written that no
 // algorithm can do without; ids and index are not counted. Exit status 1: answers of two tiers
 // differ from those of one; 77: there is no GPU here.
 #include <cstdio>
@@ -39,6 +41,8 @@ int Measure(BenchRun run) {
 int Main(int argc, char** argv) {
   std::string kind = "cuda", output = "table";
   int number = 0;
+  HostDeviceOptions emulated;
+  emulated.staging_only = true;
   BenchRun run = {nullptr, nullptr, 1.0, 50};
   bool known = argc % 2 == 1;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -51,6 +55,8 @@ int Main(int argc, char** argv) {
       run.scale = std::atof(value.c_str());
     } else if (name == "--samples") {
       run.samples = std::atoi(value.c_str());
+    } else if (name == "--order-seed") {
+      emulated.order_seed = std::strtoull(value.c_str(), nullptr, 10);
     } else if (name == "-o") {
       output = value;
     } else {
@@ -61,10 +67,10 @@ int Main(int argc, char** argv) {
   if (!known || run.scale <= 0 || run.samples <= 0) {
     std::fprintf(stderr,
                  "hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] "
-                 "[-o table|json]\n");
+                 "[--order-seed N] [-o table|json]\n");
     return 2;
   }
-  std::unique_ptr<Device> device = std::make_unique<HostDevice>();
+  std::unique_ptr<Device> device = std::make_unique<HostDevice>(emulated);
   if (kind == "cuda") {
     const Status status = OpenCudaDevice(number, &device);
     if (!status.ok()) {
