@@ -266,6 +266,10 @@ TEST_F(DirectAnswersTest, ADeviceThatFailsLetsGoOfEveryAnswer) {
 // Pulls of one thread, some of whose shards go while they wait; what it gives back others use.
 class PullingThread {
  public:
+  static constexpr uint64_t kIdsMax = 60;
+  static constexpr uint64_t kSpareBytes = 5000;
+  static constexpr uint64_t kBytesMax = kIdsMax * kRowBytes + kSpareBytes;
+
   PullingThread(DeviceTier* tier, AnswerPool* pool, uint64_t seed)
       : tier_(tier), pool_(pool), random_(seed) {}
 
@@ -278,11 +282,11 @@ class PullingThread {
  private:
   void Pull() {
     const auto job = std::make_shared<DeviceJob>();
-    std::vector<uint64_t> ids(1 + random_.Uniform(60));
+    std::vector<uint64_t> ids(1 + random_.Uniform(kIdsMax));
     std::vector<uint8_t> flags(ids.size());
     for (uint64_t& id : ids) id = random_.Uniform(kRows / 2) * 2;
     const uint64_t bytes = ids.size() * kRowBytes;
-    AnswerBuffer* const buffer = pool_->Take(bytes + random_.Uniform(2) * 5000);
+    AnswerBuffer* const buffer = pool_->Take(bytes + random_.Uniform(2) * kSpareBytes);
     std::memset(buffer->data, kUntouched, bytes);
     absl::Notification told;
     const auto gate = std::make_shared<IoGate>();
@@ -322,6 +326,12 @@ TEST_F(DirectAnswersTest, ManyThreadsAndShardsThatGo) {
   ThreadedIoQueue own(1);
   tier_->RunOn(&own, 64);  // nothing is queued now
   const auto pool = AnswerPool::Create(2 * kBlock, tier_->pinner());
+  // A block for each of the two sizes that are asked for: who takes from one that another thread is
+  // pinning has its rows copied.
+  for (uint64_t bytes : {uint64_t{1}, PullingThread::kBytesMax}) {
+    AnswerPool::Give(pool->Take(bytes));
+  }
+  ASSERT_EQ(tier_->pinned_bytes(), 2 * kBlock);
   std::vector<std::unique_ptr<PullingThread>> pulling;
   std::vector<std::thread> threads;
   for (uint64_t n = 0; n < 4; ++n) {
