@@ -23,7 +23,10 @@ endif()
 find_program(HOTBED_CCACHE ccache)
 if(HOTBED_CCACHE)
   # Sources with a precompiled header are cached only where ccache is told what it may overlook (its manual, "Precompiled
-  # headers"), and where the compiler leaves the header's name in what it preprocesses (Precompiled.cmake).
+  # headers"), and where the compiler leaves the header's name in what it preprocesses.
+  if(HOTBED_PRECOMPILE)
+    add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  endif()
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${HOTBED_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})

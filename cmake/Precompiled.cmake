@@ -3,9 +3,6 @@
 option(HOTBED_PRECOMPILE "Parse the libraries' headers once (off: every file by itself)" ON)
 # protobuf's users get it, and a precompiled header serves sources with the same macros only.
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-pthread>)
-if(HOTBED_PRECOMPILE AND HOTBED_CCACHE)
-  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
-endif()
 
 set(HOTBED_PRECOMPILED_base
   <algorithm> <array> <atomic> <cstdint> <cstring> <deque> <functional> <map> <memory> <optional> <set> <string> <utility>
