@@ -57,8 +57,8 @@ void TieredTables::Fill(bool dirty) {
     const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>(part_max_, rows - done));
     fetched_.clear();
     for (uint32_t k = 0; k < count; ++k) {
-      const uint64_t table = (done + k) / sizes_.rows,
-                     rank = sizes_.rows - 1 - (done + k) % sizes_.rows;
+      const uint64_t table = (done + k) / sizes_.rows;
+      const uint64_t rank = sizes_.rows - 1 - (done + k) % sizes_.rows;
       fetched_.push_back(table * sizes_.rows + rank);
     }
     BringUp(0, count, dirty);

@@ -29,7 +29,7 @@ ServedRows::ServedRows(Device* device, const ServedSizes& sizes)
       stride_(sizes.shape.stored_bytes()),
       below_(sizes.rows * stride_),
       heat_(sizes.slots),
-      together_(std::clamp<uint64_t>(sizes.slots / kBucketSlots, 1, kRowsTogether)) {
+      together_(HeatFilter::RowsTogether(sizes.slots, kRowsTogether)) {
   for (uint64_t row = 0; row < sizes.rows; ++row) FillWeights(row, sizes.shape.dim, Below(row));
   RowsOptions options;
   options.ids_max = sizes.ids;

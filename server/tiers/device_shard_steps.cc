@@ -108,10 +108,8 @@ void DeviceShard::OnTableMade(const absl::Status& status) {
 bool DeviceShard::TakeAndPromote() {
   size_t count = std::min<size_t>(candidates_.size(), below_->slice_rows());
   if (full_) {
-    // Many together, as nothing else of the device's runs meanwhile; few where it has few rows.
-    const uint64_t together = std::clamp<uint64_t>(table_->slots / 64, 1, below_->slice_rows());
     count = std::min(count, heat_.rows_due());
-    if (count < together) return false;
+    if (count < HeatFilter::RowsTogether(table_->slots, below_->slice_rows())) return false;
   }
   // As many may come down for them.
   if (!below_->HasRoomFor(count)) return false;

@@ -49,6 +49,11 @@ class HeatFilter {
     return count;
   }
 
+  // How many are to come up at a time in a full tier of `rows` rows that moves `rows_max` at most:
+  // many, as nothing else of a device's runs meanwhile; few where it has few.
+  static uint64_t RowsTogether(uint64_t rows, uint64_t rows_max) {
+    return std::clamp<uint64_t>(rows / 64, 1, rows_max);
+  }
   // Rows that may come up for the misses until now, beside those that have.
   uint64_t rows_due() const { return due_ / kMissesARow; }
   void CameUp(uint64_t rows) { due_ -= std::min(due_, rows * kMissesARow); }

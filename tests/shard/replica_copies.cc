@@ -1,7 +1,10 @@
 // Whether the copies of a ReplicaCluster's shards are one another's.
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "server/tiers/row_block.h"
