@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "bench/ratio_table.h"
-#include "client/embedding_batch.h"
-#include "client/embedding_pool.h"
-#include "client/gradient_sum.h"
+#include "client/batch/gradient_sum.h"
+#include "client/embedding/embedding_batch.h"
+#include "client/embedding/embedding_pool.h"
 #include "common/random.h"
 #include "common/zipf.h"
 

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/plain_loops.h"
+#include "bench/roofs/plain_loops.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
-#include "server/kernels/cpu/cpu_kernels.h"
+#include "server/kernels/cpu_kernels.h"
 
 namespace hotbed::bench {
 namespace {

@@ -28,9 +28,9 @@
 #include "common/process_tuning.h"
 #include "common/random.h"
 #include "proto/data.pb.h"
-#include "server/data_plane.h"
-#include "server/pull_stream.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
+#include "server/streams/data_plane.h"
+#include "server/streams/pull_stream.h"
 
 namespace hotbed {
 namespace {

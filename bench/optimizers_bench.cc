@@ -21,14 +21,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/plain_loops.h"
-#include "client/dedupe.h"
-#include "client/row_sums.h"
+#include "bench/roofs/plain_loops.h"
+#include "client/batch/dedupe.h"
+#include "client/rows/row_sums.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
 #include "common/table_spec.h"
 #include "row_math/optimizer.h"
-#include "server/kernels/cpu/cpu_kernels.h"
+#include "server/kernels/cpu_kernels.h"
 
 namespace hotbed::bench {
 namespace {
@@ -187,7 +187,7 @@ class ExactPush {
   uint32_t rows() const { return rows_; }
 
  private:
-  // As client/gradient_sum.cc, out of the bags' gradients.
+  // As client/batch/gradient_sum.cc, out of the bags' gradients.
   void Sum(const uint8_t* const* gradients) {
     const size_t rows = unique_.unique.size();
     pointers_.resize(rows);

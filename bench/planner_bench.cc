@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
-#include "planner/cost/plan_by_cost.h"
-#include "planner/table_bytes.h"
+#include "planner/model/table_bytes.h"
+#include "planner/sources/plan_by_cost.h"
 
 namespace hotbed {
 namespace {

@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/plain_loops.h"
 #include "bench/ratio_table.h"
+#include "bench/roofs/plain_loops.h"
 #include "common/check.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
-#include "server/tiers/tiered_store.h"
+#include "server/tiers/api/tiered_store.h"
 
 namespace hotbed::bench {
 namespace {

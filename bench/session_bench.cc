@@ -28,9 +28,9 @@
 #include "common/clock.h"
 #include "common/process_tuning.h"
 #include "common/random.h"
-#include "server/session_table.h"
-#include "server/shard_core.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
+#include "server/protocol/session_table.h"
+#include "server/protocol/shard_core.h"
 
 namespace hotbed {
 namespace {

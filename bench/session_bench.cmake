@@ -1,1 +1,1 @@
-hotbed_executable(session_bench SRCS session_bench.cc DEPS hotbed_shard hotbed_common)
+hotbed_executable(session_bench SRCS session_bench.cc DEPS hotbed_host hotbed_common)

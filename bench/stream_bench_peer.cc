@@ -13,7 +13,7 @@
 #include "bench/roofs/peer_process.h"
 #include "common/status_macros.h"
 #include "server/data_server.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
 
 namespace hotbed::bench {
 namespace {

@@ -18,15 +18,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "bench/plain_loops.h"
 #include "bench/ratio_table.h"
+#include "bench/roofs/plain_loops.h"
 #include "common/byte_order.h"
 #include "common/check.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
 #include "common/zipf.h"
 #include "kv/kv_store.h"
-#include "server/tiers/tiered_store.h"
+#include "server/tiers/api/tiered_store.h"
 
 namespace hotbed::bench {
 namespace {

@@ -8,7 +8,7 @@
 
 namespace hotbed {
 
-// `args` without the program's name. Returns the exit code (cli/command.h). Errors go to `err`, as
+// `args` without the program's name. Returns the exit code (cli/base/command.h). Errors go to `err`, as
 // one line of text or, with -o json, as {"error": {"code", "message"}}. An unknown command or flag
 // names the nearest known one.
 int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream* err);

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/client_impl.h"
-#include "client/grpc_control_plane.h"
-#include "client/grpc_transport.h"
+#include "client/net/grpc_control_plane.h"
+#include "client/net/grpc_transport.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/compute_plan.h"
-#include "planner/finish_plan.h"
-#include "planner/placement.h"
+#include "planner/model/finish_plan.h"
+#include "planner/model/placement.h"
 
 namespace hotbed {
 namespace {

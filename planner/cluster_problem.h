@@ -12,10 +12,10 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
-#include "planner/plan.h"
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/plan.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

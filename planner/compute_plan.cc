@@ -6,10 +6,10 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "planner/cost/plan_by_cost.h"
-#include "planner/finish_plan.h"
-#include "planner/moves.h"
+#include "planner/model/finish_plan.h"
+#include "planner/model/moves.h"
 #include "planner/sources/check_plan.h"
+#include "planner/sources/plan_by_cost.h"
 #include "planner/sources/plan_by_row_space.h"
 #include "planner/sources/plan_by_slices.h"
 #include "planner/torchrec/plan_like_torchrec.h"

@@ -24,13 +24,13 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "proto/grpc_tuning.h"
-#include "server/lookup_service.h"
-#include "server/pull_stream.h"
-#include "server/push_stream.h"
-#include "server/raw_data_service.h"
-#include "server/replica_batch.h"
-#include "server/replica_link.h"
-#include "server/transfer_stream.h"
+#include "server/peers/replica_batch.h"
+#include "server/peers/replica_link.h"
+#include "server/peers/transfer_stream.h"
+#include "server/streams/lookup_service.h"
+#include "server/streams/pull_stream.h"
+#include "server/streams/push_stream.h"
+#include "server/streams/raw_data_service.h"
 
 namespace hotbed {
 namespace {

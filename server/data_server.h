@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "server/data_plane.h"
-#include "server/replica_limits.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
+#include "server/peers/replica_limits.h"
+#include "server/streams/data_plane.h"
 
 namespace hotbed {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/tiers/device_tier.h"
+#include "server/tiers/device/device_tier.h"
 
 namespace hotbed {
 

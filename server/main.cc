@@ -22,14 +22,14 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/process_tuning.h"
-#include "server/coordinator_link.h"
+#include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/device_choice.h"
-#include "server/host_budget.h"
+#include "server/host/host_budget.h"
+#include "server/host/shard_host.h"
 #include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
-#include "server/shard_host.h"
 
 namespace hotbed {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "config/config.h"
-#include "server/host_budget.h"
+#include "server/host/host_budget.h"
 
 namespace hotbed {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/coordinator_link.h"
+#include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
 
 namespace hotbed {
 

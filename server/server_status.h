@@ -8,9 +8,9 @@
 #include "admin/admin_server.h"
 #include "common/clock.h"
 #include "common/metrics.h"
-#include "server/coordinator_link.h"
+#include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
 
 namespace hotbed {
 

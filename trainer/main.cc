@@ -10,11 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/progress.h"
 #include "common/clock.h"
 #include "common/process_tuning.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "terminal/progress.h"
 #include "trainer/cluster_row_source.h"
 #include "trainer/train_loop.h"
 #include "trainer/trainer_flags.h"

@@ -4,7 +4,7 @@
 // Answers go to pinned memory, as a server's do that are sent from there, and two messages are
 // under way: while the rows of one are on their way out, the rows that the one before lacks are
 // fetched by the thread of the benchmark. Rows come up as a server's do
-// (server/tiers/heat_filter.h, device_shard_steps.cc): those that are missed twice, one for every
+// (server/tiers/device/heat_filter.h, device_shard_steps.cc): those that are missed twice, one for every
 // 16 misses, some thousand at a time and with nothing else under way, in place of others. Ids are
 // ranks: id 0 is the most frequent. Confined to the thread of the benchmark.
 #ifndef HOTBED_BENCH_DEVICE_SERVED_ROWS_H_
@@ -17,7 +17,7 @@
 
 #include "bench/device/bench_rows.h"
 #include "device/device_rows.h"
-#include "server/tiers/heat_filter.h"
+#include "server/tiers/device/heat_filter.h"
 
 namespace hotbed {
 namespace device {

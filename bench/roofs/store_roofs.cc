@@ -11,7 +11,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "bench/plain_loops.h"
+#include "bench/roofs/plain_loops.h"
 #include "bench/roofs/roofs.h"
 #include "common/huge_buffer.h"
 #include "common/status_macros.h"

@@ -12,8 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "cli/table_printer.h"
 #include "nlohmann/json.hpp"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

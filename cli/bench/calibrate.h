@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/cost/cost_constants.h"
+#include "planner/model/cost_constants.h"
 
 namespace hotbed {
 

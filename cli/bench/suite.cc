@@ -10,8 +10,8 @@
 #include "cli/bench/bench_tables.h"
 #include "cli/bench/load.h"
 #include "cli/bench/roof_lines.h"
-#include "cli/table_printer.h"
 #include "common/status_macros.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -3,8 +3,8 @@
 #include <CLI/Validators.hpp>
 #include <memory>
 
+#include "cli/base/command.h"
 #include "cli/bench/bench_options.h"
-#include "cli/command.h"
 
 namespace hotbed {
 namespace {

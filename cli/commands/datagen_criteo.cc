@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/command.h"
-#include "cli/progress.h"
-#include "cli/table_printer.h"
+#include "cli/base/command.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
+#include "terminal/progress.h"
+#include "terminal/table_printer.h"
 #include "trainer/datagen.h"
 
 namespace hotbed {

@@ -8,18 +8,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/child_process.h"
-#include "cli/command.h"
+#include "cli/base/command.h"
+#include "cli/cluster/child_process.h"
+#include "cli/cluster/local_cluster.h"
 #include "cli/demo/click_data.h"
 #include "cli/demo/cluster_changes.h"
 #include "cli/demo/conserved_sum.h"
 #include "cli/demo/online_lookups.h"
 #include "cli/demo/story_text.h"
-#include "cli/local_cluster.h"
-#include "cli/table_printer.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -9,15 +9,15 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
-#include "cli/event_text.h"
-#include "cli/http_get.h"
-#include "cli/shard_copies.h"
-#include "cli/table_printer.h"
-#include "cli/table_text.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/cluster/http_get.h"
+#include "cli/shards/event_text.h"
+#include "cli/shards/shard_copies.h"
+#include "cli/tables/table_text.h"
 #include "common/clock.h"
 #include "config/units.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <memory>
 
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
-#include "cli/event_text.h"
-#include "cli/interrupt.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/base/interrupt.h"
+#include "cli/shards/event_text.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 

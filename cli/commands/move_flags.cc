@@ -5,12 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "cli/move_watch.h"
-#include "cli/shard_selection.h"
-#include "cli/table_printer.h"
-#include "cli/table_text.h"
+#include "cli/shards/move_watch.h"
+#include "cli/shards/shard_selection.h"
+#include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/units.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

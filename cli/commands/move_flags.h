@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
 #include "nlohmann/json.hpp"
 #include "proto/control.pb.h"
 

@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/base/command.h"
 #include "cli/bench/calibrate.h"
-#include "cli/command.h"
-#include "cli/progress.h"
-#include "cli/table_printer.h"
 #include "common/status_macros.h"
 #include "planner/json/constants_json.h"
 #include "planner/json/write_plan.h"
+#include "terminal/progress.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

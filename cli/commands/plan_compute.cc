@@ -2,8 +2,8 @@
 #include <memory>
 #include <string>
 
-#include "cli/command.h"
-#include "cli/plan_file.h"
+#include "cli/base/command.h"
+#include "cli/shards/plan_file.h"
 #include "common/status_macros.h"
 #include "planner/compute_plan.h"
 #include "planner/json/constants_json.h"

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "cli/command.h"
-#include "cli/plan_file.h"
+#include "cli/base/command.h"
+#include "cli/shards/plan_file.h"
 #include "common/status_macros.h"
 #include "planner/json/write_plan.h"
-#include "planner/plan_differences.h"
+#include "planner/model/plan_differences.h"
 #include "planner/report/plan_svg.h"
 
 namespace hotbed {

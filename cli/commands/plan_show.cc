@@ -2,10 +2,10 @@
 #include <memory>
 #include <string>
 
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
-#include "cli/live_view.h"
-#include "cli/plan_file.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/shards/live_view.h"
+#include "cli/shards/plan_file.h"
 #include "common/status_macros.h"
 #include "planner/cluster_problem.h"
 #include "planner/json/write_plan.h"

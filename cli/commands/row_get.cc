@@ -5,14 +5,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
-#include "cli/find_table.h"
-#include "cli/row_id.h"
-#include "cli/table_printer.h"
-#include "cli/table_text.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/base/row_id.h"
+#include "cli/tables/find_table.h"
+#include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "hotbed/client.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

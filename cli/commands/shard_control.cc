@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
 #include "cli/commands/move_flags.h"
-#include "cli/coordinator_stub.h"
-#include "cli/event_text.h"
+#include "cli/shards/event_text.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

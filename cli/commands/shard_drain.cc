@@ -3,14 +3,14 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
 #include "cli/commands/move_flags.h"
-#include "cli/coordinator_stub.h"
-#include "cli/find_server.h"
-#include "cli/move_watch.h"
-#include "cli/table_printer.h"
+#include "cli/shards/find_server.h"
+#include "cli/shards/move_watch.h"
 #include "common/status_macros.h"
 #include "config/units.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -2,11 +2,11 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
 #include "cli/commands/move_flags.h"
-#include "cli/coordinator_stub.h"
-#include "cli/find_server.h"
-#include "cli/shard_selection.h"
+#include "cli/shards/find_server.h"
+#include "cli/shards/shard_selection.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

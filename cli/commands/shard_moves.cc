@@ -2,15 +2,15 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
 #include "cli/commands/move_flags.h"
-#include "cli/coordinator_stub.h"
-#include "cli/event_text.h"
-#include "cli/move_watch.h"
-#include "cli/table_printer.h"
-#include "cli/table_text.h"
+#include "cli/shards/event_text.h"
+#include "cli/shards/move_watch.h"
+#include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/units.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -4,16 +4,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
-#include "cli/event_text.h"
-#include "cli/shard_copies.h"
-#include "cli/table_option.h"
-#include "cli/table_printer.h"
-#include "cli/table_text.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/shards/event_text.h"
+#include "cli/shards/shard_copies.h"
+#include "cli/tables/table_option.h"
+#include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/config.h"
 #include "proto/convert.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -4,11 +4,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
 #include "cli/commands/table_flags.h"
-#include "cli/coordinator_stub.h"
-#include "cli/find_table.h"
-#include "cli/table_text.h"
+#include "cli/tables/find_table.h"
+#include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 

@@ -5,16 +5,16 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
 #include "cli/commands/table_flags.h"
-#include "cli/coordinator_stub.h"
-#include "cli/plan_file.h"
-#include "cli/table_file.h"
-#include "cli/table_printer.h"
-#include "cli/table_text.h"
+#include "cli/shards/plan_file.h"
+#include "cli/tables/table_file.h"
+#include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/config.h"
 #include "proto/convert.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -4,15 +4,15 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
-#include "cli/find_table.h"
-#include "cli/shard_copies.h"
-#include "cli/table_option.h"
-#include "cli/table_printer.h"
-#include "cli/table_text.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/shards/shard_copies.h"
+#include "cli/tables/find_table.h"
+#include "cli/tables/table_option.h"
+#include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/command.h"
-#include "cli/coordinator_stub.h"
-#include "cli/find_table.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/tables/find_table.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cli/table_file.h"
+#include "cli/tables/table_file.h"
 
 namespace hotbed {
 namespace {

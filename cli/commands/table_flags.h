@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "cli/table_option.h"
+#include "cli/tables/table_option.h"
 #include "common/table_spec.h"
 
 namespace CLI {

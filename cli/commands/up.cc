@@ -6,14 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/add_server_request.h"
-#include "cli/command.h"
-#include "cli/http_get.h"
-#include "cli/local_cluster.h"
-#include "cli/table_printer.h"
+#include "cli/base/command.h"
+#include "cli/cluster/add_server_request.h"
+#include "cli/cluster/http_get.h"
+#include "cli/cluster/local_cluster.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -1,6 +1,6 @@
 #include <CLI/App.hpp>
 
-#include "cli/command.h"
+#include "cli/base/command.h"
 #include "nlohmann/json.hpp"
 #include "proto/wire.h"
 

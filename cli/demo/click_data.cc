@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "cli/progress.h"
 #include "common/file_system.h"
 #include "common/status_macros.h"
+#include "terminal/progress.h"
 #include "trainer/datagen.h"
 
 namespace hotbed {

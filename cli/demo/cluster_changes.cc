@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cli/coordinator_stub.h"
-#include "cli/find_server.h"
-#include "cli/shard_copies.h"
-#include "cli/shard_selection.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/shards/find_server.h"
+#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_selection.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

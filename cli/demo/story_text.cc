@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/table_printer.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 

@@ -12,9 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/local_cluster.h"
-#include "cli/progress.h"
-#include "cli/table_printer.h"
+#include "cli/cluster/local_cluster.h"
 #include "common/clock.h"
 #include "common/process_tuning.h"
 #include "common/status_macros.h"
@@ -22,6 +20,8 @@
 #include "examples/words/text_source.h"
 #include "examples/words/words_flags.h"
 #include "examples/words/words_report.h"
+#include "terminal/progress.h"
+#include "terminal/table_printer.h"
 #include "trainer/cluster_row_source.h"
 
 namespace hotbed {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/table_printer.h"
 #include "nlohmann/json.hpp"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "planner/table_bytes.h"
+#include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {

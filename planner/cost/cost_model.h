@@ -1,6 +1,6 @@
 // What a training step costs a server, row by row: the terms of the `cost` strategy. Pure; a
 // CostModel is immutable after construction and safe from any thread. Constants and where they come
-// from: planner/cost/cost_constants.h. docs/planner.md has the model in prose.
+// from: planner/model/cost_constants.h. docs/planner.md has the model in prose.
 //
 // For a table with dimension D, T trainers and n = reads_per_step (ids a step and trainer; where
 // the input has none, the sum of pooling_factor * num_poolings * batch_size over its features):
@@ -28,7 +28,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed {
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/cost/table_mode.h"
-#include "planner/table_bytes.h"
+#include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {

@@ -12,8 +12,8 @@
 #include <cstdint>
 
 #include "planner/cost/placement_state.h"
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

@@ -1,9 +1,9 @@
 // How a new table is cut into shards for the `cost` strategy. Pure functions.
 //
-// Numbers: n_b by bytes (planner/refine.h), n_t so that each shard has at most 1 / kPartsOfFair of
+// Numbers: n_b by bytes (planner/model/refine.h), n_t so that each shard has at most 1 / kPartsOfFair of
 // a server's fair share of all time (the sum over tables by usable servers), at least 4 of a skewed
 // table above 1 MiB. A table with no skew, or hashed (whose rows spread evenly over the buckets),
-// is cut into max(n_b, n_t) equal ranges: with n_b that is the cut of planner/placement.h. A skewed
+// is cut into max(n_b, n_t) equal ranges: with n_b that is the cut of planner/model/placement.h. A skewed
 // bounded table, whose ids are ranks (0 the hottest), is cut into n_b + n_t ranges of equal
 //   n_b * rows / all rows + n_t * time / all time
 // so that no range is above 1 / n_b of the bytes nor 1 / n_t of the time, but for the rounding to
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "planner/cost/access_curve.h"
-#include "planner/planner_input.h"
-#include "planner/refine.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/refine.h"
 
 namespace hotbed {
 

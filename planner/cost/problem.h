@@ -17,7 +17,7 @@
 // it needs whole rows (P5). With copies > 1 there are as many units of the same shards, on distinct
 // hosts.
 //
-// Shards: of a table in the current plan its ranges refined (planner/refine.h), else
+// Shards: of a table in the current plan its ranges refined (planner/model/refine.h), else
 // planner/cost/heat_cut.h. Of a cluster's table (TableConstraint::column_slices) the current ranges
 // are its shards as they are, and a new one's slices are all cut where the widest is. Pins bind
 // primaries, and copies too where the pinned servers are on enough hosts. Ticks: integers of 2^-k
@@ -31,9 +31,9 @@
 
 #include "planner/cost/cost_model.h"
 #include "planner/cost/tier_load.h"
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
-#include "planner/refine.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/refine.h"
 
 namespace hotbed {
 

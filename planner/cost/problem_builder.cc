@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "planner/cost/heat_cut.h"
 #include "planner/cost/table_mode.h"
-#include "planner/placement.h"
-#include "planner/table_bytes.h"
+#include "planner/model/placement.h"
+#include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {

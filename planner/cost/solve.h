@@ -16,8 +16,8 @@
 
 #include "planner/cost/local_search.h"
 #include "planner/cost/placement_state.h"
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed {
 

@@ -6,7 +6,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "planner/table_bytes.h"
+#include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "planner/cost/problem.h"
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed {
 

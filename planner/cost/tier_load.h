@@ -15,7 +15,7 @@
 #include <array>
 #include <cstdint>
 
-#include "planner/planner_output.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

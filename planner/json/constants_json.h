@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "planner/cost/cost_constants.h"
 #include "planner/json/json_fields.h"
 #include "planner/json/parse_json.h"
-#include "planner/plan_error.h"
+#include "planner/model/cost_constants.h"
+#include "planner/model/plan_error.h"
 
 namespace hotbed {
 

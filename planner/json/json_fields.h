@@ -21,8 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "planner/json/parse_json.h"
-#include "planner/plan_error.h"
-#include "planner/plan_names.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 

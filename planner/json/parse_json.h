@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
-#include "planner/plan_error.h"
+#include "planner/model/plan_error.h"
 
 namespace hotbed {
 

@@ -11,7 +11,7 @@
 #include "planner/json/json_fields.h"
 #include "planner/json/parse_json.h"
 #include "planner/json/read_plan.h"
-#include "planner/plan_names.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 namespace {

@@ -7,8 +7,8 @@
 #define HOTBED_PLANNER_JSON_READ_INPUT_H_
 
 #include "absl/strings/string_view.h"
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed {
 

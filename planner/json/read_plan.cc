@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "planner/plan_names.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 namespace {

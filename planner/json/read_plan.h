@@ -11,8 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "planner/json/json_fields.h"
 #include "planner/json/parse_json.h"
-#include "planner/plan_error.h"
-#include "planner/planner_output.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "planner/plan_names.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "planner/json/parse_json.h"
-#include "planner/plan_error.h"
-#include "planner/planner_output.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "planner/cost/problem.h"
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed {
 

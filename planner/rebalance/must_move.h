@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "planner/cost/placement_state.h"
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 #include "planner/rebalance/current_placement.h"
 
 namespace hotbed {

@@ -2,7 +2,7 @@
 #ifndef HOTBED_PLANNER_REPORT_CRITICAL_PATH_H_
 #define HOTBED_PLANNER_REPORT_CRITICAL_PATH_H_
 
-#include "planner/planner_output.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

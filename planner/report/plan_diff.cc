@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "planner/plan_differences.h"
+#include "planner/model/plan_differences.h"
 #include "planner/report/imbalance.h"
 #include "planner/report/plan_text.h"
 #include "planner/report/text_table.h"

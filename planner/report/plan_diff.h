@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "planner/planner_output.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <string>
 
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/plan_names.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "planner/fused_groups.h"
-#include "planner/placement.h"
-#include "planner/plan_names.h"
+#include "planner/model/fused_groups.h"
+#include "planner/model/placement.h"
+#include "planner/model/plan_names.h"
 #include "planner/sources/divide_rows.h"
 #include "planner/sources/group_features.h"
 #include "planner/sources/usable_servers.h"

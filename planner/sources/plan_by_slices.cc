@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/finish_plan.h"
-#include "planner/fused_groups.h"
-#include "planner/placement.h"
-#include "planner/plan_names.h"
+#include "planner/model/finish_plan.h"
+#include "planner/model/fused_groups.h"
+#include "planner/model/placement.h"
+#include "planner/model/plan_names.h"
+#include "planner/model/table_bytes.h"
 #include "planner/sources/place_slices.h"
 #include "planner/sources/slice_columns.h"
 #include "planner/sources/usable_servers.h"
-#include "planner/table_bytes.h"
 
 namespace hotbed {
 namespace {

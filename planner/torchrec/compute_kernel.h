@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed::torchrec {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "planner/table_bytes.h"
+#include "planner/model/table_bytes.h"
 #include "planner/torchrec/perf_estimator.h"
 #include "planner/torchrec/shard_layout.h"
 #include "planner/torchrec/storage_estimator.h"

@@ -21,8 +21,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 #include "planner/torchrec/rank_topology.h"
 #include "planner/torchrec/sharding_option.h"
 #include "planner/torchrec/table_workload.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/numeric/int128.h"
-#include "planner/planner_output.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed::torchrec {
 

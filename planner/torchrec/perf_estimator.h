@@ -29,7 +29,7 @@
 
 #include <cstdint>
 
-#include "planner/planner_output.h"
+#include "planner/model/planner_output.h"
 #include "planner/torchrec/compute_kernel.h"
 #include "planner/torchrec/rank_topology.h"
 #include "planner/torchrec/table_workload.h"

@@ -7,9 +7,9 @@
 #ifndef HOTBED_PLANNER_TORCHREC_PLAN_LIKE_TORCHREC_H_
 #define HOTBED_PLANNER_TORCHREC_PLAN_LIKE_TORCHREC_H_
 
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 #include "planner/torchrec/plan_statistics.h"
 
 namespace hotbed {

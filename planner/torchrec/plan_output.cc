@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/table_bytes.h"
+#include "planner/model/table_bytes.h"
 #include "planner/torchrec/storage_estimator.h"
 
 namespace hotbed::torchrec {

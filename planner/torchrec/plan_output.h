@@ -19,8 +19,8 @@
 #ifndef HOTBED_PLANNER_TORCHREC_PLAN_OUTPUT_H_
 #define HOTBED_PLANNER_TORCHREC_PLAN_OUTPUT_H_
 
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 #include "planner/torchrec/plan_search.h"
 #include "planner/torchrec/storage_reservation.h"
 

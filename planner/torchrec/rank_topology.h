@@ -17,8 +17,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 #include "planner/torchrec/compute_kernel.h"
 #include "planner/torchrec/estimate.h"
 

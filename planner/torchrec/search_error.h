@@ -10,8 +10,8 @@
 
 #include <vector>
 
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 #include "planner/torchrec/plan_search.h"
 #include "planner/torchrec/storage_reservation.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "planner/placement.h"
+#include "planner/model/placement.h"
 
 namespace hotbed::torchrec {
 namespace {

@@ -26,8 +26,8 @@
 #include <span>
 #include <vector>
 
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed::torchrec {
 

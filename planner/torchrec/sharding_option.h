@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/planner_output.h"
+#include "planner/model/planner_output.h"
 #include "planner/torchrec/compute_kernel.h"
 #include "planner/torchrec/estimate.h"
 

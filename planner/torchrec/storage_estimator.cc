@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "absl/numeric/bits.h"
-#include "planner/placement.h"
-#include "planner/table_bytes.h"
+#include "planner/model/placement.h"
+#include "planner/model/table_bytes.h"
 
 namespace hotbed::torchrec {
 namespace {

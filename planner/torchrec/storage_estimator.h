@@ -26,7 +26,7 @@
 
 #include <cstdint>
 
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 #include "planner/torchrec/compute_kernel.h"
 #include "planner/torchrec/estimate.h"
 #include "planner/torchrec/rank_topology.h"

@@ -15,8 +15,8 @@
 
 #include <vector>
 
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 #include "planner/torchrec/rank_topology.h"
 #include "planner/torchrec/table_workload.h"
 

@@ -14,8 +14,8 @@
 #include <optional>
 #include <vector>
 
-#include "planner/plan_error.h"
-#include "planner/planner_input.h"
+#include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed::torchrec {
 

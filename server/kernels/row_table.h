@@ -5,7 +5,7 @@
 //   direct:  slot = position - first_position; for bounded ranges that fit as a whole. One byte a
 //   row beside the data. indexed: a hash index of the resident rows, in buckets of one cache line;
 //   9 bytes a slot and at most 10 of index.
-// The owner (server/tiers/hot_tier.h) provides the memory; kernels read and write it. C++17, for
+// The owner (server/tiers/memory/hot_tier.h) provides the memory; kernels read and write it. C++17, for
 // host and device compilers.
 #ifndef HOTBED_SERVER_KERNELS_ROW_TABLE_H_
 #define HOTBED_SERVER_KERNELS_ROW_TABLE_H_

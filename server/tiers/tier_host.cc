@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
-#include "server/kernels/cpu/cpu_kernels.h"
-#include "server/tiers/device_shard.h"
+#include "server/kernels/cpu_kernels.h"
+#include "server/tiers/device/device_shard.h"
 
 namespace hotbed {
 namespace {

@@ -10,13 +10,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/kernels/row_kernels.h"
-#include "server/tiers/device_tier.h"
-#include "server/tiers/hot_arena.h"
-#include "server/tiers/io_queue.h"
-#include "server/tiers/spill_tier.h"
-#include "server/tiers/tiered_shard.h"
-#include "server/tiers/tiered_store.h"
-#include "server/tiers/write_back.h"
+#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/device/device_tier.h"
+#include "server/tiers/memory/hot_arena.h"
+#include "server/tiers/memory/tiered_shard.h"
+#include "server/tiers/spill/io_queue.h"
+#include "server/tiers/spill/spill_tier.h"
+#include "server/tiers/spill/write_back.h"
 
 namespace hotbed {
 

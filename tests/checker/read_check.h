@@ -4,7 +4,7 @@
 // before the pull began (this client's own; the others' where the pull is strict), at most that
 // started before it ended, and never less than this client has seen before. Besides: no row is torn
 // (the tags agree with the number). Transfers are not looked at here: rows of one pull may be of
-// different states (server/tiers/tiered_store.h); the comparison at the end does.
+// different states (server/tiers/api/tiered_store.h); the comparison at the end does.
 #ifndef HOTBED_TESTS_CHECKER_READ_CHECK_H_
 #define HOTBED_TESTS_CHECKER_READ_CHECK_H_
 

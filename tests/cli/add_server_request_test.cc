@@ -1,5 +1,5 @@
 // Asking a running local cluster for a server, over stand-ins for the daemons.
-#include "cli/add_server_request.h"
+#include "cli/cluster/add_server_request.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "cli/child_process.h"
+#include "cli/cluster/child_process.h"
 
 #include <csignal>
 #include <filesystem>

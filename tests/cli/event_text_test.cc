@@ -1,4 +1,4 @@
-#include "cli/event_text.h"
+#include "cli/shards/event_text.h"
 
 #include "absl/time/time.h"
 #include "gmock/gmock.h"

@@ -1,4 +1,4 @@
-#include "cli/find_server.h"
+#include "cli/shards/find_server.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "cli/find_table.h"
+#include "cli/tables/find_table.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

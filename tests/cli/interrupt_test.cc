@@ -1,4 +1,4 @@
-#include "cli/interrupt.h"
+#include "cli/base/interrupt.h"
 
 #include <csignal>
 

@@ -1,4 +1,4 @@
-#include "cli/live_view.h"
+#include "cli/shards/live_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

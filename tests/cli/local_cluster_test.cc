@@ -1,6 +1,6 @@
 // LocalCluster over stand-ins for the daemons: shell scripts that write what they were called with.
 // The real ones run in tests/e2e.
-#include "cli/local_cluster.h"
+#include "cli/cluster/local_cluster.h"
 
 #include <unistd.h>
 

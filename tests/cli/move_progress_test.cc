@@ -1,4 +1,4 @@
-#include "cli/move_progress.h"
+#include "cli/shards/move_progress.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,5 +1,5 @@
 // The wait for moves, over a fake coordinator and a clock that runs by sleeping.
-#include "cli/move_watch.h"
+#include "cli/shards/move_watch.h"
 
 #include <csignal>
 #include <sstream>

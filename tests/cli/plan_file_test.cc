@@ -1,4 +1,4 @@
-#include "cli/plan_file.h"
+#include "cli/shards/plan_file.h"
 
 #include <fstream>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "cli/progress.h"
+#include "terminal/progress.h"
 
 #include <algorithm>
 #include <sstream>

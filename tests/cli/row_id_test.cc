@@ -1,4 +1,4 @@
-#include "cli/row_id.h"
+#include "cli/base/row_id.h"
 
 #include <limits>
 

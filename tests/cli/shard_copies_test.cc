@@ -1,4 +1,4 @@
-#include "cli/shard_copies.h"
+#include "cli/shards/shard_copies.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "cli/shard_selection.h"
+#include "cli/shards/shard_selection.h"
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"

@@ -1,12 +1,12 @@
-#include "cli/table_file.h"
+#include "cli/tables/table_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "cli/table_option.h"
-#include "cli/table_text.h"
+#include "cli/tables/table_option.h"
+#include "cli/tables/table_text.h"
 #include "proto/convert.h"
 
 namespace hotbed {

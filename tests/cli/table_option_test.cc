@@ -1,4 +1,4 @@
-#include "cli/table_option.h"
+#include "cli/tables/table_option.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cli/table_text.h"
+#include "cli/tables/table_text.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "client/batch_plan.h"
-#include "client/gradient_sum.h"
-#include "client/row_convert.h"
-#include "client/scatter.h"
+#include "client/batch/batch_plan.h"
+#include "client/batch/gradient_sum.h"
+#include "client/batch/scatter.h"
+#include "client/rows/row_convert.h"
 #include "common/random.h"
 #include "row_math/position.h"
 #include "tests/common/test_seed.h"

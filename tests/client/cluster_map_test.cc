@@ -1,5 +1,5 @@
 // The map, retry verdicts, and the timer.
-#include "client/cluster_map.h"
+#include "client/map/cluster_map.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "client/retry.h"
-#include "client/timer.h"
+#include "client/net/retry.h"
+#include "client/net/timer.h"
 
 namespace hotbed {
 namespace {

@@ -1,5 +1,5 @@
 // Dedupe, split and cut against dumb twins.
-#include "client/dedupe.h"
+#include "client/batch/dedupe.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "client/shard_locator.h"
-#include "client/split.h"
+#include "client/batch/split.h"
+#include "client/map/shard_locator.h"
 #include "common/random.h"
 #include "common/zipf.h"
 #include "row_math/position.h"

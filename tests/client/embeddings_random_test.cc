@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/pooling_place.h"
+#include "client/batch/pooling_place.h"
 #include "common/random.h"
 #include "tests/client/embeddings_fixture.h"
 #include "tests/common/test_seed.h"

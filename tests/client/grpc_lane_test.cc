@@ -1,6 +1,6 @@
 // Requests joined to one message, over a real stream to a scripted server: who gets which part of
 // the reply, what a refused neighbour does, limits, the window, and the loss of the stream.
-#include "client/grpc_lane.h"
+#include "client/net/grpc_lane.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "client/grpc_transport.h"
+#include "client/net/grpc_transport.h"
 #include "proto/data.grpc.pb.h"
 
 namespace hotbed {

@@ -1,5 +1,5 @@
 // Jagged batches: every refusal by name, and the operations against a dumb twin of nested vectors.
-#include "client/jagged_batch.h"
+#include "client/embedding/jagged_batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

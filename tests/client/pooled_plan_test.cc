@@ -1,6 +1,6 @@
 // Pooled features without a network: planned, answered part by part in any order as servers would,
 // joined, and compared with bags written out plainly.
-#include "client/pooled_plan.h"
+#include "client/batch/pooled_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "client/pooled_join.h"
-#include "client/resolve_ids.h"
+#include "client/batch/pooled_join.h"
+#include "client/batch/resolve_ids.h"
 #include "common/random.h"
 #include "row_math/position.h"
 #include "tests/common/test_seed.h"

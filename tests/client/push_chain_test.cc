@@ -1,5 +1,5 @@
 // The chain against a model of the shard's rule, with everything that may go wrong between them.
-#include "client/push_chain.h"
+#include "client/push/push_chain.h"
 
 #include <gtest/gtest.h>
 

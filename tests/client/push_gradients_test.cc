@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/gradient_clip.h"
+#include "client/batch/gradient_clip.h"
 #include "common/random.h"
 #include "hotbed/client.h"
 #include "hotbed/embedding.h"

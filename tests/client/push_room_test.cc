@@ -1,4 +1,4 @@
-#include "client/push_room.h"
+#include "client/push/push_room.h"
 
 #include <gtest/gtest.h>
 

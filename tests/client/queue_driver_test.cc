@@ -1,4 +1,4 @@
-#include "client/queue_driver.h"
+#include "client/net/queue_driver.h"
 
 #include <grpcpp/alarm.h>
 

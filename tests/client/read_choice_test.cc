@@ -1,5 +1,5 @@
 // Who answers pulls: the choice itself, and against the fake cluster.
-#include "client/read_choice.h"
+#include "client/map/read_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Padding ids and bounds modes against rules written out id by id.
-#include "client/resolve_ids.h"
+#include "client/batch/resolve_ids.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

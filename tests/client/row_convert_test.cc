@@ -1,5 +1,5 @@
 // The vector converters against the scalar ones, and the scalar ones against known values.
-#include "client/row_convert.h"
+#include "client/rows/row_convert.h"
 
 #include <gtest/gtest.h>
 

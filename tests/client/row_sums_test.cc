@@ -1,5 +1,5 @@
 // Sums of rows: every instruction set to the bit against a dumb twin.
-#include "client/row_sums.h"
+#include "client/rows/row_sums.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "client/timer.h"
+#include "client/net/timer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A trainer's half of steps: what it asks its group, which pushes it lets go, how it brings commits
 // to the shards. Coordinator and servers are scripted in memory; the real ones: tests/steps.
-#include "client/trainer_member.h"
+#include "client/trainers/trainer_member.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

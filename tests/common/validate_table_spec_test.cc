@@ -123,7 +123,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
 // Any value of these is as good as another; who decides otherwise is named.
 const std::set<std::string>& Unlimited() {
   static const auto* const fields = new std::set<std::string>{
-      "id",              // the coordinator's: planner/coordinator/table_operations.cc
+      "id",              // the coordinator's: planner/coordinator/operations/table_operations.cc
       "hashed",          // both
       "seed",            // all of 64 bits
       "data_parallel",   // both

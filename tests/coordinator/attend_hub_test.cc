@@ -1,6 +1,6 @@
 // Attend streams over real gRPC, with fake servers: news at once, broken streams, and the time that
 // the coordinator takes for a fail-over of a thousand shards.
-#include "planner/coordinator/attend_hub.h"
+#include "planner/coordinator/shell/attend_hub.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -21,8 +21,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/file_system.h"
-#include "planner/coordinator/data_dir.h"
-#include "planner/coordinator/service.h"
+#include "planner/coordinator/shell/service.h"
+#include "planner/coordinator/store/data_dir.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/wire.h"
 #include "tests/coordinator/control_client.h"

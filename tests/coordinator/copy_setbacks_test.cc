@@ -1,4 +1,4 @@
-#include "planner/coordinator/copy_setbacks.h"
+#include "planner/coordinator/membership/copy_setbacks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

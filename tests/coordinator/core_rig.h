@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/core.h"
-#include "planner/coordinator/keys.h"
+#include "planner/coordinator/core/core.h"
+#include "planner/coordinator/state/keys.h"
 #include "proto/wire.h"
 #include "tests/coordinator/map_meta_store.h"
 

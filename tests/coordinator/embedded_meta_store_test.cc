@@ -1,4 +1,4 @@
-#include "planner/coordinator/embedded_meta_store.h"
+#include "planner/coordinator/store/embedded_meta_store.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "planner/coordinator/leases.h"
+#include "planner/coordinator/state/leases.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "planner/coordinator/keys.h"
+#include "planner/coordinator/state/keys.h"
 
 namespace hotbed {
 namespace {

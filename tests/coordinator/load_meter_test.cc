@@ -1,11 +1,11 @@
-#include "planner/coordinator/load_meter.h"
+#include "planner/coordinator/balance/load_meter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "planner/placement.h"
+#include "planner/model/placement.h"
 
 namespace hotbed {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/coordinator/meta_store.h"
+#include "planner/coordinator/store/meta_store.h"
 
 namespace hotbed {
 

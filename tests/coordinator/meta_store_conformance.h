@@ -19,7 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/random.h"
-#include "planner/coordinator/meta_store.h"
+#include "planner/coordinator/store/meta_store.h"
 #include "tests/common/test_seed.h"
 #include "tests/coordinator/map_meta_store.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/coordinator/event_log.h"
+#include "planner/coordinator/state/event_log.h"
 #include "tests/coordinator/membership_story.h"
 
 namespace hotbed {

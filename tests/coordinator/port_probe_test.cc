@@ -1,5 +1,5 @@
 // Against real sockets of this process.
-#include "planner/coordinator/port_probe.h"
+#include "planner/coordinator/shell/port_probe.h"
 
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>

@@ -1,4 +1,4 @@
-#include "planner/coordinator/rebalance_moves.h"
+#include "planner/coordinator/balance/rebalance_moves.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "planner/coordinator/rebalance_policy.h"
+#include "planner/coordinator/balance/rebalance_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/rebalance_policy.h"
-#include "planner/placement.h"
+#include "planner/coordinator/balance/rebalance_policy.h"
+#include "planner/model/placement.h"
 
 namespace hotbed {
 

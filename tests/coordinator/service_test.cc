@@ -1,5 +1,5 @@
 // The gRPC shell, in process, with fake shard servers as its callers.
-#include "planner/coordinator/service.h"
+#include "planner/coordinator/shell/service.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "planner/coordinator/embedded_meta_store.h"
+#include "planner/coordinator/store/embedded_meta_store.h"
 #include "proto/control.grpc.pb.h"
 #include "tests/coordinator/control_client.h"
 #include "tests/coordinator/memory_kv.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/random.h"
 #include "gtest/gtest.h"
-#include "planner/coordinator/record_text.h"
+#include "planner/coordinator/state/record_text.h"
 #include "tests/common/test_seed.h"
 #include "tests/coordinator/shard_decision_rig.h"
 

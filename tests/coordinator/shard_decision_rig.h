@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "planner/coordinator/shard_decision.h"
+#include "planner/coordinator/membership/shard_decision.h"
 
 namespace hotbed {
 

@@ -1,11 +1,11 @@
 // The rules of membership, each on its own (all together: shard_decision_random_test.cc).
-#include "planner/coordinator/shard_decision.h"
+#include "planner/coordinator/membership/shard_decision.h"
 
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "planner/coordinator/record_text.h"
+#include "planner/coordinator/state/record_text.h"
 #include "tests/coordinator/shard_decision_rig.h"
 
 namespace hotbed {

@@ -1,4 +1,4 @@
-#include "planner/coordinator/status_page.h"
+#include "planner/coordinator/shell/status_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "planner/coordinator/keys.h"
+#include "planner/coordinator/state/keys.h"
 #include "proto/types.pb.h"
 #include "tests/coordinator/map_meta_store.h"
 

@@ -1,6 +1,6 @@
 // Stories of groups of trainers over the real core and a twin of the store: who is in, which step
 // is committed, who waits, and what deaths and restarts in between change.
-#include "planner/coordinator/trainer_groups.h"
+#include "planner/coordinator/core/trainer_groups.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

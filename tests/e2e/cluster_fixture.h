@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/local_cluster.h"
+#include "cli/cluster/local_cluster.h"
 #include "common/random.h"
 #include "hotbed/client.h"
 

@@ -6,7 +6,7 @@
 
 #include "common/random.h"
 #include "row_math/optimizer.h"
-#include "server/kernels/cpu/cpu_kernels.h"
+#include "server/kernels/cpu_kernels.h"
 #include "tests/common/test_seed.h"
 #include "tests/kernels/kernel_rows.h"
 

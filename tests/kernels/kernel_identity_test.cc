@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "server/kernels/cpu/cpu_kernels.h"
+#include "server/kernels/cpu_kernels.h"
 #include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/kernels/kernel_run.h"

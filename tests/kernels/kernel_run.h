@@ -13,7 +13,7 @@
 #include "common/random.h"
 #include "row_math/optimizer.h"
 #include "row_math/position.h"
-#include "server/kernels/cpu/cpu_kernels.h"
+#include "server/kernels/cpu_kernels.h"
 #include "tests/kernels/kernel_rows.h"
 
 namespace hotbed {

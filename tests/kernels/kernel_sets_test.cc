@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "server/kernels/cpu/cpu_kernels.h"
+#include "server/kernels/cpu_kernels.h"
 #include "tests/kernels/kernel_rows.h"
 
 namespace hotbed {

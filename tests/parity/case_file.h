@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "cli/table_file.h"
+#include "cli/tables/table_file.h"
 #include "hotbed/embedding.h"
 #include "planner/json/parse_json.h"
 #include "tests/parity/case_values.h"

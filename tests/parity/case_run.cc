@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cli/coordinator_stub.h"
+#include "cli/base/coordinator_stub.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 

@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cli/local_cluster.h"
+#include "cli/cluster/local_cluster.h"
 #include "hotbed/client.h"
 #include "hotbed/embedding.h"
 #include "tests/parity/case_file.h"

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "cli/local_cluster.h"
+#include "cli/cluster/local_cluster.h"
 #include "common/process_tuning.h"
 #include "common/status_macros.h"
 #include "config/units.h"

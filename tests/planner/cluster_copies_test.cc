@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "planner/cluster_problem.h"
 #include "planner/compute_plan.h"
-#include "planner/placement.h"
+#include "planner/model/placement.h"
 
 namespace hotbed {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/compute_plan.h"
-#include "planner/placement.h"
-#include "planner/table_bytes.h"
+#include "planner/model/placement.h"
+#include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {

@@ -1,10 +1,10 @@
-#include "planner/finish_plan.h"
+#include "planner/model/finish_plan.h"
 
 #include <gtest/gtest.h>
 
-#include "planner/context_hash.h"
-#include "planner/fused_groups.h"
-#include "planner/plan_names.h"
+#include "planner/model/context_hash.h"
+#include "planner/model/fused_groups.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 namespace {

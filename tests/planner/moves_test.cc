@@ -1,4 +1,4 @@
-#include "planner/moves.h"
+#include "planner/model/moves.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "planner/placement.h"
+#include "planner/model/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "planner/plan_differences.h"
+#include "planner/model/plan_differences.h"
 
 #include <gtest/gtest.h>
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/placement.h"
-#include "planner/planner_input.h"
-#include "planner/planner_output.h"
-#include "planner/tiling.h"
+#include "planner/model/placement.h"
+#include "planner/model/planner_input.h"
+#include "planner/model/planner_output.h"
+#include "planner/model/tiling.h"
 
 namespace hotbed {
 

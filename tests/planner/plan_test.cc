@@ -1,4 +1,4 @@
-#include "planner/plan.h"
+#include "planner/model/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/placement.h"
-#include "planner/refine.h"
-#include "planner/table_bytes.h"
+#include "planner/model/placement.h"
+#include "planner/model/refine.h"
+#include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "common/random.h"
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed {
 

@@ -1,4 +1,4 @@
-#include "planner/refine.h"
+#include "planner/model/refine.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "absl/numeric/int128.h"
 #include "common/random.h"
 #include "common/table_spec.h"
-#include "planner/placement.h"
+#include "planner/model/placement.h"
 #include "tests/common/test_seed.h"
 
 namespace hotbed {

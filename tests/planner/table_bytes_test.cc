@@ -1,4 +1,4 @@
-#include "planner/table_bytes.h"
+#include "planner/model/table_bytes.h"
 
 #include <gtest/gtest.h>
 

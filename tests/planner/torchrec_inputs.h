@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 
 namespace hotbed::torchrec {
 

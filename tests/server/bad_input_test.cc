@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "server/pull_stream.h"
+#include "server/streams/pull_stream.h"
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {

@@ -1,4 +1,4 @@
-#include "server/byte_budget.h"
+#include "server/net/byte_budget.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/coordinator_link.h"
+#include "server/cluster/coordinator_link.h"
 #include "tests/server/fake_coordinator.h"
 #include "tests/server/fake_shard_host.h"
 

@@ -1,4 +1,4 @@
-#include "server/coordinator_link.h"
+#include "server/cluster/coordinator_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

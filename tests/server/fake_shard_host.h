@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
 
 namespace hotbed {
 

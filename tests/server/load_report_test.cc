@@ -1,4 +1,4 @@
-#include "server/load_report.h"
+#include "server/cluster/load_report.h"
 
 #include <gtest/gtest.h>
 

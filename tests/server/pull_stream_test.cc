@@ -1,8 +1,8 @@
-#include "server/pull_stream.h"
+#include "server/streams/pull_stream.h"
 
 #include <map>
 
-#include "server/stream_metrics.h"
+#include "server/net/stream_metrics.h"
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {

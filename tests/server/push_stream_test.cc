@@ -1,4 +1,4 @@
-#include "server/push_stream.h"
+#include "server/streams/push_stream.h"
 
 #include <random>
 

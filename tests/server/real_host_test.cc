@@ -14,7 +14,7 @@
 #include "proto/data.grpc.pb.h"
 #include "proto/wire.h"
 #include "server/data_server.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
 #include "tests/tiers/emulated_device.h"
 
 namespace hotbed {

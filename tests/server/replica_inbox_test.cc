@@ -1,4 +1,4 @@
-#include "server/replica_inbox.h"
+#include "server/peers/replica_inbox.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

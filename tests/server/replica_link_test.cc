@@ -1,4 +1,4 @@
-#include "server/replica_link.h"
+#include "server/peers/replica_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/data_server.h"
-#include "server/replica_metrics.h"
+#include "server/peers/replica_metrics.h"
 #include "tests/common/test_seed.h"
 #include "tests/server/fake_shard_host.h"
 #include "tests/server/replica_recorder.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/host_budget.h"
+#include "server/host/host_budget.h"
 
 namespace hotbed {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/transfer_budget.h"
+#include "server/peers/transfer_budget.h"
 
 #include <gtest/gtest.h>
 

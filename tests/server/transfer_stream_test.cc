@@ -1,4 +1,4 @@
-#include "server/transfer_stream.h"
+#include "server/peers/transfer_stream.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>

@@ -1,4 +1,4 @@
-#include "server/transfer_wire.h"
+#include "server/peers/transfer_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

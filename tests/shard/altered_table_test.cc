@@ -7,7 +7,7 @@
 #include <thread>  // NOLINT(build/c++11)
 #include <vector>
 
-#include "server/catalog_file.h"
+#include "server/host/catalog_file.h"
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {

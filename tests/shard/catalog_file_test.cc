@@ -1,4 +1,4 @@
-#include "server/catalog_file.h"
+#include "server/host/catalog_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "server/copy_sender.h"
-#include "server/tiers/spill_tier.h"
+#include "server/host/copy_sender.h"
+#include "server/tiers/spill/spill_tier.h"
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {

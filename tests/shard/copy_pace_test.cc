@@ -1,8 +1,8 @@
-#include "server/copy_pace.h"
+#include "server/host/copy_pace.h"
 
 #include <gtest/gtest.h>
 
-#include "server/pull_latency.h"
+#include "server/shard/pull_latency.h"
 
 namespace hotbed {
 namespace {

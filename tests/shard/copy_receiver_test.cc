@@ -1,4 +1,4 @@
-#include "server/copy_receiver.h"
+#include "server/host/copy_receiver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

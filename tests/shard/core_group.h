@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/shard_core.h"
+#include "server/protocol/shard_core.h"
 
 namespace hotbed {
 

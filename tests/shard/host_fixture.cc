@@ -8,7 +8,7 @@
 
 #include "common/check.h"
 #include "row_math/position.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 namespace hotbed {
 

@@ -15,8 +15,8 @@
 #include "absl/synchronization/notification.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
-#include "server/requests.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
+#include "server/shard/requests.h"
 #include "tests/tiers/pinned_rows.h"
 
 namespace hotbed {

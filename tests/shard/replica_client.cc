@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "common/clock.h"
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
 #include "tests/shard/replica_fixture.h"
 
 namespace hotbed {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "server/tiers/row_block.h"
-#include "server/tiers/spill_tier.h"
+#include "server/tiers/spill/row_block.h"
+#include "server/tiers/spill/spill_tier.h"
 #include "tests/shard/replica_fixture.h"
 
 namespace hotbed {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "row_math/position.h"
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 namespace hotbed {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/replica_tail.h"
+#include "server/shard/replica_tail.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/session_table.h"
+#include "server/protocol/session_table.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "server/shard_core.h"
+#include "server/protocol/shard_core.h"
 #include "tests/shard/core_group.h"
 
 namespace hotbed {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/shard_core.h"
+#include "server/protocol/shard_core.h"
 #include "tests/shard/core_group.h"
 
 namespace hotbed {

@@ -1,5 +1,5 @@
 // The core's rules one by one; what happens when they meet is for tests/sim.
-#include "server/shard_core.h"
+#include "server/protocol/shard_core.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

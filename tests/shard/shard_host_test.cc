@@ -1,5 +1,5 @@
 // Push, pull, restart, kill: the shard host over a real log and real tiers.
-#include "server/shard_host.h"
+#include "server/host/shard_host.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "common/random.h"
 #include "row_math/types.h"
-#include "server/catalog_file.h"
+#include "server/host/catalog_file.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
 

@@ -1,5 +1,5 @@
 // One shard over rows that the test makes slow, full or damaged.
-#include "server/shard.h"
+#include "server/shard/shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "server/thread_pool.h"
+#include "common/thread_pool.h"
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {

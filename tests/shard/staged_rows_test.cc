@@ -1,4 +1,4 @@
-#include "server/staged_rows.h"
+#include "server/shard/staged_rows.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/strand.h"
+#include "common/strand.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "server/thread_pool.h"
+#include "common/thread_pool.h"
 
 namespace hotbed {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "common/file_system.h"
-#include "server/catalog_file.h"
+#include "server/host/catalog_file.h"
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "planner/coordinator/shard_decision.h"
-#include "server/shard_core.h"
+#include "planner/coordinator/membership/shard_decision.h"
+#include "server/protocol/shard_core.h"
 
 namespace hotbed::sim {
 

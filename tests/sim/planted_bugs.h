@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core_mutant.h"
+#include "server/protocol/core_mutant.h"
 #include "tests/sim/sim_mutant.h"
 #include "tests/sim/weather.h"
 

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/core_mutant.h"
+#include "server/protocol/core_mutant.h"
 #include "tests/sim/shard_simulation.h"
 
 namespace hotbed {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "server/shard_core.h"
+#include "server/protocol/shard_core.h"
 
 namespace hotbed {
 

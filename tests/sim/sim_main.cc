@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/core_mutant.h"
+#include "server/protocol/core_mutant.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/sim_mutant.h"

@@ -1,5 +1,5 @@
 // Planted bugs outside of the shard core: in the coordinators, the shell of a shard and the leases
-// of the simulated cluster (those of the core are in server/core_mutant.h).
+// of the simulated cluster (those of the core are in server/protocol/core_mutant.h).
 #ifndef HOTBED_TESTS_SIM_SIM_MUTANT_H_
 #define HOTBED_TESTS_SIM_SIM_MUTANT_H_
 

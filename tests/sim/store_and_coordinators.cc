@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/record_text.h"
+#include "planner/coordinator/state/record_text.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/sim_mutant.h"
 

@@ -131,7 +131,7 @@ def check_mirror(path, files, tested):
                             f'covers it in {EXCEPTIONS}')
 
 
-def check_file(root, path, files, stems, tested):
+def check_file(root, path, files, tested):
     with open(os.path.join(root, path), 'rb') as file:
         data = file.read()
     text = data.decode('utf-8', 'replace')
@@ -148,7 +148,7 @@ def check_file(root, path, files, stems, tested):
         yield from check_lines(path, lines)
     if path.endswith(CPP):
         yield from check_cpp(path, text)
-        yield from (('include', *found) for found in include_rules.check(path, text, stems, files))
+        yield from (('include', *found) for found in include_rules.check(path, text, files))
     elif path.endswith('.py'):
         yield from check_python(text)
     elif path.endswith('.md'):
@@ -187,13 +187,12 @@ def violations(root):
     """All violations as `path:line: [rule] message`."""
     files = list_files(root)
     known = set(files)
-    stems = include_rules.shard_stems(root)
     tested = headers_tested(root, files)
     exceptions, malformed = read_exceptions(root)
     out = [f'{EXCEPTIONS}:{n}: [exception] {m}' for n, m in malformed]
     used = set()
     for path in files:
-        for rule, number, message in check_file(root, path, known, stems, tested):
+        for rule, number, message in check_file(root, path, known, tested):
             excepted = [key for key in exceptions if key[0] == rule and fnmatch.fnmatch(path, key[1])]
             used.update(excepted)
             if not excepted:

@@ -5,7 +5,7 @@ import re
 
 import cpp_source
 
-# Layer of a file: the longest prefix wins. server/ holds two layers; its build file says which sources are the shard's.
+# Layer of a file: the longest prefix wins.
 LAYER_OF_FOLDER = {
     'common/': 'common',
     'row_math/': 'row_math',
@@ -17,12 +17,16 @@ LAYER_OF_FOLDER = {
     'server/kernels/': 'kernels',
     'server/tiers/': 'tiers',
     'server/shard_log/': 'shard_log',
+    'server/protocol/': 'shard',
+    'server/shard/': 'shard',
+    'server/host/': 'shard',
     'server/': 'server',
     'client/include/': 'public',
     'client/': 'client',
     'planner/coordinator/': 'coordinator',
     'planner/': 'planner',
     'trainer/': 'trainer',
+    'terminal/': 'terminal',
     'cli/': 'cli',
     'examples/': 'examples',
 }
@@ -32,6 +36,7 @@ MAY_SEE = {
     'common': ['row_math'],
     'row_math': [],
     'device': ['row_math'],
+    'terminal': ['common'],
     'config': ['common'],
     'proto': ['common', 'row_math'],
     'kv': ['common'],
@@ -45,9 +50,9 @@ MAY_SEE = {
     'client': ['public', 'proto', 'row_math', 'common'],
     'planner': ['common', 'row_math'],
     'coordinator': ['planner', 'proto', 'kv', 'admin', 'config', 'common', 'row_math'],
-    'trainer': ['public', 'config', 'common', 'row_math'],
-    'cli': ['public', 'proto', 'config', 'common', 'row_math', 'trainer', 'planner'],
-    'examples': ['public', 'config', 'common', 'row_math', 'trainer', 'cli'],
+    'trainer': ['public', 'config', 'terminal', 'common', 'row_math'],
+    'cli': ['public', 'proto', 'config', 'terminal', 'common', 'row_math', 'trainer', 'planner'],
+    'examples': ['public', 'config', 'terminal', 'common', 'row_math', 'trainer', 'cli'],
 }
 # What comes from outside, and the layers that may see it.
 OUTSIDE = [
@@ -64,36 +69,21 @@ OUTSIDE = [
 _IMPURE = ('common/clock.h', 'common/file_system.h')
 
 
-def shard_stems(root):
-    """Stems of the sources that server/shard.cmake lists: the shard layer, with their headers."""
-    path = os.path.join(root, 'server/shard.cmake')
-    if not os.path.exists(path):
-        return set()
-    with open(path, encoding='utf-8') as file:
-        return set(re.findall(r'\b(\w+)\.cc\b', file.read()))
-
-
-def layer_of(path, stems):
+def layer_of(path):
     folders = [f for f in LAYER_OF_FOLDER if path.startswith(f)]
-    if not folders:
-        return None
-    folder = max(folders, key=len)
-    stem = os.path.splitext(path[len(folder):])[0]
-    return 'shard' if folder == 'server/' and stem in stems else LAYER_OF_FOLDER[folder]
+    return LAYER_OF_FOLDER[max(folders, key=len)] if folders else None
 
 
-def check(path, text, stems, sources):
+def check(path, text, sources):
     """Yields (line, message). `sources` are all paths: what is not among them comes from outside."""
-    layer = layer_of(path, stems)
+    layer = layer_of(path)
     if layer is None:
         return
     for line, name, quoted in cpp_source.includes(text):
         inside = f'client/include/{name}' if name.startswith('hotbed/') else name
         if inside in sources or name.endswith('.pb.h'):
-            # A header of server/ without a source of its own is a seam that both layers may see.
-            target = layer_of(inside, stems)
-            seam = layer == 'shard' and target == 'server' and inside.replace('.h', '.cc') not in sources
-            if target not in (layer, None) and target not in MAY_SEE[layer] and not seam:
+            target = layer_of(inside)
+            if target not in (layer, None) and target not in MAY_SEE[layer]:
                 yield line, f'{layer} may not include "{name}" of {target}; see tests/tidy/include_rules.py'
             if layer == 'planner' and inside in _IMPURE:
                 yield line, f'the planner is pure: no "{name}"; pass values in'

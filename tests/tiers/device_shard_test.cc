@@ -1,6 +1,6 @@
 // What the random operations of tiered_store_test do not show: that heat decides who is on the
 // device, and what is left of a shard whose device fails.
-#include "server/tiers/device_shard.h"
+#include "server/tiers/device/device_shard.h"
 
 #include <gtest/gtest.h>
 

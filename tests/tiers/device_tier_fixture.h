@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/tiers/device_tier.h"
+#include "server/tiers/device/device_tier.h"
 #include "tests/tiers/emulated_device.h"
 #include "tests/tiers/store_fixture.h"
 

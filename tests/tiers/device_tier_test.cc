@@ -1,6 +1,6 @@
 // The device's executor: jobs of many tables against a map, cut and joined as the limits of a
 // message say; what is told when it fails, and what is dropped.
-#include "server/tiers/device_tier.h"
+#include "server/tiers/device/device_tier.h"
 
 #include <gtest/gtest.h>
 

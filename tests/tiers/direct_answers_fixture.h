@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "server/answer_pool.h"
+#include "server/net/answer_pool.h"
 #include "tests/tiers/device_tier_fixture.h"
 
 namespace hotbed {

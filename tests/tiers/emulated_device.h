@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/host_device.h"
-#include "server/tiers/device_tier.h"
+#include "server/tiers/device/device_tier.h"
 #ifdef HOTBED_HAVE_CUDA
 #include "device/cuda/cuda_device.h"
 #endif

@@ -1,4 +1,4 @@
-#include "server/tiers/fetch_hint.h"
+#include "server/tiers/api/fetch_hint.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // Counting misses: against exact counters while there are few rows, and what a window forgets.
-#include "server/tiers/heat_filter.h"
+#include "server/tiers/device/heat_filter.h"
 
 #include <gtest/gtest.h>
 

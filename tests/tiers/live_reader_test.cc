@@ -1,5 +1,5 @@
 // Copies of a shard that is open and goes on being updated, without a sweep.
-#include "server/tiers/live_reader.h"
+#include "server/tiers/spill/live_reader.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "row_math/position.h"
-#include "server/tiers/spill_record.h"
+#include "server/tiers/spill/spill_record.h"
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {

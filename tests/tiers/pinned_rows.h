@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "server/tiers/answer_memory.h"
+#include "server/tiers/api/answer_memory.h"
 
 namespace hotbed {
 

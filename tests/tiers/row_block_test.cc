@@ -1,5 +1,5 @@
 // Copies of a shard's rows: one tier's blocks written into another's.
-#include "server/tiers/row_block.h"
+#include "server/tiers/spill/row_block.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

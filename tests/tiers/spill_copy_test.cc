@@ -1,5 +1,5 @@
 // Copies of whole shards from one spill tier into another, in files that the store takes over.
-#include "server/tiers/spill_copy.h"
+#include "server/tiers/spill/spill_copy.h"
 
 #include <gtest/gtest.h>
 

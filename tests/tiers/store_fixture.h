@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "row_math/optimizer.h"
-#include "server/kernels/cpu/cpu_kernels.h"
+#include "server/kernels/cpu_kernels.h"
 #include "server/tiers/tier_host.h"
 #include "tests/kernels/row_twin.h"
 #include "tests/tiers/emulated_device.h"

@@ -1,6 +1,6 @@
 // The store against a map and a scalar optimizer, to the bit, with reads, updates, sweeps and
 // restarts interleaved at random.
-#include "server/tiers/tiered_store.h"
+#include "server/tiers/api/tiered_store.h"
 
 #include <gmock/gmock.h>
 

@@ -2,7 +2,7 @@
 #ifndef HOTBED_TESTS_PLANNER_JSON_JSON_CASES_H_
 #define HOTBED_TESTS_PLANNER_JSON_JSON_CASES_H_
 
-#include "planner/planner_output.h"
+#include "planner/model/planner_output.h"
 
 namespace hotbed {
 

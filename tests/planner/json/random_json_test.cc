@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "common/random.h"
-#include "planner/plan_names.h"
+#include "planner/model/plan_names.h"
 #include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/json/json_cases.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "planner/compute_plan.h"
-#include "planner/context_hash.h"
+#include "planner/model/context_hash.h"
 #include "tests/planner/json/json_cases.h"
 
 namespace hotbed {

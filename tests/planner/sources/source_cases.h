@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/compute_plan.h"
-#include "planner/planner_input.h"
+#include "planner/model/planner_input.h"
 #include "tests/planner/plan_fault.h"
 
 namespace hotbed {

@@ -1,0 +1,229 @@
+#include "bench/roofs/plain_loops.h"
+
+#include <cmath>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__x86_64__) && !defined(__clang__)
+#define HOTBED_BENCH_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define HOTBED_BENCH_CLONES
+#endif
+
+namespace hotbed::bench {
+namespace {
+
+constexpr uint32_t kAhead = 10;
+constexpr uint32_t kLanes = 32;
+
+// Compiled into each clone of its caller, all counts of the inner loops known.
+template <uint32_t kDim, uint32_t kVectors>
+__attribute__((always_inline)) inline void TouchRowsOf(
+    float* __restrict rows, float* __restrict state, uint32_t state_floats,
+    const uint32_t* __restrict slots, uint32_t count, const float* __restrict gradients) {
+  const bool scalar = state_floats > kVectors * kDim;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const uint64_t next = slots[i + kAhead];
+      for (uint32_t k = 0; k < kDim; k += 16) __builtin_prefetch(rows + next * kDim + k, 1, 3);
+      for (uint32_t k = 0; k < kVectors * kDim; k += 16) {
+        __builtin_prefetch(state + next * state_floats + k, 1, 3);
+      }
+      if (scalar) __builtin_prefetch(state + next * state_floats + kVectors * kDim, 1, 3);
+    }
+    const float* __restrict g = gradients + kDim * i;
+    float* __restrict w = rows + uint64_t{slots[i]} * kDim;
+    float* __restrict s = state + uint64_t{slots[i]} * state_floats;
+    for (uint32_t k = 0; k < kDim; ++k) w[k] += g[k];
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      for (uint32_t k = 0; k < kDim; ++k) s[kDim * v + k] += g[k];
+    }
+    if (scalar) s[kVectors * kDim] += g[0];
+  }
+}
+
+template <uint32_t kDim>
+__attribute__((always_inline)) inline void TouchRows(float* __restrict rows,
+                                                     float* __restrict state, uint32_t state_floats,
+                                                     const uint32_t* __restrict slots,
+                                                     uint32_t count,
+                                                     const float* __restrict gradients) {
+  switch (state_floats / kDim) {
+    case 0:
+      return TouchRowsOf<kDim, 0>(rows, state, state_floats, slots, count, gradients);
+    case 1:
+      return TouchRowsOf<kDim, 1>(rows, state, state_floats, slots, count, gradients);
+    default:
+      return TouchRowsOf<kDim, 2>(rows, state, state_floats, slots, count, gradients);
+  }
+}
+
+}  // namespace
+
+HOTBED_BENCH_CLONES
+void PlainGather(const float* rows, const uint64_t* ids, uint32_t count, float* out) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const char* next = reinterpret_cast<const char*>(rows + kPlainDim * ids[i + kAhead]);
+      for (int line = 0; line < 4; ++line) __builtin_prefetch(next + 64 * line, 0, 3);
+    }
+    std::memcpy(out + kPlainDim * i, rows + kPlainDim * ids[i], 4 * kPlainDim);
+  }
+}
+
+HOTBED_BENCH_CLONES
+void PlainRowwiseAdagrad(float* rows, float* state, const uint64_t* ids, uint32_t count,
+                         const float* gradients, float learning_rate, float epsilon) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const char* next = reinterpret_cast<const char*>(rows + kPlainDim * ids[i + kAhead]);
+      for (int line = 0; line < 4; ++line) __builtin_prefetch(next + 64 * line, 1, 3);
+      __builtin_prefetch(state + ids[i + kAhead], 1, 3);
+    }
+    const float* g = gradients + kPlainDim * i;
+    float* w = rows + kPlainDim * ids[i];
+    float lanes[kLanes] = {};
+    for (uint32_t k = 0; k < kPlainDim; k += kLanes) {
+      for (uint32_t l = 0; l < kLanes; ++l) lanes[l] += g[k + l] * g[k + l];
+    }
+    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
+      for (uint32_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    }
+    float& s = state[ids[i]];
+    s += lanes[0] / kPlainDim;
+    const float step = learning_rate / (std::sqrt(s) + epsilon);
+    for (uint32_t k = 0; k < kPlainDim; ++k) w[k] -= step * g[k];
+  }
+}
+
+HOTBED_BENCH_CLONES
+void PlainReadModifyWrite(float* __restrict rows, float* __restrict state, uint32_t dim,
+                          uint32_t state_floats, const uint32_t* __restrict slots, uint32_t count,
+                          const float* __restrict gradients) {
+  if (dim == 64) return TouchRows<64>(rows, state, state_floats, slots, count, gradients);
+  if (dim == 128) return TouchRows<128>(rows, state, state_floats, slots, count, gradients);
+  __builtin_trap();
+}
+
+HOTBED_BENCH_CLONES
+void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32_t count,
+                          uint32_t bag, const float* gradients, float learning_rate, float epsilon,
+                          bool prefetch) {
+  constexpr uint32_t kDim = 128;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (prefetch && i + kAhead < count) {
+      const float* next = rows + kDim * ids[i + kAhead];
+      for (uint32_t k = 0; k < kDim; k += 16) __builtin_prefetch(next + k, 1, 3);
+      __builtin_prefetch(state + ids[i + kAhead], 1, 3);
+    }
+    const float* g = gradients + kDim * (i / bag);
+    float* w = rows + kDim * ids[i];
+    float lanes[kLanes] = {};
+    for (uint32_t k = 0; k < kDim; k += kLanes) {
+      for (uint32_t l = 0; l < kLanes; ++l) lanes[l] += g[k + l] * g[k + l];
+    }
+    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
+      for (uint32_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    }
+    float& s = state[ids[i]];
+    s += lanes[0] / kDim;
+    const float step = learning_rate / (std::sqrt(s) + epsilon);
+    for (uint32_t k = 0; k < kDim; ++k) w[k] -= step * g[k];
+  }
+}
+
+namespace {
+
+void FetchRow(const float* row) {
+  for (uint32_t line = 0; line < kPlainPooledDim / 16; ++line) {
+    __builtin_prefetch(row + 16 * line, 0, 3);
+  }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) void PooledSum512(const float* rows, const uint64_t* ids,
+                                                     uint32_t bags, uint32_t length, float* out) {
+  const uint64_t count = uint64_t{bags} * length;
+  uint64_t k = 0;
+  for (uint32_t b = 0; b < bags; ++b, out += kPlainPooledDim) {
+    __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
+    for (uint32_t i = 0; i < length; ++i, ++k) {
+      if (k + kAhead < count) FetchRow(rows + kPlainPooledDim * ids[k + kAhead]);
+      const float* const row = rows + kPlainPooledDim * ids[k];
+      s0 = _mm512_add_ps(s0, _mm512_loadu_ps(row));
+      s1 = _mm512_add_ps(s1, _mm512_loadu_ps(row + 16));
+      s2 = _mm512_add_ps(s2, _mm512_loadu_ps(row + 32));
+      s3 = _mm512_add_ps(s3, _mm512_loadu_ps(row + 48));
+      s4 = _mm512_add_ps(s4, _mm512_loadu_ps(row + 64));
+      s5 = _mm512_add_ps(s5, _mm512_loadu_ps(row + 80));
+      s6 = _mm512_add_ps(s6, _mm512_loadu_ps(row + 96));
+      s7 = _mm512_add_ps(s7, _mm512_loadu_ps(row + 112));
+    }
+    _mm512_storeu_ps(out, s0);
+    _mm512_storeu_ps(out + 16, s1);
+    _mm512_storeu_ps(out + 32, s2);
+    _mm512_storeu_ps(out + 48, s3);
+    _mm512_storeu_ps(out + 64, s4);
+    _mm512_storeu_ps(out + 80, s5);
+    _mm512_storeu_ps(out + 96, s6);
+    _mm512_storeu_ps(out + 112, s7);
+  }
+}
+
+// Two halves of a row, each in eight registers.
+__attribute__((target("avx2"))) void PooledSum256(const float* rows, const uint64_t* ids,
+                                                  uint32_t bags, uint32_t length, float* out) {
+  const uint64_t count = uint64_t{bags} * length;
+  for (uint32_t b = 0; b < bags; ++b, ids += length, out += kPlainPooledDim) {
+    const uint64_t left = count - uint64_t{b} * length;
+    for (uint32_t half = 0; half < kPlainPooledDim; half += 64) {
+      __m256 s0 = _mm256_setzero_ps(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0;
+      __m256 s7 = s0;
+      for (uint32_t i = 0; i < length; ++i) {
+        if (half == 0 && i + kAhead < left) FetchRow(rows + kPlainPooledDim * ids[i + kAhead]);
+        const float* const row = rows + kPlainPooledDim * ids[i] + half;
+        s0 = _mm256_add_ps(s0, _mm256_loadu_ps(row));
+        s1 = _mm256_add_ps(s1, _mm256_loadu_ps(row + 8));
+        s2 = _mm256_add_ps(s2, _mm256_loadu_ps(row + 16));
+        s3 = _mm256_add_ps(s3, _mm256_loadu_ps(row + 24));
+        s4 = _mm256_add_ps(s4, _mm256_loadu_ps(row + 32));
+        s5 = _mm256_add_ps(s5, _mm256_loadu_ps(row + 40));
+        s6 = _mm256_add_ps(s6, _mm256_loadu_ps(row + 48));
+        s7 = _mm256_add_ps(s7, _mm256_loadu_ps(row + 56));
+      }
+      _mm256_storeu_ps(out + half, s0);
+      _mm256_storeu_ps(out + half + 8, s1);
+      _mm256_storeu_ps(out + half + 16, s2);
+      _mm256_storeu_ps(out + half + 24, s3);
+      _mm256_storeu_ps(out + half + 32, s4);
+      _mm256_storeu_ps(out + half + 40, s5);
+      _mm256_storeu_ps(out + half + 48, s6);
+      _mm256_storeu_ps(out + half + 56, s7);
+    }
+  }
+}
+#endif
+
+}  // namespace
+
+void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t bags, uint32_t length,
+                    float* out) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return PooledSum512(rows, ids, bags, length, out);
+  if (__builtin_cpu_supports("avx2")) return PooledSum256(rows, ids, bags, length, out);
+#endif
+  for (uint32_t b = 0; b < bags; ++b, ids += length, out += kPlainPooledDim) {
+    std::memset(out, 0, 4 * kPlainPooledDim);
+    for (uint32_t i = 0; i < length; ++i) {
+      FetchRow(rows + kPlainPooledDim * ids[i + (i + kAhead < length ? kAhead : 0)]);
+      const float* const row = rows + kPlainPooledDim * ids[i];
+      for (uint32_t c = 0; c < kPlainPooledDim; ++c) out[c] += row[c];
+    }
+  }
+}
+
+}  // namespace hotbed::bench

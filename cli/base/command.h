@@ -1,0 +1,70 @@
+// What the commands share. A command is one file with one Add function: it hangs its CLI11
+// subcommand under a parent, and when that is chosen, puts what is to be done into
+// CommandContext::run. Parsing never does work; work never parses.
+#ifndef HOTBED_CLI_BASE_COMMAND_H_
+#define HOTBED_CLI_BASE_COMMAND_H_
+
+#include <functional>
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hotbed {
+
+// Exit codes, documented in --help.
+constexpr int kExitOk = 0;
+constexpr int kExitFailed = 1;  // the command was understood and did not succeed
+constexpr int kExitUsage = 2;   // the command line is wrong; nothing was done
+
+struct CommandContext {
+  // Global flags.
+  std::string coordinator = "127.0.0.1:7400";
+  std::string output = "table";  // table | json
+  std::string timeout = "10s";   // of one request to the cluster
+  bool json() const { return output == "json"; }
+  absl::Duration timeout_duration() const;
+
+  std::string command_line;  // as it was typed, for reports
+  std::ostream* out = nullptr;
+  std::ostream* err = nullptr;
+  std::function<absl::Status()> run;  // set by the chosen command
+  int exit_code = 0;  // after an OK run: of commands that report their failures themselves
+};
+
+// Each may be given the flags of its own and the global ones.
+void AddVersionCommand(CLI::App* root, CommandContext* context);
+void AddStatusCommand(CLI::App* root, CommandContext* context);
+void AddUpCommand(CLI::App* root, CommandContext* context);
+void AddDemoCommand(CLI::App* root, CommandContext* context);
+void AddDoctorCommand(CLI::App* root, CommandContext* context);
+void AddTableCreateCommand(CLI::App* table, CommandContext* context);
+void AddTableAlterCommand(CLI::App* table, CommandContext* context);
+void AddTableListCommand(CLI::App* table, CommandContext* context);
+void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
+void AddTableDropCommand(CLI::App* table, CommandContext* context);
+void AddRowGetCommand(CLI::App* row, CommandContext* context);
+void AddShardListCommand(CLI::App* shard, CommandContext* context);
+void AddShardMoveCommand(CLI::App* shard, CommandContext* context);
+void AddShardMovesCommand(CLI::App* shard, CommandContext* context);
+void AddShardDrainCommand(CLI::App* shard, CommandContext* context);
+// pause, resume, abort, limit.
+void AddShardControlCommands(CLI::App* shard, CommandContext* context);
+void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context);  // on, off, status
+void AddEventsCommand(CLI::App* root, CommandContext* context);
+void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
+void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);
+void AddPlanDiffCommand(CLI::App* plan, CommandContext* context);
+void AddPlanApplyCommand(CLI::App* plan, CommandContext* context);
+void AddPlanShowCommand(CLI::App* plan, CommandContext* context);
+void AddDatagenCriteoCommand(CLI::App* datagen, CommandContext* context);
+void AddBenchCommands(CLI::App* bench, CommandContext* context);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_BASE_COMMAND_H_

@@ -1,0 +1,26 @@
+#include "cli/base/interrupt.h"
+
+namespace hotbed {
+namespace {
+
+volatile std::sig_atomic_t g_interrupted = 0;
+void OnSignal(int) { g_interrupted = 1; }
+
+}  // namespace
+
+InterruptScope::InterruptScope() {
+  g_interrupted = 0;
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  sigaction(SIGINT, &action, &before_int_);
+  sigaction(SIGTERM, &action, &before_term_);
+}
+
+InterruptScope::~InterruptScope() {
+  sigaction(SIGINT, &before_int_, nullptr);
+  sigaction(SIGTERM, &before_term_, nullptr);
+}
+
+bool InterruptScope::interrupted() const { return g_interrupted != 0; }
+
+}  // namespace hotbed

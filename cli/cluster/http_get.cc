@@ -1,0 +1,85 @@
+#include "cli/cluster/http_get.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kBodyBytesMax = 8 << 20;
+
+class Socket {
+ public:
+  Socket() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Socket(const Socket&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+absl::Status Unreachable(const std::string& address, const char* what) {
+  return absl::UnavailableError(
+      absl::StrCat("http://", address, ": ", what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string& path,
+                                  absl::Duration timeout) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  std::string host = colon == std::string::npos ? "" : address.substr(0, colon);
+  if (host == "localhost" || host == "0.0.0.0") host = "127.0.0.1";
+  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
+      inet_pton(AF_INET, host.c_str(), &to.sin_addr) != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("'", address, "' is not a numeric host:port"));
+  }
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  const Socket socket;
+  const timeval limit = absl::ToTimeval(timeout);
+  setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
+    return Unreachable(address, "cannot connect");
+  }
+  const std::string request =
+      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", address,
+                   "\r\nAccept: application/json, text/plain\r\nConnection: close\r\n\r\n");
+  if (send(socket.fd(), request.data(), request.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(request.size())) {
+    return Unreachable(address, "cannot send");
+  }
+  std::string response;
+  char buffer[16384];
+  ssize_t n = 0;
+  while ((n = recv(socket.fd(), buffer, sizeof(buffer), 0)) > 0 &&
+         response.size() < kBodyBytesMax) {
+    response.append(buffer, static_cast<size_t>(n));
+  }
+  if (n < 0) return Unreachable(address, "no answer");
+  HttpReply reply;
+  const size_t end = response.find("\r\n\r\n");
+  if (response.compare(0, 5, "HTTP/") != 0 || end == std::string::npos ||
+      !absl::SimpleAtoi(response.substr(9, 3), &reply.code)) {
+    return absl::UnavailableError(absl::StrCat("http://", address, ": the answer is not HTTP"));
+  }
+  reply.body = response.substr(end + 4);
+  return reply;
+}
+
+}  // namespace hotbed

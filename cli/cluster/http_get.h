@@ -1,0 +1,24 @@
+// One plaintext HTTP GET, for the admin ports of processes on this machine. Blocking; thread-safe.
+#ifndef HOTBED_CLI_CLUSTER_HTTP_GET_H_
+#define HOTBED_CLI_CLUSTER_HTTP_GET_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace hotbed {
+
+struct HttpReply {
+  int code = 0;
+  std::string body;  // at most 8 MiB
+};
+
+// `address` is host:port with a numeric IPv4 host or localhost. Unavailable: nobody answers within
+// `timeout`.
+absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string& path,
+                                  absl::Duration timeout);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_CLUSTER_HTTP_GET_H_

@@ -1,0 +1,73 @@
+#include "cli/shards/live_view.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cli/tables/find_table.h"
+#include "common/status_macros.h"
+#include "planner/report/text_table.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+ClusterServer ServerOf(const v1::ServerInfo& info) {
+  ClusterServer server;
+  server.id = info.server();
+  server.name = info.name();
+  server.host_bytes = info.load().host_bytes_limit();
+  server.usable = info.live() && !info.draining() && !info.load().read_only();
+  server.draining = info.draining();
+  server.reachable = info.live();
+  server.failure_domain = info.failure_domain();
+  server.incarnation = info.incarnation();
+  server.bytes_held = info.load().bytes_held();
+  for (const v1::ShardLoad& shard : info.load().shards()) {
+    server.copies.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
+                             shard.rows_pushed_total(), shard.bytes()});
+  }
+  return server;
+}
+
+}  // namespace
+
+absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map) {
+  ClusterView view;
+  for (const v1::ServerInfo& info : map.servers()) view.servers.push_back(ServerOf(info));
+  for (const v1::TableSpec& message : map.tables()) {
+    HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(message));
+    ClusterTable table{std::move(spec), {}};
+    for (const v1::ShardRecord& record : ShardsOf(map, table.spec.id)) {
+      HOTBED_ASSIGN_OR_RETURN(const ShardRecord shard, FromProto(record));
+      table.shards.push_back({shard.range, shard.primary.server, {}});
+      for (const Member& member : shard.members) {
+        if (member == shard.primary) continue;
+        table.shards.back().backups.push_back(member.server);
+      }
+    }
+    if (!table.shards.empty()) view.tables.push_back(std::move(table));
+  }
+  TakeMeasuredBytes(&view);
+  return view;
+}
+
+std::string UnreachableText(const ClusterView& view) {
+  std::map<ServerId, int> shards;
+  for (const ClusterTable& table : view.tables) {
+    for (const ClusterShard& shard : table.shards) {
+      if (shard.backups.empty()) ++shards[shard.primary];
+    }
+  }
+  std::string out;
+  for (const ClusterServer& server : view.servers) {
+    const auto has = shards.find(server.id);
+    if (server.reachable || has == shards.end()) continue;
+    absl::StrAppend(&out, Fitted(server.name, 24), " is down: its ", has->second,
+                    has->second == 1 ? " shard stays" : " shards stay",
+                    " its own: no copy exists elsewhere that could be moved.\n");
+  }
+  return out;
+}
+
+}  // namespace hotbed

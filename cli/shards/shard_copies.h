@@ -1,0 +1,75 @@
+// Who holds copies of a shard, and how well: what a map says of it. Pure functions; the view keeps
+// what it needs of the map.
+#ifndef HOTBED_CLI_SHARDS_SHARD_COPIES_H_
+#define HOTBED_CLI_SHARDS_SHARD_COPIES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "proto/control.pb.h"
+
+namespace hotbed {
+
+enum class CopyRole : uint8_t { kPrimary, kMember, kLearner };
+
+struct ShardCopy {
+  std::string server;  // its name
+  CopyRole role = CopyRole::kPrimary;
+  bool live = false;   // that process has its lease
+  std::string domain;  // of failure; empty: unknown
+  // Records that the primary has applied and this copy has not, where both have said (servers say
+  // it of their busiest shards with each heartbeat); 0 of the primary.
+  std::optional<uint64_t> behind;
+};
+
+// What a table's shards come to.
+struct CopyCount {
+  uint64_t shards = 0;
+  uint64_t active = 0;
+  uint64_t copies = 0;    // wanted of each shard
+  uint64_t short_of = 0;  // shards with fewer live members than wanted
+  uint64_t learners = 0;  // copies that follow and are no members: being filled, or for reading
+  uint64_t behind_max = 0;
+  std::string first_short;  // name of the first of `short_of`
+};
+
+class CopyView {
+ public:
+  explicit CopyView(const v1::ClusterMap& map);
+
+  // The primary, then the other members and the learners in the record's order.
+  std::vector<ShardCopy> CopiesOf(const v1::ShardRecord& record) const;
+  uint64_t Wanted(const v1::ShardRecord& record) const;  // members
+  CopyCount CountOf(uint32_t table) const;
+  // Shards of which two live members share a failure domain; the first one's name in `*first`.
+  uint64_t SharingDomains(std::string* first) const;
+
+ private:
+  struct Server {
+    std::string name, domain;
+    uint64_t incarnation = 0;
+    bool live = false;
+  };
+  ShardCopy CopyOf(const v1::ShardRecord& record, const v1::Member& member, CopyRole role) const;
+
+  std::map<uint64_t, Server> servers_;
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> applied_;    // (server, shard) -> LSN
+  std::map<uint32_t, std::pair<std::string, uint64_t>> tables_;  // name, copies wanted
+  std::map<uint32_t, std::vector<v1::ShardRecord>> shards_;
+};
+
+// "16 of 16", and "; 3 short of copies" where there are any.
+std::string ActiveText(const CopyCount& count);
+// "s1 s2", with "(down)" and "(812 behind)" where they are; "-" for none.
+std::string CopiesText(const std::vector<ShardCopy>& copies, CopyRole role);
+// [{"server", "role", "live", "behind"}]; `behind` null where nobody said.
+nlohmann::ordered_json CopiesJson(const std::vector<ShardCopy>& copies);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_SHARDS_SHARD_COPIES_H_

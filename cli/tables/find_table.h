@@ -1,0 +1,28 @@
+// A table of a map by its name. Pure functions.
+#ifndef HOTBED_CLI_TABLES_FIND_TABLE_H_
+#define HOTBED_CLI_TABLES_FIND_TABLE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/table_spec.h"
+#include "proto/control.pb.h"
+
+namespace hotbed {
+
+// NotFound names the table and the nearest known one.
+absl::StatusOr<TableSpec> FindTable(const v1::ClusterMap& map, const std::string& name);
+
+// The shards of a table in order of their index.
+std::vector<v1::ShardRecord> ShardsOf(const v1::ClusterMap& map, TableId table);
+
+// Where an id of the table lives: a shard of each column slice, in their order; none when no shard
+// of `shards` covers it (an id outside a bounded table).
+std::vector<const v1::ShardRecord*> ShardsOfId(const TableSpec& spec,
+                                               const std::vector<v1::ShardRecord>& shards,
+                                               uint64_t id);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLI_TABLES_FIND_TABLE_H_

@@ -1,0 +1,400 @@
+#include "cli/tables/table_option.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "cli/base/row_id.h"
+#include "cli/tables/table_text.h"
+#include "common/status_macros.h"
+#include "config/config.h"
+
+namespace hotbed {
+namespace {
+
+std::string Dashed(absl::string_view word) { return absl::StrReplaceAll(word, {{"_", "-"}}); }
+
+absl::Status NotA(absl::string_view text, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not ", what));
+}
+
+// --- a member of the spec, wherever it is
+
+template <typename T>
+T& At(TableSpec& spec, T TableSpec::*member) {
+  return spec.*member;
+}
+template <typename T>
+T& At(TableSpec& spec, T OptimizerParams::*member) {
+  return spec.optimizer.*member;
+}
+template <typename T>
+T& At(TableSpec& spec, T Schedule::*member) {
+  return spec.schedule.*member;
+}
+template <typename Member>
+const auto& At(const TableSpec& spec, Member member) {
+  return At(const_cast<TableSpec&>(spec), member);  // NOLINT: read only
+}
+
+// --- text of each type
+
+absl::Status Parse(const TableOption&, absl::string_view text, bool* value) {
+  if (absl::SimpleAtob(text, value)) return absl::OkStatus();
+  return NotA(text, "true or false");
+}
+absl::Status Parse(const TableOption&, absl::string_view text, float* value) {
+  if (absl::SimpleAtof(text, value)) return absl::OkStatus();
+  return NotA(text, "a number");
+}
+// `least` and `most` are for the message: what the type holds beyond, ValidateTableSpec refuses.
+template <typename Integer>
+absl::Status ParseInteger(absl::string_view text, Integer* value, uint64_t least = 0,
+                          uint64_t most = std::numeric_limits<Integer>::max()) {
+  if (absl::SimpleAtoi(text, value)) return absl::OkStatus();
+  return NotA(text, absl::StrCat("a whole number from ", least, " to ", most));
+}
+absl::Status ParseWord(const TableOption& option, absl::string_view text, size_t* index) {
+  const std::vector<std::string>& words = *option.words;
+  const std::string word = Dashed(text);
+  const auto found = std::find(words.begin(), words.end(), word);
+  *index = found - words.begin();
+  if (found != words.end()) return absl::OkStatus();
+  const std::string nearest = NearestWord(word, words);
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text.substr(0, 80), "' is not one of ", absl::StrJoin(words, ", "),
+                   nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
+}
+template <typename Enum>
+absl::Status Parse(const TableOption& option, absl::string_view text, Enum* value) {
+  size_t index = 0;
+  HOTBED_RETURN_IF_ERROR(ParseWord(option, text, &index));
+  *value = static_cast<Enum>(index);
+  return absl::OkStatus();
+}
+
+std::string Print(bool value) { return value ? "true" : "false"; }
+std::string Print(float value) { return FloatText(value); }
+std::string Print(uint32_t value) { return absl::StrCat(value); }
+std::string Print(uint64_t value) { return absl::StrCat(value); }
+
+std::string WordOf(const std::vector<std::string>& words, size_t index) {
+  return index < words.size() ? words[index] : absl::StrCat(index);
+}
+
+template <auto kMember>
+absl::Status ParseAt(const TableOption& option, absl::string_view text, TableSpec* spec) {
+  auto value = At(*spec, kMember);
+  HOTBED_RETURN_IF_ERROR(Parse(option, text, &value));
+  At(*spec, kMember) = value;
+  return absl::OkStatus();
+}
+template <auto kMember, uint64_t kLeast, uint64_t kMost>
+absl::Status ParseIntegerAt(const TableOption&, absl::string_view text, TableSpec* spec) {
+  auto value = At(*spec, kMember);
+  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &value, kLeast, kMost));
+  At(*spec, kMember) = value;
+  return absl::OkStatus();
+}
+template <auto kMember>
+std::string PrintAt(const TableSpec& spec) {
+  return Print(At(spec, kMember));
+}
+template <auto kMember, const std::vector<std::string>* kWords>
+std::string PrintWordAt(const TableSpec& spec) {
+  return WordOf(*kWords, static_cast<size_t>(At(spec, kMember)));
+}
+
+// --- options that are no single member
+
+absl::Status ParseInit(const TableOption&, absl::string_view text, TableSpec* spec) {
+  HOTBED_ASSIGN_OR_RETURN(spec->initializer, ParseInitializer(Dashed(text)));
+  return absl::OkStatus();
+}
+std::string PrintInit(const TableSpec& spec) { return InitializerText(spec.initializer); }
+
+absl::Status ParsePadding(const TableOption&, absl::string_view text, TableSpec* spec) {
+  HOTBED_ASSIGN_OR_RETURN(spec->padding_id, ParseId(std::string(text)));
+  spec->has_padding_id = true;
+  return absl::OkStatus();
+}
+std::string PrintPadding(const TableSpec& spec) {
+  return spec.has_padding_id ? absl::StrCat(spec.padding_id) : "";
+}
+
+absl::Status ParseConsistency(const TableOption& option, absl::string_view text, TableSpec* spec) {
+  absl::string_view steps = text;
+  if (!absl::ConsumePrefix(&steps, "bounded:")) {
+    if (text == "bounded") return NotA(text, "enough: write bounded:S, S the steps ahead");
+    spec->staleness = 0;
+    return Parse(option, text, &spec->consistency);
+  }
+  HOTBED_RETURN_IF_ERROR(ParseInteger(steps, &spec->staleness));
+  spec->consistency = Consistency::kBounded;
+  MakeCanonical(spec);
+  return absl::OkStatus();
+}
+std::string PrintConsistency(const TableSpec& spec) {
+  const std::string word = WordOf(kConsistencyWords, static_cast<size_t>(spec.consistency));
+  return spec.consistency == Consistency::kBounded ? absl::StrCat(word, ":", spec.staleness) : word;
+}
+
+// "replicated=3" is durability and copies in one word; either may also be said by itself. What was
+// said before is not overruled in silence: two counts that differ are refused.
+absl::Status ParseDurability(const TableOption& option, absl::string_view text, TableSpec* spec) {
+  absl::string_view copies = text;
+  if (!absl::ConsumePrefix(&copies, "replicated=")) return Parse(option, text, &spec->durability);
+  uint32_t count = 0;
+  if (!absl::SimpleAtoi(copies, &count) || count < 2 || count > kCopiesMax) {
+    return NotA(text, absl::StrCat("replicated=N with N from 2 to ", kCopiesMax));
+  }
+  if (spec->copies != 1 && spec->copies != count) {
+    return NotA(text, absl::StrCat("what goes with copies ", spec->copies, ": say one of the two"));
+  }
+  spec->durability = Durability::kReplicated;
+  spec->copies = count;
+  return absl::OkStatus();
+}
+std::string PrintDurability(const TableSpec& spec) {
+  const std::string word = WordOf(kDurabilityWords, static_cast<size_t>(spec.durability));
+  const bool counted = spec.durability == Durability::kReplicated && spec.copies > 1;
+  return counted ? absl::StrCat(word, "=", spec.copies) : word;
+}
+
+absl::Status ParseCopies(const TableOption&, absl::string_view text, TableSpec* spec) {
+  uint32_t count = 0;
+  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &count, 1, kCopiesMax));
+  if (spec->copies != 1 && spec->copies != count) {
+    return NotA(text, absl::StrCat("what goes with durability ", PrintDurability(*spec),
+                                   ": say one of the two"));
+  }
+  spec->copies = count;
+  return absl::OkStatus();
+}
+
+// --- the list
+
+constexpr char kRows[] = "Rows and ids";
+constexpr char kOptimizer[] = "Optimizer";
+constexpr char kLimits[] = "Clipping and limits";
+constexpr char kSchedule[] = "Learning rate over the steps";
+constexpr char kTraining[] = "Batches and consistency";
+constexpr char kStorage[] = "Precision and storage";
+
+constexpr char kLayout[] = "rows are stored in this layout";
+constexpr char kStateMeaning[] = "the rows' optimizer state means what this made of it";
+constexpr char kIdMeaning[] = "rows that were trained would mean other ids";
+constexpr char kPlaced[] = "shards are cut by it once";
+constexpr char kFirstValues[] = "rows that nobody pushed to are computed from it";
+constexpr char kUnderway[] = "steps under way count on it";
+constexpr char kRule[] = "rows would be trained half by the one rule, half by the other";
+
+template <auto kMember>
+constexpr TableOption Number(const char* name, const char* alias, const char* field,
+                             const char* group, const char* about, const char* fixed) {
+  return {name,
+          alias,
+          field,
+          group,
+          OptionShape::kNumber,
+          nullptr,
+          about,
+          fixed,
+          ParseAt<kMember>,
+          PrintAt<kMember>};
+}
+constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
+
+template <auto kMember, uint64_t kLeast = 0, uint64_t kMost = kAny>
+constexpr TableOption Integer(const char* name, const char* alias, const char* field,
+                              const char* group, const char* about, const char* fixed) {
+  return {name,
+          alias,
+          field,
+          group,
+          OptionShape::kInteger,
+          nullptr,
+          about,
+          fixed,
+          ParseIntegerAt<kMember, kLeast, kMost>,
+          PrintAt<kMember>};
+}
+template <auto kMember>
+constexpr TableOption Flag(const char* name, const char* field, const char* group,
+                           const char* about, const char* fixed) {
+  return {name,
+          "",
+          field,
+          group,
+          OptionShape::kFlag,
+          nullptr,
+          about,
+          fixed,
+          ParseAt<kMember>,
+          PrintAt<kMember>};
+}
+template <auto kMember, const std::vector<std::string>* kWords>
+constexpr TableOption Word(const char* name, const char* alias, const char* field,
+                           const char* group, const char* about, const char* fixed) {
+  return {name,
+          alias,
+          field,
+          group,
+          OptionShape::kText,
+          kWords,
+          about,
+          fixed,
+          ParseAt<kMember>,
+          PrintWordAt<kMember, kWords>};
+}
+
+using O = OptimizerParams;
+
+constexpr TableOption kOptions[] = {
+    Integer<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements of a row", kLayout),
+    Integer<&TableSpec::rows>(
+        "rows", "", "rows", kRows,
+        "Bounded: ids are 0..rows-1. With --hashed: the number expected, for placement", kPlaced),
+    Flag<&TableSpec::hashed>("hashed", "hashed", kRows,
+                             "Any 64-bit id; rows come to exist by a push", kPlaced),
+    {"init", "initializer", "initializer", kRows, OptionShape::kText, nullptr,
+     "First values: zero, constant:V, uniform:LOW,HIGH, normal:MEAN,DEV, truncated-normal:MEAN,DEV",
+     kFirstValues, ParseInit, PrintInit},
+    Integer<&TableSpec::seed>("seed", "", "seed", kRows, "Of the first values; 0: from the name",
+                              kFirstValues),
+    {"padding-id", "", "padding_id", kRows, OptionShape::kInteger, nullptr,
+     "Reads as zeros, takes no gradient, counts in no mean", kIdMeaning, ParsePadding,
+     PrintPadding},
+    Word<&TableSpec::bounds_mode, &kBoundsModeWords>(
+        "bounds", "", "bounds_mode", kRows,
+        "An id outside of 0..rows-1: an error of the call, a row of zeros, or id modulo rows",
+        kIdMeaning),
+    Word<&O::kind, &kOptimizerWords>("optimizer", "", "optimizer.kind", kOptimizer,
+                                     "What a push does to a row", kStateMeaning),
+    Number<&O::learning_rate>("learning-rate", "lr", "optimizer.learning_rate", kOptimizer,
+                              "Where the push carries none", nullptr),
+    Number<&O::epsilon>("epsilon", "eps", "optimizer.epsilon", kOptimizer,
+                        "Added to the root of the second moment or sum of squares", kRule),
+    Number<&O::beta1>("beta1", "", "optimizer.beta1", kOptimizer,
+                      "Decay of the first moment: Adam and LAMB kinds", kStateMeaning),
+    Number<&O::beta2>("beta2", "", "optimizer.beta2", kOptimizer,
+                      "Decay of the second moment: Adam and LAMB kinds, RMSProp", kStateMeaning),
+    Number<&O::momentum>("momentum", "", "optimizer.momentum", kOptimizer, "momentum-sgd and lars",
+                         kStateMeaning),
+    Number<&O::trust_coefficient>("trust-coefficient", "", "optimizer.trust_coefficient",
+                                  kOptimizer, "lars: of the ratio of norms", kRule),
+    Number<&O::initial_accumulator>("initial-accumulator", "", "optimizer.initial_accumulator",
+                                    kOptimizer, "First sum of squares: Adagrad kinds, ftrl",
+                                    kStateMeaning),
+    Number<&O::l1>("l1", "", "optimizer.l1", kOptimizer, "ftrl: sparsity of the weights", kRule),
+    Number<&O::l2>("l2", "", "optimizer.l2", kOptimizer, "ftrl: shrinking of the weights", kRule),
+    Number<&O::ftrl_beta>("ftrl-beta", "", "optimizer.ftrl_beta", kOptimizer,
+                          "ftrl: added to the root of the sum of squares", kRule),
+    Number<&O::weight_decay>("weight-decay", "", "optimizer.weight_decay", kOptimizer,
+                             "Pulls weights to zero, by --decay-mode", kRule),
+    Word<&O::decay_mode, &kDecayModeWords>(
+        "decay-mode", "", "optimizer.decay_mode", kOptimizer,
+        "Decay into the gradient, or off the weights beside the step", kRule),
+    Flag<&O::lazy_decay>("lazy-decay", "optimizer.lazy_decay", kOptimizer,
+                         "A row that is touched again makes up for the decay of the steps between",
+                         kLayout),
+    Flag<&O::row_bias_correction>(
+        "row-bias-correction", "optimizer.row_bias_correction", kOptimizer,
+        "Adam and LAMB kinds: by the row's own updates, not the step", kLayout),
+    Number<&O::clip_value>("clip-value", "", "optimizer.clip_value", kLimits,
+                           "Each element of a row's gradient to [-V, V]; 0: off", nullptr),
+    Number<&O::clip_row_norm>("clip-row-norm", "", "optimizer.clip_row_norm", kLimits,
+                              "A row's gradient to this norm, after --clip-value; 0: off", nullptr),
+    Number<&TableSpec::clip_slice_norm>("clip-slice-norm", "", "clip_slice_norm", kLimits,
+                                        "A column slice's gradient of one push, all rows; 0: off",
+                                        kRule),
+    Number<&O::max_norm>("max-norm", "", "optimizer.max_norm", kLimits,
+                         "A row's weights to this norm, after the step; 0: off", kRule),
+    Word<&Schedule::kind, &kScheduleWords>("schedule", "", "schedule.kind", kSchedule,
+                                           "How the learning rate goes, after the warm-up",
+                                           nullptr),
+    Integer<&Schedule::warmup_steps>("warmup-steps", "", "schedule.warmup_steps", kSchedule,
+                                     "Steps from --warmup-from to the learning rate", nullptr),
+    Number<&Schedule::warmup_from>("warmup-from", "", "schedule.warmup_from", kSchedule,
+                                   "The learning rate that the warm-up begins at", nullptr),
+    Integer<&Schedule::total_steps>("total-steps", "", "schedule.total_steps", kSchedule,
+                                    "cosine: the step at which it is down", nullptr),
+    Number<&Schedule::min_factor>("min-factor", "", "schedule.min_factor", kSchedule,
+                                  "cosine: what is left at the end, of 1", nullptr),
+    Integer<&Schedule::step_size>("step-size", "", "schedule.step_size", kSchedule,
+                                  "step: steps between two falls", nullptr),
+    Number<&Schedule::gamma>("gamma", "", "schedule.gamma", kSchedule, "step: factor of each fall",
+                             nullptr),
+    Word<&TableSpec::gradient_reduction, &kGradientReductionWords>(
+        "reduction", "", "gradient_reduction", kTraining,
+        "Gradients of several trainers for one row and step", kUnderway),
+    {"consistency", "", "consistency", kTraining, OptionShape::kText, &kConsistencyWords,
+     "async, bounded:S (a trainer more than S steps ahead waits), or sync (as bounded:0)",
+     kUnderway, ParseConsistency, PrintConsistency},
+    Word<&TableSpec::nan_policy, &kNanPolicyWords>("nan", "", "nan_policy", kTraining,
+                                                   "What becomes of NaN and infinite gradients",
+                                                   kUnderway),
+    Word<&TableSpec::weight_type, &kWeightTypeWords>("weight-type", "", "weight_type", kStorage,
+                                                     "How weights are stored", kLayout),
+    Word<&O::state_type, &kStateTypeWords>("state-type", "", "optimizer.state_type", kStorage,
+                                           "How vectors of optimizer state are stored", kLayout),
+    Flag<&O::stochastic_rounding>("stochastic-rounding", "optimizer.stochastic_rounding", kStorage,
+                                  "Of fp16 and bf16 weights, unbiased", kRule),
+    Integer<&TableSpec::column_slices, 1, kColumnSlicesMax>(
+        "column-slices", "", "column_slices", kStorage, "Shards hold so many ranges of columns",
+        kPlaced),
+    Word<&TableSpec::row_statistics, &kRowStatisticsWords>(
+        "row-statistics", "", "row_statistics", kStorage,
+        "What a row is to optimizers that need all of it, in a table of column slices", kRule),
+    {"durability", "", "durability", kStorage, OptionShape::kText, &kDurabilityWords,
+     "What an acknowledged push survives: checkpoint, log, or replicated=N on N servers, 2 or 3",
+     "the log is kept by it", ParseDurability, PrintDurability},
+    {"copies", "", "copies", kStorage, OptionShape::kInteger, nullptr,
+     "Of each shard, with --durability replicated; replicated=N says both",
+     "shards are placed by it", ParseCopies, PrintAt<&TableSpec::copies>},
+    Flag<&TableSpec::data_parallel>("data-parallel", "data_parallel", kStorage,
+                                    "Every server has a read copy of every shard; pushes go to the "
+                                    "primary",
+                                    kPlaced),
+};
+
+}  // namespace
+
+absl::Span<const TableOption> TableOptionList() { return kOptions; }
+
+const TableOption* FindTableOption(absl::string_view name) {
+  if (name.empty()) return nullptr;  // as the other name of most is
+  const std::string dashed = Dashed(name);
+  for (const TableOption& option : kOptions) {
+    if (dashed == option.name || dashed == option.alias || dashed == Dashed(option.field)) {
+      return &option;
+    }
+    const absl::string_view field = option.field;
+    const size_t dot = field.find('.');
+    if (dot != field.npos && dashed == Dashed(field.substr(dot + 1)) && dashed != "kind") {
+      return &option;
+    }
+  }
+  return nullptr;
+}
+
+absl::Status SetTableOption(const TableOption& option, absl::string_view text, TableSpec* spec) {
+  return option.parse(option, text, spec);
+}
+
+std::string FloatText(float value) {
+  for (int digits = 6; digits < 9; ++digits) {
+    std::string text = absl::StrFormat("%.*g", digits, value);
+    float back = 0;
+    if (absl::SimpleAtof(text, &back) && back == value) return text;
+  }
+  return absl::StrFormat("%.9g", value);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,97 @@
+#include "client/batch/batch_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "common/check.h"
+
+namespace hotbed {
+
+TableGroup* BatchPlan::GroupOf(const TableHandle* table) {
+  for (size_t i = 0; i < group_count_; ++i) {
+    if (groups_[i].table == table) return &groups_[i];
+  }
+  if (group_count_ == groups_.size()) groups_.emplace_back();
+  TableGroup& group = groups_[group_count_++];
+  group.table = table;
+  group.runs.clear();
+  return &group;
+}
+
+void BatchPlan::FindUnique(absl::Span<const FeatureIds> features, Deduper* deduper,
+                           TableGroup* group) {
+  const FeatureIds& only = features[group->runs[0].feature];
+  if (group->runs.size() == 1 && only.distinct && only.skip == nullptr) {
+    group->ids.unique.assign(only.ids.begin(), only.ids.end());
+    group->ids.first.resize(only.ids.size());
+    std::iota(group->ids.first.begin(), group->ids.first.end(), 0);
+    group->ids.next.assign(only.ids.size(), kNoIndex);
+    return;
+  }
+  id_parts_.clear();
+  for (const TableGroup::Run& run : group->runs) {
+    id_parts_.push_back({features[run.feature].ids, features[run.feature].skip});
+  }
+  deduper->Run(id_parts_, &group->ids);
+}
+
+void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& map,
+                      Deduper* deduper, RowType wire_type, uint64_t part_bytes_max) {
+  group_count_ = 0;
+  parts_.clear();
+  unique_rows_ = 0;
+  part_rows_ = 0;
+  for (size_t f = 0; f < features.size(); ++f) {
+    if (features[f].ids.empty()) continue;
+    TableGroup* group = GroupOf(features[f].table);
+    const uint32_t begin = group->runs.empty() ? 0 : group->runs.back().end;
+    const uint32_t end = begin + static_cast<uint32_t>(features[f].ids.size());
+    group->runs.push_back({static_cast<uint32_t>(f), begin, end});
+  }
+  for (uint32_t g = 0; g < group_count_; ++g) {
+    TableGroup& group = groups_[g];
+    FindUnique(features, deduper, &group);
+    unique_rows_ += group.ids.unique.size();
+    const TableRoute* route = map.Table(group.table->id());
+    HOTBED_CHECK(route != nullptr) << "table " << group.table->name() << " was checked before";
+    group.split.Run(group.ids.unique, route->spec.hashed, route->locator);
+    CutGroup(g, *route, wire_type, part_bytes_max);
+  }
+}
+
+void BatchPlan::CutGroup(uint32_t index, const TableRoute& route, RowType wire_type,
+                         uint64_t part_bytes_max) {
+  const TableGroup& group = groups_[index];
+  const uint32_t ranges = route.ranges();
+  part_rows_ += uint64_t{route.slices()} * group.ids.unique.size();
+  for (uint32_t shard = 0; shard < route.shards.size(); ++shard) {
+    const ShardRange& of_shard = route.shards[shard].range;
+    const uint32_t columns = of_shard.column_limit - of_shard.column_first;
+    const uint64_t row_bytes = 8 + RowWireBytes(wire_type, columns);
+    const uint64_t rows_max = std::min(part_bytes_max / row_bytes, kPartRowsMax);
+    const uint64_t rows_per_number = RowsPerNumber(columns);
+    const uint32_t begin = group.split.begin[shard % ranges];
+    const PartCut cut(group.split.begin[shard % ranges + 1] - begin,
+                      std::max(rows_max, rows_per_number), rows_per_number);
+    for (uint64_t p = 0; p < cut.parts; ++p) {
+      parts_.push_back({.group = index,
+                        .shard = shard,
+                        .begin = begin + static_cast<uint32_t>(cut.Begin(p)),
+                        .end = begin + static_cast<uint32_t>(cut.Begin(p + 1)),
+                        .column_first = of_shard.column_first,
+                        .columns = columns,
+                        .last_of_shard = p + 1 == cut.parts,
+                        .first_number = static_cast<uint32_t>(cut.FirstNumber(p)),
+                        .number_limit = static_cast<uint32_t>(cut.FirstNumber(p + 1))});
+    }
+  }
+}
+
+void BatchPlan::GatherIds(const PlanPart& part, uint64_t* out) const {
+  const TableGroup& group = groups_[part.group];
+  const uint64_t* const unique = group.ids.unique.data();
+  const uint32_t* const order = group.split.order.data();
+  for (uint32_t k = part.begin; k < part.end; ++k) *out++ = unique[order[k]];
+}
+
+}  // namespace hotbed

@@ -1,0 +1,92 @@
+// One call turned into parts: per table the unique ids, where each of them occurred, and which
+// range of positions they belong to; then parts of one shard each, cut by bytes. In a table of
+// several column slices every id is in one part of each slice.
+//
+// Everything here is position in vectors, so that a plan can be used again without freeing memory.
+// Thread-compatible; once built it is read by several threads.
+#ifndef HOTBED_CLIENT_BATCH_BATCH_PLAN_H_
+#define HOTBED_CLIENT_BATCH_BATCH_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client/batch/dedupe.h"
+#include "client/batch/split.h"
+#include "client/map/cluster_map.h"
+#include "client/map/table_handle.h"
+
+namespace hotbed {
+
+// Below what a server takes in one segment (--pull-ids-max), whatever the bytes.
+inline constexpr uint64_t kPartRowsMax = 1 << 18;
+
+// What both a pull's and a push's features have.
+struct FeatureIds {
+  const TableHandle* table = nullptr;
+  absl::Span<const uint64_t> ids;
+  const uint8_t* skip = nullptr;  // as IdsPart::skip
+  bool distinct = false;          // no id occurs twice
+};
+
+// All features of a call that read one table, as one sequence of inputs.
+struct TableGroup {
+  const TableHandle* table = nullptr;
+  struct Run {
+    uint32_t feature = 0;  // index into the call's features
+    uint32_t begin = 0;    // inputs [begin, end) are this feature's ids
+    uint32_t end = 0;
+  };
+  std::vector<Run> runs;
+  UniqueIds ids;
+  ShardSplit split;  // by range of positions, which all column slices share
+};
+
+// A piece of one shard: the unit that is sent, answered and sent again.
+struct PlanPart {
+  uint32_t group = 0;
+  uint32_t shard = 0;  // index in the table
+  uint32_t begin = 0;  // of the group's split.order
+  uint32_t end = 0;
+  uint32_t column_first = 0;  // what the shard has of a row
+  uint32_t columns = 0;
+  bool last_of_shard = false;
+  uint32_t first_number = 0;  // of the shard's sequence numbers in this step, counted from 0
+  uint32_t number_limit = 0;
+  uint32_t rows() const { return end - begin; }
+};
+
+class BatchPlan {
+ public:
+  // Features without ids are passed over. A part weighs (ids and its columns of rows of
+  // `wire_type`) at most `part_bytes_max`, but holds at least the rows of one sequence number; at
+  // most kPartRowsMax rows.
+  void Build(absl::Span<const FeatureIds> features, const ClusterMap& map, Deduper* deduper,
+             RowType wire_type, uint64_t part_bytes_max);
+
+  absl::Span<const TableGroup> groups() const { return {groups_.data(), group_count_}; }
+  absl::Span<const PlanPart> parts() const { return parts_; }
+  uint64_t unique_rows() const { return unique_rows_; }
+  uint64_t part_rows() const { return part_rows_; }  // of all parts: a row counts once a slice
+  const TableGroup& group(const PlanPart& part) const { return groups_[part.group]; }
+
+  // The ids of a part, in the order of its rows.
+  void GatherIds(const PlanPart& part, uint64_t* out) const;
+
+ private:
+  TableGroup* GroupOf(const TableHandle* table);
+  void FindUnique(absl::Span<const FeatureIds> features, Deduper* deduper, TableGroup* group);
+  void CutGroup(uint32_t index, const TableRoute& route, RowType wire_type,
+                uint64_t part_bytes_max);
+
+  std::vector<TableGroup> groups_;  // the first group_count_ are in use; the rest keep their memory
+  size_t group_count_ = 0;
+  std::vector<PlanPart> parts_;
+  std::vector<IdsPart> id_parts_;
+  uint64_t unique_rows_ = 0;
+  uint64_t part_rows_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_BATCH_BATCH_PLAN_H_

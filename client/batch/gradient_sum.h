@@ -1,0 +1,82 @@
+// Gradients of rows: duplicates summed in fp32 in the order of first appearance, written in their
+// wire form.
+//
+// The order is fixed by the caller's input alone, so the same call gives the same bits whatever the
+// number of shards (DESIGN section 4). Many ids may share a row of gradients (the ids of a bag): a
+// gradient an id is never made, only read through (row, coefficient).
+#ifndef HOTBED_CLIENT_BATCH_GRADIENT_SUM_H_
+#define HOTBED_CLIENT_BATCH_GRADIENT_SUM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client/batch/batch_plan.h"
+#include "hotbed/client.h"
+#include "row_math/types.h"
+
+namespace hotbed {
+
+// Gradients of one table, summed before they are cut into parts: where their norms are needed.
+struct SummedGradients {
+  std::vector<float> rows;  // unique ids x dim, in the order of first appearance; empty: not summed
+  std::vector<float> scale_of_slice;  // by which the columns of each slice are multiplied last
+};
+
+class GradientSum {
+ public:
+  // features[f] are those that the groups' runs name; every gradient is multiplied by `scale`
+  // first. Both outlive this.
+  GradientSum(absl::Span<const PushFeature> features, float scale, RowType wire_type)
+      : features_(features), scale_(scale), wire_type_(wire_type) {}
+
+  // Writes the part's columns of its rows to `out`. The index in the part of the first row with an
+  // element of these that is NaN or infinite on the wire, or kNoIndex. A table that skips such rows
+  // skips them in every slice: where any column of a row is so, the part's first becomes NaN.
+  uint32_t Gather(const TableGroup& group, const PlanPart& part, const SummedGradients& summed,
+                  uint8_t* out);
+
+  // All rows of the group, unique ids x dim, to `out`.
+  void SumAll(const TableGroup& group, float* out);
+
+ private:
+  struct Columns {
+    uint32_t first;
+    uint32_t count;
+  };
+  // One input: a row (from column `first` on) and what it is multiplied by.
+  struct Term {
+    const float* row;
+    float coefficient;
+    const PushFeature* feature;
+    uint32_t input;  // of the feature
+  };
+  // The terms of `unique` to the end of terms_; prefetches their rows.
+  void Collect(const TableGroup& group, uint32_t unique, Columns columns);
+  // The sum of terms_[begin, end): the row itself where it is the only one and needs no product.
+  const float* SumTerms(uint32_t begin, uint32_t end, Columns columns, float* sum);
+  // The group's only feature, whose rows go as they are where they have no duplicates; or null.
+  const PushFeature* PlainFeature(const TableGroup& group) const;
+  // All columns of a row, once scaled.
+  bool FiniteOnTheWire(const TableSpec& table, const SummedGradients& summed, const float* row);
+  const float* Scaled(const float* row, float scale, uint32_t columns);
+  // Calls take(row) with the sum of each of unique ids order[begin, end).
+  template <typename Take>
+  void ForEachSum(const TableGroup& group, const uint32_t* order, uint32_t begin, uint32_t end,
+                  Columns columns, Take take);
+
+  const absl::Span<const PushFeature> features_;
+  const float scale_;
+  const RowType wire_type_;
+  std::vector<Term> terms_;
+  std::vector<uint32_t> term_begin_;  // of each unique id of a block
+  std::vector<const float*> rows_;
+  std::vector<float> coefficients_;
+  std::vector<float> sum_;
+  std::vector<float> scaled_;
+  std::vector<uint8_t> wire_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_BATCH_GRADIENT_SUM_H_

@@ -1,0 +1,202 @@
+#include "client/map/cluster_map.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "row_math/position.h"
+
+namespace hotbed {
+namespace {
+
+// How many shards each of the table's slices of columns has, if the shards, by index, tile the
+// table slice by slice without a hole, every slice cut at the same positions; else 0.
+uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRecord>& shards) {
+  const uint64_t space = spec.hashed ? uint64_t{kBuckets} : spec.rows;
+  uint64_t ranges = 0;
+  uint64_t next = 0;
+  for (; ranges < shards.size() && next < space; ++ranges) {
+    const ShardRange& range = shards[ranges].range;
+    if (range.first != next || range.limit <= next) return 0;
+    next = range.limit;
+  }
+  if (next != space || ranges == 0 || ranges * spec.column_slices != shards.size()) return 0;
+  uint32_t column = 0;
+  for (uint64_t i = 0; i < shards.size(); ++i) {
+    const ShardRange& range = shards[i].range;
+    const ShardRange& first_of_slice = shards[i / ranges * ranges].range;
+    const ShardRange& in_first_slice = shards[i % ranges].range;
+    if (range.column_first != column || range.column_limit <= column ||
+        range.column_limit != first_of_slice.column_limit || range.first != in_first_slice.first ||
+        range.limit != in_first_slice.limit) {
+      return 0;
+    }
+    if ((i + 1) % ranges == 0) column = range.column_limit;
+  }
+  return column == spec.dim ? static_cast<uint32_t>(ranges) : 0;
+}
+
+}  // namespace
+
+const TableRoute* ClusterMap::Table(TableId table) const {
+  const auto it = tables_.find(table);
+  return it == tables_.end() ? nullptr : it->second.get();
+}
+
+const TableRoute* ClusterMap::Table(const std::string& name) const {
+  for (const auto& [id, route] : tables_) {
+    if (route->spec.name == name) return route.get();
+  }
+  return nullptr;
+}
+
+const ServerAddress* ClusterMap::Server(ServerId server) const {
+  const auto it = servers_.find(server);
+  return it == servers_.end() ? nullptr : &it->second;
+}
+
+const ShardRecord* ClusterMap::Shard(ShardId shard) const {
+  const TableRoute* route = Table(shard.table);
+  return route == nullptr || shard.index >= route->shards.size() ? nullptr
+                                                                 : &route->shards[shard.index];
+}
+
+std::vector<TableSpec> ClusterMap::Specs() const {
+  std::vector<TableSpec> specs;
+  for (const auto& [id, route] : tables_) specs.push_back(route->spec);
+  std::sort(specs.begin(), specs.end(),
+            [](const TableSpec& a, const TableSpec& b) { return a.id < b.id; });
+  return specs;
+}
+
+void ClusterMap::CountLimits() {
+  message_bytes_max_ = 0;
+  for (const auto& [id, server] : servers_) {
+    if (server.message_bytes_max == 0) continue;
+    message_bytes_max_ = message_bytes_max_ == 0
+                             ? server.message_bytes_max
+                             : std::min(message_bytes_max_, server.message_bytes_max);
+  }
+}
+
+bool IsNewer(const ShardRecord& news, const ShardRecord& known) {
+  if (news.epoch != known.epoch) return news.epoch > known.epoch;
+  return news.revision > known.revision;
+}
+
+bool ClusterMapHolder::IsAhead(TableId table, bool dropped, uint64_t revision) const {
+  const auto it = ahead_.find(table);
+  return it != ahead_.end() && it->second.dropped == dropped && revision < it->second.revision;
+}
+
+void ClusterMapHolder::NoteAhead(const MapUpdate& update) {
+  if (update.tables_revision <= map_->plan_revision_) return;
+  for (const TableSpec& spec : update.tables) ahead_[spec.id] = {update.tables_revision, false};
+  for (TableId table : update.tables_dropped) ahead_[table] = {update.tables_revision, true};
+}
+
+void ClusterMapHolder::Apply(const MapUpdate& update) {
+  absl::MutexLock lock(&mu_);
+  const uint64_t revision = std::max(update.plan_revision, update.tables_revision);
+  // A map that was asked for before the one held was. Of the same revision it may still tell what
+  // the revision does not count (a table whose other shards came first).
+  if (revision != 0 && revision < map_->plan_revision_) return;
+  NoteAhead(update);
+  auto next = std::make_shared<ClusterMap>(*map_);
+  if (!update.cluster_id.empty()) next->cluster_id_ = update.cluster_id;
+  next->plan_revision_ = std::max(next->plan_revision_, update.plan_revision);
+  absl::flat_hash_map<TableId, const TableSpec*> specs;
+  for (const TableSpec& spec : update.tables) {
+    if (!IsAhead(spec.id, /*dropped=*/true, revision)) specs[spec.id] = &spec;
+  }
+  absl::flat_hash_map<TableId, std::vector<const ShardRecord*>> records;
+  for (const ShardRecord& record : update.shards) {
+    if (IsAhead(record.shard.table, /*dropped=*/true, revision)) continue;
+    records[record.shard.table].push_back(&record);
+  }
+  for (const auto& [table, spec] : specs) records.try_emplace(table);
+  if (!update.delta) {
+    const auto gone = [&](TableId table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return !specs.contains(table) && !IsAhead(table, /*dropped=*/false, revision);
+    };
+    absl::erase_if(next->tables_, [&](const auto& entry) { return gone(entry.first); });
+    absl::erase_if(partial_, [&](const auto& entry) { return gone(entry.first); });
+    next->servers_.clear();
+  }
+  for (const auto& [table, list] : records) {
+    const auto spec = specs.find(table);
+    MergeTable(next.get(), spec == specs.end() ? nullptr : spec->second, table, list);
+  }
+  for (const ServerAddress& server : update.servers) next->servers_[server.server] = server;
+  next->CountLimits();
+  for (TableId table : update.tables_dropped) {
+    next->tables_.erase(table);
+    partial_.erase(table);
+  }
+  map_ = std::move(next);
+  absl::erase_if(ahead_, [this](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return entry.second.revision <= map_->plan_revision_;
+  });
+}
+
+void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
+                                  const std::vector<const ShardRecord*>& records) {
+  const auto known = next->tables_.find(table);
+  if (known != next->tables_.end()) {
+    auto route = std::make_shared<TableRoute>(*known->second);
+    if (spec != nullptr) route->spec = *spec;  // of which only `changes` can differ
+    for (const ShardRecord* record : records) {
+      if (record->shard.index >= route->shards.size()) continue;
+      ShardRecord& old = route->shards[record->shard.index];
+      if (IsNewer(*record, old)) old = *record;
+    }
+    known->second = std::move(route);
+    return;
+  }
+  PartialTable& partial = partial_[table];
+  if (spec != nullptr) partial.spec = *spec;
+  for (const ShardRecord* record : records) {
+    const auto [it, added] = partial.shards.try_emplace(record->shard.index, *record);
+    if (!added && IsNewer(*record, it->second)) it->second = *record;
+  }
+  if (partial.spec.id == 0 || partial.shards.empty()) return;
+  auto route = std::make_shared<TableRoute>();
+  route->spec = partial.spec;
+  for (uint32_t i = 0; i < partial.shards.size(); ++i) {
+    const auto it = partial.shards.find(i);
+    if (it == partial.shards.end()) return;
+    route->shards.push_back(it->second);
+  }
+  const uint32_t in_slice = RangesThatTile(route->spec, route->shards);
+  if (in_slice == 0) return;
+  std::vector<ShardRange> ranges;
+  for (uint32_t i = 0; i < in_slice; ++i) ranges.push_back(route->shards[i].range);
+  route->locator = ShardLocator(route->spec.hashed, ranges);
+  next->tables_[table] = std::move(route);
+  partial_.erase(table);
+}
+
+size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
+  absl::MutexLock lock(&mu_);
+  absl::flat_hash_map<TableId, std::shared_ptr<TableRoute>> changed;
+  size_t news = 0;
+  for (const ShardRecord& record : records) {
+    const auto known = map_->tables_.find(record.shard.table);
+    if (known == map_->tables_.end() || record.shard.index >= known->second->shards.size()) {
+      continue;
+    }
+    const auto mine = changed.find(record.shard.table);
+    const TableRoute& now = mine == changed.end() ? *known->second : *mine->second;
+    if (!IsNewer(record, now.shards[record.shard.index])) continue;
+    std::shared_ptr<TableRoute>& route = changed[record.shard.table];
+    if (route == nullptr) route = std::make_shared<TableRoute>(*known->second);
+    route->shards[record.shard.index] = record;
+    ++news;
+  }
+  if (news == 0) return 0;
+  auto next = std::make_shared<ClusterMap>(*map_);
+  for (auto& [table, route] : changed) next->tables_[table] = std::move(route);
+  map_ = std::move(next);
+  return news;
+}
+
+}  // namespace hotbed

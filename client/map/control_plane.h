@@ -1,0 +1,49 @@
+// The seam between the client and the coordinator. Calls block for at most their timeout.
+// Thread-safe.
+#ifndef HOTBED_CLIENT_MAP_CONTROL_PLANE_H_
+#define HOTBED_CLIENT_MAP_CONTROL_PLANE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/map/cluster_map.h"
+#include "common/table_spec.h"
+#include "proto/control.pb.h"
+
+namespace hotbed {
+
+struct SessionIdentity {
+  SessionId session = 0;
+  Incarnation incarnation = 0;
+};
+
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;
+  virtual absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) = 0;
+  // Calls `news` for each change until the stream breaks (the status says why) or StopWatching is
+  // called.
+  virtual absl::Status Watch(uint64_t revision_known,
+                             const std::function<void(const MapUpdate&)>& news) = 0;
+  virtual void StopWatching() = 0;
+  // What became of the table and as of when (MapUpdate::tables_revision): as created, with its
+  // shards, or dropped.
+  virtual absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
+                                                absl::Duration timeout) = 0;
+  virtual absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) = 0;
+  virtual absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
+                                                      absl::Duration timeout) = 0;
+  // A request of a trainer to its group; the answer may wait as long as the request says.
+  virtual absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
+                                               absl::Duration timeout) {
+    return absl::UnimplementedError("this control plane has no groups of trainers");
+  }
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_MAP_CONTROL_PLANE_H_

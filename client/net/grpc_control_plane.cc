@@ -1,0 +1,178 @@
+#include "client/net/grpc_control_plane.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/status_macros.h"
+#include "proto/control.grpc.pb.h"
+#include "proto/convert.h"
+#include "proto/grpc_tuning.h"
+
+namespace hotbed {
+namespace {
+
+// A map of many thousand shards is larger than gRPC's default of 4 MiB.
+constexpr int kMapBytesMax = 256 << 20;
+
+absl::StatusOr<MapUpdate> UpdateOf(const v1::ClusterMap& message) {
+  MapUpdate update;
+  update.cluster_id = message.cluster_id();
+  update.plan_revision = message.plan_revision();
+  update.delta = message.delta();
+  for (const v1::TableSpec& table : message.tables()) {
+    HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(table));
+    update.tables.push_back(std::move(spec));
+  }
+  for (const v1::ShardRecord& shard : message.shards()) {
+    HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(shard));
+    update.shards.push_back(std::move(record));
+  }
+  for (const v1::ServerInfo& server : message.servers()) {
+    update.servers.push_back({server.server(), server.incarnation(), server.address(),
+                              server.message_bytes_max(), server.live()});
+  }
+  update.tables_dropped.assign(message.tables_dropped().begin(), message.tables_dropped().end());
+  return update;
+}
+
+class GrpcControlPlane final : public ControlPlane {
+ public:
+  explicit GrpcControlPlane(const std::string& address) : address_(address) {
+    grpc::ChannelArguments args;
+    args.SetMaxReceiveMessageSize(kMapBytesMax);
+    args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+    args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    SetKeepalive(kClientKeepalive, &args);
+    stub_ = v1::Coordinator::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args));
+  }
+
+  absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) override {
+    grpc::ClientContext context;
+    Prepare(&context, timeout);
+    v1::GetClusterMapRequest request;
+    request.set_plan_revision_known(revision_known);
+    v1::ClusterMap map;
+    HOTBED_RETURN_IF_ERROR(Checked(stub_->GetClusterMap(&context, request, &map)));
+    return UpdateOf(map);
+  }
+
+  absl::Status Watch(uint64_t revision_known,
+                     const std::function<void(const MapUpdate&)>& news) override {
+    grpc::ClientContext context;
+    {
+      absl::MutexLock lock(&mu_);
+      if (stopped_) return absl::CancelledError("stopped");
+      watching_ = &context;
+    }
+    v1::GetClusterMapRequest request;
+    request.set_plan_revision_known(revision_known);
+    const auto reader = stub_->WatchClusterMap(&context, request);
+    v1::ClusterMap map;
+    while (reader->Read(&map)) {
+      const auto update = UpdateOf(map);
+      if (update.ok()) news(*update);
+    }
+    const grpc::Status status = reader->Finish();
+    absl::MutexLock lock(&mu_);
+    watching_ = nullptr;
+    return Checked(status);
+  }
+
+  void StopWatching() override {
+    absl::MutexLock lock(&mu_);
+    stopped_ = true;
+    if (watching_ != nullptr) watching_->TryCancel();
+  }
+
+  absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
+                                        absl::Duration timeout) override {
+    grpc::ClientContext context;
+    Prepare(&context, timeout);
+    v1::CreateTableRequest request;
+    *request.mutable_spec() = ToProto(spec);
+    request.set_if_not_exists(if_not_exists);
+    v1::CreateTableReply reply;
+    HOTBED_RETURN_IF_ERROR(Checked(stub_->CreateTable(&context, request, &reply)));
+    v1::ClusterMap map;
+    map.set_delta(true);
+    *map.add_tables() = reply.spec();
+    *map.mutable_shards() = reply.shards();
+    HOTBED_ASSIGN_OR_RETURN(MapUpdate update, UpdateOf(map));
+    update.tables_revision = reply.plan_revision();
+    return update;
+  }
+
+  absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) override {
+    grpc::ClientContext context;
+    Prepare(&context, timeout);
+    v1::DropTableRequest request;
+    request.set_name(name);
+    v1::DropTableReply reply;
+    HOTBED_RETURN_IF_ERROR(Checked(stub_->DropTable(&context, request, &reply)));
+    MapUpdate update;
+    update.delta = true;
+    update.tables_dropped.push_back(reply.id());
+    update.tables_revision = reply.plan_revision();
+    return update;
+  }
+
+  absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
+                                              absl::Duration timeout) override {
+    grpc::ClientContext context;
+    Prepare(&context, timeout);
+    v1::OpenSessionRequest request;
+    request.set_name(name);
+    v1::OpenSessionReply reply;
+    HOTBED_RETURN_IF_ERROR(Checked(stub_->OpenSession(&context, request, &reply)));
+    return SessionIdentity{reply.session(), reply.incarnation()};
+  }
+
+  absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
+                                       absl::Duration timeout) override {
+    grpc::ClientContext context;
+    Prepare(&context, timeout);
+    v1::TrainReply reply;
+    HOTBED_RETURN_IF_ERROR(Checked(stub_->Train(&context, request, &reply)));
+    return reply;
+  }
+
+ private:
+  static void Prepare(grpc::ClientContext* context, absl::Duration timeout) {
+    // gRPC's deadlines cannot hold "for ever".
+    context->set_deadline(std::chrono::system_clock::now() +
+                          absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))));
+    context->set_wait_for_ready(true);
+  }
+
+  absl::Status Checked(const grpc::Status& status) const {
+    if (status.ok()) return absl::OkStatus();
+    const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                        status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat("coordinator ", address_, ": ", status.error_message(),
+                                     silent ? " (is it running, and is that its address?)" : ""));
+  }
+
+  const std::string address_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  absl::Mutex mu_;
+  grpc::ClientContext* watching_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ControlPlane> NewGrpcControlPlane(const std::string& address) {
+  return std::make_unique<GrpcControlPlane>(address);
+}
+
+}  // namespace hotbed

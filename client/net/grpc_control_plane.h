@@ -1,0 +1,17 @@
+// The coordinator over gRPC.
+#ifndef HOTBED_CLIENT_NET_GRPC_CONTROL_PLANE_H_
+#define HOTBED_CLIENT_NET_GRPC_CONTROL_PLANE_H_
+
+#include <memory>
+#include <string>
+
+#include "client/map/control_plane.h"
+
+namespace hotbed {
+
+// `address` is host:port. Does not connect yet.
+std::unique_ptr<ControlPlane> NewGrpcControlPlane(const std::string& address);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_NET_GRPC_CONTROL_PLANE_H_

@@ -1,0 +1,38 @@
+#include "client/pull/pull_call.h"
+
+#include <utility>
+
+#include "client/net/client_context.h"
+#include "common/check.h"
+
+namespace hotbed {
+
+uint64_t PullScratch::BytesOf(uint32_t p, RowType wire_type) const {
+  if (const PooledPart* const part = Pooled(p); part != nullptr) {
+    return kSegmentHeaderBytes + pooled.BytesOf(*part, wire_type);
+  }
+  const PlanPart& part = plan.parts()[p];
+  return kSegmentHeaderBytes + uint64_t{part.rows()} * (8 + RowWireBytes(wire_type, part.columns));
+}
+
+bool PullCall::Enter() {
+  // Never counts itself in once the gate is closed: so the count of a closed gate only falls.
+  uint64_t seen = gate_.load(std::memory_order_relaxed);
+  do {
+    if ((seen & kClosed) != 0) return false;
+  } while (!gate_.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire));
+  return true;
+}
+
+bool PullCall::Leave() {
+  if (gate_.fetch_sub(1, std::memory_order_acq_rel) != (kClosed | 1)) return false;
+  HOTBED_CHECK(!resolved_.exchange(true)) << "a pull was resolved twice";
+  return true;
+}
+
+void PullCall::Close(absl::Status status) {
+  if ((gate_.fetch_or(kClosed, std::memory_order_acq_rel) & kClosed) != 0) return;
+  result_ = std::move(status);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,121 @@
+// One Pull or Lookup from its start to its Future: the plan, where rows go, and the gate that keeps
+// late answers away from the caller's buffers.
+#ifndef HOTBED_CLIENT_PULL_PULL_CALL_H_
+#define HOTBED_CLIENT_PULL_PULL_CALL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "client/batch/batch_plan.h"
+#include "client/batch/dedupe.h"
+#include "client/batch/pooled_join.h"
+#include "client/batch/pooled_plan.h"
+#include "client/batch/resolve_ids.h"
+#include "client/batch/scatter.h"
+#include "client/net/buffer_pool.h"
+#include "client/net/transport.h"
+#include "hotbed/client.h"
+
+namespace hotbed {
+
+// What a call needs while it runs, kept for the next one.
+struct PullScratch {
+  BatchPlan plan;
+  Deduper deduper;
+  std::vector<FeatureIds> features;
+  std::vector<ResolvedIds> resolved;
+  std::vector<ScatterTarget> targets;
+  PooledPlan pooled;
+  PooledJoin join;
+  std::vector<uint32_t> part_order;   // parts in the order of their ids in the buffer
+  std::vector<uint64_t> part_offset;  // of each part's first id, in ids
+
+  // The parts of a call: those of `plan`, then those of `pooled`.
+  uint32_t PartCount() const {
+    return static_cast<uint32_t>(plan.parts().size() + pooled.parts().size());
+  }
+  // Null: part `p` is one of rows.
+  const PooledPart* Pooled(uint32_t p) const {
+    return p < plan.parts().size() ? nullptr : &pooled.parts()[p - plan.parts().size()];
+  }
+  const TableHandle& TableOf(uint32_t p) const {
+    const PooledPart* const part = Pooled(p);
+    return part == nullptr ? *plan.group(plan.parts()[p]).table
+                           : *pooled.features()[part->feature].table;
+  }
+  uint32_t ShardOf(uint32_t p) const {
+    const PooledPart* const part = Pooled(p);
+    return part == nullptr ? plan.parts()[p].shard : part->shard;
+  }
+  uint32_t IdsOf(uint32_t p) const {
+    const PooledPart* const part = Pooled(p);
+    return part == nullptr ? plan.parts()[p].rows() : part->ids;
+  }
+  // Ids and rows as they travel, with what a message says of the segment.
+  uint64_t BytesOf(uint32_t p, RowType wire_type) const;
+};
+
+class PullCall {
+ public:
+  PullCall(std::unique_ptr<PullScratch> s, Lane l, RowType type, int64_t deadline,
+           std::shared_ptr<WaitDriver> driver)
+      : scratch(std::move(s)),
+        lane(l),
+        wire_type(type),
+        deadline_ns(deadline),
+        promise(std::move(driver)) {}
+
+  // Whoever reads the plan or writes to the caller's buffers stands inside the gate. False: the
+  // call has ended.
+  bool Enter();
+  // The last to leave a closed gate gets true, once: it must provide the Future's value.
+  [[nodiscard]] bool Leave();
+  // From inside: lets nobody else in and fixes the result. The first wins.
+  void Close(absl::Status status);
+  bool closed() const { return (gate_.load(std::memory_order_acquire) & kClosed) != 0; }
+
+  void NoteError(const absl::Status& error) {
+    absl::MutexLock lock(&mu_);
+    last_error_ = error;
+  }
+  absl::Status last_error() const {
+    absl::MutexLock lock(&mu_);
+    return last_error_;
+  }
+  const absl::Status& result() const { return result_; }  // of a closed and left call
+
+  std::unique_ptr<PullScratch> scratch;
+  const Lane lane;
+  const RowType wire_type;
+  const int64_t deadline_ns;
+  bool want_flags = false;
+  bool streaming = false;
+  bool strict = false;
+  uint32_t staleness_ms_max = 0;
+  ReadFrom read_from = ReadFrom::kDefault;
+  uint64_t turn = 0;   // among the client's calls
+  BufferRef ids;       // of all parts
+  BufferRef lengths;   // of all partial bags
+  BufferRef weights;   // of all weighted ones
+  uint64_t bytes = 0;  // ids and rows as they travel
+  std::atomic<uint32_t> parts_left{0};
+  Promise<absl::Status> promise;
+
+ private:
+  static constexpr uint64_t kClosed = 1ull << 63;
+  std::atomic<uint64_t> gate_{0};  // how many stand inside, and kClosed
+  std::atomic<bool> resolved_{false};
+  absl::Status result_;  // written once, by who set kClosed, before it leaves
+  mutable absl::Mutex mu_;
+  absl::Status last_error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_PULL_PULL_CALL_H_

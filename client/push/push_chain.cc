@@ -1,0 +1,79 @@
+#include "client/push/push_chain.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace hotbed {
+
+PushChain::Stamp PushChain::Send() {
+  ChainedPart* const part = NextToSend();
+  HOTBED_CHECK(part != nullptr) << "a push chain has nothing to send";
+  // Open rides on every part until one is answered: which of them arrives first is the server's to
+  // see.
+  const Stamp stamp{tail_seq_, !opened_};
+  part->in_flight = true;
+  tail_seq_ = part->seq;
+  ++sent_;
+  ++in_flight_;
+  return stamp;
+}
+
+void PushChain::Answered(ChainedPart* part) {
+  HOTBED_CHECK(part->in_flight) << "an answer to a part that is not in flight, sequence "
+                                << part->seq;
+  part->in_flight = false;
+  --in_flight_;
+}
+
+void PushChain::Remove(ChainedPart* part) {
+  part->done = true;
+  // In flight means sent since the last restart; usually it is the oldest.
+  const auto it = std::find(parts_.begin(), parts_.begin() + static_cast<ptrdiff_t>(sent_), part);
+  parts_.erase(it);
+  --sent_;
+}
+
+void PushChain::OnApplied(ChainedPart* part, uint64_t last_seq) {
+  Answered(part);
+  Remove(part);
+  opened_ = true;
+  attempts_ = 0;
+  known_seq_ = std::max({known_seq_, part->seq, last_seq});
+}
+
+void PushChain::OnRefused(ChainedPart* part, uint64_t last_seq) {
+  Answered(part);
+  Remove(part);
+  if (last_seq >= part->seq) opened_ = true;
+  known_seq_ = std::max(known_seq_, last_seq);
+}
+
+void PushChain::OnRetry(ChainedPart* part) {
+  Answered(part);
+  stalled_ = true;
+}
+
+void PushChain::OnGap(ChainedPart* part, uint64_t last_seq) {
+  Answered(part);
+  stalled_ = true;
+  // May be lower than what was acknowledged: a shard of class `checkpoint` that was killed forgets.
+  known_seq_ = last_seq;
+}
+
+void PushChain::OnUnknownSession(ChainedPart* part) {
+  Answered(part);
+  stalled_ = true;
+  opened_ = false;
+  known_seq_ = 0;
+}
+
+void PushChain::Restart() {
+  HOTBED_CHECK(ReadyToRestart()) << in_flight_ << " parts are still in flight";
+  stalled_ = false;
+  sent_ = 0;
+  tail_seq_ = known_seq_;
+  ++attempts_;
+}
+
+}  // namespace hotbed

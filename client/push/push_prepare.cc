@@ -1,0 +1,204 @@
+#include "client/push/push_prepare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/batch/batch_plan.h"
+#include "client/batch/check_features.h"
+#include "client/batch/dedupe.h"
+#include "client/batch/gradient_clip.h"
+#include "client/batch/gradient_sum.h"
+#include "client/batch/resolve_ids.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+// Kept by each thread that pushes.
+struct Scratch {
+  BatchPlan plan;
+  Deduper deduper;
+  std::vector<FeatureIds> features;
+  std::vector<ResolvedIds> resolved;
+  std::vector<SummedGradients> summed;
+  std::vector<uint32_t> order;
+};
+
+absl::Status NotFinite(const TableHandle& table, uint64_t id, RowType type) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", table.name(), ": the gradient of id ", id, " is NaN or infinite",
+                   type == RowType::kFp32 ? "" : " once narrowed to its wire type",
+                   "; nothing of this step was sent (nan_policy of the table: reject)"));
+}
+
+uint64_t GradientBytes(const PlanPart& part, RowType type) {
+  return uint64_t{part.rows()} * RowWireBytes(type, part.columns);
+}
+
+// Parts of one server stand together.
+void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uint32_t>* order) {
+  order->resize(plan.parts().size());
+  for (uint32_t i = 0; i < order->size(); ++i) (*order)[i] = i;
+  const auto server_of = [&](uint32_t p) {
+    const PlanPart& part = plan.parts()[p];
+    return map.Shard({plan.group(part).table->id(), part.shard})->primary.server;
+  };
+  std::stable_sort(order->begin(), order->end(),
+                   [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); });
+}
+
+// Fills the parts order[begin, end) from one buffer: all ids, then all gradients, so that a message
+// takes each as one piece.
+absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
+                        absl::Span<const SummedGradients> summed, GradientSum* sum,
+                        PushCall* call) {
+  uint64_t id_bytes = 0;
+  uint64_t gradient_bytes = 0;
+  for (uint32_t p : order) {
+    id_bytes += 8ull * plan.parts()[p].rows();
+    gradient_bytes += GradientBytes(plan.parts()[p], call->gradient_type);
+  }
+  const BufferRef buffer = BufferRef::Allocate(id_bytes + gradient_bytes);
+  char* ids = buffer.data();
+  char* gradients = ids + id_bytes;
+  for (uint32_t p : order) {
+    const PlanPart& planned = plan.parts()[p];
+    const TableGroup& group = plan.group(planned);
+    PushPart part;
+    part.call = call;
+    part.table = group.table;
+    part.shard = planned.shard;
+    part.rows = planned.rows();
+    part.column_first = planned.column_first;
+    part.columns = planned.columns;
+    part.last_of_shard = planned.last_of_shard;
+    part.first_seq = SequenceOf(call->step, planned.first_number + 1);
+    part.seq = SequenceOf(call->step, planned.number_limit);
+    part.ids = {buffer, ids, 8ull * planned.rows()};
+    part.gradients = {buffer, gradients, GradientBytes(planned, call->gradient_type)};
+    plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
+    const uint32_t bad =
+        sum->Gather(group, planned, summed[planned.group], reinterpret_cast<uint8_t*>(gradients));
+    if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
+      return NotFinite(*group.table, reinterpret_cast<const uint64_t*>(ids)[bad],
+                       call->gradient_type);
+    }
+    ids += part.ids.size;
+    gradients += part.gradients.size;
+    call->bytes += part.bytes();
+    call->parts.push_back(std::move(part));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPartCount(const BatchPlan& plan) {
+  for (const PlanPart& part : plan.parts()) {
+    if (part.number_limit <= kPartsPerStepMax) continue;
+    const TableHandle& table = *plan.group(part).table;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", table.name(), ": shard ", part.shard, " would take more than ",
+        kPartsPerStepMax * RowsPerNumber(part.columns), " rows in one step; push less at once"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPushOptions(const PushOptions& options, uint64_t step) {
+  const auto bad = [step](absl::string_view name, float value, absl::string_view allowed) {
+    return absl::InvalidArgumentError(absl::StrCat("PushOptions::", name, " is ", value,
+                                                   " at step ", step, "; it must be ", allowed,
+                                                   "; nothing of this step was sent"));
+  };
+  if (options.has_learning_rate && !std::isfinite(options.learning_rate)) {
+    return bad("learning_rate", options.learning_rate, "finite");
+  }
+  if (!std::isfinite(options.gradient_scale)) {
+    return bad("gradient_scale", options.gradient_scale, "finite");
+  }
+  if (!(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0)) {
+    return bad("clip_global_norm", options.clip_global_norm, "finite and >= 0 (0: off)");
+  }
+  if (options.assign && (options.gradient_scale != 1.0f || options.clip_global_norm != 0.0f)) {
+    return absl::InvalidArgumentError(
+        "PushOptions::assign gives rows, not gradients: gradient_scale and clip_global_norm must "
+        "be left alone; nothing of this step was sent");
+  }
+  return absl::OkStatus();
+}
+
+// Rows that are assigned are not summed: an id may occur once.
+absl::Status CheckAssigned(const BatchPlan& plan) {
+  for (const TableGroup& group : plan.groups()) {
+    for (size_t u = 0; u < group.ids.unique.size(); ++u) {
+      if (group.ids.next[group.ids.first[u]] == kNoIndex) continue;
+      return absl::InvalidArgumentError(absl::StrCat("table ", group.table->name(), ": id ",
+                                                     group.ids.unique[u],
+                                                     " is assigned twice in one push; once is "
+                                                     "allowed; nothing of this step was sent"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The parts, in messages of whole buffers.
+absl::Status FillParts(const Scratch& scratch, uint64_t bytes_max, GradientSum* sum,
+                       PushCall* call) {
+  const BatchPlan& plan = scratch.plan;
+  call->parts.reserve(plan.parts().size());
+  const auto fill = [&](size_t begin, size_t end) {
+    return FillBuffer(plan, absl::MakeConstSpan(scratch.order).subspan(begin, end - begin),
+                      scratch.summed, sum, call);
+  };
+  size_t begin = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < scratch.order.size(); ++i) {
+    const PlanPart& part = plan.parts()[scratch.order[i]];
+    const uint64_t part_bytes =
+        8ull * part.rows() + GradientBytes(part, call->gradient_type) + kSegmentHeaderBytes;
+    if (i > begin && bytes + part_bytes > bytes_max) {
+      HOTBED_RETURN_IF_ERROR(fill(begin, i));
+      begin = i;
+      bytes = 0;
+    }
+    bytes += part_bytes;
+  }
+  return begin == scratch.order.size() ? absl::OkStatus() : fill(begin, scratch.order.size());
+}
+
+}  // namespace
+
+absl::Status PreparePush(ClientContext* context, absl::Span<const PushFeature> features,
+                         const PushOptions& options, PushCall* call) {
+  HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features, options.assign));
+  HOTBED_RETURN_IF_ERROR(CheckPushOptions(options, call->step));
+  thread_local Scratch scratch;
+  scratch.features.clear();
+  for (const PushFeature& feature : features) {
+    scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
+  }
+  const ClusterMapPtr map = context->map->Get();
+  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context->owner));
+  uint64_t zeroed = 0;
+  HOTBED_RETURN_IF_ERROR(
+      ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &zeroed));
+  const uint64_t bytes_max = context->MessageBytesMax(*map);
+  BatchPlan& plan = scratch.plan;
+  plan.Build(scratch.features, *map, &scratch.deduper, call->gradient_type,
+             bytes_max - kSegmentHeaderBytes);
+  HOTBED_RETURN_IF_ERROR(CheckPartCount(plan));
+  GradientSum sum(features, options.gradient_scale, call->gradient_type);
+  scratch.summed.resize(std::max(scratch.summed.size(), plan.groups().size()));
+  if (options.assign) {
+    HOTBED_RETURN_IF_ERROR(CheckAssigned(plan));
+    for (SummedGradients& none : scratch.summed) none = {};
+  } else {
+    ClipGradients(plan.groups(), {options.clip_global_norm, context->options.trainers}, &sum,
+                  &scratch.summed);
+  }
+  OrderByServer(plan, *map, &scratch.order);
+  ClientCounters::Add(&context->counters.ids_zeroed, zeroed);
+  return FillParts(scratch, bytes_max, &sum, call);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,227 @@
+// Compiled with -mavx2 -mf16c: nothing here may run before BestRowConverters has looked at the
+// processor, and nothing may be inline code that other files share.
+#include "client/rows/row_convert.h"
+
+#if defined(__AVX2__) && defined(__F16C__)
+
+#include <immintrin.h>
+
+namespace hotbed {
+namespace {
+
+// Each source gives 8 floats from element i on, or one.
+struct Fp32Source {
+  const uint8_t* row;
+  Fp32Source(const uint8_t* r, uint32_t) : row(r) {}
+  __m256 Load8(uint32_t i) const {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(row) + i);
+  }
+  float Load1(uint32_t i) const {
+    float f;
+    __builtin_memcpy(&f, row + 4ull * i, 4);
+    return f;
+  }
+};
+
+struct Fp16Source {
+  const uint8_t* row;
+  Fp16Source(const uint8_t* r, uint32_t) : row(r) {}
+  __m256 Load8(uint32_t i) const {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row + 2ull * i)));
+  }
+  float Load1(uint32_t i) const {
+    uint16_t h;
+    __builtin_memcpy(&h, row + 2ull * i, 2);
+    return _cvtsh_ss(h);
+  }
+};
+
+struct Bf16Source {
+  const uint8_t* row;
+  Bf16Source(const uint8_t* r, uint32_t) : row(r) {}
+  __m256 Load8(uint32_t i) const {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + 2ull * i));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  float Load1(uint32_t i) const {
+    uint16_t h;
+    __builtin_memcpy(&h, row + 2ull * i, 2);
+    const uint32_t bits = static_cast<uint32_t>(h) << 16;
+    float f;
+    __builtin_memcpy(&f, &bits, 4);
+    return f;
+  }
+};
+
+struct Int8Source {
+  const uint8_t* row;
+  float scale;
+  float bias;
+  Int8Source(const uint8_t* r, uint32_t dim) : row(r) {
+    __builtin_memcpy(&scale, r + dim, 4);
+    __builtin_memcpy(&bias, r + dim + 4, 4);
+  }
+  __m256 Load8(uint32_t i) const {
+    const __m128i q = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(row + i));
+    const __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(q));
+    return _mm256_add_ps(_mm256_mul_ps(value, _mm256_set1_ps(scale)), _mm256_set1_ps(bias));
+  }
+  float Load1(uint32_t i) const {
+    const float scaled = static_cast<float>(row[i]) * scale;
+    return scaled + bias;
+  }
+};
+
+template <typename Source>
+void ToFloats(const uint8_t* row, uint32_t dim, float* out) {
+  const Source source(row, dim);
+  uint32_t i = 0;
+  for (; i + 8 <= dim; i += 8) _mm256_storeu_ps(out + i, source.Load8(i));
+  for (; i < dim; ++i) out[i] = source.Load1(i);
+}
+
+// Whole cache lines bypass the cache; the ends, which share a line with a neighbour, go through it:
+// half a line written around the cache costs a read of memory.
+template <typename Source>
+void ToFloatsStreaming(const uint8_t* row, uint32_t dim, float* out) {
+  const Source source(row, dim);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(out);
+  if (address % 4 != 0) return ToFloats<Source>(row, dim, out);
+  uint32_t i = 0;
+  uint32_t head = static_cast<uint32_t>((0 - address) % 64 / 4);
+  if (head > dim) head = dim;
+  for (; i + 8 <= head; i += 8) _mm256_storeu_ps(out + i, source.Load8(i));
+  for (; i < head; ++i) out[i] = source.Load1(i);
+  for (; i + 16 <= dim; i += 16) {
+    _mm256_stream_ps(out + i, source.Load8(i));
+    _mm256_stream_ps(out + i + 8, source.Load8(i + 8));
+  }
+  for (; i + 8 <= dim; i += 8) _mm256_storeu_ps(out + i, source.Load8(i));
+  for (; i < dim; ++i) out[i] = source.Load1(i);
+}
+
+void CopyStreaming(const uint8_t* from, uint32_t bytes, uint8_t* to) {
+  uint32_t head = static_cast<uint32_t>((0 - reinterpret_cast<uintptr_t>(to)) % 64);
+  if (head > bytes) head = bytes;
+  __builtin_memcpy(to, from, head);
+  uint32_t i = head;
+  for (; i + 64 <= bytes; i += 64) {
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 32));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), a);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
+  }
+  __builtin_memcpy(to + i, from + i, bytes - i);
+}
+
+void Add(const float* row, uint32_t dim, float* sum) {
+  uint32_t i = 0;
+  for (; i + 8 <= dim; i += 8) {
+    _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), _mm256_loadu_ps(row + i)));
+  }
+  for (; i < dim; ++i) sum[i] += row[i];
+}
+
+// Each sink writes 8 elements and returns a mask of those that are not finite in their wire form.
+constexpr uint32_t kFp32Infinite = 0x7f800000u;
+
+__m256i NotBelow(__m256i magnitude, uint32_t limit) {
+  return _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(static_cast<int>(limit - 1)));
+}
+
+bool ToFp32(const float* values, uint32_t dim, uint8_t* row) {
+  float* const out = reinterpret_cast<float*>(row);
+  const __m256i magnitude_mask = _mm256_set1_epi32(0x7fffffff);
+  __m256i bad = _mm256_setzero_si256();
+  uint32_t i = 0;
+  for (; i + 8 <= dim; i += 8) {
+    const __m256 v = _mm256_loadu_ps(values + i);
+    bad = _mm256_or_si256(
+        bad, NotBelow(_mm256_and_si256(_mm256_castps_si256(v), magnitude_mask), kFp32Infinite));
+    _mm256_storeu_ps(out + i, v);
+  }
+  bool finite = _mm256_testz_si256(bad, bad) != 0;
+  for (; i < dim; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, values + i, 4);
+    finite &= (bits & 0x7fffffffu) < kFp32Infinite;
+    __builtin_memcpy(row + 4ull * i, &bits, 4);
+  }
+  return finite;
+}
+
+bool ToFp16(const float* values, uint32_t dim, uint8_t* row) {
+  const __m128i magnitude_mask = _mm_set1_epi16(0x7fff);
+  __m128i bad = _mm_setzero_si128();
+  uint32_t i = 0;
+  for (; i + 8 <= dim; i += 8) {
+    const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
+    bad = _mm_or_si128(
+        bad, _mm_cmpgt_epi16(_mm_and_si128(half, magnitude_mask), _mm_set1_epi16(0x7bff)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 2ull * i), half);
+  }
+  bool finite = _mm_testz_si128(bad, bad) != 0;
+  for (; i < dim; ++i) {
+    const uint16_t half = _cvtss_sh(values[i], _MM_FROUND_TO_NEAREST_INT);
+    finite &= (half & 0x7fffu) < 0x7c00u;
+    __builtin_memcpy(row + 2ull * i, &half, 2);
+  }
+  return finite;
+}
+
+uint16_t Bf16Of(uint32_t bits) {
+  if ((bits & 0x7fffffffu) > kFp32Infinite) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+bool ToBf16(const float* values, uint32_t dim, uint8_t* row) {
+  const __m256i magnitude_mask = _mm256_set1_epi32(0x7fffffff);
+  __m256i bad = _mm256_setzero_si256();
+  uint32_t i = 0;
+  for (; i + 8 <= dim; i += 8) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + i));
+    const __m256i magnitude = _mm256_and_si256(bits, magnitude_mask);
+    const __m256i nan = NotBelow(magnitude, kFp32Infinite + 1);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_srli_epi32(
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
+    const __m256i half = _mm256_blendv_epi8(rounded, quiet, nan);
+    bad =
+        _mm256_or_si256(bad, NotBelow(_mm256_and_si256(half, _mm256_set1_epi32(0x7fff)), 0x7f80u));
+    const __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 2ull * i), packed);
+  }
+  bool finite = _mm256_testz_si256(bad, bad) != 0;
+  for (; i < dim; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, values + i, 4);
+    const uint16_t half = Bf16Of(bits);
+    finite &= (half & 0x7fffu) < 0x7f80u;
+    __builtin_memcpy(row + 2ull * i, &half, 2);
+  }
+  return finite;
+}
+
+constexpr RowConverters kAvx2 = {
+    {ToFloats<Fp32Source>, ToFloats<Fp16Source>, ToFloats<Bf16Source>, ToFloats<Int8Source>},
+    {ToFloatsStreaming<Fp32Source>, ToFloatsStreaming<Fp16Source>, ToFloatsStreaming<Bf16Source>,
+     ToFloatsStreaming<Int8Source>},
+    CopyStreaming,
+    Add,
+    {ToFp32, ToFp16, ToBf16}};
+
+}  // namespace
+
+const RowConverters* const internal::kAvx2RowConverters = &kAvx2;
+
+}  // namespace hotbed
+
+#else
+
+namespace hotbed {
+const RowConverters* const internal::kAvx2RowConverters = nullptr;
+}  // namespace hotbed
+
+#endif

@@ -1,0 +1,193 @@
+#include "client/trainers/commit_delivery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+std::string Where(ShardId shard, uint64_t step) {
+  return absl::StrCat("commit of step ", step, ", ", shard.ToString());
+}
+
+}  // namespace
+
+// The answers to one sending; outlives Deliver where that ends at its deadline.
+struct CommitDelivery::Round {
+  absl::Mutex mu;
+  int unanswered ABSL_GUARDED_BY(mu) = 0;
+  std::vector<std::pair<ShardId, v1::SegmentReply>> answers ABSL_GUARDED_BY(mu);
+  bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return unanswered == 0; }
+};
+
+class CommitRequest final : public PendingRequest {
+ public:
+  CommitRequest(std::shared_ptr<CommitDelivery::Round> round, std::vector<ShardId> shards)
+      : round_(std::move(round)), shards_(std::move(shards)) {}
+
+  void Done(const absl::Status& transport, const Reply* reply) override {
+    absl::MutexLock lock(&round_->mu);
+    const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
+    const bool each =
+        header != nullptr && header->code() == v1::OK && reply->segment_count == shards_.size();
+    v1::SegmentReply alike;
+    alike.set_code(header == nullptr || header->code() == v1::OK ? v1::UNAVAILABLE
+                                                                 : header->code());
+    alike.set_detail(header == nullptr ? std::string(transport.message()) : header->detail());
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      round_->answers.emplace_back(
+          shards_[i], each ? header->segments(static_cast<int>(reply->segment_first + i)) : alike);
+    }
+    --round_->unanswered;
+  }
+
+ private:
+  const std::shared_ptr<CommitDelivery::Round> round_;
+  const std::vector<ShardId> shards_;
+};
+
+CommitDelivery::Open CommitDelivery::ShardsOf(const v1::GroupCommit& commit, int64_t deadline_ns) {
+  ClusterMapPtr map = context_->map->Get();
+  const auto unknown = [&](TableId table) { return map->Table(table) == nullptr; };
+  if (std::any_of(commit.tables().begin(), commit.tables().end(), unknown)) {
+    // Made by another trainer a moment ago, or dropped.
+    const int64_t left_ns = std::max<int64_t>(deadline_ns - context_->clock->NowNs(), 1'000'000);
+    (void)context_->follower->Refresh(absl::Nanoseconds(left_ns));
+    map = context_->map->Get();
+  }
+  Open open;
+  for (const TableId table : commit.tables()) {
+    const TableRoute* route = map->Table(table);
+    if (route == nullptr) continue;
+    for (const ShardRecord& record : route->shards) {
+      open[record.shard] = absl::UnavailableError("not asked yet");
+    }
+  }
+  return open;
+}
+
+void CommitDelivery::Send(const std::string& address, const v1::PushHeader& header,
+                          const std::shared_ptr<Round>& round) {
+  std::vector<ShardId> shards;
+  for (const v1::PushSegment& segment : header.segments()) {
+    shards.push_back(ShardId::FromPacked(segment.shard()));
+  }
+  {
+    absl::MutexLock lock(&round->mu);
+    ++round->unanswered;
+  }
+  OutgoingMessage message;
+  message.header = header.SerializeAsString();
+  message.segments = static_cast<uint32_t>(shards.size());
+  context_->retry->CountRequest();
+  context_->transport->Send(address, Lane::kPush, std::move(message),
+                            std::make_shared<CommitRequest>(round, std::move(shards)));
+}
+
+absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
+                                      const SessionIdentity& identity, int64_t deadline_ns,
+                                      Open* open, uint32_t* retry_after_ms) {
+  v1::PushHeader head;
+  head.set_session(identity.session);
+  head.set_incarnation(identity.incarnation);
+  v1::StepCommit* body = head.add_commits();
+  body->set_step(commit.step());
+  *body->mutable_sessions() = commit.sessions();
+  const ClusterMapPtr map = context_->map->Get();
+  std::map<std::string, v1::PushHeader> messages;
+  auto round = std::make_shared<Round>();
+  for (auto it = open->begin(); it != open->end();) {
+    const ShardRecord* record = map->Shard(it->first);
+    if (record == nullptr) {  // its table was dropped
+      it = open->erase(it);
+      continue;
+    }
+    const ServerAddress* server = map->Server(record->primary.server);
+    if (server == nullptr) {
+      it->second = absl::UnavailableError("its server is not known");
+      context_->follower->RequestRefresh();
+      ++it;
+      continue;
+    }
+    v1::PushHeader& header = messages.try_emplace(server->address, head).first->second;
+    v1::PushSegment* segment = header.add_segments();
+    segment->set_shard(it->first.packed());
+    segment->set_epoch(record->epoch);
+    segment->set_commit(1);
+    if (header.segments_size() == static_cast<int>(kSegmentsPerMessageMax)) {
+      Send(server->address, header, round);
+      messages.erase(server->address);
+    }
+    ++it;
+  }
+  for (const auto& [address, header] : messages) Send(address, header, round);
+  std::vector<std::pair<ShardId, v1::SegmentReply>> answers;
+  {
+    absl::MutexLock lock(&round->mu);
+    (void)context_->Await(&round->mu, absl::Condition(round.get(), &Round::Over), deadline_ns);
+    answers.swap(round->answers);
+  }
+  for (const auto& [shard, answer] : answers) {
+    HOTBED_RETURN_IF_ERROR(TakeAnswer(shard, answer, open, retry_after_ms));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CommitDelivery::TakeAnswer(ShardId shard, const v1::SegmentReply& answer, Open* open,
+                                        uint32_t* retry_after_ms) {
+  const auto it = open->find(shard);
+  if (it == open->end()) return absl::OkStatus();
+  const Verdict verdict = VerdictOf(answer.code(), /*push=*/true);
+  if (verdict == Verdict::kOk) {
+    open->erase(it);
+    for (const TableHandle* table : tables_()) {
+      if (table->id() == shard.table) {
+        table->NoteAcknowledged(shard.index, answer.epoch(), answer.lsn());
+      }
+    }
+    return absl::OkStatus();
+  }
+  it->second = StatusOf(answer.code(), shard.ToString(), answer.detail());
+  if (verdict == Verdict::kReroute) {
+    const auto record = FromProto(answer.record());
+    const bool known = answer.has_record() && record.ok() && context_->map->ApplyRecord(*record);
+    if (!known) context_->follower->RequestRefresh();
+    return absl::OkStatus();
+  }
+  if (verdict == Verdict::kLater) {
+    *retry_after_ms = std::max(*retry_after_ms, answer.retry_after_ms());
+    if (answer.code() == v1::UNAVAILABLE) context_->follower->RequestRefresh();
+    return absl::OkStatus();
+  }
+  return it->second;
+}
+
+absl::Status CommitDelivery::Deliver(const v1::GroupCommit& commit, const SessionIdentity& identity,
+                                     int64_t deadline_ns) {
+  Open open = ShardsOf(commit, deadline_ns);
+  absl::Mutex never_mu;
+  for (int attempt = 1; !open.empty(); ++attempt) {
+    uint32_t retry_after_ms = 0;
+    HOTBED_RETURN_IF_ERROR(RunRound(commit, identity, deadline_ns, &open, &retry_after_ms));
+    if (open.empty()) break;
+    const int64_t now_ns = context_->clock->NowNs();
+    if (now_ns >= deadline_ns) {
+      const auto& [shard, why] = *open.begin();
+      return absl::DeadlineExceededError(
+          absl::StrCat(Where(shard, commit.step()), " and ", open.size() - 1,
+                       " more have not applied it: ", why.message(), "; end the step again"));
+    }
+    const int64_t delay_ns = context_->retry->SoonNs(attempt, retry_after_ms);
+    const auto never = [] { return false; };
+    absl::MutexLock lock(&never_mu);
+    (void)context_->Await(&never_mu, absl::Condition(&never),
+                          std::min(deadline_ns, now_ns + delay_ns));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,96 @@
+// Runs tasks one at a time, in order, without a thread of its own: whoever finds it idle runs the
+// work itself, on its own thread; else the work is queued for whoever is inside (DESIGN section 4).
+//
+// Who drains the queue stops after 64 tasks or 200 microseconds and leaves the rest to the pool
+// (DECISIONS C2), so that one busy shard does not hold a stream's thread. Entering an idle strand
+// and leaving it costs two uncontended atomic operations and no allocation. A task that runs work
+// on its own strand queues it: nothing is entered twice.
+//
+// Thread-safe. A strand outlives its tasks; tasks may not destroy it.
+#ifndef HOTBED_COMMON_STRAND_H_
+#define HOTBED_COMMON_STRAND_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "common/thread_pool.h"
+
+namespace hotbed {
+
+class Strand : public Executor {
+ public:
+  using Task = absl::AnyInvocable<void()>;
+
+  struct Options {
+    size_t queue_max = 4096;  // of TryRun; Run is bounded by those whose completions it runs
+    // Called, outside of the strand, by a thread that ran queued tasks: what they began for a whole
+    // batch (a group commit) is finished here. Null: nothing.
+    void (*after_drain)(void* context) = nullptr;
+    void* after_drain_context = nullptr;
+  };
+
+  Strand(ThreadPool* pool, const Clock* clock, const Options& options);
+  ~Strand() override;
+
+  // Runs `task` before returning when the strand is idle, else queues it. True: it ran here.
+  void Run(Task task) override;
+
+  // `run()` is called here and now when the strand is idle; else `make_task()` gives the task to
+  // queue, unless the queue is full. The first never allocates.
+  enum class Outcome { kRan, kQueued, kFull };
+  template <typename RunNow, typename MakeTask>
+  Outcome TryRun(RunNow&& run, MakeTask&& make_task) {
+    if (TryEnter()) {
+      run();
+      Leave();
+      return Outcome::kRan;
+    }
+    return Enqueue(make_task(), options_.queue_max) ? Outcome::kQueued : Outcome::kFull;
+  }
+
+  size_t queue_depth() const { return depth_.load(std::memory_order_relaxed); }
+
+ private:
+  enum State : uint32_t { kIdle, kRunning, kRunningWithQueue };
+
+  bool TryEnter() {
+    uint32_t idle = kIdle;
+    return state_.compare_exchange_strong(idle, kRunning, std::memory_order_acquire,
+                                          std::memory_order_relaxed);
+  }
+  void Leave() {
+    uint32_t running = kRunning;
+    if (!state_.compare_exchange_strong(running, kIdle, std::memory_order_release,
+                                        std::memory_order_relaxed)) {
+      Drain();
+    }
+  }
+  // False: full. Enters and drains when the strand became idle meanwhile.
+  bool Enqueue(Task task, size_t queue_max);
+  void Drain();
+  // False: the queue was empty, and the strand is idle (and perhaps gone).
+  bool NextBatch();
+
+  ThreadPool* const pool_;
+  const Clock* const clock_;
+  const Options options_;
+  std::atomic<uint32_t> state_{kIdle};
+  std::atomic<size_t> depth_{0};
+  absl::Mutex mu_;
+  std::vector<Task> queue_ ABSL_GUARDED_BY(mu_);
+  // Of whoever is inside: the batch being run, and how far.
+  std::vector<Task> batch_;
+  size_t batch_next_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_COMMON_STRAND_H_

@@ -1,0 +1,87 @@
+#include "planner/coordinator/balance/cluster_view.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "proto/convert.h"
+
+namespace hotbed {
+
+namespace {
+
+ClusterServer ServerOf(const v1::ServerInfo& info, bool live, const v1::ServerLoad& load) {
+  ClusterServer server;
+  server.id = info.server();
+  server.name = info.name();
+  server.host_bytes = load.host_bytes_limit();
+  server.usable = live && !info.draining() && !load.read_only();
+  server.failure_domain = FailureDomainOf(info);
+  server.incarnation = info.incarnation();
+  server.bytes_held = load.bytes_held();
+  server.rows_pulled_total = load.rows_pulled_total();
+  server.rows_pushed_total = load.rows_pushed_total();
+  for (const v1::ShardLoad& shard : load.shards()) {
+    server.copies.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
+                             shard.rows_pushed_total(), shard.bytes()});
+  }
+  return server;
+}
+
+ClusterShard ShardOf(const ShardRecord& record) {
+  ClusterShard shard;
+  shard.range = record.range;
+  shard.primary = record.primary.server;
+  for (const Member& m : record.members) {
+    if (m.server != shard.primary) shard.backups.push_back(m.server);
+  }
+  return shard;
+}
+
+}  // namespace
+
+std::string FailureDomainOf(const v1::ServerInfo& info) {
+  if (!info.failure_domain().empty()) return info.failure_domain();
+  return info.address().substr(0, info.address().rfind(':'));
+}
+
+ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)>& live,
+                   const LoadOf& load) {
+  ClusterView view;
+  for (const auto& [id, info] : state.servers()) {
+    const v1::ServerLoad* const heard = load == nullptr ? nullptr : load(id);
+    ClusterServer server = ServerOf(info, live(id), heard == nullptr ? info.load() : *heard);
+    server.draining = info.draining();
+    server.reachable = info.live();
+    view.servers.push_back(std::move(server));
+  }
+  for (const auto& [id, message] : state.tables()) {
+    absl::StatusOr<TableSpec> spec = FromProto(message);
+    if (!spec.ok()) continue;  // of a later version: it stays where it is
+    ClusterTable table{*std::move(spec), {}};
+    for (const v1::ShardRecord* record : state.ShardsOfTable(id)) {
+      const absl::StatusOr<ShardRecord> shard = FromProto(*record);
+      if (shard.ok()) table.shards.push_back(ShardOf(*shard));
+    }
+    if (!table.shards.empty()) view.tables.push_back(std::move(table));
+  }
+  TakeMeasuredBytes(&view);
+  return view;
+}
+
+std::vector<RefillCandidate> RefillCandidates(const ClusterView& view) {
+  std::vector<RefillCandidate> candidates;
+  for (const ClusterServer& server : view.servers) {
+    RefillCandidate& c = candidates.emplace_back();
+    c.server = {server.id, server.bytes_held, server.failure_domain};
+    c.may_take = server.usable;
+    // A spill whose size nobody knows ends where the disk does; the server says so by read_only.
+    c.room = server.spill_bytes == 0
+                 ? UINT64_MAX
+                 : server.host_bytes + server.spill_bytes -
+                       std::min(server.bytes_held, server.host_bytes + server.spill_bytes);
+  }
+  return candidates;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,209 @@
+// What the core does with requests; core.cc has how operations run.
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "planner/coordinator/balance/cluster_view.h"
+#include "planner/coordinator/core/core.h"
+#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/state/event_log.h"
+
+namespace hotbed {
+
+void Core::OnRequest(RequestEvent event) {
+  if (absl::Status unready = Unready(); !unready.ok()) {
+    ready_.replies.push_back({event.caller, unready});
+    return;
+  }
+  if (auto* heartbeat = std::get_if<v1::HeartbeatRequest>(&event.request)) {
+    OnHeartbeat(event.caller, *heartbeat);
+    return;
+  }
+  if (auto* train = std::get_if<v1::TrainRequest>(&event.request)) {
+    OnTrain(event.caller, *train);
+    return;
+  }
+  if (pending() >= options_.pending_max) {
+    ready_.replies.push_back(
+        {event.caller, absl::ResourceExhaustedError(absl::StrCat(
+                           "the coordinator is busy: ", pending(), " requests wait, the limit is ",
+                           options_.pending_max, "; retry later"))});
+    return;
+  }
+  Lane& lane = std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
+  Pending pending;
+  pending.caller = event.caller;
+  pending.operation = MakeOperation(std::move(event.request));
+  lane.queue.push_back(std::move(pending));
+  Advance();
+}
+
+std::unique_ptr<Operation> Core::MakeOperation(Request request) {
+  const ClusterLimits& limits = options_.limits;
+  if (auto* r = std::get_if<v1::CreateTableRequest>(&request)) {
+    return MakeCreateTable(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
+  }
+  if (auto* r = std::get_if<v1::CreateTablesRequest>(&request)) {
+    return MakeCreateTables(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
+  }
+  if (auto* r = std::get_if<v1::DropTableRequest>(&request)) {
+    return MakeDropTable(std::move(*r), limits);
+  }
+  if (auto* r = std::get_if<v1::AlterTableRequest>(&request)) {
+    return MakeAlterTable(std::move(*r));
+  }
+  if (auto* r = std::get_if<v1::OpenSessionRequest>(&request)) {
+    return MakeOpenSession(std::move(*r), limits);
+  }
+  if (auto* r = std::get_if<v1::RegisterServerRequest>(&request)) {
+    return MakeRegisterServer(
+        std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); }, unix_ms_);
+  }
+  if (auto* r = std::get_if<v1::MoveShardsRequest>(&request)) {
+    return MakeMoveShards(std::move(*r), limits, Moving());
+  }
+  if (auto* r = std::get_if<v1::DrainServerRequest>(&request)) {
+    return MakeDrainServer(std::move(*r), Moving());
+  }
+  if (auto* r = std::get_if<v1::ControlMovesRequest>(&request)) {
+    return MakeControlMoves(std::move(*r), Moving());
+  }
+  return MakeActivateShards(std::move(std::get<v1::ActivateShardsRequest>(request)), limits);
+}
+
+void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) {
+  if (!serving()) {
+    ready_.replies.push_back(
+        {caller, absl::UnavailableError("the coordinator is starting; retry")});
+    return;
+  }
+  v1::HeartbeatReply reply;
+  reply.set_number(request.number());
+  reply.set_lease_ttl_ms(options_.lease_ttl_ms);
+  const bool stopped_before = leases_.Stopping(request.server());
+  reply.set_lease_held(leases_.OnHeartbeat(now_ns_, request));
+  if (reply.lease_held()) {
+    if (request.draining() && !stopped_before) {
+      membership_.OnServerChanged(state_, request.server());
+    }
+    membership_.OnHeartbeat(state_, request);
+    *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
+    AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
+               reply.mutable_map());
+    *reply.mutable_copy_limits() = membership_.LimitsOf(state_);
+  }
+  ready_.replies.push_back({caller, Reply(std::move(reply))});
+  Advance();
+}
+
+std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarnation,
+                                             uint64_t revision_known, uint64_t limits_known) const {
+  if (!serving() || leases_.LiveIncarnation(server) != incarnation) return std::nullopt;
+  v1::HeartbeatReply reply;
+  reply.set_lease_held(true);
+  reply.set_lease_ttl_ms(options_.lease_ttl_ms);
+  *reply.mutable_map() = BuildServerMap(state_, server, revision_known);
+  const v1::ClusterMap& map = reply.map();
+  const bool nothing = map.delta() && map.tables().empty() && map.shards().empty() &&
+                       map.servers().empty() && map.tables_dropped().empty();
+  if (nothing && limits_known == membership_.limits_version()) return std::nullopt;
+  *reply.mutable_copy_limits() = membership_.LimitsOf(state_);
+  return reply;
+}
+
+void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {
+  if (!serving()) {
+    ready_.replies.push_back(
+        {caller, absl::UnavailableError("the coordinator is starting; retry")});
+    return;
+  }
+  trainers_.OnRequest(now_ns_, caller, request, state_);
+  TakeFromTrainers();
+  Advance();
+}
+
+void Core::TakeFromTrainers() {
+  for (TrainerGroups::Answer& answer : trainers_.TakeAnswers()) {
+    if (answer.reply.ok()) {
+      ready_.replies.push_back({answer.caller, Reply(*std::move(answer.reply))});
+    } else {
+      ready_.replies.push_back({answer.caller, answer.reply.status()});
+    }
+  }
+  for (v1::GroupCommit& commit : trainers_.TakeCommits()) {
+    Pending pending;
+    pending.operation = MakeGroupCommit(std::move(commit));
+    urgent_.queue.push_back(std::move(pending));
+  }
+}
+
+bool Core::Placeable(ServerId server) const {
+  return leases_.Held(server) && !leases_.Stopping(server);
+}
+
+v1::ClusterMap Core::Map(uint64_t revision_known) const {
+  v1::ClusterMap map = BuildMap(state_, revision_known);
+  for (v1::ServerInfo& info : *map.mutable_servers()) {
+    const Leases::Lease* const lease = leases_.Find(info.server());
+    if (lease != nullptr) *info.mutable_load() = lease->load;
+  }
+  return map;
+}
+
+void Core::Rebalance() {
+  // A view costs some microseconds a shard: of many shards it is made more seldom.
+  constexpr int64_t kNsPerShard = 50'000;
+  const int64_t now_ms = now_ns_ / 1'000'000;
+  if (state_.move_control().limits().paused() || now_ns_ < rebalance_again_ns_ ||
+      !rebalance_.Due(now_ms)) {
+    return;
+  }
+  rebalance_again_ns_ = now_ns_ + kNsPerShard * static_cast<int64_t>(state_.shards().size());
+  rebalance_.Switch(state_.move_control().rebalance().on());
+  const auto load = [this](ServerId server) -> const v1::ServerLoad* {
+    const Leases::Lease* const lease = leases_.Find(server);
+    return lease == nullptr ? nullptr : &lease->load;
+  };
+  // Only servers that may take copies: what the policy wants of others would be given up.
+  ClusterView view = ViewOf(
+      state_, [this](ServerId s) { return MayTakeCopies(state_, leases_, s).ok(); }, load);
+  for (ClusterServer& server : view.servers) {
+    const Leases::Lease* const lease = leases_.Find(server.id);
+    if (lease == nullptr || !lease->load.has_free_bytes()) continue;
+    // Rows may fill what they fill now and what is free; the planner adds the memory to it.
+    const uint64_t room = server.bytes_held + lease->load.free_bytes();
+    server.spill_bytes = std::max<uint64_t>(1, room - std::min(room, server.host_bytes));
+  }
+  std::optional<RebalanceWave> wave = rebalance_.Tick(now_ms, view, state_.goals().size());
+  if (!wave.has_value()) return;
+  Pending pending;
+  pending.operation = MakeRebalance(*std::move(wave), Moving());
+  normal_.queue.push_back(std::move(pending));
+}
+
+v1::RebalanceStatus Core::RebalancingNow() const {
+  v1::RebalanceStatus status = state_.move_control().rebalance();
+  const RebalanceReport report = rebalance_.report();
+  const auto unix_of = [&](int64_t ms) { return unix_ms_ + ms - now_ns_ / 1'000'000; };
+  if (report.last_ms != 0 && unix_of(report.last_ms) >= status.last_unix_ms()) {
+    status.set_last_reason(report.last_reason);
+    status.set_last_unix_ms(unix_of(report.last_ms));
+  }
+  status.set_imbalance(report.imbalance);
+  if (report.next_ms != 0) status.set_next_unix_ms(unix_of(report.next_ms));
+  return status;
+}
+
+v1::ListMovesReply Core::Moves(const v1::ListMovesRequest& request) const {
+  v1::ListMovesReply reply = ListMoves(state_, membership_, leases_, request);
+  *reply.mutable_rebalance() = RebalancingNow();
+  return reply;
+}
+
+v1::ListEventsReply Core::Events(const v1::ListEventsRequest& request) const {
+  return ListEvents(state_, request);
+}
+
+}  // namespace hotbed

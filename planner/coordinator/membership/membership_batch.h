@@ -1,0 +1,72 @@
+// One transaction of Membership in the making: records, goals, and the events that tell of them,
+// those of one kind and reason joined. Thread-compatible.
+#ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_BATCH_H_
+#define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_BATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "planner/coordinator/state/cluster_state.h"
+#include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/operation.h"
+
+namespace hotbed {
+
+class MembershipBatch {
+ public:
+  // `state` must outlive it and not change.
+  MembershipBatch(const ClusterState* state, int64_t now_ns, int64_t unix_ms)
+      : state_(state), now_ns_(now_ns), unix_ms_(unix_ms), txn_(state), events_(state, unix_ms) {}
+
+  const ClusterState& state() const { return *state_; }
+  int64_t now_ns() const { return now_ns_; }
+  int64_t unix_ms() const { return unix_ms_; }
+
+  // Whether another shard's changes surely fit.
+  bool HasRoom() const;
+  void PutRecord(const v1::ShardRecord& record);
+  void PutGoal(const v1::ShardGoal& goal);
+  void DeleteGoal(uint64_t packed);
+  void Note(const std::string& kind, const std::string& reason, uint64_t packed);
+  // nullopt: nothing was put.
+  std::optional<Transaction> Finish();
+
+  // Copies under way, by server; those that this batch begins are added by the caller.
+  absl::flat_hash_map<ServerId, size_t> copies_from;
+  absl::flat_hash_map<ServerId, size_t> copies_to;
+  absl::flat_hash_map<ServerId, uint64_t> bytes_to;  // still to come; as far as is known
+  // Shards that a goal promises to a server which is no member yet. Counted when first asked for.
+  const absl::flat_hash_map<ServerId, uint64_t>& Promised();
+  // Servers to which as many copies as may be are under way.
+  absl::flat_hash_set<ServerId> BusyTargets(size_t copies_max) const;
+
+ private:
+  struct Group {
+    uint64_t shards = 0;
+    uint64_t first = 0;
+    std::string names;
+  };
+
+  const ClusterState* const state_;
+  const int64_t now_ns_;
+  const int64_t unix_ms_;
+  Transaction txn_;
+  EventWriter events_;
+  std::map<std::pair<std::string, std::string>, Group> groups_;  // by kind and reason
+  std::optional<absl::flat_hash_map<ServerId, uint64_t>> promised_;
+};
+
+// The servers of a goal that are no members of the record.
+std::vector<ServerId> TargetsOf(const v1::ShardGoal& goal, const v1::ShardRecord& record);
+// The members that the goal does not name.
+std::vector<ServerId> SourcesOf(const v1::ShardGoal& goal, const v1::ShardRecord& record);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_BATCH_H_

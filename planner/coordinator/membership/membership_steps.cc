@@ -1,0 +1,348 @@
+// What Membership does with one shard.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/membership/membership.h"
+#include "planner/coordinator/membership/membership_batch.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+// What begins first where only so many copies may be under way.
+constexpr int kRefillRank = 0;
+constexpr int kGoalRank = 1;
+constexpr int kReaderRank = 2;
+// To a server that gets back what it held: most of them need the end of the log only.
+constexpr size_t kReturnsPerServer = 16;
+// Nobody waits for a read copy, and of one that has begun nobody says that it is complete.
+constexpr size_t kReadersPerServer = 8;
+
+std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
+  std::vector<ServerId> servers = {record.primary().server()};
+  for (const v1::Member& m : record.members()) {
+    if (m.server() != record.primary().server()) servers.push_back(m.server());
+  }
+  return servers;
+}
+
+v1::Member Named(const Member& member) {
+  v1::Member message;
+  message.set_server(member.server);
+  message.set_incarnation(member.incarnation);
+  return message;
+}
+
+bool IsLearner(const v1::ShardRecord& record, ServerId server) {
+  const auto& learners = record.learners();
+  return std::any_of(learners.begin(), learners.end(),
+                     [&](const v1::Member& m) { return m.server() == server; });
+}
+
+uint32_t CopiesOf(const v1::TableSpec& spec) {
+  const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
+  return replicated ? std::max<uint32_t>(1, spec.copies()) : 1;
+}
+
+bool Fulfills(const v1::ShardRecord& record, const v1::ShardGoal& goal, uint32_t copies) {
+  if (goal.servers().empty() || record.primary().server() != goal.servers(0)) return false;
+  if (!TargetsOf(goal, record).empty()) return false;
+  // One member more than the goal names stays where a copy was missing.
+  return SourcesOf(goal, record).empty() || (record.members_size() <= static_cast<int>(copies) &&
+                                             goal.servers_size() < static_cast<int>(copies));
+}
+
+std::string NamesOf(const ClusterState& state, const std::vector<ServerId>& servers) {
+  return absl::StrJoin(servers, " ", [&](std::string* out, ServerId server) {
+    absl::StrAppend(out, state.ServerName(server));
+  });
+}
+
+std::string MoveText(const ClusterState& state, const v1::ShardRecord& record,
+                     const v1::ShardGoal& goal) {
+  const std::vector<ServerId> to = TargetsOf(goal, record);
+  const std::vector<ServerId> from = SourcesOf(goal, record);
+  std::string text = from.empty() ? "" : absl::StrCat("from ", NamesOf(state, from), " ");
+  absl::StrAppend(&text, "to ",
+                  to.empty() ? state.ServerName(goal.servers(0)) : NamesOf(state, to));
+  return goal.reason().empty() ? text : absl::StrCat(text, ", ", goal.reason());
+}
+
+}  // namespace
+
+ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& state,
+                             int64_t now_ns) const {
+  const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
+  ShardWish wish;
+  wish.copies = CopiesOf(spec);
+  // Also of class `checkpoint`: its promise is what the last checkpoint holds, and a server that
+  // comes back goes on from that, as a group of one does (RegisterServer).
+  wish.survives_restart = true;
+  if (const v1::ShardGoal* goal = state.FindGoal(record.shard())) {
+    wish.servers.assign(goal->servers().begin(), goal->servers().end());
+  } else {
+    std::vector<ServerId> staying;
+    bool stopping = false;
+    for (const ServerId server : MemberServers(record)) {
+      if (leases_->Stopping(server)) {
+        stopping = stopping || leases_->StopsAlone(now_ns, server);
+      } else if (leases_->Held(server)) {
+        staying.push_back(server);
+      }
+    }
+    if (stopping && !staying.empty()) {
+      wish.copies = staying.size();
+      wish.servers = std::move(staying);
+    }
+  }
+  if (!spec.data_parallel()) return wish;
+  const std::vector<ServerId> avoided = setbacks_.Avoided(record.shard(), now_ns);
+  const uint64_t bytes = ShardBytes(leases_).Of(record);
+  for (const auto& [server, info] : state.servers()) {
+    const auto& wanted = wish.servers;
+    if (HasMember(record, server) || std::count(wanted.begin(), wanted.end(), server) > 0) continue;
+    if (std::count(avoided.begin(), avoided.end(), server) > 0) continue;
+    const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+    if (MayTakeCopies(state, *leases_, server, more).ok()) wish.readers.push_back(server);
+  }
+  return wish;
+}
+
+void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
+  const ClusterState& state = batch->state();
+  waiting_.erase(packed);
+  if (gate_why_.erase(packed) > 0) {
+    for (const int rank : {kRefillRank, kGoalRank, kReaderRank}) gated_.erase({rank, packed});
+  }
+  auto it = state.shards().find(packed);
+  if (it == state.shards().end() || !state.tables().contains(ShardId::FromPacked(packed).table)) {
+    return;  // being created, or dropped
+  }
+  const v1::ShardRecord& record = it->second;
+  if (SettleGoal(record, batch)) return;
+  const absl::StatusOr<ShardRecord> decoded = FromProto(record);
+  if (!decoded.ok()) {
+    waiting_[packed] = std::string(decoded.status().message());
+    return;
+  }
+  const auto live = [&](ServerId server) { return leases_->LiveIncarnation(server); };
+  const auto awaited = [&](ServerId server) { return leases_->Awaited(batch->now_ns(), server); };
+  const auto refill = [&](const std::vector<ServerId>& members) {
+    return RefillPlace(record, members, batch);
+  };
+  const auto join_ready = [&](Epoch epoch, const Member& member) {
+    return epoch == record.epoch() && Joined(record, Named(member));
+  };
+  const auto out = [&](Epoch epoch, const Member& member) {
+    return epoch == record.epoch() ? Out(record, Named(member)) : MemberOut::kNo;
+  };
+  ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
+                                       ServerView{.live = live,
+                                                  .awaited = awaited,
+                                                  .refill = refill,
+                                                  .join_ready = join_ready,
+                                                  .out = out});
+  decision.reason = state.WithServerNames(decision.reason);
+  if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
+  const auto stops = [&](const v1::Member& m) {
+    return leases_->Stopping(m.server()) && !leases_->StopsAlone(batch->now_ns(), m.server());
+  };
+  if (!decision.reason.empty()) {
+    waiting_[packed] = std::move(decision.reason);
+  } else if (std::any_of(record.members().begin(), record.members().end(), stops)) {
+    waiting_[packed] = "a server of it is about to stop: looks whether others are, too";
+  } else if (state.FindGoal(packed) != nullptr) {
+    waiting_[packed] = "nothing can be done for it now";
+  }
+}
+
+bool Membership::SettleGoal(const v1::ShardRecord& record, MembershipBatch* batch) {
+  const ClusterState& state = batch->state();
+  const v1::ShardGoal* const goal = state.FindGoal(record.shard());
+  if (goal == nullptr) return record.active() && DrainGoal(record, batch);
+  const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
+  std::string why;
+  if (Fulfills(record, *goal, CopiesOf(spec))) {
+    why = "it is so already";
+  } else {
+    const uint64_t bytes = ShardBytes(leases_).Of(record);
+    for (const ServerId server : TargetsOf(*goal, record)) {
+      const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+      const absl::Status may = MayTakeCopies(state, *leases_, server, more);
+      const std::string setback = setbacks_.Why(record.shard(), server, batch->now_ns());
+      if (!setback.empty()) why = absl::StrCat(state.ServerName(server), ": ", setback);
+      if (may.ok() || leases_->Awaited(batch->now_ns(), server)) continue;
+      why = std::string(may.message());
+    }
+  }
+  if (why.empty()) return false;
+  batch->DeleteGoal(record.shard());
+  batch->Note("give_up", absl::StrCat(MoveText(state, record, *goal), ": ", why), record.shard());
+  ++counts_.given_up;
+  return true;
+}
+
+bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch) {
+  const ClusterState& state = batch->state();
+  std::vector<ServerId> members = MemberServers(record);
+  const auto draining = std::find_if(members.begin(), members.end(), [&](ServerId server) {
+    auto info = state.servers().find(server);
+    return info != state.servers().end() && info->second.draining();
+  });
+  if (draining == members.end()) return false;
+  const ServerId from = *draining;
+  PlaceSearch search;
+  for (const ServerId server : members) {
+    if (server != from) search.members.push_back(server);
+  }
+  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  search.bytes = ShardBytes(leases_).Of(record);
+  search.bytes_to = &batch->bytes_to;
+  search.promised = &batch->Promised();
+  const auto busy = batch->BusyTargets(options_.copies_per_server);
+  search.busy = &busy;
+  const ServerId to = PlaceForCopy(state, *leases_, search);
+  const std::string reason = absl::StrCat("drain of ", state.ServerName(from));
+  if (to == 0) {
+    waiting_[record.shard()] = absl::StrCat(reason, ": no other server can take it");
+    return false;
+  }
+  *draining = to;
+  v1::ShardGoal goal;
+  goal.set_shard(record.shard());
+  for (const ServerId server : members) goal.add_servers(server);
+  goal.set_reason(reason);
+  goal.set_number(state.servers().at(from).drain_number());
+  goal.set_since_unix_ms(batch->unix_ms());
+  batch->PutGoal(goal);
+  return true;
+}
+
+ServerId Membership::RefillPlace(const v1::ShardRecord& record,
+                                 const std::vector<ServerId>& members, MembershipBatch* batch) {
+  const ClusterState& state = batch->state();
+  PlaceSearch search;
+  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  auto lost = lost_.find(record.shard());
+  if (lost != lost_.end() &&
+      std::count(search.avoid.begin(), search.avoid.end(), lost->second) == 0) {
+    // Who had it needs the tail of the log only.
+    const ServerId before = lost->second;
+    const bool holds = std::count(members.begin(), members.end(), before) > 0;
+    if (!holds && MayTakeCopies(state, *leases_, before).ok()) return before;
+    if (!holds && leases_->Awaited(batch->now_ns(), before)) return 0;
+    lost_.erase(lost);
+  } else if (leases_->AnyAwaited(batch->now_ns())) {
+    return 0;  // it may be the one: this process began after the loss
+  }
+  search.members = members;
+  for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());
+  search.bytes = ShardBytes(leases_).Of(record);
+  search.bytes_to = &batch->bytes_to;
+  search.promised = &batch->Promised();
+  const auto busy = batch->BusyTargets(options_.copies_per_server);
+  search.busy = &busy;
+  return PlaceForCopy(state, *leases_, search);
+}
+
+std::string Membership::Gate(const v1::ShardRecord& record, const Member& learner,
+                             const std::vector<ServerId>& readers,
+                             const MembershipBatch& batch) const {
+  const ClusterState& state = batch.state();
+  if (state.move_control().limits().paused()) return "copies are paused";
+  auto lost = lost_.find(record.shard());
+  const bool returns = lost != lost_.end() && lost->second == learner.server;
+  const bool reads = std::count(readers.begin(), readers.end(), learner.server) > 0;
+  size_t copies_max = options_.copies_per_server;
+  if (returns) copies_max = std::max(copies_max, kReturnsPerServer);
+  if (reads) copies_max = std::max(copies_max, kReadersPerServer);
+  const auto full = [&](const absl::flat_hash_map<ServerId, size_t>& copies, ServerId server) {
+    auto it = copies.find(server);
+    return it != copies.end() && it->second >= copies_max;
+  };
+  const ServerId from = record.primary().server();
+  if (full(batch.copies_from, from)) {
+    return absl::StrCat(copies_max, " copies from ", state.ServerName(from), " are under way");
+  }
+  if (full(batch.copies_to, learner.server)) {
+    return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
+                        " are under way");
+  }
+  if (returns) return "";  // it has the rows
+  auto others = batch.bytes_to.find(learner.server);
+  const uint64_t bytes = ShardBytes(leases_).Of(record);
+  const uint64_t room =
+      bytes == 0 || others == batch.bytes_to.end() ? bytes : bytes + others->second;
+  return std::string(MayTakeCopies(state, *leases_, learner.server, room).message());
+}
+
+void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
+                      MembershipBatch* batch) {
+  const ClusterState& state = batch->state();
+  const uint64_t packed = record.shard();
+  const v1::ShardGoal* const goal = state.FindGoal(packed);
+  const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(packed).table);
+  const uint32_t copies = CopiesOf(spec);
+  const bool missing = record.members_size() < static_cast<int>(copies);
+  switch (decision.step) {
+    case ShardStep::kAddLearner: {
+      const Member& learner = decision.next.learners.back();
+      const std::string why = Gate(record, learner, decision.next.readers, *batch);
+      if (!why.empty()) {
+        gated_.insert({missing ? kRefillRank : goal != nullptr ? kGoalRank : kReaderRank, packed});
+        gate_why_[packed] = why;
+        return;
+      }
+      ++batch->copies_from[record.primary().server()];
+      ++batch->copies_to[learner.server];
+      batch->bytes_to[learner.server] += ShardBytes(leases_).Of(record);
+      if (goal != nullptr) {
+        batch->Note("move", MoveText(state, record, *goal), packed);
+      } else {
+        batch->Note(missing ? "refill" : "read_copy",
+                    absl::StrCat("a copy to ", state.ServerName(learner.server)), packed);
+      }
+      break;
+    }
+    case ShardStep::kLetJoin:
+      break;
+    case ShardStep::kJoin:
+      if (missing && goal == nullptr) ++counts_.refills;
+      if (missing) lost_.erase(packed);
+      break;
+    case ShardStep::kFailOver:
+    case ShardStep::kTakeBase:
+    case ShardStep::kTakeBack:
+      NoteFailOver(record, decision, batch);
+      break;
+    case ShardStep::kSwitch:
+      if (goal == nullptr) {
+        lost_[packed] = record.primary().server();
+        batch->Note("switch", decision.reason, packed);
+      }
+      break;
+    case ShardStep::kDropLearner: {
+      const std::string more = NoteSetbacks(record, decision, batch->now_ns(), state);
+      batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
+      break;
+    }
+    case ShardStep::kDropMember:
+      if (goal == nullptr) batch->Note("drop", decision.reason, packed);
+      break;
+    case ShardStep::kNone:
+      return;
+  }
+  const v1::ShardRecord next = ToProto(decision.next);
+  batch->PutRecord(next);
+  if (goal == nullptr || !Fulfills(next, *goal, copies)) return;
+  batch->DeleteGoal(packed);
+  batch->Note("moved", goal->reason(), packed);
+  ++counts_.moves;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,389 @@
+#include "planner/coordinator/membership/shard_decision.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "planner/coordinator/state/record_text.h"
+
+namespace hotbed {
+namespace {
+
+using Members = std::vector<Member>;
+
+bool Contains(const Members& members, const Member& member) {
+  return std::find(members.begin(), members.end(), member) != members.end();
+}
+
+bool Contains(const std::vector<ServerId>& servers, ServerId server) {
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+const Member* FindServer(const Members& members, ServerId server) {
+  for (const Member& member : members) {
+    if (member.server == server) return &member;
+  }
+  return nullptr;
+}
+
+void Remove(const Member& member, Members* members) {
+  members->erase(std::remove(members->begin(), members->end(), member), members->end());
+}
+
+// One decision in the making: the rules in the order in which they are tried.
+class Rules {
+ public:
+  Rules(const ShardRecord& record, const ShardWish& wish, const ServerView& view)
+      : record_(record), wish_(wish), view_(view), unheard_(Unheard()), next_(record) {
+    const auto is_gone = [this](const Member& member) { return !Live(member); };
+    next_.members.erase(std::remove_if(next_.members.begin(), next_.members.end(), is_gone),
+                        next_.members.end());
+    next_.learners.erase(std::remove_if(next_.learners.begin(), next_.learners.end(), is_gone),
+                         next_.learners.end());
+    // Servers that are gone for good are passed over; those that may be back keep their place.
+    for (const ServerId server : wish.servers) {
+      if (wanted_.size() >= wish.copies) break;
+      const bool counts = view.live(server) != 0 || view.awaited(server);
+      if (counts && !Contains(wanted_, server)) wanted_.push_back(server);
+    }
+  }
+
+  ShardDecision Decide() {
+    ShardDecision decision = Rule();
+    // Readers go with their learners.
+    auto& readers = decision.next.readers;
+    readers.erase(std::remove_if(readers.begin(), readers.end(),
+                                 [&](ServerId server) {
+                                   return FindServer(decision.next.learners, server) == nullptr;
+                                 }),
+                  readers.end());
+    return decision;
+  }
+
+ private:
+  ShardDecision Rule() {
+    if (next_.members.size() < record_.members.size()) return LoseMembers();
+    if (next_.learners.size() < record_.learners.size()) return LoseLearners();
+    // Nobody acknowledges anything in between, so another change could only delay it; and `base`
+    // stays one epoch's members (see TakeBack).
+    if (!record_.active) {
+      return Wait(absl::StrCat("waits for ", MemberText(record_.primary), " to activate epoch ",
+                               record_.epoch));
+    }
+    for (const Member& learner : record_.learners) {
+      if (Contains(record_.readers, learner.server)) continue;
+      if (Joins(learner) && view_.join_ready(record_.epoch, learner)) return Join(learner);
+    }
+    if (SwitchWanted()) return Switch();
+    if (const Member* member = Surplus()) return DropMember(*member);
+    for (const Member& learner : record_.learners) {
+      if (!Joins(learner) && !Reads(learner)) return DropLearner(learner);
+    }
+    return AddLearner();
+  }
+
+  bool Live(const Member& member) const {
+    return Alive(member) && !Spoilt(member) && !Contains(unheard_, member);
+  }
+  bool Alive(const Member& member) const {
+    return member.incarnation != 0 && view_.live(member.server) == member.incarnation;
+  }
+  // Its process lives, and refuses what it holds: it answers nobody, pulls neither.
+  bool Spoilt(const Member& member) const {
+    return view_.out(record_.epoch, member) == MemberOut::kCopyLost;
+  }
+  // Who leaves because its primary and it do not hear of each other: not the primary, who goes on
+  // without the others, where they might not without it. But the last active epoch's primary, alive
+  // and with a good lease, may answer strict pulls until it has promised a later epoch: it must not
+  // be left out of one that others activate. Nothing was acknowledged since, so it is primary again
+  // and the one that did not reach it leaves. A learner on which the primary counts leaves as a
+  // member does.
+  Members Unheard() const {
+    Members silent;
+    const Member& primary = record_.primary;
+    if (!Alive(primary) || Spoilt(primary)) return silent;
+    for (const Member& member : record_.members) {
+      const bool counts = !(member == primary) && Alive(member);
+      if (!counts || view_.out(record_.epoch, member) != MemberOut::kSilent) continue;
+      if (!record_.active && !record_.base.empty() && member == record_.base.front()) {
+        return {primary};
+      }
+      silent.push_back(member);
+    }
+    for (const Member& learner : record_.learners) {
+      if (view_.out(record_.epoch, learner) == MemberOut::kSilent) silent.push_back(learner);
+    }
+    return silent;
+  }
+  bool Wanted(const Member& member) const { return Contains(wanted_, member.server); }
+  bool Reads(const Member& learner) const { return Contains(wish_.readers, learner.server); }
+
+  ShardDecision Wait(std::string reason) const {
+    return {ShardStep::kNone, record_, std::move(reason)};
+  }
+  // The primary's acknowledging set, and with it whoever reports a learner as joined, belongs to
+  // one epoch: so not only a change of members starts a new one, but also a learner's going. Else
+  // one that was dropped and added again could join by the report of its first stay, without what
+  // was acknowledged between the two.
+  ShardDecision NewEpoch(ShardStep step, std::string reason) {
+    next_.epoch = record_.epoch + 1;
+    next_.active = false;
+    if (record_.active) {
+      const auto primary = std::find(next_.base.begin(), next_.base.end(), record_.primary);
+      if (primary != next_.base.end()) std::rotate(next_.base.begin(), primary, primary + 1);
+    }
+    return {step, std::move(next_), std::move(reason)};
+  }
+
+  // Wanted servers first, in their order.
+  Member BestOf(const Members& members) const {
+    for (const ServerId server : wanted_) {
+      if (const Member* member = FindServer(members, server)) return *member;
+    }
+    return members.front();
+  }
+
+  std::string GoneText() const {
+    Members gone;
+    Members spoilt;
+    for (const Member& member : record_.members) {
+      if (Contains(unheard_, member) || Live(member)) continue;
+      (Alive(member) ? spoilt : gone).push_back(member);
+    }
+    std::vector<std::string> texts;
+    if (!gone.empty()) texts.push_back(MembersText(gone));
+    if (!spoilt.empty()) {
+      texts.push_back(absl::StrCat("the copy of ", MembersText(spoilt),
+                                   " (it is damaged, or differs from its primary's)"));
+    }
+    if (!unheard_.empty()) {
+      texts.push_back(absl::StrCat(MembersText(unheard_), UnheardText()));
+    }
+    return absl::StrJoin(texts, " and ");
+  }
+
+  std::string UnheardText() const {
+    if (Contains(unheard_, record_.primary)) {
+      return absl::StrCat(" (it lives, but does not hear of ", MemberText(record_.base.front()),
+                          ", the primary before it)");
+    }
+    return absl::StrCat(unheard_.size() == 1 ? " (it lives" : " (they live", ", but ",
+                        MemberText(record_.primary), ", the primary, does not hear of ",
+                        unheard_.size() == 1 ? "it)" : "them)");
+  }
+
+  ShardDecision LoseMembers() {
+    if (!next_.members.empty()) {
+      std::string reason = absl::StrCat("lost ", GoneText());
+      if (!Contains(next_.members, next_.primary)) {
+        const bool back = Contains(unheard_, record_.primary);
+        next_.primary = back ? record_.base.front() : BestOf(next_.members);
+        absl::StrAppend(&reason, ", primary is now ", MemberText(next_.primary));
+      }
+      return NewEpoch(ShardStep::kFailOver, std::move(reason));
+    }
+    return record_.active ? TakeBack() : TakeBase();
+  }
+
+  // No epoch since the base's was active, so nothing was acknowledged since that not each of the
+  // base holds.
+  ShardDecision TakeBase() {
+    for (const Member& member : record_.base) {
+      if (Live(member)) next_.members.push_back(member);
+    }
+    if (next_.members.empty()) return TakeBack();
+    next_.primary = BestOf(next_.members);
+    KeepLearnersApart();
+    return NewEpoch(ShardStep::kTakeBase,
+                    absl::StrCat("lost ", GoneText(), " before epoch ", record_.epoch,
+                                 " was active, back to ", MembersText(next_.members)));
+  }
+
+  // Any one process of a server that was a member has in its log all that was acknowledged: no
+  // later process of it can have been a learner (whose copy may be half a one) as long as the
+  // record names the earlier one, for learners are added in active epochs only, and no server
+  // twice.
+  ShardDecision TakeBack() {
+    Members asked = record_.members;
+    const auto primary = std::find(asked.begin(), asked.end(), record_.primary);
+    if (primary != asked.end()) std::iter_swap(asked.begin(), primary);
+    if (!record_.active) asked.insert(asked.end(), record_.base.begin(), record_.base.end());
+    if (!wish_.survives_restart) {
+      return Wait(absl::StrCat("stopped: lost all of ", MembersText(record_.members),
+                               ", and the table's class keeps nothing over a restart; load a "
+                               "checkpoint or create the table anew"));
+    }
+    Members back;
+    for (const Member& member : asked) {
+      const Incarnation live = view_.live(member.server);
+      if (live != 0 && Spoilt({member.server, live})) continue;
+      if (live != 0 && FindServer(back, member.server) == nullptr) {
+        back.push_back({member.server, live});
+      }
+    }
+    if (back.empty()) {
+      return Wait(absl::StrCat("stopped: lost all of ", GoneText(),
+                               "; goes on when one of them is back with its data directory"));
+    }
+    next_.primary = back.front();
+    next_.members = {next_.primary};
+    KeepLearnersApart();
+    return NewEpoch(ShardStep::kTakeBack,
+                    absl::StrCat("lost all of ", MembersText(record_.members), ", ",
+                                 MemberText(next_.primary), " is back with its log"));
+  }
+
+  // A member is no learner beside it.
+  void KeepLearnersApart() {
+    for (const Member& member : next_.members) {
+      if (const Member* learner = FindServer(next_.learners, member.server)) {
+        Remove(Member(*learner), &next_.learners);
+      }
+    }
+  }
+
+  ShardDecision LoseLearners() {
+    Members gone;
+    for (const Member& learner : record_.learners) {
+      if (!Live(learner)) gone.push_back(learner);
+    }
+    std::string reason = absl::StrCat("lost learner ", MembersText(gone));
+    if (gone == unheard_) absl::StrAppend(&reason, UnheardText());
+    return NewEpoch(ShardStep::kDropLearner, std::move(reason));
+  }
+
+  // Whether the learner is to be a member: it is wanted, or fills up for one that is not there.
+  bool Joins(const Member& learner) const {
+    if (Wanted(learner)) return true;
+    if (Reads(learner)) return false;
+    size_t copies = record_.members.size();
+    bool before = true;
+    for (const Member& other : record_.learners) {
+      if (other == learner) before = false;
+      if (Wanted(other) || (before && !Reads(other))) ++copies;
+    }
+    return copies < wish_.copies;
+  }
+
+  ShardDecision Join(Member learner) {
+    next_.members.push_back(learner);
+    Remove(learner, &next_.learners);
+    return NewEpoch(ShardStep::kJoin, absl::StrCat(MemberText(learner), " holds everything"));
+  }
+
+  bool SwitchWanted() const {
+    return !wanted_.empty() && record_.primary.server != wanted_.front() &&
+           FindServer(record_.members, wanted_.front()) != nullptr;
+  }
+
+  // The old primary stays a member, also where it has to leave: the new epoch is active only once
+  // it has promised it. Would it leave at once, it could, alive and with a good lease, answer
+  // strict pulls from its rows after others have acknowledged newer ones.
+  ShardDecision Switch() {
+    next_.primary = *FindServer(record_.members, wanted_.front());
+    return NewEpoch(ShardStep::kSwitch,
+                    absl::StrCat(MemberText(next_.primary), " is wanted as primary instead of ",
+                                 MemberText(record_.primary)));
+  }
+
+  // The last member that is one too many; never the primary, which another one has to replace
+  // first.
+  const Member* Surplus() const {
+    if (record_.members.size() <= std::max<size_t>(1, wish_.copies)) return nullptr;
+    for (size_t i = record_.members.size(); i-- > 0;) {
+      const Member& member = record_.members[i];
+      if (!(member == record_.primary) && !Wanted(member)) return &member;
+    }
+    return nullptr;
+  }
+
+  ShardDecision DropMember(const Member& member) {
+    Remove(member, &next_.members);
+    return NewEpoch(ShardStep::kDropMember,
+                    absl::StrCat(MemberText(member), " is beyond the ", wish_.copies,
+                                 wish_.copies == 1 ? " copy wanted" : " copies wanted"));
+  }
+
+  ShardDecision DropLearner(Member learner) {
+    Remove(learner, &next_.learners);
+    return NewEpoch(ShardStep::kDropLearner,
+                    absl::StrCat("learner ", MemberText(learner), " is not wanted any more"));
+  }
+
+  ShardDecision NewLearner(ServerId server, absl::string_view why) {
+    const Member learner{server, view_.live(server)};
+    next_.learners.push_back(learner);
+    return {ShardStep::kAddLearner, next_, absl::StrCat(MemberText(learner), " ", why)};
+  }
+
+  bool Holds(ServerId server) const {
+    return FindServer(record_.members, server) != nullptr ||
+           FindServer(record_.learners, server) != nullptr;
+  }
+
+  // What only follows is not waited for by pushes, and so may lack what was acknowledged.
+  ShardDecision LetJoin(const Member& learner) {
+    next_.readers.erase(std::remove(next_.readers.begin(), next_.readers.end(), learner.server),
+                        next_.readers.end());
+    return {ShardStep::kLetJoin, next_, absl::StrCat(MemberText(learner), " is to be a member")};
+  }
+
+  ShardDecision AddLearner() {
+    for (const Member& learner : record_.learners) {
+      if (Joins(learner) && Contains(record_.readers, learner.server)) return LetJoin(learner);
+    }
+    for (const Member& learner : record_.learners) {
+      if (Joins(learner)) return Wait(absl::StrCat("copies to ", MemberText(learner)));
+    }
+    std::string awaited;
+    for (const ServerId server : wanted_) {
+      if (Holds(server)) continue;
+      if (view_.live(server) != 0) return NewLearner(server, "is wanted as a member");
+      if (awaited.empty()) awaited = absl::StrCat("waits for server ", server, " to come back");
+    }
+    if (!awaited.empty()) return Wait(std::move(awaited));
+    if (record_.members.size() < wish_.copies) return Refill();
+    for (const ServerId server : wish_.readers) {
+      if (!Holds(server) && view_.live(server) != 0) {
+        next_.readers.push_back(server);
+        return NewLearner(server, "is wanted as a read copy");
+      }
+    }
+    return Wait("");
+  }
+
+  // A read copy may take the place: it holds the rows already.
+  ShardDecision Refill() {
+    std::vector<ServerId> holders;
+    for (const Member& member : record_.members) holders.push_back(member.server);
+    const ServerId server = view_.refill(holders);
+    if (server == 0 || Contains(holders, server) || view_.live(server) == 0) {
+      return Wait(absl::StrCat("no other server can take copy ", record_.members.size() + 1, " of ",
+                               wish_.copies));
+    }
+    if (const Member* reader = FindServer(record_.learners, server)) {
+      if (Contains(record_.readers, server)) return LetJoin(*reader);
+      if (view_.join_ready(record_.epoch, *reader)) return Join(Member(*reader));
+      return Wait(absl::StrCat("copies to ", MemberText(*reader)));
+    }
+    return NewLearner(
+        server, absl::StrCat("takes copy ", record_.members.size() + 1, " of ", wish_.copies));
+  }
+
+  const ShardRecord& record_;
+  const ShardWish& wish_;
+  const ServerView& view_;
+  const Members unheard_;
+  ShardRecord next_;              // begins as the record without the dead
+  std::vector<ServerId> wanted_;  // members wanted now, at most `copies`
+};
+
+}  // namespace
+
+ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish,
+                          const ServerView& view) {
+  return Rules(record, wish, view).Decide();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "planner/coordinator/balance/cluster_view.h"
+#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/keys.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kReasonBytesMax = 400;  // it is kept with each shard's goal
+
+class MoveShards : public Operation {
+ public:
+  MoveShards(v1::MoveShardsRequest request, ClusterLimits limits, MoveContext context)
+      : request_(std::move(request)), limits_(limits), context_(context) {}
+
+  Next Advance(const ClusterState& state) override {
+    if (!planned_) {
+      const absl::Status planned = Plan(state);
+      if (!planned.ok()) return Next::Done(planned);
+      if (request_.dry_run()) return Next::Done(Reply(reply_));
+      planned_ = true;
+    }
+    if (written_ == reply_.goals_size()) return Next::Done(Reply(reply_));
+    Transaction txn(&state);
+    if (written_ == 0) {
+      txn.Put(keys::kMoveCounter, absl::StrCat(reply_.number()));
+      EventWriter(&state, context_.unix_ms)
+          .Add("move_asked",
+               absl::StrCat("request ", reply_.number(), ": ", reply_.goals_size(), " shards",
+                            request_.reason().empty() ? "" : ", ", request_.reason()),
+               reply_.goals_size() == 1 ? reply_.goals(0).shard() : 0, 0, &txn);
+    }
+    for (size_t n = 0; n < kGoalsPerTxn && written_ < reply_.goals_size(); ++n, ++written_) {
+      const v1::ShardGoal& goal = reply_.goals(written_);
+      txn.Put(keys::Goal(ShardId::FromPacked(goal.shard())), goal.SerializeAsString());
+    }
+    return Next::Commit(std::move(txn));
+  }
+
+  void Restart() override {
+    planned_ = false;
+    written_ = 0;
+    reply_.Clear();
+  }
+
+ private:
+  absl::Status Plan(const ClusterState& state) {
+    reply_.Clear();
+    if (request_.moves().empty() || request_.moves_size() > limits_.moves_max) {
+      return absl::InvalidArgumentError(absl::StrCat("moves of ", request_.moves_size(),
+                                                     " shards, allowed: 1 to ", limits_.moves_max,
+                                                     " in one request"));
+    }
+    if (request_.reason().size() > kReasonBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat("the reason of moves has ",
+                                                     request_.reason().size(),
+                                                     " bytes, allowed: ", kReasonBytesMax));
+    }
+    reply_.set_number(state.counters().moves + 1);
+    absl::flat_hash_set<uint64_t> seen;
+    absl::flat_hash_map<ServerId, uint64_t> bytes_to;
+    ShardBytes bytes(context_.leases);
+    for (const v1::MoveShardsRequest::Move& move : request_.moves()) {
+      HOTBED_ASSIGN_OR_RETURN(v1::ShardGoal goal, GoalOf(state, move));
+      if (!seen.insert(move.shard()).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("shard ", state.ShardName(move.shard()), " stands twice in the request"));
+      }
+      const v1::ShardRecord& record = state.shards().at(move.shard());
+      if (!HasMember(record, move.to())) {
+        const uint64_t more = bytes.Of(record);
+        reply_.set_bytes(reply_.bytes() + more);
+        // All that the request sends there: what leaves the server meanwhile may leave it later.
+        const uint64_t all = bytes_to[move.to()] += more;
+        HOTBED_RETURN_IF_ERROR(
+            Annotated(absl::StrCat("shard ", state.ShardName(move.shard())),
+                      MayTakeCopies(state, *context_.leases, move.to(), more == 0 ? 0 : all)));
+      }
+      *reply_.add_goals() = std::move(goal);
+    }
+    if (request_.dry_run()) reply_.clear_number();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<v1::ShardGoal> GoalOf(const ClusterState& state,
+                                       const v1::MoveShardsRequest::Move& move) const {
+    auto it = state.shards().find(move.shard());
+    const ShardId shard = ShardId::FromPacked(move.shard());
+    if (it == state.shards().end() || !state.tables().contains(shard.table)) {
+      return absl::NotFoundError(absl::StrCat(shard.ToString(), " does not exist"));
+    }
+    const v1::ShardRecord& record = it->second;
+    const std::string name = absl::StrCat("shard ", state.ShardName(move.shard()));
+    if (const v1::ShardGoal* goal = state.FindGoal(move.shard())) {
+      return absl::FailedPreconditionError(absl::StrCat(name, " is moving already (request ",
+                                                        goal->number(), ", ", goal->reason(),
+                                                        "); wait for it, or abort that one"));
+    }
+    const ServerId primary = record.primary().server();
+    const ServerId from = move.from() == 0 ? primary : move.from();
+    if (!HasMember(record, from)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, " has no copy on ", state.ServerName(from), " to move"));
+    }
+    if (move.to() == primary || (HasMember(record, move.to()) && from != primary)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(name, " is on ", state.ServerName(move.to()), " already"));
+    }
+    HOTBED_RETURN_IF_ERROR(Annotated(name, MayTakeCopies(state, *context_.leases, move.to())));
+    return Goal(state, record, from, move.to(), name);
+  }
+
+  static absl::Status Annotated(const std::string& name, const absl::Status& status) {
+    if (status.ok()) return status;
+    return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+  }
+
+  absl::StatusOr<v1::ShardGoal> Goal(const ClusterState& state, const v1::ShardRecord& record,
+                                     ServerId from, ServerId to, const std::string& name) const {
+    std::vector<ServerId> servers = {record.primary().server()};
+    for (const v1::Member& m : record.members()) {
+      if (m.server() != servers.front()) servers.push_back(m.server());
+    }
+    // A backup that is to be the primary changes places with it.
+    std::replace(servers.begin() + 1, servers.end(), to, from);
+    *std::find(servers.begin(), servers.end(), from) = to;
+    if (SharesDomain(state, to, servers)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, ": ", state.ServerName(to), " is in failure domain ",
+                       FailureDomainOf(state.servers().at(to)), ", as another copy of it"));
+    }
+    v1::ShardGoal goal;
+    goal.set_shard(record.shard());
+    for (const ServerId server : servers) goal.add_servers(server);
+    goal.set_reason(request_.reason().empty() ? "move asked for" : request_.reason());
+    goal.set_number(reply_.number());
+    goal.set_since_unix_ms(context_.unix_ms);
+    return goal;
+  }
+
+  const v1::MoveShardsRequest request_;
+  const ClusterLimits limits_;
+  const MoveContext context_;
+  bool planned_ = false;
+  int written_ = 0;
+  v1::MoveShardsReply reply_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, ClusterLimits limits,
+                                          MoveContext context) {
+  return std::make_unique<MoveShards>(std::move(request), limits, context);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,78 @@
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/keys.h"
+
+namespace hotbed {
+namespace {
+
+class Rebalance : public Operation {
+ public:
+  Rebalance(RebalanceWave wave, MoveContext context) : wave_(std::move(wave)), context_(context) {}
+
+  Next Advance(const ClusterState& state) override {
+    Transaction txn(&state);
+    if (next_ == 0) Begin(state, &txn);
+    for (size_t n = 0; n < kGoalsPerTxn && next_ < wave_.goals.size(); ++n, ++next_) {
+      const WantedShard& wanted = wave_.goals[next_];
+      if (!StillFits(state, wanted)) continue;
+      v1::ShardGoal goal;
+      goal.set_shard(wanted.shard.packed());
+      for (const ServerId server : wanted.servers) goal.add_servers(server);
+      goal.set_reason(wanted.reason);
+      goal.set_number(number_);
+      goal.set_since_unix_ms(context_.unix_ms);
+      txn.Put(keys::Goal(wanted.shard), goal.SerializeAsString());
+    }
+    return txn.empty() ? Next::Done(Reply()) : Next::Commit(std::move(txn));
+  }
+  void Restart() override { next_ = 0; }
+
+ private:
+  void Begin(const ClusterState& state, Transaction* txn) {
+    if (wave_.goals.empty()) return;
+    number_ = state.counters().moves + 1;
+    txn->Put(keys::kMoveCounter, absl::StrCat(number_));
+    v1::MoveControl control = state.move_control();
+    control.mutable_rebalance()->set_last_reason(wave_.reason);
+    control.mutable_rebalance()->set_last_unix_ms(context_.unix_ms);
+    txn->Put(keys::kMovesKey, control.SerializeAsString());
+    EventWriter(&state, context_.unix_ms)
+        .Add("rebalance",
+             absl::StrCat("request ", number_, ": ", wave_.goals.size(), " shards, ", wave_.reason),
+             0, 0, txn);
+  }
+
+  // The wave was planned on an earlier state: what has changed since is left out.
+  bool StillFits(const ClusterState& state, const WantedShard& wanted) const {
+    auto record = state.shards().find(wanted.shard.packed());
+    if (record == state.shards().end() || !state.tables().contains(wanted.shard.table) ||
+        state.FindGoal(wanted.shard.packed()) != nullptr) {
+      return false;
+    }
+    const uint64_t bytes = ShardBytes(context_.leases).Of(record->second);
+    for (const ServerId server : wanted.servers) {
+      if (HasMember(record->second, server)) continue;
+      if (!MayTakeCopies(state, *context_.leases, server, bytes).ok()) return false;
+    }
+    return !wanted.servers.empty();
+  }
+
+  const RebalanceWave wave_;
+  const MoveContext context_;
+  uint64_t number_ = 0;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> MakeRebalance(RebalanceWave wave, MoveContext context) {
+  return std::make_unique<Rebalance>(std::move(wave), context);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/keys.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kServerNameBytesMax = 200;
+constexpr size_t kAddressBytesMax = 300;
+
+bool Printable(const std::string& text, size_t bytes_max) {
+  return !text.empty() && text.size() <= bytes_max &&
+         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
+}
+
+bool IsHostPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  return Printable(address, kAddressBytesMax) && colon != address.npos && colon > 0 &&
+         absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port < 65536;
+}
+
+absl::Status Malformed(absl::string_view field, const std::string& value,
+                       absl::string_view allowed) {
+  return absl::InvalidArgumentError(absl::StrCat("server registration: ", field, " is \"",
+                                                 absl::CEscape(value.substr(0, 80)),
+                                                 "\", allowed: ", allowed));
+}
+
+absl::Status CheckRequest(const v1::RegisterServerRequest& r) {
+  if (!Printable(r.name(), kServerNameBytesMax)) {
+    return Malformed(
+        "name", r.name(),
+        absl::StrCat("1..", kServerNameBytesMax, " printable characters without spaces"));
+  }
+  if (!IsHostPort(r.address())) return Malformed("address", r.address(), "host:port");
+  if (!r.admin_address().empty() && !IsHostPort(r.admin_address())) {
+    return Malformed("admin_address", r.admin_address(), "host:port, or empty");
+  }
+  return absl::OkStatus();
+}
+
+std::string ServerText(const v1::ServerInfo& info) {
+  return absl::StrCat("server ", info.server(), " \"", info.name(), "\" at ", info.address());
+}
+
+class RegisterServer : public Operation {
+ public:
+  RegisterServer(v1::RegisterServerRequest request, ClusterLimits limits,
+                 std::function<bool(ServerId)> live, int64_t unix_ms)
+      : request_(std::move(request)), limits_(limits), live_(std::move(live)), unix_ms_(unix_ms) {}
+
+  Next Advance(const ClusterState& state) override {
+    if (incarnation_ == 0) return Enlist(state);
+    // What an earlier process of it held alone became this one's meanwhile: Membership's batches go
+    // before this operation's next step.
+    v1::RegisterServerReply reply;
+    reply.set_server(server_);
+    reply.set_incarnation(incarnation_);
+    reply.set_cluster_id(state.cluster_id());
+    return Next::Done(Reply(std::move(reply)));
+  }
+  void Restart() override { incarnation_ = 0; }
+
+ private:
+  // The server's own record, with its new incarnation.
+  Next Enlist(const ClusterState& state) {
+    absl::Status bad = CheckRequest(request_);
+    if (!bad.ok()) return Next::Done(bad);
+    absl::StatusOr<ServerId> id = Identify(state);
+    if (!id.ok()) return Next::Done(id.status());
+
+    Transaction txn(&state);
+    v1::ServerInfo info;
+    if (*id == 0) {
+      if (state.servers().size() >= limits_.servers_max) {
+        return Next::Done(absl::ResourceExhaustedError(
+            absl::StrCat("server \"", request_.name(), "\": the cluster has ",
+                         state.servers().size(), " servers, the limit is ", limits_.servers_max)));
+      }
+      server_ = state.counters().servers + 1;
+      txn.Put(keys::kServerCounter, absl::StrCat(server_));
+    } else {
+      server_ = *id;
+      info = state.servers().at(server_);
+    }
+    incarnation_ = info.incarnation() + 1;
+    info.set_server(server_);
+    info.set_incarnation(incarnation_);
+    info.set_name(request_.name());
+    info.set_address(request_.address());
+    info.set_admin_address(request_.admin_address());
+    info.set_message_bytes_max(request_.message_bytes_max());
+    info.set_live(true);
+    info.mutable_load()->set_host_bytes_limit(request_.host_bytes());
+    info.set_failure_domain(request_.failure_domain());
+    info.set_feature_level(request_.feature_level());
+    txn.Put(keys::Server(server_), info.SerializeAsString());
+    EventWriter(&state, unix_ms_)
+        .Add("server_up",
+             absl::StrCat(info.name(), " at ", info.address(), ", incarnation ", incarnation_), 0,
+             server_, &txn);
+    return Next::Commit(std::move(txn));
+  }
+
+  // The id that the server has or takes over; 0: it gets a new one.
+  absl::StatusOr<ServerId> Identify(const ClusterState& state) const {
+    if (!request_.cluster_id().empty() && request_.cluster_id() != state.cluster_id()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("server \"", request_.name(), "\" has a data directory of cluster ",
+                       request_.cluster_id(), ", this is cluster ", state.cluster_id(),
+                       "; start it with another data directory or another coordinator"));
+    }
+    if (request_.server() != 0 && !state.servers().contains(request_.server())) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "server \"", request_.name(), "\" has the data directory of server ", request_.server(),
+          ", which cluster ", state.cluster_id(),
+          " does not know; was the coordinator's data directory replaced by an older one?"));
+    }
+    const v1::ServerInfo* namesake = state.FindServer(request_.name());
+    if (namesake == nullptr || namesake->server() == request_.server()) return request_.server();
+    // A server that was given an id but died before it kept it comes back without one: the namesake
+    // is itself if it holds nothing and is gone, or had the port that this one has now.
+    const bool gone = !live_(namesake->server()) || namesake->address() == request_.address();
+    if (request_.server() == 0 && gone && state.ShardsOfServer(namesake->server()).empty()) {
+      return namesake->server();
+    }
+    return absl::AlreadyExistsError(absl::StrCat(
+        "server name \"", request_.name(), "\" asked for at ", request_.address(), " belongs to ",
+        ServerText(*namesake), " (", live_(namesake->server()) ? "live" : "down", ", ",
+        state.ShardsOfServer(namesake->server()).size(),
+        " shards); choose another name, or start it with that server's data directory"));
+  }
+
+  const v1::RegisterServerRequest request_;
+  const ClusterLimits limits_;
+  const std::function<bool(ServerId)> live_;
+  const int64_t unix_ms_;
+  ServerId server_ = 0;
+  Incarnation incarnation_ = 0;  // 0: not yet enlisted
+};
+
+class MarkDown : public Operation {
+ public:
+  MarkDown(ServerId server, Incarnation incarnation, std::string why, int64_t unix_ms)
+      : server_(server), incarnation_(incarnation), why_(std::move(why)), unix_ms_(unix_ms) {}
+
+  Next Advance(const ClusterState& state) override {
+    auto it = state.servers().find(server_);
+    if (it == state.servers().end() || it->second.incarnation() != incarnation_ ||
+        !it->second.live()) {
+      return Next::Done(Reply());
+    }
+    v1::ServerInfo info = it->second;
+    info.set_live(false);
+    Transaction txn(&state);
+    txn.Put(keys::Server(server_), info.SerializeAsString());
+    EventWriter(&state, unix_ms_)
+        .Add("server_down", absl::StrCat(info.name(), ": ", why_), 0, server_, &txn);
+    return Next::Commit(std::move(txn));
+  }
+  void Restart() override {}
+
+ private:
+  const ServerId server_;
+  const Incarnation incarnation_;
+  const std::string why_;
+  const int64_t unix_ms_;
+};
+
+class ActivateShards : public Operation {
+ public:
+  ActivateShards(v1::ActivateShardsRequest request, ClusterLimits limits)
+      : request_(std::move(request)), limits_(limits) {}
+
+  Next Advance(const ClusterState& state) override {
+    if (request_.shards_size() > limits_.activations_max) {
+      return Next::Done(absl::InvalidArgumentError(
+          absl::StrCat("activation of ", request_.shards_size(), " shards, the limit is ",
+                       limits_.activations_max, " a request")));
+    }
+    Transaction txn(&state);
+    for (; next_ < request_.shards_size() && txn.ops().size() < kRecordsPerTxn; ++next_) {
+      const v1::ShardEpoch& asked = request_.shards(next_);
+      const v1::ShardRecord* old = Visible(state, asked.shard());
+      if (old == nullptr || old->active() || old->epoch() != asked.epoch() ||
+          old->primary().server() != request_.server() ||
+          old->primary().incarnation() != request_.incarnation()) {
+        continue;
+      }
+      v1::ShardRecord record = *old;
+      record.set_active(true);
+      *record.mutable_base() = record.members();
+      txn.Put(keys::Shard(ShardId::FromPacked(asked.shard())), StoredRecord(std::move(record)));
+    }
+    if (!txn.empty()) return Next::Commit(std::move(txn));
+    v1::ActivateShardsReply reply;
+    for (const v1::ShardEpoch& asked : request_.shards()) {
+      const v1::ShardRecord* record = Visible(state, asked.shard());
+      if (record != nullptr) *reply.add_records() = *record;
+    }
+    return Next::Done(Reply(std::move(reply)));
+  }
+  void Restart() override { next_ = 0; }
+
+ private:
+  static const v1::ShardRecord* Visible(const ClusterState& state, uint64_t packed) {
+    auto it = state.shards().find(packed);
+    if (it == state.shards().end()) return nullptr;
+    return state.tables().contains(ShardId::FromPacked(packed).table) ? &it->second : nullptr;
+  }
+
+  const v1::ActivateShardsRequest request_;
+  const ClusterLimits limits_;
+  int next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
+                                              ClusterLimits limits,
+                                              std::function<bool(ServerId)> live, int64_t unix_ms) {
+  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live), unix_ms);
+}
+
+std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,
+                                        int64_t unix_ms) {
+  return std::make_unique<MarkDown>(server, incarnation, std::move(why), unix_ms);
+}
+
+std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
+                                              ClusterLimits limits) {
+  return std::make_unique<ActivateShards>(std::move(request), limits);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/state/keys.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kSessionNameBytesMax = 256;
+
+class OpenSession : public Operation {
+ public:
+  OpenSession(v1::OpenSessionRequest request, ClusterLimits limits)
+      : request_(std::move(request)), limits_(limits) {}
+
+  Next Advance(const ClusterState& state) override {
+    if (opened_) {
+      const ClusterState::Session& session = state.sessions().at(request_.name());
+      v1::OpenSessionReply reply;
+      reply.set_session(session.id);
+      reply.set_incarnation(session.incarnation);
+      reply.set_cluster_id(state.cluster_id());
+      return Next::Done(Reply(std::move(reply)));
+    }
+    const std::string& name = request_.name();
+    if (name.empty() || name.size() > kSessionNameBytesMax ||
+        !std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isgraph(c); })) {
+      return Next::Done(absl::InvalidArgumentError(absl::StrCat(
+          "session name \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
+          " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces")));
+    }
+    Transaction txn(&state);
+    v1::OpenSessionReply record;
+    auto existing = state.sessions().find(name);
+    // One counter for all names: a shard that has forgotten sessions knows by their incarnation
+    // which of those that it does not know may have been among them.
+    uint64_t counter = state.counters().sessions + 1;
+    if (existing != state.sessions().end()) {
+      counter = std::max(counter, existing->second.incarnation + 1);
+      record.set_session(existing->second.id);
+    } else if (state.sessions().size() >= limits_.sessions_max) {
+      return Next::Done(absl::ResourceExhaustedError(
+          absl::StrCat("session \"", name, "\": the cluster has ", state.sessions().size(),
+                       " session names, the limit is ", limits_.sessions_max,
+                       "; give restarted clients their old name")));
+    } else {
+      record.set_session(counter);
+    }
+    record.set_incarnation(counter);
+    txn.Put(keys::kSessionCounter, absl::StrCat(counter));
+    txn.Put(keys::Session(name), record.SerializeAsString());
+    opened_ = true;
+    return Next::Commit(std::move(txn));
+  }
+  void Restart() override { opened_ = false; }
+
+ private:
+  const v1::OpenSessionRequest request_;
+  const ClusterLimits limits_;
+  bool opened_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> MakeOpenSession(v1::OpenSessionRequest request, ClusterLimits limits) {
+  return std::make_unique<OpenSession>(std::move(request), limits);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,359 @@
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "common/table_spec.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "planner/cluster_problem.h"
+#include "planner/coordinator/balance/cluster_view.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
+#include "proto/wire.h"
+
+namespace hotbed {
+namespace {
+
+// The spec as it will be stored, without its id.
+absl::StatusOr<TableSpec> Resolve(const v1::TableSpec& asked) {
+  HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(asked));
+  HOTBED_RETURN_IF_ERROR(ValidateTableSpec(spec));
+  if (spec.id != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("table \"", spec.name, "\": id is ", spec.id,
+                                                   ", allowed: 0 (the cluster assigns it)"));
+  }
+  if (spec.seed == 0) spec.seed = DefaultTableSeed(spec.name);
+  MakeCanonical(&spec);
+  return spec;
+}
+
+// The first field in which two specs differ, as "dim: 64 -> 32"; empty when they are equal. Changes
+// since the creation count only where some are asked for.
+std::string FirstDifference(v1::TableSpec existing, const v1::TableSpec& asked) {
+  if (asked.changes().empty()) existing.clear_changes();
+  std::string report;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&report);
+  if (differencer.Compare(existing, asked)) return "";
+  return report.substr(0, report.find('\n'));
+}
+
+class CreateTables : public Operation {
+ public:
+  // `single`: the request is that of one table, and so is the reply.
+  CreateTables(v1::CreateTablesRequest request, bool single, ClusterLimits limits,
+               std::function<bool(ServerId)> live)
+      : request_(std::move(request)), single_(single), limits_(limits), live_(std::move(live)) {}
+
+  Next Advance(const ClusterState& state) override {
+    if (planned_ && published_ == new_.size()) return Done(Finished(state));
+    if (!planned_) {
+      const absl::Status begun = Begin(state);
+      if (!begun.ok()) return Next::Done(begun);
+      if (request_.dry_run() || new_.empty()) return Done(Planned(state));
+      planned_ = true;
+    }
+    return Next::Commit(NextPart(state));
+  }
+
+  void Restart() override {
+    planned_ = false;
+    new_.clear();
+    to_write_.clear();
+    written_ = 0;
+    published_ = 0;
+    reply_.Clear();
+  }
+
+ private:
+  struct NewTable {
+    TableSpec spec;
+    uint32_t shards_min = 0;
+    int entry = 0;  // in request and reply
+  };
+
+  Next Done(v1::CreateTablesReply reply) const {
+    if (single_) return Next::Done(Reply(std::move(*reply.mutable_tables(0))));
+    return Next::Done(Reply(std::move(reply)));
+  }
+
+  // Finds out which tables are new, and plans them: `reply_` has all tables with their shards.
+  absl::Status Begin(const ClusterState& state) {
+    if (request_.tables().empty()) return absl::InvalidArgumentError("no tables are named");
+    absl::flat_hash_map<std::string, int> entries;
+    for (int entry = 0; entry < request_.tables_size(); ++entry) {
+      HOTBED_ASSIGN_OR_RETURN(TableSpec spec, Resolve(request_.tables(entry).spec()));
+      const auto [first, is_first] = entries.emplace(spec.name, entry);
+      if (!is_first) {
+        return absl::InvalidArgumentError(absl::StrCat("table \"", spec.name, "\": tables ",
+                                                       first->second, " and ", entry,
+                                                       " of the request have this name"));
+      }
+      v1::CreateTableReply& reply = *reply_.add_tables();
+      if (const v1::TableSpec* existing = state.FindTable(spec.name)) {
+        HOTBED_RETURN_IF_ERROR(MatchExisting(*existing, spec));
+        *reply.mutable_spec() = *existing;
+        AddShards(state, existing->id(), &reply);
+        continue;
+      }
+      HOTBED_RETURN_IF_ERROR(GiveId(state, &spec));
+      *reply.mutable_spec() = ToProto(spec);
+      new_.push_back({std::move(spec), request_.tables(entry).shards(), entry});
+    }
+    return new_.empty() ? absl::OkStatus() : PlanTables(state);
+  }
+
+  absl::Status GiveId(const ClusterState& state, TableSpec* spec) const {
+    const uint64_t used = state.counters().tables + new_.size();
+    if (used >= std::numeric_limits<TableId>::max()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("table \"", spec->name, "\": all ", used, " table ids were used"));
+    }
+    spec->id = static_cast<TableId>(used + 1);
+    return absl::OkStatus();
+  }
+
+  // A number of shards that was asked for is spread evenly; the others' the planner decides, with
+  // those in their places.
+  absl::Status PlanTables(const ClusterState& state) {
+    ClusterView view = ViewOf(state, live_);
+    std::vector<Plan> plans(new_.size());
+    bool any = false;
+    for (size_t i = 0; i < new_.size(); ++i) {
+      ClusterTable& table = view.tables.emplace_back(ClusterTable{new_[i].spec, {}});
+      if (new_[i].shards_min == 0) {
+        HOTBED_RETURN_IF_ERROR(CutTable(new_[i].spec, 0).status());
+        any = true;
+        continue;
+      }
+      HOTBED_ASSIGN_OR_RETURN(plans[i],
+                              PlaceTable(new_[i].spec, Candidates(view), new_[i].shards_min));
+      for (const PlannedShard& shard : plans[i].shards) table.shards.push_back(AsPlaced(shard));
+    }
+    if (any) {
+      HOTBED_ASSIGN_OR_RETURN(Plan together, PlaceNewTables(view));
+      const TableId first = new_.front().spec.id;
+      for (PlannedShard& shard : together.shards) {
+        plans[shard.shard.table - first].shards.push_back(std::move(shard));
+      }
+    }
+    HOTBED_RETURN_IF_ERROR(CheckLimits(state, plans));
+    HOTBED_RETURN_IF_ERROR(CheckLevels(state, plans));
+    for (size_t i = 0; i < new_.size(); ++i) {
+      for (const PlannedShard& shard : plans[i].shards) {
+        AddRecord(state, shard, reply_.mutable_tables(new_[i].entry));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MatchExisting(const v1::TableSpec& existing, TableSpec asked) const {
+    asked.id = existing.id();
+    if (!request_.if_not_exists()) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("table \"", asked.name, "\" exists already (id ", existing.id(), ")"));
+    }
+    const std::string difference = FirstDifference(existing, ToProto(asked));
+    if (difference.empty()) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat(
+        "table \"", asked.name, "\" exists and differs from what was asked: ", difference));
+  }
+
+  // The usable servers, with what the view's tables have on them.
+  static std::vector<ServerCandidate> Candidates(const ClusterView& view) {
+    absl::flat_hash_map<ServerId, uint64_t> bytes;
+    for (const ClusterTable& table : view.tables) {
+      for (const ClusterShard& shard : table.shards) {
+        const uint64_t held = RangeBytes(table.spec, shard.range);
+        bytes[shard.primary] += held;
+        for (const ServerId backup : shard.backups) bytes[backup] += held;
+      }
+    }
+    std::vector<ServerCandidate> servers;
+    for (const ClusterServer& server : view.servers) {
+      if (!server.usable) continue;
+      servers.push_back({server.id, bytes[server.id], server.failure_domain});
+    }
+    return servers;
+  }
+
+  static ClusterShard AsPlaced(const PlannedShard& planned) {
+    ClusterShard shard;
+    shard.range = planned.range;
+    shard.primary = planned.assignments.front().server;
+    for (const Assignment& a : planned.assignments) {
+      if (a.role == Role::kBackup) shard.backups.push_back(a.server);
+    }
+    return shard;
+  }
+
+  absl::Status CheckLimits(const ClusterState& state, const std::vector<Plan>& plans) const {
+    size_t shards = state.shards().size();
+    for (size_t i = 0; i < new_.size(); ++i) {
+      const std::string& name = new_[i].spec.name;
+      if (state.tables().size() + i >= limits_.tables_max) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("table \"", name, "\": the cluster has ", state.tables().size() + i,
+                         " tables, the limit is ", limits_.tables_max, "; drop some"));
+      }
+      if (shards + plans[i].shards.size() > limits_.shards_max) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("table \"", name, "\" has ", plans[i].shards.size(), " shards beside ",
+                         shards, " in the cluster, the limit is ", limits_.shards_max));
+      }
+      shards += plans[i].shards.size();
+    }
+    return absl::OkStatus();
+  }
+
+  // A server of an older version would not know what to do with a backup.
+  absl::Status CheckLevels(const ClusterState& state, const std::vector<Plan>& plans) const {
+    for (size_t i = 0; i < new_.size(); ++i) {
+      if (new_[i].spec.copies == 1) continue;
+      for (const PlannedShard& shard : plans[i].shards) {
+        for (const Assignment& a : shard.assignments) {
+          const v1::ServerInfo& server = state.servers().at(a.server);
+          if (server.feature_level() >= kReplicationFeatureLevel) continue;
+          return absl::FailedPreconditionError(absl::StrCat(
+              "table \"", new_[i].spec.name, "\" has ", new_[i].spec.copies, " copies, and server ",
+              server.name(), " is of feature level ", server.feature_level(), ", copies need ",
+              kReplicationFeatureLevel, "; upgrade it, or drain it first"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void AddRecord(const ClusterState& state, const PlannedShard& planned,
+                 v1::CreateTableReply* reply) {
+    ShardRecord record;
+    record.shard = planned.shard;
+    record.range = planned.range;
+    record.epoch = 1;
+    for (const Assignment& a : planned.assignments) {
+      record.members.push_back({a.server, state.servers().at(a.server).incarnation()});
+    }
+    record.primary = record.members.front();
+    *reply->add_shards() = ToProto(record);
+    to_write_.push_back(reply->shards(reply->shards_size() - 1));
+  }
+
+  // The counter with the first shards, so that no other table gets the ids; then the other shards;
+  // the tables last.
+  Transaction NextPart(const ClusterState& state) {
+    Transaction txn(&state);
+    if (written_ == 0) txn.Put(keys::kTableCounter, absl::StrCat(new_.back().spec.id));
+    for (; written_ < to_write_.size() && txn.ops().size() < kRecordsPerTxn; ++written_) {
+      const v1::ShardRecord& record = to_write_[written_];
+      txn.Put(keys::Shard(ShardId::FromPacked(record.shard())), record.SerializeAsString());
+    }
+    if (!txn.empty()) return txn;
+    for (int i = 0; i < kTablesPerTxn && published_ < new_.size(); ++i, ++published_) {
+      v1::CreateTableReply& reply = *reply_.mutable_tables(new_[published_].entry);
+      txn.Put(keys::Table(reply.spec().id()), reply.spec().SerializeAsString());
+      txn.Put(keys::Name(reply.spec().name()), absl::StrCat(reply.spec().id()));
+      reply.set_created(true);
+    }
+    return txn;
+  }
+
+  static void AddShards(const ClusterState& state, TableId table, v1::CreateTableReply* reply) {
+    for (const v1::ShardRecord* r : state.ShardsOfTable(table)) *reply->add_shards() = *r;
+  }
+
+  // Nothing was written: the answer is what is there, and what would be.
+  v1::CreateTablesReply Planned(const ClusterState& state) const {
+    v1::CreateTablesReply reply = reply_;
+    for (v1::CreateTableReply& table : *reply.mutable_tables()) {
+      table.set_plan_revision(state.plan_revision());
+    }
+    return reply;
+  }
+
+  // The records as committed, with their revisions.
+  v1::CreateTablesReply Finished(const ClusterState& state) const {
+    v1::CreateTablesReply reply = Planned(state);
+    for (const NewTable& table : new_) {
+      v1::CreateTableReply& one = *reply.mutable_tables(table.entry);
+      one.clear_shards();
+      AddShards(state, table.spec.id, &one);
+    }
+    return reply;
+  }
+
+  const v1::CreateTablesRequest request_;
+  const bool single_;
+  const ClusterLimits limits_;
+  const std::function<bool(ServerId)> live_;
+  bool planned_ = false;
+  std::vector<NewTable> new_;              // ids ascend by one
+  std::vector<v1::ShardRecord> to_write_;  // of all new tables
+  size_t written_ = 0;                     // of to_write_, put into a transaction
+  size_t published_ = 0;                   // of new_, likewise
+  v1::CreateTablesReply reply_;
+};
+
+class DropTable : public Operation {
+ public:
+  DropTable(v1::DropTableRequest request, ClusterLimits limits)
+      : request_(std::move(request)), limits_(limits) {}
+
+  Next Advance(const ClusterState& state) override {
+    reply_.set_plan_revision(state.plan_revision());
+    if (dropped_) return Next::Done(Reply(reply_));
+    const v1::TableSpec* spec = state.FindTable(request_.name());
+    if (spec == nullptr) {
+      return Next::Done(
+          absl::NotFoundError(absl::StrCat("table \"", request_.name(), "\" does not exist")));
+    }
+    reply_.set_id(spec->id());
+    reply_.set_shards(state.ShardsOfTable(spec->id()).size());
+    if (request_.dry_run()) return Next::Done(Reply(reply_));
+
+    Transaction txn(&state);
+    txn.Delete(keys::Table(spec->id()));
+    txn.Delete(keys::Name(spec->name()));
+    txn.Put(keys::Dropped(spec->id()), spec->name());
+    if (state.dropped().size() >= limits_.dropped_max) {
+      txn.Delete(keys::Dropped(state.dropped().begin()->first));
+    }
+    dropped_ = true;
+    return Next::Commit(std::move(txn));
+  }
+  void Restart() override { dropped_ = false; }
+
+ private:
+  const v1::DropTableRequest request_;
+  const ClusterLimits limits_;
+  bool dropped_ = false;
+  v1::DropTableReply reply_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> MakeCreateTables(v1::CreateTablesRequest request, ClusterLimits limits,
+                                            std::function<bool(ServerId)> live) {
+  return std::make_unique<CreateTables>(std::move(request), /*single=*/false, limits,
+                                        std::move(live));
+}
+
+std::unique_ptr<Operation> MakeCreateTable(v1::CreateTableRequest request, ClusterLimits limits,
+                                           std::function<bool(ServerId)> live) {
+  v1::CreateTablesRequest one;
+  *one.add_tables()->mutable_spec() = std::move(*request.mutable_spec());
+  one.mutable_tables(0)->set_shards(request.shards());
+  one.set_if_not_exists(request.if_not_exists());
+  one.set_dry_run(request.dry_run());
+  return std::make_unique<CreateTables>(std::move(one), /*single=*/true, limits, std::move(live));
+}
+
+std::unique_ptr<Operation> MakeDropTable(v1::DropTableRequest request, ClusterLimits limits) {
+  return std::make_unique<DropTable>(std::move(request), limits);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,126 @@
+// The core with a store and a clock: carries out what the core asks for and hands its answers to
+// the callers. No gRPC here.
+//
+// Thread-safe. One thread of its own talks to the store; answers are given on it or, where no
+// transaction is needed (heartbeats), on the caller's thread. Another one probes data ports.
+#ifndef HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
+#define HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>  // NOLINT(build/c++11)
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "planner/coordinator/core/core.h"
+#include "planner/coordinator/shell/port_probe.h"
+#include "planner/coordinator/store/meta_store.h"
+
+namespace hotbed {
+
+// What status pages and metrics show; one instant.
+struct CoordinatorStatus {
+  bool serving = false;
+  std::string trouble;  // empty, or why it does not serve
+  v1::ClusterMap map;   // whole
+  v1::ListTrainersReply trainers;
+  uint64_t sessions = 0;
+  uint64_t pending = 0;
+  v1::ListMovesReply moves;    // the first ones
+  v1::ListEventsReply events;  // the last ones
+  Membership::Counts done;
+  uint64_t shards_waiting = 0;  // for a place, a server, or their turn
+};
+
+class Coordinator {
+ public:
+  using OnReply = absl::AnyInvocable<void(absl::StatusOr<Reply> reply)>;
+
+  // `store` and `clock` must outlive it.
+  Coordinator(CoreOptions options, MetaStore* store, const Clock* clock);
+  ~Coordinator();
+
+  // Called on the own thread after the plan changed, or the limits of copies. Set before Start.
+  void SetPlanListener(std::function<void()> listener) { plan_listener_ = std::move(listener); }
+  // Called on the own thread about every 50 ms. Set before Start.
+  void SetTickListener(std::function<void()> listener) { tick_listener_ = std::move(listener); }
+
+  // Reads the store and takes the leadership; blocks until it serves or cannot.
+  absl::Status Start();
+  // Answers whoever still waits with Unavailable; later requests too. Blocks for a transaction
+  // under way.
+  void Stop();
+
+  // `on_reply` is called exactly once, from any thread, also from within Submit; it must not block.
+  void Submit(Request request, OnReply on_reply) ABSL_LOCKS_EXCLUDED(mu_);
+  // Unavailable until it serves.
+  absl::StatusOr<v1::ClusterMap> Map(uint64_t revision_known) const ABSL_LOCKS_EXCLUDED(mu_);
+  // The newest revision that Map would show.
+  uint64_t plan_revision() const ABSL_LOCKS_EXCLUDED(mu_);
+  v1::ListTrainersReply Trainers() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Unavailable until it serves.
+  absl::StatusOr<v1::ListMovesReply> Moves(const v1::ListMovesRequest& request) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<v1::ListEventsReply> Events(const v1::ListEventsRequest& request) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What the process of a server has not been told (Core::News).
+  struct ServerNews {
+    v1::HeartbeatReply reply;
+    uint64_t limits_version = 0;
+  };
+  std::optional<ServerNews> NewsFor(ServerId server, Incarnation incarnation,
+                                    uint64_t revision_known, uint64_t limits_known) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The stream of heartbeats of this process broke; never blocks for long.
+  void StreamBroken(ServerId server, Incarnation incarnation) ABSL_LOCKS_EXCLUDED(mu_);
+  CoordinatorStatus Status() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Not OK once it can never serve again: overtaken, or the store is unreadable. The process should
+  // end.
+  absl::Status Fatal() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using Answers = std::vector<std::pair<OnReply, absl::StatusOr<Reply>>>;
+  struct StoreWork {
+    bool load = false;
+    std::optional<Transaction> commit;
+  };
+
+  void Run();
+  // One event of the world: to the core, at the time that it is now.
+  void StepLocked(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StepAndGive(Event event) ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes over what the core is ready for; the answers are to be given without the lock.
+  Answers TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Unready() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  static void Give(Answers&& answers);
+  Event Carry(StoreWork work);
+
+  MetaStore* const store_;
+  const Clock* const clock_;
+  std::function<void()> plan_listener_;
+  std::function<void()> tick_listener_;
+
+  mutable absl::Mutex mu_;
+  Core core_ ABSL_GUARDED_BY(mu_);
+  std::optional<StoreWork> work_ ABSL_GUARDED_BY(mu_);
+  CallerToken next_caller_ ABSL_GUARDED_BY(mu_) = 1;
+  absl::flat_hash_map<CallerToken, OnReply> callers_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::unique_ptr<PortProbe> probe_;
+  std::thread thread_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_

@@ -1,0 +1,285 @@
+#include "planner/coordinator/shell/status_page.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/json.h"
+#include "common/table_spec.h"
+#include "config/config.h"
+#include "proto/types.pb.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kMovesMax = 200;       // lines; `hotbed shard moves` has all
+constexpr size_t kShardRunsMax = 2000;  // lines of the shard table; the JSON has all
+
+TableId TableOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).table; }
+uint32_t IndexOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).index; }
+
+// As the command line says it; a later version's value by its number.
+std::string Word(const std::vector<std::string>& words, int value) {
+  const size_t index = static_cast<size_t>(value);
+  return index < words.size() ? words[index] : absl::StrCat(value);
+}
+
+StatusTable ServerTable(const v1::ClusterMap& map) {
+  StatusTable table;
+  table.title = "Servers";
+  table.columns = {"id",     "name",          "state",     "data port", "admin port",
+                   "shards", "rows resident", "hot bytes", "spill",     "log"};
+  for (const v1::ServerInfo& s : map.servers()) {
+    const v1::ServerLoad& load = s.load();
+    table.rows.push_back({absl::StrCat(s.server()), s.name(),
+                          !s.live()          ? "down"
+                          : s.draining()     ? "draining"
+                          : load.read_only() ? "read-only"
+                                             : "live",
+                          s.address(), s.admin_address(), absl::StrCat(s.shards()),
+                          absl::StrCat(load.rows_resident()), FormatBytes(load.hot_bytes()),
+                          FormatBytes(load.spill_bytes()), FormatBytes(load.log_bytes())});
+  }
+  return table;
+}
+
+StatusTable TableTable(const v1::ClusterMap& map) {
+  std::map<TableId, std::pair<uint64_t, uint64_t>> shards;  // all, active
+  for (const v1::ShardRecord& r : map.shards()) {
+    ++shards[TableOf(r)].first;
+    shards[TableOf(r)].second += r.active();
+  }
+  StatusTable table;
+  table.title = "Tables";
+  table.columns = {"id",      "name",      "ids",    "rows",          "dim",
+                   "weights", "optimizer", "shards", "shards active", "durability"};
+  for (const v1::TableSpec& t : map.tables()) {
+    table.rows.push_back(
+        {absl::StrCat(t.id()), t.name(), t.hashed() ? "hashed" : "bounded", absl::StrCat(t.rows()),
+         absl::StrCat(t.dim()), Word(kWeightTypeWords, t.weight_type()),
+         Word(kOptimizerWords, t.optimizer().kind()), absl::StrCat(shards[t.id()].first),
+         absl::StrCat(shards[t.id()].second), Word(kDurabilityWords, t.durability())});
+  }
+  return table;
+}
+
+// Servers of the members beside the primary, and of the learners.
+std::pair<std::vector<ServerId>, std::vector<ServerId>> OthersOf(const v1::ShardRecord& r) {
+  std::pair<std::vector<ServerId>, std::vector<ServerId>> others;
+  for (const v1::Member& m : r.members()) {
+    if (m.server() != r.primary().server()) others.first.push_back(m.server());
+  }
+  for (const v1::Member& m : r.learners()) others.second.push_back(m.server());
+  return others;
+}
+
+using Names = std::map<ServerId, std::string>;
+
+Names ServerNames(const v1::ClusterMap& map) {
+  Names names;
+  for (const v1::ServerInfo& s : map.servers()) names[s.server()] = s.name();
+  return names;
+}
+
+std::string Joined(const Names& names, const std::vector<ServerId>& servers) {
+  return absl::StrJoin(servers, " ", [&](std::string* out, ServerId server) {
+    auto it = names.find(server);
+    absl::StrAppend(out, it == names.end() ? absl::StrCat("server ", server) : it->second);
+  });
+}
+
+bool SameForDisplay(const v1::ShardRecord& a, const v1::ShardRecord& b) {
+  return TableOf(a) == TableOf(b) && a.primary().server() == b.primary().server() &&
+         a.epoch() == b.epoch() && a.active() == b.active() && OthersOf(a) == OthersOf(b);
+}
+
+// Runs of adjacent shards with one owner and epoch, a line each.
+StatusTable ShardTable(const v1::ClusterMap& map) {
+  Names servers = ServerNames(map);
+  std::map<TableId, std::string> tables;
+  for (const v1::TableSpec& t : map.tables()) tables[t.id()] = t.name();
+  StatusTable table;
+  table.title = "Shards";
+  table.columns = {"table",   "shards",    "rows or buckets", "primary",
+                   "backups", "copies to", "epoch",           "state"};
+  for (int i = 0; i < map.shards_size() && table.rows.size() < kShardRunsMax;) {
+    const v1::ShardRecord& first = map.shards(i);
+    int last = i;
+    while (last + 1 < map.shards_size() && SameForDisplay(first, map.shards(last + 1))) ++last;
+    const v1::ShardRecord& end = map.shards(last);
+    table.rows.push_back({tables[TableOf(first)],
+                          last == i ? absl::StrCat(IndexOf(first))
+                                    : absl::StrCat(IndexOf(first), "..", IndexOf(end)),
+                          absl::StrCat("[", first.range_first(), ", ", end.range_limit(), ")"),
+                          servers[first.primary().server()], Joined(servers, OthersOf(first).first),
+                          Joined(servers, OthersOf(first).second), absl::StrCat(first.epoch()),
+                          first.active() ? "active" : "waiting for its server"});
+    i = last + 1;
+  }
+  return table;
+}
+
+StatusTable MoveTable(const CoordinatorStatus& status) {
+  std::map<TableId, std::string> tables;
+  for (const v1::TableSpec& t : status.map.tables()) tables[t.id()] = t.name();
+  const Names names = ServerNames(status.map);
+  StatusTable table;
+  table.title = "Moves and refills";
+  table.columns = {"shard", "wanted on", "step", "copied", "of", "why", "waits for"};
+  for (const v1::ShardMove& move : status.moves.moves()) {
+    if (table.rows.size() == kMovesMax) break;
+    const v1::ShardGoal& goal = move.goal();
+    table.rows.push_back({absl::StrCat(tables[TableOf(move.record())], "/", IndexOf(move.record())),
+                          Joined(names, {goal.servers().begin(), goal.servers().end()}),
+                          move.step(), FormatBytes(move.bytes_copied()),
+                          FormatBytes(move.bytes_total()), goal.reason(), move.waits_for()});
+  }
+  return table;
+}
+
+StatusTable EventTable(const CoordinatorStatus& status) {
+  StatusTable table;
+  table.title = "Events";
+  table.columns = {"number", "time", "kind", "what"};
+  const auto& events = status.events.events();
+  for (auto it = events.rbegin(); it != events.rend(); ++it) {
+    table.rows.push_back(
+        {absl::StrCat(it->number()),
+         absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(it->unix_ms()),
+                          absl::UTCTimeZone()),
+         it->kind(), it->text()});
+  }
+  return table;
+}
+
+std::string Json(const CoordinatorStatus& status, const std::string& address, uint64_t watches) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string map;
+  if (!google::protobuf::util::MessageToJsonString(status.map, &map, options).ok()) map = "null";
+  return absl::StrCat("{\"role\":\"coordinator\",\"address\":", JsonString(address),
+                      ",\"serving\":", status.serving ? "true" : "false",
+                      ",\"trouble\":", JsonString(status.trouble),
+                      ",\"sessions\":", status.sessions, ",\"requests_pending\":", status.pending,
+                      ",\"watches\":", watches, ",\"map\":", map, "}");
+}
+
+uint64_t LiveServers(const CoordinatorStatus& status) {
+  uint64_t live = 0;
+  for (const v1::ServerInfo& s : status.map.servers()) live += s.live();
+  return live;
+}
+
+uint64_t ActiveShards(const CoordinatorStatus& status) {
+  uint64_t active = 0;
+  for (const v1::ShardRecord& r : status.map.shards()) active += r.active();
+  return active;
+}
+
+}  // namespace
+
+StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& address,
+                          uint64_t watches) {
+  const v1::ClusterMap& map = status.map;
+  StatusPage page;
+  page.title = "hotbed-coordinator";
+  page.subtitle = absl::StrCat(address, ", ", status.serving ? "serving" : "not serving",
+                               status.trouble.empty() ? "" : ": ", status.trouble);
+  page.facts = {
+      {"cluster", map.cluster_id()},
+      {"plan revision", absl::StrCat(map.plan_revision())},
+      {"servers", absl::StrCat(LiveServers(status), " live of ", map.servers_size())},
+      {"tables", absl::StrCat(map.tables_size())},
+      {"shards", absl::StrCat(ActiveShards(status), " active of ", map.shards_size())},
+      {"sessions", absl::StrCat(status.sessions)},
+      {"watches", absl::StrCat(watches)},
+      {"moves and refills", absl::StrCat(status.moves.moves_total(), " under way or waiting, ",
+                                         FormatBytes(status.moves.bytes_per_s()), "/s, ",
+                                         FormatBytes(status.moves.bytes_left()), " left",
+                                         status.moves.paused() ? ", paused" : "")},
+      {"rebalancing", status.moves.rebalance().on() ? "on" : "off"},
+  };
+  page.tables = {ServerTable(map), TableTable(map), ShardTable(map), MoveTable(status),
+                 EventTable(status)};
+  page.json = Json(status, address, watches);
+  return page;
+}
+
+void AddGauges(const CoordinatorStatus& status, uint64_t watches,
+               std::vector<MetricSample>* samples) {
+  const auto add = [&](const char* name, const char* help, Labels labels, double value) {
+    MetricSample sample;
+    sample.name = name;
+    sample.help = help;
+    sample.labels = std::move(labels);
+    sample.value = value;
+    samples->push_back(std::move(sample));
+  };
+  const double live = LiveServers(status);
+  const double active = ActiveShards(status);
+  constexpr char kServers[] = "hotbed_coordinator_servers";
+  constexpr char kServersHelp[] = "Shard servers known, by whether their lease holds.";
+  add(kServers, kServersHelp, {{"state", "live"}}, live);
+  add(kServers, kServersHelp, {{"state", "down"}}, status.map.servers_size() - live);
+  constexpr char kShards[] = "hotbed_coordinator_shards";
+  constexpr char kShardsHelp[] = "Shards, by whether they are active at their epoch.";
+  add(kShards, kShardsHelp, {{"state", "active"}}, active);
+  add(kShards, kShardsHelp, {{"state", "waiting"}}, status.map.shards_size() - active);
+  add("hotbed_coordinator_tables", "Tables.", {}, status.map.tables_size());
+  add("hotbed_coordinator_sessions", "Session names ever opened.", {}, status.sessions);
+  add("hotbed_coordinator_watches", "Open streams of the cluster map.", {}, watches);
+  add("hotbed_coordinator_requests_pending", "Requests that wait for the metadata store.", {},
+      status.pending);
+  for (const v1::TrainerGroup& group : status.trainers.groups()) {
+    const Labels labels = {{"group", group.commit().group()}};
+    add("hotbed_coordinator_trainers", "Members of a group of trainers.", labels,
+        group.trainers_size());
+    add("hotbed_coordinator_group_committed_step", "The last step that a group has committed.",
+        labels, static_cast<double>(group.commit().step()));
+    double slowest = -1;
+    double fastest = 0;
+    for (const v1::Trainer& trainer : group.trainers()) {
+      const auto ended = static_cast<double>(trainer.ended_step());
+      slowest = slowest < 0 ? ended : std::min(slowest, ended);
+      fastest = std::max(fastest, ended);
+    }
+    if (slowest < 0) continue;
+    add("hotbed_coordinator_group_slowest_step",
+        "The last step that the slowest trainer has ended.", labels, slowest);
+    add("hotbed_coordinator_group_fastest_step",
+        "The last step that the fastest trainer has ended.", labels, fastest);
+  }
+  constexpr char kDone[] = "hotbed_coordinator_shard_changes_total";
+  constexpr char kDoneHelp[] = "Changes of who holds a shard that were decided, by kind.";
+  const auto count = [&](const char* kind, uint64_t value) {
+    add(kDone, kDoneHelp, {{"kind", kind}}, static_cast<double>(value));
+    samples->back().type = MetricSample::Type::kCounter;
+  };
+  count("fail_over", status.done.fail_overs);
+  count("move", status.done.moves);
+  count("refill", status.done.refills);
+  count("given_up", status.done.given_up);
+  add("hotbed_coordinator_moves", "Moves and refills under way or waiting.", {},
+      status.moves.moves_total());
+  add("hotbed_coordinator_shards_waiting",
+      "Shards that wait for a server, for a place or for their turn.", {}, status.shards_waiting);
+  add("hotbed_coordinator_copy_bytes_per_second", "Of all copies between servers.", {},
+      static_cast<double>(status.moves.bytes_per_s()));
+  add("hotbed_coordinator_events_total", "Events in the log since the cluster began.", {},
+      status.events.events().empty()
+          ? 0
+          : static_cast<double>(status.events.events().rbegin()->number()));
+  samples->back().type = MetricSample::Type::kCounter;
+  add("hotbed_coordinator_plan_revision", "Revision of the newest change that maps show.", {},
+      status.map.plan_revision());
+}
+
+}  // namespace hotbed

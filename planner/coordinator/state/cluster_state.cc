@@ -1,0 +1,378 @@
+#include "planner/coordinator/state/cluster_state.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "planner/coordinator/state/keys.h"
+
+namespace hotbed {
+namespace {
+
+// Copies of all servers together: a fifth of what a 10 Gbit/s network carries.
+constexpr uint64_t kCopyBytesPerSecond = 256 << 20;
+// Far above what pulls take where nothing is wrong.
+constexpr uint32_t kCopyPullP99MsMax = 100;
+
+absl::Status Damaged(const std::string& key) {
+  return absl::DataLossError(absl::StrCat("metadata record ", key,
+                                          " cannot be decoded; restore the coordinator's data "
+                                          "directory"));
+}
+
+template <typename Number>
+bool NumberOf(absl::string_view text, Number* out) {
+  return absl::SimpleAtoi(text, out);
+}
+
+TableId TableOf(uint64_t packed) { return ShardId::FromPacked(packed).table; }
+
+// Whether a record's place in the store is the one that its content names.
+bool RightPlace(const v1::ShardRecord& r, const std::string& key) {
+  return keys::Shard(ShardId::FromPacked(r.shard())) == key;
+}
+
+bool HasServer(const v1::ShardRecord& record, ServerId server) {
+  const std::vector<ServerId> servers = ServersOf(record);
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+}  // namespace
+
+bool HasMember(const v1::ShardRecord& record, ServerId server) {
+  return std::any_of(record.members().begin(), record.members().end(),
+                     [&](const v1::Member& m) { return m.server() == server; });
+}
+
+std::string StoredRecord(v1::ShardRecord record) {
+  record.clear_revision();
+  return record.SerializeAsString();
+}
+
+std::vector<ServerId> ServersOf(const v1::ShardRecord& record) {
+  std::set<ServerId> servers;
+  if (record.primary().server() != 0) servers.insert(record.primary().server());
+  for (const v1::Member& m : record.members()) servers.insert(m.server());
+  for (const v1::Member& m : record.learners()) servers.insert(m.server());
+  return {servers.begin(), servers.end()};
+}
+
+v1::MoveControl ClusterState::DefaultMoveControl() {
+  v1::MoveControl control;
+  control.mutable_limits()->set_bytes_per_s(kCopyBytesPerSecond);
+  control.mutable_limits()->set_pull_p99_ms_max(kCopyPullP99MsMax);
+  control.mutable_rebalance()->set_on(true);
+  return control;
+}
+
+absl::Status ClusterState::Reset(const std::vector<KeyValue>& kvs) {
+  *this = ClusterState();
+  // Tables first: a shard is an orphan only if its table is in none of the records.
+  for (const bool tables : {true, false}) {
+    for (const KeyValue& kv : kvs) {
+      if (absl::StartsWith(kv.key, keys::kTables) != tables) continue;
+      HOTBED_RETURN_IF_ERROR(Put(kv.key, kv.value, kv.mod_revision));
+    }
+  }
+  changes_.clear();
+  changes_after_ = plan_revision_;
+  return absl::OkStatus();
+}
+
+void ClusterState::Apply(const std::vector<Op>& ops, uint64_t revision) {
+  for (const Op& op : ops) {
+    if (op.kind == Op::Kind::kDelete) {
+      Delete(op.key, revision);
+      continue;
+    }
+    const absl::Status s = Put(op.key, op.value, revision);
+    HOTBED_CHECK(s.ok()) << s.ToString();
+  }
+}
+
+Compare ClusterState::Unchanged(const std::string& key) const {
+  auto it = mod_revisions_.find(key);
+  return {key, Compare::Target::kModRevision, it == mod_revisions_.end() ? 0 : it->second};
+}
+
+absl::Status ClusterState::Put(const std::string& key, const std::string& value,
+                               uint64_t revision) {
+  mod_revisions_[key] = revision;
+  absl::string_view rest = key;
+  bool decoded = true;
+  if (key == keys::kClusterKey) {
+    cluster_id_ = value;
+  } else if (key == keys::kFormatKey) {
+    format_ = value;
+  } else if (key == keys::kLeaderKey) {
+    leader_ = value;
+    changes_.clear();
+    plan_revision_ = std::max(plan_revision_, revision);
+    changes_after_ = plan_revision_;
+  } else if (key == keys::kTableCounter) {
+    decoded = NumberOf(value, &counters_.tables);
+  } else if (key == keys::kServerCounter) {
+    decoded = NumberOf(value, &counters_.servers);
+  } else if (key == keys::kSessionCounter) {
+    decoded = NumberOf(value, &counters_.sessions);
+  } else if (key == keys::kMoveCounter) {
+    decoded = NumberOf(value, &counters_.moves);
+  } else if (key == keys::kMovesKey) {
+    decoded = move_control_.ParseFromString(value);
+  } else if (absl::StartsWith(rest, keys::kGoals)) {
+    return PutGoal(key, value);
+  } else if (absl::StartsWith(rest, keys::kEvents)) {
+    v1::ClusterEvent event;
+    decoded = event.ParseFromString(value) && keys::Event(event.number()) == key;
+    if (decoded) events_[event.number()] = std::move(event);
+  } else if (absl::StartsWith(rest, keys::kTables)) {
+    return PutTable(key, value, revision);
+  } else if (absl::StartsWith(rest, keys::kShards)) {
+    return PutShard(key, value, revision);
+  } else if (absl::ConsumePrefix(&rest, keys::kNames)) {
+    decoded = NumberOf(value, &names_[std::string(rest)]);
+  } else if (absl::ConsumePrefix(&rest, keys::kDropped)) {
+    TableId id = 0;
+    decoded = NumberOf(rest, &id);
+    dropped_[id] = value;
+    Note({revision, Change::Kind::kTableDropped, id, {}});
+  } else if (absl::StartsWith(rest, keys::kServers)) {
+    v1::ServerInfo info;
+    decoded = info.ParseFromString(value) && keys::Server(info.server()) == key;
+    if (decoded) {
+      Note({revision, Change::Kind::kServer, info.server(), {}});
+      servers_[info.server()] = std::move(info);
+    }
+  } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
+    v1::OpenSessionReply session;
+    decoded = session.ParseFromString(value);
+    sessions_[std::string(rest)] = {session.session(), session.incarnation()};
+  } else if (absl::ConsumePrefix(&rest, keys::kGroups)) {
+    v1::GroupCommit commit;
+    decoded = commit.ParseFromString(value) && commit.group() == rest;
+    if (decoded) groups_[std::string(rest)] = std::move(commit);
+  }
+  return decoded ? absl::OkStatus() : Damaged(key);
+}
+
+absl::Status ClusterState::PutGoal(const std::string& key, const std::string& value) {
+  v1::ShardGoal goal;
+  if (!goal.ParseFromString(value) || keys::Goal(ShardId::FromPacked(goal.shard())) != key) {
+    return Damaged(key);
+  }
+  goals_[goal.shard()] = std::move(goal);
+  return absl::OkStatus();
+}
+
+absl::Status ClusterState::PutTable(const std::string& key, const std::string& value,
+                                    uint64_t revision) {
+  v1::TableSpec spec;
+  if (!spec.ParseFromString(value) || keys::Table(spec.id()) != key) return Damaged(key);
+  const TableId id = spec.id();
+  Note({revision, Change::Kind::kTable, id, {}});
+  const bool is_new = tables_.insert_or_assign(id, std::move(spec)).second;
+  if (!is_new) return absl::OkStatus();
+  orphans_.erase(id);
+  // Its shards were written before it and become visible with it.
+  for (const v1::ShardRecord* record : ShardsOfTable(id)) {
+    Note({revision, Change::Kind::kShard, record->shard(), ServersOf(*record)});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterState::PutShard(const std::string& key, const std::string& value,
+                                    uint64_t revision) {
+  v1::ShardRecord record;
+  if (!record.ParseFromString(value) || !RightPlace(record, key)) return Damaged(key);
+  record.set_revision(revision);
+  const TableId table = TableOf(record.shard());
+  std::vector<ServerId> servers = ServersOf(record);
+  auto [it, added] = shards_.try_emplace(record.shard());
+  if (!added) {
+    // Who left may delete its copy only after it has read a later record that is active.
+    std::vector<ServerId>& left = left_[record.shard()];
+    for (const ServerId s : ServersOf(it->second)) {
+      servers.push_back(s);
+      if (!HasServer(record, s) && std::count(left.begin(), left.end(), s) == 0) {
+        left.push_back(s);
+      }
+    }
+    servers.insert(servers.end(), left.begin(), left.end());
+    if (left.empty() || record.active()) left_.erase(record.shard());
+    IndexShard(it->second, false);
+  }
+  std::sort(servers.begin(), servers.end());
+  servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
+  IndexShard(record, true);
+  it->second = std::move(record);
+  if (tables_.contains(table)) {
+    Note({revision, Change::Kind::kShard, it->first, std::move(servers)});
+  } else if (added) {
+    ++orphans_[table];
+  }
+  return absl::OkStatus();
+}
+
+void ClusterState::Delete(const std::string& key, uint64_t revision) {
+  mod_revisions_.erase(key);
+  absl::string_view rest = key;
+  if (absl::ConsumePrefix(&rest, keys::kTables)) {
+    TableId id = 0;
+    HOTBED_CHECK(NumberOf(rest, &id));
+    tables_.erase(id);
+    const size_t shards = ShardsOfTable(id).size();
+    if (shards > 0) orphans_[id] = shards;
+  } else if (absl::ConsumePrefix(&rest, keys::kNames)) {
+    names_.erase(std::string(rest));
+  } else if (absl::ConsumePrefix(&rest, keys::kDropped)) {
+    TableId id = 0;
+    HOTBED_CHECK(NumberOf(rest, &id));
+    dropped_.erase(id);
+  } else if (absl::ConsumePrefix(&rest, keys::kShards)) {
+    ShardId id;
+    HOTBED_CHECK(keys::ParseShard(rest, &id));
+    EraseShard(id);
+  } else if (absl::ConsumePrefix(&rest, keys::kGoals)) {
+    ShardId id;
+    HOTBED_CHECK(keys::ParseShard(rest, &id));
+    goals_.erase(id.packed());
+  } else if (absl::ConsumePrefix(&rest, keys::kEvents)) {
+    uint64_t number = 0;
+    HOTBED_CHECK(NumberOf(rest, &number));
+    events_.erase(number);
+  } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
+    sessions_.erase(std::string(rest));
+  }
+}
+
+void ClusterState::EraseShard(ShardId id) {
+  auto it = shards_.find(id.packed());
+  if (it == shards_.end()) return;
+  IndexShard(it->second, false);
+  left_.erase(it->first);
+  shards_.erase(it);
+  auto orphans = orphans_.find(id.table);
+  if (orphans != orphans_.end() && --orphans->second == 0) orphans_.erase(orphans);
+}
+
+void ClusterState::IndexShard(const v1::ShardRecord& record, bool add) {
+  for (const ServerId server : ServersOf(record)) {
+    if (add) {
+      shards_of_server_[server].insert(record.shard());
+    } else {
+      shards_of_server_[server].erase(record.shard());
+    }
+  }
+  if (record.primary().server() != 0) {
+    primaries_of_server_[record.primary().server()] += add ? 1 : -1;
+  }
+}
+
+void ClusterState::Note(Change change) {
+  plan_revision_ = std::max(plan_revision_, change.revision);
+  changes_.push_back(std::move(change));
+  while (changes_.size() > kChangesMax) {
+    // Whole revisions: a map must not carry half of a transaction.
+    changes_after_ = changes_.front().revision;
+    while (!changes_.empty() && changes_.front().revision <= changes_after_) changes_.pop_front();
+  }
+}
+
+const v1::TableSpec* ClusterState::FindTable(const std::string& name) const {
+  auto id = names_.find(name);
+  if (id == names_.end()) return nullptr;
+  auto table = tables_.find(id->second);
+  return table == tables_.end() ? nullptr : &table->second;
+}
+
+const v1::ServerInfo* ClusterState::FindServer(const std::string& name) const {
+  for (const auto& [id, info] : servers_) {
+    if (info.name() == name) return &info;
+  }
+  return nullptr;
+}
+
+const v1::ShardGoal* ClusterState::FindGoal(uint64_t packed) const {
+  auto it = goals_.find(packed);
+  return it == goals_.end() ? nullptr : &it->second;
+}
+
+std::string ClusterState::ShardName(uint64_t packed) const {
+  const ShardId id = ShardId::FromPacked(packed);
+  auto it = tables_.find(id.table);
+  if (it == tables_.end()) return absl::StrCat(id.table, "/", id.index);
+  return absl::StrCat(it->second.name(), "/", id.index);
+}
+
+std::string ClusterState::ServerName(ServerId server) const {
+  auto it = servers_.find(server);
+  return it == servers_.end() ? absl::StrCat("server ", server) : it->second.name();
+}
+
+std::string ClusterState::WithServerNames(absl::string_view text) const {
+  std::vector<std::string> words;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    absl::string_view number = word;
+    const size_t slash = word.find('/');
+    ServerId server = 0;
+    const bool member = slash != word.npos && absl::ConsumePrefix(&number, "s") &&
+                        absl::SimpleAtoi(number.substr(0, slash - 1), &server) &&
+                        servers_.contains(server);
+    words.push_back(member ? absl::StrCat(ServerName(server), word.substr(slash))
+                           : std::string(word));
+  }
+  return absl::StrJoin(words, " ");
+}
+
+std::vector<const v1::ShardRecord*> ClusterState::ShardsOfTable(TableId table) const {
+  std::vector<const v1::ShardRecord*> records;
+  for (auto it = shards_.lower_bound(ShardId{table, 0}.packed());
+       it != shards_.end() && TableOf(it->first) == table; ++it) {
+    records.push_back(&it->second);
+  }
+  return records;
+}
+
+const absl::btree_set<uint64_t>& ClusterState::ShardsOfServer(ServerId server) const {
+  static const auto* const kNone = new absl::btree_set<uint64_t>();
+  auto it = shards_of_server_.find(server);
+  return it == shards_of_server_.end() ? *kNone : it->second;
+}
+
+uint64_t ClusterState::PrimariesOf(ServerId server) const {
+  auto it = primaries_of_server_.find(server);
+  return it == primaries_of_server_.end() ? 0 : it->second;
+}
+
+std::vector<ShardId> ClusterState::Orphans(size_t limit) const {
+  std::vector<ShardId> out;
+  for (const auto& [table, count] : orphans_) {
+    for (const v1::ShardRecord* record : ShardsOfTable(table)) {
+      if (out.size() == limit) return out;
+      out.push_back(ShardId::FromPacked(record->shard()));
+    }
+  }
+  return out;
+}
+
+std::optional<std::vector<const ClusterState::Change*>> ClusterState::ChangesSince(
+    uint64_t revision) const {
+  if (revision < changes_after_ || revision > plan_revision_) return std::nullopt;
+  auto first = std::upper_bound(changes_.begin(), changes_.end(), revision,
+                                [](uint64_t r, const Change& c) { return r < c.revision; });
+  std::vector<const Change*> out;
+  for (auto it = first; it != changes_.end(); ++it) out.push_back(&*it);
+  return out;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,93 @@
+// The names of the coordinator's records in the metadata store. Numbers are zero-padded, so that
+// keys sort by value.
+//
+//   /hotbed/format                 kFormat
+//   /hotbed/cluster                the cluster id
+//   /hotbed/leader                 token of the coordinator that may write; every transaction
+//                                  compares its revision
+//   /hotbed/counters/{tables,servers,sessions,moves}
+//                                  the last number given out, decimal; never given out again
+//   /hotbed/tables/ID              v1.TableSpec; written last and deleted first: a table is there
+//                                  iff this key is
+//   /hotbed/names/NAME             the id of the table of that name, decimal
+//   /hotbed/shards/TABLE/INDEX     v1.ShardRecord without its revision (which is the key's own)
+//   /hotbed/goals/TABLE/INDEX      v1.ShardGoal: what the record shall become; deleted with the
+//                                  change that makes it so
+//   /hotbed/moves                  v1.MoveControl
+//   /hotbed/events/NUMBER          v1.ClusterEvent; the newest ones only
+//   /hotbed/dropped/ID             the name of a dropped table; the newest ones only
+//   /hotbed/servers/ID             v1.ServerInfo without load and shard count
+//   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
+//   /hotbed/groups/NAME            v1.GroupCommit: the last one of that group of trainers
+//
+// Format 2 has goals, and shards of several members, which a coordinator of format 1 would break:
+// it refuses the store. A store of format 1 becomes one of format 2 by being led.
+#ifndef HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
+#define HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/ids.h"
+
+namespace hotbed::keys {
+
+inline constexpr char kFormat[] = "2";
+inline constexpr char kFormatBefore[] = "1";
+
+inline constexpr char kRoot[] = "/hotbed/";
+inline constexpr char kFormatKey[] = "/hotbed/format";
+inline constexpr char kClusterKey[] = "/hotbed/cluster";
+inline constexpr char kLeaderKey[] = "/hotbed/leader";
+inline constexpr char kTableCounter[] = "/hotbed/counters/tables";
+inline constexpr char kServerCounter[] = "/hotbed/counters/servers";
+inline constexpr char kSessionCounter[] = "/hotbed/counters/sessions";
+inline constexpr char kMoveCounter[] = "/hotbed/counters/moves";
+inline constexpr char kMovesKey[] = "/hotbed/moves";
+inline constexpr char kCounters[] = "/hotbed/counters/";
+inline constexpr char kTables[] = "/hotbed/tables/";
+inline constexpr char kNames[] = "/hotbed/names/";
+inline constexpr char kShards[] = "/hotbed/shards/";
+inline constexpr char kGoals[] = "/hotbed/goals/";
+inline constexpr char kEvents[] = "/hotbed/events/";
+inline constexpr char kDropped[] = "/hotbed/dropped/";
+inline constexpr char kServers[] = "/hotbed/servers/";
+inline constexpr char kSessions[] = "/hotbed/sessions/";
+inline constexpr char kGroups[] = "/hotbed/groups/";
+
+inline std::string Table(TableId id) {
+  return absl::StrCat(kTables, absl::Dec(id, absl::kZeroPad10));
+}
+inline std::string Dropped(TableId id) {
+  return absl::StrCat(kDropped, absl::Dec(id, absl::kZeroPad10));
+}
+inline std::string Name(const std::string& name) { return absl::StrCat(kNames, name); }
+inline std::string Shard(ShardId id) {
+  return absl::StrCat(kShards, absl::Dec(id.table, absl::kZeroPad10), "/",
+                      absl::Dec(id.index, absl::kZeroPad4));
+}
+inline std::string Goal(ShardId id) {
+  return absl::StrCat(kGoals, absl::Dec(id.table, absl::kZeroPad10), "/",
+                      absl::Dec(id.index, absl::kZeroPad4));
+}
+// The shard that a key names behind kShards or kGoals.
+inline bool ParseShard(absl::string_view rest, ShardId* id) {
+  const size_t slash = rest.find('/');
+  return slash != rest.npos && absl::SimpleAtoi(rest.substr(0, slash), &id->table) &&
+         absl::SimpleAtoi(rest.substr(slash + 1), &id->index);
+}
+inline std::string Event(uint64_t number) {
+  return absl::StrCat(kEvents, absl::Dec(number, absl::kZeroPad20));
+}
+inline std::string Server(ServerId id) {
+  return absl::StrCat(kServers, absl::Dec(id, absl::kZeroPad20));
+}
+inline std::string Group(const std::string& name) { return absl::StrCat(kGroups, name); }
+inline std::string Session(const std::string& name) { return absl::StrCat(kSessions, name); }
+
+}  // namespace hotbed::keys
+
+#endif  // HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_

@@ -1,0 +1,177 @@
+#include "planner/coordinator/state/leases.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kGuardShare = 5;  // one in so many servers may fall silent unprobed
+
+}  // namespace
+
+void Leases::Sync(int64_t now_ns, const ClusterState& state) {
+  for (auto it = leases_.begin(); it != leases_.end();) {
+    auto server = state.servers().find(it->first);
+    const bool live = server != state.servers().end() && server->second.live();
+    it = live ? std::next(it) : leases_.erase(it);
+  }
+  for (const auto& [id, info] : state.servers()) {
+    if (!info.live()) {
+      gone_since_ns_.emplace(id, now_ns);
+      continue;
+    }
+    Lease& lease = leases_[id];
+    if (lease.incarnation == info.incarnation()) continue;
+    lease = Lease();
+    lease.incarnation = info.incarnation();
+    lease.address = info.address();
+    lease.deadline_ns = now_ns + options_.ttl_ns;
+    lease.load = info.load();
+    gone_since_ns_.erase(id);
+  }
+}
+
+void Leases::RenewAll(int64_t now_ns) {
+  for (auto& [server, lease] : leases_) lease.deadline_ns = now_ns + options_.ttl_ns;
+  silent_ends_ns_.clear();
+}
+
+void Leases::Renew(int64_t now_ns, ServerId server) {
+  auto it = leases_.find(server);
+  if (it != leases_.end()) it->second.deadline_ns = now_ns + options_.ttl_ns;
+}
+
+bool Leases::OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request) {
+  auto it = leases_.find(request.server());
+  if (it == leases_.end() || it->second.incarnation != request.incarnation() || it->second.ended) {
+    return false;
+  }
+  Lease& lease = it->second;
+  lease.deadline_ns = now_ns + options_.ttl_ns;
+  if (request.draining() && !lease.stopping) lease.stopping_since_ns = now_ns;
+  lease.stopping = request.draining();
+  lease.load = request.load();
+  lease.copies.assign(request.copies().begin(), request.copies().end());
+  return true;
+}
+
+void Leases::OnStreamBroken(ServerId server, Incarnation incarnation) {
+  auto it = leases_.find(server);
+  if (it == leases_.end() || it->second.incarnation != incarnation || it->second.ended) return;
+  Probe(server, &it->second);
+}
+
+void Leases::OnProbed(int64_t now_ns, ServerId server, Incarnation incarnation,
+                      ProbeAnswer answer) {
+  auto it = leases_.find(server);
+  if (it == leases_.end() || it->second.incarnation != incarnation || !it->second.probing) return;
+  Lease& lease = it->second;
+  lease.probing = false;
+  const bool guarded = std::exchange(lease.guarded, false);
+  if (lease.ended) return;
+  if (answer == ProbeAnswer::kRefused) {
+    return End(now_ns, server, &lease, "its connections broke and its data port is closed");
+  }
+  if (!guarded || lease.deadline_ns > now_ns) return;
+  if (answer == ProbeAnswer::kSilent) {
+    End(now_ns, server, &lease, "no heartbeat in time, as of others, and no answer to a probe");
+  } else {
+    lease.deadline_ns = now_ns + options_.ttl_ns;
+  }
+}
+
+bool Leases::TooMany(size_t silent) const {
+  return silent > 1 && silent * kGuardShare > leases_.size();
+}
+
+void Leases::Tick(int64_t now_ns) {
+  while (!silent_ends_ns_.empty() && now_ns - silent_ends_ns_.front() > options_.ttl_ns) {
+    silent_ends_ns_.pop_front();
+  }
+  size_t silent = silent_ends_ns_.size();
+  for (const auto& [server, lease] : leases_) {
+    silent += !lease.ended && lease.deadline_ns <= now_ns;
+  }
+  const bool guard = TooMany(silent);
+  for (auto& [server, lease] : leases_) {
+    if (lease.ended || lease.deadline_ns > now_ns) continue;
+    if (guard) {
+      lease.guarded = true;
+      Probe(server, &lease);
+    } else if (!lease.guarded) {
+      silent_ends_ns_.push_back(now_ns);
+      End(now_ns, server, &lease,
+          absl::StrCat("no heartbeat for ", options_.ttl_ns / 1000000, " ms"));
+    }
+  }
+}
+
+void Leases::Probe(ServerId server, Lease* lease) {
+  if (std::exchange(lease->probing, true)) return;
+  probes_.push_back({server, lease->incarnation, lease->address});
+}
+
+void Leases::End(int64_t now_ns, ServerId server, Lease* lease, std::string why) {
+  lease->ended = true;
+  lease->why = std::move(why);
+  gone_since_ns_.insert_or_assign(server, now_ns);
+}
+
+std::vector<Leases::Ended> Leases::TakeEnded() {
+  std::vector<Ended> out;
+  for (auto& [server, lease] : leases_) {
+    if (!lease.ended || std::exchange(lease.told, true)) continue;
+    out.push_back({server, lease.incarnation, lease.why});
+  }
+  return out;
+}
+
+void Leases::ForgetTold() {
+  for (auto& [server, lease] : leases_) lease.told = false;
+}
+
+std::vector<ProbeRequest> Leases::TakeProbes() { return std::exchange(probes_, {}); }
+
+Incarnation Leases::LiveIncarnation(ServerId server) const {
+  auto it = leases_.find(server);
+  return it == leases_.end() || it->second.ended ? 0 : it->second.incarnation;
+}
+
+bool Leases::Stopping(ServerId server) const {
+  auto it = leases_.find(server);
+  return it != leases_.end() && it->second.stopping;
+}
+
+bool Leases::StopsAlone(int64_t now_ns, ServerId server) const {
+  auto it = leases_.find(server);
+  return it != leases_.end() && it->second.stopping &&
+         now_ns - it->second.stopping_since_ns >= kStopsTogetherNs;
+}
+
+bool Leases::Awaited(int64_t now_ns, ServerId server) const {
+  auto it = gone_since_ns_.find(server);
+  return it != gone_since_ns_.end() && !Held(server) && now_ns - it->second < options_.awaited_ns;
+}
+
+int64_t Leases::GoneSinceNs(ServerId server) const {
+  auto it = gone_since_ns_.find(server);
+  return it == gone_since_ns_.end() ? 0 : it->second;
+}
+
+bool Leases::AnyAwaited(int64_t now_ns) const {
+  return std::any_of(gone_since_ns_.begin(), gone_since_ns_.end(),
+                     [&](const auto& gone) { return Awaited(now_ns, gone.first); });
+}
+
+const Leases::Lease* Leases::Find(ServerId server) const {
+  auto it = leases_.find(server);
+  return it == leases_.end() ? nullptr : &it->second;
+}
+
+}  // namespace hotbed

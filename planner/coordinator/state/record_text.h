@@ -1,0 +1,21 @@
+// Who holds a shard, in words for people.
+#ifndef HOTBED_PLANNER_COORDINATOR_STATE_RECORD_TEXT_H_
+#define HOTBED_PLANNER_COORDINATOR_STATE_RECORD_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "common/shard_record.h"
+
+namespace hotbed {
+
+// "s2/5": server and incarnation.
+std::string MemberText(const Member& member);
+// "s2/5 s3/1", or "-".
+std::string MembersText(const std::vector<Member>& members);
+// "primary s2/5, members s2/5 s3/1, learners -, epoch 7 active": for logs and failures.
+std::string RecordText(const ShardRecord& record);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_STATE_RECORD_TEXT_H_

@@ -1,0 +1,74 @@
+#include "planner/model/plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+bool SameColumns(const ShardRange& a, const ShardRange& b) {
+  return a.column_first == b.column_first && a.column_limit == b.column_limit;
+}
+
+// Whether `next` goes on where `last` ends, so that one line can show both.
+bool Continues(const PlannedShard& last, const PlannedShard& next) {
+  return next.shard.table == last.shard.table && next.shard.index == last.shard.index + 1 &&
+         next.range.first == last.range.limit && SameColumns(last.range, next.range) &&
+         next.assignments == last.assignments;
+}
+
+}  // namespace
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kPrimary:
+      return "primary";
+    case Role::kBackup:
+      return "backup";
+    case Role::kReplica:
+      return "replica";
+  }
+  return "unknown";
+}
+
+bool operator==(const PlannedShard& a, const PlannedShard& b) {
+  return a.shard == b.shard && a.range.first == b.range.first && a.range.limit == b.range.limit &&
+         SameColumns(a.range, b.range) && a.bytes == b.bytes && a.weight_bytes == b.weight_bytes &&
+         a.assignments == b.assignments;
+}
+
+ServerId Plan::PrimaryOf(ShardId shard) const {
+  auto it = std::lower_bound(shards.begin(), shards.end(), shard,
+                             [](const PlannedShard& p, ShardId s) { return p.shard < s; });
+  if (it == shards.end() || !(it->shard == shard)) return 0;
+  for (const Assignment& a : it->assignments) {
+    if (a.role == Role::kPrimary) return a.server;
+  }
+  return 0;
+}
+
+std::string Plan::ToString() const {
+  std::string out;
+  for (size_t i = 0; i < shards.size();) {
+    size_t last = i;
+    uint64_t bytes = shards[i].bytes;
+    while (last + 1 < shards.size() && Continues(shards[last], shards[last + 1])) {
+      bytes += shards[++last].bytes;
+    }
+    const PlannedShard& first = shards[i];
+    absl::StrAppend(&out, "table ", first.shard.table, " shards ", first.shard.index, "..",
+                    shards[last].shard.index, ": rows [", first.range.first, ", ",
+                    shards[last].range.limit, ") columns [", first.range.column_first, ", ",
+                    first.range.column_limit, "), ", bytes, " bytes on");
+    for (const Assignment& a : first.assignments) {
+      absl::StrAppend(&out, " ", a.server, " ", RoleName(a.role));
+    }
+    absl::StrAppend(&out, "\n");
+    i = last + 1;
+  }
+  return out;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,54 @@
+// A plan: which server holds which shard in which role. A plain value that can be printed, compared
+// and stored; the planner makes it, the coordinator turns it into shard records. Safe from any
+// thread.
+#ifndef HOTBED_PLANNER_MODEL_PLAN_H_
+#define HOTBED_PLANNER_MODEL_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/shard_record.h"
+
+namespace hotbed {
+
+enum class Role : uint8_t { kPrimary = 0, kBackup = 1, kReplica = 2 };
+
+// "primary", "backup" or "replica".
+const char* RoleName(Role role);
+
+struct Assignment {
+  ServerId server = 0;
+  Role role = Role::kPrimary;
+  friend bool operator==(const Assignment&, const Assignment&) = default;
+};
+
+// One shard of a plan. `bytes` counts weights and optimizer state, `weight_bytes` the weights alone
+// (DECISIONS P7); of a hashed table both are what the expected number of rows would take.
+struct PlannedShard {
+  ShardId shard;
+  ShardRange range;
+  uint64_t bytes = 0;
+  uint64_t weight_bytes = 0;
+  std::vector<Assignment> assignments;  // the primary first
+  friend bool operator==(const PlannedShard& a, const PlannedShard& b);
+};
+
+struct Plan {
+  std::vector<PlannedShard> shards;  // sorted by shard
+
+  // The server of the primary of `shard`, or 0 when the plan does not hold it.
+  ServerId PrimaryOf(ShardId shard) const;
+
+  // One line for each run of adjacent shards of a table with the same assignments, as in
+  //   table 3 shards 0..2: rows [0, 375) columns [0, 64), 96000 bytes on 1 primary
+  // The joining is for display only: shards are what is placed and moved (DECISIONS P1).
+  std::string ToString() const;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_MODEL_PLAN_H_

@@ -1,0 +1,191 @@
+// What the planner is asked: tables, features, topology, workload, options and the current plan.
+// Plain values in the field names and units of docs/planner.md (the JSON reader fills exactly
+// these); safe from any thread. The order of tables, features and servers is the order that every
+// strategy sees.
+//
+// Units: rows and columns are counts; bytes are bytes; bandwidths are bytes per millisecond;
+// thresholds count elements (rows x dim). A reader must have called ValidateInput, which every
+// strategy relies on.
+#ifndef HOTBED_PLANNER_MODEL_PLANNER_INPUT_H_
+#define HOTBED_PLANNER_MODEL_PLANNER_INPUT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/table_spec.h"
+#include "planner/model/cost_constants.h"
+#include "planner/model/planner_output.h"
+
+namespace hotbed {
+
+enum class PlannerWeight : uint8_t { kFp32, kFp16, kBf16, kInt8 };
+
+// Every optimizer that a table may name; what it stores a row is in planner/model/table_bytes.h.
+enum class PlannerOptimizer : uint8_t {
+  kNone,
+  kSgd,
+  kMomentumSgd,
+  kAdagrad,
+  kRowwiseAdagrad,
+  kAdam,
+  kAdamW,
+  kPartialRowwiseAdam,
+  kLamb,
+  kPartialRowwiseLamb,
+  kLars,
+  kFtrl,
+  kRmsprop,
+  kRowwiseRmsprop,
+};
+
+enum class PlannerCombiner : uint8_t { kSum, kMean, kMax, kNone };
+
+// `accesses` of all accesses go to the `rows` most frequent part of the rows; both are in (0, 1].
+struct HotnessPoint {
+  double rows = 0;
+  double accesses = 0;
+};
+
+// What was measured of one range of a live table.
+struct MeasuredRange {
+  uint64_t row_first = 0;
+  uint32_t column_first = 0;
+  uint64_t bytes = 0;  // of weights and state that one copy holds; 0: not known
+  double reads = -1;   // rows a step and trainer; below 0: neither of the two is known
+  double updates = 0;
+};
+
+struct InputTable {
+  std::string name;
+  uint64_t rows = 0;  // of a hashed table: the expected number
+  uint32_t dim = 0;
+  PlannerWeight weight = PlannerWeight::kFp32;
+  PlannerOptimizer optimizer = PlannerOptimizer::kRowwiseAdagrad;
+  PlannerCombiner combiner = PlannerCombiner::kSum;
+  bool hashed = false;
+  RowStatistics row_statistics = RowStatistics::kRow;
+  uint32_t copies = 1;                // the primary and its backups
+  double reads_per_step = 0;          // ids a step and trainer; 0: from features and batch size
+  std::optional<double> zipf;         // exponent of the accesses over the rows by rank
+  std::vector<HotnessPoint> hotness;  // ascending; goes before `zipf` where both are given
+  // Of a cluster's table only: vectors of optimizer state in bf16, and 4-byte counters that its
+  // options keep with each row.
+  bool state_bf16 = false;
+  uint32_t row_counters = 0;
+  // Likewise, by columns, then rows: of each range of the current plan, or empty. What is known
+  // stands in place of what the workload would make it, bytes only where they are more.
+  std::vector<MeasuredRange> measured;
+};
+
+struct InputFeature {
+  std::string name;
+  uint32_t table = 0;  // index into PlannerInput::tables
+  double pooling_factor = 1.0;
+  bool weighted = false;
+};
+
+struct InputServer {
+  std::string name;
+  std::string host;  // the server's name where the input has none
+  std::string zone;  // may be empty: unknown
+  uint64_t device_bytes = 0;
+  uint64_t host_bytes = 0;
+  uint64_t spill_bytes = 0;
+  bool draining = false;
+  // Of a live cluster only: gives and takes nothing, what it has stays with it.
+  bool unreachable = false;
+  double load = 0;  // ms a step that the server spends on other work
+};
+
+enum class PlannerDevice : uint8_t { kCpu, kCuda };
+
+// Bytes per millisecond; 0 means the default of the strategy (or what was calibrated).
+struct Bandwidths {
+  double device = 0;
+  double host = 0;
+  double device_host = 0;
+  double intra_host = 0;
+  double inter_host = 0;
+  double spill = 0;
+};
+
+struct Topology {
+  std::vector<InputServer> servers;
+  PlannerDevice device = PlannerDevice::kCpu;
+  Bandwidths bandwidth;
+};
+
+struct Workload {
+  uint64_t batch_size = 512;
+  uint32_t trainers = 1;
+};
+
+enum class PlannerStrategy : uint8_t {
+  kBasic,
+  kMemoryBalanced,
+  kMemoryOptimized,
+  kColumnEven,
+  kFair,
+  kWholeFeature,
+  kCost,
+  kTorchrec,
+};
+
+enum class FeatureOrder : uint8_t { kDifference, kAscending, kShuffled };
+
+struct TableConstraint {
+  uint32_t table = 0;                // index into PlannerInput::tables
+  std::vector<Sharding> sharding;    // allowed; empty: all
+  std::vector<std::string> kernels;  // allowed; empty: the defaults
+  std::vector<uint32_t> servers;     // pins, indices into Topology::servers; empty: all
+  std::optional<uint32_t> columns_min;
+  // Of a cluster's table only (`cost`): it has exactly so many column slices, of SliceColumns,
+  // whatever its sharding, each cut at the same rows.
+  std::optional<uint32_t> column_slices;
+  std::optional<double> cache_load_factor;
+  std::vector<uint64_t> batch_sizes;    // one a feature of the table
+  std::vector<double> pooling_factors;  // one a feature of the table
+  std::vector<double> num_poolings;     // one a feature of the table
+};
+
+enum class ReserveKind : uint8_t { kNone, kPercentage, kHeuristic, kInference };
+
+struct Reserve {
+  ReserveKind kind = ReserveKind::kNone;
+  double fraction = 0.15;
+  uint64_t dense_bytes = 0;
+};
+
+struct PlannerOptions {
+  PlannerStrategy strategy = PlannerStrategy::kCost;
+  std::optional<uint64_t> column_slice_threshold;  // elements; absent: off (or automatic)
+  std::optional<uint64_t> row_slice_threshold;
+  std::optional<uint64_t> data_parallel_threshold;
+  bool strict = false;
+  FeatureOrder order = FeatureOrder::kDifference;
+  std::vector<TableConstraint> constraints;  // at most one a table
+  Reserve reserve;
+  uint64_t seed = 0;
+  uint64_t evaluations_max = 100000;
+  std::optional<uint64_t> move_bytes_max;
+  // Of a live cluster only: what is in the current plan keeps the number of copies that it has
+  // there, be it less than the table's: someone else sees to those that are missing.
+  bool copies_as_they_are = false;
+};
+
+struct PlannerInput {
+  std::vector<InputTable> tables;
+  std::vector<InputFeature> features;  // never empty: without any, each table has one of its name
+  Topology topology;
+  Workload workload;
+  PlannerOptions options;
+  std::optional<PlannerOutput> current;
+  std::optional<CostConstants> constants;  // of the cost model; absent: its defaults
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_MODEL_PLANNER_INPUT_H_

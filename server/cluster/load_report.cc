@@ -1,0 +1,87 @@
+#include "server/cluster/load_report.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace hotbed {
+namespace {
+
+// Of what came after `before`.
+LatencyHistogram::Snapshot Since(const LatencyHistogram::Snapshot& before,
+                                 const LatencyHistogram::Snapshot& now) {
+  LatencyHistogram::Snapshot since = now;
+  if (before.cumulative.size() != now.cumulative.size()) return since;
+  since.count -= before.count;
+  since.sum_seconds -= before.sum_seconds;
+  for (size_t i = 0; i < since.cumulative.size(); ++i) {
+    since.cumulative[i].second -= before.cumulative[i].second;
+  }
+  return since;
+}
+
+}  // namespace
+
+void LoadReport::Measure(const HostStatus& status, const LatencyHistogram::Snapshot& pulls) {
+  const LatencyHistogram::Snapshot since = Since(pulls_, pulls);
+  pull_p99_us_ = since.count == 0 ? 0 : static_cast<uint64_t>(since.Quantile(0.99) * 1e6);
+  pulls_ = pulls;
+
+  std::vector<std::tuple<uint64_t, uint64_t, ShardId>> shards;  // rows since, bytes
+  absl::flat_hash_map<ShardId, uint64_t> totals;
+  for (const ShardStatus& shard : status.shards) {
+    const uint64_t total = shard.rows_pulled + shard.rows_pushed;
+    const auto before = totals_.find(shard.shard);
+    const uint64_t since_rows =
+        before == totals_.end() || before->second > total ? total : total - before->second;
+    totals[shard.shard] = total;
+    shards.emplace_back(since_rows, shard.bytes, shard.shard);
+  }
+  totals_.swap(totals);
+  const size_t count = std::min(shards.size(), kShardsMax);
+  std::partial_sort(shards.begin(), shards.begin() + static_cast<ptrdiff_t>(count), shards.end(),
+                    [](const auto& a, const auto& b) { return b < a; });
+  busiest_.clear();
+  for (size_t i = 0; i < count; ++i) busiest_.push_back(std::get<2>(shards[i]));
+}
+
+void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot& pulls,
+                      uint64_t copied_bytes, int64_t now_ns, v1::ServerLoad* load) {
+  if (measured_ns_ == 0 || now_ns - measured_ns_ >= kIntervalNsMin) {
+    Measure(status, pulls);
+    measured_ns_ = now_ns;
+  }
+  absl::flat_hash_map<ShardId, const ShardStatus*> by_id;
+  uint64_t rows_resident = 0, rows_pulled = 0, rows_pushed = 0, bytes_held = 0;
+  for (const ShardStatus& shard : status.shards) {
+    rows_resident += shard.rows_resident;
+    rows_pulled += shard.rows_pulled;
+    rows_pushed += shard.rows_pushed;
+    bytes_held += shard.bytes;
+    by_id[shard.shard] = &shard;
+  }
+  load->set_rows_resident(rows_resident);
+  load->set_rows_pulled_total(rows_pulled);
+  load->set_rows_pushed_total(rows_pushed);
+  load->set_hot_bytes(status.hot_bytes);
+  load->set_host_bytes_limit(status.host_bytes_limit);
+  load->set_spill_bytes(status.spill_bytes);
+  load->set_log_bytes(status.log_bytes);
+  load->set_read_only(status.read_only);
+  load->set_copied_bytes_total(copied_bytes);
+  load->set_pull_p99_us(pull_p99_us_);
+  load->set_bytes_held(bytes_held);
+  if (status.free_bytes.has_value()) load->set_free_bytes(*status.free_bytes);
+  for (const ShardId id : busiest_) {
+    const auto it = by_id.find(id);
+    if (it == by_id.end()) continue;  // dropped since
+    v1::ShardLoad* const shard = load->add_shards();
+    shard->set_shard(id.packed());
+    shard->set_rows_pulled_total(it->second->rows_pulled);
+    shard->set_rows_pushed_total(it->second->rows_pushed);
+    shard->set_bytes(it->second->bytes);
+    shard->set_primary(it->second->primary);
+    shard->set_applied_lsn(it->second->applied_lsn);
+  }
+}
+
+}  // namespace hotbed

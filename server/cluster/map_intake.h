@@ -1,0 +1,71 @@
+// Brings what the coordinator says about the cluster to this server's parts: tables and shards to
+// the shard host, where other servers listen to the streams between servers.
+//
+// Thread-safe; maps are applied one at a time, in the order of the calls.
+#ifndef HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
+#define HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/control.pb.h"
+#include "server/host/shard_host.h"
+#include "server/shard/replica_message.h"
+
+namespace hotbed {
+
+class MapIntake {
+ public:
+  // `host` and `network` (null: none) outlive it.
+  MapIntake(ShardHost* host, ReplicaNetwork* network) : host_(host), network_(network) {}
+
+  // A new incarnation hears everything anew.
+  void BeginAnew();
+  // An error leaves plan_revision() as it was, so that the same comes again.
+  absl::Status Apply(const v1::ClusterMap& map);
+
+  // What an activation came to.
+  absl::Status TakeRecords(const google::protobuf::RepeatedPtrField<v1::ShardRecord>& records);
+
+  uint64_t plan_revision() const;  // of the last map; 0: none yet
+  // Shards of which rows are here and that nobody has named since BeginAnew; none before a whole
+  // map was heard. At most kUnnamedMax.
+  std::vector<ShardId> Unnamed() const;
+  static constexpr size_t kUnnamedMax = 4096;
+
+  // Shards that this process should not leave yet: it is the primary, and another live member could
+  // be; or another is, and has not begun (it may still need this one's log).
+  size_t NotHandedOver(const Member& self) const;
+
+ private:
+  struct Server {
+    Incarnation incarnation = 0;
+    std::string address;
+    bool live = false;
+  };
+
+  void AddTablesMissing(const v1::ClusterMap& map, std::vector<TableId>* dropped) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(applying_);
+  void TakeServers(const v1::ClusterMap& map);
+
+  ShardHost* const host_;
+  ReplicaNetwork* const network_;
+  absl::Mutex applying_ ABSL_ACQUIRED_BEFORE(mu_);
+  uint64_t plan_revision_highest_ ABSL_GUARDED_BY(applying_) = 0;  // of all incarnations
+
+  mutable absl::Mutex mu_;
+  uint64_t plan_revision_ ABSL_GUARDED_BY(mu_) = 0;
+  bool heard_whole_ ABSL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_set<ShardId> named_ ABSL_GUARDED_BY(mu_);
+  std::map<ServerId, Server> servers_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_

@@ -1,0 +1,214 @@
+#include "server/host/catalog_file.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/byte_reader.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::string_view kMagic = "HOTBDCAT";
+constexpr uint32_t kVersion = 3;
+
+// A table's fields in the order of the format, once for writing and once for reading: `io` is given
+// each of them. New ones go where they belong and raise kVersion.
+template <typename Io, typename Optimizer>
+void VisitOptimizer(Io* io, Optimizer& o) {
+  io->Enum(o.kind);
+  for (auto* value : {&o.learning_rate, &o.epsilon, &o.beta1, &o.beta2, &o.weight_decay,
+                      &o.initial_accumulator, &o.momentum, &o.trust_coefficient, &o.l1, &o.l2,
+                      &o.ftrl_beta, &o.clip_value, &o.clip_row_norm, &o.max_norm}) {
+    io->Number(*value);
+  }
+  io->Enum(o.decay_mode);
+  io->Bool(o.lazy_decay);
+  io->Bool(o.row_bias_correction);
+  io->Bool(o.stochastic_rounding);
+  io->Enum(o.state_type);
+}
+
+template <typename Io, typename ScheduleType>
+void VisitSchedule(Io* io, ScheduleType& schedule) {
+  io->Enum(schedule.kind);
+  io->Number(schedule.warmup_steps);
+  io->Number(schedule.warmup_from);
+  io->Number(schedule.total_steps);
+  io->Number(schedule.min_factor);
+  io->Number(schedule.step_size);
+  io->Number(schedule.gamma);
+}
+
+template <typename Io, typename Change>
+void VisitChange(Io* io, Change& change) {
+  io->Number(change.at_step);
+  io->Bool(change.has_learning_rate);
+  io->Number(change.learning_rate);
+  io->Bool(change.has_clip_value);
+  io->Number(change.clip_value);
+  io->Bool(change.has_clip_row_norm);
+  io->Number(change.clip_row_norm);
+  io->Bool(change.has_schedule);
+  VisitSchedule(io, change.schedule);
+}
+
+template <typename Io, typename Table>
+void VisitTable(Io* io, Table& table) {
+  io->Number(table.id);
+  io->Text(table.name);
+  io->Bool(table.hashed);
+  io->Number(table.rows);
+  io->Number(table.dim);
+  io->Enum(table.weight_type);
+  VisitOptimizer(io, table.optimizer);
+  io->Enum(table.initializer.kind);
+  io->Number(table.initializer.a);
+  io->Number(table.initializer.b);
+  io->Number(table.seed);
+  io->Enum(table.durability);
+  io->Number(table.copies);
+  io->Bool(table.data_parallel);
+  io->Enum(table.nan_policy);
+  io->Number(table.column_slices);
+  io->Enum(table.row_statistics);
+  io->Bool(table.has_padding_id);
+  io->Number(table.padding_id);
+  io->Enum(table.bounds_mode);
+  io->Enum(table.gradient_reduction);
+  io->Enum(table.consistency);
+  io->Number(table.staleness);
+  io->Number(table.clip_slice_norm);
+  VisitSchedule(io, table.schedule);
+  io->Count(table.changes);
+  for (auto& change : table.changes) VisitChange(io, change);
+}
+
+class Writer {
+ public:
+  explicit Writer(std::string* out) : out_(out) {}
+  template <typename T>
+  void Number(T value) {
+    AppendLittle<T>(value, out_);
+  }
+  template <typename T>
+  void Enum(T value) {
+    AppendLittle<uint8_t>(static_cast<uint8_t>(value), out_);
+  }
+  void Bool(bool value) { AppendLittle<uint8_t>(value, out_); }
+  void Text(const std::string& value) { AppendString(value, out_); }
+  template <typename T>
+  void Count(const std::vector<T>& list) {
+    AppendLittle<uint32_t>(static_cast<uint32_t>(list.size()), out_);
+  }
+
+ private:
+  std::string* out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(ByteReader* in) : in_(in) {}
+  template <typename T>
+  void Number(T& value) {
+    value = in_->Take<T>();
+  }
+  template <typename T>
+  void Enum(T& value) {
+    value = static_cast<T>(in_->Take<uint8_t>());
+  }
+  void Bool(bool& value) { value = in_->Take<uint8_t>() != 0; }
+  void Text(std::string& value) { value = in_->TakeString(); }
+  template <typename T>
+  void Count(std::vector<T>& list) {
+    list.resize(std::min<size_t>(in_->Take<uint32_t>(), in_->left()));
+  }
+
+ private:
+  ByteReader* in_;
+};
+
+}  // namespace
+
+std::string Catalog::Serialize() const {
+  std::string out(kMagic);
+  AppendLittle<uint32_t>(kVersion, &out);
+  AppendLittle<uint32_t>(static_cast<uint32_t>(tables.size()), &out);
+  for (const auto& [id, table] : tables) {
+    Writer writer(&out);
+    VisitTable(&writer, table);
+  }
+  AppendLittle<uint32_t>(static_cast<uint32_t>(shards.size()), &out);
+  for (const auto& [shard, range] : shards) {
+    AppendLittle<uint64_t>(shard.packed(), &out);
+    AppendLittle<uint64_t>(range.first, &out);
+    AppendLittle<uint64_t>(range.limit, &out);
+    AppendLittle<uint32_t>(range.column_first, &out);
+    AppendLittle<uint32_t>(range.column_limit, &out);
+    AppendLittle<uint8_t>(installing.contains(shard), &out);
+    const auto from = log_from.find(shard);
+    const LogPosition position = from == log_from.end() ? LogPosition() : from->second;
+    AppendLittle<uint64_t>(position.segment, &out);
+    AppendLittle<uint64_t>(position.offset, &out);
+  }
+  AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
+  return out;
+}
+
+absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
+  if (bytes.size() < kMagic.size() + 8 || bytes.substr(0, kMagic.size()) != kMagic) {
+    return absl::DataLossError(absl::StrCat("CATALOG: ", bytes.size(), " bytes are no catalog"));
+  }
+  const absl::string_view body = bytes.substr(0, bytes.size() - 4);
+  if (LoadLittle<uint32_t>(bytes.data() + body.size()) != Crc32c(body.data(), body.size())) {
+    return absl::DataLossError("CATALOG: the checksum does not match");
+  }
+  ByteReader in(body.substr(kMagic.size()));
+  if (const uint32_t version = in.Take<uint32_t>(); version != kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CATALOG: version ", version, ", this program reads ", kVersion));
+  }
+  Catalog catalog;
+  for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
+    TableSpec table;
+    Reader reader(&in);
+    VisitTable(&reader, table);
+    catalog.tables[table.id] = std::move(table);
+  }
+  for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
+    const ShardId shard = ShardId::FromPacked(in.Take<uint64_t>());
+    ShardRange range;
+    range.first = in.Take<uint64_t>();
+    range.limit = in.Take<uint64_t>();
+    range.column_first = in.Take<uint32_t>();
+    range.column_limit = in.Take<uint32_t>();
+    if (!catalog.tables.contains(shard.table)) {
+      return absl::DataLossError(absl::StrCat("CATALOG: ", shard.ToString(), " has no table"));
+    }
+    catalog.shards[shard] = range;
+    if (in.Take<uint8_t>() != 0) catalog.installing.insert(shard);
+    LogPosition from;
+    from.segment = in.Take<uint64_t>();
+    from.offset = in.Take<uint64_t>();
+    if (from != LogPosition()) catalog.log_from[shard] = from;
+  }
+  if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
+  return catalog;
+}
+
+absl::StatusOr<Catalog> Catalog::Load(const std::string& path, FileSystem* files) {
+  if (!files->Exists(path)) return Catalog();
+  HOTBED_ASSIGN_OR_RETURN(const std::string bytes, files->ReadAll(path));
+  absl::StatusOr<Catalog> catalog = Parse(bytes);
+  if (catalog.ok()) return catalog;
+  return absl::Status(catalog.status().code(),
+                      absl::StrCat(path, ": ", catalog.status().message()));
+}
+
+absl::Status Catalog::Save(const std::string& path, FileSystem* files) const {
+  return files->WriteAtomically(path, Serialize());
+}
+
+}  // namespace hotbed

@@ -1,0 +1,289 @@
+// ApplyGradients: one optimizer step of each row of a batch, in place (see kernel_body.h for how
+// these files are compiled).
+//
+// Three ways with the same bits: in place, for fp32 in whole blocks without options; the short one,
+// compiled for each weight and gradient type, for the four commonest kinds without options; and one
+// for all kinds and options.
+#ifndef HOTBED_SERVER_KERNELS_APPLY_KERNEL_H_
+#define HOTBED_SERVER_KERNELS_APPLY_KERNEL_H_
+
+#include <cstdint>
+
+#include "row_math/optimizer.h"
+#include "row_math/row_update.h"
+#include "server/kernels/kernel_body.h"
+
+namespace hotbed {
+inline namespace HOTBED_ISA {
+
+// Without the limit of PrefetchBytes, where both vectors of a state would share it.
+HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
+  constexpr uint32_t kBytesMax = 2048;
+  const uint32_t limit = bytes < kBytesMax ? bytes : kBytesMax;
+  for (uint32_t at = 0; at < limit; at += 64) FetchLine(from + at);
+}
+
+// How many rows ahead of its update a row of so many bytes is fetched. Measured: 60 lines on their
+// way keep the memory busy; more gain nothing.
+HOTBED_ROW_FN uint32_t RowsAhead(uint32_t bytes) {
+  constexpr uint32_t kLinesAhead = 64;
+  constexpr uint32_t kLeast = 5;
+  constexpr uint32_t kMost = 12;
+  const uint32_t rows = kLinesAhead / (bytes / 64 + 1);
+  return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
+}
+
+// Calls walk(slot, next, gradient) for each row of the batch, in order, where `next` is the slot of
+// the row `ahead` of it, or this one again where there is none: what `walk` fetches. Marks rows
+// dirty.
+template <typename Walk>
+HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_t ahead,
+                               const Walk& walk) {
+  const uint32_t count = batch->count;
+  uint8_t* const bits = table.bits;
+  const uint32_t* const slots = batch->slots;
+  const uint32_t* const picks = batch->picks;
+  const uint8_t* const* const gradients = batch->gradients;
+  uint32_t dirtied = 0;
+  for (uint32_t k = 0; k < count; ++k) {
+    const uint32_t slot = slots[k];
+    const uint32_t next = k + ahead < count ? slots[k + ahead] : slot;
+    if (slot == kNoSlot) continue;
+    walk(slot, next != kNoSlot ? next : slot, gradients[picks != nullptr ? picks[k] : k]);
+    dirtied += (bits[slot] & kRowDirty) == 0;
+    bits[slot] |= kRowDirty | kRowChanged;
+  }
+  batch->dirtied = dirtied;
+}
+
+// Gradients lie one after another: the hardware sees that by itself.
+HOTBED_ROW_FN void FetchForUpdate(const RowTable& table, uint32_t weight_bytes,
+                                  uint32_t state_bytes, uint32_t slot) {
+  __builtin_prefetch(table.bits + slot, 1, 3);
+  PrefetchAll(WeightsOf(table, slot), weight_bytes);
+  if (state_bytes > 0) PrefetchAll(StateOf(table, slot), state_bytes);
+}
+
+HOTBED_ROW_FN void FetchFirst(const ApplyBatch& batch, const RowTable& table, uint32_t weight_bytes,
+                              uint32_t state_bytes, uint32_t ahead) {
+  for (uint32_t k = 0; k < ahead && k < batch.count; ++k) {
+    if (batch.slots[k] == kNoSlot) continue;
+    FetchForUpdate(table, weight_bytes, state_bytes, batch.slots[k]);
+  }
+}
+
+// Calls update(slot, weights, state, gradient) for each row of the batch, in order, with the rows
+// some way ahead on their way to the cache; marks them dirty.
+template <typename Update>
+HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint32_t state_bytes,
+                                  Update update) {
+  const RowTable table = *batch->table;  // a copy: stores to rows cannot change it
+  const uint32_t rows_ahead = RowsAhead(weight_bytes + state_bytes);
+  FetchFirst(*batch, table, weight_bytes, state_bytes, rows_ahead);
+  WalkApplied(batch, table, rows_ahead,
+              [&](uint32_t slot, uint32_t next, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
+                if (next != slot) FetchForUpdate(table, weight_bytes, state_bytes, next);
+                update(slot, WeightsOf(table, slot), StateOf(table, slot), gradient);
+              });
+}
+
+constexpr OptimizerParams ParamsOf(OptimizerKind kind) {
+  OptimizerParams params;
+  params.kind = kind;
+  return params;
+}
+
+// Where rows lie that are worked on in place; strides are known where kDim is (0 elsewhere).
+// Fetches one block at a time: a row at once, and the rows of a group with it, would fill the
+// processor's queue of misses, which would then run empty while they are computed.
+template <OptimizerKind kKind, uint32_t kDim>
+struct PlacesOf {
+  static constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
+  uint8_t* weights;
+  uint8_t* state;
+  uint8_t* bits;
+  uint32_t table_dim;
+
+  HOTBED_ROW_FN uint32_t dim() const { return kDim != 0 ? kDim : table_dim; }
+  HOTBED_ROW_FN uint32_t weight_bytes() const { return 4 * dim(); }
+  HOTBED_ROW_FN uint32_t state_bytes() const { return kLayout.Bytes(StateType::kFp32, dim()); }
+  HOTBED_ROW_FN uint8_t* Weights(uint32_t slot) const {
+    return weights + uint64_t{weight_bytes()} * slot;
+  }
+  HOTBED_ROW_FN uint8_t* State(uint32_t slot) const {
+    return state + uint64_t{state_bytes()} * slot;
+  }
+  HOTBED_ROW_FN void FetchWeights(uint32_t slot, uint32_t at) const {
+    FetchLine(Weights(slot) + at);
+    FetchLine(Weights(slot) + at + 64);
+  }
+  HOTBED_ROW_FN void FetchState(uint32_t slot, uint32_t at) const {
+    const uint8_t* const from = State(slot);
+    if (at == 0) __builtin_prefetch(bits + slot, 1, 3);
+    if (at == 0 && kLayout.has_statistic) {
+      FetchLine(from + 4ull * dim() * kLayout.vectors);
+    }
+    for (uint32_t v = 0; v < kLayout.vectors; ++v) {
+      FetchLine(from + 4ull * dim() * v + at);
+      FetchLine(from + 4ull * dim() * v + at + 64);
+    }
+  }
+  HOTBED_ROW_FN OpenRow Open(uint32_t slot, const uint8_t* gradient, float* room) const {
+    OpenRow row;
+    row.dim = dim();
+    row.blocks = dim() / kLanes;
+    row.w = Weights(slot);
+    row.first = State(slot);
+    row.second = row.first + 4ull * dim();
+    row.statistic = row.first + 4ull * dim() * kLayout.vectors;
+    row.g = gradient;
+    row.room = AsBytes(room);
+    return row;
+  }
+};
+
+// Rows and gradients of fp32, in place, without options. kDim: the table's, where it is known; 0
+// elsewhere.
+template <OptimizerKind kKind, uint32_t kDim>
+void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
+  alignas(64) float room[kDim != 0 ? kDim : kDimLimit];  // of LAMB's direction
+  const RowTable table = *batch->table;                  // a copy: stores to rows cannot change it
+  const PlacesOf<kKind, kDim> places{table.weights, table.state, table.bits, plan.dim};
+  const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
+  const uint32_t rows_ahead = RowsAhead(places.weight_bytes() + places.state_bytes());
+  FetchFirst(*batch, table, places.weight_bytes(), places.state_bytes(), rows_ahead);
+  WalkApplied(batch, table, rows_ahead,
+              [&](uint32_t slot, uint32_t next, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
+                const OpenRow row = places.Open(slot, gradient, room);
+                const auto state_ahead = [&](uint32_t at)
+                                             HOTBED_ALWAYS_INLINE { places.FetchState(next, at); };
+                const auto rest_ahead = [&](uint32_t at) HOTBED_ALWAYS_INLINE {
+                  places.FetchWeights(next, at);
+                  if (!MeasuresRow(kKind)) places.FetchState(next, at);
+                };
+                const float measured = MeasureRow<kKind>(p, row, state_ahead);
+                MoveRow<kKind>(p, measured, row, rest_ahead);
+              });
+}
+
+template <OptimizerKind kKind>
+void ApplyInPlace(const UpdatePlan& plan, ApplyBatch* batch) {
+  switch (plan.dim) {  // the common case, unrolled
+    case 64:
+      return ApplyInPlaceOf<kKind, 64>(plan, batch);
+    case 128:
+      return ApplyInPlaceOf<kKind, 128>(plan, batch);
+    default:
+      return ApplyInPlaceOf<kKind, 0>(plan, batch);
+  }
+}
+
+template <OptimizerKind kKind, typename Weight, typename Gradient>
+void ApplyShort(const UpdatePlan& shared, ApplyBatch* batch) {
+  const OptimizerParams params = shared.params;  // copies, as above
+  const UpdateScalars scalars = shared.scalars;
+  const uint32_t dim = shared.dim;
+  ForEachApplied(batch, Weight::kBytes * dim, batch->table->state_bytes,
+                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                     HOTBED_ALWAYS_INLINE {
+                       UpdateRow<kKind, Weight, Gradient>(params, scalars, dim, weights, state,
+                                                          gradient);
+                     });
+}
+
+template <OptimizerKind kKind, typename Weight>
+void ApplyShortTo(const UpdatePlan& plan, ApplyBatch* batch) {
+  switch (plan.gradient_type) {
+    case RowType::kFp32:
+      return ApplyShort<kKind, Weight, Fp32Codec>(plan, batch);
+    case RowType::kFp16:
+      return ApplyShort<kKind, Weight, Fp16Codec>(plan, batch);
+    case RowType::kBf16:
+      return ApplyShort<kKind, Weight, Bf16Codec>(plan, batch);
+    case RowType::kInt8:
+      __builtin_trap();  // gradients do not travel as int8: refused long before
+  }
+}
+
+template <OptimizerKind kKind>
+void ApplyWithOptions(const UpdatePlan& shared, ApplyBatch* batch) {
+  const UpdatePlan plan = shared;
+  const RowTable& table = *batch->table;
+  RowKey key{table.seed, 0, table.column_first};
+  const bool keyed = plan.params.stochastic_rounding && plan.weight_type != WeightType::kFp32;
+  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
+                 [&](uint32_t slot, uint8_t* weights, uint8_t* state, const uint8_t* gradient)
+                     HOTBED_ALWAYS_INLINE {
+                       if (keyed) key.id = IdOf(table, PositionOfSlot(table, slot));
+                       UpdateRowWithOptions<kKind>(plan, key, weights, state, gradient);
+                     });
+}
+
+template <OptimizerKind kKind>
+void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
+  if constexpr (kKind != OptimizerKind::kNone) {
+    if (WorksInPlace(plan)) return ApplyInPlace<kKind>(plan, batch);
+  }
+  if constexpr (HasShortWay(kKind)) {
+    if (TakesShortWay(plan)) {
+      switch (plan.weight_type) {
+        case WeightType::kFp32:
+          return ApplyShortTo<kKind, Fp32Codec>(plan, batch);
+        case WeightType::kFp16:
+          return ApplyShortTo<kKind, Fp16Codec>(plan, batch);
+        case WeightType::kBf16:
+          return ApplyShortTo<kKind, Bf16Codec>(plan, batch);
+      }
+    }
+  }
+  ApplyWithOptions<kKind>(plan, batch);
+}
+
+inline void ApplyAssign(const UpdatePlan& plan, ApplyBatch* batch) {
+  const RowTable& table = *batch->table;
+  ForEachApplied(batch, table.weight_bytes, table.state_bytes,
+                 [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
+                     HOTBED_ALWAYS_INLINE {
+                       AssignWeights(plan, weights, values);
+                       FirstState(plan.params, plan.dim, state);
+                     });
+}
+
+inline void RunApply(ApplyBatch* batch) {
+  const RowTable& table = *batch->table;
+  const UpdatePlan plan{table.optimizer, batch->scalars, table.weight_type, batch->gradient_type,
+                        table.dim};
+  if (batch->assign) return ApplyAssign(plan, batch);
+  switch (plan.params.kind) {
+    case OptimizerKind::kSgd:
+      return ApplyKind<OptimizerKind::kSgd>(plan, batch);
+    case OptimizerKind::kAdagrad:
+      return ApplyKind<OptimizerKind::kAdagrad>(plan, batch);
+    case OptimizerKind::kRowwiseAdagrad:
+      return ApplyKind<OptimizerKind::kRowwiseAdagrad>(plan, batch);
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      return ApplyKind<OptimizerKind::kAdam>(plan, batch);  // they differ in the plan alone
+    case OptimizerKind::kMomentumSgd:
+      return ApplyKind<OptimizerKind::kMomentumSgd>(plan, batch);
+    case OptimizerKind::kPartialRowwiseAdam:
+      return ApplyKind<OptimizerKind::kPartialRowwiseAdam>(plan, batch);
+    case OptimizerKind::kLamb:
+      return ApplyKind<OptimizerKind::kLamb>(plan, batch);
+    case OptimizerKind::kPartialRowwiseLamb:
+      return ApplyKind<OptimizerKind::kPartialRowwiseLamb>(plan, batch);
+    case OptimizerKind::kLars:
+      return ApplyKind<OptimizerKind::kLars>(plan, batch);
+    case OptimizerKind::kFtrl:
+      return ApplyKind<OptimizerKind::kFtrl>(plan, batch);
+    case OptimizerKind::kRmsProp:
+      return ApplyKind<OptimizerKind::kRmsProp>(plan, batch);
+    case OptimizerKind::kNone:
+      return ApplyKind<OptimizerKind::kNone>(plan, batch);
+  }
+}
+
+}  // namespace HOTBED_ISA
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_KERNELS_APPLY_KERNEL_H_

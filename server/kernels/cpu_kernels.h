@@ -1,0 +1,49 @@
+// The row kernels on the processor: inline, compiled for several instruction sets, the best one
+// chosen at start.
+//
+// All variants compute the same bits (row_math/isa.h). HOTBED_CPU_ISA=base|avx2|avx512 in the
+// environment forces one, for tests and measurements.
+#ifndef HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
+#define HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
+
+#include <cstdint>
+
+#include "server/kernels/row_kernels.h"
+
+namespace hotbed {
+
+// One instruction set's functions.
+struct CpuKernelSet {
+  const char* name;
+  void (*probe)(ProbeBatch*);
+  void (*gather)(GatherBatch*);
+  void (*gather_pooled)(GatherPooledBatch*);
+  void (*apply)(ApplyBatch*);
+  void (*insert)(InsertBatch*);
+  void (*evict)(EvictBatch*);
+  void (*collect)(CollectBatch*);
+  void (*reindex)(ReindexBatch*);
+  // A row as stored (weights alone) to the wire; the row's first value, as stored, with its state.
+  void (*encode_row)(const RowTable&, const uint8_t* weights, RowType type, uint8_t* out);
+  void (*first_value)(const RowTable&, uint64_t position, uint8_t* weights, uint8_t* state);
+  void (*pool_rows)(PoolRowsBatch*);
+  // What pool_rows made of a whole bag, to the wire (fp32, fp16 or bf16).
+  void (*encode_pooled)(const float* sum, uint32_t dim, RowType type, uint8_t* out);
+};
+
+// The sets that this processor can run, best first; the last one is always "base".
+struct CpuKernelSets {
+  const CpuKernelSet* sets[3];
+  int count;
+};
+CpuKernelSets AvailableCpuKernelSets();
+
+// The set in use: the best, or the one that HOTBED_CPU_ISA names.
+const CpuKernelSet& CpuKernels();
+
+// Stateless; lives as long as the process.
+RowKernels* CpuRowKernels();
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_KERNELS_CPU_KERNELS_H_

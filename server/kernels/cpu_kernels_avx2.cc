@@ -1,0 +1,15 @@
+#define HOTBED_ISA isa_avx2
+#include "server/kernels/apply_kernel.h"
+#include "server/kernels/pool_kernels.h"
+#include "server/kernels/read_kernels.h"
+#include "server/kernels/write_kernels.h"
+
+namespace hotbed {
+
+extern const CpuKernelSet kCpuKernels_avx2;
+const CpuKernelSet kCpuKernels_avx2 = {
+    "avx2",     RunProbe,   RunGather, RunGatherPooled, RunApply,    RunInsert,    RunEvict,
+    RunCollect, RunReindex, EncodeRow, FirstValue,      RunPoolRows, EncodePooled,
+};
+
+}  // namespace hotbed

@@ -1,0 +1,15 @@
+#define HOTBED_ISA isa_avx512
+#include "server/kernels/apply_kernel.h"
+#include "server/kernels/pool_kernels.h"
+#include "server/kernels/read_kernels.h"
+#include "server/kernels/write_kernels.h"
+
+namespace hotbed {
+
+extern const CpuKernelSet kCpuKernels_avx512;
+const CpuKernelSet kCpuKernels_avx512 = {
+    "avx512",   RunProbe,   RunGather, RunGatherPooled, RunApply,    RunInsert,    RunEvict,
+    RunCollect, RunReindex, EncodeRow, FirstValue,      RunPoolRows, EncodePooled,
+};
+
+}  // namespace hotbed

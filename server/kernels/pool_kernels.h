@@ -1,0 +1,197 @@
+// GatherPooled and PoolRows (see kernel_body.h for how these files are compiled).
+#ifndef HOTBED_SERVER_KERNELS_POOL_KERNELS_H_
+#define HOTBED_SERVER_KERNELS_POOL_KERNELS_H_
+
+#include <cstdint>
+
+#include "server/kernels/pool_piece.h"
+
+namespace hotbed {
+inline namespace HOTBED_ISA {
+
+constexpr uint32_t kPoolBlock = 512;  // ids whose rows are found before they are read
+constexpr uint32_t kFirstLines = 8;   // of a row, where a block begins
+
+inline void EncodePooled(const float* sum, uint32_t dim, RowType type, uint8_t* out) {
+  const uint8_t* const from = reinterpret_cast<const uint8_t*>(sum);
+  if (type == RowType::kFp16) return ConvertRow<Fp32Codec, Fp16Codec>(from, dim, out);
+  if (type == RowType::kBf16) return ConvertRow<Fp32Codec, Bf16Codec>(from, dim, out);
+  __builtin_memcpy(out, sum, 4ull * dim);
+}
+
+// Walks the bags of a batch as their rows are found, piece by piece.
+template <typename Weight>
+class BagWalk {
+ public:
+  explicit BagWalk(GatherPooledBatch* batch) : batch_(batch), dim_(batch->table->dim) {
+    BeginBag();
+  }
+
+  // The next rows of `source`, all there, from its row `k` on, which is id `k` + base of the batch.
+  template <typename Rows>
+  void Take(const Rows& source, uint64_t k, uint64_t limit, uint64_t base) {
+    const float* const weights = batch_->weights == nullptr ? nullptr : batch_->weights + base;
+    while (k < limit) {
+      const uint64_t left = batch_->lengths[bag_] - place_;
+      const uint64_t end = left < limit - k ? k + left : limit;
+      const PoolPieceOf piece{k, end, place_, weights};
+      PoolPiece<Weight>(batch_->pooling, source, piece, dim_, sum_, arg_);
+      Advance(static_cast<uint32_t>(end - k));
+      k = end;
+    }
+  }
+  // One row that has to be fetched: nothing of its bag counts.
+  void Miss() {
+    incomplete_ = true;
+    Advance(1);
+  }
+  void End() { batch_->missing_count = missing_; }
+
+ private:
+  void Advance(uint32_t rows) {
+    place_ += rows;
+    if (place_ < batch_->lengths[bag_]) return;
+    if (incomplete_) {
+      batch_->missing[missing_++] = bag_;
+    } else if (batch_->type != RowType::kFp32) {
+      EncodePooled(wide_, dim_, batch_->type, Out());
+    }
+    ++bag_;
+    BeginBag();
+  }
+  void BeginBag() {
+    place_ = 0;
+    incomplete_ = false;
+    for (; bag_ < batch_->bags && batch_->lengths[bag_] == 0; ++bag_) {
+      __builtin_memset(Out(), 0, RowWireBytes(batch_->type, dim_));
+      if (batch_->arg_max != nullptr) __builtin_memset(Arg(), 0xff, 4ull * dim_);
+    }
+    sum_ = batch_->type == RowType::kFp32 ? Out() : reinterpret_cast<uint8_t*>(wide_);
+    arg_ = batch_->arg_max == nullptr ? nullptr : Arg();
+  }
+  uint8_t* Out() { return batch_->rows + uint64_t{RowWireBytes(batch_->type, dim_)} * bag_; }
+  uint8_t* Arg() { return batch_->arg_max + 4ull * dim_ * bag_; }
+
+  GatherPooledBatch* const batch_;
+  const uint32_t dim_;
+  uint32_t bag_ = 0;
+  uint32_t place_ = 0;  // in the bag
+  bool incomplete_ = false;
+  uint32_t missing_ = 0;
+  uint8_t* sum_ = nullptr;
+  uint8_t* arg_ = nullptr;
+  float wide_[kDimLimit];  // the bag at hand, where it travels narrower
+};
+
+// A row of `found` that is not there: null where it exists nowhere, else to be fetched.
+inline const uint8_t kFetchedLater = 0;
+
+// Looks `count` ids up from number `base` on. False: some are not resident.
+inline bool FindRows(const GatherPooledBatch& batch, const RowTable& table, uint64_t base,
+                     uint32_t count, const uint8_t** found) {
+  const uint64_t* const ids = batch.ids + base;
+  uint8_t* const flags = batch.flags == nullptr ? nullptr : batch.flags + base;
+  bool complete = true;
+  ForEachRow(
+      table, count, [ids](uint32_t i) { return ids[i]; },
+      [&](uint32_t i, uint32_t slot) {
+        found[i] = WeightsOf(table, slot);
+        if (flags != nullptr) flags[i] = 1;
+      },
+      [&](uint32_t i) {
+        complete = false;
+        const bool nowhere = batch.absent_is_initial || KnownAbsent(table, ids[i]);
+        found[i] = nowhere ? nullptr : &kFetchedLater;
+        if (flags != nullptr) flags[i] = 0;
+      },
+      /*prefetch_bytes=*/0);
+  return complete;
+}
+
+template <typename Weight>
+void TakeWithGaps(const RowTable& table, const uint64_t* ids, const FoundRows& source,
+                  uint64_t base, BagWalk<Weight>* walk) {
+  uint8_t first_value[4 * kDimLimit];
+  uint64_t done = 0;
+  for (uint64_t i = 0; i < source.limit; ++i) {
+    const uint8_t* const row = source.rows[i];
+    if (row != nullptr && row != &kFetchedLater) continue;
+    walk->Take(FoundRows{source.rows, i}, done, i, base);
+    if (row == nullptr) {
+      FirstValue(table, PositionOf(table, ids[i]), first_value, nullptr);
+      walk->Take(StagedRows{first_value, 0, 0}, 0, 1, base + i);
+    } else {
+      walk->Miss();
+    }
+    done = i + 1;
+  }
+  walk->Take(source, done, source.limit, base);
+}
+
+template <typename Weight>
+void GatherPooledAs(GatherPooledBatch* batch) {
+  const RowTable table = *batch->table;
+  uint64_t count = 0;
+  for (uint32_t b = 0; b < batch->bags; ++b) count += batch->lengths[b];
+  BagWalk<Weight> walk(batch);
+  if (table.direct && table.rows == table.slots) {
+    const DirectRows rows{batch->ids, table.weights, table.first_position, table.weight_stride,
+                          count};
+    const uint64_t ahead = count < kPoolAhead ? count : kPoolAhead;
+    for (uint64_t k = 0; k < ahead; ++k) PrefetchBytes(rows.At(k), 64 * kFirstLines);
+    walk.Take(rows, 0, count, 0);
+    if (batch->flags != nullptr) __builtin_memset(batch->flags, 1, count);
+    return walk.End();
+  }
+  const uint8_t* found[kPoolBlock];
+  for (uint64_t base = 0; base < count; base += kPoolBlock) {
+    const uint32_t rows =
+        static_cast<uint32_t>(count - base < kPoolBlock ? count - base : kPoolBlock);
+    const bool complete = FindRows(*batch, table, base, rows, found);
+    const FoundRows source{found, rows};
+    for (uint32_t k = 0; complete && k < kPoolAhead && k < rows; ++k) {
+      PrefetchBytes(found[k], table.weight_bytes);
+    }
+    if (complete) {
+      walk.Take(source, 0, rows, base);
+    } else {
+      TakeWithGaps(table, batch->ids + base, source, base, &walk);
+    }
+  }
+  walk.End();
+}
+
+inline void RunGatherPooled(GatherPooledBatch* batch) {
+  switch (batch->table->weight_type) {
+    case WeightType::kFp32:
+      return GatherPooledAs<Fp32Codec>(batch);
+    case WeightType::kFp16:
+      return GatherPooledAs<Fp16Codec>(batch);
+    case WeightType::kBf16:
+      return GatherPooledAs<Bf16Codec>(batch);
+  }
+}
+
+template <typename Weight>
+void PoolRowsAs(PoolRowsBatch* batch) {
+  const StagedRows rows{batch->rows, batch->table->weight_bytes, batch->count};
+  const PoolPieceOf piece{0, batch->count, batch->place, batch->weights};
+  PoolPiece<Weight>(batch->pooling, rows, piece, batch->table->dim,
+                    reinterpret_cast<uint8_t*>(batch->sum), batch->arg_max);
+}
+
+inline void RunPoolRows(PoolRowsBatch* batch) {
+  switch (batch->table->weight_type) {
+    case WeightType::kFp32:
+      return PoolRowsAs<Fp32Codec>(batch);
+    case WeightType::kFp16:
+      return PoolRowsAs<Fp16Codec>(batch);
+    case WeightType::kBf16:
+      return PoolRowsAs<Bf16Codec>(batch);
+  }
+}
+
+}  // namespace HOTBED_ISA
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_KERNELS_POOL_KERNELS_H_

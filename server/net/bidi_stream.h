@@ -1,0 +1,156 @@
+// The mechanics of one bidirectional stream of raw messages over a completion queue: reading while
+// answers are pending, a bounded write queue, limits, cancellation and the end. What a message
+// means is the subclass's business.
+//
+// Life: `new Subclass`, Accept(); after that the object owns itself and is deleted when no
+// operation and no work refers to it. OnMessage runs on the polling thread, one message of a stream
+// after another up to the point where ReadOn() is called; Answer() and Drop() may be called from
+// any thread.
+//
+// Limits: reading stops while `messages_in_flight_max` requests are open or their bytes reach
+// `bytes_in_flight_max`; HTTP/2 flow control then holds the client back. A request is open from
+// OpenRequest() until its answer is written; one that would take the open bytes beyond the limit
+// can be kept back until it does not, or is the only one. A stream whose peer has taken nothing of
+// an answer for `write_timeout_ms` is cancelled, so that what its answers hold comes free.
+#ifndef HOTBED_SERVER_NET_BIDI_STREAM_H_
+#define HOTBED_SERVER_NET_BIDI_STREAM_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/net/rpc_tag.h"
+#include "server/net/stream_watch.h"
+
+namespace hotbed {
+
+class BidiStream : private StreamWatch::Watched {
+ public:
+  using RawStream = grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+  struct Limits {
+    uint32_t messages_in_flight_max = 64;
+    uint64_t bytes_in_flight_max = 64ull << 20;
+    int64_t write_timeout_ms = 10'000;
+  };
+
+  BidiStream(const BidiStream&) = delete;
+  BidiStream& operator=(const BidiStream&) = delete;
+
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+ protected:
+  // `watch` ticks the stream while it lives, and outlives it.
+  BidiStream(const Limits& limits, StreamWatch* watch);
+  virtual ~BidiStream();
+
+  // Asks gRPC for the next call of this method; `accept_tag` must be passed as its tag.
+  virtual void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) = 0;
+  // A call has arrived: start waiting for the next one. False refuses this one with `*refusal`.
+  virtual bool OnAccepted(grpc::Status* refusal) = 0;
+  // One message. Must call ReadOn() exactly once, then or later, unless it calls Fail().
+  virtual void OnMessage(grpc::ByteBuffer* message) = 0;
+  // The answer of a request has left (or was dropped): what it had reserved ends.
+  virtual void OnReleased(uint64_t reserved) = 0;
+  // The request that OpenRequest kept back is open now: go on with it. Any thread.
+  virtual void OnRoom(void* /*message*/) {}
+
+  void Accept() { RequestCall(&context_, &stream_, &accept_tag_); }
+
+  // Begins a request of `bytes` (of message and answer together) and keeps the stream alive until
+  // it ends. False (of one with a `message`): there is no room; OnRoom(message) comes when there
+  // is, or its deadline passed (Clock::NowNs() scale, 0: none), or the stream has gone. No other
+  // may be opened, nor ReadOn called, before.
+  bool OpenRequest(uint64_t bytes, int64_t deadline_ns = 0, void* message = nullptr);
+  // Lets the next message in, at once or when the limits allow it.
+  void ReadOn();
+  // Ends a request of `bytes` with its answer, or without one when the stream has gone; then
+  // OnReleased(reserved). `greets`: it carries our hello.
+  void Answer(grpc::ByteBuffer* answer, uint64_t bytes, uint64_t reserved, bool greets);
+  // Until an answer that greets is in the queue, every answer must: so the first one sent does.
+  bool must_greet() const { return !greeted_.load(std::memory_order_acquire); }
+  // A protocol error: no further message is read, answers under way are sent, then the stream ends
+  // with `status`.
+  void Fail(grpc::Status status);
+
+  // Keep the stream alive beyond the operation or request at hand.
+  void Ref() { refs_.fetch_add(1, std::memory_order_relaxed); }
+  // False when the last reference has gone already.
+  bool TryRefSelf() { return TryRef(&refs_); }
+  void Unref();
+
+ private:
+  struct Outgoing {
+    grpc::ByteBuffer answer;
+    uint64_t bytes = 0;
+    uint64_t reserved = 0;
+  };
+
+  struct Held {
+    void* message = nullptr;
+    uint64_t bytes = 0;
+    int64_t deadline_ns = 0;
+  };
+
+  bool TryWatch() override;
+  void Tick(int64_t now_ns) override;
+  void Unwatch() override { Unref(); }
+
+  void OnAcceptDone(bool ok);
+  void OnReadDone(bool ok);
+  void OnWriteDone(bool ok);
+  void OnCallDone();
+  void StartRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return open_requests_ < limits_.messages_in_flight_max &&
+           open_bytes_ < limits_.bytes_in_flight_max;
+  }
+  bool HasRoomFor(uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return open_requests_ == 0 || open_bytes_ + bytes <= limits_.bytes_in_flight_max;
+  }
+  void EndRequest(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Opens the request that was kept back: null when there is none, or no room (and not `forced`).
+  void* TakeHeld(bool forced) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MaybeFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Limits limits_;
+  StreamWatch* const watch_;
+  grpc::ServerContext context_;
+  RawStream stream_{&context_};
+  RpcTag accept_tag_;
+  RpcTag read_tag_;
+  RpcTag write_tag_;
+  RpcTag finish_tag_;
+  RpcTag done_tag_;
+  grpc::ByteBuffer incoming_;  // owned by the read under way
+  std::atomic<int> refs_{1};   // the accept operation
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> greeted_{false};
+
+  absl::Mutex mu_;
+  uint32_t open_requests_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t open_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  Held held_ ABSL_GUARDED_BY(mu_);                  // message null: none
+  uint64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0;  // and the end
+  uint64_t writes_seen_ ABSL_GUARDED_BY(mu_) = 0;   // at the last tick
+  int64_t stalled_ticks_ ABSL_GUARDED_BY(mu_) = 0;
+  bool read_wanted_ ABSL_GUARDED_BY(mu_) = false;  // ReadOn() came, the limits held it back
+  bool no_more_reads_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<Outgoing> writes_
+      ABSL_GUARDED_BY(mu_);  // front is being written; at most open_requests_
+  grpc::Status end_status_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_NET_BIDI_STREAM_H_

@@ -1,0 +1,107 @@
+// What the gRPC streams hand to the shard host: pulls and pushes cut into segments, free of gRPC
+// and protobuf.
+//
+// Ownership: the stream allocates a PullWork or PushWork together with everything that its segments
+// point to (the message's slices, the answer's slice) and keeps it alive until Done() is called.
+// Done() is called exactly once, by whichever thread finishes the last segment, perhaps before
+// ShardHost::Pull/Push returns. Segments of one work may run on several threads at once; each
+// writes only its own `result`, `rows` and `flags`.
+#ifndef HOTBED_SERVER_SHARD_REQUESTS_H_
+#define HOTBED_SERVER_SHARD_REQUESTS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "common/ids.h"
+#include "row_math/types.h"
+#include "server/protocol/segment_code.h"
+
+namespace hotbed {
+
+class AnswerMemory;
+class PullLatency;
+class Shard;
+
+struct SegmentResult {
+  SegmentCode code = SegmentCode::kOk;
+  uint32_t retry_after_ms = 0;
+  Epoch epoch = 0;  // the state that answered: (epoch, lsn)
+  Lsn lsn = 0;
+  uint64_t last_seq = 0;  // push: the session's last sequence on this shard
+  std::string detail;     // empty when ok; names the thing, the value and the limit
+};
+
+struct PullSegment {
+  std::shared_ptr<Shard> shard;  // null: unknown; the host fills in the result
+  ShardId shard_id;
+  Epoch epoch = 0;
+  Lsn lsn_min = 0;
+  const uint64_t* ids = nullptr;  // aligned, `count` of them
+  uint32_t count = 0;
+  uint8_t* rows = nullptr;   // a row an id, or a bag, of RowWireBytes(row_type, dim), unaligned
+  uint8_t* flags = nullptr;  // count bytes, or null; bit 0 = the row exists
+  // Pooled: bags of ids, each made one row (server/shard/bag_check.h says which are refused).
+  RowPooling pooling = RowPooling::kNone;
+  const uint32_t* bag_lengths = nullptr;  // aligned, `bags` of them
+  uint32_t bags = 0;
+  const float* weights = nullptr;  // aligned, one an id, or null
+  uint8_t* arg_max = nullptr;      // dim u32 a bag, unaligned, or null
+  int64_t waits_until_ns = 0;      // the shard's: for an LSN
+  bool waits_for_commit = false;   // owned by the shard: lsn_min is what a strict pull has to see
+  SegmentResult result;
+};
+
+struct PullWork {
+  virtual ~PullWork() = default;
+  virtual void Done() = 0;
+
+  RowType row_type = RowType::kFp32;
+  AnswerMemory* answer = nullptr;  // in which all segments' rows lie; null: memory of any kind
+  int64_t deadline_ns = 0;         // Clock::NowNs() scale; 0: none
+  bool strict = false;             // the primary alone, while its lease surely holds
+  uint32_t staleness_ms_max = 0;   // of other members: since they heard from the primary; 0: any
+  absl::InlinedVector<PullSegment, 8> segments;
+  // Owned by the host.
+  std::atomic<int32_t> pending{0};
+  PullLatency* latency = nullptr;  // null: this one is not timed
+  int64_t begun_ns = 0;
+};
+
+struct PushSegment {
+  std::shared_ptr<Shard> shard;
+  ShardId shard_id;
+  Epoch epoch = 0;
+  const uint64_t* ids = nullptr;  // aligned, unique within the segment
+  uint32_t count = 0;
+  const uint8_t* const* gradients = nullptr;  // one pointer a row, each to dim unaligned elements
+  uint64_t seq = 0;
+  uint64_t prev_seq = 0;
+  bool open = false;
+  bool last_part = false;
+  bool has_learning_rate = false;
+  float learning_rate = 0.0f;
+  bool assign = false;  // `gradients` are the rows' new weights
+  // Not 0: no push but the commit of this step of a synchronous table. `ids` are the sessions whose
+  // staged pushes count, in trainer order (`count` may be 0); the rest is unused.
+  uint64_t commit_step = 0;
+  SegmentResult result;
+};
+
+struct PushWork {
+  virtual ~PushWork() = default;
+  virtual void Done() = 0;
+
+  SessionId session = 0;
+  Incarnation incarnation = 0;
+  RowType gradient_type = RowType::kFp32;
+  int64_t deadline_ns = 0;
+  absl::InlinedVector<PushSegment, 8> segments;
+  std::atomic<int32_t> pending{0};  // owned by the host
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_REQUESTS_H_

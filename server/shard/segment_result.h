@@ -1,0 +1,55 @@
+// How a segment is refused and finished: shared by the halves of the shard's data plane.
+#ifndef HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_
+#define HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_
+
+#include <atomic>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/shard/pull_latency.h"
+#include "server/shard/requests.h"
+
+namespace hotbed {
+
+constexpr uint32_t kRetryBusyMs = 20;
+constexpr uint32_t kRetryInactiveMs = 50;
+constexpr uint32_t kRetryReadOnlyMs = 250;
+
+// Whoever finishes the last segment of a work ends it.
+template <typename Work>
+void FinishSegment(Work* work) {
+  if (work->pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if constexpr (std::is_base_of_v<PullWork, Work>) {
+    if (work->latency != nullptr) work->latency->Add(work->latency->NowNs() - work->begun_ns);
+  }
+  work->Done();
+}
+
+template <typename Segment>
+void RefuseSegment(Segment* segment, SegmentCode code, std::string detail) {
+  segment->result.code = code;
+  segment->result.detail = std::move(detail);
+  segment->result.retry_after_ms = code == SegmentCode::kResourceExhausted ? kRetryBusyMs
+                                   : code == SegmentCode::kUnavailable     ? kRetryInactiveMs
+                                   : code == SegmentCode::kReadOnly        ? kRetryReadOnlyMs
+                                                                           : 0;
+}
+
+inline SegmentCode CodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return SegmentCode::kOk;
+    case absl::StatusCode::kDataLoss:
+      return SegmentCode::kCorrupt;
+    case absl::StatusCode::kResourceExhausted:
+      return SegmentCode::kResourceExhausted;
+    default:
+      return SegmentCode::kUnavailable;
+  }
+}
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_

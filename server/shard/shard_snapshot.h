@@ -1,0 +1,27 @@
+// All rows of a shard on their way to another server (docs/protocol.md, snapshots).
+#ifndef HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_
+#define HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_
+
+#include <memory>
+#include <string>
+
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "server/tiers/api/tiered_store.h"
+
+namespace hotbed {
+
+struct SnapshotBase {
+  Epoch epoch = 0;
+  Lsn lsn = 0;  // rows are as of it or later, each stamped
+  std::string meta;
+};
+
+struct Snapshot {
+  SnapshotBase base;
+  std::unique_ptr<ShardRowReader> rows;  // not longer than the shard
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_

@@ -1,0 +1,46 @@
+// One shard as the metrics, /statusz and heartbeats show it. A snapshot; fields may be microseconds
+// apart.
+#ifndef HOTBED_SERVER_SHARD_SHARD_STATUS_H_
+#define HOTBED_SERVER_SHARD_SHARD_STATUS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "common/ids.h"
+
+namespace hotbed {
+
+struct ShardStatus {
+  ShardId shard;
+  std::string table;
+  Epoch epoch = 0;
+  bool active = false;
+  bool read_only = false;
+  std::string error;     // empty, or why it is not served
+  bool refused = false;  // until a restart
+  Lsn applied_lsn = 0;
+  Lsn durable_row_lsn = 0;  // rows up to here are in SSTs; the log below is not needed
+  uint64_t sessions = 0;
+  uint64_t committed_step = 0;  // of a synchronous table; 0: none yet
+  uint64_t staged_bytes = 0;    // pushes that wait for their step's commit
+  uint64_t rows_resident = 0;   // in memory, the device's too
+  uint64_t hot_bytes = 0;       // data and overhead of those in the host's
+  uint64_t device_rows = 0;
+  uint64_t device_bytes = 0;
+  uint64_t device_hits = 0;  // of hot_hits
+  uint64_t rows_pulled = 0;
+  uint64_t rows_pushed = 0;
+  uint64_t hot_hits = 0;
+  uint64_t hot_misses = 0;
+  uint64_t evictions = 0;
+  uint64_t writebacks = 0;
+  uint64_t bytes = 0;    // of weights and state, in all tiers; about
+  bool primary = false;  // else a backup or a learner
+  uint64_t copies = 0;   // followers in the acknowledging set
+  Lsn commit_lsn = 0;
+  uint64_t tail_bytes = 0;  // records kept in memory for other copies
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_SHARD_STATUS_H_

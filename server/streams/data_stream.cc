@@ -1,0 +1,28 @@
+#include "server/streams/data_stream.h"
+
+namespace hotbed {
+
+DataStream::DataStream(DataPlane* plane, RawDataService* service,
+                       grpc::ServerCompletionQueue* queue)
+    : BidiStream({plane->limits.messages_in_flight_max, plane->limits.stream_bytes_in_flight_max,
+                  plane->limits.write_timeout_ms},
+                 &plane->watch),
+      plane_(plane),
+      service_(service),
+      queue_(queue) {
+  plane_->calls.fetch_add(1);
+}
+
+DataStream::~DataStream() {
+  if (counted_) plane_->streams.fetch_sub(1);
+  plane_->calls.fetch_sub(1);
+}
+
+bool DataStream::OnAccepted(grpc::Status* refusal) {
+  StartNext();
+  counted_ = true;
+  *refusal = AdmitStream(plane_);
+  return refusal->ok();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,245 @@
+#include "server/streams/pull_stream.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "server/net/object_pool.h"
+#include "server/net/stream_metrics.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kIdleMessagesMax = 64;
+constexpr uint64_t kRecycledRequestBytesMax = 256
+                                              << 10;  // larger ones would keep too much memory idle
+
+ObjectPool<PullMessage>& Pool() {
+  static auto* const pool = new ObjectPool<PullMessage>(kIdleMessagesMax);
+  return *pool;
+}
+
+void GiveAnswer(void* buffer) { AnswerPool::Give(static_cast<AnswerBuffer*>(buffer)); }
+
+}  // namespace
+
+PullMessage* PullMessage::Take() { return Pool().Take(); }
+
+PullMessage::~PullMessage() {
+  if (answer_ != nullptr) AnswerPool::Give(answer_);
+}
+
+void PullMessage::Refuse(SegmentCode code, std::string detail) {
+  refusal_ = {code, std::move(detail)};
+  segments.clear();
+}
+
+absl::Status PullMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
+                                uint64_t peer_message_bytes_max) {
+  // Reused by all messages of a thread: the generated header keeps its memory.
+  static thread_local PullRequestView view;
+  static thread_local MessageSlices slices;
+  plane_ = plane;
+  arrival_ns_ = now_ns;
+  slices.Load(message);
+  const absl::Status parsed = ParsePullRequest(slices.fragments, &view);
+  if (parsed.ok()) {
+    request_bytes_ = slices.bytes;
+    TakeHeader(view, peer_message_bytes_max);
+    if (!refusal_.refused()) CopyBulk(slices.fragments, view);
+  }
+  slices.Clear();
+  return parsed;
+}
+
+void PullMessage::Run(PullSink* sink) {
+  sink_ = sink;
+  if (!refusal_.refused() && plane_->draining.load(std::memory_order_relaxed)) {
+    Refuse(SegmentCode::kUnavailable, "this server is stopping");
+  }
+  if (refusal_.refused()) return sink_->PullDone(this);
+  switch (plane_->pull_budget.Reserve(bytes(), {this, deadline_ns, request_bytes_})) {
+    case ByteBudget::Outcome::kReserved:
+      return Granted();
+    case ByteBudget::Outcome::kWaiting:
+      StreamMetrics::Get().requests_parked.Add(1);
+      return;
+    case ByteBudget::Outcome::kRefused:
+      Refuse(SegmentCode::kResourceExhausted,
+             absl::StrCat("pulls in flight on this server hold ", plane_->pull_budget.in_flight(),
+                          " of ", plane_->pull_budget.bytes_max(), " bytes and ",
+                          plane_->limits.requests_waiting_max, " more requests wait"));
+      return sink_->PullDone(this);
+  }
+}
+
+void PullMessage::Granted() {
+  reserved_ = true;
+  Work();
+}
+
+void PullMessage::Work() {
+  if (sink_->abandoned()) {
+    Refuse(SegmentCode::kUnavailable, "the caller has gone");
+  } else if (deadline_ns != 0 && plane_->clock->NowNs() >= deadline_ns) {
+    Refuse(SegmentCode::kDeadlineExceeded, "the deadline passed before the work began");
+  }
+  if (segments.empty()) return sink_->PullDone(this);
+  PlaceRows();
+  plane_->host->Pull(this);
+}
+
+void PullMessage::FillReply(const v1::Hello* hello, v1::ReplyHeader* header) {
+  header->Clear();
+  header->set_request(request_);
+  if (hello != nullptr) *header->mutable_hello() = *hello;
+  if (refusal_.refused()) return FillRefusal(refusal_, asked_, *plane_, header);
+  size_t refused = 0;
+  size_t served = 0;
+  for (uint32_t place = 0; place < asked_; ++place) {
+    v1::SegmentReply* reply = header->add_segments();
+    if (refused < refusals_.size() && refusals_[refused].first == place) {
+      FillSegment(refusals_[refused++].second, ShardId{}, *plane_, reply);
+      continue;
+    }
+    const PullSegment& segment = segments[served];
+    FillSegment(segment.result, segment.shard_id, *plane_, reply);
+    if (segment.result.code == SegmentCode::kOk) {
+      reply->set_row_bytes(places_[served].row_bytes);
+    }
+    ++served;
+  }
+}
+
+grpc::ByteBuffer PullMessage::Encode(const v1::Hello* hello) {
+  static thread_local v1::ReplyHeader header;
+  FillReply(hello, &header);
+  uint64_t rows_sent = 0;
+  uint64_t flags_sent = 0;
+  uint64_t args_sent = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].result.code != SegmentCode::kOk) continue;
+    rows_sent += places_[i].row_bytes;
+    args_sent += places_[i].arg_bytes;
+    flags_sent += segments[i].count;
+  }
+  if (rows_sent == 0) return EncodeHeaderOnly(header);
+  StreamMetrics::Get().pull_rows.Add(flags_sent);
+  StreamMetrics::Get().pull_bytes.Add(rows_sent);
+  const size_t head =
+      HeaderFieldBytes(header) + BulkTagBytes(v1::PullReply::kRowsFieldNumber, rows_sent);
+  if (rows_sent != row_bytes_ || head > rows_at_) {
+    return EncodeParts(header, rows_sent, want_flags_ ? flags_sent : 0, args_sent);
+  }
+  // The usual case: header, rows, flags and arg_max lie side by side in the one buffer.
+  AnswerBuffer* const answer = std::exchange(answer_, nullptr);
+  uint8_t* const begin = answer->data + rows_at_ - head;
+  WriteBulkTag(v1::PullReply::kRowsFieldNumber, rows_sent, WriteHeaderField(header, begin));
+  uint8_t* end = answer->data + rows_at_ + row_bytes_;
+  if (want_flags_) end = WriteBulkTag(v1::PullReply::kFlagsFieldNumber, rows_, end) + rows_;
+  if (arg_bytes_ > 0) {
+    end = WriteBulkTag(v1::PullReply::kArgMaxFieldNumber, arg_bytes_, end) + arg_bytes_;
+  }
+  const grpc::Slice slice(begin, end - begin, GiveAnswer, answer);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+// Some segments were refused, so there are holes in the buffer: what was served is sent as pieces
+// of it.
+grpc::ByteBuffer PullMessage::EncodeParts(const v1::ReplyHeader& header, uint64_t rows_sent,
+                                          uint64_t flags_sent, uint64_t args_sent) {
+  AnswerBuffer* const answer = std::exchange(answer_, nullptr);
+  const grpc::Slice whole(answer->data, answer_bytes_, GiveAnswer, answer);
+  std::string head;
+  AppendHeaderField(header, &head);
+  std::vector<grpc::Slice> slices;
+  const auto add_field = [&](int field, uint64_t bytes) {
+    AppendBulkTag(field, bytes, &head);
+    slices.emplace_back(head);
+    head.clear();
+  };
+  const auto add_piece = [&](const uint8_t* piece, uint64_t bytes) {
+    if (piece == nullptr || bytes == 0) return;
+    const uint64_t at = piece - answer->data;
+    slices.push_back(whole.sub(at, at + bytes));
+  };
+  const auto served = [&](size_t i) { return segments[i].result.code == SegmentCode::kOk; };
+  add_field(v1::PullReply::kRowsFieldNumber, rows_sent);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (served(i)) add_piece(segments[i].rows, places_[i].row_bytes);
+  }
+  if (flags_sent > 0) {
+    add_field(v1::PullReply::kFlagsFieldNumber, flags_sent);
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (served(i)) add_piece(segments[i].flags, segments[i].count);
+    }
+  }
+  if (args_sent > 0) {
+    add_field(v1::PullReply::kArgMaxFieldNumber, args_sent);
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (served(i)) add_piece(segments[i].arg_max, places_[i].arg_bytes);
+    }
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+void PullMessage::Recycle() {
+  if (request_bytes_ > kRecycledRequestBytesMax) {
+    delete this;
+    return;
+  }
+  if (answer_ != nullptr) AnswerPool::Give(std::exchange(answer_, nullptr));
+  answer = nullptr;
+  segments.clear();
+  places_.clear();
+  refusals_.clear();
+  refusal_ = {};
+  has_hello_ = want_flags_ = reserved_ = false;
+  lengths_fit_ = weights_fit_ = true;
+  deadline_ns = 0;
+  asked_ = 0;
+  request_ = request_bytes_ = answer_bytes_ = stage_bytes_ = row_bytes_ = arg_bytes_ = rows_ = 0;
+  rows_at_ = flags_at_ = args_at_ = 0;
+  Pool().Give(this);
+}
+
+void PullStream::Start(DataPlane* plane, RawDataService* service,
+                       grpc::ServerCompletionQueue* queue) {
+  (new PullStream(plane, service, queue))->Accept();
+}
+
+void PullStream::RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) {
+  service_->RequestPull(context, stream, queue_, queue_, accept_tag);
+}
+
+void PullStream::OnMessage(grpc::ByteBuffer* raw) {
+  StreamMetrics::Get().pull_messages.Add(1);
+  PullMessage* const message = PullMessage::Take();
+  const absl::Status parsed =
+      message->Parse(*raw, plane_, plane_->clock->NowNs(), peer_message_bytes_max_);
+  raw->Clear();
+  const bool first = !heard_hello();
+  if (!Hears(parsed, message)) return;
+  if (first) peer_message_bytes_max_ = message->hello()->message_bytes_max();
+  if (OpenRequest(message->bytes(), message->deadline_ns, message)) OnRoom(message);
+}
+
+void PullStream::OnRoom(void* message) {
+  ReadOn();  // before the work: another thread may take the next message meanwhile
+  static_cast<PullMessage*>(message)->Run(this);
+}
+
+void PullStream::PullDone(PullMessage* message) {
+  End(message, [&](const v1::Hello* hello) {
+    grpc::ByteBuffer answer = message->Encode(hello);
+    StreamMetrics::Get().pull_seconds.RecordNs(NowNs() - message->arrival_ns());
+    return answer;
+  });
+}
+
+void PullStream::OnReleased(uint64_t reserved) {
+  if (reserved > 0) plane_->pull_budget.Release(reserved);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,142 @@
+// A pull from the wire to the shard host and back: the request parsed in place, the rows gathered
+// by the host straight into the answer's buffer, the header written in front of them; no copy after
+// the gather.
+//
+// PullStream is one stream of such messages, several in flight, answered in the order in which they
+// are done. server/streams/lookup_service.h answers single ones with the same PullMessage.
+#ifndef HOTBED_SERVER_STREAMS_PULL_STREAM_H_
+#define HOTBED_SERVER_STREAMS_PULL_STREAM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/net/answer_pool.h"
+#include "server/net/byte_budget.h"
+#include "server/net/wire_reply.h"
+#include "server/shard/requests.h"
+#include "server/streams/data_plane.h"
+#include "server/streams/data_stream.h"
+
+namespace hotbed {
+
+class PullMessage;
+
+// Who gets a PullMessage back when its answer can be encoded.
+class PullSink {
+ public:
+  virtual ~PullSink() = default;
+  virtual void PullDone(PullMessage* message) = 0;  // any thread
+  virtual bool abandoned() const = 0;               // nobody waits for the answer any more
+};
+
+// Recycled: Take() begins a life, Recycle() ends it. Between them it belongs to one sink.
+class PullMessage final : public PullWork, private ByteBudget::Waiter {
+ public:
+  static PullMessage* Take();
+  ~PullMessage() override;
+
+  // Cuts `message` into segments. Not OK: it cannot be parsed, the stream must end. What can be
+  // parsed but is over a limit or does not fit together is refused as a whole: see refusal().
+  absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
+                     uint64_t peer_message_bytes_max);
+  // Waits for room, gathers, then gives itself to `sink`, perhaps before it returns, perhaps on
+  // another thread.
+  void Run(PullSink* sink);
+  // The answer, with `hello` if not null. Once, after PullDone.
+  grpc::ByteBuffer Encode(const v1::Hello* hello);
+  // Ends its life. The `reserved()` bytes of the pull budget stay with the answer: whoever sends it
+  // releases them.
+  void Recycle();
+
+  // Of the message just parsed; null when it carried none.
+  const v1::Hello* hello() const { return has_hello_ ? &hello_ : nullptr; }
+  const MessageRefusal& refusal() const { return refusal_; }
+  // Held while it is open.
+  uint64_t bytes() const { return request_bytes_ + answer_bytes_ + stage_bytes_; }
+  uint64_t reserved() const { return reserved_ ? bytes() : 0; }
+  uint64_t rows() const { return rows_; }
+  int64_t arrival_ns() const { return arrival_ns_; }
+
+ private:
+  void Done() override { sink_->PullDone(this); }  // PullWork
+  void Granted() override;                         // ByteBudget::Waiter
+  void Expired() override { Work(); }
+  bool Gone() const override { return sink_->abandoned(); }
+  void Work();
+  void Refuse(SegmentCode code, std::string detail);
+
+  // Where a segment's parts stand in the request, and what it has of the answer.
+  struct SegmentPlace {
+    uint64_t id_at = 0;
+    uint64_t length_at = 0;
+    uint64_t weight_at = 0;
+    uint64_t row_bytes = 0;
+    uint64_t arg_bytes = 0;
+    bool weighted = false;
+  };
+  // pull_segments.cc
+  void TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max);
+  void TakeSegments(const PullRequestView& view);
+  void AddSegment(const v1::PullSegment& asked, const SegmentPlace& at);
+  std::string BagsError(const v1::PullSegment& asked) const;
+  void SizeAnswer(uint64_t peer_message_bytes_max);
+  void CopyBulk(Fragments fragments, const PullRequestView& view);
+  void PlaceRows();
+
+  void FillReply(const v1::Hello* hello, v1::ReplyHeader* header);
+  grpc::ByteBuffer EncodeParts(const v1::ReplyHeader& header, uint64_t rows_sent,
+                               uint64_t flags_sent, uint64_t args_sent);
+
+  DataPlane* plane_ = nullptr;
+  PullSink* sink_ = nullptr;
+  std::vector<uint64_t>
+      ids_;  // as long as the longest message so far: growing it again would fill it with zeros
+  std::vector<uint32_t> lengths_;  // the same
+  std::vector<float> weights_;     // the same
+  AnswerBuffer* answer_ = nullptr;
+  std::vector<SegmentPlace> places_;  // beside `segments`
+  SegmentRefusals refusals_;
+  MessageRefusal refusal_;
+  v1::Hello hello_;
+  bool has_hello_ = false;
+  bool want_flags_ = false;
+  bool reserved_ = false;
+  uint32_t asked_ = 0;  // segments in the request
+  uint64_t request_ = 0;
+  uint64_t request_bytes_ = 0;
+  uint64_t answer_bytes_ = 0;
+  uint64_t stage_bytes_ = 0;  // that pooled segments may hold while they meet the spill tier
+  uint64_t row_bytes_ = 0;    // of all admitted segments
+  uint64_t arg_bytes_ = 0;    // the same
+  uint64_t rows_ = 0;         // the same, as a number
+  uint64_t rows_at_ = 0;      // where rows begin in the answer buffer
+  uint64_t flags_at_ = 0;     // and the flags: behind the rows and room for their own tag
+  uint64_t args_at_ = 0;      // and arg_max: behind these, in the same way
+  bool lengths_fit_ = true;   // the field has what the segments' counts add up to
+  bool weights_fit_ = true;
+  int64_t arrival_ns_ = 0;
+};
+
+class PullStream final : public DataStream, private PullSink {
+ public:
+  // Waits for a client; when one comes, the next stream is started on the same queue.
+  static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
+
+ private:
+  using DataStream::DataStream;
+
+  void StartNext() override { Start(plane_, service_, queue_); }
+  void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
+  void OnMessage(grpc::ByteBuffer* raw) override;
+  void OnReleased(uint64_t reserved) override;
+  void OnRoom(void* message) override;
+  void PullDone(PullMessage* message) override;
+  bool abandoned() const override { return cancelled(); }
+
+  uint64_t peer_message_bytes_max_ = 0;  // touched by OnMessage only
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_STREAMS_PULL_STREAM_H_

@@ -1,0 +1,94 @@
+// A push from the wire to the shard host: the request parsed in place, one pointer a gradient row
+// into the message's own memory, acknowledged when the host says so.
+//
+// Messages of one stream reach the host in the order in which they were sent (a session's sequence
+// depends on it): the next one is read when the host has taken this one. The host may finish them
+// in any order.
+#ifndef HOTBED_SERVER_STREAMS_PUSH_STREAM_H_
+#define HOTBED_SERVER_STREAMS_PUSH_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/wire.h"
+#include "server/net/byte_budget.h"
+#include "server/net/wire_reply.h"
+#include "server/shard/requests.h"
+#include "server/streams/data_plane.h"
+#include "server/streams/data_stream.h"
+
+namespace hotbed {
+
+class PushStream;
+
+// Recycled: Take() begins a life, Recycle() ends it. Between them it belongs to one stream.
+class PushMessage final : public PushWork, private ByteBudget::Waiter {
+ public:
+  static PushMessage* Take();
+
+  // As PullMessage::Parse.
+  absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns);
+  // Waits for room, hands itself to the host, then lets `stream` read on; PushStream::PushDone may
+  // have run before that.
+  void Run(PushStream* stream);
+  v1::ReplyHeader& Reply(
+      const v1::Hello* hello);  // of the calling thread, valid until its next call
+  void Recycle();
+
+  const v1::Hello* hello() const { return has_hello_ ? &hello_ : nullptr; }
+  uint64_t bytes() const { return slices_.bytes; }
+  uint64_t reserved() const { return reserved_ ? bytes() : 0; }
+  int64_t arrival_ns() const { return arrival_ns_; }
+
+ private:
+  void Done() override;     // PushWork
+  void Granted() override;  // ByteBudget::Waiter
+  void Expired() override { Work(); }
+  bool Gone() const override;
+  void Work();
+  void Refuse(SegmentCode code, std::string detail);
+  bool TakeHeader(const PushRequestView& view);
+  bool FindDims(const PushRequestView& view);
+  void AddSegments(const PushRequestView& view);
+  void AddCommit(const PushRequestView& view, uint32_t place, const std::shared_ptr<Shard>& shard);
+
+  DataPlane* plane_ = nullptr;
+  PushStream* stream_ = nullptr;
+  MessageSlices slices_;       // what the gradient pointers point into
+  WireScratch scratch_;        // rows that straddle slices
+  std::vector<uint64_t> ids_;  // as long as the longest message so far, as the next
+  std::vector<const uint8_t*> gradients_;
+  std::vector<uint64_t> row_bytes_;  // of a gradient row of each segment asked for
+  std::vector<std::vector<uint64_t>> commit_sessions_;  // of each commit of the header
+  SegmentRefusals refusals_;
+  MessageRefusal refusal_;
+  v1::Hello hello_;
+  bool has_hello_ = false;
+  bool reserved_ = false;
+  uint32_t asked_ = 0;
+  uint64_t request_ = 0;
+  int64_t arrival_ns_ = 0;
+};
+
+class PushStream final : public DataStream {
+ public:
+  // Waits for a client; when one comes, the next stream is started on the same queue.
+  static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
+
+ private:
+  friend class PushMessage;
+
+  using DataStream::DataStream;
+
+  void StartNext() override { Start(plane_, service_, queue_); }
+  void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
+  void OnMessage(grpc::ByteBuffer* raw) override;
+  void OnReleased(uint64_t reserved) override;
+  void PushDone(PushMessage* message);  // any thread
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_STREAMS_PUSH_STREAM_H_

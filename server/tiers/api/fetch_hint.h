@@ -1,0 +1,83 @@
+// Where the resident rows of a shard lie, for threads that do not own them and want them brought to
+// the cache before their turn on the shard's executor comes.
+//
+// Set by the executor, read by any thread, without order between its values: what is made of old or
+// mixed ones is an address that is fetched in vain, since memory is only named here, never touched.
+// Knows rows in host memory whose place follows from their id (direct hot tiers); of others it
+// fetches nothing.
+#ifndef HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
+#define HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "server/kernels/row_table.h"
+
+namespace hotbed {
+
+class FetchHint {
+ public:
+  // Fetched for one call: a quarter of a second-level cache of 256 KiB, the smallest in use.
+  static constexpr uint64_t kBytesMax = 64ull << 10;
+  static constexpr uint64_t kLineBytes = 64;
+
+  // The table as it is from now on; its memory may go after the next Set or Clear.
+  void Set(const RowTable& table) {
+    rows_.store(0, std::memory_order_relaxed);
+    if (!table.direct || table.hashed) return;
+    weights_.store(reinterpret_cast<uintptr_t>(table.weights), std::memory_order_relaxed);
+    state_.store(reinterpret_cast<uintptr_t>(table.state), std::memory_order_relaxed);
+    first_.store(table.first_position, std::memory_order_relaxed);
+    weight_stride_.store(table.weight_stride, std::memory_order_relaxed);
+    state_stride_.store(table.state_bytes, std::memory_order_relaxed);
+    rows_.store(table.slots, std::memory_order_relaxed);
+  }
+  void Clear() { rows_.store(0, std::memory_order_relaxed); }
+
+  // Has the first of these rows brought to the second-level cache, up to kBytesMax; with their
+  // optimizer state where they will be updated. Ids may be any.
+  void Fetch(const uint64_t* ids, uint32_t count, bool with_state) const {
+    ForEachLine(ids, count, with_state, [](uintptr_t line) {
+      __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);
+    });
+  }
+
+  // take(address) for a byte of each cache line that Fetch names.
+  template <typename Take>
+  void ForEachLine(const uint64_t* ids, uint32_t count, bool with_state, Take take) const {
+    const uint64_t rows = rows_.load(std::memory_order_relaxed);
+    if (rows == 0) return;
+    const uintptr_t weights = weights_.load(std::memory_order_relaxed);
+    const uintptr_t state = state_.load(std::memory_order_relaxed);
+    const uint64_t first = first_.load(std::memory_order_relaxed);
+    const uint64_t weight_bytes = weight_stride_.load(std::memory_order_relaxed);
+    const uint64_t state_bytes = with_state ? state_stride_.load(std::memory_order_relaxed) : 0;
+    const uint64_t row_bytes = std::max<uint64_t>(weight_bytes + state_bytes, 1);
+    const uint64_t limit = std::min<uint64_t>(count, kBytesMax / row_bytes);
+    for (uint64_t i = 0; i < limit; ++i) {
+      const uint64_t row = ids[i] - first;
+      if (row >= rows) continue;
+      Lines(weights + weight_bytes * row, weight_bytes, take);
+      Lines(state + state_bytes * row, state_bytes, take);
+    }
+  }
+
+ private:
+  template <typename Take>
+  static void Lines(uintptr_t from, uint64_t bytes, Take take) {
+    const uintptr_t end = from + bytes;
+    for (uintptr_t at = from; at < end; at = at / kLineBytes * kLineBytes + kLineBytes) take(at);
+  }
+
+  std::atomic<uint64_t> rows_{0};  // 0: nothing is known
+  std::atomic<uintptr_t> weights_{0};
+  std::atomic<uintptr_t> state_{0};
+  std::atomic<uint64_t> first_{0};
+  std::atomic<uint32_t> weight_stride_{0};
+  std::atomic<uint32_t> state_stride_{0};
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_API_FETCH_HINT_H_

@@ -1,0 +1,227 @@
+// The rows that all shards of a server keep in the memory of one device, and the one executor that
+// works for them: what is asked of the device waits in one queue, and what is alike is done
+// together, one message of many tables (docs/device.md). While the device has one message under way
+// the host hands out the answers of the one before, and packs the next.
+//
+// Thread-safe. Jobs of one table are done in the order of Submit, and `done` runs in that order, on
+// the job's executor. Bounded: a shard has one job under way that changes rows, and pulls are
+// bounded by kPullJobsMax; a message by the room that Open has taken for it, jobs beyond it are
+// done in pieces. A device that has failed stays so: every job then ends with DeviceLostError.
+#ifndef HOTBED_SERVER_TIERS_DEVICE_DEVICE_TIER_H_
+#define HOTBED_SERVER_TIERS_DEVICE_DEVICE_TIER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "device/device.h"
+#include "device/device_rows.h"
+#include "server/tiers/api/answer_memory.h"
+#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/device/device_pinner.h"
+#include "server/tiers/spill/io_gate.h"
+#include "server/tiers/spill/io_queue.h"
+
+namespace hotbed {
+
+// What a shard asks of the device. All that it points to stays valid until `done`, or until the
+// gate is closed: then the job is dropped. `answer` alone is held beyond that, while the device
+// copies rows into it.
+struct DeviceJob {
+  enum class Kind : uint8_t {
+    kPull,    // rows and flags of what is there; which are missing
+    kPooled,  // bags whose rows are all there; which are not
+    kProbe,   // which are missing
+    kUpdate,  // one optimizer step of rows that are all there
+    kCall,    // anything else, by itself
+  };
+  Kind kind = Kind::kCall;
+  uint32_t table = 0;
+  uint32_t dim = 0;
+  const uint64_t* ids = nullptr;
+  uint32_t count = 0;              // at least 1, but for kCall and kPooled
+  RowType type = RowType::kFp32;   // of rows, of gradients
+  uint8_t* rows = nullptr;         // kPull, kPooled: row i at i * RowWireBytes(type, dim)
+  uint8_t* flags = nullptr;        // kPull: as RowReads has them
+  AnswerMemory* answer = nullptr;  // in which the rows lie; null: memory of any kind
+  // kPooled: as RowReads has them. FitsPooled() holds.
+  const uint32_t* bag_lengths = nullptr;
+  uint32_t bags = 0;
+  RowPooling pooling = RowPooling::kNone;
+  const float* weights = nullptr;
+  uint8_t* arg_max = nullptr;  // dim u32 a bag, or null
+  const uint8_t* const* gradients = nullptr;
+  UpdateScalars scalars;
+  bool assign = false;
+  std::function<device::Status(device::DeviceRows*)> call;
+
+  std::shared_ptr<IoGate> gate;  // null: never dropped
+  Executor* executor = nullptr;  // null: nobody is told
+  absl::AnyInvocable<void()> done;
+
+  // Out.
+  std::vector<uint32_t> missing;  // numbers of ids, in order; kPooled: of bags
+  absl::Status status;
+
+  uint32_t taken = 0;  // ids that are done or under way; DeviceTier's
+};
+
+class DeviceTier {
+ public:
+  static constexpr uint32_t kPullJobsMax = 1u << 16;
+  // Rows that lie together are copied straight from here on: giving a copy to a GPU costs about 2
+  // microseconds, in which memcpy moves about as many bytes.
+  static constexpr uint64_t kDirectBytesMin = 16 << 10;
+
+  // `device_bytes` of the device for rows and messages, 0: nine tenths of what is free;
+  // `host_bytes_max`: about what the host's side may take. ResourceExhausted: less is free;
+  // DeviceLostError: the device fails.
+  static absl::StatusOr<std::unique_ptr<DeviceTier>> Open(std::unique_ptr<device::Device> device,
+                                                          uint64_t device_bytes,
+                                                          uint64_t host_bytes_max);
+  // With limits of messages by hand; for tests.
+  static absl::StatusOr<std::unique_ptr<DeviceTier>> Open(std::unique_ptr<device::Device> device,
+                                                          const device::RowsOptions& options);
+  ~DeviceTier();
+  DeviceTier(const DeviceTier&) = delete;
+
+  // Before the first Submit: jobs run as tasks of `io`, one at a time and each of at most so many
+  // messages, instead of on a thread of the tier's own. It outlives the tier.
+  void RunOn(IoQueue* io, uint32_t messages_of_task = 1) {
+    io_ = io;
+    messages_of_task_ = messages_of_task;
+  }
+  // While nothing is queued, for tests: the least that goes straight into an answer, in bytes.
+  void SetDirectBytesMin(uint64_t bytes) { direct_bytes_min_ = bytes; }
+  void Submit(std::shared_ptr<DeviceJob> job);
+  // Bags that one message has room for; others are no job for the device.
+  bool FitsPooled(const DeviceJob& job) const;
+  // False: as many pulls as may wait do.
+  bool HasRoomForPull() const {
+    return pulls_waiting_.load(std::memory_order_relaxed) < kPullJobsMax;
+  }
+
+  // The error of a device that has failed; OK while it works.
+  absl::Status error() const;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  std::string name() const { return name_; }
+  uint64_t bytes_limit() const { return options_.device_bytes; }
+  // Taken for messages and by the tables of shards.
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  // For tables, all together.
+  uint64_t slab_bytes() const { return slab_bytes_; }
+  // Pinned memory of the host.
+  uint64_t host_bytes() const { return host_bytes_; }
+  const device::RowsOptions& options() const { return options_; }
+  // Pins memory of answers for this device, and keeps the device: it may outlive the tier.
+  std::shared_ptr<MemoryPinner> pinner() const { return pinner_; }
+  uint64_t pinned_bytes() const { return pinner_->bytes(); }
+  // Of rows that were answered: copied by the device to where they were asked for, and copied there
+  // by the host out of staging memory.
+  uint64_t rows_direct_bytes() const { return direct_bytes_.load(std::memory_order_relaxed); }
+  uint64_t rows_copied_bytes() const { return copied_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  // On the tier's own thread.
+  static constexpr uint32_t kMessagesOfTask = 64;
+
+  // A part of a job, in one message.
+  struct Piece {
+    std::shared_ptr<DeviceJob> job;
+    uint32_t first = 0;  // of the job's ids
+    uint32_t count = 0;
+    bool is_last = true;     // of the job's
+    bool is_open = true;     // its shard was there when the message began
+    uint32_t at = 0;         // of the message's ids
+    uint32_t bags_at = 0;    // of the message's bags
+    uint64_t rows_at = 0;    // of the message's rows
+    bool is_direct = false;  // its rows go straight to where they were asked for
+    HeldAnswer held;         // what that lies in, from before the copy until after it
+
+    uint64_t row_bytes() const;
+    uint8_t* to() const;  // of the job's rows
+  };
+  struct Message {
+    std::vector<Piece> pieces;
+    uint32_t flight = 0;  // of DeviceRows, if it is started
+    bool is_started = false;
+    device::Status status;
+    std::vector<uint32_t> missing;
+
+    DeviceJob::Kind kind() const { return pieces.front().job->kind; }
+  };
+  // Pinned memory for a message under way.
+  struct Staging {
+    uint8_t* rows = nullptr;
+    uint64_t* ids = nullptr;
+    uint8_t* flags = nullptr;
+  };
+
+  DeviceTier(std::shared_ptr<device::Device> device, const device::RowsOptions& options);
+  absl::Status TakeMemory();
+  void Drain();
+  void Start(Message* message);
+  void End(Message* message);
+  template <typename F>
+  static void Inside(Piece* piece, F f);
+  device::Status StartTogether(Message* message);
+  device::Status RunPooled(Message* message);
+
+  // device_tier_messages.cc
+  Message NextMessage() ABSL_LOCKS_EXCLUDED(mu_);
+  bool AddPiece(const std::shared_ptr<DeviceJob>& job, Message* message, uint32_t* dim_max) const;
+  bool AddPooled(const std::shared_ptr<DeviceJob>& job, Message* message) const;
+  void Pack(const Piece& piece, const Staging& staging) const;
+  void PackBags(const Piece& piece) const;
+  static void HoldAnswer(Piece* piece);
+  static bool Follows(const Piece& later, const Piece& earlier);
+  void PlaceRows(std::vector<Piece>* pieces, uint8_t* staged);
+  void HandOut(const Piece& piece, const Message& message);
+  void HandOutBags(const Piece& piece, const Message& message);
+  void CopyRows(const Piece& piece, const uint8_t* staged);
+
+  absl::Status StatusOf(const device::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  static void Finish(const std::shared_ptr<DeviceJob>& job);
+
+  const std::shared_ptr<device::Device> device_;
+  const std::shared_ptr<DevicePinner> pinner_;
+  const device::RowsOptions options_;
+  const std::string name_;
+  uint64_t host_bytes_ = 0;
+  uint64_t slab_bytes_ = 0;
+  std::unique_ptr<device::DeviceRows> rows_;
+  // Of messages under way; the first is also a pooled one's, which is alone.
+  Staging staging_[device::kFlights];
+  uint32_t* offset_staging_ = nullptr;  // of bags
+  float* weight_staging_ = nullptr;
+  std::vector<device::Segment> segments_, bag_segments_;
+  std::vector<device::RowsOut> parts_;
+  std::vector<uint32_t> arg_max_;  // of bags
+  uint32_t next_flight_ = 0;
+  uint64_t direct_bytes_min_ = kDirectBytesMin;
+
+  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> direct_bytes_{0}, copied_bytes_{0};
+  std::atomic<uint32_t> pulls_waiting_{0};
+  std::atomic<bool> failed_{false};
+  std::unique_ptr<IoQueue> own_io_;
+  IoQueue* io_ = nullptr;
+  uint32_t messages_of_task_ = kMessagesOfTask;
+  mutable absl::Mutex mu_;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<DeviceJob>> queue_ ABSL_GUARDED_BY(mu_);
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_DEVICE_DEVICE_TIER_H_

@@ -1,0 +1,63 @@
+// The rows of a shard that is open, for another server, without a sweep: what memory has comes from
+// there, the rest from the spill tier. What ShardRowReader promises of TierHost::ReadLive.
+//
+// Window after window of positions: first what memory has of it, in one task of the shard's
+// executor, then the spill tier. So a row that leaves memory meanwhile has been read or is in the
+// spill tier by then; one that comes into memory meanwhile is read as it was, with the LSN as of
+// which it was that. Thread-compatible; keeps the store from being begun anew.
+#ifndef HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
+#define HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kv/kv_store.h"
+#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/spill/row_block.h"
+#include "server/tiers/spill/spill_tier.h"
+
+namespace hotbed {
+
+class LiveReader : public ShardRowReader {
+ public:
+  LiveReader(const SpillShard& shard, LivePass pass, std::shared_ptr<KvStore> store);
+  absl::StatusOr<std::string> Next(uint64_t bytes_max) override;
+  uint64_t bytes_total() const override { return bytes_total_; }
+
+ private:
+  // What memory had of the window's positions, and how many of these are in the block, or behind
+  // it.
+  struct Window {
+    absl::Span<const uint64_t> positions;
+    LiveRows rows;
+    size_t done = 0;
+  };
+
+  absl::Status ReadWindow(uint64_t bytes_max, RowBlockWriter* block, bool* full);
+  bool AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_max, RowBlockWriter* block);
+  absl::Status AddFromSpill(Window* window, absl::string_view limit, uint64_t bytes_max,
+                            RowBlockWriter* block, bool* full);
+  // Rows for which the block has room, at least one if it is empty.
+  uint64_t RoomOf(const RowBlockWriter& block, uint64_t bytes_max) const;
+
+  const SpillShard shard_;
+  LivePass pass_;
+  const std::shared_ptr<KvStore> store_;
+  const uint64_t bytes_total_;
+  Window window_;        // the same memory each time: a step of the shard waits for it
+  size_t window_rows_;   // of memory, at most; fewer where most rows are in the spill tier
+  size_t next_ = 0;      // of the pass's positions
+  uint64_t cursor_ = 0;  // positions below are done
+  bool at_end_ = false;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_

@@ -1,0 +1,63 @@
+// Rows on their way from one server's spill tier to another's (docs/protocol.md, snapshots).
+//
+// A block, little-endian:
+//    0 u32 masked CRC-32C of all that follows
+//    4 u32 version (1)
+//    8 u32 rows, u32 bytes of a record
+//   16 rows: u64 position, then the record as it is spilled (spill_tier.h)
+//
+// The records keep their own checksums, which cover table, slice and position too. Pure.
+#ifndef HOTBED_SERVER_TIERS_SPILL_ROW_BLOCK_H_
+#define HOTBED_SERVER_TIERS_SPILL_ROW_BLOCK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace hotbed {
+
+inline constexpr uint64_t kRowBlockHeaderBytes = 16;
+inline constexpr uint64_t kRowBlockPositionBytes = 8;
+inline constexpr uint32_t kRowBlockVersion = 1;
+
+class RowBlockWriter {
+ public:
+  explicit RowBlockWriter(uint32_t record_bytes);
+  // `record` has record_bytes.
+  void Add(uint64_t position, absl::string_view record);
+  uint32_t rows() const { return rows_; }
+  uint64_t bytes() const { return bytes_.size(); }
+  // The block; nothing is added after that.
+  std::string Finish();
+
+ private:
+  const uint32_t record_bytes_;
+  uint32_t rows_ = 0;
+  std::string bytes_;
+};
+
+// Looks into the block's own memory.
+class RowBlock {
+ public:
+  // DataLoss: too short, too long or the checksum is wrong; FailedPrecondition: another version;
+  // InvalidArgument: records of another size.
+  static absl::StatusOr<RowBlock> Parse(absl::string_view bytes, uint32_t record_bytes);
+
+  uint32_t rows() const { return rows_; }
+  uint64_t position(uint32_t row) const;
+  absl::string_view record(uint32_t row) const;
+
+ private:
+  RowBlock(absl::string_view rows, uint32_t count, uint32_t record_bytes)
+      : bytes_(rows), rows_(count), record_bytes_(record_bytes) {}
+
+  absl::string_view bytes_;
+  uint32_t rows_;
+  uint32_t record_bytes_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_ROW_BLOCK_H_

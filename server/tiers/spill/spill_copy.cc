@@ -1,0 +1,131 @@
+#include "server/tiers/spill/spill_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/byte_order.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+
+SpillReader::SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store)
+    : shard_(shard),
+      above_(above),
+      store_(std::move(store)),
+      snapshot_(store_->TakeSnapshot()),
+      next_(FirstRowKey(shard)),
+      limit_(RowKeyLimit(shard)),
+      bytes_total_(store_->EstimateBytes(View(next_), limit_)) {}
+
+absl::StatusOr<std::string> SpillReader::Next(uint64_t bytes_max) {
+  if (at_end_) return std::string();
+  RowBlockWriter block(shard_.record_bytes());
+  absl::Status damage;
+  at_end_ = true;
+  const absl::Status scanned =
+      snapshot_->Scan(View(next_), limit_, [&](absl::string_view key, absl::string_view value) {
+        SpillKey at;
+        std::memcpy(at.data(), key.data(), at.size());
+        if (block.rows() > 0 && block.bytes() + value.size() > bytes_max) {
+          next_ = at;
+          at_end_ = false;
+          return false;
+        }
+        const uint64_t position = LoadBig64(key.data() + 6);
+        damage = CheckRecord(shard_, position, at, value);
+        if (!damage.ok()) return false;
+        if (Wanted(value)) block.Add(position, value);
+        return true;
+      });
+  if (!damage.ok()) return damage;
+  if (!scanned.ok()) {
+    return absl::Status(scanned.code(),
+                        absl::StrCat(shard_.shard.ToString(), ": ", scanned.message()));
+  }
+  return block.rows() == 0 ? std::string() : block.Finish();
+}
+
+bool SpillReader::Wanted(absl::string_view record) const {
+  return above_ == 0 || SpillTier::LsnOf(reinterpret_cast<const uint8_t*>(record.data())) > above_;
+}
+
+absl::Status SpillWriter::Write(absl::string_view bytes) {
+  HOTBED_RETURN_IF_ERROR(broken_);
+  HOTBED_ASSIGN_OR_RETURN(const RowBlock block, RowBlock::Parse(bytes, shard_.record_bytes()));
+  if (block.rows() == 0) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(Check(block));
+  broken_ = Put(block, bytes.size());
+  return broken_;
+}
+
+absl::Status SpillWriter::Put(const RowBlock& block, uint64_t bytes) {
+  if (file_ != nullptr &&
+      (block.position(0) <= last_position_ || file_->bytes() + bytes > kCopyFileBytes)) {
+    HOTBED_RETURN_IF_ERROR(EndFile());
+  }
+  for (uint32_t row = 0; row < block.rows(); ++row) {
+    const auto* const record = reinterpret_cast<const uint8_t*>(block.record(row).data());
+    highest_ = std::max(highest_, SpillTier::LsnOf(record));
+  }
+  if (file_ == nullptr && bytes < file_bytes_min_) return WriteFew(block);
+  return AddToFile(block);
+}
+
+// All of it before any of it is written.
+absl::Status SpillWriter::Check(const RowBlock& block) const {
+  for (uint32_t row = 0; row < block.rows(); ++row) {
+    const uint64_t position = block.position(row);
+    if (position < shard_.first_position || position > shard_.last_position) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a block of rows for ", shard_.shard.ToString(), " has position ", position,
+                       ", outside of ", shard_.first_position, " to ", shard_.last_position));
+    }
+    if (row > 0 && position <= block.position(row - 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a block of rows for ", shard_.shard.ToString(), " has position ", position,
+                       " behind ", block.position(row - 1), "; they must grow"));
+    }
+    HOTBED_RETURN_IF_ERROR(
+        CheckRecord(shard_, position, SpillRowKey(shard_, position), block.record(row)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpillWriter::WriteFew(const RowBlock& block) {
+  const std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  for (uint32_t row = 0; row < block.rows(); ++row) {
+    batch->Put(View(SpillRowKey(shard_, block.position(row))), block.record(row));
+  }
+  return store_->Write(batch.get());
+}
+
+absl::Status SpillWriter::AddToFile(const RowBlock& block) {
+  if (file_ == nullptr) {
+    HOTBED_ASSIGN_OR_RETURN(file_, store_->NewFile());
+  }
+  for (uint32_t row = 0; row < block.rows(); ++row) {
+    HOTBED_RETURN_IF_ERROR(
+        file_->Add(View(SpillRowKey(shard_, block.position(row))), block.record(row)));
+  }
+  last_position_ = block.position(block.rows() - 1);
+  return absl::OkStatus();
+}
+
+absl::Status SpillWriter::EndFile() {
+  const std::unique_ptr<KvFile> file = std::move(file_);
+  return file->Ingest();
+}
+
+absl::Status SpillWriter::Finish(absl::string_view meta) {
+  HOTBED_RETURN_IF_ERROR(broken_);
+  if (file_ != nullptr) HOTBED_RETURN_IF_ERROR(EndFile());
+  const std::unique_ptr<KvBatch> batch = store_->NewBatch();
+  PutHighestLsn(shard_, highest_, batch.get());
+  PutShardValue(shard_, kMetaSlice, meta, batch.get());
+  HOTBED_RETURN_IF_ERROR(store_->Write(batch.get()));
+  return store_->Flush();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,72 @@
+// Rows of one shard out of one server's spill tier and into another's, in blocks (row_block.h).
+// What ShardRowReader and ShardRowWriter promise, over a KvStore. Thread-compatible; each keeps the
+// store from being begun anew.
+#ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_
+#define HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kv/kv_store.h"
+#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/spill/row_block.h"
+#include "server/tiers/spill/spill_record.h"
+#include "server/tiers/spill/spill_tier.h"
+
+namespace hotbed {
+
+class SpillReader : public ShardRowReader {
+ public:
+  SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store);
+  absl::StatusOr<std::string> Next(uint64_t bytes_max) override;
+  uint64_t bytes_total() const override { return bytes_total_; }
+
+ private:
+  bool Wanted(absl::string_view record) const;
+
+  const SpillShard shard_;
+  const Lsn above_;
+  const std::shared_ptr<KvStore> store_;
+  const std::unique_ptr<KvSnapshot> snapshot_;
+  SpillKey next_;
+  const std::string limit_;
+  const uint64_t bytes_total_;
+  bool at_end_ = false;
+};
+
+// Rows go into files that the store takes over whole, one behind the other, each of at most
+// kCopyFileBytes and in order of position. A file ends where a further pass begins, so that newer
+// rows are taken over later. A block of less than `file_bytes_min` goes through the memtable where
+// no file is under way.
+constexpr uint64_t kCopyFileBytes = 64ull << 20;
+
+class SpillWriter : public ShardRowWriter {
+ public:
+  SpillWriter(const SpillShard& shard, std::shared_ptr<KvStore> store, uint64_t file_bytes_min)
+      : shard_(shard), store_(std::move(store)), file_bytes_min_(file_bytes_min) {}
+  absl::Status Write(absl::string_view block) override;
+  absl::Status Finish(absl::string_view meta) override;
+
+ private:
+  absl::Status Check(const RowBlock& block) const;
+  absl::Status Put(const RowBlock& block, uint64_t bytes);
+  absl::Status WriteFew(const RowBlock& block);
+  absl::Status AddToFile(const RowBlock& block);
+  absl::Status EndFile();
+
+  const SpillShard shard_;
+  const std::shared_ptr<KvStore> store_;
+  const uint64_t file_bytes_min_;
+  std::unique_ptr<KvFile> file_;  // null: none is under way
+  uint64_t last_position_ = 0;    // in the file
+  Lsn highest_ = 0;
+  absl::Status broken_;  // a block may be there in part
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_

@@ -1,0 +1,62 @@
+// One trip to the spill tier for rows that an operation found in no memory: cut into parts that are
+// read in parallel.
+#ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_FETCH_H_
+#define HOTBED_SERVER_TIERS_SPILL_SPILL_FETCH_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/spill/io_gate.h"
+#include "server/tiers/spill/io_queue.h"
+#include "server/tiers/spill/spill_tier.h"
+
+namespace hotbed {
+
+class SpillFetch {
+ public:
+  struct Part {
+    std::vector<uint32_t> picks;      // the operation's numbers of its ids, in order of position
+    std::vector<uint32_t> row_of;     // of picks[k]: which of `positions`
+    std::vector<uint64_t> positions;  // sorted, unique
+    std::vector<uint8_t> records;
+    std::vector<uint8_t> found;
+    absl::Status status;
+
+    // Record of row r of `positions`; null: the row is not in the spill tier.
+    const uint8_t* RecordOf(uint32_t r, uint32_t record_bytes) const {
+      return found[r] ? records.data() + uint64_t{record_bytes} * r : nullptr;
+    }
+  };
+  struct Wiring {
+    SpillTier* spill = nullptr;
+    IoQueue* io = nullptr;
+    Executor* executor = nullptr;
+    std::shared_ptr<IoGate> gate;
+  };
+
+  // Rows numbered `picks`, at positions[k] each. `done` runs on the executor; not at all once the
+  // gate is closed.
+  static void Start(const SpillShard& shard, const Wiring& wiring, absl::Span<const uint32_t> picks,
+                    const std::vector<uint64_t>& positions,
+                    const std::function<void(std::shared_ptr<SpillFetch>)>& done);
+
+  std::vector<Part>& parts() { return parts_; }
+  // The first part's error, if any.
+  absl::Status status() const;
+
+ private:
+  static void ReadPart(const SpillShard& shard, SpillTier* spill, Part* part);
+
+  std::vector<Part> parts_;
+  std::atomic<int> open_parts_{0};
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_SPILL_FETCH_H_

@@ -1,0 +1,113 @@
+#include "server/tiers/spill/spill_record.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/byte_order.h"
+#include "common/crc32c.h"
+#include "row_math/position.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint8_t kRecordVersion = 1;
+constexpr uint8_t kValueVersion = 1;  // of metas and highest LSNs
+
+uint8_t VersionByte(const SpillShard& shard) {
+  return kRecordVersion | static_cast<uint8_t>(static_cast<uint8_t>(shard.weight_type) << 4);
+}
+
+uint32_t RecordCrc(const SpillKey& key, const uint8_t* record, uint32_t bytes) {
+  return Crc32c(record, bytes, Crc32c(key.data(), key.size()));
+}
+
+absl::Status Damaged(const SpillShard& shard, uint64_t position, absl::string_view why) {
+  return absl::DataLossError(absl::StrCat(
+      shard.shard.ToString(), ": spilled row of id ", shard.hashed ? Unmix64(position) : position,
+      " is damaged: ", why, "; restore the table from a checkpoint"));
+}
+
+}  // namespace
+
+SpillKey MakeSpillKey(TableId table, uint16_t slice, uint64_t position) {
+  SpillKey key;
+  StoreBig32(key.data(), table);
+  StoreBig16(key.data() + 4, slice);
+  StoreBig64(key.data() + 6, position);
+  return key;
+}
+
+SpillKey SpillRowKey(const SpillShard& shard, uint64_t position) {
+  return MakeSpillKey(shard.shard.table, shard.slice, position);
+}
+
+std::string After(const SpillKey& key) {
+  std::string after(key.data(), key.size());
+  after.push_back('\0');
+  return after;
+}
+
+SpillKey FirstRowKey(const SpillShard& shard) { return SpillRowKey(shard, shard.first_position); }
+
+std::string RowKeyLimit(const SpillShard& shard) {
+  return After(SpillRowKey(shard, shard.last_position));
+}
+
+void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8_t* record) {
+  const uint32_t covered = shard.record_bytes() - kSpillTrailerBytes;
+  record[0] = VersionByte(shard);
+  StoreLittle<uint64_t>(record + 1, lsn);
+  StoreLittle<uint32_t>(record + covered, RecordCrc(key, record, covered));
+}
+
+absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const SpillKey& key,
+                         absl::string_view value) {
+  const auto* record = reinterpret_cast<const uint8_t*>(value.data());
+  if (value.size() != shard.record_bytes()) {
+    return Damaged(
+        shard, position,
+        absl::StrCat(value.size(), " bytes where ", shard.record_bytes(), " were expected"));
+  }
+  const uint32_t covered = shard.record_bytes() - kSpillTrailerBytes;
+  if (LoadLittle<uint32_t>(record + covered) != RecordCrc(key, record, covered)) {
+    return Damaged(shard, position, "wrong checksum");
+  }
+  if (record[0] != VersionByte(shard)) {
+    return Damaged(shard, position, absl::StrCat("unknown version byte ", record[0]));
+  }
+  return absl::OkStatus();
+}
+
+// Version byte, value, CRC-32C of key and all before.
+void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
+                   KvBatch* batch) {
+  const SpillKey key = MakeSpillKey(shard.shard.table, slice, shard.shard.index);
+  std::string record(1, static_cast<char>(kValueVersion));
+  record.append(value.data(), value.size());
+  char crc[4];
+  StoreLittle<uint32_t>(crc, RecordCrc(key, reinterpret_cast<const uint8_t*>(record.data()),
+                                       static_cast<uint32_t>(record.size())));
+  record.append(crc, sizeof(crc));
+  batch->Put(View(key), record);
+}
+
+void PutHighestLsn(const SpillShard& shard, Lsn lsn, KvBatch* batch) {
+  char bytes[8];
+  StoreLittle<uint64_t>(bytes, lsn);
+  PutShardValue(shard, kHighestLsnSlice, {bytes, sizeof(bytes)}, batch);
+}
+
+absl::StatusOr<std::string> ParseShardValue(const SpillShard& shard, uint16_t slice,
+                                            absl::string_view stored) {
+  const SpillKey key = MakeSpillKey(shard.shard.table, slice, shard.shard.index);
+  const absl::string_view what = slice == kMetaSlice ? "meta" : "highest LSN";
+  const size_t size = stored.size();
+  const auto* bytes = reinterpret_cast<const uint8_t*>(stored.data());
+  if (size < 5 || bytes[0] != kValueVersion ||
+      LoadLittle<uint32_t>(bytes + size - 4) !=
+          RecordCrc(key, bytes, static_cast<uint32_t>(size - 4))) {
+    return absl::DataLossError(absl::StrCat(shard.shard.ToString(), ": spilled ", what,
+                                            " is damaged: wrong version or checksum"));
+  }
+  return std::string(stored.substr(1, size - 5));
+}
+
+}  // namespace hotbed

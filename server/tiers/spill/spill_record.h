@@ -1,0 +1,52 @@
+// Keys and values of the spill tier (spill_tier.h), of rows and of what belongs to a shard as a
+// whole. Pure.
+#ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_RECORD_H_
+#define HOTBED_SERVER_TIERS_SPILL_SPILL_RECORD_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/ids.h"
+#include "kv/kv_store.h"
+#include "server/tiers/spill/spill_tier.h"
+
+namespace hotbed {
+
+constexpr size_t kSpillKeyBytes = 14;
+constexpr uint16_t kMetaSlice = 0xffff;
+constexpr uint16_t kHighestLsnSlice = 0xfffe;
+
+using SpillKey = std::array<char, kSpillKeyBytes>;
+
+SpillKey MakeSpillKey(TableId table, uint16_t slice, uint64_t position);
+// Of a row of the shard.
+SpillKey SpillRowKey(const SpillShard& shard, uint64_t position);
+inline absl::string_view View(const SpillKey& key) { return {key.data(), key.size()}; }
+// The least key above `key`: positions reach 2^64 - 1, so adding one is no way to get a limit.
+std::string After(const SpillKey& key);
+// Of the shard's rows.
+SpillKey FirstRowKey(const SpillShard& shard);
+std::string RowKeyLimit(const SpillShard& shard);
+
+// Fills in all of a record but its payload.
+void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8_t* record);
+// DataLoss names shard and id.
+absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const SpillKey& key,
+                         absl::string_view record);
+
+// A value of the shard as a whole.
+void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
+                   KvBatch* batch);
+void PutHighestLsn(const SpillShard& shard, Lsn lsn, KvBatch* batch);
+// What was put, out of what is stored. DataLoss: damaged.
+absl::StatusOr<std::string> ParseShardValue(const SpillShard& shard, uint16_t slice,
+                                            absl::string_view stored);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_SPILL_RECORD_H_

@@ -1,0 +1,241 @@
+#include "server/tiers/spill/spill_tier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/byte_order.h"
+#include "common/status_macros.h"
+#include "row_math/position.h"
+#include "server/tiers/spill/live_reader.h"
+#include "server/tiers/spill/spill_copy.h"
+#include "server/tiers/spill/spill_record.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kRestoreBatchBytes = 4ull << 20;
+constexpr absl::string_view kFrozenPrefix = "frozen-";
+
+// Numbers of the frozen copies in `dir`, ascending.
+std::vector<uint64_t> FrozenNumbers(const std::string& dir) {
+  std::vector<uint64_t> numbers;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    uint64_t number = 0;
+    if (absl::StartsWith(name, kFrozenPrefix) &&
+        absl::SimpleAtoi(name.substr(kFrozenPrefix.size()), &number)) {
+      numbers.push_back(number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::string FrozenDir(const std::string& dir, uint64_t number) {
+  return absl::StrFormat("%s/%s%06d", dir, std::string(kFrozenPrefix), number);
+}
+
+}  // namespace
+
+SpillShard::SpillShard(const TableSpec& table, const ShardRange& range, ShardId id)
+    : shard(id),
+      hashed(table.hashed),
+      slice(static_cast<uint16_t>(range.column_first)),
+      first_position(range.first_position(table.hashed)),
+      last_position(range.last_position(table.hashed)),
+      weight_type(table.weight_type) {
+  const uint32_t dim = range.column_limit - range.column_first;
+  payload_bytes = BytesPerWeight(table.weight_type) * dim + StateBytes(table.optimizer, dim);
+}
+
+Lsn SpillTier::LsnOf(const uint8_t* record) { return LoadLittle<uint64_t>(record + 1); }
+
+absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t> positions,
+                              uint8_t* records, uint8_t* found) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  std::vector<SpillKey> keys(positions.size());
+  std::vector<absl::string_view> views(positions.size());
+  for (size_t i = 0; i < positions.size(); ++i) {
+    keys[i] = SpillRowKey(shard, positions[i]);
+    views[i] = View(keys[i]);
+  }
+  std::fill(found, found + positions.size(), uint8_t{0});
+  absl::Status damage;
+  const absl::Status read = store->MultiGet(views, [&](size_t i, absl::string_view value) {
+    if (!damage.ok()) return;
+    damage = CheckRecord(shard, positions[i], keys[i], value);
+    if (!damage.ok()) return;
+    std::memcpy(records + i * shard.record_bytes(), value.data(), value.size());
+    found[i] = 1;
+  });
+  if (absl::IsDataLoss(read)) {
+    return absl::DataLossError(absl::StrCat(
+        shard.shard.ToString(), ": among ids ",
+        shard.hashed ? Unmix64(positions.front()) : positions.front(), " to ",
+        shard.hashed ? Unmix64(positions.back()) : positions.back(), ": ", read.message()));
+  }
+  HOTBED_RETURN_IF_ERROR(read);
+  return damage;
+}
+
+absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRows> rows,
+                              Lsn highest_lsn) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  struct Entry {
+    uint64_t position;
+    uint32_t part;
+    uint32_t row;
+  };
+  std::vector<Entry> entries;
+  for (uint32_t p = 0; p < rows.size(); ++p) {
+    for (uint32_t r = 0; r < rows[p].count; ++r) entries.push_back({rows[p].positions[r], p, r});
+  }
+  // Sorted runs make a memtable insert cheaper. Equal positions keep their order, so that the later
+  // one wins.
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& a, const Entry& b) { return a.position < b.position; });
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
+  for (const Entry& entry : entries) {
+    const SpillRows& part = rows[entry.part];
+    uint8_t* record = part.records + uint64_t{shard.record_bytes()} * entry.row;
+    const SpillKey key = SpillRowKey(shard, entry.position);
+    CompleteRecord(shard, key, part.lsn, record);
+    batch->Put(View(key), {reinterpret_cast<const char*>(record), shard.record_bytes()});
+  }
+  PutHighestLsn(shard, highest_lsn, batch.get());
+  return store->Write(batch.get());
+}
+
+absl::StatusOr<bool> SpillTier::HasRows(const SpillShard& shard) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  bool any = false;
+  HOTBED_RETURN_IF_ERROR(store->Scan(View(FirstRowKey(shard)), RowKeyLimit(shard),
+                                     [&](absl::string_view, absl::string_view) {
+                                       any = true;
+                                       return false;
+                                     }));
+  return any;
+}
+
+absl::StatusOr<std::string> SpillTier::ReadShardValue(const SpillShard& shard, uint16_t slice) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  const SpillKey key = MakeSpillKey(shard.shard.table, slice, shard.shard.index);
+  const absl::StatusOr<std::string> stored = store->Get(View(key));
+  if (absl::IsNotFound(stored.status())) return std::string();
+  HOTBED_RETURN_IF_ERROR(stored.status());
+  return ParseShardValue(shard, slice, *stored);
+}
+
+absl::StatusOr<Lsn> SpillTier::HighestLsn(const SpillShard& shard) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string value, ReadShardValue(shard, kHighestLsnSlice));
+  return value.size() == 8 ? LoadLittle<uint64_t>(value.data()) : 0;
+}
+
+absl::StatusOr<std::string> SpillTier::ReadMeta(const SpillShard& shard) {
+  return ReadShardValue(shard, kMetaSlice);
+}
+
+absl::Status SpillTier::WriteMeta(const SpillShard& shard, absl::string_view meta) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
+  PutShardValue(shard, kMetaSlice, meta, batch.get());
+  return store->Write(batch.get());
+}
+
+uint64_t SpillTier::BytesOf(const SpillShard& shard) {
+  const absl::StatusOr<std::shared_ptr<KvStore>> store = Use();
+  if (!store.ok()) return 0;
+  return (*store)->EstimateBytes(View(FirstRowKey(shard)), RowKeyLimit(shard));
+}
+
+// Files that hold nothing but rows of the shard, as a copy leaves them, go without any compaction.
+// Where that is all, no tombstone is left either, under which the files of the shard's next copy
+// could not be taken over at the lowest level.
+absl::Status SpillTier::Delete(const SpillShard& shard) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  const TableId table = shard.shard.table;
+  const SpillKey first = FirstRowKey(shard);
+  const std::string limit = RowKeyLimit(shard);
+  HOTBED_RETURN_IF_ERROR(store->DeleteFiles(View(first), limit));
+  HOTBED_ASSIGN_OR_RETURN(const bool any, HasRows(shard));
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
+  if (any) batch->DeleteRange(View(first), limit);
+  batch->Delete(View(MakeSpillKey(table, kMetaSlice, shard.shard.index)));
+  batch->Delete(View(MakeSpillKey(table, kHighestLsnSlice, shard.shard.index)));
+  return store->Write(batch.get());
+}
+
+absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::Read(const SpillShard& shard,
+                                                                Lsn above) {
+  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
+  return std::make_unique<SpillReader>(shard, above, std::move(store));
+}
+
+absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::ReadLive(const SpillShard& shard,
+                                                                    LivePass pass) {
+  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
+  return std::make_unique<LiveReader>(shard, std::move(pass), std::move(store));
+}
+
+absl::StatusOr<std::unique_ptr<ShardRowWriter>> SpillTier::NewWriter(const SpillShard& shard,
+                                                                     uint64_t file_bytes_min) {
+  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
+  return std::make_unique<SpillWriter>(shard, std::move(store), file_bytes_min);
+}
+
+absl::Status SpillTier::Freeze() {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  const std::vector<uint64_t> old = FrozenNumbers(dir_);
+  const uint64_t next = old.empty() ? 1 : old.back() + 1;
+  // RocksDB builds the copy beside and renames it, so a directory of this name is whole.
+  HOTBED_RETURN_IF_ERROR(store->Freeze(FrozenDir(dir_, next)));
+  for (uint64_t number : old) {
+    std::error_code error;
+    std::filesystem::remove_all(FrozenDir(dir_, number), error);
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrCat("removing ", FrozenDir(dir_, number), ": ", error.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpillTier::RestoreTable(TableId table) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  const SpillKey first = MakeSpillKey(table, 0, 0);
+  const SpillKey limit = MakeSpillKey(table + 1, 0, 0);  // no table has the id 2^32 - 1
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
+  batch->DeleteRange(View(first), View(limit));
+  HOTBED_RETURN_IF_ERROR(store->Write(batch.get()));
+  batch->Clear();
+  const std::vector<uint64_t> frozen = FrozenNumbers(dir_);
+  if (!frozen.empty()) {
+    KvOptions options = options_;
+    options.dir = FrozenDir(dir_, frozen.back());
+    options.read_only = true;
+    HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<KvStore> copy, KvStore::Open(options));
+    absl::Status written;
+    HOTBED_RETURN_IF_ERROR(
+        copy->Scan(View(first), View(limit), [&](absl::string_view key, absl::string_view value) {
+          batch->Put(key, value);
+          if (batch->bytes() < kRestoreBatchBytes) return true;
+          written = store->Write(batch.get());
+          batch->Clear();
+          return written.ok();
+        }));
+    HOTBED_RETURN_IF_ERROR(written);
+    HOTBED_RETURN_IF_ERROR(store->Write(batch.get()));
+  }
+  return store->Flush();
+}
+
+}  // namespace hotbed

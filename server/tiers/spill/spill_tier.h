@@ -1,0 +1,124 @@
+// Rows on disk: one RocksDB of all shards of a server. Thread-safe; calls block.
+//
+// Key (DECISIONS L7): table id u32, column slice u16 (the slice's first column), position u64,
+// big-endian. Two slices beyond every dim hold, under the shard's index as position, what belongs
+// to a shard as a whole: its meta and its highest LSN. Row record: version byte (low half 1, high
+// half the weight type), LSN u64, weights, optimizer state, CRC-32C of key and all before;
+// little-endian.
+#ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_
+#define HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "kv/kv_store.h"
+#include "server/tiers/api/tiered_store.h"
+
+namespace hotbed {
+
+constexpr uint32_t kSpillHeaderBytes = 9;
+constexpr uint32_t kSpillTrailerBytes = 4;
+
+// What the spill tier must know of a shard.
+struct SpillShard {
+  SpillShard() = default;
+  SpillShard(const TableSpec& table, const ShardRange& range, ShardId shard);
+
+  ShardId shard;
+  bool hashed = false;
+  uint16_t slice = 0;
+  uint64_t first_position = 0;
+  uint64_t last_position = 0;
+  WeightType weight_type = WeightType::kFp32;
+  uint32_t payload_bytes = 0;  // weights and state of a row
+
+  uint32_t record_bytes() const { return kSpillHeaderBytes + payload_bytes + kSpillTrailerBytes; }
+};
+
+// Rows to write: record k lies at records + k * record_bytes, its payload filled in, the rest not
+// yet.
+struct SpillRows {
+  const uint64_t* positions = nullptr;
+  uint8_t* records = nullptr;
+  uint32_t count = 0;
+  Lsn lsn = 0;
+};
+
+class SpillTier {
+ public:
+  // Rows live in dir/rows, frozen copies in dir/frozen-N.
+  static absl::StatusOr<std::unique_ptr<SpillTier>> Open(const std::string& dir,
+                                                         const KvOptions& options);
+
+  // Reads the records of `positions` (sorted, unique): found[i] says whether row i exists, records
+  // + i * record_bytes holds it. DataLoss names shard and id.
+  absl::Status Fetch(const SpillShard& shard, absl::Span<const uint64_t> positions,
+                     uint8_t* records, uint8_t* found);
+  static Lsn LsnOf(const uint8_t* record);
+  static const uint8_t* PayloadOf(const uint8_t* record) { return record + kSpillHeaderBytes; }
+
+  // Completes the records and writes all of them at once, in order of position, with `highest_lsn`:
+  // at least that of any row of the shard, written now or before. Of rows named twice the last one
+  // counts.
+  absl::Status Write(const SpillShard& shard, absl::Span<const SpillRows> rows, Lsn highest_lsn);
+
+  absl::StatusOr<bool> HasRows(const SpillShard& shard);
+  // As the last Write said; 0: none.
+  absl::StatusOr<Lsn> HighestLsn(const SpillShard& shard);
+  absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
+  absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
+  // Files of the shard alone go at once and for good, the rest with the next Flush: after a kill in
+  // between a part of it is there. A reader of it may miss rows from then on.
+  absl::Status Delete(const SpillShard& shard);
+  uint64_t BytesOf(const SpillShard& shard);  // about
+
+  // The shard's rows of LSNs above `above` (0: all) as they are now, in blocks (row_block.h); not
+  // longer than the tier.
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard, LivePass pass);
+  // Takes blocks of another tier's reader, those of `file_bytes_min` and more in files of their own
+  // (spill_copy.h); not longer than the tier.
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(const SpillShard& shard,
+                                                            uint64_t file_bytes_min);
+
+  absl::Status Freeze();
+  absl::Status RestoreTable(TableId table);
+
+  absl::Status Flush();
+  KvStore::Usage GetUsage() const;
+  absl::Status TryResume();
+  // TierHost::Renew.
+  absl::Status Renew();
+
+  // For tests that damage it; not while Renew runs.
+  KvStore* store() const {
+    absl::MutexLock lock(&mu_);
+    return store_.get();
+  }
+
+ private:
+  SpillTier(std::string dir, const KvOptions& options) : dir_(std::move(dir)), options_(options) {}
+  KvOptions RowsOptions() const;
+  absl::Status OpenEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whoever uses the store holds it for so long: Renew waits for nobody.
+  absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
+  absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);
+
+  const std::string dir_;
+  const KvOptions options_;
+  mutable absl::Mutex mu_;
+  std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: it could not be begun anew
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_

@@ -1,0 +1,131 @@
+// Rows of one shard on their way to the spill tier. Confined to the shard's executor.
+//
+// A row that leaves the hot tier dirty, or is swept, is copied here and can be found here until the
+// spill tier holds it and every read of the spill tier that began before that has come back. So a
+// read that comes back with an older version of a row never wins: its caller looks in the hot tier,
+// then here, and only then believes the read.
+//
+// One write at a time, in the order of the commits, so that an older version never overwrites a
+// newer one. A write that fails keeps its rows and is tried again by the next Pump. Bytes are
+// bounded over all shards of the server, but a shard that has nothing to write may always add one
+// operation's worth, so nobody waits for another shard, or for a read that waits for itself.
+#ifndef HOTBED_SERVER_TIERS_SPILL_WRITE_BACK_H_
+#define HOTBED_SERVER_TIERS_SPILL_WRITE_BACK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/ids.h"
+#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/spill/io_gate.h"
+#include "server/tiers/spill/io_queue.h"
+#include "server/tiers/spill/spill_tier.h"
+
+namespace hotbed {
+
+// Shared by the shards of a server.
+struct WriteBackBudget {
+  uint64_t bytes_max = 0;
+  std::atomic<uint64_t> bytes{0};
+};
+
+class WriteBack {
+ public:
+  struct Wiring {
+    SpillTier* spill = nullptr;
+    IoQueue* io = nullptr;
+    Executor* executor = nullptr;
+    std::shared_ptr<IoGate> gate;
+    WriteBackBudget* budget = nullptr;
+    Lsn highest_lsn = 0;  // of the shard's rows in the spill tier, at open
+    std::function<absl::Status(Lsn)> before_write_back;
+    std::function<void()> progress;  // a write has ended; see error()
+  };
+  WriteBack(const SpillShard& shard, Wiring wiring);
+  ~WriteBack();
+  WriteBack(const WriteBack&) = delete;
+
+  // Whether `rows` more may be added now.
+  bool HasRoom(uint64_t rows) const;
+
+  // Room for `rows` rows; fill positions and payload(k), then commit the first `count` of them. One
+  // at a time.
+  struct Space {
+    uint64_t* positions = nullptr;
+    uint8_t* payloads = nullptr;
+    uint32_t stride = 0;
+  };
+  Space Reserve(uint32_t rows);
+  void Commit(uint32_t count, Lsn lsn);
+
+  // Starts a write if rows wait and none is going on; that clears error().
+  void Pump();
+
+  // Weights and state of the newest version of a row that is here; null: not here. Valid until the
+  // executor's next task.
+  const uint8_t* Find(uint64_t position) const;
+  bool empty() const { return latest_.empty(); }
+  // Of all rows that are here.
+  void AddPositions(std::vector<uint64_t>* positions) const;
+
+  // Everything committed up to now has been written once written() >= committed(), as it stands
+  // now.
+  uint64_t committed() const { return committed_; }
+  uint64_t written() const { return written_; }
+  uint64_t rows_written() const { return rows_written_; }
+  // Of the last write; OK once one succeeds.
+  const absl::Status& error() const { return error_; }
+
+  // Reads of the spill tier, announced before they begin.
+  uint64_t BeginFetch();
+  void EndFetch(uint64_t fetch);
+  // The number of the next one.
+  uint64_t next_fetch() const { return fetches_first_ + fetches_.size(); }
+
+ private:
+  struct Batch {
+    std::unique_ptr<uint64_t[]> positions;
+    std::unique_ptr<uint8_t[]> records;
+    uint32_t rows_max = 0;
+    uint32_t count = 0;
+    Lsn lsn = 0;
+    uint64_t bytes = 0;
+    uint64_t fetches_before = 0;  // once written: the fetches that began before
+  };
+  struct Place {
+    Batch* batch;
+    uint32_t row;
+  };
+
+  static absl::Status WriteNow(const Wiring& wiring, const SpillShard& shard,
+                               const std::vector<std::shared_ptr<Batch>>& batches, Lsn highest_lsn);
+  void OnWritten(size_t batches, const absl::Status& status);
+  void Release();
+
+  const SpillShard shard_;
+  const Wiring wiring_;
+  std::shared_ptr<Batch> open_;
+  std::deque<std::shared_ptr<Batch>> waiting_;   // not written yet, oldest first
+  std::deque<std::shared_ptr<Batch>> retained_;  // written, for older fetches
+  absl::flat_hash_map<uint64_t, Place> latest_;
+  std::deque<bool> fetches_;  // ended?, from fetches_first_ on
+  uint64_t fetches_first_ = 1;
+  uint64_t bytes_ = 0;
+  Lsn highest_lsn_;  // ever written or about to be: replay may write lower ones
+  uint64_t committed_ = 0;
+  uint64_t written_ = 0;
+  uint64_t rows_written_ = 0;
+  bool writing_ = false;
+  absl::Status error_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_SPILL_WRITE_BACK_H_
