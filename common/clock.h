@@ -7,6 +7,10 @@
 
 namespace hotbed {
 
+// In nanoseconds, as Clock::NowNs counts.
+inline constexpr int64_t kMillisecondNs = 1'000'000;
+inline constexpr int64_t kSecondNs = 1'000 * kMillisecondNs;
+
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -21,11 +21,6 @@ absl::Status InputOutputError(absl::string_view action, absl::string_view path) 
   return absl::InternalError(absl::StrCat("cannot ", action, " ", path, ": injected I/O error"));
 }
 
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
-}
-
 }  // namespace
 
 class FaultFileSystem::File : public WritableFile {

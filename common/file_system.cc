@@ -116,12 +116,6 @@ absl::StatusOr<std::unique_ptr<PosixFile>> OpenPosix(const std::string& path, in
   return std::make_unique<PosixFile>(fd, path, static_cast<uint64_t>(info.st_size));
 }
 
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 class PosixFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) override {
@@ -243,6 +237,12 @@ class PosixFileSystem : public FileSystem {
 };
 
 }  // namespace
+
+std::string ParentOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
 
 FileSystem* FileSystem::Real() {
   static PosixFileSystem* const file_system = new PosixFileSystem;

@@ -61,6 +61,9 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) = 0;
 };
 
+// The folder that holds `path`: "/" of "/a", "." of "a".
+std::string ParentOf(const std::string& path);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_COMMON_FILE_SYSTEM_H_

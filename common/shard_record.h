@@ -4,6 +4,7 @@
 #ifndef HOTBED_COMMON_SHARD_RECORD_H_
 #define HOTBED_COMMON_SHARD_RECORD_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct Member {
     return a.server == b.server && a.incarnation == b.incarnation;
   }
 };
+
+inline bool Contains(const std::vector<Member>& members, const Member& member) {
+  return std::find(members.begin(), members.end(), member) != members.end();
+}
 
 // Half-open ranges of a shard. `first`/`limit` count rows (bounded) or buckets out of 65,536
 // (hashed, DECISIONS P2).

@@ -15,6 +15,8 @@
 
 namespace hotbed {
 
+inline constexpr double kWarmUpSeconds = 0.3;  // of load before it is measured
+
 struct LoadSpec {
   BenchKind kind = BenchKind::kPull;
   std::string coordinator;

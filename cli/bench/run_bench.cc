@@ -13,7 +13,6 @@
 namespace hotbed {
 namespace {
 
-constexpr double kWarmUpSeconds = 0.3;
 constexpr uint64_t kRoofMessageBytesMax = 1 << 20;
 
 absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {

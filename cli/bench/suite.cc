@@ -16,8 +16,6 @@
 namespace hotbed {
 namespace {
 
-constexpr double kWarmUpSeconds = 0.3;
-
 class Suite {
  public:
   explicit Suite(const BenchOptions& options) : options_(options) {}

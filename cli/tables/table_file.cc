@@ -18,8 +18,6 @@ namespace {
 
 constexpr double kTwoTo63 = 9223372036854775808.0;
 
-std::string Dashed(absl::string_view word) { return absl::StrReplaceAll(word, {{"_", "-"}}); }
-
 // What `table describe -o json` says beside the options: of the table as it is, not asked for.
 bool IsTold(absl::string_view key, const PlanJson& value) {
   return key == "id" || key == "weight-bytes-per-row" || key == "state-bytes-per-row" ||

@@ -18,8 +18,6 @@
 namespace hotbed {
 namespace {
 
-std::string Dashed(absl::string_view word) { return absl::StrReplaceAll(word, {{"_", "-"}}); }
-
 absl::Status NotA(absl::string_view text, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not ", what));
 }
@@ -365,6 +363,8 @@ constexpr TableOption kOptions[] = {
 };
 
 }  // namespace
+
+std::string Dashed(absl::string_view word) { return absl::StrReplaceAll(word, {{"_", "-"}}); }
 
 absl::Span<const TableOption> TableOptionList() { return kOptions; }
 

@@ -36,6 +36,9 @@ struct TableOption {
 // In the order in which people are shown them.
 absl::Span<const TableOption> TableOptionList();
 
+// `word` with '-' for '_'.
+std::string Dashed(absl::string_view word);
+
 // By flag, other name or field, with '_' for '-' as good. Null: unknown.
 const TableOption* FindTableOption(absl::string_view name);
 

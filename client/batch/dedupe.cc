@@ -9,7 +9,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kLookahead = 16;                     // ids whose slot is fetched early
+constexpr size_t kSlotLookahead = 16;                 // ids whose slot is fetched early
 constexpr uint64_t kSlotsKept = 1ull << 20;           // 8 MiB; larger tables are given back
 constexpr uint64_t kSlotsAtFirstMax = 1ull << 17;     // 1 MiB: stays in the second-level cache
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
@@ -138,7 +138,8 @@ uint32_t Deduper::RunSome(const IdsPart& part, uint32_t input, uint32_t count, u
   const uint8_t* const skip = part.skip;
   const size_t n = part.ids.size();
   for (size_t i = 0; i < n; ++i, ++input) {
-    if (i + kLookahead < n) __builtin_prefetch(&slots[HashOf(ids[i + kLookahead]) & mask], 1);
+    if (i + kSlotLookahead < n)
+      __builtin_prefetch(&slots[HashOf(ids[i + kSlotLookahead]) & mask], 1);
     if (skip != nullptr && skip[i] != 0) {
       sink.Skip(input);
       continue;

@@ -12,7 +12,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kLookahead = 8;  // rows of the answer fetched early
+constexpr uint32_t kAnswerLookahead = 8;  // rows of the answer fetched early
 
 void FenceStreamingStores() {
 #if defined(__x86_64__)
@@ -105,9 +105,9 @@ void Scatter(const ScatterJob& job) {
   const uint32_t rows = job.part->rows();
   const bool one = job.group->runs.size() == 1;
   for (uint32_t k = 0; k < rows; ++k) {
-    if (k + kLookahead < rows) {
-      PrefetchRow<0>(job.rows[k + kLookahead], placer.wire_bytes);
-      if (one && !job.streaming) placer.PrefetchFirst(order[k + kLookahead]);
+    if (k + kAnswerLookahead < rows) {
+      PrefetchRow<0>(job.rows[k + kAnswerLookahead], placer.wire_bytes);
+      if (one && !job.streaming) placer.PrefetchFirst(order[k + kAnswerLookahead]);
     }
     const uint8_t exists = job.flags == nullptr ? 0 : job.flags[k] & 1;
     if (one) {

@@ -10,7 +10,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kLookahead = 32;  // rows
+constexpr uint64_t kRowLookahead = 32;  // rows
 
 // What a bag comes to without the ids that are skipped.
 struct Bag {
@@ -26,7 +26,7 @@ void Collect(const BoundFeature& bound, const IndexedRows& from, uint64_t begin,
   bag->weights.clear();
   bag->positions.clear();
   for (uint64_t i = begin; i < end; ++i) {
-    const uint64_t ahead = i + kLookahead;
+    const uint64_t ahead = i + kRowLookahead;
     if (ahead < bound.ids.size() && from.index[ahead] != kNoIndex) {
       const float* const row = from.rows + dim * from.index[ahead];
       for (uint64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c, 0, 2);

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "planner/model/cost_constants.h"
 #include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {
 
-constexpr double kIdBytes = 8;
-constexpr double kNsPerMs = 1e6;
 constexpr double kReadsMax = 1e15;  // keeps every sum of times finite
 
 // Within what keeps every time finite; nobody measures a bandwidth outside of it.

@@ -9,12 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/cost/table_mode.h"
+#include "planner/model/cost_constants.h"
 #include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {
-
-constexpr double kNsPerMs = 1e6;
 
 void AddPerf(TablePerf& sum, const TablePerf& part) {
   sum.forward_compute_ms += part.forward_compute_ms;

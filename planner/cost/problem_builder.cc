@@ -10,13 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "planner/cost/heat_cut.h"
 #include "planner/cost/table_mode.h"
+#include "planner/model/cost_constants.h"
 #include "planner/model/placement.h"
 #include "planner/model/table_bytes.h"
 
 namespace hotbed {
 namespace {
-
-constexpr double kNsPerMs = 1e6;
 
 uint64_t AfterReserve(uint64_t bytes, const Reserve& reserve) {
   if (reserve.kind == ReserveKind::kNone) return bytes;

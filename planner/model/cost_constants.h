@@ -14,6 +14,9 @@
 
 namespace hotbed {
 
+inline constexpr double kNsPerMs = 1e6;
+inline constexpr double kIdBytes = 8;  // of one id on the wire
+
 struct CostConstants {
   double gather_row_ns = 30;    // a row out of host memory, beside its bytes
   double update_row_ns = 24.4;  // an optimizer step on a row, beside its bytes

@@ -14,11 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/model/refine.h"
 
 namespace hotbed {
 namespace {
-
-constexpr uint64_t kSmallTableBytes = 1ull << 20;  // up to here one shard is enough
 
 uint64_t Units(const TableSpec& spec) { return spec.hashed ? kHashBuckets : spec.rows; }
 

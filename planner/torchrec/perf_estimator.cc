@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/model/cost_constants.h"
+
 namespace hotbed::torchrec {
 namespace {
 
-constexpr double kIdBytes = 8;
 constexpr double kColumnsOfAWarp = 32;
 constexpr double kFullBlockColumns = 128;
 constexpr double kHalfBlockPenalty = 1.15;

@@ -3,13 +3,12 @@
 #include <cmath>
 
 #include "absl/numeric/bits.h"
+#include "planner/model/cost_constants.h"
 #include "planner/model/placement.h"
 #include "planner/model/table_bytes.h"
 
 namespace hotbed::torchrec {
 namespace {
-
-constexpr double kIdBytes = 8;
 
 // ceil(storage part / whole), exact while the product fits.
 absl::int128 ShareOf(absl::int128 storage, absl::uint128 part, absl::uint128 whole) {

@@ -3,11 +3,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "planner/model/cost_constants.h"
 
 namespace hotbed::torchrec {
 namespace {
-
-constexpr double kIdBytes = 8;
 
 PlanError NothingLeft(const PlannerInput& input, const RankTopology& topology,
                       const Reserved& reserved) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/await_for.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/tiers/spill/spill_tier.h"
@@ -14,12 +15,10 @@
 namespace hotbed {
 namespace {
 
-constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kSecond = 1'000 * kMillisecond;
-constexpr int64_t kRetryNs = kSecond / 2;          // after a copy that failed
-constexpr int64_t kAnswerNsMax = 30 * kSecond;     // without an answer to a chunk
-constexpr int64_t kBusyStepNs = 2 * kMillisecond;  // while the peer's queue is long
-constexpr int64_t kPausedStepNs = 50 * kMillisecond;
+constexpr int64_t kRetryNs = kSecondNs / 2;          // after a copy that failed
+constexpr int64_t kAnswerNsMax = 30 * kSecondNs;     // without an answer to a chunk
+constexpr int64_t kBusyStepNs = 2 * kMillisecondNs;  // while the peer's queue is long
+constexpr int64_t kPausedStepNs = 50 * kMillisecondNs;
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // whether the copy is still wanted
 
 SharedBytes Share(std::string bytes) {
@@ -247,8 +246,8 @@ void CopySender::NoteChanges(const Shard& shard, Copy* copy) {
   if (copy->passes == 0) return;
   const double bytes = static_cast<double>(copy->rows_pushed - before) *
                        SpillShard(shard.table(), shard.range(), shard.id()).record_bytes();
-  const int64_t ns = std::max(copy->swept_ns - copy->swept_before_ns, kMillisecond);
-  copy->changed_bytes_per_s = static_cast<uint64_t>(bytes / static_cast<double>(ns) * kSecond);
+  const int64_t ns = std::max(copy->swept_ns - copy->swept_before_ns, kMillisecondNs);
+  copy->changed_bytes_per_s = static_cast<uint64_t>(bytes / static_cast<double>(ns) * kSecondNs);
 }
 
 // Passes that are not half as long each as the one before need not end.
@@ -282,7 +281,7 @@ absl::Status CopySender::Await(const Shard& shard, Copy* copy, Epoch epoch, uint
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
     if (wiring_.clock->NowNs() >= end_ns) {
       return absl::DeadlineExceededError(
-          absl::StrCat("no answer for ", kAnswerNsMax / kSecond, " s"));
+          absl::StrCat("no answer for ", kAnswerNsMax / kSecondNs, " s"));
     }
   }
   if (stops_) return absl::CancelledError("this server is stopping");
@@ -324,10 +323,10 @@ void CopySender::Count(Copy* copy, uint64_t bytes) {
   copy->rate_bytes += bytes;
   copy->pass_bytes += bytes;
   const int64_t passed_ns = now_ns - copy->rate_since_ns;
-  if (passed_ns < kSecond && copy->bytes_per_s != 0) return;
-  copy->bytes_per_s = static_cast<uint64_t>(static_cast<double>(copy->rate_bytes) * kSecond /
-                                            std::max<int64_t>(passed_ns, kMillisecond));
-  if (passed_ns < kSecond) return;
+  if (passed_ns < kSecondNs && copy->bytes_per_s != 0) return;
+  copy->bytes_per_s = static_cast<uint64_t>(static_cast<double>(copy->rate_bytes) * kSecondNs /
+                                            std::max<int64_t>(passed_ns, kMillisecondNs));
+  if (passed_ns < kSecondNs) return;
   copy->rate_since_ns = now_ns;
   copy->rate_bytes = 0;
 }

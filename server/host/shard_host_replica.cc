@@ -4,17 +4,17 @@
 
 #include "absl/time/time.h"
 #include "common/await_for.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "server/host/shard_host_impl.h"
 
 namespace hotbed {
 namespace {
 
-constexpr int64_t kMillisecond = 1'000'000;
 // Cores count in ticks: of a follower that is silent, of an activation that is not answered.
-constexpr int64_t kOftenNs = 100 * kMillisecond;
-constexpr int64_t kSeldomNs = 1'000 * kMillisecond;
-constexpr int64_t kExpireStepNs = 10 * kMillisecond;  // while requests wait in shards
+constexpr int64_t kOftenNs = 100 * kMillisecondNs;
+constexpr int64_t kSeldomNs = 1'000 * kMillisecondNs;
+constexpr int64_t kExpireStepNs = 10 * kMillisecondNs;  // while requests wait in shards
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/await_for.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/host/shard_host_impl.h"
@@ -13,13 +14,12 @@
 namespace hotbed {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 constexpr absl::Duration kUpkeepInterval = absl::Milliseconds(100);
-constexpr int64_t kTickNs = kSecond;
-constexpr size_t kSizedEvery = 5;               // ticks
-constexpr int64_t kDirtyNsMax = 120 * kSecond;  // rows are written back at the latest after this
-constexpr size_t kSweepBatchMin = 8;            // shards that share a flush
-constexpr size_t kSweepBatchPart = 8;           // and at least this part of all
+constexpr int64_t kTickNs = kSecondNs;
+constexpr size_t kSizedEvery = 5;                 // ticks
+constexpr int64_t kDirtyNsMax = 120 * kSecondNs;  // rows are written back at the latest after this
+constexpr size_t kSweepBatchMin = 8;              // shards that share a flush
+constexpr size_t kSweepBatchPart = 8;             // and at least this part of all
 
 }  // namespace
 

@@ -7,14 +7,6 @@
 #include "server/protocol/shard_core.h"
 
 namespace hotbed {
-namespace {
-
-bool Contains(const std::vector<Member>& members, const Member& member) {
-  return std::find(members.begin(), members.end(), member) != members.end();
-}
-
-}  // namespace
-
 // --- recovery
 
 void ShardCore::Recover(Epoch promised, ShardMeta meta, bool installed) {

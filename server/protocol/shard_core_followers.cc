@@ -21,10 +21,6 @@ constexpr uint8_t kQuietTicks = 2;
 constexpr Lsn kJoinUnappliedMax = 64;
 constexpr uint8_t kJoinTicksMax = 100;
 
-bool Contains(const std::vector<Member>& members, const Member& member) {
-  return std::find(members.begin(), members.end(), member) != members.end();
-}
-
 }  // namespace
 
 ShardCore::Follower* ShardCore::FindFollower(const Member& member) {

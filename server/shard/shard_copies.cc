@@ -18,10 +18,6 @@ constexpr uint64_t kHoldShare = 4;
 // holds them back for as long, and then begins anew.
 constexpr int64_t kHoldNsMax = 30'000'000'000;
 
-bool Among(const std::vector<Member>& members, const Member& member) {
-  return std::find(members.begin(), members.end(), member) != members.end();
-}
-
 }  // namespace
 
 // What nobody needs goes. Of the server's room, half is all that may be in use where something is
@@ -120,8 +116,8 @@ bool Shard::HoldsTail() {
   const std::vector<Member> joined = core_.JoinReady();
   const std::vector<Member>& learners = core_.record().learners;
   std::erase_if(held_for_, [&](const TailHold& held) {
-    return now_ns >= held.until_ns || !core_.primary() || Among(joined, held.to) ||
-           !Among(learners, held.to);
+    return now_ns >= held.until_ns || !core_.primary() || Contains(joined, held.to) ||
+           !Contains(learners, held.to);
   });
   return !held_for_.empty();
 }

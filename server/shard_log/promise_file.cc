@@ -13,7 +13,7 @@
 namespace hotbed {
 namespace {
 
-constexpr char kMagic[9] = "HOTBDPRM";
+constexpr char kPromiseMagic[9] = "HOTBDPRM";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeaderBytes = 16;
 constexpr size_t kPromiseBytes = 16;
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<PromiseFile>> PromiseFile::Open(const std::string
   Map promises;
   if (files->Exists(path)) {
     HOTBED_ASSIGN_OR_RETURN(const std::string bytes, files->ReadAll(path));
-    if (bytes.size() < kHeaderBytes + 4 || std::memcmp(bytes.data(), kMagic, 8) != 0) {
+    if (bytes.size() < kHeaderBytes + 4 || std::memcmp(bytes.data(), kPromiseMagic, 8) != 0) {
       return absl::DataLossError(
           absl::StrCat(path, " is no promise file (", bytes.size(), " bytes)"));
     }
@@ -66,7 +66,7 @@ Epoch PromiseFile::Get(ShardId shard) const {
 absl::Status PromiseFile::Replace(Map promises) {
   std::string bytes;
   bytes.reserve(kHeaderBytes + kPromiseBytes * promises.size() + 4);
-  bytes.append(kMagic, 8);
+  bytes.append(kPromiseMagic, 8);
   AppendLittle(&bytes, kVersion);
   AppendLittle(&bytes, static_cast<uint32_t>(promises.size()));
   for (const auto& [shard, epoch] : promises) {

@@ -14,7 +14,7 @@
 namespace hotbed {
 namespace {
 
-constexpr char kMagic[9] = "HOTBDLOG";
+constexpr char kSegmentMagic[9] = "HOTBDLOG";
 constexpr size_t kSegmentCrcAt = 60;
 constexpr uint8_t kFlagOpen = 1;
 constexpr uint8_t kFlagLastPart = 2;
@@ -66,7 +66,7 @@ uint32_t HeaderCrc(const WireRecordHeader& w) {
 
 std::string EncodeSegmentHeader(const SegmentHeader& header) {
   std::string bytes(kSegmentHeaderBytes, '\0');
-  std::memcpy(&bytes[0], kMagic, 8);
+  std::memcpy(&bytes[0], kSegmentMagic, 8);
   StoreLittle(&bytes[8], kSegmentFormatVersion);
   StoreLittle(&bytes[12], static_cast<uint32_t>(kSegmentHeaderBytes));
   StoreLittle(&bytes[16], header.sequence);
@@ -76,7 +76,7 @@ std::string EncodeSegmentHeader(const SegmentHeader& header) {
 }
 
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
-  if (bytes.size() < kSegmentHeaderBytes || std::memcmp(bytes.data(), kMagic, 8) != 0) {
+  if (bytes.size() < kSegmentHeaderBytes || std::memcmp(bytes.data(), kSegmentMagic, 8) != 0) {
     return absl::DataLossError("not a Hotbed log segment");
   }
   const char* p = bytes.data();

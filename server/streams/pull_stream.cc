@@ -11,12 +11,12 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kIdleMessagesMax = 64;
-constexpr uint64_t kRecycledRequestBytesMax = 256
-                                              << 10;  // larger ones would keep too much memory idle
+constexpr size_t kIdlePullMessagesMax = 64;
+constexpr uint64_t kRecycledPullBytesMax = 256
+                                           << 10;  // larger ones would keep too much memory idle
 
-ObjectPool<PullMessage>& Pool() {
-  static auto* const pool = new ObjectPool<PullMessage>(kIdleMessagesMax);
+ObjectPool<PullMessage>& PullMessagePool() {
+  static auto* const pool = new ObjectPool<PullMessage>(kIdlePullMessagesMax);
   return *pool;
 }
 
@@ -24,7 +24,7 @@ void GiveAnswer(void* buffer) { AnswerPool::Give(static_cast<AnswerBuffer*>(buff
 
 }  // namespace
 
-PullMessage* PullMessage::Take() { return Pool().Take(); }
+PullMessage* PullMessage::Take() { return PullMessagePool().Take(); }
 
 PullMessage::~PullMessage() {
   if (answer_ != nullptr) AnswerPool::Give(answer_);
@@ -185,7 +185,7 @@ grpc::ByteBuffer PullMessage::EncodeParts(const v1::ReplyHeader& header, uint64_
 }
 
 void PullMessage::Recycle() {
-  if (request_bytes_ > kRecycledRequestBytesMax) {
+  if (request_bytes_ > kRecycledPullBytesMax) {
     delete this;
     return;
   }
@@ -201,7 +201,7 @@ void PullMessage::Recycle() {
   asked_ = 0;
   request_ = request_bytes_ = answer_bytes_ = stage_bytes_ = row_bytes_ = arg_bytes_ = rows_ = 0;
   rows_at_ = flags_at_ = args_at_ = 0;
-  Pool().Give(this);
+  PullMessagePool().Give(this);
 }
 
 void PullStream::Start(DataPlane* plane, RawDataService* service,

@@ -11,18 +11,18 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kIdleMessagesMax = 64;
-constexpr uint64_t kRecycledRequestBytesMax = 2 << 20;  // ids and pointers are a fraction of it
+constexpr size_t kIdlePushMessagesMax = 64;
+constexpr uint64_t kRecycledPushBytesMax = 2 << 20;  // ids and pointers are a fraction of it
 constexpr uint64_t kRowBytesUnknown = ~uint64_t{0};
 
-ObjectPool<PushMessage>& Pool() {
-  static auto* const pool = new ObjectPool<PushMessage>(kIdleMessagesMax);
+ObjectPool<PushMessage>& PushMessagePool() {
+  static auto* const pool = new ObjectPool<PushMessage>(kIdlePushMessagesMax);
   return *pool;
 }
 
 }  // namespace
 
-PushMessage* PushMessage::Take() { return Pool().Take(); }
+PushMessage* PushMessage::Take() { return PushMessagePool().Take(); }
 
 void PushMessage::Refuse(SegmentCode code, std::string detail) {
   refusal_ = {code, std::move(detail)};
@@ -297,7 +297,7 @@ v1::ReplyHeader& PushMessage::Reply(const v1::Hello* hello) {
 }
 
 void PushMessage::Recycle() {
-  const bool keep = slices_.bytes <= kRecycledRequestBytesMax;
+  const bool keep = slices_.bytes <= kRecycledPushBytesMax;
   slices_.Clear();
   if (!keep) {
     delete this;
@@ -313,7 +313,7 @@ void PushMessage::Recycle() {
   deadline_ns = 0;
   asked_ = 0;
   request_ = 0;
-  Pool().Give(this);
+  PushMessagePool().Give(this);
 }
 
 void PushStream::Start(DataPlane* plane, RawDataService* service,

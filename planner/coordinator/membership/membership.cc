@@ -25,10 +25,6 @@ constexpr int64_t kReaderBeginsNs = 1'000'000'000;
 
 constexpr size_t kSaidBytesMax = 300;  // by a server of a copy, in an event
 
-bool Same(const v1::Member& a, const v1::Member& b) {
-  return a.server() == b.server() && a.incarnation() == b.incarnation();
-}
-
 bool IsReader(const v1::ShardRecord& record, const v1::Member& learner) {
   const auto& readers = record.readers();
   return std::count(readers.begin(), readers.end(), learner.server()) > 0;

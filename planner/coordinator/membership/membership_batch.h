@@ -18,6 +18,10 @@
 
 namespace hotbed {
 
+inline bool Same(const v1::Member& a, const v1::Member& b) {
+  return a.server() == b.server() && a.incarnation() == b.incarnation();
+}
+
 class MembershipBatch {
  public:
   // `state` must outlive it and not change.

@@ -10,14 +10,6 @@
 #include "planner/coordinator/membership/membership_batch.h"
 
 namespace hotbed {
-namespace {
-
-bool Same(const v1::Member& a, const v1::Member& b) {
-  return a.server() == b.server() && a.incarnation() == b.incarnation();
-}
-
-}  // namespace
-
 void Membership::NoteOut(const v1::ShardRecord& record, OutMember out) {
   const auto is = [&](const v1::Member& m) { return Same(m, out.member); };
   const auto& members = record.members();
