@@ -12,7 +12,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace host_device_test {
 
 class DeviceCases : public testing::TestWithParam<Case> {};
 
@@ -386,6 +386,6 @@ TEST(DeviceRowsFailures, MessagesBeyondALimitAreRefusedByName) {
   EXPECT_FALSE(rows->FinishUpdate(out, &missing).ok()) << "nothing was begun";
 }
 
-}  // namespace
+}  // namespace host_device_test
 }  // namespace device
 }  // namespace hotbed

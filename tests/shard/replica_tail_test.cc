@@ -5,7 +5,7 @@
 #include <memory>
 
 namespace hotbed {
-namespace {
+namespace replica_tail_test {
 
 // `records` of 100 bytes each in one piece of memory.
 void AddPiece(int records, ReplicaTail* tail) {
@@ -60,5 +60,5 @@ TEST(ReplicaTail, WhatIsClearedIsNotCounted) {
   EXPECT_EQ(shared.load(), 0);
 }
 
-}  // namespace
+}  // namespace replica_tail_test
 }  // namespace hotbed
