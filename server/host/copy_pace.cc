@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "common/clock.h"
+
 namespace hotbed {
-namespace {
-
-constexpr double kSecondNs = 1e9;
-
-}  // namespace
 
 void CopyPace::SetLimits(const ShardHost::CopyLimits& limits) {
   absl::MutexLock lock(&mu_);
