@@ -1,23 +1,26 @@
-// What a shard does for its core: log, rows, replies.
+#include "server/shard/commit_pipeline.h"
+
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/push_state.h"
+#include "common/check.h"
+#include "server/shard/record_mapping.h"
+#include "server/shard/replica_exchange.h"
+#include "server/shard/request_checks.h"
 #include "server/shard/segment_result.h"
-#include "server/shard/shard.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
 
-// Does what the core wants done, until it wants nothing. Completions that arrive meanwhile queue on
-// the strand.
-void Shard::Drain() {
-  CoreReady& ready = *core_.ready();
-  bool trimmed = !keeps_records_;
+void CommitPipeline::Drain() {
+  CoreReady& ready = *shard_.core.ready();
+  bool trimmed = !parts_.tail->keeps();
   for (;;) {
     if (ready.promise != 0) {
       promise_wanted_ = std::exchange(ready.promise, 0);
-      if (options_.outlet != nullptr) options_.outlet->PromiseWanted(options_.id, promise_wanted_);
+      ReplicaOutlet* const outlet = shard_.options.outlet;
+      if (outlet != nullptr) outlet->PromiseWanted(shard_.options.id, promise_wanted_);
     }
     if (std::exchange(ready.stepped_down, false)) EncodeUnapplied();
     if (ready.cut_from != 0) CutFrom(std::exchange(ready.cut_from, 0));
@@ -27,73 +30,77 @@ void Shard::Drain() {
       append_scratch_.clear();
     } else if (!ready.sends.empty()) {
       send_scratch_.swap(ready.sends);
-      for (const CoreSend& send : send_scratch_) SendNow(send);
+      for (const CoreSend& send : send_scratch_) parts_.exchange->Send(send);
       send_scratch_.clear();
     } else if (!ready.applies.empty()) {
       apply_queue_.insert(apply_queue_.end(), ready.applies.begin(), ready.applies.end());
       ready.applies.clear();
-    } else if (!applying_ && !apply_blocked_ && !apply_queue_.empty()) {
+    } else if (!applying_ && !shard_.serving.stalled() && !apply_queue_.empty()) {
       ApplyNext();
     } else if (!ready.replies.empty()) {
       reply_scratch_.swap(ready.replies);
-      for (const CoreReply& reply : reply_scratch_) DeliverReply(reply);
+      for (const CoreReply& reply : reply_scratch_) Reply(reply);
       reply_scratch_.clear();
     } else if (!std::exchange(trimmed, true)) {
-      TrimTail();  // whom it leaves without entries is asked anew, at once
+      parts_.tail->Trim();  // a replica that it leaves without entries is asked again, at once
     } else {
       break;
     }
   }
-  PublishState();
+  Publish();
 }
 
-void Shard::StartAppend(const CoreEntry& entry) {
-  in_flight_.fetch_add(1, std::memory_order_relaxed);  // until applied or cut, and out of the log
+void CommitPipeline::Publish() {
+  const ShardCore& core = shard_.core;
+  ShardGauges::Parts parts;
+  parts.served = shard_.serving.serves();
+  parts.wants_activation =
+      parts.served && core.wants_activation() && !parts_.replay->wants_write_back();
+  parts.staged_bytes = parts_.steps->bytes();
+  parts.tail_bytes = parts_.tail->bytes();
+  const bool news = parts.wants_activation && !shard_.gauges.wants_activation();
+  shard_.gauges.Publish(core, parts);
+  if (shard_.options.outlet != nullptr) parts_.exchange->Publish(parts.served, news);
+}
+
+// --- into the log
+
+void CommitPipeline::StartAppend(const CoreEntry& entry) {
   PushState* state = reinterpret_cast<PushState*>(entry.payload);
-  if (state == nullptr && (logged() || keeps_records_)) {
-    state = PushState::Take();
-    state->shard = this;
-    state->work = nullptr;
-    state->segment = nullptr;
-  }
+  if (state == nullptr && (shard_.logged() || parts_.tail->keeps())) state = PushState::Take();
   if (state != nullptr) {
     state->in_core = true;
     state->ticket = entry.ticket;
     if (state->record.owner == nullptr) FillRecord(entry, state);
-    if (keeps_records_) KeepRecord(entry, state);
+    if (parts_.tail->keeps()) KeepRecord(entry, state);
   }
-  unapplied_.push_back({entry.lsn, state});
-  if (entry.staged) staged_.Add(state->append.header, state->ids, state->gradients);
-  if (!logged()) return core_.Appended(entry.lsn, entry.ticket);
+  HOTBED_DCHECK(unapplied_.empty() || unapplied_.back().lsn + 1 == entry.lsn)
+      << shard_.Name() << ": LSN " << entry.lsn << " follows " << unapplied_.back().lsn;
+  unapplied_.push_back({entry.lsn, state, shard_.in_flight.Begin()});
+  if (entry.staged) {
+    parts_.steps->Stage(state->append.header, state->ids, state->gradients);
+  }
+  if (!shard_.logged()) return shard_.core.Appended(entry.lsn, entry.ticket);
   ++appends_in_flight_;
   state->in_log = true;
   state->append.ids = state->ids;
   state->append.gradients = state->gradients;
   state->append.encoded = state->record.bytes;
-  state->append.done = [state](absl::Status status) {
+  // Two words of capture, here and below: they are kept without an allocation.
+  state->append.done = [this, state](absl::Status status) {
     state->append_status = std::move(status);
-    state->shard->strand_.Run([state] { state->shard->AfterAppend(state); });
+    shard_.strand.Run([this, state] { AfterAppend(state); });
   };
-  options_.log->Append(&state->append);
+  shard_.options.log->Append(&state->append);
 }
 
-void Shard::FillRecord(const CoreEntry& entry, PushState* state) {
+void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {
   const bool commits = entry.kind == RecordKind::kStepCommit;
   if (entry.kind != RecordKind::kPush && !commits) state->count = 0;
   RecordHeader& header = state->append.header;
-  header = RecordHeader();
-  header.kind = entry.kind;
-  header.open = entry.open;
-  header.staged = entry.staged;
-  header.shard = options_.id;
-  header.epoch = entry.epoch;
-  header.lsn = entry.lsn;
-  header.session = entry.session;
-  header.incarnation = entry.incarnation;
-  header.seq = entry.seq;
-  header.prev_seq = entry.prev_seq;
+  header = HeaderOf(entry, shard_.options.id);
   header.id_count = state->count;
-  header.dim = commits ? 0 : dim_;
+  header.dim = commits ? 0 : shard_.dim;
   if (state->work == nullptr) return;
   header.scalars = state->scalars;
   if (commits) return;
@@ -102,17 +109,17 @@ void Shard::FillRecord(const CoreEntry& entry, PushState* state) {
   header.assign = state->segment->assign;
 }
 
-void Shard::AfterAppend(PushState* state) {
+void CommitPipeline::AfterAppend(PushState* state) {
   --appends_in_flight_;
   state->in_log = false;
-  if (!state->in_core) in_flight_.fetch_sub(1, std::memory_order_release);
+  state->running.End();  // where the core has left the entry before
   const absl::Status status = std::move(state->append_status);
   if (state->cut) {
     // Another entry may have its LSN by now.
-    DeliverIfFree(state);
+    AnswerIfFree(state);
   } else if (status.ok()) {
-    core_.Appended(state->append.header.lsn, state->ticket);
-    DeliverIfFree(state);
+    shard_.core.Appended(state->append.header.lsn, state->ticket);
+    AnswerIfFree(state);
   } else {
     // A poisoned log does not know whether a restart will find the record: then the answer is
     // "unknown", not "failed".
@@ -120,118 +127,170 @@ void Shard::AfterAppend(PushState* state) {
     const Lsn lsn = state->append.header.lsn;
     const uint64_t ticket = state->ticket;
     CutFrom(lsn);  // this state with the others
-    core_.AppendFailed(lsn, ticket, unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
+    shard_.core.AppendFailed(lsn, ticket,
+                             unknown ? SegmentCode::kUnavailable : SegmentCode::kReadOnly);
   }
-  if (!status.ok()) MaybeResume();
+  if (!status.ok()) ResumeLog();
   Drain();
 }
 
-void Shard::CutFrom(Lsn lsn) {
-  staged_.CutFrom(lsn);
-  tail_.CutFrom(lsn);
-  while (!unapplied_.empty() && unapplied_.back().lsn >= lsn) {
-    PushState* const state = unapplied_.back().state;
-    unapplied_.pop_back();
-    if (state != nullptr) state->cut = true;
-    LeaveCore(state);
+void CommitPipeline::ResumeLog() {
+  if (shard_.core.read_only() && appends_in_flight_ == 0 &&
+      !shard_.options.log->GetUsage().read_only) {
+    shard_.core.Resume();
   }
 }
 
-void Shard::LeaveCore(PushState* state) {
-  if (state == nullptr || !state->in_log) in_flight_.fetch_sub(1, std::memory_order_release);
-  if (state == nullptr) return;
-  state->in_core = false;
-  DeliverIfFree(state);
+void CommitPipeline::CutFrom(Lsn lsn) {
+  parts_.steps->CutFrom(lsn);
+  parts_.tail->CutFrom(lsn);
+  while (!unapplied_.empty() && unapplied_.back().lsn >= lsn) {
+    Unapplied cut = std::move(unapplied_.back());
+    unapplied_.pop_back();
+    if (cut.state != nullptr) cut.state->cut = true;
+    LeaveCore(std::move(cut));
+  }
 }
 
-void Shard::ApplyNext() {
+// --- records for other replicas
+
+void CommitPipeline::KeepRecord(const CoreEntry& entry, PushState* state) {
+  if (state->record.owner == nullptr) state->EncodeRecord();
+  if (parts_.tail->empty()) parts_.tail->BeginAbove(entry.lsn - 1);
+  parts_.tail->Add(entry.epoch, state->record);
+}
+
+void CommitPipeline::EncodeUnapplied() {
+  for (const Unapplied& entry : unapplied_) {
+    if (entry.state != nullptr && entry.state->record.owner == nullptr) entry.state->EncodeRecord();
+  }
+}
+
+void CommitPipeline::BeginKeepingRecords() {
+  const Lsn applied = shard_.core.applied_lsn();
+  parts_.tail->StartKeeping();
+  parts_.comparison->Start(applied);
+  EncodeUnapplied();
+  const bool whole = std::all_of(unapplied_.begin(), unapplied_.end(),
+                                 [](const Unapplied& entry) { return entry.state != nullptr; });
+  parts_.tail->BeginAbove(whole || unapplied_.empty() ? applied : unapplied_.back().lsn);
+  if (!whole) return;  // the other replicas get a snapshot
+  for (const Unapplied& entry : unapplied_) {
+    parts_.tail->Add(entry.state->append.header.epoch, entry.state->record);
+  }
+}
+
+void CommitPipeline::KeepRecordsIfFollowed() {
+  if (parts_.tail->keeps() || shard_.options.outlet == nullptr) return;
+  if (shard_.core.has_followers()) BeginKeepingRecords();
+}
+
+// --- into the rows
+
+void CommitPipeline::ApplyNext() {
   const CoreEntry& entry = apply_queue_.front();
+  HOTBED_DCHECK(unapplied_.front().lsn == entry.lsn)
+      << shard_.Name() << ": applies LSN " << entry.lsn << " before " << unapplied_.front().lsn;
   PushState* const state = unapplied_.front().state;
-  if (!error_state_.ok()) return AfterApply(error_state_);
+  if (!shard_.serving.error().ok()) return AfterApply(shard_.serving.error());
   auto after = [this](absl::Status status) {
     AfterApply(status);
     Drain();
   };
   if (entry.kind == RecordKind::kStepCommit) {
-    const uint64_t step = entry.seq >> kStepShift;
     const absl::Span<const SessionId> sessions(state->ids, state->count);
-    applying_ = true;
     RecordHeader header;
     header.lsn = entry.lsn;
     header.scalars = state->scalars;
-    if (ApplyCommit(header, core_.StagedOf(step, sessions), after)) AfterApply(absl::OkStatus());
+    applying_ = true;
+    if (parts_.steps->Apply(header, shard_.core.StagedOf(entry.seq >> kStepShift, sessions),
+                            after)) {
+      AfterApply(absl::OkStatus());
+    }
     return;
   }
   if (entry.kind != RecordKind::kPush || entry.staged || state->count == 0) {
     return AfterApply(absl::OkStatus());
   }
-  const RecordHeader& header = state->append.header;
-  RowUpdates updates;
-  updates.ids = state->ids;
-  updates.count = state->count;
-  updates.gradient_type = header.gradient_type;
-  updates.gradients = state->gradients;
-  updates.scalars = state->scalars;
-  updates.assign = header.assign;
-  updates.lsn = entry.lsn;
   applying_ = true;
-  if (store_->Apply(updates, after)) AfterApply(absl::OkStatus());
+  if (shard_.store->Apply(UpdatesOf(state->append.header, state->ids, state->gradients), after)) {
+    AfterApply(absl::OkStatus());
+  }
 }
 
-void Shard::AfterApply(const absl::Status& status) {
+void CommitPipeline::AfterApply(const absl::Status& status) {
   applying_ = false;
-  if (!status.ok() && error_state_.ok()) {
+  ServingState& serving = shard_.serving;
+  if (!status.ok() && serving.error().ok()) {
     if (!absl::IsDataLoss(status) && !IsDeviceLost(status)) {
-      // In the log, and not in the rows: it will be, when the disk takes rows again. Until then
-      // nobody is answered.
-      apply_blocked_ = true;
-      absl::MutexLock lock(&mu_);
-      error_ = absl::StrCat(Name(), ": waits to apply a push: ", status.message());
-      return;
+      // The entry is in the log and not in the rows: it will be, when the disk takes rows again.
+      // Until then nobody is answered.
+      return serving.Stall(absl::StrCat("waits to apply a push: ", status.message()));
     }
-    FailEverything(status);
+    serving.Refuse(status);
   }
   const CoreEntry entry = apply_queue_.front();
   apply_queue_.pop_front();
-  PushState* const state = unapplied_.front().state;
+  Unapplied applied = std::move(unapplied_.front());
   unapplied_.pop_front();
-  if (error_state_.ok()) {
-    core_.Applied(entry.lsn);
-    store_->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
-    if (keeps_records_) HashApplied(entry, state);
-    if (entry.kind == RecordKind::kStepCommit) {
-      staged_.DropThrough(entry.seq >> kStepShift, entry.lsn);
-      commit_rows_ = SummedRows();
-    } else if (state != nullptr) {
-      rows_pushed_.store(rows_pushed_.load(std::memory_order_relaxed) + state->count,
-                         std::memory_order_relaxed);
+  const PushState* const state = applied.state;
+  if (serving.error().ok()) {
+    const bool commits = entry.kind == RecordKind::kStepCommit;
+    shard_.core.Applied(entry.lsn);
+    shard_.store->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
+    if (parts_.tail->keeps()) {
+      absl::Span<const uint64_t> changed;
+      if (commits) changed = parts_.steps->changed_ids();
+      if (entry.kind == RecordKind::kPush && !entry.staged && state != nullptr) {
+        changed = absl::MakeConstSpan(state->ids, state->count);
+      }
+      parts_.comparison->Applied(
+          entry.lsn, state == nullptr ? absl::Span<const uint8_t>() : state->record.bytes, changed,
+          /*rows_known=*/parts_.replay->rows_ahead_of_log_lsn() == 0);
     }
-    if (guard_lsn_ != 0 && entry.lsn >= guard_lsn_) EndGuard();
-    RunParkedPulls();
+    if (commits) {
+      parts_.steps->Applied(entry.seq >> kStepShift, entry.lsn);
+    } else if (state != nullptr) {
+      shard_.gauges.AddPushed(state->count);
+    }
+    parts_.replay->Applied(entry.lsn);
+    parts_.waiting->RunPulls();
   }
-  LeaveCore(state);
+  LeaveCore(std::move(applied));
 }
 
-void Shard::DeliverReply(const CoreReply& reply) {
-  PushState* state = reinterpret_cast<PushState*>(reply.token);
+void CommitPipeline::LeaveCore(Unapplied entry) {
+  if (entry.state == nullptr) return;
+  if (entry.state->in_log) entry.state->running = std::move(entry.running);
+  entry.running.End();
+  entry.state->in_core = false;
+  AnswerIfFree(entry.state);
+}
+
+// --- replies
+
+void CommitPipeline::Reply(const CoreReply& reply) {
+  PushState* const state = reinterpret_cast<PushState*>(reply.token);
   state->reply = reply;
   state->replied = true;
-  DeliverIfFree(state);
+  AnswerIfFree(state);
 }
 
-void Shard::DeliverIfFree(PushState* state) {
+// An update that is being applied reads what it began with, which was the message if the record was
+// made since.
+bool CommitPipeline::StillReadsMessage(const PushState& state) const {
+  const bool being_applied = applying_ && !unapplied_.empty() && unapplied_.front().state == &state;
+  return state.record.owner == nullptr || being_applied ||
+         (state.in_log && state.append.encoded.empty());
+}
+
+void CommitPipeline::AnswerIfFree(PushState* state) {
   const bool busy = state->in_log || state->in_core;
   if (state->work == nullptr) {
     if (!busy) state->Give();
     return;
   }
-  // Log and rows read the sender's message, unless there is a record of its own: then the sender
-  // need not wait until it is known what becomes of its push. What is being applied reads what it
-  // began with, which was the message if the record was made meanwhile.
-  const bool being_applied = applying_ && !unapplied_.empty() && unapplied_.front().state == state;
-  const bool reads_message = state->record.owner == nullptr || being_applied ||
-                             (state->in_log && state->append.encoded.empty());
-  if (!state->replied || (busy && reads_message)) return;
+  if (!state->replied || (busy && StillReadsMessage(*state))) return;
   PushWork* work = state->work;
   PushSegment* segment = state->segment;
   const CoreReply& reply = state->reply;
@@ -239,11 +298,11 @@ void Shard::DeliverIfFree(PushState* state) {
   segment->result.lsn = reply.lsn;
   segment->result.last_seq = reply.last_seq;
   if (reply.code != SegmentCode::kOk) {
-    std::string detail = std::move(state->detail);
-    if (detail.empty() || (reply.code != state->refusal && state->refusal != SegmentCode::kOk)) {
-      detail = Explain(reply.code, segment->epoch, segment->seq, segment->prev_seq, reply.last_seq);
+    Refusal refusal = std::move(state->refusal);
+    if (refusal.detail.empty() || (reply.code != refusal.code && !refusal.ok())) {
+      refusal.detail = ExplainRefusal(shard_, reply.code, *segment, reply.last_seq);
     }
-    RefuseSegment(segment, reply.code, std::move(detail));
+    RefuseSegment(segment, reply.code, std::move(refusal.detail));
   }
   if (busy) {
     state->PointIntoRecord();

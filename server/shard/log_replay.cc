@@ -1,11 +1,12 @@
-// Recovery of a shard: the records of its log, brought into the rows.
+#include "server/shard/log_replay.h"
+
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
-#include "server/shard/shard.h"
+#include "server/shard/record_mapping.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
@@ -15,8 +16,8 @@ constexpr uint64_t kWarmBlockBytes = 1ull << 20;  // read and brought in at a ti
 
 }  // namespace
 
-void Shard::Replay(const RecordView& record, absl::AnyInvocable<void()> done) {
-  auto item = std::make_unique<ReplayItem>();
+void LogReplay::Add(const RecordView& record, absl::AnyInvocable<void()> done) {
+  auto item = std::make_unique<Item>();
   item->header = record.header;
   item->done = std::move(done);
   if (record.header.kind == RecordKind::kPush) {
@@ -32,154 +33,143 @@ void Shard::Replay(const RecordView& record, absl::AnyInvocable<void()> done) {
   } else if (record.header.kind == RecordKind::kStepCommit) {
     item->ids.assign(record.ids, record.ids + record.header.id_count);
   }
-  strand_.Run([this, item = item.release()] {
-    replay_queue_.emplace_back(item);
-    RunReplay();
+  shard_.strand.Run([this, item = item.release()] {
+    queue_.emplace_back(item);
+    Run();
   });
 }
 
-void Shard::RetryReplay() {
-  strand_.Run([this] {
-    if (!apply_blocked_) return;
-    apply_blocked_ = false;
-    {
-      absl::MutexLock lock(&mu_);
-      error_.clear();
-    }
-    RunReplay();
+void LogReplay::Retry() {
+  shard_.strand.Run([this] {
+    if (!shard_.serving.stalled()) return;
+    shard_.serving.EndStall();
+    Run();
   });
 }
 
-void Shard::RunReplay() {
-  while (!applying_ && !apply_blocked_ && !replay_queue_.empty()) {
-    if (ReplayNext()) EndReplayItem();
+void LogReplay::Run() {
+  while (!applying_ && !shard_.serving.stalled() && !queue_.empty()) {
+    if (Next()) EndItem();
   }
 }
 
-void Shard::EndReplayItem() {
-  std::unique_ptr<ReplayItem> item = std::move(replay_queue_.front());
-  replay_queue_.pop_front();
-  const RecordHeader& h = item->header;
-  if (h.kind == RecordKind::kStepCommit) staged_.DropThrough(h.scalars.step, h.lsn);
-  if (error_state_.ok()) store_->SetAppliedLsn(core_.applied_lsn());
+void LogReplay::EndItem() {
+  std::unique_ptr<Item> item = std::move(queue_.front());
+  queue_.pop_front();
+  const RecordHeader& header = item->header;
+  if (header.kind == RecordKind::kStepCommit) steps_.Applied(header.scalars.step, header.lsn);
+  if (shard_.serving.error().ok()) shard_.store->SetAppliedLsn(shard_.core.applied_lsn());
   item->done();
 }
 
-bool Shard::ReplayNext() {
-  if (!error_state_.ok()) return true;
-  ReplayItem& item = *replay_queue_.front();
-  if (std::exchange(item.taken, true)) return ApplyReplayed(item);
+bool LogReplay::Next() {
+  if (!shard_.serving.error().ok()) return true;
+  Item& item = *queue_.front();
+  if (std::exchange(item.taken, true)) return Apply(item);
   const RecordHeader& header = item.header;
-  CoreEntry entry;
-  entry.kind = header.kind;
-  entry.open = header.open;
-  entry.staged = header.staged;
-  entry.epoch = header.epoch;
-  entry.lsn = header.lsn;
-  entry.session = PlantedBug("forget_sessions_on_restart") ? 0 : header.session;
-  entry.incarnation = header.incarnation;
-  entry.seq = header.seq;
-  entry.prev_seq = header.prev_seq;
+  CoreEntry entry = EntryOf(header);
+  if (PlantedBug("forget_sessions_on_restart")) entry.session = 0;
   const bool commits = header.kind == RecordKind::kStepCommit;
-  if (commits) item.staged = core_.StagedOf(header.scalars.step, item.ids);
-  absl::StatusOr<bool> applies = core_.Replay(entry);
+  if (commits) item.staged = shard_.core.StagedOf(header.scalars.step, item.ids);
+  const absl::StatusOr<bool> applies = shard_.core.Replay(entry);
   if (!applies.ok()) {
-    FailEverything(applies.status());
+    shard_.serving.Refuse(applies.status());
     return true;
   }
-  if (*applies && commits) return ApplyReplayed(item);
+  if (*applies && commits) return Apply(item);
   if (!*applies || header.kind != RecordKind::kPush || header.id_count == 0) return true;
-  if (header.dim != dim_) {
-    FailEverything(absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ",
-                                                    header.dim, ", the shard of dim ", dim_)));
+  if (header.dim != shard_.dim) {
+    shard_.serving.Refuse(
+        absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ", header.dim,
+                                         ", the shard of dim ", shard_.dim)));
     return true;
   }
   if (header.staged) {
-    staged_.Add(header, item.ids.data(), item.rows.data());
+    steps_.Stage(header, item.ids.data(), item.rows.data());
     return true;
   }
-  return ApplyReplayed(item);
+  return Apply(item);
 }
 
-bool Shard::ApplyReplayed(const ReplayItem& item) {
+bool LogReplay::Apply(const Item& item) {
   const RecordHeader& header = item.header;
   auto after = [this](absl::Status status) {
     applying_ = false;
-    if (AfterReplayed(status)) EndReplayItem();
-    RunReplay();
+    if (AfterApply(status)) EndItem();
+    Run();
   };
   applying_ = true;
-  if (header.kind == RecordKind::kStepCommit) {
-    if (!ApplyCommit(header, item.staged, after)) return false;
-    applying_ = false;
-    return true;
-  }
-  RowUpdates updates;
-  updates.ids = item.ids.data();
-  updates.count = header.id_count;
-  updates.gradient_type = header.gradient_type;
-  updates.gradients = item.rows.data();
-  updates.scalars = header.scalars;
-  updates.assign = header.assign;
-  updates.lsn = header.lsn;
-  if (!store_->Apply(updates, after)) return false;
-  applying_ = false;
-  return true;
+  const bool done =
+      header.kind == RecordKind::kStepCommit
+          ? steps_.Apply(header, item.staged, after)
+          : shard_.store->Apply(UpdatesOf(header, item.ids.data(), item.rows.data()), after);
+  if (done) applying_ = false;
+  return done;
 }
 
-// What passes (no room in the spill tier) is waited for: the record is in the log, and a shard that
-// lacked it would have lost what it acknowledged.
-bool Shard::AfterReplayed(const absl::Status& status) {
+bool LogReplay::AfterApply(const absl::Status& status) {
   if (status.ok()) return true;
   if (absl::IsDataLoss(status) || IsDeviceLost(status)) {
-    FailEverything(status);
+    shard_.serving.Refuse(status);
     return true;
   }
-  apply_blocked_ = true;
-  absl::MutexLock lock(&mu_);
-  error_ = absl::StrCat(Name(), ": waits to apply its log: ", status.message());
+  shard_.serving.Stall(absl::StrCat("waits to apply its log: ", status.message()));
   return false;
 }
 
-void Shard::Warm(int64_t ns_max) {
-  if (store_ == nullptr || refused()) return;
-  const int64_t end_ns = options_.clock->NowNs() + ns_max;
-  auto reader = options_.tiers->ReadShard(options_.table, options_.range, options_.id, /*above=*/0);
+void LogReplay::Warm(int64_t ns_max) {
+  if (shard_.store == nullptr || shard_.serving.refused()) return;
+  const ShardOptions& options = shard_.options;
+  const int64_t end_ns = options.clock->NowNs() + ns_max;
+  auto reader = options.tiers->ReadShard(options.table, options.range, options.id, /*above=*/0);
   absl::Status status = reader.status();
-  for (bool more = status.ok(); more && options_.clock->NowNs() < end_ns;) {
+  for (bool more = status.ok(); more && options.clock->NowNs() < end_ns;) {
     const absl::StatusOr<std::string> block = (*reader)->Next(kWarmBlockBytes);
     status = block.status();
     if (!status.ok()) break;
     if (block->empty()) {
-      RunAndWait([&] { store_->WarmedAll(); });
+      shard_.RunAndWait([&] { shard_.store->WarmedAll(); });
       break;
     }
-    RunAndWait([&] {
-      const absl::StatusOr<bool> warmed = store_->Warm(*block);
+    shard_.RunAndWait([&] {
+      const absl::StatusOr<bool> warmed = shard_.store->Warm(*block);
       status = warmed.status();
       more = warmed.ok() && *warmed;
     });
   }
-  // Whoever needs the row that cannot be read is told.
-  if (!status.ok()) HOTBED_LOG(Warning) << Name() << ": its rows stay where they are: " << status;
+  // Only a warning: the request that needs an unreadable row gets the error.
+  if (!status.ok()) {
+    HOTBED_LOG(Warning) << shard_.Name() << ": its rows stay where they are: " << status;
+  }
 }
 
-bool Shard::FinishReplay() {
-  bool behind = false;
-  RunAndWait([this, &behind] {
-    if (store_ == nullptr) return;
-    guard_lsn_ = store_->highest_lsn();
-    behind = guard_lsn_ > core_.applied_lsn();
-    if (!behind) EndGuard();
-    PublishState();
-  });
-  return behind;
+bool LogReplay::Finish() {
+  if (shard_.store == nullptr) return false;
+  rows_ahead_of_log_lsn_ = shard_.store->highest_lsn();
+  const bool ahead = rows_ahead_of_log_lsn_ > shard_.core.applied_lsn();
+  if (!ahead) EndGuard();
+  return ahead;
 }
 
-// The log has passed all that the rows carry: they are as of applied_lsn() from now on.
-void Shard::EndGuard() {
-  guard_lsn_ = 0;
-  store_->EndReplay();
+void LogReplay::EndGuard() {
+  rows_ahead_of_log_lsn_ = 0;
+  shard_.store->EndReplay();
+}
+
+// Where the log reaches above the rows' LSNs, the guard stays until those entries are applied.
+void LogReplay::SkipLostTail() {
+  const Lsn lsn = rows_ahead_of_log_lsn_;
+  if (lsn <= shard_.core.last_lsn() || !shard_.serving.error().ok()) return;
+  write_back_wanted_lsn_.store(lsn, std::memory_order_release);
+  shard_.core.SkipTo(lsn);
+  shard_.store->SetAppliedLsn(lsn);
+  EndGuard();
+}
+
+// A write-back that began before the shard wanted one does not count.
+bool LogReplay::WrittenBack(Lsn lsn) {
+  Lsn wanted = write_back_wanted_lsn_.load(std::memory_order_acquire);
+  return wanted != 0 && lsn >= wanted && write_back_wanted_lsn_.compare_exchange_strong(wanted, 0);
 }
 
 }  // namespace hotbed

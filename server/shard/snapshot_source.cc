@@ -1,78 +1,43 @@
-// A shard whose rows go to another copy: its sweeps, and what of its log is kept meanwhile.
-#include <algorithm>
-#include <memory>
-#include <optional>
+#include "server/shard/snapshot_source.h"
+
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/status_macros.h"
-#include "server/shard/shard.h"
 
 namespace hotbed {
-namespace {
 
-// HoldFor: of the room that the records of all shards have, at most this part.
-constexpr uint64_t kHoldShare = 4;
-// Enough for a copy to be put in order and to catch up. One that is slower than pushes for good
-// holds them back for as long, and then begins anew.
-constexpr int64_t kHoldNsMax = 30'000'000'000;
-
-}  // namespace
-
-// What nobody needs goes. Of the server's room, half is all that may be in use where something is
-// kept in case a copy comes back, and three quarters where what copies under way will need next is:
-// those of one shard would else find the room taken by what others keep, and begin anew for ever.
-// The last quarter is for what is not committed, without which no push goes on, and for what a copy
-// in its last pass will need, which stays.
-void Shard::TrimTail() {
-  const uint64_t room = options_.replica_budget->tail_bytes_max;
-  const Lsn committed = std::min(core_.commit_lsn(), core_.applied_lsn());
-  tail_.DropThrough(std::min(core_.retained_lsn(), core_.applied_lsn()));
-  FreeTail(std::min(core_.needed_lsn(), committed), room / 2);
-  if (!HoldsTail()) FreeTail(committed, room - room / 4);
+absl::StatusOr<Lsn> SnapshotSource::WriteBack() {
+  HOTBED_ASSIGN_OR_RETURN(const SnapshotBase base, WriteBackFor(nullptr, false));
+  return base.lsn;
 }
 
-// Drops records up to `limit`, as many as it takes to have all shards of the server within `room`.
-void Shard::FreeTail(Lsn limit, uint64_t room) {
-  const int64_t excess = options_.replica_budget->tail_bytes.load(std::memory_order_relaxed) -
-                         static_cast<int64_t>(room);
-  if (excess <= 0 || tail_.empty() || tail_.first() > limit) return;
-  Lsn lsn = tail_.first();
-  int64_t freed = static_cast<int64_t>(tail_.record(lsn).bytes.size());
-  while (lsn < limit && freed < excess) {
-    freed += static_cast<int64_t>(tail_.record(++lsn).bytes.size());
-  }
-  core_.DropRetained(lsn);
-  tail_.DropThrough(std::min({core_.retained_lsn(), core_.applied_lsn(), lsn}));
-}
-
-absl::StatusOr<Snapshot> Shard::BeginSnapshot(const Member& to, bool holds, Lsn above) {
-  HOTBED_ASSIGN_OR_RETURN(Snapshot live, BeginLive(to, holds, above));
+absl::StatusOr<Snapshot> SnapshotSource::Begin(const Member& to, bool holds, Lsn above) {
+  HOTBED_ASSIGN_OR_RETURN(Snapshot live, BeginFromMemory(to, holds, above));
   if (live.rows != nullptr) return live;
-  // The rows that are dirty now take the longest, and nothing need be kept for `to` meanwhile.
-  if (absl::StatusOr<Lsn> swept = Sweep(); !swept.ok()) return swept.status();
+  // The rows that are dirty now take the longest, and no entry need be kept for `to` meanwhile.
+  if (absl::StatusOr<Lsn> written = WriteBack(); !written.ok()) return written.status();
   Snapshot snapshot;
-  HOTBED_ASSIGN_OR_RETURN(snapshot.base, SweepNow(&to, holds));
+  HOTBED_ASSIGN_OR_RETURN(snapshot.base, WriteBackFor(&to, holds));
+  const ShardOptions& options = shard_.options;
   HOTBED_ASSIGN_OR_RETURN(
-      snapshot.rows, options_.tiers->ReadShard(options_.table, options_.range, options_.id, above));
+      snapshot.rows, options.tiers->ReadShard(options.table, options.range, options.id, above));
   return snapshot;
 }
 
-// What memory has goes from there: a sweep would write it to a disk from which it is read once. One
-// copy at a time may, since what has changed between its passes is marked in the rows.
-absl::StatusOr<Snapshot> Shard::BeginLive(const Member& to, bool holds, Lsn above) {
+absl::StatusOr<Snapshot> SnapshotSource::BeginFromMemory(const Member& to, bool holds, Lsn above) {
   LivePass pass;
   pass.above = above;
   bool begun = false;
   absl::StatusOr<SnapshotBase> base = SnapshotBase();
-  RunAndWait([&] {
-    const bool mine = live_copy_ == to;
-    if (store_ == nullptr || (!mine && (live_copy_.has_value() || above != 0))) return;
-    begun = store_->BeginPass(/*further=*/above != 0, &pass.positions);
-    live_copy_ = begun ? std::optional<Member>(to) : std::nullopt;
+  shard_.RunAndWait([&] {
+    const bool mine = from_memory_to_ == to;
+    if (shard_.store == nullptr || (!mine && (from_memory_to_.has_value() || above != 0))) return;
+    begun = shard_.store->BeginPass(/*further=*/above != 0, &pass.positions);
+    from_memory_to_ = begun ? std::optional<Member>(to) : std::nullopt;
     if (begun) base = TakeBase(&to, holds);
-    Drain();
+    pipeline_.Drain();
   });
   HOTBED_RETURN_IF_ERROR(base.status());
   Snapshot snapshot;
@@ -80,68 +45,72 @@ absl::StatusOr<Snapshot> Shard::BeginLive(const Member& to, bool holds, Lsn abov
   snapshot.base = *std::move(base);
   pass.read = [this](absl::Span<const uint64_t> positions, LiveRows* rows) {
     absl::Status may;
-    RunAndWait([&] {
-      may = error_state_;
-      if (closed_ || store_ == nullptr) {
-        may = absl::AbortedError(absl::StrCat(Name(), " has left this server"));
+    shard_.RunAndWait([&] {
+      may = shard_.serving.error();
+      if (shard_.serving.closed() || shard_.store == nullptr) {
+        may = absl::AbortedError(absl::StrCat(shard_.Name(), " has left this server"));
       }
-      if (may.ok()) store_->ReadPass(positions, rows);
+      if (may.ok()) shard_.store->ReadPass(positions, rows);
     });
     return may;
   };
-  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options_.tiers->ReadLive(options_.table, options_.range,
-                                                                  options_.id, std::move(pass)));
+  const ShardOptions& options = shard_.options;
+  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadLive(options.table, options.range,
+                                                                 options.id, std::move(pass)));
   return snapshot;
 }
 
-absl::Status Shard::KeepSnapshot() { return logged() ? options_.log->Sync() : absl::OkStatus(); }
-
-bool Shard::HoldFor(const Member& to, Lsn lsn) {
-  bool kept = false;
-  RunAndWait([&] {
-    kept = core_.retained_lsn() <= lsn && (tail_.Has(lsn + 1) || core_.last_lsn() <= lsn) &&
-           tail_.BytesAbove(lsn) <= options_.replica_budget->tail_bytes_max / kHoldShare;
-    if (kept) Hold(to);
+absl::StatusOr<SnapshotBase> SnapshotSource::WriteBackFor(const Member* to, bool holds) {
+  struct Result {
+    absl::Notification done;
+    absl::Status status;
+    SnapshotBase base;
+  } result;
+  absl::MutexLock one_at_a_time(&write_back_mu_);
+  shard_.strand.Run([this, to, holds, &result] {
+    absl::StatusOr<SnapshotBase> base = TakeBase(to, holds);
+    result.status = base.status();
+    if (!base.ok()) return result.done.Notify();
+    result.base = *std::move(base);
+    shard_.store->Sweep(result.base.lsn, result.base.meta,
+                        [&result, running = shard_.in_flight.Begin()](absl::Status status) mutable {
+                          result.status = std::move(status);
+                          running.End();
+                          result.done.Notify();
+                        });
+    pipeline_.Drain();
   });
-  return kept;
+  result.done.WaitForNotification();
+  if (!result.status.ok()) return result.status;
+  return std::move(result.base);
 }
 
-void Shard::Hold(const Member& to) {
-  held_for_.push_back({to, options_.clock->NowNs() + kHoldNsMax});
+absl::StatusOr<SnapshotBase> SnapshotSource::TakeBase(const Member* to, bool holds) {
+  ShardCore& core = shard_.core;
+  if (shard_.store == nullptr || !shard_.serving.error().ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(shard_.Name(), " is not served"));
+  }
+  if (to != nullptr && (shard_.serving.closed() || !core.primary())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(shard_.Name(), ": its primary is another server by now"));
+  }
+  SnapshotBase base;
+  base.epoch = core.epoch();
+  base.lsn = core.applied_lsn();
+  if (to != nullptr) core.SnapshotTaken(*to, base.lsn);
+  if (holds) tail_.Hold(*to);
+  ShardMeta meta = core.AppliedMeta();
+  steps_.Save(&meta);  // staged pushes too: the log need not be kept for them
+  base.meta = meta.Serialize();
+  return base;
 }
 
-bool Shard::HoldsTail() {
-  if (held_for_.empty()) return false;
-  const int64_t now_ns = options_.clock->NowNs();
-  const std::vector<Member> joined = core_.JoinReady();
-  const std::vector<Member>& learners = core_.record().learners;
-  std::erase_if(held_for_, [&](const TailHold& held) {
-    return now_ns >= held.until_ns || !core_.primary() || Contains(joined, held.to) ||
-           !Contains(learners, held.to);
-  });
-  return !held_for_.empty();
-}
-
-void Shard::EndSnapshot(const Member& to, Lsn lsn, bool installed) {
-  in_flight_.fetch_add(1, std::memory_order_relaxed);
-  strand_.Run([this, to, lsn, installed] {
-    if (!closed_) {
-      core_.SnapshotDone(to, lsn, installed);
-      if (live_copy_ == to) live_copy_.reset();
-      if (!installed) std::erase_if(held_for_, [&](const TailHold& held) { return held.to == to; });
-      Drain();
-    }
-    in_flight_.fetch_sub(1, std::memory_order_release);
-  });
-}
-
-bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
-  bool may = false;
-  RunAndWait([&] {
-    const bool wanted = !closed_ && core_.record().primary == from;
-    may = wanted && (refused() ? MayBeReplaced(epoch) : core_.MayInstall(epoch, lsn));
-  });
-  return may;
+void SnapshotSource::End(const Member& to, Lsn lsn, bool installed) {
+  if (shard_.serving.closed()) return;
+  shard_.core.SnapshotDone(to, lsn, installed);
+  if (from_memory_to_ == to) from_memory_to_.reset();
+  if (!installed) tail_.EndHold(to);
+  pipeline_.Drain();
 }
 
 }  // namespace hotbed
