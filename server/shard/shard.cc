@@ -170,7 +170,7 @@ absl::StatusOr<SnapshotBase> Shard::SweepNow(const Member* to, bool holds) {
     if (!base.ok()) return result.done.Notify();
     in_flight_.fetch_add(1, std::memory_order_relaxed);
     result.base = *std::move(base);
-    store_->Sweep(result.base.lsn, result.base.meta, [this, &result](absl::Status s) {
+    store_->WriteBackAll(result.base.lsn, result.base.meta, [this, &result](absl::Status s) {
       result.status = std::move(s);
       in_flight_.fetch_sub(1, std::memory_order_release);
       result.done.Notify();

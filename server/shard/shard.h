@@ -48,6 +48,7 @@
 #include "server/shard/shard_status.h"
 #include "server/shard/staged_rows.h"
 #include "server/shard_log/shard_log.h"
+#include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 
 namespace hotbed {

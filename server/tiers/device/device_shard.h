@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 #include "server/tiers/device/device_tier.h"
 #include "server/tiers/device/heat_filter.h"
@@ -45,7 +46,7 @@ class DeviceShard : public TieredStore {
   absl::StatusOr<bool> Warm(absl::string_view block) override { return below_->Warm(block); }
   const std::string& meta() const override { return below_->meta(); }
   Lsn highest_lsn() const override { return below_->highest_lsn(); }
-  void Sweep(Lsn applied_lsn, std::string meta, Done done) override;
+  void WriteBackAll(Lsn applied_lsn, std::string meta, Done done) override;
   void SetAppliedLsn(Lsn lsn) override { below_->SetAppliedLsn(lsn); }
   bool PeekRow(uint64_t id, std::vector<uint8_t>* row) override;
   StoreStats Stats() const override;

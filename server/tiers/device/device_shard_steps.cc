@@ -139,7 +139,7 @@ bool DeviceShard::TakeAndPromote() {
         inserted.push_back({table_->number, moving_.positions[k], moving_.payload(k)});
         numbers.push_back(k);
       }
-      status = rows->Insert(inserted, dirty, /*held=*/false, &result->victims, &refused);
+      status = rows->Insert(inserted, dirty, &result->victims, &refused);
       if (!status.ok()) break;
       for (uint32_t r : refused) result->refused.push_back(numbers[r]);
     }
@@ -183,7 +183,7 @@ ExchangedRows DeviceShard::Exchanged(const std::vector<device::MovedRow>& rows) 
 
 // --- dirty rows are written back
 
-void DeviceShard::Sweep(Lsn applied_lsn, std::string meta, Done done) {
+void DeviceShard::WriteBackAll(Lsn applied_lsn, std::string meta, Done done) {
   HOTBED_CHECK(!sweep_.active) << "one sweep at a time";
   if (const absl::Status lost = Lost(); !lost.ok()) return Fail(std::move(done), lost);
   sweep_.active = true;
@@ -201,8 +201,8 @@ void DeviceShard::Sweep(Lsn applied_lsn, std::string meta, Done done) {
 bool DeviceShard::StartCollect() {
   if (!has_table() || sweep_.slot >= table_->slots) {
     sweep_.collecting = false;
-    below_->Sweep(sweep_.lsn, std::move(sweep_.meta),
-                  [this](absl::Status status) { EndSweep(status); });
+    below_->WriteBackAll(sweep_.lsn, std::move(sweep_.meta),
+                         [this](absl::Status status) { EndSweep(status); });
     return false;
   }
   const uint32_t wanted = below_->slice_rows();

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/executor.h"
 #include "device/device.h"
 #include "device/device_rows.h"
 #include "server/tiers/api/answer_memory.h"

@@ -16,7 +16,7 @@
 
 #include "common/shard_record.h"
 #include "common/table_spec.h"
-#include "server/kernels/row_kernels.h"
+#include "server/kernels/row_table.h"
 #include "server/tiers/memory/hot_arena.h"
 
 namespace hotbed {
@@ -30,7 +30,7 @@ class HotTier {
   // A direct tier's bytes have been taken from the arena by the caller; an indexed one takes what
   // it needs as it grows.
   HotTier(const TableSpec& table, const ShardRange& range, bool direct, bool huge_pages,
-          HotArena* arena, RowKernels* kernels);
+          HotArena* arena);
   ~HotTier();
   HotTier(const HotTier&) = delete;
 
@@ -68,7 +68,6 @@ class HotTier {
   void Reindex(uint32_t slots);
 
   HotArena* const arena_;
-  RowKernels* const kernels_;
   const bool huge_pages_;
   uint64_t row_bytes_ = 0;  // charged a slot
   uint32_t slots_max_ = 0;

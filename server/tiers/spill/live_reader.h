@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kv/kv_store.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 #include "server/tiers/spill/row_block.h"
 #include "server/tiers/spill/spill_tier.h"
 

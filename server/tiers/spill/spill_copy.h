@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kv/kv_store.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 #include "server/tiers/spill/row_block.h"
 #include "server/tiers/spill/spill_record.h"
 #include "server/tiers/spill/spill_tier.h"

@@ -21,7 +21,7 @@
 #include "common/shard_record.h"
 #include "common/table_spec.h"
 #include "kv/kv_store.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 
 namespace hotbed {
 
