@@ -353,7 +353,7 @@ absl::Status LogWriter::OpenSegment(const Segment& segment) {
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> sync_file,
                           files_->OpenAppend(segment.path));
   if (PlantedBug("ack_before_append")) file = MakeLateFile(std::move(file));
-  file_ = SegmentFile(std::move(file), segment.bytes, options_.segment_bytes);
+  file_ = NewestSegment(std::move(file), segment.bytes, options_.segment_bytes);
   absl::MutexLock lock(&mu_);
   if (sync_.synced == sync_.written) sync_.segments.clear();
   sync_.segments.push_back({segment.sequence, std::move(sync_file)});

@@ -22,9 +22,9 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "server/shard_log/newest_segment.h"
 #include "server/shard_log/recovery.h"
 #include "server/shard_log/segment_chain.h"
-#include "server/shard_log/segment_file.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
 
@@ -115,7 +115,7 @@ class LogWriter final : public ShardLog {
   const LogCuts cuts_;
 
   // Touched only by the thread that set writing_, or before Start returns.
-  SegmentFile file_;  // the newest segment
+  NewestSegment file_;  // the newest segment
   uint64_t last_sequence_ = 0;
   std::vector<iovec> run_pieces_;
 

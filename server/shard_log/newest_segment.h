@@ -2,8 +2,8 @@
 // sets disk space aside ahead of them.
 //
 // Belongs to the log's current writer (log_writer.h); not thread-safe. Errors are the file's.
-#ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_FILE_H_
-#define HOTBED_SERVER_SHARD_LOG_SEGMENT_FILE_H_
+#ifndef HOTBED_SERVER_SHARD_LOG_NEWEST_SEGMENT_H_
+#define HOTBED_SERVER_SHARD_LOG_NEWEST_SEGMENT_H_
 
 #include <sys/uio.h>
 
@@ -17,12 +17,12 @@
 
 namespace hotbed {
 
-class SegmentFile {
+class NewestSegment {
  public:
-  SegmentFile() = default;
+  NewestSegment() = default;
   // `bytes`: whole records and the header, which the file holds. `bytes_max`: no disk space is set
   // aside beyond this size.
-  SegmentFile(std::unique_ptr<WritableFile> file, uint64_t bytes, uint64_t bytes_max)
+  NewestSegment(std::unique_ptr<WritableFile> file, uint64_t bytes, uint64_t bytes_max)
       : file_(std::move(file)), bytes_(bytes), bytes_max_(bytes_max) {}
 
   // Bytes of the records that count, and of the header.
@@ -48,4 +48,4 @@ class SegmentFile {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_LOG_SEGMENT_FILE_H_
+#endif  // HOTBED_SERVER_SHARD_LOG_NEWEST_SEGMENT_H_

@@ -1,4 +1,4 @@
-#include "server/shard_log/segment_file.h"
+#include "server/shard_log/newest_segment.h"
 
 #include <algorithm>
 #include <string>
@@ -16,12 +16,12 @@ constexpr size_t kProbeBytes = 1 << 20;
 
 }  // namespace
 
-absl::Status SegmentFile::Append(absl::Span<const iovec> pieces, uint64_t bytes) {
+absl::Status NewestSegment::Append(absl::Span<const iovec> pieces, uint64_t bytes) {
   ExpectAppends(bytes);
   return file_->Append(pieces);
 }
 
-void SegmentFile::ExpectAppends(uint64_t bytes) {
+void NewestSegment::ExpectAppends(uint64_t bytes) {
   const uint64_t end = bytes_ + bytes;
   if (end <= expected_bytes_ || end > bytes_max_) return;
   expected_bytes_ = std::min(std::max(end, bytes_ + kExpectBytes), bytes_max_);
@@ -30,7 +30,7 @@ void SegmentFile::ExpectAppends(uint64_t bytes) {
 
 // If the process is killed here, recovery takes zeros at the end of the newest segment for a torn
 // record.
-absl::Status SegmentFile::Probe() {
+absl::Status NewestSegment::Probe() {
   const std::string zeros(kProbeBytes, '\0');
   const iovec piece = {const_cast<char*>(zeros.data()), zeros.size()};
   const absl::Status written = file_->Append({&piece, 1});
