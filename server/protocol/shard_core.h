@@ -119,6 +119,7 @@ class ShardCore {
   // --- state
   // kOk when requests of `epoch` are served now; else why not.
   SegmentCode CheckEpoch(Epoch epoch) const;
+  const Member& self() const { return self_; }
   bool primary() const { return primary_; }
   bool active() const { return active_; }
   bool wants_activation() const;

@@ -1,23 +1,32 @@
-#include "server/shard/replica_tail.h"
+#include "server/shard/record_tail.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 
+#include "common/clock.h"
+
 namespace hotbed {
 namespace {
 
-// `records` of 100 bytes each in one piece of memory.
-void AddPiece(int records, ReplicaTail* tail) {
+class RecordTailTest : public testing::Test {
+ protected:
+  ShardCore core_{CoreOptions()};
+  ReplicaBudget budget_;
+};
+
+// `records` of 100 bytes each in one allocation.
+void AddPiece(int records, RecordTail* tail) {
   const std::shared_ptr<uint8_t[]> memory(new uint8_t[100 * records]());
   for (int i = 0; i < records; ++i) {
     tail->Add(/*epoch=*/1, {memory, {memory.get() + 100 * i, 100}});
   }
 }
 
-TEST(ReplicaTail, CountsTheMemoryThatItHolds) {
-  std::atomic<int64_t> shared{7};
-  ReplicaTail tail(&shared);
+TEST_F(RecordTailTest, CountsTheMemoryThatItHolds) {
+  std::atomic<int64_t>& shared = budget_.tail_bytes;
+  shared = 7;
+  RecordTail tail(&core_, &budget_, Clock::Real());
   tail.BeginAbove(10);
   AddPiece(3, &tail);  // 11 to 13
   AddPiece(1, &tail);
@@ -46,10 +55,10 @@ TEST(ReplicaTail, CountsTheMemoryThatItHolds) {
   EXPECT_EQ(tail.first(), 21u);
 }
 
-TEST(ReplicaTail, WhatIsClearedIsNotCounted) {
-  std::atomic<int64_t> shared{0};
+TEST_F(RecordTailTest, ClearedRecordsAreNotCounted) {
+  std::atomic<int64_t>& shared = budget_.tail_bytes;
   {
-    ReplicaTail tail(&shared);
+    RecordTail tail(&core_, &budget_, Clock::Real());
     AddPiece(4, &tail);
     tail.DropThrough(2);
     tail.Clear();
