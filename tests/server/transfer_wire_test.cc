@@ -176,7 +176,7 @@ TEST(TransferWireTest, RecordsBeyondTheBudgetEndTheMessageAfterWhatFitted) {
   for (ReplicaMessage& message : sent) {
     message.kind = ReplicaMessage::Kind::kAppend;
     message.to = kSelf;
-    message.records.push_back(Bytes(std::string(48, 'x')));
+    message.records.push_back(BytesOf(std::string(48, 'x')));
   }
   v1::TransferHeader header;
   const std::string bytes = Flat(EncodeTransfer(sent, &header));
