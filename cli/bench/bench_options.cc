@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/bench/bench_tables.h"
+#include "cli/tables/table_option.h"
 #include "common/status_macros.h"
 #include "common/table_spec.h"
 
@@ -103,6 +104,23 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
   return options;
 }
 
+absl::StatusOr<TableOptions> BenchTableOptionsOf(const BenchOptions& o) {
+  TableOptions table = BenchTableOptions();
+  table.dim = o.dim;
+  table.column_slices = o.column_slices;
+  const std::pair<const char*, const std::string*> words[] = {{"optimizer", &o.optimizer},
+                                                              {"weight-type", &o.weight_type},
+                                                              {"durability", &o.durability},
+                                                              {"consistency", &o.consistency}};
+  for (const auto& [name, word] : words) {
+    const absl::Status status = SetTableOption(*FindTableOption(name), *word, &table);
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", status.message()));
+    }
+  }
+  return table;
+}
+
 absl::Status ValidateBenchOptions(const BenchOptions& o) {
   for (const absl::Status& status :
        {OutOf("--tables", o.tables, 1, 4096), OutOf("--dim", o.dim, 1, 8192),
@@ -115,9 +133,7 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
         OutOf("--repeats", o.repeats, 1, 1000), OutOf("--rate", o.rate, 0, 1e9)}) {
     if (!status.ok()) return status;
   }
-  BenchTables tables;
-  HOTBED_RETURN_IF_ERROR(ParseDurability(o.durability, &tables));
-  HOTBED_RETURN_IF_ERROR(ParseConsistency(o.consistency, &tables));
+  HOTBED_RETURN_IF_ERROR(BenchTableOptionsOf(o).status());
   if (o.uniform && o.zipf > 0)
     return absl::InvalidArgumentError("--uniform and --zipf exclude each other");
   const bool pooled = o.pooling != "none";

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "hotbed/table_options.h"
 
 namespace hotbed {
 
@@ -68,6 +70,10 @@ struct BenchOption {
 // Every option of the command line (not kind, coordinator, command, json, timeout and the streams,
 // which the CLI gives itself).
 std::vector<BenchOption> BenchOptionList(BenchOptions* options);
+
+// The tables under load: dim, optimizer, durability, weight type, column slices and consistency of
+// `options`. InvalidArgument names the flag and its value.
+absl::StatusOr<TableOptions> BenchTableOptionsOf(const BenchOptions& options);
 
 // OK, or InvalidArgument naming the option, its value and the allowed range.
 absl::Status ValidateBenchOptions(const BenchOptions& options);

@@ -104,7 +104,7 @@ class Suite {
         absl::StrCat("push 512 x 64 fp32, row-wise Adagrad, class ", log ? "log" : "checkpoint");
     Say(measure);
     BenchTables tables;
-    tables.durability = durability;
+    tables.options.durability = durability;
     HOTBED_ASSIGN_OR_RETURN(const auto names, Prepare(tables));
     HOTBED_ASSIGN_OR_RETURN(const auto load, OpenWarm(Spec(BenchKind::kPush, names, 512)));
     std::vector<double> ours, roof, synced;
