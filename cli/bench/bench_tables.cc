@@ -10,7 +10,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kPreloadRows = 8192;  // of one push
+constexpr uint64_t kPreloadRows = 8192;  // per push
 constexpr size_t kPreloadInFlight = 8;
 constexpr uint64_t kProbes = 512;
 
@@ -31,7 +31,7 @@ std::string NameOf(const TableOptions& table, uint32_t number) {
   return absl::StrCat(name, "-", number);
 }
 
-// Whether rows spread over the table all exist.
+// Whether all of a sample of rows, spread over the table, exist.
 absl::StatusOr<bool> Loaded(Client* client, const Table& table) {
   const uint64_t rows = table.options().rows;
   std::vector<uint64_t> ids;
@@ -60,7 +60,7 @@ absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
     for (uint64_t id = first; id < std::min(rows, first + kPreloadRows); ++id) ids.push_back(id);
     const PushFeature feature{&table, ids, gradients.data()};
     PushOptions push;
-    // No step of a group, and no gradient where no optimizer would take it.
+    // Assign where a gradient would need a trainer group or an optimizer.
     push.assign = table.options().consistency != Consistency::kAsync ||
                   table.options().optimizer.kind == OptimizerKind::kNone;
     pushes.push_back(client->Push(++*step, {&feature, 1}, push));

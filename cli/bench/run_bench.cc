@@ -55,8 +55,8 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   return spec;
 }
 
-// The message that the roofs carry: as many rows as a call of the load moved, cut as the client
-// cuts.
+// The message that the roofs carry: as many rows as a call of the load moved, cut to the message
+// size of the client.
 MessageShape ShapeOf(const BenchOptions& options, const LoadSpec& spec, const LoadResult& result) {
   MessageShape shape;
   shape.row_bytes = RowWireBytes(spec.wire, options.dim);
@@ -70,8 +70,8 @@ MessageShape ShapeOf(const BenchOptions& options, const LoadSpec& spec, const Lo
   return shape;
 }
 
-// Calls of the load wait a minute for a coordinator that is away; one that was never there is told
-// sooner.
+// Calls of the load wait a minute for a coordinator that is away. A coordinator that was never
+// there is reported sooner.
 absl::Status Reach(const BenchOptions& options) {
   ClientOptions once;
   once.deadline = options.timeout;
@@ -88,7 +88,7 @@ absl::Status Run(const BenchOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Load> load, Load::Open(spec));
   HOTBED_ASSIGN_OR_RETURN(const LoadResult warm,
                           load->Run(std::min(options.seconds, kWarmUpSeconds), options.rate));
-  std::unique_ptr<Load> unpooled;  // the same ids, a row an id
+  std::unique_ptr<Load> unpooled;  // the same ids, one row per id
   if (spec.bag_ids > 0) {
     LoadSpec rows = spec;
     rows.bag_ids = 0;

@@ -73,15 +73,6 @@ TEST_F(ClusterCommandsTest, StatusShowsCopiesDrainsMovesAndEvents) {
   EXPECT_EQ(json["events"].size(), 5u);
 }
 
-TEST_F(ClusterCommandsTest, StatusOfACoordinatorBeforeMoves) {
-  fake_.is_old = true;
-  const Answer text = RunAt({"status"});
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, Not(HasSubstr("rebalancing")));
-  EXPECT_FALSE(RunAt({"status", "-o", "json"}).json().contains("moves"));
-  EXPECT_EQ(Doctor("moves").first, "missing");
-}
-
 TEST_F(ClusterCommandsTest, ListsSayWhoHoldsWhatAndWhoIsBehind) {
   const uint64_t shard = fake_.map.shards(0).shard();
   for (const auto& [server, lsn] : {std::pair{0, 100u}, {2, 93u}}) {

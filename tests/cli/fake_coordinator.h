@@ -39,7 +39,6 @@ class FakeCoordinator : public v1::Coordinator::Service {
   std::function<void(const v1::ListMovesRequest&)> on_list;
   int lists_asked = 0;
   v1::ListEventsReply events;
-  bool is_old = false;  // knows nothing of moves and events
 
   grpc::Status GetClusterMap(grpc::ServerContext*, const v1::GetClusterMapRequest*,
                              v1::ClusterMap* reply) override;
@@ -59,6 +58,10 @@ class FakeCoordinator : public v1::Coordinator::Service {
                          v1::ListMovesReply* reply) override;
   grpc::Status ControlMoves(grpc::ServerContext*, const v1::ControlMovesRequest* request,
                             v1::ControlMovesReply* reply) override;
+  grpc::Status ListTrainers(grpc::ServerContext*, const v1::ListTrainersRequest*,
+                            v1::ListTrainersReply*) override {
+    return grpc::Status::OK;
+  }
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsReply* reply) override;
 

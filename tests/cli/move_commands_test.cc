@@ -150,8 +150,6 @@ TEST_F(MoveCommandsTest, RefusalsAreToldAsTheCoordinatorSaysThem) {
   EXPECT_THAT(RunAt({"shard", "move", "user/0", "--to", "s9"}).err,
               HasSubstr("--to s9: there is no server 's9'; did you mean 's"));
   EXPECT_THAT(RunAt({"shard", "move", "user/9", "--to", "s2"}).err, HasSubstr("shards 0-3"));
-  fake_.is_old = true;
-  EXPECT_THAT(RunAt({"shard", "move", "user/0", "--to", "s2"}).err, HasSubstr("version"));
 }
 
 TEST_F(MoveCommandsTest, WrongFlagsExitWithTwo) {

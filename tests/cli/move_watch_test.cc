@@ -99,14 +99,6 @@ TEST_F(MoveWatchTest, ACoordinatorThatIsAwayIsWaitedForAMinute) {
   EXPECT_THAT(err_.str(), HasSubstr("the coordinator does not answer"));
 }
 
-TEST_F(MoveWatchTest, AnOldCoordinatorIsNamedAtOnce) {
-  fake_.is_old = true;
-  const absl::Status status = Watch();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(fake_.address()));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version"));
-}
-
 TEST_F(MoveWatchTest, JsonSaysNothingOnTheWay) {
   context_.output = "json";
   options_.work = {1, 100};
