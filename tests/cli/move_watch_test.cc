@@ -1,4 +1,4 @@
-// The wait for moves, over a fake coordinator and a clock that runs by sleeping.
+// The wait for moves, over a fake coordinator and a clock that advances by sleeping.
 #include "cli/shards/move_watch.h"
 
 #include <csignal>
