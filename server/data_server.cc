@@ -214,7 +214,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   }
   std::vector<grpc::CompletionQueue*> queues;
   for (auto& queue : impl.queues) queues.push_back(queue.get());
-  impl.network = std::make_unique<GrpcReplicaNetwork>(options.lanes, &impl.plane.inbox, clock,
+  impl.network = std::make_unique<GrpcReplicaNetwork>(options.peer_streams, &impl.plane.inbox, clock,
                                                       std::move(queues));
   const size_t colon = options.listen.rfind(':');
   data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);

@@ -21,7 +21,7 @@ struct DataServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port, port 0: any free one
   int threads = 0;                     // 0: half of the cores, at least 1
   DataPlaneLimits limits;
-  ReplicaLaneOptions lanes;
+  PeerStreamOptions peer_streams;
 };
 
 class DataServer {

@@ -116,7 +116,7 @@ absl::Status StartParts(Process* process) {
   });
 
   DataServerOptions data_options = DataOptionsOf(options);
-  data_options.lanes.jitter_seed = std::random_device()();
+  data_options.peer_streams.jitter_seed = std::random_device()();
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);

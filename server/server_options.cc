@@ -166,7 +166,7 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.transfer_bytes_max = options.transfer_bytes_max > 0
                                        ? options.transfer_bytes_max
                                        : CarveHostBytes(options.host_bytes).transfer_bytes;
-  data.lanes.queue_bytes_max = options.transfer_queue_bytes_max;
+  data.peer_streams.queue_bytes_max = options.transfer_queue_bytes_max;
   data.limits.replica_tail_bytes_max = options.replica_tail_bytes != 0
                                            ? options.replica_tail_bytes
                                            : CarveHostBytes(options.host_bytes).replica_tail_bytes;

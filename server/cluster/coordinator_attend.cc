@@ -75,8 +75,8 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->set_changed_bytes_per_s(copy.changed_bytes_per_s);
     message->set_beyond_rate(copy.beyond_rate);
   }
-  for (const ShardId shard : intake_.Unnamed()) request->add_held_unnamed(shard.packed());
-  const uint64_t applied = intake_.plan_revision();
+  for (const ShardId shard : applier_.Unnamed()) request->add_held_unnamed(shard.packed());
+  const uint64_t applied = applier_.plan_revision();
   absl::MutexLock lock(&mu_);
   request->set_plan_revision_known(heard_revision_ != 0 ? heard_revision_ : applied);
   request->set_server(status_.server);
@@ -147,7 +147,7 @@ absl::Status CoordinatorLink::BeatOnStream() {
 // shards that have heard the first map that was made for it: until then they may take themselves
 // for primaries as which others have replaced the incarnation before.
 void CoordinatorLink::RenewLease(const v1::HeartbeatReply& reply, int64_t sent_ns) {
-  if (intake_.plan_revision() == 0) return;
+  if (applier_.plan_revision() == 0) return;
   int64_t ttl_ns = int64_t{1'000'000} * reply.lease_ttl_ms();
   if (ttl_ns == 0) {
     absl::MutexLock lock(&mu_);
@@ -168,7 +168,7 @@ absl::Status CoordinatorLink::TakeReply(const v1::HeartbeatReply& reply) {
     const v1::CopyLimits& limits = reply.copy_limits();
     host_->SetCopyLimits({limits.bytes_per_s(), limits.paused(), limits.pull_p99_ms_max()});
   }
-  return intake_.Apply(reply.map());
+  return applier_.Apply(reply.map());
 }
 
 void CoordinatorLink::OnReply(const v1::HeartbeatReply& reply) {

@@ -63,7 +63,7 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardHost* host
       host_(host),
       clock_(clock),
       stub_(Connect(options_.coordinator)),
-      intake_(host, options_.network),
+      applier_(host, options_.network),
       random_(options_.jitter_seed) {
   host_->SetActivationListener([this] { Nudge(); });
   thread_ = std::thread([this] { Run(); });
@@ -86,7 +86,7 @@ absl::Status CoordinatorLink::WaitRegistered() {
 }
 
 LinkStatus CoordinatorLink::status() const {
-  const uint64_t plan_revision = intake_.plan_revision();
+  const uint64_t plan_revision = applier_.plan_revision();
   absl::MutexLock lock(&mu_);
   LinkStatus status = status_;
   status.plan_revision = plan_revision;
@@ -118,7 +118,7 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
   int64_t progress_ns = begin_ns;
   size_t least = SIZE_MAX;
   size_t left = 0;
-  while ((left = intake_.NotHandedOver(self)) > 0) {
+  while ((left = applier_.NotHandedOver(self)) > 0) {
     const int64_t now_ns = clock_->NowNs();
     {
       absl::MutexLock lock(&mu_);
@@ -258,7 +258,7 @@ absl::Status CoordinatorLink::Register() {
   HOTBED_RETURN_IF_ERROR(
       Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply));
   HOTBED_RETURN_IF_ERROR(host_->SetIdentity({reply.server(), reply.cluster_id()}));
-  intake_.BeginAnew();
+  applier_.BeginAnew();
   host_->SetIncarnation(reply.incarnation());
   if (options_.network != nullptr) {
     options_.network->SetSelf({reply.server(), reply.incarnation()}, reply.cluster_id());
@@ -309,7 +309,7 @@ absl::Status CoordinatorLink::Activate() {
   v1::ActivateShardsReply reply;
   HOTBED_RETURN_IF_ERROR(
       Call("activating shards", &v1::Coordinator::Stub::ActivateShards, request, &reply));
-  return intake_.TakeRecords(reply.records());
+  return applier_.TakeRecords(reply.records());
 }
 
 // The next heartbeat, or after a failure a wait that doubles; jittered, so that servers do not come

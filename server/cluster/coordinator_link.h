@@ -29,7 +29,7 @@
 #include "proto/control.grpc.pb.h"
 #include "server/cluster/attend_stream.h"
 #include "server/cluster/load_report.h"
-#include "server/cluster/map_intake.h"
+#include "server/cluster/assignment_applier.h"
 #include "server/host/shard_host.h"
 #include "server/shard/replica_message.h"
 
@@ -130,7 +130,7 @@ class CoordinatorLink {
   ShardHost* const host_;
   const Clock* const clock_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
-  MapIntake intake_;
+  AssignmentApplier applier_;
 
   // Of the first thread alone.
   Random random_;

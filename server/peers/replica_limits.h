@@ -6,7 +6,7 @@
 
 namespace hotbed {
 
-struct ReplicaLaneOptions {
+struct PeerStreamOptions {
   uint64_t queue_bytes_max = 64ull << 20;  // of one peer; beyond it messages are dropped
   uint64_t joined_bytes_max = 1 << 20;     // of one message on the wire, if it is several
   int64_t backoff_min_ms = 10;             // before the first new try; then twice as long each time

@@ -1,4 +1,4 @@
-// The way to other servers over gRPC: a stream for each (server/peers/replica_lane.h). What it sends
+// The way to other servers over gRPC: a stream for each (server/peers/peer_stream.h). What it sends
 // arrives at the peer's server/peers/transfer_stream.h.
 //
 // Its events run on the threads that poll the data port: what a push sets off there is then done
@@ -25,7 +25,7 @@
 #include "common/clock.h"
 #include "common/metrics.h"
 #include "server/peers/replica_inbox.h"
-#include "server/peers/replica_lane.h"
+#include "server/peers/peer_stream.h"
 #include "server/shard/replica_message.h"
 
 namespace hotbed {
@@ -33,7 +33,7 @@ namespace hotbed {
 class GrpcReplicaNetwork final : public ReplicaNetwork {
  public:
   // `inbox`, `clock` and `queues` (one at least, whose events are RpcTags) outlive its Stop().
-  GrpcReplicaNetwork(const ReplicaLaneOptions& options, ReplicaInbox* inbox, const Clock* clock,
+  GrpcReplicaNetwork(const PeerStreamOptions& options, ReplicaInbox* inbox, const Clock* clock,
                      std::vector<grpc::CompletionQueue*> queues);
   ~GrpcReplicaNetwork() override;  // Stop()
 
@@ -51,12 +51,12 @@ class GrpcReplicaNetwork final : public ReplicaNetwork {
   using Name = std::pair<ServerId, Incarnation>;
 
   // Opens no stream yet. The host hears OnPeerLost if something was meant for it already.
-  void AddLane(const Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void RemoveLane(ServerId server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<ReplicaLane> Find(const Member& peer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  void AddStream(const Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveStream(ServerId server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<PeerStream> Find(const Member& peer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void Forget(const Member& to);
 
-  const ReplicaLaneOptions options_;
+  const PeerStreamOptions options_;
   ReplicaInbox* const inbox_;
   const Clock* const clock_;
   const std::vector<grpc::CompletionQueue*> queues_;
@@ -64,14 +64,14 @@ class GrpcReplicaNetwork final : public ReplicaNetwork {
 
   mutable absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t lanes_made_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t streams_made_ ABSL_GUARDED_BY(mu_) = 0;
   Member self_ ABSL_GUARDED_BY(mu_);
   std::string cluster_id_ ABSL_GUARDED_BY(mu_);
   std::vector<Peer> peers_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<ServerId, std::shared_ptr<ReplicaLane>> lanes_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<ServerId, std::shared_ptr<PeerStream>> streams_ ABSL_GUARDED_BY(mu_);
   // To whom something was sent that had no stream: they hear of it when they have one.
   absl::flat_hash_set<Name> unheard_ ABSL_GUARDED_BY(mu_);
-  MetricSource gauges_;  // last: it reads the lanes
+  MetricSource gauges_;  // last: it reads the streams
 };
 
 }  // namespace hotbed

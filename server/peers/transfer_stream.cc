@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/net/stream_metrics.h"
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
 #include "server/peers/transfer_wire.h"
 
 namespace hotbed {

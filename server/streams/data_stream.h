@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "server/net/bidi_stream.h"
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/raw_data_service.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "server/net/stream_metrics.h"
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
 
 namespace hotbed {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "server/net/answer_pool.h"
 #include "server/net/byte_budget.h"
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
 #include "server/shard/requests.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/data_stream.h"

@@ -14,7 +14,7 @@
 
 #include "proto/wire.h"
 #include "server/net/byte_budget.h"
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
 #include "server/shard/requests.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/data_stream.h"

@@ -23,12 +23,12 @@ using ::testing::ElementsAre;
 // A server as its peers see it.
 struct Node {
   explicit Node(const Member& member, const std::string& cluster_id = "cluster-a",
-                const ReplicaLaneOptions& options = {}, const std::string& listen = "127.0.0.1:0")
+                const PeerStreamOptions& options = {}, const std::string& listen = "127.0.0.1:0")
       : self(member) {
     host.SetReplicaSink(&recorder);
     DataServerOptions server_options;
     server_options.threads = 1;
-    server_options.lanes = options;
+    server_options.peer_streams = options;
     server_options.listen = listen;
     server_options.limits.transfer_bytes_max = 8 << 20;
     auto started = DataServer::Start(server_options, &host, Clock::Real());
@@ -178,7 +178,7 @@ TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
 }
 
 TEST(ReplicaLinkTest, BoundsTheQueueOfAPeerThatCannotBeReached) {
-  ReplicaLaneOptions options;
+  PeerStreamOptions options;
   options.queue_bytes_max = 1 << 20;
   Node a(kA, "cluster-a", options);
   a.network->SetPeers({{kB, "127.0.0.1:1"}});
@@ -192,7 +192,7 @@ TEST(ReplicaLinkTest, BoundsTheQueueOfAPeerThatCannotBeReached) {
 // The peer's disk is slow: the queue fills, what comes then is dropped, the host hears of it when
 // the queue is empty, and what it says then arrives.
 TEST(ReplicaLinkTest, APeerThatDoesNotReadFillsTheQueueAndIsToldLater) {
-  ReplicaLaneOptions options;
+  PeerStreamOptions options;
   options.queue_bytes_max = 4 << 20;
   Node a(kA, "cluster-a", options);
   Node b(kB);
@@ -261,7 +261,7 @@ TEST(ReplicaLinkTest, RefusesAnotherClusterAndAnotherProcess) {
   b.network->SetSelf(newer, "cluster-a");
   ASSERT_TRUE(Soon([&] { return b.recorder.heard_count() == 1; }));
   EXPECT_THAT(b.recorder.chunks(), ElementsAre(2));
-  EXPECT_EQ(a.network->QueuedBytes(kB), ReplicaLaneOptions().queue_bytes_max);
+  EXPECT_EQ(a.network->QueuedBytes(kB), PeerStreamOptions().queue_bytes_max);
 }
 
 TEST(ReplicaLinkTest, WhatWasSaidToAPeerNotYetKnownIsALoss) {

@@ -2,8 +2,8 @@
 // the shard host, where other servers listen to the streams between servers.
 //
 // Thread-safe; maps are applied one at a time, in the order of the calls.
-#ifndef HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
-#define HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
+#ifndef HOTBED_SERVER_CLUSTER_ASSIGNMENT_APPLIER_H_
+#define HOTBED_SERVER_CLUSTER_ASSIGNMENT_APPLIER_H_
 
 #include <cstdint>
 #include <map>
@@ -20,10 +20,10 @@
 
 namespace hotbed {
 
-class MapIntake {
+class AssignmentApplier {
  public:
   // `host` and `network` (null: none) outlive it.
-  MapIntake(ShardHost* host, ReplicaNetwork* network) : host_(host), network_(network) {}
+  AssignmentApplier(ShardHost* host, ReplicaNetwork* network) : host_(host), network_(network) {}
 
   // A new incarnation hears everything anew.
   void BeginAnew();
@@ -68,4 +68,4 @@ class MapIntake {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
+#endif  // HOTBED_SERVER_CLUSTER_ASSIGNMENT_APPLIER_H_

@@ -13,8 +13,8 @@
 //
 // Thread-safe. Events arrive on the thread that polls the completion queue. Held by shared_ptr,
 // which every operation under way holds too.
-#ifndef HOTBED_SERVER_PEERS_REPLICA_LANE_H_
-#define HOTBED_SERVER_PEERS_REPLICA_LANE_H_
+#ifndef HOTBED_SERVER_PEERS_PEER_STREAM_H_
+#define HOTBED_SERVER_PEERS_PEER_STREAM_H_
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -39,8 +39,8 @@
 
 namespace hotbed {
 
-class ReplicaLane final : public ReplicaBatch::Writer,
-                          public std::enable_shared_from_this<ReplicaLane> {
+class PeerStream final : public ReplicaBatch::Writer,
+                          public std::enable_shared_from_this<PeerStream> {
  public:
   struct Ends {
     Member self;
@@ -50,9 +50,9 @@ class ReplicaLane final : public ReplicaBatch::Writer,
   };
 
   // `queue`, `inbox` and `clock` outlive it. `lost_before`: the host has to hear OnPeerLost first.
-  ReplicaLane(const ReplicaLaneOptions& options, Ends ends, grpc::CompletionQueue* queue,
+  PeerStream(const PeerStreamOptions& options, Ends ends, grpc::CompletionQueue* queue,
               ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live);
-  ~ReplicaLane() override;
+  ~PeerStream() override;
 
   const Ends& ends() const { return ends_; }
   void Send(ReplicaMessage message);
@@ -93,26 +93,26 @@ class ReplicaLane final : public ReplicaBatch::Writer,
   void Write(const std::vector<ReplicaMessage>& batch) ABSL_LOCKS_EXCLUDED(mu_);
   // Tells of a loss if the time has come, then writes what there is.
   void GoOn() ABSL_LOCKS_EXCLUDED(mu_);
-  // Holds the lane alive until the event has run: from Arm to the end of its Event.
+  // Holds the stream alive until the event has run: from Arm to the end of its Event.
   RpcTag* Arm(RpcTag* tag) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   class Event {
    public:
-    explicit Event(ReplicaLane* lane) : lane_(lane->shared_from_this()) {}
-    ~Event() { lane_->Disarm(); }
+    explicit Event(PeerStream* stream) : stream_(stream->shared_from_this()) {}
+    ~Event() { stream_->Disarm(); }
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
 
    private:
-    const std::shared_ptr<ReplicaLane> lane_;
+    const std::shared_ptr<PeerStream> stream_;
   };
   void Disarm() ABSL_LOCKS_EXCLUDED(mu_);
 
-  const ReplicaLaneOptions options_;
+  const PeerStreamOptions options_;
   const Ends ends_;
   grpc::CompletionQueue* const queue_;
   ReplicaInbox* const inbox_;
   const Clock* const clock_;
-  std::atomic<int>* const live_;  // lanes with an operation under way
+  std::atomic<int>* const live_;  // streams with an operation under way
   RpcTag start_tag_, read_tag_, write_tag_, finish_tag_, retry_tag_, tell_tag_;
 
   mutable absl::Mutex mu_;
@@ -126,7 +126,7 @@ class ReplicaLane final : public ReplicaBatch::Writer,
   int64_t opened_ns_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t backoff_ms_ ABSL_GUARDED_BY(mu_) = 0;
   int armed_ ABSL_GUARDED_BY(mu_) = 0;
-  std::shared_ptr<ReplicaLane> self_ ABSL_GUARDED_BY(mu_);  // while armed_ > 0
+  std::shared_ptr<PeerStream> self_ ABSL_GUARDED_BY(mu_);  // while armed_ > 0
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;          // waiting
   uint64_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ReplicaMessage> waiting_ ABSL_GUARDED_BY(mu_);
@@ -139,4 +139,4 @@ class ReplicaLane final : public ReplicaBatch::Writer,
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_PEERS_REPLICA_LANE_H_
+#endif  // HOTBED_SERVER_PEERS_PEER_STREAM_H_

@@ -1,7 +1,7 @@
 // Replies of pulls and pushes in their wire form: segment results, refusals of a whole message,
 // Hello.
-#ifndef HOTBED_SERVER_NET_WIRE_REPLY_H_
-#define HOTBED_SERVER_NET_WIRE_REPLY_H_
+#ifndef HOTBED_SERVER_STREAMS_WIRE_REPLY_H_
+#define HOTBED_SERVER_STREAMS_WIRE_REPLY_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -68,4 +68,4 @@ struct MessageSlices {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_NET_WIRE_REPLY_H_
+#endif  // HOTBED_SERVER_STREAMS_WIRE_REPLY_H_

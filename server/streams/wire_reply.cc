@@ -1,4 +1,4 @@
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
