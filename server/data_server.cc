@@ -84,7 +84,8 @@ void AddGauge(const char* name, const char* help, Labels labels, double value,
   samples->push_back(std::move(sample));
 }
 
-void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
+void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
+                   std::vector<MetricSample>* samples) {
   constexpr char kInFlight[] = "hotbed_server_in_flight_bytes";
   constexpr char kInFlightHelp[] = "Bytes of requests and answers in flight, by budget.";
   AddGauge(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight(), samples);
@@ -96,10 +97,10 @@ void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
            plane.answers->pooled_bytes(), samples);
   AddGauge("hotbed_replica_received_held_bytes",
            "Bytes received from other servers and not yet applied or written, by kind.",
-           {{"kind", "log"}}, plane.transfers->log_bytes(), samples);
+           {{"kind", "log"}}, peers.budget->log_bytes(), samples);
   AddGauge("hotbed_replica_received_held_bytes",
            "Bytes received from other servers and not yet applied or written, by kind.",
-           {{"kind", "rows"}}, plane.transfers->rows_bytes(), samples);
+           {{"kind", "rows"}}, peers.budget->rows_bytes(), samples);
   AddGauge("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load(),
            samples);
 }
@@ -119,7 +120,9 @@ struct DataServer::Impl {
 
   Impl(const DataServerOptions& options, ShardHost* host, const Clock* clock)
       : plane(options.limits, host, clock),
-        gauges([this](std::vector<MetricSample>* samples) { CollectGauges(plane, samples); }) {
+        peers(options.peer_limits, options.limits.write_timeout_ms, host),
+        gauges(
+            [this](std::vector<MetricSample>* samples) { CollectGauges(plane, peers, samples); }) {
     plane.pull_budget.SetHandOver([this] { AskForGrants(&plane.pull_budget); });
     plane.push_budget.SetHandOver([this] { AskForGrants(&plane.push_budget); });
   }
@@ -148,6 +151,7 @@ struct DataServer::Impl {
       if (now_ns - ticked_ns < StreamWatch::kTickMs * 1'000'000) continue;
       ticked_ns = now_ns;
       plane.watch.Tick(now_ns);
+      peers.watch.Tick(now_ns);
       plane.pull_budget.Expire(now_ns);
       plane.push_budget.Expire(now_ns);
     }
@@ -167,6 +171,7 @@ struct DataServer::Impl {
   }
 
   DataPlane plane;
+  PeerPlane peers;
   RawDataService service;
   RawReplicaService replica_service;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
@@ -180,7 +185,7 @@ struct DataServer::Impl {
   std::vector<ByteBudget*> wants_grants ABSL_GUARDED_BY(watch_mu);  // each at most once
   absl::Mutex mu;
   bool stopped ABSL_GUARDED_BY(mu) = false;
-  MetricSource gauges;  // last: it reads the plane
+  MetricSource gauges;  // last: it reads both planes
 };
 
 DataServer::DataServer() = default;
@@ -208,21 +213,20 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   if (impl.server == nullptr || port == 0) {
     if (impl.server != nullptr) impl.server->Shutdown();
     for (auto& queue : impl.queues) queue->Shutdown();
-    impl.plane.calls = 0;
     return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
                                                " (data port): taken by another process"));
   }
   std::vector<grpc::CompletionQueue*> queues;
   for (auto& queue : impl.queues) queues.push_back(queue.get());
-  impl.network = std::make_unique<GrpcReplicaNetwork>(options.peer_streams, &impl.plane.inbox, clock,
-                                                      std::move(queues));
+  impl.network = std::make_unique<GrpcReplicaNetwork>(options.peer_streams, &impl.peers.inbox,
+                                                      clock, std::move(queues));
   const size_t colon = options.listen.rfind(':');
   data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);
 
   for (auto& queue : impl.queues) {
     PullStream::Start(&impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
-    TransferStream::Start(&impl.plane, &impl.replica_service, queue.get());
+    TransferStream::Start(&impl.peers, &impl.replica_service, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
       LookupCall::Start(&impl.plane, &impl.service, queue.get());
     }
@@ -242,6 +246,8 @@ DataServer::~DataServer() {
 }
 
 const DataPlane& DataServer::plane() const { return impl_->plane; }
+
+const PeerPlane& DataServer::peers() const { return impl_->peers; }
 
 ReplicaNetwork* DataServer::network() { return impl_->network.get(); }
 
@@ -279,7 +285,9 @@ void DataServer::Stop(int64_t wait_ms) {
   impl_->network->Stop();
   // No call may touch a queue that is shut down: the host still owes us the end of what it has
   // begun.
-  while (plane.calls.load() > 0) plane.clock->SleepNs(kStopStepNs);
+  while (plane.calls.load() > 0 || impl_->peers.calls.load() > 0) {
+    plane.clock->SleepNs(kStopStepNs);
+  }
   for (auto& queue : impl_->queues) queue->Shutdown();
   for (auto& loop : impl_->loops) loop->thread.join();
   {

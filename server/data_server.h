@@ -12,7 +12,8 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "server/host/shard_host.h"
-#include "server/peers/replica_limits.h"
+#include "server/peers/peer_limits.h"
+#include "server/peers/peer_plane.h"
 #include "server/streams/data_plane.h"
 
 namespace hotbed {
@@ -21,6 +22,7 @@ struct DataServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port, port 0: any free one
   int threads = 0;                     // 0: half of the cores, at least 1
   DataPlaneLimits limits;
+  PeerLimits peer_limits;
   PeerStreamOptions peer_streams;
 };
 
@@ -36,6 +38,7 @@ class DataServer {
 
   const std::string& address() const { return address_; }  // host:port as bound
   const DataPlane& plane() const;
+  const PeerPlane& peers() const;
   // The streams to other servers, until Stop(): what is sent later is dropped.
   ReplicaNetwork* network();
 

@@ -163,13 +163,13 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.push_bytes_in_flight_max =
       options.push_bytes_in_flight_max > 0 ? options.push_bytes_in_flight_max : half / 5 * 4;
   data.limits.push_bytes_waiting_max = data.limits.push_bytes_in_flight_max / 4;
-  data.limits.transfer_bytes_max = options.transfer_bytes_max > 0
-                                       ? options.transfer_bytes_max
-                                       : CarveHostBytes(options.host_bytes).transfer_bytes;
+  data.peer_limits.transfer_bytes_max = options.transfer_bytes_max > 0
+                                            ? options.transfer_bytes_max
+                                            : CarveHostBytes(options.host_bytes).transfer_bytes;
   data.peer_streams.queue_bytes_max = options.transfer_queue_bytes_max;
-  data.limits.replica_tail_bytes_max = options.replica_tail_bytes != 0
-                                           ? options.replica_tail_bytes
-                                           : CarveHostBytes(options.host_bytes).replica_tail_bytes;
+  data.peer_limits.replica_tail_bytes_max =
+      options.replica_tail_bytes != 0 ? options.replica_tail_bytes
+                                      : CarveHostBytes(options.host_bytes).replica_tail_bytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

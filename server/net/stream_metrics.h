@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/metrics.h"
-#include "server/shard/requests.h"
+#include "server/protocol/segment_code.h"
 
 namespace hotbed {
 

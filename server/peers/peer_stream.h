@@ -32,15 +32,15 @@
 #include "common/clock.h"
 #include "common/random.h"
 #include "server/net/rpc_tag.h"
+#include "server/peers/peer_limits.h"
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_inbox.h"
-#include "server/peers/replica_limits.h"
 #include "server/shard/replica_message.h"
 
 namespace hotbed {
 
 class PeerStream final : public ReplicaBatch::Writer,
-                          public std::enable_shared_from_this<PeerStream> {
+                         public std::enable_shared_from_this<PeerStream> {
  public:
   struct Ends {
     Member self;
@@ -51,7 +51,7 @@ class PeerStream final : public ReplicaBatch::Writer,
 
   // `queue`, `inbox` and `clock` outlive it. `lost_before`: the host has to hear OnPeerLost first.
   PeerStream(const PeerStreamOptions& options, Ends ends, grpc::CompletionQueue* queue,
-              ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live);
+             ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live);
   ~PeerStream() override;
 
   const Ends& ends() const { return ends_; }
@@ -127,7 +127,7 @@ class PeerStream final : public ReplicaBatch::Writer,
   int64_t backoff_ms_ ABSL_GUARDED_BY(mu_) = 0;
   int armed_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<PeerStream> self_ ABSL_GUARDED_BY(mu_);  // while armed_ > 0
-  uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;          // waiting
+  uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // waiting
   uint64_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ReplicaMessage> waiting_ ABSL_GUARDED_BY(mu_);
   Random random_ ABSL_GUARDED_BY(mu_);

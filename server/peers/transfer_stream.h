@@ -17,8 +17,8 @@
 #include "proto/replica.grpc.pb.h"
 #include "proto/wire.h"
 #include "server/net/bidi_stream.h"
+#include "server/peers/peer_plane.h"
 #include "server/peers/transfer_budget.h"
-#include "server/streams/data_plane.h"
 
 namespace hotbed {
 
@@ -30,11 +30,11 @@ class TransferStream final : public BidiStream, private TransferBudget::Reader {
   static constexpr uint32_t kStreamsMax = 1024;
 
   // Waits for a peer; when one comes, the next stream is started on the same queue.
-  static void Start(DataPlane* plane, RawReplicaService* service,
+  static void Start(PeerPlane* plane, RawReplicaService* service,
                     grpc::ServerCompletionQueue* queue);
 
  private:
-  TransferStream(DataPlane* plane, RawReplicaService* service, grpc::ServerCompletionQueue* queue);
+  TransferStream(PeerPlane* plane, RawReplicaService* service, grpc::ServerCompletionQueue* queue);
   ~TransferStream() override;
 
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
@@ -51,7 +51,7 @@ class TransferStream final : public BidiStream, private TransferBudget::Reader {
   void Greet();
   void End(const absl::Status& status);
 
-  DataPlane* const plane_;
+  PeerPlane* const plane_;
   RawReplicaService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   bool counted_ = false;

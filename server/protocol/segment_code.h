@@ -5,7 +5,7 @@
 
 namespace hotbed {
 
-// Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/streams/wire_code.h holds
+// Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/streams/wire_reply.cc holds
 // them together).
 enum class SegmentCode : uint8_t {
   kOk = 0,

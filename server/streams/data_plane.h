@@ -13,8 +13,6 @@
 #include "server/net/answer_pool.h"
 #include "server/net/byte_budget.h"
 #include "server/net/stream_watch.h"
-#include "server/peers/replica_inbox.h"
-#include "server/peers/transfer_budget.h"
 
 namespace hotbed {
 
@@ -28,12 +26,6 @@ struct DataPlaneLimits {
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // all push streams: requests
   // Pushes that wait for room, beside those in flight: they are in memory already.
   uint64_t push_bytes_waiting_max = 64ull << 20;
-  // What other servers send, until it is applied or written: half for records of logs, half for
-  // rows of copies.
-  uint64_t transfer_bytes_max = 64ull << 20;
-  // Records of logs that shards keep after they are committed, for copies to come. Those that other
-  // servers sent lie where they were received, so the records' half is larger by so much.
-  uint64_t replica_tail_bytes_max = 0;
   int64_t write_timeout_ms = 10'000;  // a client that reads nothing for so long loses its stream
   uint32_t streams_max = 4096;
   uint32_t requests_waiting_max = 4096;  // for room in a budget; beyond it RESOURCE_EXHAUSTED
@@ -52,11 +44,7 @@ struct DataPlane {
         // Slices live a little longer than the budget counts them, until the kernel has taken their
         // bytes.
         answers(AnswerPool::Create(limits.pull_bytes_in_flight_max,
-                                   host != nullptr ? host->answer_pinner() : nullptr)),
-        inbox(host),
-        transfers(std::make_shared<TransferBudget>(
-            limits.transfer_bytes_max / 2 + limits.replica_tail_bytes_max,
-            limits.transfer_bytes_max / 2)) {}
+                                   host != nullptr ? host->answer_pinner() : nullptr)) {}
 
   static DataPlaneLimits Shared(DataPlaneLimits limits) {
     limits.stream_bytes_in_flight_max = std::max<uint64_t>(
@@ -71,13 +59,10 @@ struct DataPlane {
   ByteBudget pull_budget;
   ByteBudget push_budget;
   const std::shared_ptr<AnswerPool> answers;
-  ReplicaInbox inbox;
-  const std::shared_ptr<TransferBudget> transfers;
   StreamWatch watch;
-  std::atomic<bool> draining{false};          // new messages are answered UNAVAILABLE
-  std::atomic<uint32_t> streams{0};           // open now
-  std::atomic<uint32_t> transfer_streams{0};  // of other servers, open now
-  std::atomic<uint64_t> calls{0};  // call objects alive, those waiting for a client included
+  std::atomic<bool> draining{false};  // new messages are answered UNAVAILABLE
+  std::atomic<uint32_t> streams{0};   // open now
+  std::atomic<uint64_t> calls{0};     // call objects alive, those waiting for a client included
 };
 
 }  // namespace hotbed

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/net/message_slices.h"
 #include "server/net/object_pool.h"
 #include "server/net/stream_metrics.h"
 

@@ -4,7 +4,6 @@
 #define HOTBED_SERVER_STREAMS_WIRE_REPLY_H_
 
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/slice.h>
 #include <grpcpp/support/status.h>
 
 #include <cstdint>
@@ -54,17 +53,6 @@ void FillRefusal(const MessageRefusal& refusal, uint32_t segments, const DataPla
 
 // A reply that is a header and nothing else (a push's, or a refusal).
 grpc::ByteBuffer EncodeHeaderOnly(const v1::ReplyHeader& header);
-
-// The slices of a message as wire.h takes them: `slices` owns the memory, `fragments` points into
-// it.
-struct MessageSlices {
-  std::vector<grpc::Slice> slices;
-  std::vector<Fragment> fragments;
-  uint64_t bytes = 0;
-
-  void Load(const grpc::ByteBuffer& message);
-  void Clear();  // lets the memory go, keeps the vectors' room
-};
 
 }  // namespace hotbed
 

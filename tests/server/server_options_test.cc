@@ -14,11 +14,11 @@ TEST(ServerOptionsTest, TheDataPortHasRoomForWhatShardsKeepForCopies) {
   ServerOptions options;
   options.host_bytes = 1ull << 30;
   options.replica_tail_bytes = 0;  // by the budget
-  EXPECT_EQ(DataOptionsOf(options).limits.replica_tail_bytes_max,
+  EXPECT_EQ(DataOptionsOf(options).peer_limits.replica_tail_bytes_max,
             CarveHostBytes(options.host_bytes).replica_tail_bytes);
-  EXPECT_GT(DataOptionsOf(options).limits.replica_tail_bytes_max, 0u);
+  EXPECT_GT(DataOptionsOf(options).peer_limits.replica_tail_bytes_max, 0u);
   options.replica_tail_bytes = 5ull << 20;
-  EXPECT_EQ(DataOptionsOf(options).limits.replica_tail_bytes_max, 5ull << 20);
+  EXPECT_EQ(DataOptionsOf(options).peer_limits.replica_tail_bytes_max, 5ull << 20);
   EXPECT_EQ(HostOptionsOf(options).replica_tail_bytes, 5ull << 20);
 }
 

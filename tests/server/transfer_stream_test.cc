@@ -33,8 +33,8 @@ class TransferStreamTest : public ::testing::Test {
     server_.reset();
     DataServerOptions options;
     options.threads = 2;
-    options.limits.transfer_bytes_max = 200'000;
-    options.limits.replica_tail_bytes_max = replica_tail_bytes;
+    options.peer_limits.transfer_bytes_max = 200'000;
+    options.peer_limits.replica_tail_bytes_max = replica_tail_bytes;
     auto server = DataServer::Start(options, &host_, Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -188,11 +188,11 @@ TEST_F(TransferStreamTest, RowsBeyondTheirBudgetAreNotRead) {
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 4; }));  // 4 x 30,000 >= 100,000
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(recorder_.heard_count(), 4u);
-  EXPECT_EQ(server_->plane().transfers->rows_bytes(), 120'000u);
+  EXPECT_EQ(server_->peers().budget->rows_bytes(), 120'000u);
   recorder_.LetGo();
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 20; }));
   writer.join();
-  EXPECT_TRUE(Soon([&] { return server_->plane().transfers->rows_bytes() == 0; }));
+  EXPECT_TRUE(Soon([&] { return server_->peers().budget->rows_bytes() == 0; }));
   context.TryCancel();
 }
 
@@ -217,7 +217,7 @@ TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   ASSERT_TRUE(second->Write(again));
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 4; }));
   recorder_.LetGo();
-  EXPECT_EQ(server_->plane().transfers->log_bytes(), 0u);
+  EXPECT_EQ(server_->peers().budget->log_bytes(), 0u);
   second_context.TryCancel();
 }
 
@@ -233,7 +233,7 @@ TEST_F(TransferStreamTest, RecordsThatAreKeptHaveRoomBesideThoseOnTheirWay) {
     ASSERT_TRUE(call->Write(Body(v1::TRANSFER_APPEND, i, 30'000)));
   }
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 6; }));
-  EXPECT_EQ(server_->plane().transfers->log_bytes(), 180'000u);
+  EXPECT_EQ(server_->peers().budget->log_bytes(), 180'000u);
   call->Write(Body(v1::TRANSFER_APPEND, 6, 30'000));  // 100,000 for each of the two
   v1::TransferReply reply;
   while (call->Read(&reply)) {
