@@ -11,7 +11,7 @@
 
 namespace hotbed {
 
-void AssignmentApplier::BeginAnew() {
+void AssignmentApplier::BeginIncarnation() {
   absl::MutexLock lock(&mu_);
   plan_revision_ = 0;
   heard_whole_ = false;
@@ -50,7 +50,7 @@ absl::Status AssignmentApplier::Apply(const v1::ClusterMap& map) {
   return absl::OkStatus();
 }
 
-absl::Status AssignmentApplier::TakeRecords(
+absl::Status AssignmentApplier::ApplyRecords(
     const google::protobuf::RepeatedPtrField<v1::ShardRecord>& messages) {
   std::vector<ShardRecord> records;
   for (const v1::ShardRecord& message : messages) {
@@ -64,7 +64,8 @@ absl::Status AssignmentApplier::TakeRecords(
 // learns of older ones by what a whole map lacks. Rows are deleted for it, so it counts only where
 // nothing else explains it: the map is this cluster's, no older than one seen before, and names a
 // dropped table (without a drop no table can be missing).
-void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map, std::vector<TableId>* dropped) const {
+void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map,
+                                         std::vector<TableId>* dropped) const {
   if (map.delta() || dropped->empty() || map.cluster_id().empty() ||
       map.cluster_id() != host_->identity().cluster_id ||
       map.plan_revision() < plan_revision_highest_) {

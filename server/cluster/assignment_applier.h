@@ -26,15 +26,15 @@ class AssignmentApplier {
   AssignmentApplier(ShardHost* host, ReplicaNetwork* network) : host_(host), network_(network) {}
 
   // A new incarnation hears everything anew.
-  void BeginAnew();
+  void BeginIncarnation();
   // An error leaves plan_revision() as it was, so that the same comes again.
   absl::Status Apply(const v1::ClusterMap& map);
 
   // What an activation came to.
-  absl::Status TakeRecords(const google::protobuf::RepeatedPtrField<v1::ShardRecord>& records);
+  absl::Status ApplyRecords(const google::protobuf::RepeatedPtrField<v1::ShardRecord>& records);
 
   uint64_t plan_revision() const;  // of the last map; 0: none yet
-  // Shards of which rows are here and that nobody has named since BeginAnew; none before a whole
+  // Shards of which rows are here and that nobody has named since BeginIncarnation; none before a whole
   // map was heard. At most kUnnamedMax.
   std::vector<ShardId> Unnamed() const;
   static constexpr size_t kUnnamedMax = 4096;

@@ -16,7 +16,6 @@ class AttendTest : public ::testing::Test, protected LinkFixture {
  protected:
   // Heartbeats at every `interval_ms` only: what comes sooner does not wait for one.
   void Begin(uint32_t interval_ms = 60'000, int64_t rpc_timeout_ms = 2000) {
-    coordinator_.SetAttends(true);
     coordinator_.SetHeartbeatIntervalMs(interval_ms);
     StartCoordinator(0);
     StartLink("s1", rpc_timeout_ms);
@@ -194,24 +193,13 @@ TEST_F(AttendTest, TheLeaseCountsFromBeforeTheHeartbeatLeft) {
 // Its shards may take themselves for primaries, as which others have replaced them while the lease
 // was lost: they hear of that first.
 TEST_F(AttendTest, ANewIncarnationHasNoLeaseBeforeItsFirstMap) {
-  for (const bool attends : {true, false}) {
-    const int before = host_.assignments();
-    if (attends) {
-      Begin(/*interval_ms=*/5);
-    } else {
-      StopCoordinator();
-      coordinator_.SetAttends(false);
-      StartCoordinator(port_);
-      ASSERT_TRUE(WaitFor([&] { return !link_->status().attending; }));
-    }
-    ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
-    const int registrations = coordinator_.registrations();
-    coordinator_.LoseLease();
-    ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == registrations + 1; }));
-    ASSERT_TRUE(WaitFor([&] { return host_.assignments() > before + attends; }));
-    EXPECT_EQ(host_.lease_when_assigned_ns(), 0) << (attends ? "by a stream" : "by calls");
-    ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
-  }
+  Begin(/*interval_ms=*/5);
+  ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
+  coordinator_.LoseLease();
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() > 1; }));
+  EXPECT_EQ(host_.lease_when_assigned_ns(), 0);
+  ASSERT_TRUE(WaitFor([&] { return host_.lease_until_ns() > 0; }));
 }
 
 TEST_F(AttendTest, AStreamThatBreaksIsOpenedAnewAsTheSameProcess) {
@@ -234,21 +222,6 @@ TEST_F(AttendTest, ASilentCoordinatorIsLeftAndTriedAnew) {
   EXPECT_EQ(coordinator_.registrations(), 1);
   coordinator_.SetSilent(false);
   EXPECT_TRUE(WaitFor([&] { return link_->status().error.empty(); }));
-  EXPECT_EQ(coordinator_.registrations(), 1);
-}
-
-// A coordinator of an older version, then a newer one in its place, and back.
-TEST_F(AttendTest, FollowsTheCoordinatorsVersion) {
-  Begin(/*interval_ms=*/5);
-  for (const bool attends : {false, true, false}) {
-    StopCoordinator();
-    coordinator_.SetAttends(attends);
-    StartCoordinator(port_);
-    const int heartbeats = coordinator_.heartbeats();
-    ASSERT_TRUE(WaitFor([&] { return coordinator_.heartbeats() > heartbeats + 3; }));
-    ASSERT_TRUE(WaitFor([&] { return (coordinator_.streams() == 1) == attends; }));
-    ASSERT_TRUE(WaitFor([&] { return link_->status().attending == attends; }));
-  }
   EXPECT_EQ(coordinator_.registrations(), 1);
 }
 

@@ -1,5 +1,5 @@
 // A coordinator that says what a test wants: it registers everyone but the name "taken", hands out
-// one shard record and activates what it is asked to. It knows Attend if it is told to.
+// one shard record and activates what it is asked to.
 #ifndef HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 #define HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 
@@ -45,18 +45,11 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
-                         v1::HeartbeatReply* reply) override {
-    Answer(*request, reply);
-    return grpc::Status::OK;
-  }
-
   grpc::Status Attend(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::HeartbeatReply, v1::HeartbeatRequest>* stream) override {
     {
       absl::MutexLock lock(&mu_);
-      if (!attends_) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "an older coordinator");
       attending_.push_back(context);
       news_to_ = stream;
     }
@@ -88,10 +81,6 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
-  void SetAttends(bool attends) {
-    absl::MutexLock lock(&mu_);
-    attends_ = attends;
-  }
   void SetHeartbeatIntervalMs(uint32_t ms) {
     absl::MutexLock lock(&mu_);
     heartbeat_interval_ms_ = ms;
@@ -193,7 +182,6 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   }
 
   absl::Mutex mu_;
-  bool attends_ ABSL_GUARDED_BY(mu_) = false;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<grpc::ServerContext*> attending_ ABSL_GUARDED_BY(mu_);
   grpc::ServerReaderWriter<v1::HeartbeatReply, v1::HeartbeatRequest>* news_to_
