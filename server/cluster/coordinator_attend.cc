@@ -25,7 +25,7 @@ bool Same(const ShardHost::JoinReady& a, const ShardHost::JoinReady& b) {
   return a.shard == b.shard && a.epoch == b.epoch && a.member == b.member;
 }
 
-bool SameEpoch(const ShardHost::LostCopy& a, const ShardHost::LostCopy& b) {
+bool SameEpoch(const ShardHost::LostReplica& a, const ShardHost::LostReplica& b) {
   return a.shard == b.shard && a.epoch == b.epoch;
 }
 
@@ -33,7 +33,7 @@ bool SameEpoch(const ShardHost::LostCopy& a, const ShardHost::LostCopy& b) {
 
 bool CoordinatorLink::HasNews() {
   const std::vector<ShardHost::JoinReady> joins = host_->JoinsReady();
-  const std::vector<ShardHost::LostCopy> lost = host_->CopiesLost();
+  const std::vector<ShardHost::LostReplica> lost = host_->LostReplicas();
   return !std::equal(joins.begin(), joins.end(), joins_said_.begin(), joins_said_.end(), Same) ||
          !std::equal(lost.begin(), lost.end(), lost_said_.begin(), lost_said_.end(), SameEpoch);
 }
@@ -49,8 +49,8 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->mutable_member()->set_server(join.member.server);
     message->mutable_member()->set_incarnation(join.member.incarnation);
   }
-  lost_said_ = host_->CopiesLost();
-  for (const ShardHost::LostCopy& lost : lost_said_) {
+  lost_said_ = host_->LostReplicas();
+  for (const ShardHost::LostReplica& lost : lost_said_) {
     v1::LostCopy* const message = request->add_copies_lost();
     message->set_shard(lost.shard.packed());
     message->set_epoch(lost.epoch);
@@ -63,7 +63,7 @@ void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
     message->mutable_member()->set_server(silent.member.server);
     message->mutable_member()->set_incarnation(silent.member.incarnation);
   }
-  for (const ShardHost::CopyProgress& copy : host_->Copies()) {
+  for (const ShardHost::TransferProgress& copy : host_->Transfers()) {
     v1::CopyProgress* const message = request->add_copies();
     message->set_shard(copy.shard.packed());
     message->mutable_to()->set_server(copy.to.server);
@@ -166,7 +166,7 @@ absl::Status CoordinatorLink::TakeReply(const v1::HeartbeatReply& reply) {
   }
   if (reply.has_copy_limits()) {
     const v1::CopyLimits& limits = reply.copy_limits();
-    host_->SetCopyLimits({limits.bytes_per_s(), limits.paused(), limits.pull_p99_ms_max()});
+    host_->SetTransferLimits({limits.bytes_per_s(), limits.paused(), limits.pull_p99_ms_max()});
   }
   return intake_.Apply(reply.map());
 }

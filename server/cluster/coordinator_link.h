@@ -141,7 +141,7 @@ class CoordinatorLink {
   int calls_ = 0;        // since the last try to attend
   uint64_t number_ = 0;  // of the last heartbeat on the stream
   std::vector<ShardHost::JoinReady> joins_said_;  // in the last heartbeat
-  std::vector<ShardHost::LostCopy> lost_said_;    // likewise
+  std::vector<ShardHost::LostReplica> lost_said_;    // likewise
   int64_t heartbeat_interval_ms_ = 500;
   int64_t backoff_ms_ = 0;
 
