@@ -77,9 +77,9 @@ class EchoHost final : public ShardHost {
   void OnPeerLost(const Member&) override {}
   std::vector<JoinReady> JoinsReady() const override { return {}; }
   std::vector<JoinReady> SilentMembers() const override { return {}; }
-  std::vector<CopyProgress> Copies() const override { return {}; }
-  void SetCopyLimits(const CopyLimits&) override {}
-  std::vector<LostCopy> CopiesLost() const override { return {}; }
+  std::vector<TransferProgress> Transfers() const override { return {}; }
+  void SetTransferLimits(const TransferLimits&) override {}
+  std::vector<LostReplica> LostReplicas() const override { return {}; }
   std::vector<ShardId> Held() const override { return {}; }
   void SetLease(int64_t) override {}
 

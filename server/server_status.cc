@@ -218,9 +218,9 @@ void CollectCopyMetrics(const HostStatus& host, std::vector<MetricSample>* sampl
             counter, {}, host.copies_failed, samples);
   AddSample("hotbed_server_copied_sent_bytes_total", "Of whole shards, to other servers.", counter,
             {}, host.copied_bytes_sent, samples);
-  AddSample("hotbed_server_copies_differ_total",
+  AddSample("hotbed_server_replicas_diverged_total",
             "Shards whose rolling hash was found to differ from their primary's.", counter, {},
-            host.copies_differ, samples);
+            host.replicas_diverged, samples);
   AddSample("hotbed_server_copied_received_bytes_total", "Of whole shards, from other servers.",
             counter, {}, host.copied_bytes_received, samples);
   AddSample("hotbed_server_replica_messages_refused_total",

@@ -59,7 +59,7 @@ TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
 TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
   Begin();
   const int heartbeats = coordinator_.heartbeats();
-  host_.set_copies_lost({{{1, 2}, 5, "it differs"}});
+  host_.set_lost_replicas({{{1, 2}, 5, "it differs"}});
   host_.Notify();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().copies_lost_size() == 1; }));
   EXPECT_EQ(coordinator_.last().copies_lost(0).shard(), (ShardId{1, 2}).packed());
@@ -114,7 +114,7 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   status.host_bytes_limit = 1234;
   host_.set_status(status);
   host_.AddShard({1, 2}, 4, 5);
-  host_.set_copies({{{1, 2}, {8, 80}, 10, 100, 5, 2, 7, true}});
+  host_.set_transfers({{{1, 2}, {8, 80}, 10, 100, 5, 2, 7, true}});
   host_.set_held({{1, 2}, {6, 1}});
   Begin(/*interval_ms=*/5);
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 1; }));
@@ -150,8 +150,8 @@ TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToCopy) {
   coordinator_.SetCopyLimits(limits);
   Begin();
   EXPECT_EQ(network_.peers(), "self 7/101 of cluster-a, 7/101 at host-7:1, 8/80 at host-8:1");
-  EXPECT_EQ(host_.copy_limits().bytes_per_s, 5'000'000u);
-  EXPECT_TRUE(host_.copy_limits().paused);
+  EXPECT_EQ(host_.transfer_limits().bytes_per_s, 5'000'000u);
+  EXPECT_TRUE(host_.transfer_limits().paused);
   v1::HeartbeatReply news;  // 8 came back, 9 is new; limits are not named, so they stay
   news.set_lease_held(true);
   news.mutable_map()->set_plan_revision(41);
@@ -164,7 +164,7 @@ TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToCopy) {
            "self 7/101 of cluster-a, 7/101 at host-7:1, 8/81 at host-8:1, "
            "9/90 at host-9:1";
   })) << network_.peers();
-  EXPECT_TRUE(host_.copy_limits().paused);
+  EXPECT_TRUE(host_.transfer_limits().paused);
 }
 
 TEST_F(AttendTest, TheLeaseCountsFromBeforeTheHeartbeatLeft) {

@@ -47,14 +47,14 @@ class FakeShardHost final : public ShardHost {
   void Notify();                           // calls the activation listener
   void SetReplicaSink(ReplicaSink* sink);  // where messages of other servers go; null: nowhere
   void set_joins(std::vector<JoinReady> joins);
-  void set_copies_lost(std::vector<LostCopy> lost);
+  void set_lost_replicas(std::vector<LostReplica> lost);
   void set_silent(std::vector<JoinReady> silent);
-  void set_copies(std::vector<CopyProgress> copies);
+  void set_transfers(std::vector<TransferProgress> copies);
   void set_held(std::vector<ShardId> held);
   void set_status(HostStatus status);  // beside the shards that were added
   int64_t lease_until_ns() const;
   int64_t lease_when_assigned_ns() const;  // when the last assignment came
-  CopyLimits copy_limits() const;
+  TransferLimits transfer_limits() const;
   void set_waiting(std::vector<ShardEpoch> waiting);
 
   std::shared_ptr<Shard> Find(ShardId shard) const override;
@@ -74,9 +74,9 @@ class FakeShardHost final : public ShardHost {
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
   std::vector<JoinReady> SilentMembers() const override;
-  std::vector<CopyProgress> Copies() const override;
-  void SetCopyLimits(const CopyLimits& limits) override;
-  std::vector<LostCopy> CopiesLost() const override;
+  std::vector<TransferProgress> Transfers() const override;
+  void SetTransferLimits(const TransferLimits& limits) override;
+  std::vector<LostReplica> LostReplicas() const override;
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;
@@ -106,14 +106,14 @@ class FakeShardHost final : public ShardHost {
   std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
   ReplicaSink* sink_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::vector<JoinReady> joins_ ABSL_GUARDED_BY(mu_);
-  std::vector<LostCopy> copies_lost_ ABSL_GUARDED_BY(mu_);
+  std::vector<LostReplica> lost_replicas_ ABSL_GUARDED_BY(mu_);
   std::vector<JoinReady> silent_ ABSL_GUARDED_BY(mu_);
-  std::vector<CopyProgress> copies_ ABSL_GUARDED_BY(mu_);
+  std::vector<TransferProgress> transfers_ ABSL_GUARDED_BY(mu_);
   std::vector<ShardId> held_shards_ ABSL_GUARDED_BY(mu_);
   HostStatus status_ ABSL_GUARDED_BY(mu_);
   int64_t lease_until_ns_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t lease_when_assigned_ns_ ABSL_GUARDED_BY(mu_) = 0;
-  CopyLimits copy_limits_ ABSL_GUARDED_BY(mu_);
+  TransferLimits transfer_limits_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed
