@@ -18,7 +18,7 @@
 
 namespace hotbed {
 
-inline SharedBytes Bytes(std::string text) {
+inline SharedBytes OwnedBytes(std::string text) {
   auto owner = std::make_shared<const std::string>(std::move(text));
   const auto* const data = reinterpret_cast<const uint8_t*>(owner->data());
   const size_t size = owner->size();
