@@ -40,13 +40,13 @@ constexpr int64_t kStuckNs = 10'000'000'000;
 constexpr int64_t kGraceMsMax = 200;
 constexpr int64_t kStopStepNs = 1'000'000;
 
-// gRPC ends a stream whose message is larger than this, so it stands well above the limit that is
-// refused politely.
+// gRPC ends a stream whose message is larger than this, so it is well above the limit beyond which
+// a message is refused with a reply.
 int ReceiveBytesMax(uint64_t message_bytes_max) {
   return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
 }
 
-// Binds and lets go again: gRPC does not say why it could not listen.
+// Binds and closes again, because gRPC does not say why it could not listen.
 absl::Status ProbeAddress(const std::string& listen) {
   const size_t colon = listen.rfind(':');
   std::string host = listen.substr(0, colon);
@@ -108,8 +108,8 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
 }  // namespace
 
 struct DataServer::Impl {
-  // One polling thread. `begun` and `ended` count events; only their difference and their change
-  // are looked at.
+  // One polling thread. `begun` and `ended` count events; only their difference and their changes
+  // matter.
   struct alignas(64) Loop {
     std::atomic<uint64_t> begun{0};
     std::atomic<uint64_t> ended{0};
@@ -132,8 +132,8 @@ struct DataServer::Impl {
     wants_grants.push_back(budget);
   }
 
-  // Lets time pass for streams and for requests that wait, and takes over grants that would keep a
-  // polling thread too long.
+  // Ticks streams and waiting requests, and makes the grants that would keep a polling thread busy
+  // for too long.
   void Watch() {
     const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(watch_mu) {
       return watch_stops || !wants_grants.empty();
@@ -179,7 +179,7 @@ struct DataServer::Impl {
   std::unique_ptr<grpc::Server> server;
   std::vector<std::unique_ptr<Loop>> loops;
   std::thread watch;
-  int64_t ticked_ns = 0;  // of the watch's thread
+  int64_t ticked_ns = 0;  // used by the watch's thread only
   absl::Mutex watch_mu;
   bool watch_stops ABSL_GUARDED_BY(watch_mu) = false;
   std::vector<ByteBudget*> wants_grants ABSL_GUARDED_BY(watch_mu);  // each at most once
@@ -204,8 +204,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
   builder.RegisterService(&impl.replica_service);
-  // gRPC's poller is one for all queues: the thread that finds a message hands it to the one whose
-  // queue it belongs to. Clients of the same machine, and the pool, use the other half.
+  // gRPC has one poller for all queues: the thread that finds a message hands it to the thread of
+  // its queue. Clients on the same machine, and the thread pool, use the other half of the cores.
   const int half = std::max(1u, std::thread::hardware_concurrency() / 2);
   const int threads = options.threads > 0 ? options.threads : half;
   for (int i = 0; i < threads; ++i) impl.queues.push_back(builder.AddCompletionQueue());
@@ -279,12 +279,12 @@ void DataServer::Stop(int64_t wait_ms) {
          plane.clock->NowNs() < until_ns) {
     plane.clock->SleepNs(kStopStepNs);
   }
-  // Answers that were just written get a moment to reach their readers before the streams are cut.
+  // Answers that were just written get some time to reach their readers before the streams are cut.
   const auto grace = std::chrono::milliseconds(std::min(wait_ms, kGraceMsMax));
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   impl_->network->Stop();
-  // No call may touch a queue that is shut down: the host still owes us the end of what it has
-  // begun.
+  // No call may touch a queue that is shut down, and the host has yet to finish the requests in
+  // flight.
   while (plane.calls.load() > 0 || impl_->peers.calls.load() > 0) {
     plane.clock->SleepNs(kStopStepNs);
   }

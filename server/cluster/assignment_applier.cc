@@ -60,10 +60,10 @@ absl::Status AssignmentApplier::ApplyRecords(
   return host_->ApplyAssignment({}, records, {});
 }
 
-// The coordinator remembers a bounded number of dropped tables, so a server that was long away
-// learns of older ones by what a whole map lacks. Rows are deleted for it, so it counts only where
-// nothing else explains it: the map is this cluster's, no older than one seen before, and names a
-// dropped table (without a drop no table can be missing).
+// The coordinator remembers a bounded number of dropped tables, so a server that was away for long
+// learns of older drops from the tables that a whole map lacks. Since rows are deleted for it,
+// nothing else may explain the absence: the map must be this cluster's, no older than one seen
+// before, and name a dropped table (without a drop no table can be missing).
 void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map,
                                          std::vector<TableId>* dropped) const {
   if (map.delta() || dropped->empty() || map.cluster_id().empty() ||
@@ -84,7 +84,7 @@ void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map,
   }
 }
 
-// Before the shards: what a shard says as soon as it is assigned finds its way.
+// Runs before the shards are assigned, so that their first messages find their peers.
 void AssignmentApplier::TakeServers(const v1::ClusterMap& map) {
   if (map.servers().empty()) return;
   std::vector<ReplicaNetwork::Peer> peers;
@@ -94,7 +94,7 @@ void AssignmentApplier::TakeServers(const v1::ClusterMap& map) {
     for (const v1::ServerInfo& info : map.servers()) {
       servers_[info.server()] = {info.incarnation(), info.address(), info.live()};
     }
-    // Dead ones too, while they are named: the coordinator may be wrong, or late.
+    // Includes servers reported dead: the coordinator may be wrong, or late.
     for (const auto& [server, s] : servers_) {
       peers.push_back({{server, s.incarnation}, s.address});
     }

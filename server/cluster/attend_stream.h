@@ -1,5 +1,5 @@
-// One call of Coordinator.Attend: heartbeats up, replies and news down. Replies are read and applied
-// on a thread of the stream's own.
+// One call of Coordinator.Attend: heartbeats up, replies and news down. Replies are read and
+// applied on a thread of the stream's own.
 //
 // Thread-safe, but Send() and the destructor belong to one thread.
 #ifndef HOTBED_SERVER_CLUSTER_ATTEND_STREAM_H_
@@ -24,8 +24,9 @@ namespace hotbed {
 
 class AttendStream {
  public:
-  // `sent_ns` (Clock::NowNs()): when the heartbeat that `reply` answers was sent; 0 for news between
-  // two heartbeats. An error says that the reply could not be applied and has to come again.
+  // `sent_ns` (Clock::NowNs()): when the heartbeat that `reply` answers was sent; 0 for news
+  // between two heartbeats. An error says that the reply could not be applied and has to come
+  // again.
   using ReplyListener =
       std::function<absl::Status(const v1::HeartbeatReply& reply, int64_t sent_ns)>;
   using EndListener = std::function<void()>;

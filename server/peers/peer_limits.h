@@ -6,7 +6,7 @@
 
 namespace hotbed {
 
-// Of the stream to one other server.
+// Bounds of the stream to one other server.
 struct PeerStreamOptions {
   uint64_t queue_bytes_max = 64ull << 20;  // bytes that wait; beyond it messages are dropped
   uint64_t joined_bytes_max = 1 << 20;     // bytes per wire message that joins several messages
@@ -15,7 +15,7 @@ struct PeerStreamOptions {
   uint64_t jitter_seed = 0;
 };
 
-// Of what other servers send here, until it is applied or written.
+// Bounds of received messages until they are applied or written.
 struct PeerLimits {
   // Half for log records, half for rows of snapshot transfers.
   uint64_t transfer_bytes_max = 64ull << 20;

@@ -15,14 +15,15 @@ namespace {
 
 constexpr char kMethod[] = "/hotbed.v1.Replica/Transfer";
 constexpr size_t kJoinedItemsMax = 4096;
-// A stream that was open for so long was a good one: the next try comes soon.
+// After a stream that was open for this long the backoff starts over.
 constexpr int64_t kGoodStreamNs = 1'000'000'000;
 
 uint64_t WireBytes(const ReplicaMessage& message) { return kItemBytes + BodyBytes(message); }
 
 }  // namespace
 
-// One stream and its own connection: gRPC waits at least 100 ms before it tries a failed one again.
+// One stream with a connection of its own: gRPC waits at least 100 ms before it retries a failed
+// connection.
 struct PeerStream::Call {
   explicit Call(const std::string& address)
       : stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
@@ -35,7 +36,7 @@ struct PeerStream::Call {
 };
 
 PeerStream::PeerStream(const PeerStreamOptions& options, Ends ends, grpc::CompletionQueue* queue,
-                         ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live)
+                       ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live)
     : options_(options),
       ends_(std::move(ends)),
       queue_(queue),
@@ -64,7 +65,7 @@ void PeerStream::Disarm() {
   absl::MutexLock lock(&mu_);
   if (--armed_ > 0) return;
   live_->fetch_sub(1);
-  self_.reset();  // not the last one: the event has its own
+  self_.reset();  // not the last reference: the Event has one
 }
 
 void PeerStream::Send(ReplicaMessage message) {
@@ -167,7 +168,7 @@ void PeerStream::OnRead(bool ok) {
     absl::MutexLock lock(&mu_);
     reading_ = false;
     if (!ok || closed_) return Fail();
-    if (state_ == State::kOpening) {  // its hello, all that it ever says
+    if (state_ == State::kOpening) {  // its hello, the only message it ever sends
       state_ = State::kOpen;
       opened_ns_ = clock_->NowNs();
       broken_ = false;
@@ -179,7 +180,7 @@ void PeerStream::OnRead(bool ok) {
     reading_ = true;
     call_->stream->Read(&call_->incoming, Arm(&read_tag_));
   }
-  GoOn();
+  Continue();
 }
 
 void PeerStream::OnWrite(bool ok) {
@@ -190,14 +191,14 @@ void PeerStream::OnWrite(bool ok) {
     writing_bytes_ = 0;
     if (!ok || closed_ || state_ == State::kEnding) return Fail();
   }
-  GoOn();
+  Continue();
 }
 
 bool PeerStream::MayTell() const {
   return owes_loss_ && waiting_.empty() && !writing_ && state_ != State::kEnding;
 }
 
-void PeerStream::GoOn() {
+void PeerStream::Continue() {
   bool tell = false;
   {
     absl::MutexLock lock(&mu_);
@@ -230,7 +231,7 @@ bool PeerStream::TakeBatch(std::vector<ReplicaMessage>* batch) {
   return true;
 }
 
-// The stream stays while writing_ is set: it is finished only after its write came back.
+// The stream stays while writing_ is set: it is finished only after its write has completed.
 void PeerStream::Write(const std::vector<ReplicaMessage>& batch) {
   static thread_local v1::TransferHeader header;  // keeps its memory
   header.Clear();
@@ -285,7 +286,7 @@ void PeerStream::OnFinish() {
     state_ = State::kIdle;
     if (!closed_ && (broken_ || !waiting_.empty())) WaitForRetry();
   }
-  GoOn();
+  Continue();
 }
 
 void PeerStream::WaitForRetry() {
@@ -309,7 +310,7 @@ void PeerStream::OnTell() {
     absl::MutexLock lock(&mu_);
     telling_ = false;
   }
-  GoOn();
+  Continue();
 }
 
 }  // namespace hotbed

@@ -1,18 +1,19 @@
-// The stream to one other server: opened when there is something to say, opened again when it
+// The stream to one other server: opened when there is a message to send, opened again when it
 // breaks.
 //
-// Messages wait in a queue while one is being written, then leave together, as many as fit in
-// `joined_bytes_max`; an empty queue writes at once, on the caller's thread, or at the end of the
-// event that it is at (server/peers/replica_batch.h). Nothing leaves before the peer has answered the
-// hello, so a peer that cannot be reached costs what is queued no loss.
+// Messages wait in a queue while one is being written, then leave together, as many as fit into
+// `joined_bytes_max`. With an empty queue a message is written at once, on the caller's thread, or
+// at the end of the event that the thread handles (server/peers/replica_batch.h). Nothing is
+// written before the peer has answered the hello, so queued messages are not lost while a peer
+// cannot be reached.
 //
-// A loss is what was written to a stream that broke (and what waited behind it), or what came while
-// the queue was full. From then on everything is dropped until the queue is empty and the host
-// hears OnPeerLost, which is what makes it send again: so nothing leaves in the wrong order, but
-// for what other threads send while it hears that (receivers refuse what leaves a gap).
+// A loss: messages were written to a stream that broke, or waited behind them, or came while the
+// queue was full. From then on everything is dropped until the queue is empty and the host gets
+// OnPeerLost, which makes it send again. So messages leave in order, except those that other
+// threads send during OnPeerLost; receivers refuse messages that leave a gap.
 //
-// Thread-safe. Events arrive on the thread that polls the completion queue. Held by shared_ptr,
-// which every operation under way holds too.
+// Thread-safe. Events arrive on the thread that polls the completion queue. Held by shared_ptr;
+// every operation in flight holds a reference.
 #ifndef HOTBED_SERVER_PEERS_PEER_STREAM_H_
 #define HOTBED_SERVER_PEERS_PEER_STREAM_H_
 
@@ -49,30 +50,30 @@ class PeerStream final : public ReplicaBatch::Writer,
     std::string address;
   };
 
-  // `queue`, `inbox` and `clock` outlive it. `lost_before`: the host has to hear OnPeerLost first.
+  // `queue`, `inbox` and `clock` outlive it. `live` counts streams with an operation in flight.
   PeerStream(const PeerStreamOptions& options, Ends ends, grpc::CompletionQueue* queue,
              ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live);
   ~PeerStream() override;
 
   const Ends& ends() const { return ends_; }
   void Send(ReplicaMessage message);
-  void Flush() override;  // writes what waits, if nothing is being written
-  // OnPeerLost soon, and before anything is sent.
+  void Flush() override;  // writes waiting messages if no write is in flight
+  // The host gets OnPeerLost soon, and before anything is sent.
   void TellLost();
   uint64_t queued_bytes() const;   // as ReplicaNetwork::QueuedBytes
-  uint64_t waiting_bytes() const;  // of the queue, for the metrics
+  uint64_t waiting_bytes() const;  // queued and being written, for the metrics
   bool open() const;
-  // Ends the stream; what waits is lost. Nothing is sent after it.
+  // Ends the stream; waiting messages are lost. Nothing is sent afterwards.
   void Close();
 
  private:
   struct Call;
   enum class State {
     kIdle,     // no stream, none wanted
-    kWaiting,  // for the next try
-    kOpening,  // until the peer's hello is there
+    kWaiting,  // for the next retry
+    kOpening,  // until the peer's hello has arrived
     kOpen,
-    kEnding,  // until all that is under way has come back
+    kEnding,  // until all operations in flight have completed
   };
 
   void OnStart(bool ok);
@@ -85,15 +86,15 @@ class PeerStream final : public ReplicaBatch::Writer,
   void OpenStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteHello() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Drop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // all that waits
+  void Drop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // all waiting messages
   void WaitForRetry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayTell() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes what the next message carries; false: nothing, or not now.
+  // Takes the items of the next message. False: there are none, or a write is in flight.
   bool TakeBatch(std::vector<ReplicaMessage>* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Write(const std::vector<ReplicaMessage>& batch) ABSL_LOCKS_EXCLUDED(mu_);
-  // Tells of a loss if the time has come, then writes what there is.
-  void GoOn() ABSL_LOCKS_EXCLUDED(mu_);
-  // Holds the stream alive until the event has run: from Arm to the end of its Event.
+  // Reports a loss if that is possible now, then writes waiting messages.
+  void Continue() ABSL_LOCKS_EXCLUDED(mu_);
+  // Keeps the stream alive until the event has run: from Arm to the end of its Event.
   RpcTag* Arm(RpcTag* tag) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   class Event {
    public:
@@ -112,7 +113,7 @@ class PeerStream final : public ReplicaBatch::Writer,
   grpc::CompletionQueue* const queue_;
   ReplicaInbox* const inbox_;
   const Clock* const clock_;
-  std::atomic<int>* const live_;  // streams with an operation under way
+  std::atomic<int>* const live_;  // streams with an operation in flight
   RpcTag start_tag_, read_tag_, write_tag_, finish_tag_, retry_tag_, tell_tag_;
 
   mutable absl::Mutex mu_;
@@ -121,8 +122,8 @@ class PeerStream final : public ReplicaBatch::Writer,
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool owes_loss_ ABSL_GUARDED_BY(mu_) = false;
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;  // the event that tells of it is under way
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;   // a stream that was open broke: open another
+  bool telling_ ABSL_GUARDED_BY(mu_) = false;  // the event that reports the loss is in flight
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;   // an open stream broke: open another
   int64_t opened_ns_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t backoff_ms_ ABSL_GUARDED_BY(mu_) = 0;
   int armed_ ABSL_GUARDED_BY(mu_) = 0;
@@ -131,7 +132,7 @@ class PeerStream final : public ReplicaBatch::Writer,
   uint64_t writing_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ReplicaMessage> waiting_ ABSL_GUARDED_BY(mu_);
   Random random_ ABSL_GUARDED_BY(mu_);
-  // Set and reset under mu_; its stream is written by whoever set writing_.
+  // Set and reset under mu_; the thread that set writing_ writes to its stream.
   std::unique_ptr<Call> call_;
   grpc::Alarm retry_alarm_;
   grpc::Alarm tell_alarm_;

@@ -3,8 +3,7 @@
 namespace hotbed {
 namespace {
 
-// Members without a stream that are remembered; beyond it all are, since any may have been spoken
-// to.
+// Peers remembered as unheard; beyond it every new peer counts as unheard.
 constexpr size_t kUnheardMax = 1024;
 constexpr int64_t kStopStepNs = 1'000'000;
 
@@ -50,7 +49,7 @@ void GrpcReplicaNetwork::Send(ReplicaMessage message) {
 void GrpcReplicaNetwork::Forget(const Member& to) {
   absl::MutexLock lock(&mu_);
   if (stopped_) return;
-  if (const auto stream = Find(to)) return stream->TellLost();  // it came between
+  if (const auto stream = Find(to)) return stream->TellLost();  // it was added meanwhile
   if (unheard_.size() < kUnheardMax) unheard_.insert({to.server, to.incarnation});
 }
 

@@ -22,7 +22,8 @@ std::shared_ptr<uint8_t> TransferBudget::Allocate(Kind kind, uint64_t bytes) {
 bool TransferBudget::MayRead(Reader* reader) {
   if (rows_bytes() < rows_bytes_max_) return true;
   absl::MutexLock lock(&mu_);
-  // Release() takes the lock after it has counted: what it frees from here on finds us waiting.
+  // Release() takes the lock after it has counted, so a release from here on finds the reader
+  // waiting.
   waiting_.insert(reader);
   if (rows_bytes() >= rows_bytes_max_) return false;
   waiting_.erase(reader);
@@ -45,13 +46,13 @@ void TransferBudget::Release(Kind kind, uint64_t bytes) {
   {
     absl::MutexLock lock(&mu_);
     for (Reader* reader : waiting_) {
-      if (reader->TryKeep()) readers.push_back(reader);
+      if (reader->TryRefReader()) readers.push_back(reader);
     }
     waiting_.clear();
   }
   for (Reader* reader : readers) {
-    reader->GoOn();
-    reader->LetGo();
+    reader->ReadAgain();
+    reader->UnrefReader();
   }
 }
 

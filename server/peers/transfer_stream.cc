@@ -40,7 +40,7 @@ void TransferStream::RequestCall(grpc::ServerContext* context, RawStream* stream
   service_->RequestTransfer(context, stream, queue_, queue_, accept_tag);
 }
 
-// Also while the server drains: what it has in flight needs its followers' answers.
+// Accepts also while the server drains: its pushes in flight need the replies of followers.
 bool TransferStream::OnAccepted(grpc::Status* refusal) {
   Start(plane_, service_, queue_);
   counted_ = true;
@@ -100,7 +100,7 @@ absl::Status TransferStream::Take(Fragments fragments) {
     HOTBED_ASSIGN_OR_RETURN(number_, plane_->inbox.Open(from_));
     Greet();
   }
-  // What came before an error counts: it was sent in order, and whole.
+  // Items in front of an error count: they were sent in order, and whole.
   const absl::Status read =
       DecodeTransfer(fragments, view, plane_->inbox.self(), plane_->budget.get(), &messages_);
   if (!plane_->inbox.Deliver(from_, number_, &messages_)) {

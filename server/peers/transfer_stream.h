@@ -1,9 +1,9 @@
-// The receiving side of the streams between servers (proto/replica.proto, Replica.Transfer): one
-// stream of each peer, whose messages go to the shard host in order, on the polling thread.
+// The receiving side of the streams between servers (Replica.Transfer of proto/replica.proto): one
+// stream per peer, whose messages go to the shard host in order, on the polling thread.
 //
-// A stream ends on anything that does not add up, on another cluster's, another process's or an
-// older process's hello, when a newer stream of the same server has come, and when records of logs
-// are beyond their budget (server/peers/transfer_budget.h). The sender begins a new one.
+// A stream ends on an inconsistent message, on a hello of another cluster, for another process or
+// of an older process, when a newer stream of the same server has come, and when log records exceed
+// their budget (server/peers/transfer_budget.h). The sender then opens a new one.
 #ifndef HOTBED_SERVER_PEERS_TRANSFER_STREAM_H_
 #define HOTBED_SERVER_PEERS_TRANSFER_STREAM_H_
 
@@ -26,7 +26,7 @@ using RawReplicaService = v1::Replica::WithRawMethod_Transfer<v1::Replica::Servi
 
 class TransferStream final : public BidiStream, private TransferBudget::Reader {
  public:
-  // Streams open at once; servers are few, what opens more is no server.
+  // Open streams; a cluster has fewer servers than that.
   static constexpr uint32_t kStreamsMax = 1024;
 
   // Waits for a peer; when one comes, the next stream is started on the same queue.
@@ -42,9 +42,9 @@ class TransferStream final : public BidiStream, private TransferBudget::Reader {
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t /*reserved*/) override {}
 
-  bool TryKeep() override { return TryRefSelf(); }
-  void GoOn() override { ReadOn(); }
-  void LetGo() override { Unref(); }
+  bool TryRefReader() override { return TryRefSelf(); }
+  void ReadAgain() override { ReadOn(); }
+  void UnrefReader() override { Unref(); }
 
   absl::Status Take(Fragments fragments);
   absl::Status CheckHello(const v1::TransferHeader& header) const;
@@ -55,7 +55,7 @@ class TransferStream final : public BidiStream, private TransferBudget::Reader {
   RawReplicaService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   bool counted_ = false;
-  // Of OnMessage alone.
+  // Used by OnMessage only.
   Member from_;
   uint64_t number_ = 0;  // in the inbox; 0: no hello yet
   std::vector<ReplicaMessage> messages_;

@@ -13,8 +13,10 @@ hotbed_test(coordinator_link_test
   SRCS coordinator_attend_test.cc coordinator_link_test.cc fake_shard_host.cc load_report_test.cc
   DEPS hotbed_server)
 hotbed_test(bag_check_test SRCS bag_check_test.cc DEPS hotbed_common hotbed_row_math)
-hotbed_test(server_options_test SRCS server_options_test.cc ${PROJECT_SOURCE_DIR}/server/server_options.cc
-  DEPS hotbed_server hotbed_host hotbed_config)
+hotbed_test(server_options_test
+  SRCS server_options_test.cc server_status_test.cc ${PROJECT_SOURCE_DIR}/server/server_options.cc
+       ${PROJECT_SOURCE_DIR}/server/server_status.cc
+  DEPS hotbed_server hotbed_host hotbed_config hotbed_admin nlohmann_json::nlohmann_json)
 hotbed_test(device_choice_test SRCS device_choice_test.cc ${PROJECT_SOURCE_DIR}/server/device_choice.cc
   DEPS hotbed_tiers hotbed_config)
 hotbed_test(real_host_test SRCS real_host_test.cc DEPS hotbed_server hotbed_host)
