@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "common/check.h"
 #include "common/log.h"
 #include "proto/grpc_tuning.h"
 #include "proto/wire.h"
@@ -63,6 +64,7 @@ RpcTag* PeerStream::Arm(RpcTag* tag) {
 
 void PeerStream::Disarm() {
   absl::MutexLock lock(&mu_);
+  HOTBED_DCHECK(armed_ > 0) << "an event of an operation that was not armed";
   if (--armed_ > 0) return;
   live_->fetch_sub(1);
   self_.reset();  // not the last reference: the Event has one

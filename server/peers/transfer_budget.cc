@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "common/check.h"
+
 namespace hotbed {
 
 std::shared_ptr<uint8_t> TransferBudget::Allocate(Kind kind, uint64_t bytes) {
@@ -37,10 +39,12 @@ void TransferBudget::Forget(Reader* reader) {
 
 void TransferBudget::Release(Kind kind, uint64_t bytes) {
   if (kind == Kind::kLog) {
-    log_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    const uint64_t held = log_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    HOTBED_DCHECK(held >= bytes) << "released more log bytes than were allocated";
     return;
   }
   const uint64_t before = rows_bytes_.fetch_sub(bytes);
+  HOTBED_DCHECK(before >= bytes) << "released more bytes of rows than were allocated";
   if (before < rows_bytes_max_ || before - bytes >= rows_bytes_max_) return;
   std::vector<Reader*> readers;
   {

@@ -42,7 +42,7 @@ inline std::string Bytes(Fragments fragments, const FragmentRange& range) {
   return bytes;
 }
 
-// Empty when wire.h and the generated class agree on `bytes`, else what differs.
+// Empty when wire.h and the generated class agree on `bytes`, else a description of the difference.
 template <typename Message, typename View, typename CompareBulk>
 std::string Disagreement(const std::string& bytes, Fragments fragments,
                          absl::Status (*parse)(Fragments, View*), const CompareBulk& compare_bulk) {

@@ -50,7 +50,7 @@ TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
   coordinator_.LoseLease();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
   ASSERT_TRUE(WaitFor([&] { return host_.incarnation() == 102; }));
-  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // it hears the map anew
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // the map comes again
 }
 
 TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
@@ -66,7 +66,7 @@ TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
 
 TEST_F(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
   host_.AddShard({8, 0}, 4, 5);
-  StartLink("s1");  // a map that tells of no drop
+  StartLink("s1");  // a map without a dropped table
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
   EXPECT_THAT(host_.tables_dropped(), testing::IsEmpty());
   coordinator_.SetMap("cluster-b", 41, 9);  // a map of another cluster

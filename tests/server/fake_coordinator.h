@@ -1,5 +1,5 @@
-// A coordinator that says what a test wants: it registers everyone but the name "taken", hands out
-// one shard record and activates what it is asked to.
+// A scripted coordinator: it registers every name but "taken", hands out one shard record and
+// grants every activation.
 #ifndef HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 #define HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 
@@ -85,11 +85,11 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     heartbeat_interval_ms_ = ms;
   }
-  void SetSilent(bool silent) {  // heartbeats on streams are heard and not answered
+  void SetSilent(bool silent) {  // heartbeats are read and not answered
     absl::MutexLock lock(&mu_);
     silent_ = silent;
   }
-  // Between two heartbeats. False: nobody attends.
+  // Sends a reply between two heartbeats. False: no stream is open.
   bool Tell(const v1::HeartbeatReply& news) {
     absl::MutexLock lock(&mu_);
     return news_to_ != nullptr && news_to_->Write(news);
@@ -98,7 +98,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     for (grpc::ServerContext* context : attending_) context->TryCancel();
   }
-  // What every whole map says of servers, and every reply of copies.
+  // The servers of every whole map; SetCopyLimits: the limits of every reply.
   void SetServers(const v1::ClusterMap& map) {
     absl::MutexLock lock(&mu_);
     servers_ = map;
@@ -119,7 +119,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     return failure_domain_;
   }
-  // What the next whole map says beside its one shard, of table 1.
+  // The content of the next whole map, in addition to its one shard of table 1.
   void SetMap(const std::string& cluster_id, uint64_t plan_revision, TableId dropped) {
     absl::MutexLock lock(&mu_);
     map_cluster_id_ = cluster_id;

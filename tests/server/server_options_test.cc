@@ -1,4 +1,4 @@
-// What the flags of a server become in its parts.
+// How the flags of a server reach its parts.
 #include "server/server_options.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 namespace hotbed {
 namespace {
 
-// The data port counts what shards keep: with another number than theirs, streams of other servers
-// would end for ever once they have kept it.
+// The data port counts the records that shards keep. With a smaller limit than theirs, streams of
+// other servers would end for ever once shards have kept that much.
 TEST(ServerOptionsTest, TheDataPortHasRoomForWhatShardsKeepForCopies) {
   ServerOptions options;
   options.host_bytes = 1ull << 30;

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr Member kSelf = {7, 70};
 constexpr Member kPeer = {3, 30};
 
-// A data server that is spoken to by generated stubs.
+// A data server with a client of generated stubs.
 class TransferStreamTest : public ::testing::Test {
  protected:
   using Call = grpc::ClientReaderWriter<v1::TransferMessage, v1::TransferReply>;
@@ -73,7 +73,7 @@ class TransferStreamTest : public ::testing::Test {
     message.set_body(std::string(bytes, 'b'));
     return message;
   }
-  // Says it, and how the stream ends.
+  // Sends `message`; returns how the stream ends.
   grpc::Status Say(const v1::TransferMessage& message) {
     grpc::ClientContext context;
     const auto call = stub_->Transfer(&context);
@@ -174,7 +174,7 @@ TEST_F(TransferStreamTest, ANewerStreamTakesTheOldersPlace) {
   second_context.TryCancel();
 }
 
-// Rows wait for the disk: the stream is read no further, and goes on by itself.
+// Rows wait for the disk: the stream is not read, and resumes by itself.
 TEST_F(TransferStreamTest, RowsBeyondTheirBudgetAreNotRead) {
   recorder_.Keep();
   grpc::ClientContext context;
@@ -196,7 +196,7 @@ TEST_F(TransferStreamTest, RowsBeyondTheirBudgetAreNotRead) {
   context.TryCancel();
 }
 
-// Records wait for what the same stream may bring: it ends instead.
+// Records wait for messages that the same stream may bring, so it ends instead.
 TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   recorder_.Keep();
   grpc::ClientContext context;
@@ -209,7 +209,7 @@ TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(recorder_.chunks(), ElementsAre(0, 1, 2));
   ASSERT_TRUE(Soon([&] { return recorder_.lost().size() == 1; }));
-  // What the primary says next may set them free, so a new stream is heard.
+  // The next message of the primary may free them, so a new stream is read.
   v1::TransferMessage again = Hello();
   AddReply(9, &again);
   grpc::ClientContext second_context;
@@ -221,8 +221,8 @@ TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   second_context.TryCancel();
 }
 
-// What shards keep for copies to come lies where it was received, for as long as they keep it:
-// would it count with what is not committed yet, each stream would end from then on.
+// Records that shards keep for other replicas stay where they were received. If they counted
+// against the limit for uncommitted records, every stream would end from then on.
 TEST_F(TransferStreamTest, RecordsThatAreKeptHaveRoomBesideThoseOnTheirWay) {
   StartServer(/*replica_tail_bytes=*/100'000);
   recorder_.Keep();
@@ -259,8 +259,8 @@ TEST_F(TransferStreamTest, StopsWithOpenStreamsWhoseMessagesAreStillHeld) {
   recorder_.LetGo();  // after the server has gone
 }
 
-// Bytes that are no message, and messages with bytes changed: each stream ends with an error or
-// goes on, and the server serves the next.
+// Random bytes, and messages with changed bytes: each stream ends with an error or continues, and
+// the server serves the next one.
 TEST_F(TransferStreamTest, GarbageHarmsNobody) {
   const TestSeed seed(21);
   Random random(seed.value());

@@ -55,7 +55,7 @@ TEST(TransferWireTest, ArrivesAsItWasSent) {
     }
     v1::TransferHeader header;
     const std::string bytes = Flat(EncodeTransfer(sent, &header));
-    v1::TransferMessage plain;  // any language's protobuf reads it
+    v1::TransferMessage plain;  // the protobuf library of any language reads it
     ASSERT_TRUE(plain.ParseFromString(bytes));
     ASSERT_EQ(plain.header().items_size(), static_cast<int>(sent.size()));
 
@@ -144,7 +144,7 @@ TEST(TransferWireTest, SizesThatDoNotAddUpAreRefused) {
   }
 }
 
-// Whatever arrives: an error or messages, never a crash, never more bytes than came.
+// Any input gives an error or messages, never a crash, never more bytes than arrived.
 TEST(TransferWireTest, GarbageIsAnError) {
   const TestSeed seed(12);
   Random random(seed.value());
@@ -184,8 +184,8 @@ TEST(TransferWireTest, RecordsBeyondTheBudgetEndTheMessageAfterWhatFitted) {
   TransferView view;
   ASSERT_TRUE(ParseTransferMessage({&fragment, 1}, &view).ok());
   std::vector<ReplicaMessage> heard;
-  EXPECT_TRUE(
-      absl::IsResourceExhausted(DecodeTransfer({&fragment, 1}, view, kReceiver, budget.get(), &heard)));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      DecodeTransfer({&fragment, 1}, view, kReceiver, budget.get(), &heard)));
   EXPECT_EQ(heard.size(), 2u);
   heard.clear();
   EXPECT_EQ(budget->log_bytes(), 0u);
