@@ -9,7 +9,7 @@
 #include "tests/server/coordinator_link_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace coordinator_link_test {
 
 class CoordinatorLinkTest : public ::testing::Test, protected LinkFixture {
  protected:
@@ -146,5 +146,5 @@ TEST_F(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
   coordinator_.Release();
 }
 
-}  // namespace
+}  // namespace coordinator_link_test
 }  // namespace hotbed

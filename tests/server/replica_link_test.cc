@@ -16,7 +16,7 @@
 #include "tests/server/tcp_gate.h"
 
 namespace hotbed {
-namespace {
+namespace replica_link_test {
 
 using ::testing::ElementsAre;
 
@@ -320,5 +320,5 @@ TEST(ReplicaLinkTest, StopsUnderLoad) {
   }
 }
 
-}  // namespace
+}  // namespace replica_link_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "server/host/host_budget.h"
 
 namespace hotbed {
-namespace {
+namespace server_options_test {
 
 // The data port counts the records that shards keep. With a smaller limit than theirs, streams of
 // other servers would end for ever once shards have kept that much.
@@ -22,5 +22,5 @@ TEST(ServerOptionsTest, TheDataPortHasRoomForWhatShardsKeepForCopies) {
   EXPECT_EQ(HostOptionsOf(options).replica_tail_bytes, 5ull << 20);
 }
 
-}  // namespace
+}  // namespace server_options_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace server_status_test {
 
 ShardStatus StatusOfShard(ShardId id, const std::string& table, uint64_t rows_pulled) {
   ShardStatus shard;
@@ -87,5 +87,5 @@ TEST(ServerStatusTest, JsonHasTheNumbersOfHostAndShards) {
   EXPECT_EQ(json["shards"][1]["refused"], false);
 }
 
-}  // namespace
+}  // namespace server_status_test
 }  // namespace hotbed
