@@ -159,7 +159,6 @@ class ClusterSimulation {
   void AskActivation(Server* server, int shard);
   void HandToLog(Server* server, int shard, const CoreEntry& entry);
   void CarryOut(int server, int shard, const CoreSend& send);
-  void TrimHeld(Replica* replica);
   void ScheduleApply(int server, int shard);
   void FinishApply(int server, int shard);
   uint64_t ApplyEntry(int shard, Replica* replica, const CoreEntry& entry);
@@ -245,6 +244,7 @@ class ClusterSimulation {
   const Weather& weather_;
   std::FILE* trace_ = nullptr;
   Time time_ = 0;
+  const SimulatedClock clock_{&time_};
   Time heal_time_ = 0;
   uint64_t order_ = 0;
   std::vector<HeapItem> heap_;

@@ -13,8 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "planner/coordinator/membership/shard_decision.h"
 #include "server/protocol/shard_core.h"
+#include "server/shard/record_tail.h"
+#include "server/shard/replica_budget.h"
 
 namespace hotbed::sim {
 
@@ -37,6 +40,18 @@ inline constexpr int kStoreNode = 15;
 inline int ServerNode(int server) { return server; }
 inline int CoordinatorNode(int coordinator) { return 8 + coordinator; }
 inline int ClientNode(int client) { return 11 + client; }
+
+// What the parts of the real shell see of the simulated time.
+class SimulatedClock : public Clock {
+ public:
+  explicit SimulatedClock(const Time* now) : now_(now) {}
+  int64_t NowNs() const override { return *now_ * (kMillisecondNs / kMs); }
+  int64_t WallUs() const override { return NowNs() / 1000; }
+  void SleepNs(int64_t) const override {}
+
+ private:
+  const Time* const now_;
+};
 
 enum class Durability : uint8_t { kCheckpoint, kLog, kReplicated };
 
@@ -167,10 +182,10 @@ struct ParkedPull {
 
 // One shard in one process.
 struct Replica {
-  std::unique_ptr<ShardCore> core;  // null while a copy is coming in
+  std::unique_ptr<ShardCore> core;   // null while a copy is coming in
+  std::unique_ptr<RecordTail> tail;  // of `core`: records are CoreEntry
   Rows rows{};
   std::map<Lsn, PushId> staged;
-  std::deque<CoreEntry> held;  // handed to the log, for followers
   std::deque<CoreEntry> applying;
   bool apply_scheduled = false;
   Lsn guard = 0;                  // rows are stamped up to here
@@ -191,6 +206,7 @@ struct Process {  // one life of a server
   Incarnation incarnation = 0;
   bool paused = false;
   std::vector<Task> backlog;
+  ReplicaBudget budget;  // of the tails of all replicas
   std::array<std::unique_ptr<Replica>, kShardsMax> replicas;
   std::array<RecordPtr, kShardsMax> known;
   std::deque<QueuedAppend> appending;

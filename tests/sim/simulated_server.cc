@@ -10,6 +10,10 @@
 namespace hotbed::sim {
 namespace {
 
+// A server's room for records is small, so that the tails of its shards compete for it.
+constexpr uint64_t kTailEntriesMin = 16;
+constexpr uint64_t kTailEntriesMax = 112;
+
 // What a log says in the end: whoever hands over an LSN once more has cut the log there before. Not
 // only an entry of a higher epoch replaces what was there: a tail that the primary of one epoch did
 // not know may survive with a member that is the next one's, and replaces that one's entries.
@@ -69,6 +73,8 @@ void ClusterSimulation::Boot(int server) {
   const bool keeps = Planted(SimMutant::kRestartKeepsIncarnation) && s.last_incarnation > 0;
   s.last_incarnation += keeps ? 0 : 1;
   s.process->incarnation = s.last_incarnation;
+  s.process->budget.tail_bytes_max =
+      (kTailEntriesMin + random_.Uniform(kTailEntriesMax - kTailEntriesMin)) * sizeof(CoreEntry);
   if (trace_ != nullptr) Trace(absl::StrCat("BOOT s", server + 1, "/", s.last_incarnation));
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     SpilledShard& spilled = s.disk.shards[shard];
@@ -114,8 +120,12 @@ Replica* ClusterSimulation::FreshReplica(Server* server, int shard) {
   Process& p = *server->process;
   p.replicas[shard] = std::make_unique<Replica>();
   Replica& replica = *p.replicas[shard];
-  replica.core = std::make_unique<ShardCore>(CoreOptions());
+  CoreOptions options;  // as ShardHost
+  options.keep_tail = shards_[shard].setting.durability == Durability::kReplicated;
+  replica.core = std::make_unique<ShardCore>(options);
   replica.core->SetSelf(Self(*server));
+  replica.tail = std::make_unique<RecordTail>(replica.core.get(), &p.budget, &clock_);
+  replica.tail->StartKeeping();
   SpilledShard& spilled = server->disk.shards[shard];
   if (!std::exchange(spilled.held, true)) BeginLog(server, shard);
   return &replica;
@@ -188,9 +198,10 @@ void ClusterSimulation::TickServer(int server) {
     Drain(server, shard);
     if (Chance(0.2)) WriteBack(&s, shard);
     if (Chance(0.05)) Sweep(&s, shard);
-    if (replica->held.size() > 2 && Chance(stormy() ? 0.03 : 0.0)) {
-      replica->core->DropRetained(replica->core->commit_lsn());
-      TrimHeld(replica);
+    if (Chance(stormy() ? 0.03 : 0.0)) {  // another server's shards left no room for a moment
+      const uint64_t room = std::exchange(s.process->budget.tail_bytes_max, 0);
+      Drain(server, shard);
+      s.process->budget.tail_bytes_max = room;
     }
     RunParked(server, shard);
   }
@@ -299,9 +310,7 @@ void ClusterSimulation::FailAppends(Server* server) {
     Replica* replica = p.replicas[append.shard].get();
     if (replica == nullptr || replica->core == nullptr) continue;
     replica->core->AppendFailed(append.entry.lsn, append.entry.ticket);
-    while (!replica->held.empty() && replica->held.back().lsn > replica->core->last_lsn()) {
-      replica->held.pop_back();
-    }
+    replica->tail->CutFrom(replica->core->last_lsn() + 1);
     touched |= 1u << append.shard;
   }
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
