@@ -47,7 +47,7 @@ class FakeStore final : public TieredStore {
   void BeginReplay() override {}
   void EndReplay() override {}
   const std::string& meta() const override { return meta_; }
-  void Sweep(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
+  void WriteBackAll(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
   void SetAppliedLsn(Lsn) override {}
   bool PeekRow(uint64_t, std::vector<uint8_t>* row) override {
     *row = peeked;

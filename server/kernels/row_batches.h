@@ -1,16 +1,12 @@
-// Batch operations on the hot rows of one shard: the seam between tiers and devices. One virtual
-// call a batch.
+// Batch operations on the hot rows of one shard: the arguments of the kernels (cpu_kernels.h).
 //
-// Submit(batch, done) returns true when the batch is finished (always so on the CPU; `done` then
-// never runs), or false, and `done` runs later on the shard's executor; without a `done` it waits.
-// A batch and all that it points to stay valid until then; batches of one table take effect in the
-// order of their Submit calls. Kernels allocate nothing and cannot fail: the caller provides room.
-// Confined to the shard's executor, like the table itself.
-#ifndef HOTBED_SERVER_KERNELS_ROW_KERNELS_H_
-#define HOTBED_SERVER_KERNELS_ROW_KERNELS_H_
+// A kernel is a plain function on one batch. It runs on the caller's thread, allocates nothing and
+// cannot fail: the caller provides all memory. A table and the batches on it are confined to the
+// shard's executor.
+#ifndef HOTBED_SERVER_KERNELS_ROW_BATCHES_H_
+#define HOTBED_SERVER_KERNELS_ROW_BATCHES_H_
 
 #include <cstdint>
-#include <functional>
 
 #include "row_math/types.h"
 #include "server/kernels/row_table.h"
@@ -134,21 +130,6 @@ struct ReindexBatch {
   RowTable* table = nullptr;
 };
 
-class RowKernels {
- public:
-  using Done = std::function<void()>;
-  virtual ~RowKernels() = default;
-
-  virtual bool Submit(ProbeBatch* batch, Done done) = 0;
-  virtual bool Submit(GatherBatch* batch, Done done) = 0;
-  virtual bool Submit(GatherPooledBatch* batch, Done done) = 0;
-  virtual bool Submit(ApplyBatch* batch, Done done) = 0;
-  virtual bool Submit(InsertBatch* batch, Done done) = 0;
-  virtual bool Submit(EvictBatch* batch, Done done) = 0;
-  virtual bool Submit(CollectBatch* batch, Done done) = 0;
-  virtual bool Submit(ReindexBatch* batch, Done done) = 0;
-};
-
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_KERNELS_ROW_KERNELS_H_
+#endif  // HOTBED_SERVER_KERNELS_ROW_BATCHES_H_
