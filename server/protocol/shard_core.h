@@ -127,6 +127,7 @@ class ShardCore {
   // --- state
   // kOk when requests of `epoch` are served now; else why not.
   SegmentCode CheckEpoch(Epoch epoch) const;
+  const Member& self() const { return self_; }
   bool primary() const { return primary_; }
   bool active() const { return active_; }
   // The shell is to ask the coordinator for the compare-and-set active=true of epoch(): when this
