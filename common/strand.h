@@ -1,10 +1,10 @@
-// Runs tasks one at a time, in order, without a thread of its own: whoever finds it idle runs the
-// work itself, on its own thread; else the work is queued for whoever is inside (DESIGN section 4).
+// Runs tasks one at a time, in order, without a thread of its own: a caller that finds the strand
+// idle runs the task itself, on its own thread; otherwise the task is queued for the thread inside.
 //
-// Who drains the queue stops after 64 tasks or 200 microseconds and leaves the rest to the pool
-// (DECISIONS C2), so that one busy shard does not hold a stream's thread. Entering an idle strand
-// and leaving it costs two uncontended atomic operations and no allocation. A task that runs work
-// on its own strand queues it: nothing is entered twice.
+// A thread that drains the queue stops after 64 tasks or 200 microseconds and leaves the rest to the
+// pool, so that one busy shard does not hold a stream's thread. Entering an idle strand and leaving
+// it costs two uncontended atomic operations and no allocation. A task that runs work on its own
+// strand queues the work: nothing is entered twice.
 //
 // Thread-safe. A strand outlives its tasks; tasks may not destroy it.
 #ifndef HOTBED_COMMON_STRAND_H_

@@ -5,7 +5,7 @@
 #include "tests/shard/shard_parts.h"
 
 namespace hotbed {
-namespace {
+namespace commit_pipeline_test {
 
 constexpr Member kAlone{1, 10};
 
@@ -75,5 +75,5 @@ TEST_F(CommitPipelineTest, AnUpdateThatTheRowsCannotTakeStallsThoseBehindIt) {
   EXPECT_EQ(parts_.store.applied, (std::vector<Lsn>{1, 2})) << "in order, each once";
 }
 
-}  // namespace
+}  // namespace commit_pipeline_test
 }  // namespace hotbed

@@ -1,6 +1,5 @@
-// Several clients push at once while others read and the server is killed again and again: integer
-// gradients under SGD with rate 1, so that every lost or doubled push shows in the sums, exactly
-// (reliability page, section 5).
+// Several clients push concurrently, others read, and the server is killed repeatedly. Integer
+// gradients under SGD with rate 1 make every lost or doubled push show in the sums, exactly.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace conserved_sum_test {
 
 constexpr uint32_t kDim = 8;
 constexpr uint64_t kRows = 2000;
@@ -146,5 +145,5 @@ TEST(ProcessKillTest, NothingAcknowledgedIsLost) {
   for (const float value : server.Pull(1, ids)) EXPECT_EQ(value, -static_cast<float>(kPushes));
 }
 
-}  // namespace
+}  // namespace conserved_sum_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include <utility>
 
 namespace hotbed {
-namespace {
+namespace in_flight_test {
 
 TEST(InFlight, AnOperationEndsOnceHoweverItsTokenMoves) {
   InFlight in_flight;
@@ -25,5 +25,5 @@ TEST(InFlight, AnOperationEndsOnceHoweverItsTokenMoves) {
   EXPECT_TRUE(in_flight.none());
 }
 
-}  // namespace
+}  // namespace in_flight_test
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// DESIGN invariant 6, DECISIONS N4: the same ordered pushes give the same bits for every shard
+// Placement does not change numbers: the same ordered pushes give the same bits for every shard
 // count, hot budget, batch cut and number of restarts. Random floats, duplicate ids summed before
 // the push, every optimizer, with options that feel a row's history, its id and its step.
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
-namespace {
+namespace placement_invariance_test {
 
 constexpr uint32_t kDim = 12;
 constexpr uint64_t kRows = 3000;
@@ -195,5 +195,5 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, PlacementInvarianceTest, testing::ValuesIn(
                                   (c.options ? "WithOptions" : "");
                          });
 
-}  // namespace
+}  // namespace placement_invariance_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include "common/clock.h"
 
 namespace hotbed {
-namespace {
+namespace record_tail_test {
 
 class RecordTailTest : public testing::Test {
  protected:
@@ -95,5 +95,5 @@ TEST_F(RecordTailTest, HoldsOnlyASmallRest) {
   EXPECT_TRUE(tail.HoldIfSmall({2, 1}, 2));
 }
 
-}  // namespace
+}  // namespace record_tail_test
 }  // namespace hotbed

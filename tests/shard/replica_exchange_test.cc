@@ -10,7 +10,7 @@
 #include "tests/shard/shard_parts.h"
 
 namespace hotbed {
-namespace {
+namespace replica_exchange_test {
 
 constexpr Member kPrimary{1, 10};
 constexpr Member kBackup{2, 10};
@@ -109,5 +109,5 @@ TEST_F(ReplicaExchangeTest, AReplicaWhoseRowsDifferGivesItselfUp) {
   EXPECT_GT(backup_.outlet.news, 0);
 }
 
-}  // namespace
+}  // namespace replica_exchange_test
 }  // namespace hotbed

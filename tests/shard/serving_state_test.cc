@@ -5,7 +5,7 @@
 #include "tests/shard/shard_parts.h"
 
 namespace hotbed {
-namespace {
+namespace serving_state_test {
 
 constexpr Member kHere{2, 10};
 constexpr Member kThere{1, 10};
@@ -52,5 +52,5 @@ TEST(ServingState, AStallServesAndPasses) {
   EXPECT_EQ(parts.serving.reason(), "");
 }
 
-}  // namespace
+}  // namespace serving_state_test
 }  // namespace hotbed

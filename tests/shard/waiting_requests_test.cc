@@ -5,7 +5,7 @@
 #include "tests/shard/shard_parts.h"
 
 namespace hotbed {
-namespace {
+namespace waiting_requests_test {
 
 constexpr Member kWaiter{2, 10};
 constexpr Member kLeader{1, 10};
@@ -67,5 +67,5 @@ TEST_F(WaitingRequestsTest, APushOfAnEpochThatIsNotKnownYetWaits) {
   state->Give();
 }
 
-}  // namespace
+}  // namespace waiting_requests_test
 }  // namespace hotbed
