@@ -1,6 +1,6 @@
 // Room on the store's disk: a write that the disk refuses for lack of space waits here, and RocksDB
-// never sees the error. After such an error RocksDB's DB::Resume() may never return (7.8.3: it waits
-// for a flush that no thread carries out). A part of kv_store.cc. Thread-safe.
+// never sees the error. After such an error RocksDB's DB::Resume() may never return (7.8.3: it
+// waits for a flush that no thread carries out). A part of kv_store.cc. Thread-safe.
 #ifndef HOTBED_KV_ROCKS_ROOM_H_
 #define HOTBED_KV_ROCKS_ROOM_H_
 
@@ -28,8 +28,8 @@ class RocksRoom {
     ~Try();
     Try(const Try&) = delete;
     Try& operator=(const Try&) = delete;
-    // The disk refused with `error` (an errno). True: retry now, after a pause in which room may have
-    // appeared. False: the error is another one, or waiting is off.
+    // The disk refused with `error` (an errno). True: retry now, after a pause in which room may
+    // have appeared. False: the error is another one, or waiting is off.
     bool Again(int error);
 
    private:
