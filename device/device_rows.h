@@ -10,6 +10,9 @@
 //
 // Insert brings rows in and hands out the rows that had to make room.
 //
+// Three sources: device_rows.cc has memory and tables, device_rows_read.cc reads and messages in
+// flight, device_rows_update.cc the calls that change rows.
+//
 // Costs: one wait per call when all rows are here; docs/device.md counts launches and bytes. Every
 // call except the sizes of tables may fail with the device's error, and then all later calls do.
 // Confined to the device's executor.
@@ -31,8 +34,9 @@
 namespace hotbed {
 namespace device {
 
-constexpr uint32_t kFlights = 2;        // messages that may be in flight
-constexpr uint32_t kIdsMax = 1u << 30;  // per message: sorts and units count in 32 bits
+constexpr uint32_t kFlights = 2;            // messages that may be in flight
+constexpr uint32_t kCollectBuckets = 8192;  // whose bits Collect reads together: 1 MiB
+constexpr uint32_t kIdsMax = 1u << 30;      // per message: sorts and units count in 32 bits
 
 struct RowsOptions {
   uint64_t device_bytes = 0;         // taken as a whole: rows, index, and memory for messages

@@ -38,8 +38,8 @@ class RocksRoom {
     bool waits_ = false;
   };
 
-  // NoSpace while anybody waits, and for 200 ms after a refusal: a disk that has room for a little
-  // from time to time is full. Names the file and why it was refused.
+  // NoSpace while a write waits, and for 200 ms after a refusal: a disk that has a little room from
+  // time to time counts as full. Names the file and the reason.
   rocksdb::Status error() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
