@@ -381,7 +381,9 @@ void Costs(Device* device, uint64_t seed, Findings* findings) {
 
 }  // namespace flight_cases
 
-std::vector<Case> FlightCases() { return {{"flights", Flights}, {"costs", Costs}}; }
+std::vector<Case> FlightCases() {
+  return {{"flights", flight_cases::Flights}, {"costs", flight_cases::Costs}};
+}
 
 }  // namespace device
 }  // namespace hotbed

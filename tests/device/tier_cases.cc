@@ -292,7 +292,9 @@ void HotStays(Device* device, uint64_t seed, Findings* findings) {
 }  // namespace tier_cases
 
 std::vector<Case> TierCases() {
-  return {{"over_full", OverFull}, {"no_room", NoRoom}, {"hot_stays", HotStays}};
+  return {{"over_full", tier_cases::OverFull},
+          {"no_room", tier_cases::NoRoom},
+          {"hot_stays", tier_cases::HotStays}};
 }
 
 std::vector<Case> AllCases() {
