@@ -170,7 +170,7 @@ Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
     const nlohmann::json metrics = nlohmann::json::parse(reply->body, nullptr, false);
     if (!metrics.is_array()) continue;
     for (const auto& metric : metrics) {
-      if (metric.value("name", "") != "hotbed_server_copies_differ_total") continue;
+      if (metric.value("name", "") != "hotbed_server_replicas_diverged_total") continue;
       const double value = metric.value("value", 0.0);
       if (value > 0) absl::StrAppend(&wrong, " ", server.name(), ": ", value, ";");
     }

@@ -54,7 +54,7 @@ absl::Status ShardHostImpl::Start() {
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
   HOTBED_RETURN_IF_ERROR(RecoverShards());
   HOTBED_RETURN_IF_ERROR(SaveBootId());
-  CopySender::Wiring copies;
+  SnapshotSender::Wiring copies;
   copies.find = [this](ShardId shard) { return Find(shard); };
   copies.send = [this](ReplicaMessage message) { Send(std::move(message)); };
   copies.queued_bytes = [this](const Member& to) -> uint64_t {
@@ -63,8 +63,8 @@ absl::Status ShardHostImpl::Start() {
   };
   copies.pace = &pace_;
   copies.clock = clock_;
-  sender_ = std::make_unique<CopySender>(std::move(copies));
-  receiver_ = std::make_unique<CopyReceiver>(static_cast<CopyReceiver::Site*>(this), clock_);
+  sender_ = std::make_unique<SnapshotSender>(std::move(copies));
+  receiver_ = std::make_unique<SnapshotReceiver>(static_cast<SnapshotReceiver::Site*>(this), clock_);
   upkeep_ = std::thread([this] { UpkeepLoop(); });
   ticker_ = std::thread([this] { TickLoop(); });
   return absl::OkStatus();
@@ -337,7 +337,7 @@ HostStatus ShardHostImpl::Status() const {
   status.records_taken = replica_budget_.records_taken.load(std::memory_order_relaxed);
   status.replica_messages_refused =
       replica_budget_.messages_refused.load(std::memory_order_relaxed);
-  status.copies_differ = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
+  status.replicas_diverged = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
   status.copies_sent = sender_->sent_total();
   status.copies_failed = sender_->failed_total();
   status.copied_bytes_sent = pace_.bytes_total();

@@ -86,7 +86,7 @@ struct HostStatus {
   uint64_t records_sent = 0;  // to other copies
   uint64_t records_taken = 0;
   uint64_t replica_messages_refused = 0;
-  uint64_t copies_differ = 0;  // shards found to differ from their primary, since the start
+  uint64_t replicas_diverged = 0;  // shards found to differ from their primary, since the start
   uint64_t copies_sent = 0;    // copies of whole shards
   uint64_t copies_failed = 0;
   uint64_t copies_received = 0;
@@ -143,7 +143,7 @@ class ShardHost : public ReplicaSink {
     Epoch epoch;
   };
   virtual std::vector<ShardEpoch> ShardsToActivate() const = 0;
-  // Called (from any thread) when ShardsToActivate, JoinsReady or CopiesLost may have become
+  // Called (from any thread) when ShardsToActivate, JoinsReady or LostReplicas may have become
   // non-empty.
   virtual void SetActivationListener(std::function<void()> listener) = 0;
 
@@ -164,7 +164,7 @@ class ShardHost : public ReplicaSink {
   virtual std::vector<JoinReady> SilentMembers() const = 0;
   static constexpr size_t kSilentMax = 4096;
   // Copies of whole shards on their way from here, those under way first.
-  struct CopyProgress {
+  struct TransferProgress {
     ShardId shard;
     Member to;
     uint64_t bytes_copied = 0;
@@ -172,25 +172,25 @@ class ShardHost : public ReplicaSink {
     uint64_t bytes_per_s = 0;
     uint32_t passes = 0;  // 1: all rows; further ones: those that have changed meanwhile
     uint64_t changed_bytes_per_s = 0;  // of rows, by pushes, before the last pass
-    bool beyond_rate = false;          // CopyLimits::bytes_per_s does not hold it back any more
+    bool beyond_rate = false;          // TransferLimits::bytes_per_s does not hold it back any more
   };
-  virtual std::vector<CopyProgress> Copies() const = 0;
-  struct CopyLimits {
+  virtual std::vector<TransferProgress> Transfers() const = 0;
+  struct TransferLimits {
     uint64_t bytes_per_s = 0;  // 0: no limit
     bool paused = false;
     uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
   };
-  virtual void SetCopyLimits(const CopyLimits& limits) = 0;
+  virtual void SetTransferLimits(const TransferLimits& limits) = 0;
   // Copies here, as a member, that are damaged, differ from their primary's or cannot take what it
   // has: told until the coordinator has taken this server out of the members, so that a new copy
   // can come. (Of the only member too: in an epoch that never was active it may go back to those of
   // the one before.) Also of learners that may be counted on (Shard::CopyLost).
-  struct LostCopy {
+  struct LostReplica {
     ShardId shard;
     Epoch epoch = 0;
     std::string why;  // for people
   };
-  virtual std::vector<LostCopy> CopiesLost() const = 0;
+  virtual std::vector<LostReplica> LostReplicas() const = 0;
   // Every shard of which rows are here, also those on their way in or out.
   virtual std::vector<ShardId> Held() const = 0;
   // Strict pulls of shards of several members are answered until then (Clock::NowNs() scale).

@@ -304,7 +304,7 @@ void ShardHostImpl::SetActivationListener(std::function<void()> listener) {
 }
 
 void ShardHostImpl::CallListener() {
-  if (ShardsToActivate().empty() && JoinsReady().empty() && CopiesLost().empty()) return;
+  if (ShardsToActivate().empty() && JoinsReady().empty() && LostReplicas().empty()) return;
   std::function<void()> listener;
   {
     absl::MutexLock lock(&listener_mu_);

@@ -1,5 +1,5 @@
 // The shard host's part in a copy that comes in: the shard goes out of service, its rows are
-// replaced, and it opens as after a crash (copy_receiver.h).
+// replaced, and it opens as after a crash (snapshot_receiver.h).
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace hotbed {
 namespace {
 
-// The sender waits for as long, and less than its patience (copy_sender.cc, kAnswerNsMax).
+// The sender waits for as long, and less than its patience (snapshot_sender.cc, kAnswerNsMax).
 constexpr int64_t kWarmNsMax = 5'000'000'000;
 
 }  // namespace

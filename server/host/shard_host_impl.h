@@ -17,9 +17,9 @@
 #include "absl/synchronization/mutex.h"
 #include "common/thread_pool.h"
 #include "server/host/catalog_file.h"
-#include "server/host/copy_pace.h"
-#include "server/host/copy_receiver.h"
-#include "server/host/copy_sender.h"
+#include "server/host/transfer_rate.h"
+#include "server/host/snapshot_receiver.h"
+#include "server/host/snapshot_sender.h"
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
 #include "server/shard/pull_latency.h"
@@ -32,7 +32,7 @@
 
 namespace hotbed {
 
-class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyReceiver::Site {
+class ShardHostImpl : public ShardHost, private ReplicaOutlet, private SnapshotReceiver::Site {
  public:
   ShardHostImpl(const ShardHostOptions& options, const Clock* clock);
   // Without Shutdown before: as a kill leaves it, but in order. Nothing is written back.
@@ -57,9 +57,9 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
   std::vector<JoinReady> SilentMembers() const override;
-  std::vector<CopyProgress> Copies() const override;
-  std::vector<LostCopy> CopiesLost() const override;
-  void SetCopyLimits(const CopyLimits& limits) override { pace_.SetLimits(limits); }
+  std::vector<TransferProgress> Transfers() const override;
+  std::vector<LostReplica> LostReplicas() const override;
+  void SetTransferLimits(const TransferLimits& limits) override { pace_.SetLimits(limits); }
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override {
     replica_budget_.lease_until_ns.store(until_ns, std::memory_order_release);
@@ -93,7 +93,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void HasNews() override;
   void WaitsUntil(int64_t ns) override;
 
-  // CopyReceiver::Site.
+  // SnapshotReceiver::Site.
   bool Wants(ShardId shard, const Member& from, Epoch epoch) const override;
   absl::Status Begin(ShardId shard, const Member& from, Epoch epoch, Lsn lsn) override;
   absl::Status Write(ShardId shard, absl::string_view block) override;
@@ -248,11 +248,11 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   std::function<void()> listener_ ABSL_GUARDED_BY(listener_mu_);
 
   std::atomic<ReplicaNetwork*> network_{nullptr};
-  CopyPace pace_;
+  TransferRate pace_;
   mutable PullLatency pull_latency_;
   std::atomic<int64_t> pull_p99_ns_{0};
-  std::unique_ptr<CopySender> sender_;
-  std::unique_ptr<CopyReceiver> receiver_;
+  std::unique_ptr<SnapshotSender> sender_;
+  std::unique_ptr<SnapshotReceiver> receiver_;
 
   absl::Mutex tick_mu_;
   bool ticks_stop_ ABSL_GUARDED_BY(tick_mu_) = false;

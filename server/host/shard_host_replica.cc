@@ -128,11 +128,11 @@ std::vector<ShardHost::JoinReady> ShardHostImpl::SilentMembers() const {
   return silent;
 }
 
-std::vector<ShardHost::CopyProgress> ShardHostImpl::Copies() const { return sender_->Progress(); }
+std::vector<ShardHost::TransferProgress> ShardHostImpl::Transfers() const { return sender_->Progress(); }
 
-std::vector<ShardHost::LostCopy> ShardHostImpl::CopiesLost() const {
+std::vector<ShardHost::LostReplica> ShardHostImpl::LostReplicas() const {
   const Member self = Self();
-  std::vector<LostCopy> lost;
+  std::vector<LostReplica> lost;
   for (const auto& [id, entry] : Map()) {
     if (entry.shard == nullptr || !entry.shard->CopyLost(entry.record, self)) continue;
     lost.push_back({id, entry.record.epoch, entry.shard->error()});

@@ -144,7 +144,7 @@ TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
   cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");
   cluster_->Settle();
   EXPECT_EQ(cluster_->Pull(2, shard, {id}).code, SegmentCode::kUnavailable) << "ask another one";
-  const std::vector<ShardHost::LostCopy> lost = cluster_->host(2)->CopiesLost();
+  const std::vector<ShardHost::LostReplica> lost = cluster_->host(2)->LostReplicas();
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].shard, shard);
   EXPECT_EQ(cluster_->Pull(1, shard, {id}).code, SegmentCode::kOk);

@@ -1,4 +1,4 @@
-#include "server/host/copy_receiver.h"
+#include "server/host/snapshot_receiver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using Kind = ReplicaMessage::Kind;
 constexpr Member kSender{2, 7};
 
 // Says what was asked of it.
-class FakeSite : public CopyReceiver::Site {
+class FakeSite : public SnapshotReceiver::Site {
  public:
   bool Wants(ShardId shard, const Member&, Epoch epoch) const override {
     return shard.index != 99 && epoch == 5;
@@ -56,7 +56,7 @@ class FakeSite : public CopyReceiver::Site {
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mu_);
 };
 
-class CopyReceiverTest : public testing::Test {
+class SnapshotReceiverTest : public testing::Test {
  protected:
   void Send(Kind kind, uint32_t shard, uint64_t chunk = 0, const std::string& body = "",
             uint64_t transfer = 1, Epoch epoch = 5) {
@@ -73,10 +73,10 @@ class CopyReceiverTest : public testing::Test {
   }
   ManualClock clock_;
   FakeSite site_;
-  CopyReceiver receiver_{&site_, &clock_};
+  SnapshotReceiver receiver_{&site_, &clock_};
 };
 
-TEST_F(CopyReceiverTest, BlockAfterBlockThenTheMeta) {
+TEST_F(SnapshotReceiverTest, BlockAfterBlockThenTheMeta) {
   Send(Kind::kSnapshotBegin, 3);
   Send(Kind::kSnapshotRows, 3, 0, "a");
   Send(Kind::kSnapshotRows, 3, 1, "b");
@@ -90,14 +90,14 @@ TEST_F(CopyReceiverTest, BlockAfterBlockThenTheMeta) {
   EXPECT_THAT(site_.Take(1), ElementsAre("no 3 0"));
 }
 
-TEST_F(CopyReceiverTest, NobodyIsTakenUnasked) {
+TEST_F(SnapshotReceiverTest, NobodyIsTakenUnasked) {
   Send(Kind::kSnapshotBegin, 99);
   Send(Kind::kSnapshotBegin, 3, 0, "", 1, /*epoch=*/4);
   Send(Kind::kSnapshotRows, 3, 0, "a");
   EXPECT_THAT(site_.Take(3), ElementsAre("no 99 0", "no 3 0", "no 3 0"));
 }
 
-TEST_F(CopyReceiverTest, AGapOrABadBlockEndsTheCopy) {
+TEST_F(SnapshotReceiverTest, AGapOrABadBlockEndsTheCopy) {
   Send(Kind::kSnapshotBegin, 3);
   Send(Kind::kSnapshotRows, 3, 0, "bad");
   EXPECT_THAT(site_.Take(5),
@@ -108,7 +108,7 @@ TEST_F(CopyReceiverTest, AGapOrABadBlockEndsTheCopy) {
               ElementsAre("begin 4 at 40", "ok 4 0", "no 4 0", "abandon 4", "no 4 0"));
 }
 
-TEST_F(CopyReceiverTest, TwoAtATimeTheOthersWait) {
+TEST_F(SnapshotReceiverTest, TwoAtATimeTheOthersWait) {
   for (uint32_t shard : {1, 2, 3, 4}) Send(Kind::kSnapshotBegin, shard);
   EXPECT_THAT(site_.Take(4), ElementsAre("begin 1 at 40", "ok 1 0", "begin 2 at 40", "ok 2 0"));
   Send(Kind::kSnapshotEnd, 2, 0, "m");
@@ -118,7 +118,7 @@ TEST_F(CopyReceiverTest, TwoAtATimeTheOthersWait) {
   EXPECT_THAT(site_.Take(5), ElementsAre("abandon 3", "no 3 0", "abandon 1", "no 1 0", "no 4 0"));
 }
 
-TEST_F(CopyReceiverTest, ASilentSenderIsGivenUp) {
+TEST_F(SnapshotReceiverTest, ASilentSenderIsGivenUp) {
   Send(Kind::kSnapshotBegin, 1);
   EXPECT_EQ(site_.Take(2).size(), 2u);
   receiver_.Check();
@@ -127,7 +127,7 @@ TEST_F(CopyReceiverTest, ASilentSenderIsGivenUp) {
   EXPECT_THAT(site_.Take(2), ElementsAre("abandon 1", "no 1 0"));
 }
 
-TEST_F(CopyReceiverTest, AnAppendSaysThatTheCopyIsOff) {
+TEST_F(SnapshotReceiverTest, AnAppendSaysThatTheCopyIsOff) {
   Send(Kind::kSnapshotBegin, 1);
   Send(Kind::kAppend, 2);
   Send(Kind::kAppend, 1);

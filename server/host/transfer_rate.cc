@@ -1,15 +1,12 @@
-#include "server/host/copy_pace.h"
+#include "server/host/transfer_rate.h"
 
 #include <algorithm>
 
+#include "common/clock.h"
+
 namespace hotbed {
-namespace {
 
-constexpr double kNsPerSecond = 1e9;
-
-}  // namespace
-
-void CopyPace::SetLimits(const ShardHost::CopyLimits& limits) {
+void TransferRate::SetLimits(const ShardHost::TransferLimits& limits) {
   absl::MutexLock lock(&mu_);
   // What is already let out is no debt of another rate.
   if (limits.bytes_per_s != limits_.bytes_per_s) free_ns_ = 0;
@@ -17,37 +14,37 @@ void CopyPace::SetLimits(const ShardHost::CopyLimits& limits) {
   limits_ = limits;
 }
 
-bool CopyPace::paused() const {
+bool TransferRate::paused() const {
   absl::MutexLock lock(&mu_);
   return limits_.paused;
 }
 
-uint64_t CopyPace::RateNow() const {
+uint64_t TransferRate::RateNow() const {
   if (guarded_rate_ == 0) return limits_.bytes_per_s;
   return limits_.bytes_per_s == 0 ? guarded_rate_ : std::min(guarded_rate_, limits_.bytes_per_s);
 }
 
-uint64_t CopyPace::rate() const {
+uint64_t TransferRate::rate() const {
   absl::MutexLock lock(&mu_);
   return RateNow();
 }
 
-uint64_t CopyPace::bytes_total() const {
+uint64_t TransferRate::bytes_total() const {
   absl::MutexLock lock(&mu_);
   return bytes_total_;
 }
 
-int64_t CopyPace::WaitNs(uint64_t bytes, int64_t now_ns) {
+int64_t TransferRate::WaitNs(uint64_t bytes, int64_t now_ns) {
   absl::MutexLock lock(&mu_);
   bytes_total_ += bytes;
   const uint64_t rate = RateNow();
   if (rate == 0) return 0;
   const int64_t begins_ns = std::max(free_ns_, now_ns);
-  free_ns_ = begins_ns + static_cast<int64_t>(static_cast<double>(bytes) / rate * kNsPerSecond);
+  free_ns_ = begins_ns + static_cast<int64_t>(static_cast<double>(bytes) / rate * kSecondNs);
   return begins_ns - now_ns;
 }
 
-void CopyPace::OnSecond(int64_t pull_p99_ns) {
+void TransferRate::OnSecond(int64_t pull_p99_ns) {
   absl::MutexLock lock(&mu_);
   const uint64_t sent = bytes_total_ - bytes_before_;
   bytes_before_ = bytes_total_;

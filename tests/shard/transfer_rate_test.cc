@@ -1,4 +1,4 @@
-#include "server/host/copy_pace.h"
+#include "server/host/transfer_rate.h"
 
 #include <gtest/gtest.h>
 
@@ -11,14 +11,14 @@ constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr uint64_t kMiB = 1 << 20;
 
-TEST(CopyPaceTest, WithoutALimitNobodyWaits) {
-  CopyPace pace;
+TEST(TransferRateTest, WithoutALimitNobodyWaits) {
+  TransferRate pace;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(pace.WaitNs(kMiB, 5), 0);
   EXPECT_EQ(pace.bytes_total(), 100 * kMiB);
 }
 
-TEST(CopyPaceTest, AllCopiesTogetherKeepTheRate) {
-  CopyPace pace;
+TEST(TransferRateTest, AllCopiesTogetherKeepTheRate) {
+  TransferRate pace;
   pace.SetLimits({10 * kMiB, false, 0});
   int64_t now_ns = kSecond;
   const int64_t begun_ns = now_ns;
@@ -30,8 +30,8 @@ TEST(CopyPaceTest, AllCopiesTogetherKeepTheRate) {
   EXPECT_GT(pace.WaitNs(kMiB, now_ns), 0);
 }
 
-TEST(CopyPaceTest, SlowPullsHalveTheRateAndItGrowsBack) {
-  CopyPace pace;
+TEST(TransferRateTest, SlowPullsHalveTheRateAndItGrowsBack) {
+  TransferRate pace;
   pace.SetLimits({0, false, 10});
   pace.WaitNs(100 * kMiB, kSecond);
   pace.OnSecond(5 * kMillisecond);
@@ -46,7 +46,7 @@ TEST(CopyPaceTest, SlowPullsHalveTheRateAndItGrowsBack) {
     pace.WaitNs(25 * kMiB, (4 + i) * kSecond);
     pace.OnSecond(50 * kMillisecond);
   }
-  EXPECT_EQ(pace.rate(), CopyPace::kRateMin) << "it never stands still";
+  EXPECT_EQ(pace.rate(), TransferRate::kRateMin) << "it never stands still";
   uint64_t before = pace.rate();
   for (int i = 0; i < 60 && pace.rate() != 0; ++i) {
     EXPECT_GE(pace.rate(), before);
@@ -56,8 +56,8 @@ TEST(CopyPaceTest, SlowPullsHalveTheRateAndItGrowsBack) {
   EXPECT_EQ(pace.rate(), 0u);
 }
 
-TEST(CopyPaceTest, TheGuardNeverGoesAboveTheDial) {
-  CopyPace pace;
+TEST(TransferRateTest, TheGuardNeverGoesAboveTheDial) {
+  TransferRate pace;
   pace.SetLimits({8 * kMiB, false, 10});
   pace.WaitNs(8 * kMiB, kSecond);
   pace.OnSecond(50 * kMillisecond);

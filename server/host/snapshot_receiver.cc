@@ -1,4 +1,4 @@
-#include "server/host/copy_receiver.h"
+#include "server/host/snapshot_receiver.h"
 
 #include <algorithm>
 #include <string>
@@ -15,11 +15,11 @@ absl::string_view ViewOf(const SharedBytes& bytes) {
 
 }  // namespace
 
-CopyReceiver::CopyReceiver(Site* site, const Clock* clock) : site_(site), clock_(clock) {
+SnapshotReceiver::SnapshotReceiver(Site* site, const Clock* clock) : site_(site), clock_(clock) {
   thread_ = std::thread([this] { Work(); });
 }
 
-void CopyReceiver::Stop() {
+void SnapshotReceiver::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stops_ = true;
@@ -27,24 +27,24 @@ void CopyReceiver::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void CopyReceiver::OnMessage(const Member& from, ReplicaMessage message) {
+void SnapshotReceiver::OnMessage(const Member& from, ReplicaMessage message) {
   absl::MutexLock lock(&mu_);
   // Each sender has one message of a copy on its way, and few copies.
   if (stops_ || messages_.size() >= kCopyMessagesMax) return;
   messages_.push_back({from, std::move(message)});
 }
 
-void CopyReceiver::OnPeerLost(const Member& peer) {
+void SnapshotReceiver::OnPeerLost(const Member& peer) {
   absl::MutexLock lock(&mu_);
   messages_.push_back({peer, ReplicaMessage()});
 }
 
-void CopyReceiver::Check() {
+void SnapshotReceiver::Check() {
   absl::MutexLock lock(&mu_);
   if (messages_.empty()) messages_.push_back({Member(), ReplicaMessage()});
 }
 
-void CopyReceiver::Work() {
+void SnapshotReceiver::Work() {
   for (;;) {
     Message next;
     {
@@ -62,7 +62,7 @@ void CopyReceiver::Work() {
   }
 }
 
-void CopyReceiver::CarryOut(Message next) {
+void SnapshotReceiver::CarryOut(Message next) {
   const ReplicaMessage& message = next.message;
   if (message.kind == ReplicaMessage::Kind::kSnapshotBegin) return Begin(std::move(next));
   if (message.kind == ReplicaMessage::Kind::kNone) {
@@ -96,7 +96,7 @@ void CopyReceiver::CarryOut(Message next) {
   if (message.kind == ReplicaMessage::Kind::kSnapshotEnd) End(&*it, message);
 }
 
-CopyReceiver::Install CopyReceiver::InstallOf(const Message& message) const {
+SnapshotReceiver::Install SnapshotReceiver::InstallOf(const Message& message) const {
   Install install;
   install.shard = message.message.shard;
   install.from = message.from;
@@ -107,7 +107,7 @@ CopyReceiver::Install CopyReceiver::InstallOf(const Message& message) const {
   return install;
 }
 
-void CopyReceiver::Begin(Message next) {
+void SnapshotReceiver::Begin(Message next) {
   const Install install = InstallOf(next);
   const bool wanted = site_->Wants(install.shard, install.from, install.epoch);
   if (!wanted) {
@@ -129,7 +129,7 @@ void CopyReceiver::Begin(Message next) {
   Answer(install, begun, 0);
 }
 
-void CopyReceiver::BeginWaiting() {
+void SnapshotReceiver::BeginWaiting() {
   while (!waiting_.empty() && installs_.size() < kCopiesReceivedMax) {
     Message next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -137,7 +137,7 @@ void CopyReceiver::BeginWaiting() {
   }
 }
 
-void CopyReceiver::RefuseWaiting(const Member& from) {
+void SnapshotReceiver::RefuseWaiting(const Member& from) {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     if (it->from == from) {
       Answer(InstallOf(*it), absl::UnavailableError("the connection was lost"), 0);
@@ -148,7 +148,7 @@ void CopyReceiver::RefuseWaiting(const Member& from) {
   }
 }
 
-void CopyReceiver::Rows(Install* install, const ReplicaMessage& message) {
+void SnapshotReceiver::Rows(Install* install, const ReplicaMessage& message) {
   if (message.chunk != install->chunks) {  // twice, after a resend: it is answered as the last was
     return Answer(*install,
                   message.chunk < install->chunks
@@ -165,7 +165,7 @@ void CopyReceiver::Rows(Install* install, const ReplicaMessage& message) {
   BeginWaiting();
 }
 
-void CopyReceiver::End(Install* install, const ReplicaMessage& message) {
+void SnapshotReceiver::End(Install* install, const ReplicaMessage& message) {
   absl::Status finished =
       message.chunk == install->chunks
           ? site_->Finish(install->shard, ViewOf(message.body))
@@ -185,7 +185,7 @@ void CopyReceiver::End(Install* install, const ReplicaMessage& message) {
   BeginWaiting();
 }
 
-void CopyReceiver::Answer(const Install& install, const absl::Status& status, Lsn lsn) {
+void SnapshotReceiver::Answer(const Install& install, const absl::Status& status, Lsn lsn) {
   if (!status.ok()) {
     HOTBED_LOG_EVERY_S(Warning, 1) << install.shard.ToString() << ": a copy from server "
                                    << install.from.server << " is not taken: " << status.message();
@@ -202,7 +202,7 @@ void CopyReceiver::Answer(const Install& install, const absl::Status& status, Ls
   site_->Reply(std::move(reply));
 }
 
-void CopyReceiver::TakeBack(size_t index, const char* why) {
+void SnapshotReceiver::TakeBack(size_t index, const char* why) {
   const Install install = installs_[index];
   installs_.erase(installs_.begin() + static_cast<std::ptrdiff_t>(index));
   HOTBED_LOG(Info) << install.shard.ToString() << ": its copying is taken back: " << why;
@@ -211,7 +211,7 @@ void CopyReceiver::TakeBack(size_t index, const char* why) {
   Answer(install, absl::UnavailableError(why), 0);
 }
 
-void CopyReceiver::TakeBackWhere(const std::function<const char*(const Install&)>& why) {
+void SnapshotReceiver::TakeBackWhere(const std::function<const char*(const Install&)>& why) {
   for (size_t i = installs_.size(); i-- > 0;) {
     if (const char* reason = why(installs_[i]); reason != nullptr) TakeBack(i, reason);
   }

@@ -1,7 +1,7 @@
 // How fast copies of shards may leave this server: one dial for all of them together, turned down
 // by itself while pulls take longer than they should. Thread-safe; time is given.
-#ifndef HOTBED_SERVER_HOST_COPY_PACE_H_
-#define HOTBED_SERVER_HOST_COPY_PACE_H_
+#ifndef HOTBED_SERVER_HOST_TRANSFER_RATE_H_
+#define HOTBED_SERVER_HOST_TRANSFER_RATE_H_
 
 #include <cstdint>
 
@@ -11,9 +11,9 @@
 
 namespace hotbed {
 
-class CopyPace {
+class TransferRate {
  public:
-  void SetLimits(const ShardHost::CopyLimits& limits) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetLimits(const ShardHost::TransferLimits& limits) ABSL_LOCKS_EXCLUDED(mu_);
   bool paused() const ABSL_LOCKS_EXCLUDED(mu_);
   // `bytes` are about to be sent: how long to wait before.
   int64_t WaitNs(uint64_t bytes, int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
@@ -33,7 +33,7 @@ class CopyPace {
   uint64_t RateNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
-  ShardHost::CopyLimits limits_ ABSL_GUARDED_BY(mu_);
+  ShardHost::TransferLimits limits_ ABSL_GUARDED_BY(mu_);
   uint64_t guarded_rate_ ABSL_GUARDED_BY(mu_) = 0;  // 0: the guard is off
   int64_t free_ns_ ABSL_GUARDED_BY(mu_) = 0;        // what was let out is through by then
   uint64_t bytes_total_ ABSL_GUARDED_BY(mu_) = 0;
@@ -42,4 +42,4 @@ class CopyPace {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_COPY_PACE_H_
+#endif  // HOTBED_SERVER_HOST_TRANSFER_RATE_H_

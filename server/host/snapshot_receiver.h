@@ -5,8 +5,8 @@
 // kCopiesReceivedMax at a time; who asks beyond that waits for its answer. Messages are carried out
 // in order by a thread of its own. A copy whose sender falls silent, or that the shard's record
 // does not want any more, is taken back by Check. Thread-safe.
-#ifndef HOTBED_SERVER_HOST_COPY_RECEIVER_H_
-#define HOTBED_SERVER_HOST_COPY_RECEIVER_H_
+#ifndef HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
+#define HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -29,7 +29,7 @@ constexpr size_t kCopiesReceivedMax = 2;
 constexpr size_t kCopyMessagesMax = 256;                    // not carried out yet
 constexpr int64_t kCopySilentNsMax = 60ll * 1'000'000'000;  // between two messages of a sender
 
-class CopyReceiver {
+class SnapshotReceiver {
  public:
   // What the shard host does for a copy. Called from the receiver's thread, and from Stop.
   class Site {
@@ -46,8 +46,8 @@ class CopyReceiver {
     virtual void Abandon(ShardId shard) = 0;
     virtual void Reply(ReplicaMessage message) = 0;
   };
-  CopyReceiver(Site* site, const Clock* clock);
-  ~CopyReceiver() { Stop(); }
+  SnapshotReceiver(Site* site, const Clock* clock);
+  ~SnapshotReceiver() { Stop(); }
 
   // A kSnapshotBegin, kSnapshotRows or kSnapshotEnd; or a kAppend, for a shard that is not open:
   // while a primary sends all rows it sends nothing else, so its copy is off.
@@ -109,4 +109,4 @@ class CopyReceiver {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_COPY_RECEIVER_H_
+#endif  // HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_

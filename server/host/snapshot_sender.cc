@@ -1,4 +1,4 @@
-#include "server/host/copy_sender.h"
+#include "server/host/snapshot_sender.h"
 
 #include <algorithm>
 #include <string>
@@ -30,11 +30,11 @@ SharedBytes Share(std::string bytes) {
 
 }  // namespace
 
-CopySender::CopySender(Wiring wiring) : wiring_(std::move(wiring)) {
+SnapshotSender::SnapshotSender(Wiring wiring) : wiring_(std::move(wiring)) {
   for (int i = 0; i < kCopiesSentMax; ++i) threads_.emplace_back([this] { Work(); });
 }
 
-void CopySender::Stop() {
+void SnapshotSender::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stops_ = true;
@@ -44,7 +44,7 @@ void CopySender::Stop() {
   }
 }
 
-void CopySender::Start(ShardId shard, const Member& to) {
+void SnapshotSender::Start(ShardId shard, const Member& to) {
   absl::MutexLock lock(&mu_);
   if (stops_ || waiting_.size() >= kCopiesWaitingMax) return;
   auto copy = std::make_shared<Copy>();
@@ -54,7 +54,7 @@ void CopySender::Start(ShardId shard, const Member& to) {
   waiting_.push_back(std::move(copy));
 }
 
-void CopySender::OnReply(const Member& from, const ReplicaMessage& reply) {
+void SnapshotSender::OnReply(const Member& from, const ReplicaMessage& reply) {
   absl::MutexLock lock(&mu_);
   for (const auto& copy : running_) {
     if (!(copy->shard == reply.shard) || !(copy->to == from) || copy->transfer != reply.transfer) {
@@ -68,16 +68,16 @@ void CopySender::OnReply(const Member& from, const ReplicaMessage& reply) {
   }
 }
 
-void CopySender::OnPeerLost(const Member& peer) {
+void SnapshotSender::OnPeerLost(const Member& peer) {
   absl::MutexLock lock(&mu_);
   for (const auto& copy : running_) {
     if (copy->to == peer) copy->error = absl::UnavailableError("the connection is lost");
   }
 }
 
-std::vector<ShardHost::CopyProgress> CopySender::Progress() const {
+std::vector<ShardHost::TransferProgress> SnapshotSender::Progress() const {
   absl::MutexLock lock(&mu_);
-  std::vector<ShardHost::CopyProgress> progress;
+  std::vector<ShardHost::TransferProgress> progress;
   for (const auto& copy : running_) {
     progress.push_back({.shard = copy->shard,
                         .to = copy->to,
@@ -92,7 +92,7 @@ std::vector<ShardHost::CopyProgress> CopySender::Progress() const {
   return progress;
 }
 
-std::shared_ptr<CopySender::Copy> CopySender::TakeDue() {
+std::shared_ptr<SnapshotSender::Copy> SnapshotSender::TakeDue() {
   const int64_t now_ns = wiring_.clock->NowNs();
   std::erase_if(failed_lately_, [now_ns](const Failed& f) { return f.until_ns <= now_ns; });
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
@@ -107,7 +107,7 @@ std::shared_ptr<CopySender::Copy> CopySender::TakeDue() {
   return nullptr;
 }
 
-std::shared_ptr<CopySender::Copy> CopySender::Next() {
+std::shared_ptr<SnapshotSender::Copy> SnapshotSender::Next() {
   absl::MutexLock lock(&mu_);
   for (;;) {
     if (stops_) return nullptr;
@@ -123,7 +123,7 @@ std::shared_ptr<CopySender::Copy> CopySender::Next() {
   }
 }
 
-void CopySender::Work() {
+void SnapshotSender::Work() {
   while (const std::shared_ptr<Copy> copy = Next()) {
     Run(copy.get());
     absl::MutexLock lock(&mu_);
@@ -131,7 +131,7 @@ void CopySender::Work() {
   }
 }
 
-void CopySender::Run(Copy* copy) {
+void SnapshotSender::Run(Copy* copy) {
   const std::shared_ptr<Shard> shard = wiring_.find(copy->shard);
   if (shard == nullptr) return;
   SnapshotBase base;
@@ -153,7 +153,7 @@ void CopySender::Run(Copy* copy) {
   shard->EndSnapshot(copy->to, base.lsn, sent.ok());
 }
 
-absl::Status CopySender::Send(Shard* shard, Copy* copy, SnapshotBase* base) {
+absl::Status SnapshotSender::Send(Shard* shard, Copy* copy, SnapshotBase* base) {
   HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *copy, shard->epoch()));
   for (int pass = 1;; ++pass) {
     const bool holds = pass == kCopyPassesMax;
@@ -162,7 +162,7 @@ absl::Status CopySender::Send(Shard* shard, Copy* copy, SnapshotBase* base) {
   }
 }
 
-absl::Status CopySender::SendPass(Shard* shard, Copy* copy, bool holds, SnapshotBase* base) {
+absl::Status SnapshotSender::SendPass(Shard* shard, Copy* copy, bool holds, SnapshotBase* base) {
   const Lsn above = base->lsn;
   const Epoch epoch = base->epoch;  // 0: the first pass
   copy->swept_before_ns = std::exchange(copy->swept_ns, wiring_.clock->NowNs());
@@ -189,7 +189,7 @@ absl::Status CopySender::SendPass(Shard* shard, Copy* copy, bool holds, Snapshot
   return SendRows(*shard, base->epoch, reader, copy);
 }
 
-void CopySender::BeginPass(Copy* copy, uint64_t bytes) {
+void SnapshotSender::BeginPass(Copy* copy, uint64_t bytes) {
   copy->pass_before_bytes = std::exchange(copy->pass_bytes, 0);
   absl::MutexLock lock(&mu_);
   ++copy->passes;
@@ -197,7 +197,7 @@ void CopySender::BeginPass(Copy* copy, uint64_t bytes) {
   copy->bytes_total = copy->bytes_copied + (copy->passes == 1 ? bytes : copy->pass_before_bytes);
 }
 
-absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader,
+absl::Status SnapshotSender::SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader,
                                   Copy* copy) {
   for (;;) {
     HOTBED_ASSIGN_OR_RETURN(std::string block, reader->Next(kCopyBlockBytes));
@@ -219,7 +219,7 @@ absl::Status CopySender::SendRows(const Shard& shard, Epoch epoch, ShardRowReade
 }
 
 // A shard that has left this server meanwhile may have lost rows while they were read.
-absl::Status CopySender::SendEnd(Shard* shard, const SnapshotBase& base, Copy* copy) {
+absl::Status SnapshotSender::SendEnd(Shard* shard, const SnapshotBase& base, Copy* copy) {
   HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *copy, base.epoch));
   HOTBED_RETURN_IF_ERROR(shard->KeepSnapshot());
   // From here on pushes may wait for it: no rate and no pause holds it up.
@@ -240,7 +240,7 @@ absl::Status CopySender::SendEnd(Shard* shard, const SnapshotBase& base, Copy* c
 
 // How much of the rows pushes have changed between the begins of the last two passes, those changed
 // twice counted twice.
-void CopySender::NoteChanges(const Shard& shard, Copy* copy) {
+void SnapshotSender::NoteChanges(const Shard& shard, Copy* copy) {
   const uint64_t before = std::exchange(copy->rows_pushed, shard.rows_pushed());
   absl::MutexLock lock(&mu_);
   if (copy->passes == 0) return;
@@ -251,7 +251,7 @@ void CopySender::NoteChanges(const Shard& shard, Copy* copy) {
 }
 
 // Passes that are not half as long each as the one before need not end.
-void CopySender::LeaveRateIfOutrun(Copy* copy) {
+void SnapshotSender::LeaveRateIfOutrun(Copy* copy) {
   absl::MutexLock lock(&mu_);
   const uint64_t rate = wiring_.pace->rate();
   if (copy->passes < 2 || rate == 0 || copy->beyond_rate) return;
@@ -264,14 +264,14 @@ void CopySender::LeaveRateIfOutrun(Copy* copy) {
                                  << " that all copies may send: its copy goes on beyond that";
 }
 
-absl::Status CopySender::CheckWanted(const Shard& shard, const Copy& copy, Epoch epoch) const {
+absl::Status SnapshotSender::CheckWanted(const Shard& shard, const Copy& copy, Epoch epoch) const {
   if (!shard.primary() || shard.epoch() != epoch || !shard.WantsCopy(copy.to)) {
     return absl::AbortedError("the shard's record does not want it any more");
   }
   return absl::OkStatus();
 }
 
-absl::Status CopySender::Await(const Shard& shard, Copy* copy, Epoch epoch, uint64_t chunk) {
+absl::Status SnapshotSender::Await(const Shard& shard, Copy* copy, Epoch epoch, uint64_t chunk) {
   const int64_t end_ns = wiring_.clock->NowNs() + kAnswerNsMax;
   absl::MutexLock lock(&mu_);
   const auto answered = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -288,7 +288,7 @@ absl::Status CopySender::Await(const Shard& shard, Copy* copy, Epoch epoch, uint
   return copy->error;
 }
 
-absl::Status CopySender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, uint64_t bytes) {
+absl::Status SnapshotSender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, uint64_t bytes) {
   while (wiring_.pace->paused()) {
     HOTBED_RETURN_IF_ERROR(Sleep(kPausedStepNs));
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
@@ -307,7 +307,7 @@ absl::Status CopySender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, 
   return absl::OkStatus();
 }
 
-absl::Status CopySender::Sleep(int64_t ns) {
+absl::Status SnapshotSender::Sleep(int64_t ns) {
   absl::MutexLock lock(&mu_);
   if (AwaitFor(&mu_, absl::Condition(&stops_), absl::Nanoseconds(ns))) {
     return absl::CancelledError("this server is stopping");
@@ -315,7 +315,7 @@ absl::Status CopySender::Sleep(int64_t ns) {
   return absl::OkStatus();
 }
 
-void CopySender::Count(Copy* copy, uint64_t bytes) {
+void SnapshotSender::Count(Copy* copy, uint64_t bytes) {
   const int64_t now_ns = wiring_.clock->NowNs();
   absl::MutexLock lock(&mu_);
   copy->bytes_copied += bytes;

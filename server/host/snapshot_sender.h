@@ -14,9 +14,9 @@
 // (Shard::HoldFor).
 //
 // kCopiesSentMax at a time, the others wait in the order of their asking; all share one rate
-// (copy_pace.h). Whatever goes wrong ends the copy, and the core asks for it again. Thread-safe.
-#ifndef HOTBED_SERVER_HOST_COPY_SENDER_H_
-#define HOTBED_SERVER_HOST_COPY_SENDER_H_
+// (transfer_rate.h). Whatever goes wrong ends the copy, and the core asks for it again. Thread-safe.
+#ifndef HOTBED_SERVER_HOST_SNAPSHOT_SENDER_H_
+#define HOTBED_SERVER_HOST_SNAPSHOT_SENDER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -31,7 +31,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
-#include "server/host/copy_pace.h"
+#include "server/host/transfer_rate.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/shard.h"
 
@@ -43,23 +43,23 @@ constexpr int kCopyPassesMax = 8;
 constexpr uint64_t kCopyBlockBytes = 1ull << 20;
 constexpr uint64_t kCopyQueuedBytesMax = 4ull << 20;  // of a peer's queue, beyond which copies wait
 
-class CopySender {
+class SnapshotSender {
  public:
   struct Wiring {
     std::function<std::shared_ptr<Shard>(ShardId)> find;
     std::function<void(ReplicaMessage)> send;
     std::function<uint64_t(const Member&)> queued_bytes;
-    CopyPace* pace = nullptr;
+    TransferRate* pace = nullptr;
     const Clock* clock = nullptr;
   };
-  explicit CopySender(Wiring wiring);
-  ~CopySender() { Stop(); }
+  explicit SnapshotSender(Wiring wiring);
+  ~SnapshotSender() { Stop(); }
 
   void Start(ShardId shard, const Member& to) ABSL_LOCKS_EXCLUDED(mu_);
   void OnReply(const Member& from, const ReplicaMessage& reply) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
   // Under way, then waiting.
-  std::vector<ShardHost::CopyProgress> Progress() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<ShardHost::TransferProgress> Progress() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t failed_total() const { return failed_.load(std::memory_order_relaxed); }
   uint64_t sent_total() const { return sent_.load(std::memory_order_relaxed); }
   // Ends what is under way.
@@ -133,4 +133,4 @@ class CopySender {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_COPY_SENDER_H_
+#endif  // HOTBED_SERVER_HOST_SNAPSHOT_SENDER_H_
