@@ -76,7 +76,7 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   record_ = record;
   if (leader_epoch_ == record.epoch && IsMember(record.epoch)) doubted_ = false;
   primary_ = record.primary == self_;
-  const bool held_here = Contains(record.members, self_) || Contains(record.learners, self_);
+  const bool held_here = record.Holds(self_);
   if (!primary_) followers_.clear();
   // What was kept for others stays kept: an epoch that never becomes active may end in this one's
   // members again, who have to bring each other to the primary's tail.

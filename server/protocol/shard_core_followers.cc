@@ -230,8 +230,7 @@ void ShardCore::OnRefusal(Follower* follower, const CoreAppendReply& reply) {
 // of the rows took.
 void ShardCore::JoinIfCaughtUp(Follower* follower) {
   if (!active_ || follower->acknowledges || !follower->answered) return;
-  const auto& readers = record_.readers;
-  if (std::find(readers.begin(), readers.end(), follower->member.server) != readers.end()) return;
+  if (Contains(record_.readers, follower->member.server)) return;
   if (follower->state != Follower::State::kStream || follower->match < commit_) return;
   const bool applied = follower->applied + kJoinUnappliedMax >= commit_;
   if (!applied && follower->join_ticks < kJoinTicksMax) return;

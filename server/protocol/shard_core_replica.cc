@@ -58,9 +58,7 @@ void ShardCore::FollowLeader(const Member& leader, Epoch epoch) {
 }
 
 bool ShardCore::IsMember(Epoch epoch) const {
-  const auto& members = record_.members;
-  return record_.epoch == epoch &&
-         std::find(members.begin(), members.end(), self_) != members.end();
+  return record_.epoch == epoch && Contains(record_.members, self_);
 }
 
 // What a process found on its disk is in the rows already and may have been committed nowhere. It
@@ -178,9 +176,7 @@ void ShardCore::AskForMore() {
 bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {
   if (Mutated(CoreMutant::kSnapshotMayRegress)) return epoch >= promised_;
   if (epoch != promised_ || epoch < record_.epoch || primary_) return false;
-  const auto& members = record_.members;
-  const bool member = std::find(members.begin(), members.end(), self_) != members.end();
-  if (epoch == record_.epoch && member) return false;
+  if (IsMember(epoch)) return false;
   if (old_) return true;
   // What was acknowledged in this epoch may be counted on; what is committed is in any snapshot of
   // a later LSN. The tail beyond is nobody's.
@@ -190,10 +186,7 @@ bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {
 
 bool ShardCore::serves_reads() const {
   if (primary_ || !heard_ || contradicted_ || leader_epoch_ != record_.epoch) return false;
-  const auto holds = [this](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self_) != members.end();
-  };
-  return verified_ >= leader_commit_ && (holds(record_.members) || holds(record_.learners));
+  return verified_ >= leader_commit_ && record_.Holds(self_);
 }
 
 }  // namespace hotbed

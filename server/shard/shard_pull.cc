@@ -96,12 +96,7 @@ bool Shard::LeaseHolds() const {
 SegmentCode Shard::CheckReplicaPull(const PullWork& work, const PullSegment&,
                                     std::string* detail) const {
   const ShardRecord& record = core_.record();
-  const auto names = [this](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self_) != members.end();
-  };
-  if (work.strict || (!names(record.members) && !names(record.learners))) {
-    return SegmentCode::kWrongEpoch;
-  }
+  if (work.strict || !record.Holds(self_)) return SegmentCode::kWrongEpoch;
   if (guard_lsn_ != 0 || !core_.serves_reads()) {
     *detail = absl::StrCat(Name(), ": this copy has not caught up yet; another one has");
     return SegmentCode::kUnavailable;

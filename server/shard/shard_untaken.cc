@@ -49,20 +49,15 @@ void Shard::RefuseRecord(const Member& from, const ReplicaMessage& message, size
 
 bool Shard::CopyLost(const ShardRecord& record, const Member& self) const {
   if (!refused()) return false;
-  const auto names = [&self](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self) != members.end();
-  };
   const bool counted = record.epoch <= refused_promise_.load(std::memory_order_relaxed);
-  return names(record.members) || (counted && names(record.learners));
+  return Contains(record.members, self) || (counted && Contains(record.learners, self));
 }
 
 // Not in an epoch in which it may have acknowledged anything: its primary may have told that it
 // holds everything, and it be made a member while its rows are half a copy.
 bool Shard::MayBeReplaced(Epoch epoch) const {
   if (error_state_.ok() || epoch != core_.epoch()) return false;
-  const std::vector<Member>& learners = core_.record().learners;
-  const bool learns = std::find(learners.begin(), learners.end(), self_) != learners.end();
-  return learns && !CopyLost(core_.record(), self_);
+  return Contains(core_.record().learners, self_) && !CopyLost(core_.record(), self_);
 }
 
 }  // namespace hotbed

@@ -27,10 +27,7 @@ void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before,
                       after.active >= before.active;
     if (!same) fail("members changed within an epoch");
   }
-  const auto& members = after.members;
-  if (std::find(members.begin(), members.end(), after.primary) == members.end()) {
-    fail("the primary is no member");
-  }
+  if (!Contains(after.members, after.primary)) fail("the primary is no member");
 }
 
 // I1: one server acknowledges in an epoch, and nothing that a later epoch did not begin with. (In
@@ -126,12 +123,8 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
                            RecordText(now)));
   };
   if (!reason.active) fail("no later epoch is active");
-  const auto names = [id](const std::vector<Member>& members) {
-    return std::any_of(members.begin(), members.end(),
-                       [id](const Member& member) { return member.server == id; });
-  };
-  if (names(now.members)) fail("it is a member");
-  if (!now.active && names(now.base)) fail("it is of the base");
+  if (ContainsServer(now.members, id)) fail("it is a member");
+  if (!now.active && ContainsServer(now.base, id)) fail("it is of the base");
 }
 
 bool ClusterSimulation::IsCommitted(const PushInfo& push) const {

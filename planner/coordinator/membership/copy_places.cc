@@ -6,18 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/shard_record.h"
 #include "planner/coordinator/balance/cluster_view.h"
 #include "proto/wire.h"
 
 namespace hotbed {
-namespace {
-
-bool Contains(const std::vector<ServerId>& servers, ServerId server) {
-  return std::find(servers.begin(), servers.end(), server) != servers.end();
-}
-
-}  // namespace
-
 uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
   const ServerId server = record.primary().server();
   auto [it, first] = of_server_.try_emplace(server);
