@@ -87,7 +87,7 @@ struct HostStatus {
   uint64_t records_taken = 0;
   uint64_t replica_messages_refused = 0;
   uint64_t replicas_diverged = 0;  // shards found to differ from their primary, since the start
-  uint64_t copies_sent = 0;    // copies of whole shards
+  uint64_t copies_sent = 0;        // copies of whole shards
   uint64_t copies_failed = 0;
   uint64_t copies_received = 0;
   uint64_t copied_bytes_sent = 0;

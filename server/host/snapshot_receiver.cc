@@ -58,7 +58,7 @@ void SnapshotReceiver::Work() {
       messages_.pop_front();
     }
     CarryOut(std::move(next));
-    under_way_.store(installs_.size(), std::memory_order_relaxed);
+    in_flight_.store(installs_.size(), std::memory_order_relaxed);
   }
 }
 

@@ -61,7 +61,7 @@ class SnapshotReceiver {
   uint64_t bytes_total() const { return bytes_.load(std::memory_order_relaxed); }
   uint64_t installed_total() const { return installed_.load(std::memory_order_relaxed); }
   uint64_t refused_total() const { return refused_.load(std::memory_order_relaxed); }
-  size_t under_way() const { return under_way_.load(std::memory_order_relaxed); }
+  size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
 
  private:
   struct Message {
@@ -95,7 +95,7 @@ class SnapshotReceiver {
   std::atomic<uint64_t> bytes_{0};
   std::atomic<uint64_t> installed_{0};
   std::atomic<uint64_t> refused_{0};
-  std::atomic<size_t> under_way_{0};
+  std::atomic<size_t> in_flight_{0};
 
   // The thread's.
   std::vector<Install> installs_;

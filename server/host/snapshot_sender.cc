@@ -198,7 +198,7 @@ void SnapshotSender::BeginPass(Copy* copy, uint64_t bytes) {
 }
 
 absl::Status SnapshotSender::SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader,
-                                  Copy* copy) {
+                                      Copy* copy) {
   for (;;) {
     HOTBED_ASSIGN_OR_RETURN(std::string block, reader->Next(kCopyBlockBytes));
     HOTBED_RETURN_IF_ERROR(Await(shard, copy, epoch, copy->chunks));
@@ -223,7 +223,7 @@ absl::Status SnapshotSender::SendEnd(Shard* shard, const SnapshotBase& base, Cop
   HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *copy, base.epoch));
   HOTBED_RETURN_IF_ERROR(shard->KeepSnapshot());
   // From here on pushes may wait for it: no rate and no pause holds it up.
-  wiring_.pace->WaitNs(base.meta.size(), wiring_.clock->NowNs());
+  wiring_.rate->WaitNs(base.meta.size(), wiring_.clock->NowNs());
   Count(copy, base.meta.size());
   ReplicaMessage end;
   end.kind = ReplicaMessage::Kind::kSnapshotEnd;
@@ -253,7 +253,7 @@ void SnapshotSender::NoteChanges(const Shard& shard, Copy* copy) {
 // Passes that are not half as long each as the one before need not end.
 void SnapshotSender::LeaveRateIfOutrun(Copy* copy) {
   absl::MutexLock lock(&mu_);
-  const uint64_t rate = wiring_.pace->rate();
+  const uint64_t rate = wiring_.rate->rate();
   if (copy->passes < 2 || rate == 0 || copy->beyond_rate) return;
   if (copy->pass_bytes <= copy->pass_before_bytes / 2) return;
   copy->beyond_rate = true;
@@ -288,13 +288,14 @@ absl::Status SnapshotSender::Await(const Shard& shard, Copy* copy, Epoch epoch, 
   return copy->error;
 }
 
-absl::Status SnapshotSender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch, uint64_t bytes) {
-  while (wiring_.pace->paused()) {
+absl::Status SnapshotSender::AwaitPace(const Shard& shard, Copy* copy, Epoch epoch,
+                                       uint64_t bytes) {
+  while (wiring_.rate->paused()) {
     HOTBED_RETURN_IF_ERROR(Sleep(kPausedStepNs));
     HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *copy, epoch));
   }
   // Beyond the rate it still counts: other copies make up for it.
-  int64_t wait_ns = wiring_.pace->WaitNs(bytes, wiring_.clock->NowNs());
+  int64_t wait_ns = wiring_.rate->WaitNs(bytes, wiring_.clock->NowNs());
   if (!copy->paced) wait_ns = 0;
   for (; wait_ns > 0; wait_ns -= kPausedStepNs) {
     HOTBED_RETURN_IF_ERROR(Sleep(std::min(wait_ns, kPausedStepNs)));

@@ -49,7 +49,7 @@ class SnapshotSender {
     std::function<std::shared_ptr<Shard>(ShardId)> find;
     std::function<void(ReplicaMessage)> send;
     std::function<uint64_t(const Member&)> queued_bytes;
-    TransferRate* pace = nullptr;
+    TransferRate* rate = nullptr;
     const Clock* clock = nullptr;
   };
   explicit SnapshotSender(Wiring wiring);
