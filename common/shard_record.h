@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "common/ids.h"
@@ -23,11 +24,10 @@ struct Member {
   }
 };
 
-inline bool Contains(const std::vector<Member>& members, const Member& member) {
-  return std::find(members.begin(), members.end(), member) != members.end();
-}
-inline bool Contains(const std::vector<ServerId>& servers, ServerId server) {
-  return std::find(servers.begin(), servers.end(), server) != servers.end();
+// Whether a list of members or servers names `wanted`.
+template <typename T>
+bool Contains(const std::vector<T>& list, const std::type_identity_t<T>& wanted) {
+  return std::find(list.begin(), list.end(), wanted) != list.end();
 }
 // True if any incarnation of `server` is in `members`.
 inline bool ContainsServer(const std::vector<Member>& members, ServerId server) {

@@ -20,6 +20,7 @@ std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
   // A replica that was away for a moment continues from what the others still have in memory.
   options.core.keep_tail = table.durability == Durability::kReplicated;
   options.outlet = wiring_.outlet;
+  options.replica_budget = wiring_.replica_budget;
   options.installed = installed;
   options.staged_bytes = staged_bytes_;
   options.staged_bytes_max = wiring_.staged_bytes_max;

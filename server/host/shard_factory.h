@@ -12,6 +12,7 @@
 #include "common/thread_pool.h"
 #include "server/host/promise_keeper.h"
 #include "server/host/shard_host.h"
+#include "server/shard/replica_budget.h"
 #include "server/shard/replica_outlet.h"
 #include "server/shard/shard.h"
 #include "server/shard_log/shard_log.h"
@@ -29,6 +30,7 @@ class ShardFactory {
     ThreadPool* pool = nullptr;
     const PromiseKeeper* promises = nullptr;
     ReplicaOutlet* outlet = nullptr;
+    ReplicaBudget* replica_budget = nullptr;
     const std::atomic<bool>* log_full = nullptr;
     const Clock* clock = nullptr;
     uint64_t staged_bytes_max = 0;

@@ -37,6 +37,7 @@
 #include "server/host/transfer_rate.h"
 #include "server/host/upkeep.h"
 #include "server/shard/pull_latency.h"
+#include "server/shard/replica_budget.h"
 #include "server/shard/replica_outlet.h"
 #include "server/shard/segment_result.h"
 #include "server/shard/shard.h"
@@ -88,7 +89,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override {
-    lease_until_ns.store(until_ns, std::memory_order_release);
+    replica_budget_.lease_until_ns.store(until_ns, std::memory_order_release);
   }
 
   HostStatus Status() const override;
@@ -122,6 +123,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   const Clock* const clock_;
   FileSystem* const files_;
   const HostBudget budget_;
+  ReplicaBudget replica_budget_;
   std::unique_ptr<DataDirectory> data_;
   std::unique_ptr<TierHost> tiers_;
   std::unique_ptr<ShardLog> log_;
@@ -153,7 +155,7 @@ ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock
       files_(options.files == nullptr ? FileSystem::Real() : options.files),
       budget_(CarveHostBytes(options.host_bytes)),
       pull_latency_(clock) {
-  tail_bytes_max =
+  replica_budget_.tail_bytes_max =
       options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
 }
 
@@ -222,6 +224,7 @@ absl::Status ShardHostImpl::MakeParts() {
       .pool = pool_.get(),
       .promises = promises_.get(),
       .outlet = this,
+      .replica_budget = &replica_budget_,
       .log_full = write_back_->log_full(),
       .clock = clock_,
       .staged_bytes_max =
@@ -487,12 +490,14 @@ HostStatus ShardHostImpl::Status() const {
             : options_.spill_bytes_max - std::min(options_.spill_bytes_max, tiers.spill_bytes);
     status.free_bytes = std::min(*free, left);
   }
-  status.replica_tail_bytes = static_cast<uint64_t>(tail_bytes.load(std::memory_order_relaxed));
-  status.replica_tail_bytes_limit = tail_bytes_max;
-  status.records_sent = records_sent.load(std::memory_order_relaxed);
-  status.records_taken = records_taken.load(std::memory_order_relaxed);
-  status.replica_messages_refused = messages_refused.load(std::memory_order_relaxed);
-  status.replicas_diverged = copies_differ.load(std::memory_order_relaxed);
+  status.replica_tail_bytes =
+      static_cast<uint64_t>(replica_budget_.tail_bytes.load(std::memory_order_relaxed));
+  status.replica_tail_bytes_limit = replica_budget_.tail_bytes_max;
+  status.records_sent = replica_budget_.records_sent.load(std::memory_order_relaxed);
+  status.records_taken = replica_budget_.records_taken.load(std::memory_order_relaxed);
+  status.replica_messages_refused =
+      replica_budget_.messages_refused.load(std::memory_order_relaxed);
+  status.replicas_diverged = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
   status.copies_sent = sender_->sent_total();
   status.copies_failed = sender_->failed_total();
   status.copied_bytes_sent = rate_.bytes_total();
