@@ -24,7 +24,7 @@ struct Member {
   }
 };
 
-// Whether a list of members or servers names `wanted`.
+// True if a list of members or of servers contains `wanted`.
 template <typename T>
 bool Contains(const std::vector<T>& list, const std::type_identity_t<T>& wanted) {
   return std::find(list.begin(), list.end(), wanted) != list.end();

@@ -53,7 +53,7 @@ struct Tables {
         inserted.push_back({t, PositionOfId(shapes[t], id), bytes.data()});
       }
     }
-    return findings->Ok(rows->Insert(inserted, false, false, &evicted));
+    return findings->Ok(rows->Insert(inserted, false, &evicted));
   }
 
   static Bytes RandomStored(CaseRandom* random, const RowShape& shape) {

@@ -72,7 +72,7 @@ TEST_F(ShardCoreFollowersTest, ALearnerThatIsCountedOnAndAnswersNothingIsSilent)
   PushAndSettle(0);
   AddLearner(0, 1, {0}, 1);
   const auto be_silent = [&] {
-    for (int i = 0; i < 2 * ShardCore::kSilentTicks; ++i) {
+    for (int i = 0; i < 2 * Follower::kSilentTicks; ++i) {
       Tick(0);
       network_.clear();
     }

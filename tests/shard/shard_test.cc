@@ -53,7 +53,7 @@ class FakeStore final : public TieredStore {
   void BeginReplay() override {}
   void EndReplay() override {}
   const std::string& meta() const override { return meta_; }
-  void Sweep(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
+  void WriteBackAll(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
   void SetAppliedLsn(Lsn) override {}
   StoreStats Stats() const override { return {}; }
 

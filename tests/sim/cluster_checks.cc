@@ -61,6 +61,13 @@ void ClusterSimulation::CheckActivated(int shard, Epoch epoch, Lsn tail) {
   watched.activations.push_back({epoch, tail});
 }
 
+// The core's own invariants, after every event.
+void ClusterSimulation::CheckCore(const Server& server, int shard) {
+  const std::string broken = server.process->replicas[shard]->core->BrokenInvariant();
+  if (broken.empty()) return;
+  Violation(absl::StrCat("s", server.index + 1, " shard ", shard, ": invariant: ", broken));
+}
+
 // F2 and I4: whoever serves has promised its epoch, and no session fell back.
 void ClusterSimulation::CheckServing(const Server& server, int shard) {
   const ShardCore& core = *server.process->replicas[shard]->core;

@@ -184,6 +184,7 @@ void ClusterSimulation::TickServer(int server) {
                     [shard](const QueuedAppend& append) { return append.shard == shard; });
     if (replica->core->read_only() && !writing && disk_works) replica->core->Resume();
     replica->core->Tick();
+    replica->wants_activation = false;  // asks again
     Drain(server, shard);
     if (Chance(0.2)) WriteBack(&s, shard);
     if (Chance(0.05)) Sweep(&s, shard);

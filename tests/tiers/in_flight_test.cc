@@ -149,7 +149,7 @@ TEST_F(InFlightTest, WrittenMeanwhile) {
 TEST_F(InFlightTest, WrittenAndSweptMeanwhile) {
   UpdateAside(kRow);
   bool swept = false;
-  store_->Sweep(lsn_, "", [&swept](absl::Status status) { swept = status.ok(); });
+  store_->WriteBackAll(lsn_, "", [&swept](absl::Status status) { swept = status.ok(); });
   while (executor_.RunOne()) {
   }
   RunAllAside();

@@ -240,7 +240,7 @@ TEST_P(StoreTwinTest, RandomOperations) {
       case 5:
         if (!sweeping_) {
           sweeping_ = true;
-          store_->Sweep(lsn_ - (applying_ ? 1 : 0), absl::StrCat("meta ", lsn_),
+          store_->WriteBackAll(lsn_ - (applying_ ? 1 : 0), absl::StrCat("meta ", lsn_),
                         [this](absl::Status status) {
                           EXPECT_TRUE(status.ok()) << status;
                           sweeping_ = false;
