@@ -16,7 +16,7 @@
 #include "server/shard/replica_outlet.h"
 #include "server/shard/shard.h"
 #include "server/shard_log/shard_log.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/host.h"
 
 namespace hotbed {
 

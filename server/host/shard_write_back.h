@@ -14,7 +14,7 @@
 #include "common/ids.h"
 #include "server/host/shard_directory.h"
 #include "server/shard_log/shard_log.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/host.h"
 
 namespace hotbed {
 

@@ -22,7 +22,7 @@
 #include "server/host/shard_factory.h"
 #include "server/host/snapshot_receiver.h"
 #include "server/shard_log/shard_log.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/host.h"
 
 namespace hotbed {
 

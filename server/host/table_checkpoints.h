@@ -16,7 +16,7 @@
 #include "common/ids.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_write_back.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/host.h"
 
 namespace hotbed {
 

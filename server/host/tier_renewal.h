@@ -20,7 +20,7 @@
 #include "server/host/assignments.h"
 #include "server/host/data_directory.h"
 #include "server/host/shard_directory.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/host.h"
 
 namespace hotbed {
 
