@@ -15,7 +15,7 @@
 #include "tests/coordinator/shard_decision_rig.h"
 
 namespace hotbed {
-namespace {
+namespace shard_decision_random_test {
 
 constexpr int kServers = 5;
 
@@ -233,5 +233,5 @@ TEST(ShardDecisionRandomTest, EndsInTheWish) {
   }
 }
 
-}  // namespace
+}  // namespace shard_decision_random_test
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace flight_cases {
 
 constexpr uint32_t kIdsOfTable = 30;  // 0, 1, ...; those that are multiples of 3 are not there
 
@@ -379,7 +379,7 @@ void Costs(Device* device, uint64_t seed, Findings* findings) {
   for (const uint32_t tables : {10u, 1000u}) CostsOf(device, tables, 7, &random, findings);
 }
 
-}  // namespace
+}  // namespace flight_cases
 
 std::vector<Case> FlightCases() { return {{"flights", Flights}, {"costs", Costs}}; }
 

@@ -12,7 +12,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace host_device_test {
 
 class DeviceCases : public testing::TestWithParam<Case> {};
 
@@ -352,6 +352,6 @@ TEST(DeviceRowsFailures, MessagesBeyondALimitAreRefusedByName) {
   EXPECT_FALSE(rows->Update({&segment, 1, ids.data(), 1}, out, &missing).ok()) << "int8 gradients";
 }
 
-}  // namespace
+}  // namespace host_device_test
 }  // namespace device
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace step_cases {
 
 constexpr uint32_t kRows = 5;
 
@@ -237,7 +237,7 @@ void LongRuns(Device* device, uint64_t seed, Findings* findings) {
   }
 }
 
-}  // namespace
+}  // namespace step_cases
 
 std::vector<Case> StepCases() {
   return {{"all_kinds", AllKinds},

@@ -10,7 +10,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace tier_cases {
 
 struct RowPlace {
   uint32_t table;
@@ -289,7 +289,7 @@ void HotStays(Device* device, uint64_t seed, Findings* findings) {
   }
 }
 
-}  // namespace
+}  // namespace tier_cases
 
 std::vector<Case> TierCases() {
   return {{"over_full", OverFull}, {"no_room", NoRoom}, {"hot_stays", HotStays}};

@@ -10,21 +10,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kPath[] = "/data";
-constexpr ShardId kShard{1, 0};
+constexpr char kDataPath[] = "/data";
+constexpr ShardId kHeldShard{1, 0};
 
 class DataDirectoryTest : public testing::Test {
  protected:
   void Open() {
     data_.reset();
-    auto opened = DataDirectory::Open(kPath, &files_);
+    auto opened = DataDirectory::Open(kDataPath, &files_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     data_ = *std::move(opened);
   }
   absl::Status AddShard() {
     return data_->ChangeCatalog([](Catalog* catalog) {
       catalog->tables[1].id = 1;
-      catalog->shards[kShard] = {0, 10, 0, 4};
+      catalog->shards[kHeldShard] = {0, 10, 0, 4};
     });
   }
   FaultFileSystem files_{1};
@@ -33,7 +33,7 @@ class DataDirectoryTest : public testing::Test {
 
 TEST_F(DataDirectoryTest, OnlyOneProcessAtATime) {
   Open();
-  EXPECT_FALSE(DataDirectory::Open(kPath, &files_).ok());
+  EXPECT_FALSE(DataDirectory::Open(kDataPath, &files_).ok());
 }
 
 TEST_F(DataDirectoryTest, IsCleanOnlyAfterItsMark) {
@@ -68,7 +68,7 @@ TEST_F(DataDirectoryTest, ACatalogThatCannotBeWrittenStaysAsItWas) {
   files_.SetFreeBytes(1 << 20);
   ASSERT_TRUE(AddShard().ok());
   Open();
-  EXPECT_TRUE(data_->catalog()->shards.contains(kShard));
+  EXPECT_TRUE(data_->catalog()->shards.contains(kHeldShard));
 }
 
 TEST_F(DataDirectoryTest, WhatIsForgottenIsForgottenInMemoryAtLeast) {
@@ -78,10 +78,11 @@ TEST_F(DataDirectoryTest, WhatIsForgottenIsForgottenInMemoryAtLeast) {
   files_.SetFreeBytes(4);
   data_->ForgetInCatalog([](Catalog* catalog) { catalog->shards.clear(); });
   EXPECT_TRUE(data_->catalog()->shards.empty());
-  EXPECT_TRUE(before->shards.contains(kShard)) << "a catalog that was handed out does not change";
+  EXPECT_TRUE(before->shards.contains(kHeldShard))
+      << "a catalog that was handed out does not change";
   files_.SetFreeBytes(1 << 20);
   Open();
-  EXPECT_TRUE(data_->catalog()->shards.contains(kShard));
+  EXPECT_TRUE(data_->catalog()->shards.contains(kHeldShard));
 }
 
 }  // namespace

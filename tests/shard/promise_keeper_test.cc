@@ -7,8 +7,8 @@
 namespace hotbed {
 namespace {
 
-constexpr ShardId kA{1, 0};
-constexpr ShardId kB{1, 1};
+constexpr ShardId kPromisedA{1, 0};
+constexpr ShardId kPromisedB{1, 1};
 
 // Shards are not in service here: what they are told, tests/shard/shard_host_test.cc sees.
 class PromiseKeeperTest : public testing::Test {
@@ -19,30 +19,30 @@ class PromiseKeeperTest : public testing::Test {
 };
 
 TEST_F(PromiseKeeperTest, TheHighestWantedEpochIsKept) {
-  keeper_.Want(kA, 3);
-  keeper_.Want(kA, 2);
-  keeper_.Want(kB, 5);
-  EXPECT_EQ(keeper_.Get(kA), 0u);
+  keeper_.Want(kPromisedA, 3);
+  keeper_.Want(kPromisedA, 2);
+  keeper_.Want(kPromisedB, 5);
+  EXPECT_EQ(keeper_.Get(kPromisedA), 0u);
   ASSERT_TRUE(keeper_.KeepAll().ok());
-  EXPECT_EQ(keeper_.Get(kA), 3u);
-  EXPECT_EQ(keeper_.Get(kB), 5u);
+  EXPECT_EQ(keeper_.Get(kPromisedA), 3u);
+  EXPECT_EQ(keeper_.Get(kPromisedB), 5u);
 }
 
 TEST_F(PromiseKeeperTest, WhatCannotBeWrittenStaysWanted) {
-  keeper_.Want(kA, 3);
+  keeper_.Want(kPromisedA, 3);
   files_.SetFreeBytes(4);
   EXPECT_FALSE(keeper_.KeepAll().ok());
-  EXPECT_EQ(keeper_.Get(kA), 0u);
+  EXPECT_EQ(keeper_.Get(kPromisedA), 0u);
   files_.SetFreeBytes(1 << 20);
   ASSERT_TRUE(keeper_.KeepAll().ok());
-  EXPECT_EQ(keeper_.Get(kA), 3u);
+  EXPECT_EQ(keeper_.Get(kPromisedA), 3u);
 }
 
 TEST_F(PromiseKeeperTest, ADroppedShardWantsNothing) {
-  keeper_.Want(kA, 3);
-  keeper_.Forget(kA);
+  keeper_.Want(kPromisedA, 3);
+  keeper_.Forget(kPromisedA);
   ASSERT_TRUE(keeper_.KeepAll().ok());
-  EXPECT_EQ(keeper_.Get(kA), 0u);
+  EXPECT_EQ(keeper_.Get(kPromisedA), 0u);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "common/clock.h"
 
 namespace hotbed {
-namespace {
+namespace replica_tail_test {
 
 class RecordTailTest : public testing::Test {
  protected:
@@ -69,5 +69,5 @@ TEST_F(RecordTailTest, ClearedRecordsAreNotCounted) {
   EXPECT_EQ(shared.load(), 0);
 }
 
-}  // namespace
+}  // namespace replica_tail_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_epochs_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -367,5 +367,5 @@ TEST_F(ShardCoreEpochsTest, ReplayRefusesALogThatIsNone) {
   EXPECT_FALSE(*core(0).Replay(entry)) << "twice";
 }
 
-}  // namespace
+}  // namespace shard_core_epochs_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_followers_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -377,5 +377,5 @@ TEST_F(SmallRingTest, AFollowerTakesNoMoreThanItMayHold) {
   EXPECT_EQ(core(0).applied_lsn(), 8u);
 }
 
-}  // namespace
+}  // namespace shard_core_followers_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_replica_test {
 
 using testing::ElementsAre;
 using testing::SizeIs;
@@ -299,5 +299,5 @@ TEST_F(ShardCoreReplicaTest, AHintBelowWhatIsKnownToAgreeIsNoEarlierOne) {
   EXPECT_EQ(copies_[0].rows, copies_[1].rows);
 }
 
-}  // namespace
+}  // namespace shard_core_replica_test
 }  // namespace hotbed

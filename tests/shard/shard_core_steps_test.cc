@@ -9,7 +9,7 @@
 #include "tests/shard/shard_core_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_steps_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -181,5 +181,5 @@ TEST_F(ShardCoreStepsTest, CommitsAreFencedByEpoch) {
   EXPECT_THAT(ready.appends, IsEmpty());
 }
 
-}  // namespace
+}  // namespace shard_core_steps_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_tail_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -103,5 +103,5 @@ TEST_F(KeptTailTest, WhatIsKeptInCaseIsNotNeeded) {
   EXPECT_EQ(core(0).needed_lsn(), 4u) << "the copy under way lacks what came since";
 }
 
-}  // namespace
+}  // namespace shard_core_tail_test
 }  // namespace hotbed

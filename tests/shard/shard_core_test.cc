@@ -11,7 +11,7 @@
 #include "tests/shard/shard_core_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_test {
 
 TEST_F(ShardCoreTest, ServesOnlyAfterPromiseAndActivation) {
   EXPECT_EQ(core_.CheckEpoch(1), SegmentCode::kUnavailable);
@@ -346,5 +346,5 @@ TEST_F(SmallShardCoreTest, ACutTailBringsAForgottenSessionBack) {
   EXPECT_EQ(core_.AppliedMeta().forgotten, 0u);
 }
 
-}  // namespace
+}  // namespace shard_core_test
 }  // namespace hotbed

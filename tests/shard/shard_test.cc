@@ -15,7 +15,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_test {
 
 constexpr uint32_t kDim = 4;
 
@@ -290,5 +290,5 @@ TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {
   EXPECT_EQ(again->segments[0].result.code, SegmentCode::kOk);
 }
 
-}  // namespace
+}  // namespace shard_test
 }  // namespace hotbed

@@ -19,16 +19,12 @@
 #include "common/random.h"
 #include "row_math/optimizer.h"
 #include "server/tiers/tier_host.h"
+#include "tests/common/test_seed.h"
 #include "tests/kernels/row_twin.h"
 #include "tests/tiers/emulated_device.h"
 #include "tests/tiers/pinned_rows.h"
 
 namespace hotbed {
-
-inline uint64_t TestSeed(uint64_t fallback) {
-  const char* set = std::getenv("HOTBED_TEST_SEED");
-  return set != nullptr ? std::strtoull(set, nullptr, 10) : fallback;
-}
 
 // Says how to run a failing random test again.
 inline std::string Replay(uint64_t seed) {
