@@ -42,8 +42,8 @@ class DataDirectory {
   // Once. FailedPrecondition: the directory belongs to another server or cluster, both named.
   absl::Status SetIdentity(const ShardHost::Identity& identity) ABSL_LOCKS_EXCLUDED(identity_mu_);
   void SetIncarnation(Incarnation incarnation) ABSL_LOCKS_EXCLUDED(identity_mu_);
-  // Call it only once the log is recovered: after a kill before that, the next start must still know
-  // that the machine was booted, or it would report what a power loss tore off as damage.
+  // Call it only once the log is recovered: after a kill before that, the next start must still
+  // know that the machine was booted, or it would report what a power loss tore off as damage.
   absl::Status SaveBootId() ABSL_LOCKS_EXCLUDED(identity_mu_);
   absl::Status MarkClean() ABSL_LOCKS_EXCLUDED(identity_mu_);
 
@@ -51,8 +51,8 @@ class DataDirectory {
   std::shared_ptr<const Catalog> catalog() const ABSL_LOCKS_EXCLUDED(catalog_mu_);
   absl::Status ChangeCatalog(absl::FunctionRef<void(Catalog*)> edit)
       ABSL_LOCKS_EXCLUDED(catalog_mu_);
-  // For shards whose rows are already deleted: the change holds in memory even when the write fails.
-  // The file then still marks them as incomplete, so the next start deletes them again.
+  // For shards whose rows are already deleted: the change holds in memory even when the write
+  // fails. The file then still marks them as incomplete, so the next start deletes them again.
   void ForgetInCatalog(absl::FunctionRef<void(Catalog*)> edit) ABSL_LOCKS_EXCLUDED(catalog_mu_);
 
  private:

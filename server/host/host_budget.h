@@ -15,7 +15,7 @@ namespace hotbed {
 //   messages       1/8, 8 to 512 MiB     requests and answers; the log writes out of the requests
 //   staged         1/32, 2 to 256 MiB    pushes to synchronous tables until their step's commit
 //   replica tail   1/32, 2 to 256 MiB    log records that other replicas may still need
-//   transfers      1/32, 4 to 256 MiB    messages of other servers until they are applied or written
+//   transfers      1/32, 4 to 256 MiB    messages of other servers, until applied or written
 //   process        1/6, up to 48 MiB     code, threads, sessions, gRPC
 //   hot tier       the rest: 39/64 of 1 GiB
 struct HostBudget {

@@ -1,7 +1,7 @@
 // Makes epochs durable before shards act on them.
 //
-// A shard that hears of a new epoch asks for a promise (Want). KeepAll writes all wanted promises to
-// PROMISES in one batch, then tells the shards. Thread-safe.
+// A shard that hears of a new epoch asks for a promise (Want). KeepAll writes all wanted promises
+// to PROMISES in one batch, then tells the shards. Thread-safe.
 #ifndef HOTBED_SERVER_HOST_PROMISE_KEEPER_H_
 #define HOTBED_SERVER_HOST_PROMISE_KEEPER_H_
 

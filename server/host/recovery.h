@@ -23,8 +23,8 @@ class Recovery {
   };
   explicit Recovery(const Wiring& wiring) : wiring_(wiring) {}
 
-  // Publishes the recovered shards. Shards whose log is damaged are there, and refuse every request.
-  // Blocks until all is replayed: also while the disk is full.
+  // Publishes the recovered shards. Shards whose log is damaged are there, and refuse every
+  // request. Blocks until all is replayed: also while the disk is full.
   absl::Status Run();
 
  private:

@@ -1,10 +1,10 @@
 // The shard host of a server: a thin face over the parts in this folder.
 //
-// Locks, in the order in which one thread may take them; each line may be held while those below are
-// taken. No part calls another with a lock of its own held except where this list says so.
+// Locks, in the order in which one thread may take them; each line may be held while those below
+// are taken. No part calls another with a lock of its own held except where this list says so.
 //
 //   Assignments           one change of the shard map and of the catalog at a time; held while
-//                         shards' strands run, which call Outlet below
+//                         shards' strands run, which call ReplicaOutlet
 //   PromiseKeeper batch   one write of promises at a time; held while shards' strands run
 //   DataDirectory         catalog, identity: held while their files are written
 //   ShardDirectory, PromiseKeeper, ShardTicker, TransferRate, SnapshotSender, SnapshotReceiver,
@@ -49,6 +49,11 @@ constexpr uint64_t kLogSegmentsMin = 8;  // segments that log_bytes_max holds at
 constexpr uint64_t kLogFullCheckMessages = 8;
 constexpr uint32_t kPullsPerTimedOne = 8;
 constexpr size_t kSizedPart = 5;  // one of so many shards is sized per second
+
+ShardHostOptions WithFiles(ShardHostOptions options) {
+  if (options.files == nullptr) options.files = FileSystem::Real();
+  return options;
+}
 
 class ShardHostImpl : public ShardHost, private ReplicaOutlet {
  public:
@@ -121,7 +126,6 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
 
   const ShardHostOptions options_;
   const Clock* const clock_;
-  FileSystem* const files_;
   const HostBudget budget_;
   ReplicaBudget replica_budget_;
   std::unique_ptr<DataDirectory> data_;
@@ -150,9 +154,8 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
 // --- opening
 
 ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock)
-    : options_(options),
+    : options_(WithFiles(options)),
       clock_(clock),
-      files_(options.files == nullptr ? FileSystem::Real() : options.files),
       budget_(CarveHostBytes(options.host_bytes)),
       pull_latency_(clock) {
   replica_budget_.tail_bytes_max =
@@ -160,7 +163,7 @@ ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock
 }
 
 absl::Status ShardHostImpl::Start() {
-  HOTBED_ASSIGN_OR_RETURN(data_, DataDirectory::Open(options_.data_dir, files_));
+  HOTBED_ASSIGN_OR_RETURN(data_, DataDirectory::Open(options_.data_dir, options_.files));
   HOTBED_RETURN_IF_ERROR(OpenTiers());
   HOTBED_RETURN_IF_ERROR(OpenLog());
   HOTBED_RETURN_IF_ERROR(MakeParts());
@@ -197,7 +200,7 @@ absl::Status ShardHostImpl::OpenLog() {
   options.sync_interval_ms = options_.log_sync_interval_ms;
   options.queue_bytes_max = budget_.message_bytes;
   options.rebooted = data_->rebooted();
-  HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, files_, clock_));
+  HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, options_.files, clock_));
   const ShardLog::Usage usage = log_->GetUsage();
   if (!usage.torn_message.empty()) {
     HOTBED_LOG(Warning) << "log: " << usage.torn_bytes << " bytes cut: " << usage.torn_message;
@@ -207,7 +210,8 @@ absl::Status ShardHostImpl::OpenLog() {
 
 absl::Status ShardHostImpl::MakeParts() {
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
-  HOTBED_ASSIGN_OR_RETURN(auto promises, PromiseFile::Open(data_->PathOf("PROMISES"), files_));
+  HOTBED_ASSIGN_OR_RETURN(auto promises,
+                          PromiseFile::Open(data_->PathOf("PROMISES"), options_.files));
   promises_ = std::make_unique<PromiseKeeper>(std::move(promises), &directory_, log_.get());
   reports_ = std::make_unique<HostReports>(data_.get(), &directory_);
   ticker_ = std::make_unique<ShardTicker>(ShardTicker::Wiring{.directory = &directory_,
@@ -557,8 +561,8 @@ ShardHostImpl::~ShardHostImpl() {
   if (assignments_ != nullptr) assignments_->ReleaseDropping();
   receiver_.reset();
   installer_.reset();  // its row writers end before the tiers
-  // Each may still run what the one before it left on a strand; a strand commits to the log when its
-  // queue is empty.
+  // Each may still run what the one before it left on a strand; a strand commits to the log when
+  // its queue is empty.
   tiers_.reset();
   pool_.reset();
   log_.reset();

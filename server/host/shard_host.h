@@ -1,6 +1,6 @@
-// The shards of one server process: finds them, fences them by epoch, and opens, activates and drops
-// them as the coordinator assigns. An interface, so that streams and the coordinator's link can be
-// tested without shards; shard_host.cc implements it.
+// The shards of one server process: finds them, fences them by epoch, and opens, activates and
+// drops them as the coordinator assigns. An interface, so that streams and the coordinator's link
+// can be tested without shards; shard_host.cc implements it.
 //
 // Thread-safe. Pull and Push block on nothing; of the others, those that say so.
 #ifndef HOTBED_SERVER_HOST_SHARD_HOST_H_
@@ -132,8 +132,9 @@ class ShardHost : public ReplicaSink {
   // The incarnation of this process. Call it before the first assignment.
   virtual void SetIncarnation(Incarnation incarnation) = 0;
 
-  // Learns the tables and records that have changed; opens and drops shards accordingly. Idempotent;
-  // records older than the known ones are ignored. After an error, call it again. Blocks.
+  // Learns the tables and records that have changed; opens and drops shards accordingly.
+  // Idempotent; records older than the known ones are ignored. After an error, call it again.
+  // Blocks.
   virtual absl::Status ApplyAssignment(const std::vector<TableSpec>& tables,
                                        const std::vector<ShardRecord>& records,
                                        const std::vector<TableId>& tables_dropped) = 0;

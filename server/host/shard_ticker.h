@@ -1,5 +1,5 @@
-// One thread for short and urgent work of the shards: promises, ticks, and requests that have waited
-// for too long. Thread-safe; nothing that shards call here blocks.
+// One thread for short and urgent work of the shards: promises, ticks, and requests that have
+// waited for too long. Thread-safe; nothing that shards call here blocks.
 #ifndef HOTBED_SERVER_HOST_SHARD_TICKER_H_
 #define HOTBED_SERVER_HOST_SHARD_TICKER_H_
 

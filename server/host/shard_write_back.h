@@ -1,5 +1,5 @@
-// Writes shards' rows back to the spill tier, so that the log stays below its limit and no row stays
-// dirty for long.
+// Writes shards' rows back to the spill tier, so that the log stays below its limit and no row
+// stays dirty for long.
 //
 // Thread-safe, except that WriteBackDue is for the upkeep thread alone. Writing back blocks on the
 // disk.

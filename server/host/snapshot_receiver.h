@@ -1,6 +1,6 @@
 // Receives snapshot transfers of shards from other servers: writes their rows into this server's
-// spill tier. When all rows are durable, the shard opens as it does after a crash (docs/protocol.md,
-// snapshots).
+// spill tier. When all rows are durable, the shard opens as it does after a crash
+// (docs/protocol.md, snapshots).
 //
 // At most kTransfersReceivedMax transfers run at a time; further senders wait for their answer. A
 // thread of its own handles the messages in order. Check takes back a transfer whose sender is

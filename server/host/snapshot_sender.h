@@ -1,5 +1,5 @@
-// Sends snapshots of shards, whose primaries are here, to other servers: for moves, refills and read
-// replicas (docs/protocol.md, snapshots).
+// Sends snapshots of shards, whose primaries are here, to other servers: for moves, refills and
+// read replicas (docs/protocol.md, snapshots).
 //
 // One transfer:
 //   1. Take the shard's meta.
@@ -8,8 +8,8 @@
 //   3. If memory cannot hold the log records since then, take the meta again and stream the rows
 //      that have changed. A row goes at most once per pass, however often it is pushed to.
 //   4. Send the meta. The shard's core then sends the log records since, from memory.
-// Rows are written back before a pass if a device holds them, if memory holds more than a million of
-// them, and if another transfer of the shard reads them live already.
+// Rows are written back before a pass if a device holds them, if memory holds more than a million
+// of them, and if another transfer of the shard reads them live already.
 //
 // The passes end: if one is more than half as long as the previous one, pushes are faster than the
 // rate, and the transfer continues without a limit. After kTransferPassesMax passes the records are

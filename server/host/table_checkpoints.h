@@ -1,8 +1,8 @@
 // Checkpoints of the tables of durability class checkpoint, which have no log: after a crash their
 // rows go back to the last one.
 //
-// KeepWhereDue and KeepLast block on the disk. They are for one thread at a time: the upkeep's, then
-// that of the shutdown.
+// KeepWhereDue and KeepLast block on the disk. They are for one thread at a time: the upkeep's,
+// then that of the shutdown.
 #ifndef HOTBED_SERVER_HOST_TABLE_CHECKPOINTS_H_
 #define HOTBED_SERVER_HOST_TABLE_CHECKPOINTS_H_
 

@@ -9,8 +9,8 @@
 namespace hotbed {
 namespace {
 
-// If another server's tier is damaged too, it has given up its backups by the time this server gives
-// up its primaries; those that have become the only replica are then known as such.
+// If another server's tier is damaged too, it has given up its backups by the time this server
+// gives up its primaries; those that have become the only replica are then known as such.
 constexpr int64_t kPrimariesLaterNs = 5 * kSecondNs;
 
 }  // namespace

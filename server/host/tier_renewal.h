@@ -1,4 +1,4 @@
-// What a shard host does about a spill tier of which a file is damaged, and which takes no more rows.
+// Replaces a damaged spill tier, which takes no more rows, by an empty one.
 //
 // 1. Replicas that other servers hold too are given up: backups and learners first, primaries some
 //    seconds later. The coordinator takes them out of their records.

@@ -1,7 +1,6 @@
-// DESIGN invariant 6 over slices of columns (DECISIONS P5, N4): the same ordered pushes give the
-// same bits for every number of slices and shards, hot budget, batch cut and number of restarts.
-// Where the optimizer has statistics of the row, each slice's are its own: then the table is the
-// same as a table for each slice, made apart.
+// Column slices do not change the numbers: the same ordered pushes give the same bits for every
+// number of slices and shards, hot budget, batch cut and number of restarts. An optimizer with
+// statistics per row keeps them per slice: the table then equals separate tables, one per slice.
 #include <gtest/gtest.h>
 
 #include <algorithm>

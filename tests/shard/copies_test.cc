@@ -341,7 +341,8 @@ TEST_F(CopiesTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
   }
   cluster_->Settle();
   Push(3);
-  EXPECT_EQ(cluster_->host(1)->Status().replicas_diverged, 0u) << "though one had not seen all rows";
+  EXPECT_EQ(cluster_->host(1)->Status().replicas_diverged, 0u)
+      << "though one had not seen all rows";
   ExpectAsAlone();
 }
 
