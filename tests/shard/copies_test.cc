@@ -159,7 +159,7 @@ TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
     cluster_->network()->SetDamage(nullptr);
     EXPECT_EQ(begun, 1) << "it began anew";
     EXPECT_GE(blocks, 2) << "meant to need further passes";
-    EXPECT_LE(blocks, kCopyPassesMax);
+    EXPECT_LE(blocks, kTransferPassesMax);
     Push(5);
     ExpectAsAlone();
   }
