@@ -112,7 +112,7 @@ struct Node {
   Node(const Member& self, int threads) {
     DataServerOptions options;
     options.threads = threads;
-    options.limits.transfer_bytes_max = 64 << 20;
+    options.peer_limits.transfer_bytes_max = 64 << 20;
     auto started = DataServer::Start(options, &host, Clock::Real());
     if (!started.ok()) std::exit(1);
     server = *std::move(started);

@@ -1,9 +1,8 @@
-// A shard host of rows that can be computed by hand, for tests of the streams above it.
+// A shard host with rows that can be computed by hand, for tests of the streams above it.
 //
-// Row `id` of a shard is id * 1000 + column in fp32 (other row types: the same value's low bytes
-// are not looked at). Pooled segments are what tests/kernels/pool_twin.h makes of such rows. Pushes
-// are kept as they came. Works can be held back and let go later, from
-// another thread.
+// Row `id` of a shard is id * 1000 + column in fp32; other row types are not checked. Pooled
+// segments are computed by tests/kernels/pool_twin.h from such rows. Pushes are kept as they came.
+// Requests can be held back and finished later, from another thread.
 #ifndef HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
 #define HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
 
@@ -29,13 +28,13 @@ class FakeShardHost final : public ShardHost {
     std::vector<std::vector<uint8_t>> gradients;
   };
 
-  static constexpr uint64_t kIdLimit = 1'000'000'000;  // larger ids are out of every shard's range
+  static constexpr uint64_t kIdLimit = 1'000'000'000;  // larger ids are out of range in every shard
   static constexpr uint32_t kPullIdsMax = 1 << 20;
 
   void AddShard(ShardId shard, uint32_t dim, Epoch epoch);
   void AddRecord(const ShardRecord& record);  // known but not held
 
-  // From now on works wait; ReleaseHeld finishes those that wait on the calling thread and ends the
+  // From now on requests wait; ReleaseHeld finishes them on the calling thread and ends the
   // waiting.
   void Hold();
   void ReleaseHeld();
@@ -44,16 +43,17 @@ class FakeShardHost final : public ShardHost {
   size_t assignments() const;
   std::vector<TableId> tables_dropped() const;  // of the last assignment
   Incarnation incarnation() const;
-  void Notify();                           // calls the activation listener
-  void SetReplicaSink(ReplicaSink* sink);  // where messages of other servers go; null: nowhere
+  void Notify();  // calls the activation listener
+  void SetReplicaSink(
+      ReplicaSink* sink);  // receives messages of other servers; null: they are dropped
   void set_joins(std::vector<JoinReady> joins);
   void set_lost_replicas(std::vector<LostReplica> lost);
   void set_silent(std::vector<JoinReady> silent);
   void set_transfers(std::vector<TransferProgress> copies);
   void set_held(std::vector<ShardId> held);
-  void set_status(HostStatus status);  // beside the shards that were added
+  void set_status(HostStatus status);  // without the shards, which AddShard adds
   int64_t lease_until_ns() const;
-  int64_t lease_when_assigned_ns() const;  // when the last assignment came
+  int64_t lease_when_assigned_ns() const;  // the lease at the last assignment
   TransferLimits transfer_limits() const;
   void set_waiting(std::vector<ShardEpoch> waiting);
 

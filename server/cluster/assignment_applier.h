@@ -1,9 +1,9 @@
-// Brings what the coordinator says about the cluster to this server's parts: tables and shards to
-// the shard host, where other servers listen to the streams between servers.
+// Applies the coordinator's cluster maps to this server: tables and shards go to the shard host,
+// the addresses of other servers to the streams between servers.
 //
 // Thread-safe; maps are applied one at a time, in the order of the calls.
-#ifndef HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
-#define HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
+#ifndef HOTBED_SERVER_CLUSTER_ASSIGNMENT_APPLIER_H_
+#define HOTBED_SERVER_CLUSTER_ASSIGNMENT_APPLIER_H_
 
 #include <cstdint>
 #include <map>
@@ -20,27 +20,28 @@
 
 namespace hotbed {
 
-class MapIntake {
+class AssignmentApplier {
  public:
   // `host` and `network` (null: none) outlive it.
-  MapIntake(ShardHost* host, ReplicaNetwork* network) : host_(host), network_(network) {}
+  AssignmentApplier(ShardHost* host, ReplicaNetwork* network) : host_(host), network_(network) {}
 
-  // A new incarnation hears everything anew.
-  void BeginAnew();
-  // An error leaves plan_revision() as it was, so that the same comes again.
+  // A new incarnation starts without a map.
+  void BeginIncarnation();
+  // An error leaves plan_revision() as it was, so that the map comes again.
   absl::Status Apply(const v1::ClusterMap& map);
 
-  // What an activation came to.
-  absl::Status TakeRecords(const google::protobuf::RepeatedPtrField<v1::ShardRecord>& records);
+  // Applies the records that an activation returned.
+  absl::Status ApplyRecords(const google::protobuf::RepeatedPtrField<v1::ShardRecord>& records);
 
-  uint64_t plan_revision() const;  // of the last map; 0: none yet
-  // Shards of which rows are here and that nobody has named since BeginAnew; none before a whole
-  // map was heard. At most kUnnamedMax.
+  uint64_t plan_revision() const;  // of the last map applied; 0: none yet
+  // Shards whose rows are here and that no map has named since BeginIncarnation; none before a
+  // whole map. At most kUnnamedMax.
   std::vector<ShardId> Unnamed() const;
   static constexpr size_t kUnnamedMax = 4096;
 
-  // Shards that this process should not leave yet: it is the primary, and another live member could
-  // be; or another is, and has not begun (it may still need this one's log).
+  // The number of shards that this process should not leave yet: it is the primary, and another
+  // live member could take over; or another member is, but not yet active, and may still need this
+  // one's log.
   size_t NotHandedOver(const Member& self) const;
 
  private:
@@ -57,7 +58,7 @@ class MapIntake {
   ShardHost* const host_;
   ReplicaNetwork* const network_;
   absl::Mutex applying_ ABSL_ACQUIRED_BEFORE(mu_);
-  uint64_t plan_revision_highest_ ABSL_GUARDED_BY(applying_) = 0;  // of all incarnations
+  uint64_t plan_revision_highest_ ABSL_GUARDED_BY(applying_) = 0;  // over all incarnations
 
   mutable absl::Mutex mu_;
   uint64_t plan_revision_ ABSL_GUARDED_BY(mu_) = 0;
@@ -68,4 +69,4 @@ class MapIntake {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_CLUSTER_MAP_INTAKE_H_
+#endif  // HOTBED_SERVER_CLUSTER_ASSIGNMENT_APPLIER_H_

@@ -1,4 +1,4 @@
-#include "server/cluster/map_intake.h"
+#include "server/cluster/assignment_applier.h"
 
 #include <algorithm>
 #include <optional>
@@ -11,19 +11,19 @@
 
 namespace hotbed {
 
-void MapIntake::BeginAnew() {
+void AssignmentApplier::BeginIncarnation() {
   absl::MutexLock lock(&mu_);
   plan_revision_ = 0;
   heard_whole_ = false;
   named_.clear();
 }
 
-uint64_t MapIntake::plan_revision() const {
+uint64_t AssignmentApplier::plan_revision() const {
   absl::MutexLock lock(&mu_);
   return plan_revision_;
 }
 
-absl::Status MapIntake::Apply(const v1::ClusterMap& map) {
+absl::Status AssignmentApplier::Apply(const v1::ClusterMap& map) {
   absl::MutexLock applying(&applying_);
   TakeServers(map);
   if (map.plan_revision() == 0) return absl::OkStatus();
@@ -50,7 +50,7 @@ absl::Status MapIntake::Apply(const v1::ClusterMap& map) {
   return absl::OkStatus();
 }
 
-absl::Status MapIntake::TakeRecords(
+absl::Status AssignmentApplier::ApplyRecords(
     const google::protobuf::RepeatedPtrField<v1::ShardRecord>& messages) {
   std::vector<ShardRecord> records;
   for (const v1::ShardRecord& message : messages) {
@@ -60,11 +60,12 @@ absl::Status MapIntake::TakeRecords(
   return host_->ApplyAssignment({}, records, {});
 }
 
-// The coordinator remembers a bounded number of dropped tables, so a server that was long away
-// learns of older ones by what a whole map lacks. Rows are deleted for it, so it counts only where
-// nothing else explains it: the map is this cluster's, no older than one seen before, and names a
-// dropped table (without a drop no table can be missing).
-void MapIntake::AddTablesMissing(const v1::ClusterMap& map, std::vector<TableId>* dropped) const {
+// The coordinator remembers a bounded number of dropped tables, so a server that was away for long
+// learns of older drops from the tables that a whole map lacks. Since rows are deleted for it,
+// nothing else may explain the absence: the map must be this cluster's, no older than one seen
+// before, and name a dropped table (without a drop no table can be missing).
+void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map,
+                                         std::vector<TableId>* dropped) const {
   if (map.delta() || dropped->empty() || map.cluster_id().empty() ||
       map.cluster_id() != host_->identity().cluster_id ||
       map.plan_revision() < plan_revision_highest_) {
@@ -83,8 +84,8 @@ void MapIntake::AddTablesMissing(const v1::ClusterMap& map, std::vector<TableId>
   }
 }
 
-// Before the shards: what a shard says as soon as it is assigned finds its way.
-void MapIntake::TakeServers(const v1::ClusterMap& map) {
+// Runs before the shards are assigned, so that their first messages find their peers.
+void AssignmentApplier::TakeServers(const v1::ClusterMap& map) {
   if (map.servers().empty()) return;
   std::vector<ReplicaNetwork::Peer> peers;
   {
@@ -93,7 +94,7 @@ void MapIntake::TakeServers(const v1::ClusterMap& map) {
     for (const v1::ServerInfo& info : map.servers()) {
       servers_[info.server()] = {info.incarnation(), info.address(), info.live()};
     }
-    // Dead ones too, while they are named: the coordinator may be wrong, or late.
+    // Includes servers reported dead: the coordinator may be wrong, or late.
     for (const auto& [server, s] : servers_) {
       peers.push_back({{server, s.incarnation}, s.address});
     }
@@ -101,7 +102,7 @@ void MapIntake::TakeServers(const v1::ClusterMap& map) {
   if (network_ != nullptr) network_->SetPeers(peers);
 }
 
-std::vector<ShardId> MapIntake::Unnamed() const {
+std::vector<ShardId> AssignmentApplier::Unnamed() const {
   std::vector<ShardId> unnamed;
   const std::vector<ShardId> held = host_->Held();
   absl::MutexLock lock(&mu_);
@@ -112,7 +113,7 @@ std::vector<ShardId> MapIntake::Unnamed() const {
   return unnamed;
 }
 
-size_t MapIntake::NotHandedOver(const Member& self) const {
+size_t AssignmentApplier::NotHandedOver(const Member& self) const {
   size_t count = 0;
   const HostStatus status = host_->Status();
   absl::MutexLock lock(&mu_);

@@ -10,8 +10,8 @@
 namespace hotbed::sim {
 namespace {
 
-constexpr int kChunks = 3;                  // of the first pass; further ones have one each
-constexpr Time kCopyPatience = 1500 * kMs;  // without an answer, or the next message
+constexpr int kChunks = 3;                      // of the first pass; each further pass has one
+constexpr Time kTransferPatience = 1500 * kMs;  // without an answer, or the next message
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void ClusterSimulation::Break(int from, int to, const Member& peer) {
     if (p == nullptr || p->incarnation != life) return;
     ForLife(from, [this, from, peer] {
       for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
-        DropCopyOut(from, shard, peer);
+        DropTransferOut(from, shard, peer);
         Replica* replica = servers_[from].process->replicas[shard].get();
         if (replica == nullptr || replica->core == nullptr) continue;
         replica->core->OnPeerLost(peer);
@@ -58,7 +58,7 @@ void ClusterSimulation::Break(int from, int to, const Member& peer) {
   });
 }
 
-// What was on its way when the connection broke is lost, or comes late and in any order.
+// Messages in flight when the connection broke are lost, or come late and in any order.
 void ClusterSimulation::DeliverReplica(const ReplicaMessagePtr& message, uint32_t generation,
                                        bool late) {
   const int from = static_cast<int>(message->from.server) - 1;
@@ -86,7 +86,7 @@ void ClusterSimulation::OnReplicaMessage(int server, const ReplicaMessage& messa
   }
   Replica* replica = s.process->replicas[message.shard].get();
   if (replica == nullptr || replica->core == nullptr) return;
-  if (replica->spoilt) return AskForCopy(server, message);
+  if (replica->spoilt) return AskForSnapshot(server, message);
   if (message.kind == Kind::kAppendReply) {
     replica->core->OnAppendReply(message.from, message.send.reply);
   } else {
@@ -101,9 +101,9 @@ void ClusterSimulation::OnReplicaMessage(int server, const ReplicaMessage& messa
   Drain(server, message.shard);
 }
 
-// Of one that is refused: as Shard::CopyLost and Shard::MayBeReplaced.
-bool ClusterSimulation::CopyLost(const Replica& replica, const ShardRecord& record,
-                                 const Member& self) {
+// For a refused replica: as ServingState::ReplicaLost and ServingState::MayBeReplaced.
+bool ClusterSimulation::ReplicaLost(const Replica& replica, const ShardRecord& record,
+                                    const Member& self) {
   const bool counted = record.epoch <= replica.spoilt_promise;
   return Contains(record.members, self) || (counted && Contains(record.learners, self));
 }
@@ -111,11 +111,11 @@ bool ClusterSimulation::CopyLost(const Replica& replica, const ShardRecord& reco
 bool ClusterSimulation::MayBeReplaced(const Replica& replica, Epoch epoch, const Member& self) {
   const ShardRecord& record = replica.core->record();
   return epoch == record.epoch && Contains(record.learners, self) &&
-         !CopyLost(replica, record, self);
+         !ReplicaLost(replica, record, self);
 }
 
-// What is here is refused. Where nothing depends on it, all rows may come anew.
-void ClusterSimulation::AskForCopy(int server, const ReplicaMessage& message) {
+// The replica is refused. If nothing depends on it, a snapshot may replace all its rows.
+void ClusterSimulation::AskForSnapshot(int server, const ReplicaMessage& message) {
   const Replica& replica = *servers_[server].process->replicas[message.shard];
   const bool asked = message.kind == ReplicaMessage::Kind::kAppend &&
                      message.from == replica.core->record().primary;
@@ -128,35 +128,35 @@ void ClusterSimulation::AskForCopy(int server, const ReplicaMessage& message) {
   CarryOut(server, message.shard, send);
 }
 
-// --- copies on their way out
+// --- outgoing transfers
 
-void ClusterSimulation::StartCopy(int server, int shard, const CoreSend& send) {
+void ClusterSimulation::StartTransfer(int server, int shard, const CoreSend& send) {
   Replica& replica = *servers_[server].process->replicas[shard];
-  for (const CopyOut& copy : replica.outgoing) {
+  for (const TransferOut& copy : replica.outgoing) {
     if (copy.to == send.to) return;
   }
-  CopyOut copy;
+  TransferOut copy;
   copy.to = send.to;
   copy.transfer = ++next_transfer_;
   copy.wanted = send.last_lsn;
   copy.epoch = send.epoch;
-  copy.deadline = time_ + 4 * kCopyPatience;
+  copy.deadline = time_ + 4 * kTransferPatience;
   replica.outgoing.push_back(copy);
-  At(Delay(10 * kMs), ForLife(server, [=, this] { AdvanceCopies(server, shard); }));
+  At(Delay(10 * kMs), ForLife(server, [=, this] { AdvanceTransfers(server, shard); }));
 }
 
-void ClusterSimulation::AdvanceCopies(int server, int shard) {
+void ClusterSimulation::AdvanceTransfers(int server, int shard) {
   Server& s = servers_[server];
   Replica* replica = s.process->replicas[shard].get();
   if (replica == nullptr || replica->outgoing.empty()) {
     if (replica != nullptr && replica->incoming != nullptr && time_ > replica->incoming->deadline) {
-      AbandonCopyIn(&s, shard);
+      AbandonTransferIn(&s, shard);
     }
     return;
   }
   std::vector<Member> late;
   for (size_t i = 0; i < replica->outgoing.size(); ++i) {
-    CopyOut& copy = replica->outgoing[i];
+    TransferOut& copy = replica->outgoing[i];
     if (time_ > copy.deadline || !replica->core->primary() || replica->spoilt) {
       late.push_back(copy.to);
     } else if (copy.lsn == 0 && replica->core->applied_lsn() >= copy.wanted &&
@@ -171,30 +171,30 @@ void ClusterSimulation::AdvanceCopies(int server, int shard) {
       message.epoch = copy.epoch;
       message.transfer = copy.transfer;
       message.lsn = copy.lsn;
-      copy.deadline = time_ + kCopyPatience;
+      copy.deadline = time_ + kTransferPatience;
       SendReplica(server, std::move(message));
     }
   }
-  for (const Member& to : late) DropCopyOut(server, shard, to);
+  for (const Member& to : late) DropTransferOut(server, shard, to);
   Drain(server, shard);
 }
 
-void ClusterSimulation::DropCopyOut(int server, int shard, const Member& to) {
+void ClusterSimulation::DropTransferOut(int server, int shard, const Member& to) {
   Replica* replica = servers_[server].process->replicas[shard].get();
   if (replica == nullptr) return;
   for (size_t i = 0; i < replica->outgoing.size(); ++i) {
     if (!(replica->outgoing[i].to == to)) continue;
     const Lsn lsn = replica->outgoing[i].lsn;
     replica->outgoing.erase(replica->outgoing.begin() + static_cast<ptrdiff_t>(i));
-    ++stats_.copies_broken;
+    ++stats_.transfers_broken;
     if (replica->core != nullptr) replica->core->SnapshotDone(to, lsn, false);
     return;
   }
 }
 
-// As Shard::BeginSnapshot in a further pass: what was logged since the last sweep need not be kept.
-// By the copy's number, so that it takes no draw.
-bool ClusterSimulation::BeginFurtherPass(int server, int shard, CopyOut* copy) {
+// As SnapshotSource in a further pass: entries logged since the last pass need not be kept. The
+// number of the transfer decides, so that no random number is drawn.
+bool ClusterSimulation::BeginFurtherPass(int server, int shard, TransferOut* copy) {
   Replica& replica = *servers_[server].process->replicas[shard];
   const int passes = 1 + copy->pass_end - kChunks;
   if (copy->transfer % 4 <= static_cast<uint64_t>(passes)) return false;
@@ -210,7 +210,7 @@ bool ClusterSimulation::BeginFurtherPass(int server, int shard, CopyOut* copy) {
   return true;
 }
 
-void ClusterSimulation::SendChunk(int server, int shard, CopyOut* copy) {
+void ClusterSimulation::SendChunk(int server, int shard, TransferOut* copy) {
   Server& s = servers_[server];
   ReplicaMessage message;
   message.shard = shard;
@@ -239,7 +239,7 @@ void ClusterSimulation::SendChunk(int server, int shard, CopyOut* copy) {
     message.meta = copy->meta;
   }
   ++copy->next_chunk;
-  copy->deadline = time_ + kCopyPatience;
+  copy->deadline = time_ + kTransferPatience;
   SendReplica(server, std::move(message));
 }
 
@@ -247,12 +247,12 @@ void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& messag
   Replica* replica = servers_[server].process->replicas[message.shard].get();
   if (replica == nullptr || replica->core == nullptr) return;
   const auto copy =
-      std::find_if(replica->outgoing.begin(), replica->outgoing.end(), [&](const CopyOut& out) {
+      std::find_if(replica->outgoing.begin(), replica->outgoing.end(), [&](const TransferOut& out) {
         return out.transfer == message.transfer && out.to == message.from;
       });
   if (copy == replica->outgoing.end()) return;
   if (!message.ok) {
-    DropCopyOut(server, message.shard, message.from);
+    DropTransferOut(server, message.shard, message.from);
   } else if (message.chunk > copy->pass_end) {
     ++stats_.snapshots;
     const Lsn lsn = copy->lsn;
@@ -261,10 +261,10 @@ void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& messag
   } else if (message.chunk == copy->next_chunk) {
     const int shard = message.shard;
     const uint64_t transfer = message.transfer;
-    At(Delay(weather_.copy_time), ForLife(server, [=, this] {
+    At(Delay(weather_.transfer_time), ForLife(server, [=, this] {
          Replica* again = servers_[server].process->replicas[shard].get();
          if (again == nullptr || again->core == nullptr) return;
-         for (CopyOut& out : again->outgoing) {
+         for (TransferOut& out : again->outgoing) {
            if (out.transfer == transfer) return SendChunk(server, shard, &out);
          }
        }));
@@ -272,7 +272,7 @@ void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& messag
   Drain(server, message.shard);
 }
 
-// --- copies on their way in
+// --- incoming transfers
 
 void ClusterSimulation::OnSnapshot(int server, const ReplicaMessage& message) {
   Server& s = servers_[server];
@@ -287,25 +287,25 @@ void ClusterSimulation::OnSnapshot(int server, const ReplicaMessage& message) {
   answer.transfer = message.transfer;
   answer.lsn = message.lsn;
   if (message.kind == Kind::kSnapshotBegin) {
-    answer.ok = BeginCopyIn(&s, message);
+    answer.ok = BeginTransferIn(&s, message);
     answer.chunk = 0;
     return SendReplica(server, std::move(answer));
   }
-  CopyIn* copy = replica->incoming.get();
+  TransferIn* copy = replica->incoming.get();
   if (copy == nullptr || copy->transfer != message.transfer || copy->epoch != message.epoch ||
       copy->chunks != message.chunk) {
     return;
   }
-  copy->deadline = time_ + kCopyPatience;
+  copy->deadline = time_ + kTransferPatience;
   ++copy->chunks;
   for (const auto& [row, value] : message.rows) s.disk.shards[message.shard].rows[row] = value;
   answer.ok = true;
   answer.chunk = copy->chunks;
-  if (message.kind == Kind::kSnapshotEnd) EndCopyIn(&s, message);
+  if (message.kind == Kind::kSnapshotEnd) EndTransferIn(&s, message);
   SendReplica(server, std::move(answer));
 }
 
-bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& message) {
+bool ClusterSimulation::BeginTransferIn(Server* server, const ReplicaMessage& message) {
   const int shard = message.shard;
   if (trace_ != nullptr) {
     Trace(absl::StrCat("COPY of shard ", shard, " to s", server->index + 1, " from s",
@@ -317,7 +317,7 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
                                     : replica.core->MayInstall(message.epoch, message.lsn);
     if (!may) return false;
   }
-  const CopyIn* before = replica.incoming.get();
+  const TransferIn* before = replica.incoming.get();
   if (before != nullptr &&
       (before->epoch > message.epoch ||
        (before->epoch == message.epoch && before->transfer >= message.transfer))) {
@@ -330,12 +330,12 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
   }
   server->process->replicas[shard] = std::make_unique<Replica>();
   Replica& fresh = *server->process->replicas[shard];
-  fresh.incoming = std::make_unique<CopyIn>();
+  fresh.incoming = std::make_unique<TransferIn>();
   fresh.incoming->from = message.from;
   fresh.incoming->epoch = message.epoch;
   fresh.incoming->transfer = message.transfer;
   fresh.incoming->lsn = message.lsn;
-  fresh.incoming->deadline = time_ + kCopyPatience;
+  fresh.incoming->deadline = time_ + kTransferPatience;
   SpilledShard& spilled = server->disk.shards[shard];
   spilled = SpilledShard();
   spilled.held = true;
@@ -344,8 +344,8 @@ bool ClusterSimulation::BeginCopyIn(Server* server, const ReplicaMessage& messag
   return true;
 }
 
-// Opens what was installed, as recovery does.
-void ClusterSimulation::EndCopyIn(Server* server, const ReplicaMessage& message) {
+// Opens the installed rows, as recovery does.
+void ClusterSimulation::EndTransferIn(Server* server, const ReplicaMessage& message) {
   const int shard = message.shard;
   if (trace_ != nullptr) Trace(absl::StrCat("COPIED shard ", shard, " to s", server->index + 1));
   SpilledShard& spilled = server->disk.shards[shard];
@@ -363,7 +363,7 @@ void ClusterSimulation::EndCopyIn(Server* server, const ReplicaMessage& message)
   if (known != nullptr) Learn(server->index, known);
 }
 
-void ClusterSimulation::AbandonCopyIn(Server* server, int shard) {
+void ClusterSimulation::AbandonTransferIn(Server* server, int shard) {
   server->disk.shards[shard] = SpilledShard();
   FreshReplica(server, shard)->core->Recover(server->disk.promised[shard], ShardMeta());
   const RecordPtr known = server->process->known[shard];

@@ -1,12 +1,39 @@
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
+
+#include <grpcpp/support/slice.h>
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
 #include "server/net/stream_metrics.h"
-#include "server/streams/wire_code.h"
 
 namespace hotbed {
 namespace {
+
+// Wire codes and row types have the values of the enums they stand for.
+static_assert(static_cast<int>(SegmentCode::kOk) == v1::OK);
+static_assert(static_cast<int>(SegmentCode::kWrongEpoch) == v1::WRONG_EPOCH);
+static_assert(static_cast<int>(SegmentCode::kUnknownShard) == v1::UNKNOWN_SHARD);
+static_assert(static_cast<int>(SegmentCode::kInvalidArgument) == v1::INVALID_ARGUMENT);
+static_assert(static_cast<int>(SegmentCode::kOutOfRange) == v1::OUT_OF_RANGE);
+static_assert(static_cast<int>(SegmentCode::kNanGradient) == v1::NAN_GRADIENT);
+static_assert(static_cast<int>(SegmentCode::kUnknownSession) == v1::UNKNOWN_SESSION);
+static_assert(static_cast<int>(SegmentCode::kFenced) == v1::FENCED);
+static_assert(static_cast<int>(SegmentCode::kGap) == v1::GAP);
+static_assert(static_cast<int>(SegmentCode::kResourceExhausted) == v1::RESOURCE_EXHAUSTED);
+static_assert(static_cast<int>(SegmentCode::kReadOnly) == v1::READ_ONLY);
+static_assert(static_cast<int>(SegmentCode::kUnavailable) == v1::UNAVAILABLE);
+static_assert(static_cast<int>(SegmentCode::kCorrupt) == v1::CORRUPT);
+static_assert(static_cast<int>(SegmentCode::kDeadlineExceeded) == v1::DEADLINE_EXCEEDED);
+static_assert(static_cast<int>(SegmentCode::kInternal) == v1::INTERNAL);
+static_assert(static_cast<int>(SegmentCode::kStepOver) == v1::STEP_OVER);
+static_assert(v1::Code_ARRAYSIZE == static_cast<int>(SegmentCode::kStepOver) + 1);
+
+v1::Code ToWire(SegmentCode code) { return static_cast<v1::Code>(code); }
+
+static_assert(static_cast<int>(RowType::kFp32) == v1::ROW_FP32);
+static_assert(static_cast<int>(RowType::kFp16) == v1::ROW_FP16);
+static_assert(static_cast<int>(RowType::kBf16) == v1::ROW_BF16);
+static_assert(static_cast<int>(RowType::kInt8) == v1::ROW_INT8);
 
 bool HelpsToRetry(SegmentCode code) {
   return code == SegmentCode::kResourceExhausted || code == SegmentCode::kUnavailable ||
@@ -95,21 +122,6 @@ grpc::ByteBuffer EncodeHeaderOnly(const v1::ReplyHeader& header) {
   grpc::Slice slice(HeaderFieldBytes(header));
   WriteHeaderField(header, const_cast<uint8_t*>(slice.begin()));
   return grpc::ByteBuffer(&slice, 1);
-}
-
-void MessageSlices::Load(const grpc::ByteBuffer& message) {
-  Clear();
-  bytes = message.Length();
-  // An uncompressed message gives its slices as they are; a compressed one has to be unpacked,
-  // which we do not offer.
-  if (!message.Dump(&slices).ok()) slices.clear();
-  for (const grpc::Slice& slice : slices) fragments.emplace_back(slice.begin(), slice.size());
-}
-
-void MessageSlices::Clear() {
-  slices.clear();
-  fragments.clear();
-  bytes = 0;
 }
 
 }  // namespace hotbed

@@ -1,9 +1,10 @@
-#include "server/peers/replica_lane.h"
+#include "server/peers/peer_stream.h"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "common/check.h"
 #include "common/log.h"
 #include "proto/grpc_tuning.h"
 #include "proto/wire.h"
@@ -15,15 +16,16 @@ namespace {
 
 constexpr char kMethod[] = "/hotbed.v1.Replica/Transfer";
 constexpr size_t kJoinedItemsMax = 4096;
-// A stream that was open for so long was a good one: the next try comes soon.
+// After a stream that was open for this long the backoff starts over.
 constexpr int64_t kGoodStreamNs = 1'000'000'000;
 
 uint64_t WireBytes(const ReplicaMessage& message) { return kItemBytes + BodyBytes(message); }
 
 }  // namespace
 
-// One stream and its own connection: gRPC waits at least 100 ms before it tries a failed one again.
-struct ReplicaLane::Call {
+// One stream with a connection of its own: gRPC waits at least 100 ms before it retries a failed
+// connection.
+struct PeerStream::Call {
   explicit Call(const std::string& address)
       : stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                        PeerChannelArguments())) {}
@@ -34,25 +36,25 @@ struct ReplicaLane::Call {
   grpc::Status status;
 };
 
-ReplicaLane::ReplicaLane(const ReplicaLaneOptions& options, Ends ends, grpc::CompletionQueue* queue,
-                         ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live)
+PeerStream::PeerStream(const PeerStreamOptions& options, Ends ends, grpc::CompletionQueue* queue,
+                       ReplicaInbox* inbox, const Clock* clock, std::atomic<int>* live)
     : options_(options),
       ends_(std::move(ends)),
       queue_(queue),
       inbox_(inbox),
       clock_(clock),
       live_(live),
-      start_tag_(this, [](void* l, bool ok) { static_cast<ReplicaLane*>(l)->OnStart(ok); }),
-      read_tag_(this, [](void* l, bool ok) { static_cast<ReplicaLane*>(l)->OnRead(ok); }),
-      write_tag_(this, [](void* l, bool ok) { static_cast<ReplicaLane*>(l)->OnWrite(ok); }),
-      finish_tag_(this, [](void* l, bool) { static_cast<ReplicaLane*>(l)->OnFinish(); }),
-      retry_tag_(this, [](void* l, bool ok) { static_cast<ReplicaLane*>(l)->OnRetry(ok); }),
-      tell_tag_(this, [](void* l, bool) { static_cast<ReplicaLane*>(l)->OnTell(); }),
+      start_tag_(this, [](void* l, bool ok) { static_cast<PeerStream*>(l)->OnStart(ok); }),
+      read_tag_(this, [](void* l, bool ok) { static_cast<PeerStream*>(l)->OnRead(ok); }),
+      write_tag_(this, [](void* l, bool ok) { static_cast<PeerStream*>(l)->OnWrite(ok); }),
+      finish_tag_(this, [](void* l, bool) { static_cast<PeerStream*>(l)->OnFinish(); }),
+      retry_tag_(this, [](void* l, bool ok) { static_cast<PeerStream*>(l)->OnRetry(ok); }),
+      tell_tag_(this, [](void* l, bool) { static_cast<PeerStream*>(l)->OnTell(); }),
       random_(options.jitter_seed) {}
 
-ReplicaLane::~ReplicaLane() = default;
+PeerStream::~PeerStream() = default;
 
-RpcTag* ReplicaLane::Arm(RpcTag* tag) {
+RpcTag* PeerStream::Arm(RpcTag* tag) {
   if (armed_++ == 0) {
     self_ = shared_from_this();
     live_->fetch_add(1);
@@ -60,14 +62,15 @@ RpcTag* ReplicaLane::Arm(RpcTag* tag) {
   return tag;
 }
 
-void ReplicaLane::Disarm() {
+void PeerStream::Disarm() {
   absl::MutexLock lock(&mu_);
+  HOTBED_DCHECK(armed_ > 0) << "an event of an operation that was not armed";
   if (--armed_ > 0) return;
   live_->fetch_sub(1);
-  self_.reset();  // not the last one: the event has its own
+  self_.reset();  // not the last reference: the Event has one
 }
 
-void ReplicaLane::Send(ReplicaMessage message) {
+void PeerStream::Send(ReplicaMessage message) {
   const uint64_t bytes = WireBytes(message);
   std::vector<ReplicaMessage> batch;
   {
@@ -91,7 +94,7 @@ void ReplicaLane::Send(ReplicaMessage message) {
   Write(batch);
 }
 
-void ReplicaLane::Flush() {
+void PeerStream::Flush() {
   std::vector<ReplicaMessage> batch;
   {
     absl::MutexLock lock(&mu_);
@@ -100,7 +103,7 @@ void ReplicaLane::Flush() {
   Write(batch);
 }
 
-void ReplicaLane::TellLost() {
+void PeerStream::TellLost() {
   absl::MutexLock lock(&mu_);
   owes_loss_ = true;
   if (!MayTell() || telling_) return;
@@ -108,23 +111,23 @@ void ReplicaLane::TellLost() {
   tell_alarm_.Set(queue_, std::chrono::system_clock::now(), Arm(&tell_tag_));
 }
 
-uint64_t ReplicaLane::queued_bytes() const {
+uint64_t PeerStream::queued_bytes() const {
   absl::MutexLock lock(&mu_);
   const uint64_t bytes = queued_bytes_ + writing_bytes_;
   return owes_loss_ || closed_ ? std::max(bytes, options_.queue_bytes_max) : bytes;
 }
 
-uint64_t ReplicaLane::waiting_bytes() const {
+uint64_t PeerStream::waiting_bytes() const {
   absl::MutexLock lock(&mu_);
   return queued_bytes_ + writing_bytes_;
 }
 
-bool ReplicaLane::open() const {
+bool PeerStream::open() const {
   absl::MutexLock lock(&mu_);
   return state_ == State::kOpen;
 }
 
-void ReplicaLane::Close() {
+void PeerStream::Close() {
   absl::MutexLock lock(&mu_);
   if (closed_) return;
   closed_ = true;
@@ -133,14 +136,14 @@ void ReplicaLane::Close() {
   if (call_ != nullptr) call_->context.TryCancel();
 }
 
-void ReplicaLane::OpenStream() {
+void PeerStream::OpenStream() {
   state_ = State::kOpening;
   call_ = std::make_unique<Call>(ends_.address);
   call_->stream = call_->stub.PrepareCall(&call_->context, kMethod, queue_);
   call_->stream->StartCall(Arm(&start_tag_));
 }
 
-void ReplicaLane::OnStart(bool ok) {
+void PeerStream::OnStart(bool ok) {
   const Event event(this);
   absl::MutexLock lock(&mu_);
   if (!ok || closed_) return Fail();
@@ -149,7 +152,7 @@ void ReplicaLane::OnStart(bool ok) {
   WriteHello();
 }
 
-void ReplicaLane::WriteHello() {
+void PeerStream::WriteHello() {
   v1::TransferHeader header;
   v1::Hello* const hello = header.mutable_hello();
   hello->set_cluster_id(ends_.cluster_id);
@@ -161,13 +164,13 @@ void ReplicaLane::WriteHello() {
   call_->stream->Write(EncodeTransfer({}, &header), Arm(&write_tag_));
 }
 
-void ReplicaLane::OnRead(bool ok) {
+void PeerStream::OnRead(bool ok) {
   const Event event(this);
   {
     absl::MutexLock lock(&mu_);
     reading_ = false;
     if (!ok || closed_) return Fail();
-    if (state_ == State::kOpening) {  // its hello, all that it ever says
+    if (state_ == State::kOpening) {  // its hello, the only message it ever sends
       state_ = State::kOpen;
       opened_ns_ = clock_->NowNs();
       broken_ = false;
@@ -179,10 +182,10 @@ void ReplicaLane::OnRead(bool ok) {
     reading_ = true;
     call_->stream->Read(&call_->incoming, Arm(&read_tag_));
   }
-  GoOn();
+  Continue();
 }
 
-void ReplicaLane::OnWrite(bool ok) {
+void PeerStream::OnWrite(bool ok) {
   const Event event(this);
   {
     absl::MutexLock lock(&mu_);
@@ -190,14 +193,14 @@ void ReplicaLane::OnWrite(bool ok) {
     writing_bytes_ = 0;
     if (!ok || closed_ || state_ == State::kEnding) return Fail();
   }
-  GoOn();
+  Continue();
 }
 
-bool ReplicaLane::MayTell() const {
+bool PeerStream::MayTell() const {
   return owes_loss_ && waiting_.empty() && !writing_ && state_ != State::kEnding;
 }
 
-void ReplicaLane::GoOn() {
+void PeerStream::Continue() {
   bool tell = false;
   {
     absl::MutexLock lock(&mu_);
@@ -213,7 +216,7 @@ void ReplicaLane::GoOn() {
   Flush();
 }
 
-bool ReplicaLane::TakeBatch(std::vector<ReplicaMessage>* batch) {
+bool PeerStream::TakeBatch(std::vector<ReplicaMessage>* batch) {
   if (state_ != State::kOpen || writing_ || waiting_.empty()) return false;
   uint64_t bytes = 0;
   do {
@@ -230,8 +233,8 @@ bool ReplicaLane::TakeBatch(std::vector<ReplicaMessage>* batch) {
   return true;
 }
 
-// The stream stays while writing_ is set: it is finished only after its write came back.
-void ReplicaLane::Write(const std::vector<ReplicaMessage>& batch) {
+// The stream stays while writing_ is set: it is finished only after its write has completed.
+void PeerStream::Write(const std::vector<ReplicaMessage>& batch) {
   static thread_local v1::TransferHeader header;  // keeps its memory
   header.Clear();
   const grpc::ByteBuffer buffer = EncodeTransfer(batch, &header);
@@ -249,7 +252,7 @@ void ReplicaLane::Write(const std::vector<ReplicaMessage>& batch) {
   call_->stream->Write(buffer, options, &write_tag_);
 }
 
-void ReplicaLane::Fail() {
+void PeerStream::Fail() {
   const bool was_open = state_ == State::kOpen;
   state_ = State::kEnding;
   if (was_open) {
@@ -262,14 +265,14 @@ void ReplicaLane::Fail() {
   call_->stream->Finish(&call_->status, Arm(&finish_tag_));
 }
 
-void ReplicaLane::Drop() {
+void PeerStream::Drop() {
   if (!waiting_.empty()) owes_loss_ = true;
   ReplicaMetrics::Get().dropped_items.Add(waiting_.size());
   waiting_.clear();
   queued_bytes_ = 0;
 }
 
-void ReplicaLane::OnFinish() {
+void PeerStream::OnFinish() {
   const Event event(this);
   {
     absl::MutexLock lock(&mu_);
@@ -285,10 +288,10 @@ void ReplicaLane::OnFinish() {
     state_ = State::kIdle;
     if (!closed_ && (broken_ || !waiting_.empty())) WaitForRetry();
   }
-  GoOn();
+  Continue();
 }
 
-void ReplicaLane::WaitForRetry() {
+void PeerStream::WaitForRetry() {
   state_ = State::kWaiting;
   backoff_ms_ = std::clamp(2 * backoff_ms_, options_.backoff_min_ms, options_.backoff_max_ms);
   const int64_t ms = backoff_ms_ / 2 + static_cast<int64_t>(random_.Uniform(backoff_ms_ / 2 + 1));
@@ -296,20 +299,20 @@ void ReplicaLane::WaitForRetry() {
                    Arm(&retry_tag_));
 }
 
-void ReplicaLane::OnRetry(bool /*ok*/) {
+void PeerStream::OnRetry(bool /*ok*/) {
   const Event event(this);
   absl::MutexLock lock(&mu_);
   state_ = State::kIdle;
   if (!closed_) OpenStream();
 }
 
-void ReplicaLane::OnTell() {
+void PeerStream::OnTell() {
   const Event event(this);
   {
     absl::MutexLock lock(&mu_);
     telling_ = false;
   }
-  GoOn();
+  Continue();
 }
 
 }  // namespace hotbed

@@ -1,10 +1,9 @@
 // Replies of pulls and pushes in their wire form: segment results, refusals of a whole message,
 // Hello.
-#ifndef HOTBED_SERVER_NET_WIRE_REPLY_H_
-#define HOTBED_SERVER_NET_WIRE_REPLY_H_
+#ifndef HOTBED_SERVER_STREAMS_WIRE_REPLY_H_
+#define HOTBED_SERVER_STREAMS_WIRE_REPLY_H_
 
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/slice.h>
 #include <grpcpp/support/status.h>
 
 #include <cstdint>
@@ -20,8 +19,8 @@
 
 namespace hotbed {
 
-// Segments of a message that were refused before they reached the shard host: (place in the
-// message, why), ascending.
+// Segments of a message that were refused before they reached the shard host: (position in the
+// message, result), ascending.
 using SegmentRefusals = std::vector<std::pair<uint32_t, SegmentResult>>;
 
 // Why a message was refused as a whole; kOk: it was not.
@@ -31,41 +30,29 @@ struct MessageRefusal {
   bool refused() const { return code != SegmentCode::kOk; }
 };
 
-// Counts a stream that has just been opened; not OK when there are too many or the server is
-// stopping.
+// Counts a stream that was just opened. Not OK: there are too many, or the server is stopping.
 grpc::Status AdmitStream(DataPlane* plane);
-// How a message that cannot be parsed ends its stream. Counts it.
+// The status with which a message that cannot be parsed ends its stream; counts it.
 grpc::Status StreamError(const absl::Status& parsed);
-// Checks the Hello of a stream's first message (null: there was none) against this server: another
+// Checks the Hello of a stream's first message (null: it had none) against this server. Another
 // cluster or wire version ends the stream.
 grpc::Status CheckHello(const v1::Hello* hello, const DataPlane& plane);
-// The server's own.
+// Fills the server's own hello.
 void FillHello(const DataPlane& plane, v1::Hello* hello);
 
-// `result` of the segment of `shard`; WRONG_EPOCH carries the newest record that the host knows.
-// Counts refusals.
+// Writes `result` of the segment of `shard`; WRONG_EPOCH carries the newest record that the host
+// knows. Counts refusals.
 void FillSegment(const SegmentResult& result, ShardId shard, const DataPlane& plane,
                  v1::SegmentReply* reply);
 
-// Sets code and detail of the whole, and the same code with a retry delay where one helps on
-// `segments` segments.
+// Sets code and detail of the whole message, and its code on `segments` segments, with a retry
+// delay where a retry helps.
 void FillRefusal(const MessageRefusal& refusal, uint32_t segments, const DataPlane& plane,
                  v1::ReplyHeader* reply);
 
-// A reply that is a header and nothing else (a push's, or a refusal).
+// Encodes a reply that has only a header: of a push, or a refusal.
 grpc::ByteBuffer EncodeHeaderOnly(const v1::ReplyHeader& header);
-
-// The slices of a message as wire.h takes them: `slices` owns the memory, `fragments` points into
-// it.
-struct MessageSlices {
-  std::vector<grpc::Slice> slices;
-  std::vector<Fragment> fragments;
-  uint64_t bytes = 0;
-
-  void Load(const grpc::ByteBuffer& message);
-  void Clear();  // lets the memory go, keeps the vectors' room
-};
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_NET_WIRE_REPLY_H_
+#endif  // HOTBED_SERVER_STREAMS_WIRE_REPLY_H_
