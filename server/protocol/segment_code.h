@@ -6,7 +6,7 @@
 namespace hotbed {
 
 // How a request for one shard ended. The values are those of hotbed.v1.Code in proto/data.proto; a
-// static_assert in server/streams/wire_code.h holds them together.
+// static_assert in server/streams/wire_reply.cc holds them together.
 enum class SegmentCode : uint8_t {
   kOk = 0,
   kWrongEpoch = 1,

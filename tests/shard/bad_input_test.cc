@@ -1,5 +1,5 @@
-// Mistakes that clients make in requests: each is refused by itself, with an error that names the
-// thing, the value and the limit, and changes nothing.
+// What clients may send wrongly: each is refused by itself, names the thing, the value and the
+// limit, and changes nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -145,7 +145,7 @@ TEST_F(BadInputTest, IdOutsideOfTheShard) {
   EXPECT_EQ(pushed.code, SegmentCode::kOutOfRange);
   EXPECT_THAT(pushed.detail, HasSubstr("id 50"));
   EXPECT_EQ(First(1, 3), 0.0f) << "a segment is applied as a whole or not at all";
-  // Later pushes of the session continue: the refused push is a no-op in the log.
+  // The pushes behind it are taken: the refused push is a noop in the log.
   EXPECT_EQ(Push(1, {3}, 11, 10, false).code, SegmentCode::kOk);
   // Sent again, it is refused again.
   EXPECT_EQ(Push(1, {3, 4}, 10, 0, true, 1.0f, [](TestPush* push) { push->ids[0][1] = 50; }).code,

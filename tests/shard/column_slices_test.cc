@@ -1,6 +1,6 @@
-// Column slices do not change the numbers: the same ordered pushes give the same bits for every
-// number of slices and shards, hot budget, batch cut and number of restarts. An optimizer with
-// statistics per row keeps them per slice: the table then equals separate tables, one per slice.
+// Column slices: the same ordered pushes give the same bits for every number of slices and shards,
+// hot budget, batch cut and number of restarts. An optimizer with row statistics keeps them per
+// slice: then the table equals separate tables, one for each slice.
 #include <gtest/gtest.h>
 
 #include <algorithm>

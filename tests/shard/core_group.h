@@ -1,5 +1,5 @@
-// A few cores of one shard and the network between them, moved by hand: messages wait until they are
-// delivered, dropped or kept; logs and promises finish at once unless they are held.
+// A few cores of one shard and the network between them, moved by hand: messages wait until they
+// are delivered, dropped or kept; logs and promises finish at once unless they are held.
 #ifndef HOTBED_TESTS_SHARD_CORE_GROUP_H_
 #define HOTBED_TESTS_SHARD_CORE_GROUP_H_
 
