@@ -12,6 +12,7 @@ namespace hotbed {
 namespace shard_core_replica_test {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 using testing::SizeIs;
 
 class ShardCoreReplicaTest : public CoreGroup {};
