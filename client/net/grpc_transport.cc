@@ -11,8 +11,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "client/net/client_context.h"
-#include "client/net/grpc_lane.h"
-#include "client/net/queue_driver.h"
+#include "client/net/server_stream.h"
+#include "client/net/completion_poller.h"
 #include "proto/grpc_tuning.h"
 
 namespace hotbed {
@@ -53,7 +53,7 @@ class UnaryCall final : public CompletionEvent {
 class GrpcTransport final : public Transport {
  public:
   explicit GrpcTransport(const GrpcTransportOptions& options)
-      : options_(options), driver_(std::make_shared<QueueDriver>(options.threads)) {}
+      : options_(options), driver_(std::make_shared<CompletionPoller>(options.threads)) {}
 
   ~GrpcTransport() override {
     {
@@ -113,7 +113,7 @@ class GrpcTransport final : public Transport {
  private:
   struct Endpoint {
     std::unique_ptr<grpc::GenericStub> stub;
-    std::shared_ptr<GrpcLane> lane;  // null: none yet, or a unary endpoint
+    std::shared_ptr<ServerStream> lane;  // null: none yet, or a unary endpoint
   };
   static constexpr size_t kEndpointsMax =
       4096;  // addresses of servers that are gone are forgotten beyond it
@@ -122,7 +122,7 @@ class GrpcTransport final : public Transport {
   v1::Hello MakeHello(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t JoinedBytesMax() const {
     if (!options_.join_requests) return 0;
-    return std::min(GrpcLane::kJoinedBytesMax, options_.message_bytes_max - kMessageFrameBytes);
+    return std::min(ServerStream::kJoinedBytesMax, options_.message_bytes_max - kMessageFrameBytes);
   }
   void SendUnary(grpc::GenericStub* stub, const std::string& address, OutgoingMessage message,
                  std::shared_ptr<PendingRequest> request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -133,7 +133,7 @@ class GrpcTransport final : public Transport {
   const GrpcTransportOptions options_;
   GrpcCounters counters_;
   LiveCount live_;
-  const std::shared_ptr<QueueDriver> driver_;  // shared with the futures
+  const std::shared_ptr<CompletionPoller> driver_;  // shared with the futures
 
   absl::Mutex mu_;
   absl::flat_hash_map<std::pair<std::string, Lane>, Endpoint> endpoints_ ABSL_GUARDED_BY(mu_);
@@ -181,7 +181,7 @@ void GrpcTransport::Send(const std::string& address, Lane lane, OutgoingMessage 
   }
   if (endpoint->lane != nullptr && endpoint->lane->Send(&message, &request)) return;
   endpoint->lane =
-      std::make_shared<GrpcLane>(address, lane, MakeHello(lane), endpoint->stub.get(),
+      std::make_shared<ServerStream>(address, lane, MakeHello(lane), endpoint->stub.get(),
                                  driver_->queue(), &counters_, &live_, JoinedBytesMax());
   endpoint->lane->Send(&message, &request);
   endpoint->lane->Start();

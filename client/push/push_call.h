@@ -14,7 +14,7 @@
 #include "client/map/table_handle.h"
 #include "client/net/buffer_pool.h"
 #include "client/push/push_chain.h"
-#include "client/push/push_room.h"
+#include "client/push/push_window.h"
 #include "common/ids.h"
 #include "hotbed/client.h"
 
@@ -55,7 +55,7 @@ struct PushCall {
   bool assign = false;
   int64_t deadline_ns = 0;
   uint64_t bytes = 0;
-  PushRoom::Place place;
+  PushWindow::Place place;
 
   std::vector<PushPart> parts;  // never moved once chained
   size_t parts_left = 0;

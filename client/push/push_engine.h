@@ -18,7 +18,7 @@
 #include "client/net/client_context.h"
 #include "client/push/push_call.h"
 #include "client/push/push_chain.h"
-#include "client/push/push_room.h"
+#include "client/push/push_window.h"
 
 namespace hotbed {
 
@@ -114,7 +114,7 @@ class PushEngine {
   // Results that nobody waited for, for Retry; the oldest go first.
   std::deque<PushResult> unclaimed_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
-  PushRoom room_ ABSL_GUARDED_BY(mu_);  // of calls_
+  PushWindow room_ ABSL_GUARDED_BY(mu_);  // of calls_
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -12,8 +12,8 @@
 // Requests are written in the order of Send. When the stream ends, every open request is Done with
 // the reason, and the lane is dead: the transport makes a new one for the next request. Done is
 // called without any lock held.
-#ifndef HOTBED_CLIENT_NET_GRPC_LANE_H_
-#define HOTBED_CLIENT_NET_GRPC_LANE_H_
+#ifndef HOTBED_CLIENT_NET_SERVER_STREAM_H_
+#define HOTBED_CLIENT_NET_SERVER_STREAM_H_
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -30,7 +30,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "client/net/queue_driver.h"
+#include "client/net/completion_poller.h"
 #include "client/net/transport.h"
 
 namespace hotbed {
@@ -90,7 +90,7 @@ class ReceivedMessage {
 
 absl::Status ToStatus(const grpc::Status& status, const std::string& address);
 
-class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
+class ServerStream : public std::enable_shared_from_this<ServerStream> {
  public:
   // What a stream may have in flight until the server's hello says otherwise.
   static constexpr uint64_t kWindowMessages = 32;
@@ -99,7 +99,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   static constexpr size_t kBusyMessages = 2;
   static constexpr std::chrono::milliseconds kHoldMax{1};
 
-  GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
+  ServerStream(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
            grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live,
            uint64_t joined_bytes_max);
 
@@ -113,7 +113,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   enum class Op { kStart, kWrite, kHold, kRead, kFinish };
   struct Event final : CompletionEvent {
     void Run(bool ok) override;
-    GrpcLane* lane = nullptr;
+    ServerStream* lane = nullptr;
     Op op = Op::kStart;
   };
   struct Queued {
@@ -177,7 +177,7 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
   uint64_t held_request_ ABSL_GUARDED_BY(mu_) = 0;  // the number that waits since it was set
   bool overdue_ ABSL_GUARDED_BY(mu_) = false;  // it has rung: the next message is not held back
   absl::flat_hash_map<uint64_t, Open> open_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<GrpcLane>> self_
+  std::vector<std::shared_ptr<ServerStream>> self_
       ABSL_GUARDED_BY(mu_);  // one for each event under way
   uint64_t next_request_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t bytes_open_ ABSL_GUARDED_BY(mu_) = 0;
@@ -194,4 +194,4 @@ class GrpcLane : public std::enable_shared_from_this<GrpcLane> {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_CLIENT_NET_GRPC_LANE_H_
+#endif  // HOTBED_CLIENT_NET_SERVER_STREAM_H_

@@ -1,4 +1,4 @@
-#include "client/net/grpc_lane.h"
+#include "client/net/server_stream.h"
 
 #include <algorithm>
 #include <utility>
@@ -63,7 +63,7 @@ void NoteMessageBytesMax(uint64_t bytes, GrpcCounters* counters) {
   }
 }
 
-GrpcLane::GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
+ServerStream::ServerStream(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
                    grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live,
                    uint64_t joined_bytes_max)
     : address_(std::move(address)),
@@ -85,20 +85,20 @@ GrpcLane::GrpcLane(std::string address, Lane lane, v1::Hello hello, grpc::Generi
   }
 }
 
-GrpcLane::Event* GrpcLane::Arm(Event* event) {
+ServerStream::Event* ServerStream::Arm(Event* event) {
   self_.push_back(shared_from_this());
   return event;
 }
 
-void GrpcLane::Start() {
+void ServerStream::Start() {
   live_->Add();
   absl::MutexLock lock(&mu_);
   stream_ = stub_->PrepareCall(&context_, MethodOf(lane_), queue_);
   stream_->StartCall(Arm(&start_event_));
 }
 
-void GrpcLane::Event::Run(bool ok) {
-  std::shared_ptr<GrpcLane> keep;
+void ServerStream::Event::Run(bool ok) {
+  std::shared_ptr<ServerStream> keep;
   {
     absl::MutexLock lock(&lane->mu_);
     keep = std::move(lane->self_.back());
@@ -118,7 +118,7 @@ void GrpcLane::Event::Run(bool ok) {
   }
 }
 
-bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* request) {
+bool ServerStream::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* request) {
   absl::MutexLock lock(&mu_);
   if (failed_) return false;
   uint64_t bytes = message->header.size();
@@ -133,7 +133,7 @@ bool GrpcLane::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* r
   return true;
 }
 
-bool GrpcLane::MayJoin(const Open& open, uint64_t key) const {
+bool ServerStream::MayJoin(const Open& open, uint64_t key) const {
   if (key == 0 || waiting_.empty()) return false;
   const Queued& next = waiting_.front();
   return next.message.join_key == key && open.bytes + next.bytes <= joined_bytes_now_ &&
@@ -142,7 +142,7 @@ bool GrpcLane::MayJoin(const Open& open, uint64_t key) const {
          !next.request->Abandoned();
 }
 
-GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
+ServerStream::Open ServerStream::TakeJoined(OutgoingMessage* message) {
   Open open;
   const uint64_t key = waiting_.front().message.join_key;
   do {
@@ -170,7 +170,7 @@ GrpcLane::Open GrpcLane::TakeJoined(OutgoingMessage* message) {
   return open;
 }
 
-void GrpcLane::Pump(Cancelled* cancelled) {
+void ServerStream::Pump(Cancelled* cancelled) {
   while (started_ && !failed_ && !writing_ && !waiting_.empty()) {
     Queued& next = waiting_.front();
     if (cancelled != nullptr && next.request->Abandoned()) {
@@ -199,7 +199,7 @@ void GrpcLane::Pump(Cancelled* cancelled) {
   }
 }
 
-bool GrpcLane::HoldsBack(const Queued& next) {
+bool ServerStream::HoldsBack(const Queued& next) {
   if (overdue_ || next.message.join_key == 0 || open_.size() < kBusyMessages ||
       bytes_waiting_ + next.bytes > joined_bytes_now_) {
     return false;
@@ -208,20 +208,20 @@ bool GrpcLane::HoldsBack(const Queued& next) {
   return true;
 }
 
-void GrpcLane::SetHoldAlarm() {
+void ServerStream::SetHoldAlarm() {
   holding_ = true;
   held_request_ = next_request_;
   hold_alarm_.Set(queue_, std::chrono::system_clock::now() + kHoldMax, Arm(&hold_event_));
 }
 
-void GrpcLane::Fail() {
+void ServerStream::Fail() {
   failed_ = true;
   if (writing_ || reading_ || finishing_) return;
   finishing_ = true;
   stream_->Finish(&finish_status_, Arm(&finish_event_));
 }
 
-void GrpcLane::OnStart(bool ok) {
+void ServerStream::OnStart(bool ok) {
   Cancelled cancelled;
   {
     absl::MutexLock lock(&mu_);
@@ -237,7 +237,7 @@ void GrpcLane::OnStart(bool ok) {
   for (auto& request : cancelled) request->NotSent(absl::CancelledError("nobody waits"));
 }
 
-void GrpcLane::OnWrite(bool ok) {
+void ServerStream::OnWrite(bool ok) {
   Cancelled cancelled;
   {
     absl::MutexLock lock(&mu_);
@@ -251,7 +251,7 @@ void GrpcLane::OnWrite(bool ok) {
   for (auto& request : cancelled) request->NotSent(absl::CancelledError("nobody waits"));
 }
 
-void GrpcLane::OnHold() {
+void ServerStream::OnHold() {
   Cancelled cancelled;
   {
     absl::MutexLock lock(&mu_);
@@ -264,7 +264,7 @@ void GrpcLane::OnHold() {
   for (auto& request : cancelled) request->NotSent(absl::CancelledError("nobody waits"));
 }
 
-void GrpcLane::OnRead(bool ok) {
+void ServerStream::OnRead(bool ok) {
   grpc::ByteBuffer buffer;
   {
     absl::MutexLock lock(&mu_);
@@ -279,7 +279,7 @@ void GrpcLane::OnRead(bool ok) {
   Dispatch(buffer);
 }
 
-void GrpcLane::DeliverReply(const ReceivedMessage& message, absl::Span<const Joined> requests) {
+void ServerStream::DeliverReply(const ReceivedMessage& message, absl::Span<const Joined> requests) {
   const v1::ReplyHeader& header = message.header();
   const uint32_t answered = static_cast<uint32_t>(header.segments_size());
   Reply reply = message.reply();
@@ -299,7 +299,7 @@ void GrpcLane::DeliverReply(const ReceivedMessage& message, absl::Span<const Joi
   }
 }
 
-void GrpcLane::OnHello(const v1::Hello& hello) {
+void ServerStream::OnHello(const v1::Hello& hello) {
   if (hello.messages_in_flight_max() != 0) window_messages_ = hello.messages_in_flight_max();
   if (hello.bytes_in_flight_max() != 0) window_bytes_ = hello.bytes_in_flight_max();
   NoteMessageBytesMax(hello.message_bytes_max(), counters_);
@@ -308,7 +308,7 @@ void GrpcLane::OnHello(const v1::Hello& hello) {
   joined_bytes_now_ = theirs == 0 ? joined_bytes_max_ : std::min(joined_bytes_max_, room);
 }
 
-void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
+void ServerStream::Dispatch(const grpc::ByteBuffer& buffer) {
   thread_local ReceivedMessage message;
   counters_->bytes_received.fetch_add(buffer.Length(), std::memory_order_relaxed);
   const absl::Status parsed = message.Parse(buffer);
@@ -332,7 +332,7 @@ void GrpcLane::Dispatch(const grpc::ByteBuffer& buffer) {
   for (auto& r : cancelled) r->NotSent(absl::CancelledError("nobody waits"));
 }
 
-void GrpcLane::OnFinish() {
+void ServerStream::OnFinish() {
   std::vector<std::shared_ptr<PendingRequest>> lost;
   std::vector<std::shared_ptr<PendingRequest>> unsent;
   {
@@ -357,9 +357,9 @@ void GrpcLane::OnFinish() {
   live_->Remove();
 }
 
-void GrpcLane::Cancel() { context_.TryCancel(); }
+void ServerStream::Cancel() { context_.TryCancel(); }
 
-bool GrpcLane::dead() const {
+bool ServerStream::dead() const {
   absl::MutexLock lock(&mu_);
   return failed_;
 }

@@ -1,4 +1,4 @@
-#include "client/push/push_room.h"
+#include "client/push/push_window.h"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-TEST(PushRoomTest, KeepsItsLimitsButLetsOneAlwaysGo) {
-  PushRoom room(2, 100);
+TEST(PushWindowTest, KeepsItsLimitsButLetsOneAlwaysGo) {
+  PushWindow room(2, 100);
   EXPECT_TRUE(room.Has(1000, 0)) << "alone";
-  const PushRoom::Place first = room.Enter(60, 0);
+  const PushWindow::Place first = room.Enter(60, 0);
   EXPECT_FALSE(room.Has(41, 1'000 * kMs)) << "too many bytes";
   EXPECT_TRUE(room.Has(40, 1'000 * kMs));
   room.Enter(10, 0);
@@ -24,11 +24,11 @@ TEST(PushRoomTest, KeepsItsLimitsButLetsOneAlwaysGo) {
   EXPECT_TRUE(room.Has(90, 1'000 * kMs));
 }
 
-TEST(PushRoomTest, WhatWouldBeLateDoesNotGo) {
-  PushRoom room(1000, 1 << 20);
+TEST(PushWindowTest, WhatWouldBeLateDoesNotGo) {
+  PushWindow room(1000, 1 << 20);
   // Four at once, answered one after the other, each 10 ms after the one before.
-  PushRoom::Place places[4];
-  for (PushRoom::Place& place : places) place = room.Enter(1, 0);
+  PushWindow::Place places[4];
+  for (PushWindow::Place& place : places) place = room.Enter(1, 0);
   for (int i = 0; i < 4; ++i) room.Leave(places[i], (i + 1) * 10 * kMs);
   EXPECT_EQ(room.ExpectedNs(), 10 * kMs);
   for (int i = 0; i < 5; ++i) room.Enter(1, 100 * kMs);
@@ -40,14 +40,14 @@ TEST(PushRoomTest, WhatWouldBeLateDoesNotGo) {
 // A server that takes a push each 1 to 3 ms, in order, and three times as many that want to go,
 // each with a second. Without the rule those that wait on their way are soon more than a second's
 // work.
-TEST(PushRoomTest, UnderThreeTimesTheLoadNearlyAllThatGoAreInTime) {
+TEST(PushWindowTest, UnderThreeTimesTheLoadNearlyAllThatGoAreInTime) {
   const TestSeed seed(5);
   Random random(seed.value());
   struct Going {
-    PushRoom::Place place;
+    PushWindow::Place place;
     int64_t deadline_ns;
   };
-  PushRoom room(100'000, uint64_t{1} << 40);
+  PushWindow room(100'000, uint64_t{1} << 40);
   std::deque<Going> going;
   int64_t done_ns = 0;  // when the first of `going` is answered
   int in_time = 0;
@@ -69,8 +69,8 @@ TEST(PushRoomTest, UnderThreeTimesTheLoadNearlyAllThatGoAreInTime) {
 }
 
 // One that nobody answered for long, a server's death, does not close the room for good.
-TEST(PushRoomTest, OneLongWaitIsSoonForgotten) {
-  PushRoom room(64, 1 << 20);
+TEST(PushWindowTest, OneLongWaitIsSoonForgotten) {
+  PushWindow room(64, 1 << 20);
   int64_t now_ns = 0;
   for (int i = 0; i < 100; ++i) room.Leave(room.Enter(1, now_ns), now_ns + kMs);
   room.Leave(room.Enter(1, 0), 5'000 * kMs);

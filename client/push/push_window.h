@@ -9,15 +9,15 @@
 // What a push takes: its time from here to its answer, spread over those that were on their way
 // with it; of the last ones, the newest counting most. Many clients share a server's time, and each
 // sees what that leaves to it.
-#ifndef HOTBED_CLIENT_PUSH_PUSH_ROOM_H_
-#define HOTBED_CLIENT_PUSH_PUSH_ROOM_H_
+#ifndef HOTBED_CLIENT_PUSH_PUSH_WINDOW_H_
+#define HOTBED_CLIENT_PUSH_PUSH_WINDOW_H_
 
 #include <cstdint>
 #include <string>
 
 namespace hotbed {
 
-class PushRoom {
+class PushWindow {
  public:
   // Of one push on its way.
   struct Place {
@@ -26,7 +26,7 @@ class PushRoom {
     uint64_t before = 0;  // were on their way when it began
   };
 
-  PushRoom(uint64_t pushes_max, uint64_t bytes_max)
+  PushWindow(uint64_t pushes_max, uint64_t bytes_max)
       : pushes_max_(pushes_max), bytes_max_(bytes_max) {}
 
   // For a push of so many bytes that has `left_ns` until its deadline. One that would be alone
@@ -53,4 +53,4 @@ class PushRoom {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_CLIENT_PUSH_PUSH_ROOM_H_
+#endif  // HOTBED_CLIENT_PUSH_PUSH_WINDOW_H_

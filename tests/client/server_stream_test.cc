@@ -1,6 +1,6 @@
 // Requests joined to one message, over a real stream to a scripted server: who gets which part of
 // the reply, what a refused neighbour does, limits, the window, and the loss of the stream.
-#include "client/net/grpc_lane.h"
+#include "client/net/server_stream.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -162,7 +162,7 @@ class Ask final : public PendingRequest {
   }
 };
 
-class GrpcLaneTest : public testing::Test {
+class ServerStreamTest : public testing::Test {
  protected:
   struct Shape {
     uint64_t key = 1;
@@ -221,7 +221,7 @@ class GrpcLaneTest : public testing::Test {
   std::shared_ptr<Ask> held_;
 };
 
-TEST_F(GrpcLaneTest, WhatWaitedTravelsTogetherAndEachGetsItsOwnPart) {
+TEST_F(ServerStreamTest, WhatWaitedTravelsTogetherAndEachGetsItsOwnPart) {
   Fill();
   const auto a = Send({{10}, {11, 12}});
   const auto b = Send({{20, 21, 22}}, {.deadline_ms = 90});
@@ -244,7 +244,7 @@ TEST_F(GrpcLaneTest, WhatWaitedTravelsTogetherAndEachGetsItsOwnPart) {
   EXPECT_EQ(transport_->Stats().messages, 3);
 }
 
-TEST_F(GrpcLaneTest, ARefusedNeighbourTakesNoOtherWithIt) {
+TEST_F(ServerStreamTest, ARefusedNeighbourTakesNoOtherWithIt) {
   Fill();
   const auto a = Send({{10}});
   const auto refused = Send({{20}, {21, 22}}, OfEpoch(kRefusedEpoch));
@@ -259,7 +259,7 @@ TEST_F(GrpcLaneTest, ARefusedNeighbourTakesNoOtherWithIt) {
   EXPECT_THAT(c->rows, ElementsAre(90, 93));
 }
 
-TEST_F(GrpcLaneTest, AMessageRefusedAsAWholeIsToldToAll) {
+TEST_F(ServerStreamTest, AMessageRefusedAsAWholeIsToldToAll) {
   server_.refuse_whole = v1::RESOURCE_EXHAUSTED;
   Fill();
   const auto a = Send({{10}});
@@ -273,7 +273,7 @@ TEST_F(GrpcLaneTest, AMessageRefusedAsAWholeIsToldToAll) {
   }
 }
 
-TEST_F(GrpcLaneTest, AnAnswerThatIsTooShortShowsInTheCount) {
+TEST_F(ServerStreamTest, AnAnswerThatIsTooShortShowsInTheCount) {
   Fill();
   server_.forget_last_segment = true;
   const auto a = Send({{10}});
@@ -285,7 +285,7 @@ TEST_F(GrpcLaneTest, AnAnswerThatIsTooShortShowsInTheCount) {
   EXPECT_EQ(b->codes.size(), 1) << "of two";
 }
 
-TEST_F(GrpcLaneTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
+TEST_F(ServerStreamTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
   server_.hello.set_message_bytes_max(4096);
   server_.hello.set_messages_in_flight_max(1);
   // 4096 less the frame has room for two of these.
@@ -310,7 +310,7 @@ TEST_F(GrpcLaneTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
   for (uint64_t i = 0; i < 6; ++i) EXPECT_THAT(late[i]->rows, ElementsAre(3 * i));
 }
 
-TEST_F(GrpcLaneTest, OtherKeysAndAbandonedOnesAreNotJoined) {
+TEST_F(ServerStreamTest, OtherKeysAndAbandonedOnesAreNotJoined) {
   Fill();
   const auto a = Send({{10}});
   const auto given_up = Send({{15}});
@@ -327,7 +327,7 @@ TEST_F(GrpcLaneTest, OtherKeysAndAbandonedOnesAreNotJoined) {
   for (const auto& message : seen) EXPECT_EQ(message.header().segments_size(), 1);
 }
 
-TEST_F(GrpcLaneTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
+TEST_F(ServerStreamTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
   Fill();
   const auto a = Send({{10}});
   const auto b = Send({{20}}, OfEpoch(kBreakEpoch));
@@ -349,7 +349,7 @@ TEST_F(GrpcLaneTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
   EXPECT_THAT(again->rows, ElementsAre(150)) << "the next request opens a new stream";
 }
 
-TEST_F(GrpcLaneTest, APushKeepsItsSessionWhateverADeadlineSays) {
+TEST_F(ServerStreamTest, APushKeepsItsSessionWhateverADeadlineSays) {
   // A pull's deadline and a push's session have the same field number.
   v1::PushHeader header;
   header.set_session(0x1234567890);

@@ -1,4 +1,4 @@
-#include "client/push/push_room.h"
+#include "client/push/push_window.h"
 
 #include "absl/strings/str_cat.h"
 
@@ -12,18 +12,18 @@ constexpr int64_t kSlack = 4;  // a quarter is left
 
 }  // namespace
 
-bool PushRoom::Has(uint64_t bytes, int64_t left_ns) const {
+bool PushWindow::Has(uint64_t bytes, int64_t left_ns) const {
   if (pushes_ == 0) return true;
   return pushes_ < pushes_max_ && bytes_ + bytes <= bytes_max_ &&
          ExpectedNs() <= left_ns - left_ns / kSlack;
 }
 
-PushRoom::Place PushRoom::Enter(uint64_t bytes, int64_t now_ns) {
+PushWindow::Place PushWindow::Enter(uint64_t bytes, int64_t now_ns) {
   bytes_ += bytes;
   return {bytes, now_ns, pushes_++};
 }
 
-void PushRoom::Leave(const Place& place, int64_t now_ns) {
+void PushWindow::Leave(const Place& place, int64_t now_ns) {
   bytes_ -= place.bytes;
   --pushes_;
   const double ns =
@@ -31,7 +31,7 @@ void PushRoom::Leave(const Place& place, int64_t now_ns) {
   ns_per_push_ = ns_per_push_ == 0 ? ns : ns_per_push_ + (ns - ns_per_push_) * kNewestShare;
 }
 
-std::string PushRoom::ToString() const {
+std::string PushWindow::ToString() const {
   return absl::StrCat(pushes_, " pushes of ", bytes_,
                       " bytes are still unanswered (limits: ", pushes_max_, " pushes, ", bytes_max_,
                       " bytes); one more would be answered in about ", ExpectedNs() / 1'000'000,

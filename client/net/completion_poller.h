@@ -7,8 +7,8 @@
 // when callers have lately stayed away for more than kAwayMax between their waits, in the mean (who
 // waits seldom would find old answers). A caller that comes while our thread works sleeps, and
 // finds the place free the next time.
-#ifndef HOTBED_CLIENT_NET_QUEUE_DRIVER_H_
-#define HOTBED_CLIENT_NET_QUEUE_DRIVER_H_
+#ifndef HOTBED_CLIENT_NET_COMPLETION_POLLER_H_
+#define HOTBED_CLIENT_NET_COMPLETION_POLLER_H_
 
 #include <grpcpp/completion_queue.h>
 
@@ -32,7 +32,7 @@ class CompletionEvent {
 };
 
 // Thread-safe. With more than one thread, callers never take part.
-class QueueDriver final : public WaitDriver {
+class CompletionPoller final : public WaitDriver {
  public:
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
 
@@ -40,7 +40,7 @@ class QueueDriver final : public WaitDriver {
   // one that reads its own answers.
   static constexpr absl::Duration kAwayMax = absl::Microseconds(400);
 
-  explicit QueueDriver(int threads, absl::Duration rest = kRest,
+  explicit CompletionPoller(int threads, absl::Duration rest = kRest,
                        absl::Duration away_max = kAwayMax);
   grpc::CompletionQueue* queue() { return &queue_; }
   // When no further event can come: ends and joins the threads, and waits for callers at work to
@@ -74,4 +74,4 @@ class QueueDriver final : public WaitDriver {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_CLIENT_NET_QUEUE_DRIVER_H_
+#endif  // HOTBED_CLIENT_NET_COMPLETION_POLLER_H_
