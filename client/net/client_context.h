@@ -16,6 +16,7 @@
 #include "client/map/cluster_map.h"
 #include "client/map/map_follower.h"
 #include "client/map/read_choice.h"
+#include "client/net/message_limits.h"
 #include "client/net/retry.h"
 #include "client/net/timer.h"
 #include "client/net/transport.h"
@@ -38,15 +39,6 @@ struct ClientCounters {
     counter->fetch_add(n, std::memory_order_relaxed);
   }
 };
-
-// What a segment weighs in a message beside its rows and ids, either way.
-inline constexpr uint64_t kSegmentHeaderBytes = 72;
-// What a message weighs beside its segments: the hello, the tags, a server's room for its header.
-inline constexpr uint64_t kMessageFrameBytes = 512;
-// Below any limit that a server may be given; a smaller one is taken for this.
-inline constexpr uint64_t kMessageBytesFloor = 16 << 10;
-// A quarter of what a server takes (DataPlaneLimits::segments_max, which no hello tells).
-inline constexpr uint32_t kSegmentsPerMessageMax = 4096;
 
 struct ClientContext {
   ClientOptions options;

@@ -41,7 +41,7 @@ class CompletionPoller final : public WaitDriver {
   static constexpr absl::Duration kAwayMax = absl::Microseconds(400);
 
   explicit CompletionPoller(int threads, absl::Duration rest = kRest,
-                       absl::Duration away_max = kAwayMax);
+                            absl::Duration away_max = kAwayMax);
   grpc::CompletionQueue* queue() { return &queue_; }
   // When no further event can come: ends and joins the threads, and waits for callers at work to
   // leave. Once, and not from an event.

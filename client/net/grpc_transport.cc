@@ -10,9 +10,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "client/net/client_context.h"
-#include "client/net/server_stream.h"
 #include "client/net/completion_poller.h"
+#include "client/net/message_limits.h"
+#include "client/net/server_stream.h"
 #include "proto/grpc_tuning.h"
 
 namespace hotbed {
@@ -122,7 +122,8 @@ class GrpcTransport final : public Transport {
   v1::Hello MakeHello(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t JoinedBytesMax() const {
     if (!options_.join_requests) return 0;
-    return std::min(ServerStream::kJoinedBytesMax, options_.message_bytes_max - kMessageFrameBytes);
+    return std::min(StreamBacklog::kJoinedBytesMax,
+                    options_.message_bytes_max - kMessageFrameBytes);
   }
   void SendUnary(grpc::GenericStub* stub, const std::string& address, OutgoingMessage message,
                  std::shared_ptr<PendingRequest> request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -182,7 +183,7 @@ void GrpcTransport::Send(const std::string& address, Lane lane, OutgoingMessage 
   if (endpoint->lane != nullptr && endpoint->lane->Send(&message, &request)) return;
   endpoint->lane =
       std::make_shared<ServerStream>(address, lane, MakeHello(lane), endpoint->stub.get(),
-                                 driver_->queue(), &counters_, &live_, JoinedBytesMax());
+                                     driver_->queue(), &counters_, &live_, JoinedBytesMax());
   endpoint->lane->Send(&message, &request);
   endpoint->lane->Start();
   if (closing_) endpoint->lane->Cancel();
@@ -211,11 +212,11 @@ void UnaryCall::Run(bool ok) {
     const absl::Status parsed = message.Parse(answer_);
     const Reply reply = message.reply();
     if (parsed.ok()) {
-      NoteMessageBytesMax(message.header().hello().message_bytes_max(), transport_->counters());
+      transport_->counters()->NoteHello(message.header().hello());
     }
     request_->Done(parsed, parsed.ok() ? &reply : nullptr);
   } else {
-    request_->Done(ToStatus(status_, address_), nullptr);
+    request_->Done(StatusOfServer(status_, address_), nullptr);
   }
   transport_->Finished(this);
   delete this;
