@@ -25,7 +25,7 @@
 
 namespace hotbed {
 
-class Strand : public Executor {
+class Strand final : public Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
 

@@ -287,7 +287,7 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
     ClientCounters::Add(&use_.counters->wrong_epoch, 1);
     const ClusterMapPtr map = use_.map->Get();
     const ShardRecord* const known = map->Shard(shard);
-    if (known == nullptr || IsNewer(*known, *sent.map->Shard(shard))) {
+    if (known == nullptr || known->IsNewerThan(*sent.map->Shard(shard))) {
       outcome->resend.push_back(part);
       return;
     }

@@ -22,7 +22,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace admin_server_test {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -262,5 +262,5 @@ TEST_F(AdminServerTest, ManyReadersAtOnceAllGetAnswers) {
   EXPECT_EQ(answered, 80);
 }
 
-}  // namespace
+}  // namespace admin_server_test
 }  // namespace hotbed

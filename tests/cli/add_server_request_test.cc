@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace add_server_request_test {
 
 using ::testing::HasSubstr;
 
@@ -96,5 +96,5 @@ TEST_F(AddServerRequestTest, EndsWhereNobodyAnswers) {
   EXPECT_EQ(Ask().status().code(), absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace add_server_request_test
 }  // namespace hotbed

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace calibrate_test {
 
 // The measuring itself starts this program anew as its peer, so it is tested with the real one
 // (tests/e2e/commands_test.py).
@@ -13,5 +13,5 @@ TEST(RowPartNs, IsWhatBytesDoNotTake) {
   EXPECT_EQ(RowPartNs(50, 776, 12.8e6), 0) << "no negative times";
 }
 
-}  // namespace
+}  // namespace calibrate_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace cluster_commands_test {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -152,5 +152,5 @@ TEST_F(ClusterCommandsTest, DoctorLooksAtRoom) {
   EXPECT_THAT(Doctor("room").second, HasSubstr("s2 holds 90 B with 100 B of memory"));
 }
 
-}  // namespace
+}  // namespace cluster_commands_test
 }  // namespace hotbed

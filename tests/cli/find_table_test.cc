@@ -5,7 +5,7 @@
 #include "row_math/position.h"
 
 namespace hotbed {
-namespace {
+namespace find_table_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -73,5 +73,5 @@ TEST(FindTable, HashedIdsGoByBucket) {
   }
 }
 
-}  // namespace
+}  // namespace find_table_test
 }  // namespace hotbed

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace live_view_test {
 
 using ::testing::SizeIs;
 
@@ -83,5 +83,5 @@ TEST(LiveView, ServersThatAreDownAreNamed) {
   EXPECT_EQ(UnreachableText(*ViewOfMap(map)), "") << "it has nothing";
 }
 
-}  // namespace
+}  // namespace live_view_test
 }  // namespace hotbed

@@ -16,7 +16,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace local_cluster_test {
 
 using ::testing::HasSubstr;
 
@@ -278,5 +278,5 @@ TEST_F(LocalClusterTest, ADirectoryThatCannotBeWrittenIsNamed) {
   EXPECT_THAT(std::string(cluster.status().message()), HasSubstr("/proc/hotbed"));
 }
 
-}  // namespace
+}  // namespace local_cluster_test
 }  // namespace hotbed

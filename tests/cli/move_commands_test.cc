@@ -11,7 +11,7 @@
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace move_commands_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -340,5 +340,5 @@ TEST_F(MoveCommandsTest, PlanApplyMovesWhatThePlannerSays) {
   EXPECT_THAT(drained.err, HasSubstr("hotbed shard drain s0"));
 }
 
-}  // namespace
+}  // namespace move_commands_test
 }  // namespace hotbed

@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace move_progress_test {
 
 using ::testing::HasSubstr;
 
@@ -98,5 +98,5 @@ TEST(MoveProgress, WhoHoldsItAndWhoShall) {
   EXPECT_EQ(MoveText(Names(), move), "s1 s0 + s2");
 }
 
-}  // namespace
+}  // namespace move_progress_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/cli/fake_coordinator.h"
 
 namespace hotbed {
-namespace {
+namespace move_watch_test {
 
 using ::testing::HasSubstr;
 
@@ -116,5 +116,5 @@ TEST_F(MoveWatchTest, JsonSaysNothingOnTheWay) {
   EXPECT_EQ(out_.str() + err_.str(), "");
 }
 
-}  // namespace
+}  // namespace move_watch_test
 }  // namespace hotbed

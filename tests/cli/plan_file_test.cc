@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace plan_file_test {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -108,5 +108,5 @@ TEST(PlanShowAndDiff, ReadStoredPlans) {
   EXPECT_THAT(wrong.err, HasSubstr("the nearest known one is 'tables'"));
 }
 
-}  // namespace
+}  // namespace plan_file_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace row_id_test {
 
 TEST(ParseId, TakesEverySixtyFourBitPatternExactly) {
   EXPECT_EQ(*ParseId("0"), 0u);
@@ -29,5 +29,5 @@ TEST(ParseId, RefusesWhatIsNoIdAndNamesIt) {
   }
 }
 
-}  // namespace
+}  // namespace row_id_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace run_cli_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -311,5 +311,5 @@ TEST(RunCli, DatagenWritesRowsToStdoutAndTheTruthToStderr) {
   EXPECT_EQ(Ask({"datagen", "criteo", "--rows", "0"}).code, 2);
 }
 
-}  // namespace
+}  // namespace run_cli_test
 }  // namespace hotbed

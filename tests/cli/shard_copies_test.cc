@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace shard_copies_test {
 
 constexpr uint64_t kShard = uint64_t{1} << 32;
 
@@ -109,5 +109,5 @@ TEST(ShardCopies, CopiesOfOneDomainAreFound) {
   EXPECT_EQ(first, "user/1");
 }
 
-}  // namespace
+}  // namespace shard_copies_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "proto/convert.h"
 
 namespace hotbed {
-namespace {
+namespace table_file_test {
 
 using ::testing::HasSubstr;
 
@@ -165,5 +165,5 @@ TEST(TableFile, ErrorsNameEntryFieldAndValue) {
   EXPECT_NE(ErrorOf("["), "accepted");
 }
 
-}  // namespace
+}  // namespace table_file_test
 }  // namespace hotbed

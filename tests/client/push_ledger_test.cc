@@ -7,7 +7,7 @@
 #include <utility>
 
 namespace hotbed {
-namespace {
+namespace push_ledger_test {
 
 using testing::HasSubstr;
 using Outcome = PushResult::Outcome;
@@ -113,5 +113,5 @@ TEST_F(PushLedgerTest, UnansweredPushesAreListedByTicket) {
   EXPECT_TRUE(ledger_.Unanswered(-1).empty());
 }
 
-}  // namespace
+}  // namespace push_ledger_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace stream_backlog_test {
 
 using testing::ElementsAre;
 using Next = StreamBacklog::Next;
@@ -153,5 +153,5 @@ TEST(OutgoingMessageTest, AdjacentBytesAreOnePiece) {
   EXPECT_EQ(bulk.pieces[1].data, buffer.data() + 20);
 }
 
-}  // namespace
+}  // namespace stream_backlog_test
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace await_for_test {
 
 double SecondsSince(int64_t begin_ns) {
   return static_cast<double>(Clock::Real()->NowNs() - begin_ns) / 1e9;
@@ -114,5 +114,5 @@ TEST(AwaitForTest, WaitersThatLeaveAreForgotten) {
   EXPECT_GT(by_condition, 0);
 }
 
-}  // namespace
+}  // namespace await_for_test
 }  // namespace hotbed

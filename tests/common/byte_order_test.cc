@@ -9,7 +9,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace byte_order_test {
 
 TEST(ByteOrder, BytesStandAsTheFormatSays) {
   uint8_t bytes[8];
@@ -46,5 +46,5 @@ TEST(Json, EscapesWhatMustBeEscaped) {
   EXPECT_EQ(JsonString("größe"), "\"größe\"");
 }
 
-}  // namespace
+}  // namespace byte_order_test
 }  // namespace hotbed

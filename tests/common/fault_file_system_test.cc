@@ -9,7 +9,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace fault_file_system_test {
 
 absl::Status Append(WritableFile* file, const std::string& bytes) {
   const iovec piece = {const_cast<char*>(bytes.data()), bytes.size()};
@@ -88,5 +88,5 @@ TEST(FaultFileSystem, FailsAppendsAndFlipsBits) {
   EXPECT_EQ(*fs.ReadAll("/b"), "c");
 }
 
-}  // namespace
+}  // namespace fault_file_system_test
 }  // namespace hotbed

@@ -14,7 +14,7 @@
 #include "common/fault_file_system.h"
 
 namespace hotbed {
-namespace {
+namespace file_system_test {
 
 // The same contract for the real file system and for the one in memory.
 class FileSystemTest : public testing::TestWithParam<bool> {
@@ -149,5 +149,5 @@ TEST(PosixFileSystem, NoSpaceIsResourceExhausted) {
   EXPECT_EQ((*file)->Append({&piece, 1}).code(), absl::StatusCode::kResourceExhausted);
 }
 
-}  // namespace
+}  // namespace file_system_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace log_test {
 
 using testing::MatchesRegex;
 
@@ -57,5 +57,5 @@ TEST_F(LogTest, EverySecondsDropsWhatComesTooSoon) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("line 1")));
 }
 
-}  // namespace
+}  // namespace log_test
 }  // namespace hotbed

@@ -12,6 +12,12 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitized = true;
+#else
+inline constexpr bool kThreadSanitized = false;
+#endif
+
 constexpr int FewerIfSanitized(int times) { return kSanitized ? times / 4 : times; }
 
 }  // namespace hotbed

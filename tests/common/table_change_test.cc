@@ -5,7 +5,7 @@
 #include "common/table_spec.h"
 
 namespace hotbed {
-namespace {
+namespace table_change_test {
 
 using ::testing::HasSubstr;
 
@@ -118,5 +118,5 @@ TEST(TableChange, ThereIsAnEndToThem) {
   EXPECT_TRUE(AddTableChange(Rate(kTableChangesMax, 0.25f), &spec).ok()) << "the last may be again";
 }
 
-}  // namespace
+}  // namespace table_change_test
 }  // namespace hotbed

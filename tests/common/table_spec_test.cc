@@ -6,7 +6,7 @@
 #include "row_math/position.h"
 
 namespace hotbed {
-namespace {
+namespace table_spec_test {
 
 TableSpec Valid() {
   TableSpec spec;
@@ -129,5 +129,5 @@ TEST(TableSpec, DefaultSeedVectors) {
   EXPECT_EQ(DefaultTableSeed("foobar"), Mix64(0x85944171f73967e8u));
 }
 
-}  // namespace
+}  // namespace table_spec_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 
 namespace hotbed {
-namespace {
+namespace tsan_absl_test {
 
 TEST(TsanAbsl, WhatTheLocksOrderIsNotReported) {
   absl::Mutex mutex;
@@ -61,5 +61,5 @@ TEST(TsanAbsl, DISABLED_PlantedRace) {
   other.join();
 }
 
-}  // namespace
+}  // namespace tsan_absl_test
 }  // namespace hotbed

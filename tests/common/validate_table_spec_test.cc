@@ -15,7 +15,7 @@
 #include "common/table_spec.h"
 
 namespace hotbed {
-namespace {
+namespace validate_table_spec_test {
 
 using ::testing::HasSubstr;
 
@@ -492,5 +492,5 @@ TEST(ValidateTableSpec, AcceptsTheEdgesOfEachRange) {
   }
 }
 
-}  // namespace
+}  // namespace validate_table_spec_test
 }  // namespace hotbed

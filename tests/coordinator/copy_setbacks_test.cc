@@ -7,7 +7,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace copy_setbacks_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -66,5 +66,5 @@ TEST(CopySetbacksTest, WhoWasNotHeardOfIsLeftAloneForAWhile) {
   EXPECT_EQ(setbacks.NoteLost(1, 5, kBegin + CopySetbacks::kUnreachedNs), "") << "the first loss";
 }
 
-}  // namespace
+}  // namespace copy_setbacks_test
 }  // namespace hotbed

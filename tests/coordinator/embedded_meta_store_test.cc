@@ -12,7 +12,7 @@
 #include "tests/coordinator/meta_store_conformance.h"
 
 namespace hotbed {
-namespace {
+namespace embedded_meta_store_test {
 
 // A clock that a test moves while the store's thread reads it.
 class StepClock : public Clock {
@@ -207,5 +207,5 @@ TEST(PrefixLimit, IsTheFirstKeyAfterThePrefix) {
   EXPECT_GT(PrefixLimit(""), "\xff\xff\xff");
 }
 
-}  // namespace
+}  // namespace embedded_meta_store_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace membership_story_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -352,5 +352,5 @@ TEST_F(MembershipStory, AStoreOfTheFormerFormatIsTakenOverAndShutToItsCoordinato
   EXPECT_STRNE(keys::kFormat, keys::kFormatBefore);
 }
 
-}  // namespace
+}  // namespace membership_story_test
 }  // namespace hotbed

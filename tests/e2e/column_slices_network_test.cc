@@ -16,7 +16,7 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace column_slices_network_test {
 
 using ColumnSlicesNetworkTest = ClusterTest;
 
@@ -180,5 +180,5 @@ TEST_F(ColumnSlicesNetworkTest, ARowWithANanIsSkippedInEverySlice) {
   EXPECT_EQ(Different(Rows(client.get(), strict, ids), before), 0u);
 }
 
-}  // namespace
+}  // namespace column_slices_network_test
 }  // namespace hotbed

@@ -14,7 +14,7 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace embeddings_network_test {
 
 class EmbeddingsNetworkTest : public ClusterTest {
  protected:
@@ -120,5 +120,5 @@ TEST_F(EmbeddingsNetworkTest, SlicesAndPlacesOfPoolingTrainTheSame) {
   }
 }
 
-}  // namespace
+}  // namespace embeddings_network_test
 }  // namespace hotbed

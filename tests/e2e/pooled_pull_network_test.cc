@@ -16,7 +16,7 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace pooled_pull_network_test {
 
 using PooledPullNetworkTest = ClusterTest;
 
@@ -133,5 +133,5 @@ TEST_F(PooledPullNetworkTest, BagsAreThoseOfTheirRowsOverAKill) {
   }
 }
 
-}  // namespace
+}  // namespace pooled_pull_network_test
 }  // namespace hotbed

@@ -16,7 +16,7 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace wire_types_network_test {
 
 using WireTypesNetworkTest = ClusterTest;
 
@@ -161,5 +161,5 @@ TEST_F(WireTypesNetworkTest, GradientsOfEveryWireTypeAreSummedInFp32AndRoundedOn
   }
 }
 
-}  // namespace
+}  // namespace wire_types_network_test
 }  // namespace hotbed

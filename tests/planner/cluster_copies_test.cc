@@ -14,7 +14,7 @@
 #include "planner/model/placement.h"
 
 namespace hotbed {
-namespace {
+namespace cluster_copies_test {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -197,5 +197,5 @@ TEST(ClusterProblem, ReadCopiesTakeRoomEverywhere) {
   EXPECT_EQ(input.topology.servers[1].spill_bytes, kGiB - 100000 * 68);
 }
 
-}  // namespace
+}  // namespace cluster_copies_test
 }  // namespace hotbed

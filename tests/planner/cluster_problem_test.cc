@@ -14,7 +14,7 @@
 #include "planner/model/table_bytes.h"
 
 namespace hotbed {
-namespace {
+namespace cluster_problem_test {
 
 using ::testing::ElementsAre;
 using ::testing::Field;
@@ -314,5 +314,5 @@ TEST(PlaceNewTables, WhatDoesNotFitNamesLimitAndMissingBytes) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("63805696 bytes are missing"));
 }
 
-}  // namespace
+}  // namespace cluster_problem_test
 }  // namespace hotbed

@@ -14,7 +14,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace placement_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -393,5 +393,5 @@ TEST(ServerForCopy, TheEmptiestOutsideOfTheHoldersDomains) {
   EXPECT_EQ(ServerForCopy(servers, {6}, 10), 1u) << "among equals the lower id";
 }
 
-}  // namespace
+}  // namespace placement_test
 }  // namespace hotbed
