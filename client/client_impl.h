@@ -1,5 +1,5 @@
-// hotbed::Client over its two seams, transport and control plane: makes the engines, gives each what it
-// uses, and turns the deadlines of calls into points in time. Thread-safe.
+// hotbed::Client over its two seams, transport and control plane: makes the engines, gives each
+// what it uses, and turns the deadlines of calls into points in time. Thread-safe.
 #ifndef HOTBED_CLIENT_CLIENT_IMPL_H_
 #define HOTBED_CLIENT_CLIENT_IMPL_H_
 

@@ -1,9 +1,9 @@
-// Turns one call into parts: per table the unique ids, the inputs where each of them occurred, and the
-// range of positions that each belongs to; then parts of one shard each, cut by bytes. In a table of
-// several column slices, every id is in one part of each slice.
+// Turns one call into parts: per table the unique ids, the inputs where each of them occurred, and
+// the range of positions that each belongs to; then parts of one shard each, cut by bytes. In a
+// table of several column slices, every id is in one part of each slice.
 //
-// A plan refers to its content by positions in vectors, so that it can be used again without freeing
-// memory. Thread-compatible; once built, several threads may read it.
+// A plan refers to its content by positions in vectors, so that it can be used again without
+// freeing memory. Thread-compatible; once built, several threads may read it.
 #ifndef HOTBED_CLIENT_BATCH_BATCH_PLAN_H_
 #define HOTBED_CLIENT_BATCH_BATCH_PLAN_H_
 
@@ -58,9 +58,9 @@ struct PlanPart {
 
 class BatchPlan {
  public:
-  // Features without ids are skipped. The ids of a part, and its columns of rows of `wire_type`, are at
-  // most `part_bytes_max` bytes; but a part holds at least the rows of one sequence number, and at
-  // most kPartRowsMax rows.
+  // Features without ids are skipped. The ids of a part, and its columns of rows of `wire_type`,
+  // are at most `part_bytes_max` bytes; but a part holds at least the rows of one sequence number,
+  // and at most kPartRowsMax rows.
   void Build(absl::Span<const FeatureIds> features, const ClusterMap& map, Deduper* deduper,
              RowType wire_type, uint64_t part_bytes_max);
 

@@ -1,5 +1,5 @@
-// Finds the errors of a call that can be found before anything is sent, so that a wrong call changes
-// nothing on any shard. Pure functions; errors name feature, table, id and limit.
+// Finds the errors of a call that can be found before anything is sent, so that a wrong call
+// changes nothing on any shard. Pure functions; errors name feature, table, id and limit.
 #ifndef HOTBED_CLIENT_BATCH_CHECK_FEATURES_H_
 #define HOTBED_CLIENT_BATCH_CHECK_FEATURES_H_
 
@@ -13,14 +13,14 @@
 
 namespace hotbed {
 
-// Checks that the tables are this client's (`owner`) and still exist, and that the call has no more ids
-// than it may have.
+// Checks that the tables are this client's (`owner`) and still exist, and that the call has no more
+// ids than it may have.
 absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterMap& map,
                            const void* owner);
 
-// Resolves the ids (client/batch/resolve_ids.h): `features` then refer to `resolved`, which keeps its
-// memory. Adds the ids that bounds mode `zero` skips to `zeroed`. OutOfRange names the first id that
-// bounds mode `error` refuses.
+// Resolves the ids (client/batch/resolve_ids.h): `features` then refer to `resolved`, which keeps
+// its memory. Adds the ids that bounds mode `zero` skips to `zeroed`. OutOfRange names the first id
+// that bounds mode `error` refuses.
 absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<ResolvedIds>* resolved,
                              uint64_t* zeroed);
 

@@ -1,8 +1,8 @@
 // Removes duplicate ids and remembers where each id occurred.
 //
-// Unique ids keep the order of their first appearance, which determines the order in which duplicate
-// gradients are summed. A hash table with open addressing and linear probing, at most half full; its
-// slots are kept between calls. Thread-compatible.
+// Unique ids keep the order of their first appearance, which determines the order in which
+// duplicate gradients are summed. A hash table with open addressing and linear probing, at most
+// half full; its slots are kept between calls. Thread-compatible.
 #ifndef HOTBED_CLIENT_BATCH_DEDUPE_H_
 #define HOTBED_CLIENT_BATCH_DEDUPE_H_
 
@@ -40,8 +40,8 @@ class Deduper {
  public:
   // `parts` form one sequence of at most kIdsPerCallMax inputs. Skipped inputs are in no chain.
   void Run(absl::Span<const IdsPart> parts, UniqueIds* out);
-  // As Run, but by input: input i is unique[index[i]], or index[i] is kNoIndex because it is skipped.
-  // `index` has room for all inputs.
+  // As Run, but by input: input i is unique[index[i]], or index[i] is kNoIndex because it is
+  // skipped. `index` has room for all inputs.
   void RunIndexed(absl::Span<const IdsPart> parts, std::vector<uint64_t>* unique, uint32_t* index);
 
  private:
@@ -55,8 +55,8 @@ class Deduper {
   // A Sink takes the result of each input, and has room for it.
   template <typename Sink>
   void RunInto(absl::Span<const IdsPart> parts, std::vector<uint64_t>* unique, Sink* sink);
-  // Takes the inputs input, input + 1, ...; returns the number of unique ids after them. `unique` and
-  // the slots have room for one more id per input.
+  // Takes the inputs input, input + 1, ...; returns the number of unique ids after them. `unique`
+  // and the slots have room for one more id per input.
   template <typename Sink>
   uint32_t RunSome(const IdsPart& part, uint32_t input, uint32_t count, uint64_t* unique,
                    Sink* sink);

@@ -1,9 +1,9 @@
 // Gradients of rows: duplicates summed in fp32 in the order of first appearance, written in their
 // wire form.
 //
-// The order depends on the caller's input alone, so that the same call gives the same bits for every
-// number of shards. Many ids may share a row of gradients, as the ids of a bag do: the gradient of an
-// id is never stored, only read as (row, coefficient). Thread-compatible.
+// The order depends on the caller's input alone, so that the same call gives the same bits for
+// every number of shards. Many ids may share a row of gradients, as the ids of a bag do: the
+// gradient of an id is never stored, only read as (row, coefficient). Thread-compatible.
 #ifndef HOTBED_CLIENT_BATCH_GRADIENT_SUM_H_
 #define HOTBED_CLIENT_BATCH_GRADIENT_SUM_H_
 
@@ -30,10 +30,10 @@ class GradientSum {
   GradientSum(absl::Span<const PushFeature> features, float scale, RowType wire_type)
       : features_(features), scale_(scale), wire_type_(wire_type) {}
 
-  // Writes the part's columns of its rows to `out`, in wire form. Returns the index in the part of the
-  // first row that has a NaN or infinite element on the wire, or kNoIndex. A table that skips such
-  // rows skips them in every slice: where any column of a row is NaN or infinite, the first element of
-  // the part's row becomes NaN.
+  // Writes the part's columns of its rows to `out`, in wire form. Returns the index in the part of
+  // the first row that has a NaN or infinite element on the wire, or kNoIndex. A table that skips
+  // such rows skips them in every slice: where any column of a row is NaN or infinite, the first
+  // element of the part's row becomes NaN.
   uint32_t Gather(const TableGroup& group, const PlanPart& part, const SummedGradients& summed,
                   uint8_t* out);
 

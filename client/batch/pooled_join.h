@@ -1,8 +1,8 @@
 // Takes the rows of partial bags as answers arrive, and joins them to bags (row_math/pooling.h).
 //
 // A bag that one shard holds alone gets its row at once. The rows of other bags wait until all have
-// arrived and are then joined in the order of the ranges, so that the order of answers has no effect.
-// Thread-compatible, except that several threads may call Take for different parts.
+// arrived and are then joined in the order of the ranges, so that the order of answers has no
+// effect. Thread-compatible, except that several threads may call Take for different parts.
 #ifndef HOTBED_CLIENT_BATCH_POOLED_JOIN_H_
 #define HOTBED_CLIENT_BATCH_POOLED_JOIN_H_
 
@@ -16,8 +16,8 @@ namespace hotbed {
 
 class PooledJoin {
  public:
-  // To be called before anything is sent: reserves memory for rows that wait, and writes the rows of
-  // bags that have no partial bag.
+  // To be called before anything is sent: reserves memory for rows that wait, and writes the rows
+  // of bags that have no partial bag.
   void Begin(const PooledPlan& plan);
 
   struct Rows {

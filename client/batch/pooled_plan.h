@@ -1,5 +1,6 @@
-// Cuts the pooled features of one call into partial bags: the ids of each bag that one shard holds, in
-// their order. In a table of several column slices, every shard of a range gets the same partial bags.
+// Cuts the pooled features of one call into partial bags: the ids of each bag that one shard holds,
+// in their order. In a table of several column slices, every shard of a range gets the same partial
+// bags.
 //
 // Partial bags of a feature lie range after range, and within a range in the order of the bags. A
 // partial bag that is larger than a message may be is cut further, into consecutive pieces.
@@ -37,8 +38,8 @@ struct PartialBag {
   uint32_t bag = 0;
   uint64_t first = 0;  // input of the feature where the bag begins
   uint64_t id_at = 0;  // of its ids, in PooledPlan::ids() and inputs()
-  // Where its row waits to be joined, in rows of the feature's dim. kAlone: the bag has no other partial
-  // bag, and the row is the bag's row.
+  // Where its row waits to be joined, in rows of the feature's dim. kAlone: the bag has no other
+  // partial bag, and the row is the bag's row.
   uint64_t row_at = 0;
   static constexpr uint64_t kAlone = ~uint64_t{0};
 };
@@ -94,7 +95,7 @@ class PooledPlan {
   std::vector<float> weights_;
   uint64_t joined_floats_ = 0;
 
-  // Of the feature being added.
+  // Working memory for the feature being added.
   ShardSplit split_;
   std::vector<uint64_t> kept_ids_;  // without the skipped ids
   std::vector<uint32_t> kept_inputs_;

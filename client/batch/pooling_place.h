@@ -1,5 +1,5 @@
-// Compares the bytes that travel when bags are pooled on the servers and when they are pooled in the
-// client. Pure functions.
+// Compares the bytes that travel when bags are pooled on the servers and when they are pooled in
+// the client. Pure functions.
 #ifndef HOTBED_CLIENT_BATCH_POOLING_PLACE_H_
 #define HOTBED_CLIENT_BATCH_POOLING_PLACE_H_
 

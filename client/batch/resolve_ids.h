@@ -1,5 +1,5 @@
-// Applies a table's padding id and bounds mode to a feature's ids, before duplicates are removed. Pure
-// functions.
+// Applies a table's padding id and bounds mode to a feature's ids, before duplicates are removed.
+// Pure functions.
 //
 //   padding id                       adds nothing
 //   id outside 0..rows-1 of a bounded table, by bounds_mode:
@@ -33,8 +33,8 @@ struct ResolvedIds {
   std::vector<uint8_t> skipped;
 };
 
-// Returns ids.size(), or the position of the first id that bounds mode `error` refuses; `out` is then
-// unspecified. `ids` outlive `out`. Nothing is copied where all ids stay as they are.
+// Returns ids.size(), or the position of the first id that bounds mode `error` refuses; `out` is
+// then unspecified. `ids` outlive `out`. Nothing is copied where all ids stay as they are.
 size_t ResolveIds(const TableSpec& table, absl::Span<const uint64_t> ids, ResolvedIds* out);
 
 }  // namespace hotbed

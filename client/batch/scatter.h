@@ -1,5 +1,5 @@
-// Writes the rows of an answer to the caller's buffers: every input where the id occurred gets the row,
-// or the columns that the answering shard holds, converted where the types differ.
+// Writes the rows of an answer to the caller's buffers: every input where the id occurred gets the
+// row, or the columns that the answering shard holds, converted where the types differ.
 #ifndef HOTBED_CLIENT_BATCH_SCATTER_H_
 #define HOTBED_CLIENT_BATCH_SCATTER_H_
 
@@ -18,8 +18,8 @@ struct ScatterTarget {
   RowType row_type = RowType::kFp32;  // kFp32 or the wire type; never kInt8 for part of a row
 };
 
-// Answers of at least this many bytes bypass the cache, which would not keep them until the caller reads
-// them.
+// Answers of at least this many bytes bypass the cache, which would not keep them until the caller
+// reads them.
 inline constexpr uint64_t kStreamingBytesMin = 8ull << 20;
 
 struct ScatterJob {
@@ -32,12 +32,12 @@ struct ScatterJob {
   bool streaming = false;
 };
 
-// Thread-safe for different parts. Streaming stores are fenced before it returns. A part that lacks some
-// columns sets `exists` to 1 or leaves it alone: a row exists if any of its slices does.
+// Thread-safe for different parts. Streaming stores are fenced before it returns. A part that lacks
+// some columns sets `exists` to 1 or leaves it alone: a row exists if any of its slices does.
 void Scatter(const ScatterJob& job);
 
-// Zeroes `exists` where the answers of several slices are joined. To be called before the first Scatter
-// of a plan.
+// Zeroes `exists` where the answers of several slices are joined. To be called before the first
+// Scatter of a plan.
 void ClearExists(const BatchPlan& plan, absl::Span<const ScatterTarget> targets);
 
 // Zeroes the rows of skipped inputs, which no answer covers.

@@ -1,5 +1,5 @@
-// Binds a jagged batch to the features of an Embeddings: the part of the batch that each feature reads,
-// and the resolved ids. Pure functions.
+// Binds a jagged batch to the features of an Embeddings: the part of the batch that each feature
+// reads, and the resolved ids. Pure functions.
 #ifndef HOTBED_CLIENT_EMBEDDING_EMBEDDING_BATCH_H_
 #define HOTBED_CLIENT_EMBEDDING_EMBEDDING_BATCH_H_
 
@@ -24,14 +24,14 @@ struct BoundFeature {
   uint32_t dim() const { return feature->table->dim(); }
   bool pooled() const { return feature->pooling != Pooling::kNone; }
   bool skips(uint64_t i) const { return resolved.skip != nullptr && resolved.skip[i] != 0; }
-  // The divisor of the mean of ids [begin, end): the number of ids that are not padding, or the sum of
-  // their weights. 0: the bag is zeros.
+  // The divisor of the mean of ids [begin, end): the number of ids that are not padding, or the sum
+  // of their weights. 0: the bag is zeros.
   float Divisor(uint64_t begin, uint64_t end) const;
 };
 
-// Sets bound[f] for features[f]; `bound` keeps its memory. On an error nothing may be sent: the batch is
-// not valid, lacks a feature's key, has weights for a feature that takes none, or has an id that bounds
-// mode `error` refuses. The error names feature and position.
+// Sets bound[f] for features[f]; `bound` keeps its memory. On an error nothing may be sent: the
+// batch is not valid, lacks a feature's key, has weights for a feature that takes none, or has an
+// id that bounds mode `error` refuses. The error names feature and position.
 absl::Status BindBatch(absl::Span<const EmbeddingFeature> features, const JaggedBatch& batch,
                        std::vector<BoundFeature>* bound);
 

@@ -20,8 +20,8 @@ struct IndexedRows {
 void PoolBags(const BoundFeature& bound, const IndexedRows& from, float* out, uint64_t stride,
               uint32_t* arg_max);
 
-// Divides the bags of a mean, which are sums so far, as PoolBags does; leaves the bags of other poolings
-// alone.
+// Divides the bags of a mean, which are sums so far, as PoolBags does; leaves the bags of other
+// poolings alone.
 void DivideBags(const BoundFeature& bound, float* out, uint64_t stride);
 
 }  // namespace hotbed

@@ -81,7 +81,8 @@ class EmbeddingsImpl final : public Embeddings {
                    EmbeddingOutput* output) const;
   // Describes one pull of all rows and bags that the bound features need.
   void PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch) const;
-  // Finds the distinct rows of a table's pooled features. Returns the number of ids with duplicates.
+  // Finds the distinct rows of a table's pooled features. Returns the number of ids with
+  // duplicates.
   uint64_t FindRows(size_t table, ForwardScratch* scratch) const;
   bool PoolsOnServers(size_t table, const ForwardScratch& scratch) const;
   PullFeature PooledPull(size_t feature, const BoundFeature& bound, EmbeddingOutput* output) const;

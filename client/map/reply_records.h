@@ -9,9 +9,9 @@
 
 namespace hotbed {
 
-// Applies the records in the segments [first, first + count) of an answer, which come with refusals,
-// all at once: after a fail-over every segment may carry one. Malformed records are left out. Returns
-// how many records were news. Thread-safe.
+// Applies the records in the segments [first, first + count) of an answer, which come with
+// refusals, all at once: after a fail-over every segment may carry one. Malformed records are left
+// out. Returns how many records were news. Thread-safe.
 size_t ApplyRecordsOf(const v1::ReplyHeader& header, uint32_t first, uint32_t count,
                       ClusterMapHolder* map);
 

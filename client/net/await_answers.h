@@ -12,7 +12,8 @@
 
 namespace hotbed {
 
-// Sleeps until `condition`, which `mu` guards, holds. False if `deadline_ns` of `clock` passes first.
+// Sleeps until `condition`, which `mu` guards, holds. False if `deadline_ns` of `clock` passes
+// first.
 bool AwaitAnswers(Transport* transport, const Clock* clock, absl::Mutex* mu,
                   const absl::Condition& condition, int64_t deadline_ns)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

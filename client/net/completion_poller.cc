@@ -10,7 +10,8 @@
 namespace hotbed {
 namespace {
 
-// A caller looks up this often for what other threads may have done: a deadline that passed.
+// How often a polling caller checks its condition, which other threads may have fulfilled: a
+// deadline may have ended the call.
 constexpr int64_t kLookUpNs = 2'000'000;
 
 }  // namespace
@@ -27,7 +28,7 @@ void CompletionPoller::Shutdown() {
   }
   queue_.Shutdown();
   for (std::thread& thread : threads_) thread.join();
-  // A caller may still be inside its last event, with the owner of the queue in its hands.
+  // A caller may still run its last event, which uses the owner of the queue.
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(
       +[](bool* works) { return !*works; }, &caller_works_));

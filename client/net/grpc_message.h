@@ -1,4 +1,5 @@
-// Messages between the client's form (OutgoingMessage, Reply) and gRPC's. Functions are thread-safe.
+// Messages between the client's form (OutgoingMessage, Reply) and gRPC's. Functions are
+// thread-safe.
 #ifndef HOTBED_CLIENT_NET_GRPC_MESSAGE_H_
 #define HOTBED_CLIENT_NET_GRPC_MESSAGE_H_
 

@@ -77,7 +77,7 @@ class GrpcTransport final : public Transport {
       const auto it = endpoints_.find({address, lane});
       if (it == endpoints_.end()) continue;
       if (it->second.lane != nullptr) it->second.lane->Cancel();
-      endpoints_.erase(it);  // with its connection, which may be to nowhere
+      endpoints_.erase(it);  // and its connection, whose other end may be gone
     }
     for (UnaryCall* call : unary_) {
       if (call->address() == address) call->Cancel();
@@ -115,8 +115,7 @@ class GrpcTransport final : public Transport {
     std::unique_ptr<grpc::GenericStub> stub;
     std::shared_ptr<ServerStream> lane;  // null: none yet, or a unary endpoint
   };
-  static constexpr size_t kEndpointsMax =
-      4096;  // addresses of servers that are gone are forgotten beyond it
+  static constexpr size_t kEndpointsMax = 4096;  // beyond it, dead streams are forgotten
 
   Endpoint* EndpointOf(const std::string& address, Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Hello MakeHello(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,5 +1,5 @@
-// What the client does with a segment that was refused or lost. Functions are pure; RetryPolicy keeps
-// a budget.
+// What the client does with a segment that was refused or lost. Functions are pure; RetryPolicy
+// keeps a budget.
 #ifndef HOTBED_CLIENT_NET_RETRY_H_
 #define HOTBED_CLIENT_NET_RETRY_H_
 

@@ -174,9 +174,9 @@ void ServerStream::OnRead(bool ok) {
     reading_ = false;
     if (!ok) return Fail();
     buffer.Swap(&incoming_);
-    // Read on before this message is processed: another thread may take the next one. After a failed
-    // write, too: the stream may still hold answers, and gRPC reports how it ended only once they
-    // are read.
+    // Read on before this message is processed: another thread may take the next one. After a
+    // failed write, too: the stream may still hold answers, and gRPC reports how it ended only once
+    // they are read.
     reading_ = true;
     stream_->Read(&incoming_, Arm(kRead));
   }

@@ -1,5 +1,6 @@
-// One lane to one server over gRPC: a bidirectional stream of raw byte messages. StreamBacklog decides
-// when a message may be written and which requests it carries; this class drives the stream.
+// One lane to one server over gRPC: a bidirectional stream of raw byte messages. StreamBacklog
+// decides when a message may be written and which requests it carries; this class drives the
+// stream.
 //
 // Thread rule: Send from any thread; events arrive on the threads that poll the completion queue.
 // Requests are written in the order of Send. When the stream ends, every open request is Done with
@@ -39,8 +40,8 @@ struct GrpcCounters {
   void NoteHello(const v1::Hello& hello);
 };
 
-// Counts the streams and calls that still wait for an event: a completion queue may be shut down only
-// when there are none. Thread-safe.
+// Counts the streams and calls that still wait for an event: a completion queue may be shut down
+// only when there are none. Thread-safe.
 class LiveCount {
  public:
   void Add() {
@@ -67,7 +68,8 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   // How long a request waits for company while the server is busy.
   static constexpr std::chrono::milliseconds kHoldMax{1};
 
-  // `joined_bytes_max` as in StreamBacklog. `stub`, `queue`, `counters` and `live` outlive the stream.
+  // `joined_bytes_max` as in StreamBacklog. `stub`, `queue`, `counters` and `live` outlive the
+  // stream.
   ServerStream(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
                grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live,
                uint64_t joined_bytes_max);
@@ -96,9 +98,9 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   static void DeliverReply(const ReceivedMessage& message,
                            absl::Span<const StreamBacklog::Joined> requests);
   static void EndDropped(Dropped dropped);
-  // Writes the next message if nothing hinders. Requests that nobody waits for go to `dropped`, to be
-  // ended without the lock. Null (inside Send, which may end no request): they are written like any
-  // other.
+  // Writes the next message if nothing hinders. Requests that nobody waits for go to `dropped`, to
+  // be ended without the lock. Null (inside Send, which may end no request): they are written like
+  // any other.
   void Pump(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetHoldAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

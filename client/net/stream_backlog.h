@@ -1,13 +1,13 @@
 // The requests of one stream: those that wait to be written, and those written that wait for their
 // answers. Decides which requests travel as one message and when the next message may be written.
 //
-// A message costs gRPC and the server about as much as some hundred rows of 64 floats. Requests that
-// wait are therefore joined to one message where their keys allow it, up to `joined_bytes_max` and the
-// server's own limit; before the server's hello arrives, nothing is joined. A request waits
+// A message costs gRPC and the server about as much as some hundred rows of 64 floats. Requests
+// that wait are therefore joined to one message where their keys allow it, up to `joined_bytes_max`
+// and the server's own limit; before the server's hello arrives, nothing is joined. A request waits
 //   - while the window is full (messages and bytes without an answer), and
-//   - while kBusyMessages messages are unanswered, because the server is busy until it answers one of
-//     them. Two slow messages would hold up everything behind them, so the caller ends this second
-//     wait after a time of its own (BeginHold, EndHold).
+//   - while kBusyMessages messages are unanswered, because the server is busy until it answers one
+//     of them. Two slow messages would hold up everything behind them, so the caller ends this
+//     second wait after a time of its own (BeginHold, EndHold).
 //
 // Bytes are those of the larger direction of a request. Thread-compatible.
 #ifndef HOTBED_CLIENT_NET_STREAM_BACKLOG_H_

@@ -1,8 +1,8 @@
 // The seam between the client and the wire: carries one request to one server and brings its reply
 // or the news of its loss.
 //
-// The gRPC implementation keeps one stream per server and lane; an in-process implementation can hand
-// requests to a shard host. Messages are those of proto/data.proto. Thread-safe.
+// The gRPC implementation keeps one stream per server and lane; an in-process implementation can
+// hand requests to a shard host. Messages are those of proto/data.proto. Thread-safe.
 #ifndef HOTBED_CLIENT_NET_TRANSPORT_H_
 #define HOTBED_CLIENT_NET_TRANSPORT_H_
 
@@ -39,8 +39,8 @@ struct OutgoingMessage {
   // Time left for a pull; 0: unlimited. Joined requests travel with the latest of their deadlines:
   // each caller ends its own call, and the server drops only work that all of them have given up.
   uint32_t deadline_ms = 0;
-  // Queued requests of the same lane, server and key may travel as one message: their headers agree in
-  // all but the segments. 0: never.
+  // Queued requests of the same lane, server and key may travel as one message: their headers agree
+  // in all but the segments. 0: never.
   uint64_t join_key = 0;
 
   // Header and bulk bytes.
@@ -49,8 +49,8 @@ struct OutgoingMessage {
   void Join(OutgoingMessage other);
 };
 
-// A reply, valid only during PendingRequest::Done. Where requests were joined to one message, each of
-// them gets the whole reply and its own range of segments.
+// A reply, valid only during PendingRequest::Done. Where requests were joined to one message, each
+// of them gets the whole reply and its own range of segments.
 struct Reply {
   Fragments fragments;
   const PullReplyView* view = nullptr;  // for both lanes: a PushReply has nothing but a header
@@ -62,12 +62,12 @@ struct Reply {
 class PendingRequest {
  public:
   virtual ~PendingRequest() = default;
-  // Called exactly once, from a thread of the transport, never from inside Send. `transport` is OK and
-  // there is a reply; or it says why there is none, and the server may or may not have acted on the
-  // request.
+  // Called exactly once, from a thread of the transport, never from inside Send. `transport` is OK
+  // and there is a reply; or it says why there is none, and the server may or may not have acted on
+  // the request.
   virtual void Done(const absl::Status& transport, const Reply* reply) = 0;
-  // Called instead of Done(why, nullptr) where nothing of the request was written: no server has acted
-  // on it.
+  // Called instead of Done(why, nullptr) where nothing of the request was written: no server has
+  // acted on it.
   virtual void NotSent(const absl::Status& why) { Done(why, nullptr); }
   // True when nobody waits any more. A request that is still queued is then dropped (NotSent with
   // Cancelled).
@@ -90,8 +90,8 @@ class Transport {
   // (pulls_in_flight_max, pushes_in_flight_max and the limits of their bytes).
   virtual void Send(const std::string& address, Lane lane, OutgoingMessage message,
                     std::shared_ptr<PendingRequest> request) = 0;
-  // Stops waiting for the server at the address: requests in flight there are Done with an error, as
-  // if their streams had broken. Later requests connect again.
+  // Stops waiting for the server at the address: requests in flight there are Done with an error,
+  // as if their streams had broken. Later requests connect again.
   virtual void Abandon(const std::string& address) {}
   // Goes into the hello of push streams that are opened from now on.
   virtual void SetSession(uint64_t session, uint64_t incarnation) = 0;

@@ -1,5 +1,5 @@
-// One server's answer to parts of a pull: reads its bulk fields segment after segment and writes the
-// rows to the caller's buffers. Thread-compatible; different answers may be read concurrently.
+// One server's answer to parts of a pull: reads its bulk fields segment after segment and writes
+// the rows to the caller's buffers. Thread-compatible; different answers may be read concurrently.
 #ifndef HOTBED_CLIENT_PULL_PULL_ANSWER_H_
 #define HOTBED_CLIENT_PULL_PULL_ANSWER_H_
 

@@ -1,8 +1,8 @@
-// One Pull or Lookup from its start to its Future: the plan, the destinations of its rows, and the gate
-// that keeps late answers away from the caller's buffers.
+// One Pull or Lookup from its start to its Future: the plan, the destinations of its rows, and the
+// gate that keeps late answers away from the caller's buffers.
 //
-// Thread rule: everything public is written before the call is admitted to PullsInFlight and read only
-// inside the gate afterwards; the gate, `parts_left` and the errors are thread-safe.
+// Thread rule: everything public is written before the call is admitted to PullsInFlight and read
+// only inside the gate afterwards; the gate, `parts_left` and the errors are thread-safe.
 #ifndef HOTBED_CLIENT_PULL_PULL_CALL_H_
 #define HOTBED_CLIENT_PULL_PULL_CALL_H_
 
@@ -60,7 +60,8 @@ struct PullScratch {
     const PooledPart* const part = Pooled(p);
     return part == nullptr ? plan.parts()[p].rows() : part->ids;
   }
-  // Rows that the client counts as pulled: one per bag, or per row; only the first column slice counts.
+  // Rows that the client counts as pulled: one per bag, or per row; only the first column slice
+  // counts.
   uint32_t RowsCounted(uint32_t p) const {
     const PooledPart* const part = Pooled(p);
     if (part != nullptr) return part->bags();
@@ -83,8 +84,8 @@ class PullCall {
         deadline_ns(deadline),
         promise(std::move(driver)) {}
 
-  // A thread that reads the plan or writes to the caller's buffers must be inside the gate. False: the
-  // call has ended.
+  // A thread that reads the plan or writes to the caller's buffers must be inside the gate. False:
+  // the call has ended.
   bool Enter();
   // True for the last thread to leave a closed gate, which must provide the Future's value.
   [[nodiscard]] bool Leave();

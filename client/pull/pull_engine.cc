@@ -106,8 +106,8 @@ absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFea
 ServerId PullEngine::ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
                               int attempt) const {
   const TableOptions& options = call.scratch->TableOf(part).options();
-  // A shard of a table with one replica has a second member only while it moves, and LsnMin does not
-  // carry over to another of its epochs.
+  // A shard of a table with one replica has a second member only while it moves, and LsnMin does
+  // not carry over to another of its epochs.
   const bool any = (call.read_from == ReadFrom::kAny && options.copies > 1) ||
                    (call.read_from != ReadFrom::kPrimary && options.data_parallel);
   if (!any || attempt > 0) return record.primary.server;

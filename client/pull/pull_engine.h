@@ -1,9 +1,9 @@
-// Pulls and lookups: plans a call, sends its parts to the servers of their shards, writes the answers
-// to the caller's buffers, and sends again what was refused or lost. Thread-safe.
+// Pulls and lookups: plans a call, sends its parts to the servers of their shards, writes the
+// answers to the caller's buffers, and sends again what was refused or lost. Thread-safe.
 //
-// A call is made of parts; a part is what one shard is asked for in one segment. Parts of one server
-// travel as one message, up to a limit of bytes. A part that is refused goes to the primary at once,
-// or again after a delay, until the call's deadline.
+// A call is made of parts; a part is what one shard is asked for in one segment. Parts of one
+// server travel as one message, up to a limit of bytes. A part that is refused goes to the primary
+// at once, or again after a delay, until the call's deadline.
 #ifndef HOTBED_CLIENT_PULL_PULL_ENGINE_H_
 #define HOTBED_CLIENT_PULL_PULL_ENGINE_H_
 
@@ -47,8 +47,8 @@ class PullEngine {
 
   explicit PullEngine(const Wiring& wiring);
 
-  // `lane` is kPull or kLookup. Blocks while the limits on pulls in flight do not admit the call, at
-  // most until the deadline.
+  // `lane` is kPull or kLookup. Blocks while the limits on pulls in flight do not admit the call,
+  // at most until the deadline.
   Future<absl::Status> Start(absl::Span<const PullFeature> features, const PullOptions& options,
                              Lane lane, int64_t deadline_ns);
   // Ends calls whose deadline has passed.

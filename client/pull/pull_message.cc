@@ -70,8 +70,8 @@ OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t
   }
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(parts.size());
-  // Joined requests must have the same bulk fields. Flags and arg_max would need ranges of their own
-  // in a joined reply, so calls that ask for them travel alone.
+  // Joined requests must have the same bulk fields. Flags and arg_max would need ranges of their
+  // own in a joined reply, so calls that ask for them travel alone.
   if (may_join && !call.want_flags && !want_arg_max) {
     message.join_key = 1u + header.row_type() + (bulk.lengths.pieces.empty() ? 0 : 8) +
                        (bulk.weights.pieces.empty() ? 0 : 16) + (call.strict ? 32 : 0) +

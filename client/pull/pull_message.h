@@ -11,8 +11,8 @@
 
 namespace hotbed {
 
-// `parts` are of one server by `map`, which knows the shard of each. `left_ns` is the time until the
-// deadline. `may_join`: the message may travel together with those of other calls. The message
+// `parts` are of one server by `map`, which knows the shard of each. `left_ns` is the time until
+// the deadline. `may_join`: the message may travel together with those of other calls. The message
 // refers to the call's buffers. The caller is inside the call's gate.
 OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t> parts,
                                  const ClusterMap& map, int64_t left_ns, bool may_join);

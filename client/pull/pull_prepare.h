@@ -1,5 +1,5 @@
-// The part of a pull that needs no lock: checks the call, resolves its ids, plans its parts, and lays
-// ids, bag lengths and weights out in message buffers.
+// The part of a pull that needs no lock: checks the call, resolves its ids, plans its parts, and
+// lays ids, bag lengths and weights out in message buffers.
 #ifndef HOTBED_CLIENT_PULL_PULL_PREPARE_H_
 #define HOTBED_CLIENT_PULL_PULL_PREPARE_H_
 
@@ -29,8 +29,8 @@ struct PullPlanCounts {
 absl::Status CheckPull(absl::Span<const PullFeature> features, const PullOptions& options,
                        RowType wire_type);
 
-// Fills the call's scratch, its buffers, and everything that follows from `features`, which CheckPull
-// has accepted. Zeroes rows and `exists` of ids that no shard is asked for.
+// Fills the call's scratch, its buffers, and everything that follows from `features`, which
+// CheckPull has accepted. Zeroes rows and `exists` of ids that no shard is asked for.
 absl::Status PlanPull(absl::Span<const PullFeature> features, const PullPlanInput& input,
                       PullCall* call, PullPlanCounts* counts);
 

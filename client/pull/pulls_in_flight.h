@@ -23,8 +23,8 @@ class PullsInFlight {
  public:
   using CallPtr = std::shared_ptr<PullCall>;
 
-  // At most `pulls_max` calls of together `bytes_max` bytes (PullCall::bytes); a call that is larger
-  // goes alone. `timer` ticks while calls are in flight. All pointers outlive this.
+  // At most `pulls_max` calls of together `bytes_max` bytes (PullCall::bytes); a call that is
+  // larger goes alone. `timer` ticks while calls are in flight. All pointers outlive this.
   PullsInFlight(size_t pulls_max, uint64_t bytes_max, const Clock* clock, Transport* transport,
                 Timer* timer)
       : pulls_max_(pulls_max),
@@ -33,8 +33,8 @@ class PullsInFlight {
         transport_(transport),
         timer_(timer) {}
 
-  // Blocks until the limits admit the call. DeadlineExceeded at the call's deadline, Cancelled after
-  // Shutdown: the call is then not in flight.
+  // Blocks until the limits admit the call. DeadlineExceeded at the call's deadline, Cancelled
+  // after Shutdown: the call is then not in flight.
   absl::Status Admit(const CallPtr& call);
   // Leaves the call's gate. The last to leave a closed call ends it here and keeps its promise.
   void Leave(const CallPtr& call);

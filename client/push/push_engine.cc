@@ -18,8 +18,8 @@ namespace {
 // with one of these codes. After every other refusal nothing was applied.
 bool LeavesItOpen(v1::Code code) { return code == v1::UNAVAILABLE || code == v1::WRONG_EPOCH; }
 
-// A refusal that is due to the gradients themselves or to lateness was due to them at the first send,
-// too, which left a noop: an earlier send cannot have been applied.
+// A refusal that is due to the gradients themselves or to lateness was due to them at the first
+// send, too, which left a noop: an earlier send cannot have been applied.
 bool IsAboutContent(v1::Code code) {
   return code == v1::OUT_OF_RANGE || code == v1::NAN_GRADIENT || code == v1::STEP_OVER;
 }
@@ -126,7 +126,8 @@ absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {
 
 bool PushEngine::WaitForRoom(const PushCall& call) {
   const auto room = [this, &call]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return shut_down_ || ledger_.window().Has(call.bytes, call.deadline_ns - use_.clock->NowNs());
+    return shut_down_ ||
+           ledger_.window().Admits(call.bytes, call.deadline_ns - use_.clock->NowNs());
   };
   return room() ||
          AwaitAnswers(use_.transport, use_.clock, &mu_, absl::Condition(&room), call.deadline_ns);

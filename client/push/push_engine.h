@@ -1,6 +1,6 @@
 // Pushes: gathers gradients into messages, chains them per shard, sends them again until each is
-// answered, and provides their results. Thread-safe. One mutex orders everything about chains and open
-// pushes; gathering happens outside it.
+// answered, and provides their results. Thread-safe. One mutex orders everything about chains and
+// open pushes; gathering happens outside it.
 #ifndef HOTBED_CLIENT_PUSH_PUSH_ENGINE_H_
 #define HOTBED_CLIENT_PUSH_PUSH_ENGINE_H_
 

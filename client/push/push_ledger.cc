@@ -33,7 +33,7 @@ Future<PushResult> PushLedger::Add(std::unique_ptr<PushCall> call,
                                    std::shared_ptr<WaitDriver> driver, int64_t now_ns) {
   call->ticket = next_ticket_++;
   call->parts_left = call->parts.size();
-  call->place = window_.Enter(call->bytes, now_ns);
+  call->entry = window_.Enter(call->bytes, now_ns);
   for (const PushPart& part : call->parts) last_step_[part.table] = call->step;
   Future<PushResult> future = call->promise.emplace(std::move(driver)).future();
   calls_[call->ticket] = std::move(call);
@@ -53,7 +53,7 @@ bool PushLedger::Finish(PushPart* part, const absl::Status& status, int64_t now_
     unclaimed_.push_back(std::move(result));
     if (unclaimed_.size() > kUnclaimedMax) unclaimed_.pop_front();
   }
-  window_.Leave(call->place, now_ns);
+  window_.Leave(call->entry, now_ns);
   calls_.erase(call->ticket);
   return true;
 }
@@ -95,7 +95,7 @@ bool PushLedger::AllAnswered(uint64_t step) const {
 std::vector<PushResult> PushLedger::Unanswered(int64_t begun_by_ns) const {
   std::vector<PushResult> unanswered;
   for (const auto& [ticket, call] : calls_) {
-    if (call->place.begun_ns <= begun_by_ns) unanswered.push_back(call->Result());
+    if (call->entry.begun_ns <= begun_by_ns) unanswered.push_back(call->Result());
   }
   std::sort(unanswered.begin(), unanswered.end(),
             [](const PushResult& a, const PushResult& b) { return a.ticket < b.ticket; });

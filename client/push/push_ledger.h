@@ -1,8 +1,8 @@
 // The pushes of a client that shards have not answered yet: their tickets, their Futures, and the
 // results that nobody has claimed. Thread-compatible: the engine's mutex guards it.
 //
-// A push may outlive its Future: at its deadline the Future gets kIndeterminate, while the push stays
-// until all its shards have answered. Retry gives it a Future again.
+// A push may outlive its Future: at its deadline the Future gets kIndeterminate, while the push
+// stays until all its shards have answered. Retry gives it a Future again.
 #ifndef HOTBED_CLIENT_PUSH_PUSH_LEDGER_H_
 #define HOTBED_CLIENT_PUSH_PUSH_LEDGER_H_
 

@@ -21,8 +21,8 @@ struct SentPart {
   Epoch epoch = 0;
 };
 
-// All parts are of the session `identity` and carry gradients of `gradient_type`. The message refers
-// to the parts' buffers and may travel together with others of the session.
+// All parts are of the session `identity` and carry gradients of `gradient_type`. The message
+// refers to the parts' buffers and may travel together with others of the session.
 OutgoingMessage BuildPushMessage(const SessionIdentity& identity, RowType gradient_type,
                                  absl::Span<const SentPart> parts);
 

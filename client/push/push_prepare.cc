@@ -50,8 +50,8 @@ void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uin
                    [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); });
 }
 
-// Fills the parts order[begin, end) from one buffer: all ids, then all gradients, so that a message
-// takes each as one piece.
+// Places the parts `order` in one buffer, all ids and then all gradients, so that a message takes
+// each as one piece.
 absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
                         absl::Span<const SummedGradients> summed, GradientSum* sum,
                         PushCall* call) {
@@ -128,7 +128,7 @@ absl::Status CheckPushOptions(const PushOptions& options, uint64_t step) {
   return absl::OkStatus();
 }
 
-// Rows that are assigned are not summed: an id may occur once.
+// Assigned rows are not summed, so an id may occur only once.
 absl::Status CheckAssigned(const BatchPlan& plan) {
   for (const TableGroup& group : plan.groups()) {
     for (size_t u = 0; u < group.ids.unique.size(); ++u) {
@@ -142,7 +142,7 @@ absl::Status CheckAssigned(const BatchPlan& plan) {
   return absl::OkStatus();
 }
 
-// The parts, in messages of whole buffers.
+// Makes the parts, with one buffer per message.
 absl::Status FillParts(const PushScratch& scratch, uint64_t bytes_max, GradientSum* sum,
                        PushCall* call) {
   const BatchPlan& plan = scratch.plan;

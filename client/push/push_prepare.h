@@ -1,5 +1,5 @@
-// The part of a push that needs neither order nor lock: checks a whole step before anything of it is
-// sent, removes duplicate ids, and sums their gradients into message buffers.
+// The part of a push that needs neither order nor lock: checks a whole step before anything of it
+// is sent, removes duplicate ids, and sums their gradients into message buffers.
 #ifndef HOTBED_CLIENT_PUSH_PUSH_PREPARE_H_
 #define HOTBED_CLIENT_PUSH_PUSH_PREPARE_H_
 
@@ -21,9 +21,9 @@ struct PushPlanInput {
   uint64_t segment_bytes_max = 0;  // of one message (SegmentBytesMax)
 };
 
-// Fills `call->parts`, ordered by server; `call` has its step and gradient type. Adds to `zeroed` the
-// ids that bounds mode `zero` drops. On an error nothing may be sent; it names table, id and limit.
-// Thread-safe.
+// Fills `call->parts`, ordered by server; `call` has its step and gradient type. Adds to `zeroed`
+// the ids that bounds mode `zero` drops. On an error nothing may be sent; it names table, id and
+// limit. Thread-safe.
 absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptions& options,
                          const PushPlanInput& input, PushCall* call, uint64_t* zeroed);
 

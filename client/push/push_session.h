@@ -1,5 +1,5 @@
-// The session under which a client pushes: opened at the coordinator by the first push, and then the
-// same until the client ends. Thread-safe.
+// The session under which a client pushes: opened at the coordinator by the first push, and then
+// the same until the client ends. Thread-safe.
 #ifndef HOTBED_CLIENT_PUSH_PUSH_SESSION_H_
 #define HOTBED_CLIENT_PUSH_PUSH_SESSION_H_
 

@@ -1,14 +1,14 @@
-// How many pushes a client keeps on their way: what its limits allow, and no more than are likely
+// The window of pushes in flight: as many as the client's limits allow, and no more than are likely
 // to be answered in time. Thread-compatible.
 //
-// Where servers take less than all their clients send, the difference waits somewhere. If it waits
-// on the way, each push takes as long as all before it, and once that is longer than deadlines
-// everything is answered too late: a server that works at its best for nobody. So it waits at the
-// client, where a push that is not sent by its deadline has changed nothing.
+// Where servers process less than their clients send, the difference must wait somewhere. If it
+// waits in flight, each push takes as long as all pushes before it, and once that exceeds the
+// deadlines every push is answered too late: the server works at full speed for nothing. So it
+// waits at the client, where a push that is not sent by its deadline has changed nothing.
 //
-// What a push takes: its time from here to its answer, spread over those that were on their way
-// with it; of the last ones, the newest counting most. Many clients share a server's time, and each
-// sees what that leaves to it.
+// The time per push is estimated: the time from entering the window to the answer, divided by the
+// number of pushes in flight, as a moving average. Many clients share a server, and each measures
+// the share that is left to it.
 #ifndef HOTBED_CLIENT_PUSH_PUSH_WINDOW_H_
 #define HOTBED_CLIENT_PUSH_PUSH_WINDOW_H_
 
@@ -19,28 +19,28 @@ namespace hotbed {
 
 class PushWindow {
  public:
-  // Of one push on its way.
-  struct Place {
+  // One push in flight.
+  struct Entry {
     uint64_t bytes = 0;
     int64_t begun_ns = 0;
-    uint64_t before = 0;  // were on their way when it began
+    uint64_t before = 0;  // pushes in flight when it began
   };
 
   PushWindow(uint64_t pushes_max, uint64_t bytes_max)
       : pushes_max_(pushes_max), bytes_max_(bytes_max) {}
 
-  // For a push of so many bytes that has `left_ns` until its deadline. One that would be alone
-  // goes, whatever it weighs and however long the last ones took.
-  bool Has(uint64_t bytes, int64_t left_ns) const;
-  Place Enter(uint64_t bytes, int64_t now_ns);
-  // Answered by all its shards, whatever became of it.
-  void Leave(const Place& place, int64_t now_ns);
+  // Whether the window admits a push of `bytes` bytes that has `left_ns` until its deadline. An
+  // empty window admits every push.
+  bool Admits(uint64_t bytes, int64_t left_ns) const;
+  Entry Enter(uint64_t bytes, int64_t now_ns);
+  // All shards have answered the push, whatever the answers are.
+  void Leave(const Entry& entry, int64_t now_ns);
 
-  // When a push that began now would be answered, from now.
+  // How long a push that began now would take, in nanoseconds.
   int64_t ExpectedNs() const {
     return static_cast<int64_t>(ns_per_push_ * static_cast<double>(pushes_ + 1));
   }
-  // What stands in the way, for a message.
+  // The state of the window, for an error message.
   std::string ToString() const;
 
  private:
@@ -48,7 +48,7 @@ class PushWindow {
   const uint64_t bytes_max_;
   uint64_t pushes_ = 0;
   uint64_t bytes_ = 0;
-  double ns_per_push_ = 0;  // 0: none was answered yet
+  double ns_per_push_ = 0;  // 0: no push was answered yet
 };
 
 }  // namespace hotbed

@@ -1,8 +1,8 @@
 // Delivers the commit of a step to every shard of its tables, and waits until all have applied it.
 // Thread-safe.
 //
-// Any trainer may deliver a commit, any number of times; a shard acts on the first delivery. A commit
-// that was lost or refused for now is therefore simply sent again.
+// Any trainer may deliver a commit, any number of times; a shard acts on the first delivery. A
+// commit that was lost or refused for now is therefore simply sent again.
 #ifndef HOTBED_CLIENT_TRAINERS_COMMIT_DELIVERY_H_
 #define HOTBED_CLIENT_TRAINERS_COMMIT_DELIVERY_H_
 
@@ -41,8 +41,8 @@ class CommitDelivery {
         retry_(retry),
         tables_(std::move(tables)) {}
 
-  // Blocks. DeadlineExceeded names a shard that has not answered, and its last answer; an error that
-  // no resend can help is returned as it is. Tables that were dropped are left out.
+  // Blocks. DeadlineExceeded names a shard that has not answered, and its last answer; an error
+  // that no resend can help is returned as it is. Tables that were dropped are left out.
   absl::Status Deliver(const v1::GroupCommit& commit, const SessionIdentity& identity,
                        int64_t deadline_ns);
 

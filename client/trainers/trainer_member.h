@@ -1,9 +1,9 @@
-// This client as a trainer of its group: joins, renews its membership, ends steps, and waits for the
-// other trainers. A synchronous step is committed, once for all of its shards, when every trainer of
-// the group has ended it.
+// This client as a trainer of its group: joins, renews its membership, ends steps, and waits for
+// the other trainers. A synchronous step is committed, once for all of its shards, when every
+// trainer of the group has ended it.
 //
-// Thread-safe; Join, End and Leave run one at a time. A thread of its own renews the membership three
-// times per lease, from Join until Leave or Stop.
+// Thread-safe; Join, End and Leave run one at a time. A thread of its own renews the membership
+// three times per lease, from Join until Leave or Stop.
 #ifndef HOTBED_CLIENT_TRAINERS_TRAINER_MEMBER_H_
 #define HOTBED_CLIENT_TRAINERS_TRAINER_MEMBER_H_
 
@@ -32,8 +32,8 @@ namespace hotbed {
 
 class TrainerMember {
  public:
-  // `options` name the group and its lease; `tables` returns the tables that this client has opened.
-  // All pointers outlive this.
+  // `options` name the group and its lease; `tables` returns the tables that this client has
+  // opened. All pointers outlive this.
   TrainerMember(const ClientOptions* options, const Clock* clock, ControlPlane* control,
                 PushSession* session, PushEngine* pushes, CommitDelivery* delivery,
                 std::function<std::vector<const TableHandle*>()> tables)
@@ -53,8 +53,8 @@ class TrainerMember {
   absl::Status Leave(int64_t deadline_ns);
 
   // Whether a push may be sent: at once for asynchronous tables and assignments, after a wait for
-  // tables of bounded staleness, in the order of the steps for synchronous tables. FailedPrecondition
-  // names the call that must come first.
+  // tables of bounded staleness, in the order of the steps for synchronous tables.
+  // FailedPrecondition names the call that must come first.
   absl::Status AdmitPush(uint64_t step, absl::Span<const PushFeature> features,
                          const PushOptions& options, int64_t deadline_ns);
 

@@ -13,9 +13,9 @@
 #include "hotbed/future.h"
 
 namespace hotbed {
-namespace queue_driver_test {
+namespace completion_poller_test {
 
-// An event that notes where it ran and keeps a promise, posted through gRPC's own alarm.
+// An event, posted through gRPC's alarm, that records its thread and keeps a promise.
 class Posted final : public CompletionEvent {
  public:
   Posted(CompletionPoller* driver, Promise<int> promise, int value)
@@ -48,7 +48,7 @@ class CompletionPollerTest : public ::testing::Test {
     driver_->Shutdown();
     driver_ = std::make_shared<CompletionPoller>(1, rest, away_max);
   }
-  // One event and the wait for it, which begins after `away`; the thread that ran it.
+  // Posts one event and waits for it after `away`. Returns the thread that ran the event.
   std::thread::id WaitOnce(absl::Duration away = absl::ZeroDuration()) {
     Promise<int> promise(driver_);
     const Future<int> future = promise.future();
@@ -63,8 +63,8 @@ class CompletionPollerTest : public ::testing::Test {
 
 TEST_F(CompletionPollerTest, CallerFindsThePlaceFreeAndKeepsIt) {
   Begin(/*rest=*/absl::Minutes(10), /*away_max=*/absl::Minutes(10));
-  // The driver's thread rests after an event that nobody waits for, once a caller was there. It may
-  // rest before: then the event is the caller's, as soon as it waits.
+  // Once a caller has polled, our thread rests after an event that no caller waits for. It may rest
+  // before that event; then the caller takes the event as soon as it waits.
   for (int tries = 0; WaitOnce() != std::this_thread::get_id(); ++tries) {
     ASSERT_LT(tries, 10'000);
     WaitOnce(/*away=*/absl::Milliseconds(1));
@@ -72,8 +72,8 @@ TEST_F(CompletionPollerTest, CallerFindsThePlaceFreeAndKeepsIt) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(WaitOnce(), std::this_thread::get_id());
 }
 
-// Who was served by the thread is not asleep any more for it, even before it has woken: the thread
-// leaves its place to it, where it might else keep it for ever.
+// A caller that our thread has served no longer counts as asleep, even before it wakes up: our
+// thread leaves the queue to it, and does not keep the queue for ever.
 TEST_F(CompletionPollerTest, CallerSoonTakesOverFromTheThread) {
   constexpr int kRounds = 50;
   int tries = 0;
@@ -119,7 +119,8 @@ TEST_F(CompletionPollerTest, ManyWaitersAllGetTheirs) {
 }
 
 TEST_F(CompletionPollerTest, SleeperIsServedWhenTheWorkingCallerLeaves) {
-  // One thread works for a value that comes first; the other sleeps over one that comes after.
+  // One thread polls for a value that is set first; the other sleeps over a value that is set
+  // later.
   for (int i = 0; i < 50; ++i) {
     WaitOnce();
     Promise<int> first(driver_), second(driver_);
@@ -187,7 +188,7 @@ TEST(CompletionPollerShutdownTest, WaitsForACallerInsideAnEvent) {
   std::unique_ptr<Slow> slow;
   absl::Notification posted;
   std::thread waiter([&] {
-    for (int i = 0; i < 5; ++i) {  // after these, the caller's place is free
+    for (int i = 0; i < 5; ++i) {  // after these, the caller can poll
       Promise<int> first(driver);
       Posted event(driver.get(), first, i);
       first.future().Wait();
@@ -216,5 +217,5 @@ TEST(CompletionPollerThreadsTest, SeveralThreadsNeedNoCaller) {
   driver->Shutdown();
 }
 
-}  // namespace queue_driver_test
+}  // namespace completion_poller_test
 }  // namespace hotbed

@@ -87,7 +87,7 @@ TEST_F(PushLedgerTest, AnExpiredPushStaysOpenAndRetryFindsItsResult) {
   EXPECT_EQ(late.outcome, Outcome::kIndeterminate);
   EXPECT_FALSE(ledger_.AllAnswered(7));
   EXPECT_TRUE(ledger_.AllAnswered(6));
-  EXPECT_FALSE(ledger_.window().Has(991, 1'000'000'000)) << "it counts in the window";
+  EXPECT_FALSE(ledger_.window().Admits(991, 1'000'000'000)) << "it counts in the window";
 
   const Future<PushResult> again = ledger_.Retry(late, 200, nullptr);
   Expire(150);

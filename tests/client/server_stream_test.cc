@@ -1,5 +1,5 @@
-// Requests joined to one message, over a real stream to a scripted server: who gets which part of
-// the reply, what a refused neighbour does, limits, the window, and the loss of the stream.
+// Requests joined to one message, over a real stream to a scripted server: each request's part of
+// the reply, a refused neighbour, limits, the window, and the loss of the stream.
 #include "client/net/server_stream.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 #include "proto/data.grpc.pb.h"
 
 namespace hotbed {
-namespace grpc_lane_test {
+namespace server_stream_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -25,7 +25,8 @@ constexpr uint64_t kRefusedEpoch = 99;
 constexpr uint64_t kBreakEpoch = 100;
 
 // Answers each id with three times the id, 8 bytes; refuses segments of kRefusedEpoch; ends the
-// stream at one of kBreakEpoch. One message after another, each once the test has let it go.
+// stream at a segment of kBreakEpoch. Answers one message after another, each when the test
+// releases it.
 class ScriptedServer final : public v1::Data::Service {
  public:
   ScriptedServer() {
@@ -175,7 +176,7 @@ class ServerStreamTest : public testing::Test {
     shape.epoch = epoch;
     return shape;
   }
-  // One segment for each list of ids.
+  // One segment per list of ids.
   std::shared_ptr<Ask> Send(const std::vector<std::vector<uint64_t>>& segments, Shape shape) {
     OutgoingMessage message;
     v1::PullHeader header;
@@ -204,7 +205,7 @@ class ServerStreamTest : public testing::Test {
   std::shared_ptr<Ask> Send(const std::vector<std::vector<uint64_t>>& segments) {
     return Send(segments, Shape());
   }
-  // The server's hello is there, and one more request fills the window until it is let go.
+  // Waits for the server's hello, then fills the window with a request until the test releases it.
   void Fill() {
     const auto first = Send({{1}});
     server_.Release(1);
@@ -288,12 +289,12 @@ TEST_F(ServerStreamTest, AnAnswerThatIsTooShortShowsInTheCount) {
 TEST_F(ServerStreamTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
   server_.hello.set_message_bytes_max(4096);
   server_.hello.set_messages_in_flight_max(1);
-  // 4096 less the frame has room for two of these.
+  // 4096 bytes less the frame have room for two of these.
   Shape shape;
   shape.reply_bytes = 1500;
   std::vector<std::shared_ptr<Ask>> early, late;
   for (uint64_t i = 0; i < 3; ++i) early.push_back(Send({{i}}, shape));
-  // All three are on their way before the server greets.
+  // All three are in flight before the server's hello arrives.
   while (transport_->Stats().messages < 3) absl::SleepFor(absl::Milliseconds(1));
   server_.Release(3);
   AwaitAll(early);
@@ -365,5 +366,5 @@ TEST_F(ServerStreamTest, APushKeepsItsSessionWhateverADeadlineSays) {
   EXPECT_THAT(ask->seqs, ElementsAre(0x1234567890));
 }
 
-}  // namespace grpc_lane_test
+}  // namespace server_stream_test
 }  // namespace hotbed

@@ -44,7 +44,7 @@ class StreamBacklogTest : public testing::Test {
     backlog_.Add(MessageOf(bytes, key), waiter);
     return waiter;
   }
-  // Takes the next message, which must be free to be written; how many segments it carries.
+  // Takes the next message, which must be free to be written. Returns its number of segments.
   uint32_t Write() {
     EXPECT_EQ(backlog_.Decide(), Next::kWrite);
     OutgoingMessage message;

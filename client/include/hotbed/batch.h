@@ -1,12 +1,12 @@
 // JaggedBatch: the sparse inputs of one training step, and the operations on them before they are
 // looked up.
 //
-// Keys name features. Each feature has, for each of `batch_size` samples, a bag of ids of any length,
-// including zero; each id may have a weight. The order is key-major, as in TorchRec's
+// Keys name features. Each feature has, for each of `batch_size` samples, a bag of ids of any
+// length, including zero; each id may have a weight. The order is key-major, as in TorchRec's
 // KeyedJaggedTensor: all samples of key 0, then all samples of key 1.
 //
-// Ids are 64-bit patterns, as tables store them: int32 and int64 ids are sign-extended, uint64 ids stay
-// as they are; all are exact beyond 2^53. Thread-compatible plain values.
+// Ids are 64-bit patterns, as tables store them: int32 and int64 ids are sign-extended, uint64 ids
+// stay as they are; all are exact beyond 2^53. Thread-compatible plain values.
 #ifndef HOTBED_BATCH_H_
 #define HOTBED_BATCH_H_
 
@@ -28,9 +28,9 @@ struct JaggedBatch {
   std::vector<float> weights;     // one per id, or none: all bags are unweighted
 
   // Each makes a batch and validates it. InvalidArgument names the feature and the position where
-  // lengths do not add up to the ids, there is not one weight per id, a weight is not finite, offsets
-  // decrease or do not begin at 0, a key occurs twice, or lengths.size() is not keys.size() x
-  // batch_size.
+  // lengths do not add up to the ids, there is not one weight per id, a weight is not finite,
+  // offsets decrease or do not begin at 0, a key occurs twice, or lengths.size() is not keys.size()
+  // x batch_size.
   static absl::StatusOr<JaggedBatch> FromLengths(std::vector<std::string> keys,
                                                  std::vector<uint32_t> lengths,
                                                  std::vector<uint64_t> ids,
@@ -57,10 +57,11 @@ struct JaggedBatch {
   // The keys at the indices `order`, which may omit and repeat keys. A repeated key gets a suffix:
   // "product#1".
   absl::StatusOr<JaggedBatch> Permute(absl::Span<const size_t> order) const;
-  // The keys of all parts, one part after another. Batch sizes must be equal, no key may occur twice,
-  // and all parts or none must be weighted.
+  // The keys of all parts, one part after another. Batch sizes must be equal, no key may occur
+  // twice, and all parts or none must be weighted.
   static absl::StatusOr<JaggedBatch> Concat(absl::Span<const JaggedBatch> parts);
-  // The samples of all parts, one part after another. All parts have the same keys in the same order.
+  // The samples of all parts, one part after another. All parts have the same keys in the same
+  // order.
   static absl::StatusOr<JaggedBatch> ConcatSamples(absl::Span<const JaggedBatch> parts);
   // Samples [first, first + count).
   absl::StatusOr<JaggedBatch> Samples(uint32_t first, uint32_t count) const;

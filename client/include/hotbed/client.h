@@ -12,14 +12,14 @@
 //   absl::Status pushed = (*client)->Push(step, {&out, 1}).Wait().status;
 //
 // One call carries any number of features over any number of tables. It becomes one message per
-// server, or several where one would be larger than a message may be. Several calls may be in flight.
-// The client removes duplicate ids, splits by shard, retries, follows shards to new servers, and
-// gives up only at the deadline.
+// server, or several where one would be larger than a message may be. Several calls may be in
+// flight. The client removes duplicate ids, splits by shard, retries, follows shards to new
+// servers, and gives up only at the deadline.
 //
 // Thread rule: Client and Table are thread-safe. Buffers named in a call belong to the client until
-// the call's Future is ready. Pushes of one session to one shard are applied in the order of the Push
-// calls. Concurrent Push calls have no order between them, and steps must not decrease in the order
-// of the calls.
+// the call's Future is ready. Pushes of one session to one shard are applied in the order of the
+// Push calls. Concurrent Push calls have no order between them, and steps must not decrease in the
+// order of the calls.
 #ifndef HOTBED_CLIENT_H_
 #define HOTBED_CLIENT_H_
 
@@ -41,15 +41,17 @@ class Table;
 
 // Which server answers pulls and lookups of a shard that has several replicas.
 //   kPrimary  the primary alone.
-//   kAny      any server that holds a replica; the near ones take turns. If a replica cannot answer,
-//             because it is behind the caller's own pushes or down, the primary is asked at once.
-//   kDefault  kAny for tables that have a replica on every server (data_parallel), otherwise kPrimary.
+//   kAny      any server that holds a replica; the near ones take turns. If a replica cannot
+//             answer, because it is behind the caller's own pushes or down, the primary is asked
+//             at once.
+//   kDefault  kAny for tables that have a replica on every server (data_parallel), otherwise
+//             kPrimary.
 enum class ReadFrom : uint8_t { kDefault = 0, kPrimary = 1, kAny = 2 };
 
 struct ClientOptions {
   // The identity under which pushes are applied exactly once. Keep it stable over restarts of this
-  // trainer (job and rank). A second client that connects with the same name fences the first. Empty:
-  // a unique name.
+  // trainer (job and rank). A second client that connects with the same name fences the first.
+  // Empty: a unique name.
   std::string session_name;
   absl::Duration deadline = absl::Seconds(60);  // of calls that name none; above zero
   // How rows travel. They arrive as fp32 unless a feature asks for the type that travels.
@@ -59,27 +61,27 @@ struct ClientOptions {
   // Calls that wait for the same server may travel as one message: more rows per second where calls
   // are small and many are in flight.
   bool join_requests = true;
-  // Bytes per message, 64 KiB to 64 MiB. Larger calls are cut to this size, or to the smallest that a
-  // server of the cluster accepts (its --message-bytes-max).
+  // Bytes per message, 64 KiB to 64 MiB. Larger calls are cut to this size, or to the smallest that
+  // a server of the cluster accepts (its --message-bytes-max).
   uint64_t message_bytes_max = 1ull << 20;
-  // Limits on calls in flight. A call beyond a limit blocks until the limit admits it, at most until
-  // its deadline, and then ends with DeadlineExceeded; a push also blocks where, judging by the last
-  // ones, it would be answered too late. A call that alone exceeds a limit of bytes is sent when
-  // nothing else is in flight. Because Pull, Lookup and Push may block, do not call them from a
-  // Future's callback.
+  // Limits on calls in flight. A call beyond a limit blocks until the limit admits it, at most
+  // until its deadline, and then ends with DeadlineExceeded; a push also blocks where, judging by
+  // the last ones, it would be answered too late. A call that alone exceeds a limit of bytes is
+  // sent when nothing else is in flight. Because Pull, Lookup and Push may block, do not call them
+  // from a Future's callback.
   int pulls_in_flight_max = 256;                     // of Pull and Lookup; 1 to 65536
   uint64_t pull_bytes_in_flight_max = 1ull << 30;    // ids and rows as they travel
   int pushes_in_flight_max = 64;                     // 1 to 65536
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // ids and gradients as they travel
   int threads = 1;                                   // that drive the network; 1 to 64
-  // How many trainers train together, 1 to 65536: pushes to a table of gradient_reduction `mean` are
-  // divided by it. Synchronous tables use the size of the trainer group instead.
+  // How many trainers train together, 1 to 65536: pushes to a table of gradient_reduction `mean`
+  // are divided by it. Synchronous tables use the size of the trainer group instead.
   uint32_t trainers = 1;
-  // The name of the group of trainers that take the steps of synchronous and bounded tables together
-  // (JoinTrainers). Empty: no group; such tables then take no pushes from this client.
+  // The name of the group of trainers that take the steps of synchronous and bounded tables
+  // together (JoinTrainers). Empty: no group; such tables then take no pushes from this client.
   std::string trainer_group;
-  // The coordinator gives a trainer up, and its group continues without it, when it has not heard from
-  // the trainer for this time: 100 ms to 10 min. Zero: the coordinator's --trainer-lease-ms.
+  // The coordinator gives a trainer up, and its group continues without it, when it has not heard
+  // from the trainer for this time: 100 ms to 10 min. Zero: the coordinator's --trainer-lease-ms.
   absl::Duration trainer_lease = absl::ZeroDuration();
 };
 
@@ -89,18 +91,19 @@ enum class BagPooling : uint8_t { kSum = 0, kMean = 1, kMax = 2 };
 // The arg_max of every element of an empty bag.
 inline constexpr uint32_t kArgMaxOfNothing = 0xffffffffu;
 
-// One input of a pull: `rows[i]` receives the row of `ids[i]`; `rows` has ids.size() x dim elements of
-// `row_type`. An id that the table's padding id or bounds mode makes nothing (docs/tables.md) gets a
-// row of zeros and does not exist.
+// One input of a pull: `rows[i]` receives the row of `ids[i]`; `rows` has ids.size() x dim elements
+// of `row_type`. An id that the table's padding id or bounds mode makes nothing (docs/tables.md)
+// gets a row of zeros and does not exist.
 //
-// With `bag_lengths`, the ids form bags, one after another, and rows[b] receives bag b as one row of
-// dim floats. Each server pools the ids of a bag that it holds, so that one row per bag and shard
-// travels instead of one row per id; ids are sent as often as they occur. The client joins the
-// answers in the order of the shards: it adds sums in fp32, divides means by the number of the bag's
-// ids or by the sum of their weights (fp32, in order), and takes the largest of maxima. The same set
-// of shards gives the same bits, another set gives the same values within rounding. Wire types fp16
-// and bf16 round the row of each shard once. An empty bag is zeros. An id that the padding id or the
-// bounds mode makes nothing adds nothing; an id outside its table still counts in a mean's divisor.
+// With `bag_lengths`, the ids form bags, one after another, and rows[b] receives bag b as one row
+// of dim floats. Each server pools the ids of a bag that it holds, so that one row per bag and
+// shard travels instead of one row per id; ids are sent as often as they occur. The client joins
+// the answers in the order of the shards: it adds sums in fp32, divides means by the number of the
+// bag's ids or by the sum of their weights (fp32, in order), and takes the largest of maxima. The
+// same set of shards gives the same bits, another set gives the same values within rounding. Wire
+// types fp16 and bf16 round the row of each shard once. An empty bag is zeros. An id that the
+// padding id or the bounds mode makes nothing adds nothing; an id outside its table still counts in
+// a mean's divisor.
 struct PullFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
@@ -119,8 +122,8 @@ struct PullFeature {
   absl::Span<const uint32_t> bag_lengths;
   const float* id_weights = nullptr;  // kSum and kMean: each row is multiplied by its id's weight
   BagPooling pooling = BagPooling::kSum;
-  // kMax: bags x dim, the position in its bag, counted from 0, of the id that an element comes from;
-  // the first of equals.
+  // kMax: bags x dim, the position in its bag, counted from 0, of the id that an element comes
+  // from; the first of equals.
   uint32_t* arg_max = nullptr;
   uint64_t row_stride = 0;  // floats from one bag's row to the next; 0: dim
 };
@@ -128,8 +131,9 @@ struct PullFeature {
 struct PullOptions {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   const RowType* wire_type = nullptr;              // null: the client's
-  // Every pull sees this client's own acknowledged pushes, and per shard never an older state than an
-  // earlier pull of this client. The fields below ask for more where shards have several replicas.
+  // Every pull sees this client's own acknowledged pushes, and per shard never an older state than
+  // an earlier pull of this client. The fields below ask for more where shards have several
+  // replicas.
   ReadFrom read_from = ReadFrom::kDefault;  // kDefault: the client's
   // The pull sees everything that was acknowledged to any client before it began: only the primary
   // answers, and only while it is certain to be the primary. Not together with kAny.
@@ -139,8 +143,8 @@ struct PullOptions {
 };
 
 // One output of a step: gradients[i] is the gradient for ids[i]; `gradients` has ids.size() x dim
-// floats. Gradients of duplicate ids are summed. Ids that the table's padding id or bounds mode makes
-// nothing are skipped.
+// floats. Gradients of duplicate ids are summed. Ids that the table's padding id or bounds mode
+// makes nothing are skipped.
 struct PushFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
@@ -151,8 +155,8 @@ struct PushFeature {
   uint64_t gradient_row_count = 0;          // of `gradients`; required with gradient_rows
   uint64_t gradient_stride = 0;             // floats from one row to the next; 0: dim
   const float* coefficients = nullptr;      // one per id; null: 1
-  // Max pooling: element d counts only where arg_max[r * dim + d] equals bag_positions[i], r being the
-  // gradient row; elsewhere the gradient is 0. Set both or none.
+  // Max pooling: element d counts only where arg_max[r * dim + d] equals bag_positions[i], r being
+  // the gradient row; elsewhere the gradient is 0. Set both or none.
   const uint32_t* arg_max = nullptr;
   const uint32_t* bag_positions = nullptr;
 };
@@ -172,15 +176,15 @@ struct PushOptions {
   float clip_global_norm = 0.0f;
 };
 
-// The result of a push. A step is atomic per shard, not across shards: `shards` lists the shards that
-// did not apply it.
+// The result of a push. A step is atomic per shard, not across shards: `shards` lists the shards
+// that did not apply it.
 struct PushResult {
   enum class Outcome {
     // All shards applied the push, exactly once. Shards of synchronous tables have it in their logs
     // and apply it when the step is committed (see `staged`).
     kApplied,
-    // At least one shard refused for good. `shards` lists the refusals; the other shards applied the
-    // push. If `shards` is empty, the push was refused as a whole and nothing was sent.
+    // At least one shard refused for good. `shards` lists the refusals; the other shards applied
+    // the push. If `shards` is empty, the push was refused as a whole and nothing was sent.
     kFailed,
     // Whether at least one shard applied the push is unknown.
     //   status kDeadlineExceeded  The deadline passed, and the push may still be applied.
@@ -220,8 +224,9 @@ struct ClientStats {
 
 class Client {
  public:
-  // `target` is "hotbed://HOST:PORT" of the coordinator. Waits for the coordinator until the deadline
-  // of the options. InvalidArgument names an option that is out of range, its value and the range.
+  // `target` is "hotbed://HOST:PORT" of the coordinator. Waits for the coordinator until the
+  // deadline of the options. InvalidArgument names an option that is out of range, its value and
+  // the range.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target,
                                                          const ClientOptions& options = {});
   virtual ~Client() = default;
@@ -236,25 +241,25 @@ class Client {
   virtual absl::Status DropTable(const std::string& name) = 0;
   virtual absl::StatusOr<std::vector<TableOptions>> ListTables() = 0;
 
-  // --- Training. Errors that can be found before anything is sent (an id outside a bounded table, NaN
-  // where the table rejects it, no features, sizes that do not match) are returned by a Future that
-  // is ready; nothing was sent.
+  // --- Training. Errors that can be found before anything is sent (an id outside a bounded table,
+  // NaN where the table rejects it, no features, sizes that do not match) are returned by a Future
+  // that is ready; nothing was sent.
   //
-  // Writes the rows of `features` to their buffers. They are there once the Future is OK; on an error
-  // the buffers are unspecified. DeadlineExceeded says what was still missing.
+  // Writes the rows of `features` to their buffers. They are there once the Future is OK; on an
+  // error the buffers are unspecified. DeadlineExceeded says what was still missing.
   virtual Future<absl::Status> Pull(absl::Span<const PullFeature> features,
                                     const PullOptions& options = {}) = 0;
   // `step` must grow over the life of the session name (use the training step), with one Push per
   // table and step. A restarted trainer that repeats steps gets kApplied for those already applied.
   virtual Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                                   const PushOptions& options = {}) = 0;
-  // Continues a push that ended kIndeterminate: with the same sequence numbers, so that it is applied
-  // at most once.
+  // Continues a push that ended kIndeterminate: with the same sequence numbers, so that it is
+  // applied at most once.
   virtual Future<PushResult> Retry(const PushResult& result,
                                    absl::Duration deadline = absl::ZeroDuration()) = 0;
   // The pushes that have waited at least this long for an answer, the oldest first, each with the
-  // result that it would have now: `shards` lists the shards that have not answered, `status` quotes
-  // the last answer or error.
+  // result that it would have now: `shards` lists the shards that have not answered, `status`
+  // quotes the last answer or error.
   virtual std::vector<PushResult> UnansweredPushes(absl::Duration at_least) const = 0;
 
   // --- Steps of trainers, for synchronous tables and tables of bounded staleness (docs/tables.md,

@@ -10,9 +10,9 @@
 //
 // Several features may read one table, and one feature may read several tables (name it once per
 // table). Outputs come in the order of the list, whatever the order of the batch's keys. Bags are
-// pooled where fewer bytes travel: on the servers, which answer partial bags per shard that the client
-// joins in the order of the shards; or in the client, where ids repeat so often that the distinct rows
-// have fewer bytes than the bags.
+// pooled where fewer bytes travel: on the servers, which answer partial bags per shard that the
+// client joins in the order of the shards; or in the client, where ids repeat so often that the
+// distinct rows have fewer bytes than the bags.
 //
 //   sum    out = sum of w_k * row_k             weights default to 1
 //   mean   out = sum / number of ids in the bag; weighted: sum of w_k * row_k / sum of w_k
@@ -20,9 +20,10 @@
 //          the other rows of the bag get a gradient of 0); weights are refused
 //   none   one row per id (a sequence), in the order of the ids; weights are refused
 //
-// An empty bag is zeros, and so is a mean whose weights add up to 0, which has no gradient. The table's
-// padding id has no row and no gradient, and does not count in a mean's number of ids; under none it
-// is a row of zeros. An id outside a bounded table's rows follows the table's bounds mode:
+// An empty bag is zeros, and so is a mean whose weights add up to 0, which has no gradient. The
+// table's padding id has no row and no gradient, and does not count in a mean's number of ids;
+// under none it is a row of zeros. An id outside a bounded table's rows follows the table's bounds
+// mode:
 //   error   the call is refused; the error names feature and position
 //   zero    as the padding id, but the id counts in a mean's number of ids and in
 //           EmbeddingOutput::out_of_bounds
@@ -62,8 +63,8 @@ struct EmbeddingFeature {
 enum class PoolingPlace : uint8_t { kAuto = 0, kServer = 1, kClient = 2 };
 
 struct EmbeddingOptions {
-  // kClient makes outputs bit-identical for every set of shards. Otherwise outputs of different sets of
-  // shards differ by at most 1e-6.
+  // kClient makes outputs bit-identical for every set of shards. Otherwise outputs of different
+  // sets of shards differ by at most 1e-6.
   PoolingPlace pooling_at = PoolingPlace::kAuto;
   const RowType* wire_type = nullptr;  // of rows and pooled sums; null: the client's pull_type
   absl::Duration deadline = absl::ZeroDuration();  // of Forward; zero: the client's
@@ -84,8 +85,8 @@ struct EmbeddingOutput {
   std::vector<float> values;      // batch_size x columns, row-major
   std::vector<Feature> features;  // in the order of EmbeddingFeature
   uint64_t out_of_bounds = 0;     // ids that a table's bounds mode `zero` replaced with zeros
-  // For Backward, by feature, of max-pooled features: for each element of each bag, the position in the
-  // bag of the id that it comes from.
+  // For Backward, by feature, of max-pooled features: for each element of each bag, the position in
+  // the bag of the id that it comes from.
   std::vector<std::vector<uint32_t>> arg_max;
 
   const Feature* Find(const std::string& name) const;  // null: no such output
@@ -113,21 +114,21 @@ struct SparseGradient {
 
 class Embeddings {
  public:
-  // InvalidArgument names the feature that has no name, no table, a table of another client, an unknown
-  // pooling, or the output name of another feature. `client` outlives the Embeddings.
+  // InvalidArgument names the feature that has no name, no table, a table of another client, an
+  // unknown pooling, or the output name of another feature. `client` outlives the Embeddings.
   static absl::StatusOr<std::unique_ptr<Embeddings>> Create(Client* client,
                                                             std::vector<EmbeddingFeature> features,
                                                             const EmbeddingOptions& options = {});
   virtual ~Embeddings() = default;
 
-  // `batch` must have every feature's key; keys that no feature names are ignored. The call is refused
-  // as a whole, and nothing is sent, where the batch is not valid, a feature with pooling none or max
-  // has weights, or an id is out of bounds in a table of bounds mode `error`.
+  // `batch` must have every feature's key; keys that no feature names are ignored. The call is
+  // refused as a whole, and nothing is sent, where the batch is not valid, a feature with pooling
+  // none or max has weights, or an id is out of bounds in a table of bounds mode `error`.
   virtual Future<absl::Status> Forward(const JaggedBatch& batch, EmbeddingOutput* output) = 0;
 
-  // One push of one step. Gradients of the outputs become gradients of rows; those of one id are summed
-  // over all features of a table in the order of first appearance (features in the list's order).
-  // `batch` and `output` are those of Forward.
+  // One push of one step. Gradients of the outputs become gradients of rows; those of one id are
+  // summed over all features of a table in the order of first appearance (features in the list's
+  // order). `batch` and `output` are those of Forward.
   virtual Future<PushResult> Backward(uint64_t step, const JaggedBatch& batch,
                                       const EmbeddingOutput& output,
                                       const OutputGradients& gradients,
@@ -140,14 +141,14 @@ class Embeddings {
       const OutputGradients& gradients) = 0;
 };
 
-// Sums the sparse gradients of several micro-batches, in the order of Add; PushGradients then pushes
-// them as one step. Thread-compatible.
+// Sums the sparse gradients of several micro-batches, in the order of Add; PushGradients then
+// pushes them as one step. Thread-compatible.
 class GradientAccumulator {
  public:
   GradientAccumulator();
   ~GradientAccumulator();
-  // InvalidArgument, and nothing is added, where a gradient has no table or is not ids x dim floats, or
-  // where `scale` is not finite.
+  // InvalidArgument, and nothing is added, where a gradient has no table or is not ids x dim
+  // floats, or where `scale` is not finite.
   absl::Status Add(absl::Span<const SparseGradient> gradients, float scale = 1.0f);
   // Returns everything added since the last Take, each id once, and starts again with nothing.
   std::vector<SparseGradient> Take();

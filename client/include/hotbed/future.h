@@ -18,8 +18,8 @@
 
 namespace hotbed {
 
-// Thread-safe. A default-constructed Future is not valid, and nothing but valid() may be called on it:
-// Future::Ready and Promise make valid ones.
+// Thread-safe. A default-constructed Future is not valid, and nothing but valid() may be called on
+// it: Future::Ready and Promise make valid ones.
 template <typename T>
 class Future {
  public:
@@ -34,9 +34,9 @@ class Future {
   bool ready() const { return state_->IsSet(); }
   // To be given to a promise that is kept when this Future's is. Null: waiting threads sleep.
   std::shared_ptr<WaitDriver> driver() const { return state_->driver(); }
-  // Blocks until the value is there. Meanwhile this thread does the client's network work if no other
-  // thread does, so that callbacks of other futures may run on it. The reference lives as long as this
-  // future or a copy of it.
+  // Blocks until the value is there. Meanwhile this thread does the client's network work if no
+  // other thread does, so that callbacks of other futures may run on it. The reference lives as
+  // long as this future or a copy of it.
   const T& Wait() const { return state_->Wait(); }
   // As Wait, for at most `timeout`. False: the value is not there yet.
   bool WaitFor(absl::Duration timeout) const { return state_->WaitFor(timeout); }
@@ -65,8 +65,8 @@ class Future {
         callback = std::move(callback_);
         sleepers = std::exchange(sleepers_, 0);
       }
-      // Done here and not by the threads that wake up: until they have, the driver would count them as
-      // asleep and continue the work that they are about to take over.
+      // Done here and not by the threads that wake up: until they have, the driver would count them
+      // as asleep and continue the work that they are about to take over.
       for (; sleepers > 0; --sleepers) driver_->Sleeps(false);
       if (callback) callback(value_);
     }

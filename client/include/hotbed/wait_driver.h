@@ -14,9 +14,9 @@ class WaitDriver {
  public:
   virtual ~WaitDriver() = default;
   // Works until `done` returns true or `deadline_ns` of Clock::Real() passes; then returns true.
-  // Returns false, possibly after some work, where another thread does the work or none is left. The
-  // caller must then sleep between Sleeps(true) and Sleeps(false); the thread that wakes it calls
-  // Sleeps(false) before it does.
+  // Returns false, possibly after some work, where another thread does the work or none is left.
+  // The caller must then sleep between Sleeps(true) and Sleeps(false); the thread that wakes it
+  // calls Sleeps(false) before it does.
   virtual bool WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) = 0;
   virtual void Sleeps(bool begins) = 0;
 };
