@@ -6,6 +6,12 @@
 
 namespace hotbed {
 
+void PushChain::Append(ChainedPart* part) {
+  HOTBED_CHECK(parts_.empty() || part->seq > parts_.back()->seq)
+      << "sequence " << part->seq << " after " << parts_.back()->seq;
+  parts_.push_back(part);
+}
+
 PushChain::Stamp PushChain::Send() {
   ChainedPart* const part = NextToSend();
   HOTBED_CHECK(part != nullptr) << "a push chain has nothing to send";

@@ -33,7 +33,7 @@ struct ChainedPart {
 class PushChain {
  public:
   // `part->seq` is above that of every part before it.
-  void Append(ChainedPart* part) { parts_.push_back(part); }
+  void Append(ChainedPart* part);
 
   // The next part to send, or null: nothing to send, or stalled.
   ChainedPart* NextToSend() const {
@@ -65,7 +65,6 @@ class PushChain {
   // The last sequence number of the session that the shard is known to have.
   uint64_t known_seq() const { return known_seq_; }
   bool empty() const { return parts_.empty(); }
-  uint64_t size() const { return parts_.size(); }
   // Restarts since a part was last applied, for the back-off.
   int attempts() const { return attempts_; }
 
