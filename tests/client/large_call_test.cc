@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/client_impl.h"
+#include "client/net/message_limits.h"
 #include "common/random.h"
 #include "tests/common/test_seed.h"
 
