@@ -77,9 +77,9 @@ class EchoHost final : public ShardHost {
   void OnPeerLost(const Member&) override {}
   std::vector<JoinReady> JoinsReady() const override { return {}; }
   std::vector<JoinReady> SilentMembers() const override { return {}; }
-  std::vector<CopyProgress> Copies() const override { return {}; }
-  void SetCopyLimits(const CopyLimits&) override {}
-  std::vector<LostCopy> CopiesLost() const override { return {}; }
+  std::vector<TransferProgress> Transfers() const override { return {}; }
+  void SetTransferLimits(const TransferLimits&) override {}
+  std::vector<LostReplica> LostReplicas() const override { return {}; }
   std::vector<ShardId> Held() const override { return {}; }
   void SetLease(int64_t) override {}
 
@@ -112,7 +112,7 @@ struct Node {
   Node(const Member& self, int threads) {
     DataServerOptions options;
     options.threads = threads;
-    options.limits.transfer_bytes_max = 64 << 20;
+    options.peer_limits.transfer_bytes_max = 64 << 20;
     auto started = DataServer::Start(options, &host, Clock::Real());
     if (!started.ok()) std::exit(1);
     server = *std::move(started);

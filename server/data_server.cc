@@ -40,13 +40,13 @@ constexpr int64_t kStuckNs = 10'000'000'000;
 constexpr int64_t kGraceMsMax = 200;
 constexpr int64_t kStopStepNs = 1'000'000;
 
-// gRPC ends a stream whose message is larger than this, so it stands well above the limit that is
-// refused politely.
+// gRPC ends a stream whose message is larger than this, so it is well above the limit beyond which
+// a message is refused with a reply.
 int ReceiveBytesMax(uint64_t message_bytes_max) {
   return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
 }
 
-// Binds and lets go again: gRPC does not say why it could not listen.
+// Binds and closes again, because gRPC does not say why it could not listen.
 absl::Status ProbeAddress(const std::string& listen) {
   const size_t colon = listen.rfind(':');
   std::string host = listen.substr(0, colon);
@@ -84,7 +84,8 @@ void AddGauge(const char* name, const char* help, Labels labels, double value,
   samples->push_back(std::move(sample));
 }
 
-void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
+void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
+                   std::vector<MetricSample>* samples) {
   constexpr char kInFlight[] = "hotbed_server_in_flight_bytes";
   constexpr char kInFlightHelp[] = "Bytes of requests and answers in flight, by budget.";
   AddGauge(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight(), samples);
@@ -96,10 +97,10 @@ void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
            plane.answers->pooled_bytes(), samples);
   AddGauge("hotbed_replica_received_held_bytes",
            "Bytes received from other servers and not yet applied or written, by kind.",
-           {{"kind", "log"}}, plane.transfers->log_bytes(), samples);
+           {{"kind", "log"}}, peers.budget->log_bytes(), samples);
   AddGauge("hotbed_replica_received_held_bytes",
            "Bytes received from other servers and not yet applied or written, by kind.",
-           {{"kind", "rows"}}, plane.transfers->rows_bytes(), samples);
+           {{"kind", "rows"}}, peers.budget->rows_bytes(), samples);
   AddGauge("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load(),
            samples);
 }
@@ -107,8 +108,8 @@ void CollectGauges(const DataPlane& plane, std::vector<MetricSample>* samples) {
 }  // namespace
 
 struct DataServer::Impl {
-  // One polling thread. `begun` and `ended` count events; only their difference and their change
-  // are looked at.
+  // One polling thread. `begun` and `ended` count events; only their difference and their changes
+  // matter.
   struct alignas(64) Loop {
     std::atomic<uint64_t> begun{0};
     std::atomic<uint64_t> ended{0};
@@ -119,7 +120,9 @@ struct DataServer::Impl {
 
   Impl(const DataServerOptions& options, ShardHost* host, const Clock* clock)
       : plane(options.limits, host, clock),
-        gauges([this](std::vector<MetricSample>* samples) { CollectGauges(plane, samples); }) {
+        peers(options.peer_limits, options.limits.write_timeout_ms, host),
+        gauges(
+            [this](std::vector<MetricSample>* samples) { CollectGauges(plane, peers, samples); }) {
     plane.pull_budget.SetHandOver([this] { AskForGrants(&plane.pull_budget); });
     plane.push_budget.SetHandOver([this] { AskForGrants(&plane.push_budget); });
   }
@@ -129,8 +132,8 @@ struct DataServer::Impl {
     wants_grants.push_back(budget);
   }
 
-  // Lets time pass for streams and for requests that wait, and takes over grants that would keep a
-  // polling thread too long.
+  // Ticks streams and waiting requests, and makes the grants that would keep a polling thread busy
+  // for too long.
   void Watch() {
     const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(watch_mu) {
       return watch_stops || !wants_grants.empty();
@@ -148,6 +151,7 @@ struct DataServer::Impl {
       if (now_ns - ticked_ns < StreamWatch::kTickMs * 1'000'000) continue;
       ticked_ns = now_ns;
       plane.watch.Tick(now_ns);
+      peers.watch.Tick(now_ns);
       plane.pull_budget.Expire(now_ns);
       plane.push_budget.Expire(now_ns);
     }
@@ -167,6 +171,7 @@ struct DataServer::Impl {
   }
 
   DataPlane plane;
+  PeerPlane peers;
   RawDataService service;
   RawReplicaService replica_service;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
@@ -174,13 +179,13 @@ struct DataServer::Impl {
   std::unique_ptr<grpc::Server> server;
   std::vector<std::unique_ptr<Loop>> loops;
   std::thread watch;
-  int64_t ticked_ns = 0;  // of the watch's thread
+  int64_t ticked_ns = 0;  // used by the watch's thread only
   absl::Mutex watch_mu;
   bool watch_stops ABSL_GUARDED_BY(watch_mu) = false;
   std::vector<ByteBudget*> wants_grants ABSL_GUARDED_BY(watch_mu);  // each at most once
   absl::Mutex mu;
   bool stopped ABSL_GUARDED_BY(mu) = false;
-  MetricSource gauges;  // last: it reads the plane
+  MetricSource gauges;  // last: it reads both planes
 };
 
 DataServer::DataServer() = default;
@@ -199,8 +204,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
   builder.RegisterService(&impl.replica_service);
-  // gRPC's poller is one for all queues: the thread that finds a message hands it to the one whose
-  // queue it belongs to. Clients of the same machine, and the pool, use the other half.
+  // gRPC has one poller for all queues: the thread that finds a message hands it to the thread of
+  // its queue. Clients on the same machine, and the thread pool, use the other half of the cores.
   const int half = std::max(1u, std::thread::hardware_concurrency() / 2);
   const int threads = options.threads > 0 ? options.threads : half;
   for (int i = 0; i < threads; ++i) impl.queues.push_back(builder.AddCompletionQueue());
@@ -208,21 +213,20 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   if (impl.server == nullptr || port == 0) {
     if (impl.server != nullptr) impl.server->Shutdown();
     for (auto& queue : impl.queues) queue->Shutdown();
-    impl.plane.calls = 0;
     return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
                                                " (data port): taken by another process"));
   }
   std::vector<grpc::CompletionQueue*> queues;
   for (auto& queue : impl.queues) queues.push_back(queue.get());
-  impl.network = std::make_unique<GrpcReplicaNetwork>(options.lanes, &impl.plane.inbox, clock,
-                                                      std::move(queues));
+  impl.network = std::make_unique<GrpcReplicaNetwork>(options.peer_streams, &impl.peers.inbox,
+                                                      clock, std::move(queues));
   const size_t colon = options.listen.rfind(':');
   data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);
 
   for (auto& queue : impl.queues) {
     PullStream::Start(&impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
-    TransferStream::Start(&impl.plane, &impl.replica_service, queue.get());
+    TransferStream::Start(&impl.peers, &impl.replica_service, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
       LookupCall::Start(&impl.plane, &impl.service, queue.get());
     }
@@ -242,6 +246,8 @@ DataServer::~DataServer() {
 }
 
 const DataPlane& DataServer::plane() const { return impl_->plane; }
+
+const PeerPlane& DataServer::peers() const { return impl_->peers; }
 
 ReplicaNetwork* DataServer::network() { return impl_->network.get(); }
 
@@ -273,13 +279,15 @@ void DataServer::Stop(int64_t wait_ms) {
          plane.clock->NowNs() < until_ns) {
     plane.clock->SleepNs(kStopStepNs);
   }
-  // Answers that were just written get a moment to reach their readers before the streams are cut.
+  // Answers that were just written get some time to reach their readers before the streams are cut.
   const auto grace = std::chrono::milliseconds(std::min(wait_ms, kGraceMsMax));
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   impl_->network->Stop();
-  // No call may touch a queue that is shut down: the host still owes us the end of what it has
-  // begun.
-  while (plane.calls.load() > 0) plane.clock->SleepNs(kStopStepNs);
+  // No call may touch a queue that is shut down, and the host has yet to finish the requests in
+  // flight.
+  while (plane.calls.load() > 0 || impl_->peers.calls.load() > 0) {
+    plane.clock->SleepNs(kStopStepNs);
+  }
   for (auto& queue : impl_->queues) queue->Shutdown();
   for (auto& loop : impl_->loops) loop->thread.join();
   {

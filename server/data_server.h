@@ -1,5 +1,5 @@
-// The data port, and the streams to the data ports of others: a gRPC server whose completion queues
-// are polled by threads that also do the work, without a hop between threads.
+// The data port, and the streams to the data ports of other servers: a gRPC server whose completion
+// queues are polled by the threads that also do the work, without a hop between threads.
 //
 // Start() serves at once; shards answer as soon as the host has them. Thread-safe.
 #ifndef HOTBED_SERVER_DATA_SERVER_H_
@@ -12,7 +12,8 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "server/host/shard_host.h"
-#include "server/peers/replica_limits.h"
+#include "server/peers/peer_limits.h"
+#include "server/peers/peer_plane.h"
 #include "server/streams/data_plane.h"
 
 namespace hotbed {
@@ -21,30 +22,32 @@ struct DataServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port, port 0: any free one
   int threads = 0;                     // 0: half of the cores, at least 1
   DataPlaneLimits limits;
-  ReplicaLaneOptions lanes;
+  PeerLimits peer_limits;
+  PeerStreamOptions peer_streams;
 };
 
 class DataServer {
  public:
-  // `host` and `clock` outlive it. Unavailable names the address when it cannot be bound (port in
-  // use, say).
+  // `host` and `clock` outlive it. Unavailable names the address when it cannot be bound, for
+  // example because the port is in use.
   static absl::StatusOr<std::unique_ptr<DataServer>> Start(const DataServerOptions& options,
                                                            ShardHost* host, const Clock* clock);
-  ~DataServer();  // Stop(), without waiting for what is in flight
+  ~DataServer();  // Stop(0)
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
 
   const std::string& address() const { return address_; }  // host:port as bound
   const DataPlane& plane() const;
-  // The streams to other servers, until Stop(): what is sent later is dropped.
+  const PeerPlane& peers() const;
+  // The streams to other servers; messages sent after Stop() are dropped.
   ReplicaNetwork* network();
 
-  // Whether the polling threads turn: false, with a reason, when one has been at the same event for
-  // ten seconds.
+  // Whether the polling threads make progress: false, with a reason, when one has handled the same
+  // event for ten seconds.
   bool Healthy(std::string* why_not);
 
-  // New messages are answered UNAVAILABLE; waits at most `wait_ms` for those in flight, then closes
-  // all streams and joins the threads. Idempotent.
+  // Answers new messages with UNAVAILABLE, waits at most `wait_ms` for requests in flight, then
+  // closes all streams and joins the threads. Idempotent.
   void Stop(int64_t wait_ms);
 
  private:

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<DeviceTier>> OpenTier(bool emulated, uint64_t dev
   std::unique_ptr<device::Device> opened;
   if (emulated) {
     device::HostDeviceOptions options;
-    options.staging_only = true;  // what a GPU would do slowly is an error
+    options.staging_only = true;  // an access that would be slow on a GPU is an error
     opened = std::make_unique<device::HostDevice>(options);
     if (device_bytes == 0) device_bytes = kEmulatedBytes;
   } else if (const device::Status status = OpenGpu(&opened); !status.ok()) {

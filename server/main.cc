@@ -39,7 +39,7 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// All parts of the process, in the order in which they start; they stop in the opposite one.
+// All parts of the process, in the order in which they start; they stop in reverse order.
 struct Process {
   ServerOptions options;
   const Clock* clock = Clock::Real();
@@ -47,7 +47,7 @@ struct Process {
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
-  std::atomic<CoordinatorLink*> link_seen{nullptr};  // what the status page may read
+  std::atomic<CoordinatorLink*> link_seen{nullptr};  // for the status page; set once complete
   std::atomic<bool> draining{false};
   std::string admin_address;
   std::unique_ptr<AdminServer> admin;
@@ -116,7 +116,7 @@ absl::Status StartParts(Process* process) {
   });
 
   DataServerOptions data_options = DataOptionsOf(options);
-  data_options.lanes.jitter_seed = std::random_device()();
+  data_options.peer_streams.jitter_seed = std::random_device()();
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -148,7 +148,7 @@ absl::Status StartParts(Process* process) {
   return absl::OkStatus();
 }
 
-// After `ms` the process ends, whatever it is waiting for: what was acknowledged is in the log.
+// Ends the process after `ms`, whatever it is waiting for: acknowledged pushes are in the log.
 void EndAfter(int64_t ms) {
   std::thread([ms] {
     Clock::Real()->SleepNs(ms * 1'000'000);
@@ -158,9 +158,9 @@ void EndAfter(int64_t ms) {
   }).detach();
 }
 
-// What is in flight ends while the other copies still answer. Then the port is closed, and the
-// coordinator hears that this server has gone: whoever has copies of what was not handed over can
-// take it while rows are written back here.
+// Requests in flight end while other replicas still answer. Then the port is closed, and the
+// coordinator learns that this server has gone: other replicas of shards that were not handed over
+// can take over while rows are written back here.
 absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
@@ -185,8 +185,8 @@ void StopAfterFailure(Process* process) {
   if (!written.ok()) HOTBED_LOG(Error) << written;
 }
 
-// protobuf says on stderr whatever it finds wrong with a message (a string that is not UTF-8, say),
-// a line for each: a bad client must not fill the log.
+// protobuf prints a line to stderr for each error in a message, for example a string that is not
+// UTF-8. A bad client must not fill the log.
 void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int /*line*/,
                      const std::string& message) {
   if (level == google::protobuf::LOGLEVEL_INFO) return;
@@ -195,14 +195,14 @@ void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int
 
 int Main(int argc, char** argv) {
   google::protobuf::SetLogHandler(&LogFromProtobuf);
-  // Signals are waited for, not handled: block them before any thread starts.
+  // Signals are received by sigtimedwait, not by handlers: block them before any thread starts.
   sigset_t stops;
   sigemptyset(&stops);
   sigaddset(&stops, SIGTERM);
   sigaddset(&stops, SIGINT);
   pthread_sigmask(SIG_BLOCK, &stops, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files is an error of a write
+  signal(SIGXFSZ, SIG_IGN);  // a file size limit shows as an error of the write
 
   Process process;
   int exit_code = 0;

@@ -10,7 +10,7 @@
 namespace hotbed {
 namespace {
 
-// An arena's top is given back by malloc itself beyond this: there are several arenas.
+// Bounds of M_TRIM_THRESHOLD: the free top of an arena beyond it is returned by malloc itself.
 constexpr uint64_t kTrimThresholdMin = 1ull << 20;
 constexpr uint64_t kTrimThresholdMax = 64ull << 20;
 

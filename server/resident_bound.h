@@ -1,8 +1,8 @@
-// Keeps what malloc holds on to from adding up beyond --host-bytes.
+// Keeps the resident size of the process near --host-bytes.
 //
-// The parts that host_budget.h carves out are bounded each by itself, but the memory that they gave
-// back stays with malloc, in one arena or another, for whoever asks next. When the process is
-// larger than its budget, that memory goes back to the system. Thread-compatible.
+// Each part of the budget (host_budget.h) is bounded by itself, but memory that a part frees stays
+// with malloc, in one arena or another. When the process is larger than its budget, free memory is
+// returned to the system. Thread-compatible.
 #ifndef HOTBED_SERVER_RESIDENT_BOUND_H_
 #define HOTBED_SERVER_RESIDENT_BOUND_H_
 
@@ -14,16 +14,16 @@ namespace hotbed {
 class ResidentBound {
  public:
   struct Seams {
-    std::function<uint64_t()> resident_bytes;  // of this process; 0: the system does not tell
-    std::function<void()> give_back;           // what nobody uses
+    std::function<uint64_t()> resident_bytes;  // of this process; 0: unknown
+    std::function<void()> give_back;           // returns free memory to the system
   };
-  // The system's.
+  // Those of the operating system.
   static Seams Real();
 
   ResidentBound(uint64_t host_bytes, Seams seams);
 
-  // Once a second or so. Giving back costs page faults later: where it helped little, the next
-  // `checks` are skipped, twice as many each time, up to kSkippedMax.
+  // Call about once per second. Returned memory costs page faults later, so after a return that
+  // helped little the next checks are skipped, twice as many each time, up to kSkippedMax.
   void Check();
 
   static constexpr int kSkippedMax = 32;

@@ -21,14 +21,15 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
               "Directory for log, spilled rows and identity; created if missing. Required.");
   schema->AddHostPort(
       "listen", &o->listen,
-      "Where the data port listens; port 0 takes any free one. Without TLS: keep it on "
+      "Where the data port listens; port 0 takes any free one. It has no TLS: keep it on "
       "loopback or a trusted network.",
       0);
   schema->AddHostPort("advertise", &o->advertise,
                       "The data port as clients reach it; empty: as it listens.", 1);
-  schema->Add("failure-domain", &o->failure_domain, "NAME",
-              "Machine, rack or zone: no two copies of a shard are placed in one; empty: the host "
-              "part of the data port.");
+  schema->Add(
+      "failure-domain", &o->failure_domain, "NAME",
+      "Machine, rack or zone: no two replicas of a shard are placed in one; empty: the host "
+      "part of the data port.");
   schema->AddHostPort("admin-listen", &o->admin_listen,
                       "Where the admin port (HTTP: metrics, health, status) listens.", 0);
 }
@@ -42,28 +43,29 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
                    "Disk for the log; dirty rows are written back so that it stays below.",
                    {.min = 16 * kMiB});
   schema->AddMillis("log-sync-interval-ms", &o->log_sync_interval_ms,
-                    "Longest time that an acknowledged push is in the operating system's memory "
-                    "only; 0: on the disk before it is acknowledged.");
-  schema->AddChoice("device", &o->device, {"auto", "host", "cuda", "emulated"},
-                    "Whose memory holds the hottest rows, above the host's: auto takes a GPU if "
-                    "this build and machine have one, else none; cuda insists on it; host does "
-                    "without; emulated is a GPU played by the processor, for tests.");
+                    "Longest time that an acknowledged push is only in the operating system's "
+                    "memory; 0: it is on disk before it is acknowledged.");
+  schema->AddChoice(
+      "device", &o->device, {"auto", "host", "cuda", "emulated"},
+      "Device whose memory holds the hottest rows: auto takes a GPU if this build and "
+      "machine have one, else none; cuda requires a GPU; host uses none; emulated "
+      "is a GPU emulated by the processor, for tests.");
   schema->AddBytes("device-bytes", &o->device_bytes,
-                   "Memory of the device for rows, index and messages, taken at start; 0: nine "
-                   "tenths of what is free.");
+                   "Device memory for rows, index and messages, taken at start; 0: nine tenths of "
+                   "the free memory.");
   schema->AddInt("threads", &o->threads,
                  "Threads that poll and serve; 0: half of the cores, at least 1.",
                  {.min = 0, .max = 256});
   schema->AddInt("pool-threads", &o->pool_threads,
-                 "Threads for rows that are not in memory and for write-back.",
+                 "Threads that load rows that are not in memory, and write rows back.",
                  {.min = 1, .max = 256});
   schema->AddBytes("staged-bytes-max", &o->staged_bytes_max,
                    "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
                    "--host-bytes.");
   schema->AddBytes(
       "replica-tail-bytes", &o->replica_tail_bytes,
-      "Log records kept in memory for other copies of shards; a new copy that pushes outrun gets "
-      "the rows that have changed, one that falls behind later gets all. 0: a 32nd of "
+      "Log records kept in memory for other replicas. A new replica that pushes outrun "
+      "gets the rows that changed; one that falls behind later gets all rows. 0: a 32nd of "
       "--host-bytes.");
 }
 
@@ -72,7 +74,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                    "Largest message, either way; clients cut their batches to it.",
                    {.min = 64 * 1024, .max = 128 * kMiB});
   schema->AddInt("messages-in-flight-max", &o->messages_in_flight_max,
-                 "Requests open on one stream before it is no longer read.",
+                 "Open requests on one stream before it is no longer read.",
                  {.min = 1, .max = 4096});
   schema->AddBytes("bytes-in-flight-max", &o->bytes_in_flight_max,
                    "Bytes of open requests and answers on one stream before it is no longer read; "
@@ -81,30 +83,31 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("pull-bytes-in-flight-max", &o->pull_bytes_in_flight_max,
                    "Bytes of answers in flight on this server; 0: 1/16 of host-bytes.");
   schema->AddBytes("push-bytes-in-flight-max", &o->push_bytes_in_flight_max,
-                   "Bytes of pushes in flight on this server, and a quarter of it more that wait "
-                   "for room; 0: 1/16 of host-bytes together.");
-  schema->AddBytes("transfer-bytes-max", &o->transfer_bytes_max,
-                   "Bytes that other servers have sent and that are not yet applied or written: "
-                   "half for logs, half for copies; 0: 1/32 of host-bytes, 4 MiB or more.");
+                   "Bytes of pushes in flight on this server; a quarter of it more may wait; "
+                   "0: 1/16 of host-bytes for both.");
+  schema->AddBytes(
+      "transfer-bytes-max", &o->transfer_bytes_max,
+      "Bytes received from other servers and not yet applied or written: half for logs, "
+      "half for snapshot transfers; 0: 1/32 of host-bytes, at least 4 MiB.");
   schema->AddBytes("transfer-queue-bytes-max", &o->transfer_queue_bytes_max,
-                   "Bytes that wait to be sent to one other server; beyond it they are dropped and "
-                   "sent again later. Records in it are those kept for the log.",
+                   "Bytes that wait to be sent to one other server; messages beyond it are dropped "
+                   "and sent again later. Log records in it share the memory of the tail.",
                    {.min = 4 * kMiB});
   schema->AddMillis("write-timeout-ms", &o->write_timeout_ms,
-                    "A client that reads nothing of its answers for so long loses its stream.",
+                    "A client that reads nothing of its answers for this long loses its stream.",
                     {.min = 100});
-  schema->AddInt("streams-max", &o->streams_max, "Pull and push streams open at once.",
+  schema->AddInt("streams-max", &o->streams_max, "Open pull and push streams.",
                  {.min = 1, .max = 1 << 20});
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
                  {.min = 1, .max = 1 << 24});
   schema->AddMillis(
       "checkpoint-interval-ms", &o->checkpoint_interval_ms,
-      "How often tables of class checkpoint are kept as they are, if pushed to; 0: at "
-      "a clean stop only.");
+      "Interval between checkpoints of tables of class checkpoint that were pushed to; 0: only "
+      "at a clean stop.");
   schema->AddMillis(
       "drain-ms-max", &o->drain_ms_max,
-      "Longest time for a clean stop after SIGTERM; up to half of it others have to take "
-      "over the shards that they have copies of.",
+      "Longest time for a clean stop after SIGTERM; up to half of it is for other servers to take "
+      "over shards of which they hold replicas.",
       {.min = 100});
   schema->AddChoice("log-format", &o->log_format, {"text", "json"}, "Form of the log lines.");
 }
@@ -163,13 +166,13 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.push_bytes_in_flight_max =
       options.push_bytes_in_flight_max > 0 ? options.push_bytes_in_flight_max : half / 5 * 4;
   data.limits.push_bytes_waiting_max = data.limits.push_bytes_in_flight_max / 4;
-  data.limits.transfer_bytes_max = options.transfer_bytes_max > 0
-                                       ? options.transfer_bytes_max
-                                       : CarveHostBytes(options.host_bytes).transfer_bytes;
-  data.lanes.queue_bytes_max = options.transfer_queue_bytes_max;
-  data.limits.replica_tail_bytes_max = options.replica_tail_bytes != 0
-                                           ? options.replica_tail_bytes
-                                           : CarveHostBytes(options.host_bytes).replica_tail_bytes;
+  data.peer_limits.transfer_bytes_max = options.transfer_bytes_max > 0
+                                            ? options.transfer_bytes_max
+                                            : CarveHostBytes(options.host_bytes).transfer_bytes;
+  data.peer_streams.queue_bytes_max = options.transfer_queue_bytes_max;
+  data.peer_limits.replica_tail_bytes_max =
+      options.replica_tail_bytes != 0 ? options.replica_tail_bytes
+                                      : CarveHostBytes(options.host_bytes).replica_tail_bytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

@@ -1,5 +1,5 @@
-// The settings of hotbed-server: names, defaults and what they may be. See config/config.h for
-// where values come from.
+// The settings of hotbed-server: names, defaults and bounds. config/config.h says where values come
+// from.
 #ifndef HOTBED_SERVER_SERVER_OPTIONS_H_
 #define HOTBED_SERVER_SERVER_OPTIONS_H_
 
@@ -46,16 +46,16 @@ struct ServerOptions {
   int64_t drain_ms_max = 30'000;
 };
 
-// Reads all sources and checks. False: stop with *exit_code, what is wrong was printed.
+// Reads all sources and checks the values. False: exit with *exit_code; the error was printed.
 bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code);
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);
-// How long of drain_ms_max a stop waits for others to take over; the rest is for what is in flight
-// and for writing back.
+// The part of drain_ms_max that a stop waits for others to take over; the rest is for requests in
+// flight and for writing back.
 inline int64_t HandOverMs(const ServerOptions& options) { return options.drain_ms_max / 2; }
 
-// Whether a host:port listens beyond this machine.
+// Whether a host:port is reachable from other machines.
 bool ListensWide(const std::string& listen);
 
 }  // namespace hotbed

@@ -1,3 +1,5 @@
+// Every number that a server shows stands once in one of two tables below, kHostNumbers and
+// kShardNumbers: /metrics and /api/status are generated from them. To add a number, add a line.
 #include "server/server_status.h"
 
 #include <algorithm>
@@ -6,12 +8,247 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "common/json.h"
 #include "config/units.h"
+#include "nlohmann/json.hpp"
 
 namespace hotbed {
 namespace {
+
+constexpr auto kCounter = MetricSample::Type::kCounter;
+constexpr auto kGauge = MetricSample::Type::kGauge;
+
+// A number of `Status`. Without `metric` it is in /api/status only, without `key` in /metrics only.
+template <typename Status>
+struct StatusNumber {
+  const char* key;
+  const char* metric;
+  MetricSample::Type type;
+  const char* help;
+  uint64_t (*read)(const Status& status);
+};
+
+// StatusNumber::read of a field.
+template <auto kField, typename Status>
+uint64_t Field(const Status& status) {
+  return static_cast<uint64_t>(status.*kField);
+}
+
+uint64_t RefusedShards(const HostStatus& host) {
+  uint64_t refused = 0;
+  for (const ShardStatus& shard : host.shards) refused += shard.refused;
+  return refused;
+}
+
+uint64_t CommitLag(const HostStatus& host) {
+  uint64_t lag = 0;
+  for (const ShardStatus& shard : host.shards) {
+    lag = std::max(lag, shard.commit_lsn - std::min(shard.commit_lsn, shard.applied_lsn));
+  }
+  return lag;
+}
+
+uint64_t Followers(const HostStatus& host) {
+  uint64_t followers = 0;
+  for (const ShardStatus& shard : host.shards) followers += shard.copies;
+  return followers;
+}
+
+using HostNumber = StatusNumber<HostStatus>;
+using ShardNumber = StatusNumber<ShardStatus>;
+
+constexpr HostNumber kHostNumbers[] = {
+    // clang-format off
+    {"host_bytes_limit", "hotbed_server_host_limit_bytes", kGauge, "The memory budget.",
+     &Field<&HostStatus::host_bytes_limit>},
+    {"hot_bytes_limit", "hotbed_server_hot_limit_bytes", kGauge, "Memory limit of the hot tier.",
+     &Field<&HostStatus::hot_bytes_limit>},
+    {"hot_bytes", "hotbed_server_hot_bytes", kGauge, "Memory of the hot tier.",
+     &Field<&HostStatus::hot_bytes>},
+    {"block_cache_bytes", nullptr, kGauge, nullptr, &Field<&HostStatus::block_cache_bytes>},
+    {"memtable_bytes", nullptr, kGauge, nullptr, &Field<&HostStatus::memtable_bytes>},
+    {"spill_bytes", "hotbed_server_spill_bytes", kGauge, "Disk taken by spilled rows.",
+     &Field<&HostStatus::spill_bytes>},
+    {"spill_renewals", "hotbed_server_spill_renewals_total", kCounter,
+     "Times that a damaged spill tier was emptied; its rows come back from other replicas.",
+     &Field<&HostStatus::spill_renewals>},
+    {"log_bytes", "hotbed_server_log_bytes", kGauge, "Disk taken by the log.",
+     &Field<&HostStatus::log_bytes>},
+    {"log_refused_bytes", "hotbed_server_log_refused_bytes", kGauge,
+     "Disk of the log kept only for refused shards, in addition to --log-bytes-max.",
+     &Field<&HostStatus::log_refused_bytes>},
+    {"shards_refused", "hotbed_server_shards_refused", kGauge,
+     "Shards that are not served until a restart, because damage was found.", &RefusedShards},
+    {"staged_bytes", "hotbed_server_staged_bytes", kGauge,
+     "Pushes to synchronous tables that wait for their step's commit.",
+     &Field<&HostStatus::staged_bytes>},
+    {"checkpoints", "hotbed_server_checkpoints_total", kCounter,
+     "Checkpoints made of the tables of class checkpoint.", &Field<&HostStatus::checkpoints>},
+    {"log_appends", "hotbed_server_log_appends_total", kCounter, "Records appended to the log.",
+     &Field<&HostStatus::log_appends>},
+    {"log_writes", "hotbed_server_log_writes_total", kCounter, "Group writes of the log.",
+     &Field<&HostStatus::log_writes>},
+    {"log_syncs", "hotbed_server_log_syncs_total", kCounter, "Syncs of the log.",
+     &Field<&HostStatus::log_syncs>},
+    {"records_sent", "hotbed_server_records_sent_total", kCounter,
+     "Log records sent to other replicas.", &Field<&HostStatus::records_sent>},
+    {"records_taken", "hotbed_server_records_taken_total", kCounter,
+     "Log records taken from primaries.", &Field<&HostStatus::records_taken>},
+    {"replica_messages_refused", "hotbed_server_replica_messages_refused_total", kCounter,
+     "Records of other replicas that were damaged or not of the shard; requested again.",
+     &Field<&HostStatus::replica_messages_refused>},
+    {"replicas_diverged", "hotbed_server_replicas_diverged_total", kCounter,
+     "Shards whose rolling hash was found to differ from their primary's.",
+     &Field<&HostStatus::replicas_diverged>},
+    {"copies_sent", "hotbed_server_copies_sent_total", kCounter,
+     "Snapshot transfers of shards completed to other servers.", &Field<&HostStatus::copies_sent>},
+    {"copies_received", "hotbed_server_copies_received_total", kCounter,
+     "Snapshot transfers of shards completed from other servers.",
+     &Field<&HostStatus::copies_received>},
+    {"copies_failed", "hotbed_server_copies_failed_total", kCounter,
+     "Snapshot transfers of shards that were broken off.", &Field<&HostStatus::copies_failed>},
+    {"copied_bytes_sent", "hotbed_server_copied_sent_bytes_total", kCounter,
+     "Bytes of snapshot transfers to other servers.", &Field<&HostStatus::copied_bytes_sent>},
+    {"copied_bytes_received", "hotbed_server_copied_received_bytes_total", kCounter,
+     "Bytes of snapshot transfers from other servers.",
+     &Field<&HostStatus::copied_bytes_received>},
+    {"copy_rate_limit", "hotbed_server_copy_rate_limit_bytes", kGauge,
+     "Bytes per second that snapshot transfers may take now; 0: no limit.",
+     &Field<&HostStatus::copy_rate_now>},
+    {"commit_lag_records", "hotbed_server_commit_lag_records", kGauge,
+     "Records committed and not yet applied, of the shard that is furthest behind.", &CommitLag},
+    {"followers", "hotbed_server_followers", kGauge,
+     "Replicas whose acknowledgements the shards here wait for.", &Followers},
+    {"replica_tail_bytes_limit", "hotbed_server_replica_tail_limit_bytes", kGauge,
+     "Limit of hotbed_server_replica_tail_bytes.", &Field<&HostStatus::replica_tail_bytes_limit>},
+    {"replica_tail_bytes", "hotbed_server_replica_tail_bytes", kGauge,
+     "Log records kept in memory for other replicas.", &Field<&HostStatus::replica_tail_bytes>},
+    {nullptr, "hotbed_server_read_only", kGauge, "1 while no push is acknowledged.",
+     &Field<&HostStatus::read_only>},
+    // clang-format on
+};
+
+// Metrics only where there is a device, labelled with its name.
+constexpr HostNumber kDeviceNumbers[] = {
+    // clang-format off
+    {"device_bytes_limit", "hotbed_server_device_limit_bytes", kGauge,
+     "Device memory that the server has.", &Field<&HostStatus::device_bytes_limit>},
+    {"device_bytes", "hotbed_server_device_bytes", kGauge,
+     "Device memory taken, for rows, index and messages.", &Field<&HostStatus::device_bytes>},
+    {"device_pinned_bytes", "hotbed_server_device_pinned_bytes", kGauge,
+     "Memory of answers that the device copies into.", &Field<&HostStatus::device_pinned_bytes>},
+    {"device_rows_direct_bytes", "hotbed_server_device_rows_direct_bytes_total", kCounter,
+     "Bytes of rows that the device copied straight into answers.",
+     &Field<&HostStatus::device_rows_direct_bytes>},
+    {"device_rows_copied_bytes", "hotbed_server_device_rows_copied_bytes_total", kCounter,
+     "Bytes of rows from the device that were copied once more on the host.",
+     &Field<&HostStatus::device_rows_copied_bytes>},
+    {nullptr, "hotbed_server_device_failed", kGauge,
+     "1 once the device has failed: restart the server.",
+     [](const HostStatus& host) { return uint64_t{!host.device_error.empty()}; }},
+    // clang-format on
+};
+
+// /api/status has them per shard; the metrics are sums over the shards of a table, which is the
+// label.
+constexpr ShardNumber kShardNumbers[] = {
+    // clang-format off
+    {nullptr, "hotbed_table_shards", kGauge, "Shards held.",
+     [](const ShardStatus&) { return uint64_t{1}; }},
+    {"epoch", nullptr, kGauge, nullptr, &Field<&ShardStatus::epoch>},
+    {"copies", nullptr, kGauge, nullptr, &Field<&ShardStatus::copies>},
+    {"commit_lsn", nullptr, kGauge, nullptr, &Field<&ShardStatus::commit_lsn>},
+    {"applied_lsn", nullptr, kGauge, nullptr, &Field<&ShardStatus::applied_lsn>},
+    {"durable_row_lsn", nullptr, kGauge, nullptr, &Field<&ShardStatus::durable_row_lsn>},
+    {"sessions", nullptr, kGauge, nullptr, &Field<&ShardStatus::sessions>},
+    {"bytes", nullptr, kGauge, nullptr, &Field<&ShardStatus::bytes>},
+    {"rows_resident", "hotbed_table_resident_rows", kGauge,
+     "Rows in the hot tier, including those on the device.", &Field<&ShardStatus::rows_resident>},
+    {"device_rows", "hotbed_table_device_rows", kGauge,
+     "Resident rows that are in device memory.", &Field<&ShardStatus::device_rows>},
+    {"device_bytes", nullptr, kGauge, nullptr, &Field<&ShardStatus::device_bytes>},
+    {"hot_bytes", "hotbed_table_hot_bytes", kGauge,
+     "Host memory of resident rows, with their overhead.", &Field<&ShardStatus::hot_bytes>},
+    {"rows_pulled", "hotbed_table_pulled_rows_total", kCounter, "Rows read.",
+     &Field<&ShardStatus::rows_pulled>},
+    {"rows_pushed", "hotbed_table_pushed_rows_total", kCounter, "Gradient rows applied.",
+     &Field<&ShardStatus::rows_pushed>},
+    {"hot_hits", "hotbed_table_hot_hits_total", kCounter, "Row accesses served from memory.",
+     &Field<&ShardStatus::hot_hits>},
+    {"device_hits", "hotbed_table_device_hits_total", kCounter,
+     "Row accesses served from device memory; included in the hot hits.",
+     &Field<&ShardStatus::device_hits>},
+    {"hot_misses", "hotbed_table_hot_misses_total", kCounter,
+     "Row accesses that went below the hot tier.", &Field<&ShardStatus::hot_misses>},
+    {"evictions", "hotbed_table_evictions_total", kCounter, "Rows evicted from memory.",
+     &Field<&ShardStatus::evictions>},
+    {"writebacks", "hotbed_table_writebacks_total", kCounter, "Rows written to the spill tier.",
+     &Field<&ShardStatus::writebacks>},
+    // clang-format on
+};
+
+template <typename Status>
+void AddSample(const StatusNumber<Status>& number, const Labels& labels, uint64_t value,
+               std::vector<MetricSample>* samples) {
+  if (number.metric == nullptr) return;
+  MetricSample sample;
+  sample.name = number.metric;
+  sample.help = number.help;
+  sample.type = number.type;
+  sample.labels = labels;
+  sample.value = static_cast<double>(value);
+  samples->push_back(std::move(sample));
+}
+
+template <typename Status>
+void AddToJson(const StatusNumber<Status>& number, const Status& status,
+               nlohmann::ordered_json* json) {
+  if (number.key != nullptr) (*json)[number.key] = number.read(status);
+}
+
+nlohmann::ordered_json JsonOfShard(const ShardStatus& shard) {
+  nlohmann::ordered_json json = {
+      {"shard", absl::StrCat(shard.shard.table, "/", shard.shard.index)},
+      {"table", shard.table},
+      {"active", shard.active},
+      {"primary", shard.primary},
+      {"read_only", shard.read_only},
+      {"error", shard.error},
+      {"refused", shard.refused},
+  };
+  for (const ShardNumber& number : kShardNumbers) AddToJson(number, shard, &json);
+  return json;
+}
+
+std::string JsonOf(const ServerSnapshot& s) {
+  nlohmann::ordered_json json = {
+      {"name", s.name},
+      {"data_address", s.data_address},
+      {"admin_address", s.admin_address},
+      {"ready", s.ready},
+      {"server", absl::StrCat(s.link.server)},  // 64 bits do not fit a JSON number everywhere
+      {"incarnation", s.link.incarnation},
+      {"cluster_id", s.link.cluster_id},
+      {"registered", s.link.registered},
+      {"plan_revision", s.link.plan_revision},
+      {"registrations", s.link.registrations},
+      {"coordinator_error", s.link.error},
+      {"read_only", s.host.read_only},
+      {"read_only_reason", s.host.read_only_reason},
+      {"device", s.host.device},
+      {"device_error", s.host.device_error},
+      {"pull_bytes_in_flight", s.pull_bytes_in_flight},
+      {"pull_bytes_in_flight_max", s.pull_bytes_in_flight_max},
+      {"push_bytes_in_flight", s.push_bytes_in_flight},
+      {"push_bytes_in_flight_max", s.push_bytes_in_flight_max},
+      {"streams", s.streams},
+  };
+  for (const HostNumber& number : kHostNumbers) AddToJson(number, s.host, &json);
+  for (const HostNumber& number : kDeviceNumbers) AddToJson(number, s.host, &json);
+  nlohmann::ordered_json shards = nlohmann::ordered_json::array();
+  for (const ShardStatus& shard : s.host.shards) shards.push_back(JsonOfShard(shard));
+  json["shards"] = std::move(shards);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 std::string OfLimit(uint64_t bytes, uint64_t limit) {
   return limit == 0 ? FormatBytes(bytes)
@@ -52,250 +289,6 @@ StatusTable ShardTable(const HostStatus& host) {
   return table;
 }
 
-// JSON: an object written member by member.
-class JsonObject {
- public:
-  JsonObject& Add(absl::string_view key, absl::string_view text) {
-    return AddRaw(key, JsonString(text));
-  }
-  JsonObject& Add(absl::string_view key, uint64_t number) {
-    return AddRaw(key, absl::StrCat(number));
-  }
-  JsonObject& AddFlag(absl::string_view key, bool flag) {
-    return AddRaw(key, flag ? "true" : "false");
-  }
-  JsonObject& AddRaw(absl::string_view key, absl::string_view json) {
-    absl::StrAppend(&text_, text_.empty() ? "" : ",", JsonString(key), ":", json);
-    return *this;
-  }
-  std::string Take() const { return absl::StrCat("{", text_, "}"); }
-
- private:
-  std::string text_;
-};
-
-std::string JsonOfShard(const ShardStatus& s) {
-  return JsonObject()
-      .Add("shard", absl::StrCat(s.shard.table, "/", s.shard.index))
-      .Add("table", s.table)
-      .Add("epoch", s.epoch)
-      .AddFlag("active", s.active)
-      .AddFlag("primary", s.primary)
-      .Add("copies", s.copies)
-      .Add("commit_lsn", s.commit_lsn)
-      .Add("bytes", s.bytes)
-      .AddFlag("read_only", s.read_only)
-      .Add("error", s.error)
-      .AddFlag("refused", s.refused)
-      .Add("applied_lsn", s.applied_lsn)
-      .Add("durable_row_lsn", s.durable_row_lsn)
-      .Add("sessions", s.sessions)
-      .Add("rows_resident", s.rows_resident)
-      .Add("device_rows", s.device_rows)
-      .Add("device_bytes", s.device_bytes)
-      .Add("device_hits", s.device_hits)
-      .Add("hot_bytes", s.hot_bytes)
-      .Add("rows_pulled", s.rows_pulled)
-      .Add("rows_pushed", s.rows_pushed)
-      .Add("hot_hits", s.hot_hits)
-      .Add("hot_misses", s.hot_misses)
-      .Add("evictions", s.evictions)
-      .Add("writebacks", s.writebacks)
-      .Take();
-}
-
-std::string JsonOf(const ServerSnapshot& s) {
-  const HostStatus& h = s.host;
-  const std::string shards =
-      absl::StrCat("[",
-                   absl::StrJoin(h.shards, ",",
-                                 [](std::string* out, const ShardStatus& shard) {
-                                   absl::StrAppend(out, JsonOfShard(shard));
-                                 }),
-                   "]");
-  return JsonObject()
-      .Add("name", s.name)
-      .Add("data_address", s.data_address)
-      .Add("admin_address", s.admin_address)
-      .AddFlag("ready", s.ready)
-      .Add("server", absl::StrCat(s.link.server))  // 64 bits do not fit a JSON number everywhere
-      .Add("incarnation", s.link.incarnation)
-      .Add("cluster_id", s.link.cluster_id)
-      .AddFlag("registered", s.link.registered)
-      .Add("plan_revision", s.link.plan_revision)
-      .Add("registrations", s.link.registrations)
-      .Add("coordinator_error", s.link.error)
-      .Add("host_bytes_limit", h.host_bytes_limit)
-      .Add("hot_bytes_limit", h.hot_bytes_limit)
-      .Add("hot_bytes", h.hot_bytes)
-      .Add("device", h.device)
-      .Add("device_bytes_limit", h.device_bytes_limit)
-      .Add("device_bytes", h.device_bytes)
-      .Add("device_pinned_bytes", h.device_pinned_bytes)
-      .Add("device_rows_direct_bytes", h.device_rows_direct_bytes)
-      .Add("device_rows_copied_bytes", h.device_rows_copied_bytes)
-      .Add("device_error", h.device_error)
-      .Add("block_cache_bytes", h.block_cache_bytes)
-      .Add("memtable_bytes", h.memtable_bytes)
-      .Add("spill_bytes", h.spill_bytes)
-      .Add("log_bytes", h.log_bytes)
-      .Add("staged_bytes", h.staged_bytes)
-      .Add("log_refused_bytes", h.log_refused_bytes)
-      .Add("checkpoints", h.checkpoints)
-      .Add("log_appends", h.log_appends)
-      .Add("log_writes", h.log_writes)
-      .Add("log_syncs", h.log_syncs)
-      .AddFlag("read_only", h.read_only)
-      .Add("read_only_reason", h.read_only_reason)
-      .Add("pull_bytes_in_flight", s.pull_bytes_in_flight)
-      .Add("pull_bytes_in_flight_max", s.pull_bytes_in_flight_max)
-      .Add("push_bytes_in_flight", s.push_bytes_in_flight)
-      .Add("push_bytes_in_flight_max", s.push_bytes_in_flight_max)
-      .Add("streams", s.streams)
-      .AddRaw("shards", shards)
-      .Take();
-}
-
-void AddSample(const char* name, const char* help, MetricSample::Type type, Labels labels,
-               double value, std::vector<MetricSample>* samples) {
-  MetricSample sample;
-  sample.name = name;
-  sample.help = help;
-  sample.type = type;
-  sample.labels = std::move(labels);
-  sample.value = value;
-  samples->push_back(std::move(sample));
-}
-
-void CollectLogMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
-  const auto gauge = MetricSample::Type::kGauge;
-  const auto counter = MetricSample::Type::kCounter;
-  AddSample("hotbed_server_staged_bytes",
-            "Pushes to synchronous tables that wait for their step's commit.", gauge, {},
-            host.staged_bytes, samples);
-  AddSample("hotbed_server_log_appends_total", "Records appended to the log.", counter, {},
-            host.log_appends, samples);
-  AddSample("hotbed_server_log_writes_total", "Group writes of the log.", counter, {},
-            host.log_writes, samples);
-  AddSample("hotbed_server_log_syncs_total", "Syncs of the log.", counter, {}, host.log_syncs,
-            samples);
-}
-
-void CollectDeviceMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
-  if (host.device.empty()) return;
-  const auto gauge = MetricSample::Type::kGauge;
-  const Labels labels = {{"device", host.device}};
-  AddSample("hotbed_server_device_bytes", "Device memory taken, for rows, index and messages.",
-            gauge, labels, host.device_bytes, samples);
-  AddSample("hotbed_server_device_limit_bytes", "Device memory that the server has.", gauge, labels,
-            host.device_bytes_limit, samples);
-  AddSample("hotbed_server_device_pinned_bytes", "Memory of answers that the device copies into.",
-            gauge, labels, host.device_pinned_bytes, samples);
-  const auto counter = MetricSample::Type::kCounter;
-  AddSample("hotbed_server_device_rows_direct_bytes_total",
-            "Bytes of rows that the device copied straight into answers.", counter, labels,
-            host.device_rows_direct_bytes, samples);
-  AddSample("hotbed_server_device_rows_copied_bytes_total",
-            "Bytes of rows from the device that were copied once more on the host.", counter,
-            labels, host.device_rows_copied_bytes, samples);
-  AddSample("hotbed_server_device_failed", "1 once the device has failed: start the server anew.",
-            gauge, labels, host.device_error.empty() ? 0 : 1, samples);
-}
-
-// Of copies on other servers, and of those held for them.
-void CollectCopyMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
-  const auto counter = MetricSample::Type::kCounter;
-  const auto gauge = MetricSample::Type::kGauge;
-  AddSample("hotbed_server_records_sent_total", "Log records sent to other copies.", counter, {},
-            host.records_sent, samples);
-  AddSample("hotbed_server_records_taken_total", "Log records taken from primaries.", counter, {},
-            host.records_taken, samples);
-  AddSample("hotbed_server_copies_sent_total", "Whole shards copied to other servers.", counter, {},
-            host.copies_sent, samples);
-  AddSample("hotbed_server_copies_received_total", "Whole shards copied from other servers.",
-            counter, {}, host.copies_received, samples);
-  AddSample("hotbed_server_copies_failed_total", "Copies of whole shards that were broken off.",
-            counter, {}, host.copies_failed, samples);
-  AddSample("hotbed_server_copied_sent_bytes_total", "Of whole shards, to other servers.", counter,
-            {}, host.copied_bytes_sent, samples);
-  AddSample("hotbed_server_copies_differ_total",
-            "Shards whose rolling hash was found to differ from their primary's.", counter, {},
-            host.copies_differ, samples);
-  AddSample("hotbed_server_copied_received_bytes_total", "Of whole shards, from other servers.",
-            counter, {}, host.copied_bytes_received, samples);
-  AddSample("hotbed_server_replica_messages_refused_total",
-            "Records of other copies that were damaged or not of the shard; asked for again.",
-            counter, {}, host.replica_messages_refused, samples);
-  uint64_t lag = 0;
-  uint64_t followers = 0;
-  for (const ShardStatus& s : host.shards) {
-    lag = std::max(lag, s.commit_lsn - std::min(s.commit_lsn, s.applied_lsn));
-    followers += s.copies;
-  }
-  AddSample("hotbed_server_commit_lag_records",
-            "Committed and not yet applied, of the shard that is furthest behind.", gauge, {}, lag,
-            samples);
-  AddSample("hotbed_server_followers", "Copies that acknowledgements of shards here wait for.",
-            gauge, {}, followers, samples);
-  AddSample("hotbed_server_copy_rate_limit_bytes",
-            "Bytes a second that copies of whole shards may take now; 0: no limit.", gauge, {},
-            host.copy_rate_now, samples);
-  AddSample("hotbed_server_replica_tail_limit_bytes", "What these may take.", gauge, {},
-            host.replica_tail_bytes_limit, samples);
-  AddSample("hotbed_server_replica_tail_bytes", "Records kept in memory for other copies.", gauge,
-            {}, host.replica_tail_bytes, samples);
-}
-
-void CollectTableMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
-  struct Sums {
-    uint64_t shards = 0, resident = 0, hot_bytes = 0, pulled = 0, pushed = 0;
-    uint64_t hits = 0, misses = 0, evictions = 0, writebacks = 0;
-    uint64_t device_rows = 0, device_hits = 0;
-  };
-  std::map<std::string, Sums> tables;
-  for (const ShardStatus& s : host.shards) {
-    Sums& sums = tables[s.table];
-    ++sums.shards;
-    sums.resident += s.rows_resident;
-    sums.hot_bytes += s.hot_bytes;
-    sums.pulled += s.rows_pulled;
-    sums.pushed += s.rows_pushed;
-    sums.device_rows += s.device_rows;
-    sums.device_hits += s.device_hits;
-    sums.hits += s.hot_hits;
-    sums.misses += s.hot_misses;
-    sums.evictions += s.evictions;
-    sums.writebacks += s.writebacks;
-  }
-  const auto gauge = MetricSample::Type::kGauge;
-  const auto counter = MetricSample::Type::kCounter;
-  for (const auto& [name, sums] : tables) {
-    const Labels labels = {{"table", name}};
-    AddSample("hotbed_table_shards", "Shards held.", gauge, labels, sums.shards, samples);
-    AddSample("hotbed_table_resident_rows", "Rows in the hot tier, the device's too.", gauge,
-              labels, sums.resident, samples);
-    AddSample("hotbed_table_device_rows", "Of these, rows in device memory.", gauge, labels,
-              sums.device_rows, samples);
-    AddSample("hotbed_table_hot_bytes",
-              "Memory of resident rows with their overhead, without the device's.", gauge, labels,
-              sums.hot_bytes, samples);
-    AddSample("hotbed_table_pulled_rows_total", "Rows read.", counter, labels, sums.pulled,
-              samples);
-    AddSample("hotbed_table_pushed_rows_total", "Gradient rows applied.", counter, labels,
-              sums.pushed, samples);
-    AddSample("hotbed_table_hot_hits_total", "Row accesses served from memory.", counter, labels,
-              sums.hits, samples);
-    AddSample("hotbed_table_device_hits_total", "Of these, served from device memory.", counter,
-              labels, sums.device_hits, samples);
-    AddSample("hotbed_table_hot_misses_total", "Row accesses that went below the hot tier.",
-              counter, labels, sums.misses, samples);
-    AddSample("hotbed_table_evictions_total", "Rows evicted from memory.", counter, labels,
-              sums.evictions, samples);
-    AddSample("hotbed_table_writebacks_total", "Rows written to the spill tier.", counter, labels,
-              sums.writebacks, samples);
-  }
-}
-
 }  // namespace
 
 StatusPage RenderStatus(const ServerSnapshot& s) {
@@ -326,9 +319,10 @@ StatusPage RenderStatus(const ServerSnapshot& s) {
   if (!s.link.error.empty()) page.facts.emplace_back("coordinator says", s.link.error);
   if (s.host.read_only) page.facts.emplace_back("read-only", s.host.read_only_reason);
   if (s.host.log_refused_bytes > 0) {
-    page.facts.emplace_back("log kept for refused shards",
-                            absl::StrCat(FormatBytes(s.host.log_refused_bytes),
-                                         ", beside --log-bytes-max; see their state below"));
+    page.facts.emplace_back(
+        "log kept for refused shards",
+        absl::StrCat(FormatBytes(s.host.log_refused_bytes),
+                     ", in addition to --log-bytes-max; see their state below"));
   }
   page.tables.push_back(ShardTable(s.host));
   page.json = JsonOf(s);
@@ -336,37 +330,23 @@ StatusPage RenderStatus(const ServerSnapshot& s) {
 }
 
 void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* samples) {
-  CollectTableMetrics(host, samples);
-  uint64_t refused = 0;
-  for (const ShardStatus& s : host.shards) refused += s.refused;
-  const auto gauge = MetricSample::Type::kGauge;
-  const auto counter = MetricSample::Type::kCounter;
-  AddSample("hotbed_server_host_limit_bytes", "The memory budget.", gauge, {},
-            host.host_bytes_limit, samples);
-  AddSample("hotbed_server_hot_bytes", "Memory of the hot tier.", gauge, {}, host.hot_bytes,
-            samples);
-  AddSample("hotbed_server_hot_limit_bytes", "What the hot tier may take.", gauge, {},
-            host.hot_bytes_limit, samples);
-  AddSample("hotbed_server_spill_bytes", "Disk taken by spilled rows.", gauge, {}, host.spill_bytes,
-            samples);
-  AddSample("hotbed_server_spill_renewals_total",
-            "Times that a damaged spill tier began anew, its copies to come from others.", counter,
-            {}, host.spill_renewals, samples);
-  AddSample("hotbed_server_log_bytes", "Disk taken by the log.", gauge, {}, host.log_bytes,
-            samples);
-  AddSample("hotbed_server_log_refused_bytes",
-            "Disk of the log that is kept for refused shards alone, beside --log-bytes-max.", gauge,
-            {}, host.log_refused_bytes, samples);
-  AddSample("hotbed_server_shards_refused",
-            "Shards that are not served until a restart: damage was found.", gauge, {}, refused,
-            samples);
-  AddSample("hotbed_server_checkpoints_total", "Copies kept of the tables of class checkpoint.",
-            counter, {}, host.checkpoints, samples);
-  CollectLogMetrics(host, samples);
-  CollectDeviceMetrics(host, samples);
-  CollectCopyMetrics(host, samples);
-  AddSample("hotbed_server_read_only", "1 while no push is acknowledged.", gauge, {},
-            host.read_only ? 1 : 0, samples);
+  for (const HostNumber& number : kHostNumbers) {
+    AddSample(number, {}, number.read(host), samples);
+  }
+  if (!host.device.empty()) {
+    for (const HostNumber& number : kDeviceNumbers) {
+      AddSample(number, {{"device", host.device}}, number.read(host), samples);
+    }
+  }
+  std::map<std::string, std::vector<const ShardStatus*>> tables;
+  for (const ShardStatus& shard : host.shards) tables[shard.table].push_back(&shard);
+  for (const auto& [table, shards] : tables) {
+    for (const ShardNumber& number : kShardNumbers) {
+      uint64_t sum = 0;
+      for (const ShardStatus* shard : shards) sum += number.read(*shard);
+      AddSample(number, {{"table", table}}, sum, samples);
+    }
+  }
 }
 
 }  // namespace hotbed

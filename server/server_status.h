@@ -1,4 +1,5 @@
-// What the admin port shows of a server: the status page for people and the same numbers as JSON.
+// The server's part of the admin port: the status page for people, and the same numbers as JSON and
+// as metrics.
 #ifndef HOTBED_SERVER_SERVER_STATUS_H_
 #define HOTBED_SERVER_SERVER_STATUS_H_
 
@@ -14,7 +15,7 @@
 
 namespace hotbed {
 
-// Everything that is shown, as read at one moment.
+// Everything that is shown, read at one moment.
 struct ServerSnapshot {
   std::string name;
   std::string data_address;
@@ -32,7 +33,7 @@ struct ServerSnapshot {
 
 StatusPage RenderStatus(const ServerSnapshot& snapshot);
 
-// The host's counters as metrics, per table where there are shards.
+// The host's numbers as metrics; those of shards are summed per table.
 void CollectHostMetrics(const HostStatus& host, std::vector<MetricSample>* samples);
 
 }  // namespace hotbed

@@ -1,14 +1,16 @@
 #include "server/cluster/attend_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hotbed {
 
-AttendStream::AttendStream(v1::Coordinator::Stub* stub, OnReply on_reply,
-                           std::function<void()> on_end)
-    : stream_(stub->Attend(&context_)),
+AttendStream::AttendStream(v1::Coordinator::Stub* stub, const Clock* clock, ReplyListener on_reply,
+                           EndListener on_end)
+    : clock_(clock),
       on_reply_(std::move(on_reply)),
       on_end_(std::move(on_end)),
+      stream_(stub->Attend(&context_)),
       thread_([this] { Read(); }) {}
 
 AttendStream::~AttendStream() {
@@ -16,8 +18,14 @@ AttendStream::~AttendStream() {
   thread_.join();
 }
 
-bool AttendStream::Send(const v1::HeartbeatRequest& request) {
-  return !broken() && stream_->Write(request);
+void AttendStream::Send(v1::HeartbeatRequest* request) {
+  request->set_number(++number_);
+  {
+    absl::MutexLock lock(&mu_);
+    if (broken_) return;
+    unanswered_.push_back({number_, clock_->NowNs()});
+  }
+  stream_->Write(*request);  // a failed write breaks the stream, which ends Read()
 }
 
 bool AttendStream::broken() const {
@@ -30,9 +38,41 @@ grpc::Status AttendStream::status() const {
   return status_;
 }
 
+size_t AttendStream::unanswered() const {
+  absl::MutexLock lock(&mu_);
+  return unanswered_.size();
+}
+
+int64_t AttendStream::oldest_unanswered_ns() const {
+  absl::MutexLock lock(&mu_);
+  return unanswered_.empty() ? 0 : unanswered_.front().sent_ns;
+}
+
+uint64_t AttendStream::revision_received() const {
+  absl::MutexLock lock(&mu_);
+  return revision_received_;
+}
+
+int64_t AttendStream::TakeAnswered(const v1::HeartbeatReply& reply) {
+  int64_t sent_ns = 0;
+  absl::MutexLock lock(&mu_);
+  while (reply.number() != 0 && !unanswered_.empty() &&
+         unanswered_.front().number <= reply.number()) {
+    if (unanswered_.front().number == reply.number()) sent_ns = unanswered_.front().sent_ns;
+    unanswered_.pop_front();
+  }
+  revision_received_ = std::max(revision_received_, reply.map().plan_revision());
+  return sent_ns;
+}
+
 void AttendStream::Read() {
   v1::HeartbeatReply reply;
-  while (stream_->Read(&reply)) on_reply_(reply);
+  while (stream_->Read(&reply)) {
+    const int64_t sent_ns = TakeAnswered(reply);
+    if (on_reply_(reply, sent_ns).ok()) continue;
+    absl::MutexLock lock(&mu_);
+    revision_received_ = 0;
+  }
   grpc::Status status = stream_->Finish();
   if (status.ok()) {
     status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator ended the stream");

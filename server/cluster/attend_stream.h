@@ -1,10 +1,15 @@
-// One call of Coordinator.Attend: heartbeats up, what the coordinator says down, on a thread of its
-// own. Thread-safe, but one Send at a time.
+// One call of Coordinator.Attend: heartbeats up, replies and news down. Replies are read and
+// applied on a thread of the stream's own.
+//
+// Thread-safe, but Send() and the destructor belong to one thread.
 #ifndef HOTBED_SERVER_CLUSTER_ATTEND_STREAM_H_
 #define HOTBED_SERVER_CLUSTER_ATTEND_STREAM_H_
 
 #include <grpcpp/client_context.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -12,40 +17,67 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/clock.h"
 #include "proto/control.grpc.pb.h"
 
 namespace hotbed {
 
 class AttendStream {
  public:
-  using OnReply = std::function<void(const v1::HeartbeatReply&)>;
+  // `sent_ns` (Clock::NowNs()): when the heartbeat that `reply` answers was sent; 0 for news
+  // between two heartbeats. An error says that the reply could not be applied and has to come
+  // again.
+  using ReplyListener =
+      std::function<absl::Status(const v1::HeartbeatReply& reply, int64_t sent_ns)>;
+  using EndListener = std::function<void()>;
 
-  // Opens it. Both functions run on its thread; `on_end` is the last one, after broken() has become
-  // true.
-  AttendStream(v1::Coordinator::Stub* stub, OnReply on_reply, std::function<void()> on_end);
-  ~AttendStream();  // Cancel(), and waits for what is being applied
+  // Opens the stream. Both listeners run on its thread; `on_end` is the last call, made after
+  // broken() has become true. `stub` and `clock` outlive the stream.
+  AttendStream(v1::Coordinator::Stub* stub, const Clock* clock, ReplyListener on_reply,
+               EndListener on_end);
+  ~AttendStream();  // Cancel(), then waits for the reply that is being applied
   AttendStream(const AttendStream&) = delete;
   AttendStream& operator=(const AttendStream&) = delete;
 
-  // False: it is broken. May wait while the coordinator does not read, until Cancel().
-  bool Send(const v1::HeartbeatRequest& request);
+  // Numbers `request` and sends it. May block while the coordinator does not read, until Cancel().
+  // Does nothing on a broken stream.
+  void Send(v1::HeartbeatRequest* request);
   void Cancel() { context_.TryCancel(); }
 
   bool broken() const;
-  // How it ended, once it is broken: never OK.
+  // Why the stream ended, once it is broken: never OK.
   grpc::Status status() const;
+  // Heartbeats sent and not answered yet.
+  size_t unanswered() const;
+  // When the oldest of them was sent (Clock::NowNs()); 0: there is none.
+  int64_t oldest_unanswered_ns() const;
+  // The newest plan revision received here, perhaps still being applied. 0: none, or the last reply
+  // could not be applied.
+  uint64_t revision_received() const;
 
  private:
-  void Read();
+  struct Sent {
+    uint64_t number = 0;
+    int64_t sent_ns = 0;
+  };
 
+  void Read();
+  // The time at which the heartbeat that `reply` answers was sent; 0: none.
+  int64_t TakeAnswered(const v1::HeartbeatReply& reply);
+
+  const Clock* const clock_;
+  const ReplyListener on_reply_;
+  const EndListener on_end_;
   grpc::ClientContext context_;
   const std::unique_ptr<grpc::ClientReaderWriter<v1::HeartbeatRequest, v1::HeartbeatReply>> stream_;
-  const OnReply on_reply_;
-  const std::function<void()> on_end_;
+  uint64_t number_ = 0;  // of the last heartbeat; used by Send() only
+
   mutable absl::Mutex mu_;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;
+  std::deque<Sent> unanswered_ ABSL_GUARDED_BY(mu_);  // oldest first
+  uint64_t revision_received_ ABSL_GUARDED_BY(mu_) = 0;
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace hotbed

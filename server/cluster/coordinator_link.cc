@@ -1,58 +1,34 @@
 #include "server/cluster/coordinator_link.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <algorithm>
-#include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "proto/grpc_tuning.h"
 #include "proto/wire.h"
 
 namespace hotbed {
 namespace {
 
-constexpr int kControlMessageBytesMax = 256 << 20;  // a map of every shard of a large cluster
-constexpr int kCallsBeforeAttend = 10;
+// A heartbeat that is due while this many are unanswered is skipped.
+constexpr size_t kUnansweredMax = 4;
+// The record of an activation may be lost with its answer, so the host is asked again this often.
+constexpr absl::Duration kActivationsAgain = absl::Milliseconds(200);
+constexpr absl::Duration kActivationsRetry = absl::Milliseconds(50);
 constexpr int64_t kDrainStepNs = 5'000'000;
-// Of a coordinator that does not answer, a server that drains waits no longer than this.
+// A draining server waits no longer than this for a coordinator that does not answer.
 constexpr int64_t kDrainUnansweredNs = 1'000'000'000;
-// Nor where nothing was handed over for so long: all that could take over may be stopping, too.
+// Nor longer than this without a hand-over: every server that could take over may be stopping, too.
 constexpr int64_t kDrainIdleNs = 3'000'000'000;
 
-std::unique_ptr<v1::Coordinator::Stub> Connect(const std::string& coordinator) {
-  grpc::ChannelArguments args;
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  SetKeepalive(kAttendKeepalive, &args);
-  args.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  return v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), args));
-}
-
-absl::Status FromGrpc(const char* call, const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat(call, ": ", status.error_message()));
-}
-
-// What trying again cannot change.
+// Whether a retry cannot change the outcome.
 bool IsFinal(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsAlreadyExists(status) ||
          absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
-}
-
-void SetDeadline(int64_t timeout_ms, grpc::ClientContext* context) {
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
 }
 
 }  // namespace
@@ -62,10 +38,11 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardHost* host
     : options_(std::move(options)),
       host_(host),
       clock_(clock),
-      stub_(Connect(options_.coordinator)),
-      intake_(host, options_.network),
+      calls_(options_.coordinator, options_.timeouts),
+      applier_(host, options_.network),
+      report_(host, clock),
       random_(options_.jitter_seed) {
-  host_->SetActivationListener([this] { Nudge(); });
+  host_->SetActivationListener([this] { RequestActivation(); });
   thread_ = std::thread([this] { Run(); });
   activations_ = std::thread([this] { RunActivations(); });
 }
@@ -86,21 +63,21 @@ absl::Status CoordinatorLink::WaitRegistered() {
 }
 
 LinkStatus CoordinatorLink::status() const {
-  const uint64_t plan_revision = intake_.plan_revision();
+  const uint64_t plan_revision = applier_.plan_revision();
   absl::MutexLock lock(&mu_);
   LinkStatus status = status_;
   status.plan_revision = plan_revision;
   return status;
 }
 
-void CoordinatorLink::Kick() {
+void CoordinatorLink::HeartbeatNow() {
   absl::MutexLock lock(&mu_);
-  kicked_ = true;
+  heartbeat_now_ = true;
 }
 
-void CoordinatorLink::Nudge() {
+void CoordinatorLink::RequestActivation() {
   absl::MutexLock lock(&mu_);
-  nudged_ = true;
+  host_news_ = true;
   activate_ = true;
 }
 
@@ -109,7 +86,7 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
   {
     absl::MutexLock lock(&mu_);
     draining_ = true;
-    kicked_ = true;
+    heartbeat_now_ = true;
     self = {status_.server, status_.incarnation};
   }
   const int64_t begin_ns = clock_->NowNs();
@@ -118,7 +95,7 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
   int64_t progress_ns = begin_ns;
   size_t least = SIZE_MAX;
   size_t left = 0;
-  while ((left = intake_.NotHandedOver(self)) > 0) {
+  while ((left = applier_.NotHandedOver(self)) > 0) {
     const int64_t now_ns = clock_->NowNs();
     {
       absl::MutexLock lock(&mu_);
@@ -144,102 +121,64 @@ bool CoordinatorLink::Drain(int64_t wait_ms) {
 void CoordinatorLink::Stop() {
   {
     absl::MutexLock lock(&mu_);
-    if (joined_) return;
-    joined_ = true;
+    if (stop_) return;
     stop_ = true;
-    for (grpc::ClientContext* context : calling_) context->TryCancel();
     if (stream_ != nullptr) stream_->Cancel();
   }
+  calls_.Stop();
   thread_.join();
   activations_.join();
   host_->SetActivationListener(nullptr);
   EndStream();
-  if (!leased_) return;
-  const absl::Status told = BeatByCall(/*last=*/true);
+  if (!status().registered) return;
+  const absl::Status told = TellOfStop();
   if (!told.ok()) HOTBED_LOG(Warning) << "could not tell the coordinator of the stop: " << told;
+}
+
+absl::Status CoordinatorLink::TellOfStop() {
+  grpc::ClientContext context;
+  CoordinatorCalls::SetDeadline(options_.timeouts.ms, &context);
+  v1::HeartbeatRequest request;
+  FillHeartbeat(&request);
+  request.set_draining(true);
+  request.set_number(1);
+  request.set_plan_revision_known(applier_.plan_revision());
+  v1::HeartbeatReply reply;
+  const auto stream = calls_.stub()->Attend(&context);
+  if (stream->Write(request) && stream->Read(&reply)) {
+    context.TryCancel();
+    stream->Finish();
+    return absl::OkStatus();
+  }
+  return CoordinatorCalls::FromGrpc("attending", stream->Finish());
 }
 
 void CoordinatorLink::Run() {
   for (;;) {
-    Turn();
-    Sleep(NextDelayMs());
+    const absl::Status status = RegisterAndBeat();
+    if (!status.ok()) Heard(status);
+    Sleep(NextDelayMs(!status.ok()));
     absl::MutexLock lock(&mu_);
     if (stop_ || !final_error_.ok()) return;
   }
 }
 
-void CoordinatorLink::Turn() {
+absl::Status CoordinatorLink::RegisterAndBeat() {
   bool lost = false;
+  bool registered = false;
   {
     absl::MutexLock lock(&mu_);
     lost = std::exchange(lease_lost_, false);
     if (lost) status_.registered = false;
+    registered = status_.registered;
   }
   if (lost) {
     HOTBED_LOG(Warning) << "the lease was lost: registering again as a new incarnation";
     EndStream();
-    leased_ = false;
     backoff_ms_ = 0;
   }
-  absl::Status status;
-  if (!leased_) {
-    status = Register();
-    if (status.ok()) attends_ = true;
-  }
-  if (status.ok() && attends_) status = BeatOnStream();
-  if (status.ok() && !attends_) {
-    status = BeatByCall(/*last=*/false);
-    if (status.ok()) Heard(status);
-    // The next coordinator may know more.
-    attends_ = !status.ok() || ++calls_ % kCallsBeforeAttend == 0;
-  }
-  failed_ = !status.ok();
-  if (failed_) Heard(status);
-}
-
-// Keeps the outcome for the status page and says it where people look: once in a while, not at each
-// try.
-void CoordinatorLink::Heard(const absl::Status& status) {
-  absl::MutexLock lock(&mu_);
-  const bool back = status.ok() && !answered_;
-  answered_ = status.ok();
-  status_.error = std::string(status.message());
-  if (status.ok()) {
-    timeout_ms_ = 0;
-    replied_ = true;
-    status_.heard_ns = clock_->NowNs();
-    if (back) HOTBED_LOG(Info) << "the coordinator at " << options_.coordinator << " answers again";
-  } else if (status_.registrations == 0 && IsFinal(status)) {
-    final_error_ = status;
-  } else if (!stop_) {
-    HOTBED_LOG_EVERY_S(Warning, 10) << "coordinator at " << options_.coordinator << ": "
-                                    << status.message() << "; serving on, trying again";
-  }
-}
-
-int64_t CoordinatorLink::TimeoutMs() const {
-  const int64_t shards = static_cast<int64_t>(host_->Status().shards.size());
-  absl::MutexLock lock(&mu_);
-  return std::min(std::max(options_.rpc_timeout_ms + shards, timeout_ms_),
-                  options_.rpc_timeout_ms_max);
-}
-
-template <typename Method, typename Request, typename Reply>
-absl::Status CoordinatorLink::Call(const char* name, Method method, const Request& request,
-                                   Reply* reply, bool last) {
-  const int64_t timeout_ms = last ? options_.rpc_timeout_ms : TimeoutMs();
-  grpc::ClientContext context;
-  SetDeadline(timeout_ms, &context);
-  {
-    absl::MutexLock lock(&mu_);
-    if (stop_ && !last) return absl::CancelledError(absl::StrCat(name, ": stopping"));
-    calling_.insert(&context);
-  }
-  const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
-  absl::MutexLock lock(&mu_);
-  calling_.erase(&context);
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) timeout_ms_ = 2 * timeout_ms;
-  return FromGrpc(name, status);
+  if (!registered) HOTBED_RETURN_IF_ERROR(Register());
+  return Beat();
 }
 
 absl::Status CoordinatorLink::Register() {
@@ -258,12 +197,11 @@ absl::Status CoordinatorLink::Register() {
   HOTBED_RETURN_IF_ERROR(
       Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply));
   HOTBED_RETURN_IF_ERROR(host_->SetIdentity({reply.server(), reply.cluster_id()}));
-  intake_.BeginAnew();
+  applier_.BeginIncarnation();
   host_->SetIncarnation(reply.incarnation());
   if (options_.network != nullptr) {
     options_.network->SetSelf({reply.server(), reply.incarnation()}, reply.cluster_id());
   }
-  leased_ = true;
   heartbeat_interval_ms_ = std::max<int64_t>(1, reply.heartbeat_interval_ms());
   HOTBED_LOG(Info) << "registered at " << options_.coordinator << " as server " << reply.server()
                    << " incarnation " << reply.incarnation() << " of cluster "
@@ -278,18 +216,160 @@ absl::Status CoordinatorLink::Register() {
   return absl::OkStatus();
 }
 
-absl::Status CoordinatorLink::BeatByCall(bool last) {
+absl::Status CoordinatorLink::StreamToUse(AttendStream** stream) {
+  {
+    absl::MutexLock lock(&mu_);
+    *stream = stream_.get();
+  }
+  if (*stream != nullptr && !(*stream)->broken()) return absl::OkStatus();
+  if (*stream != nullptr) {
+    const grpc::Status ended = (*stream)->status();
+    EndStream();
+    return absl::UnavailableError(absl::StrCat("attending: ", ended.error_message()));
+  }
+  auto opened = std::make_unique<AttendStream>(
+      calls_.stub(), clock_,
+      [this](const v1::HeartbeatReply& reply, int64_t sent_ns) { return OnReply(reply, sent_ns); },
+      [this] { HeartbeatNow(); });
+  *stream = opened.get();
+  absl::MutexLock lock(&mu_);
+  if (stop_) opened->Cancel();
+  stream_ = std::move(opened);
+  status_.attending = true;
+  return absl::OkStatus();
+}
+
+void CoordinatorLink::EndStream() {
+  std::unique_ptr<AttendStream> stream;
+  {
+    absl::MutexLock lock(&mu_);
+    stream = std::move(stream_);
+    status_.attending = false;
+  }
+  // Without the lock: the destructor waits for the reply that is being applied, which may want it.
+  stream.reset();
+}
+
+void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
+  report_.Fill(request);
+  for (const ShardId shard : applier_.Unnamed()) request->add_held_unnamed(shard.packed());
+  absl::MutexLock lock(&mu_);
+  request->set_server(status_.server);
+  request->set_incarnation(status_.incarnation);
+  request->set_draining(draining_);
+}
+
+absl::Status CoordinatorLink::Beat() {
+  AttendStream* stream = nullptr;
+  HOTBED_RETURN_IF_ERROR(StreamToUse(&stream));
+  const uint64_t applied = applier_.plan_revision();
+  const uint64_t received = stream->revision_received();
+  const uint64_t known = received != 0 ? received : applied;
+  // The whole map is asked for once.
+  if (stream->unanswered() >= (known == 0 ? 1 : kUnansweredMax)) return absl::OkStatus();
   v1::HeartbeatRequest request;
   FillHeartbeat(&request);
-  if (last) request.set_draining(true);
-  v1::HeartbeatReply reply;
-  const int64_t sent_ns = clock_->NowNs();
-  HOTBED_RETURN_IF_ERROR(
-      Call("heartbeat", &v1::Coordinator::Stub::Heartbeat, request, &reply, last));
-  if (last) return absl::OkStatus();
+  request.set_plan_revision_known(known);
+  stream->Send(&request);  // a stream that breaks here wakes this thread again
+  return absl::OkStatus();
+}
+
+// The next heartbeat, or after a failure a wait that doubles; jittered, so that servers do not come
+// all at once.
+int64_t CoordinatorLink::NextDelayMs(bool failed) {
+  bool registered = false;
+  {
+    absl::MutexLock lock(&mu_);
+    registered = status_.registered;
+    if (std::exchange(replied_, false)) backoff_ms_ = 0;
+  }
+  if (!failed && registered) return heartbeat_interval_ms_;
+  backoff_ms_ = std::clamp(2 * backoff_ms_, options_.backoff_min_ms, options_.backoff_max_ms);
+  // While the lease may still hold, a missed heartbeat is repeated no later than the next one is
+  // due.
+  const int64_t longest =
+      registered ? std::max(options_.backoff_min_ms, std::min(backoff_ms_, heartbeat_interval_ms_))
+                 : backoff_ms_;
+  return longest / 2 + static_cast<int64_t>(random_.Uniform(longest / 2 + 1));
+}
+
+void CoordinatorLink::Sleep(int64_t ms) {
+  const int64_t until_ns = clock_->NowNs() + ms * 1'000'000;
+  for (;;) {
+    {
+      absl::MutexLock lock(&mu_);
+      const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return heartbeat_now_ || host_news_ || stop_;
+      };
+      const bool woken =
+          AwaitFor(&mu_, absl::Condition(&awake), absl::Nanoseconds(until_ns - clock_->NowNs()));
+      const bool host_news = std::exchange(host_news_, false);
+      if (std::exchange(heartbeat_now_, false) || stop_ || !woken || !host_news) return;
+    }
+    if (report_.HasNews()) return;
+  }
+}
+
+absl::Status CoordinatorLink::OnReply(const v1::HeartbeatReply& reply, int64_t sent_ns) {
   const absl::Status taken = TakeReply(reply);
-  RenewLease(reply, sent_ns);
+  if (sent_ns != 0) RenewLease(reply, sent_ns);
+  if (!taken.ok()) {  // the next heartbeat asks for it again
+    HOTBED_LOG_EVERY_S(Error, 5) << "what the coordinator says: " << taken;
+  }
+  Heard(taken);
   return taken;
+}
+
+absl::Status CoordinatorLink::TakeReply(const v1::HeartbeatReply& reply) {
+  if (!reply.lease_held()) {
+    host_->SetLease(0);
+    absl::MutexLock lock(&mu_);
+    lease_lost_ = true;
+    heartbeat_now_ = true;
+    return absl::OkStatus();
+  }
+  if (reply.has_copy_limits()) {
+    const v1::CopyLimits& limits = reply.copy_limits();
+    host_->SetTransferLimits({limits.bytes_per_s(), limits.paused(), limits.pull_p99_ms_max()});
+  }
+  return applier_.Apply(reply.map());
+}
+
+// Strict pulls rest on this. The lease runs from before the heartbeat left, by a clock that also
+// counts while the process or the machine is stopped. A new incarnation gets its first lease only
+// after its first map: until then its shards may take themselves for primaries that others have
+// replaced.
+void CoordinatorLink::RenewLease(const v1::HeartbeatReply& reply, int64_t sent_ns) {
+  if (applier_.plan_revision() == 0) return;
+  int64_t ttl_ns = int64_t{1'000'000} * reply.lease_ttl_ms();
+  if (ttl_ns == 0) {
+    absl::MutexLock lock(&mu_);
+    ttl_ns = 1'000'000 * lease_ttl_ms_;
+  }
+  if (reply.lease_held() && ttl_ns > 0) host_->SetLease(sent_ns + ttl_ns - LeaseMarginNs(ttl_ns));
+}
+
+void CoordinatorLink::RunActivations() {
+  absl::Duration wait = kActivationsAgain;
+  for (;;) {
+    bool registered = false;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return activate_ || stop_; };
+      AwaitFor(&mu_, absl::Condition(&awake), wait);
+      if (stop_) return;
+      activate_ = false;
+      registered = status_.registered;
+    }
+    EndStreamIfUnanswered();
+    wait = kActivationsAgain;
+    if (!registered) continue;
+    const absl::Status status = Activate();
+    if (status.ok()) continue;
+    HOTBED_LOG_EVERY_S(Warning, 10) << "coordinator at " << options_.coordinator << ": "
+                                    << status.message() << "; trying again";
+    wait = kActivationsRetry;
+  }
 }
 
 absl::Status CoordinatorLink::Activate() {
@@ -309,40 +389,38 @@ absl::Status CoordinatorLink::Activate() {
   v1::ActivateShardsReply reply;
   HOTBED_RETURN_IF_ERROR(
       Call("activating shards", &v1::Coordinator::Stub::ActivateShards, request, &reply));
-  return intake_.TakeRecords(reply.records());
+  return applier_.ApplyRecords(reply.records());
 }
 
-// The next heartbeat, or after a failure a wait that doubles; jittered, so that servers do not come
-// all at once.
-int64_t CoordinatorLink::NextDelayMs() {
+// Done here because the first thread may be blocked in a write on that very stream.
+void CoordinatorLink::EndStreamIfUnanswered() {
   {
     absl::MutexLock lock(&mu_);
-    if (std::exchange(replied_, false)) backoff_ms_ = 0;
+    if (stream_ == nullptr || stream_->unanswered() == 0) return;
   }
-  if (!failed_ && leased_) return heartbeat_interval_ms_;
-  backoff_ms_ = std::clamp(2 * backoff_ms_, options_.backoff_min_ms, options_.backoff_max_ms);
-  // While the lease may still hold, a missed heartbeat is repeated no later than the next one is
-  // due.
-  const int64_t longest =
-      leased_ ? std::max(options_.backoff_min_ms, std::min(backoff_ms_, heartbeat_interval_ms_))
-              : backoff_ms_;
-  return longest / 2 + static_cast<int64_t>(random_.Uniform(longest / 2 + 1));
+  const int64_t timeout_ns = 1'000'000 * calls_.TimeoutMs(ShardsHeld());
+  absl::MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  const int64_t sent_ns = stream_->oldest_unanswered_ns();
+  if (sent_ns != 0 && clock_->NowNs() - sent_ns > timeout_ns) stream_->Cancel();
 }
 
-void CoordinatorLink::Sleep(int64_t ms) {
-  const int64_t until_ns = clock_->NowNs() + ms * 1'000'000;
-  for (;;) {
-    {
-      absl::MutexLock lock(&mu_);
-      const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return kicked_ || nudged_ || stop_;
-      };
-      const bool woken =
-          AwaitFor(&mu_, absl::Condition(&awake), absl::Nanoseconds(until_ns - clock_->NowNs()));
-      const bool nudged = std::exchange(nudged_, false);
-      if (std::exchange(kicked_, false) || stop_ || !woken || !nudged) return;
-    }
-    if (HasNews()) return;
+// Keeps the outcome for the status page and logs changes and, once in a while, failures.
+void CoordinatorLink::Heard(const absl::Status& status) {
+  absl::MutexLock lock(&mu_);
+  const bool back = status.ok() && !answered_;
+  answered_ = status.ok();
+  status_.error = std::string(status.message());
+  if (status.ok()) {
+    calls_.ResetTimeout();
+    replied_ = true;
+    status_.heard_ns = clock_->NowNs();
+    if (back) HOTBED_LOG(Info) << "the coordinator at " << options_.coordinator << " answers again";
+  } else if (status_.registrations == 0 && IsFinal(status)) {
+    final_error_ = status;
+  } else if (!stop_) {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "coordinator at " << options_.coordinator << ": "
+                                    << status.message() << "; serving on, trying again";
   }
 }
 

@@ -6,7 +6,7 @@
 namespace hotbed {
 namespace {
 
-// Of what came after `before`.
+// The observations after `before`.
 LatencyHistogram::Snapshot Since(const LatencyHistogram::Snapshot& before,
                                  const LatencyHistogram::Snapshot& now) {
   LatencyHistogram::Snapshot since = now;

@@ -1,7 +1,7 @@
-// What a server says of itself in its heartbeats: totals, the busiest shards, how long pulls take.
+// The load of a server for its heartbeats: totals, the busiest shards, the latency of pulls.
 //
-// Rates are of the time since the last report, or of a longer one where reports follow each other
-// fast. Thread-compatible.
+// Latency and the choice of the busiest shards cover the time since they were last measured, at
+// least kIntervalNsMin. Thread-compatible.
 #ifndef HOTBED_SERVER_CLUSTER_LOAD_REPORT_H_
 #define HOTBED_SERVER_CLUSTER_LOAD_REPORT_H_
 
@@ -18,11 +18,11 @@ namespace hotbed {
 
 class LoadReport {
  public:
-  // Named in a report: those that served most rows in the last interval, then the largest.
+  // Shards in a report: those that served most rows in the last interval, then the largest.
   static constexpr size_t kShardsMax = 256;
   static constexpr int64_t kIntervalNsMin = 250'000'000;
 
-  // `pulls` is a histogram's content at `now_ns` (Clock::NowNs()), `copied_bytes` a total.
+  // `pulls` is the histogram of pulls at `now_ns` (Clock::NowNs()), `copied_bytes` a total.
   void Fill(const HostStatus& status, const LatencyHistogram::Snapshot& pulls,
             uint64_t copied_bytes, int64_t now_ns, v1::ServerLoad* load);
 
@@ -33,7 +33,7 @@ class LoadReport {
   uint64_t pull_p99_us_ = 0;
   LatencyHistogram::Snapshot pulls_;
   absl::flat_hash_map<ShardId, uint64_t> totals_;  // of rows served
-  std::vector<ShardId> busiest_;                   // in order
+  std::vector<ShardId> busiest_;                   // the busiest first
 };
 
 }  // namespace hotbed

@@ -65,7 +65,7 @@ AnswerBuffer* AnswerPool::Take(size_t bytes) {
       free.pop_back();
     }
   }
-  // It takes a millisecond or so: others need not wait for it.
+  // Pinning takes about a millisecond: outside the lock.
   if (grown != nullptr && pinner_ != nullptr) {
     const bool pinned = pinner_->Pin(grown->memory.data(), grown->memory.size());
     grown->pinned.store(pinned, std::memory_order_release);
@@ -83,8 +83,8 @@ AnswerBuffer* AnswerPool::Take(size_t bytes) {
 
 void AnswerPool::Give(AnswerBuffer* buffer) {
   if (buffer->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  // The local owner keeps the pool until the lock is released, even if this was the last buffer
-  // out.
+  // The local reference keeps the pool alive until the lock is released, even if this was its last
+  // buffer.
   const std::shared_ptr<AnswerPool> pool = std::move(buffer->pool);
   if (buffer->size_class < 0) {
     std::free(buffer->data);

@@ -1,14 +1,14 @@
-// Recycled buffers for answers: 64-byte-aligned, not zero-filled, on 2 MiB pages, handed to the
-// transport without a copy.
+// Recycled buffers for answers: 64-byte aligned, not zero-filled, on 2 MiB pages, handed to the
+// transport by reference.
 //
-// Sizes are rounded up to a power of two from 4 KiB. Small and middle sizes are cut from 2 MiB
-// blocks that stay with the pool; when the pool holds `bytes_max`, further buffers come from the
-// heap and go back to it. Thread-safe. Buffers may outlive the pool's last other owner: each keeps
-// the pool alive until it is given back. A buffer that a device still copies into is held
-// (AnswerMemory) and goes back when that ends.
+// Sizes are rounded up to a power of two from 4 KiB. Sizes up to 2 MiB are cut from 2 MiB blocks
+// that stay with the pool; when the pool holds `bytes_max`, further buffers come from the heap and
+// return to it. Thread-safe. A buffer keeps the pool alive until it is given back, so buffers may
+// outlive every other owner of the pool. A buffer that a device still writes is held (AnswerMemory)
+// and returns to the pool when the write ends.
 //
-// With a pinner, blocks are pinned when they are taken, so that a device copies rows straight into
-// answers. Where that is refused they work as without one.
+// With a pinner, blocks are pinned when they are allocated, so that a device writes rows straight
+// into answers. If pinning is refused, blocks work unpinned.
 #ifndef HOTBED_SERVER_NET_ANSWER_POOL_H_
 #define HOTBED_SERVER_NET_ANSWER_POOL_H_
 
@@ -44,8 +44,8 @@ struct AnswerBuffer final : AnswerMemory {
   size_t capacity = 0;
   int size_class = -1;                 // -1: from the heap
   const AnswerBlock* block = nullptr;  // null: from the heap
-  std::atomic<uint32_t> owners{0};     // who took it, and who holds it
-  std::shared_ptr<AnswerPool> pool;    // set while it has any
+  std::atomic<uint32_t> owners{0};     // the taker, and every Hold()
+  std::shared_ptr<AnswerPool> pool;    // set while there are owners
 };
 
 class AnswerPool : public std::enable_shared_from_this<AnswerPool> {
@@ -57,12 +57,12 @@ class AnswerPool : public std::enable_shared_from_this<AnswerPool> {
   AnswerPool(const AnswerPool&) = delete;
   AnswerPool& operator=(const AnswerPool&) = delete;
 
-  // At least `bytes` (> 0). Never null: the process ends when memory does.
+  // At least `bytes` (> 0). Never null: the process ends when it is out of memory.
   AnswerBuffer* Take(size_t bytes);
-  // Any thread. The transport calls it through the slice that wraps the buffer.
+  // Any thread; the transport calls it through the slice that wraps the buffer.
   static void Give(AnswerBuffer* buffer);
 
-  uint64_t pooled_bytes() const;  // of 2 MiB blocks held, in use or not
+  uint64_t pooled_bytes() const;  // in 2 MiB blocks, in use or not
 
  private:
   static constexpr int kClasses = 16;  // 4 KiB .. 128 MiB
@@ -70,7 +70,7 @@ class AnswerPool : public std::enable_shared_from_this<AnswerPool> {
 
   AnswerPool(uint64_t bytes_max, std::shared_ptr<MemoryPinner> pinner)
       : bytes_max_(bytes_max), pinner_(std::move(pinner)) {}
-  // Null: there is no room.
+  // Null: `bytes_max` is reached, or there is no memory.
   AnswerBlock* Grow(int size_class) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint64_t bytes_max_;

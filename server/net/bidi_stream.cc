@@ -46,11 +46,11 @@ void BidiStream::Tick(int64_t now_ns) {
 }
 
 void BidiStream::OnAcceptDone(bool ok) {
-  if (!ok) {  // the server is shutting down; the done tag never comes for a call that never began
+  if (!ok) {  // the server is shutting down; a call that never began gets no done tag
     Unref();
     return;
   }
-  Ref();  // the done tag; the accept's reference goes on as the read's
+  Ref();  // for the done tag; the reference of the accept becomes that of the read
   watch_->Add(this);
   grpc::Status refusal;
   if (OnAccepted(&refusal)) {
@@ -112,7 +112,7 @@ void BidiStream::ReadOn() {
 }
 
 void BidiStream::Answer(grpc::ByteBuffer* answer, uint64_t bytes, uint64_t reserved, bool greets) {
-  Ref();  // the write may end, and with it the request's reference, before this returns
+  Ref();  // the write, and with it the request's reference, may end before this returns
   bool dropped = false;
   void* next = nullptr;
   {
@@ -197,7 +197,7 @@ void BidiStream::OnCallDone() {
     no_more_reads_ = true;
     if (!finished_) {
       cancelled_.store(true, std::memory_order_relaxed);
-      // The write under way keeps its place: its own completion takes it out.
+      // The write in flight stays in front: its own completion removes it.
       while (writes_.size() > (writing_ ? 1 : 0)) {
         dropped.push_back(std::move(writes_.back()));
         writes_.pop_back();

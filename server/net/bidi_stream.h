@@ -1,17 +1,16 @@
 // The mechanics of one bidirectional stream of raw messages over a completion queue: reading while
-// answers are pending, a bounded write queue, limits, cancellation and the end. What a message
-// means is the subclass's business.
+// answers are pending, a bounded write queue, limits, cancellation and the end. Subclasses give
+// messages their meaning.
 //
-// Life: `new Subclass`, Accept(); after that the object owns itself and is deleted when no
-// operation and no work refers to it. OnMessage runs on the polling thread, one message of a stream
-// after another up to the point where ReadOn() is called; Answer() and Drop() may be called from
-// any thread.
+// Life: `new Subclass`, Accept(); from then on the object owns itself and is deleted when no
+// operation and no request refers to it. OnMessage runs on the polling thread; the next message of
+// the stream is read only after ReadOn(). Answer() may be called from any thread.
 //
 // Limits: reading stops while `messages_in_flight_max` requests are open or their bytes reach
 // `bytes_in_flight_max`; HTTP/2 flow control then holds the client back. A request is open from
-// OpenRequest() until its answer is written; one that would take the open bytes beyond the limit
-// can be kept back until it does not, or is the only one. A stream whose peer has taken nothing of
-// an answer for `write_timeout_ms` is cancelled, so that what its answers hold comes free.
+// OpenRequest() until its answer is written. A request that would take the open bytes beyond the
+// limit can be kept back until it fits or is the only one. A stream whose peer has read nothing of
+// an answer for `write_timeout_ms` is cancelled, which frees the memory of its answers.
 #ifndef HOTBED_SERVER_NET_BIDI_STREAM_H_
 #define HOTBED_SERVER_NET_BIDI_STREAM_H_
 
@@ -47,42 +46,43 @@ class BidiStream : private StreamWatch::Watched {
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  protected:
-  // `watch` ticks the stream while it lives, and outlives it.
+  // `watch` ticks the stream while the stream lives, and outlives it.
   BidiStream(const Limits& limits, StreamWatch* watch);
   virtual ~BidiStream();
 
   // Asks gRPC for the next call of this method; `accept_tag` must be passed as its tag.
   virtual void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) = 0;
-  // A call has arrived: start waiting for the next one. False refuses this one with `*refusal`.
+  // A call has arrived: start waiting for the next one. False refuses this call with `*refusal`.
   virtual bool OnAccepted(grpc::Status* refusal) = 0;
-  // One message. Must call ReadOn() exactly once, then or later, unless it calls Fail().
+  // One message. Must call ReadOn() exactly once, now or later, unless it calls Fail().
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
-  // The answer of a request has left (or was dropped): what it had reserved ends.
+  // The answer of a request was written or dropped: its reservation ends.
   virtual void OnReleased(uint64_t reserved) = 0;
-  // The request that OpenRequest kept back is open now: go on with it. Any thread.
+  // The request that OpenRequest kept back is open now and continues. Any thread.
   virtual void OnRoom(void* /*message*/) {}
 
   void Accept() { RequestCall(&context_, &stream_, &accept_tag_); }
 
-  // Begins a request of `bytes` (of message and answer together) and keeps the stream alive until
-  // it ends. False (of one with a `message`): there is no room; OnRoom(message) comes when there
-  // is, or its deadline passed (Clock::NowNs() scale, 0: none), or the stream has gone. No other
-  // may be opened, nor ReadOn called, before.
+  // Begins a request of `bytes` (message and answer together) and keeps the stream alive until the
+  // request ends. False, only with a `message`: the request does not fit yet; OnRoom(message)
+  // follows when it does, when `deadline_ns` has passed (Clock::NowNs() scale, 0: none), or when
+  // the stream has gone. Until then no other request may be opened and ReadOn must not be called.
   bool OpenRequest(uint64_t bytes, int64_t deadline_ns = 0, void* message = nullptr);
   // Lets the next message in, at once or when the limits allow it.
   void ReadOn();
-  // Ends a request of `bytes` with its answer, or without one when the stream has gone; then
-  // OnReleased(reserved). `greets`: it carries our hello.
+  // Ends a request of `bytes` with its answer, or without one if the stream has gone; then
+  // OnReleased(reserved). `greets`: the answer carries our hello.
   void Answer(grpc::ByteBuffer* answer, uint64_t bytes, uint64_t reserved, bool greets);
-  // Until an answer that greets is in the queue, every answer must: so the first one sent does.
+  // Every answer must carry our hello until one that does is queued, so that the first one sent
+  // does.
   bool must_greet() const { return !greeted_.load(std::memory_order_acquire); }
-  // A protocol error: no further message is read, answers under way are sent, then the stream ends
+  // A protocol error: no further message is read, open requests are answered, then the stream ends
   // with `status`.
   void Fail(grpc::Status status);
 
-  // Keep the stream alive beyond the operation or request at hand.
+  // Keeps the stream alive beyond the current operation or request.
   void Ref() { refs_.fetch_add(1, std::memory_order_relaxed); }
-  // False when the last reference has gone already.
+  // False: the last reference has gone already.
   bool TryRefSelf() { return TryRef(&refs_); }
   void Unref();
 
@@ -117,7 +117,8 @@ class BidiStream : private StreamWatch::Watched {
     return open_requests_ == 0 || open_bytes_ + bytes <= limits_.bytes_in_flight_max;
   }
   void EndRequest(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Opens the request that was kept back: null when there is none, or no room (and not `forced`).
+  // Opens the request that was kept back. Null: there is none, or it does not fit and is not
+  // `forced`.
   void* TakeHeld(bool forced) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MaybeFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -130,7 +131,7 @@ class BidiStream : private StreamWatch::Watched {
   RpcTag write_tag_;
   RpcTag finish_tag_;
   RpcTag done_tag_;
-  grpc::ByteBuffer incoming_;  // owned by the read under way
+  grpc::ByteBuffer incoming_;  // owned by the read in flight
   std::atomic<int> refs_{1};   // the accept operation
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> greeted_{false};
@@ -139,15 +140,15 @@ class BidiStream : private StreamWatch::Watched {
   uint32_t open_requests_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t open_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   Held held_ ABSL_GUARDED_BY(mu_);                  // message null: none
-  uint64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0;  // and the end
+  uint64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0;  // writes, and Finish
   uint64_t writes_seen_ ABSL_GUARDED_BY(mu_) = 0;   // at the last tick
   int64_t stalled_ticks_ ABSL_GUARDED_BY(mu_) = 0;
-  bool read_wanted_ ABSL_GUARDED_BY(mu_) = false;  // ReadOn() came, the limits held it back
+  bool read_wanted_ ABSL_GUARDED_BY(mu_) = false;  // ReadOn() was called; the limits held it back
   bool no_more_reads_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<Outgoing> writes_
-      ABSL_GUARDED_BY(mu_);  // front is being written; at most open_requests_
+  // The front is being written; at most open_requests_ entries.
+  std::deque<Outgoing> writes_ ABSL_GUARDED_BY(mu_);
   grpc::Status end_status_ ABSL_GUARDED_BY(mu_);
 };
 

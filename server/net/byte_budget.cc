@@ -8,8 +8,8 @@
 namespace hotbed {
 namespace {
 
-// The budget that this thread is granting from: a waiter that releases at once must not grant in
-// its turn, or the stack would grow with the queue.
+// The budget that this thread is granting from. A waiter that releases at once must not grant
+// recursively, or the stack would grow with the queue.
 thread_local const ByteBudget* granting = nullptr;
 
 }  // namespace
@@ -43,7 +43,7 @@ void ByteBudget::GrantMore() {
 }
 
 void ByteBudget::Grant() {
-  if (granting == this) {  // the loop below, on this stack, goes on
+  if (granting == this) {  // the loop below continues, further up this stack
     mu_.Unlock();
     return;
   }
@@ -77,7 +77,7 @@ void ByteBudget::Expire(int64_t now_ns) {
     }
   }
   if (!expired.empty()) {
-    // Those before the first that expired stand where they stood.
+    // Waiters before the first expired one keep their place.
     waiting_.resize(waiting_.size() - expired.size() - kept.size());
     waiting_.insert(waiting_.end(), kept.begin(), kept.end());
   }

@@ -1,7 +1,7 @@
-// A bound on the bytes in flight, with a fair queue of those who wait for room (DECISIONS C3).
+// A bound on the bytes in flight, with a fair queue of waiters.
 //
-// Thread-safe. First come, first served: while someone waits, nobody passes. A request larger than
-// the whole limit is admitted when nothing else is in flight, so that it cannot wait for ever.
+// Thread-safe. First come, first served: no request passes a waiting one. A request larger than the
+// whole limit is admitted when nothing else is in flight, so that it cannot wait for ever.
 #ifndef HOTBED_SERVER_NET_BYTE_BUDGET_H_
 #define HOTBED_SERVER_NET_BYTE_BUDGET_H_
 
@@ -18,15 +18,15 @@ namespace hotbed {
 
 class ByteBudget {
  public:
-  // A waiter hears exactly one of Granted and Expired, without locks held.
+  // Exactly one of Granted and Expired is called per wait, without locks held.
   class Waiter {
    public:
     virtual ~Waiter() = default;
-    // The bytes asked for are reserved. Runs on a thread that released some, or in GrantMore.
+    // The requested bytes are reserved. Runs in Release or GrantMore of any thread.
     virtual void Granted() = 0;
-    // Its deadline passed, or it had Gone: nothing is reserved. Runs in Expire.
+    // Nothing is reserved: the deadline passed, or the waiter had Gone. Runs in Expire.
     virtual void Expired() = 0;
-    // Nobody wants the room any more. Asked with locks held; true for ever once true.
+    // Whether the bytes are no longer wanted. Called with locks held; once true, always true.
     virtual bool Gone() const { return false; }
   };
   enum class Outcome { kReserved, kWaiting, kRefused };
@@ -34,27 +34,27 @@ class ByteBudget {
   struct Wait {
     Waiter* waiter = nullptr;
     int64_t deadline_ns = 0;  // 0: none
-    uint64_t held_bytes = 0;  // of memory that the waiter holds while it waits
+    uint64_t held_bytes = 0;  // memory that the waiter holds while it waits
   };
 
-  // At most `waiters_max` wait, holding `waiting_bytes_max` bytes of memory together (the first may
-  // hold more); beyond that Reserve refuses.
+  // At most `waiters_max` waiters, which together hold `waiting_bytes_max` bytes of memory (the
+  // first may hold more); beyond that Reserve refuses.
   ByteBudget(uint64_t bytes_max, size_t waiters_max,
              uint64_t waiting_bytes_max = std::numeric_limits<uint64_t>::max())
       : bytes_max_(bytes_max), waiters_max_(waiters_max), waiting_bytes_max_(waiting_bytes_max) {}
 
-  // A call that releases bytes grants kGrantsMax waiters at most, since it runs their work. If more
-  // could be granted it calls `hand_over`, which has some other thread call GrantMore() soon.
-  // Before first use; without it one call grants all.
+  // One call grants at most kGrantsMax waiters, since it runs their work. If more could be granted,
+  // it calls `hand_over`, which makes another thread call GrantMore() soon. Set before first use;
+  // without it one call grants all.
   void SetHandOver(std::function<void()> hand_over) { hand_over_ = std::move(hand_over); }
   static constexpr int kGrantsMax = 8;
 
-  // kWaiting: the waiter hears later, perhaps before this returns. One whose stream has gone when
-  // it is granted releases the bytes again.
+  // kWaiting: the waiter is called later, perhaps before this returns. A waiter that no longer
+  // wants the bytes when it is granted them has to release them.
   Outcome Reserve(uint64_t bytes, const Wait& wait);
   void Release(uint64_t bytes);
   void GrantMore();
-  // Takes out those whose deadline is not after `now_ns` and those that have gone.
+  // Removes waiters whose deadline is not after `now_ns` and waiters that have Gone.
   void Expire(int64_t now_ns);
 
   uint64_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
@@ -81,8 +81,8 @@ class ByteBudget {
   std::function<void()> hand_over_;
   absl::Mutex mu_;
   std::atomic<uint64_t> in_flight_{0};             // written under mu_; read by metrics
-  std::atomic<uint64_t> waiting_bytes_{0};         // likewise
-  bool handed_over_ ABSL_GUARDED_BY(mu_) = false;  // GrantMore has been asked for
+  std::atomic<uint64_t> waiting_bytes_{0};         // the same
+  bool handed_over_ ABSL_GUARDED_BY(mu_) = false;  // GrantMore was requested
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
 };
 

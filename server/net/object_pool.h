@@ -1,4 +1,4 @@
-// Recycled objects, so that a request allocates nothing once the server is warm. Thread-safe.
+// Recycles objects, so that a request allocates nothing once the server is warm. Thread-safe.
 #ifndef HOTBED_SERVER_NET_OBJECT_POOL_H_
 #define HOTBED_SERVER_NET_OBJECT_POOL_H_
 
@@ -11,7 +11,7 @@
 
 namespace hotbed {
 
-// T is default-constructible; whoever gives an object back has emptied it. At most `idle_max` are
+// T is default-constructible. Objects have to be emptied before Give(); at most `idle_max` are
 // kept.
 template <typename T>
 class ObjectPool {

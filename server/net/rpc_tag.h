@@ -1,4 +1,4 @@
-// What a completion queue hands back: an operation embedded in the call that started it.
+// The tag of an operation on a completion queue, embedded in the call that started the operation.
 #ifndef HOTBED_SERVER_NET_RPC_TAG_H_
 #define HOTBED_SERVER_NET_RPC_TAG_H_
 

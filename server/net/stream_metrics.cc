@@ -16,7 +16,7 @@ StreamMetrics::StreamMetrics()
       transfer_messages("hotbed_replica_received_messages_total",
                         "Messages received from other servers."),
       transfer_bytes("hotbed_replica_received_bytes_total",
-                     "Bytes received from other servers, of logs and of copies."),
+                     "Bytes received from other servers: log records and snapshot transfers."),
       streams_opened("hotbed_server_streams_opened_total", "Pull and push streams opened."),
       streams_failed("hotbed_server_streams_failed_total",
                      "Streams ended by this server for a protocol error."),

@@ -1,4 +1,4 @@
-// What the data plane counts (common/metrics.h); one set a process.
+// Counters of the streams (common/metrics.h); one set per process.
 #ifndef HOTBED_SERVER_NET_STREAM_METRICS_H_
 #define HOTBED_SERVER_NET_STREAM_METRICS_H_
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/metrics.h"
-#include "server/shard/requests.h"
+#include "server/protocol/segment_code.h"
 
 namespace hotbed {
 
@@ -22,7 +22,7 @@ struct StreamMetrics {
   Counter push_rows;
   Counter push_bytes;  // of requests
   Counter lookup_messages;
-  Counter transfer_messages;  // of other servers
+  Counter transfer_messages;  // from other servers
   Counter transfer_bytes;
   Counter streams_opened;
   Counter streams_failed;   // ended by a protocol error
@@ -32,7 +32,7 @@ struct StreamMetrics {
   LatencyHistogram push_seconds;
   LatencyHistogram lookup_seconds;
 
-  // Segments refused, by code; a message refused as a whole counts once.
+  // Counts refused segments by code; a message refused as a whole counts once.
   void CountRefusal(SegmentCode code) { refusals_[static_cast<size_t>(code)]->Add(1); }
 
  private:

@@ -1,9 +1,9 @@
-// The streams of a data server that are alive, so that time can pass for them: a stream whose peer
-// does not read, or whose message has waited beyond its deadline, hears of it by a tick.
+// Ticks the live streams of a data server, so that a stream notices a peer that does not read, or a
+// message that has waited beyond its deadline.
 //
 // Thread-safe. A stream adds itself when its call has begun and removes itself when its last
-// reference goes. Ticks are counted rather than a clock read, so that a server that was itself
-// stopped for a while (a debugger, a suspended machine) does not blame its peers.
+// reference goes. Streams count ticks instead of reading a clock, so that a server that was stopped
+// for a while (a debugger, a suspended machine) does not blame its peers.
 #ifndef HOTBED_SERVER_NET_STREAM_WATCH_H_
 #define HOTBED_SERVER_NET_STREAM_WATCH_H_
 
@@ -24,14 +24,14 @@ class StreamWatch {
 
   class Watched {
    public:
-    // False when its last reference has gone already. True: Unwatch() follows.
+    // False: the last reference has gone already. True: Unwatch() follows.
     virtual bool TryWatch() = 0;
     virtual void Tick(int64_t now_ns) = 0;
     virtual void Unwatch() = 0;
 
    protected:
     ~Watched() = default;
-    // TryWatch() of what counts its references.
+    // TryWatch() for a class that counts its references.
     static bool TryRef(std::atomic<int>* references) {
       int refs = references->load(std::memory_order_relaxed);
       while (refs > 0 &&
@@ -49,7 +49,7 @@ class StreamWatch {
     absl::MutexLock lock(&mu_);
     streams_.erase(stream);
   }
-  // Of one thread, every kTickMs.
+  // Called by one thread, every kTickMs.
   void Tick(int64_t now_ns) {
     {
       absl::MutexLock lock(&mu_);
@@ -67,7 +67,7 @@ class StreamWatch {
  private:
   absl::Mutex mu_;
   absl::flat_hash_set<Watched*> streams_ ABSL_GUARDED_BY(mu_);
-  std::vector<Watched*> ticking_;  // of the thread that ticks
+  std::vector<Watched*> ticking_;  // used by Tick only
 };
 
 }  // namespace hotbed

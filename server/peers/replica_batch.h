@@ -1,6 +1,6 @@
-// While a polling thread is at one event, what shards say to their copies waits for the end of it:
-// a push touches many shards, and so do the records that come in one message, and each message on
-// the wire costs about as much as some hundred rows.
+// Collects the messages between replicas that arise while a polling thread handles one event, so
+// that they leave together at its end. A push touches many shards, as do the records of one
+// message, and each message on the wire costs about as much as a hundred rows.
 #ifndef HOTBED_SERVER_PEERS_REPLICA_BATCH_H_
 #define HOTBED_SERVER_PEERS_REPLICA_BATCH_H_
 
@@ -11,10 +11,10 @@
 
 namespace hotbed {
 
-// Of one thread and one scope. Scopes do not nest: the inner one is part of the outer.
+// Belongs to one thread and one scope. An inner scope is part of the outer one.
 class ReplicaBatch {
  public:
-  // Has something to write.
+  // Has messages to write.
   class Writer {
    public:
     virtual ~Writer() = default;
@@ -26,14 +26,14 @@ class ReplicaBatch {
   }
   ~ReplicaBatch() {
     if (!outermost_) return;
-    // Flush may send, not batch: who is told of nothing here writes at once.
+    // Messages sent by Flush are written at once.
     current_ = nullptr;
     for (const std::shared_ptr<Writer>& writer : writers_) writer->Flush();
   }
   ReplicaBatch(const ReplicaBatch&) = delete;
   ReplicaBatch& operator=(const ReplicaBatch&) = delete;
 
-  // False: this thread is in no scope; write now. True: `writer` is flushed at the end of it.
+  // True: `writer` is flushed at the end of this thread's scope. False: there is none; write now.
   static bool Defer(const std::shared_ptr<Writer>& writer) {
     if (current_ == nullptr) return false;
     std::vector<std::shared_ptr<Writer>>& writers = current_->writers_;

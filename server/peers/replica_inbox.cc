@@ -7,7 +7,7 @@
 namespace hotbed {
 namespace {
 
-// Of what is written to the log: whether more of it follows.
+// Sets `more` of each message that is written to the log: whether another such message follows.
 void MarkMore(std::vector<ReplicaMessage>* messages) {
   bool more = false;
   for (auto message = messages->rbegin(); message != messages->rend(); ++message) {

@@ -1,12 +1,13 @@
-// Where what other servers say comes together: calls of the shard host, one at a time for each
-// peer, whether they come from the data port's threads (messages) or from those of the streams to
-// the peer (a loss). It also knows who this process is.
+// Serialises the calls of the shard host about each peer, whether they come from the data port's
+// threads (messages) or from the streams to the peer (a loss). It also holds this process's
+// identity.
 //
-// A peer has one stream that counts, the newest: what an older one still brings is dropped, so that
-// nothing sent before a reconnect arrives after what was sent again. When a stream ends, or another
-// takes its place, answers of the peer may be lost with it: the host hears OnPeerLost.
+// Only the newest stream of a peer is valid: messages of an older one are dropped, so that nothing
+// sent before a reconnect arrives after it was sent again. When a stream ends or is replaced,
+// replies of the peer may be lost with it, and the host gets OnPeerLost.
 //
-// Thread-safe. The host is called with the peer's lock held: it may send, not call back.
+// Thread-safe. The host is called with the peer's lock held: it may send messages, but not call the
+// inbox.
 #ifndef HOTBED_SERVER_PEERS_REPLICA_INBOX_H_
 #define HOTBED_SERVER_PEERS_REPLICA_INBOX_H_
 
@@ -27,7 +28,7 @@ namespace hotbed {
 
 class ReplicaInbox {
  public:
-  // Servers remembered; one more is refused.
+  // Servers remembered; further ones are refused.
   static constexpr size_t kPeersMax = 4096;
 
   // `sink` outlives it.
@@ -37,16 +38,16 @@ class ReplicaInbox {
   Member self() const;
   std::string cluster_id() const;
 
-  // A stream of `from` has begun; its number. FailedPrecondition: a newer process of that server
-  // has spoken before.
+  // A stream of `from` has begun; returns its number. FailedPrecondition: a newer process of that
+  // server has opened a stream before.
   absl::StatusOr<uint64_t> Open(const Member& from);
-  // Hands over in order and empties `messages`. False: the stream does not count any more; nothing
-  // was handed over.
+  // Delivers `messages` in order and empties the vector. False: the stream was replaced, and
+  // nothing was delivered.
   bool Deliver(const Member& from, uint64_t stream, std::vector<ReplicaMessage>* messages);
   void Close(const Member& from, uint64_t stream);
 
-  // What was sent to `peer` is lost. `before` runs with the peer's lock held, just before the host
-  // hears of it: no answer to what is sent after it can come earlier.
+  // Messages sent to `peer` are lost. `before` runs with the peer's lock held, just before
+  // OnPeerLost, so that no reply to a message sent after `before` is delivered earlier.
   void Lost(const Member& peer, absl::FunctionRef<void()> before);
 
  private:
@@ -55,7 +56,7 @@ class ReplicaInbox {
     uint64_t stream ABSL_GUARDED_BY(mu) = 0;  // 0: none
     Incarnation incarnation ABSL_GUARDED_BY(mu) = 0;
   };
-  // Null: too many.
+  // Null: too many peers.
   Peer* Find(ServerId server);
 
   ReplicaSink* const sink_;

@@ -3,14 +3,13 @@
 namespace hotbed {
 namespace {
 
-// Members without a stream that are remembered; beyond it all are, since any may have been spoken
-// to.
+// Peers remembered as unheard; beyond it every new peer counts as unheard.
 constexpr size_t kUnheardMax = 1024;
 constexpr int64_t kStopStepNs = 1'000'000;
 
 }  // namespace
 
-GrpcReplicaNetwork::GrpcReplicaNetwork(const ReplicaLaneOptions& options, ReplicaInbox* inbox,
+GrpcReplicaNetwork::GrpcReplicaNetwork(const PeerStreamOptions& options, ReplicaInbox* inbox,
                                        const Clock* clock,
                                        std::vector<grpc::CompletionQueue*> queues)
     : options_(options),
@@ -19,63 +18,63 @@ GrpcReplicaNetwork::GrpcReplicaNetwork(const ReplicaLaneOptions& options, Replic
       queues_(std::move(queues)),
       gauges_([this](std::vector<MetricSample>* samples) {
         absl::ReaderMutexLock lock(&mu_);
-        for (const auto& [server, lane] : lanes_) {
+        for (const auto& [server, stream] : streams_) {
           MetricSample sample;
           sample.name = "hotbed_replica_queued_bytes";
           sample.help = "Bytes that wait to be sent to another server, by its number.";
           sample.labels = {{"server", std::to_string(server)}};
-          sample.value = static_cast<double>(lane->waiting_bytes());
+          sample.value = static_cast<double>(stream->waiting_bytes());
           samples->push_back(std::move(sample));
         }
       }) {}
 
 GrpcReplicaNetwork::~GrpcReplicaNetwork() { Stop(); }
 
-std::shared_ptr<ReplicaLane> GrpcReplicaNetwork::Find(const Member& peer) const {
-  const auto it = lanes_.find(peer.server);
-  if (it == lanes_.end() || !(it->second->ends().peer == peer)) return nullptr;
+std::shared_ptr<PeerStream> GrpcReplicaNetwork::Find(const Member& peer) const {
+  const auto it = streams_.find(peer.server);
+  if (it == streams_.end() || !(it->second->ends().peer == peer)) return nullptr;
   return it->second;
 }
 
 void GrpcReplicaNetwork::Send(ReplicaMessage message) {
-  std::shared_ptr<ReplicaLane> lane;
+  std::shared_ptr<PeerStream> stream;
   {
     absl::ReaderMutexLock lock(&mu_);
-    lane = Find(message.to);
+    stream = Find(message.to);
   }
-  if (lane == nullptr) return Forget(message.to);
-  lane->Send(std::move(message));
+  if (stream == nullptr) return Forget(message.to);
+  stream->Send(std::move(message));
 }
 
 void GrpcReplicaNetwork::Forget(const Member& to) {
   absl::MutexLock lock(&mu_);
   if (stopped_) return;
-  if (const auto lane = Find(to)) return lane->TellLost();  // it came between
+  if (const auto stream = Find(to)) return stream->TellLost();  // it was added meanwhile
   if (unheard_.size() < kUnheardMax) unheard_.insert({to.server, to.incarnation});
 }
 
 uint64_t GrpcReplicaNetwork::QueuedBytes(const Member& to) const {
   absl::ReaderMutexLock lock(&mu_);
-  const auto lane = Find(to);
-  return lane == nullptr ? options_.queue_bytes_max : lane->queued_bytes();
+  const auto stream = Find(to);
+  return stream == nullptr ? options_.queue_bytes_max : stream->queued_bytes();
 }
 
-void GrpcReplicaNetwork::AddLane(const Peer& peer) {
-  ReplicaLaneOptions options = options_;
-  options.jitter_seed += ++lanes_made_;
-  auto lane = std::make_shared<ReplicaLane>(
-      options, ReplicaLane::Ends{self_, cluster_id_, peer.member, peer.address},
-      queues_[lanes_made_ % queues_.size()], inbox_, clock_, &live_);
-  lanes_[peer.member.server] = lane;
+void GrpcReplicaNetwork::AddStream(const Peer& peer) {
+  PeerStreamOptions options = options_;
+  options.jitter_seed += ++streams_made_;
+  auto stream = std::make_shared<PeerStream>(
+      options, PeerStream::Ends{self_, cluster_id_, peer.member, peer.address},
+      queues_[streams_made_ % queues_.size()], inbox_, clock_, &live_);
+  streams_[peer.member.server] = stream;
   const bool full = unheard_.size() >= kUnheardMax;
-  if (unheard_.erase({peer.member.server, peer.member.incarnation}) > 0 || full) lane->TellLost();
+  if (unheard_.erase({peer.member.server, peer.member.incarnation}) > 0 || full) stream->TellLost();
 }
 
-void GrpcReplicaNetwork::RemoveLane(ServerId server) {
-  const auto it = lanes_.find(server);
+void GrpcReplicaNetwork::RemoveStream(ServerId server) {
+  const auto it = streams_.find(server);
   it->second->Close();
   it->second->TellLost();
-  lanes_.erase(it);
+  streams_.erase(it);
 }
 
 void GrpcReplicaNetwork::SetPeers(const std::vector<Peer>& peers) {
@@ -86,19 +85,19 @@ void GrpcReplicaNetwork::SetPeers(const std::vector<Peer>& peers) {
   for (const Peer& peer : peers) {
     if (peer.member.server == self_.server || peer.address.empty()) continue;
     named.insert(peer.member.server);
-    const auto it = lanes_.find(peer.member.server);
-    if (it != lanes_.end()) {
-      const ReplicaLane::Ends& ends = it->second->ends();
+    const auto it = streams_.find(peer.member.server);
+    if (it != streams_.end()) {
+      const PeerStream::Ends& ends = it->second->ends();
       if (ends.peer == peer.member && ends.address == peer.address) continue;
-      RemoveLane(peer.member.server);
+      RemoveStream(peer.member.server);
     }
-    AddLane(peer);
+    AddStream(peer);
   }
   std::vector<ServerId> gone;
-  for (const auto& [server, lane] : lanes_) {
+  for (const auto& [server, stream] : streams_) {
     if (!named.contains(server)) gone.push_back(server);
   }
-  for (const ServerId server : gone) RemoveLane(server);
+  for (const ServerId server : gone) RemoveStream(server);
 }
 
 void GrpcReplicaNetwork::SetSelf(const Member& self, const std::string& cluster_id) {
@@ -109,7 +108,7 @@ void GrpcReplicaNetwork::SetSelf(const Member& self, const std::string& cluster_
     if (stopped_ || (self_ == self && cluster_id_ == cluster_id)) return;
     self_ = self;
     cluster_id_ = cluster_id;
-    while (!lanes_.empty()) RemoveLane(lanes_.begin()->first);
+    while (!streams_.empty()) RemoveStream(streams_.begin()->first);
     peers = peers_;
   }
   SetPeers(peers);
@@ -120,8 +119,8 @@ void GrpcReplicaNetwork::Stop() {
     absl::MutexLock lock(&mu_);
     if (stopped_) return;
     stopped_ = true;
-    for (const auto& [server, lane] : lanes_) lane->Close();
-    lanes_.clear();
+    for (const auto& [server, stream] : streams_) stream->Close();
+    streams_.clear();
   }
   while (live_.load() > 0) clock_->SleepNs(kStopStepNs);
 }

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "common/check.h"
+
 namespace hotbed {
 
 std::shared_ptr<uint8_t> TransferBudget::Allocate(Kind kind, uint64_t bytes) {
@@ -22,7 +24,8 @@ std::shared_ptr<uint8_t> TransferBudget::Allocate(Kind kind, uint64_t bytes) {
 bool TransferBudget::MayRead(Reader* reader) {
   if (rows_bytes() < rows_bytes_max_) return true;
   absl::MutexLock lock(&mu_);
-  // Release() takes the lock after it has counted: what it frees from here on finds us waiting.
+  // Release() takes the lock after it has counted, so a release from here on finds the reader
+  // waiting.
   waiting_.insert(reader);
   if (rows_bytes() >= rows_bytes_max_) return false;
   waiting_.erase(reader);
@@ -36,22 +39,24 @@ void TransferBudget::Forget(Reader* reader) {
 
 void TransferBudget::Release(Kind kind, uint64_t bytes) {
   if (kind == Kind::kLog) {
-    log_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    const uint64_t held = log_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    HOTBED_DCHECK(held >= bytes) << "released more log bytes than were allocated";
     return;
   }
   const uint64_t before = rows_bytes_.fetch_sub(bytes);
+  HOTBED_DCHECK(before >= bytes) << "released more bytes of rows than were allocated";
   if (before < rows_bytes_max_ || before - bytes >= rows_bytes_max_) return;
   std::vector<Reader*> readers;
   {
     absl::MutexLock lock(&mu_);
     for (Reader* reader : waiting_) {
-      if (reader->TryKeep()) readers.push_back(reader);
+      if (reader->TryRefReader()) readers.push_back(reader);
     }
     waiting_.clear();
   }
   for (Reader* reader : readers) {
-    reader->GoOn();
-    reader->LetGo();
+    reader->ReadAgain();
+    reader->UnrefReader();
   }
 }
 

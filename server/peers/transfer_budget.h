@@ -1,14 +1,14 @@
-// Bytes received from other servers that somebody still holds, apart from those of clients
-// (DECISIONS C3), so that neither can starve the other.
+// Bounds the memory of messages received from other servers, apart from the memory of clients'
+// requests, so that neither can starve the other.
 //
-// Two kinds, because they become free by different ways:
-// - Rows of copies become free when this server's disk has taken them. Beyond their limit the
-//   streams that bring them are read no further, and flow control holds the sender back.
-// - Records of logs become free when their entries are committed, which the primary tells on the
-//   same stream: to stop reading it could be to wait for ever. Beyond their limit the stream ends
-//   instead; the sender begins again, with how far all is committed.
+// There are two kinds, because they become free in different ways:
+// - Rows of snapshot transfers become free when this server's disk has taken them. Beyond their
+//   limit the streams that carry them are not read, and flow control holds the sender back.
+// - Log records become free when their entries are committed, which the primary reports on the same
+//   stream: to stop reading it could mean waiting for ever. Beyond their limit the stream ends
+//   instead; the sender starts over and reports the commit LSN first.
 //
-// Thread-safe. Shared by what was received, which may outlive the data port.
+// Thread-safe. Received memory shares ownership of the budget and may outlive the data port.
 #ifndef HOTBED_SERVER_PEERS_TRANSFER_BUDGET_H_
 #define HOTBED_SERVER_PEERS_TRANSFER_BUDGET_H_
 
@@ -27,10 +27,10 @@ class TransferBudget : public std::enable_shared_from_this<TransferBudget> {
   // A stream that may have to wait before it reads on.
   class Reader {
    public:
-    // False when its last reference has gone already. True: LetGo() follows.
-    virtual bool TryKeep() = 0;
-    virtual void GoOn() = 0;
-    virtual void LetGo() = 0;
+    // False: the last reference has gone already. True: UnrefReader() follows.
+    virtual bool TryRefReader() = 0;
+    virtual void ReadAgain() = 0;
+    virtual void UnrefReader() = 0;
 
    protected:
     ~Reader() = default;
@@ -40,11 +40,12 @@ class TransferBudget : public std::enable_shared_from_this<TransferBudget> {
   TransferBudget(uint64_t log_bytes_max, uint64_t rows_bytes_max)
       : log_bytes_max_(log_bytes_max), rows_bytes_max_(rows_bytes_max) {}
 
-  // `bytes` of memory, 8-byte aligned, counted until the last owner lets go. Null: kLog bytes are
-  // beyond their limit (one alone may be larger).
+  // `bytes` of memory, 8-byte aligned, counted until the last owner releases it. Null: kLog bytes
+  // would exceed their limit (a single allocation may be larger).
   std::shared_ptr<uint8_t> Allocate(Kind kind, uint64_t bytes);
 
-  // Whether a stream may read on. If not, GoOn() comes once it may; Forget() before it dies.
+  // Whether a stream may read on. If not, ReadAgain() follows once it may. Call Forget() before the
+  // reader dies.
   bool MayRead(Reader* reader);
   void Forget(Reader* reader);
 

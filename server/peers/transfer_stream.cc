@@ -6,16 +6,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "server/net/message_slices.h"
 #include "server/net/stream_metrics.h"
-#include "server/net/wire_reply.h"
 #include "server/peers/transfer_wire.h"
 
 namespace hotbed {
 
-TransferStream::TransferStream(DataPlane* plane, RawReplicaService* service,
+TransferStream::TransferStream(PeerPlane* plane, RawReplicaService* service,
                                grpc::ServerCompletionQueue* queue)
     : BidiStream({std::numeric_limits<uint32_t>::max(), std::numeric_limits<uint64_t>::max(),
-                  plane->limits.write_timeout_ms},
+                  plane->write_timeout_ms},
                  &plane->watch),
       plane_(plane),
       service_(service),
@@ -24,13 +24,13 @@ TransferStream::TransferStream(DataPlane* plane, RawReplicaService* service,
 }
 
 TransferStream::~TransferStream() {
-  plane_->transfers->Forget(this);
+  plane_->budget->Forget(this);
   if (number_ != 0) plane_->inbox.Close(from_, number_);
-  if (counted_) plane_->transfer_streams.fetch_sub(1);
+  if (counted_) plane_->streams.fetch_sub(1);
   plane_->calls.fetch_sub(1);
 }
 
-void TransferStream::Start(DataPlane* plane, RawReplicaService* service,
+void TransferStream::Start(PeerPlane* plane, RawReplicaService* service,
                            grpc::ServerCompletionQueue* queue) {
   (new TransferStream(plane, service, queue))->Accept();
 }
@@ -40,11 +40,11 @@ void TransferStream::RequestCall(grpc::ServerContext* context, RawStream* stream
   service_->RequestTransfer(context, stream, queue_, queue_, accept_tag);
 }
 
-// Also while the server drains: what it has in flight needs its followers' answers.
+// Accepts also while the server drains: its pushes in flight need the replies of followers.
 bool TransferStream::OnAccepted(grpc::Status* refusal) {
   Start(plane_, service_, queue_);
   counted_ = true;
-  if (plane_->transfer_streams.fetch_add(1) < kStreamsMax) return true;
+  if (plane_->streams.fetch_add(1) < kStreamsMax) return true;
   *refusal = grpc::Status(
       grpc::StatusCode::RESOURCE_EXHAUSTED,
       absl::StrCat("this server has ", kStreamsMax, " streams of other servers open, its limit"));
@@ -81,7 +81,10 @@ absl::Status TransferStream::CheckHello(const v1::TransferHeader& header) const 
 
 void TransferStream::Greet() {
   v1::TransferReply reply;
-  FillHello(*plane_, reply.mutable_hello());
+  v1::Hello* const hello = reply.mutable_hello();
+  hello->set_cluster_id(plane_->inbox.cluster_id());
+  hello->set_wire_version(kWireVersion);
+  hello->set_feature_level(kFeatureLevel);
   grpc::Slice slice(reply.SerializeAsString());
   grpc::ByteBuffer answer(&slice, 1);
   OpenRequest(0);
@@ -97,9 +100,9 @@ absl::Status TransferStream::Take(Fragments fragments) {
     HOTBED_ASSIGN_OR_RETURN(number_, plane_->inbox.Open(from_));
     Greet();
   }
-  // What came before an error counts: it was sent in order, and whole.
+  // Items in front of an error count: they were sent in order, and whole.
   const absl::Status read =
-      DecodeTransfer(fragments, view, plane_->inbox.self(), plane_->transfers.get(), &messages_);
+      DecodeTransfer(fragments, view, plane_->inbox.self(), plane_->budget.get(), &messages_);
   if (!plane_->inbox.Deliver(from_, number_, &messages_)) {
     messages_.clear();
     return absl::AbortedError("a newer stream of this server has taken its place");
@@ -117,7 +120,7 @@ void TransferStream::OnMessage(grpc::ByteBuffer* raw) {
   const absl::Status taken = Take(slices.fragments);
   slices.Clear();
   if (!taken.ok()) return End(taken);
-  if (plane_->transfers->MayRead(this)) ReadOn();
+  if (plane_->budget->MayRead(this)) ReadOn();
 }
 
 void TransferStream::End(const absl::Status& status) {

@@ -60,7 +60,7 @@ void FillMessage(const v1::TransferItem& item, ReplicaMessage* message) {
   message->hash_lsn = item.hash_lsn();
 }
 
-// Small pieces gathered into one slice, large ones referred to.
+// Gathers small pieces into one slice and refers to large ones.
 class Slices {
  public:
   explicit Slices(std::string head) : head_(std::move(head)) {}
@@ -176,7 +176,7 @@ absl::Status DecodeTransfer(Fragments fragments, const TransferView& view, const
   for (int i = 0; i < view.header.items_size(); ++i) {
     const v1::TransferItem& item = view.header.items(i);
     HOTBED_RETURN_IF_ERROR(CheckItem(item, i, reader.left()));
-    if (!(FromWire(item.to()) == self)) {  // meant for a process that was here before
+    if (!(FromWire(item.to()) == self)) {  // meant for an earlier process of this server
       reader.Skip(item.body_bytes());
       continue;
     }

@@ -1,5 +1,5 @@
-// Messages between copies in their wire form (proto/replica.proto): bodies leave by reference and
-// arrive in memory of their own, counted until nobody holds it.
+// Messages between replicas in their wire form (proto/replica.proto). Bodies are sent by reference,
+// and received into memory that counts against a TransferBudget until it is released.
 #ifndef HOTBED_SERVER_PEERS_TRANSFER_WIRE_H_
 #define HOTBED_SERVER_PEERS_TRANSFER_WIRE_H_
 
@@ -17,20 +17,21 @@
 
 namespace hotbed {
 
-// Of the records or the body.
+// The bytes of a message's records and body.
 uint64_t BodyBytes(const ReplicaMessage& message);
-// About what a message takes beside its body, on the wire and in a queue.
+// The approximate size of a message without its body, on the wire and in a queue.
 inline constexpr uint64_t kItemBytes = 128;
 
-// One TransferMessage of all `messages`, whose bodies it refers to; `header` may carry a hello. A
-// body below kCopiedBodyBytes is copied, since a reference costs more.
+// Encodes `messages` as one TransferMessage that refers to their bodies; `header` may carry a
+// hello. A body below kCopiedBodyBytes is copied, since a reference costs more.
 inline constexpr uint64_t kCopiedBodyBytes = 4096;
 grpc::ByteBuffer EncodeTransfer(absl::Span<const ReplicaMessage> messages,
                                 v1::TransferHeader* header);
 
-// The messages of `view` that are for `self`, in order, each body copied out of the fragments once,
-// aligned to 8 bytes. InvalidArgument: sizes that do not add up, an unknown kind, more records than
-// bytes; ResourceExhausted: `budget` has no room. What was read before an error is in `messages`.
+// Appends the messages of `view` that are for `self`, in order; each body is copied out of the
+// fragments once, aligned to 8 bytes. InvalidArgument: inconsistent sizes, an unknown kind or more
+// records than bytes. ResourceExhausted: `budget` is used up. The messages in front of an error are
+// in `messages`.
 absl::Status DecodeTransfer(Fragments fragments, const TransferView& view, const Member& self,
                             TransferBudget* budget, std::vector<ReplicaMessage>* messages);
 

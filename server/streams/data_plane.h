@@ -1,4 +1,5 @@
-// What all streams of one server share. Thread-safe after construction.
+// The state that all pull and push streams and lookups of one server share. Thread-safe after
+// construction.
 #ifndef HOTBED_SERVER_STREAMS_DATA_PLANE_H_
 #define HOTBED_SERVER_STREAMS_DATA_PLANE_H_
 
@@ -13,32 +14,24 @@
 #include "server/net/answer_pool.h"
 #include "server/net/byte_budget.h"
 #include "server/net/stream_watch.h"
-#include "server/peers/replica_inbox.h"
-#include "server/peers/transfer_budget.h"
 
 namespace hotbed {
 
 struct DataPlaneLimits {
-  uint64_t message_bytes_max = 16ull << 20;  // of a request and of an answer
-  uint32_t messages_in_flight_max = 64;      // a stream
-  // A stream; never more than a quarter of either budget below, so that a client that does not read
-  // its answers leaves room for the others. One message may be larger, alone on its stream.
+  uint64_t message_bytes_max = 16ull << 20;  // per request and per answer
+  uint32_t messages_in_flight_max = 64;      // per stream
+  // Per stream; never more than a quarter of either budget below, so that a client that does not
+  // read its answers leaves room for the others. One message may be larger, alone on its stream.
   uint64_t stream_bytes_in_flight_max = 64ull << 20;
   uint64_t pull_bytes_in_flight_max = 256ull << 20;  // all pull streams and lookups: answers
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // all push streams: requests
-  // Pushes that wait for room, beside those in flight: they are in memory already.
+  // Pushes that wait for the budget, in addition to those in flight: they are in memory already.
   uint64_t push_bytes_waiting_max = 64ull << 20;
-  // What other servers send, until it is applied or written: half for records of logs, half for
-  // rows of copies.
-  uint64_t transfer_bytes_max = 64ull << 20;
-  // Records of logs that shards keep after they are committed, for copies to come. Those that other
-  // servers sent lie where they were received, so the records' half is larger by so much.
-  uint64_t replica_tail_bytes_max = 0;
-  int64_t write_timeout_ms = 10'000;  // a client that reads nothing for so long loses its stream
+  int64_t write_timeout_ms = 10'000;  // a client that reads nothing for this long loses its stream
   uint32_t streams_max = 4096;
-  uint32_t requests_waiting_max = 4096;  // for room in a budget; beyond it RESOURCE_EXHAUSTED
-  uint32_t segments_max = 16384;         // a message
-  uint32_t retry_after_ms = 20;          // told with RESOURCE_EXHAUSTED and UNAVAILABLE
+  uint32_t requests_waiting_max = 4096;  // for a budget; beyond it RESOURCE_EXHAUSTED
+  uint32_t segments_max = 16384;         // per message
+  uint32_t retry_after_ms = 20;          // sent with RESOURCE_EXHAUSTED and UNAVAILABLE
 };
 
 struct DataPlane {
@@ -49,14 +42,10 @@ struct DataPlane {
         pull_budget(limits.pull_bytes_in_flight_max, limits.requests_waiting_max),
         push_budget(limits.push_bytes_in_flight_max, limits.requests_waiting_max,
                     limits.push_bytes_waiting_max),
-        // Slices live a little longer than the budget counts them, until the kernel has taken their
+        // Slices live slightly longer than the budget counts them: until the kernel has taken their
         // bytes.
         answers(AnswerPool::Create(limits.pull_bytes_in_flight_max,
-                                   host != nullptr ? host->answer_pinner() : nullptr)),
-        inbox(host),
-        transfers(std::make_shared<TransferBudget>(
-            limits.transfer_bytes_max / 2 + limits.replica_tail_bytes_max,
-            limits.transfer_bytes_max / 2)) {}
+                                   host != nullptr ? host->answer_pinner() : nullptr)) {}
 
   static DataPlaneLimits Shared(DataPlaneLimits limits) {
     limits.stream_bytes_in_flight_max = std::max<uint64_t>(
@@ -71,13 +60,10 @@ struct DataPlane {
   ByteBudget pull_budget;
   ByteBudget push_budget;
   const std::shared_ptr<AnswerPool> answers;
-  ReplicaInbox inbox;
-  const std::shared_ptr<TransferBudget> transfers;
   StreamWatch watch;
-  std::atomic<bool> draining{false};          // new messages are answered UNAVAILABLE
-  std::atomic<uint32_t> streams{0};           // open now
-  std::atomic<uint32_t> transfer_streams{0};  // of other servers, open now
-  std::atomic<uint64_t> calls{0};  // call objects alive, those waiting for a client included
+  std::atomic<bool> draining{false};  // new messages are answered UNAVAILABLE
+  std::atomic<uint32_t> streams{0};   // open now
+  std::atomic<uint64_t> calls{0};     // call objects alive, including those that wait for a client
 };
 
 }  // namespace hotbed

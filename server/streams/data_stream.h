@@ -1,6 +1,6 @@
-// What pull and push streams share above the mechanics of a stream: each is counted while it is
-// open and starts the next when a client comes; the client's first message must carry its hello,
-// our first answer ours; an answer ends a message's life and what it holds.
+// The common part of pull and push streams above the mechanics of a stream: a stream is counted
+// while it is open and starts the next one when a client comes; the client's first message must
+// carry its hello, and our first answer carries ours; an answer ends the life of its message.
 #ifndef HOTBED_SERVER_STREAMS_DATA_STREAM_H_
 #define HOTBED_SERVER_STREAMS_DATA_STREAM_H_
 
@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "server/net/bidi_stream.h"
-#include "server/net/wire_reply.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/raw_data_service.h"
+#include "server/streams/wire_reply.h"
 
 namespace hotbed {
 
@@ -27,8 +27,8 @@ class DataStream : public BidiStream {
   virtual void StartNext() = 0;
 
   bool heard_hello() const { return heard_hello_; }
-  // Whether a message may go on, of which Parse said `parsed`. If not, it is recycled and the
-  // stream ends. Of OnMessage only.
+  // Whether a message for which Parse returned `parsed` may continue. If not, it is recycled and
+  // the stream ends. Called by OnMessage only.
   template <typename Message>
   bool Hears(const absl::Status& parsed, Message* message) {
     grpc::Status status = StreamError(parsed);
@@ -42,8 +42,8 @@ class DataStream : public BidiStream {
     return false;
   }
 
-  // Answers `message` with what `encode` makes of it and our hello (null: no more), and ends its
-  // life. Any thread.
+  // Answers `message` with encode(hello) and ends its life; `hello` is null once an answer has
+  // carried it. Any thread.
   template <typename Message, typename Encode>
   void End(Message* message, const Encode& encode) {
     v1::Hello hello;

@@ -4,15 +4,16 @@
 #include <utility>
 
 #include "server/net/stream_metrics.h"
-#include "server/net/wire_reply.h"
+#include "server/streams/wire_reply.h"
 
 namespace hotbed {
 namespace {
 
-// Up to here an answer leaves whether its client reads or not: it fits a new connection's window.
+// Answers up to this size leave whether or not their client reads: they fit the window of a new
+// connection.
 constexpr uint64_t kWatchedBytes = 16 << 10;
 
-// The caller's gRPC deadline on the clock of the server; 0: none.
+// The caller's gRPC deadline on the server's clock; 0: none.
 int64_t DeadlineNs(const grpc::ServerContext& context, int64_t now_ns) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return 0;

@@ -1,6 +1,6 @@
-// The inference read: one pull message, one answer, no session and no order. The same path to the
-// shard host as a pull stream's messages, and the same budget. A call whose client takes nothing of
-// a large answer for `write_timeout_ms` is cancelled, as a stream would be.
+// The inference read: one pull message, one answer, no session and no order. A lookup takes the
+// same path to the shard host as a message of a pull stream, and the same budget. A call whose
+// client reads nothing of a large answer for `write_timeout_ms` is cancelled, as a stream would be.
 #ifndef HOTBED_SERVER_STREAMS_LOOKUP_SERVICE_H_
 #define HOTBED_SERVER_STREAMS_LOOKUP_SERVICE_H_
 
@@ -47,8 +47,8 @@ class LookupCall final : private PullSink, private StreamWatch::Watched {
   RpcTag finish_tag_;
   uint64_t reserved_ = 0;  // of the pull budget, until the answer has left
   bool watched_ = false;
-  std::atomic<int> refs_{1};  // the call's own, and that of a tick under way
-  int64_t ticks_ = 0;         // of the thread that ticks, since the answer was given to gRPC
+  std::atomic<int> refs_{1};  // the call's own, and one of a tick in progress
+  int64_t ticks_ = 0;         // since the answer was given to gRPC; used by Tick only
 };
 
 }  // namespace hotbed

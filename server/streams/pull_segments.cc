@@ -1,4 +1,4 @@
-// PullMessage: a request cut into segments, the room of its answer laid out.
+// PullMessage: cuts a request into segments and lays out its answer.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -13,10 +13,10 @@
 namespace hotbed {
 namespace {
 
-// Room before the rows for a header without errors, a multiple of 64.
+// Bytes in front of the rows for a header without errors, a multiple of 64.
 uint64_t HeadRoom(size_t segments) { return (192 + 48 * segments + 63) & ~uint64_t{63}; }
 
-// What a segment asks, as far as its pooling is known.
+// The shape of the bags that a segment asks for.
 BagShape ShapeOf(const v1::PullSegment& asked) {
   BagShape shape;
   shape.pooling = static_cast<RowPooling>(asked.pooling());
@@ -89,8 +89,8 @@ void PullMessage::TakeSegments(const PullRequestView& view) {
                   absl::StrCat("the segments name ", ids, " ids of 8 bytes, the field ids has ",
                                view.ids.bytes, " bytes"));
   }
-  // Where one of these does not fit, no segment's part of it can be told from another's; segments
-  // without it are unharmed.
+  // If one of these fields has the wrong size, the parts of its segments cannot be told apart;
+  // segments that do not use the field are unaffected.
   lengths_fit_ = lengths * 4 == view.lengths.bytes;
   weights_fit_ = weights * 4 == view.weights.bytes;
   SegmentPlace at;
@@ -143,7 +143,7 @@ void PullMessage::AddSegment(const v1::PullSegment& asked, const SegmentPlace& a
   segment.bags = asked.bag_count();
   segment.shard = plane_->host->Find(segment.shard_id);
   SegmentPlace& place = places_.emplace_back(at);
-  // Weights are pointed to when they have been copied.
+  // PlaceRows() points to the weights once they have been copied.
   place.weighted = asked.weighted();
   if (segment.shard == nullptr) return;
   const uint32_t dim = ShardHost::DimOf(*segment.shard);

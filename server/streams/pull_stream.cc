@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/net/message_slices.h"
 #include "server/net/object_pool.h"
 #include "server/net/stream_metrics.h"
 
@@ -12,8 +13,8 @@ namespace hotbed {
 namespace {
 
 constexpr size_t kIdlePullMessagesMax = 64;
-constexpr uint64_t kRecycledPullBytesMax = 256
-                                           << 10;  // larger ones would keep too much memory idle
+// Larger requests are freed instead of recycled: they would keep too much memory idle.
+constexpr uint64_t kRecycledPullBytesMax = 256 << 10;
 
 ObjectPool<PullMessage>& PullMessagePool() {
   static auto* const pool = new ObjectPool<PullMessage>(kIdlePullMessagesMax);
@@ -37,7 +38,7 @@ void PullMessage::Refuse(SegmentCode code, std::string detail) {
 
 absl::Status PullMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
                                 uint64_t peer_message_bytes_max) {
-  // Reused by all messages of a thread: the generated header keeps its memory.
+  // Shared by all messages of a thread, so that the generated header keeps its memory.
   static thread_local PullRequestView view;
   static thread_local MessageSlices slices;
   plane_ = plane;
@@ -132,7 +133,7 @@ grpc::ByteBuffer PullMessage::Encode(const v1::Hello* hello) {
   if (rows_sent != row_bytes_ || head > rows_at_) {
     return EncodeParts(header, rows_sent, want_flags_ ? flags_sent : 0, args_sent);
   }
-  // The usual case: header, rows, flags and arg_max lie side by side in the one buffer.
+  // The usual case: header, rows, flags and arg_max are adjacent in one buffer.
   AnswerBuffer* const answer = std::exchange(answer_, nullptr);
   uint8_t* const begin = answer->data + rows_at_ - head;
   WriteBulkTag(v1::PullReply::kRowsFieldNumber, rows_sent, WriteHeaderField(header, begin));
@@ -145,8 +146,8 @@ grpc::ByteBuffer PullMessage::Encode(const v1::Hello* hello) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Some segments were refused, so there are holes in the buffer: what was served is sent as pieces
-// of it.
+// Some segments were refused, which leaves holes in the buffer: the served segments are sent as
+// pieces of it.
 grpc::ByteBuffer PullMessage::EncodeParts(const v1::ReplyHeader& header, uint64_t rows_sent,
                                           uint64_t flags_sent, uint64_t args_sent) {
   AnswerBuffer* const answer = std::exchange(answer_, nullptr);
@@ -226,7 +227,7 @@ void PullStream::OnMessage(grpc::ByteBuffer* raw) {
 }
 
 void PullStream::OnRoom(void* message) {
-  ReadOn();  // before the work: another thread may take the next message meanwhile
+  ReadOn();  // before the work, so that another thread can take the next message
   static_cast<PullMessage*>(message)->Run(this);
 }
 

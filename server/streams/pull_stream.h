@@ -1,9 +1,9 @@
-// A pull from the wire to the shard host and back: the request parsed in place, the rows gathered
-// by the host straight into the answer's buffer, the header written in front of them; no copy after
-// the gather.
+// A pull from the wire to the shard host and back: the request is parsed in place, the host gathers
+// the rows straight into the answer's buffer, and the header is written in front of them. Nothing
+// is copied after the gather.
 //
-// PullStream is one stream of such messages, several in flight, answered in the order in which they
-// are done. server/streams/lookup_service.h answers single ones with the same PullMessage.
+// PullStream is one stream of such messages, several in flight, answered in the order of
+// completion. server/streams/lookup_service.h answers single lookups with the same PullMessage.
 #ifndef HOTBED_SERVER_STREAMS_PULL_STREAM_H_
 #define HOTBED_SERVER_STREAMS_PULL_STREAM_H_
 
@@ -13,46 +13,46 @@
 
 #include "server/net/answer_pool.h"
 #include "server/net/byte_budget.h"
-#include "server/net/wire_reply.h"
 #include "server/shard/requests.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/data_stream.h"
+#include "server/streams/wire_reply.h"
 
 namespace hotbed {
 
 class PullMessage;
 
-// Who gets a PullMessage back when its answer can be encoded.
+// Receives a PullMessage when its answer can be encoded.
 class PullSink {
  public:
   virtual ~PullSink() = default;
   virtual void PullDone(PullMessage* message) = 0;  // any thread
-  virtual bool abandoned() const = 0;               // nobody waits for the answer any more
+  virtual bool abandoned() const = 0;               // the answer is no longer wanted
 };
 
-// Recycled: Take() begins a life, Recycle() ends it. Between them it belongs to one sink.
+// Recycled: Take() begins a life, Recycle() ends it. In between a message belongs to one sink.
 class PullMessage final : public PullWork, private ByteBudget::Waiter {
  public:
   static PullMessage* Take();
   ~PullMessage() override;
 
-  // Cuts `message` into segments. Not OK: it cannot be parsed, the stream must end. What can be
-  // parsed but is over a limit or does not fit together is refused as a whole: see refusal().
+  // Cuts `message` into segments. Not OK: it cannot be parsed, and the stream must end. A message
+  // that parses but exceeds a limit or is inconsistent is refused as a whole: see refusal().
   absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
                      uint64_t peer_message_bytes_max);
-  // Waits for room, gathers, then gives itself to `sink`, perhaps before it returns, perhaps on
-  // another thread.
+  // Waits for the budget, gathers, then passes itself to `sink`, perhaps before it returns, perhaps
+  // on another thread.
   void Run(PullSink* sink);
   // The answer, with `hello` if not null. Once, after PullDone.
   grpc::ByteBuffer Encode(const v1::Hello* hello);
-  // Ends its life. The `reserved()` bytes of the pull budget stay with the answer: whoever sends it
+  // Ends its life. The `reserved()` bytes of the pull budget stay with the answer: its sender
   // releases them.
   void Recycle();
 
-  // Of the message just parsed; null when it carried none.
+  // The hello of the parsed message; null if it carried none.
   const v1::Hello* hello() const { return has_hello_ ? &hello_ : nullptr; }
   const MessageRefusal& refusal() const { return refusal_; }
-  // Held while it is open.
+  // Memory held while the message is open.
   uint64_t bytes() const { return request_bytes_ + answer_bytes_ + stage_bytes_; }
   uint64_t reserved() const { return reserved_ ? bytes() : 0; }
   uint64_t rows() const { return rows_; }
@@ -66,7 +66,7 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   void Work();
   void Refuse(SegmentCode code, std::string detail);
 
-  // Where a segment's parts stand in the request, and what it has of the answer.
+  // Offsets of a segment's parts in the request, and its bytes of the answer.
   struct SegmentPlace {
     uint64_t id_at = 0;
     uint64_t length_at = 0;
@@ -90,12 +90,12 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
 
   DataPlane* plane_ = nullptr;
   PullSink* sink_ = nullptr;
-  std::vector<uint64_t>
-      ids_;  // as long as the longest message so far: growing it again would fill it with zeros
-  std::vector<uint32_t> lengths_;  // the same
-  std::vector<float> weights_;     // the same
+  // As long as the longest message so far: they never shrink, since growing fills with zeros.
+  std::vector<uint64_t> ids_;
+  std::vector<uint32_t> lengths_;
+  std::vector<float> weights_;
   AnswerBuffer* answer_ = nullptr;
-  std::vector<SegmentPlace> places_;  // beside `segments`
+  std::vector<SegmentPlace> places_;  // parallel to `segments`
   SegmentRefusals refusals_;
   MessageRefusal refusal_;
   v1::Hello hello_;
@@ -106,14 +106,14 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   uint64_t request_ = 0;
   uint64_t request_bytes_ = 0;
   uint64_t answer_bytes_ = 0;
-  uint64_t stage_bytes_ = 0;  // that pooled segments may hold while they meet the spill tier
+  uint64_t stage_bytes_ = 0;  // that pooled segments may hold while they read spilled rows
   uint64_t row_bytes_ = 0;    // of all admitted segments
   uint64_t arg_bytes_ = 0;    // the same
-  uint64_t rows_ = 0;         // the same, as a number
+  uint64_t rows_ = 0;         // ids of all admitted segments
   uint64_t rows_at_ = 0;      // where rows begin in the answer buffer
-  uint64_t flags_at_ = 0;     // and the flags: behind the rows and room for their own tag
-  uint64_t args_at_ = 0;      // and arg_max: behind these, in the same way
-  bool lengths_fit_ = true;   // the field has what the segments' counts add up to
+  uint64_t flags_at_ = 0;     // and flags, behind the rows and the tag of the flags
+  uint64_t args_at_ = 0;      // and arg_max, behind the flags and its tag
+  bool lengths_fit_ = true;   // the field has as many values as the segments name
   bool weights_fit_ = true;
   int64_t arrival_ns_ = 0;
 };

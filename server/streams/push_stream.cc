@@ -68,9 +68,9 @@ bool PushMessage::TakeHeader(const PushRequestView& view) {
   return !refusal_.refused();
 }
 
-// The bytes of a gradient row of each segment: as the segment says, else as its shard or its
-// shard's record says, else (one segment only) what the others leave over. So the place of each
-// segment's gradients is known, and a segment that is refused takes no neighbour with it.
+// Finds the bytes per gradient row of each segment: from the segment, else from its shard or the
+// shard's record, else (for one segment only) from the bytes that the others leave. This locates
+// the gradients of each segment, so that a refused segment does not affect the others.
 bool PushMessage::FindDims(const PushRequestView& view) {
   uint64_t ids = 0;
   uint64_t known = 0;
@@ -255,7 +255,7 @@ void PushMessage::Work() {
   } else if (!refusal_.refused() && deadline_ns != 0 && plane_->clock->NowNs() >= deadline_ns) {
     Refuse(SegmentCode::kDeadlineExceeded, "the deadline passed before the work began");
   }
-  // The host may be done with this message, and the stream with it, before Push returns.
+  // The host, and then the stream, may be done with this message before Push returns.
   PushStream* const stream = stream_;
   stream->Ref();
   if (segments.empty()) {
@@ -333,7 +333,7 @@ void PushStream::OnMessage(grpc::ByteBuffer* raw) {
   const absl::Status parsed = message->Parse(*raw, plane_, plane_->clock->NowNs());
   raw->Clear();
   if (!Hears(parsed, message)) return;
-  OpenRequest(message->bytes());  // not kept back: from here on the push budget counts it
+  OpenRequest(message->bytes());  // never kept back: the push budget bounds it from here on
   message->Run(this);
 }
 

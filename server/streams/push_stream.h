@@ -1,9 +1,9 @@
-// A push from the wire to the shard host: the request parsed in place, one pointer a gradient row
-// into the message's own memory, acknowledged when the host says so.
+// A push from the wire to the shard host: the request is parsed in place, with one pointer per
+// gradient row into the message's own memory, and acknowledged when the host is done with it.
 //
-// Messages of one stream reach the host in the order in which they were sent (a session's sequence
-// depends on it): the next one is read when the host has taken this one. The host may finish them
-// in any order.
+// Messages of one stream reach the host in the order in which they were sent, which a session's
+// sequence depends on: the next message is read after the host has taken this one. The host may
+// finish them in any order.
 #ifndef HOTBED_SERVER_STREAMS_PUSH_STREAM_H_
 #define HOTBED_SERVER_STREAMS_PUSH_STREAM_H_
 
@@ -14,27 +14,28 @@
 
 #include "proto/wire.h"
 #include "server/net/byte_budget.h"
-#include "server/net/wire_reply.h"
+#include "server/net/message_slices.h"
 #include "server/shard/requests.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/data_stream.h"
+#include "server/streams/wire_reply.h"
 
 namespace hotbed {
 
 class PushStream;
 
-// Recycled: Take() begins a life, Recycle() ends it. Between them it belongs to one stream.
+// Recycled: Take() begins a life, Recycle() ends it. In between a message belongs to one stream.
 class PushMessage final : public PushWork, private ByteBudget::Waiter {
  public:
   static PushMessage* Take();
 
   // As PullMessage::Parse.
   absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns);
-  // Waits for room, hands itself to the host, then lets `stream` read on; PushStream::PushDone may
-  // have run before that.
+  // Waits for the budget, passes itself to the host, then lets `stream` read on;
+  // PushStream::PushDone may have run before that.
   void Run(PushStream* stream);
-  v1::ReplyHeader& Reply(
-      const v1::Hello* hello);  // of the calling thread, valid until its next call
+  // The reply lives in the calling thread's storage, until its next call.
+  v1::ReplyHeader& Reply(const v1::Hello* hello);
   void Recycle();
 
   const v1::Hello* hello() const { return has_hello_ ? &hello_ : nullptr; }
@@ -56,11 +57,11 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
 
   DataPlane* plane_ = nullptr;
   PushStream* stream_ = nullptr;
-  MessageSlices slices_;       // what the gradient pointers point into
+  MessageSlices slices_;       // memory that the gradient pointers point into
   WireScratch scratch_;        // rows that straddle slices
-  std::vector<uint64_t> ids_;  // as long as the longest message so far, as the next
+  std::vector<uint64_t> ids_;  // ids_ and gradients_ are as long as the longest message so far
   std::vector<const uint8_t*> gradients_;
-  std::vector<uint64_t> row_bytes_;  // of a gradient row of each segment asked for
+  std::vector<uint64_t> row_bytes_;  // bytes per gradient row, by segment of the request
   std::vector<std::vector<uint64_t>> commit_sessions_;  // of each commit of the header
   SegmentRefusals refusals_;
   MessageRefusal refusal_;

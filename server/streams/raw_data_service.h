@@ -1,4 +1,4 @@
-// The data plane's service with all methods raw: messages come and go as ByteBuffers.
+// The data plane's service with raw methods: messages are ByteBuffers.
 #ifndef HOTBED_SERVER_STREAMS_RAW_DATA_SERVICE_H_
 #define HOTBED_SERVER_STREAMS_RAW_DATA_SERVICE_H_
 

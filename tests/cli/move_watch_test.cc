@@ -1,4 +1,4 @@
-// The wait for moves, over a fake coordinator and a clock that runs by sleeping.
+// The wait for moves, over a fake coordinator and a clock that advances by sleeping.
 #include "cli/shards/move_watch.h"
 
 #include <csignal>
@@ -97,14 +97,6 @@ TEST_F(MoveWatchTest, ACoordinatorThatIsAwayIsWaitedForAMinute) {
   EXPECT_GT(clock_.NowNs(), 60'000'000'000);
   EXPECT_LT(clock_.NowNs(), 62'000'000'000);
   EXPECT_THAT(err_.str(), HasSubstr("the coordinator does not answer"));
-}
-
-TEST_F(MoveWatchTest, AnOldCoordinatorIsNamedAtOnce) {
-  fake_.is_old = true;
-  const absl::Status status = Watch();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(fake_.address()));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version"));
 }
 
 TEST_F(MoveWatchTest, JsonSaysNothingOnTheWay) {

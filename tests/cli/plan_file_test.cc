@@ -32,7 +32,7 @@ Answer Ask(const std::vector<std::string>& args) {
   return answer;
 }
 
-// Writes `text` to a file of the test's own folder; answers its path.
+// Writes `text` to a file of the test's folder and returns its path.
 std::string Saved(const std::string& name, const std::string& text) {
   const std::string path = testing::TempDir() + "/plan_file_test_" + name;
   std::ofstream(path) << text;

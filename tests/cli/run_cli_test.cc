@@ -100,9 +100,9 @@ TEST(RunCli, BenchOfEveryKindTakesItsTablesOptions) {
       {{"bench", "pull", "--read-from", "nearest"}, "any"},
       {{"bench", "pull", "--read-from", "any", "--strict"}, "exclude each other"},
       {{"bench", "push", "--strict"}, "pull, lookup and mixed"},
-      {{"bench", "pull", "--consistency", "bounded"}, "bounded:STEPS"},
+      {{"bench", "pull", "--consistency", "bounded"}, "write bounded:S"},
       {{"bench", "push", "--optimizer", "none"}, "take no gradients"},
-      {{"bench", "pull", "--durability", "replicated=9"}, "replicated=2..3"},
+      {{"bench", "pull", "--durability", "replicated=9"}, "N from 2 to 3"},
   };
   for (const Wrong& wrong : cases) {
     const Answer answer = Ask(wrong.args);

@@ -54,7 +54,7 @@ TEST(AwaitForTest, EndsWhenTheConditionHolds) {
   }
 }
 
-// A mutex that is held for long must not keep others from hearing that their time is over.
+// A mutex that is held for long must not delay the timeouts of other waiters.
 TEST(AwaitForTest, WhoHoldsHisMutexDelaysNobodyElse) {
   absl::Mutex held;
   absl::Mutex free;

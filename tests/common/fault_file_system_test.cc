@@ -45,7 +45,7 @@ TEST(FaultFileSystem, AKillKeepsAllBytesAndFreesTheLock) {
   EXPECT_EQ((*file)->Sync().code(), absl::StatusCode::kAborted);
   auto again = fs.Lock("/LOCK");
   ASSERT_TRUE(again.ok());
-  lock->reset();  // the dead process's handle must not free the living one's lock
+  lock->reset();  // the handle of the dead process must not free the lock of the living one
   EXPECT_FALSE(fs.Lock("/LOCK").ok());
 }
 

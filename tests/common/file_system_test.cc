@@ -16,7 +16,7 @@
 namespace hotbed {
 namespace file_system_test {
 
-// The same contract for the real file system and for the one in memory.
+// The same contract for the real file system and the one in memory.
 class FileSystemTest : public testing::TestWithParam<bool> {
  protected:
   FileSystemTest() : in_memory_(1) {

@@ -1,6 +1,5 @@
-// Under a sanitizer the same code runs five to twenty times slower, for what it does with memory
-// and threads: what a test repeats to try many values, it repeats less often there. The build
-// without sanitizers does all of it.
+// Under a sanitizer code runs five to twenty times slower, so tests that repeat a case for many
+// values repeat it less often there. The build without sanitizers does all of them.
 #ifndef HOTBED_TESTS_COMMON_SANITIZED_H_
 #define HOTBED_TESTS_COMMON_SANITIZED_H_
 

@@ -1,4 +1,4 @@
-// Changes of a table's options: which may follow which, and what a push of a step is resolved by.
+// Changes of a table's options: which may follow which, and their effect on a push of a step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

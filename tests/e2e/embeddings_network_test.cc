@@ -1,5 +1,6 @@
-// Embeddings over the network: real daemons, the real client. The steps of TorchRec's introduction
-// with their known losses, and the same training on tables cut by columns and pooled anywhere.
+// Embeddings over the network, with real daemons and the real client. The steps of TorchRec's
+// introduction with their known losses, and the same training on tables cut by columns and pooled
+// anywhere.
 #include <gtest/gtest.h>
 
 #include <cmath>

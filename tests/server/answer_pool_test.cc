@@ -54,7 +54,7 @@ TEST(AnswerPoolTest, ABufferOutlivesThePoolsOwner) {
   AnswerPool::Give(buffer);
 }
 
-// Remembers what is pinned; refuses all after the first `allowed`.
+// Remembers pinned blocks; refuses all blocks after the first `allowed`.
 class FakePinner : public MemoryPinner {
  public:
   explicit FakePinner(size_t allowed) : allowed_(allowed) {}

@@ -1,5 +1,4 @@
-// What a client can send wrong on the wire: each gets a clear answer, and nothing beside it
-// suffers.
+// Malformed input from a client: each error gets a clear answer, and other requests do not suffer.
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
 

@@ -12,7 +12,7 @@ namespace byte_budget_test {
 
 using Outcome = ByteBudget::Outcome;
 
-// Releases at once what it is granted, if told to.
+// Releases granted bytes at once, if told to.
 class Recorder final : public ByteBudget::Waiter {
  public:
   Recorder(ByteBudget* budget, std::vector<int>* order, int name, uint64_t release)

@@ -70,7 +70,7 @@ class LinkFixture {
   }
   void StartLink(const std::string& name, int64_t rpc_timeout_ms = 2000) {
     CoordinatorLinkOptions options;
-    options.rpc_timeout_ms = rpc_timeout_ms;
+    options.timeouts.ms = rpc_timeout_ms;
     options.coordinator = absl::StrCat("127.0.0.1:", port_);
     options.name = name;
     options.address = "127.0.0.1:1";

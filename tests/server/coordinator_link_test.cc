@@ -11,19 +11,12 @@
 namespace hotbed {
 namespace coordinator_link_test {
 
-// Whatever a coordinator knows: heartbeats go by its stream, or by calls.
-class CoordinatorLinkTest : public ::testing::TestWithParam<bool>, protected LinkFixture {
+class CoordinatorLinkTest : public ::testing::Test, protected LinkFixture {
  protected:
-  void SetUp() override {
-    coordinator_.SetAttends(GetParam());
-    StartCoordinator(0);
-  }
+  void SetUp() override { StartCoordinator(0); }
 };
 
-INSTANTIATE_TEST_SUITE_P(OldAndNew, CoordinatorLinkTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Stream" : "Calls"; });
-
-TEST_P(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
+TEST_F(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   EXPECT_EQ(host_.incarnation(), 101u);
@@ -33,13 +26,13 @@ TEST_P(CoordinatorLinkTest, RegistersHeartbeatsAndAppliesTheMapOnce) {
   EXPECT_EQ(link_->status().plan_revision, 40u);
   EXPECT_EQ(link_->status().cluster_id, "cluster-a");
   EXPECT_FALSE(coordinator_.draining());
-  EXPECT_EQ(link_->status().attending, GetParam());
+  EXPECT_TRUE(link_->status().attending);
   EXPECT_EQ(coordinator_.failure_domain(), "rack-1");
   link_->Stop();
   EXPECT_TRUE(coordinator_.draining());
 }
 
-TEST_P(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
+TEST_F(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   host_.set_waiting({{{1, 2}, 5}, {{1, 3}, 6}});
@@ -50,17 +43,17 @@ TEST_P(CoordinatorLinkTest, ActivatesWhatTheHostSays) {
   EXPECT_TRUE(host_.RecordOf({1, 3})->active);
 }
 
-TEST_P(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
+TEST_F(CoordinatorLinkTest, ALostLeaseMeansANewIncarnation) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
   coordinator_.LoseLease();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.registrations() == 2; }));
   ASSERT_TRUE(WaitFor([&] { return host_.incarnation() == 102; }));
-  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // it hears the map anew
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));  // the map comes again
 }
 
-TEST_P(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
+TEST_F(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
   host_.AddShard({1, 2}, 4, 5);
   host_.AddShard({8, 0}, 4, 5);
   host_.AddShard({8, 1}, 4, 5);
@@ -71,9 +64,9 @@ TEST_P(CoordinatorLinkTest, AWholeMapDropsTheTablesThatItLacks) {
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9, 8));
 }
 
-TEST_P(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
+TEST_F(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExplainsIt) {
   host_.AddShard({8, 0}, 4, 5);
-  StartLink("s1");  // a map that tells of no drop
+  StartLink("s1");  // a map without a dropped table
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
   EXPECT_THAT(host_.tables_dropped(), testing::IsEmpty());
   coordinator_.SetMap("cluster-b", 41, 9);  // a map of another cluster
@@ -86,7 +79,7 @@ TEST_P(CoordinatorLinkTest, NothingIsDroppedForItsAbsenceWhereSomethingElseExpla
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 
-TEST_P(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
+TEST_F(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
   host_.AddShard({8, 0}, 4, 5);
   StartLink("s1");
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
@@ -95,7 +88,7 @@ TEST_P(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 
-TEST_P(CoordinatorLinkTest, OutlivesTheCoordinator) {
+TEST_F(CoordinatorLinkTest, OutlivesTheCoordinator) {
   StartLink("s1");
   ASSERT_TRUE(link_->WaitRegistered().ok());
   StopCoordinator();
@@ -107,7 +100,7 @@ TEST_P(CoordinatorLinkTest, OutlivesTheCoordinator) {
   EXPECT_EQ(coordinator_.registrations(), 1);  // the lease still held
 }
 
-TEST_P(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
+TEST_F(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
   StopCoordinator();
   StartLink("s1");
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -116,14 +109,14 @@ TEST_P(CoordinatorLinkTest, WaitsForACoordinatorThatIsNotThereYet) {
   EXPECT_TRUE(link_->WaitRegistered().ok());
 }
 
-TEST_P(CoordinatorLinkTest, ARefusalIsFinal) {
+TEST_F(CoordinatorLinkTest, ARefusalIsFinal) {
   StartLink("taken");
   const absl::Status status = link_->WaitRegistered();
   EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
   EXPECT_NE(std::string(status.message()).find("server 3"), std::string::npos);
 }
 
-TEST_P(CoordinatorLinkTest, StopEndsTheWait) {
+TEST_F(CoordinatorLinkTest, StopEndsTheWait) {
   StopCoordinator();
   StartLink("s1");
   std::thread stopper([&] {
@@ -135,7 +128,7 @@ TEST_P(CoordinatorLinkTest, StopEndsTheWait) {
 }
 
 // The coordinator may have very many shards to move to the new incarnation.
-TEST_P(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
+TEST_F(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
   coordinator_.SetRegisteringTakes(absl::Milliseconds(500));
   StartLink("s0", /*rpc_timeout_ms=*/50);
   EXPECT_TRUE(WaitFor([&] { return link_->status().registrations == 1; }));
@@ -143,7 +136,7 @@ TEST_P(CoordinatorLinkTest, ASlowRegistrationGetsMoreTimeAtEachTry) {
   EXPECT_LE(coordinator_.registrations(), 6);
 }
 
-TEST_P(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
+TEST_F(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
   coordinator_.SetRegisteringTakes(absl::Seconds(30));
   StartLink("s0", /*rpc_timeout_ms=*/30'000);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -70,7 +70,7 @@ TEST_F(DataServerTest, FinishesWhatIsInFlightWhenItStops) {
   ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
   std::thread stopper([&] { server_->Stop(10'000); });
   ASSERT_TRUE(WaitFor([&] { return server_->plane().draining.load(); }));
-  ASSERT_TRUE(call->Write(request));  // too late: refused, with a delay after which to try again
+  ASSERT_TRUE(call->Write(request));  // too late: refused, with a retry delay
   v1::PullReply reply;
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().code(), v1::UNAVAILABLE);
@@ -94,7 +94,7 @@ TEST_F(DataServerTest, StopsWithOpenStreamsAndHeldWork) {
   ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
   std::thread stopper([&] { server_->Stop(1); });
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  host_->ReleaseHeld();  // the host always ends what it has begun; the answer has nowhere to go
+  host_->ReleaseHeld();  // the host finishes the request; its answer is dropped
   stopper.join();
   std::string why_not;
   EXPECT_TRUE(server_->Healthy(&why_not)) << why_not;

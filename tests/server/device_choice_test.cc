@@ -1,4 +1,4 @@
-// What --device becomes where there is no GPU, or none that this build could use.
+// --device on a machine without a GPU that this build can use.
 #include "server/device_choice.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ TEST(DeviceChoiceTest, HostIsNoDevice) {
   EXPECT_EQ(*chosen, nullptr);
 }
 
-// One that cannot be: it asks for more memory than any machine has.
+// A device that cannot be opened: it needs more memory than any machine has.
 TEST(DeviceChoiceTest, AutoFallsBackAndCudaSaysWhy) {
   const auto fallen = OpenChosenDevice("auto", 1ull << 60, 1 << 20);
   ASSERT_TRUE(fallen.ok()) << fallen.status();

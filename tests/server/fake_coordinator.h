@@ -1,5 +1,5 @@
-// A coordinator that says what a test wants: it registers everyone but the name "taken", hands out
-// one shard record and activates what it is asked to. It knows Attend if it is told to.
+// A scripted coordinator: it registers every name but "taken", hands out one shard record and
+// grants every activation.
 #ifndef HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 #define HOTBED_TESTS_SERVER_FAKE_COORDINATOR_H_
 
@@ -45,18 +45,11 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
-                         v1::HeartbeatReply* reply) override {
-    Answer(*request, reply);
-    return grpc::Status::OK;
-  }
-
   grpc::Status Attend(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::HeartbeatReply, v1::HeartbeatRequest>* stream) override {
     {
       absl::MutexLock lock(&mu_);
-      if (!attends_) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "an older coordinator");
       attending_.push_back(context);
       news_to_ = stream;
     }
@@ -88,19 +81,15 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
-  void SetAttends(bool attends) {
-    absl::MutexLock lock(&mu_);
-    attends_ = attends;
-  }
   void SetHeartbeatIntervalMs(uint32_t ms) {
     absl::MutexLock lock(&mu_);
     heartbeat_interval_ms_ = ms;
   }
-  void SetSilent(bool silent) {  // heartbeats on streams are heard and not answered
+  void SetSilent(bool silent) {  // heartbeats are read and not answered
     absl::MutexLock lock(&mu_);
     silent_ = silent;
   }
-  // Between two heartbeats. False: nobody attends.
+  // Sends a reply between two heartbeats. False: no stream is open.
   bool Tell(const v1::HeartbeatReply& news) {
     absl::MutexLock lock(&mu_);
     return news_to_ != nullptr && news_to_->Write(news);
@@ -109,7 +98,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     for (grpc::ServerContext* context : attending_) context->TryCancel();
   }
-  // What every whole map says of servers, and every reply of copies.
+  // The servers of every whole map; SetCopyLimits: the limits of every reply.
   void SetServers(const v1::ClusterMap& map) {
     absl::MutexLock lock(&mu_);
     servers_ = map;
@@ -130,7 +119,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     return failure_domain_;
   }
-  // What the next whole map says beside its one shard, of table 1.
+  // The content of the next whole map, in addition to its one shard of table 1.
   void SetMap(const std::string& cluster_id, uint64_t plan_revision, TableId dropped) {
     absl::MutexLock lock(&mu_);
     map_cluster_id_ = cluster_id;
@@ -193,7 +182,6 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   }
 
   absl::Mutex mu_;
-  bool attends_ ABSL_GUARDED_BY(mu_) = false;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<grpc::ServerContext*> attending_ ABSL_GUARDED_BY(mu_);
   grpc::ServerReaderWriter<v1::HeartbeatReply, v1::HeartbeatRequest>* news_to_

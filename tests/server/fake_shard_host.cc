@@ -289,14 +289,14 @@ void FakeShardHost::set_joins(std::vector<JoinReady> joins) {
   joins_ = std::move(joins);
 }
 
-void FakeShardHost::set_copies_lost(std::vector<LostCopy> lost) {
+void FakeShardHost::set_lost_replicas(std::vector<LostReplica> lost) {
   absl::MutexLock lock(&mu_);
-  copies_lost_ = std::move(lost);
+  lost_replicas_ = std::move(lost);
 }
 
-std::vector<ShardHost::LostCopy> FakeShardHost::CopiesLost() const {
+std::vector<ShardHost::LostReplica> FakeShardHost::LostReplicas() const {
   absl::MutexLock lock(&mu_);
-  return copies_lost_;
+  return lost_replicas_;
 }
 
 void FakeShardHost::set_silent(std::vector<JoinReady> silent) {
@@ -304,9 +304,9 @@ void FakeShardHost::set_silent(std::vector<JoinReady> silent) {
   silent_ = std::move(silent);
 }
 
-void FakeShardHost::set_copies(std::vector<CopyProgress> copies) {
+void FakeShardHost::set_transfers(std::vector<TransferProgress> copies) {
   absl::MutexLock lock(&mu_);
-  copies_ = std::move(copies);
+  transfers_ = std::move(copies);
 }
 
 void FakeShardHost::set_held(std::vector<ShardId> held) {
@@ -329,9 +329,9 @@ std::vector<ShardHost::JoinReady> FakeShardHost::SilentMembers() const {
   return silent_;
 }
 
-std::vector<ShardHost::CopyProgress> FakeShardHost::Copies() const {
+std::vector<ShardHost::TransferProgress> FakeShardHost::Transfers() const {
   absl::MutexLock lock(&mu_);
-  return copies_;
+  return transfers_;
 }
 
 std::vector<ShardId> FakeShardHost::Held() const {
@@ -339,14 +339,14 @@ std::vector<ShardId> FakeShardHost::Held() const {
   return held_shards_;
 }
 
-void FakeShardHost::SetCopyLimits(const CopyLimits& limits) {
+void FakeShardHost::SetTransferLimits(const TransferLimits& limits) {
   absl::MutexLock lock(&mu_);
-  copy_limits_ = limits;
+  transfer_limits_ = limits;
 }
 
-ShardHost::CopyLimits FakeShardHost::copy_limits() const {
+ShardHost::TransferLimits FakeShardHost::transfer_limits() const {
   absl::MutexLock lock(&mu_);
-  return copy_limits_;
+  return transfer_limits_;
 }
 
 void FakeShardHost::SetLease(int64_t until_ns) {

@@ -1,9 +1,8 @@
-// A shard host of rows that can be computed by hand, for tests of the streams above it.
+// A shard host with rows that can be computed by hand, for tests of the streams above it.
 //
-// Row `id` of a shard is id * 1000 + column in fp32 (other row types: the same value's low bytes
-// are not looked at). Pooled segments are what tests/kernels/pool_twin.h makes of such rows. Pushes
-// are kept as they came. Works can be held back and let go later, from
-// another thread.
+// Row `id` of a shard is id * 1000 + column in fp32; other row types are not checked. Pooled
+// segments are computed by tests/kernels/pool_twin.h from such rows. Pushes are kept as they came.
+// Requests can be held back and finished later, from another thread.
 #ifndef HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
 #define HOTBED_TESTS_SERVER_FAKE_SHARD_HOST_H_
 
@@ -29,13 +28,13 @@ class FakeShardHost final : public ShardHost {
     std::vector<std::vector<uint8_t>> gradients;
   };
 
-  static constexpr uint64_t kIdLimit = 1'000'000'000;  // larger ids are out of every shard's range
+  static constexpr uint64_t kIdLimit = 1'000'000'000;  // larger ids are out of range in every shard
   static constexpr uint32_t kPullIdsMax = 1 << 20;
 
   void AddShard(ShardId shard, uint32_t dim, Epoch epoch);
   void AddRecord(const ShardRecord& record);  // known but not held
 
-  // From now on works wait; ReleaseHeld finishes those that wait on the calling thread and ends the
+  // From now on requests wait; ReleaseHeld finishes them on the calling thread and ends the
   // waiting.
   void Hold();
   void ReleaseHeld();
@@ -44,17 +43,18 @@ class FakeShardHost final : public ShardHost {
   size_t assignments() const;
   std::vector<TableId> tables_dropped() const;  // of the last assignment
   Incarnation incarnation() const;
-  void Notify();                           // calls the activation listener
-  void SetReplicaSink(ReplicaSink* sink);  // where messages of other servers go; null: nowhere
+  void Notify();  // calls the activation listener
+  void SetReplicaSink(
+      ReplicaSink* sink);  // receives messages of other servers; null: they are dropped
   void set_joins(std::vector<JoinReady> joins);
-  void set_copies_lost(std::vector<LostCopy> lost);
+  void set_lost_replicas(std::vector<LostReplica> lost);
   void set_silent(std::vector<JoinReady> silent);
-  void set_copies(std::vector<CopyProgress> copies);
+  void set_transfers(std::vector<TransferProgress> copies);
   void set_held(std::vector<ShardId> held);
-  void set_status(HostStatus status);  // beside the shards that were added
+  void set_status(HostStatus status);  // without the shards, which AddShard adds
   int64_t lease_until_ns() const;
-  int64_t lease_when_assigned_ns() const;  // when the last assignment came
-  CopyLimits copy_limits() const;
+  int64_t lease_when_assigned_ns() const;  // the lease at the last assignment
+  TransferLimits transfer_limits() const;
   void set_waiting(std::vector<ShardEpoch> waiting);
 
   std::shared_ptr<Shard> Find(ShardId shard) const override;
@@ -74,9 +74,9 @@ class FakeShardHost final : public ShardHost {
   void OnPeerLost(const Member& peer) override;
   std::vector<JoinReady> JoinsReady() const override;
   std::vector<JoinReady> SilentMembers() const override;
-  std::vector<CopyProgress> Copies() const override;
-  void SetCopyLimits(const CopyLimits& limits) override;
-  std::vector<LostCopy> CopiesLost() const override;
+  std::vector<TransferProgress> Transfers() const override;
+  void SetTransferLimits(const TransferLimits& limits) override;
+  std::vector<LostReplica> LostReplicas() const override;
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;
@@ -106,14 +106,14 @@ class FakeShardHost final : public ShardHost {
   std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
   ReplicaSink* sink_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::vector<JoinReady> joins_ ABSL_GUARDED_BY(mu_);
-  std::vector<LostCopy> copies_lost_ ABSL_GUARDED_BY(mu_);
+  std::vector<LostReplica> lost_replicas_ ABSL_GUARDED_BY(mu_);
   std::vector<JoinReady> silent_ ABSL_GUARDED_BY(mu_);
-  std::vector<CopyProgress> copies_ ABSL_GUARDED_BY(mu_);
+  std::vector<TransferProgress> transfers_ ABSL_GUARDED_BY(mu_);
   std::vector<ShardId> held_shards_ ABSL_GUARDED_BY(mu_);
   HostStatus status_ ABSL_GUARDED_BY(mu_);
   int64_t lease_until_ns_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t lease_when_assigned_ns_ ABSL_GUARDED_BY(mu_) = 0;
-  CopyLimits copy_limits_ ABSL_GUARDED_BY(mu_);
+  TransferLimits transfer_limits_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

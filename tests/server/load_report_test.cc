@@ -39,13 +39,13 @@ TEST(LoadReportTest, NamesTheBusiestOfTheLastInterval) {
   EXPECT_EQ(load.copied_bytes_total(), 77u);
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{0, 1, 2}));
 
-  status.shards[1].rows_pulled += 3;  // the others rest; the larger one first
+  status.shards[1].rows_pulled += 3;  // the others are idle; the larger one comes first
   load.Clear();
   report.Fill(status, {}, 77, 2 * kSecond, &load);
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 2, 0}));
   EXPECT_EQ(load.shards(0).rows_pulled_total(), 13u);
 
-  status.shards[2].rows_pushed += 100;  // too soon for a new measure, totals are new all the same
+  status.shards[2].rows_pushed += 100;  // too soon to measure again, but totals are current
   load.Clear();
   report.Fill(status, {}, 77, 2 * kSecond + 1, &load);
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 2, 0}));
@@ -89,7 +89,8 @@ TEST(LoadReportTest, TellsHowLongPullsTookLately) {
   for (int i = 0; i < 1000; ++i) pulls.RecordNs(100'000);
   report.Fill({}, pulls.Read(), 0, 2 * kSecond, &load);
   EXPECT_NEAR(static_cast<double>(load.pull_p99_us()), 100, 15);
-  for (int i = 0; i < 10; ++i) pulls.RecordNs(50'000'000);  // few of all, all of the last interval
+  for (int i = 0; i < 10; ++i)
+    pulls.RecordNs(50'000'000);  // few in total, but all of the last interval
   report.Fill({}, pulls.Read(), 0, 3 * kSecond, &load);
   EXPECT_NEAR(static_cast<double>(load.pull_p99_us()), 50'000, 7'000);
   report.Fill({}, pulls.Read(), 0, 4 * kSecond, &load);

@@ -54,7 +54,7 @@ class PooledPullTest : public DataPlaneTest {
     EXPECT_TRUE(call->Read(&reply));
     call->WritesDone();
     EXPECT_TRUE(call->Finish().ok());
-    grpc::ClientContext lookup;  // says the same
+    grpc::ClientContext lookup;  // gives the same answer
     v1::PullReply looked_up;
     EXPECT_TRUE(stub_->Lookup(&lookup, request, &looked_up).ok());
     EXPECT_EQ(looked_up.rows(), reply.rows());
@@ -176,7 +176,7 @@ TEST_F(PooledPullTest, PooledRowsTravelAsFloatsOnly) {
   EXPECT_EQ(reply.header().segments(0).row_bytes(), 16u);
 }
 
-// Many ids, few bags: the answer is small, whatever the ids would have been as rows.
+// Many ids in few bags: the answer is small, although the rows of the ids would not be.
 TEST_F(PooledPullTest, TheAnswerIsMeasuredInBags) {
   v1::PullRequest request;
   Greet(&request);

@@ -67,7 +67,7 @@ TEST_F(PullStreamTest, ARefusedSegmentLeavesNoHole) {
   Greet(&request);
   request.mutable_header()->set_want_flags(true);
   AddSegment(kWide, 3, {1}, &request);
-  AddSegment(kWide, 2, {2}, &request);   // an epoch of the past
+  AddSegment(kWide, 2, {2}, &request);   // a past epoch
   AddSegment(kNarrow, 4, {}, &request);  // no ids
   AddSegment(kNarrow, 4, {3, 4}, &request);
   AddSegment(kNowhere, 1, {5}, &request);
@@ -175,7 +175,7 @@ TEST_F(PullStreamTest, StopsReadingAtTheMessagesInFlight) {
 
 TEST_F(PullStreamTest, WaitsForTheServersBudgetAndKeepsDeadlines) {
   DataServerOptions options;
-  options.limits.pull_bytes_in_flight_max = 600;  // one answer, no two
+  options.limits.pull_bytes_in_flight_max = 600;  // enough for one answer, not for two
   StartServer(options);
   host_->Hold();
   grpc::ClientContext contexts[3];
@@ -246,7 +246,7 @@ class StalledReaderTest : public DataPlaneTest {
     AddSegment(kWide, 3, std::vector<uint64_t>(kIds, 5), &request);
     return request;
   }
-  // Until the server takes no more of them.
+  // Writes until the server stops reading.
   void Stall(PullCall* call) {
     writer_ = std::thread([this, call] {
       for (uint64_t r = 0; r < 60 && call->Write(Request(r)); ++r) {
@@ -302,7 +302,8 @@ TEST_F(StalledReaderTest, LosesItsLookupAfterTheWriteTimeout) {
   const uint64_t stalled_before = StreamMetrics::Get().streams_stalled.Value();
   grpc::CompletionQueue queue;
   grpc::ClientContext context;  // no deadline
-  // 6.4 MB. Without Finish() nothing asks for it: beyond the first window it stays in the server.
+  // 6.4 MB. Without Finish() the client does not read: bytes beyond the first window stay in the
+  // server.
   v1::PullRequest request;
   Greet(&request);
   AddSegment(kWide, 3, std::vector<uint64_t>(10 * kIds, 5), &request);

@@ -111,8 +111,9 @@ TEST_F(PushStreamTest, WithoutDimsRecordsAndTheRestFindTheNeighbours) {
   auto call = stub_->Push(&context);
   v1::PushRequest request;
   Greet(&request);
-  AddSegment(kMoved, 8, {1, 2}, std::string(32, 'm'), &request);    // dim 4 by its record
-  AddSegment(kNowhere, 1, {3, 4}, std::string(40, 'n'), &request);  // what is left over: dim 5
+  AddSegment(kMoved, 8, {1, 2}, std::string(32, 'm'), &request);  // dim 4 by its record
+  AddSegment(kNowhere, 1, {3, 4}, std::string(40, 'n'),
+             &request);  // from the remaining bytes: dim 5
   const std::string good = FloatBytes({1, 2, 3});
   AddSegment(kNarrow, 4, {5}, good, &request);
   ASSERT_TRUE(call->Write(request));
@@ -125,7 +126,7 @@ TEST_F(PushStreamTest, WithoutDimsRecordsAndTheRestFindTheNeighbours) {
   EXPECT_EQ(reply.header().segments(2).code(), v1::OK);
 
   AddSegment({9, 9}, 1, {6}, std::string(4, 'n'),
-             &request);  // a second one: now nothing can be told
+             &request);  // a second one: now neither can be located
   ASSERT_TRUE(call->Write(request));
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().code(), v1::UNKNOWN_SHARD);
@@ -193,7 +194,7 @@ TEST_F(PushStreamTest, PushesThatWaitForRoomAreCounted) {
   options.limits.push_bytes_waiting_max = 1000;
   StartServer(options);
   host_->Hold();
-  // One is worked on, one waits, and there is no memory for a third.
+  // One request is in progress, one waits, and there is no memory for a third.
   grpc::ClientContext contexts[3];
   std::vector<std::unique_ptr<PushCall>> calls;
   const auto send = [&] {

@@ -1,4 +1,4 @@
-// The data port over the real shard host: what a plain generated client pushes, it pulls again,
+// The data port over the real shard host: a plain generated client pulls the rows that it pushed,
 // also after a restart.
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
@@ -209,7 +209,8 @@ TEST_F(RealHostTest, PushesAreReadBackAndSurviveARestart) {
   EXPECT_EQ(Pull(2, {7, 3, 4}).rows(), Bytes(rows));
 }
 
-// Some rows are in device memory, some below, and some nowhere; other answers are made meanwhile.
+// Some rows are in device memory, some below it, some do not exist; other answers are made
+// concurrently.
 TEST_F(RealHostTest, RowsOfADeviceGoStraightIntoWhatIsSent) {
   open_device_ = EmulatedDevice(SmallMessages(256), 16 << 10);
   StartServer(1);

@@ -29,14 +29,14 @@ TEST(ReplicaInboxTest, TheNewestStreamOfAServerCounts) {
   EXPECT_TRUE(messages.empty());
 
   const uint64_t second = *inbox.Open(peer);
-  EXPECT_THAT(recorder.lost(), ElementsAre(peer));  // answers may have gone with the first
+  EXPECT_THAT(recorder.lost(), ElementsAre(peer));  // replies may be lost with the first stream
   messages = Messages({3});
   EXPECT_FALSE(inbox.Deliver(peer, first, &messages));
   messages = Messages({4});
   EXPECT_TRUE(inbox.Deliver(peer, second, &messages));
   EXPECT_THAT(recorder.chunks(), ElementsAre(1, 2, 4));
 
-  inbox.Close(peer, first);  // late: it does not count
+  inbox.Close(peer, first);  // late: the stream was replaced
   EXPECT_THAT(recorder.lost(), ElementsAre(peer));
   inbox.Close(peer, second);
   EXPECT_THAT(recorder.lost(), ElementsAre(peer, peer));
@@ -51,7 +51,7 @@ TEST(ReplicaInboxTest, AnOlderProcessIsRefusedAndANewerTakesOver) {
   EXPECT_NE(std::string(older.status().message()).find("incarnation 6"), std::string::npos);
   ASSERT_TRUE(inbox.Open({3, 8}).ok());
   EXPECT_THAT(recorder.lost(), ElementsAre(Member{3, 7}));
-  EXPECT_TRUE(inbox.Open({4, 1}).ok());  // another server is another matter
+  EXPECT_TRUE(inbox.Open({4, 1}).ok());  // another server is independent
 }
 
 TEST(ReplicaInboxTest, TheLastOfWhatTheLogGetsIsMarked) {

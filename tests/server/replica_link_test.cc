@@ -23,14 +23,14 @@ using ::testing::ElementsAre;
 // A server as its peers see it.
 struct Node {
   explicit Node(const Member& member, const std::string& cluster_id = "cluster-a",
-                const ReplicaLaneOptions& options = {}, const std::string& listen = "127.0.0.1:0")
+                const PeerStreamOptions& options = {}, const std::string& listen = "127.0.0.1:0")
       : self(member) {
     host.SetReplicaSink(&recorder);
     DataServerOptions server_options;
     server_options.threads = 1;
-    server_options.lanes = options;
+    server_options.peer_streams = options;
     server_options.listen = listen;
-    server_options.limits.transfer_bytes_max = 8 << 20;
+    server_options.peer_limits.transfer_bytes_max = 8 << 20;
     auto started = DataServer::Start(server_options, &host, Clock::Real());
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
@@ -55,7 +55,11 @@ ReplicaMessage Rows(const Member& to, uint64_t chunk, uint64_t bytes) {
   message.kind = ReplicaMessage::Kind::kSnapshotRows;
   message.to = to;
   message.chunk = chunk;
-  message.body = Bytes(std::string(bytes, 'r'));
+<<<<<<< HEAD
+  message.body = BytesOf(std::string(bytes, 'r'));
+=======
+  message.body = OwnedBytes(std::string(bytes, 'r'));
+>>>>>>> main
   return message;
 }
 
@@ -89,7 +93,8 @@ TEST(ReplicaLinkTest, SendsInOrderBothWays) {
   EXPECT_TRUE(a.recorder.lost().empty());
 }
 
-// What is said before the peer is there waits for it, and goes in as few messages as fit.
+// Messages sent before the peer is there wait for it, and leave in as few wire messages as
+// possible.
 TEST(ReplicaLinkTest, JoinsWhatWaits) {
   std::string address;
   { address = Node(kB).server->address(); }
@@ -113,7 +118,7 @@ TEST(ReplicaLinkTest, TellsOfALossThenSendsOnInOrder) {
   a.network->SetPeers({{kB, gate.address()}});
   a.network->Send(Note(kB, 1));
   ASSERT_TRUE(Soon([&] { return b.recorder.heard_count() == 1; }));
-  // From here on each loss makes the host say 100 numbers anew, as a core would.
+  // From here on each loss makes the host send 100 numbers again, as a shard core would.
   a.recorder.set_again([&](const Member& peer) {
     for (uint64_t i = 0; i < 100; ++i) a.network->Send(Note(peer, 1000 + i));
   });
@@ -123,21 +128,21 @@ TEST(ReplicaLinkTest, TellsOfALossThenSendsOnInOrder) {
     ASSERT_TRUE(Soon([&] { return b.recorder.heard_count() == before + 100; })) << round;
   }
   EXPECT_THAT(a.recorder.lost(), ElementsAre(kB, kB, kB, kB, kB));
-  // The other side heard of each stream's end: answers may have been lost with it.
+  // The other side learned of the end of each stream, since replies may have been lost with it.
   EXPECT_TRUE(Soon([&] { return b.recorder.lost().size() == 5; }));
   const std::vector<uint64_t> chunks = b.recorder.chunks();
   for (size_t i = 1; i < chunks.size(); ++i) EXPECT_EQ(chunks[i], 1000 + (i - 1) % 100) << i;
 }
 
-// While streams break at random, what arrives between two losses is a gapless run; only what
-// another thread says while the host is told of a loss may come ahead of what is said again.
+// While streams break at random, messages between two losses arrive without a gap; only messages
+// that another thread sends during OnPeerLost may overtake those that are sent again.
 TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
   const TestSeed seed(32);
   Random random(seed.value());
   Node a(kA);
   Node b(kB);
   TcpGate gate(b.server->address());
-  // The sender's side of a log: what is lost is said again from the last number answered.
+  // The sender's side of a log: after a loss it sends again from the last number answered.
   absl::Mutex mu;
   uint64_t said = 0, answered = 0;
   const auto say = [&](uint64_t from, uint64_t to) {
@@ -147,7 +152,7 @@ TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
     absl::MutexLock lock(&mu);
     say(answered + 1, said);
   });
-  // Of b, whose calls come one at a time.
+  // Used by b, whose calls come one at a time.
   uint64_t next = 1, last = 0, gaps = 0;
   b.recorder.set_answer([&](const Member&, const ReplicaMessage& message) {
     absl::MutexLock lock(&mu);
@@ -178,7 +183,7 @@ TEST(ReplicaLinkTest, NothingArrivesOutOfOrderWhateverBreaks) {
 }
 
 TEST(ReplicaLinkTest, BoundsTheQueueOfAPeerThatCannotBeReached) {
-  ReplicaLaneOptions options;
+  PeerStreamOptions options;
   options.queue_bytes_max = 1 << 20;
   Node a(kA, "cluster-a", options);
   a.network->SetPeers({{kB, "127.0.0.1:1"}});
@@ -186,20 +191,20 @@ TEST(ReplicaLinkTest, BoundsTheQueueOfAPeerThatCannotBeReached) {
   for (uint64_t i = 0; i < 1000; ++i) a.network->Send(Rows(kB, i, 10'000));
   EXPECT_EQ(a.network->QueuedBytes(kB), 1u << 20);
   EXPECT_EQ(ReplicaMetrics::Get().overflows.Value() - overflows, 1u);
-  EXPECT_TRUE(a.recorder.lost().empty());  // it is told when sending again makes sense
+  EXPECT_TRUE(a.recorder.lost().empty());  // the loss is reported when a retry makes sense
 }
 
-// The peer's disk is slow: the queue fills, what comes then is dropped, the host hears of it when
-// the queue is empty, and what it says then arrives.
+// The peer's disk is slow: the queue fills, later messages are dropped, the host learns of the loss
+// when the queue is empty, and the messages that it sends then arrive.
 TEST(ReplicaLinkTest, APeerThatDoesNotReadFillsTheQueueAndIsToldLater) {
-  ReplicaLaneOptions options;
+  PeerStreamOptions options;
   options.queue_bytes_max = 4 << 20;
   Node a(kA, "cluster-a", options);
   Node b(kB);
   b.recorder.Keep();
   a.network->SetPeers({b.peer()});
   uint64_t sent = 0;
-  // Until nothing moves any more: what does not fit before that would be told at once.
+  // Until nothing moves any more; a loss before that would be reported at once.
   uint64_t before = 0;
   int stands = 0;
   ASSERT_TRUE(Soon([&] {
@@ -261,7 +266,7 @@ TEST(ReplicaLinkTest, RefusesAnotherClusterAndAnotherProcess) {
   b.network->SetSelf(newer, "cluster-a");
   ASSERT_TRUE(Soon([&] { return b.recorder.heard_count() == 1; }));
   EXPECT_THAT(b.recorder.chunks(), ElementsAre(2));
-  EXPECT_EQ(a.network->QueuedBytes(kB), ReplicaLaneOptions().queue_bytes_max);
+  EXPECT_EQ(a.network->QueuedBytes(kB), PeerStreamOptions().queue_bytes_max);
 }
 
 TEST(ReplicaLinkTest, WhatWasSaidToAPeerNotYetKnownIsALoss) {

@@ -1,4 +1,4 @@
-// A shard host's ear for other servers that writes down what it hears, and messages to say.
+// Records the messages and losses that a shard host gets from other servers; makes random messages.
 #ifndef HOTBED_TESTS_SERVER_REPLICA_RECORDER_H_
 #define HOTBED_TESTS_SERVER_REPLICA_RECORDER_H_
 
@@ -18,7 +18,11 @@
 
 namespace hotbed {
 
-inline SharedBytes Bytes(std::string text) {
+<<<<<<< HEAD
+inline SharedBytes BytesOf(std::string text) {
+=======
+inline SharedBytes OwnedBytes(std::string text) {
+>>>>>>> main
   auto owner = std::make_shared<const std::string>(std::move(text));
   const auto* const data = reinterpret_cast<const uint8_t*>(owner->data());
   const size_t size = owner->size();
@@ -29,7 +33,7 @@ inline std::string Text(const SharedBytes& bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());
 }
 
-// All of a message in one line: equal where the messages are.
+// All fields of a message in one line: equal lines for equal messages.
 inline std::string Text(const ReplicaMessage& m) {
   std::string text = absl::StrCat(
       static_cast<int>(m.kind), " ", m.shard.ToString(), " e", m.epoch, " to ", m.to.server, "/",
@@ -64,10 +68,17 @@ inline ReplicaMessage RandomMessage(Random* random, const Member& to, size_t bod
   using Kind = ReplicaMessage::Kind;
   if (m.kind == Kind::kAppend) {
     for (uint64_t n = random->Uniform(5); n > 0; --n) {
-      m.records.push_back(Bytes(text(8 * (1 + random->Uniform(body_bytes_max / 8)))));
+<<<<<<< HEAD
+      m.records.push_back(BytesOf(text(8 * (1 + random->Uniform(body_bytes_max / 8)))));
     }
   } else if (m.kind == Kind::kSnapshotRows || m.kind == Kind::kSnapshotEnd) {
-    m.body = Bytes(text(random->Uniform(body_bytes_max)));
+    m.body = BytesOf(text(random->Uniform(body_bytes_max)));
+=======
+      m.records.push_back(OwnedBytes(text(8 * (1 + random->Uniform(body_bytes_max / 8)))));
+    }
+  } else if (m.kind == Kind::kSnapshotRows || m.kind == Kind::kSnapshotEnd) {
+    m.body = OwnedBytes(text(random->Uniform(body_bytes_max)));
+>>>>>>> main
   }
   return m;
 }

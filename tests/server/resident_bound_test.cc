@@ -7,7 +7,7 @@ namespace resident_bound_test {
 
 constexpr uint64_t kMiB = 1ull << 20;
 
-// A process of `used` bytes, with `kept` more that giving back would free.
+// A process of `used` bytes, and `kept` more that a return to the system would free.
 class ResidentBoundTest : public ::testing::Test {
  protected:
   ResidentBoundTest()
@@ -40,7 +40,7 @@ TEST_F(ResidentBoundTest, WhereItDoesNotHelpItIsTriedLessAndLess) {
   for (int i = 0; i < 1000; ++i) bound_.Check();
   EXPECT_LT(given_back_, 6 + 1000 / ResidentBound::kSkippedMax);
   EXPECT_GT(given_back_, 1000 / (ResidentBound::kSkippedMax + 1));
-  // From the first check below the budget on it is as at the start.
+  // The first check below the budget resets it.
   used_ = 100 * kMiB;
   for (int i = 0; i <= ResidentBound::kSkippedMax; ++i) bound_.Check();
   const int before = given_back_;

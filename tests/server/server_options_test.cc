@@ -1,4 +1,4 @@
-// What the flags of a server become in its parts.
+// How the flags of a server reach its parts.
 #include "server/server_options.h"
 
 #include <gtest/gtest.h>
@@ -8,17 +8,17 @@
 namespace hotbed {
 namespace server_options_test {
 
-// The data port counts what shards keep: with another number than theirs, streams of other servers
-// would end for ever once they have kept it.
+// The data port counts the records that shards keep. With a smaller limit than theirs, streams of
+// other servers would end for ever once shards have kept that much.
 TEST(ServerOptionsTest, TheDataPortHasRoomForWhatShardsKeepForCopies) {
   ServerOptions options;
   options.host_bytes = 1ull << 30;
   options.replica_tail_bytes = 0;  // by the budget
-  EXPECT_EQ(DataOptionsOf(options).limits.replica_tail_bytes_max,
+  EXPECT_EQ(DataOptionsOf(options).peer_limits.replica_tail_bytes_max,
             CarveHostBytes(options.host_bytes).replica_tail_bytes);
-  EXPECT_GT(DataOptionsOf(options).limits.replica_tail_bytes_max, 0u);
+  EXPECT_GT(DataOptionsOf(options).peer_limits.replica_tail_bytes_max, 0u);
   options.replica_tail_bytes = 5ull << 20;
-  EXPECT_EQ(DataOptionsOf(options).limits.replica_tail_bytes_max, 5ull << 20);
+  EXPECT_EQ(DataOptionsOf(options).peer_limits.replica_tail_bytes_max, 5ull << 20);
   EXPECT_EQ(HostOptionsOf(options).replica_tail_bytes, 5ull << 20);
 }
 

@@ -1,4 +1,4 @@
-// hotbed-server as people start it: what it prints, how it ends, what it says when it cannot start.
+// hotbed-server as users start it: its output, its end, and its errors when it cannot start.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/server.h>
@@ -153,7 +153,7 @@ TEST_F(ServerProcessTest, SaysWhyItCannotStart) {
 
   std::vector<std::string> flags = Flags("s1");
   flags.push_back("--device=cuda");
-  flags.push_back("--device-bytes=1000TiB");  // more than any device has, should there be one
+  flags.push_back("--device-bytes=1000TiB");  // more than any device has
   const std::string no_device = RunToFailure(flags);
   EXPECT_THAT(no_device, HasSubstr("--device=cuda: "));
   EXPECT_THAT(no_device, HasSubstr("--device=host does without"));

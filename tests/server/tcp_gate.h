@@ -1,4 +1,4 @@
-// A relay of TCP connections to one address, for tests: it lets bytes through, keeps them back, or
+// A relay of TCP connections to one address, for tests: it passes bytes on, holds them back, or
 // cuts all connections.
 #ifndef HOTBED_TESTS_SERVER_TCP_GATE_H_
 #define HOTBED_TESTS_SERVER_TCP_GATE_H_
@@ -42,8 +42,8 @@ class TcpGate {
   }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-  void Hold(bool hold) { hold_ = hold; }  // what comes stays where it is
-  void Cut() { cut_ = true; }             // all connections that are open now
+  void Hold(bool hold) { hold_ = hold; }  // bytes are not read any more
+  void Cut() { cut_ = true; }             // all connections open now
   int connections() const { return connections_; }
 
  private:
@@ -71,7 +71,7 @@ class TcpGate {
     ++connections_;
     pairs_.emplace_back(from, to);
   }
-  // False: one side has ended.
+  // False: one side has closed.
   static bool Relay(int from, int to) {
     static thread_local char buffer[1 << 16];
     const ssize_t n = read(from, buffer, sizeof(buffer));

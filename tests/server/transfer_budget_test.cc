@@ -11,9 +11,9 @@ namespace transfer_budget_test {
 using Kind = TransferBudget::Kind;
 
 struct FakeReader final : TransferBudget::Reader {
-  bool TryKeep() override { return alive; }
-  void GoOn() override { ++told; }
-  void LetGo() override { ++let_go; }
+  bool TryRefReader() override { return alive; }
+  void ReadAgain() override { ++told; }
+  void UnrefReader() override { ++let_go; }
   bool alive = true;
   int told = 0;
   int let_go = 0;
@@ -45,7 +45,7 @@ TEST(TransferBudgetTest, HoldsReadersWhileRowsAreTooManyAndTellsEachOnce) {
   FakeReader reader, dead, gone;
   auto rows = budget->Allocate(Kind::kRows, 80);
   EXPECT_TRUE(budget->MayRead(&reader));
-  auto more = budget->Allocate(Kind::kRows, 80);  // what is here already is never refused
+  auto more = budget->Allocate(Kind::kRows, 80);  // received rows are never refused
   ASSERT_NE(more, nullptr);
   EXPECT_FALSE(budget->MayRead(&reader));
   EXPECT_FALSE(budget->MayRead(&dead));
@@ -74,13 +74,13 @@ TEST(TransferBudgetTest, OutlivesItsOwner) {
   EXPECT_TRUE(seen.expired());
 }
 
-// Whoever is told to wait is told to go on: no matter how waiting and letting go meet.
+// Every reader that has to wait is called later, however waiting and releasing interleave.
 TEST(TransferBudgetTest, LosesNoReaderBetweenThreads) {
   const auto budget = std::make_shared<TransferBudget>(100, 100);
   struct Counter final : TransferBudget::Reader {
-    bool TryKeep() override { return true; }
-    void GoOn() override { told.fetch_add(1); }
-    void LetGo() override {}
+    bool TryRefReader() override { return true; }
+    void ReadAgain() override { told.fetch_add(1); }
+    void UnrefReader() override {}
     std::atomic<int> told{0};
   };
   for (int round = 0; round < 2000; ++round) {

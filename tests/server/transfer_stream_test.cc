@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr Member kSelf = {7, 70};
 constexpr Member kPeer = {3, 30};
 
-// A data server that is spoken to by generated stubs.
+// A data server with a client of generated stubs.
 class TransferStreamTest : public ::testing::Test {
  protected:
   using Call = grpc::ClientReaderWriter<v1::TransferMessage, v1::TransferReply>;
@@ -33,8 +33,8 @@ class TransferStreamTest : public ::testing::Test {
     server_.reset();
     DataServerOptions options;
     options.threads = 2;
-    options.limits.transfer_bytes_max = 200'000;
-    options.limits.replica_tail_bytes_max = replica_tail_bytes;
+    options.peer_limits.transfer_bytes_max = 200'000;
+    options.peer_limits.replica_tail_bytes_max = replica_tail_bytes;
     auto server = DataServer::Start(options, &host_, Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -73,7 +73,7 @@ class TransferStreamTest : public ::testing::Test {
     message.set_body(std::string(bytes, 'b'));
     return message;
   }
-  // Says it, and how the stream ends.
+  // Sends `message`; returns how the stream ends.
   grpc::Status Say(const v1::TransferMessage& message) {
     grpc::ClientContext context;
     const auto call = stub_->Transfer(&context);
@@ -174,7 +174,7 @@ TEST_F(TransferStreamTest, ANewerStreamTakesTheOldersPlace) {
   second_context.TryCancel();
 }
 
-// Rows wait for the disk: the stream is read no further, and goes on by itself.
+// Rows wait for the disk: the stream is not read, and resumes by itself.
 TEST_F(TransferStreamTest, RowsBeyondTheirBudgetAreNotRead) {
   recorder_.Keep();
   grpc::ClientContext context;
@@ -188,15 +188,15 @@ TEST_F(TransferStreamTest, RowsBeyondTheirBudgetAreNotRead) {
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 4; }));  // 4 x 30,000 >= 100,000
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(recorder_.heard_count(), 4u);
-  EXPECT_EQ(server_->plane().transfers->rows_bytes(), 120'000u);
+  EXPECT_EQ(server_->peers().budget->rows_bytes(), 120'000u);
   recorder_.LetGo();
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 20; }));
   writer.join();
-  EXPECT_TRUE(Soon([&] { return server_->plane().transfers->rows_bytes() == 0; }));
+  EXPECT_TRUE(Soon([&] { return server_->peers().budget->rows_bytes() == 0; }));
   context.TryCancel();
 }
 
-// Records wait for what the same stream may bring: it ends instead.
+// Records wait for messages that the same stream may bring, so it ends instead.
 TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   recorder_.Keep();
   grpc::ClientContext context;
@@ -209,7 +209,7 @@ TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(recorder_.chunks(), ElementsAre(0, 1, 2));
   ASSERT_TRUE(Soon([&] { return recorder_.lost().size() == 1; }));
-  // What the primary says next may set them free, so a new stream is heard.
+  // The next message of the primary may free them, so a new stream is read.
   v1::TransferMessage again = Hello();
   AddReply(9, &again);
   grpc::ClientContext second_context;
@@ -217,12 +217,12 @@ TEST_F(TransferStreamTest, RecordsBeyondTheirBudgetEndTheStream) {
   ASSERT_TRUE(second->Write(again));
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 4; }));
   recorder_.LetGo();
-  EXPECT_EQ(server_->plane().transfers->log_bytes(), 0u);
+  EXPECT_EQ(server_->peers().budget->log_bytes(), 0u);
   second_context.TryCancel();
 }
 
-// What shards keep for copies to come lies where it was received, for as long as they keep it:
-// would it count with what is not committed yet, each stream would end from then on.
+// Records that shards keep for other replicas stay where they were received. If they counted
+// against the limit for uncommitted records, every stream would end from then on.
 TEST_F(TransferStreamTest, RecordsThatAreKeptHaveRoomBesideThoseOnTheirWay) {
   StartServer(/*replica_tail_bytes=*/100'000);
   recorder_.Keep();
@@ -233,7 +233,7 @@ TEST_F(TransferStreamTest, RecordsThatAreKeptHaveRoomBesideThoseOnTheirWay) {
     ASSERT_TRUE(call->Write(Body(v1::TRANSFER_APPEND, i, 30'000)));
   }
   ASSERT_TRUE(Soon([&] { return recorder_.heard_count() == 6; }));
-  EXPECT_EQ(server_->plane().transfers->log_bytes(), 180'000u);
+  EXPECT_EQ(server_->peers().budget->log_bytes(), 180'000u);
   call->Write(Body(v1::TRANSFER_APPEND, 6, 30'000));  // 100,000 for each of the two
   v1::TransferReply reply;
   while (call->Read(&reply)) {
@@ -259,8 +259,8 @@ TEST_F(TransferStreamTest, StopsWithOpenStreamsWhoseMessagesAreStillHeld) {
   recorder_.LetGo();  // after the server has gone
 }
 
-// Bytes that are no message, and messages with bytes changed: each stream ends with an error or
-// goes on, and the server serves the next.
+// Random bytes, and messages with changed bytes: each stream ends with an error or continues, and
+// the server serves the next one.
 TEST_F(TransferStreamTest, GarbageHarmsNobody) {
   const TestSeed seed(21);
   Random random(seed.value());

@@ -12,7 +12,7 @@ namespace transfer_wire_test {
 
 using ::testing::HasSubstr;
 
-constexpr Member kSelf = {7, 70};
+constexpr Member kReceiver = {7, 70};
 
 std::string Flat(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
@@ -42,7 +42,7 @@ absl::Status Decode(const std::string& bytes, std::vector<ReplicaMessage>* messa
   const std::vector<Fragment> fragments = Cut(bytes, random);
   TransferView view;
   if (const absl::Status s = ParseTransferMessage(fragments, &view); !s.ok()) return s;
-  return DecodeTransfer(fragments, view, kSelf, budget.get(), messages);
+  return DecodeTransfer(fragments, view, kReceiver, budget.get(), messages);
 }
 
 TEST(TransferWireTest, ArrivesAsItWasSent) {
@@ -51,11 +51,11 @@ TEST(TransferWireTest, ArrivesAsItWasSent) {
   for (int round = 0; round < 200; ++round) {
     std::vector<ReplicaMessage> sent;
     for (uint64_t n = random.Uniform(20); n > 0; --n) {
-      sent.push_back(RandomMessage(&random, kSelf, random.OneIn(4) ? 20'000 : 200));
+      sent.push_back(RandomMessage(&random, kReceiver, random.OneIn(4) ? 20'000 : 200));
     }
     v1::TransferHeader header;
     const std::string bytes = Flat(EncodeTransfer(sent, &header));
-    v1::TransferMessage plain;  // any language's protobuf reads it
+    v1::TransferMessage plain;  // the protobuf library of any language reads it
     ASSERT_TRUE(plain.ParseFromString(bytes));
     ASSERT_EQ(plain.header().items_size(), static_cast<int>(sent.size()));
 
@@ -95,7 +95,7 @@ TEST(TransferWireTest, WhatIsForAnotherProcessIsLeftOut) {
   Random random(1);
   std::vector<ReplicaMessage> sent;
   for (int i = 0; i < 12; ++i) {
-    sent.push_back(RandomMessage(&random, i % 2 == 0 ? kSelf : Member{7, 69}, 300));
+    sent.push_back(RandomMessage(&random, i % 2 == 0 ? kReceiver : Member{7, 69}, 300));
   }
   v1::TransferHeader header;
   std::vector<ReplicaMessage> heard;
@@ -133,7 +133,7 @@ TEST(TransferWireTest, SizesThatDoNotAddUpAreRefused) {
     v1::TransferMessage message;
     v1::TransferItem* const item = message.mutable_header()->add_items();
     item->set_kind(bad.kind);
-    ToWire(kSelf, item->mutable_to());
+    ToWire(kReceiver, item->mutable_to());
     for (const uint64_t bytes : bad.record_bytes) item->add_record_bytes(bytes);
     item->set_body_bytes(bad.body_bytes);
     message.set_body(std::string(bad.body, 'x'));
@@ -144,7 +144,7 @@ TEST(TransferWireTest, SizesThatDoNotAddUpAreRefused) {
   }
 }
 
-// Whatever arrives: an error or messages, never a crash, never more bytes than came.
+// Any input gives an error or messages, never a crash, never more bytes than arrived.
 TEST(TransferWireTest, GarbageIsAnError) {
   const TestSeed seed(12);
   Random random(seed.value());
@@ -152,7 +152,7 @@ TEST(TransferWireTest, GarbageIsAnError) {
   for (int round = 0; round < 3000; ++round) {
     std::vector<ReplicaMessage> sent;
     for (uint64_t n = 1 + random.Uniform(4); n > 0; --n) {
-      sent.push_back(RandomMessage(&random, kSelf, 64));
+      sent.push_back(RandomMessage(&random, kReceiver, 64));
     }
     v1::TransferHeader header;
     std::string bytes = Flat(EncodeTransfer(sent, &header));
@@ -175,8 +175,13 @@ TEST(TransferWireTest, RecordsBeyondTheBudgetEndTheMessageAfterWhatFitted) {
   std::vector<ReplicaMessage> sent(3);
   for (ReplicaMessage& message : sent) {
     message.kind = ReplicaMessage::Kind::kAppend;
+<<<<<<< HEAD
     message.to = kSelf;
-    message.records.push_back(Bytes(std::string(48, 'x')));
+    message.records.push_back(BytesOf(std::string(48, 'x')));
+=======
+    message.to = kReceiver;
+    message.records.push_back(OwnedBytes(std::string(48, 'x')));
+>>>>>>> main
   }
   v1::TransferHeader header;
   const std::string bytes = Flat(EncodeTransfer(sent, &header));
@@ -184,8 +189,8 @@ TEST(TransferWireTest, RecordsBeyondTheBudgetEndTheMessageAfterWhatFitted) {
   TransferView view;
   ASSERT_TRUE(ParseTransferMessage({&fragment, 1}, &view).ok());
   std::vector<ReplicaMessage> heard;
-  EXPECT_TRUE(
-      absl::IsResourceExhausted(DecodeTransfer({&fragment, 1}, view, kSelf, budget.get(), &heard)));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      DecodeTransfer({&fragment, 1}, view, kReceiver, budget.get(), &heard)));
   EXPECT_EQ(heard.size(), 2u);
   heard.clear();
   EXPECT_EQ(budget->log_bytes(), 0u);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "server/host/copy_sender.h"
+#include "server/host/snapshot_sender.h"
 #include "server/tiers/spill/spill_tier.h"
 #include "tests/shard/replica_pushes.h"
 
@@ -119,11 +119,11 @@ TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
   cluster_->network()->SetDamage([&begun](ReplicaMessage* message) {
     begun += message->kind == ReplicaMessage::Kind::kSnapshotBegin;
   });
-  cluster_->host(1)->SetCopyLimits({.paused = true});
+  cluster_->host(1)->SetTransferLimits({.paused = true});
   cluster_->AddLearner(moved, 3);
   cluster_->SettleUntil([&] { return begun > 0; }, "the copy has begun");
   for (int i = 0; i < 10; ++i) push(moved);
-  cluster_->host(1)->SetCopyLimits({});
+  cluster_->host(1)->SetTransferLimits({});
   cluster_->SettleUntil([&] { return cluster_->IsMember(moved, 3); }, "the learner has joined");
   EXPECT_EQ(begun, 1);
   cluster_->network()->SetDamage(nullptr);
@@ -159,7 +159,7 @@ TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
     cluster_->network()->SetDamage(nullptr);
     EXPECT_EQ(begun, 1) << "it began anew";
     EXPECT_GE(blocks, 2) << "meant to need further passes";
-    EXPECT_LE(blocks, kCopyPassesMax);
+    EXPECT_LE(blocks, kTransferPassesMax);
     Push(5);
     ExpectAsAlone();
   }
@@ -231,17 +231,17 @@ TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
   cluster_->Settle();
   EXPECT_EQ(cluster_->host(2)->Status().copies_received, 0u) << "it needs the end of the log only";
   PushWhile([&] {
-    cluster_->SettleUntil([&] { return !cluster_->host(2)->CopiesLost().empty(); },
+    cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
                           "the difference is found");
-    const std::vector<ShardHost::LostCopy> lost = cluster_->host(2)->CopiesLost();
+    const std::vector<ShardHost::LostReplica> lost = cluster_->host(2)->LostReplicas();
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
     EXPECT_EQ(lost[0].epoch, cluster_->record(shard).epoch);
-    EXPECT_EQ(cluster_->host(2)->Status().copies_differ, 1u);
+    EXPECT_EQ(cluster_->host(2)->Status().replicas_diverged, 1u);
     // As the coordinator does then.
     cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
     cluster_->Settle();
-    EXPECT_TRUE(cluster_->host(2)->CopiesLost().empty()) << "nobody counts on it any more";
+    EXPECT_TRUE(cluster_->host(2)->LostReplicas().empty()) << "nobody counts on it any more";
   });
   rejoin();
   EXPECT_GE(cluster_->host(2)->Status().copies_received, 1u) << "all rows";
@@ -271,16 +271,16 @@ TEST_F(CopiesTest, ALearnerThatWasCountedOnGetsNoOtherCopyInItsEpoch) {
       [&] { return cluster_->host(1)->JoinsReady().size() == cluster_->shards().size(); },
       "they are counted on");
   PushWhile([&] {
-    cluster_->SettleUntil([&] { return !cluster_->host(2)->CopiesLost().empty(); },
+    cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
                           "the difference is found and told");
-    EXPECT_EQ(cluster_->host(2)->CopiesLost()[0].epoch, cluster_->record(shard).epoch);
+    EXPECT_EQ(cluster_->host(2)->LostReplicas()[0].epoch, cluster_->record(shard).epoch);
     const absl::Time end = absl::Now() + absl::Milliseconds(300);
     cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time for a copy");
     EXPECT_EQ(cluster_->host(2)->Status().copies_received, 0u);
     // As the coordinator does then; until then, what is pushed waits for it.
     cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
     cluster_->Settle();
-    EXPECT_TRUE(cluster_->host(2)->CopiesLost().empty());
+    EXPECT_TRUE(cluster_->host(2)->LostReplicas().empty());
   });
   cluster_->GrantJoins(true);
   cluster_->AddLearner(shard, 2);
@@ -341,7 +341,8 @@ TEST_F(CopiesTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
   }
   cluster_->Settle();
   Push(3);
-  EXPECT_EQ(cluster_->host(1)->Status().copies_differ, 0u) << "though one had not seen all rows";
+  EXPECT_EQ(cluster_->host(1)->Status().replicas_diverged, 0u)
+      << "though one had not seen all rows";
   ExpectAsAlone();
 }
 

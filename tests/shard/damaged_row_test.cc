@@ -14,7 +14,7 @@
 namespace hotbed {
 namespace damaged_row_test {
 
-// Of table 1 in the data directory of a server that does not run.
+// Damages a row of table 1 in the data directory of a server that does not run.
 void DamageRow(const std::string& data_dir, uint64_t id) {
   KvOptions options;
   options.dir = data_dir + "/spill/rows";
@@ -144,7 +144,7 @@ TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
   cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");
   cluster_->Settle();
   EXPECT_EQ(cluster_->Pull(2, shard, {id}).code, SegmentCode::kUnavailable) << "ask another one";
-  const std::vector<ShardHost::LostCopy> lost = cluster_->host(2)->CopiesLost();
+  const std::vector<ShardHost::LostReplica> lost = cluster_->host(2)->LostReplicas();
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].shard, shard);
   EXPECT_EQ(cluster_->Pull(1, shard, {id}).code, SegmentCode::kOk);

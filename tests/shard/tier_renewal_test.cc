@@ -51,7 +51,7 @@ class TierRenewalTest : public ReplicaTest {
   }
   // As the coordinator does with copies that are called lost: others go on without them.
   void LeaveOutWhatIsLost(ServerId server) {
-    for (const ShardHost::LostCopy& lost : cluster_->host(server)->CopiesLost()) {
+    for (const ShardHost::LostReplica& lost : cluster_->host(server)->LostReplicas()) {
       const ShardRecord record = cluster_->record(lost.shard);
       if (record.epoch != lost.epoch || record.members.size() < 2) continue;
       EXPECT_THAT(lost.why, HasSubstr("not served"));
@@ -114,7 +114,7 @@ TEST_F(TierRenewalTest, ALearnerThatIsCountedOnKeepsItsRowsUntilItIsTakenOut) {
     cluster_->SettleUntil(
         [&] {
           DamageUntilMet(2);
-          return cluster_->host(2)->CopiesLost().size() == kShards;
+          return cluster_->host(2)->LostReplicas().size() == kShards;
         },
         "they are called lost");
     const absl::Time end = absl::Now() + absl::Milliseconds(300);

@@ -43,9 +43,9 @@ TEST_F(UntakenRecordTest, AMemberGivesItsCopyUpAfterSomeTriesAndPushesGoOn) {
   const ShardId shard = cluster_->shards()[0];
   DamageAll(shard, 2);
   PushWhile([&] {
-    cluster_->SettleUntil([&] { return !cluster_->host(2)->CopiesLost().empty(); },
+    cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
                           "the copy is given up");
-    const std::vector<ShardHost::LostCopy> lost = cluster_->host(2)->CopiesLost();
+    const std::vector<ShardHost::LostReplica> lost = cluster_->host(2)->LostReplicas();
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
     EXPECT_THAT(lost[0].why, HasSubstr("is not taken: it fails its checksum (10 times)"));
@@ -64,12 +64,12 @@ TEST_F(UntakenRecordTest, ALearnerWhoseNewCopyIsLostIsNotSentAnotherByItself) {
   Push(10);
   DamageAll(shard, 2);
   // It needs what is pushed after its rows were taken, or it would join at once.
-  cluster_->host(1)->SetCopyLimits({.paused = true});
+  cluster_->host(1)->SetTransferLimits({.paused = true});
   cluster_->AddLearner(shard, 2);
   cluster_->SettleUntil([&] { return begun_ > 0; }, "the copy has begun");
   Push(3);
-  cluster_->host(1)->SetCopyLimits({});
-  cluster_->SettleUntil([&] { return !cluster_->host(2)->CopiesLost().empty(); },
+  cluster_->host(1)->SetTransferLimits({});
+  cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
                         "the learner's copy is called lost");
   EXPECT_FALSE(cluster_->IsMember(shard, 2));
   EXPECT_GT(damaged_.load(), 0);
@@ -78,7 +78,7 @@ TEST_F(UntakenRecordTest, ALearnerWhoseNewCopyIsLostIsNotSentAnotherByItself) {
   EXPECT_EQ(begun_.load(), begun) << "the coordinator says when";
   cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
   cluster_->Settle();
-  EXPECT_TRUE(cluster_->host(2)->CopiesLost().empty());
+  EXPECT_TRUE(cluster_->host(2)->LostReplicas().empty());
   Rejoin(shard, 2);
   Push(5);
   ExpectAsAlone();

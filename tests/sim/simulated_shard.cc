@@ -1,4 +1,5 @@
-// What the shell of one shard does around its core: the log, the rows, the replies.
+// The shell of one shard around its core: the log, the rows, the replies. The records kept for
+// followers are in the real RecordTail.
 #include <algorithm>
 #include <utility>
 
@@ -8,10 +9,10 @@
 
 namespace hotbed::sim {
 
-// Until the core has nothing more to say: what is done at once may bring more.
+// Works until the core wants nothing more: work that is done at once may bring more.
 void ClusterSimulation::Drain(int server, int shard) {
   Server& s = servers_[server];
-  for (;;) {
+  for (bool trimmed = false;;) {
     Replica* replica = s.process->replicas[shard].get();
     if (replica == nullptr || replica->core == nullptr) return;
     CheckCore(s, shard);
@@ -19,7 +20,12 @@ void ClusterSimulation::Drain(int server, int shard) {
     const bool empty = ready->promise == 0 && ready->cut_from == 0 && ready->appends.empty() &&
                        ready->sends.empty() && ready->applies.empty() && ready->replies.empty() &&
                        !ready->stepped_down;
-    if (empty) break;
+    if (empty && trimmed) break;
+    if (empty) {
+      trimmed = true;
+      replica->tail->Trim();  // a replica that it leaves without entries is asked again, at once
+      continue;
+    }
     CoreReady work;
     std::swap(work, *ready);
     DrainOnce(&s, shard, &work);
@@ -28,7 +34,7 @@ void ClusterSimulation::Drain(int server, int shard) {
   CheckServing(s, shard);
 }
 
-// When the core begins to want it, as Shard::PublishState; TickServer asks again.
+// When the core begins to want it, as CommitPipeline::Publish; TickServer asks again.
 void ClusterSimulation::AskActivation(Server* server, int shard) {
   Replica& replica = *server->process->replicas[shard];
   const bool wants = !replica.spoilt && replica.core->wants_activation();
@@ -47,27 +53,26 @@ void ClusterSimulation::DrainOnce(Server* server, int shard, CoreReady* ready) {
   Process& p = *server->process;
   Replica& replica = *p.replicas[shard];
   if (ready->promise != 0) Promise(server->index, shard, ready->promise);
-  if (ready->cut_from != 0) {
-    while (!replica.held.empty() && replica.held.back().lsn >= ready->cut_from) {
-      replica.held.pop_back();
-    }
-  }
+  if (ready->cut_from != 0) replica.tail->CutFrom(ready->cut_from);
   for (const CoreEntry& entry : ready->appends) HandToLog(server, shard, entry);
   for (const CoreSend& send : ready->sends) CarryOut(server->index, shard, send);
   replica.applying.insert(replica.applying.end(), ready->applies.begin(), ready->applies.end());
   for (const CoreReply& reply : ready->replies) Reply(server->index, shard, reply);
-  TrimHeld(&replica);
   ScheduleAppend(server->index);
   ScheduleApply(server->index, shard);
 }
 
 void ClusterSimulation::HandToLog(Server* server, int shard, const CoreEntry& entry) {
   Replica& replica = *server->process->replicas[shard];
-  if (!replica.held.empty() && entry.lsn != replica.held.back().lsn + 1) {
+  RecordTail& tail = *replica.tail;
+  if (tail.empty()) tail.BeginAbove(entry.lsn - 1);
+  if (entry.lsn != tail.last() + 1) {
     return Violation(absl::StrCat("s", server->index + 1, " shard ", shard, " appends LSN ",
-                                  entry.lsn, " behind ", replica.held.back().lsn));
+                                  entry.lsn, " behind ", tail.last()));
   }
-  replica.held.push_back(entry);
+  const auto record = std::make_shared<const CoreEntry>(entry);
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(record.get());
+  tail.Add(entry.epoch, {record, absl::MakeConstSpan(bytes, sizeof(CoreEntry))});
   if (shards_[shard].setting.durability == Durability::kCheckpoint) {
     replica.core->Appended(entry.lsn, entry.ticket);  // in memory is all that is asked
   } else {
@@ -76,8 +81,8 @@ void ClusterSimulation::HandToLog(Server* server, int shard, const CoreEntry& en
 }
 
 void ClusterSimulation::CarryOut(int server, int shard, const CoreSend& send) {
-  if (send.kind == CoreSend::Kind::kSnapshot) return StartCopy(server, shard, send);
-  const Replica& replica = *servers_[server].process->replicas[shard];
+  if (send.kind == CoreSend::Kind::kSnapshot) return StartTransfer(server, shard, send);
+  const RecordTail& tail = *servers_[server].process->replicas[shard]->tail;
   ReplicaMessage message;
   message.kind = send.kind == CoreSend::Kind::kAppend ? ReplicaMessage::Kind::kAppend
                                                       : ReplicaMessage::Kind::kAppendReply;
@@ -85,15 +90,14 @@ void ClusterSimulation::CarryOut(int server, int shard, const CoreSend& send) {
   message.to = send.to;
   message.send = send;
   if (send.kind == CoreSend::Kind::kAppend && send.last_lsn > send.prev_lsn) {
-    const Lsn first = replica.held.empty() ? 0 : replica.held.front().lsn;
-    const Lsn last = replica.held.empty() ? 0 : replica.held.back().lsn;
-    if (first == 0 || send.prev_lsn + 1 < first || send.last_lsn > last) {
+    if (!tail.Has(send.prev_lsn + 1) || !tail.Has(send.last_lsn)) {
       return Violation(absl::StrCat("s", server + 1, " shard ", shard, " is to send LSN ",
                                     send.prev_lsn + 1, " to ", send.last_lsn, ", retained are ",
-                                    first, " to ", last));
+                                    tail.first(), " to ", tail.last()));
     }
-    const auto begin = replica.held.begin() + static_cast<ptrdiff_t>(send.prev_lsn + 1 - first);
-    message.entries.assign(begin, begin + static_cast<ptrdiff_t>(send.last_lsn - send.prev_lsn));
+    for (Lsn lsn = send.prev_lsn + 1; lsn <= send.last_lsn; ++lsn) {
+      message.entries.push_back(*static_cast<const CoreEntry*>(tail.record(lsn).owner.get()));
+    }
   }
   if (trace_ != nullptr) {
     Trace(absl::StrCat("SEND s", server + 1, " to s", send.to.server, "/", send.to.incarnation,
@@ -105,12 +109,6 @@ void ClusterSimulation::CarryOut(int server, int shard, const CoreSend& send) {
                                           send.reply.needs_snapshot, " lsn ", send.reply.lsn)));
   }
   SendReplica(server, std::move(message));
-}
-
-void ClusterSimulation::TrimHeld(Replica* replica) {
-  if (replica->core == nullptr) return;
-  const Lsn until = std::min(replica->core->retained_lsn(), replica->core->applied_lsn());
-  while (!replica->held.empty() && replica->held.front().lsn <= until) replica->held.pop_front();
 }
 
 // --- rows
@@ -160,7 +158,7 @@ void ClusterSimulation::AddToRow(Row* row, PushId push) {
   row->chain ^= row->chain >> 29;
 }
 
-// What the rows that it touched are after it; 0: none.
+// Returns a hash of the rows that the entry changed, after it; 0: it changed none.
 uint64_t ClusterSimulation::ApplyEntry(int shard, Replica* replica, const CoreEntry& entry) {
   std::vector<PushId> applied;
   if (entry.kind == RecordKind::kPush) {
@@ -251,6 +249,12 @@ void ClusterSimulation::Receive(int server, Request request) {
   if (request.commit_step != 0) {
     replica->core->Commit({request.epoch, request.commit_step, token});
     return Drain(server, request.shard);
+  }
+  if (replica->tail->full()) {  // as CheckPush
+    CoreReply reply;
+    reply.code = SegmentCode::kResourceExhausted;
+    reply.token = token;
+    return Reply(server, request.shard, reply);
   }
   CorePush push;
   push.epoch = request.epoch;

@@ -1,0 +1,49 @@
+#include "server/cluster/coordinator_calls.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <chrono>
+
+#include "proto/grpc_tuning.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kControlMessageBytesMax = 256 << 20;  // a map of every shard of a large cluster
+
+std::unique_ptr<v1::Coordinator::Stub> ConnectCoordinator(const std::string& coordinator) {
+  grpc::ChannelArguments args;
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  SetKeepalive(kAttendKeepalive, &args);
+  args.SetMaxReceiveMessageSize(kControlMessageBytesMax);
+  return v1::Coordinator::NewStub(
+      grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), args));
+}
+
+}  // namespace
+
+CoordinatorCalls::CoordinatorCalls(const std::string& coordinator, const Timeouts& timeouts)
+    : timeouts_(timeouts), stub_(ConnectCoordinator(coordinator)) {}
+
+void CoordinatorCalls::Stop() {
+  absl::MutexLock lock(&mu_);
+  stopped_ = true;
+  for (grpc::ClientContext* context : calling_) context->TryCancel();
+}
+
+absl::Status CoordinatorCalls::FromGrpc(const char* name, const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      absl::StrCat(name, ": ", status.error_message()));
+}
+
+void CoordinatorCalls::SetDeadline(int64_t timeout_ms, grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+}
+
+}  // namespace hotbed

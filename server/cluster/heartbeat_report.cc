@@ -1,0 +1,76 @@
+#include "server/cluster/heartbeat_report.h"
+
+#include <algorithm>
+
+#include "server/net/stream_metrics.h"
+#include "server/peers/replica_metrics.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kWhyBytesMax = 300;  // as control.proto has it
+
+bool SameJoin(const ShardHost::JoinReady& a, const ShardHost::JoinReady& b) {
+  return a.shard == b.shard && a.epoch == b.epoch && a.member == b.member;
+}
+
+bool SameLoss(const ShardHost::LostReplica& a, const ShardHost::LostReplica& b) {
+  return a.shard == b.shard && a.epoch == b.epoch;
+}
+
+void FillMember(const Member& member, v1::Member* message) {
+  message->set_server(member.server);
+  message->set_incarnation(member.incarnation);
+}
+
+// JoinReady and SilentMember have the same fields.
+template <typename Message>
+void FillShardMember(const ShardHost::JoinReady& from, Message* message) {
+  message->set_shard(from.shard.packed());
+  message->set_epoch(from.epoch);
+  FillMember(from.member, message->mutable_member());
+}
+
+void FillTransfer(const ShardHost::TransferProgress& transfer, v1::CopyProgress* message) {
+  message->set_shard(transfer.shard.packed());
+  FillMember(transfer.to, message->mutable_to());
+  message->set_bytes_copied(transfer.bytes_copied);
+  message->set_bytes_total(transfer.bytes_total);
+  message->set_bytes_per_s(transfer.bytes_per_s);
+  message->set_passes(transfer.passes);
+  message->set_changed_bytes_per_s(transfer.changed_bytes_per_s);
+  message->set_beyond_rate(transfer.beyond_rate);
+}
+
+}  // namespace
+
+bool HeartbeatReport::HasNews() const {
+  const std::vector<ShardHost::JoinReady> joins = host_->JoinsReady();
+  const std::vector<ShardHost::LostReplica> lost = host_->LostReplicas();
+  return !std::equal(joins.begin(), joins.end(), joins_.begin(), joins_.end(), SameJoin) ||
+         !std::equal(lost.begin(), lost.end(), lost_.begin(), lost_.end(), SameLoss);
+}
+
+void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
+  load_.Fill(host_->Status(), StreamMetrics::Get().pull_seconds.Read(),
+             ReplicaMetrics::Get().copied_bytes.Value(), clock_->NowNs(), request->mutable_load());
+  joins_ = host_->JoinsReady();
+  for (const ShardHost::JoinReady& join : joins_) {
+    FillShardMember(join, request->add_join_ready());
+  }
+  lost_ = host_->LostReplicas();
+  for (const ShardHost::LostReplica& lost : lost_) {
+    v1::LostCopy* const message = request->add_copies_lost();
+    message->set_shard(lost.shard.packed());
+    message->set_epoch(lost.epoch);
+    message->set_why(lost.why.substr(0, kWhyBytesMax));
+  }
+  for (const ShardHost::JoinReady& silent : host_->SilentMembers()) {
+    FillShardMember(silent, request->add_silent());
+  }
+  for (const ShardHost::TransferProgress& transfer : host_->Transfers()) {
+    FillTransfer(transfer, request->add_copies());
+  }
+}
+
+}  // namespace hotbed

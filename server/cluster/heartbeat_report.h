@@ -1,0 +1,36 @@
+// What a heartbeat says of this server's shards: load, joins, losses, silent members and snapshot
+// transfers. It remembers the joins and losses of the last report, so that new ones need not wait
+// for the next regular heartbeat. Thread-compatible.
+#ifndef HOTBED_SERVER_CLUSTER_HEARTBEAT_REPORT_H_
+#define HOTBED_SERVER_CLUSTER_HEARTBEAT_REPORT_H_
+
+#include <vector>
+
+#include "common/clock.h"
+#include "proto/control.pb.h"
+#include "server/cluster/load_report.h"
+#include "server/host/shard_host.h"
+
+namespace hotbed {
+
+class HeartbeatReport {
+ public:
+  // `host` and `clock` outlive it.
+  HeartbeatReport(const ShardHost* host, const Clock* clock) : host_(host), clock_(clock) {}
+
+  // Fills the fields that come from the shard host.
+  void Fill(v1::HeartbeatRequest* request);
+  // Whether the host has joins or losses that the last report lacks.
+  bool HasNews() const;
+
+ private:
+  const ShardHost* const host_;
+  const Clock* const clock_;
+  LoadReport load_;
+  std::vector<ShardHost::JoinReady> joins_;  // as last reported
+  std::vector<ShardHost::LostReplica> lost_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_CLUSTER_HEARTBEAT_REPORT_H_

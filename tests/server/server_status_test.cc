@@ -1,0 +1,91 @@
+#include "server/server_status.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace hotbed {
+namespace server_status_test {
+
+ShardStatus StatusOfShard(ShardId id, const std::string& table, uint64_t rows_pulled) {
+  ShardStatus shard;
+  shard.shard = id;
+  shard.table = table;
+  shard.rows_pulled = rows_pulled;
+  shard.copies = 2;
+  shard.commit_lsn = 10;
+  shard.applied_lsn = 7;
+  return shard;
+}
+
+const MetricSample* Find(const std::vector<MetricSample>& samples, const std::string& name,
+                         const Labels& labels) {
+  for (const MetricSample& sample : samples) {
+    if (sample.name == name && sample.labels == labels) return &sample;
+  }
+  return nullptr;
+}
+
+HostStatus TwoTables() {
+  HostStatus host;
+  host.log_bytes = 77;
+  host.read_only = true;
+  host.shards = {StatusOfShard({1, 0}, "a", 3), StatusOfShard({1, 1}, "a", 4),
+                 StatusOfShard({2, 0}, "b", 5)};
+  return host;
+}
+
+TEST(ServerStatusTest, MetricsSumShardsPerTable) {
+  std::vector<MetricSample> samples;
+  CollectHostMetrics(TwoTables(), &samples);
+  const auto value = [&](const std::string& name, const Labels& labels) {
+    const MetricSample* const sample = Find(samples, name, labels);
+    return sample == nullptr ? -1.0 : sample->value;
+  };
+  EXPECT_EQ(value("hotbed_table_pulled_rows_total", {{"table", "a"}}), 7);
+  EXPECT_EQ(value("hotbed_table_pulled_rows_total", {{"table", "b"}}), 5);
+  EXPECT_EQ(value("hotbed_table_shards", {{"table", "a"}}), 2);
+  EXPECT_EQ(value("hotbed_server_log_bytes", {}), 77);
+  EXPECT_EQ(value("hotbed_server_read_only", {}), 1);
+  EXPECT_EQ(value("hotbed_server_followers", {}), 6);
+  EXPECT_EQ(value("hotbed_server_commit_lag_records", {}), 3);
+  EXPECT_EQ(Find(samples, "hotbed_table_pulled_rows_total", {{"table", "a"}})->type,
+            MetricSample::Type::kCounter);
+}
+
+TEST(ServerStatusTest, EveryMetricHasOneNameAndAHelpText) {
+  HostStatus host = TwoTables();
+  host.device = "emulated";
+  std::vector<MetricSample> samples;
+  CollectHostMetrics(host, &samples);
+  std::set<std::pair<std::string, Labels>> seen;
+  for (const MetricSample& sample : samples) {
+    EXPECT_TRUE(seen.insert({sample.name, sample.labels}).second) << sample.name;
+    EXPECT_FALSE(sample.help.empty()) << sample.name;
+    const bool counter = sample.type == MetricSample::Type::kCounter;
+    EXPECT_EQ(sample.name.ends_with("_total"), counter) << sample.name;
+  }
+  EXPECT_NE(Find(samples, "hotbed_server_device_bytes", {{"device", "emulated"}}), nullptr);
+}
+
+TEST(ServerStatusTest, JsonHasTheNumbersOfHostAndShards) {
+  ServerSnapshot snapshot;
+  snapshot.name = "s1\xff";  // not UTF-8: replaced, not refused
+  snapshot.host = TwoTables();
+  snapshot.link.server = 18446744073709551615u;
+  const auto json = nlohmann::json::parse(RenderStatus(snapshot).json);
+  EXPECT_EQ(json["server"], "18446744073709551615");
+  EXPECT_EQ(json["log_bytes"], 77);
+  EXPECT_EQ(json["read_only"], true);
+  ASSERT_EQ(json["shards"].size(), 3u);
+  EXPECT_EQ(json["shards"][1]["shard"], "1/1");
+  EXPECT_EQ(json["shards"][1]["rows_pulled"], 4);
+  EXPECT_EQ(json["shards"][1]["refused"], false);
+}
+
+}  // namespace server_status_test
+}  // namespace hotbed
