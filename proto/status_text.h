@@ -12,10 +12,6 @@ namespace hotbed {
 absl::StatusCode StatusCodeOf(v1::Code code);
 absl::string_view CodeName(v1::Code code);
 
-// Whether a client may send the same segment again without a person's help: after a map refresh
-// (WRONG_EPOCH, UNKNOWN_SHARD) or after retry_after_ms.
-bool IsRetriable(v1::Code code);
-
 // OK for OK, else the code with `detail`, led by the code's name.
 absl::Status ToStatus(v1::Code code, absl::string_view detail);
 

@@ -204,10 +204,6 @@ absl::Status ParsePushRequest(Fragments message, PushRequestView* view) {
                        {v1::PushRequest::kGradientsFieldNumber, &view->gradients}});
 }
 
-absl::Status ParsePushReply(Fragments message, PushReplyView* view) {
-  return ParseMessage("PushReply", message, &view->header, {});
-}
-
 absl::Status ParseTransferMessage(Fragments message, TransferView* view) {
   return ParseMessage("TransferMessage", message, &view->header,
                       {{v1::TransferMessage::kBodyFieldNumber, &view->body}});

@@ -66,9 +66,6 @@ struct PushRequestView {
   FragmentRange ids;
   FragmentRange gradients;
 };
-struct PushReplyView {
-  v1::ReplyHeader header;
-};
 struct TransferView {
   v1::TransferHeader header;
   FragmentRange body;
@@ -77,9 +74,9 @@ struct TransferView {
 // Overwrites the whole view; a view that is used again reuses its header's memory. InvalidArgument
 // names the message and what is wrong at which byte; the view is then unspecified.
 absl::Status ParsePullRequest(Fragments message, PullRequestView* view);
+// Also reads a PushReply, which has nothing but the header.
 absl::Status ParsePullReply(Fragments message, PullReplyView* view);
 absl::Status ParsePushRequest(Fragments message, PushRequestView* view);
-absl::Status ParsePushReply(Fragments message, PushReplyView* view);
 absl::Status ParseTransferMessage(Fragments message, TransferView* view);
 
 // Memory for what must be made contiguous; lives as long as the work that points into it. Addresses

@@ -1,4 +1,4 @@
-#include "client/net/queue_driver.h"
+#include "client/net/completion_poller.h"
 
 #include <algorithm>
 
@@ -10,30 +10,31 @@
 namespace hotbed {
 namespace {
 
-// A caller looks up this often for what other threads may have done: a deadline that passed.
+// How often a polling caller checks its condition, which other threads may have fulfilled: a
+// deadline may have ended the call.
 constexpr int64_t kLookUpNs = 2'000'000;
 
 }  // namespace
 
-QueueDriver::QueueDriver(int threads, absl::Duration rest, absl::Duration away_max)
+CompletionPoller::CompletionPoller(int threads, absl::Duration rest, absl::Duration away_max)
     : callers_work_(threads == 1), rest_(rest), away_ns_max_(absl::ToInt64Nanoseconds(away_max)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Poll(); });
 }
 
-void QueueDriver::Shutdown() {
+void CompletionPoller::Shutdown() {
   {
     absl::MutexLock lock(&mu_);
     closed_ = true;
   }
   queue_.Shutdown();
   for (std::thread& thread : threads_) thread.join();
-  // A caller may still be inside its last event, with the owner of the queue in its hands.
+  // A caller may still run its last event, which uses the owner of the queue.
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(
       +[](bool* works) { return !*works; }, &caller_works_));
 }
 
-void QueueDriver::Poll() {
+void CompletionPoller::Poll() {
   void* tag = nullptr;
   bool ok = false;
   do {
@@ -43,7 +44,7 @@ void QueueDriver::Poll() {
   } while (true);
 }
 
-void QueueDriver::Rest() {
+void CompletionPoller::Rest() {
   absl::MutexLock lock(&mu_);
   thread_works_ = false;
   const auto wakes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -57,7 +58,7 @@ void QueueDriver::Rest() {
   thread_works_ = true;
 }
 
-bool QueueDriver::TakePlace() {
+bool CompletionPoller::TakePlace() {
   absl::MutexLock lock(&mu_);
   const int64_t now_ns = Clock::Real()->NowNs();
   const int64_t away_ns = std::min(now_ns - caller_last_ns_, absl::ToInt64Nanoseconds(rest_));
@@ -68,13 +69,13 @@ bool QueueDriver::TakePlace() {
   return true;
 }
 
-void QueueDriver::LeavePlace() {
+void CompletionPoller::LeavePlace() {
   absl::MutexLock lock(&mu_);
   caller_works_ = false;
   caller_last_ns_ = Clock::Real()->NowNs();
 }
 
-bool QueueDriver::WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) {
+bool CompletionPoller::WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) {
   if (!callers_work_ || !TakePlace()) return false;
   bool open = true;
   while (!done()) {
@@ -92,7 +93,7 @@ bool QueueDriver::WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns)
   return open;
 }
 
-void QueueDriver::Sleeps(bool begins) {
+void CompletionPoller::Sleeps(bool begins) {
   absl::MutexLock lock(&mu_);
   sleepers_ += begins ? 1 : -1;
   if (!begins) caller_last_ns_ = Clock::Real()->NowNs();

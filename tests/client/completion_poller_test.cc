@@ -1,4 +1,4 @@
-#include "client/net/queue_driver.h"
+#include "client/net/completion_poller.h"
 
 #include <grpcpp/alarm.h>
 
@@ -13,12 +13,12 @@
 #include "hotbed/future.h"
 
 namespace hotbed {
-namespace queue_driver_test {
+namespace completion_poller_test {
 
-// An event that notes where it ran and keeps a promise, posted through gRPC's own alarm.
+// An event, posted through gRPC's alarm, that records its thread and keeps a promise.
 class Posted final : public CompletionEvent {
  public:
-  Posted(QueueDriver* driver, Promise<int> promise, int value)
+  Posted(CompletionPoller* driver, Promise<int> promise, int value)
       : promise_(std::move(promise)), value_(value) {
     alarm_.Set(driver->queue(), std::chrono::system_clock::now(), this);
   }
@@ -41,14 +41,14 @@ class Posted final : public CompletionEvent {
   absl::Notification done_;
 };
 
-class QueueDriverTest : public ::testing::Test {
+class CompletionPollerTest : public ::testing::Test {
  protected:
   void TearDown() override { driver_->Shutdown(); }
   void Begin(absl::Duration rest, absl::Duration away_max) {
     driver_->Shutdown();
-    driver_ = std::make_shared<QueueDriver>(1, rest, away_max);
+    driver_ = std::make_shared<CompletionPoller>(1, rest, away_max);
   }
-  // One event and the wait for it, which begins after `away`; the thread that ran it.
+  // Posts one event and waits for it after `away`. Returns the thread that ran the event.
   std::thread::id WaitOnce(absl::Duration away = absl::ZeroDuration()) {
     Promise<int> promise(driver_);
     const Future<int> future = promise.future();
@@ -58,13 +58,13 @@ class QueueDriverTest : public ::testing::Test {
     return posted.ran_on();
   }
 
-  std::shared_ptr<QueueDriver> driver_ = std::make_shared<QueueDriver>(1);
+  std::shared_ptr<CompletionPoller> driver_ = std::make_shared<CompletionPoller>(1);
 };
 
-TEST_F(QueueDriverTest, CallerFindsThePlaceFreeAndKeepsIt) {
+TEST_F(CompletionPollerTest, CallerFindsThePlaceFreeAndKeepsIt) {
   Begin(/*rest=*/absl::Minutes(10), /*away_max=*/absl::Minutes(10));
-  // The driver's thread rests after an event that nobody waits for, once a caller was there. It may
-  // rest before: then the event is the caller's, as soon as it waits.
+  // Once a caller has polled, our thread rests after an event that no caller waits for. It may rest
+  // before that event; then the caller takes the event as soon as it waits.
   for (int tries = 0; WaitOnce() != std::this_thread::get_id(); ++tries) {
     ASSERT_LT(tries, 10'000);
     WaitOnce(/*away=*/absl::Milliseconds(1));
@@ -72,9 +72,9 @@ TEST_F(QueueDriverTest, CallerFindsThePlaceFreeAndKeepsIt) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(WaitOnce(), std::this_thread::get_id());
 }
 
-// Who was served by the thread is not asleep any more for it, even before it has woken: the thread
-// leaves its place to it, where it might else keep it for ever.
-TEST_F(QueueDriverTest, CallerSoonTakesOverFromTheThread) {
+// A caller that our thread has served no longer counts as asleep, even before it wakes up: our
+// thread leaves the queue to it, and does not keep the queue for ever.
+TEST_F(CompletionPollerTest, CallerSoonTakesOverFromTheThread) {
   constexpr int kRounds = 50;
   int tries = 0;
   for (int round = 0; round < kRounds; ++round) {
@@ -84,7 +84,7 @@ TEST_F(QueueDriverTest, CallerSoonTakesOverFromTheThread) {
   }
 }
 
-TEST_F(QueueDriverTest, ThreadServesCallersThatStayAway) {
+TEST_F(CompletionPollerTest, ThreadServesCallersThatStayAway) {
   // A thread that left the queue to such a caller would rest until the test's end.
   Begin(/*rest=*/absl::Minutes(10), /*away_max=*/absl::Microseconds(1));
   for (int i = 0; i < 100; ++i) {
@@ -94,7 +94,7 @@ TEST_F(QueueDriverTest, ThreadServesCallersThatStayAway) {
   }
 }
 
-TEST_F(QueueDriverTest, EventsRunWithoutAnybodyWaiting) {
+TEST_F(CompletionPollerTest, EventsRunWithoutAnybodyWaiting) {
   WaitOnce();  // a caller was here just now
   Promise<int> promise(driver_);
   std::atomic<int> seen{0};
@@ -104,7 +104,7 @@ TEST_F(QueueDriverTest, EventsRunWithoutAnybodyWaiting) {
   EXPECT_EQ(seen, 9);
 }
 
-TEST_F(QueueDriverTest, ManyWaitersAllGetTheirs) {
+TEST_F(CompletionPollerTest, ManyWaitersAllGetTheirs) {
   constexpr int kThreads = 8;
   constexpr int kRounds = 300;
   std::vector<std::thread> threads;
@@ -118,8 +118,9 @@ TEST_F(QueueDriverTest, ManyWaitersAllGetTheirs) {
   EXPECT_EQ(done, kThreads * kRounds);
 }
 
-TEST_F(QueueDriverTest, SleeperIsServedWhenTheWorkingCallerLeaves) {
-  // One thread works for a value that comes first; the other sleeps over one that comes after.
+TEST_F(CompletionPollerTest, SleeperIsServedWhenTheWorkingCallerLeaves) {
+  // One thread polls for a value that is set first; the other sleeps over a value that is set
+  // later.
   for (int i = 0; i < 50; ++i) {
     WaitOnce();
     Promise<int> first(driver_), second(driver_);
@@ -133,7 +134,7 @@ TEST_F(QueueDriverTest, SleeperIsServedWhenTheWorkingCallerLeaves) {
   }
 }
 
-TEST_F(QueueDriverTest, WaitForGivesUpInTime) {
+TEST_F(CompletionPollerTest, WaitForGivesUpInTime) {
   WaitOnce();
   Promise<int> promise(driver_);
   const absl::Time begin = absl::Now();
@@ -144,7 +145,7 @@ TEST_F(QueueDriverTest, WaitForGivesUpInTime) {
   EXPECT_TRUE(promise.future().WaitFor(absl::ZeroDuration()));
 }
 
-TEST_F(QueueDriverTest, ValueFromElsewhereEndsTheWait) {
+TEST_F(CompletionPollerTest, ValueFromElsewhereEndsTheWait) {
   WaitOnce();
   Promise<int> promise(driver_);
   std::thread setter([&promise] {
@@ -155,8 +156,8 @@ TEST_F(QueueDriverTest, ValueFromElsewhereEndsTheWait) {
   setter.join();
 }
 
-TEST(QueueDriverShutdownTest, FutureOutlivesTheQueue) {
-  auto driver = std::make_shared<QueueDriver>(1);
+TEST(CompletionPollerShutdownTest, FutureOutlivesTheQueue) {
+  auto driver = std::make_shared<CompletionPoller>(1);
   Promise<int> promise(driver);
   driver->Shutdown();
   driver.reset();
@@ -165,10 +166,10 @@ TEST(QueueDriverShutdownTest, FutureOutlivesTheQueue) {
   EXPECT_EQ(promise.future().Wait(), 5);
 }
 
-TEST(QueueDriverShutdownTest, WaitsForACallerInsideAnEvent) {
+TEST(CompletionPollerShutdownTest, WaitsForACallerInsideAnEvent) {
   class Slow final : public CompletionEvent {
    public:
-    explicit Slow(QueueDriver* driver) {
+    explicit Slow(CompletionPoller* driver) {
       alarm_.Set(driver->queue(), std::chrono::system_clock::now(), this);
     }
     void Run(bool) override {
@@ -182,12 +183,12 @@ TEST(QueueDriverShutdownTest, WaitsForACallerInsideAnEvent) {
    private:
     grpc::Alarm alarm_;
   };
-  auto driver = std::make_shared<QueueDriver>(1);
+  auto driver = std::make_shared<CompletionPoller>(1);
   Promise<int> promise(driver);
   std::unique_ptr<Slow> slow;
   absl::Notification posted;
   std::thread waiter([&] {
-    for (int i = 0; i < 5; ++i) {  // after these, the caller's place is free
+    for (int i = 0; i < 5; ++i) {  // after these, the caller can poll
       Promise<int> first(driver);
       Posted event(driver.get(), first, i);
       first.future().Wait();
@@ -205,8 +206,8 @@ TEST(QueueDriverShutdownTest, WaitsForACallerInsideAnEvent) {
   waiter.join();
 }
 
-TEST(QueueDriverThreadsTest, SeveralThreadsNeedNoCaller) {
-  auto driver = std::make_shared<QueueDriver>(3);
+TEST(CompletionPollerThreadsTest, SeveralThreadsNeedNoCaller) {
+  auto driver = std::make_shared<CompletionPoller>(3);
   for (int i = 0; i < 100; ++i) {
     Promise<int> promise(driver);
     Posted posted(driver.get(), promise, i);
@@ -216,5 +217,5 @@ TEST(QueueDriverThreadsTest, SeveralThreadsNeedNoCaller) {
   driver->Shutdown();
 }
 
-}  // namespace queue_driver_test
+}  // namespace completion_poller_test
 }  // namespace hotbed

@@ -1,6 +1,6 @@
-// Requests joined to one message, over a real stream to a scripted server: who gets which part of
-// the reply, what a refused neighbour does, limits, the window, and the loss of the stream.
-#include "client/net/grpc_lane.h"
+// Requests joined to one message, over a real stream to a scripted server: each request's part of
+// the reply, a refused neighbour, limits, the window, and the loss of the stream.
+#include "client/net/server_stream.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "proto/data.grpc.pb.h"
 
 namespace hotbed {
-namespace grpc_lane_test {
+namespace server_stream_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -25,7 +25,8 @@ constexpr uint64_t kRefusedEpoch = 99;
 constexpr uint64_t kBreakEpoch = 100;
 
 // Answers each id with three times the id, 8 bytes; refuses segments of kRefusedEpoch; ends the
-// stream at one of kBreakEpoch. One message after another, each once the test has let it go.
+// stream at a segment of kBreakEpoch. Answers one message after another, each when the test
+// releases it.
 class ScriptedServer final : public v1::Data::Service {
  public:
   ScriptedServer() {
@@ -162,7 +163,7 @@ class Ask final : public PendingRequest {
   }
 };
 
-class GrpcLaneTest : public testing::Test {
+class ServerStreamTest : public testing::Test {
  protected:
   struct Shape {
     uint64_t key = 1;
@@ -175,7 +176,7 @@ class GrpcLaneTest : public testing::Test {
     shape.epoch = epoch;
     return shape;
   }
-  // One segment for each list of ids.
+  // One segment per list of ids.
   std::shared_ptr<Ask> Send(const std::vector<std::vector<uint64_t>>& segments, Shape shape) {
     OutgoingMessage message;
     v1::PullHeader header;
@@ -204,7 +205,7 @@ class GrpcLaneTest : public testing::Test {
   std::shared_ptr<Ask> Send(const std::vector<std::vector<uint64_t>>& segments) {
     return Send(segments, Shape());
   }
-  // The server's hello is there, and one more request fills the window until it is let go.
+  // Waits for the server's hello, then fills the window with a request until the test releases it.
   void Fill() {
     const auto first = Send({{1}});
     server_.Release(1);
@@ -221,7 +222,7 @@ class GrpcLaneTest : public testing::Test {
   std::shared_ptr<Ask> held_;
 };
 
-TEST_F(GrpcLaneTest, WhatWaitedTravelsTogetherAndEachGetsItsOwnPart) {
+TEST_F(ServerStreamTest, WhatWaitedTravelsTogetherAndEachGetsItsOwnPart) {
   Fill();
   const auto a = Send({{10}, {11, 12}});
   const auto b = Send({{20, 21, 22}}, {.deadline_ms = 90});
@@ -244,7 +245,7 @@ TEST_F(GrpcLaneTest, WhatWaitedTravelsTogetherAndEachGetsItsOwnPart) {
   EXPECT_EQ(transport_->Stats().messages, 3);
 }
 
-TEST_F(GrpcLaneTest, ARefusedNeighbourTakesNoOtherWithIt) {
+TEST_F(ServerStreamTest, ARefusedNeighbourTakesNoOtherWithIt) {
   Fill();
   const auto a = Send({{10}});
   const auto refused = Send({{20}, {21, 22}}, OfEpoch(kRefusedEpoch));
@@ -259,7 +260,7 @@ TEST_F(GrpcLaneTest, ARefusedNeighbourTakesNoOtherWithIt) {
   EXPECT_THAT(c->rows, ElementsAre(90, 93));
 }
 
-TEST_F(GrpcLaneTest, AMessageRefusedAsAWholeIsToldToAll) {
+TEST_F(ServerStreamTest, AMessageRefusedAsAWholeIsToldToAll) {
   server_.refuse_whole = v1::RESOURCE_EXHAUSTED;
   Fill();
   const auto a = Send({{10}});
@@ -273,7 +274,7 @@ TEST_F(GrpcLaneTest, AMessageRefusedAsAWholeIsToldToAll) {
   }
 }
 
-TEST_F(GrpcLaneTest, AnAnswerThatIsTooShortShowsInTheCount) {
+TEST_F(ServerStreamTest, AnAnswerThatIsTooShortShowsInTheCount) {
   Fill();
   server_.forget_last_segment = true;
   const auto a = Send({{10}});
@@ -285,15 +286,15 @@ TEST_F(GrpcLaneTest, AnAnswerThatIsTooShortShowsInTheCount) {
   EXPECT_EQ(b->codes.size(), 1) << "of two";
 }
 
-TEST_F(GrpcLaneTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
+TEST_F(ServerStreamTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
   server_.hello.set_message_bytes_max(4096);
   server_.hello.set_messages_in_flight_max(1);
-  // 4096 less the frame has room for two of these.
+  // 4096 bytes less the frame have room for two of these.
   Shape shape;
   shape.reply_bytes = 1500;
   std::vector<std::shared_ptr<Ask>> early, late;
   for (uint64_t i = 0; i < 3; ++i) early.push_back(Send({{i}}, shape));
-  // All three are on their way before the server greets.
+  // All three are in flight before the server's hello arrives.
   while (transport_->Stats().messages < 3) absl::SleepFor(absl::Milliseconds(1));
   server_.Release(3);
   AwaitAll(early);
@@ -310,7 +311,7 @@ TEST_F(GrpcLaneTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
   for (uint64_t i = 0; i < 6; ++i) EXPECT_THAT(late[i]->rows, ElementsAre(3 * i));
 }
 
-TEST_F(GrpcLaneTest, OtherKeysAndAbandonedOnesAreNotJoined) {
+TEST_F(ServerStreamTest, OtherKeysAndAbandonedOnesAreNotJoined) {
   Fill();
   const auto a = Send({{10}});
   const auto given_up = Send({{15}});
@@ -327,7 +328,7 @@ TEST_F(GrpcLaneTest, OtherKeysAndAbandonedOnesAreNotJoined) {
   for (const auto& message : seen) EXPECT_EQ(message.header().segments_size(), 1);
 }
 
-TEST_F(GrpcLaneTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
+TEST_F(ServerStreamTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
   Fill();
   const auto a = Send({{10}});
   const auto b = Send({{20}}, OfEpoch(kBreakEpoch));
@@ -349,7 +350,7 @@ TEST_F(GrpcLaneTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
   EXPECT_THAT(again->rows, ElementsAre(150)) << "the next request opens a new stream";
 }
 
-TEST_F(GrpcLaneTest, APushKeepsItsSessionWhateverADeadlineSays) {
+TEST_F(ServerStreamTest, APushKeepsItsSessionWhateverADeadlineSays) {
   // A pull's deadline and a push's session have the same field number.
   v1::PushHeader header;
   header.set_session(0x1234567890);
@@ -365,5 +366,5 @@ TEST_F(GrpcLaneTest, APushKeepsItsSessionWhateverADeadlineSays) {
   EXPECT_THAT(ask->seqs, ElementsAre(0x1234567890));
 }
 
-}  // namespace grpc_lane_test
+}  // namespace server_stream_test
 }  // namespace hotbed
