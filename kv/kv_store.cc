@@ -223,12 +223,6 @@ class RocksKvStore : public KvStore {
     return ToStatus(status, absl::StrCat("freezing ", options_.dir, " to ", dir));
   }
 
-  uint64_t EstimateKeys() override {
-    uint64_t keys = 0;
-    db_->GetIntProperty(rocksdb::DB::Properties::kEstimateNumKeys, &keys);
-    return keys;
-  }
-
   Usage GetUsage() const override {
     CountAll();
     Usage usage;

@@ -106,7 +106,6 @@ class KvStore {
   virtual absl::Status Flush() = 0;  // memtables to SSTs; blocks
   virtual absl::Status Freeze(
       const std::string& dir) = 0;  // hard-linked copy that KvStore::Open can open
-  virtual uint64_t EstimateKeys() = 0;
 
   struct Usage {
     uint64_t disk_bytes = 0;

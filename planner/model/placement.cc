@@ -234,21 +234,4 @@ absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t ser
       "fewer copies"));
 }
 
-ServerId ServerForCopy(const std::vector<RefillCandidate>& candidates,
-                       const std::vector<ServerId>& holders, uint64_t bytes) {
-  std::set<std::string> taken;
-  for (const RefillCandidate& c : candidates) {
-    const bool holds = std::find(holders.begin(), holders.end(), c.server.server) != holders.end();
-    if (holds && !c.server.failure_domain.empty()) taken.insert(c.server.failure_domain);
-  }
-  const RefillCandidate* best = nullptr;
-  for (const RefillCandidate& c : candidates) {
-    if (!c.may_take || c.room < bytes || taken.count(c.server.failure_domain) > 0) continue;
-    if (std::find(holders.begin(), holders.end(), c.server.server) != holders.end()) continue;
-    const auto key = [](const ServerCandidate& s) { return std::pair(s.bytes, s.server); };
-    if (best == nullptr || key(c.server) < key(best->server)) best = &c;
-  }
-  return best == nullptr ? 0 : best->server.server;
-}
-
 }  // namespace hotbed

@@ -62,20 +62,6 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
 // that may take shards.
 absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t servers);
 
-// A server as one that a copy may be added on.
-struct RefillCandidate {
-  ServerCandidate server;
-  uint64_t room = 0;     // bytes that it may still take
-  bool may_take = true;  // live, settled, neither draining nor read-only
-};
-
-// Where a copy of `bytes` bytes goes, given which servers hold one already: of the candidates that
-// may take it, have the room and share no failure domain with a holder, the one with the fewest
-// bytes, then the lowest id; 0 when there is none. `candidates` has the holders too: a holder that
-// is missing there shares no domain.
-ServerId ServerForCopy(const std::vector<RefillCandidate>& candidates,
-                       const std::vector<ServerId>& holders, uint64_t bytes);
-
 }  // namespace hotbed
 
 #endif  // HOTBED_PLANNER_MODEL_PLACEMENT_H_

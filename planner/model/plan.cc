@@ -1,6 +1,5 @@
 #include "planner/model/plan.h"
 
-#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -37,16 +36,6 @@ bool operator==(const PlannedShard& a, const PlannedShard& b) {
   return a.shard == b.shard && a.range.first == b.range.first && a.range.limit == b.range.limit &&
          SameColumns(a.range, b.range) && a.bytes == b.bytes && a.weight_bytes == b.weight_bytes &&
          a.assignments == b.assignments;
-}
-
-ServerId Plan::PrimaryOf(ShardId shard) const {
-  auto it = std::lower_bound(shards.begin(), shards.end(), shard,
-                             [](const PlannedShard& p, ShardId s) { return p.shard < s; });
-  if (it == shards.end() || !(it->shard == shard)) return 0;
-  for (const Assignment& a : it->assignments) {
-    if (a.role == Role::kPrimary) return a.server;
-  }
-  return 0;
 }
 
 std::string Plan::ToString() const {

@@ -38,9 +38,6 @@ struct PlannedShard {
 struct Plan {
   std::vector<PlannedShard> shards;  // sorted by shard
 
-  // The server of the primary of `shard`, or 0 when the plan does not hold it.
-  ServerId PrimaryOf(ShardId shard) const;
-
   // One line for each run of adjacent shards of a table with the same assignments, as in
   //   table 3 shards 0..2: rows [0, 375) columns [0, 64), 96000 bytes on 1 primary
   // The joining is for display only: shards are what is placed and moved (DECISIONS P1).

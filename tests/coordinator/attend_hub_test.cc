@@ -186,7 +186,7 @@ class AttendHubTest : public ::testing::Test {
     char path[] = "attend_hub_test.XXXXXX";
     EXPECT_NE(mkdtemp(path), nullptr);
     path_ = path;
-    auto dir = OpenDataDir(absl::StrCat(path_, "/data"), FileSystem::Real(), Clock::Real());
+    auto dir = OpenDataDir(absl::StrCat(path_, "/data"), FileSystem::Real());
     EXPECT_TRUE(dir.ok()) << dir.status();
     dir_ = *std::move(dir);
     CoreOptions core;

@@ -342,15 +342,5 @@ TEST_F(MembershipStory, TheEventLogKeepsTheNewest) {
   EXPECT_EQ(rig_.core->Events({}).events_size(), 1000);
 }
 
-TEST_F(MembershipStory, AStoreOfTheFormerFormatIsTakenOverAndShutToItsCoordinators) {
-  Start({"s1"});
-  rig_.store.Txn({}, {{Op::Kind::kPut, keys::kFormatKey, keys::kFormatBefore, 0}});
-  rig_.Start();
-  rig_.Pump();
-  EXPECT_TRUE(rig_.core->serving());
-  EXPECT_EQ(rig_.store.Range(keys::kFormatKey, "").kvs[0].value, keys::kFormat);
-  EXPECT_STRNE(keys::kFormat, keys::kFormatBefore);
-}
-
 }  // namespace
 }  // namespace hotbed

@@ -90,10 +90,6 @@ class MemoryKv : public KvStore {
   absl::Status Freeze(const std::string&) override {
     return absl::UnimplementedError("memory cannot be frozen");
   }
-  uint64_t EstimateKeys() override {
-    absl::MutexLock lock(&disk_->mu);
-    return disk_->content.size();
-  }
   Usage GetUsage() const override { return {}; }
   absl::Status TryResume() override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<KvFile>> NewFile() override { return OfRowsOnly(); }

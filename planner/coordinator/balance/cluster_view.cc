@@ -69,19 +69,4 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
   return view;
 }
 
-std::vector<RefillCandidate> RefillCandidates(const ClusterView& view) {
-  std::vector<RefillCandidate> candidates;
-  for (const ClusterServer& server : view.servers) {
-    RefillCandidate& c = candidates.emplace_back();
-    c.server = {server.id, server.bytes_held, server.failure_domain};
-    c.may_take = server.usable;
-    // A spill whose size nobody knows ends where the disk does; the server says so by read_only.
-    c.room = server.spill_bytes == 0
-                 ? UINT64_MAX
-                 : server.host_bytes + server.spill_bytes -
-                       std::min(server.bytes_held, server.host_bytes + server.spill_bytes);
-  }
-  return candidates;
-}
-
 }  // namespace hotbed

@@ -4,12 +4,10 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "common/ids.h"
 #include "planner/cluster_problem.h"
 #include "planner/coordinator/state/cluster_state.h"
-#include "planner/model/placement.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
@@ -27,9 +25,6 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
 // Servers of one domain may fail together: the one that it was started with, else the host of its
 // data port.
 std::string FailureDomainOf(const v1::ServerInfo& info);
-
-// The view's servers as places for another copy of a shard (planner/model/placement.h: ServerForCopy).
-std::vector<RefillCandidate> RefillCandidates(const ClusterView& view);
 
 }  // namespace hotbed
 

@@ -67,9 +67,8 @@ class LoadBoard {
   double Imbalance() const;  // 0 without load
   ServerId BusiestServer() const;
 
-  // What only the primary has of the shard (its pulls), and what every member has.
+  // The part of the shard's load that only its primary has: its pulls.
   double PrimaryLoad(uint32_t table, uint32_t shard) const { return pulled_[table][shard]; }
-  double MemberLoad(uint32_t table, uint32_t shard) const { return members_[table][shard]; }
 
   // Takes the shard off its holders and gives it to others; the primary is the first.
   void Change(uint32_t table, uint32_t shard, const std::vector<ServerId>& from,

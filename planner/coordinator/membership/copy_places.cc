@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/coordinator/balance/cluster_view.h"
-#include "proto/wire.h"
 
 namespace hotbed {
 namespace {
@@ -50,10 +49,6 @@ absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, Serv
   if (lease->stopping) return refuse("is about to stop");
   if (info.draining()) return refuse("is being drained; undo that first");
   if (lease->load.read_only()) return refuse("is read-only: its disk is full or fails");
-  if (info.feature_level() < kReplicationFeatureLevel) {
-    return refuse(absl::StrCat("is of feature level ", info.feature_level(), ", copies need ",
-                               kReplicationFeatureLevel, "; upgrade it"));
-  }
   const v1::ServerLoad& load = lease->load;
   if (bytes > 0 && load.has_free_bytes() && load.free_bytes() < RoomFor(bytes)) {
     return refuse(absl::StrCat("has ", load.free_bytes(), " bytes free for rows, ", RoomFor(bytes),

@@ -33,7 +33,7 @@ class ShardBytes {
 uint64_t RoomFor(uint64_t bytes);
 
 // Why the server cannot take copies of shards now, or OK: it is unknown (NotFound), or
-// (FailedPrecondition) down, about to stop, draining, read-only, of an older version, or says that
+// (FailedPrecondition) down, about to stop, draining, read-only, or says that
 // it has not the room for `bytes` of rows.
 absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server,
                            uint64_t bytes = 0);

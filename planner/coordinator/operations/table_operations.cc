@@ -143,7 +143,6 @@ class CreateTables : public Operation {
       }
     }
     HOTBED_RETURN_IF_ERROR(CheckLimits(state, plans));
-    HOTBED_RETURN_IF_ERROR(CheckLevels(state, plans));
     for (size_t i = 0; i < new_.size(); ++i) {
       for (const PlannedShard& shard : plans[i].shards) {
         AddRecord(state, shard, reply_.mutable_tables(new_[i].entry));
@@ -207,24 +206,6 @@ class CreateTables : public Operation {
                          shards, " in the cluster, the limit is ", limits_.shards_max));
       }
       shards += plans[i].shards.size();
-    }
-    return absl::OkStatus();
-  }
-
-  // A server of an older version would not know what to do with a backup.
-  absl::Status CheckLevels(const ClusterState& state, const std::vector<Plan>& plans) const {
-    for (size_t i = 0; i < new_.size(); ++i) {
-      if (new_[i].spec.copies == 1) continue;
-      for (const PlannedShard& shard : plans[i].shards) {
-        for (const Assignment& a : shard.assignments) {
-          const v1::ServerInfo& server = state.servers().at(a.server);
-          if (server.feature_level() >= kReplicationFeatureLevel) continue;
-          return absl::FailedPreconditionError(absl::StrCat(
-              "table \"", new_[i].spec.name, "\" has ", new_[i].spec.copies, " copies, and server ",
-              server.name(), " is of feature level ", server.feature_level(), ", copies need ",
-              kReplicationFeatureLevel, "; upgrade it, or drain it first"));
-        }
-      }
     }
     return absl::OkStatus();
   }

@@ -79,8 +79,7 @@ absl::Status Serve(const Options& options) {
   HOTBED_RETURN_IF_ERROR(Check(options));
   WarnIfWide("listen", options.listen);
   WarnIfWide("admin-listen", options.admin_listen);
-  HOTBED_ASSIGN_OR_RETURN(DataDir dir,
-                          OpenDataDir(options.data_dir, FileSystem::Real(), Clock::Real()));
+  HOTBED_ASSIGN_OR_RETURN(DataDir dir, OpenDataDir(options.data_dir, FileSystem::Real()));
   CoreOptions core;
   core.token = absl::StrCat("process ", getpid(), " ", RandomHex(8));
   core.new_cluster_id = RandomHex(8);

@@ -19,9 +19,6 @@
 //   /hotbed/servers/ID             v1.ServerInfo without load and shard count
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
 //   /hotbed/groups/NAME            v1.GroupCommit: the last one of that group of trainers
-//
-// Format 2 has goals, and shards of several members, which a coordinator of format 1 would break:
-// it refuses the store. A store of format 1 becomes one of format 2 by being led.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 #define HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 
@@ -36,7 +33,6 @@
 namespace hotbed::keys {
 
 inline constexpr char kFormat[] = "2";
-inline constexpr char kFormatBefore[] = "1";
 
 inline constexpr char kRoot[] = "/hotbed/";
 inline constexpr char kFormatKey[] = "/hotbed/format";
@@ -47,7 +43,6 @@ inline constexpr char kServerCounter[] = "/hotbed/counters/servers";
 inline constexpr char kSessionCounter[] = "/hotbed/counters/sessions";
 inline constexpr char kMoveCounter[] = "/hotbed/counters/moves";
 inline constexpr char kMovesKey[] = "/hotbed/moves";
-inline constexpr char kCounters[] = "/hotbed/counters/";
 inline constexpr char kTables[] = "/hotbed/tables/";
 inline constexpr char kNames[] = "/hotbed/names/";
 inline constexpr char kShards[] = "/hotbed/shards/";
