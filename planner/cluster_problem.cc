@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "planner/compute_plan.h"
 #include "planner/model/finish_plan.h"
 #include "planner/model/placement.h"
+#include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace {
@@ -261,7 +261,7 @@ PlannerInput ClusterProblem(const ClusterView& view) {
 PlannerOutput LivePlanOf(PlannerInput problem) {
   for (InputServer& server : problem.topology.servers) server.draining = false;
   problem.options.move_bytes_max = 0;
-  PlanResult<PlannerOutput> planned = ComputePlan(problem);
+  PlanResult<PlannerOutput> planned = PlanCluster(problem);
   if (planned.ok()) return std::move(planned.value());
   PlannerOutput plan = problem.current.value_or(PlannerOutput());
   plan.servers.resize(problem.topology.servers.size());
@@ -330,7 +330,7 @@ absl::StatusOr<Plan> PlaceNewTables(const ClusterView& view) {
   }
   input.options.move_bytes_max = 0;
   input.options.evaluations_max = kEvaluationsMax;
-  const PlanResult<PlannerOutput> planned = ComputePlan(input);
+  const PlanResult<PlannerOutput> planned = PlanCluster(input);
   if (!planned.ok()) return ToStatus(planned.error());
   Plan plan;
   for (size_t t = 0; t < view.tables.size(); ++t) {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "common/random.h"
-#include "planner/sources/plan_by_cost.h"
+#include "planner/plan_by_cost.h"
 #include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/plan_checks.h"

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "planner/compute_plan.h"
+#include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace {
@@ -172,7 +172,7 @@ ClusterView After(ClusterView view, const std::vector<WantedShard>& goals) {
 absl::StatusOr<std::vector<PlannedMove>> MovesFor(const ClusterView& view) {
   PlannerInput input = ClusterProblem(view);
   input.options.evaluations_max = kEvaluationsMax;
-  PlanResult<PlannerOutput> planned = ComputePlan(input);
+  PlanResult<PlannerOutput> planned = PlanCluster(input);
   if (!planned.ok()) return ToStatus(planned.error());
   return std::move(planned.value().moves);
 }
