@@ -42,7 +42,7 @@ struct Cluster {
     const auto out = [&](Epoch epoch, const Member& member) {
       if (epoch != record.epoch) return MemberOut::kNo;
       if (lost.count(member.server) != 0 && is_live(member.server) == member.incarnation) {
-        return MemberOut::kCopyLost;
+        return MemberOut::kReplicaLost;
       }
       return silent.count(member.server) != 0 ? MemberOut::kSilent : MemberOut::kNo;
     };

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "planner/coordinator/balance/cluster_view.h"
 #include "planner/coordinator/core/core.h"
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/state/event_log.h"
 
 namespace hotbed {
@@ -168,7 +168,7 @@ void Core::Rebalance() {
   };
   // Only servers that may take copies: what the policy wants of others would be given up.
   ClusterView view = ViewOf(
-      state_, [this](ServerId s) { return MayTakeCopies(state_, leases_, s).ok(); }, load);
+      state_, [this](ServerId s) { return MayTakeReplicas(state_, leases_, s).ok(); }, load);
   for (ClusterServer& server : view.servers) {
     const Leases::Lease* const lease = leases_.Find(server.id);
     if (lease == nullptr || !lease->load.has_free_bytes()) continue;

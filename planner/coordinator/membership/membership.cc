@@ -91,7 +91,7 @@ void Membership::Forget(uint64_t packed) {
   joins_.erase(packed);
   outs_.erase(packed);
   lost_.erase(packed);
-  setbacks_.Forget(packed);
+  backoff_.Forget(packed);
   failing_since_ns_.erase(packed);
   look_.insert(packed);  // it drops the shard from what waits
 }
@@ -167,7 +167,7 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
   for (const v1::LostCopy& lost : request.copies_lost()) {
     const v1::ShardRecord* const record = find(lost.shard(), lost.epoch());
     if (record == nullptr) continue;
-    NoteOut(*record, {self, MemberOut::kCopyLost, lost.why().substr(0, kSaidBytesMax)});
+    NoteOut(*record, {self, MemberOut::kReplicaLost, lost.why().substr(0, kSaidBytesMax)});
   }
   for (const v1::SilentMember& silent : request.silent()) {
     const v1::ShardRecord* const record = find(silent.shard(), silent.epoch());

@@ -12,7 +12,7 @@
 //
 // It keeps nothing that could not be thrown away: what is remembered are shards to look at, joins
 // that primaries reported and members that are to leave (servers repeat both), who lost what (so
-// that it is given back), who was silent and whose copies do not last (copy_setbacks.h). Pure;
+// that it is given back), who was silent and whose copies do not last (replica_backoff.h). Pure;
 // thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
@@ -27,7 +27,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "planner/coordinator/membership/copy_setbacks.h"
+#include "planner/coordinator/membership/replica_backoff.h"
 #include "planner/coordinator/membership/shard_decision.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
@@ -132,8 +132,8 @@ class Membership {
   void NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
                     MembershipBatch* batch);
   // Counts the copies lost that the decision leaves out; what is to be told of them.
-  std::string NoteSetbacks(const v1::ShardRecord& record, const ShardDecision& decision,
-                           int64_t now_ns, const ClusterState& state);
+  std::string NoteBackoff(const v1::ShardRecord& record, const ShardDecision& decision,
+                          int64_t now_ns, const ClusterState& state);
   void CountSenders(int64_t now_ns, const ClusterState& state);
   // Of the rows that the learner is still to get; 0: not known.
   uint64_t BytesLeft(const v1::ShardRecord& record, const v1::Member& learner) const;
@@ -153,7 +153,7 @@ class Membership {
   absl::flat_hash_map<uint64_t, Joins> joins_;
   absl::flat_hash_map<uint64_t, Outs> outs_;
   absl::flat_hash_map<uint64_t, ServerId> lost_;  // who is to have its copy back
-  CopySetbacks setbacks_;
+  ReplicaBackoff backoff_;
   absl::flat_hash_map<uint64_t, int64_t> failing_since_ns_;
   std::vector<int64_t> fail_over_ns_;
   absl::btree_set<ServerId> senders_;

@@ -18,7 +18,7 @@ void Membership::NoteOut(const v1::ShardRecord& record, OutMember out) {
                       std::any_of(learners.begin(), learners.end(), is);
   const MemberOut known = Out(record, out.member);
   // What a process says of itself comes before what its primary says of it.
-  if (!counts || known == out.why || known == MemberOut::kCopyLost) return;
+  if (!counts || known == out.why || known == MemberOut::kReplicaLost) return;
   Outs& outs = outs_[record.shard()];
   if (outs.epoch != record.epoch()) outs = Outs();
   outs.epoch = record.epoch();
@@ -50,7 +50,7 @@ void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision
   bool lost = false;  // only what it holds
   for (const v1::Member& m : record.members()) {
     if (leases_->LiveIncarnation(m.server()) == m.incarnation()) {
-      lost = lost || Out(record, m) == MemberOut::kCopyLost;
+      lost = lost || Out(record, m) == MemberOut::kReplicaLost;
       continue;
     }
     gone = true;
@@ -62,12 +62,12 @@ void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision
                            : gone                                ? "fail_over"
                            : lost                                ? "copy_lost"
                                                                  : "cut_off";
-  const std::string more = NoteSetbacks(record, decision, batch->now_ns(), batch->state());
+  const std::string more = NoteBackoff(record, decision, batch->now_ns(), batch->state());
   batch->Note(kind, absl::StrCat(decision.reason, more), record.shard());
 }
 
-std::string Membership::NoteSetbacks(const v1::ShardRecord& record, const ShardDecision& decision,
-                                     int64_t now_ns, const ClusterState& state) {
+std::string Membership::NoteBackoff(const v1::ShardRecord& record, const ShardDecision& decision,
+                                    int64_t now_ns, const ClusterState& state) {
   std::string told;
   const auto look = [&](const v1::Member& m, const std::vector<Member>& next) {
     const bool lives = leases_->LiveIncarnation(m.server()) == m.incarnation();
@@ -76,12 +76,12 @@ std::string Membership::NoteSetbacks(const v1::ShardRecord& record, const ShardD
     });
     if (!lives || stays) return;
     const OutMember* const out = FindOut(record, m);
-    if (out == nullptr || out->why != MemberOut::kCopyLost) {
+    if (out == nullptr || out->why != MemberOut::kReplicaLost) {
       // A primary too: the one before it did not hear of it.
-      setbacks_.NoteUnreached(record.shard(), m.server(), now_ns);
+      backoff_.NoteUnreached(record.shard(), m.server(), now_ns);
       return;
     }
-    const std::string again = setbacks_.NoteLost(record.shard(), m.server(), now_ns);
+    const std::string again = backoff_.NoteLost(record.shard(), m.server(), now_ns);
     if (!again.empty()) absl::StrAppend(&told, "; ", again);
     if (!out->said.empty()) {
       absl::StrAppend(&told, "; ", state.ServerName(m.server()), " says: ", out->said);
@@ -90,7 +90,7 @@ std::string Membership::NoteSetbacks(const v1::ShardRecord& record, const ShardD
   for (const v1::Member& m : record.members()) look(m, decision.next.members);
   for (const v1::Member& m : record.learners()) {
     const OutMember* const out = FindOut(record, m);
-    if (out != nullptr && out->why == MemberOut::kCopyLost) look(m, decision.next.learners);
+    if (out != nullptr && out->why == MemberOut::kReplicaLost) look(m, decision.next.learners);
   }
   return told;
 }

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/membership_batch.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -101,14 +101,14 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     }
   }
   if (!spec.data_parallel()) return wish;
-  const std::vector<ServerId> avoided = setbacks_.Avoided(record.shard(), now_ns);
+  const std::vector<ServerId> avoided = backoff_.Avoided(record.shard(), now_ns);
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   for (const auto& [server, info] : state.servers()) {
     const auto& wanted = wish.servers;
     if (HasMember(record, server) || std::count(wanted.begin(), wanted.end(), server) > 0) continue;
     if (std::count(avoided.begin(), avoided.end(), server) > 0) continue;
     const uint64_t more = IsLearner(record, server) ? 0 : bytes;
-    if (MayTakeCopies(state, *leases_, server, more).ok()) wish.readers.push_back(server);
+    if (MayTakeReplicas(state, *leases_, server, more).ok()) wish.readers.push_back(server);
   }
   return wish;
 }
@@ -173,8 +173,8 @@ bool Membership::SettleGoal(const v1::ShardRecord& record, MembershipBatch* batc
     const uint64_t bytes = ShardBytes(leases_).Of(record);
     for (const ServerId server : TargetsOf(*goal, record)) {
       const uint64_t more = IsLearner(record, server) ? 0 : bytes;
-      const absl::Status may = MayTakeCopies(state, *leases_, server, more);
-      const std::string setback = setbacks_.Why(record.shard(), server, batch->now_ns());
+      const absl::Status may = MayTakeReplicas(state, *leases_, server, more);
+      const std::string setback = backoff_.Why(record.shard(), server, batch->now_ns());
       if (!setback.empty()) why = absl::StrCat(state.ServerName(server), ": ", setback);
       if (may.ok() || leases_->Awaited(batch->now_ns(), server)) continue;
       why = std::string(may.message());
@@ -200,13 +200,13 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
-  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
   search.bytes = ShardBytes(leases_).Of(record);
   search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
-  const ServerId to = PlaceForCopy(state, *leases_, search);
+  const ServerId to = PlaceForReplica(state, *leases_, search);
   const std::string reason = absl::StrCat("drain of ", state.ServerName(from));
   if (to == 0) {
     waiting_[record.shard()] = absl::StrCat(reason, ": no other server can take it");
@@ -227,14 +227,14 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
                                  const std::vector<ServerId>& members, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   PlaceSearch search;
-  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
   auto lost = lost_.find(record.shard());
   if (lost != lost_.end() &&
       std::count(search.avoid.begin(), search.avoid.end(), lost->second) == 0) {
     // Who had it needs the tail of the log only.
     const ServerId before = lost->second;
     const bool holds = std::count(members.begin(), members.end(), before) > 0;
-    if (!holds && MayTakeCopies(state, *leases_, before).ok()) return before;
+    if (!holds && MayTakeReplicas(state, *leases_, before).ok()) return before;
     if (!holds && leases_->Awaited(batch->now_ns(), before)) return 0;
     lost_.erase(lost);
   } else if (leases_->AnyAwaited(batch->now_ns())) {
@@ -247,7 +247,7 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
-  return PlaceForCopy(state, *leases_, search);
+  return PlaceForReplica(state, *leases_, search);
 }
 
 std::string Membership::Gate(const v1::ShardRecord& record, const Member& learner,
@@ -278,7 +278,7 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   const uint64_t room =
       bytes == 0 || others == batch.bytes_to.end() ? bytes : bytes + others->second;
-  return std::string(MayTakeCopies(state, *leases_, learner.server, room).message());
+  return std::string(MayTakeReplicas(state, *leases_, learner.server, room).message());
 }
 
 void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
@@ -327,7 +327,7 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       }
       break;
     case ShardStep::kDropLearner: {
-      const std::string more = NoteSetbacks(record, decision, batch->now_ns(), state);
+      const std::string more = NoteBackoff(record, decision, batch->now_ns(), state);
       batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
       break;
     }

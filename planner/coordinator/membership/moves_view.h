@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/membership.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
 

@@ -91,7 +91,7 @@ class Rules {
   }
   // Its process lives, and refuses what it holds: it answers nobody, pulls neither.
   bool Spoilt(const Member& member) const {
-    return view_.out(record_.epoch, member) == MemberOut::kCopyLost;
+    return view_.out(record_.epoch, member) == MemberOut::kReplicaLost;
   }
   // Who leaves because its primary and it do not hear of each other: not the primary, who goes on
   // without the others, where they might not without it. But the last active epoch's primary, alive

@@ -32,8 +32,8 @@ struct ShardWish {
 
 enum class MemberOut : uint8_t {
   kNo,
-  kCopyLost,  // it said itself that its copy is damaged, or differs from its primary's
-  kSilent,    // its primary, which counts on it, does not hear of it, and so commits nothing
+  kReplicaLost,  // it said itself that its copy is damaged, or differs from its primary's
+  kSilent,       // its primary, which counts on it, does not hear of it, and so commits nothing
 };
 
 // What is known of servers now. All are asked of servers that the record or the wish names, and of

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/balance/cluster_view.h"
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
@@ -86,7 +86,7 @@ class MoveShards : public Operation {
         const uint64_t all = bytes_to[move.to()] += more;
         HOTBED_RETURN_IF_ERROR(
             Annotated(absl::StrCat("shard ", state.ShardName(move.shard())),
-                      MayTakeCopies(state, *context_.leases, move.to(), more == 0 ? 0 : all)));
+                      MayTakeReplicas(state, *context_.leases, move.to(), more == 0 ? 0 : all)));
       }
       *reply_.add_goals() = std::move(goal);
     }
@@ -118,7 +118,7 @@ class MoveShards : public Operation {
       return absl::AlreadyExistsError(
           absl::StrCat(name, " is on ", state.ServerName(move.to()), " already"));
     }
-    HOTBED_RETURN_IF_ERROR(Annotated(name, MayTakeCopies(state, *context_.leases, move.to())));
+    HOTBED_RETURN_IF_ERROR(Annotated(name, MayTakeReplicas(state, *context_.leases, move.to())));
     return Goal(state, record, from, move.to(), name);
   }
 

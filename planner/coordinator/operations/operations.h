@@ -119,7 +119,7 @@ struct MoveContext {
 //   NotFound            the shard or a server does not exist
 //   AlreadyExists       the shard is where it is wanted
 //   FailedPrecondition  the shard is moving already, `from` holds no copy of it, the target cannot
-//                       take copies (MayTakeCopies) or shares a failure domain with another copy
+//                       take copies (MayTakeReplicas) or shares a failure domain with another copy
 std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, ClusterLimits limits,
                                           MoveContext context);
 

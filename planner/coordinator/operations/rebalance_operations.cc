@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
@@ -58,7 +58,7 @@ class Rebalance : public Operation {
     const uint64_t bytes = ShardBytes(context_.leases).Of(record->second);
     for (const ServerId server : wanted.servers) {
       if (HasMember(record->second, server)) continue;
-      if (!MayTakeCopies(state, *context_.leases, server, bytes).ok()) return false;
+      if (!MayTakeReplicas(state, *context_.leases, server, bytes).ok()) return false;
     }
     return !wanted.servers.empty();
   }

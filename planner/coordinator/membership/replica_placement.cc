@@ -1,4 +1,4 @@
-#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/membership/replica_placement.h"
 
 #include <algorithm>
 #include <string>
@@ -32,8 +32,8 @@ uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
 
 uint64_t RoomFor(uint64_t bytes) { return bytes + bytes / 4; }
 
-absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server,
-                           uint64_t bytes) {
+absl::Status MayTakeReplicas(const ClusterState& state, const Leases& leases, ServerId server,
+                             uint64_t bytes) {
   auto it = state.servers().find(server);
   if (it == state.servers().end()) {
     return absl::NotFoundError(
@@ -72,7 +72,8 @@ bool SharesDomain(const ClusterState& state, ServerId server, const std::vector<
   return false;
 }
 
-ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const PlaceSearch& search) {
+ServerId PlaceForReplica(const ClusterState& state, const Leases& leases,
+                         const PlaceSearch& search) {
   ServerId best = 0;
   std::tuple<bool, bool, uint64_t> best_cost;
   for (const auto& [id, info] : state.servers()) {
@@ -82,7 +83,8 @@ ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const Pla
       if (others != search.bytes_to->end()) bytes += others->second;
     }
     if (Contains(search.avoid, id) || Contains(search.members, id) ||
-        !MayTakeCopies(state, leases, id, bytes).ok() || SharesDomain(state, id, search.members)) {
+        !MayTakeReplicas(state, leases, id, bytes).ok() ||
+        SharesDomain(state, id, search.members)) {
       continue;
     }
     uint64_t shards = state.ShardsOfServer(id).size();

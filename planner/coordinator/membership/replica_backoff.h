@@ -8,8 +8,8 @@
 //
 // Nothing here is kept in the metadata store: another coordinator begins to count anew. Times are
 // monotonic nanoseconds. Pure; thread-compatible.
-#ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_COPY_SETBACKS_H_
-#define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_COPY_SETBACKS_H_
+#ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_BACKOFF_H_
+#define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_BACKOFF_H_
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@
 
 namespace hotbed {
 
-class CopySetbacks {
+class ReplicaBackoff {
  public:
   static constexpr int64_t kUnreachedNs = 30'000'000'000;
   static constexpr int64_t kLostAgainNs = 30'000'000'000;
@@ -41,7 +41,7 @@ class CopySetbacks {
   void Clear() { of_shard_.clear(); }
 
  private:
-  struct Setback {
+  struct Failures {
     ServerId server = 0;
     uint32_t lost = 0;  // in a row
     int64_t last_lost_ns = 0;
@@ -49,12 +49,12 @@ class CopySetbacks {
     bool unreached = false;  // the last one was of this kind
   };
 
-  Setback& Of(uint64_t shard, ServerId server);
+  Failures& Of(uint64_t shard, ServerId server);
 
   // At most one a server that holds, or held, a copy.
-  absl::flat_hash_map<uint64_t, std::vector<Setback>> of_shard_;
+  absl::flat_hash_map<uint64_t, std::vector<Failures>> of_shard_;
 };
 
 }  // namespace hotbed
 
-#endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_COPY_SETBACKS_H_
+#endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_BACKOFF_H_

@@ -14,9 +14,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using SetbacksStory = MembershipStory;
+using ReplicaBackoffStory = MembershipStory;
 
-TEST_F(SetbacksStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) {
+TEST_F(ReplicaBackoffStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
@@ -53,7 +53,7 @@ TEST_F(SetbacksStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) 
 }
 
 // One that is no member yet: it is dropped, so that the next server has its turn.
-TEST_F(SetbacksStory, ALearnerWhoseCopyIsLostLeaves) {
+TEST_F(ReplicaBackoffStory, ALearnerWhoseCopyIsLostLeaves) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   fleet_.at("s1").joins = false;
@@ -69,7 +69,7 @@ TEST_F(SetbacksStory, ALearnerWhoseCopyIsLostLeaves) {
                                                HasSubstr("lost there 2 times in a row")));
 }
 
-TEST_F(SetbacksStory, AServerWithoutTheRoomGetsNoCopy) {
+TEST_F(ReplicaBackoffStory, AServerWithoutTheRoomGetsNoCopy) {
   Start({"s1", "s2", "s3"});
   Create("t", 1, 2);
   ASSERT_THAT(Lines(), ElementsAre("s1 e1", "s2 e1"));
@@ -106,7 +106,7 @@ TEST_F(SetbacksStory, AServerWithoutTheRoomGetsNoCopy) {
   EXPECT_STATUS(Drain("s2"), kFailedPrecondition, "without the room for it");
 }
 
-TEST_F(SetbacksStory, WhatIsUnderWayIsNotGivenUpForTheRoomThatItFills) {
+TEST_F(ReplicaBackoffStory, WhatIsUnderWayIsNotGivenUpForTheRoomThatItFills) {
   Start({"s1", "s2"});
   Create("t", 1, 2);
   fleet_.at("s1").joins = false;

@@ -1,7 +1,7 @@
 // Where copies of shards may go: which servers may take any, and which of them is best. Pure
 // functions.
-#ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_COPY_PLACES_H_
-#define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_COPY_PLACES_H_
+#ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_PLACEMENT_H_
+#define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_PLACEMENT_H_
 
 #include <cstdint>
 #include <string>
@@ -35,8 +35,8 @@ uint64_t RoomFor(uint64_t bytes);
 // Why the server cannot take copies of shards now, or OK: it is unknown (NotFound), or
 // (FailedPrecondition) down, about to stop, draining, read-only, or says that
 // it has not the room for `bytes` of rows.
-absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server,
-                           uint64_t bytes = 0);
+absl::Status MayTakeReplicas(const ClusterState& state, const Leases& leases, ServerId server,
+                             uint64_t bytes = 0);
 
 // Whether one of the others is in the server's failure domain (FailureDomainOf): no two copies of a
 // shard are.
@@ -54,8 +54,9 @@ struct PlaceSearch {
   const absl::flat_hash_map<ServerId, uint64_t>* promised = nullptr;
   const absl::flat_hash_set<ServerId>* busy = nullptr;  // taken only where there is no other
 };
-ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const PlaceSearch& search);
+ServerId PlaceForReplica(const ClusterState& state, const Leases& leases,
+                         const PlaceSearch& search);
 
 }  // namespace hotbed
 
-#endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_COPY_PLACES_H_
+#endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_PLACEMENT_H_
