@@ -54,6 +54,17 @@ void Core::Step(int64_t now_ns, Event event) {
     leases_.OnProbed(now_ns_, probed.server, probed.incarnation, probed.answer);
     if (serving()) OnEndedLeases();
   }
+  CheckInvariants();
+}
+
+void Core::CheckInvariants() const {
+  // The store does one thing at a time, and the state is not shown while it is being read.
+  HOTBED_CHECK(!load_under_way_ || !commit_under_way_);
+  HOTBED_CHECK(!load_under_way_ || phase_ == Phase::kLoading);
+  HOTBED_CHECK(!commit_under_way_ || committing_lane_->running.has_value());
+  // Whoever shows the state has taken the leadership, and only bootstrap runs before that.
+  HOTBED_CHECK(!serving() || leading_);
+  HOTBED_CHECK(bootstrapped_ || !urgent_.running.has_value());
 }
 
 void Core::Tick(int64_t now_ns) {

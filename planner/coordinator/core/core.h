@@ -180,6 +180,8 @@ class Core {
   void FailAll(const absl::Status& why);
   MoveContext Moving() const { return {&leases_, unix_ms_}; }
 
+  // Ends the process when the fields contradict each other.
+  void CheckInvariants() const;
   void OnEndedLeases();
   // Looks whether shards should lie otherwise, now and then.
   void Rebalance();

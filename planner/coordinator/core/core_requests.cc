@@ -92,7 +92,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
     *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());
-    *reply.mutable_copy_limits() = membership_.LimitsOf(state_);
+    *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
   }
   ready_.replies.push_back({caller, Reply(std::move(reply))});
   Advance();
@@ -108,8 +108,8 @@ std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarn
   const v1::ClusterMap& map = reply.map();
   const bool nothing = map.delta() && map.tables().empty() && map.shards().empty() &&
                        map.servers().empty() && map.tables_dropped().empty();
-  if (nothing && limits_known == membership_.limits_version()) return std::nullopt;
-  *reply.mutable_copy_limits() = membership_.LimitsOf(state_);
+  if (nothing && limits_known == membership_.transfers().limits_version()) return std::nullopt;
+  *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
   return reply;
 }
 

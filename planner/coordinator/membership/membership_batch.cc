@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "planner/coordinator/state/keys.h"
 
 namespace hotbed {
@@ -44,6 +45,7 @@ void MembershipBatch::Note(const std::string& kind, const std::string& reason, u
 
 std::optional<Transaction> MembershipBatch::Finish() {
   if (txn_.empty()) return std::nullopt;
+  HOTBED_CHECK(txn_.ops().size() + groups_.size() * kOpsPerEvent <= kRecordsPerTxn);
   for (const auto& [key, group] : groups_) {
     std::string text = group.names;
     if (group.names.size() > kNamesBytesMax) text += " ...";

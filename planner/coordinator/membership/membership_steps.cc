@@ -1,4 +1,4 @@
-// What Membership does with one shard.
+// The next step of one shard: its wish, its goal, and the decision put into a batch.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -136,10 +136,10 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
     return RefillPlace(record, members, batch);
   };
   const auto join_ready = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() && Joined(record, Named(member));
+    return epoch == record.epoch() && reports_.Joined(record, Named(member));
   };
   const auto out = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() ? Out(record, Named(member)) : MemberOut::kNo;
+    return epoch == record.epoch() ? reports_.WhyLeaving(record, Named(member)) : MemberOut::kNo;
   };
   ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
                                        ServerView{.live = live,
@@ -148,7 +148,7 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
                                                   .join_ready = join_ready,
                                                   .out = out});
   decision.reason = state.WithServerNames(decision.reason);
-  if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
+  if (decision.step != ShardStep::kNone) return CarryOut(record, std::move(decision), batch);
   const auto stops = [&](const v1::Member& m) {
     return leases_->Stopping(m.server()) && !leases_->StopsAlone(batch->now_ns(), m.server());
   };
@@ -228,15 +228,15 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
   const ClusterState& state = batch->state();
   PlaceSearch search;
   search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
-  auto lost = lost_.find(record.shard());
-  if (lost != lost_.end() &&
-      std::count(search.avoid.begin(), search.avoid.end(), lost->second) == 0) {
+  auto holder = last_holder_.find(record.shard());
+  if (holder != last_holder_.end() &&
+      std::count(search.avoid.begin(), search.avoid.end(), holder->second) == 0) {
     // Who had it needs the tail of the log only.
-    const ServerId before = lost->second;
+    const ServerId before = holder->second;
     const bool holds = std::count(members.begin(), members.end(), before) > 0;
     if (!holds && MayTakeReplicas(state, *leases_, before).ok()) return before;
     if (!holds && leases_->Awaited(batch->now_ns(), before)) return 0;
-    lost_.erase(lost);
+    last_holder_.erase(holder);
   } else if (leases_->AnyAwaited(batch->now_ns())) {
     return 0;  // it may be the one: this process began after the loss
   }
@@ -255,8 +255,8 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
                              const MembershipBatch& batch) const {
   const ClusterState& state = batch.state();
   if (state.move_control().limits().paused()) return "copies are paused";
-  auto lost = lost_.find(record.shard());
-  const bool returns = lost != lost_.end() && lost->second == learner.server;
+  auto holder = last_holder_.find(record.shard());
+  const bool returns = holder != last_holder_.end() && holder->second == learner.server;
   const bool reads = std::count(readers.begin(), readers.end(), learner.server) > 0;
   size_t copies_max = options_.copies_per_server;
   if (returns) copies_max = std::max(copies_max, kReturnsPerServer);
@@ -281,8 +281,8 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
   return std::string(MayTakeReplicas(state, *leases_, learner.server, room).message());
 }
 
-void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
-                      MembershipBatch* batch) {
+void Membership::CarryOut(const v1::ShardRecord& record, ShardDecision decision,
+                          MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   const uint64_t packed = record.shard();
   const v1::ShardGoal* const goal = state.FindGoal(packed);
@@ -313,7 +313,7 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       break;
     case ShardStep::kJoin:
       if (missing && goal == nullptr) ++counts_.refills;
-      if (missing) lost_.erase(packed);
+      if (missing) last_holder_.erase(packed);
       break;
     case ShardStep::kFailOver:
     case ShardStep::kTakeBase:
@@ -322,7 +322,7 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       break;
     case ShardStep::kSwitch:
       if (goal == nullptr) {
-        lost_[packed] = record.primary().server();
+        last_holder_[packed] = record.primary().server();
         batch->Note("switch", decision.reason, packed);
       }
       break;
@@ -343,6 +343,58 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
   batch->DeleteGoal(packed);
   batch->Note("moved", goal->reason(), packed);
   ++counts_.moves;
+}
+
+void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
+                              MembershipBatch* batch) {
+  ++counts_.fail_overs;
+  int64_t since = 0;
+  bool gone = false;  // a process, not only what it holds
+  bool lost = false;  // only what it holds
+  for (const v1::Member& m : record.members()) {
+    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) {
+      lost = lost || reports_.WhyLeaving(record, m) == MemberOut::kReplicaLost;
+      continue;
+    }
+    gone = true;
+    last_holder_[record.shard()] = m.server();
+    since = std::max(since, leases_->GoneSinceNs(m.server()));
+  }
+  failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
+  const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
+                           : gone                                ? "fail_over"
+                           : lost                                ? "copy_lost"
+                                                                 : "cut_off";
+  const std::string more = NoteBackoff(record, decision, batch->now_ns(), batch->state());
+  batch->Note(kind, absl::StrCat(decision.reason, more), record.shard());
+}
+
+std::string Membership::NoteBackoff(const v1::ShardRecord& record, const ShardDecision& decision,
+                                    int64_t now_ns, const ClusterState& state) {
+  std::string told;
+  const auto look = [&](const v1::Member& m, const std::vector<Member>& next) {
+    const bool lives = leases_->LiveIncarnation(m.server()) == m.incarnation();
+    const bool stays = std::any_of(next.begin(), next.end(), [&](const Member& other) {
+      return other.server == m.server() && other.incarnation == m.incarnation();
+    });
+    if (!lives || stays) return;
+    const MemberReports::Leaving* const report = reports_.FindLeaving(record, m);
+    if (report == nullptr || report->why != MemberOut::kReplicaLost) {
+      // A primary too: the one before it did not hear of it.
+      backoff_.NoteUnreached(record.shard(), m.server(), now_ns);
+      return;
+    }
+    const std::string again = backoff_.NoteLost(record.shard(), m.server(), now_ns);
+    if (!again.empty()) absl::StrAppend(&told, "; ", again);
+    if (!report->said.empty()) {
+      absl::StrAppend(&told, "; ", state.ServerName(m.server()), " says: ", report->said);
+    }
+  };
+  for (const v1::Member& m : record.members()) look(m, decision.next.members);
+  for (const v1::Member& m : record.learners()) {
+    if (reports_.WhyLeaving(record, m) == MemberOut::kReplicaLost) look(m, decision.next.learners);
+  }
+  return told;
 }
 
 }  // namespace hotbed

@@ -75,7 +75,7 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
                              const Leases& leases, const v1::ListMovesRequest& request) {
   v1::ListMovesReply reply;
   ShardBytes bytes(&leases);
-  absl::btree_set<uint64_t> shards = membership.with_learners();
+  absl::btree_set<uint64_t> shards = membership.transfers().with_learners();
   for (const auto& [packed, goal] : state.goals()) shards.insert(packed);
   uint64_t total = 0;
   for (const uint64_t packed : shards) {
@@ -93,7 +93,7 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
     move.set_bytes_total(bytes.Of(record));
     if (learner != nullptr) {
       const v1::CopyProgress* const progress = ProgressOf(leases, record, *learner);
-      const bool joined = membership.Joined(record, *learner);
+      const bool joined = membership.reports().Joined(record, *learner);
       move.set_step(joined ? "joining" : "copying");
       if (progress != nullptr) {
         SetNote(*progress, state.move_control().limits(), &move);

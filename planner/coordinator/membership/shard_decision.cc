@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/check.h"
 #include "planner/coordinator/state/record_text.h"
 
 namespace hotbed {
@@ -29,6 +30,16 @@ const Member* FindServer(const Members& members, ServerId server) {
 
 void Remove(const Member& member, Members* members) {
   members->erase(std::remove(members->begin(), members->end(), member), members->end());
+}
+
+size_t CountServer(const Members& members, const Member& one) {
+  return static_cast<size_t>(std::count_if(
+      members.begin(), members.end(), [&](const Member& m) { return m.server == one.server; }));
+}
+
+bool SameMembers(const Members& a, const Members& b) {
+  return a.size() == b.size() &&
+         std::all_of(a.begin(), a.end(), [&](const Member& m) { return Contains(b, m); });
 }
 
 // One decision in the making: the rules in the order in which they are tried.
@@ -383,7 +394,44 @@ class Rules {
 
 ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish,
                           const ServerView& view) {
-  return Rules(record, wish, view).Decide();
+  ShardDecision decision = Rules(record, wish, view).Decide();
+  if (decision.step != ShardStep::kNone) {
+    const std::string broken = BrokenRule(record, decision.next);
+    HOTBED_CHECK(broken.empty()) << broken << ": " << RecordText(record) << " became "
+                                 << RecordText(decision.next) << " (" << decision.reason << ")";
+  }
+  return decision;
+}
+
+std::string BrokenRule(const ShardRecord& before, const ShardRecord& after) {
+  if (!Contains(after.members, after.primary)) return "the primary is no member";
+  for (const Members* members : {&after.members, &after.learners}) {
+    for (const Member& m : *members) {
+      const size_t replicas = CountServer(after.members, m) + CountServer(after.learners, m);
+      if (replicas != 1) return "a server holds two replicas";
+    }
+  }
+  if (after.epoch < before.epoch || after.epoch > before.epoch + 1) {
+    return "the epoch does not stay or rise by one";
+  }
+  if (before.epoch == 0) return "";
+  if (after.epoch == before.epoch) {
+    const bool same = after.primary == before.primary && SameMembers(after.members, before.members);
+    if (!same) return "primary or members changed within an epoch";
+    return after.active < before.active ? "an active epoch became inactive" : "";
+  }
+  if (after.active) return "a new epoch is active before its primary activated it";
+  if (!SameMembers(after.base, before.active ? before.members : before.base)) {
+    return "the base is not the members of the last active epoch";
+  }
+  for (const Member& m : after.members) {
+    const bool held = Contains(before.members, m) || Contains(before.learners, m) ||
+                      (!before.active && Contains(before.base, m));
+    const bool back = after.members.size() == 1 &&
+                      CountServer(before.members, m) + CountServer(before.base, m) > 0;
+    if (!held && !back) return "a new member may lack acknowledged entries";
+  }
+  return "";
 }
 
 }  // namespace hotbed

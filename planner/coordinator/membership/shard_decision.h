@@ -74,6 +74,17 @@ struct ShardDecision {
 
 ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish, const ServerView& view);
 
+// The rule that the change of a record from `before` to `after` breaks, in words; empty: none.
+// `before` of epoch 0: the shard is new.
+//   - The primary is a member, and no server holds two replicas.
+//   - The epoch stays or rises by one. Within an epoch primary and members stay, and an active
+//     record stays active.
+//   - A new epoch is not active, and its base are the members of the last active epoch.
+//   - A member of a new epoch was a member or learner before, or of the base if the epoch before
+//     was never active; or it is alone, a later process of a server that was one of them.
+// DecideShard never returns a step that breaks a rule; it ends the process instead.
+std::string BrokenRule(const ShardRecord& before, const ShardRecord& after);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_DECISION_H_

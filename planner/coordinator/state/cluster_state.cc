@@ -90,6 +90,7 @@ absl::Status ClusterState::Reset(const std::vector<KeyValue>& kvs) {
 }
 
 void ClusterState::Apply(const std::vector<Op>& ops, uint64_t revision) {
+  HOTBED_CHECK(revision >= plan_revision_) << revision << " after " << plan_revision_;
   for (const Op& op : ops) {
     if (op.kind == Op::Kind::kDelete) {
       Delete(op.key, revision);
