@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/ids.h"
@@ -22,8 +23,10 @@ struct Member {
   }
 };
 
-inline bool Contains(const std::vector<Member>& members, const Member& member) {
-  return std::find(members.begin(), members.end(), member) != members.end();
+// Whether a list of members or servers names `wanted`.
+template <typename T>
+bool Contains(const std::vector<T>& list, const std::type_identity_t<T>& wanted) {
+  return std::find(list.begin(), list.end(), wanted) != list.end();
 }
 
 // Half-open ranges of a shard. `first`/`limit` count rows (bounded) or buckets out of 65,536

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/roofs/peer_process.h"
 #include "bench/roofs/roofs.h"
+#include "bench/roofs/stopwatch.h"
 #include "bench/roofs/stream_client.h"
 #include "common/huge_buffer.h"
 #include "common/status_macros.h"
@@ -33,10 +34,6 @@ constexpr int kMessageBytesMax = 256 << 20;
 constexpr int kAheadMax = 64;  // messages of a stream that wait for their answer
 
 using Clock = std::chrono::steady_clock;
-
-double Since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // One message of `bytes` that is sent again and again.
 class Payload {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/roofs/gather.h"
 #include "bench/roofs/roofs.h"
+#include "bench/roofs/stopwatch.h"
 #include "common/huge_buffer.h"
 #include "common/status_macros.h"
 
@@ -18,10 +19,6 @@ namespace hotbed::roofs {
 namespace {
 
 constexpr uint64_t kAppendBytesMax = 2ull << 30;  // of disk that a run may take
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/roofs/plain_loops.h"
 #include "bench/roofs/roofs.h"
+#include "bench/roofs/stopwatch.h"
 #include "common/huge_buffer.h"
 #include "common/status_macros.h"
 
@@ -22,10 +23,6 @@ namespace {
 constexpr size_t kChunkBytes = 4 << 20;
 constexpr size_t kPageBytes = 4096;
 constexpr uint64_t kFileBytesMax = 1ull << 30;
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 absl::Status DiskError(const std::string& what) {
   const int error = errno;

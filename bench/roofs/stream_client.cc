@@ -3,14 +3,12 @@
 #include <chrono>
 #include <utility>
 
+#include "bench/roofs/stopwatch.h"
+
 namespace hotbed::roofs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double Since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 }  // namespace
 

@@ -17,15 +17,12 @@
 #include "bench/roofs/gather.h"
 #include "bench/roofs/peer_process.h"
 #include "bench/roofs/roofs.h"
+#include "bench/roofs/stopwatch.h"
 #include "common/huge_buffer.h"
 #include "common/status_macros.h"
 
 namespace hotbed::roofs {
 namespace {
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 bool ReadAll(int socket, uint8_t* to, size_t bytes) {
   while (bytes > 0) {

@@ -10,7 +10,6 @@ namespace hotbed {
 namespace {
 
 constexpr double kNsPerS = 1e9;
-constexpr double kNsPerMs = 1e6;
 constexpr double kMsPerS = 1e3;
 constexpr uint64_t kTableBytes = 512 << 20;  // larger than any cache
 constexpr uint64_t kRowBytes = 256;

@@ -19,12 +19,12 @@
 namespace hotbed {
 namespace {
 
-struct Flags {
+struct DatagenCriteoFlags {
   CriteoDatagenOptions options;
   std::string out = "-";
 };
 
-absl::Status Generate(const CommandContext& context, const Flags& flags) {
+absl::Status Generate(const CommandContext& context, const DatagenCriteoFlags& flags) {
   const bool to_stdout = flags.out == "-";
   std::ofstream file;
   if (!to_stdout) {
@@ -65,7 +65,7 @@ absl::Status Generate(const CommandContext& context, const Flags& flags) {
 }  // namespace
 
 void AddDatagenCriteoCommand(CLI::App* datagen, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DatagenCriteoFlags>();
   CLI::App* app = datagen->add_subcommand("criteo",
                                           "Criteo's format (TSV) with labels from a planted model; "
                                           "prints the best AUC anyone can reach");

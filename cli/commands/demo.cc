@@ -30,10 +30,10 @@ constexpr double kKillAfterSeconds = 3;  // of training
 constexpr double kTrainSecondsMax = 600;
 constexpr uint64_t kLookups = 2000;
 
-volatile std::sig_atomic_t g_interrupted = 0;
-void OnSignal(int) { g_interrupted = 1; }
+volatile std::sig_atomic_t g_demo_interrupted = 0;
+void OnDemoSignal(int) { g_demo_interrupted = 1; }
 
-struct Flags {
+struct DemoFlags {
   uint64_t rows = 500000;
   uint64_t seed = 1;
   int servers = 3;
@@ -46,7 +46,8 @@ struct Flags {
 // (LocalCluster::Tick).
 class Demo {
  public:
-  Demo(const CommandContext& context, Flags flags) : context_(context), flags_(std::move(flags)) {}
+  Demo(const CommandContext& context, DemoFlags flags)
+      : context_(context), flags_(std::move(flags)) {}
   absl::Status Run();
 
  private:
@@ -76,7 +77,7 @@ class Demo {
   std::string target() const { return absl::StrCat("hotbed://", cluster_->coordinator_address()); }
 
   const CommandContext& context_;
-  const Flags flags_;
+  const DemoFlags flags_;
   const Clock* const clock_ = Clock::Real();
   const int64_t start_ns_ = clock_->NowNs();
   int64_t step_ns_ = 0;
@@ -97,7 +98,7 @@ absl::Status Demo::StartCluster() {
   options.servers = flags_.servers;
   options.port = 0;
   options.say = [this](const std::string& text) { Say(text); };
-  options.cancelled = [] { return g_interrupted != 0; };
+  options.cancelled = [] { return g_demo_interrupted != 0; };
   HOTBED_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(options, clock_));
   HOTBED_RETURN_IF_ERROR(cluster_->WaitReady(absl::Seconds(60)));
   for (const LocalCluster::Process& process : cluster_->processes()) {
@@ -174,7 +175,7 @@ absl::Status Demo::Train() {
     const std::string line = LastLines(log, 1);
     if (line != shown && line.find("ETA") != std::string::npos) Say(line);
     shown = line;
-    if (g_interrupted != 0) return absl::CancelledError("interrupted");
+    if (g_demo_interrupted != 0) return absl::CancelledError("interrupted");
     if (Elapsed(step_ns_) > kTrainSecondsMax) {
       return absl::DeadlineExceededError(
           absl::StrCat("training is not done after ", kTrainSecondsMax, " s; see ", log));
@@ -201,7 +202,7 @@ absl::Status Demo::Train() {
 // Between two looks of a wait.
 absl::Status Demo::Alive() {
   cluster_->Tick();
-  return g_interrupted != 0 ? absl::CancelledError("interrupted") : absl::OkStatus();
+  return g_demo_interrupted != 0 ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
 // What the ledger's client saw since the last time.
@@ -310,7 +311,7 @@ absl::Status Demo::Steps() {
       {"Stop everything", &Demo::StopCluster},
   };
   for (const Chapter& chapter : chapters) {
-    if (g_interrupted != 0) return absl::CancelledError("interrupted");
+    if (g_demo_interrupted != 0) return absl::CancelledError("interrupted");
     step_name_ = chapter.title;
     ++step_;
     step_ns_ = clock_->NowNs();
@@ -326,8 +327,8 @@ absl::Status Demo::Steps() {
 }
 
 absl::Status Demo::Run() {
-  signal(SIGINT, OnSignal);
-  signal(SIGTERM, OnSignal);
+  signal(SIGINT, OnDemoSignal);
+  signal(SIGTERM, OnDemoSignal);
   run_dir_ = absl::StrCat(flags_.work_dir, "/run-", getpid());
   HOTBED_RETURN_IF_ERROR(FileSystem::Real()->MakeDir(run_dir_));
   absl::Status status = Steps();
@@ -369,7 +370,7 @@ std::string DefaultWorkDir() {
 }  // namespace
 
 void AddDemoCommand(CLI::App* root, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DemoFlags>();
   flags->work_dir = DefaultWorkDir();
   CLI::App* app = root->add_subcommand("demo",
                                        "Start a cluster, train on it, kill servers, add one, move "
@@ -390,7 +391,7 @@ void AddDemoCommand(CLI::App* root, CommandContext* context) {
   app->add_flag("--keep", flags->keep, "Keep the cluster's files and logs");
   app->callback([context, flags] {
     context->run = [context, flags] {
-      Flags resolved = *flags;
+      DemoFlags resolved = *flags;
       resolved.work_dir = std::filesystem::absolute(resolved.work_dir).lexically_normal().string();
       return Demo(*context, resolved).Run();
     };

@@ -17,7 +17,7 @@ constexpr uint32_t kKeptMax = 4096;  // by the coordinator
 constexpr int64_t kPollNs = 500'000'000;
 constexpr int64_t kSliceNs = 20'000'000;
 
-struct Flags {
+struct EventsFlags {
   uint64_t after = 0;
   int limit = 50;
   bool follow = false;
@@ -60,7 +60,7 @@ absl::Status Follow(uint64_t last, CoordinatorStub* coordinator, const CommandCo
   return absl::OkStatus();
 }
 
-absl::Status Show(const Flags& flags, const CommandContext& context) {
+absl::Status Show(const EventsFlags& flags, const CommandContext& context) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ListEventsReply reply, After(flags.after, &coordinator));
   const int first = std::max(0, reply.events_size() - flags.limit);
@@ -85,7 +85,7 @@ absl::Status Show(const Flags& flags, const CommandContext& context) {
 }  // namespace
 
 void AddEventsCommand(CLI::App* root, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<EventsFlags>();
   CLI::App* app = root->add_subcommand(
       "events", "What the coordinator did by itself or was asked for, and why; the last 4,096");
   app->add_flag("--follow", flags->follow, "And what comes, until Ctrl-C; JSON: one a line");

@@ -19,7 +19,7 @@
 namespace hotbed {
 namespace {
 
-struct Flags {
+struct PlanCalibrateFlags {
   CalibrateOptions options;
   std::string out = "calibration.json";
 };
@@ -50,7 +50,7 @@ std::string ToText(const Calibration& calibration) {
   return absl::StrCat(measured.ToText(), "\n", constants.ToText());
 }
 
-absl::Status Run(Flags flags, const CommandContext& context) {
+absl::Status Run(PlanCalibrateFlags flags, const CommandContext& context) {
   std::unique_ptr<Progress> bar;
   flags.options.progress = [&](uint64_t done, uint64_t of, const std::string& next) {
     if (bar == nullptr) {
@@ -80,7 +80,7 @@ absl::Status Run(Flags flags, const CommandContext& context) {
 }  // namespace
 
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PlanCalibrateFlags>();
   CLI::App* const command = plan->add_subcommand(
       "calibrate", "Measure this machine for the cost model; the file is for plan compute");
   command->add_option("--out", flags->out, "Where the constants go")->capture_default_str();

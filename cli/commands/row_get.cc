@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kWeightsShown = 8;  // of a row, on a terminal
 
-struct Flags {
+struct RowGetFlags {
   std::string table;
   std::vector<std::string> ids;
   bool all = false;
@@ -31,7 +31,7 @@ struct Rows {
   std::vector<uint8_t> exists;
 };
 
-absl::StatusOr<Rows> Fetch(const CommandContext& context, const Flags& flags) {
+absl::StatusOr<Rows> Fetch(const CommandContext& context, const RowGetFlags& flags) {
   Rows rows;
   for (const std::string& text : flags.ids) {
     HOTBED_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text));
@@ -75,7 +75,7 @@ Place PlaceOf(const v1::ClusterMap& map, const std::vector<const v1::ShardRecord
   return place;
 }
 
-absl::Status Get(const CommandContext& context, const Flags& flags) {
+absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, flags.table));
@@ -113,7 +113,7 @@ absl::Status Get(const CommandContext& context, const Flags& flags) {
 }  // namespace
 
 void AddRowGetCommand(CLI::App* row, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RowGetFlags>();
   CLI::App* app = row->add_subcommand("get", "Rows by their ids, and where they live");
   app->add_option("TABLE", flags->table, "Name of the table")->required();
   app->add_option("ID", flags->ids,

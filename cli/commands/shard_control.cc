@@ -14,7 +14,7 @@ namespace {
 
 using Action = v1::ControlMovesRequest;
 
-struct Flags {
+struct ShardControlFlags {
   DialFlags dial;
   uint64_t number = 0;
   bool all = false;
@@ -49,7 +49,7 @@ absl::Status DryRun(const Action& request, const char* said, CoordinatorStub* co
 }
 
 // `said`: "paused", of the moves.
-absl::Status Control(Action request, const char* said, const Flags& flags,
+absl::Status Control(Action request, const char* said, const ShardControlFlags& flags,
                      CommandContext* context) {
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
   request.set_number(flags.number);
@@ -77,7 +77,8 @@ absl::Status Control(Action request, const char* said, const Flags& flags,
 }
 
 CLI::App* AddControl(CLI::App* parent, CommandContext* context, const char* name, const char* help,
-                     Action::Action action, const char* said, const std::shared_ptr<Flags>& flags) {
+                     Action::Action action, const char* said,
+                     const std::shared_ptr<ShardControlFlags>& flags) {
   CLI::App* app = parent->add_subcommand(name, help);
   app->add_flag("--dry-run", flags->dry_run, "Say what it would concern; change nothing");
   app->callback([context, flags, action, said] {
@@ -90,7 +91,7 @@ CLI::App* AddControl(CLI::App* parent, CommandContext* context, const char* name
   return app;
 }
 
-absl::Status ShowLimits(const Flags& flags, CommandContext* context) {
+absl::Status ShowLimits(const ShardControlFlags& flags, CommandContext* context) {
   v1::ControlMovesRequest request;
   if (SetDial(flags.dial, &request)) return Control(request, "", flags, context);
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
@@ -119,10 +120,10 @@ absl::Status ShowRebalance(CommandContext* context) {
 
 void AddShardControlCommands(CLI::App* shard, CommandContext* context) {
   AddControl(shard, context, "pause", "Hold all copying; what is copied already stays",
-             Action::PAUSE, "paused", std::make_shared<Flags>());
+             Action::PAUSE, "paused", std::make_shared<ShardControlFlags>());
   AddControl(shard, context, "resume", "Go on with what was paused", Action::RESUME, "resumed",
-             std::make_shared<Flags>());
-  auto abort = std::make_shared<Flags>();
+             std::make_shared<ShardControlFlags>());
+  auto abort = std::make_shared<ShardControlFlags>();
   CLI::App* app =
       AddControl(shard, context, "abort",
                  "Give moves up: what is no member yet goes back, what is one is finished",
@@ -134,7 +135,7 @@ void AddShardControlCommands(CLI::App* shard, CommandContext* context) {
   app->parse_complete_callback([abort] {
     if (abort->number == 0 && !abort->all) throw CLI::RequiredError("REQUEST or --all");
   });
-  auto limit = std::make_shared<Flags>();
+  auto limit = std::make_shared<ShardControlFlags>();
   CLI::App* limits = shard->add_subcommand(
       "limit", "The dial of all copies: how fast they may be; without flags: as it is");
   AddDialFlags(limits, &limit->dial);
@@ -145,9 +146,9 @@ void AddShardControlCommands(CLI::App* shard, CommandContext* context) {
 
 void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context) {
   AddControl(rebalance, context, "on", "Let the cluster move shards by itself",
-             Action::REBALANCE_ON, "on", std::make_shared<Flags>());
+             Action::REBALANCE_ON, "on", std::make_shared<ShardControlFlags>());
   AddControl(rebalance, context, "off", "Move nothing unasked; what is under way is finished",
-             Action::REBALANCE_OFF, "off", std::make_shared<Flags>());
+             Action::REBALANCE_OFF, "off", std::make_shared<ShardControlFlags>());
   rebalance->add_subcommand("status", "Whether it is on, the imbalance, the last reason")
       ->callback([context] { context->run = [context] { return ShowRebalance(context); }; });
 }

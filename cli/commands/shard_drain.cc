@@ -15,7 +15,7 @@
 namespace hotbed {
 namespace {
 
-struct Flags {
+struct ShardDrainFlags {
   std::string server;
   bool undo = false;
   MoveFlags move;
@@ -43,7 +43,7 @@ absl::StatusOr<bool> Emptied(const v1::ServerInfo& server, const v1::ClusterMap&
   return false;
 }
 
-std::string AskedText(const Flags& flags, const v1::DrainServerReply& reply) {
+std::string AskedText(const ShardDrainFlags& flags, const v1::DrainServerReply& reply) {
   const std::string& name = reply.server().name();
   if (flags.undo) {
     return absl::StrCat(name, flags.move.dry_run ? " would take" : " takes", " shards again\n");
@@ -78,7 +78,7 @@ absl::Status Wait(const v1::DrainServerReply& reply, CoordinatorStub* coordinato
   return absl::OkStatus();
 }
 
-absl::Status Drain(const Flags& flags, CommandContext* context) {
+absl::Status Drain(const ShardDrainFlags& flags, CommandContext* context) {
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServerInfo server, FindServer(map, flags.server));
@@ -110,7 +110,7 @@ absl::Status Drain(const Flags& flags, CommandContext* context) {
 }  // namespace
 
 void AddShardDrainCommand(CLI::App* shard, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ShardDrainFlags>();
   CLI::App* app = shard->add_subcommand(
       "drain", "Empty a server: all its shards and copies go elsewhere, and it takes no more");
   app->add_option("SERVER", flags->server, "Its name, as 'hotbed status' shows it")->required();

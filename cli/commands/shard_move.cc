@@ -12,7 +12,7 @@
 namespace hotbed {
 namespace {
 
-struct Flags {
+struct ShardMoveFlags {
   std::vector<std::string> shards;
   std::string from;
   std::string to;
@@ -28,7 +28,7 @@ absl::StatusOr<uint64_t> ServerOf(const v1::ClusterMap& map, const char* flag,
                       absl::StrCat(flag, " ", word, ": ", server.status().message()));
 }
 
-absl::Status Move(const Flags& flags, CommandContext* context) {
+absl::Status Move(const ShardMoveFlags& flags, CommandContext* context) {
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   HOTBED_ASSIGN_OR_RETURN(const uint64_t to, ServerOf(map, "--to", flags.to));
@@ -61,7 +61,7 @@ absl::Status Move(const Flags& flags, CommandContext* context) {
 }  // namespace
 
 void AddShardMoveCommand(CLI::App* shard, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ShardMoveFlags>();
   CLI::App* app = shard->add_subcommand(
       "move", "Move shards to another server while they are pulled and pushed");
   app->add_option("SHARDS", flags->shards,

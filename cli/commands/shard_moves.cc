@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRowsMax = 60;  // of the text, unless --all
 
-struct Flags {
+struct ShardMovesFlags {
   uint64_t number = 0;
   bool watch = false;
   bool all = false;
@@ -81,7 +81,7 @@ nlohmann::ordered_json ToJson(const v1::ListMovesReply& list, const v1::ClusterM
   return json;
 }
 
-absl::Status Show(const Flags& flags, CommandContext* context) {
+absl::Status Show(const ShardMovesFlags& flags, CommandContext* context) {
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
   v1::ListMovesRequest request;
   request.set_number(flags.number);
@@ -103,7 +103,7 @@ absl::Status Show(const Flags& flags, CommandContext* context) {
 }  // namespace
 
 void AddShardMovesCommand(CLI::App* shard, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ShardMovesFlags>();
   CLI::App* app =
       shard->add_subcommand("moves", "Moves under way and waiting, and what they wait for");
   app->add_option("REQUEST", flags->number, "Only of this request (as move and drain told it)");

@@ -15,7 +15,7 @@
 namespace hotbed {
 namespace {
 
-struct Flags {
+struct TableAlterFlags {
   std::string name;
   GivenOptions given;
   uint64_t at_step = 0;
@@ -23,7 +23,7 @@ struct Flags {
 };
 
 // Of the options that are fixed when a table is created the first that was given.
-absl::Status RefuseFixed(const Flags& flags) {
+absl::Status RefuseFixed(const TableAlterFlags& flags) {
   for (const auto& [option, text] : flags.given) {
     if (option->fixed_because == nullptr) continue;
     return absl::FailedPreconditionError(
@@ -47,7 +47,7 @@ Schedule ScheduleAt(const TableSpec& spec, uint64_t step) {
   return schedule;
 }
 
-absl::StatusOr<TableChange> ToChange(const Flags& flags, const TableSpec& spec) {
+absl::StatusOr<TableChange> ToChange(const TableAlterFlags& flags, const TableSpec& spec) {
   TableSpec asked = spec;
   asked.schedule = ScheduleAt(spec, flags.at_step);
   TableChange change;
@@ -67,7 +67,7 @@ absl::StatusOr<TableChange> ToChange(const Flags& flags, const TableSpec& spec) 
   return change;
 }
 
-absl::Status Alter(const CommandContext& context, const Flags& flags) {
+absl::Status Alter(const CommandContext& context, const TableAlterFlags& flags) {
   HOTBED_RETURN_IF_ERROR(RefuseFixed(flags));
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
@@ -99,11 +99,12 @@ absl::Status Alter(const CommandContext& context, const Flags& flags) {
 }  // namespace
 
 void AddTableAlterCommand(CLI::App* table, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TableAlterFlags>();
   CLI::App* app = table->add_subcommand(
       "alter", "Change a table's learning rate, schedule or clipping, from a training step on");
   app->footer(
-      "Flags of --schedule that are not given stay as they are at that step. All other options are "
+      "TableAlterFlags of --schedule that are not given stay as they are at that step. All other "
+      "options are "
       "fixed when a table is\ncreated (docs/tables.md, Changing a table).");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_option("--at-step", flags->at_step,

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint32_t kShardsMax = 1024;  // of a table (DECISIONS P1); the coordinator checks again
 
-struct Flags {
+struct TableCreateFlags {
   std::string name;
   GivenOptions given;
   TableSpec spec;    // of the name and what was given
@@ -47,7 +47,7 @@ nlohmann::ordered_json CreatedJson(const v1::CreateTableReply& reply, const Tabl
   return json;
 }
 
-absl::Status Create(const CommandContext& context, const Flags& flags) {
+absl::Status Create(const CommandContext& context, const TableCreateFlags& flags) {
   v1::CreateTableRequest request;
   *request.mutable_spec() = ToProto(flags.spec);
   request.set_if_not_exists(flags.if_not_exists);
@@ -73,7 +73,7 @@ absl::Status Create(const CommandContext& context, const Flags& flags) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::CreateTablesRequest> ToRequest(const Flags& flags) {
+absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags) {
   HOTBED_ASSIGN_OR_RETURN(const std::string text, ReadPlanFile(flags.file));
   const absl::StatusOr<std::vector<AskedTable>> tables = ReadTableFile(text);
   if (!tables.ok()) {
@@ -91,7 +91,7 @@ absl::StatusOr<v1::CreateTablesRequest> ToRequest(const Flags& flags) {
   return request;
 }
 
-absl::Status CreateTogether(const CommandContext& context, const Flags& flags) {
+absl::Status CreateTogether(const CommandContext& context, const TableCreateFlags& flags) {
   HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesRequest request, ToRequest(flags));
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesReply reply, coordinator.CreateTables(request));
@@ -118,14 +118,14 @@ absl::Status CreateTogether(const CommandContext& context, const Flags& flags) {
   return absl::OkStatus();
 }
 
-bool Gives(const Flags& flags, absl::string_view name) {
+bool Gives(const TableCreateFlags& flags, absl::string_view name) {
   return std::any_of(flags.given.begin(), flags.given.end(),
                      [name](const auto& one) { return one.first->name == name; });
 }
 
 // The one table of the flags. What it must not be is a wrong command line: nothing is asked of
 // anyone.
-void BuildSpec(Flags* flags) {
+void BuildSpec(TableCreateFlags* flags) {
   if (flags->name.empty()) throw CLI::RequiredError("NAME (or --file)");
   if (!Gives(*flags, "dim")) throw CLI::RequiredError("--dim");
   if (!Gives(*flags, "rows") && !Gives(*flags, "hashed")) {
@@ -144,7 +144,7 @@ void BuildSpec(Flags* flags) {
 }  // namespace
 
 void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TableCreateFlags>();
   CLI::App* app = table->add_subcommand("create", "Create a table and place its shards");
   app->footer(
       "Every option with its formula and range: docs/tables.md. Only the learning rate, its "

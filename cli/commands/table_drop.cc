@@ -15,7 +15,7 @@
 namespace hotbed {
 namespace {
 
-struct Flags {
+struct TableDropFlags {
   std::string name;
   bool yes = false;
   bool dry_run = false;
@@ -31,7 +31,7 @@ absl::Status Confirm(const CommandContext& context, const std::string& name) {
       absl::StrCat("'", typed, "' is not '", name, "': nothing was dropped"));
 }
 
-absl::Status Drop(const CommandContext& context, const Flags& flags) {
+absl::Status Drop(const CommandContext& context, const TableDropFlags& flags) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   HOTBED_RETURN_IF_ERROR(FindTable(map, flags.name).status());
@@ -57,7 +57,7 @@ absl::Status Drop(const CommandContext& context, const Flags& flags) {
 }  // namespace
 
 void AddTableDropCommand(CLI::App* table, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TableDropFlags>();
   CLI::App* app = table->add_subcommand("drop", "Delete a table with all its rows");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_flag("--yes", flags->yes, "Do not ask for the name again");

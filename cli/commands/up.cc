@@ -19,11 +19,11 @@ namespace hotbed {
 namespace {
 
 volatile std::sig_atomic_t g_stop = 0;
-void OnSignal(int) { g_stop = 1; }
+void OnUpSignal(int) { g_stop = 1; }
 
 constexpr absl::Duration kReadyMax = absl::Seconds(60);
 
-struct Flags {
+struct UpFlags {
   LocalClusterOptions cluster;
   std::string host_bytes = "256MiB";
   std::string log_sync_interval = "1000";
@@ -97,7 +97,7 @@ absl::Status AddServer(const CommandContext& context, const std::string& data_di
   return absl::OkStatus();
 }
 
-absl::Status Up(const CommandContext& context, Flags flags) {
+absl::Status Up(const CommandContext& context, UpFlags flags) {
   const absl::Time start = absl::Now();
   HOTBED_ASSIGN_OR_RETURN(flags.cluster.host_bytes, ParseBytes(flags.host_bytes));
   HOTBED_ASSIGN_OR_RETURN(flags.cluster.log_sync_interval_ms, ParseMillis(flags.log_sync_interval));
@@ -108,8 +108,8 @@ absl::Status Up(const CommandContext& context, Flags flags) {
   };
   flags.cluster.cancelled = [] { return g_stop != 0; };
   g_stop = 0;
-  signal(SIGINT, OnSignal);
-  signal(SIGTERM, OnSignal);
+  signal(SIGINT, OnUpSignal);
+  signal(SIGTERM, OnUpSignal);
   if (flags.add_server) return AddServer(context, flags.cluster.data_dir);
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> cluster,
                           LocalCluster::Start(flags.cluster, Clock::Real()));
@@ -132,7 +132,7 @@ absl::Status Up(const CommandContext& context, Flags flags) {
 }  // namespace
 
 void AddUpCommand(CLI::App* root, CommandContext* context) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<UpFlags>();
   LocalClusterOptions& cluster = flags->cluster;
   cluster.servers = 0;
   CLI::App* app = root->add_subcommand("up", "Run a cluster on this machine, in the foreground");

@@ -5,7 +5,7 @@
 namespace hotbed {
 namespace {
 
-constexpr double kSecondNs = 1e9;
+constexpr double kNsPerSecond = 1e9;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ int64_t CopyPace::WaitNs(uint64_t bytes, int64_t now_ns) {
   const uint64_t rate = RateNow();
   if (rate == 0) return 0;
   const int64_t begins_ns = std::max(free_ns_, now_ns);
-  free_ns_ = begins_ns + static_cast<int64_t>(static_cast<double>(bytes) / rate * kSecondNs);
+  free_ns_ = begins_ns + static_cast<int64_t>(static_cast<double>(bytes) / rate * kNsPerSecond);
   return begins_ns - now_ns;
 }
 

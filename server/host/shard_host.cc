@@ -36,7 +36,7 @@ ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock
       staged_bytes_max_(options.staged_bytes_max != 0 ? options.staged_bytes_max
                                                       : budget_.staged_bytes),
       pull_latency_(clock) {
-  tail_bytes_max =
+  replica_budget_.tail_bytes_max =
       options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
   Publish(ShardMap());
 }
@@ -167,6 +167,7 @@ std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId 
   // A copy that was away for a moment goes on from what the others still have in memory.
   options.core.keep_tail = table.durability == Durability::kReplicated;
   options.outlet = this;
+  options.replica_budget = &replica_budget_;
   options.installed = installed;
   options.staged_bytes = staged_bytes_;
   options.staged_bytes_max = staged_bytes_max_;
@@ -329,12 +330,14 @@ HostStatus ShardHostImpl::Status() const {
             : options_.spill_bytes_max - std::min(options_.spill_bytes_max, tiers.spill_bytes);
     status.free_bytes = std::min(*free, left);
   }
-  status.replica_tail_bytes = static_cast<uint64_t>(tail_bytes.load(std::memory_order_relaxed));
-  status.replica_tail_bytes_limit = tail_bytes_max;
-  status.records_sent = records_sent.load(std::memory_order_relaxed);
-  status.records_taken = records_taken.load(std::memory_order_relaxed);
-  status.replica_messages_refused = messages_refused.load(std::memory_order_relaxed);
-  status.copies_differ = copies_differ.load(std::memory_order_relaxed);
+  status.replica_tail_bytes =
+      static_cast<uint64_t>(replica_budget_.tail_bytes.load(std::memory_order_relaxed));
+  status.replica_tail_bytes_limit = replica_budget_.tail_bytes_max;
+  status.records_sent = replica_budget_.records_sent.load(std::memory_order_relaxed);
+  status.records_taken = replica_budget_.records_taken.load(std::memory_order_relaxed);
+  status.replica_messages_refused =
+      replica_budget_.messages_refused.load(std::memory_order_relaxed);
+  status.copies_differ = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
   status.copies_sent = sender_->sent_total();
   status.copies_failed = sender_->failed_total();
   status.copied_bytes_sent = pace_.bytes_total();

@@ -23,6 +23,7 @@
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
 #include "server/shard/pull_latency.h"
+#include "server/shard/replica_budget.h"
 #include "server/shard/replica_outlet.h"
 #include "server/shard/shard.h"
 #include "server/shard_log/identity_file.h"
@@ -61,7 +62,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   void SetCopyLimits(const CopyLimits& limits) override { pace_.SetLimits(limits); }
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override {
-    lease_until_ns.store(until_ns, std::memory_order_release);
+    replica_budget_.lease_until_ns.store(until_ns, std::memory_order_release);
   }
   HostStatus Status() const override;
   bool Ready() const override;
@@ -203,6 +204,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet, private CopyRecei
   const Clock* const clock_;
   FileSystem* const files_;
   const HostBudget budget_;
+  ReplicaBudget replica_budget_;
   const uint64_t staged_bytes_max_;
   std::unique_ptr<WritableFile> lock_;
   std::unique_ptr<TierHost> tiers_;

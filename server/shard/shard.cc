@@ -19,7 +19,7 @@ Shard::Shard(Options options, Epoch promised)
       table_(options_.table),
       core_(options_.core),
       staged_(options_.staged_bytes),
-      tail_(options_.outlet == nullptr ? nullptr : &options_.outlet->tail_bytes) {
+      tail_(options_.outlet == nullptr ? nullptr : &options_.replica_budget->tail_bytes) {
   TierHost::ShardParams params;
   params.table = options_.table;
   params.shard = options_.id;

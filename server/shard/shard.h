@@ -39,6 +39,7 @@
 #include "common/strand.h"
 #include "common/table_spec.h"
 #include "server/protocol/shard_core.h"
+#include "server/shard/replica_budget.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/replica_outlet.h"
 #include "server/shard/replica_tail.h"
@@ -75,9 +76,10 @@ class Shard {
     // RESOURCE_EXHAUSTED. Null: no limit.
     std::shared_ptr<std::atomic<int64_t>> staged_bytes;
     uint64_t staged_bytes_max = 0;
-    // The way to other copies; outlives the shard's work. Null: it has none, ever.
+    // The way to other replicas; outlives the shard's work. Null: it has none, ever.
     ReplicaOutlet* outlet = nullptr;
-    bool installed = false;  // the rows came with a snapshot, just now
+    ReplicaBudget* replica_budget = nullptr;  // with `outlet`
+    bool installed = false;                   // the rows came with a snapshot, just now
   };
 
   // Opens the rows and reads the state that was stored with them. A shard that cannot be opened is

@@ -26,7 +26,7 @@ constexpr int64_t kHoldNsMax = 30'000'000'000;
 // The last quarter is for what is not committed, without which no push goes on, and for what a copy
 // in its last pass will need, which stays.
 void Shard::TrimTail() {
-  const uint64_t room = options_.outlet->tail_bytes_max;
+  const uint64_t room = options_.replica_budget->tail_bytes_max;
   const Lsn committed = std::min(core_.commit_lsn(), core_.applied_lsn());
   tail_.DropThrough(std::min(core_.retained_lsn(), core_.applied_lsn()));
   FreeTail(std::min(core_.needed_lsn(), committed), room / 2);
@@ -35,8 +35,8 @@ void Shard::TrimTail() {
 
 // Drops records up to `limit`, as many as it takes to have all shards of the server within `room`.
 void Shard::FreeTail(Lsn limit, uint64_t room) {
-  const int64_t excess =
-      options_.outlet->tail_bytes.load(std::memory_order_relaxed) - static_cast<int64_t>(room);
+  const int64_t excess = options_.replica_budget->tail_bytes.load(std::memory_order_relaxed) -
+                         static_cast<int64_t>(room);
   if (excess <= 0 || tail_.empty() || tail_.first() > limit) return;
   Lsn lsn = tail_.first();
   int64_t freed = static_cast<int64_t>(tail_.record(lsn).bytes.size());
@@ -100,7 +100,7 @@ bool Shard::HoldFor(const Member& to, Lsn lsn) {
   bool kept = false;
   RunAndWait([&] {
     kept = core_.retained_lsn() <= lsn && (tail_.Has(lsn + 1) || core_.last_lsn() <= lsn) &&
-           tail_.BytesAbove(lsn) <= options_.outlet->tail_bytes_max / kHoldShare;
+           tail_.BytesAbove(lsn) <= options_.replica_budget->tail_bytes_max / kHoldShare;
     if (kept) Hold(to);
   });
   return kept;

@@ -90,7 +90,8 @@ bool Shard::NeedsLease(const PullWork& work) const {
 
 bool Shard::LeaseHolds() const {
   return options_.outlet != nullptr &&
-         options_.clock->NowNs() < options_.outlet->lease_until_ns.load(std::memory_order_acquire);
+         options_.clock->NowNs() <
+             options_.replica_budget->lease_until_ns.load(std::memory_order_acquire);
 }
 
 SegmentCode Shard::CheckReplicaPull(const PullWork& work, const PullSegment&,

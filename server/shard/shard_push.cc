@@ -129,11 +129,12 @@ SegmentCode Shard::RefusalNow(const PushState& state, std::string* detail) const
     return SegmentCode::kResourceExhausted;
   }
   // What is held for a copy leaves some room to other shards.
-  const int64_t room = options_.outlet == nullptr ? 0 : options_.outlet->tail_bytes_max;
-  if (tail_.bytes() > 0 && options_.outlet->tail_bytes.load(std::memory_order_relaxed) >
+  const int64_t room = options_.outlet == nullptr ? 0 : options_.replica_budget->tail_bytes_max;
+  if (tail_.bytes() > 0 && options_.replica_budget->tail_bytes.load(std::memory_order_relaxed) >
                                (held_for_.empty() ? room : room - room / 8)) {
-    *detail = absl::StrCat(Name(), ": records that other copies have not taken fill the server's ",
-                           options_.outlet->tail_bytes_max, " bytes (--replica-tail-bytes)");
+    *detail =
+        absl::StrCat(Name(), ": records that other copies have not taken fill the server's ",
+                     options_.replica_budget->tail_bytes_max, " bytes (--replica-tail-bytes)");
     return SegmentCode::kResourceExhausted;
   }
   if (segment.commit_step == 0 && (segment.seq == 0 || work.session == 0)) {

@@ -100,7 +100,8 @@ void Shard::SendAppends(const CoreSend& send) {
     }
     message.rolling_hash = hash_unseen_in_ == core_.epoch() ? 0 : hash_.value();
     message.hash_lsn = hash_.lsn();
-    options_.outlet->records_sent.fetch_add(message.records.size(), std::memory_order_relaxed);
+    options_.replica_budget->records_sent.fetch_add(message.records.size(),
+                                                    std::memory_order_relaxed);
     options_.outlet->Send(std::move(message));
   } while (prev_lsn < send.last_lsn);
 }
@@ -214,7 +215,7 @@ void Shard::TakeAppend(Incoming* incoming) {
       reinterpret_cast<PushState*>(entry.payload)->Give();
     }
   }
-  options_.outlet->records_taken.fetch_add(taken.size(), std::memory_order_relaxed);
+  options_.replica_budget->records_taken.fetch_add(taken.size(), std::memory_order_relaxed);
   Drain();
   CompareHash(message);
   if (incoming->error.empty()) return;
@@ -262,7 +263,7 @@ void Shard::CompareHash(const ReplicaMessage& message) {
 // Not to be repaired here: which of the two is right nobody can tell, but one of them acknowledges.
 void Shard::OnVerdict(RollingHash::Verdict verdict, Lsn lsn) {
   if (verdict != RollingHash::Verdict::kDiffers || !error_state_.ok()) return;
-  options_.outlet->copies_differ.fetch_add(1, std::memory_order_relaxed);
+  options_.replica_budget->replicas_diverged.fetch_add(1, std::memory_order_relaxed);
   FailEverything(
       absl::DataLossError(absl::StrCat("this copy differs from its primary's at LSN ", lsn,
                                        " (rolling hash); a new copy of all rows takes its place")));

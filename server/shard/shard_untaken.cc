@@ -22,7 +22,7 @@ constexpr int kRecordTriesMax = 10;
 void Shard::RefuseRecord(const Member& from, const ReplicaMessage& message, size_t taken,
                          const std::string& error) {
   HOTBED_LOG_EVERY_S(Error, 1) << error;
-  options_.outlet->messages_refused.fetch_add(1, std::memory_order_relaxed);
+  options_.replica_budget->messages_refused.fetch_add(1, std::memory_order_relaxed);
   const Lsn lsn = message.prev_lsn + taken + 1;
   const bool next = from == core_.record().primary && message.epoch == core_.epoch() &&
                     lsn == core_.last_lsn() + 1;

@@ -9,14 +9,6 @@
 #include "planner/coordinator/balance/cluster_view.h"
 
 namespace hotbed {
-namespace {
-
-bool Contains(const std::vector<ServerId>& servers, ServerId server) {
-  return std::find(servers.begin(), servers.end(), server) != servers.end();
-}
-
-}  // namespace
-
 uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
   const ServerId server = record.primary().server();
   auto [it, first] = of_server_.try_emplace(server);

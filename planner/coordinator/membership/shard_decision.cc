@@ -13,14 +13,6 @@ namespace {
 
 using Members = std::vector<Member>;
 
-bool Contains(const Members& members, const Member& member) {
-  return std::find(members.begin(), members.end(), member) != members.end();
-}
-
-bool Contains(const std::vector<ServerId>& servers, ServerId server) {
-  return std::find(servers.begin(), servers.end(), server) != servers.end();
-}
-
 const Member* FindServer(const Members& members, ServerId server) {
   for (const Member& member : members) {
     if (member.server == server) return &member;
