@@ -57,7 +57,7 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
   }
   for (const auto& [id, message] : state.tables()) {
     absl::StatusOr<TableSpec> spec = FromProto(message);
-    if (!spec.ok()) continue;  // of a later version: it stays where it is
+    if (!spec.ok()) continue;  // written by a later version: the table stays where it is
     ClusterTable table{*std::move(spec), {}};
     for (const v1::ShardRecord* record : state.ShardsOfTable(id)) {
       const absl::StatusOr<ShardRecord> shard = FromProto(*record);

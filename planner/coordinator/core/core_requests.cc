@@ -1,4 +1,4 @@
-// What the core does with requests; core.cc has how operations run.
+// The core's requests, maps and rebalancing; core.cc has the running of operations.
 #include <memory>
 #include <optional>
 #include <utility>
@@ -153,7 +153,7 @@ v1::ClusterMap Core::Map(uint64_t revision_known) const {
 }
 
 void Core::Rebalance() {
-  // A view costs some microseconds a shard: of many shards it is made more seldom.
+  // A view costs some microseconds per shard: with many shards it is made less often.
   constexpr int64_t kNsPerShard = 50'000;
   const int64_t now_ms = now_ns_ / 1'000'000;
   if (state_.move_control().limits().paused() || now_ns_ < rebalance_again_ns_ ||
@@ -166,13 +166,13 @@ void Core::Rebalance() {
     const Leases::Lease* const lease = leases_.Find(server);
     return lease == nullptr ? nullptr : &lease->load;
   };
-  // Only servers that may take copies: what the policy wants of others would be given up.
+  // Only servers that may take replicas: goals on others would be given up.
   ClusterView view = ViewOf(
       state_, [this](ServerId s) { return MayTakeReplicas(state_, leases_, s).ok(); }, load);
   for (ClusterServer& server : view.servers) {
     const Leases::Lease* const lease = leases_.Find(server.id);
     if (lease == nullptr || !lease->load.has_free_bytes()) continue;
-    // Rows may fill what they fill now and what is free; the planner adds the memory to it.
+    // Rows may fill the bytes they fill now plus the free ones; the planner adds the memory itself.
     const uint64_t room = server.bytes_held + lease->load.free_bytes();
     server.spill_bytes = std::max<uint64_t>(1, room - std::min(room, server.host_bytes));
   }

@@ -11,9 +11,10 @@
 namespace hotbed {
 namespace {
 
-// A record, a goal, and at most two events that are not there yet.
+// A record, a goal, and at most two new events.
 constexpr size_t kOpsPerShard = 2 + 2 * kOpsPerEvent;
-constexpr size_t kNamesBytesMax = 300;  // of shards in one event; the others are counted
+constexpr size_t kNamesBytesMax =
+    300;  // of shard names in one event; further shards are only counted
 
 }  // namespace
 

@@ -14,13 +14,13 @@
 namespace hotbed {
 namespace {
 
-// What begins first where only so many copies may be under way.
+// The order in which waiting transfers begin.
 constexpr int kRefillRank = 0;
 constexpr int kGoalRank = 1;
 constexpr int kReaderRank = 2;
-// To a server that gets back what it held: most of them need the end of the log only.
+// To a server that gets its replicas back: most of them need only the tail of the log.
 constexpr size_t kReturnsPerServer = 16;
-// Nobody waits for a read copy, and of one that has begun nobody says that it is complete.
+// Nobody waits for a read copy, and nobody reports when one is complete.
 constexpr size_t kReadersPerServer = 8;
 
 std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
@@ -52,7 +52,7 @@ uint32_t CopiesOf(const v1::TableSpec& spec) {
 bool Fulfills(const v1::ShardRecord& record, const v1::ShardGoal& goal, uint32_t copies) {
   if (goal.servers().empty() || record.primary().server() != goal.servers(0)) return false;
   if (!TargetsOf(goal, record).empty()) return false;
-  // One member more than the goal names stays where a copy was missing.
+  // If a replica was missing when the goal was made, one member more than the goal names stays.
   return SourcesOf(goal, record).empty() || (record.members_size() <= static_cast<int>(copies) &&
                                              goal.servers_size() < static_cast<int>(copies));
 }
@@ -80,8 +80,8 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
   const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
   ShardWish wish;
   wish.copies = CopiesOf(spec);
-  // Also of class `checkpoint`: its promise is what the last checkpoint holds, and a server that
-  // comes back goes on from that, as a group of one does (RegisterServer).
+  // Even for class `checkpoint`: it promises only the contents of the last checkpoint, and a server
+  // that comes back continues from there, as a group of one does (RegisterServer).
   wish.survives_restart = true;
   if (const v1::ShardGoal* goal = state.FindGoal(record.shard())) {
     wish.servers.assign(goal->servers().begin(), goal->servers().end());
@@ -231,14 +231,14 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
   auto holder = last_holder_.find(record.shard());
   if (holder != last_holder_.end() &&
       std::count(search.avoid.begin(), search.avoid.end(), holder->second) == 0) {
-    // Who had it needs the tail of the log only.
+    // The last holder needs only the tail of the log.
     const ServerId before = holder->second;
     const bool holds = std::count(members.begin(), members.end(), before) > 0;
     if (!holds && MayTakeReplicas(state, *leases_, before).ok()) return before;
     if (!holds && leases_->Awaited(batch->now_ns(), before)) return 0;
     last_holder_.erase(holder);
   } else if (leases_->AnyAwaited(batch->now_ns())) {
-    return 0;  // it may be the one: this process began after the loss
+    return 0;  // an awaited server may be the last holder: this process may be younger than the loss
   }
   search.members = members;
   for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());
@@ -273,7 +273,7 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
     return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
                         " are under way");
   }
-  if (returns) return "";  // it has the rows
+  if (returns) return "";  // the server has the rows already
   auto others = batch.bytes_to.find(learner.server);
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   const uint64_t room =
@@ -349,8 +349,8 @@ void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision
                               MembershipBatch* batch) {
   ++counts_.fail_overs;
   int64_t since = 0;
-  bool gone = false;  // a process, not only what it holds
-  bool lost = false;  // only what it holds
+  bool gone = false;  // the process of some member is gone
+  bool lost = false;  // some live process lost its replica
   for (const v1::Member& m : record.members()) {
     if (leases_->LiveIncarnation(m.server()) == m.incarnation()) {
       lost = lost || reports_.WhyLeaving(record, m) == MemberOut::kReplicaLost;
@@ -380,7 +380,7 @@ std::string Membership::NoteBackoff(const v1::ShardRecord& record, const ShardDe
     if (!lives || stays) return;
     const MemberReports::Leaving* const report = reports_.FindLeaving(record, m);
     if (report == nullptr || report->why != MemberOut::kReplicaLost) {
-      // A primary too: the one before it did not hear of it.
+      // This may be a primary, of which the primary before it did not hear.
       backoff_.NoteUnreached(record.shard(), m.server(), now_ns);
       return;
     }

@@ -1,5 +1,5 @@
-// Moves as people see them, and what operations on moves share. Pure functions of the state and of
-// what servers report.
+// Moves as people see them, and helpers of the operations on moves. Pure functions of the state and
+// the reports of servers.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MOVES_VIEW_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MOVES_VIEW_H_
 
@@ -13,12 +13,12 @@
 
 namespace hotbed {
 
-// Shards whose goal can be taken back: some copy that it wants is no member yet. Nothing wants the
-// copy then any more, and the rules of membership drop it. Of request `number`, 0: of all; at most
-// `limit`.
+// At most `limit` shards whose goal can be withdrawn, because a replica that the goal wants is no
+// member yet; the rules of membership then drop that replica. Only goals of request `number`; 0:
+// all goals.
 std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number, size_t limit);
 
-// Goals, and copies under way without one (refills, read copies); nothing of rebalancing.
+// Lists goals, and snapshot transfers without a goal (refills, read copies). Leaves out rebalancing.
 v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& membership,
                              const Leases& leases, const v1::ListMovesRequest& request);
 

@@ -1,4 +1,4 @@
-// Where copies of shards may go: which servers may take any, and which of them is best. Pure
+// Where replicas of shards may go: which servers may take one, and which of them is best. Pure
 // functions.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_PLACEMENT_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_REPLICA_PLACEMENT_H_
@@ -15,8 +15,8 @@
 
 namespace hotbed {
 
-// Bytes of shards, as their primaries said last; 0 where they did not (they name the busiest). For
-// one instant.
+// Bytes of shards as last reported by their primaries; 0 if a primary did not report the shard
+// (servers report their busiest shards only). Valid for one instant.
 class ShardBytes {
  public:
   explicit ShardBytes(const Leases* leases) : leases_(leases) {}
@@ -24,35 +24,35 @@ class ShardBytes {
 
  private:
   const Leases* const leases_;
-  // By server; of the shards that its last heartbeat named.
+  // By server, then by packed shard.
   absl::flat_hash_map<ServerId, absl::flat_hash_map<uint64_t, uint64_t>> of_server_;
 };
 
-// What a server must have free for copies of so many bytes of rows: a quarter more, for what their
-// records have beside rows, for files that are merged and for the log meanwhile.
+// Free bytes that a server needs for replicas with `bytes` bytes of rows: a quarter more, for the
+// records' headers, for files that are being merged, and for the log during the transfer.
 uint64_t RoomFor(uint64_t bytes);
 
-// Why the server cannot take copies of shards now, or OK: it is unknown (NotFound), or
-// (FailedPrecondition) down, about to stop, draining, read-only, or says that
-// it has not the room for `bytes` of rows.
+// OK if the server can take replicas of shards now. NotFound: the server is unknown.
+// FailedPrecondition: it is down, about to stop, draining, read-only, or reports too little room
+// for `bytes` bytes of rows.
 absl::Status MayTakeReplicas(const ClusterState& state, const Leases& leases, ServerId server,
                              uint64_t bytes = 0);
 
-// Whether one of the others is in the server's failure domain (FailureDomainOf): no two copies of a
-// shard are.
+// Whether one of the others is in the server's failure domain (FailureDomainOf). No two replicas of
+// a shard may share one.
 bool SharesDomain(const ClusterState& state, ServerId server, const std::vector<ServerId>& others);
 
-// The server, other than `members` and apart from all of their domains, that may take a copy and
-// has the fewest shards, those counted that it will get (`promised`); of equal ones the lowest
-// number. `learners`, which have rows already, come first. 0: none.
+// The server that may take a replica, is none of `members` and shares no failure domain with them,
+// and has the fewest shards, including those promised to it; among equals the lowest id. `learners`
+// go first, because they have rows already. 0: there is none.
 struct PlaceSearch {
   std::vector<ServerId> members;
   std::vector<ServerId> learners;
   std::vector<ServerId> avoid;
-  uint64_t bytes = 0;                                                 // of the copy
-  const absl::flat_hash_map<ServerId, uint64_t>* bytes_to = nullptr;  // of others on their way
+  uint64_t bytes = 0;                                                 // of the replica
+  const absl::flat_hash_map<ServerId, uint64_t>* bytes_to = nullptr;  // of transfers in flight
   const absl::flat_hash_map<ServerId, uint64_t>* promised = nullptr;
-  const absl::flat_hash_set<ServerId>* busy = nullptr;  // taken only where there is no other
+  const absl::flat_hash_set<ServerId>* busy = nullptr;  // chosen only if there is no other
 };
 ServerId PlaceForReplica(const ClusterState& state, const Leases& leases,
                          const PlaceSearch& search);

@@ -75,7 +75,7 @@ class DrainServer : public Operation {
     return it == state.servers().end() ? nullptr : &it->second;
   }
 
-  // Each of its shards has some other place now.
+  // Each of its shards must fit on some other server now.
   absl::Status CheckPlaces(const ClusterState& state, const v1::ServerInfo& info) const {
     const auto usable = [&](const auto& server) {
       return server.first != server_ && MayTakeReplicas(state, *context_.leases, server.first).ok();
@@ -98,7 +98,7 @@ class DrainServer : public Operation {
     return absl::OkStatus();
   }
 
-  // Its own failure domain is free again when it has left.
+  // Its failure domain becomes free when it has left.
   bool HasOtherPlace(const ClusterState& state, const v1::ShardRecord& record,
                      uint64_t bytes) const {
     std::vector<ServerId> others;

@@ -18,7 +18,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kReasonBytesMax = 400;  // it is kept with each shard's goal
+constexpr size_t kReasonBytesMax = 400;  // stored with each shard's goal
 
 class MoveShards : public Operation {
  public:
@@ -82,7 +82,7 @@ class MoveShards : public Operation {
       if (!HasMember(record, move.to())) {
         const uint64_t more = bytes.Of(record);
         reply_.set_bytes(reply_.bytes() + more);
-        // All that the request sends there: what leaves the server meanwhile may leave it later.
+        // All bytes that the request sends there: shards that leave the server may leave it later.
         const uint64_t all = bytes_to[move.to()] += more;
         HOTBED_RETURN_IF_ERROR(
             Annotated(absl::StrCat("shard ", state.ShardName(move.shard())),
@@ -133,7 +133,7 @@ class MoveShards : public Operation {
     for (const v1::Member& m : record.members()) {
       if (m.server() != servers.front()) servers.push_back(m.server());
     }
-    // A backup that is to be the primary changes places with it.
+    // A backup that is to be primary changes places with the primary.
     std::replace(servers.begin() + 1, servers.end(), to, from);
     *std::find(servers.begin(), servers.end(), from) = to;
     if (SharesDomain(state, to, servers)) {

@@ -48,7 +48,7 @@ class Rebalance : public Operation {
              0, 0, txn);
   }
 
-  // The wave was planned on an earlier state: what has changed since is left out.
+  // The wave was planned on an earlier state: leaves out shards that have changed since.
   bool StillFits(const ClusterState& state, const WantedShard& wanted) const {
     auto record = state.shards().find(wanted.shard.packed());
     if (record == state.shards().end() || !state.tables().contains(wanted.shard.table) ||

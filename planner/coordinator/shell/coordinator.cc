@@ -32,7 +32,7 @@ LatencyHistogram& FailOverSeconds() {
   return histogram;
 }
 
-// What a status page shows.
+// Limits of a status page.
 constexpr uint32_t kEventsShown = 50;
 
 }  // namespace

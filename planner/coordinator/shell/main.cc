@@ -1,4 +1,5 @@
-// hotbed-coordinator: places shards on servers, says who owns which, and survives its own death.
+// hotbed-coordinator: places shards on servers, tells everybody who owns which, and survives its
+// own death.
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ void CatchSignals() {
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files is an error of a write
+  signal(SIGXFSZ, SIG_IGN);  // a file size limit must be an error of the write
 }
 
 std::string RandomHex(int bytes) {
@@ -159,7 +160,7 @@ int Main(int argc, char** argv) {
   SetLogFormat(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   SetLogName("coordinator");
   CatchSignals();
-  setenv("GRPC_VERBOSITY", "NONE", 0);  // a port in use is told once, by us
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // we report a port in use ourselves
   const absl::Status status = Serve(options);
   if (status.ok()) return 0;
   std::cerr << "hotbed-coordinator: " << status.message() << std::endl;

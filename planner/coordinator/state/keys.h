@@ -4,21 +4,21 @@
 //   /hotbed/format                 kFormat
 //   /hotbed/cluster                the cluster id
 //   /hotbed/leader                 token of the coordinator that may write; every transaction
-//                                  compares its revision
+//                                  compares the revision of this key
 //   /hotbed/counters/{tables,servers,sessions,moves}
-//                                  the last number given out, decimal; never given out again
-//   /hotbed/tables/ID              v1.TableSpec; written last and deleted first: a table is there
-//                                  iff this key is
+//                                  the last number assigned, decimal; never assigned again
+//   /hotbed/tables/ID              v1.TableSpec; written last and deleted first: a table exists
+//                                  iff this key does
 //   /hotbed/names/NAME             the id of the table of that name, decimal
 //   /hotbed/shards/TABLE/INDEX     v1.ShardRecord without its revision (which is the key's own)
-//   /hotbed/goals/TABLE/INDEX      v1.ShardGoal: what the record shall become; deleted with the
-//                                  change that makes it so
+//   /hotbed/goals/TABLE/INDEX      v1.ShardGoal: the placement wanted of the shard; deleted with
+//                                  the change that reaches it
 //   /hotbed/moves                  v1.MoveControl
 //   /hotbed/events/NUMBER          v1.ClusterEvent; the newest ones only
 //   /hotbed/dropped/ID             the name of a dropped table; the newest ones only
 //   /hotbed/servers/ID             v1.ServerInfo without load and shard count
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
-//   /hotbed/groups/NAME            v1.GroupCommit: the last one of that group of trainers
+//   /hotbed/groups/NAME            v1.GroupCommit: the last commit of that group of trainers
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 #define HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 
@@ -68,7 +68,7 @@ inline std::string Goal(ShardId id) {
   return absl::StrCat(kGoals, absl::Dec(id.table, absl::kZeroPad10), "/",
                       absl::Dec(id.index, absl::kZeroPad4));
 }
-// The shard that a key names behind kShards or kGoals.
+// Parses the part of a key after kShards or kGoals.
 inline bool ParseShard(absl::string_view rest, ShardId* id) {
   const size_t slash = rest.find('/');
   return slash != rest.npos && absl::SimpleAtoi(rest.substr(0, slash), &id->table) &&
