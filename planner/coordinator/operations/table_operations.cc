@@ -14,7 +14,6 @@
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/keys.h"
 #include "proto/convert.h"
-#include "proto/wire.h"
 
 namespace hotbed {
 namespace {
