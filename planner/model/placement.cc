@@ -21,7 +21,7 @@ namespace {
 
 uint64_t Units(const TableSpec& spec) { return spec.hashed ? kHashBuckets : spec.rows; }
 
-// Of the columns of `range`, all rows.
+// For all rows, the columns of `range`.
 absl::uint128 WeightBytes(const TableSpec& spec, ColumnRange range) {
   return absl::uint128(spec.rows) * BytesPerWeight(spec.weight_type) * range.columns();
 }
@@ -44,8 +44,8 @@ uint64_t Saturated(absl::uint128 v) {
 uint64_t ShareOf(const TableSpec& spec, const ShardRange& range, absl::uint128 total) {
   const uint64_t units = Units(spec);
   if (units == 0) return 0;
-  // A bounded table's total is a whole number a row, so divide first: the product could leave 128
-  // bits.
+  // A bounded table's total is a whole number per row, so divide first: the product could exceed
+  // 128 bits.
   if (!spec.hashed) return Saturated(total / units * (range.limit - range.first));
   return Saturated((total * (range.limit - range.first) + units - 1) / units);
 }
@@ -88,7 +88,7 @@ absl::Status CheckShardsMin(const TableSpec& spec, uint32_t shards_min) {
   return absl::OkStatus();
 }
 
-// Who backs up which shard, of a plan whose primaries are placed (see the header).
+// Chooses the backups of a plan whose primaries are placed (see the header).
 class BackupPlacement {
  public:
   explicit BackupPlacement(const std::vector<ServerCandidate>& servers) {

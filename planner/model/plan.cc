@@ -11,7 +11,7 @@ bool SameColumns(const ShardRange& a, const ShardRange& b) {
   return a.column_first == b.column_first && a.column_limit == b.column_limit;
 }
 
-// Whether `next` goes on where `last` ends, so that one line can show both.
+// Whether `next` continues where `last` ends, so that one line can show both.
 bool Continues(const PlannedShard& last, const PlannedShard& next) {
   return next.shard.table == last.shard.table && next.shard.index == last.shard.index + 1 &&
          next.range.first == last.range.limit && SameColumns(last.range, next.range) &&

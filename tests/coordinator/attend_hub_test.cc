@@ -192,7 +192,7 @@ class AttendHubTest : public ::testing::Test {
     CoreOptions core;
     core.token = "process";
     core.new_cluster_id = "test-cluster";
-    core.lease_ttl_ms = 20000;  // what happens sooner was no lease that ran out
+    core.lease_ttl_ms = 20000;  // whatever happens sooner was not the end of a lease
     coordinator_ = std::make_unique<Coordinator>(core, dir_.store.get(), Clock::Real());
     CoordinatorServiceOptions options;
     options.listen = "127.0.0.1:0";

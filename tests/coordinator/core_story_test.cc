@@ -194,7 +194,7 @@ TEST_F(ServerStory, MapsCarryWhatChanged) {
   EXPECT_EQ(delta.shards_size(), 1);
   EXPECT_THAT(delta.tables_dropped(), ElementsAre(1));
   EXPECT_EQ(delta.servers_size(), 0);
-  // Of the future, as after a restore of an older store: everything.
+  // A revision of the future, as after a restore of an older store, gives the whole map.
   EXPECT_FALSE(Map(delta.plan_revision() + 1).delta());
   // A restarted coordinator does not know what changed when, but what there is.
   rig_.Start();

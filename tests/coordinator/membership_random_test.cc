@@ -1,7 +1,7 @@
 // Fail-over, moves and drains in a seeded random world: servers that die, fall silent and come
 // back, tables that come and go, moves and drains without end, coordinators that restart, rivals
-// that take over while the deposed one goes on, and a store that fails. After every transaction the
-// store is checked; in the end, healed, everything is as wished.
+// that take over while the deposed one continues, and a store that fails. After every transaction
+// the store is checked; in the end, healed, everything is as wished.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -230,7 +230,7 @@ class World {
   CoreRig first_{&store_, "first "};
   CoreRig second_{&store_, "second "};
   CoreRig* leading_ = &first_;   // started last
-  CoreRig* followed_ = &first_;  // whom servers and people speak to
+  CoreRig* followed_ = &first_;  // the coordinator that servers and people talk to
   Fleet fleet_{&first_};
   StoreInvariants invariants_;
   std::set<std::string> leaders_;

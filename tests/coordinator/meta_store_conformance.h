@@ -1,4 +1,4 @@
-// What every metadata store must do, as a suite that each backend instantiates:
+// The contract of every metadata store, as a suite that each backend instantiates:
 //
 //   INSTANTIATE_TEST_SUITE_P(Embedded, MetaStoreConformance, testing::Values(&MakeEmbedded));
 //

@@ -94,7 +94,7 @@ TEST_F(ReplicaBackoffStory, AServerWithoutTheRoomGetsNoCopy) {
     both.mutable_moves(static_cast<int>(index))->set_to(fleet_.at("s3").id);
   }
   EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(both), kFailedPrecondition, "2500 are needed");
-  // What the coordinator chooses by itself goes where there is room.
+  // A place that the coordinator chooses by itself has room.
   fleet_.at("s3").load.set_free_bytes(10);
   fleet_.at("s2").load.set_free_bytes(1'000'000);
   fleet_.Run(500);

@@ -111,7 +111,7 @@ TEST(ShardDecisionTest, WhoseAnswersItsPrimaryDoesNotHearLeaves) {
   cluster.live[1] = 5;
   decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
   EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 8");
-  // What the silent one says of itself comes first.
+  // The silent member's own report comes first.
   cluster = AllLive(4);
   cluster.silent = {2};
   cluster.lost = {2};

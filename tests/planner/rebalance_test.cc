@@ -175,7 +175,7 @@ TEST(Rebalance, ARangeOfAnotherStrategyIsRefinedFirst) {
   EXPECT_EQ(plan.moves.size(), 4u);
 }
 
-// What may change between a plan and the next one.
+// The changes allowed between a plan and the next one.
 void Disturb(Random& random, PlannerInput& input) {
   std::vector<InputServer>& servers = input.topology.servers;
   for (uint64_t i = 1 + random.Uniform(2); i > 0; --i) {

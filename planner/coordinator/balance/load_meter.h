@@ -1,11 +1,11 @@
-// Loads of servers and shards, from the counters in heartbeats. Pure functions of two samples of the
-// cluster; safe from any thread.
+// Loads of servers and shards, from the counters in heartbeats. Pure functions of two samples of
+// the cluster; safe from any thread.
 //
-// The unit of load is rows per second. A shard's pulls and pushes are those of its primary; a backup
-// applies every push too, and serves the pulls that were measured on it. A server reports its
-// busiest replicas only; the rest of its rows are spread over its other primaries by bytes. On top,
-// kIdleShare of all rows is spread over all replicas by bytes: idle rows occupy a server too, and
-// may become busy. In a cluster that is idle altogether the load is by bytes alone.
+// The unit of load is rows per second. A shard's pulls and pushes are those of its primary; a
+// backup applies every push too, and serves the pulls that were measured on it. A server reports
+// its busiest replicas only; the rest of its rows are spread over its other primaries by bytes. On
+// top, kIdleShare of all rows is spread over all replicas by bytes: idle rows occupy a server too,
+// and may become busy. In a cluster that is idle altogether the load is by bytes alone.
 #ifndef HOTBED_PLANNER_COORDINATOR_BALANCE_LOAD_METER_H_
 #define HOTBED_PLANNER_COORDINATOR_BALANCE_LOAD_METER_H_
 

@@ -32,8 +32,8 @@ struct RebalanceWave {
 
 // The first `moves_max` of `moves` as goals with `reason`. The moves are those of the problem
 // ClusterProblem(view). A move of several shards counts each of them and is carried out whole or
-// not at all. A primary on a draining server gives its role to a backup that stays, if there is one,
-// else to the server that takes the replica.
+// not at all. A primary on a draining server gives its role to a backup that stays, if there is
+// one, else to the server that takes the replica.
 RebalanceWave WaveOf(const ClusterView& view, const std::vector<PlannedMove>& moves,
                      uint32_t moves_max, const std::string& reason);
 

@@ -36,7 +36,8 @@ std::string NameOf(const ClusterView& view, ServerId id) {
   return absl::StrCat("server ", id);
 }
 
-// Joins the goals of both; for a shard in both, the later goal, which takes the earlier into account.
+// Joins the goals of both; for a shard in both, the later goal, which takes the earlier into
+// account.
 std::vector<WantedShard> Joined(std::vector<WantedShard> earlier, std::vector<WantedShard> later) {
   std::set<uint64_t> in_later;
   for (const WantedShard& goal : later) in_later.insert(goal.shard.packed());
@@ -58,8 +59,8 @@ void Carry(const ClusterView& view, const std::vector<WantedShard>& goals, LoadB
   }
 }
 
-// Keeps the fewest first moves that bring the imbalance halfway below the `end` at which it counts as
-// none, or all moves.
+// Keeps the fewest first moves that bring the imbalance halfway below the `end` at which it counts
+// as none, or all moves.
 RebalanceWave FewestOf(const ClusterView& view, const std::vector<PlannedMove>& moves,
                        uint32_t moves_max, double end, const std::string& reason,
                        const LoadBoard& board) {

@@ -17,11 +17,11 @@
 //   imbalance  it was >= imbalance_begin in `windows` consecutive          yes
 //              windows, with the same busiest server
 //
-// One wave at a time: nothing begins while any goal is open. Each cause is answered once. An arrival
-// or loss is that of one process (server and incarnation). After a wave for imbalance, the next one
-// waits until the imbalance was below imbalance_end or patience_ms have passed. A wave that the rate
-// limit cut short remains a cause. Except for drains, a wave must lower the busiest server's load by
-// improvement_min.
+// One wave at a time: nothing begins while any goal is open. Each cause is answered once. An
+// arrival or loss is that of one process (server and incarnation). After a wave for imbalance, the
+// next one waits until the imbalance was below imbalance_end or patience_ms have passed. A wave
+// that the rate limit cut short remains a cause. Except for drains, a wave must lower the busiest
+// server's load by improvement_min.
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_BALANCE_REBALANCE_POLICY_H_
@@ -74,9 +74,9 @@ class RebalancePolicy {
   // Whether it wants a Tick. Making the view for it is expensive.
   bool Due(int64_t now_ms) const { return now_ms >= next_look_ms_; }
 
-  // `now_ms` is monotonic. `view` is that of cluster_view.h. `goals_open` is the number of goals, for
-  // whatever reason, that are not reached yet. The caller writes the wave's goals at once; a goal
-  // that it does not write comes again only if its cause persists.
+  // `now_ms` is monotonic. `view` is that of cluster_view.h. `goals_open` is the number of goals,
+  // for whatever reason, that are not reached yet. The caller writes the wave's goals at once; a
+  // goal that it does not write comes again only if its cause persists.
   std::optional<RebalanceWave> Tick(int64_t now_ms, const ClusterView& view, uint64_t goals_open);
 
   void Switch(bool on) { options_.on = on; }

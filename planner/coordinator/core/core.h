@@ -9,8 +9,8 @@
 // The core knows the contents of the metadata store, and who sent a heartbeat lately. It tells
 // nobody anything that is not committed. One transaction is in flight at a time. Operations run in
 // two lanes, each in the order of arrival: the urgent lane keeps shards serving (fail-over,
-// activation, servers that are down), the normal lane serves people's requests and moves. The urgent
-// lane goes first, even between two transactions of an operation of the normal lane.
+// activation, servers that are down), the normal lane serves people's requests and moves. The
+// urgent lane goes first, even between two transactions of an operation of the normal lane.
 //
 // Safety rests on the compares of each transaction: every record that it writes must be as the core
 // has it, and the leader key must be this coordinator's. After a failed compare the core reads the
@@ -170,7 +170,8 @@ class Core {
 
   // Runs operations until one has a transaction to commit or none is left.
   void Advance();
-  // The lane whose operation runs next, or nullptr. `looked`: this Advance asked Membership already.
+  // The lane whose operation runs next, or nullptr. `looked`: this Advance asked Membership
+  // already.
   Lane* NextLane(bool* looked);
   void StartMembership(Lane* lane, bool urgent);
   void Bootstrapped();

@@ -1,5 +1,5 @@
-// Groups of trainers: the members of each, the step that each member has ended, and the group's last
-// committed step. Part of the core, and pure like it.
+// Groups of trainers: the members of each, the step that each member has ended, and the group's
+// last committed step. Part of the core, and pure like it.
 //
 // The last commit of a group (step, sessions, tables) is authoritative. It is in the metadata store
 // before anybody hears of it. The rest comes from the trainers: every request renews the membership
@@ -8,10 +8,10 @@
 // others continues, because a member that was not heard of yet may be behind.
 //
 // Rules:
-// - A step is committed when all members have ended it, with the sessions of all of them in the order
-//   of their names. One commit per group is in flight at a time, and the next one follows only when a
-//   member has brought the last one to every shard of its tables: so no shard misses a commit, even
-//   if trainers die in between.
+// - A step is committed when all members have ended it, with the sessions of all of them in the
+//   order of their names. One commit per group is in flight at a time, and the next one follows
+//   only when a member has brought the last one to every shard of its tables: so no shard misses a
+//   commit, even if trainers die in between.
 // - A trainer that leaves, dies or is not heard of for a lease is out. The others continue without
 //   it.
 // - A trainer that joins begins one step above the last commit, and is admitted only when no step

@@ -238,7 +238,7 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
     if (!holds && leases_->Awaited(batch->now_ns(), before)) return 0;
     last_holder_.erase(holder);
   } else if (leases_->AnyAwaited(batch->now_ns())) {
-    return 0;  // an awaited server may be the last holder: this process may be younger than the loss
+    return 0;  // one may be the last holder: this process may have started after the loss
   }
   search.members = members;
   for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());

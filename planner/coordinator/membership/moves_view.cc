@@ -27,8 +27,8 @@ const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& 
   return nullptr;
 }
 
-// The learner that the shard's move or refill is about; nullptr: none. A read copy counts only while
-// rows are in flight to it.
+// The learner that the shard's move or refill is about; nullptr: none. A read copy counts only
+// while rows are in flight to it.
 const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
                             const v1::ShardGoal* goal) {
   for (const v1::Member& learner : record.learners()) {

@@ -3,8 +3,8 @@
 // A replica can be lost while its process lives: it is damaged, differs from its primary's, or was
 // sent a record that it cannot apply. The first time, the replica is made again at once. If it is
 // lost again the cause is likely to last, and each transfer costs all rows on the wire, so the
-// server is left out for kLostAgainNs, then twice as long each time, up to kLostNsMax. A server that
-// left because it and a primary did not hear of each other is left out for kUnreachedNs.
+// server is left out for kLostAgainNs, then twice as long each time, up to kLostNsMax. A server
+// that left because it and a primary did not hear of each other is left out for kUnreachedNs.
 //
 // Nothing here is kept in the metadata store: another coordinator starts counting from zero. Times
 // are monotonic nanoseconds. Pure; thread-compatible.

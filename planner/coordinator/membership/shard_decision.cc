@@ -215,7 +215,7 @@ class Rules {
     if (!wish_.survives_restart) {
       return Wait(absl::StrCat("stopped: lost all of ", MembersText(record_.members),
                                ", and the table's class keeps nothing over a restart; load a "
-                               "checkpoint or create the table anew"));
+                               "checkpoint or create the table again"));
     }
     Members back;
     for (const Member& member : asked) {

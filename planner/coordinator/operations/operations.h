@@ -1,5 +1,5 @@
-// The operations of the coordinator; operation.h says how they run. Each factory takes a request and
-// documents its rules; errors are the reply's status.
+// The operations of the coordinator; operation.h says how they run. Each factory takes a request
+// and documents its rules; errors are the reply's status.
 #ifndef HOTBED_PLANNER_COORDINATOR_OPERATIONS_OPERATIONS_H_
 #define HOTBED_PLANNER_COORDINATOR_OPERATIONS_OPERATIONS_H_
 
@@ -36,9 +36,9 @@ struct ClusterLimits {
 
 // --- bootstrap_operations.cc
 
-// Runs after each read of the store. Takes or confirms the leadership: writes `token` as the leader,
-// and into an empty store the cluster id and the format. FailedPrecondition: the store has another
-// format.
+// Runs after each read of the store. Takes or confirms the leadership: writes `token` as the
+// leader, and into an empty store the cluster id and the format. FailedPrecondition: the store has
+// another format.
 std::unique_ptr<Operation> MakeBootstrap(std::string token, std::string new_cluster_id);
 
 // Deletes shard records without a table, left over from a creation or drop that was cut short.
@@ -46,11 +46,11 @@ std::unique_ptr<Operation> MakeCleanup();
 
 // --- table_operations.cc
 
-// Creates tables that one plan places together. Nothing is written unless all of them are valid, new
-// (or existing and equal, with if_not_exists) and have a place. Writes the id counter and the shards
-// first, then the tables and their names, kTablesPerTxn per transaction; only the latter make tables
-// visible. If it is cut short, each table exists whole or not at all. `live` tells which servers may
-// take shards now.
+// Creates tables that one plan places together. Nothing is written unless all of them are valid,
+// new (or existing and equal, with if_not_exists) and have a place. Writes the id counter and the
+// shards first, then the tables and their names, kTablesPerTxn per transaction; only the latter
+// make tables visible. If it is cut short, each table exists whole or not at all. `live` tells
+// which servers may take shards now.
 //
 //   InvalidArgument    names field, value and range of a bad spec; too many shards asked for; no
 //                      tables; a name given twice
@@ -78,10 +78,10 @@ std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
 
 // --- server_operations.cc
 
-// Registers a server process that starts: gives it an id (if its data directory is new) and the next
-// incarnation. Before the reply, Membership has given it all shards of which only its data directory
-// holds a replica; in shards with other members it is a newcomer. `live` tells whether a server's
-// lease holds. The reply lacks the times of the lease, which the core adds.
+// Registers a server process that starts: gives it an id (if its data directory is new) and the
+// next incarnation. Before the reply, Membership has given it all shards of which only its data
+// directory holds a replica; in shards with other members it is a newcomer. `live` tells whether a
+// server's lease holds. The reply lacks the times of the lease, which the core adds.
 //
 //   InvalidArgument    name or address missing or malformed
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
@@ -134,8 +134,8 @@ std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, Cluster
 //   FailedPrecondition  no other server may take replicas, or one of its shards fits nowhere
 std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveContext context);
 
-// Pauses, resumes or aborts moves, sets the rate limit and the latency guard, or switches rebalancing
-// on and off. InvalidArgument: an unknown action.
+// Pauses, resumes or aborts moves, sets the rate limit and the latency guard, or switches
+// rebalancing on and off. InvalidArgument: an unknown action.
 std::unique_ptr<Operation> MakeControlMoves(v1::ControlMovesRequest request, MoveContext context);
 
 // --- rebalance_operations.cc

@@ -1,7 +1,7 @@
 // The open Attend streams: each server process sends its heartbeats on one and receives on it the
 // changes that concern it. A stream has one message in flight; later changes are joined into the
-// next message, so a slow reader costs the memory of one message. A stream that takes no message for
-// `stall_ns` is dropped.
+// next message, so a slow reader costs the memory of one message. A stream that takes no message
+// for `stall_ns` is dropped.
 //
 // Unless this side ended the stream, its end means that the process may be dead: the hub tells the
 // coordinator (Coordinator::StreamBroken), except when the process has a newer stream.

@@ -1,10 +1,10 @@
 // Probes whether a server answers on its data port: opens a connection, sends the HTTP/2 client
 // preface, and waits for the first byte. A process that is stopped or hangs is thus not taken for
-// alive merely because its kernel accepts connections. Host names are looked up by the system, which
-// may take longer than the probe itself.
+// alive merely because its kernel accepts connections. Host names are looked up by the system,
+// which may take longer than the probe itself.
 //
-// Thread-safe. One thread of its own probes up to kProbesAtOnce ports concurrently; further requests
-// wait. Leases asks at most once per server at a time.
+// Thread-safe. One thread of its own probes up to kProbesAtOnce ports concurrently; further
+// requests wait. Leases asks at most once per server at a time.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_PORT_PROBE_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_PORT_PROBE_H_
 
