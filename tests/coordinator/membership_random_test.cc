@@ -25,9 +25,9 @@ constexpr int kServers = 5;
 constexpr int kTables = 3;
 constexpr int kDrainsMax = 2;  // with three copies there must be a place
 
-class World {
+class MembershipWorld {
  public:
-  explicit World(uint64_t seed) : random_(seed) {
+  explicit MembershipWorld(uint64_t seed) : random_(seed) {
     for (CoreRig* rig : {&first_, &second_}) {
       rig->after_commit = [this, rig](const Transaction& txn, const TxnResult& result) {
         Committed(*rig, txn, result);
@@ -248,7 +248,7 @@ TEST(MembershipRandom, EverythingIsAsWishedAfterHealing) {
   uint64_t deposed = 0;
   for (int world = 0; world < 60; ++world) {
     SCOPED_TRACE(absl::StrCat("world ", world));
-    World w(seed.value() * 1000 + world);
+    MembershipWorld w(seed.value() * 1000 + world);
     w.Run(150);
     epochs += w.epochs();
     moves += w.moves_asked();
