@@ -24,8 +24,8 @@
 namespace hotbed {
 namespace {
 
-constexpr char kThreads[] = "3";              // a slow reader holds one
-constexpr char kRequestTimeoutMs[] = "5000";  // of a silent connection
+constexpr char kThreads[] = "3";              // a slow reader occupies one
+constexpr char kRequestTimeoutMs[] = "5000";  // for a silent connection
 constexpr char kQueuedConnections[] = "32";
 
 struct Response {
@@ -60,8 +60,8 @@ int LogMessage(const mg_connection*, const char* message) {
   return 1;  // handled
 }
 
-// Connects to loopback and closes; of a server bound to another address it is no more than a
-// refused connection.
+// Connects to loopback and closes. Where the server is bound to another address, the connection is
+// refused and nothing happens.
 void Touch(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
@@ -78,8 +78,8 @@ class CivetAdminServer : public AdminServer {
   explicit CivetAdminServer(AdminOptions options) : options_(std::move(options)) {}
   ~CivetAdminServer() override {
     if (context_ == nullptr) return;
-    // civetweb's listening thread looks at its stop flag every two seconds, or when a connection
-    // comes.
+    // civetweb's listening thread checks its stop flag every two seconds, or when a connection
+    // arrives.
     absl::Mutex mu;
     bool stopped = false;  // guarded by mu
     const auto has_stopped = [&] {

@@ -13,9 +13,9 @@
 
 namespace hotbed {
 
-// A status page as data, drawn as HTML for browsers, as aligned text for curl (by Accept and
-// User-Agent), as JSON at /api/status. Numbers are given as text with their unit for people, and
-// raw for JSON.
+// A status page as data. It is rendered as HTML for browsers, as aligned text for curl (by Accept
+// and User-Agent), and as JSON at /api/status. Numbers are text with a unit for people, and raw in
+// the JSON.
 struct StatusTable {
   std::string title;
   std::vector<std::string> columns;

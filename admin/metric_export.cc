@@ -76,8 +76,8 @@ prometheus::ClientMetric::Histogram Thin(const LatencyHistogram::Snapshot& snaps
   return out;
 }
 
-// One scrape as prometheus-cpp sees it: the hot path never meets a prometheus type (its Histogram
-// locks per observation).
+// Presents the samples to prometheus-cpp at each scrape. The hot path uses none of its types,
+// because its Histogram locks per observation.
 class SampleCollectable : public prometheus::Collectable {
  public:
   explicit SampleCollectable(const std::vector<MetricSample>& samples) : samples_(samples) {}

@@ -1,4 +1,4 @@
-// The samples of common/metrics.h, and the process's own, as Prometheus reads them and as JSON.
+// The samples of common/metrics.h and of the process itself, in Prometheus's format and as JSON.
 // Thread-safe.
 #ifndef HOTBED_ADMIN_METRIC_EXPORT_H_
 #define HOTBED_ADMIN_METRIC_EXPORT_H_
@@ -10,12 +10,12 @@
 
 namespace hotbed {
 
-// CollectMetrics() plus hotbed_build_info and process_* (names as Prometheus's client libraries
-// have them), sorted by name.
+// CollectMetrics() plus hotbed_build_info and process_* (named as in Prometheus's client
+// libraries), sorted by name.
 std::vector<MetricSample> CollectAllMetrics();
 
-// Text exposition format 0.0.4. Histograms are thinned to one bucket a power of two from 1 us to 64
-// s, always the same edges, so that a scrape stays small and buckets never come and go.
+// Text exposition format 0.0.4. Histograms are reduced to one bucket per power of two from 1 us to
+// 64 s. The edges are always the same, so that a scrape stays small and no bucket appears later.
 std::string MetricsAsPrometheusText(const std::vector<MetricSample>& samples);
 
 // [{"name", "labels": {...}, "value"}] and for histograms "count", "sum_seconds", "p50_seconds",

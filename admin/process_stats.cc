@@ -26,10 +26,10 @@ uint64_t CountOpenFds() {
     if (entry->d_name[0] != '.') ++n;
   }
   closedir(dir);
-  return n > 0 ? n - 1 : 0;  // without the one that lists them
+  return n > 0 ? n - 1 : 0;  // without the descriptor that lists them
 }
 
-// Seconds since 1970 at which the machine started.
+// The time at which the machine started, in seconds since 1970.
 double BootTime() {
   std::istringstream in(ReadFile("/proc/stat"));
   std::string word;

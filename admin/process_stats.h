@@ -1,5 +1,5 @@
-// What the kernel says of this process, read from /proc at each call. Thread-safe; fields stay 0
-// where /proc is not there.
+// The kernel's statistics of this process, read from /proc at each call. Fields stay 0 where there
+// is no /proc. Thread-safe.
 #ifndef HOTBED_ADMIN_PROCESS_STATS_H_
 #define HOTBED_ADMIN_PROCESS_STATS_H_
 

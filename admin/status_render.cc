@@ -59,7 +59,8 @@ std::string Plain(const std::string& text) {
   return out;
 }
 
-// Columns in which every cell starts with a digit stand to the right, so that figures line up.
+// A column in which every cell starts with a digit is aligned to the right, so that figures line
+// up.
 bool IsNumeric(const StatusTable& table, size_t column) {
   bool any = false;
   for (const auto& row : table.rows) {

@@ -22,6 +22,7 @@
 #include "common/check.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
+#include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 
 namespace hotbed::bench {

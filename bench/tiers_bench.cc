@@ -26,6 +26,7 @@
 #include "common/random.h"
 #include "common/zipf.h"
 #include "kv/kv_store.h"
+#include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 
 namespace hotbed::bench {
@@ -135,7 +136,7 @@ class BenchStore {
   // All rows in SSTs, as after hours of running.
   void Settle() {
     bool finished = false;
-    store_->Sweep(lsn_, "", [&](absl::Status status) {
+    store_->WriteBackAll(lsn_, "", [&](absl::Status status) {
       HOTBED_CHECK(status.ok()) << status;
       finished = true;
     });

@@ -12,6 +12,6 @@
 int main(int argc, char** argv) {
   hotbed::TuneDataPlaneProcess();
   if (const std::optional<int> served = hotbed::roofs::ServeIfAsked(argc, argv)) return *served;
-  signal(SIGPIPE, SIG_IGN);  // `hotbed ... | head` ends by a failed write, not by a signal
+  signal(SIGPIPE, SIG_IGN);  // `hotbed ... | head` must end by a failed write, not by a signal
   return hotbed::RunCli(std::vector<std::string>(argv + 1, argv + argc), &std::cout, &std::cerr);
 }

@@ -43,8 +43,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddShardMovesCommand(shard, context);
   AddShardDrainCommand(shard, context);
   AddShardControlCommands(shard, context);
-  AddRebalanceCommands(AddGroup(root, "rebalance", "Whether the cluster moves shards by itself"),
-                       context);
+  AddRebalanceCommands(AddGroup(root, "rebalance", "Switch rebalancing on and off"), context);
   AddEventsCommand(root, context);
   CLI::App* plan = AddGroup(root, "plan", "Compute, look at and compare placements");
   AddPlanComputeCommand(plan, context);
@@ -60,7 +59,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddVersionCommand(root, context);
 }
 
-// The command that the words chose, as deep as they were understood.
+// The deepest command that the words name.
 CLI::App* Deepest(CLI::App* app) {
   while (true) {
     const std::vector<CLI::App*> chosen = app->get_subcommands();
@@ -86,7 +85,7 @@ std::vector<std::string> KnownFlags(const CLI::App* app) {
   return names;
 }
 
-// What to say about words that no command understood.
+// The error for words that no command understands.
 std::string UnknownWord(CLI::App* root) {
   CLI::App* at = Deepest(root);
   const std::vector<std::string> words = root->remaining(true);
@@ -116,8 +115,8 @@ void PrintError(const CommandContext& context, absl::string_view code, const std
   }
 }
 
-// `row get TABLE -5` is an id, not a flag: negative ids are handed on as the unsigned number with
-// the same bits.
+// In `row get TABLE -5`, -5 is an id and not a flag: negative ids are passed on as the unsigned
+// number with the same bits.
 std::vector<std::string> WithoutNegativeIds(std::vector<std::string> args) {
   const auto row = std::find(args.begin(), args.end(), "row");
   if (row == args.end() || row + 1 == args.end() || *(row + 1) != "get") return args;
@@ -130,7 +129,7 @@ std::vector<std::string> WithoutNegativeIds(std::vector<std::string> args) {
 }
 
 int ParseAndChoose(CLI::App* root, CommandContext* context, std::vector<std::string> args) {
-  std::reverse(args.begin(), args.end());  // CLI11 takes them last first
+  std::reverse(args.begin(), args.end());  // CLI11 expects them in reverse order
   try {
     root->parse(std::move(args));
   } catch (const CLI::Success& help) {
@@ -140,7 +139,7 @@ int ParseAndChoose(CLI::App* root, CommandContext* context, std::vector<std::str
     PrintError(*context, "USAGE", UnknownWord(root));
     return kExitUsage;
   } catch (const CLI::ParseError& error) {
-    // Extra words are the likelier cause than what they left unfilled: a mistyped flag reads as a
+    // Extra words are a likelier cause than missing arguments: a mistyped flag also shows as a
     // missing one.
     const bool extras =
         !root->remaining(true).empty() && dynamic_cast<const CLI::RequiredError*>(&error);
@@ -175,13 +174,13 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
   root.fallthrough();  // global flags may stand after the command
   root.footer(kFooter);
   root.add_option("--coordinator", context.coordinator,
-                  "Where the cluster's coordinator is, host:port")
+                  "Address of the cluster's coordinator, host:port")
       ->check([](const std::string& text) {
         return std::string(CheckHostPort(absl::StripPrefix(text, "hotbed://"), 1).message());
       })
       ->envname("HOTBED_COORDINATOR")
       ->capture_default_str();
-  root.add_option("-o,--output", context.output, "How to answer: table or json")
+  root.add_option("-o,--output", context.output, "Form of the output: table or json")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
   root.add_option("--timeout", context.timeout, "Longest wait for the cluster's answer")
@@ -194,7 +193,7 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
   AddCommands(&root, &context);
   const int parsed = ParseAndChoose(&root, &context, WithoutNegativeIds(args));
   if (parsed != kExitOk || !context.run) return parsed;
-  // The address as a client writes it is as good.
+  // The client library's form of the address is accepted too.
   context.coordinator = std::string(absl::StripPrefix(context.coordinator, "hotbed://"));
   const absl::Status status = context.run();
   out->flush();

@@ -8,8 +8,9 @@
 
 namespace hotbed {
 
-// `args` without the program's name. Returns the exit code (cli/base/command.h). Errors go to `err`, as
-// one line of text or, with -o json, as {"error": {"code", "message"}}. An unknown command or flag
+// Runs the command line `args`, without the program's name. Returns the exit code
+// (cli/base/command.h). Errors go to `err` as one line of text or, with -o json, as
+// {"error": {"code", "message"}}. An unknown command or flag
 // names the nearest known one.
 int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream* err);
 

@@ -1,13 +1,13 @@
-# Groups of tests for the sanitizer builds, found from the link graph: building gRPC's and protobuf's generated code again for
-# each sanitizer would take longer than the rest of continuous integration.
-#   hotbed_asan_tests, label asan: unit tests that link neither gRPC nor protobuf; and proto_test, which reads what comes from
-#     the network.
-#   hotbed_tsan_tests, label tsan: those of them that start threads.
-
-# Code without a thread of its own (tests/tiers runs what waits by hand, in orders it draws; RocksDB's threads are its own); and
-# full_disk_test, in which RocksDB's threads are busy beside ours: what orders them is not instrumented.
-set(HOTBED_SINGLE_THREADED_TESTS
-  "^(config|planner|row_math|device|shard_core|cli_text|status_render|trainer|coordinator_core|kernels?|tiered_store|replay_guard|spill_failure|in_flight|shard_budget|full_disk)(_.*)?_test$")
+# Groups of unit tests for the sanitizer builds, as labels and as targets hotbed_GROUP_tests. A test that links gRPC is in
+# none: the packaged gRPC is not instrumented, and building its generated code again would take longer than the tests.
+#   asan        every unit test free of gRPC and protobuf, and proto_test, which reads bytes from the network (./dev verify)
+#   tsan        those of them that start threads (./dev verify)
+#   asan_short  readers of bytes from outside, and the arithmetic on raw rows (./dev test)
+#   tsan_short  the tests of our own locks, strands and threads (./dev test)
+# In full_disk_test RocksDB's threads are busy beside ours, without instrumentation: kv_test leaves it out under TSan.
+set(HOTBED_SINGLE_THREADED_TESTS "^(config|planner|planner_cost|planner_golden|row_math|device|shard_core|terminal|trainer|kernels)_test$")
+set(HOTBED_SHORT_asan "^(proto|kernels|shard_core)_test$")
+set(HOTBED_SHORT_tsan "^(common|shard_log|shard)_test$")
 
 # Sets OUT to whether `target` reaches gRPC or generated code.
 function(hotbed_reaches_grpc target out)
@@ -52,22 +52,26 @@ endfunction()
 
 # Puts a unit test that was just added into its groups; sets OUT to their labels. The libraries it links must exist.
 function(hotbed_group_test test out)
-  foreach(group asan tsan)
+  foreach(group asan tsan asan_short tsan_short)
     if(NOT TARGET hotbed_${group}_tests)
       add_custom_target(hotbed_${group}_tests)
     endif()
   endforeach()
-  set(${out} "" PARENT_SCOPE)
+  set(groups "")
   hotbed_reaches_grpc(${test} grpc)
-  if(NOT grpc)
-    add_dependencies(hotbed_asan_tests ${test})
-    set(${out} asan PARENT_SCOPE)
-    if(NOT test MATCHES "${HOTBED_SINGLE_THREADED_TESTS}")
-      add_dependencies(hotbed_tsan_tests ${test})
-      set(${out} asan tsan PARENT_SCOPE)
-    endif()
-  elseif(test STREQUAL "proto_test")
-    add_dependencies(hotbed_asan_tests ${test})
-    set(${out} asan PARENT_SCOPE)
+  if(NOT grpc OR test STREQUAL "proto_test")
+    list(APPEND groups asan)
   endif()
+  if(NOT grpc AND NOT test MATCHES "${HOTBED_SINGLE_THREADED_TESTS}")
+    list(APPEND groups tsan)
+  endif()
+  foreach(group ${groups})
+    if(test MATCHES "${HOTBED_SHORT_${group}}")
+      list(APPEND groups ${group}_short)
+    endif()
+  endforeach()
+  foreach(group ${groups})
+    add_dependencies(hotbed_${group}_tests ${test})
+  endforeach()
+  set(${out} "${groups}" PARENT_SCOPE)
 endfunction()

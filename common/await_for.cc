@@ -13,12 +13,13 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// How soon a waiter is told again, should the first time not have reached it.
-constexpr std::chrono::milliseconds kTellAgain{1};
+// An expired waiter is woken again at this interval until it has left.
+constexpr std::chrono::milliseconds kWakeAgain{1};
 
-// One thread that tells waiters that their time is over. It never waits for a waiter's mutex: who
-// holds that one evaluates the waiter's condition when he lets go. Its own mutex is taken under a
-// waiter's, and held while a waiter's is tried: so a waiter that has left is never touched.
+// One thread that wakes waiters whose time has passed. It never blocks on a waiter's mutex: the
+// holder of that mutex re-evaluates the condition on unlock. Alarms' own mutex is taken while a
+// waiter's mutex is held, and is held while a waiter's mutex is tried, so a waiter that has left is
+// never touched.
 class Alarms {
  public:
   struct Waiter;
@@ -67,7 +68,7 @@ class Alarms {
       waiter->expired.store(true, std::memory_order_release);
       if (waiter->mu->TryLock()) waiter->mu->Unlock();  // evaluates the condition
       auto node = waiters_.extract(first);
-      node.key() = now + kTellAgain;
+      node.key() = now + kWakeAgain;
       waiter->place = waiters_.insert(std::move(node));
     }
   }

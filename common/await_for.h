@@ -1,9 +1,9 @@
 // Waits that end after a time, measured on the monotonic clock.
 //
-// Abseil's own (AwaitWithTimeout, WaitWithTimeout) sleep until a time of day: one that is under way
-// when the clock is set back by an hour takes an hour longer. Everything of ours that waits for a
-// time uses this instead, also in a trainer's process (tests/tidy/house_rules.py sees to it). For
-// gRPC's own waits our programs have common/steady_waits.cc.
+// Abseil's AwaitWithTimeout and WaitWithTimeout sleep until a time of day, so a wait that is in
+// progress when the clock is set back by an hour takes an hour longer. All our timed waits use
+// AwaitFor instead, also in a trainer's process; tests/tidy/house_rules.py checks this. For the
+// waits inside gRPC, our programs link common/steady_waits.cc.
 #ifndef HOTBED_COMMON_AWAIT_FOR_H_
 #define HOTBED_COMMON_AWAIT_FOR_H_
 
@@ -13,9 +13,9 @@
 
 namespace hotbed {
 
-// As mu->AwaitWithTimeout: unlocks `mu`, waits until `condition` holds or `timeout` has passed,
-// locks again, and says whether the condition holds. Costs about a microsecond beside the sleep.
-// Thread-safe; the calling thread holds `mu` alone.
+// Like mu->AwaitWithTimeout: unlocks `mu`, waits until `condition` holds or `timeout` has passed,
+// locks `mu` again, and returns whether the condition holds. Costs about a microsecond in addition
+// to the sleep. Thread-safe; the calling thread holds `mu` exclusively.
 bool AwaitFor(absl::Mutex* mu, const absl::Condition& condition, absl::Duration timeout)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 

@@ -23,12 +23,6 @@ inline void StoreLittle(void* to, T value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-inline uint16_t LoadBig16(const void* from) {
-  return __builtin_bswap16(LoadLittle<uint16_t>(from));
-}
-inline uint32_t LoadBig32(const void* from) {
-  return __builtin_bswap32(LoadLittle<uint32_t>(from));
-}
 inline uint64_t LoadBig64(const void* from) {
   return __builtin_bswap64(LoadLittle<uint64_t>(from));
 }

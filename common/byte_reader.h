@@ -1,6 +1,6 @@
-// Small files and metas of the shard host: little-endian integers and length-prefixed strings,
-// written to a string and read back with bounds checked. A reader that ran out reads zeros and says
-// so in ok(). Thread-compatible.
+// Writes little-endian integers and length-prefixed strings to a string, and reads them back with
+// bounds checks: the format of the small files and the shard metadata of a server. A reader that
+// has run past the end returns zeros, and ok() is false. Thread-compatible.
 #ifndef HOTBED_COMMON_BYTE_READER_H_
 #define HOTBED_COMMON_BYTE_READER_H_
 

@@ -1,5 +1,6 @@
-// HOTBED_CHECK: a programmer's error ends the process with file, line and text. Never for what the
-// world can cause. HOTBED_DCHECK: the same in debug builds only.
+// HOTBED_CHECK ends the process with file, line and text when an invariant of our own is broken. It
+// is never used for conditions that input, network or disk can cause. HOTBED_DCHECK is the same in
+// debug builds only.
 #ifndef HOTBED_COMMON_CHECK_H_
 #define HOTBED_COMMON_CHECK_H_
 

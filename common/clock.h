@@ -1,4 +1,5 @@
-// Time enters by constructor (DESIGN section 10). Thread-safe.
+// The clock as a seam: a class that needs the time takes a Clock by constructor, so that tests and
+// simulations decide what time it is. Thread-safe.
 #ifndef HOTBED_COMMON_CLOCK_H_
 #define HOTBED_COMMON_CLOCK_H_
 
@@ -14,8 +15,8 @@ inline constexpr int64_t kSecondNs = 1'000 * kMillisecondNs;
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Monotonic nanoseconds that run on over suspend (CLOCK_BOOTTIME): for leases, deadlines and
-  // rates.
+  // Monotonic nanoseconds that include time spent in suspend (CLOCK_BOOTTIME). For leases,
+  // deadlines and rates.
   virtual int64_t NowNs() const = 0;
   // Microseconds since 1970: for display only.
   virtual int64_t WallUs() const = 0;
@@ -24,7 +25,7 @@ class Clock {
   static Clock* Real();  // never deleted
 };
 
-// A clock that a test moves by hand; SleepNs advances it. Thread-safe.
+// A clock that a test advances by hand; SleepNs advances it too. Thread-safe.
 class ManualClock : public Clock {
  public:
   int64_t NowNs() const override { return now_ns_.load(); }

@@ -47,9 +47,9 @@ uint32_t Crc32cPortable(const void* data, size_t bytes, uint32_t crc) {
 
 namespace {
 
-// The instruction takes 8 bytes, has a latency of three cycles and starts once a cycle: three
-// independent streams fill it. The streams are joined by moving a state over a fixed number of zero
-// bytes, a linear map kept as four byte tables.
+// The instruction takes 8 bytes, has a latency of three cycles and can start once per cycle, so
+// three independent streams keep it busy. The streams are joined by advancing a state over a fixed
+// number of zero bytes, which is a linear map stored as four byte tables.
 class ZeroShift {
  public:
   __attribute__((target("sse4.2"))) explicit ZeroShift(size_t bytes) {

@@ -9,11 +9,11 @@
 
 namespace hotbed {
 
-// The checksum of `bytes` at `data`, continuing from `crc`, the checksum of what stands before:
+// The checksum of `bytes` at `data`, continuing from `crc`, the checksum of the preceding bytes:
 // Crc32c(b, nb, Crc32c(a, na)) == Crc32c(ab, na + nb).
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 
-// The table-driven twin; what machines without the instruction run. For tests.
+// The table-driven implementation, for machines without the instruction. Public for tests.
 uint32_t Crc32cPortable(const void* data, size_t bytes, uint32_t crc = 0);
 
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// How far two words are apart, for guesses at what was meant. A pure function.
+// The distance between two words, for suggesting the word that was meant. A pure function.
 #ifndef HOTBED_COMMON_EDIT_DISTANCE_H_
 #define HOTBED_COMMON_EDIT_DISTANCE_H_
 
@@ -8,8 +8,8 @@
 
 namespace hotbed {
 
-// Fewest insertions, deletions and replacements of one byte that turn `a` into `b`. Takes
-// a.size() x b.size() steps.
+// The least number of insertions, deletions and replacements of one byte that turns `a` into
+// `b`. Takes a.size() x b.size() steps.
 size_t EditDistance(absl::string_view a, absl::string_view b);
 
 }  // namespace hotbed

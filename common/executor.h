@@ -1,4 +1,4 @@
-// Runs the work of one shard in order. On the CPU that is the shard's strand (common/strand.h).
+// Runs the tasks of one shard in order. On the CPU this is the shard's strand (common/strand.h).
 #ifndef HOTBED_COMMON_EXECUTOR_H_
 #define HOTBED_COMMON_EXECUTOR_H_
 

@@ -2,11 +2,11 @@
 // crash, runs out of space, fails syncs and writes, and cuts writes short. Everything it decides at
 // random comes from its seed.
 //
-// What survives Crash(): of each file, what its last successful Sync covered, plus a random part of
-// what was appended since (cut at any byte, at random with garbled bytes in it, as a disk may leave
-// it); names (creations, deletions, renames) always survive, except that a file never synced may be
-// empty. WriteAtomically is atomic and durable, or fails and leaves the old content. Files and
-// locks opened before a crash fail with Aborted afterwards.
+// Crash() keeps of each file the bytes that its last successful Sync covered, and a random part of
+// the bytes appended since, cut at any byte and possibly garbled, as a disk may leave them. Names
+// (creations, deletions, renames) always survive, but a file that was never synced may be empty.
+// WriteAtomically is atomic and durable, or fails and leaves the old content. Files and locks
+// opened before a crash fail with Aborted afterwards.
 //
 // Thread-safe, like the interface; a file object must not outlive the file system.
 #ifndef HOTBED_COMMON_FAULT_FILE_SYSTEM_H_
@@ -31,16 +31,16 @@ class FaultFileSystem : public FileSystem {
   explicit FaultFileSystem(uint64_t seed);
   ~FaultFileSystem() override;
 
-  // What a power loss leaves (see above).
+  // Leaves the state after a power loss (see above).
   void Crash();
-  // What kill -9 leaves: all bytes, but every open file and lock is gone.
+  // Leaves the state after kill -9: all bytes stay, and every open file and lock is gone.
   void Kill();
   // Bytes that may still be written before ResourceExhausted; the write that crosses it is cut
   // short. Max: no limit.
   void SetFreeBytes(uint64_t bytes);
   // The next `count` calls of Sync (or of SyncDir or WriteAtomically) fail with Internal, as EIO
-  // does; what a failed Sync should have covered stays unsynced, even if a later Sync returns OK
-  // (Linux drops the pages).
+  // does. The bytes that a failed Sync should have covered stay unsynced even if a later Sync
+  // returns OK, because Linux drops the pages.
   void FailSyncs(int count);
   // The next `count` appends fail with Internal after a random prefix.
   void FailAppends(int count);

@@ -25,7 +25,7 @@ absl::Status Failed(absl::string_view action, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", path));
 }
 
-// open() that is not given up for a signal. -1 and errno on failure.
+// open() that continues after a signal. -1 and errno on failure.
 int Open(const std::string& path, int flags) {
   int fd;
   do {
@@ -65,7 +65,7 @@ class PosixFile : public WritableFile {
     }
   }
 
-  // A disk that is full, or cannot do it, shows when the bytes are written.
+  // Ignored: a full disk, or one without fallocate, is reported when the bytes are written.
   void ExpectAppends(uint64_t bytes) override {
 #if defined(FALLOC_FL_KEEP_SIZE)
     if (fd_ < 0) return;
@@ -201,7 +201,7 @@ class PosixFileSystem : public FileSystem {
   absl::Status SyncDir(const std::string& path) override {
     const int fd = Open(path, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return Failed("open directory", path);
-    // Some file systems refuse to sync a directory and need it not.
+    // Some file systems refuse to sync a directory and do not need it.
     const bool synced = fsync(fd) == 0 || errno == EINVAL;
     const absl::Status status = synced ? absl::OkStatus() : Failed("sync directory", path);
     close(fd);

@@ -24,8 +24,8 @@ class WritableFile {
   // Writes all pieces at the end. On an error any prefix may have been written; ResourceExhausted
   // means no space.
   virtual absl::Status Append(absl::Span<const struct iovec> pieces) = 0;
-  // `bytes` more will follow the end soon. The disk may set space aside for them, which makes those
-  // appends cheaper; the size stays, and nothing is promised.
+  // A hint that `bytes` more will be appended soon. The file system may set space aside, which
+  // makes these appends cheaper. The size of the file stays, and the appends may still fail.
   virtual void ExpectAppends(uint64_t bytes) { (void)bytes; }
   virtual absl::Status Sync() = 0;  // fdatasync
   virtual absl::Status Truncate(uint64_t size) = 0;
@@ -38,23 +38,24 @@ class FileSystem {
   virtual ~FileSystem() = default;
   static FileSystem* Real();  // never deleted
 
-  // Creates the file if it is not there.
+  // Creates the file if it does not exist.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) = 0;
   virtual absl::StatusOr<std::string> ReadAll(const std::string& path) = 0;
-  // Reads up to `bytes` at `offset` into `out`; the number read (less at the end of the file).
+  // Reads up to `bytes` at `offset` into `out`. Returns the number read, which is less at the end
+  // of the file.
   virtual absl::StatusOr<uint64_t> ReadAt(const std::string& path, uint64_t offset, uint64_t bytes,
                                           char* out) = 0;
-  // Temporary file, sync, rename, sync of the directory: after it returns OK the new content is
-  // durable, else the old.
+  // Writes a temporary file, syncs it, renames it and syncs the directory. After OK the new content
+  // is durable; after an error the old content is still there.
   virtual absl::Status WriteAtomically(const std::string& path, absl::string_view content) = 0;
   // Names, sorted.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& dir) = 0;
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
   virtual absl::Status Delete(const std::string& path) = 0;
-  virtual absl::Status MakeDir(const std::string& path) = 0;  // with parents; OK if there
+  virtual absl::Status MakeDir(const std::string& path) = 0;  // with parents; OK if it exists
   virtual absl::Status SyncDir(const std::string& path) = 0;
   virtual bool Exists(const std::string& path) = 0;
-  // What this process may still write to the disk that holds the directory.
+  // Bytes that this process may still write to the disk that holds the directory.
   virtual absl::StatusOr<uint64_t> FreeBytes(const std::string& dir) = 0;
   // An advisory lock held until the result is destroyed; AlreadyExists names the holder's pid where
   // known.

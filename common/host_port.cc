@@ -16,7 +16,7 @@ absl::Status CheckHostPort(absl::string_view text, int port_min) {
   const absl::string_view digits = has_port ? text.substr(colon + 1) : absl::string_view();
   const bool has_host = has_port && (colon > 0 || port_min == 0);
   int port = -1;
-  // SimpleAtoi passes over blanks and takes signs.
+  // SimpleAtoi skips blanks and accepts signs.
   if (has_host && std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
       absl::SimpleAtoi(digits, &port) && port >= port_min && port <= kPortMax) {
     return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Text inside of HTML and SVG. A pure function.
+// Escapes text for HTML and SVG. A pure function.
 #ifndef HOTBED_COMMON_HTML_ESCAPE_H_
 #define HOTBED_COMMON_HTML_ESCAPE_H_
 
@@ -8,7 +8,7 @@
 
 namespace hotbed {
 
-// `text` with & < > " and ' as character references, fit for content and quoted attributes.
+// `text` with & < > " and ' as character references, for content and quoted attributes.
 std::string HtmlEscape(absl::string_view text);
 
 }  // namespace hotbed

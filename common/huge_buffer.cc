@@ -18,7 +18,7 @@ absl::StatusOr<HugeBuffer> HugeBuffer::Allocate(size_t bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot reserve ", bytes, " bytes of memory"));
   }
   const size_t size = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  // One huge page more than needed, then the unaligned ends are given back.
+  // Map one huge page more than needed, then unmap the unaligned ends.
   const size_t reserved = size + kHugePageBytes;
   void* const base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -35,7 +35,7 @@ absl::StatusOr<HugeBuffer> HugeBuffer::Allocate(size_t bytes) {
   if (tail > 0) munmap(reinterpret_cast<void*>(aligned + size), tail);
   buffer.data_ = reinterpret_cast<uint8_t*>(aligned);
   buffer.size_ = size;
-  madvise(buffer.data_, size, MADV_HUGEPAGE);  // advice only: a kernel without huge pages works too
+  madvise(buffer.data_, size, MADV_HUGEPAGE);  // advice only; works without huge pages too
   return buffer;
 }
 

@@ -1,4 +1,4 @@
-// Names of things that cross layers. All are plain values, cheap to copy, safe from any thread.
+// Identifiers that cross layers. All are plain values, cheap to copy, safe from any thread.
 #ifndef HOTBED_COMMON_IDS_H_
 #define HOTBED_COMMON_IDS_H_
 
@@ -13,12 +13,11 @@ using TableId = uint32_t;    // never reused within a cluster; 0 is never assign
 using Epoch = uint64_t;      // of one shard; 0 means "none"
 using Lsn = uint64_t;        // of one shard's log; the first record is 1
 using SessionId = uint64_t;  // of one client name; 0 is never assigned
-// Of a session or of a server process; grows by at least one at every start.
+// One life of a session or of a server process; grows by at least one at every start.
 using Incarnation = uint64_t;
 using ServerId = uint64_t;  // stable over restarts, kept in the data directory; 0 is never assigned
 
-// One immutable piece of a table (DECISIONS P1): `index` counts the table's shards from 0 in
-// position order.
+// One immutable piece of a table. `index` counts the table's shards from 0 in position order.
 struct ShardId {
   TableId table = 0;
   uint32_t index = 0;

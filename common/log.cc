@@ -16,10 +16,9 @@
 namespace hotbed {
 namespace {
 
-std::atomic<int> level_min{static_cast<int>(LogLevel::kInfo)};
 std::atomic<bool> json{false};
 
-// Leaked, so that lines logged while the process ends still find it.
+// Leaked, so that lines logged during process exit still find it.
 struct Name {
   absl::Mutex mutex;
   std::string text ABSL_GUARDED_BY(mutex);
@@ -61,7 +60,6 @@ std::string JsonLine(LogLevel level, const char* file, int line, const std::stri
 
 }  // namespace
 
-void SetLogLevel(LogLevel level) { level_min.store(static_cast<int>(level)); }
 void SetLogFormat(LogFormat format) { json.store(format == LogFormat::kJson); }
 
 void SetLogName(const char* name) {
@@ -72,15 +70,11 @@ void SetLogName(const char* name) {
 
 namespace internal {
 
-bool LogEnabled(LogLevel level) {
-  return static_cast<int>(level) >= level_min.load(std::memory_order_relaxed);
-}
-
 bool LogDue(std::atomic<int64_t>* last_ns, double seconds) {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   const int64_t now_ns =
-      now.tv_sec * int64_t{1000000000} + now.tv_nsec + 1;  // never 0, which means "not yet"
+      now.tv_sec * int64_t{1000000000} + now.tv_nsec + 1;  // never 0, which means "never logged"
   int64_t last = last_ns->load(std::memory_order_relaxed);
   if (last != 0 && now_ns - last < seconds * 1e9) return false;
   return last_ns->compare_exchange_strong(last, now_ns);

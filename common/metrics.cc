@@ -11,8 +11,8 @@
 namespace hotbed {
 namespace {
 
-// Bucket b > 0 holds (lower, upper] ns with eight steps a power of two, from 2^10 ns to 2^36 ns
-// (68.7 s); bucket 0 holds what is at most 2^10 ns; what is longer counts in `count` alone, as
+// Bucket b > 0 holds (lower, upper] ns with eight steps per power of two, from 2^10 ns to 2^36 ns
+// (68.7 s). Bucket 0 holds values up to 2^10 ns. Longer values count in `count` alone, like
 // Prometheus's +Inf bucket.
 constexpr int kFirstExponent = 10;
 constexpr int kLastExponent = 36;
@@ -50,14 +50,14 @@ struct Description {
   Labels labels;
 };
 
-// Leaked: metrics with static storage deregister while the process ends.
+// Leaked: metrics with static storage deregister during process exit.
 struct Registry {
   absl::Mutex mutex;
   std::map<const Counter*, Description> counters ABSL_GUARDED_BY(mutex);
   std::map<const LatencyHistogram*, Description> histograms ABSL_GUARDED_BY(mutex);
 
-  // Of its own, held while the callbacks run: a source's destructor waits for them, and a callback
-  // may create counters.
+  // Separate from the other mutex and held while callbacks run: the destructor of a source waits
+  // for them, and a callback may create counters.
   absl::Mutex sources_mutex;
   std::map<uint64_t, std::function<void(std::vector<MetricSample>*)>> sources
       ABSL_GUARDED_BY(sources_mutex);
@@ -200,8 +200,8 @@ std::vector<MetricSample> CollectMetrics() {
                    [](const MetricSample& a, const MetricSample& b) {
                      return std::tie(a.name, a.labels) < std::tie(b.name, b.labels);
                    });
-  // A series occurs once in a scrape: what several objects count under one name and labels is added
-  // up.
+  // A series occurs once per scrape: the counts of several objects with the same name and labels
+  // are added up.
   std::vector<MetricSample> merged;
   for (MetricSample& sample : samples) {
     if (!merged.empty() && merged.back().name == sample.name &&

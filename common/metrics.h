@@ -1,5 +1,5 @@
-// Counting on the hot path: per-thread cells, merged when read (DESIGN section 8). No Prometheus
-// here; admin/ exposes them.
+// Counters and histograms for the hot path: per-thread cells that are merged when they are read. A
+// Prometheus histogram would take a lock per observation. admin/ exposes the values.
 //
 //   static Counter rows_pulled("hotbed_server_pulled_rows_total", "Rows answered to pulls.",
 //                              {{"wire", "fp32"}});
@@ -25,7 +25,7 @@ namespace hotbed {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-// Threads hash onto cells; more threads than cells share, still correct.
+// Threads hash onto cells. Threads that share a cell are slower and still counted correctly.
 constexpr int kMetricCells = 16;
 
 class Counter {
@@ -43,7 +43,7 @@ class Counter {
   Cell cells_[kMetricCells];
 };
 
-// Log-linear buckets: 8 a power of two from 1 us to 64 s, so quantiles are within 12.5 %.
+// Log-linear buckets: 8 per power of two from 1 us to 64 s, so quantiles are within 12.5 %.
 class LatencyHistogram {
  public:
   LatencyHistogram(std::string name, std::string help, Labels labels = {});
@@ -65,7 +65,8 @@ class LatencyHistogram {
   Cells* cells_;
 };
 
-// What a scrape sees: every registered Counter and LatencyHistogram, and what the callbacks add.
+// All that a scrape sees: every registered Counter and LatencyHistogram, and the samples of the
+// callbacks.
 struct MetricSample {
   enum class Type { kCounter, kGauge, kHistogram };
   std::string name;
@@ -79,8 +80,8 @@ struct MetricSample {
 // Samples sorted by name, then labels.
 std::vector<MetricSample> CollectMetrics();
 
-// Adds samples at scrape time (gauges read from a status struct). The registration ends when the
-// handle is destroyed.
+// Adds samples at scrape time, such as gauges read from a status struct. The registration ends when
+// the handle is destroyed.
 class MetricSource {
  public:
   explicit MetricSource(std::function<void(std::vector<MetricSample>*)> collect);

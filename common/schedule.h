@@ -1,7 +1,7 @@
 // Learning rates as functions of the training step. Thread-safe: plain values.
 //
-// Sources: inverse square root with linear warm-up, A. Vaswani et al., NeurIPS 2017, as fairseq has
-// it; cosine, I. Loshchilov, F. Hutter, ICLR 2017.
+// Sources: inverse square root with linear warm-up, A. Vaswani et al., NeurIPS 2017, as in
+// fairseq; cosine, I. Loshchilov, F. Hutter, ICLR 2017.
 #ifndef HOTBED_COMMON_SCHEDULE_H_
 #define HOTBED_COMMON_SCHEDULE_H_
 
@@ -13,7 +13,7 @@
 
 namespace hotbed {
 
-// Values are part of the wire format. Every kind begins with the warm-up, where it has one.
+// Values are part of the wire format. Every kind begins with the warm-up if there is one.
 enum class ScheduleKind : uint8_t { kConstant = 0, kInverseSqrt = 1, kCosine = 2, kStep = 3 };
 
 // With W = warmup_steps, base = the table's or trainer's learning rate, t = the step, from 1:
@@ -23,7 +23,7 @@ enum class ScheduleKind : uint8_t { kConstant = 0, kInverseSqrt = 1, kCosine = 2
 //   cosine:          low + (base - low) * (1 + cos(pi * min(1, (t - W) / (T - W)))) / 2,
 //                    T = total_steps, low = min_factor * base
 //   step:            base * gamma ^ floor((t - W) / step_size)
-// Computed in double precision, once, by whoever resolves a push; the result is logged.
+// Computed once, in double precision, by the primary that takes a push; the result is logged.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::kConstant;
   uint64_t warmup_steps = 0;

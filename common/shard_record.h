@@ -1,12 +1,13 @@
-// The only truth about who owns a shard: one record a shard in the metadata store, changed by
-// compare-and-set alone (reference page, section 3.1; DECISIONS P3). Carried in WRONG_EPOCH
-// replies, cluster maps and heartbeats.
+// The record of one shard: which processes hold it, and which of them is its primary.
+//
+// There is one record per shard in the metadata store, and it is the only truth about who owns the
+// shard. It changes by compare-and-set alone. WRONG_EPOCH replies, cluster maps and heartbeats carry
+// it. Plain values: safe to read from any thread.
 #ifndef HOTBED_COMMON_SHARD_RECORD_H_
 #define HOTBED_COMMON_SHARD_RECORD_H_
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -23,21 +24,26 @@ struct Member {
   }
 };
 
-// Whether a list of members or servers names `wanted`.
+// True if a list of members or of servers contains `wanted`.
 template <typename T>
 bool Contains(const std::vector<T>& list, const std::type_identity_t<T>& wanted) {
   return std::find(list.begin(), list.end(), wanted) != list.end();
 }
+// True if any incarnation of `server` is in `members`.
+inline bool ContainsServer(const std::vector<Member>& members, ServerId server) {
+  return std::any_of(members.begin(), members.end(),
+                     [server](const Member& member) { return member.server == server; });
+}
 
-// Half-open ranges of a shard. `first`/`limit` count rows (bounded) or buckets out of 65,536
-// (hashed, DECISIONS P2).
+// Half-open ranges of a shard. `first`/`limit` count rows (bounded tables) or buckets out of 65,536
+// (hashed tables).
 struct ShardRange {
   uint64_t first = 0;
   uint64_t limit = 0;
   uint32_t column_first = 0;
   uint32_t column_limit = 0;
 
-  // Positions, both ends inside: 2^64 cannot be written as a limit.
+  // Positions, both ends inclusive: 2^64 cannot be written as a limit.
   uint64_t first_position(bool hashed) const { return hashed ? first << 48 : first; }
   uint64_t last_position(bool hashed) const {
     return hashed ? (limit << 48) - 1 : limit - 1;  // limit 65,536 wraps to 2^64-1, as it should
@@ -50,13 +56,25 @@ struct ShardRecord {
   Epoch epoch = 0;        // +1 whenever primary or members change
   uint64_t revision = 0;  // of the metadata store; orders two views of one epoch
   Member primary;
-  std::vector<Member> members;  // with the primary
+  std::vector<Member> members;  // including the primary
   std::vector<Member> learners;
-  // Servers of `learners` that only follow, to be read from: their primary never puts them into its
-  // acknowledging set, so they hold up nobody and cannot become members.
+  // Servers of `learners` that only follow, to be read from. Their primary never puts them into its
+  // acknowledging set, so they delay no push and cannot become members.
   std::vector<ServerId> readers;
-  bool active = false;       // written once an epoch, before its first acknowledgement
+  bool active = false;       // written once per epoch, before its first acknowledgement
   std::vector<Member> base;  // members of the last active epoch
+
+  // True if this process has a part in the shard, as a member or as a learner.
+  bool Holds(const Member& member) const {
+    return Contains(members, member) || Contains(learners, member);
+  }
+  // The same for any incarnation of the server: an earlier one may have left data that counts.
+  bool Names(ServerId server) const {
+    return ContainsServer(members, server) || ContainsServer(learners, server);
+  }
+  bool IsNewerThan(const ShardRecord& other) const {
+    return epoch != other.epoch ? epoch > other.epoch : revision > other.revision;
+  }
 };
 
 }  // namespace hotbed

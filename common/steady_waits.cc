@@ -1,9 +1,9 @@
-// Part of our programs, not of the client library: makes every wait of Abseil's that ends at a time
-// of day end by the monotonic clock instead, gRPC's timers and deadlines among them. Otherwise a
-// wait that is under way when the clock is set back by an hour takes an hour longer
-// (tests/fault/clock_test.py shows it). Abseil's releases from 2023-08 on need none of this.
+// Part of our programs, not of the client library. Makes every wait of Abseil that ends at a time
+// of day end by the monotonic clock instead; gRPC's timers and deadlines are such waits. Otherwise
+// a wait that is in progress when the clock is set back by an hour takes an hour longer
+// (tests/fault/clock_test.py). Abseil releases from 2023-08 on do not need this.
 //
-// Abseil calls the C library's syscall() for futexes. The dynamic linker finds this one first.
+// Abseil calls the C library's syscall() for futexes. The dynamic linker finds this function first.
 #include <dlfcn.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -16,9 +16,9 @@
 
 namespace {
 
-using SystemCall = long (*)(long, ...);  // NOLINT(google-runtime-int): as the C library has it
+using SystemCall = long (*)(long, ...);  // NOLINT(google-runtime-int): as declared by the C library
 
-// No static local: its guard would wait by a futex, which is what runs here.
+// Not a static local: its guard would wait by a futex, through this very function.
 SystemCall Next() {
   static std::atomic<SystemCall> next{nullptr};
   SystemCall found = next.load(std::memory_order_relaxed);
@@ -39,7 +39,7 @@ int64_t NowNs(clockid_t clock) {
 
 }  // namespace
 
-// NOLINTNEXTLINE(google-runtime-int): as the C library has it
+// NOLINTNEXTLINE(google-runtime-int): as declared by the C library
 extern "C" __attribute__((visibility("default"))) long syscall(long number, ...) noexcept {
   va_list list;
   va_start(list, number);

@@ -17,7 +17,7 @@ Strand::Strand(ThreadPool* pool, const Clock* clock, const Options& options)
     : pool_(pool), clock_(clock), options_(options) {}
 
 Strand::~Strand() {
-  // Whoever ran the last task may still be on the way out.
+  // The thread that ran the last task may still be leaving.
   while (state_.load(std::memory_order_acquire) != kIdle) std::this_thread::yield();
 }
 
@@ -42,9 +42,9 @@ bool Strand::Enqueue(Task task, size_t queue_max) {
   return true;
 }
 
-// Entered in state kRunningWithQueue, as its owner; also by the pool, which goes on with what is
-// left of a batch. The strand may be gone as soon as it is idle: nothing of it is touched after
-// that.
+// Entered in state kRunningWithQueue by the owner of the strand, or by the pool, which continues
+// the rest of a batch. The strand may be destroyed as soon as it is idle, so no member is touched
+// after that.
 void Strand::Drain() {
   const Options options = options_;
   const int64_t end_ns = clock_->NowNs() + kDrainNsMax;

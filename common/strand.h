@@ -1,10 +1,11 @@
-// Runs tasks one at a time, in order, without a thread of its own: whoever finds it idle runs the
-// work itself, on its own thread; else the work is queued for whoever is inside (DESIGN section 4).
+// Runs tasks one at a time, in order, without a thread of its own. A thread that finds the strand
+// idle runs its task itself; otherwise it queues the task for the thread inside. So the state of a
+// shard needs no lock, and a request on an idle shard does not change threads.
 //
-// Who drains the queue stops after 64 tasks or 200 microseconds and leaves the rest to the pool
-// (DECISIONS C2), so that one busy shard does not hold a stream's thread. Entering an idle strand
-// and leaving it costs two uncontended atomic operations and no allocation. A task that runs work
-// on its own strand queues it: nothing is entered twice.
+// A thread that drains the queue stops after 64 tasks or 200 microseconds and leaves the rest to
+// the pool, so that one busy shard does not hold a stream's thread. Entering and leaving an idle
+// strand costs two uncontended atomic operations and no allocation. A task that is run on its own
+// strand is queued: the strand is never entered twice.
 //
 // Thread-safe. A strand outlives its tasks; tasks may not destroy it.
 #ifndef HOTBED_COMMON_STRAND_H_
@@ -25,14 +26,14 @@
 
 namespace hotbed {
 
-class Strand : public Executor {
+class Strand final : public Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
 
   struct Options {
-    size_t queue_max = 4096;  // of TryRun; Run is bounded by those whose completions it runs
-    // Called, outside of the strand, by a thread that ran queued tasks: what they began for a whole
-    // batch (a group commit) is finished here. Null: nothing.
+    size_t queue_max = 4096;  // for TryRun; Run is bounded by its callers, which run completions
+    // Called outside of the strand by a thread that has run queued tasks. Finishes work that the
+    // tasks began for a whole batch, such as a group commit. May be null.
     void (*after_drain)(void* context) = nullptr;
     void* after_drain_context = nullptr;
   };
@@ -43,8 +44,8 @@ class Strand : public Executor {
   // Runs `task` before returning when the strand is idle, else queues it. True: it ran here.
   void Run(Task task) override;
 
-  // `run()` is called here and now when the strand is idle; else `make_task()` gives the task to
-  // queue, unless the queue is full. The first never allocates.
+  // Calls `run()` before returning when the strand is idle; otherwise queues the result of
+  // `make_task()` unless the queue is full. The first case never allocates.
   enum class Outcome { kRan, kQueued, kFull };
   template <typename RunNow, typename MakeTask>
   Outcome TryRun(RunNow&& run, MakeTask&& make_task) {
@@ -73,7 +74,7 @@ class Strand : public Executor {
       Drain();
     }
   }
-  // False: full. Enters and drains when the strand became idle meanwhile.
+  // False: the queue is full. Enters and drains if the strand became idle meanwhile.
   bool Enqueue(Task task, size_t queue_max);
   void Drain();
   // False: the queue was empty, and the strand is idle (and perhaps gone).
@@ -86,7 +87,7 @@ class Strand : public Executor {
   std::atomic<size_t> depth_{0};
   absl::Mutex mu_;
   std::vector<Task> queue_ ABSL_GUARDED_BY(mu_);
-  // Of whoever is inside: the batch being run, and how far.
+  // The batch that the thread inside is running, and the index of its next task.
   std::vector<Task> batch_;
   size_t batch_next_ = 0;
 };

@@ -1,4 +1,4 @@
-// AddTableChange: a table's options from a step on.
+// AddTableChange: changes of a table's options from a step on.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,5 @@
-// What a table is: the value that its creation fixes and every layer reads. After that only
-// `changes` grows (TableChange). Every option with its formula: docs/tables.md.
+// The description of a table: fixed when the table is created, and read by every layer. Afterwards
+// only `changes` grows (TableChange). docs/tables.md has every option with its formula.
 #ifndef HOTBED_COMMON_TABLE_SPEC_H_
 #define HOTBED_COMMON_TABLE_SPEC_H_
 
@@ -14,27 +14,28 @@
 
 namespace hotbed {
 
-// What an acknowledged push survives (docs/durability.md). kReplicated: TableSpec::copies servers
-// hold it, each of them in its log.
+// The failures that an acknowledged push survives (docs/durability.md). kReplicated:
+// TableSpec::copies servers hold the push, each in its log.
 enum class Durability : uint8_t { kCheckpoint = 0, kLog = 1, kReplicated = 2 };
 
-// What an id outside of a bounded table's 0..rows-1 is: an error of the whole call; a row of zeros
-// that is counted and takes no gradient; or the id modulo rows.
+// The meaning of an id outside 0..rows-1 of a bounded table: an error of the whole call; a row of
+// zeros that is counted and takes no gradient; or the id modulo rows.
 enum class BoundsMode : uint8_t { kError = 0, kZero = 1, kModulo = 2 };
 
-// How the gradients of several trainers for one row and step become one.
+// How the gradients of several trainers for one row and step are combined.
 enum class GradientReduction : uint8_t { kSum = 0, kMean = 1 };
 
-// What "the row" is to optimizers and formats that need whole-row statistics, in a table that is
-// sliced by columns (DECISIONS P5): slicing is refused, or each slice is a row of its own.
+// The meaning of "the row" for optimizers and formats that need whole-row statistics: with kRow
+// such a table cannot be cut by columns; with kSlice each slice counts as a row of its own
+// (docs/decisions.md, "Identity and placement").
 enum class RowStatistics : uint8_t { kRow = 0, kSlice = 1 };
 
-// Of training (DECISIONS S5): pushes are applied as they come; the same, and a trainer more than
-// `staleness` steps ahead of the slowest waits; pushes of a step are applied together when all
-// trainers have ended it.
+// kAsync: pushes are applied as they arrive. kBounded: likewise, and a trainer that is more than
+// `staleness` steps ahead of the slowest one waits. kSync: the pushes of a step are applied
+// together when all trainers have ended the step.
 enum class Consistency : uint8_t { kAsync = 0, kBounded = 1, kSync = 2 };
 
-// A change of the options that may change, for pushes of step `at_step` and later.
+// New values of options that may change, for pushes of step `at_step` and later.
 struct TableChange {
   uint64_t at_step = 0;
   bool has_learning_rate = false;
@@ -50,29 +51,29 @@ struct TableChange {
 };
 
 constexpr uint32_t kDimMax = kDimLimit;
-constexpr uint64_t kShardBytesMax = 256ull << 20;  // DECISIONS P1
+constexpr uint64_t kShardBytesMax = 256ull << 20;  // of weights and optimizer state
 constexpr uint32_t kShardsPerTableMax = 1024;
-constexpr uint32_t kShardsPerTableMin = 8;  // of a table above 1 MiB
+constexpr uint32_t kShardsPerTableMin = 8;  // for tables above 1 MiB
 constexpr uint32_t kColumnSlicesMax = 256;
 constexpr uint32_t kTableChangesMax = 256;
 constexpr uint32_t kCopiesMax = 3;
-constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // DECISIONS S1: seq = step << 20 | part
+constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // seq = step << 20 | part
 
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator
   std::string name;
   bool hashed = false;
   uint64_t rows = 0;  // bounded: ids are 0..rows-1; hashed: the expected number, for placement only
-  uint32_t dim = 0;   // elements of a row, 1..kDimMax
+  uint32_t dim = 0;   // elements per row, 1..kDimMax
   WeightType weight_type = WeightType::kFp32;
   OptimizerParams optimizer;
   InitializerParams initializer;
-  uint64_t seed = 0;  // DECISIONS N2: default is a hash of the name, resolved at creation
+  uint64_t seed = 0;  // of first values; default: DefaultSeed(name), resolved at creation
   Durability durability = Durability::kLog;
-  // Of each shard, the primary's included, on servers that share no failure domain; 2 or 3 of
-  // kReplicated, else 1.
+  // Members of each shard, including the primary, on servers that share no failure domain: 2 or 3
+  // with kReplicated, otherwise 1.
   uint32_t copies = 1;
-  // DECISIONS P6: beside the primary (and the backups) every server has a read copy.
+  // In addition to the primary and the backups, every server has a read copy of each shard.
   bool data_parallel = false;
   NanPolicy nan_policy = NanPolicy::kReject;
   uint32_t column_slices = 1;  // of equal width, the first dim % column_slices one wider
@@ -84,12 +85,12 @@ struct TableSpec {
   Consistency consistency = Consistency::kAsync;
   uint32_t staleness = 0;  // steps, kBounded; 0 makes it kSync
   float clip_slice_norm =
-      0.0f;           // a column slice's whole gradient of one push, by the client; 0: off
-  Schedule schedule;  // of the learning rate, where the push carries none
+      0.0f;           // norm of a column slice's gradient in one push, by the client; 0: off
+  Schedule schedule;  // of the learning rate, for pushes that carry none
   std::vector<TableChange> changes;  // in order of at_step
 
   uint64_t weight_bytes_per_row() const { return uint64_t{BytesPerWeight(weight_type)} * dim; }
-  // Over all column slices: each has state of its own.
+  // Over all column slices, each of which has state of its own.
   uint64_t state_bytes_per_row() const;
 };
 
@@ -110,8 +111,8 @@ constexpr ColumnRange SliceColumns(uint32_t dim, uint32_t slices, uint32_t slice
   return {first, first + width + (slice < wider ? 1 : 0)};
 }
 
-// Whether pushes of a step are staged and applied together: kBounded with staleness 0 is the same
-// thing as kSync.
+// Whether the pushes of a step are staged and applied together. kBounded with staleness 0 is the
+// same as kSync.
 inline bool IsSynchronous(const TableSpec& spec) {
   return spec.consistency == Consistency::kSync ||
          (spec.consistency == Consistency::kBounded && spec.staleness == 0);
@@ -133,19 +134,21 @@ extern const std::vector<std::string> kConsistencyWords;        // async bounded
 // schedule. or changes[i].), its value and the allowed range.
 absl::Status ValidateTableSpec(const TableSpec& spec);
 
-// Of two ways to say one thing the one that is stored: staleness 0 is kSync, no padding id is 0.
+// Replaces equivalent settings by the one that is stored: staleness 0 becomes kSync, and the
+// padding id of a table without one becomes 0.
 void MakeCanonical(TableSpec* spec);
 
-// Gives a valid table one more change. Of the step of its last one it adds to that, and replaces
-// what both name; else its step must be later. InvalidArgument names the field, its value and what
-// is allowed; then `spec` stays as it was.
+// Adds a change to a valid table. A change at the step of the last one is merged into it and wins
+// where both name an option; any other change must have a later step. InvalidArgument names the
+// field, its value and the allowed range, and leaves `spec` as it was.
 absl::Status AddTableChange(const TableChange& change, TableSpec* spec);
 
 // For people, on one line: "learning_rate=0.01 clip_value=off schedule=cosine ...".
 std::string ChangeText(const TableChange& change);
 
-// What a push of `step` is applied with: the table's options as of that step, its schedule, and the
-// learning rate of the push where it carries one. Computed once, on the primary, and logged.
+// The scalars with which a push of `step` is applied: from the table's options as of that step, its
+// schedule, and the learning rate of the push if it carries one. Computed once, on the primary, and
+// logged.
 UpdateScalars ResolvePush(const TableSpec& spec, bool has_learning_rate, float learning_rate,
                           uint64_t step);
 

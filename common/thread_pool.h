@@ -16,14 +16,14 @@ namespace hotbed {
 
 class ThreadPool {
  public:
-  // `name` is what the threads are called in a debugger (15 characters).
+  // `name` names the threads in a debugger (at most 15 characters).
   ThreadPool(const std::string& name, int threads);
-  // Runs what is queued, then ends the threads.
+  // Runs the queued tasks, then ends the threads.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Those who submit bound the queue: a strand has at most one task here.
+  // The queue is bounded by its users: a strand has at most one task here.
   void Submit(absl::AnyInvocable<void()> task);
 
  private:

@@ -21,7 +21,7 @@ const std::vector<std::string>& InitializerWords() {
   return *words;
 }
 
-// Keeps the first rule that is broken.
+// Keeps the first violation.
 class Rules {
  public:
   explicit Rules(const TableSpec& spec) : spec_(spec) {}
@@ -47,7 +47,7 @@ class Rules {
   void BelowOne(absl::string_view field, float value) {
     Require(value >= 0 && value < 1, field, value, "[0, 1)");
   }
-  // `status` of a part of the spec, whose message names the field from `prefix` on.
+  // Adds the `status` of a part of the spec; its message names the field without `prefix`.
   void Part(absl::string_view prefix, const absl::Status& status) {
     if (status.ok() || !status_.ok()) return;
     status_ = absl::InvalidArgumentError(
@@ -92,7 +92,7 @@ void CheckWords(const TableSpec& spec, Rules* rules) {
   rules->Known("consistency", spec.consistency, kConsistencyWords);
 }
 
-// FTRL divides by the learning rate; elsewhere 0 only stops the training.
+// FTRL divides by the learning rate. Elsewhere a rate of 0 only stops the training.
 void CheckLearningRate(absl::string_view field, OptimizerKind kind, float rate, Rules* rules) {
   if (kind == OptimizerKind::kFtrl) return rules->Positive(field, rate);
   rules->NotNegative(field, rate);
@@ -118,7 +118,7 @@ void CheckNumbers(const OptimizerParams& o, Rules* rules) {
   rules->NotNegative("optimizer.max_norm", o.max_norm);
 }
 
-// Of these kinds the table chooses where the decay enters.
+// Kinds whose table chooses where the weight decay enters.
 bool HasDecayMode(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd || kind == OptimizerKind::kMomentumSgd ||
          kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRowwiseAdagrad ||
@@ -126,7 +126,7 @@ bool HasDecayMode(OptimizerKind kind) {
          kind == OptimizerKind::kPartialRowwiseAdam;
 }
 
-// An option that the table's kind would pass over in silence is refused.
+// An option that the table's optimizer would silently ignore is refused.
 void CheckCombinations(const TableSpec& spec, Rules* rules) {
   const OptimizerParams& o = spec.optimizer;
   const bool decoupled = o.decay_mode == DecayMode::kDecoupled;
@@ -163,8 +163,8 @@ void CheckInitializer(const InitializerParams& i, Rules* rules) {
                  absl::StrCat("at most initializer.b = ", i.b));
 }
 
-// DECISIONS P5: what needs the whole row is cut by columns only where the table says that a slice
-// is what it means by a row.
+// An optimizer that needs statistics of the whole row allows cutting by columns only if the table
+// declares each slice to be a row of its own.
 void CheckColumnSlices(const TableSpec& spec, Rules* rules) {
   const uint32_t most = std::min(spec.dim, kColumnSlicesMax);
   rules->Require(spec.column_slices >= 1 && spec.column_slices <= most, "column_slices",
@@ -239,7 +239,7 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   rules.Require(spec.rows <= kRowsMax && (spec.hashed || spec.rows > 0), "rows", spec.rows,
                 absl::StrCat(spec.hashed ? "0.." : "1..", kRowsMax));
   CheckWords(spec, &rules);
-  // The rules below name words, and add and subtract.
+  // The rules below index word lists and compute with values, which this check makes safe.
   HOTBED_RETURN_IF_ERROR(rules.status());
   CheckNumbers(spec.optimizer, &rules);
   CheckCombinations(spec, &rules);

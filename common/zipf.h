@@ -1,6 +1,6 @@
 // Ranks 0..n-1 with P(rank) proportional to 1 / (rank + 1)^exponent: the traffic of embedding
 // tables. No table of size n is built: rejection-inversion (Hoermann and Derflinger, 1996),
-// about 1.1 draws a sample. Thread-safe once built.
+// about 1.1 draws per sample. Thread-safe once built.
 #ifndef HOTBED_COMMON_ZIPF_H_
 #define HOTBED_COMMON_ZIPF_H_
 

@@ -35,7 +35,7 @@ std::string EnvironmentName(const std::string& name) {
 }
 
 std::string NumberText(double value) {
-  // The shortest text that gives the same number back.
+  // The shortest text that parses to the same number.
   const std::string brief = absl::StrFormat("%.6g", value);
   double parsed = 0;
   return absl::SimpleAtod(brief, &parsed) && parsed == value ? brief
@@ -287,7 +287,7 @@ absl::Status ConfigSchema::Apply(const std::vector<Setting>& settings) {
     const absl::Status status = entry->parse(setting.text);
     if (!status.ok()) {
       const std::string quoted = absl::StrCat("\"", setting.text, "\" ");
-      // Those of units begin with it themselves.
+      // Messages about units begin with the name themselves.
       return absl::InvalidArgumentError(absl::StrCat(setting.origin, ": ", setting.name, " = ",
                                                      quoted,
                                                      absl::StripPrefix(status.message(), quoted)));
@@ -319,7 +319,7 @@ absl::Status ConfigSchema::Resolve(
       file.push_back({setting.key, setting.value, origin});
     }
   }
-  // The weakest source first: each later one overwrites, and all are checked.
+  // The weakest source first: each later one overwrites, and all of them are checked.
   HOTBED_RETURN_IF_ERROR(Apply(file));
   HOTBED_RETURN_IF_ERROR(Apply(variables));
   return Apply(flags);

@@ -1,13 +1,14 @@
-// Configuration of a daemon: flag > environment > YAML file > default, resolved in one place,
-// strictly.
+// Configuration of a daemon. A flag goes before the environment, before the YAML file, before the
+// default; errors in any of them are reported.
 //
 //   Options o;
 //   ConfigSchema schema("hotbed-server", "Holds shards of embedding tables and serves them.");
 //   schema.AddHostPort("listen", &o.listen, "Where the data port listens.", 0);
-//   schema.AddBytes("host-bytes", &o.host_bytes, "Memory for rows, caches and buffers.", {.min = 64
-//   << 20}); schema.AddMillis("drain-ms-max", &o.drain_ms_max, "Longest time for a clean stop.");
-//   int exit_code; if (!schema.Load(argc, argv, &exit_code)) return exit_code;    // --help,
-//   --version, --print-config, errors
+//   schema.AddBytes("host-bytes", &o.host_bytes, "Memory for rows, caches and buffers.",
+//                   {.min = 64 << 20});
+//   schema.AddMillis("drain-ms-max", &o.drain_ms_max, "Longest time for a clean stop.");
+//   int exit_code;
+//   if (!schema.Load(argc, argv, &exit_code)) return exit_code;
 //
 // One name serves all four sources: flag --host-bytes=1GiB (or "--host-bytes 1GiB"), environment
 // HOTBED_HOST_BYTES (prefix HOTBED_, dashes to underscores, capitals), YAML key host-bytes.
@@ -45,8 +46,8 @@ class ConfigSchema {
   // schema.
   void Add(const std::string& name, std::string* value, const std::string& placeholder,
            const std::string& help);
-  // HOST:PORT with a port from `port_min` to 65535, or empty: whether it may be is the program's to
-  // say.
+  // HOST:PORT with a port from `port_min` to 65535, or empty. The program decides whether an empty
+  // value is allowed.
   void AddHostPort(const std::string& name, std::string* value, const std::string& help,
                    int port_min);
   void AddChoice(const std::string& name, std::string* value,
@@ -60,16 +61,16 @@ class ConfigSchema {
   void AddMillis(const std::string& name, int64_t* value, const std::string& help,
                  Limits limits = {});
 
-  // Resolves all sources. False: stop with *exit_code (0 after --help, --version and
-  // --print-config, 2 after an error, which was printed to stderr).
+  // Resolves all sources. False: the program must exit with *exit_code, which is 0 after --help,
+  // --version and --print-config, and 2 after an error that was printed to stderr.
   bool Load(int argc, char** argv, int* exit_code);
   // The same without printing or exiting, for tests. `getenv_like` stands for the environment.
   absl::Status Resolve(const std::vector<std::string>& args,
                        const std::vector<std::pair<std::string, std::string>>& environment);
 
-  // After Resolve: what is odd but harmless, one line each. Load logs them.
+  // After Resolve: warnings, one line each. Load logs them.
   const std::vector<std::string>& warnings() const { return warnings_; }
-  // After Resolve: whether an argument asked for that text instead of running.
+  // After Resolve: whether an argument asked for this text instead of a run.
   enum class Request { kRun, kHelp, kVersion, kPrintConfig };
   Request request() const { return request_; }
 

@@ -36,8 +36,8 @@ absl::Status Bad(absl::string_view text, absl::string_view what, absl::Span<cons
       absl::StrCat("\"", text, "\" ", what, "; write a number and a unit of ", names));
 }
 
-// The number that `text` means in the base unit, which is the unit of a bare number. Exact for
-// whole numbers.
+// The value of `text` in the base unit, which is also the unit of a bare number. Exact for whole
+// numbers.
 absl::StatusOr<uint64_t> Parse(absl::string_view text, absl::Span<const Unit> units,
                                uint64_t value_max) {
   const absl::string_view trimmed = absl::StripAsciiWhitespace(text);
@@ -65,8 +65,7 @@ absl::StatusOr<uint64_t> Parse(absl::string_view text, absl::Span<const Unit> un
     const double product = real * static_cast<double>(unit->numerator) / unit->denominator;
     if (product >= 1e19) return Bad(text, "is too large", units);
     const double nearest = std::round(product);
-    // "0.1 GiB" is no whole number of bytes and is meant all the same; "0.5 ms" must not become 0
-    // or 1.
+    // "0.1 GiB" is not a whole number of bytes and is accepted; "0.5 ms" must not become 0 or 1.
     if (std::fabs(product - nearest) > 0.01 * nearest)
       return Bad(text, "is finer than allowed", units);
     scaled = static_cast<uint64_t>(nearest);
@@ -113,7 +112,7 @@ std::string ExactMillis(int64_t millis) {
 
 std::string NearestWord(const std::string& word, const std::vector<std::string>& candidates) {
   std::string nearest;
-  size_t best = 2 + word.size() / 4;  // what is further than this is another word
+  size_t best = 2 + word.size() / 4;  // a word further away is another word
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(word, candidate);
     if (distance < best) {

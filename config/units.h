@@ -1,5 +1,5 @@
-// Sizes and durations as people write them, and the guess at a mistyped word. Shared with the CLI.
-// Pure functions.
+// Sizes and durations as people write them, and suggestions for mistyped words. Shared with the
+// CLI. Pure functions.
 #ifndef HOTBED_CONFIG_UNITS_H_
 #define HOTBED_CONFIG_UNITS_H_
 
@@ -14,8 +14,8 @@ namespace hotbed {
 // "64MiB", "1.5 GiB", "4096" (bytes). Units B, KiB, MiB, GiB, TiB. InvalidArgument names the text
 // and the units.
 absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
-// "250ms", "5 s", "250" (milliseconds). Units ns, us, ms, s, min, h; what is not a whole number of
-// milliseconds is refused.
+// "250ms", "5 s", "250" (milliseconds). Units ns, us, ms, s, min, h. A value that is not a whole
+// number of milliseconds is refused.
 absl::StatusOr<int64_t> ParseMillis(const std::string& text);
 
 // For people: "64 MiB", "1.5 GiB", four digits at most.

@@ -1,5 +1,5 @@
-// A flat YAML file, `key: value` a line, as text settings with their lines. The only includer of
-// yaml-cpp in this folder.
+// Reads a flat YAML file, one `key: value` per line, into settings with line numbers. The only
+// includer of yaml-cpp.
 #ifndef HOTBED_CONFIG_YAML_SOURCE_H_
 #define HOTBED_CONFIG_YAML_SOURCE_H_
 

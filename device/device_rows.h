@@ -1,21 +1,22 @@
-// The rows of many tables on one device: who takes the memory, knows the tables, and turns a
+// The rows of many tables on one device. Owns the device's memory, knows the tables, and turns a
 // message into works.
 //
-// All memory is taken once, at Open. An update is three calls, so that its caller can fetch the
-// rows that are not there from the tier below in between:
+// All memory is taken once, at Open. An update of rows that may be missing is three calls, between
+// which the caller lets no other row of these tables come or go:
 //
-//   BeginUpdate   finds the rows and holds them; says which are missing
-//   Insert        brings them in; hands out the rows that had to make room
-//   FinishUpdate  sums gradients, steps the rows, lets go; says which are still missing, for
-//                 which there was no room: their updates belong to the tier below
+//   Probe    says which rows are missing
+//   (the caller updates the missing rows in the tier below)
+//   Update   sums gradients and steps the rows that are here
 //
-// Costs, with all rows there: one wait a read, two an update; docs/device.md counts launches and
-// bytes. Every call but the sizes of tables may fail with the device's error, and then all later
-// ones do. Confined to the device's executor.
+// Insert brings rows in and hands out the rows that had to make room.
 //
-// Reads, probes and updates at once may also be started and finished later: a message has one of
-// kFlights rooms, so that one is copied while another runs. While any is started no other call is
-// allowed, but for starting in the other room: kTooLarge.
+// Costs: one wait per call when all rows are here; docs/device.md counts launches and bytes. Every
+// call except the sizes of tables may fail with the device's error, and then all later calls do.
+// Confined to the device's executor.
+//
+// Pulls, probes and updates may also be started and finished later. Each such message takes one of
+// kFlights rooms, so that one is copied while another runs. While a message is started, the only
+// other call allowed is a start in the other room; any other is kTooLarge.
 #ifndef HOTBED_DEVICE_DEVICE_ROWS_H_
 #define HOTBED_DEVICE_DEVICE_ROWS_H_
 
@@ -120,17 +121,10 @@ class DeviceRows {
   Status PullPooled(const PooledBatch& batch, const std::vector<RowsOut>& parts, uint32_t* arg_max,
                     uint32_t arg_stride, std::vector<uint32_t>* incomplete);
 
-  // What `batch` points to stays valid until FinishUpdate. Reads and inserts may come in between,
-  // another update not. `gradients`: rows as the segments place them; not int8.
-  Status BeginUpdate(const Batch& batch, std::vector<uint32_t>* missing);
-  Status FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
-  // Instead: lets go of what was held, and changes nothing.
-  Status CancelUpdate();
-
-  // For a caller who sees to it that no row of these tables comes or goes between two calls; then
-  // nothing need be held, and an update is one wait each: which rows are missing, uncounted as
-  // visits; and an update of rows that are there. `elsewhere`: those that were not.
+  // Which rows are missing; counts no visits. One wait.
   Status Probe(const Batch& batch, std::vector<uint32_t>* missing);
+  // One optimizer step of the rows that are here. `gradients`: rows as the segments place them; not
+  // int8. `elsewhere`: numbers of the ids whose rows are not here. One wait.
   Status Update(const Batch& batch, const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
 
   // Pull, Probe and Update in two calls each: `flight` is a room that has nothing under way. What
@@ -145,12 +139,11 @@ class DeviceRows {
   Status StartUpdate(uint32_t flight, const Batch& batch, const uint8_t* gradients);
   Status Finish(uint32_t flight, std::vector<uint32_t>* missing);
 
-  // Rows that are not there; one that is stays as it is. `dirty`: the tier below does not have them
-  // like this.
-  // `evicted` is added to. `held`: rows of the update under way, kept until it finishes. `refused`
-  // (or null) is added to: numbers of rows for which there was no room.
-  Status Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
-                std::vector<MovedRow>* evicted, std::vector<uint32_t>* refused = nullptr);
+  // Brings rows in; a row that is here already stays as it is. `dirty`: the tier below does not
+  // have these values. Adds to `evicted` the rows that made room, and to `refused` (or null) the
+  // numbers of rows for which there was no room.
+  Status Insert(const std::vector<RowToInsert>& rows, bool dirty, std::vector<MovedRow>* evicted,
+                std::vector<uint32_t>* refused = nullptr);
 
   // Copies out dirty rows of the slots from *slot on, at most `wanted` and as many as move at a
   // time, and marks them clean. *slot is where to go on, slots(table) in the end.
@@ -220,7 +213,7 @@ class DeviceRows {
   void CloseFlight(uint32_t flight, uint32_t ids_count);
   static Status CheckParts(const std::vector<RowsOut>& parts, uint64_t row_bytes);
   void SendBatch(const Batch& batch, Flight* flight);
-  enum class Finding { kVisit, kHold, kLook };
+  enum class Finding { kVisit, kLook };
   void Find(const Batch& batch, const Flight& flight, Finding finding, uint8_t* rows,
             uint8_t* flags);
   static void ListMissing(const Flight& flight, uint32_t count, std::vector<uint32_t>* missing);
@@ -236,10 +229,8 @@ class DeviceRows {
   Status CheckSums(const Batch& batch) const;
   void RunUpdate(const Batch& update, const Flight& flight, const uint8_t* gradients,
                  uint64_t row_bytes);
-  void Release(const Batch& batch);
   Status InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
-                    bool dirty, bool held, std::vector<MovedRow>* evicted,
-                    std::vector<uint32_t>* refused);
+                    bool dirty, std::vector<MovedRow>* evicted, std::vector<uint32_t>* refused);
   uint64_t StageInserts(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count);
   void TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedRow>* evicted);
   uint32_t PartOf(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t* stride) const;
@@ -262,9 +253,6 @@ class DeviceRows {
   std::vector<Table> tables_;      // as the device has them; slots of 0: none
   std::vector<uint64_t> slab_of_;  // of each table in the arena
   ByteArena numbers_{uint64_t{kRowsMax} / ByteArena::kUnit * ByteArena::kUnit};
-  Batch update_;  // under way
-  bool updating_ = false;
-  bool stale_ = false;  // the room has held something else since BeginUpdate
   RowsCounts counts_;
 };
 

@@ -53,7 +53,6 @@ void DeviceRows::CloseFlight(uint32_t flight, uint32_t ids_count) {
 
 // Segments go by way of staging memory: copies from other memory are not of a queue alone.
 void DeviceRows::SendBatch(const Batch& batch, Flight* flight) {
-  stale_ = true;
   std::copy_n(batch.segments, batch.segment_count, flight->staged_segments);
   device_->CopyInAside(flight->segments, flight->staged_segments,
                        sizeof(Segment) * batch.segment_count);
@@ -73,7 +72,6 @@ void DeviceRows::Find(const Batch& batch, const Flight& flight, Finding finding,
   work.tables = room_.tables;
   work.segments = {flight.segments, batch.segment_count, batch.ids_count};
   work.ids = flight.ids;
-  work.hold = finding == Finding::kHold;
   work.visit = finding != Finding::kLook;
   work.numbers = flight.numbers;
   work.rows = rows;

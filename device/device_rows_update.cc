@@ -16,52 +16,6 @@ uint32_t RoundUp16(uint32_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
 
-Status DeviceRows::BeginUpdate(const Batch& batch, std::vector<uint32_t>* missing) {
-  uint64_t row_bytes = 0;
-  if (Status status = CheckIdle(); !status.ok()) return status;
-  if (Status status = Check(batch, true, &row_bytes); !status.ok()) return status;
-  if (updating_) return {Code::kTooLarge, "one update at a time: finish the one under way"};
-  if (Status status = CheckSums(batch); !status.ok()) return status;
-  SendBatch(batch, &flights_[0]);
-  Find(batch, flights_[0], Finding::kHold, nullptr, nullptr);
-  Status status = device_->Wait();
-  if (!status.ok()) return status;
-  ListMissing(flights_[0], batch.ids_count, missing);
-  update_ = batch;
-  updating_ = true;
-  stale_ = false;
-  return status;
-}
-
-Status DeviceRows::FinishUpdate(const uint8_t* gradients, std::vector<uint32_t>* elsewhere) {
-  if (!updating_) return {Code::kTooLarge, "no update is under way"};
-  uint64_t row_bytes = 0;
-  if (Status status = CheckIdle(); !status.ok()) return status;
-  if (Status status = Check(update_, true, &row_bytes); !status.ok()) return status;
-  if (stale_) {
-    SendBatch(update_, &flights_[0]);
-    Find(update_, flights_[0], Finding::kHold, nullptr, nullptr);
-  }
-  RunUpdate(update_, flights_[0], gradients, row_bytes);
-  Release(update_);
-  updating_ = false;
-  Status status = device_->Wait();
-  if (status.ok()) ListMissing(flights_[0], update_.ids_count, elsewhere);
-  return status;
-}
-
-Status DeviceRows::CancelUpdate() {
-  if (!updating_) return {};
-  if (Status status = CheckIdle(); !status.ok()) return status;
-  if (stale_) {
-    SendBatch(update_, &flights_[0]);
-    Find(update_, flights_[0], Finding::kHold, nullptr, nullptr);
-  }
-  Release(update_);
-  updating_ = false;
-  return device_->Wait();
-}
-
 Status DeviceRows::Probe(const Batch& batch, std::vector<uint32_t>* missing) {
   Status status = CheckIdle();
   if (status.ok()) status = StartProbe(0, batch);
@@ -73,15 +27,6 @@ Status DeviceRows::Update(const Batch& batch, const uint8_t* gradients,
   Status status = CheckIdle();
   if (status.ok()) status = StartUpdate(0, batch, gradients);
   return status.ok() ? Finish(0, elsewhere) : status;
-}
-
-void DeviceRows::Release(const Batch& batch) {
-  ReleaseWork release;
-  release.tables = room_.tables;
-  release.segments = {flights_[0].segments, batch.segment_count, batch.ids_count};
-  release.numbers = flights_[0].numbers;
-  release.count = batch.ids_count;
-  device_->Run(release);
 }
 
 uint32_t DeviceRows::SumStride(const Batch& batch) const {
@@ -185,7 +130,7 @@ uint32_t DeviceRows::PartOf(const std::vector<RowToInsert>& rows, uint32_t first
   return count;
 }
 
-Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty, bool held,
+Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty,
                           std::vector<MovedRow>* evicted, std::vector<uint32_t>* refused) {
   if (Status status = CheckIdle(); !status.ok()) return status;
   for (const RowToInsert& row : rows) {
@@ -196,7 +141,7 @@ Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty, bool
   for (uint32_t first = 0; first < rows.size();) {
     uint32_t stride = 0;
     const uint32_t count = PartOf(rows, first, &stride);
-    Status status = InsertPart(rows, first, count, dirty, held, evicted, refused);
+    Status status = InsertPart(rows, first, count, dirty, evicted, refused);
     if (!status.ok()) return status;
     first += count;
   }
@@ -222,9 +167,8 @@ uint64_t DeviceRows::StageInserts(const std::vector<RowToInsert>& rows, uint32_t
 }
 
 Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count,
-                              bool dirty, bool held, std::vector<MovedRow>* evicted,
+                              bool dirty, std::vector<MovedRow>* evicted,
                               std::vector<uint32_t>* refused) {
-  stale_ = true;
   uint32_t stride = 0;
   PartOf(rows, first, &stride);
   const uint64_t staged = StageInserts(rows, first, count);
@@ -253,14 +197,12 @@ Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t fir
   device_->Run(InsertWork{batch});
   const uint64_t* const sources = staging_.sources;
   if (std::count(sources, sources + count, kNowhere) > 0) device_->Run(FirstValueWork{batch});
-  if (!held) {
-    ReleaseWork release;
-    release.tables = room_.tables;
-    release.table_of = room_.table_of;
-    release.numbers = flights_[0].numbers;
-    release.count = count;
-    device_->Run(release);
-  }
+  ReleaseWork release;
+  release.tables = room_.tables;
+  release.table_of = room_.table_of;
+  release.numbers = flights_[0].numbers;
+  release.count = count;
+  device_->Run(release);
   device_->CopyOut(flights_[0].staged_numbers, flights_[0].numbers, 4ull * count);
   device_->CopyOut(staging_.victims, room_.victims, sizeof(Victim) * count);
   device_->CopyOut(staging_.rows, room_.victim_rows, uint64_t{stride} * count);
@@ -310,7 +252,6 @@ Status DeviceRows::Collect(uint32_t table, uint32_t* slot, uint32_t wanted,
 
 Status DeviceRows::CopyRowsOut(uint32_t table, const std::vector<uint32_t>& slots,
                                std::vector<MovedRow>* rows) {
-  stale_ = true;
   const uint32_t count = static_cast<uint32_t>(slots.size());
   const uint32_t stride = StrideOf(table);
   for (uint32_t k = 0; k < count; ++k) {

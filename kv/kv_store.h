@@ -19,17 +19,17 @@ namespace hotbed {
 
 struct KvOptions {
   std::string dir;
-  bool wal = true;  // with it, Write is durable (synced) when it returns; without, only Flush makes
-                    // durable
+  // With a WAL, Write is durable (synced) when it returns; without one, only Flush makes durable.
+  bool wal = true;
   uint64_t block_cache_bytes = 64ull << 20;
   uint64_t memtable_bytes = 64ull << 20;  // all memtables together
   uint64_t bytes_max = 0;                 // of files on disk; 0: no limit
   int background_threads = 1;
   int bloom_bits_per_key = 10;
-  // Whether reads put blocks of values into the block cache. Where the caller caches values itself,
-  // the cache then serves indexes and filters alone.
+  // Whether reads put blocks of values into the block cache. False for a caller that caches values
+  // itself: the cache then serves indexes and filters alone.
   bool cache_values = true;
-  bool read_only = false;  // for frozen copies: every write fails, no file changes
+  bool read_only = false;  // for frozen stores: every write fails, no file changes
 };
 
 class KvBatch {
@@ -42,25 +42,24 @@ class KvBatch {
   virtual uint64_t bytes() const = 0;
 };
 
-// Entries on their way into the store as one file, which it takes over whole: none of them passes
-// through a memtable, and none is compacted where nothing else lies among them. What was not taken
-// over is deleted with this, or by the next Open if a kill came first. It keeps about a sixtieth of
-// its bytes in memory. Thread-compatible; not longer than the store.
+// A file of entries that the store ingests whole: no entry passes through a memtable, and none is
+// compacted if the range holds no other entries. A file that was not ingested is deleted with this
+// object, or by the next Open after a kill. Keeps about a sixtieth of its bytes in memory.
+// Thread-compatible; does not outlive the store.
 class KvFile {
  public:
   virtual ~KvFile() = default;
-  // In ascending order of keys (InvalidArgument: not so). An error is final; where it is the disk's
-  // the store says so too, as it does of its own files: Usage::background_error, until TryResume.
+  // Keys must ascend (else InvalidArgument). An error is final. The store reports an error of the
+  // disk as one of its own files: Usage::background_error, until TryResume.
   virtual absl::Status Add(absl::string_view key, absl::string_view value) = 0;
   virtual uint64_t bytes() const = 0;
-  // Once, with an entry at least: durable when it returns, and newer than all that was written to
-  // the store before.
+  // Called once, with at least one entry. The entries are durable on return, and newer than anything
+  // written to the store before.
   virtual absl::Status Ingest() = 0;
 };
 
-// The store as it was at one moment, for as long as this lives. It keeps no memory of the store's
-// busy, only files that compaction could else have dropped. Thread-compatible; not longer than the
-// store.
+// The store as it was at one moment, while this object lives. It holds no memory of the store, only
+// files that compaction could otherwise delete. Thread-compatible; does not outlive the store.
 class KvSnapshot {
  public:
   virtual ~KvSnapshot() = default;
@@ -81,17 +80,18 @@ class KvStore {
 
   virtual absl::StatusOr<std::string> Get(absl::string_view key) = 0;  // NotFound
 
-  // Batched lookup of keys, fastest when they are sorted. `visit(i, value)` is called for each key
-  // that was found, in any order, on this thread; the view is valid during the call. DataLoss when
-  // RocksDB reports corruption.
+  // Batched lookup of keys, fastest when they are sorted. Calls `visit(i, value)` for each key that
+  // exists, in any order, on this thread; the view is valid during the call. DataLoss when RocksDB
+  // reports corruption.
   virtual absl::Status MultiGet(
       absl::Span<const absl::string_view> keys,
       const std::function<void(size_t i, absl::string_view value)>& visit) = 0;
 
   // Fails as Write does while the store has a background error or is full.
   virtual absl::StatusOr<std::unique_ptr<KvFile>> NewFile() = 0;
-  // Deletes, at once and durably, files that hold nothing but keys of [first, limit): entries of
-  // theirs may stay, and what those had replaced may come back. Snapshots are not spared.
+  // Deletes, at once and durably, files that hold only keys of [first, limit). Some entries of the
+  // range may stay, and older versions that they had replaced may come back. Snapshots lose the
+  // files too.
   virtual absl::Status DeleteFiles(absl::string_view first, absl::string_view limit) = 0;
 
   // Keys in [first, limit) in order until `visit` returns false.
@@ -100,19 +100,19 @@ class KvStore {
       const std::function<bool(absl::string_view key, absl::string_view value)>& visit) = 0;
 
   virtual std::unique_ptr<KvSnapshot> TakeSnapshot() = 0;
-  // About how many bytes the entries in [first, limit) take.
+  // Roughly how many bytes the entries in [first, limit) take.
   virtual uint64_t EstimateBytes(absl::string_view first, absl::string_view limit) = 0;
 
   virtual absl::Status Flush() = 0;  // memtables to SSTs; blocks
-  virtual absl::Status Freeze(
-      const std::string& dir) = 0;  // hard-linked copy that KvStore::Open can open
+  // Makes a hard-linked snapshot in `dir`, which KvStore::Open can open.
+  virtual absl::Status Freeze(const std::string& dir) = 0;
 
   struct Usage {
     uint64_t disk_bytes = 0;
     uint64_t memtable_bytes = 0;
     uint64_t block_cache_bytes = 0;
     std::string background_error;
-    bool damaged = false;  // background_error is of what lies on disk, and no TryResume clears it
+    bool damaged = false;  // background_error is of data on disk, and no TryResume clears it
   };
   virtual Usage GetUsage() const = 0;
   virtual absl::Status TryResume() = 0;

@@ -1,4 +1,4 @@
-// What RocksDB says, in the words of kv_store.h: parts of kv_store.cc. Thread-safe.
+// Translates RocksDB's errors into those of kv_store.h: a part of kv_store.cc. Thread-safe.
 #ifndef HOTBED_KV_ROCKS_ERRORS_H_
 #define HOTBED_KV_ROCKS_ERRORS_H_
 
@@ -20,22 +20,22 @@ inline absl::string_view ToView(const rocksdb::Slice& s) { return {s.data(), s.s
 
 absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what);
 
-// Remembers what was reported of the disk, by RocksDB's background work or by Tell, until it has
-// recovered; and that its disk is full, which RocksDB is not told of.
+// Remembers errors of the disk, reported by RocksDB's background work or by Tell, until the disk has
+// recovered. Also knows when the disk is full, which RocksDB does not learn (rocks_room.h).
 class RocksErrors : public rocksdb::EventListener {
  public:
-  // A file that could not be written is tried again by TryResume, whatever the reason: RocksDB
-  // does so by itself for a full disk, and calls it fatal for a limit of the size of files.
+  // TryResume retries a file that could not be written, whatever the reason. RocksDB does so by
+  // itself for a full disk, but treats a limit on the size of files as fatal.
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* status) override;
   void OnErrorRecoveryEnd(const rocksdb::BackgroundErrorRecoveryInfo& info) override;
 
-  // Of a file that is written beside RocksDB's own.
+  // Reports an error of a file that is not one of RocksDB's own.
   void Tell(const rocksdb::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether resuming may help now. RocksDB tells of an error a moment before it heeds it: what
-  // resumes in between would clear what then stays. While a file waits for room there is nothing to
-  // resume, and what resumes would wait too.
+  // Whether resuming may help now. RocksDB reports an error a moment before it acts on it; a resume
+  // in between would clear the report but not the error. While a file waits for room there is
+  // nothing to resume, and the resume would wait too.
   absl::Status MayResume() const ABSL_LOCKS_EXCLUDED(mu_);
-  // What was told, else what the room says.
+  // The reported error, else that of the room.
   rocksdb::Status error() const ABSL_LOCKS_EXCLUDED(mu_);
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -1,8 +1,8 @@
 // KvFile over RocksDB's SstFileWriter and IngestExternalFile: a part of kv_store.cc.
 //
-// A file is written in a folder of its own inside of the store's, and linked into the store when it
-// is whole. RocksDB puts it on the lowest level where its range is free of other entries; where a
-// memtable has some, that is flushed first. Thread-compatible.
+// A file is written in a folder of its own inside the store's, and linked into the store when it is
+// complete. RocksDB puts it on the lowest level whose range has no other entries, and first flushes
+// a memtable that has some. Thread-compatible.
 #ifndef HOTBED_KV_ROCKS_FILE_H_
 #define HOTBED_KV_ROCKS_FILE_H_
 
@@ -24,16 +24,16 @@ namespace hotbed {
 
 class RocksFile : public KvFile {
  public:
-  // `number` is not that of another file since DeleteLeftovers. All that is pointed to outlives the
-  // file. `bytes_left`: how large it may become; `flush` is KvStore::Flush; `taken_over` is called
-  // when it is the store's.
+  // `number` is unique since DeleteLeftovers. Everything pointed to outlives the file. `bytes_left`:
+  // how large it may become; `flush` is KvStore::Flush; `taken_over` is called once the file has been
+  // ingested.
   static absl::StatusOr<std::unique_ptr<KvFile>> Open(rocksdb::DB* db, const std::string& dir,
                                                       const rocksdb::Options& options,
                                                       uint64_t number, uint64_t bytes_left,
                                                       RocksErrors* errors,
                                                       std::function<absl::Status()> flush,
                                                       std::function<void()> taken_over);
-  // The files that a kill left of a store in `dir`, which is open and has none under way.
+  // Deletes files that a kill has left. The store in `dir` is open and writes none now.
   static absl::Status DeleteLeftovers(const std::string& dir);
 
   ~RocksFile() override;

@@ -1,7 +1,7 @@
-// DB::Flush for callers that do not wait for room on the disk: a part of kv_store.cc.
+// DB::Flush for callers that must not wait for room on the disk: a part of kv_store.cc.
 //
-// A thread of its own flushes, and goes on when the callers have been told that the disk is full.
-// Callers that come while it is busy share the next flush. Thread-safe.
+// A thread of its own flushes, and continues after the callers have learnt that the disk is full.
+// Callers that arrive during a flush share the next one. Thread-safe.
 #ifndef HOTBED_KV_ROCKS_FLUSHER_H_
 #define HOTBED_KV_ROCKS_FLUSHER_H_
 
@@ -18,12 +18,12 @@ namespace hotbed {
 
 class RocksFlusher {
  public:
-  // `flush` blocks until what was written before is on disk. Both outlive the flusher.
+  // `flush` blocks until everything written before is on disk. Both outlive the flusher.
   RocksFlusher(std::function<rocksdb::Status()> flush, const RocksRoom* room);
-  // Waits for a flush that is under way.
+  // Waits for a flush in progress.
   ~RocksFlusher();
 
-  // What was written before is on disk when it returns OK. NoSpace while the disk is full.
+  // OK: everything written before the call is on disk. NoSpace while the disk is full.
   rocksdb::Status Flush() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -35,8 +35,8 @@ class RocksFlusher {
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // the number of the last caller
-  uint64_t begun_ ABSL_GUARDED_BY(mu_) = 0;  // of the last whose flush has begun
-  uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;   // and ended, with `result_`
+  uint64_t begun_ ABSL_GUARDED_BY(mu_) = 0;  // the last caller whose flush has begun
+  uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;  // the last caller whose flush has ended, with `result_`
   rocksdb::Status result_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };

@@ -1,6 +1,6 @@
-// Room on the store's disk: who is refused some waits for it here, and RocksDB never hears of it.
-// For RocksDB a full disk is an error after which its DB::Resume() may never return (7.8.3: it
-// waits for a flush that no thread carries out). A part of kv_store.cc. Thread-safe.
+// Room on the store's disk: a write that the disk refuses for lack of space waits here, and RocksDB
+// never sees the error. After such an error RocksDB's DB::Resume() may never return (7.8.3: it waits
+// for a flush that no thread carries out). A part of kv_store.cc. Thread-safe.
 #ifndef HOTBED_KV_ROCKS_ROOM_H_
 #define HOTBED_KV_ROCKS_ROOM_H_
 
@@ -15,21 +15,21 @@ namespace hotbed {
 
 class RocksRoom {
  public:
-  // Before StartWaiting, and after StopWaiting, every wait ends at once: a store that opens or
-  // closes has nobody who could say that it waits.
+  // Before StartWaiting, and after StopWaiting, every wait ends at once: a store that is opening or
+  // closing cannot report that it waits.
   void StartWaiting() ABSL_LOCKS_EXCLUDED(mu_);
   void StopWaiting() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // One thing that is done on the disk, tried until it is done. Thread-compatible; not longer than
-  // the room.
+  // One operation on the disk, retried until it succeeds. Thread-compatible; does not outlive the
+  // room.
   class Try {
    public:
     Try(RocksRoom* room, const std::string& path) : room_(room), path_(path) {}
     ~Try();
     Try(const Try&) = delete;
     Try& operator=(const Try&) = delete;
-    // The disk refused with `error` (of errno). Whether to try again, after a pause in which there
-    // may have come room; false: the error is another one, or nobody waits.
+    // The disk refused with `error` (an errno). True: retry now, after a pause in which room may have
+    // appeared. False: the error is another one, or waiting is off.
     bool Again(int error);
 
    private:

@@ -1,9 +1,10 @@
-// A progress bar with ETA for what takes long. On a terminal it redraws one line; elsewhere it
-// writes a line now and then, so that a log stays readable. Thread-compatible.
+// A progress bar with ETA. On a terminal it redraws one line; elsewhere it writes a line every few
+// seconds, so that a log stays readable. Thread-compatible.
 //
 //   Progress progress(&std::cerr, isatty(2), Clock::Real(), "training", total_examples);
-//   progress.Update(done, "812k examples/s, loss 0.4512");   // cheap: draws at most ten times a
-//   second progress.Finish("812k examples/s");
+//   // Cheap: draws at most ten times per second.
+//   progress.Update(done, "812k examples/s, loss 0.4512");
+//   progress.Finish("812k examples/s");
 #ifndef HOTBED_TERMINAL_PROGRESS_H_
 #define HOTBED_TERMINAL_PROGRESS_H_
 

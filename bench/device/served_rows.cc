@@ -62,7 +62,7 @@ void ServedRows::Fill() {
   for (uint64_t row = filling; row-- > 0;) {
     rows.push_back({table_, Mix64(row), Below(row)});
     if (rows.size() < sizes_.ids && row > 0) continue;
-    MustBe(rows_->Insert(rows, false, false, &evicted, nullptr));
+    MustBe(rows_->Insert(rows, false, &evicted, nullptr));
     rows.clear();
     evicted.clear();  // as they are below
   }
@@ -128,7 +128,7 @@ void ServedRows::BringUp() {
   std::vector<RowToInsert> rows;
   for (uint64_t row : taken) rows.push_back({table_, Mix64(row), Below(row)});
   std::vector<MovedRow> evicted;  // as they are below
-  MustBe(rows_->Insert(rows, false, false, &evicted, nullptr));
+  MustBe(rows_->Insert(rows, false, &evicted, nullptr));
   heat_.CameUp(rows.size());
   counts_.brought += rows.size();
 }

@@ -1,6 +1,6 @@
-// What the commands share. A command is one file with one Add function: it hangs its CLI11
-// subcommand under a parent, and when that is chosen, puts what is to be done into
-// CommandContext::run. Parsing never does work; work never parses.
+// Shared by all commands. A command is one file with one Add function, which adds its CLI11
+// subcommand to a parent. When the subcommand is chosen, its callback stores the work in
+// CommandContext::run. Parsing never does work, and work never parses.
 #ifndef HOTBED_CLI_BASE_COMMAND_H_
 #define HOTBED_CLI_BASE_COMMAND_H_
 
@@ -26,7 +26,7 @@ struct CommandContext {
   // Global flags.
   std::string coordinator = "127.0.0.1:7400";
   std::string output = "table";  // table | json
-  std::string timeout = "10s";   // of one request to the cluster
+  std::string timeout = "10s";   // for one request to the cluster
   bool json() const { return output == "json"; }
   absl::Duration timeout_duration() const;
 
@@ -34,10 +34,10 @@ struct CommandContext {
   std::ostream* out = nullptr;
   std::ostream* err = nullptr;
   std::function<absl::Status()> run;  // set by the chosen command
-  int exit_code = 0;  // after an OK run: of commands that report their failures themselves
+  int exit_code = 0;  // after an OK run, for commands that report failures themselves
 };
 
-// Each may be given the flags of its own and the global ones.
+// Each command takes its own flags and the global ones.
 void AddVersionCommand(CLI::App* root, CommandContext* context);
 void AddStatusCommand(CLI::App* root, CommandContext* context);
 void AddUpCommand(CLI::App* root, CommandContext* context);

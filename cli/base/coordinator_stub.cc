@@ -11,8 +11,8 @@ struct CoordinatorStub::Grpc {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Coordinator::Stub> stub;
 
-  // Waits for the connection as well, so that "nobody listens there" is not mistaken for a slow
-  // answer.
+  // The deadline covers the connection as well, so that a refused connection is not reported as a
+  // slow answer.
   template <typename Request, typename Reply, typename Method>
   absl::StatusOr<Reply> Call(Method method, const Request& request, const std::string& address,
                              absl::Duration timeout) {
@@ -29,11 +29,6 @@ struct CoordinatorStub::Grpc {
                        ". Is it running? Start a cluster with 'hotbed up', or name another "
                        "coordinator with --coordinator"));
     }
-    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-      return absl::UnimplementedError(absl::StrCat("the coordinator at ", address,
-                                                   " is of a version that does not know this: "
-                                                   "bring it to the version of this program"));
-    }
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
 };
@@ -42,8 +37,8 @@ CoordinatorStub::CoordinatorStub(std::string address, absl::Duration timeout)
     : address_(std::move(address)), timeout_(timeout), grpc_(std::make_unique<Grpc>()) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  args.SetMaxReceiveMessageSize(
-      -1);  // a map of many shards is large, and it comes from our own coordinator
+  // A map of many shards is large, and it comes from our own coordinator.
+  args.SetMaxReceiveMessageSize(-1);
   grpc_->channel = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), args);
   grpc_->stub = v1::Coordinator::NewStub(grpc_->channel);
 }
@@ -56,10 +51,8 @@ absl::StatusOr<v1::ClusterMap> CoordinatorStub::GetClusterMap() {
 }
 
 absl::StatusOr<v1::ListTrainersReply> CoordinatorStub::ListTrainers() {
-  auto reply = grpc_->Call<v1::ListTrainersRequest, v1::ListTrainersReply>(
+  return grpc_->Call<v1::ListTrainersRequest, v1::ListTrainersReply>(
       &v1::Coordinator::Stub::ListTrainers, v1::ListTrainersRequest(), address_, timeout_);
-  if (absl::IsUnimplemented(reply.status())) return v1::ListTrainersReply();
-  return reply;
 }
 
 absl::StatusOr<v1::CreateTableReply> CoordinatorStub::CreateTable(

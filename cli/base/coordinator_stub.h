@@ -1,4 +1,4 @@
-// The coordinator as the CLI calls it: unary calls with one deadline each. Thread-safe.
+// The CLI's connection to the coordinator: unary calls with one deadline each. Thread-safe.
 #ifndef HOTBED_CLI_BASE_COORDINATOR_STUB_H_
 #define HOTBED_CLI_BASE_COORDINATOR_STUB_H_
 
@@ -13,19 +13,17 @@ namespace hotbed {
 
 class CoordinatorStub {
  public:
-  // Connects at the first call. Errors carry the coordinator's message; one that cannot be reached
-  // is Unavailable and says where it was looked for and what to do.
+  // Connects at the first call. Errors carry the coordinator's message. Unavailable: the
+  // coordinator cannot be reached; the message names its address and the next step.
   CoordinatorStub(std::string address, absl::Duration timeout);
   ~CoordinatorStub();
 
   absl::StatusOr<v1::ClusterMap> GetClusterMap();
-  // Empty from a coordinator that knows no groups of trainers.
   absl::StatusOr<v1::ListTrainersReply> ListTrainers();
   absl::StatusOr<v1::CreateTableReply> CreateTable(const v1::CreateTableRequest& request);
   absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);
   absl::StatusOr<v1::DropTableReply> DropTable(const v1::DropTableRequest& request);
   absl::StatusOr<v1::AlterTableReply> AlterTable(const v1::AlterTableRequest& request);
-  // Where shards live. Unimplemented, from a coordinator before them, says so in words.
   absl::StatusOr<v1::MoveShardsReply> MoveShards(const v1::MoveShardsRequest& request);
   absl::StatusOr<v1::DrainServerReply> DrainServer(const v1::DrainServerRequest& request);
   absl::StatusOr<v1::ListMovesReply> ListMoves(const v1::ListMovesRequest& request);

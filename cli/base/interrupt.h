@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM as a question that a loop asks. One at a time in a process; the handlers that
-// were there come back at the end.
+// Turns Ctrl-C and SIGTERM into a flag that a loop polls. One at a time per process; the destructor
+// restores the previous handlers.
 #ifndef HOTBED_CLI_BASE_INTERRUPT_H_
 #define HOTBED_CLI_BASE_INTERRUPT_H_
 

@@ -9,7 +9,7 @@
 
 namespace hotbed {
 
-// Decimal 0..2^64-1, or -2^63..-1 taken as its two's complement bits (DECISIONS P2), or 0x and
+// Decimal 0..2^64-1, or -2^63..-1 taken as its two's complement bits, or 0x and
 // hexadecimal digits. InvalidArgument names the text and the range.
 absl::StatusOr<uint64_t> ParseId(const std::string& text);
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/bench/bench_tables.h"
+#include "cli/tables/table_option.h"
 #include "common/status_macros.h"
 #include "common/table_spec.h"
 
@@ -17,16 +18,16 @@ absl::Status OutOf(const char* flag, double value, double min, double max) {
       absl::StrCat(flag, " is ", value, "; allowed: ", min, "..", max));
 }
 
-// How pulls and lookups are read.
+// Options of reads only.
 std::vector<BenchOption> ReadOptionList(BenchOptions* o) {
   return {
       {"--read-from",
        &o->read_from,
-       "Who answers pulls and lookups of tables with several copies",
+       "The replica that answers pulls and lookups of replicated tables",
        {"primary", "any"}},
       {"--strict",
        &o->strict,
-       "Pulls see everything that was acknowledged to anybody: the primary alone, under its lease",
+       "Pulls see every acknowledged push of any client; only the primary answers, under its lease",
        {}},
   };
 }
@@ -36,71 +37,79 @@ std::vector<BenchOption> ReadOptionList(BenchOptions* o) {
 std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
   std::vector<BenchOption> options = {
       {"--tables", &o->tables, "Tables read or written by one call", {}},
-      {"--dim", &o->dim, "Elements of a row", {}},
+      {"--dim", &o->dim, "Elements per row", {}},
       {"--rows", &o->rows, "Rows of each table", {}},
       {"--batch", &o->batch, "Ids of each table in one call; with --pooling, bags", {}},
       {"--pooling",
        &o->pooling,
-       "Pull bags of ids as one row each, beside the same ids as rows",
+       "Pull bags of ids as one row each, and the same ids as rows for comparison",
        {"none", "sum", "mean", "max"}},
-      {"--bag-ids", &o->bag_ids, "Ids of a bag", {}},
+      {"--bag-ids", &o->bag_ids, "Ids per bag", {}},
       {"--zipf",
        &o->zipf,
-       "Exponent of the ids' skew; with duplicates, as a batch of samples has them",
+       "Exponent of the skew of ids; with duplicates, as in a batch of samples",
        {}},
       {"--uniform",
        &o->uniform,
        "Ids uniform and unique within a call (the default without --zipf)",
        {}},
-      {"--streams",
-       &o->streams,
-       "Clients, each with a connection, a session and a thread of its own",
-       {}},
+      {"--streams", &o->streams, "Clients, each with its own connection, session and thread", {}},
       {"--threads", &o->threads, "Network threads of each client", {}},
-      {"--in-flight", &o->in_flight, "Calls that each client keeps under way", {}},
-      {"--seconds", &o->seconds, "Length of one run", {}},
-      {"--repeats", &o->repeats, "Runs, interleaved with the roofs; medians are printed", {}},
+      {"--in-flight", &o->in_flight, "Calls that each client keeps in flight", {}},
+      {"--seconds", &o->seconds, "Length of one run in seconds", {}},
+      {"--repeats", &o->repeats, "Runs, interleaved with the roofs; the medians are printed", {}},
       {"--wire",
        &o->wire,
-       "How rows and gradients travel (int8: rows only)",
+       "Format of rows and gradients on the wire (int8: rows only)",
        {"fp32", "fp16", "bf16", "int8"}},
-      {"--optimizer", &o->optimizer, "Of tables that are created", kOptimizerWords},
-      {"--weight-type", &o->weight_type, "How tables that are created store weights",
-       kWeightTypeWords},
+      {"--optimizer", &o->optimizer, "Optimizer of the tables that are created", kOptimizerWords},
+      {"--weight-type", &o->weight_type,
+       "Format in which the tables that are created store weights", kWeightTypeWords},
       {"--column-slices",
        &o->column_slices,
-       "Column slices of tables that are created, each with statistics of its own where the "
-       "optimizer has any",
+       "Column slices of the tables that are created; each keeps its own optimizer statistics",
        {}},
       {"--durability",
        &o->durability,
-       "Of tables that are created: checkpoint, log or replicated=COPIES",
+       "Durability of the tables that are created: checkpoint, log or replicated=2|3",
        {}},
       {"--consistency",
        &o->consistency,
-       "Of tables that are created: async, bounded:STEPS or sync. The streams are then the "
-       "trainers "
-       "of one group, and a call ends its step",
+       "Consistency of the tables that are created: async, bounded:STEPS or sync. With the last "
+       "two, the streams are the trainers of one group and each call ends its step",
        {}},
       {"--rate",
        &o->rate,
-       "Calls a second, over all streams, on a fixed schedule: latency counts from the time at "
-       "which a call was due. "
-       "0: as fast as --in-flight allows",
+       "Calls per second over all streams, on a fixed schedule: latency counts from the time at "
+       "which a call was due. 0: as fast as --in-flight allows",
        {}},
       {"--preload,!--no-preload", &o->preload, "Push every row once before a pull is measured", {}},
       {"--roofs,!--no-roofs", &o->roofs, "Measure this machine's roofs in the same run", {}},
-      {"--dir",
-       &o->dir,
-       "Where the roof of plain appends writes: a folder on the servers' disk",
-       {}},
+      {"--dir", &o->dir, "Folder for the roof of plain appends: on the disk of the servers", {}},
       {"--suite",
        &o->suite,
-       "Run every network row of the table of bars instead, and print bar and ratio",
+       "Run every network row of docs/measurements.md instead, and print bar and ratio",
        {}},
   };
   for (BenchOption& option : ReadOptionList(o)) options.push_back(std::move(option));
   return options;
+}
+
+absl::StatusOr<TableOptions> BenchTableOptionsOf(const BenchOptions& o) {
+  TableOptions table = BenchTableOptions();
+  table.dim = o.dim;
+  table.column_slices = o.column_slices;
+  const std::pair<const char*, const std::string*> words[] = {{"optimizer", &o.optimizer},
+                                                              {"weight-type", &o.weight_type},
+                                                              {"durability", &o.durability},
+                                                              {"consistency", &o.consistency}};
+  for (const auto& [name, word] : words) {
+    const absl::Status status = SetTableOption(*FindTableOption(name), *word, &table);
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", status.message()));
+    }
+  }
+  return table;
 }
 
 absl::Status ValidateBenchOptions(const BenchOptions& o) {
@@ -115,9 +124,7 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
         OutOf("--repeats", o.repeats, 1, 1000), OutOf("--rate", o.rate, 0, 1e9)}) {
     if (!status.ok()) return status;
   }
-  BenchTables tables;
-  HOTBED_RETURN_IF_ERROR(ParseDurability(o.durability, &tables));
-  HOTBED_RETURN_IF_ERROR(ParseConsistency(o.consistency, &tables));
+  HOTBED_RETURN_IF_ERROR(BenchTableOptionsOf(o).status());
   if (o.uniform && o.zipf > 0)
     return absl::InvalidArgumentError("--uniform and --zipf exclude each other");
   const bool pooled = o.pooling != "none";

@@ -1,8 +1,8 @@
-// What `hotbed bench pull|push|mixed|lookup` may be told, with the help of every option, and the
-// function that does it.
+// The options of `hotbed bench pull|push|mixed|lookup` with their help, and the function that runs
+// it.
 //
 // The program that calls RunBench must call hotbed::roofs::ServeIfAsked first thing in main
-// (bench/roofs/roofs.h): the roofs over the network start this very program again as their peer.
+// (bench/roofs/roofs.h): the roofs over the network start this program again as their peer.
 #ifndef HOTBED_CLI_BENCH_BENCH_OPTIONS_H_
 #define HOTBED_CLI_BENCH_BENCH_OPTIONS_H_
 
@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "hotbed/table_options.h"
 
 namespace hotbed {
 
@@ -58,16 +60,20 @@ struct BenchOptions {
 
 // One option of the command line, pointing into a BenchOptions.
 struct BenchOption {
-  std::string
-      flag;  // "--batch"; a bool that starts true is "--preload,!--no-preload" as CLI11 writes it
+  // "--batch". In CLI11's form for a bool that is true by default: "--preload,!--no-preload".
+  std::string flag;
   std::variant<uint32_t*, uint64_t*, double*, bool*, std::string*> value;
   std::string help;
   std::vector<std::string> choices;  // of a string; empty: any
 };
 
-// Every option of the command line (not kind, coordinator, command, json, timeout and the streams,
-// which the CLI gives itself).
+// Every option of the command line except kind, coordinator, command, json, timeout and the output
+// streams, which the CLI sets itself.
 std::vector<BenchOption> BenchOptionList(BenchOptions* options);
+
+// The tables under load: dim, optimizer, durability, weight type, column slices and consistency of
+// `options`. InvalidArgument names the flag and its value.
+absl::StatusOr<TableOptions> BenchTableOptionsOf(const BenchOptions& options);
 
 // OK, or InvalidArgument naming the option, its value and the allowed range.
 absl::Status ValidateBenchOptions(const BenchOptions& options);

@@ -49,7 +49,7 @@ double MedianOf(const BenchRun& run, const std::function<double(const LoadResult
 struct RoofSummary {
   std::string name;
   double rows_per_s = 0;
-  double ratio = 0;  // ours to it
+  double ratio = 0;  // the load to the roof
 };
 
 std::vector<RoofSummary> Summarise(const BenchRun& run) {
@@ -65,14 +65,14 @@ std::vector<RoofSummary> Summarise(const BenchRun& run) {
   return out;
 }
 
-// A pooled load beside the same ids as rows.
+// A pooled load compared with pulling the same ids as rows.
 struct PooledSummary {
-  double shards = 0;  // that a bag's ids lie on, on average: rows that travel for it
-  double bytes = 0;   // received an id
+  double shards = 0;  // mean number of shards per bag: the rows that travel for it
+  double bytes = 0;   // received per id
   double unpooled_bytes = 0;
-  double bytes_ratio = 0;  // how often ours fit into the others'
-  double time_ratio = 0;   // ids a second, ours to the others'
-  double bar = 0;          // of bytes: 0.9 x ids of a bag / shards of a bag
+  double bytes_ratio = 0;  // bytes of the rows to bytes of the pooled load
+  double time_ratio = 0;   // ids per second, pooled load to rows
+  double bar = 0;          // for bytes: 0.9 x ids per bag / shards per bag
 };
 
 PooledSummary SummarisePooled(const BenchOptions& options, const BenchRun& run) {
@@ -108,8 +108,8 @@ void PrintPooled(const BenchOptions& options, const BenchRun& run) {
   *options.out << "\n" << table.ToText();
 }
 
-// What was measured, of what matters to the figures: of tables that were there already too, since
-// their names say it.
+// The parameters that decide the figures. They hold for tables of an earlier run too, because the
+// name of a table states them.
 std::vector<std::pair<std::string, std::string>> LoadFacts(const BenchOptions& o) {
   return {{"optimizer", o.optimizer},
           {"weight_type", o.weight_type},

@@ -1,5 +1,5 @@
-// What a run measured, as a table for people or JSON for programs, with what is needed to repeat
-// it.
+// The result of a run, as a table for people or JSON for programs, with the command and the machine
+// that are needed to repeat it.
 #ifndef HOTBED_CLI_BENCH_BENCH_REPORT_H_
 #define HOTBED_CLI_BENCH_BENCH_REPORT_H_
 
@@ -18,17 +18,17 @@ double Median(std::vector<double> values);
 struct BenchRun {
   std::vector<LoadResult> rounds;
   std::vector<std::vector<RoofLine>> roofs;  // by round; the same lines in each
-  std::vector<LoadResult> unpooled;          // by round, of a pooled load: the same ids as rows
+  std::vector<LoadResult> unpooled;          // by round, for a pooled load: the same ids as rows
 };
 
 // One row of the table of bars.
 struct SuiteRow {
   std::string measure;
   std::string ours;  // with unit
-  std::string roof;  // what it is compared with, with unit
+  std::string roof;  // the roof, with unit
   double ratio = 0;  // median over the rounds
   double bar = 0;
-  bool at_most = false;  // else at least
+  bool at_most = false;  // the bar is an upper limit; otherwise a lower one
   bool met() const { return at_most ? ratio <= bar : ratio >= bar; }
 };
 

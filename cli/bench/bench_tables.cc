@@ -4,29 +4,17 @@
 #include <deque>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kPreloadRows = 8192;  // of one push
+constexpr uint64_t kPreloadRows = 8192;  // per push
 constexpr size_t kPreloadInFlight = 8;
 constexpr uint64_t kProbes = 512;
 
-template <typename T>
-absl::StatusOr<T> ByWord(const char* what, const std::string& word,
-                         const std::vector<std::string>& words) {
-  const auto at = std::find(words.begin(), words.end(), word);
-  if (at != words.end()) return static_cast<T>(at - words.begin());
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " \"", word, "\" is unknown; one of: ", absl::StrJoin(words, ", ")));
-}
-
-// What the table is, so that a run with the same options finds it again.
+// Describes the table, so that a run with the same options finds it again.
 std::string NameOf(const TableOptions& table, uint32_t number) {
   std::string name = absl::StrCat("bench-", table.rows, "x", table.dim, "-",
                                   kOptimizerWords[static_cast<size_t>(table.optimizer.kind)], "-",
@@ -43,7 +31,7 @@ std::string NameOf(const TableOptions& table, uint32_t number) {
   return absl::StrCat(name, "-", number);
 }
 
-// Whether rows spread over the table all exist.
+// Whether all of a sample of rows, spread over the table, exist.
 absl::StatusOr<bool> Loaded(Client* client, const Table& table) {
   const uint64_t rows = table.options().rows;
   std::vector<uint64_t> ids;
@@ -72,7 +60,7 @@ absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
     for (uint64_t id = first; id < std::min(rows, first + kPreloadRows); ++id) ids.push_back(id);
     const PushFeature feature{&table, ids, gradients.data()};
     PushOptions push;
-    // No step of a group, and no gradient where no optimizer would take it.
+    // Assign where a gradient would need a trainer group or an optimizer.
     push.assign = table.options().consistency != Consistency::kAsync ||
                   table.options().optimizer.kind == OptimizerKind::kNone;
     pushes.push_back(client->Push(++*step, {&feature, 1}, push));
@@ -84,55 +72,12 @@ absl::Status Preload(Client* client, const Table& table, uint64_t* step) {
 
 }  // namespace
 
-const std::vector<std::string> kRowTypeWords = {"fp32", "fp16", "bf16", "int8"};
-
-absl::StatusOr<RowType> ParseRowType(const std::string& word) {
-  return ByWord<RowType>("--wire", word, kRowTypeWords);
-}
-
-absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word) {
-  return ByWord<OptimizerKind>("--optimizer", word, kOptimizerWords);
-}
-
-absl::Status ParseDurability(const std::string& word, BenchTables* tables) {
-  absl::string_view rest = word;
-  if (word == "checkpoint" || word == "log") {
-    tables->durability = word == "log" ? Durability::kLog : Durability::kCheckpoint;
-    tables->copies = 1;
-    return absl::OkStatus();
-  }
-  if (absl::ConsumePrefix(&rest, "replicated=") && absl::SimpleAtoi(rest, &tables->copies) &&
-      tables->copies >= 2 && tables->copies <= kCopiesMax) {
-    tables->durability = Durability::kReplicated;
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--durability \"", word,
-                   "\" is unknown; one of: checkpoint, log, replicated=2..", kCopiesMax));
-}
-
-absl::StatusOr<ReadFrom> ParseReadFrom(const std::string& word) {
-  if (word == "primary") return ReadFrom::kPrimary;
-  if (word == "any") return ReadFrom::kAny;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--read-from \"", word, "\" is unknown; one of: primary, any"));
-}
-
-absl::StatusOr<WeightType> ParseWeightType(const std::string& word) {
-  return ByWord<WeightType>("--weight-type", word, kWeightTypeWords);
-}
-
-absl::Status ParseConsistency(const std::string& word, BenchTables* tables) {
-  absl::string_view rest = word;
-  if (word == "async" || word == "sync") {
-    tables->consistency = word == "sync" ? Consistency::kSync : Consistency::kAsync;
-  } else if (absl::ConsumePrefix(&rest, "bounded:") && absl::SimpleAtoi(rest, &tables->staleness)) {
-    tables->consistency = Consistency::kBounded;
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--consistency \"", word, "\" is unknown; one of: async, bounded:STEPS, sync"));
-  }
-  return absl::OkStatus();
+TableOptions BenchTableOptions() {
+  TableOptions options;
+  options.dim = 64;
+  options.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+  options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};
+  return options;
 }
 
 absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const BenchTables& wanted,
@@ -140,20 +85,11 @@ absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const Ben
   std::vector<std::string> names;
   uint64_t step = 0;
   for (uint32_t t = 0; t < wanted.tables; ++t) {
-    TableOptions options;
+    TableOptions options = wanted.options;
     options.rows =
         wanted.rows_min +
         (wanted.tables == 1 ? 0 : (wanted.rows_max - wanted.rows_min) * t / (wanted.tables - 1));
-    options.dim = wanted.dim;
-    options.optimizer.kind = wanted.optimizer;
-    options.durability = wanted.durability;
-    options.copies = wanted.copies;
-    options.consistency = wanted.consistency;
-    options.staleness = wanted.staleness;
-    options.initializer = {InitializerKind::kUniform, -0.05f, 0.05f};
-    options.weight_type = wanted.weight_type;
-    options.column_slices = wanted.column_slices;
-    if (wanted.column_slices > 1) options.row_statistics = RowStatistics::kSlice;
+    if (options.column_slices > 1) options.row_statistics = RowStatistics::kSlice;
     options.name = NameOf(options, t);
     names.push_back(options.name);
     HOTBED_ASSIGN_OR_RETURN(const Table* table,

@@ -1,4 +1,4 @@
-// The tables that the load runs on: created if missing, every row pushed once.
+// The tables under load: created if missing, and every row pushed once.
 #ifndef HOTBED_CLI_BENCH_BENCH_TABLES_H_
 #define HOTBED_CLI_BENCH_BENCH_TABLES_H_
 
@@ -8,39 +8,23 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/table_spec.h"
 #include "hotbed/client.h"
+#include "hotbed/table_options.h"
 
 namespace hotbed {
+
+// Dim 64, row-wise Adagrad, durability class `log`.
+TableOptions BenchTableOptions();
 
 struct BenchTables {
   uint32_t tables = 1;
   uint64_t rows_min = 1'000'000;  // table i has rows between min and max, evenly spread
   uint64_t rows_max = 1'000'000;
-  uint32_t dim = 64;
-  OptimizerKind optimizer = OptimizerKind::kRowwiseAdagrad;
-  Durability durability = Durability::kLog;
-  uint32_t copies = 1;
-  WeightType weight_type = WeightType::kFp32;
-  uint32_t column_slices = 1;
-  Consistency consistency = Consistency::kAsync;
-  uint32_t staleness = 0;
+  TableOptions options = BenchTableOptions();  // of each table, except name and rows
 };
 
-extern const std::vector<std::string> kRowTypeWords;  // by RowType
-
-absl::StatusOr<RowType> ParseRowType(const std::string& word);
-absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& word);
-// "checkpoint", "log", or "replicated=COPIES".
-absl::Status ParseDurability(const std::string& word, BenchTables* tables);
-// "primary" or "any".
-absl::StatusOr<ReadFrom> ParseReadFrom(const std::string& word);
-absl::StatusOr<WeightType> ParseWeightType(const std::string& word);
-// "async", "sync" or "bounded:STEPS".
-absl::Status ParseConsistency(const std::string& word, BenchTables* tables);
-
-// The names, which say what the tables are, so that runs with the same options find them again.
-// `err` hears of preloading.
+// Returns the names of the tables. A name describes its table, so that a later run with the same
+// options uses the table again. `err` (may be null) receives a line for each table that is loaded.
 absl::StatusOr<std::vector<std::string>> PrepareTables(Client* client, const BenchTables& wanted,
                                                        bool preload, std::ostream* err);
 

@@ -13,7 +13,7 @@ constexpr double kNsPerS = 1e9;
 constexpr double kMsPerS = 1e3;
 constexpr uint64_t kTableBytes = 512 << 20;  // larger than any cache
 constexpr uint64_t kRowBytes = 256;
-// Of row-wise Adagrad on it: weights read and written, 4 bytes of state too, the gradient read.
+// Bytes of row-wise Adagrad on it: weights and 4 bytes of state read and written, gradient read.
 constexpr double kUpdatedBytes = 2 * 256 + 2 * 4 + 256;
 
 roofs::GatherLoad RowLoad(double seconds) {
@@ -24,7 +24,7 @@ roofs::GatherLoad RowLoad(double seconds) {
   return load;
 }
 
-// Measures one after the other, each for its share of the time.
+// Measures one constant after another, each for its share of the time.
 class Calibrating {
  public:
   explicit Calibrating(const CalibrateOptions& options)

@@ -19,13 +19,13 @@ namespace hotbed {
 namespace {
 
 constexpr int kBatches = 32;              // drawn in advance, used in turn
-constexpr size_t kSamplesMax = 1u << 21;  // latencies kept of one run and stream
+constexpr size_t kSamplesMax = 1u << 21;  // latencies kept per run and stream
 
 std::vector<uint64_t> DrawBatch(Random& random, const ZipfSampler* zipf, uint64_t rows,
                                 uint64_t batch) {
   std::vector<uint64_t> ids;
   if (zipf != nullptr) {
-    // Ranks are strewn over the table, or hot rows would share shards and cache lines.
+    // Spread ranks over the table; otherwise hot rows would share shards and cache lines.
     for (uint64_t i = 0; i < batch; ++i) ids.push_back(Mix64(zipf->Sample(random)) % rows);
     return ids;
   }
@@ -45,15 +45,14 @@ double LoadResult::Latency(double quantile) const {
   return latency_s[static_cast<size_t>(std::lround(place))];
 }
 
-// One client, its thread's state, and a ring of calls under way.
+// One client, the state of its thread, and a ring of calls in flight.
 class Load::Stream {
  public:
   explicit Stream(const LoadSpec& spec) : spec_(spec) {}
 
   absl::Status Open(uint64_t seed) {
     ClientOptions options;
-    options.join_requests =
-        !spec_.call_per_table;  // each a message of its own, as the measure says
+    options.join_requests = !spec_.call_per_table;  // otherwise each table is a message of its own
     options.threads = static_cast<int>(spec_.threads);
     options.pull_type = spec_.wire;
     options.push_type = spec_.wire == RowType::kInt8 ? RowType::kFp32 : spec_.wire;
@@ -108,7 +107,7 @@ class Load::Stream {
       if (status.ok()) Issue(&slot);
     }
     for (auto& slot : slots_) status.Update(Finish(slot.get()));
-    if (spec_.grouped) status.Update(client_->LeaveTrainers());  // the others go on
+    if (spec_.grouped) status.Update(client_->LeaveTrainers());  // the others continue
     const ClientStats after = client_->Stats();
     result->calls += calls_;
     result->ids += calls_ * spec_.batch * tables_.size();
@@ -132,7 +131,7 @@ class Load::Stream {
     bool busy = false;
   };
 
-  // On huge pages, as a trainer keeps them that counts its time: rows are strewn over the buffer.
+  // On huge pages, as a trainer should have them: rows are spread over the buffer.
   absl::Status MakeBuffers(uint64_t elements, Random* random) {
     HOTBED_ASSIGN_OR_RETURN(gradients_, HugeBuffer::Allocate(elements * sizeof(float)));
     float* const gradients = reinterpret_cast<float*>(gradients_.data());
@@ -147,7 +146,7 @@ class Load::Stream {
     return absl::OkStatus();
   }
 
-  // Waits for answers until the next call is due, as the roof's caller does: `oldest` first.
+  // Waits for answers, `oldest` first, until the next call is due, as the caller of the roof does.
   void WorkUntil(int64_t due_ns, size_t oldest) {
     for (size_t i = 0; i < slots_.size(); ++i) {
       const Slot& slot = *slots_[(oldest + i) % slots_.size()];
@@ -159,7 +158,7 @@ class Load::Stream {
   }
 
   void SleepUntil(int64_t due_ns) const {
-    // Sleeping is late by some 60 us; the rest is waited for awake.
+    // A sleep ends some 60 us late, so the rest is waited for by spinning.
     const int64_t left = due_ns - clock_->NowNs();
     if (left > 200'000) clock_->SleepNs(left - 150'000);
     while (clock_->NowNs() < due_ns) std::this_thread::yield();
@@ -255,7 +254,7 @@ class Load::Stream {
   std::unique_ptr<Client> client_;
   std::vector<const Table*> tables_;
   std::vector<std::vector<std::vector<uint64_t>>> batches_;  // by table, then number
-  std::vector<uint32_t> bag_lengths_;                        // of every batch
+  std::vector<uint32_t> bag_lengths_;                        // per batch
   HugeBuffer gradients_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<PullFeature> pull_features_;

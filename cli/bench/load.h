@@ -1,5 +1,5 @@
-// The load itself: clients that keep calls under way against tables that exist, in a closed loop or
-// on a schedule.
+// The load itself: clients that keep calls in flight on existing tables, in a closed loop or on a
+// schedule.
 #ifndef HOTBED_CLI_BENCH_LOAD_H_
 #define HOTBED_CLI_BENCH_LOAD_H_
 
@@ -15,14 +15,14 @@
 
 namespace hotbed {
 
-inline constexpr double kWarmUpSeconds = 0.3;  // of load before it is measured
+inline constexpr double kWarmUpSeconds = 0.3;  // of load before the measurement begins
 
 struct LoadSpec {
   BenchKind kind = BenchKind::kPull;
   std::string coordinator;
   std::vector<std::string> tables;
   uint64_t batch = 512;  // ids of each table in one call
-  // Above 0: the ids are bags of so many (the last may be shorter), each pulled as one row.
+  // Above 0: the ids form bags of this size (the last may be shorter), each pulled as one row.
   uint32_t bag_ids = 0;
   BagPooling pooling = BagPooling::kSum;
   double zipf = 0.0;  // 0: unique uniform ids
@@ -40,9 +40,9 @@ struct LoadSpec {
 struct LoadResult {
   double seconds = 0;
   uint64_t calls = 0;
-  uint64_t rows = 0;   // moved, without duplicates; pooled ones: of each shard
-  uint64_t ids = 0;    // answered or pushed, with them
-  uint64_t bytes = 0;  // both ways, as the client counts them
+  uint64_t rows = 0;   // moved, without duplicates; a pooled row counts once per shard
+  uint64_t ids = 0;    // answered or pushed, with duplicates
+  uint64_t bytes = 0;  // in both directions, as the client counts them
   uint64_t bytes_received = 0;
   std::vector<float> latency_s;  // ascending
 
@@ -59,8 +59,8 @@ class Load {
   static absl::StatusOr<std::unique_ptr<Load>> Open(const LoadSpec& spec);
   ~Load();
 
-  // `rate`: calls a second over all streams, each due at a fixed time; 0: a closed loop. The first
-  // error ends it.
+  // `rate`: calls per second over all streams, each due at a fixed time; 0: a closed loop. The
+  // first error ends the run.
   absl::StatusOr<LoadResult> Run(double seconds, double rate);
 
  private:

@@ -1,4 +1,4 @@
-// Roofs as rates of rows, so that a load's rate can be set against them; all of one round are
+// Roofs as rates of rows, for comparison with the rate of a load. The roofs of one round are
 // measured one after another.
 #ifndef HOTBED_CLI_BENCH_ROOF_LINES_H_
 #define HOTBED_CLI_BENCH_ROOF_LINES_H_
@@ -12,7 +12,7 @@
 
 namespace hotbed {
 
-// What one message of the load carries.
+// The contents of one message of the load.
 struct MessageShape {
   uint64_t rows = 512;
   uint64_t row_bytes = 256;  // on the wire
@@ -29,15 +29,15 @@ struct RoofLine {
 
 constexpr uint64_t kMessageHeaderBytes = 96;
 
-// Of a load of `kind` (a lookup counts as a pull; a mixed load has those of both).
+// The roofs of a load of `kind` (a lookup counts as a pull; a mixed load has both).
 absl::StatusOr<std::vector<RoofLine>> MeasureRoofs(BenchKind kind, const MessageShape& shape,
                                                    double seconds);
 
-// Single ones, for the suite.
+// Single roofs, for the suite.
 absl::StatusOr<RoofLine> GrpcPullRoof(const MessageShape& shape, double seconds);
 absl::StatusOr<RoofLine> GrpcPushRoof(const MessageShape& shape, double seconds);
 absl::StatusOr<RoofLine> TcpGatherRoof(const MessageShape& shape, double seconds);
-// `synced`: what the disk takes of it, with one sync at the end; else what the page cache takes.
+// `synced`: the rate of the disk, with one sync at the end; otherwise the rate of the page cache.
 absl::StatusOr<RoofLine> AppendRoof(const MessageShape& shape, double seconds, bool synced);
 
 }  // namespace hotbed

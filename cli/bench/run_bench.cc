@@ -15,19 +15,21 @@ namespace {
 
 constexpr uint64_t kRoofMessageBytesMax = 1 << 20;
 
+RowType WireTypeOf(const BenchOptions& options) {
+  return options.wire == "fp16"   ? RowType::kFp16
+         : options.wire == "bf16" ? RowType::kBf16
+         : options.wire == "int8" ? RowType::kInt8
+                                  : RowType::kFp32;
+}
+
 absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   BenchTables tables;
   tables.tables = options.tables;
   tables.rows_min = tables.rows_max = options.rows;
-  tables.dim = options.dim;
-  HOTBED_ASSIGN_OR_RETURN(tables.optimizer, ParseOptimizer(options.optimizer));
-  HOTBED_RETURN_IF_ERROR(ParseDurability(options.durability, &tables));
-  HOTBED_ASSIGN_OR_RETURN(tables.weight_type, ParseWeightType(options.weight_type));
-  tables.column_slices = options.column_slices;
-  HOTBED_RETURN_IF_ERROR(ParseConsistency(options.consistency, &tables));
+  HOTBED_ASSIGN_OR_RETURN(tables.options, BenchTableOptionsOf(options));
   LoadSpec spec;
-  HOTBED_ASSIGN_OR_RETURN(spec.wire, ParseRowType(options.wire));
-  HOTBED_ASSIGN_OR_RETURN(spec.read_from, ParseReadFrom(options.read_from));
+  spec.wire = WireTypeOf(options);
+  spec.read_from = options.read_from == "any" ? ReadFrom::kAny : ReadFrom::kPrimary;
   spec.strict = options.strict;
   HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect("hotbed://" + options.coordinator));
   const bool preload = options.preload && options.kind != BenchKind::kPush;
@@ -46,14 +48,15 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   spec.streams = options.streams;
   spec.threads = options.threads;
   spec.in_flight = options.in_flight;
-  spec.grouped = tables.consistency != Consistency::kAsync && options.kind == BenchKind::kPush;
+  spec.grouped =
+      tables.options.consistency != Consistency::kAsync && options.kind == BenchKind::kPush;
   // A step ends before the next one begins.
   if (spec.grouped) spec.in_flight = 1;
   return spec;
 }
 
-// The message that the roofs carry: as many rows as a call of the load moved, cut as the client
-// cuts.
+// The message that the roofs carry: as many rows as a call of the load moved, cut to the message
+// size of the client.
 MessageShape ShapeOf(const BenchOptions& options, const LoadSpec& spec, const LoadResult& result) {
   MessageShape shape;
   shape.row_bytes = RowWireBytes(spec.wire, options.dim);
@@ -67,8 +70,8 @@ MessageShape ShapeOf(const BenchOptions& options, const LoadSpec& spec, const Lo
   return shape;
 }
 
-// Calls of the load wait a minute for a coordinator that is away; one that was never there is told
-// sooner.
+// Calls of the load wait a minute for a coordinator that is away. A coordinator that was never
+// there is reported sooner.
 absl::Status Reach(const BenchOptions& options) {
   ClientOptions once;
   once.deadline = options.timeout;
@@ -85,7 +88,7 @@ absl::Status Run(const BenchOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Load> load, Load::Open(spec));
   HOTBED_ASSIGN_OR_RETURN(const LoadResult warm,
                           load->Run(std::min(options.seconds, kWarmUpSeconds), options.rate));
-  std::unique_ptr<Load> unpooled;  // the same ids, a row an id
+  std::unique_ptr<Load> unpooled;  // the same ids, one row per id
   if (spec.bag_ids > 0) {
     LoadSpec rows = spec;
     rows.bag_ids = 0;

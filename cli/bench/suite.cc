@@ -24,8 +24,8 @@ class Suite {
     HOTBED_ASSIGN_OR_RETURN(client_, Client::Connect("hotbed://" + options_.coordinator));
     HOTBED_ASSIGN_OR_RETURN(resident_, Prepare({}));
     HOTBED_RETURN_IF_ERROR(Pull512And2048());
-    // Before the rows that write: a server that writes gigabytes back for minutes has a tail of its
-    // own, which is no matter of lookups.
+    // Before the rows that write: a server that writes back gigabytes for minutes has slow answers
+    // that say nothing about lookups.
     HOTBED_RETURN_IF_ERROR(Lookup());
     HOTBED_RETURN_IF_ERROR(Push(Durability::kCheckpoint));
     HOTBED_RETURN_IF_ERROR(Push(Durability::kLog));
@@ -104,7 +104,7 @@ class Suite {
         absl::StrCat("push 512 x 64 fp32, row-wise Adagrad, class ", log ? "log" : "checkpoint");
     Say(measure);
     BenchTables tables;
-    tables.durability = durability;
+    tables.options.durability = durability;
     HOTBED_ASSIGN_OR_RETURN(const auto names, Prepare(tables));
     HOTBED_ASSIGN_OR_RETURN(const auto load, OpenWarm(Spec(BenchKind::kPush, names, 512)));
     std::vector<double> ours, roof, synced;

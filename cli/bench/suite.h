@@ -1,4 +1,4 @@
-// The network rows of the table of bars, each measured against its roof in interleaved rounds.
+// The network rows of docs/measurements.md, each measured against its roof in interleaved rounds.
 #ifndef HOTBED_CLI_BENCH_SUITE_H_
 #define HOTBED_CLI_BENCH_SUITE_H_
 

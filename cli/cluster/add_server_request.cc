@@ -17,7 +17,7 @@ constexpr int64_t kPollNs = 50'000'000;
 std::string RequestPath(const std::string& dir) { return absl::StrCat(dir, "/add-server.request"); }
 std::string ReplyPath(const std::string& dir) { return absl::StrCat(dir, "/add-server.reply"); }
 
-// Who runs a cluster holds its lock.
+// The process that runs a cluster holds its lock.
 absl::Status CheckRuns(const std::string& dir) {
   FileSystem* const files = FileSystem::Real();
   const std::string lock_path = absl::StrCat(dir, "/lock");
@@ -68,7 +68,7 @@ absl::StatusOr<AddedServer> AskForServer(const std::string& data_dir, absl::Dura
 }
 
 void ForgetServerRequests(const std::string& data_dir) {
-  std::error_code ignored;  // what is not there need not go
+  std::error_code ignored;  // the file may be gone already
   std::filesystem::remove(RequestPath(data_dir), ignored);
   std::filesystem::remove(ReplyPath(data_dir), ignored);
 }

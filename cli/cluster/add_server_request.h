@@ -1,9 +1,9 @@
-// How `hotbed up --add-server` asks the `hotbed up` that runs a directory's cluster for one more
-// server: a file in that directory, answered by another one. One request at a time.
+// The request of `hotbed up --add-server` to the `hotbed up` that runs the cluster of a directory:
+// a file in that directory, answered by another file. One request at a time.
 //
-//   D/add-server.request   made by who asks, removed when it is answered
-//   D/add-server.reply     {"name", "address", "admin_address", "log"} or {"error"}; removed by who
-//                          asked
+//   D/add-server.request   written by the asking process; removed with the answer
+//   D/add-server.reply     {"name", "address", "admin_address", "log"} or {"error"};
+//                          removed by the asking process
 #ifndef HOTBED_CLI_CLUSTER_ADD_SERVER_REQUEST_H_
 #define HOTBED_CLI_CLUSTER_ADD_SERVER_REQUEST_H_
 
@@ -26,15 +26,16 @@ struct AddedServer {
 };
 
 // FailedPrecondition: no cluster runs in the directory. AlreadyExists: another request waits.
-// DeadlineExceeded: no answer within `timeout`. Cancelled: `cancelled` (may be empty) said so.
+// DeadlineExceeded: no answer within `timeout`. Cancelled: `cancelled` (may be empty) returned
+// true.
 absl::StatusOr<AddedServer> AskForServer(const std::string& data_dir, absl::Duration timeout,
                                          const std::function<bool()>& cancelled,
                                          const Clock* clock);
 
-// For who runs the cluster: a request that nobody waits for any more.
+// For the process that runs the cluster: removes a request that nobody waits for any more.
 void ForgetServerRequests(const std::string& data_dir);
-// Answers a request, if there is one. Errors are the asker's to hear; only of the answer's own
-// writing are they returned.
+// Answers a request if there is one. Errors go to the asking process; only an error in writing the
+// answer is returned.
 absl::Status AnswerServerRequest(const std::string& data_dir, LocalCluster* cluster);
 
 }  // namespace hotbed

@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<OwnedFd>> OpenForAppend(const std::string& path) 
 [[noreturn]] void BecomeProgram(char* const* argv, int out_fd, int log_fd, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // it died before the line above
+  if (getppid() != parent) _exit(127);  // the parent died before the line above
   const int null_fd = open("/dev/null", O_RDONLY);
   dup2(null_fd, STDIN_FILENO);
   dup2(out_fd, STDOUT_FILENO);

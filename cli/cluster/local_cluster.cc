@@ -25,8 +25,8 @@ constexpr int64_t kQuickDeathNs = 10'000'000'000;
 constexpr int64_t kBackoffFirstNs = 250'000'000;
 constexpr int64_t kBackoffLastNs = 8'000'000'000;
 constexpr int kStartAttempts = 3;
-constexpr uint64_t kLogBytesMax = 64 << 20;  // of an old log, kept at a start
-constexpr int kUsageExit = 2;  // of a daemon: its flags or its data directory are wrong
+constexpr uint64_t kLogBytesMax = 64 << 20;  // of the log of an earlier run that is kept
+constexpr int kUsageExit = 2;  // exit code of a daemon with wrong flags or a wrong data directory
 
 // A listening socket on loopback; port 0 takes a free one. Nothing is accepted from it.
 class PortProbe {
@@ -54,7 +54,7 @@ class PortProbe {
   int port_ = 0;
 };
 
-// All held at once, so that no two are the same.
+// All are held at the same time, so that no two are equal.
 std::vector<int> FreePorts(size_t count) {
   std::vector<std::unique_ptr<PortProbe>> probes;
   std::vector<int> ports;
@@ -362,7 +362,7 @@ absl::Status LocalCluster::Stop(absl::Duration timeout) {
           !child->WaitFor(std::max(limit - absl::Now(), absl::Milliseconds(100)))) {
         absl::StrAppend(&killed, killed.empty() ? "" : ", ", processes_[i].name);
       }
-      child.reset();  // kills what is left
+      child.reset();  // kills the process if it still runs
     }
   };
   if (!processes_.empty()) {

@@ -1,9 +1,9 @@
 // One coordinator and N shard servers as child processes on loopback, kept in one directory:
 //
-//   D/cluster.json      format, ports of every process: a restart comes back at the same addresses
+//   D/cluster.json      format and the ports of every process: a restart uses the same addresses
 //   D/lock              held while the cluster runs
 //   D/coordinator, D/s0, D/s1, ...   data directories
-//   D/logs/NAME.log     what each process said
+//   D/logs/NAME.log     output of each process
 //
 // Thread-compatible: one thread calls everything, Tick at least ten times a second.
 #ifndef HOTBED_CLI_CLUSTER_LOCAL_CLUSTER_H_
@@ -25,26 +25,27 @@
 namespace hotbed {
 
 constexpr int kLocalServersMax = 64;
-constexpr absl::Duration kLocalDrainMax = absl::Seconds(30);  // what a server may take to stop
-// Longer: a server that is killed while it still writes back would come back with less.
+constexpr absl::Duration kLocalDrainMax = absl::Seconds(30);  // for a server to stop
+// Longer than that: a server killed during its write back would have more to recover.
 constexpr absl::Duration kLocalStopMax = absl::Seconds(40);
 
 struct LocalClusterOptions {
   std::string data_dir;  // absolute
   int servers = 0;       // 0: as stored, or 1 in a new directory
-  // Of the coordinator; the ports of the others follow it. 0: free ones. Only in a new directory.
+  // The port of the coordinator; the ports of the others follow it. 0: free ports. Used only in a
+  // new directory.
   int port = 7400;
-  uint64_t host_bytes = 256u << 20;  // of each server
-  // Of failure, "d0", "d1", ..., among which the servers are spread in turn; 0: each server is one
-  // of its own, called by its name, so that copies of a shard are on different servers.
+  uint64_t host_bytes = 256u << 20;  // per server
+  // Failure domains "d0", "d1", ..., among which the servers are spread in turn. 0: each server is
+  // a domain of its own, named after it, so that replicas of a shard are on different servers.
   int failure_domains = 0;
   int64_t log_sync_interval_ms = 1000;
-  std::vector<std::string> server_flags;  // more of them, as --log-bytes-max=16MiB
-  // Where hotbed-coordinator and hotbed-server are; empty: beside this program.
+  std::vector<std::string> server_flags;  // in addition, such as --log-bytes-max=16MiB
+  // The directory of hotbed-coordinator and hotbed-server; empty: that of this program.
   std::string program_dir;
-  // Hears what happened: a process died, was started again. May be empty.
+  // Called with a text when a process has died or was started again. May be empty.
   std::function<void(const std::string&)> say;
-  // Asked while waiting; true ends the wait. May be empty.
+  // Polled during waits; true ends the wait. May be empty.
   std::function<bool()> cancelled;
 };
 
@@ -56,7 +57,7 @@ class LocalCluster {
     std::string admin_address;
     std::string log_path;
     std::vector<std::string> argv;
-    std::unique_ptr<ChildProcess> child;  // null while it waits for its restart, or is given up
+    std::unique_ptr<ChildProcess> child;  // null before a restart and after giving up
     bool given_up = false;                // not started again
     int restarts = 0;
     int quick_deaths = 0;  // in a row
@@ -64,33 +65,34 @@ class LocalCluster {
     int64_t restart_at_ns = 0;
   };
 
-  // Locks the directory, spawns all. `clock` must outlive the result. AlreadyExists: in use;
-  // PermissionDenied: not writable; FailedPrecondition: of another version, or holds more servers
-  // than asked for; Unavailable: a port is in use.
+  // Locks the directory and spawns all processes. `clock` must outlive the result. AlreadyExists:
+  // the directory is in use; PermissionDenied: not writable; FailedPrecondition: it has another
+  // version, or more servers than requested; Unavailable: a port is in use.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
                                                              const Clock* clock);
   ~LocalCluster();  // Stop
 
-  // Until every process says /readyz 200. A process that ends meanwhile with a usage error, or
-  // three times, ends the wait with its last words.
+  // Waits until /readyz of every process answers 200. A process that exits with a usage error, or
+  // three times, ends the wait with an error that quotes its last output.
   absl::Status WaitReady(absl::Duration timeout);
-  // Starts again what died, after 0.25 s, doubling to 8 s while it keeps dying within ten seconds.
+  // Restarts processes that died, after 0.25 s, doubling to 8 s while one keeps dying within ten
+  // seconds.
   void Tick();
-  // Ends a process ("s0", "coordinator"; "all": the servers) by `signal` and starts it again:
-  // meant, so it counts for no death. NotFound names the processes; DeadlineExceeded: it did not
-  // end.
+  // Ends a process ("s0", "coordinator"; "all": the servers) by `signal` and starts it again. This
+  // does not count as a death. NotFound names the processes; DeadlineExceeded: it did not end.
   absl::Status Restart(const std::string& name, int signal);
-  // One more server, spawned at once; it joins the cluster by itself, and is there after a restart
-  // too. Its name. ResourceExhausted: there are kLocalServersMax. References to processes() end.
+  // Spawns one more server, which joins the cluster by itself and belongs to it after a restart
+  // too. Returns its name. ResourceExhausted: there are kLocalServersMax already. Invalidates
+  // references to processes().
   absl::StatusOr<std::string> AddServer();
-  // SIGKILL, and it stays dead for as long as this object lives.
+  // Kills the process, which is not restarted for the life of this object.
   absl::Status KillForGood(const std::string& name);
-  // SIGTERM to the coordinator, then to the servers; SIGKILL to what is left of either after
-  // `timeout` (an error that names it). In this order, because a server that stops alone hands its
-  // shards over, and here nobody stays who could take them.
+  // SIGTERM to the coordinator, then to the servers; SIGKILL after `timeout`, with an error that
+  // names the process. The coordinator goes first: otherwise each server would try to hand its
+  // shards over, and no server stays that could take them.
   absl::Status Stop(absl::Duration timeout = kLocalStopMax);
 
-  // Whether the process says /readyz 200 now.
+  // Whether /readyz of the process answers 200 now.
   bool Ready(const Process& process) const;
   const std::vector<Process>& processes() const { return processes_; }
   const std::string& coordinator_address() const { return processes_[0].address; }
@@ -99,7 +101,7 @@ class LocalCluster {
   LocalCluster(LocalClusterOptions options, const Clock* clock);
   absl::Status LoadOrCreate();
   absl::StatusOr<std::vector<int>> LoadPorts();
-  // Until there are enough for so many processes.
+  // Adds ports until there are enough for `processes`.
   absl::Status AddPorts(size_t processes);
   static absl::Status CheckPortsFree(const Process& process);
   absl::Status Store();

@@ -45,7 +45,7 @@ absl::Status Generate(const CommandContext& context, const DatagenCriteoFlags& f
           absl::StrCat("--out ", flags.out, ": the last bytes were not written"));
   }
   progress.Finish();
-  // The data own stdout when they go there; what is known about them then goes to stderr.
+  // If the data go to stdout, the report about them goes to stderr.
   std::ostream* say = to_stdout ? context.err : context.out;
   if (context.json()) {
     const nlohmann::ordered_json json = {
@@ -68,8 +68,8 @@ void AddDatagenCriteoCommand(CLI::App* datagen, CommandContext* context) {
   auto flags = std::make_shared<DatagenCriteoFlags>();
   CLI::App* app = datagen->add_subcommand("criteo",
                                           "Criteo's format (TSV) with labels from a planted model; "
-                                          "prints the best AUC anyone can reach");
-  app->add_option("--rows", flags->options.rows, "How many")
+                                          "prints the best AUC that any model can reach");
+  app->add_option("--rows", flags->options.rows, "Number of rows")
       ->required()
       ->check(CLI::Range(1ull, 10'000'000'000ull));
   app->add_option("--seed", flags->options.seed, "Equal seeds give equal bytes")

@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kTablePrefix[] = "ctr";
 constexpr char kLedgerTable[] = "ledger";
-constexpr double kKillAfterSeconds = 3;  // of training
+constexpr double kKillAfterSeconds = 3;  // after the training began
 constexpr double kTrainSecondsMax = 600;
 constexpr uint64_t kLookups = 2000;
 
@@ -72,7 +72,7 @@ class Demo {
   double Elapsed(int64_t since_ns) const {
     return static_cast<double>(clock_->NowNs() - since_ns) * 1e-9;
   }
-  // Of every table's shards.
+  // Replicas of each shard of every table.
   uint32_t copies() const { return flags_.servers > 1 ? 2 : 1; }
   std::string target() const { return absl::StrCat("hotbed://", cluster_->coordinator_address()); }
 
@@ -83,8 +83,8 @@ class Demo {
   int64_t step_ns_ = 0;
   int step_ = 0;
   std::string step_name_;
-  std::string run_dir_;    // of this run: removed at the end
-  std::string data_path_;  // of the training data: kept for the next run
+  std::string run_dir_;    // for this run: removed at the end
+  std::string data_path_;  // the training data: kept for the next run
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<ConservedSum> ledger_;
   int64_t killed_ns_ = 0;
@@ -145,7 +145,7 @@ void Demo::NoteRecovery(bool training) {
   recovery_seconds_ = Elapsed(killed_ns_);
   Say(absl::StrFormat("%s serves again %s after the kill%s", victim.name,
                       ShortSeconds(recovery_seconds_),
-                      training ? "; the trainer goes on by itself" : ""));
+                      training ? "; the trainer continues by itself" : ""));
   result_["kill"]["recovery_seconds"] = recovery_seconds_;
 }
 
@@ -164,7 +164,7 @@ absl::Status Demo::Train() {
                            absl::StrCat("--table-prefix=", kTablePrefix), "--output=json"},
                           log, json_path));
   Say(absl::StrCat("hotbed-train-ctr, ", flags_.threads,
-                   " threads; beside it a ledger of integer gradients is pushed"));
+                   " threads; meanwhile another client pushes a ledger of integer gradients"));
   std::string shown;
   while (trainer->Running() || recovery_seconds_ == 0) {
     cluster_->Tick();
@@ -199,13 +199,13 @@ absl::Status Demo::Train() {
   return absl::OkStatus();
 }
 
-// Between two looks of a wait.
+// Runs between two polls of a wait.
 absl::Status Demo::Alive() {
   cluster_->Tick();
   return g_demo_interrupted != 0 ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
-// What the ledger's client saw since the last time.
+// Prints the ledger client's calls since the last time.
 void Demo::SayPhase(const char* when) {
   const ConservedSum::Phase phase = ledger_->TakePhase();
   Say(absl::StrCat("the ledger ", when, ": ", PhaseText(phase)));
@@ -217,7 +217,7 @@ absl::Status Demo::AddServer() {
   HOTBED_ASSIGN_OR_RETURN(const std::string server, cluster_->AddServer());
   HOTBED_RETURN_IF_ERROR(cluster_->WaitReady(absl::Seconds(60)));
   Say(absl::StrCat(server, " serves ", ShortSeconds(Elapsed(step_ns_)), " after it was asked for"));
-  ledger_->TakePhase();  // only what the moves make of it
+  ledger_->TakePhase();  // count only the calls during the moves
   const Tick tick = [this] { return Alive(); };
   HOTBED_ASSIGN_OR_RETURN(const MoveReport moved,
                           MoveOnto(cluster_->coordinator_address(), server,
@@ -239,7 +239,7 @@ absl::Status Demo::LoseServer() {
     return absl::OkStatus();
   }
   const Tick tick = [this] { return Alive(); };
-  // Of two copies one may be lost, when there are two.
+  // With two copies of each shard, one server may be lost.
   HOTBED_RETURN_IF_ERROR(WaitForCopies(cluster_->coordinator_address(), tick, clock_));
   SayPhase("until every shard had two copies");
   const std::string server = cluster_->processes()[1].name;
@@ -341,7 +341,7 @@ absl::Status Demo::Run() {
   }
   result_["seconds"] = Elapsed(start_ns_);
   if (!flags_.keep) {
-    std::error_code ignored;  // a directory left behind in the work directory harms nothing
+    std::error_code ignored;  // a directory left behind does no harm
     std::filesystem::remove_all(run_dir_, ignored);
   }
   PrintEnd();
@@ -386,7 +386,7 @@ void AddDemoCommand(CLI::App* root, CommandContext* context) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app->add_option("--work-dir", flags->work_dir,
-                  "For the data (kept for the next run) and the cluster's files")
+                  "Directory for the data (kept for the next run) and the cluster's files")
       ->capture_default_str();
   app->add_flag("--keep", flags->keep, "Keep the cluster's files and logs");
   app->callback([context, flags] {

@@ -116,7 +116,7 @@ Check CheckDomains(const v1::ClusterMap& map) {
   return {"failure domains", Verdict::kOk, absl::StrCat(domains.size(), " live")};
 }
 
-// A move that waits for something for longer than this is told.
+// A move that waits longer than this is reported.
 constexpr int64_t kMoveWaitsMs = 60'000;
 
 Check CheckMoves(const v1::ClusterMap& map, const v1::ListMovesReply& list) {
@@ -127,7 +127,7 @@ Check CheckMoves(const v1::ClusterMap& map, const v1::ListMovesReply& list) {
   }
   for (const v1::ShardMove& move : list.moves()) {
     const int64_t age_ms = now_ms - move.goal().since_unix_ms();
-    const bool asked = move.goal().since_unix_ms() != 0;  // else a refill, which has no such time
+    const bool asked = move.goal().since_unix_ms() != 0;  // a refill has no such time
     if (!asked || move.waits_for().empty() || age_ms < kMoveWaitsMs) continue;
     return {"moves", Verdict::kWarning,
             absl::StrCat(ShardName(map, move.goal().shard()), " does not go on for ",
@@ -141,7 +141,7 @@ Check CheckRebalancing(const v1::ListMovesReply& list) {
           RebalanceText(list.rebalance())};
 }
 
-// Beyond this part of its memory a server holds little more before rows come from the disk.
+// A server that holds more than this part of its memory soon reads rows from the disk.
 constexpr double kFullPart = 0.9;
 
 Check CheckRoom(const v1::ClusterMap& map) {
@@ -159,7 +159,7 @@ Check CheckRoom(const v1::ClusterMap& map) {
           absl::StrCat(full.substr(1), " the rest is read from its disk: add a server")};
 }
 
-// As servers that answer have counted it.
+// Counted over the servers that answer.
 Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
   std::string wrong;
   for (const v1::ServerInfo& server : map.servers()) {
@@ -181,7 +181,7 @@ Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
                        " see its log, and keep both servers' data directories")};
 }
 
-// hotbed_build_info of one process says its version.
+// The version of a process, from its hotbed_build_info.
 std::string VersionAt(const std::string& admin_address, absl::Duration timeout) {
   const absl::StatusOr<HttpReply> reply = HttpGet(admin_address, "/api/metrics", timeout);
   if (!reply.ok()) return std::string(reply.status().message());
@@ -222,7 +222,7 @@ Check CheckHugePages() {
   std::string modes;
   std::getline(in, modes);
   if (modes.empty())
-    return {"huge pages", Verdict::kWarning, "this kernel tells nothing about them"};
+    return {"huge pages", Verdict::kWarning, "this kernel reports nothing about them"};
   if (modes.find("[never]") != std::string::npos) {
     return {"huge pages", Verdict::kWarning,
             "off: gathers run slower; as root: echo madvise > "
@@ -249,7 +249,7 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
     if (moves.ok()) {
       checks.push_back(CheckMoves(*map, *moves));
       checks.push_back(CheckRebalancing(*moves));
-    } else if (!absl::IsUnimplemented(moves.status())) {  // of an earlier version: has none
+    } else {
       checks.push_back({"moves", Verdict::kFailed, std::string(moves.status().message())});
     }
   } else {
@@ -276,9 +276,9 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
 
 void AddDoctorCommand(CLI::App* root, CommandContext* context) {
   auto data_dir = std::make_shared<std::string>(".");
-  CLI::App* app =
-      root->add_subcommand("doctor", "Look for what is wrong with the cluster and this machine");
-  app->add_option("--data-dir", *data_dir, "Whose disk is looked at")->capture_default_str();
+  CLI::App* app = root->add_subcommand("doctor", "Check the cluster and this machine for problems");
+  app->add_option("--data-dir", *data_dir, "Directory whose disk is checked")
+      ->capture_default_str();
   app->callback([context, data_dir] {
     context->run = [context, data_dir] { return Examine(*context, *data_dir); };
   });

@@ -13,7 +13,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kKeptMax = 4096;  // by the coordinator
+constexpr uint32_t kKeptMax = 4096;  // events that the coordinator keeps
 constexpr int64_t kPollNs = 500'000'000;
 constexpr int64_t kSliceNs = 20'000'000;
 
@@ -34,7 +34,7 @@ void PrintLine(const v1::ClusterEvent& event, const CommandContext& context) {
   *context.out << (context.json() ? EventJson(event).dump() : EventLine(event)) << "\n";
 }
 
-// Until Ctrl-C, which is how it is meant to end. A coordinator that is away is waited for.
+// Ends by Ctrl-C. Waits for a coordinator that is away.
 absl::Status Follow(uint64_t last, CoordinatorStub* coordinator, const CommandContext& context) {
   const InterruptScope interrupt;
   const Clock* const clock = Clock::Real();
@@ -87,9 +87,10 @@ absl::Status Show(const EventsFlags& flags, const CommandContext& context) {
 void AddEventsCommand(CLI::App* root, CommandContext* context) {
   auto flags = std::make_shared<EventsFlags>();
   CLI::App* app = root->add_subcommand(
-      "events", "What the coordinator did by itself or was asked for, and why; the last 4,096");
-  app->add_flag("--follow", flags->follow, "And what comes, until Ctrl-C; JSON: one a line");
-  app->add_option("--after", flags->after, "Only events of higher numbers");
+      "events", "Actions of the coordinator and their reasons; the last 4,096");
+  app->add_flag("--follow", flags->follow,
+                "Also print new events until Ctrl-C; with JSON, one per line");
+  app->add_option("--after", flags->after, "Only events with higher numbers");
   app->add_option("--limit", flags->limit, "The last so many")
       ->check(CLI::Range(1, static_cast<int>(kKeptMax)))
       ->capture_default_str();

@@ -29,7 +29,7 @@ absl::StatusOr<int64_t> ParsePullLimit(const std::string& text) {
   return absl::InvalidArgumentError(absl::StrCat("'", text, "' is above 1h; 'none' is no limit"));
 }
 
-// The shards that are not held as they were to be.
+// Reports the shards that are not where they were moved to.
 absl::StatusOr<bool> Fulfilled(const v1::MoveShardsReply& asked, const v1::ClusterMap& map) {
   std::map<uint64_t, const v1::ShardRecord*> records;
   for (const v1::ShardRecord& record : map.shards()) records[record.shard()] = &record;
@@ -71,13 +71,15 @@ std::string AskedText(const v1::MoveShardsReply& reply, bool dry_run) {
 }  // namespace
 
 void AddDialFlags(CLI::App* app, DialFlags* flags) {
-  app->add_option("--bandwidth", flags->bandwidth,
-                  "Of all copies in the cluster together, as in 200MiB/s; none: no limit. Stays")
+  app->add_option(
+         "--bandwidth", flags->bandwidth,
+         "Limit of all snapshot transfers together, such as 200MiB/s, or none; stays in force")
       ->check([](const std::string& text) {
         return std::string(ParseBandwidth(text).status().message());
       });
   app->add_option("--pull-p99-max", flags->pull_p99_max,
-                  "Copies slow down while a server's pulls take longer, as in 20ms; none. Stays")
+                  "Transfers slow down while a server's pulls take longer, such as 20ms, or none; "
+                  "stays in force")
       ->check([](const std::string& text) {
         return std::string(ParsePullLimit(text).status().message());
       });
@@ -87,7 +89,7 @@ void AddMoveFlags(CLI::App* app, MoveFlags* flags) {
   AddDialFlags(app, &flags->dial);
   app->add_flag("--wait,!--no-wait", flags->wait,
                 "Wait for the end, with progress (default); --no-wait returns at once");
-  app->add_flag("--dry-run", flags->dry_run, "Say what would be done; change nothing");
+  app->add_flag("--dry-run", flags->dry_run, "Print what would be done; change nothing");
 }
 
 bool SetDial(const DialFlags& flags, v1::ControlMovesRequest* request) {

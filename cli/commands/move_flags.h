@@ -1,4 +1,4 @@
-// What the commands share that move shards: their flags, the dial, and the wait.
+// Shared by the commands that move shards: flags, transfer limits, and waiting.
 #ifndef HOTBED_CLI_COMMANDS_MOVE_FLAGS_H_
 #define HOTBED_CLI_COMMANDS_MOVE_FLAGS_H_
 
@@ -12,10 +12,10 @@
 
 namespace hotbed {
 
-// The two limits of all copies in a cluster. They stay until they are changed.
+// The two limits on all snapshot transfers in a cluster. They stay until they are changed.
 struct DialFlags {
-  std::string bandwidth;     // "200MiB/s", "none"; empty: as it is
-  std::string pull_p99_max;  // "20ms", "none"; empty: as it is
+  std::string bandwidth;     // "200MiB/s", "none"; empty: unchanged
+  std::string pull_p99_max;  // "20ms", "none"; empty: unchanged
 };
 
 struct MoveFlags {
@@ -25,20 +25,20 @@ struct MoveFlags {
 };
 
 void AddDialFlags(CLI::App* app, DialFlags* flags);
-// --dry-run, --wait/--no-wait and the dial.
+// --dry-run, --wait/--no-wait and the transfer limits.
 void AddMoveFlags(CLI::App* app, MoveFlags* flags);
 
-// True when a flag says something. The values were checked when they were parsed.
+// True if a flag was given. The values were checked when they were parsed.
 bool SetDial(const DialFlags& flags, v1::ControlMovesRequest* request);
-// Tells the coordinator, if there is anything to tell.
+// Sends the limits to the coordinator if a flag was given.
 absl::Status ApplyDial(const DialFlags& flags, CoordinatorStub* coordinator);
 std::string DialText(const v1::CopyLimits& limits);
 nlohmann::ordered_json DialJson(const v1::CopyLimits& limits);
 
 nlohmann::ordered_json GoalJson(const v1::ClusterMap& map, const v1::ShardGoal& goal);
 
-// Sends the moves and says what came of it, up to the end unless flags say not to wait. `json` is
-// printed with what is added, or nothing of it under -o table.
+// Sends the moves and reports their result, waiting for their end unless --no-wait was given. With
+// -o json, prints `json` with the result added.
 absl::Status CarryOut(CommandContext* context, const MoveFlags& flags, const v1::ClusterMap& map,
                       const v1::MoveShardsRequest& request, CoordinatorStub* coordinator,
                       nlohmann::ordered_json json);

@@ -36,7 +36,7 @@ struct ApplyOptions {
   bool all = false;
 };
 
-// What a re-plan would do.
+// The result of planning again.
 struct Replan {
   uint64_t revision = 0;
   ClusterView view;
@@ -51,7 +51,7 @@ uint64_t MovedBytes(const PlannerOutput& plan) {
   return bytes;
 }
 
-// Marks the servers of `names` in both, which have the same order.
+// Marks the servers of `names` in both lists, which have the same order.
 absl::Status Drain(const std::vector<std::string>& names, PlannerInput* problem) {
   for (const std::string& name : names) {
     std::vector<InputServer>& servers = problem->topology.servers;
@@ -139,7 +139,7 @@ uint64_t Overlap(const PlannedMove& planned, const v1::ShardRecord& record) {
 }
 
 // The shards whose whole range is planned to go from one server to another. The planner may cut a
-// table finer than it is: of a shard that only a part is planned to leave, all stays.
+// table finer than it is; a shard stays whole if only a part of it is planned to leave.
 absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::ClusterMap& map) {
   // The problem's servers are in the view's order and may have longer names.
   std::map<std::string, uint64_t> servers;
@@ -242,15 +242,15 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
 void AddPlanApplyCommand(CLI::App* plan, CommandContext* context) {
   auto options = std::make_shared<ApplyOptions>();
   CLI::App* const command =
-      plan->add_subcommand("apply", "Plan the live cluster anew and move its shards accordingly");
+      plan->add_subcommand("apply", "Plan the live cluster again and move its shards accordingly");
   AddMoveFlags(command, &options->move);
   command
       ->add_option("--move-bytes-max", options->move_bytes_max,
-                   "Move no more than this, as in 2GiB; what is relieved is then what it buys")
+                   "Move at most this many bytes, such as 2GiB")
       ->check(
           [](const std::string& text) { return std::string(ParseBytes(text).status().message()); });
   command->add_option("--drain", options->drain,
-                      "With --dry-run: as if this server were emptied; may be repeated");
+                      "With --dry-run: plan as if this server were drained; may be repeated");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server and move");
   command->callback([context, options] {

@@ -81,13 +81,13 @@ absl::Status Run(PlanCalibrateFlags flags, const CommandContext& context) {
 
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context) {
   auto flags = std::make_shared<PlanCalibrateFlags>();
-  CLI::App* const command = plan->add_subcommand(
-      "calibrate", "Measure this machine for the cost model; the file is for plan compute");
-  command->add_option("--out", flags->out, "Where the constants go")->capture_default_str();
-  command->add_option("--dir", flags->options.dir, "On the disk that the spill would be on")
+  CLI::App* const command =
+      plan->add_subcommand("calibrate", "Measure this machine for the cost model of plan compute");
+  command->add_option("--out", flags->out, "File for the constants")->capture_default_str();
+  command->add_option("--dir", flags->options.dir, "Folder on the disk of the spill tier")
       ->check(CLI::ExistingDirectory)
       ->capture_default_str();
-  command->add_option("--seconds", flags->options.seconds, "Of all measurements together")
+  command->add_option("--seconds", flags->options.seconds, "Seconds for all measurements together")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   command->callback(

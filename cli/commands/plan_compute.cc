@@ -17,7 +17,7 @@ namespace {
 
 struct ComputeOptions {
   std::string input;
-  std::string constants;  // empty: the input's, or the defaults
+  std::string constants;  // empty: those of the input, or the defaults
   std::string output;
   bool all = false;
 };
@@ -54,7 +54,7 @@ void AddPlanComputeCommand(CLI::App* plan, CommandContext* context) {
   command->add_option("--input", options->input, "The planner's input as JSON; - is standard input")
       ->required();
   command->add_option("--constants", options->constants,
-                      "A file of plan calibrate; goes before the input's own constants");
+                      "A file of plan calibrate; overrides the constants of the input");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server, table and move");
   command->callback([context, options] {

@@ -41,7 +41,7 @@ absl::Status Diff(const DiffOptions& options, const CommandContext& context) {
 void AddPlanDiffCommand(CLI::App* plan, CommandContext* context) {
   auto options = std::make_shared<DiffOptions>();
   CLI::App* const command =
-      plan->add_subcommand("diff", "What moves and what changes from one stored plan to another");
+      plan->add_subcommand("diff", "Moves and changes from one stored plan to another");
   command->add_option("BEFORE", options->before, "A file of plan compute -o json")->required();
   command->add_option("AFTER", options->after, "Another one; one of both may be -")->required();
   AddPlanOutput(command, &options->output);

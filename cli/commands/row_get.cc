@@ -17,7 +17,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kWeightsShown = 8;  // of a row, on a terminal
+constexpr uint32_t kWeightsShown = 8;  // per row, on a terminal
 
 struct RowGetFlags {
   std::string table;
@@ -59,7 +59,7 @@ std::string WeightsText(const float* weights, uint32_t dim, bool all) {
   return out + "]";
 }
 
-// By column slice; one of each at least.
+// By column slice; at least one each.
 struct Place {
   std::vector<std::string> shards;
   std::vector<std::string> servers;
@@ -104,7 +104,7 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   }
   *context.out << printer.ToText();
   if (std::count(rows.exists.begin(), rows.exists.end(), 0) > 0) {
-    *context.out << "exists no: never pushed to; what is shown is its first value ("
+    *context.out << "exists no: the row was never pushed; its first value is shown ("
                  << InitializerText(spec.initializer) << ")\n";
   }
   return absl::OkStatus();
@@ -114,7 +114,8 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
 
 void AddRowGetCommand(CLI::App* row, CommandContext* context) {
   auto flags = std::make_shared<RowGetFlags>();
-  CLI::App* app = row->add_subcommand("get", "Rows by their ids, and where they live");
+  CLI::App* app =
+      row->add_subcommand("get", "Print rows by their ids, with the servers that hold them");
   app->add_option("TABLE", flags->table, "Name of the table")->required();
   app->add_option("ID", flags->ids,
                   "0..18446744073709551615, 0x hexadecimal, or negative (its 64 bits)")

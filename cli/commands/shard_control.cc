@@ -30,7 +30,7 @@ nlohmann::ordered_json StateJson(uint64_t moves, bool paused, const v1::CopyLimi
           {"rebalance", RebalanceJson(rebalance)}};
 }
 
-// What it would concern, as the coordinator lists it now.
+// The moves that are concerned, from the coordinator's present list.
 absl::Status DryRun(const Action& request, const char* said, CoordinatorStub* coordinator,
                     CommandContext* context) {
   v1::ListMovesRequest list;
@@ -48,7 +48,7 @@ absl::Status DryRun(const Action& request, const char* said, CoordinatorStub* co
   return absl::OkStatus();
 }
 
-// `said`: "paused", of the moves.
+// `said`: the word for the result, such as "paused".
 absl::Status Control(Action request, const char* said, const ShardControlFlags& flags,
                      CommandContext* context) {
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
@@ -80,7 +80,7 @@ CLI::App* AddControl(CLI::App* parent, CommandContext* context, const char* name
                      Action::Action action, const char* said,
                      const std::shared_ptr<ShardControlFlags>& flags) {
   CLI::App* app = parent->add_subcommand(name, help);
-  app->add_flag("--dry-run", flags->dry_run, "Say what it would concern; change nothing");
+  app->add_flag("--dry-run", flags->dry_run, "Print the moves that are concerned; change nothing");
   app->callback([context, flags, action, said] {
     context->run = [context, flags, action, said] {
       Action request;
@@ -119,25 +119,25 @@ absl::Status ShowRebalance(CommandContext* context) {
 }  // namespace
 
 void AddShardControlCommands(CLI::App* shard, CommandContext* context) {
-  AddControl(shard, context, "pause", "Hold all copying; what is copied already stays",
+  AddControl(shard, context, "pause", "Hold all snapshot transfers; rows transferred already stay",
              Action::PAUSE, "paused", std::make_shared<ShardControlFlags>());
-  AddControl(shard, context, "resume", "Go on with what was paused", Action::RESUME, "resumed",
+  AddControl(shard, context, "resume", "Continue after a pause", Action::RESUME, "resumed",
              std::make_shared<ShardControlFlags>());
   auto abort = std::make_shared<ShardControlFlags>();
-  CLI::App* app =
-      AddControl(shard, context, "abort",
-                 "Give moves up: what is no member yet goes back, what is one is finished",
-                 Action::ABORT, "aborted", abort);
+  CLI::App* app = AddControl(
+      shard, context, "abort",
+      "Give up moves: new replicas that are not members yet are dropped, the others are finished",
+      Action::ABORT, "aborted", abort);
   CLI::Option* const number =
-      app->add_option("REQUEST", abort->number, "The number that move or drain told")
+      app->add_option("REQUEST", abort->number, "The number that move or drain printed")
           ->check(CLI::PositiveNumber);
-  app->add_flag("--all", abort->all, "All moves there are")->excludes(number);
+  app->add_flag("--all", abort->all, "All moves")->excludes(number);
   app->parse_complete_callback([abort] {
     if (abort->number == 0 && !abort->all) throw CLI::RequiredError("REQUEST or --all");
   });
   auto limit = std::make_shared<ShardControlFlags>();
   CLI::App* limits = shard->add_subcommand(
-      "limit", "The dial of all copies: how fast they may be; without flags: as it is");
+      "limit", "Set limits on all snapshot transfers; without flags, print them");
   AddDialFlags(limits, &limit->dial);
   limits->callback([context, limit] {
     context->run = [context, limit] { return ShowLimits(*limit, context); };
@@ -147,9 +147,9 @@ void AddShardControlCommands(CLI::App* shard, CommandContext* context) {
 void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context) {
   AddControl(rebalance, context, "on", "Let the cluster move shards by itself",
              Action::REBALANCE_ON, "on", std::make_shared<ShardControlFlags>());
-  AddControl(rebalance, context, "off", "Move nothing unasked; what is under way is finished",
+  AddControl(rebalance, context, "off", "Move nothing unasked; moves in progress are finished",
              Action::REBALANCE_OFF, "off", std::make_shared<ShardControlFlags>());
-  rebalance->add_subcommand("status", "Whether it is on, the imbalance, the last reason")
+  rebalance->add_subcommand("status", "Print whether it is on, the imbalance and the last reason")
       ->callback([context] { context->run = [context] { return ShowRebalance(context); }; });
 }
 

@@ -28,7 +28,7 @@ bool Holds(const v1::ShardRecord& record, uint64_t server) {
          std::any_of(record.learners().begin(), record.learners().end(), is_here);
 }
 
-// True when no record names the server any more; an error when it is not being drained any more.
+// True when no record names the server any more. An error if it is no longer being drained.
 absl::StatusOr<bool> Emptied(const v1::ServerInfo& server, const v1::ClusterMap& map) {
   const uint64_t id = server.server();
   const auto held =
@@ -112,9 +112,9 @@ absl::Status Drain(const ShardDrainFlags& flags, CommandContext* context) {
 void AddShardDrainCommand(CLI::App* shard, CommandContext* context) {
   auto flags = std::make_shared<ShardDrainFlags>();
   CLI::App* app = shard->add_subcommand(
-      "drain", "Empty a server: all its shards and copies go elsewhere, and it takes no more");
+      "drain", "Empty a server: all its replicas go elsewhere, and it takes no more");
   app->add_option("SERVER", flags->server, "Its name, as 'hotbed status' shows it")->required();
-  app->add_flag("--undo", flags->undo, "Let it take shards again; what has left stays away");
+  app->add_flag("--undo", flags->undo, "Let it take shards again; shards that have left stay away");
   AddMoveFlags(app, &flags->move);
   app->callback(
       [context, flags] { context->run = [context, flags] { return Drain(*flags, context); }; });

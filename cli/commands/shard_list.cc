@@ -47,9 +47,8 @@ absl::Status List(const CommandContext& context, const std::string& table) {
 void AddShardListCommand(CLI::App* shard, CommandContext* context) {
   auto table = std::make_shared<std::string>();
   CLI::App* app = shard->add_subcommand(
-      "list",
-      "Every shard: range of rows (of buckets, if hashed) and columns, epoch, who holds it");
-  app->add_option("--table", *table, "Of this table only");
+      "list", "Every shard: range of rows (buckets if hashed) and columns, epoch, servers");
+  app->add_option("--table", *table, "Only shards of this table");
   app->callback(
       [context, table] { context->run = [context, table] { return List(*context, *table); }; });
 }

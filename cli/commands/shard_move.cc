@@ -65,11 +65,11 @@ void AddShardMoveCommand(CLI::App* shard, CommandContext* context) {
   CLI::App* app = shard->add_subcommand(
       "move", "Move shards to another server while they are pulled and pushed");
   app->add_option("SHARDS", flags->shards,
-                  "TABLE/INDEX, TABLE/FIRST-LAST, TABLE/all or all; several")
+                  "TABLE/INDEX, TABLE/FIRST-LAST, TABLE/all or all; may be repeated")
       ->required();
-  app->add_option("--to", flags->to, "The server that shall hold them")->required();
+  app->add_option("--to", flags->to, "The server to move them to")->required();
   app->add_option("--from", flags->from,
-                  "The copy on this server moves; default: the primary, with its role");
+                  "Move the replica on this server; default: the primary, with its role");
   AddMoveFlags(app, &flags->move);
   app->callback(
       [context, flags] { context->run = [context, flags] { return Move(*flags, context); }; });

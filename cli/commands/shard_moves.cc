@@ -15,7 +15,7 @@
 namespace hotbed {
 namespace {
 
-constexpr int kRowsMax = 60;  // of the text, unless --all
+constexpr int kRowsMax = 60;  // rows of text, unless --all
 
 struct ShardMovesFlags {
   uint64_t number = 0;
@@ -105,9 +105,10 @@ absl::Status Show(const ShardMovesFlags& flags, CommandContext* context) {
 void AddShardMovesCommand(CLI::App* shard, CommandContext* context) {
   auto flags = std::make_shared<ShardMovesFlags>();
   CLI::App* app =
-      shard->add_subcommand("moves", "Moves under way and waiting, and what they wait for");
-  app->add_option("REQUEST", flags->number, "Only of this request (as move and drain told it)");
-  app->add_flag("--watch", flags->watch, "Until they are done, with progress");
+      shard->add_subcommand("moves", "Moves in progress and waiting, and what they wait for");
+  app->add_option("REQUEST", flags->number,
+                  "Only moves of this request (the number that move or drain printed)");
+  app->add_flag("--watch", flags->watch, "Wait until they are done, with progress");
   app->add_flag("--all", flags->all, "Text: every move");
   app->callback(
       [context, flags] { context->run = [context, flags] { return Show(*flags, context); }; });

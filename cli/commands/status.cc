@@ -19,7 +19,7 @@ namespace hotbed {
 namespace {
 
 constexpr int kEventsShown = 5;
-constexpr uint32_t kEventsKept = 4096;  // by the coordinator
+constexpr uint32_t kEventsKept = 4096;  // events that the coordinator keeps
 
 std::string ServerState(const v1::ServerInfo& server) {
   if (!server.live()) return server.draining() ? "DOWN, drained" : "DOWN";
@@ -27,7 +27,7 @@ std::string ServerState(const v1::ServerInfo& server) {
   return server.draining() ? "draining" : "live";
 }
 
-// Who has ended the least; null: nobody is in the group.
+// The trainer that has ended the fewest steps; null: the group is empty.
 const v1::Trainer* Slowest(const v1::TrainerGroup& group) {
   const auto& trainers = group.trainers();
   const auto slowest = std::min_element(
@@ -71,7 +71,7 @@ std::string TrainersText(const v1::ListTrainersReply& list) {
   return absl::StrCat("\n", groups.ToText());
 }
 
-// Copies that are no primaries: (server -> backups and read copies).
+// Replicas that are not primaries: server -> (backups, learners).
 std::map<uint64_t, uint64_t> BackupCounts(const v1::ClusterMap& map) {
   std::map<uint64_t, uint64_t> counts;
   for (const v1::ShardRecord& record : map.shards()) {
@@ -83,20 +83,15 @@ std::map<uint64_t, uint64_t> BackupCounts(const v1::ClusterMap& map) {
   return counts;
 }
 
-// What the coordinator says beside the map; empty from one of an earlier version.
+// Reports of the coordinator in addition to the map.
 struct Doings {
   v1::ListMovesReply moves;
-  std::vector<v1::ClusterEvent> events;  // the last ones
-  bool known = false;
+  std::vector<v1::ClusterEvent> events;  // the latest
 };
 
 absl::StatusOr<Doings> AskDoings(CoordinatorStub* coordinator) {
   Doings doings;
-  absl::StatusOr<v1::ListMovesReply> moves = coordinator->ListMoves({});
-  if (absl::IsUnimplemented(moves.status())) return doings;
-  HOTBED_RETURN_IF_ERROR(moves.status());
-  doings.known = true;
-  doings.moves = std::move(*moves);
+  HOTBED_ASSIGN_OR_RETURN(doings.moves, coordinator->ListMoves({}));
   v1::ListEventsRequest request;
   request.set_limit(kEventsKept);
   HOTBED_ASSIGN_OR_RETURN(const v1::ListEventsReply events, coordinator->ListEvents(request));
@@ -114,7 +109,6 @@ nlohmann::ordered_json MovesJson(const v1::ListMovesReply& moves) {
 }
 
 std::string DoingsText(const Doings& doings) {
-  if (!doings.known) return "";
   const v1::ListMovesReply& moves = doings.moves;
   std::string out = "\nmoves: ";
   if (moves.moves_total() == 0) {
@@ -167,7 +161,7 @@ nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
   const CopyView view(map);
   for (const v1::TableSpec& table : map.tables()) {
     const absl::StatusOr<TableSpec> spec = FromProto(table);
-    if (!spec.ok()) continue;  // of a newer coordinator
+    if (!spec.ok()) continue;  // from a newer coordinator
     nlohmann::ordered_json one = TableJson(*spec);
     const CopyCount count = view.CountOf(table.id());
     one["shards"] = count.shards;
@@ -235,12 +229,10 @@ absl::Status PrintStatus(const CommandContext& context) {
   }
   nlohmann::ordered_json json = ToJson(map);
   json["trainer_groups"] = TrainersJson(trainers);
-  if (doings.known) {
-    json["moves"] = MovesJson(doings.moves);
-    json["rebalance"] = RebalanceJson(doings.moves.rebalance());
-    json["events"] = nlohmann::ordered_json::array();
-    for (const v1::ClusterEvent& event : doings.events) json["events"].push_back(EventJson(event));
-  }
+  json["moves"] = MovesJson(doings.moves);
+  json["rebalance"] = RebalanceJson(doings.moves.rebalance());
+  json["events"] = nlohmann::ordered_json::array();
+  for (const v1::ClusterEvent& event : doings.events) json["events"].push_back(EventJson(event));
   *context.out << json.dump(2) << "\n";
   return absl::OkStatus();
 }

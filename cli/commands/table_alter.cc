@@ -22,7 +22,7 @@ struct TableAlterFlags {
   bool dry_run = false;
 };
 
-// Of the options that are fixed when a table is created the first that was given.
+// The first given option that is fixed when a table is created; null: none.
 absl::Status RefuseFixed(const TableAlterFlags& flags) {
   for (const auto& [option, text] : flags.given) {
     if (option->fixed_because == nullptr) continue;
@@ -38,7 +38,7 @@ absl::Status RefuseFixed(const TableAlterFlags& flags) {
       "--schedule");
 }
 
-// The schedule that holds at `step`, before the change.
+// The schedule in force at `step`, before the change.
 Schedule ScheduleAt(const TableSpec& spec, uint64_t step) {
   Schedule schedule = spec.schedule;
   for (const TableChange& change : spec.changes) {
@@ -89,10 +89,11 @@ absl::Status Alter(const CommandContext& context, const TableAlterFlags& flags) 
   const char* did = flags.dry_run     ? "would alter table '"
                     : reply.altered() ? "altered table '"
                                       : "there already: table '";
-  *context.out << did << spec.name << "', from step " << change.at_step << " on "
-               << ChangeText(change) << "\n"
-               << "  servers learn it with their next heartbeat; a push of a later step that comes "
-                  "before goes by the old options\n";
+  *context.out
+      << did << spec.name << "', from step " << change.at_step << " on " << ChangeText(change)
+      << "\n"
+      << "  servers learn it with their next heartbeat; a push of a later step that arrives "
+         "earlier uses the old options\n";
   return absl::OkStatus();
 }
 
@@ -103,15 +104,14 @@ void AddTableAlterCommand(CLI::App* table, CommandContext* context) {
   CLI::App* app = table->add_subcommand(
       "alter", "Change a table's learning rate, schedule or clipping, from a training step on");
   app->footer(
-      "TableAlterFlags of --schedule that are not given stay as they are at that step. All other "
-      "options are "
+      "Flags of --schedule that are not given stay as they are at that step. All other options are "
       "fixed when a table is\ncreated (docs/tables.md, Changing a table).");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_option("--at-step", flags->at_step,
-                  "First step that it holds for: later than all changes before, or the last one's")
+                  "First step of the change: not before the step of the last change")
       ->required();
   AddTableFlags(app, /*only_changing=*/true, &flags->given);
-  app->add_flag("--dry-run", flags->dry_run, "Say what would be done; do nothing");
+  app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing");
   app->callback(
       [context, flags] { context->run = [context, flags] { return Alter(*context, *flags); }; });
 }

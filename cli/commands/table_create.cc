@@ -19,12 +19,12 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kShardsMax = 1024;  // of a table (DECISIONS P1); the coordinator checks again
+constexpr uint32_t kShardsMax = 1024;  // per table; the coordinator checks again
 
 struct TableCreateFlags {
   std::string name;
   GivenOptions given;
-  TableSpec spec;    // of the name and what was given
+  TableSpec spec;    // from the name and the given flags
   std::string file;  // empty: the one table of the other flags
   uint32_t shards = 0;
   bool if_not_exists = false;
@@ -123,8 +123,7 @@ bool Gives(const TableCreateFlags& flags, absl::string_view name) {
                      [name](const auto& one) { return one.first->name == name; });
 }
 
-// The one table of the flags. What it must not be is a wrong command line: nothing is asked of
-// anyone.
+// Creates the one table of the flags. An invalid table is a usage error, found before any call.
 void BuildSpec(TableCreateFlags* flags) {
   if (flags->name.empty()) throw CLI::RequiredError("NAME (or --file)");
   if (!Gives(*flags, "dim")) throw CLI::RequiredError("--dim");
@@ -155,13 +154,14 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
                             ->check(CLI::Range(uint32_t{0}, kShardsMax))
                             ->group("Command");
   CLI::Option* file =
-      app->add_option("--file", flags->file,
-                      "Tables to create together, all or none: a JSON list of objects in the names "
-                      "of these flags, or what 'table describe -o json' writes (- is stdin)")
+      app->add_option(
+             "--file", flags->file,
+             "Tables to create together, all or none: a JSON list of objects with the names "
+             "of these flags, or the output of 'table describe -o json' (- is stdin)")
           ->group("Command");
-  app->add_flag("--if-not-exists", flags->if_not_exists, "An equal table is a success")
+  app->add_flag("--if-not-exists", flags->if_not_exists, "Succeed if an equal table exists")
       ->group("Command");
-  app->add_flag("--dry-run", flags->dry_run, "Say what would be done; do nothing")
+  app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing")
       ->group("Command");
   app->callback([context, flags, file, shards] {
     if (file->count() > 0) {

@@ -36,7 +36,7 @@ std::string CopiesFact(const TableSpec& spec, const CopyCount& count) {
   return text;
 }
 
-// By server: what it is of these shards.
+// By server: its roles in these shards.
 std::string PlacedText(const TableSpec& spec, const CopyView& view,
                        const std::vector<v1::ShardRecord>& shards) {
   const std::string units = absl::StrCat(spec.hashed ? "buckets" : "rows",
@@ -121,8 +121,8 @@ absl::Status Describe(const CommandContext& context, const std::string& name) {
 
 void AddTableDescribeCommand(CLI::App* table, CommandContext* context) {
   auto name = std::make_shared<std::string>();
-  CLI::App* app =
-      table->add_subcommand("describe", "One table: its options and where its shards are");
+  CLI::App* app = table->add_subcommand(
+      "describe", "Print the options of a table and the servers of its shards");
   app->add_option("NAME", *name, "Name of the table")->required();
   app->callback(
       [context, name] { context->run = [context, name] { return Describe(*context, *name); }; });

@@ -23,7 +23,7 @@ struct TableDropFlags {
 
 absl::Status Confirm(const CommandContext& context, const std::string& name) {
   *context.err << "This deletes every row of table '" << name
-               << "'. Type its name to go on: " << std::flush;
+               << "'. Type its name to continue: " << std::flush;
   std::string typed;
   std::getline(std::cin, typed);
   if (typed == name) return absl::OkStatus();
@@ -61,7 +61,7 @@ void AddTableDropCommand(CLI::App* table, CommandContext* context) {
   CLI::App* app = table->add_subcommand("drop", "Delete a table with all its rows");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_flag("--yes", flags->yes, "Do not ask for the name again");
-  app->add_flag("--dry-run", flags->dry_run, "Say what would be done; do nothing");
+  app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing");
   app->callback([context, flags] {
     if (!flags->yes && !flags->dry_run && isatty(STDIN_FILENO) == 0) {
       throw CLI::RequiredError("--yes (there is no terminal to ask on)");

@@ -13,17 +13,17 @@
 namespace hotbed {
 namespace {
 
-constexpr int kFlagColumns = 46;  // so that most are a line of --help each
-constexpr size_t kWordsMax = 36;  // longer lists stand behind the flag
+constexpr int kFlagColumns = 46;  // so that most flags take one line of --help
+constexpr size_t kWordsMax = 36;  // longer lists are printed in the text of the flag
 
 std::string FlagNames(const TableOption& option) {
   const std::string flag = absl::StrCat("--", option.name);
-  // Of what a text says by a word the second name is of files only.
+  // For an option with a text value, the second name is for files only.
   if (*option.alias == '\0' || option.shape == OptionShape::kText) return flag;
   return absl::StrCat("--", option.alias, ",", flag);
 }
 
-// As CLI11 shows types: what may stand after the flag.
+// The type after the flag, in the style of CLI11.
 std::string TypeName(const TableOption& option) {
   if (option.words != nullptr) {
     const std::string words = absl::StrCat("{", absl::StrJoin(*option.words, ","), "}");
@@ -83,7 +83,7 @@ void AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given) {
 absl::Status NamingItsFlag(const absl::Status& status) {
   if (status.ok()) return status;
   for (const TableOption& option : TableOptionList()) {
-    // Of a value of several numbers the refusal names the part: "initializer.b is".
+    // For a value of several numbers the error names the part: "initializer.b is".
     if (absl::StrContains(status.message(), absl::StrCat(": ", option.field, " is ")) ||
         absl::StrContains(status.message(), absl::StrCat(": ", option.field, ".")) ||
         absl::StrContains(status.message(), absl::StrCat("].", option.field, " is "))) {

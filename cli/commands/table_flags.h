@@ -16,15 +16,15 @@ class App;
 
 namespace hotbed {
 
-// What was given, in the order of the command line, each with its text: valid for its option.
+// The given options in the order of the command line, each with its text, which is valid for it.
 using GivenOptions = std::vector<std::pair<const TableOption*, std::string>>;
 
-// Adds one flag an option under its heading; given ones are appended to `given`, which must
-// outlive the parsing. `only_changing`: those that are fixed at creation are taken, so that they
-// can be refused by name, and not shown. A text that is none of the option's is a usage error.
+// Adds one flag per option under its heading. Given flags are appended to `given`, which must
+// outlive the parsing. `only_changing`: options that are fixed at creation are parsed, so that they
+// can be refused by name, and not shown. A text that is not valid for its option is a usage error.
 void AddTableFlags(CLI::App* app, bool only_changing, GivenOptions* given);
 
-// `status` of ValidateTableSpec with the flag that it speaks of in front: "--dim: table ...".
+// `status` of ValidateTableSpec, prefixed with the flag that it is about: "--dim: table ...".
 absl::Status NamingItsFlag(const absl::Status& status);
 
 }  // namespace hotbed

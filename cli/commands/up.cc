@@ -60,14 +60,14 @@ std::string Greeting(const LocalCluster& cluster, absl::Duration took) {
                       "\nCtrl-C stops it; the data stays.\n");
 }
 
-// Until the server says that it serves.
+// Waits until the server reports that it serves.
 absl::Status WaitReady(const AddedServer& server) {
   const absl::Time limit = absl::Now() + kReadyMax;
   while (absl::Now() < limit) {
     const absl::StatusOr<HttpReply> reply =
         HttpGet(server.admin_address, "/readyz", absl::Milliseconds(500));
     if (reply.ok() && reply->code == 200) return absl::OkStatus();
-    if (g_stop != 0) return absl::CancelledError("interrupted; the server stays");
+    if (g_stop != 0) return absl::CancelledError("interrupted; the server keeps running");
     absl::SleepFor(absl::Milliseconds(50));
   }
   return absl::UnavailableError(
@@ -137,20 +137,21 @@ void AddUpCommand(CLI::App* root, CommandContext* context) {
   cluster.servers = 0;
   CLI::App* app = root->add_subcommand("up", "Run a cluster on this machine, in the foreground");
   app->add_option("--servers", cluster.servers,
-                  "Shard servers; default: as the directory has, or 1")
+                  "Number of shard servers; default: as stored in the directory, or 1")
       ->check(CLI::Range(1, kLocalServersMax));
   app->add_flag("--add-server", flags->add_server,
-                "To the cluster that another 'hotbed up' runs in --data-dir: one more server")
+                "Add one server to the cluster that another 'hotbed up' runs in --data-dir")
       ->excludes("--servers");
   app->add_option("--failure-domains", cluster.failure_domains,
-                  "Domains among which the servers are spread; 0: each server is its own")
+                  "Number of failure domains for the servers; 0: each server is its own")
       ->check(CLI::Range(0, kLocalServersMax))
       ->capture_default_str();
   app->add_option("--data-dir", cluster.data_dir,
-                  "Where everything is kept; a restart comes back equal")
+                  "Directory of the cluster; a restart continues from it")
       ->required();
-  app->add_option("--port", cluster.port,
-                  "Of the coordinator, in a new directory; the next ones follow; 0: free ones")
+  app->add_option(
+         "--port", cluster.port,
+         "Port of the coordinator, for a new directory; the others follow it; 0: free ports")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   app->add_option("--host-bytes", flags->host_bytes,

@@ -16,8 +16,9 @@ namespace hotbed {
 struct ClickDataOptions {
   uint64_t rows = 0;
   uint64_t seed = 0;
-  std::string keep_dir;     // where the file is kept
-  std::string partial_dir;  // where it grows: a run that is stopped leaves no half file in keep_dir
+  std::string keep_dir;  // for the finished file
+  std::string
+      partial_dir;  // where it is written: an interrupted run leaves no partial file in keep_dir
 };
 
 struct ClickData {

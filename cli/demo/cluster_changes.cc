@@ -22,7 +22,7 @@ double SecondsSince(int64_t start_ns, const Clock* clock) {
   return static_cast<double>(clock->NowNs() - start_ns) * 1e-9;
 }
 
-// Until `done` is true of the map.
+// Waits until `done` is true of the map.
 absl::Status WaitFor(const char* what, CoordinatorStub* coordinator, int64_t limit_ns,
                      const Tick& tick, const Clock* clock,
                      const std::function<bool(const v1::ClusterMap&)>& done) {

@@ -11,10 +11,11 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kRows = 20000;
-// Above 1 MiB of weights: at least eight shards (DECISIONS P1), some of them on every server.
+// Above 1 MiB of weights: at least eight shards, so that every server has some.
 constexpr uint32_t kDim = 16;
 constexpr size_t kIdsAPush = 64;
-constexpr int64_t kPauseNs = 4'000'000;  // between pushes: most of the machine is the trainer's
+constexpr int64_t kPauseNs =
+    4'000'000;  // between pushes: most of the machine is left to the trainer
 constexpr uint64_t kRowsARead = 4000;
 
 TableSpec LedgerSpec(const std::string& name, uint32_t copies) {

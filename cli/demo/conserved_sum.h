@@ -1,8 +1,8 @@
-// The proof that nothing acknowledged is lost and nothing applied twice: a thread pushes integer
-// gradients into a table of its own (SGD, learning rate 1, first values 0), so that at the end
-// every weight must be exactly minus the sum of what was acknowledged. One number off by one fails
-// it. After each push its rows are pulled and must hold just that already. Thread-compatible:
-// Start, TakePhase and StopAndCheck by one thread.
+// Proves that no acknowledged push was lost and none was applied twice. A thread pushes integer
+// gradients into a table of its own (SGD, learning rate 1, first values 0), so at the end every
+// weight must be exactly minus the sum of the acknowledged gradients. After each push its rows are
+// pulled and must already contain it. Thread-compatible: one thread calls Start, TakePhase and
+// StopAndCheck.
 #ifndef HOTBED_CLI_DEMO_CONSERVED_SUM_H_
 #define HOTBED_CLI_DEMO_CONSERVED_SUM_H_
 
@@ -25,11 +25,11 @@ namespace hotbed {
 
 class ConservedSum {
  public:
-  // What the client saw between two looks.
+  // Calls of the client between two calls of TakePhase.
   struct Phase {
     uint64_t pushes = 0;  // acknowledged
-    uint64_t pulls = 0;   // answered, and right
-    uint64_t errors = 0;  // calls that were answered with anything else
+    uint64_t pulls = 0;   // answered correctly
+    uint64_t errors = 0;  // calls with any other result
     double longest_push_seconds = 0;
     double longest_pull_seconds = 0;
   };
@@ -37,11 +37,11 @@ class ConservedSum {
     uint64_t pushes = 0;  // acknowledged
     uint64_t rows = 0;    // in them, with duplicates
     uint64_t weights_checked = 0;
-    uint64_t retries = 0;  // the client's own: messages sent again
+    uint64_t retries = 0;  // messages that the client sent again
     double longest_push_seconds = 0;
   };
 
-  // Creates the table, of two copies where `copies` is 2, and begins to push. `seed` fixes ids and
+  // Creates the table, replicated if `copies` is 2, and begins to push. `seed` determines ids and
   // gradients.
   static absl::StatusOr<std::unique_ptr<ConservedSum>> Start(const std::string& target,
                                                              const std::string& table,
@@ -51,11 +51,10 @@ class ConservedSum {
 
   uint64_t pushes() const { return pushes_.load(); }
 
-  // Since the last call, or the start.
+  // The counts since the last call, or since the start.
   Phase TakePhase();
 
-  // Ends the pushing, reads every row back and compares. DataLoss names the first weight that is
-  // wrong.
+  // Ends the pushes, reads every row back and compares. DataLoss names the first wrong weight.
   absl::StatusOr<Report> StopAndCheck();
 
  private:
@@ -70,12 +69,12 @@ class ConservedSum {
   const Table* const table_;
   const uint64_t seed_;
   const Clock* const clock_;
-  std::atomic<bool> stop_{false};     // after the push in progress
-  std::atomic<bool> abandon_{false};  // even if its outcome is not known
+  std::atomic<bool> stop_{false};     // ends after the push in progress
+  std::atomic<bool> abandon_{false};  // ends even if the outcome of a push is unknown
   std::atomic<uint64_t> pushes_{0};
   absl::Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_);
-  // Of the pushing thread until it has ended.
+  // Used by the pushing thread until it has ended.
   absl::Status status_;
   std::vector<int32_t> sums_;  // rows x dim
   uint64_t rows_ = 0;

@@ -31,7 +31,7 @@ absl::StatusOr<Batch> ReadExamples(const std::string& path, const FieldLayout& l
   return batch;
 }
 
-// The ids of one example, table by table, and where each field's row lands.
+// The ids of one example by table, and the place of each field's row.
 class ExampleQuery {
  public:
   ExampleQuery(const FieldLayout& layout, std::vector<const Table*> tables)

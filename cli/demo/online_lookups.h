@@ -1,5 +1,5 @@
-// What an inference service does with a model trained by hotbed-train-ctr: look up the rows of one
-// example at a time and score them. Blocking, one call at a time.
+// Acts as an inference service for a model trained by hotbed-train-ctr: looks up the rows of one
+// example at a time and scores them. Blocking, one call at a time.
 #ifndef HOTBED_CLI_DEMO_ONLINE_LOOKUPS_H_
 #define HOTBED_CLI_DEMO_ONLINE_LOOKUPS_H_
 

@@ -1,4 +1,4 @@
-// What the demo says of its numbers, and their JSON. Pure functions.
+// The demo's numbers as text and as JSON. Pure functions.
 #ifndef HOTBED_CLI_DEMO_STORY_TEXT_H_
 #define HOTBED_CLI_DEMO_STORY_TEXT_H_
 
@@ -14,15 +14,15 @@ namespace hotbed {
 std::string PhaseText(const ConservedSum::Phase& phase);
 nlohmann::ordered_json PhaseJson(const std::string& when, const ConservedSum::Phase& phase);
 
-// Of the trainer's JSON: examples and rows a second.
+// From the trainer's JSON: examples and rows per second.
 std::string TrainingText(const nlohmann::ordered_json& report);
 
-// How much of the way from the best linear model to the best reachable one.
+// The share of the gap between the best linear and the best reachable model that was closed.
 std::string AucText(double auc, double linear, double best);
 nlohmann::ordered_json LedgerJson(const ConservedSum::Report& report);
 
 std::string LookupsText(const OnlineReport& report);
-// The first scores beside what was clicked.
+// The first scores, with the clicks.
 std::string ScoresText(const OnlineReport& report);
 nlohmann::ordered_json LookupsJson(const OnlineReport& report);
 

@@ -16,7 +16,8 @@ std::string EventLine(const v1::ClusterEvent& event) {
   std::string line =
       absl::StrFormat("%s  %-12s  %s", TimeText(event.unix_ms()), event.kind(), event.text());
   for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';  // of names: moves no cursor
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      c = ' ';  // a name must not move the cursor
   }
   return line;
 }

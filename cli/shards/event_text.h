@@ -1,4 +1,4 @@
-// What happens in a cluster, in words: events, times, and what rebalancing does. Pure functions.
+// Events, times and the state of rebalancing as text and JSON. Pure functions.
 #ifndef HOTBED_CLI_SHARDS_EVENT_TEXT_H_
 #define HOTBED_CLI_SHARDS_EVENT_TEXT_H_
 

@@ -1,4 +1,4 @@
-// A server of a map by what people call it. Pure functions.
+// Finds a server of a map by the word that a person typed. Pure functions.
 #ifndef HOTBED_CLI_SHARDS_FIND_SERVER_H_
 #define HOTBED_CLI_SHARDS_FIND_SERVER_H_
 
@@ -9,8 +9,8 @@
 
 namespace hotbed {
 
-// By name (of two with one name the live one), or by number. NotFound names it and the nearest
-// known name, or where names are to be seen.
+// By name or by number; of two servers with one name, the live one. NotFound names the word and the
+// nearest known name, or the command that lists names.
 absl::StatusOr<v1::ServerInfo> FindServer(const v1::ClusterMap& map, const std::string& word);
 
 }  // namespace hotbed

@@ -1,5 +1,4 @@
-// The cluster's map as the planner sees it, and what reports of a live placement say beside the
-// plan. Pure functions.
+// The planner's view of a cluster map, and texts for reports of a live placement. Pure functions.
 #ifndef HOTBED_CLI_SHARDS_LIVE_VIEW_H_
 #define HOTBED_CLI_SHARDS_LIVE_VIEW_H_
 
@@ -11,17 +10,17 @@
 
 namespace hotbed {
 
-// All servers, those without a lease as unreachable, and all tables with the copies of their
-// shards, in the map's order; bytes as servers said them. Errors of FromProto: the map holds what
-// only a later version knows.
+// All servers (those without a lease as unreachable) and all tables with the replicas of their
+// shards, in the map's order, with the bytes that the servers reported. Errors of FromProto: the
+// map has values that only a later version knows.
 absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map);
 
-// One line: which workload the times of a live plan are for.
+// One line: the workload that the times of a live plan assume.
 inline constexpr char kLiveWorkloadText[] =
-    "Times are for 512 evenly spread ids of each table a step: a cluster doesn't know its "
+    "Times are for 512 evenly spread ids of each table per step: a cluster doesn't know its "
     "workload.\n";
 
-// A line for each unreachable server that has shards without other copies; empty without any.
+// One line per unreachable server that has shards without other replicas; may be empty.
 std::string UnreachableText(const ClusterView& view);
 
 }  // namespace hotbed

@@ -39,7 +39,7 @@ MoveProgress ProgressOf(const MoveWork& work, const v1::ListMovesReply& list,
           absl::StrCat(ShardName(names, move.goal().shard()), ": ", move.waits_for());
     }
   }
-  // The list is cut at a number of moves; what it leaves out waits.
+  // The list is cut at a number of moves; the moves beyond it are waiting.
   const uint64_t listed = static_cast<uint64_t>(list.moves_size());
   left += (std::max(list.moves_total(), listed) - listed) * share;
   progress.moves_done = work.moves - std::min(work.moves, std::max(list.moves_total(), listed));
@@ -54,7 +54,7 @@ std::string MoveNote(const MoveWork& work, const MoveProgress& progress) {
   if (work.bytes > 0) {
     note = absl::StrCat(FormatBytes(progress.bytes_done), " of ", FormatBytes(work.bytes), ", ",
                         FormatBytes(progress.bytes_per_s), "/s, ");
-  } else if (progress.copying_total > 0) {  // what all of it is, nobody knew before
+  } else if (progress.copying_total > 0) {  // the total was unknown before
     note = absl::StrCat(FormatBytes(progress.copying_done), " of ",
                         FormatBytes(progress.copying_total), " under way, ",
                         FormatBytes(progress.bytes_per_s), "/s, ");
@@ -84,7 +84,8 @@ std::string MoveText(const v1::ClusterMap& names, const v1::ShardMove& move) {
   if (!wanted.empty()) {
     return absl::StrCat(absl::StrJoin(now, " "), " -> ", absl::StrJoin(wanted, " "));
   }
-  for (const v1::Member& learner : move.record().learners()) {  // a copy is made, none leaves
+  for (const v1::Member& learner :
+       move.record().learners()) {  // a replica is added and none leaves
     wanted.push_back(ServerName(names, learner.server()));
   }
   return absl::StrCat(absl::StrJoin(now, " "), " + ", absl::StrJoin(wanted, " "));

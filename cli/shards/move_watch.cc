@@ -11,7 +11,7 @@ namespace hotbed {
 namespace {
 
 constexpr int64_t kPollNs = 200'000'000;
-constexpr int64_t kSliceNs = 20'000'000;  // between two looks at the interrupt
+constexpr int64_t kSliceNs = 20'000'000;  // between two checks for Ctrl-C
 constexpr int64_t kAwayMaxNs = 60'000'000'000;
 
 class Watch {
@@ -21,7 +21,7 @@ class Watch {
       : coordinator_(coordinator),
         options_(options),
         clock_(clock),
-        // In bytes where they are known; a switch to a copy that is there already copies nothing.
+        // In bytes where they are known; a switch to an existing replica transfers nothing.
         by_bytes_(options.work.bytes > 0),
         quiet_(context.json()),
         progress_(context.err, isatty(STDERR_FILENO) != 0, clock, options.label,
@@ -54,7 +54,7 @@ class Watch {
     return all;
   }
 
-  // True when there is nothing left to wait for.
+  // True when the wait is over.
   absl::StatusOr<bool> Look() {
     v1::ListMovesRequest request;
     request.set_number(options_.number);

@@ -1,5 +1,5 @@
-// Waits for moves, with a line that says how far they are: percent, bytes, bytes a second, time
-// left, moves done, and what the first one waits for that does not go on. Thread-compatible.
+// Waits for moves and shows one line of progress: percent, bytes, bytes per second, time left,
+// moves done, and the reason if one is held up. Thread-compatible.
 #ifndef HOTBED_CLI_SHARDS_MOVE_WATCH_H_
 #define HOTBED_CLI_SHARDS_MOVE_WATCH_H_
 
@@ -17,15 +17,15 @@ namespace hotbed {
 
 struct MoveWatchOptions {
   std::string label;    // before the bar
-  uint64_t number = 0;  // of the request whose moves these are; 0: all
+  uint64_t number = 0;  // of the request whose moves are watched; 0: all
   MoveWork work;
-  // Asked when no move is listed any more: whether that is the end. Empty: it is.
+  // Called when no move is listed any more; true ends the wait. Empty: the wait ends.
   std::function<absl::StatusOr<bool>(const v1::ClusterMap& map)> ended;
 };
 
-// Returns when the moves have ended. Cancelled at Ctrl-C: they go on, and the message says how to
-// watch or stop them. Unavailable: no coordinator answered for a minute (the moves are kept in the
-// metadata store; the next one goes on with them).
+// Returns when the moves have ended. Cancelled: Ctrl-C; the moves continue, and the message names
+// the commands that watch or stop them. Unavailable: no coordinator answered for a minute (the
+// moves are kept in the metadata store, and the next coordinator continues them).
 absl::Status WatchMoves(const CommandContext& context, CoordinatorStub* coordinator,
                         const MoveWatchOptions& options, const Clock* clock);
 

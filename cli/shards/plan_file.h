@@ -1,4 +1,4 @@
-// What the `plan` commands share: plans and inputs in files, and the forms that they are shown in.
+// Shared by the `plan` commands: plans and inputs in files, and output forms.
 #ifndef HOTBED_CLI_SHARDS_PLAN_FILE_H_
 #define HOTBED_CLI_SHARDS_PLAN_FILE_H_
 
@@ -20,18 +20,18 @@ absl::StatusOr<std::string> ReadPlanFile(const std::string& path);
 // InvalidArgument, with the path, when it holds no plan.
 absl::StatusOr<PlannerOutput> LoadPlan(const std::string& path);
 
-// Hangs `-o json|text|svg` under `command`; it goes before the global flag of the name, which knows
-// no pictures. That one's "table" is another word for text.
+// Adds `-o json|text|svg` to `command`. It overrides the global flag of the same name, which has no
+// svg and whose "table" means text.
 void AddPlanOutput(CLI::App* command, std::string* output);
 
-// "json", "text" or "svg": what the command's own flag says, else the global one, else text.
+// "json", "text" or "svg": from the command's own flag, else the global one, else text.
 std::string PlanOutput(const std::string& output, const CommandContext& context);
 
-// Answers with the error in the form `output`; the command then ends with kExitFailed. A refusal is
-// the answer to the question, not a failure to ask it: it goes where the plan would.
+// Prints the error in the form `output`; the command then ends with kExitFailed. A refused plan is
+// an answer, so it goes to the same stream as a plan.
 absl::Status RefusePlan(const PlanError& error, const std::string& output, CommandContext* context);
 
-// Rows of each part of a text: all of them, or as many as a screen or two hold.
+// The number of rows of each part of a text: all, or about two screens.
 size_t PlanRows(bool all);
 
 }  // namespace hotbed

@@ -1,5 +1,5 @@
-// Who holds copies of a shard, and how well: what a map says of it. Pure functions; the view keeps
-// what it needs of the map.
+// The replicas of shards and their state, from a cluster map. Pure functions; the view copies the
+// parts of the map that it needs.
 #ifndef HOTBED_CLI_SHARDS_SHARD_COPIES_H_
 #define HOTBED_CLI_SHARDS_SHARD_COPIES_H_
 
@@ -20,20 +20,20 @@ enum class CopyRole : uint8_t { kPrimary, kMember, kLearner };
 struct ShardCopy {
   std::string server;  // its name
   CopyRole role = CopyRole::kPrimary;
-  bool live = false;   // that process has its lease
-  std::string domain;  // of failure; empty: unknown
-  // Records that the primary has applied and this copy has not, where both have said (servers say
-  // it of their busiest shards with each heartbeat); 0 of the primary.
+  bool live = false;   // its process has a lease
+  std::string domain;  // failure domain; empty: unknown
+  // Records that the primary has applied and this replica has not, if both have reported (servers
+  // report their busiest shards with each heartbeat). 0 for the primary.
   std::optional<uint64_t> behind;
 };
 
-// What a table's shards come to.
+// Totals over the shards of a table.
 struct CopyCount {
   uint64_t shards = 0;
   uint64_t active = 0;
-  uint64_t copies = 0;    // wanted of each shard
+  uint64_t copies = 0;    // wanted per shard
   uint64_t short_of = 0;  // shards with fewer live members than wanted
-  uint64_t learners = 0;  // copies that follow and are no members: being filled, or for reading
+  uint64_t learners = 0;  // replicas that are not members: new ones and readers
   uint64_t behind_max = 0;
   std::string first_short;  // name of the first of `short_of`
 };
@@ -46,7 +46,7 @@ class CopyView {
   std::vector<ShardCopy> CopiesOf(const v1::ShardRecord& record) const;
   uint64_t Wanted(const v1::ShardRecord& record) const;  // members
   CopyCount CountOf(uint32_t table) const;
-  // Shards of which two live members share a failure domain; the first one's name in `*first`.
+  // The number of shards with two live members in one failure domain; `*first` names one of them.
   uint64_t SharingDomains(std::string* first) const;
 
  private:
@@ -63,11 +63,11 @@ class CopyView {
   std::map<uint32_t, std::vector<v1::ShardRecord>> shards_;
 };
 
-// "16 of 16", and "; 3 short of copies" where there are any.
+// "16 of 16", with "; 3 short of copies" if there are any.
 std::string ActiveText(const CopyCount& count);
-// "s1 s2", with "(down)" and "(812 behind)" where they are; "-" for none.
+// "s1 s2", with "(down)" and "(812 behind)" where that is so; "-" for none.
 std::string CopiesText(const std::vector<ShardCopy>& copies, CopyRole role);
-// [{"server", "role", "live", "behind"}]; `behind` null where nobody said.
+// [{"server", "role", "live", "behind"}]; `behind` is null if unknown.
 nlohmann::ordered_json CopiesJson(const std::vector<ShardCopy>& copies);
 
 }  // namespace hotbed

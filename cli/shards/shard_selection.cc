@@ -94,7 +94,7 @@ bool HoldsCopy(const v1::ShardRecord& record, uint64_t server) {
 WantedMoves MovesTo(const std::vector<SelectedShard>& shards, uint64_t from, uint64_t to) {
   WantedMoves wanted;
   for (const SelectedShard& shard : shards) {
-    // A backup may become the primary; else a server cannot hold a second copy.
+    // A backup may become the primary; otherwise a server cannot hold a second replica.
     const uint64_t primary = shard.record.primary().server();
     const bool there = from == 0 || from == primary
                            ? primary == to

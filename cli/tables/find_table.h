@@ -1,4 +1,4 @@
-// A table of a map by its name. Pure functions.
+// Finds tables and shards in a cluster map. Pure functions.
 #ifndef HOTBED_CLI_TABLES_FIND_TABLE_H_
 #define HOTBED_CLI_TABLES_FIND_TABLE_H_
 
@@ -17,8 +17,8 @@ absl::StatusOr<TableSpec> FindTable(const v1::ClusterMap& map, const std::string
 // The shards of a table in order of their index.
 std::vector<v1::ShardRecord> ShardsOf(const v1::ClusterMap& map, TableId table);
 
-// Where an id of the table lives: a shard of each column slice, in their order; none when no shard
-// of `shards` covers it (an id outside a bounded table).
+// The shards that hold an id of the table: one per column slice, in their order. Empty for an id
+// outside a bounded table.
 std::vector<const v1::ShardRecord*> ShardsOfId(const TableSpec& spec,
                                                const std::vector<v1::ShardRecord>& shards,
                                                uint64_t id);

@@ -18,14 +18,14 @@ namespace {
 
 constexpr double kTwoTo63 = 9223372036854775808.0;
 
-// What `table describe -o json` says beside the options: of the table as it is, not asked for.
+// Keys of `table describe -o json` that are not options: they describe the placed table.
 bool IsTold(absl::string_view key, const PlanJson& value) {
   return key == "id" || key == "weight-bytes-per-row" || key == "state-bytes-per-row" ||
          key == "created" || key == "altered" || key == "dry-run" || key == "servers" ||
          (key == "shards" && value.is_array());
 }
 
-// A value as the option's flag would have it.
+// A value as the text of the option's flag.
 absl::StatusOr<std::string> TextOf(const PlanJson& json, OptionShape shape) {
   const auto expected = [&json](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> TextOf(const PlanJson& json, OptionShape shape) {
     case OptionShape::kInteger:
       if (json.is_number_integer()) return json.dump();
       if (json.is_number_float() && json.get<double>() == std::floor(json.get<double>()) &&
-          std::abs(json.get<double>()) < kTwoTo63) {  // 1e6 is one too
+          std::abs(json.get<double>()) < kTwoTo63) {  // 1e6 is a whole number too
         return absl::StrCat(static_cast<int64_t>(json.get<double>()));
       }
       return expected("a whole number");
@@ -62,7 +62,7 @@ std::vector<absl::string_view> KnownKeys() {
   return known;
 }
 
-// Reads one table; the first failure is kept, and what comes after it does not matter.
+// Reads one table and keeps the first failure.
 class TableReader {
  public:
   TableReader(std::string path, FieldFailure* failure) : path_(std::move(path)), failure_(failure) {
@@ -92,7 +92,7 @@ class TableReader {
     if (!status.ok()) Fail(key, status.message());
   }
 
-  // False, with a failure, when an option is there under two spellings.
+  // False, with a failure, if an option occurs under two spellings.
   bool IsFirst(absl::string_view key, const std::string& name) {
     if (given_.emplace(name, key).second) return true;
     Fail(key, absl::StrCat("given twice, as '", given_[name], "' too"));
@@ -109,7 +109,7 @@ class TableReader {
       return ReadJson(value, absl::StrCat(path_, ".shards"), failure_, &table_.shards);
     }
     if (dashed == "changes" && IsFirst(key, "changes")) return ReadChanges(value);
-    // Groups, as describe writes them: their keys are options, and `kind` is their own word.
+    // Groups, in the form of describe: their keys are options, and `kind` is the option itself.
     if ((dashed == "optimizer" || dashed == "schedule") && value.is_object()) {
       for (const auto& [member, inner] : value.items()) {
         ReadOption(absl::StrCat(key, ".", member), absl::StrCat(dashed, ".", member), inner,
@@ -187,7 +187,7 @@ class TableReader {
   const std::string path_;
   FieldFailure* const failure_;
   AskedTable table_;
-  std::map<std::string, std::string> given_;  // option -> the key that it was given by
+  std::map<std::string, std::string> given_;  // option -> the key that set it
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ absl::Status NotA(absl::string_view text, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not ", what));
 }
 
-// --- a member of the spec, wherever it is
+// --- a member of the spec or of one of its parts
 
 template <typename T>
 T& At(TableSpec& spec, T TableSpec::*member) {
@@ -41,7 +41,7 @@ const auto& At(const TableSpec& spec, Member member) {
   return At(const_cast<TableSpec&>(spec), member);  // NOLINT: read only
 }
 
-// --- text of each type
+// --- parsing and printing by type
 
 absl::Status Parse(const TableOption&, absl::string_view text, bool* value) {
   if (absl::SimpleAtob(text, value)) return absl::OkStatus();
@@ -51,7 +51,7 @@ absl::Status Parse(const TableOption&, absl::string_view text, float* value) {
   if (absl::SimpleAtof(text, value)) return absl::OkStatus();
   return NotA(text, "a number");
 }
-// `least` and `most` are for the message: what the type holds beyond, ValidateTableSpec refuses.
+// `least` and `most` are for the message; ValidateTableSpec checks the range.
 template <typename Integer>
 absl::Status ParseInteger(absl::string_view text, Integer* value, uint64_t least = 0,
                           uint64_t most = std::numeric_limits<Integer>::max()) {
@@ -109,7 +109,7 @@ std::string PrintWordAt(const TableSpec& spec) {
   return WordOf(*kWords, static_cast<size_t>(At(spec, kMember)));
 }
 
-// --- options that are no single member
+// --- options that are more than one member
 
 absl::Status ParseInit(const TableOption&, absl::string_view text, TableSpec* spec) {
   HOTBED_ASSIGN_OR_RETURN(spec->initializer, ParseInitializer(Dashed(text)));
@@ -143,8 +143,8 @@ std::string PrintConsistency(const TableSpec& spec) {
   return spec.consistency == Consistency::kBounded ? absl::StrCat(word, ":", spec.staleness) : word;
 }
 
-// "replicated=3" is durability and copies in one word; either may also be said by itself. What was
-// said before is not overruled in silence: two counts that differ are refused.
+// "replicated=3" sets durability and copies; each may also be set by itself. Two counts that differ
+// are refused.
 absl::Status ParseDurability(const TableOption& option, absl::string_view text, TableSpec* spec) {
   absl::string_view copies = text;
   if (!absl::ConsumePrefix(&copies, "replicated=")) return Parse(option, text, &spec->durability);
@@ -186,12 +186,12 @@ constexpr char kTraining[] = "Batches and consistency";
 constexpr char kStorage[] = "Precision and storage";
 
 constexpr char kLayout[] = "rows are stored in this layout";
-constexpr char kStateMeaning[] = "the rows' optimizer state means what this made of it";
+constexpr char kStateMeaning[] = "it decides the meaning of the stored optimizer state";
 constexpr char kIdMeaning[] = "rows that were trained would mean other ids";
-constexpr char kPlaced[] = "shards are cut by it once";
+constexpr char kPlaced[] = "shards are cut by it when the table is created";
 constexpr char kFirstValues[] = "rows that nobody pushed to are computed from it";
-constexpr char kUnderway[] = "steps under way count on it";
-constexpr char kRule[] = "rows would be trained half by the one rule, half by the other";
+constexpr char kUnderway[] = "steps in progress depend on it";
+constexpr char kRule[] = "rows would be trained partly by one rule and partly by another";
 
 template <auto kMember>
 constexpr TableOption Number(const char* name, const char* alias, const char* field,
@@ -255,28 +255,28 @@ constexpr TableOption Word(const char* name, const char* alias, const char* fiel
 using O = OptimizerParams;
 
 constexpr TableOption kOptions[] = {
-    Integer<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements of a row", kLayout),
+    Integer<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements per row", kLayout),
     Integer<&TableSpec::rows>(
         "rows", "", "rows", kRows,
         "Bounded: ids are 0..rows-1. With --hashed: the number expected, for placement", kPlaced),
     Flag<&TableSpec::hashed>("hashed", "hashed", kRows,
-                             "Any 64-bit id; rows come to exist by a push", kPlaced),
+                             "Any 64-bit id; a row exists once it was pushed", kPlaced),
     {"init", "initializer", "initializer", kRows, OptionShape::kText, nullptr,
      "First values: zero, constant:V, uniform:LOW,HIGH, normal:MEAN,DEV, truncated-normal:MEAN,DEV",
      kFirstValues, ParseInit, PrintInit},
-    Integer<&TableSpec::seed>("seed", "", "seed", kRows, "Of the first values; 0: from the name",
-                              kFirstValues),
+    Integer<&TableSpec::seed>("seed", "", "seed", kRows,
+                              "Seed of the first values; 0: from the name", kFirstValues),
     {"padding-id", "", "padding_id", kRows, OptionShape::kInteger, nullptr,
      "Reads as zeros, takes no gradient, counts in no mean", kIdMeaning, ParsePadding,
      PrintPadding},
     Word<&TableSpec::bounds_mode, &kBoundsModeWords>(
         "bounds", "", "bounds_mode", kRows,
-        "An id outside of 0..rows-1: an error of the call, a row of zeros, or id modulo rows",
+        "An id outside 0..rows-1: an error of the call, a row of zeros, or id modulo rows",
         kIdMeaning),
     Word<&O::kind, &kOptimizerWords>("optimizer", "", "optimizer.kind", kOptimizer,
-                                     "What a push does to a row", kStateMeaning),
+                                     "The rule by which a push changes a row", kStateMeaning),
     Number<&O::learning_rate>("learning-rate", "lr", "optimizer.learning_rate", kOptimizer,
-                              "Where the push carries none", nullptr),
+                              "For pushes that carry none", nullptr),
     Number<&O::epsilon>("epsilon", "eps", "optimizer.epsilon", kOptimizer,
                         "Added to the root of the second moment or sum of squares", kRule),
     Number<&O::beta1>("beta1", "", "optimizer.beta1", kOptimizer,
@@ -286,7 +286,7 @@ constexpr TableOption kOptions[] = {
     Number<&O::momentum>("momentum", "", "optimizer.momentum", kOptimizer, "momentum-sgd and lars",
                          kStateMeaning),
     Number<&O::trust_coefficient>("trust-coefficient", "", "optimizer.trust_coefficient",
-                                  kOptimizer, "lars: of the ratio of norms", kRule),
+                                  kOptimizer, "lars: factor of the ratio of norms", kRule),
     Number<&O::initial_accumulator>("initial-accumulator", "", "optimizer.initial_accumulator",
                                     kOptimizer, "First sum of squares: Adagrad kinds, ftrl",
                                     kStateMeaning),
@@ -298,63 +298,62 @@ constexpr TableOption kOptions[] = {
                              "Pulls weights to zero, by --decay-mode", kRule),
     Word<&O::decay_mode, &kDecayModeWords>(
         "decay-mode", "", "optimizer.decay_mode", kOptimizer,
-        "Decay into the gradient, or off the weights beside the step", kRule),
+        "Decay added to the gradient, or taken off the weights separately", kRule),
     Flag<&O::lazy_decay>("lazy-decay", "optimizer.lazy_decay", kOptimizer,
-                         "A row that is touched again makes up for the decay of the steps between",
-                         kLayout),
+                         "Apply the decay of skipped steps when a row is next updated", kLayout),
     Flag<&O::row_bias_correction>(
         "row-bias-correction", "optimizer.row_bias_correction", kOptimizer,
-        "Adam and LAMB kinds: by the row's own updates, not the step", kLayout),
+        "Adam and LAMB kinds: count the row's own updates, not the step", kLayout),
     Number<&O::clip_value>("clip-value", "", "optimizer.clip_value", kLimits,
-                           "Each element of a row's gradient to [-V, V]; 0: off", nullptr),
+                           "Limit each element of a row's gradient to [-V, V]; 0: off", nullptr),
     Number<&O::clip_row_norm>("clip-row-norm", "", "optimizer.clip_row_norm", kLimits,
-                              "A row's gradient to this norm, after --clip-value; 0: off", nullptr),
-    Number<&TableSpec::clip_slice_norm>("clip-slice-norm", "", "clip_slice_norm", kLimits,
-                                        "A column slice's gradient of one push, all rows; 0: off",
-                                        kRule),
+                              "Limit the norm of a row's gradient, after --clip-value; 0: off",
+                              nullptr),
+    Number<&TableSpec::clip_slice_norm>(
+        "clip-slice-norm", "", "clip_slice_norm", kLimits,
+        "Limit the norm of a column slice's gradient, over all rows of a push; 0: off", kRule),
     Number<&O::max_norm>("max-norm", "", "optimizer.max_norm", kLimits,
-                         "A row's weights to this norm, after the step; 0: off", kRule),
+                         "Limit the norm of a row's weights after the step; 0: off", kRule),
     Word<&Schedule::kind, &kScheduleWords>("schedule", "", "schedule.kind", kSchedule,
-                                           "How the learning rate goes, after the warm-up",
+                                           "Course of the learning rate after the warm-up",
                                            nullptr),
     Integer<&Schedule::warmup_steps>("warmup-steps", "", "schedule.warmup_steps", kSchedule,
                                      "Steps from --warmup-from to the learning rate", nullptr),
     Number<&Schedule::warmup_from>("warmup-from", "", "schedule.warmup_from", kSchedule,
-                                   "The learning rate that the warm-up begins at", nullptr),
+                                   "Learning rate at which the warm-up begins", nullptr),
     Integer<&Schedule::total_steps>("total-steps", "", "schedule.total_steps", kSchedule,
-                                    "cosine: the step at which it is down", nullptr),
+                                    "cosine: the step at which it reaches its minimum", nullptr),
     Number<&Schedule::min_factor>("min-factor", "", "schedule.min_factor", kSchedule,
-                                  "cosine: what is left at the end, of 1", nullptr),
+                                  "cosine: factor of the learning rate at the end", nullptr),
     Integer<&Schedule::step_size>("step-size", "", "schedule.step_size", kSchedule,
-                                  "step: steps between two falls", nullptr),
-    Number<&Schedule::gamma>("gamma", "", "schedule.gamma", kSchedule, "step: factor of each fall",
-                             nullptr),
+                                  "step: number of steps between two decreases", nullptr),
+    Number<&Schedule::gamma>("gamma", "", "schedule.gamma", kSchedule,
+                             "step: factor of each decrease", nullptr),
     Word<&TableSpec::gradient_reduction, &kGradientReductionWords>(
         "reduction", "", "gradient_reduction", kTraining,
-        "Gradients of several trainers for one row and step", kUnderway),
+        "How gradients of several trainers for one row and step are combined", kUnderway),
     {"consistency", "", "consistency", kTraining, OptionShape::kText, &kConsistencyWords,
      "async, bounded:S (a trainer more than S steps ahead waits), or sync (as bounded:0)",
      kUnderway, ParseConsistency, PrintConsistency},
-    Word<&TableSpec::nan_policy, &kNanPolicyWords>("nan", "", "nan_policy", kTraining,
-                                                   "What becomes of NaN and infinite gradients",
-                                                   kUnderway),
+    Word<&TableSpec::nan_policy, &kNanPolicyWords>(
+        "nan", "", "nan_policy", kTraining, "Treatment of NaN and infinite gradients", kUnderway),
     Word<&TableSpec::weight_type, &kWeightTypeWords>("weight-type", "", "weight_type", kStorage,
-                                                     "How weights are stored", kLayout),
+                                                     "Format of stored weights", kLayout),
     Word<&O::state_type, &kStateTypeWords>("state-type", "", "optimizer.state_type", kStorage,
-                                           "How vectors of optimizer state are stored", kLayout),
+                                           "Format of stored vectors of optimizer state", kLayout),
     Flag<&O::stochastic_rounding>("stochastic-rounding", "optimizer.stochastic_rounding", kStorage,
-                                  "Of fp16 and bf16 weights, unbiased", kRule),
+                                  "Unbiased rounding of fp16 and bf16 weights", kRule),
     Integer<&TableSpec::column_slices, 1, kColumnSlicesMax>(
-        "column-slices", "", "column_slices", kStorage, "Shards hold so many ranges of columns",
-        kPlaced),
+        "column-slices", "", "column_slices", kStorage,
+        "Number of ranges of columns into which rows are cut", kPlaced),
     Word<&TableSpec::row_statistics, &kRowStatisticsWords>(
         "row-statistics", "", "row_statistics", kStorage,
-        "What a row is to optimizers that need all of it, in a table of column slices", kRule),
+        "With column slices: what optimizers with row statistics treat as a row", kRule),
     {"durability", "", "durability", kStorage, OptionShape::kText, &kDurabilityWords,
      "What an acknowledged push survives: checkpoint, log, or replicated=N on N servers, 2 or 3",
      "the log is kept by it", ParseDurability, PrintDurability},
     {"copies", "", "copies", kStorage, OptionShape::kInteger, nullptr,
-     "Of each shard, with --durability replicated; replicated=N says both",
+     "Replicas of each shard, with --durability replicated; replicated=N sets both",
      "shards are placed by it", ParseCopies, PrintAt<&TableSpec::copies>},
     Flag<&TableSpec::data_parallel>("data-parallel", "data_parallel", kStorage,
                                     "Every server has a read copy of every shard; pushes go to the "
@@ -369,7 +368,7 @@ std::string Dashed(absl::string_view word) { return absl::StrReplaceAll(word, {{
 absl::Span<const TableOption> TableOptionList() { return kOptions; }
 
 const TableOption* FindTableOption(absl::string_view name) {
-  if (name.empty()) return nullptr;  // as the other name of most is
+  if (name.empty()) return nullptr;  // most options have an empty alias
   const std::string dashed = Dashed(name);
   for (const TableOption& option : kOptions) {
     if (dashed == option.name || dashed == option.alias || dashed == Dashed(option.field)) {

@@ -33,7 +33,7 @@ absl::Status BadInitializer(const std::string& text) {
                    "truncated-normal:MEAN,DEVIATION"));
 }
 
-// Whether the optimizer's formula has this term: it is shown at its default too.
+// Whether the optimizer's formula has this term, which is then shown even at its default.
 bool IsTermOf(OptimizerKind kind, absl::string_view name) {
   const bool momentum = kind == OptimizerKind::kMomentumSgd || kind == OptimizerKind::kLars;
   const bool ftrl = kind == OptimizerKind::kFtrl;
@@ -48,7 +48,7 @@ bool IsTermOf(OptimizerKind kind, absl::string_view name) {
 
 using Json = nlohmann::ordered_json;
 
-// The number as people write it: 0.1, not the double that is nearest to the float.
+// The shortest decimal, such as 0.1, instead of the exact value of the float.
 Json NumberJson(float value) { return std::strtod(FloatText(value).c_str(), nullptr); }
 
 Json ValueJson(const TableOption& option, const std::string& text) {

@@ -1,4 +1,4 @@
-// Tables, shards and servers in the words of the command line, and as JSON. Pure functions.
+// Tables, shards and servers as command-line text and as JSON. Pure functions.
 #ifndef HOTBED_CLI_TABLES_TABLE_TEXT_H_
 #define HOTBED_CLI_TABLES_TABLE_TEXT_H_
 
@@ -25,10 +25,10 @@ std::string KindText(const TableSpec& spec);
 // All options and changes; ReadTableFile reads it back.
 nlohmann::ordered_json TableJson(const TableSpec& spec);
 
-// Names of servers by number, for the messages that carry the number alone.
+// The name of a server, for messages that carry only its number.
 std::string ServerName(const v1::ClusterMap& map, uint64_t server);
 std::string ShardName(const v1::ClusterMap& map, uint64_t packed_shard);
-std::string ColumnsText(const v1::ShardRecord& record);  // "0..16", the last one inside
+std::string ColumnsText(const v1::ShardRecord& record);  // "0..16", inclusive
 nlohmann::ordered_json ShardJson(const v1::ClusterMap& map, const v1::ShardRecord& record);
 
 }  // namespace hotbed

@@ -78,11 +78,6 @@ void ClusterMap::CountLimits() {
   }
 }
 
-bool IsNewer(const ShardRecord& news, const ShardRecord& known) {
-  if (news.epoch != known.epoch) return news.epoch > known.epoch;
-  return news.revision > known.revision;
-}
-
 bool ClusterMapHolder::IsAhead(TableId table, bool dropped, uint64_t revision) const {
   const auto it = ahead_.find(table);
   return it != ahead_.end() && it->second.dropped == dropped && revision < it->second.revision;
@@ -147,7 +142,7 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
     for (const ShardRecord* record : records) {
       if (record->shard.index >= route->shards.size()) continue;
       ShardRecord& old = route->shards[record->shard.index];
-      if (IsNewer(*record, old)) old = *record;
+      if (record->IsNewerThan(old)) old = *record;
     }
     known->second = std::move(route);
     return;
@@ -156,7 +151,7 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   if (spec != nullptr) partial.spec = *spec;
   for (const ShardRecord* record : records) {
     const auto [it, added] = partial.shards.try_emplace(record->shard.index, *record);
-    if (!added && IsNewer(*record, it->second)) it->second = *record;
+    if (!added && record->IsNewerThan(it->second)) it->second = *record;
   }
   if (partial.spec.id == 0 || partial.shards.empty()) return;
   auto route = std::make_shared<TableRoute>();
@@ -186,7 +181,7 @@ size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
     }
     const auto mine = changed.find(record.shard.table);
     const TableRoute& now = mine == changed.end() ? *known->second : *mine->second;
-    if (!IsNewer(record, now.shards[record.shard.index])) continue;
+    if (!record.IsNewerThan(now.shards[record.shard.index])) continue;
     std::shared_ptr<TableRoute>& route = changed[record.shard.table];
     if (route == nullptr) route = std::make_shared<TableRoute>(*known->second);
     route->shards[record.shard.index] = record;

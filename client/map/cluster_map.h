@@ -84,9 +84,6 @@ class ClusterMap {
 
 using ClusterMapPtr = std::shared_ptr<const ClusterMap>;
 
-// True if `news` is of a later epoch, or of the same epoch and a later revision.
-bool IsNewer(const ShardRecord& news, const ShardRecord& known);
-
 // Thread-safe.
 class ClusterMapHolder {
  public:

@@ -113,7 +113,7 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
   if (verdict == Verdict::kReroute) {
     ClientCounters::Add(&context_->counters.wrong_epoch, 1);
     const ShardRecord* const known = context_->map->Get()->Shard(shard);
-    if (known == nullptr || IsNewer(*known, *sent.map->Shard(shard))) {
+    if (known == nullptr || known->IsNewerThan(*sent.map->Shard(shard))) {
       outcome->resend.push_back(part);
       return;
     }

@@ -125,7 +125,7 @@ size_t MapIntake::NotHandedOver(const Member& self) const {
     const std::optional<ShardRecord> record = host_->RecordOf(shard.shard);
     if (!record.has_value()) continue;
     const std::vector<Member>& members = record->members;
-    if (std::find(members.begin(), members.end(), self) == members.end()) continue;
+    if (!Contains(members, self)) continue;
     const bool other = std::any_of(members.begin(), members.end(), lives);
     if (record->primary == self ? other : !record->active && lives(record->primary)) ++count;
   }

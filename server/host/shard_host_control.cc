@@ -9,20 +9,7 @@
 #include "server/host/shard_host_impl.h"
 
 namespace hotbed {
-namespace {
-
-bool IsNewer(const ShardRecord& a, const ShardRecord& b) {
-  return a.epoch != b.epoch ? a.epoch > b.epoch : a.revision > b.revision;
-}
-
-// Any life of the server: one that is gone may have left what the shard needs.
-bool NamesServer(const ShardRecord& record, ServerId server) {
-  const auto is = [server](const Member& member) { return member.server == server; };
-  return std::any_of(record.members.begin(), record.members.end(), is) ||
-         std::any_of(record.learners.begin(), record.learners.end(), is);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // --- identity
 
@@ -128,7 +115,7 @@ absl::Status ShardHostImpl::AddShards(const std::vector<ShardRecord>& records, S
     if (tables_dropped_.contains(record.shard.table)) continue;
     const auto it = map->find(record.shard);
     if (it != map->end() && it->second.shard != nullptr) continue;
-    if (!NamesServer(record, self.server)) continue;
+    if (!record.Names(self.server)) continue;
     if (catalog_.shards.contains(record.shard)) {
       missing_.insert(record.shard);
       continue;
@@ -165,13 +152,13 @@ void ShardHostImpl::LearnRecords(const std::vector<ShardRecord>& records, bool a
     if (tables_dropped_.contains(record.shard.table)) continue;
     if (!all && !IsOpen(map, record.shard)) continue;
     Entry& entry = map[record.shard];
-    if (!IsNewer(record, entry.record)) continue;
+    if (!record.IsNewerThan(entry.record)) continue;
     entry.record = record;
-    if (NamesServer(record, self)) left_ns_.erase(record.shard);
+    if (record.Names(self)) left_ns_.erase(record.shard);
     if (entry.shard == nullptr) continue;
     told.emplace_back(entry.shard, record);
     // Whoever has the shard now has all of it: this epoch is active, and did without this copy.
-    if (!record.active || NamesServer(record, self)) continue;
+    if (!record.active || record.Names(self)) continue;
     if (MayReturn(record) && !entry.shard->refused()) {
       left_ns_.try_emplace(record.shard, clock_->NowNs());
       continue;

@@ -23,11 +23,7 @@ bool ShardHostImpl::Wants(ShardId shard, const Member& from, Epoch epoch) const 
   const auto it = map.find(shard);
   if (it == map.end()) return false;
   const ShardRecord& record = it->second.record;
-  const auto names = [&self](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self) != members.end();
-  };
-  return record.epoch == epoch && record.primary == from &&
-         (names(record.learners) || names(record.members));
+  return record.epoch == epoch && record.primary == from && record.Holds(self);
 }
 
 absl::Status ShardHostImpl::Begin(ShardId id, const Member& from, Epoch epoch, Lsn lsn) {

@@ -15,11 +15,6 @@ namespace {
 // it has given up its backups by then, and what is left here is the only copy.
 constexpr int64_t kPrimariesLaterNs = 5'000'000'000;
 
-bool NamesServer(const std::vector<Member>& members, ServerId server) {
-  return std::any_of(members.begin(), members.end(),
-                     [server](const Member& member) { return member.server == server; });
-}
-
 }  // namespace
 
 void ShardHostImpl::RenewWhereDamaged(const TierHost::Usage& usage, int64_t now_ns) {
@@ -53,8 +48,9 @@ std::string ShardHostImpl::GiveUpCopies(int64_t now_ns) {
   bool given_up = false;
   for (const auto& [id, entry] : *map) {
     const ShardRecord& record = entry.record;
-    const bool learns = NamesServer(record.learners, self.server);
-    if (entry.shard == nullptr || (!learns && !NamesServer(record.members, self.server))) continue;
+    const bool learns = ContainsServer(record.learners, self.server);
+    if (entry.shard == nullptr || (!learns && !ContainsServer(record.members, self.server)))
+      continue;
     if (!learns && record.members.size() == 1) {
       if (alone++ == 0) {
         first = absl::StrCat("shard ", id.index, " of table ", entry.shard->table().name);
@@ -87,9 +83,9 @@ bool ShardHostImpl::NothingDependsOnTier() const {
     const auto it = map.find(id);
     if (dropping || it == map.end()) continue;  // dropped, or known to no coordinator any more
     const ShardRecord& record = it->second.record;
-    if (!record.active || NamesServer(record.members, self)) return false;
+    if (!record.active || ContainsServer(record.members, self)) return false;
     const std::shared_ptr<Shard>& shard = it->second.shard;
-    if (shard != nullptr && NamesServer(record.learners, self) &&
+    if (shard != nullptr && ContainsServer(record.learners, self) &&
         (!shard->refused() || shard->CopyLost(record, member))) {
       return false;
     }
@@ -109,7 +105,7 @@ absl::Status ShardHostImpl::BeginTierAnew() {
     HOTBED_RETURN_IF_ERROR(SaveCatalog(std::move(changed)));
     ShardMap map = Map();
     for (auto& [id, entry] : map) {
-      if (NamesServer(entry.record.learners, identity().server)) missing_.insert(id);
+      if (ContainsServer(entry.record.learners, identity().server)) missing_.insert(id);
       if (entry.shard == nullptr) continue;
       entry.shard->Close();
       left_ns_.erase(id);

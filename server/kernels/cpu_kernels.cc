@@ -22,27 +22,6 @@ const CpuKernelSet* ChooseCpuKernels() {
   return sets.sets[0];
 }
 
-class InlineCpuKernels : public RowKernels {
- public:
-  bool Submit(ProbeBatch* batch, Done) override { return Run(set_.probe, batch); }
-  bool Submit(GatherBatch* batch, Done) override { return Run(set_.gather, batch); }
-  bool Submit(GatherPooledBatch* batch, Done) override { return Run(set_.gather_pooled, batch); }
-  bool Submit(ApplyBatch* batch, Done) override { return Run(set_.apply, batch); }
-  bool Submit(InsertBatch* batch, Done) override { return Run(set_.insert, batch); }
-  bool Submit(EvictBatch* batch, Done) override { return Run(set_.evict, batch); }
-  bool Submit(CollectBatch* batch, Done) override { return Run(set_.collect, batch); }
-  bool Submit(ReindexBatch* batch, Done) override { return Run(set_.reindex, batch); }
-
- private:
-  template <typename Batch>
-  static bool Run(void (*kernel)(Batch*), Batch* batch) {
-    kernel(batch);
-    return true;
-  }
-
-  const CpuKernelSet& set_ = CpuKernels();
-};
-
 #if defined(HOTBED_HAVE_X86_KERNELS)
 // The levels x86-64-v3 and v4 by the features that tell them apart: clang 14 knows no level's name.
 bool CpuHasX86V3() {
@@ -73,11 +52,6 @@ CpuKernelSets AvailableCpuKernelSets() {
 const CpuKernelSet& CpuKernels() {
   static const CpuKernelSet* const chosen = ChooseCpuKernels();
   return *chosen;
-}
-
-RowKernels* CpuRowKernels() {
-  static InlineCpuKernels* const kernels = new InlineCpuKernels();
-  return kernels;
 }
 
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "server/kernels/row_kernels.h"
+#include "server/kernels/row_batches.h"
 
 namespace hotbed {
 
@@ -40,9 +40,6 @@ CpuKernelSets AvailableCpuKernelSets();
 
 // The set in use: the best, or the one that HOTBED_CPU_ISA names.
 const CpuKernelSet& CpuKernels();
-
-// Stateless; lives as long as the process.
-RowKernels* CpuRowKernels();
 
 }  // namespace hotbed
 

@@ -11,9 +11,9 @@
 #include "row_math/position.h"
 #include "row_math/quantize.h"
 #include "server/kernels/cpu_kernels.h"
+#include "server/kernels/row_batches.h"
 #include "server/kernels/row_copy.h"
 #include "server/kernels/row_index.h"
-#include "server/kernels/row_kernels.h"
 
 namespace hotbed {
 inline namespace HOTBED_ISA {

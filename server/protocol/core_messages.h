@@ -111,8 +111,7 @@ struct CoreSend {
 
 // What the shell has to do, in the order of the members.
 struct CoreReady {
-  Epoch promise = 0;   // make durable, then PromiseDurable(promise); 0: nothing
-  Epoch activate = 0;  // ask for the compare-and-set active=true of this epoch; 0: nothing
+  Epoch promise = 0;  // make durable, then PromiseDurable(promise); 0: nothing
   bool stepped_down = false;
   // Not 0: what was handed over with this LSN and above is no part of the log any more (another
   // primary's entries follow in `appends`): its payloads go, once the log has completed them. Not

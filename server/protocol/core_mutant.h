@@ -53,8 +53,10 @@ enum class CoreMutant {
 #ifdef HOTBED_CORE_MUTANTS
 extern CoreMutant g_core_mutant;  // set by the test between simulations
 inline bool Mutated(CoreMutant mutant) { return g_core_mutant == mutant; }
+inline bool AnyMutant() { return g_core_mutant != CoreMutant::kNone; }
 #else
 constexpr bool Mutated(CoreMutant) { return false; }
+constexpr bool AnyMutant() { return false; }
 #endif
 
 }  // namespace hotbed

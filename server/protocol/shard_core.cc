@@ -1,23 +1,21 @@
+// The core as a primary: requests, append, commit, apply; then epochs; then followers. The part of a
+// follower is in shard_core_replica.cc.
 #include "server/protocol/shard_core.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "server/protocol/core_mutant.h"
 
 namespace hotbed {
 namespace {
 
-constexpr size_t kRingInitial = 16;
 constexpr size_t kForgetBatch = 64;  // sessions forgotten in one search among all
 
 }  // namespace
 
 void CoreReady::Clear() {
   promise = 0;
-  activate = 0;
   stepped_down = false;
   cut_from = 0;
   appends.clear();
@@ -26,65 +24,91 @@ void CoreReady::Clear() {
   replies.clear();
 }
 
-ShardCore::ShardCore(const CoreOptions& options) : options_(options), ring_(kRingInitial) {}
+ShardCore::ShardCore(const CoreOptions& options) : options_(options) {}
 
-// --- pushes
+// --- recovery
+
+void ShardCore::Recover(Epoch promised, ShardMeta meta, bool installed) {
+  promised_ = promised;
+  tail_.Recover(std::move(meta), installed);
+  retained_ = tail_.last();
+  unproven_ = !Mutated(CoreMutant::kRestartedInSync);
+}
+
+absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
+  if (entry.lsn <= tail_.last()) return false;
+  if (entry.lsn != tail_.last() + 1) {
+    return absl::DataLossError(absl::StrCat("log records ", tail_.last() + 1, " to ", entry.lsn - 1,
+                                            " are missing before record ", entry.lsn));
+  }
+  if (entry.epoch < tail_.last_epoch()) {
+    return absl::DataLossError(absl::StrCat("log record ", entry.lsn, " is of epoch ", entry.epoch,
+                                            " and follows one of epoch ", tail_.last_epoch()));
+  }
+  tail_.Replay(entry);
+  retained_ = entry.lsn;
+  return true;
+}
+
+void ShardCore::SkipTo(Lsn lsn) {
+  if (lsn <= tail_.last()) return;
+  tail_.SkipTo(lsn);
+  retained_ = lsn;
+}
+
+// --- requests
 
 void ShardCore::Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, uint64_t last_seq) {
   if (token != 0) ready_.replies.push_back({token, code, epoch, lsn, last_seq});
 }
 
 void ShardCore::Refuse(const CorePush& push, SegmentCode code, uint64_t last_seq) {
-  Reply(push.token, code, record_.epoch, applied_, last_seq);
+  Reply(push.token, code, record_.epoch, tail_.applied(), last_seq);
 }
 
-uint64_t ShardCore::AppliedSeq(SessionId session) const {
-  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) {
-    const Slot& slot = At(lsn);
-    if (slot.entry.session == session) return slot.session_before.last_seq;
-  }
-  const Session* found = sessions_.Find(session);
-  return found == nullptr ? 0 : found->last_seq;
+bool ShardCore::AddDuplicate(const DuplicateWaiter& waiter) {
+  if (duplicates_.size() >= options_.entries_max) return false;
+  duplicates_.push_back(waiter);
+  return true;
 }
 
 void ShardCore::ReplyToDuplicate(const CorePush& push, uint64_t last_seq) {
-  // What waits: the entry of this sequence, if it is still in flight. One that opens is answered
-  // with all that its session has in the log, the lives before it included, so it waits for the
-  // last of that.
-  for (Lsn lsn = last_; lsn > applied_; --lsn) {
-    const CoreEntry& entry = At(lsn).entry;
+  // It waits for the entry of this sequence, if that is still in flight. A push that opens is
+  // answered with all that its session has in the log, its earlier incarnations included, so it
+  // waits for the last of those entries.
+  for (Lsn lsn = tail_.last(); lsn > tail_.applied(); --lsn) {
+    const CoreEntry& entry = tail_.At(lsn).entry;
     if (entry.session != push.session || (entry.seq != push.seq && !push.open)) continue;
     if (Mutated(CoreMutant::kDuplicateAckedEarly)) break;
-    if (duplicates_.size() >= options_.entries_max) {
+    const uint64_t answered = push.open ? last_seq : push.seq;
+    if (!AddDuplicate({push.epoch, lsn, push.token, push.refusal, answered})) {
       Refuse(push, SegmentCode::kResourceExhausted, 0);
-    } else {
-      duplicates_.push_back(
-          {push.epoch, lsn, push.token, push.refusal, push.open ? last_seq : push.seq});
     }
     return;
   }
-  Refuse(push, push.refusal, std::max(AppliedSeq(push.session), push.seq));
+  Refuse(push, push.refusal, std::max(tail_.AppliedSeq(push.session), push.seq));
 }
 
 void ShardCore::Push(const CorePush& push) {
   if (const SegmentCode code = CheckEpoch(push.epoch); code != SegmentCode::kOk) {
     return Refuse(push, code, 0);
   }
-  const Session* found = sessions_.Find(push.session);
+  const SessionTable& sessions = tail_.state().sessions();
+  const Session* found = sessions.Find(push.session);
   const Session session = found == nullptr ? Session() : *found;
   const bool opens = found == nullptr || push.incarnation > session.incarnation;
   if (push.incarnation < session.incarnation && !Mutated(CoreMutant::kIncarnationsNotFenced)) {
     return Refuse(push, SegmentCode::kFenced, session.last_seq);
   }
-  if (found == nullptr && push.incarnation <= forgotten_) {
+  if (found == nullptr && push.incarnation <= tail_.state().forgotten()) {
     return Refuse(push, SegmentCode::kFenced, 0);
   }
-  if (found != nullptr && found->heard_ns != now_ns_) sessions_.SetHeard(push.session, now_ns_);
+  if (found != nullptr) tail_.state().NoteHeard(push.session, session);
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
   const bool duplicate = push.seq <= session.last_seq;
   if (duplicate && !opens) return ReplyToDuplicate(push, session.last_seq);
-  // A new incarnation does not know what the one before it sent last: it says 0. If that was a part
-  // of the same step it has to go on there, for it may have cut the step elsewhere.
+  // A new incarnation does not know what the one before it sent last, and says 0. If that was a part
+  // of the same step the new one has to continue there, for it may have cut the step elsewhere.
   const bool fresh_step =
       session.last_seq == 0 || push.seq >> kStepShift != session.last_seq >> kStepShift;
   const bool follows =
@@ -93,13 +117,14 @@ void ShardCore::Push(const CorePush& push) {
     return Refuse(push, SegmentCode::kGap, session.last_seq);
   }
   if (read_only_) return Refuse(push, SegmentCode::kReadOnly, 0);
-  if (found == nullptr && sessions_.size() >= options_.sessions_max) ForgetIdleSessions();
-  if (last_ - applied_ >= options_.entries_max || (push.no_room && !duplicate) ||
-      (found == nullptr && sessions_.size() >= options_.sessions_max)) {
+  if (found == nullptr && sessions.size() >= options_.sessions_max) ForgetIdleSessions();
+  if (NoRoom() || (push.no_room && !duplicate) ||
+      (found == nullptr && sessions.size() >= options_.sessions_max)) {
     return Refuse(push, SegmentCode::kResourceExhausted, 0);
   }
-  // A step that was committed without it: its sender was given up (DECISIONS S5).
-  const bool over = push.staged && !duplicate && push.seq >> kStepShift <= committed_step_;
+  // Its step may have been committed without it: then its sender was given up.
+  const bool over =
+      push.staged && !duplicate && push.seq >> kStepShift <= tail_.state().committed_step();
   const SegmentCode refusal =
       over && push.refusal == SegmentCode::kOk ? SegmentCode::kStepOver : push.refusal;
   CoreEntry entry;
@@ -114,99 +139,67 @@ void ShardCore::Push(const CorePush& push) {
   entry.seq = duplicate ? 0 : push.seq;
   entry.prev_seq = push.prev_seq;
   entry.payload = push.token;
-  const Session after{push.incarnation, std::max(session.last_seq, push.seq), now_ns_};
-  AppendEntry(entry, push.token, refusal, &after);
-}
-
-void ShardCore::Forget(SessionId session) {
-  const Session* found = sessions_.Find(session);
-  if (found == nullptr || !active_ || read_only_ || last_ - applied_ >= options_.entries_max) {
-    return;
-  }
-  CoreEntry entry;
-  entry.kind = RecordKind::kForget;
-  entry.session = session;
-  entry.incarnation = found->incarnation;
-  AppendEntry(entry, 0, SegmentCode::kOk, found);
-  sessions_.Erase(session);
-  forgotten_ = std::max(forgotten_, entry.incarnation);
+  AppendEntry(entry, push.token, refusal);
 }
 
 void ShardCore::ForgetIdleSessions() {
-  if (now_ns_ < idle_not_until_ns_) return;
-  std::vector<std::pair<int64_t, SessionId>> idle;
-  int64_t oldest_ns = now_ns_;
-  sessions_.ForEach([&](SessionId id, const Session& session) {
-    const int64_t heard_ns = std::max(session.heard_ns, first_now_ns_);
-    oldest_ns = std::min(oldest_ns, heard_ns);
-    if (now_ns_ - heard_ns >= options_.session_idle_ns_min) idle.emplace_back(heard_ns, id);
-  });
-  if (idle.empty()) idle_not_until_ns_ = oldest_ns + options_.session_idle_ns_min;
-  const size_t count = std::min(idle.size(), kForgetBatch);
-  std::partial_sort(idle.begin(), idle.begin() + count, idle.end());
-  for (size_t i = 0; i < count; ++i) Forget(idle[i].second);
+  for (const SessionId session :
+       tail_.state().IdleSessions(options_.session_idle_ns_min, kForgetBatch)) {
+    if (NoRoom()) return;
+    CoreEntry entry;
+    entry.kind = RecordKind::kForget;
+    entry.session = session;
+    entry.incarnation = tail_.state().sessions().Find(session)->incarnation;
+    AppendEntry(entry, 0, SegmentCode::kOk);
+  }
 }
 
-void ShardCore::Grow() {
-  std::vector<Slot> old(ring_.size() * 2);
-  old.swap(ring_);
-  for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) At(lsn) = old[lsn & (old.size() - 1)];
+void ShardCore::Commit(const CoreCommit& commit) {
+  SegmentCode code = CheckEpoch(commit.epoch);
+  const bool repeated = commit.step <= committed_step() && !Mutated(CoreMutant::kCommitTakenTwice);
+  if (code == SegmentCode::kOk && repeated) return ReplyToRepeatedCommit(commit);
+  if (code == SegmentCode::kOk && read_only_) code = SegmentCode::kReadOnly;
+  if (code == SegmentCode::kOk && NoRoom()) code = SegmentCode::kResourceExhausted;
+  if (code != SegmentCode::kOk) {
+    return Reply(commit.token, code, record_.epoch, tail_.applied(), 0);
+  }
+  CoreEntry entry;
+  entry.kind = RecordKind::kStepCommit;
+  entry.seq = commit.step << kStepShift;
+  entry.payload = commit.token;
+  AppendEntry(entry, commit.token, SegmentCode::kOk);
 }
 
-// Its place in the ring, with what it takes to undo it; nobody waits for it yet.
-ShardCore::Slot* ShardCore::NextSlot(const CoreEntry& entry, Epoch epoch) {
-  if (last_ - applied_ + 1 >= ring_.size()) Grow();
-  Slot& slot = At(++last_);
-  slot.entry = entry;
-  slot.entry.epoch = epoch;
-  slot.entry.lsn = last_;
-  slot.entry.ticket = ++ticket_;
-  runs_.Append(last_, epoch);
-  if (!Mutated(CoreMutant::kRepliesKeptOverStepDown)) slot.waiter = 0;
-  slot.answer = SegmentCode::kOk;
-  const Session* before = entry.session == 0 ? nullptr : sessions_.Find(entry.session);
-  slot.session_existed = before != nullptr;
-  slot.session_before = before == nullptr ? Session() : *before;
-  slot.forgotten_before = forgotten_;
-  slot.committed_before = committed_step_;
-  ready_.appends.push_back(slot.entry);
-  return &slot;
+// A commit in the log is not yet in the rows: the reply waits for the entry that carries it out.
+void ShardCore::ReplyToRepeatedCommit(const CoreCommit& commit) {
+  SegmentCode code = SegmentCode::kOk;
+  for (Lsn lsn = tail_.applied() + 1; lsn <= tail_.last(); ++lsn) {
+    const CoreEntry& entry = tail_.At(lsn).entry;
+    if (entry.kind != RecordKind::kStepCommit || entry.seq >> kStepShift < commit.step) continue;
+    if (AddDuplicate({commit.epoch, lsn, commit.token, SegmentCode::kOk, 0})) return;
+    code = SegmentCode::kResourceExhausted;
+    break;
+  }
+  Reply(commit.token, code, record_.epoch, tail_.applied(), 0);
 }
 
-void ShardCore::AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer,
-                            const Session* session) {
-  Slot& slot = *NextSlot(entry, record_.epoch);
+void ShardCore::AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer) {
+  LogTail::Slot& slot = tail_.Append(entry, record_.epoch);
   slot.waiter = waiter;
   slot.answer = answer;
-  const uint64_t last_seq = session == nullptr ? 0 : session->last_seq;
-  if (session != nullptr) sessions_.Set(entry.session, Session(*session));
-  if (entry.staged) staged_.push_back({last_, entry.session, entry.seq, ""});
+  ready_.appends.push_back(slot.entry);
   if (Mutated(CoreMutant::kSentBeforeHeld)) PumpAll();
   if (Mutated(CoreMutant::kAckBeforeAppend)) {
-    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, last_, last_seq);
+    const Session* const session = tail_.state().sessions().Find(entry.session);
+    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, tail_.last(),
+          session == nullptr ? 0 : session->last_seq);
   }
-}
-
-// What AppendEntry and its callers do on the primary, from the entry alone.
-void ShardCore::Fold(const CoreEntry& entry) {
-  if (entry.kind == RecordKind::kForget) {
-    sessions_.Erase(entry.session);
-    forgotten_ = std::max(forgotten_, entry.incarnation);
-  } else if (entry.session != 0) {
-    const Session* session = sessions_.Find(entry.session);
-    const uint64_t seq = session == nullptr ? 0 : session->last_seq;
-    sessions_.Set(entry.session, {entry.incarnation, std::max(seq, entry.seq), now_ns_});
-  }
-  if (entry.staged) staged_.push_back({entry.lsn, entry.session, entry.seq, ""});
-  if (entry.kind == RecordKind::kStepCommit) committed_step_ = entry.seq >> kStepShift;
 }
 
 // --- append, commit, apply
 
 void ShardCore::Appended(Lsn lsn, uint64_t ticket) {
-  if (lsn > last_ || lsn <= held_) return;  // cut since then, or known
-  if (At(lsn).entry.ticket != ticket && !Mutated(CoreMutant::kStaleAppendCounts)) return;
-  held_ = lsn;
+  if (!tail_.Hold(lsn, ticket)) return;
   if (!primary_ && !leads_) return FollowCommit();
   AdvanceCommit();
   if (!active_) TryActivate();
@@ -215,75 +208,54 @@ void ShardCore::Appended(Lsn lsn, uint64_t ticket) {
 
 void ShardCore::AdvanceCommit() {
   if (!leads_ && !Mutated(CoreMutant::kCommitsBeforeActive)) return;
-  Lsn held = held_;
+  Lsn held = tail_.held();
   for (const Follower& follower : followers_) {
-    if (!follower.acknowledges || Mutated(CoreMutant::kAckBeforeBackups)) continue;
-    held = std::min(held, follower.answered ? follower.match : 0);
+    if (!follower.acknowledges() || Mutated(CoreMutant::kAckBeforeBackups)) continue;
+    held = std::min(held, follower.acknowledged());
   }
   CommitUpTo(held);
 }
 
 void ShardCore::CommitUpTo(Lsn lsn) {
-  for (; commit_ < lsn; ++commit_) ready_.applies.push_back(At(commit_ + 1).entry);
+  while (tail_.commit() < lsn) ready_.applies.push_back(tail_.CommitNext());
 }
 
-void ShardCore::UndoSession(const Slot& slot, SessionTable* sessions) {
-  if (slot.session_existed) {
-    sessions->Set(slot.entry.session, slot.session_before);
-  } else {
-    sessions->Erase(slot.entry.session);
-  }
-}
-
-// `lsn` and what follows is no part of the log, and as if it had never been.
 void ShardCore::CutTail(Lsn lsn, SegmentCode answer) {
-  HOTBED_CHECK(lsn > commit_) << "entry " << lsn << " is cut, and committed is " << commit_;
-  for (Lsn cut = last_; cut >= lsn; --cut) {
-    Slot& slot = At(cut);
-    if (!Mutated(CoreMutant::kSessionsKeptOverTruncation)) UndoSession(slot, &sessions_);
-    forgotten_ = slot.forgotten_before;
-    committed_step_ = slot.committed_before;
-    if (slot.entry.staged) staged_.pop_back();
+  while (tail_.last() >= lsn) {
+    LogTail::Slot& slot = tail_.CutLast();
     if (Mutated(CoreMutant::kRepliesKeptOverStepDown) && !primary_) continue;
-    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, applied_, 0);
+    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, tail_.applied(), 0);
   }
-  last_ = lsn - 1;
-  held_ = std::min(held_, last_);
-  verified_ = std::min(verified_, last_);
-  answer_at_ = std::min(answer_at_, last_);
-  retained_ = std::min(retained_, last_);
-  runs_.CutFrom(lsn);
+  following_.verified = std::min(following_.verified, tail_.last());
+  following_.answer_at = std::min(following_.answer_at, tail_.last());
+  retained_ = std::min(retained_, tail_.last());
   auto gone = std::partition(duplicates_.begin(), duplicates_.end(),
                              [lsn](const DuplicateWaiter& w) { return w.lsn < lsn; });
   for (auto it = gone; it != duplicates_.end(); ++it) {
-    Reply(it->token, answer, record_.epoch, applied_, 0);
+    Reply(it->token, answer, record_.epoch, tail_.applied(), 0);
   }
   duplicates_.erase(gone, duplicates_.end());
 }
 
 void ShardCore::AppendFailed(Lsn lsn, uint64_t ticket, SegmentCode answer) {
   read_only_ = true;
-  // Cut already, with the one before it; or for another primary's entry, which is in the log.
-  if (lsn > last_ || lsn <= held_ || At(lsn).entry.ticket != ticket) return;
+  // It may be cut already, with the entry before it; or for another primary's entry, which is in
+  // the log.
+  if (!tail_.Awaits(lsn, ticket)) return;
   CutTail(lsn, answer);
   if (primary_) return TryActivate();
-  left_out_ = true;
+  following_.left_out = true;
 }
 
 void ShardCore::Applied(Lsn lsn) {
-  HOTBED_CHECK(lsn == applied_ + 1 && lsn <= commit_)
-      << "applied " << lsn << " after " << applied_ << ", commit " << commit_;
-  Slot& slot = At(lsn);
-  applied_ = lsn;
-  applied_epoch_ = slot.entry.epoch;
-  if (slot.entry.kind == RecordKind::kStepCommit) DropStaged(slot.entry.seq >> kStepShift, lsn);
+  LogTail::Slot& slot = tail_.Apply(lsn);
   if (slot.waiter != 0) {
     // An opening push of an old step is answered with how far its session had come.
     const uint64_t last_seq =
-        slot.entry.kind == RecordKind::kOpen ? slot.session_before.last_seq : slot.entry.seq;
+        slot.entry.kind == RecordKind::kOpen ? slot.before.session.last_seq : slot.entry.seq;
     Reply(std::exchange(slot.waiter, 0), slot.answer, slot.entry.epoch, lsn, last_seq);
   }
-  if (left_out_) AskForMore();
+  if (following_.left_out) AskForMore();
   if (duplicates_.empty()) return;
   auto rest = std::partition(duplicates_.begin(), duplicates_.end(),
                              [lsn](const DuplicateWaiter& w) { return w.lsn > lsn; });
@@ -295,20 +267,310 @@ void ShardCore::Applied(Lsn lsn) {
 
 void ShardCore::Resume() {
   read_only_ = false;
-  if (left_out_) AskForMore();
+  if (following_.left_out) AskForMore();
 }
 
-ShardMeta ShardCore::AppliedMeta() const {
-  ShardMeta meta{applied_lsn(), applied_epoch_, forgotten_, sessions_, committed_step_, {}};
-  for (Lsn lsn = last_; lsn > applied_; --lsn) {
-    UndoSession(At(lsn), &meta.sessions);
-    meta.forgotten = At(lsn).forgotten_before;
-    meta.committed_step = At(lsn).committed_before;
+// --- epochs
+
+void ShardCore::LearnRecord(const ShardRecord& record) {
+  if (!Mutated(CoreMutant::kPromiseIgnored) &&
+      (record.epoch < record_.epoch || record.epoch < promised_)) {
+    return;
   }
-  for (const StagedPush& push : staged_) {
-    if (push.lsn <= applied_) meta.staged.push_back(push);
+  const bool same_epoch = record.epoch == record_.epoch;
+  if (same_epoch && record.revision <= record_.revision) return;
+  if (!same_epoch) {
+    if (primary_) StepDown();
+    leads_ = false;
   }
-  return meta;
+  record_ = record;
+  if (following_.epoch == record.epoch && IsMember(record.epoch)) following_.doubted = false;
+  if (same_epoch) {
+    if (!primary_ || !promise_held()) return;
+    SetFollowers();
+    TryActivate();
+    for (Follower& follower : followers_) JoinIfCaughtUp(&follower);  // readers no more
+    return PumpAll();
+  }
+  primary_ = record.primary == self_;
+  if (!primary_) followers_.clear();
+  // Entries kept for others stay kept: an epoch that never becomes active may end in this one's
+  // members again, which have to bring each other to the primary's tail.
+  if (!record.Holds(self_)) return;
+  tail_.ForgetEpochsBelow(std::min(retained_, tail_.applied()));
+  if (promise_held()) BecomePrimary();
+  AskPromise(record.epoch);
+}
+
+void ShardCore::AskPromise(Epoch epoch) {
+  if (epoch <= std::max(promised_, promise_asked_)) return;
+  ready_.promise = promise_asked_ = epoch;
+}
+
+void ShardCore::PromiseDurable(Epoch epoch) {
+  promised_ = std::max(promised_, epoch);
+  // Another epoch's primary has asked for it: this epoch is over.
+  if (primary_ && promised_ > record_.epoch && !Mutated(CoreMutant::kPromiseIgnored)) StepDown();
+  if (promise_held()) BecomePrimary();
+  if (asker_.epoch == 0 || asker_.epoch != promised_) return;
+  // Its append was not taken while the promise was in flight: it is told to send again.
+  FollowLeader(asker_.member, std::exchange(asker_.epoch, 0));
+  AskForMore();
+}
+
+bool ShardCore::promise_held() const {
+  return promised_ == record_.epoch ||
+         (promised_ < record_.epoch && Mutated(CoreMutant::kPromiseNotAwaited)) ||
+         (promised_ > record_.epoch && Mutated(CoreMutant::kPromiseIgnored));
+}
+
+// Once the promise is durable. Does nothing on a replica that is not the primary, or active already.
+void ShardCore::BecomePrimary() {
+  if (!primary_ || active_) return;
+  // After SkipTo no other replica's log agrees with this one: whoever follows gets a snapshot.
+  tail_.AdoptUnknown(record_.epoch);
+  SetFollowers();
+  TryActivate();
+  PumpAll();
+}
+
+bool ShardCore::MembersHoldTail() const {
+  // Its own log first: what survives of the tail is part of the new epoch.
+  if (tail_.held() != tail_.last()) return false;
+  for (const Follower& follower : followers_) {
+    if (Contains(record_.members, follower.member()) && !follower.Holds(tail_.last())) return false;
+  }
+  return true;
+}
+
+bool ShardCore::wants_activation() const {
+  return primary_ && !active_ && !record_.active && promise_held() && MembersHoldTail();
+}
+
+void ShardCore::TryActivate() {
+  if (!primary_ || active_ || !promise_held() || !MembersHoldTail()) return;
+  if (record_.active || Mutated(CoreMutant::kActivationNotRecorded)) return Activate();
+}
+
+void ShardCore::Activate() {
+  active_ = leads_ = true;
+  unproven_ = false;  // the record says that the state here is the shard's
+  // The commit advances before any learner joins: all members hold the entries that the epoch
+  // inherited, and some of these were acknowledged before. A learner that joined below them would
+  // hold back the commit, and strict pulls would return older rows than were acknowledged.
+  AdvanceCommit();
+  inherited_ = tail_.commit();
+  if (followers_.empty()) tail_unneeded_ = true;
+  for (Follower& follower : followers_) JoinIfCaughtUp(&follower);
+}
+
+void ShardCore::StepDown() {
+  FailWaiters(SegmentCode::kWrongEpoch);
+  leads_ = false;
+}
+
+// Every request that waits for an entry is told that it is not known to be done; the entries stay.
+void ShardCore::FailWaiters(SegmentCode answer) {
+  primary_ = false;
+  active_ = false;
+  ready_.stepped_down = true;
+  if (Mutated(CoreMutant::kRepliesKeptOverStepDown)) return;
+  for (Lsn lsn = tail_.applied() + 1; lsn <= tail_.last(); ++lsn) {
+    Reply(std::exchange(tail_.At(lsn).waiter, 0), answer, record_.epoch, tail_.applied(), 0);
+  }
+  for (const DuplicateWaiter& waiter : duplicates_) {
+    Reply(waiter.token, answer, record_.epoch, tail_.applied(), 0);
+  }
+  duplicates_.clear();
+}
+
+SegmentCode ShardCore::CheckEpoch(Epoch epoch) const {
+  if (record_.epoch == 0) return SegmentCode::kUnavailable;
+  if (epoch != record_.epoch || !primary_) return SegmentCode::kWrongEpoch;
+  return active_ ? SegmentCode::kOk : SegmentCode::kUnavailable;
+}
+
+void ShardCore::Tick() {
+  TryActivate();
+  if (promise_asked_ > promised_) ready_.promise = promise_asked_;
+  const Follower::Primary primary = AsPrimary();
+  for (Follower& follower : followers_) follower.Tick(primary, active_);
+}
+
+// --- followers
+
+Follower::Primary ShardCore::AsPrimary() {
+  return {tail_, record_.epoch, retained_, KnownCommit(), primary_ && promise_held(), ready_.sends};
+}
+
+Follower* ShardCore::FindFollower(const Member& member) {
+  for (Follower& follower : followers_) {
+    if (follower.member() == member) return &follower;
+  }
+  return nullptr;
+}
+
+// As the record has them. Followers that were known in this epoch stay as they are, and none leaves
+// the acknowledging set; of an epoch before, only a snapshot transfer in progress continues.
+void ShardCore::SetFollowers() {
+  const auto before = std::exchange(followers_, {});
+  const bool same_epoch = std::exchange(followers_epoch_, record_.epoch) == record_.epoch;
+  if (tail_unneeded_ && !options_.keep_tail) retained_ = std::max(retained_, tail_.last());
+  const auto add = [&](const Member& member, bool acknowledges) {
+    if (member == self_ || FindFollower(member) != nullptr) return;
+    const auto known = std::find_if(before.begin(), before.end(),
+                                    [&](const Follower& f) { return f.member() == member; });
+    if (known != before.end() && same_epoch) return followers_.push_back(*known);
+    Follower& follower = followers_.emplace_back(member, acknowledges, tail_.held());
+    if (known != before.end()) follower.ContinueSnapshot(*known);
+  };
+  for (const Member& member : record_.members) add(member, true);
+  for (const Member& member : record_.learners) add(member, false);
+  for (const Follower& follower : before) {
+    if (same_epoch && follower.acknowledges()) add(follower.member(), true);
+  }
+  // Alone, but not active yet, nothing is logged, and this replica may follow another one next.
+  if (!followers_.empty()) tail_unneeded_ = false;
+  if (followers_.empty() && active_) tail_unneeded_ = true;
+}
+
+size_t ShardCore::backup_count() const {
+  return std::count_if(followers_.begin(), followers_.end(),
+                       [](const Follower& follower) { return follower.acknowledges(); });
+}
+
+// The state that a process found on its disk may have been committed nowhere. An epoch that never
+// becomes active may end in the members of the epoch before, which may lack it: no follower is to
+// apply it before.
+Lsn ShardCore::KnownCommit() const { return unproven_ ? 0 : tail_.commit(); }
+
+void ShardCore::PumpAll() {
+  const Follower::Primary primary = AsPrimary();
+  for (Follower& follower : followers_) follower.Pump(primary);
+}
+
+void ShardCore::OnPeerLost(const Member& peer) {
+  if (Follower* const follower = FindFollower(peer)) follower->OnLost(tail_);
+}
+
+void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) {
+  if (!(primary_ || leads_) || reply.epoch != record_.epoch) return;
+  Follower* const follower = FindFollower(from);
+  if (follower == nullptr || !follower->OnReply(AsPrimary(), reply)) return;
+  JoinIfCaughtUp(follower);
+  AdvanceCommit();
+  TryActivate();
+  UpdateRetained();
+  PumpAll();
+}
+
+void ShardCore::JoinIfCaughtUp(Follower* follower) {
+  if (!active_ || Contains(record_.readers, follower->member().server)) return;
+  follower->JoinIfCaughtUp(tail_.commit());
+}
+
+std::vector<Member> ShardCore::SilentMembers() const {
+  std::vector<Member> silent;
+  if (!primary_) return silent;
+  for (const Follower& follower : followers_) {
+    const bool waited_for = follower.acknowledges() || Contains(record_.members, follower.member());
+    if (waited_for && follower.silent()) silent.push_back(follower.member());
+  }
+  return silent;
+}
+
+std::vector<Member> ShardCore::JoinReady() const {
+  std::vector<Member> ready;
+  if (!active_) return ready;
+  for (const Follower& follower : followers_) {
+    if (follower.joined(tail_.commit()) && Contains(record_.learners, follower.member())) {
+      ready.push_back(follower.member());
+    }
+  }
+  return ready;
+}
+
+// --- snapshots and what is kept for followers
+
+void ShardCore::SnapshotTaken(const Member& to, Lsn lsn) {
+  Follower* const follower = FindFollower(to);
+  if (follower == nullptr || !follower->SnapshotTaken(lsn)) return;
+  UpdateRetained();
+}
+
+void ShardCore::SnapshotDone(const Member& to, Lsn lsn, bool installed) {
+  if (Follower* const follower = FindFollower(to)) {
+    follower->SnapshotDone(AsPrimary(), lsn, installed);
+  }
+}
+
+Lsn ShardCore::retained_lsn() const {
+  return tail_unneeded_ && !options_.keep_tail ? tail_.last() : std::min(retained_, tail_.last());
+}
+
+Lsn ShardCore::needed_lsn() const {
+  Lsn needed = tail_.commit();
+  for (const Follower& follower : followers_) {
+    needed = std::min(needed, follower.NeededLsn(retained_, tail_.applied()));
+  }
+  return std::max(needed, std::min(retained_, tail_.commit()));
+}
+
+void ShardCore::UpdateRetained() {
+  if (options_.keep_tail || tail_unneeded_) return;
+  retained_ = std::max(retained_, needed_lsn());
+}
+
+void ShardCore::DropRetained(Lsn lsn) {
+  retained_ = std::max(retained_, std::min(lsn, tail_.applied()));
+  const Follower::Primary primary = AsPrimary();
+  for (Follower& follower : followers_) follower.OnDropped(primary);
+}
+
+// --- invariants
+
+std::string ShardCore::BrokenInvariant() const {
+  if (std::string wrong = tail_.BrokenInvariant(); !wrong.empty()) return wrong;
+  if (std::string wrong = BrokenRole(); !wrong.empty()) return wrong;
+  const Lsn last = tail_.last();
+  if (retained_ > last || following_.verified > last || following_.answer_at > last) {
+    return absl::StrCat("retained ", retained_, ", verified ", following_.verified,
+                        " or to be answered ", following_.answer_at,
+                        " is above the end of the log, ", last);
+  }
+  for (const DuplicateWaiter& waiter : duplicates_) {
+    if (waiter.lsn <= tail_.applied() || waiter.lsn > last) {
+      return absl::StrCat("a duplicate waits for LSN ", waiter.lsn, ", which is not in flight");
+    }
+  }
+  for (size_t i = 0; i < followers_.size(); ++i) {
+    const Member& member = followers_[i].member();
+    const std::string wrong = followers_[i].BrokenInvariant(tail_);
+    if (!wrong.empty()) return absl::StrCat("follower ", member.server, ": ", wrong);
+    for (size_t j = 0; j < i; ++j) {
+      if (member == followers_[j].member() || member == self_) {
+        return absl::StrCat("follower ", member.server, " is there twice, or is this member");
+      }
+    }
+  }
+  return "";
+}
+
+// What primary_, active_ and leads_ say together.
+std::string ShardCore::BrokenRole() const {
+  if (active_ && (!primary_ || !leads_ || promised_ != record_.epoch)) {
+    return absl::StrCat("active in epoch ", record_.epoch, ", promised is ", promised_);
+  }
+  if (leads_ && (!record_.active || unproven_)) {
+    return absl::StrCat("epoch ", record_.epoch, " commits and is not recorded active");
+  }
+  if (primary_) return "";
+  // Stepping down has failed every request that waited.
+  bool waits = !duplicates_.empty();
+  for (Lsn lsn = tail_.applied() + 1; lsn <= tail_.last() && !waits; ++lsn) {
+    waits = tail_.At(lsn).waiter != 0;
+  }
+  return waits ? "a request waits here, and this is not the primary" : "";
 }
 
 }  // namespace hotbed

@@ -1,55 +1,60 @@
-// One shard's state machine: epochs, sessions, LSNs, append, commit, apply (reliability page,
-// section 3).
+// One shard's state machine: epochs, sessions, LSNs, append, commit, apply, replication.
 //
-// Pure: no I/O, clock, threads or randomness. Events go in; what is to be done comes out of
-// ready(), which the shell (server/shard/shard.cc, or the simulator) empties after every event.
+// Pure: no I/O, clock, threads or randomness. Events go in; the resulting work comes out of
+// ready(), which the shell (server/shard, or the simulator) empties after every event.
 // Thread-compatible; confined to the shard's strand.
 //
 //   event in                           what may come out
 //   LearnRecord(record)                promise to make durable, step down, replies, sends
-//   PromiseDurable(epoch)              activation to ask for, sends
+//   PromiseDurable(epoch)              sends; wants_activation() may turn true
 //   LearnRecord(record, active)        committed entries to apply
 //   Push(push)                         entry to append, or a reply
 //   Commit(step)                       entry to append, or a reply
 //   Appended(lsn) / AppendFailed(lsn)  committed entries to apply, sends / READ_ONLY, the tail cut
 //   Applied(lsn)                       replies
 //   OnAppend                           a tail to cut, entries to append and to apply, an answer
-//   OnAppendReply                      committed entries to apply, sends, activation
-//   Tick                               all that was asked for and not answered, again
+//   OnAppendReply                      committed entries to apply, sends; wants_activation()
+//   Tick                               every request that was not answered, again
 //
-// Rules that hold at every step (the simulator's mutants break them one by one):
+// Rules that hold at every step (BrokenInvariant checks those that one state can show, and the
+// simulator's mutants break all of them one by one):
 // - A request is served on exact match of its epoch, by an active primary only.
 // - A higher epoch is acted on only after the promise of it is durable; a lower one never again.
 // - An entry is acknowledged only after every member of the acknowledging set holds it and it was
-// applied here. The set: the members of the epoch, and the learners that were put in since.
-// - Nothing is committed by an epoch that was not recorded active; a follower commits what its
-// primary of the epoch that it promised says, as far as its log is known to agree.
+//   applied here. The set: the members of the epoch, and the learners that have joined since.
+// - Nothing is committed by an epoch that was not recorded active. A follower commits what the
+//   primary of its promised epoch tells it to, as far as its log is known to agree.
 // - A follower is sent only what its primary's own log holds: no (epoch, lsn) ever names two
-// entries.
+//   entries.
 // - Append, commit, apply: each in LSN order.
 // - Sessions are a function of the log: cut the tail, and they are as if it had never been.
 // - Replies belong to (epoch, lsn): stepping down or cutting the tail fails them.
-// - A staged push changes no row until the commit of its step, which applies those of the sessions
-// that it names, once, and drops the rest; only a step above the last committed one is logged.
+// - A staged push changes no row until the commit of its step. The commit applies the pushes of the
+//   sessions that it names, once, and drops the others; only a step above the last committed one
+//   is logged.
 //
-// Alone, the acknowledging set is this member, and no part of replication costs anything. The
-// whole protocol, told to people: docs/protocol.md. The sources: shard_core.cc (pushes, append,
-// commit, apply), shard_core_epochs.cc (recovery, epochs, activation), shard_core_followers.cc (the
-// primary's view of its followers), shard_core_replica.cc (a follower), shard_core_steps.cc.
+// While the acknowledging set is this member alone, no part of replication costs anything. The
+// whole protocol in prose: docs/protocol.md. The parts: LogTail (the positions, undo), SessionState
+// (what the log adds up to), Follower (another replica as its primary sees it). The sources:
+// shard_core.cc, and shard_core_replica.cc with the part of a follower.
 #ifndef HOTBED_SERVER_PROTOCOL_SHARD_CORE_H_
 #define HOTBED_SERVER_PROTOCOL_SHARD_CORE_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/check.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/protocol/core_messages.h"
+#include "server/protocol/core_mutant.h"
+#include "server/protocol/follower.h"
+#include "server/protocol/log_tail.h"
 #include "server/protocol/session_table.h"
-#include "server/shard_log/epoch_runs.h"
 
 namespace hotbed {
 
@@ -60,17 +65,17 @@ class ShardCore {
   ShardCore& operator=(const ShardCore&) = delete;
 
   // --- recovery, before anything else
-  // `installed`: the meta came with a snapshot. What this process finds here may not have been
-  // committed anywhere: it acknowledges and serves nothing until a primary's log was seen to agree
-  // with it, or a record names this process its primary.
+  // `installed`: the meta came with a snapshot transfer. The state that this process finds here may
+  // not have been committed anywhere: it acknowledges and serves nothing until a primary's log was
+  // seen to agree with it, or a record names this process its primary.
   void Recover(Epoch promised, ShardMeta meta, bool installed = false);
   // The next record found in the log that no later one replaced (shard_log/replaced_records.h).
   // True: its rows are to be applied; false: they are older than the meta, or here already.
   // DataLoss when an LSN is missing before it, or when it is of an earlier epoch than the one
   // before it.
   absl::StatusOr<bool> Replay(const CoreEntry& entry);
-  // Rows were found that carry LSNs up to `lsn`, beyond the end of the log: new entries go on above
-  // it (DECISIONS L3).
+  // Rows were found that carry LSNs up to `lsn`, beyond the end of the log: new entries continue
+  // above it, so that no LSN is used twice.
   void SkipTo(Lsn lsn);
 
   // --- events
@@ -78,105 +83,103 @@ class ShardCore {
   void LearnRecord(const ShardRecord& record);
   void PromiseDurable(Epoch epoch);
   void Push(const CorePush& push);
-  // Answered OK when it is applied, also where it was before.
+  // Answered OK when the commit is applied, also if an earlier request has committed the step.
   void Commit(const CoreCommit& commit);
-  void Forget(SessionId session);  // logged; ignored when not active
-  // This member's log holds everything up to lsn, of the hand-over `ticket`.
+  // This member's log holds everything up to `lsn`, of the hand-over `ticket`.
   void Appended(Lsn lsn, uint64_t ticket);
-  // lsn and everything behind it is not in the log. `answer` is kReadOnly when it never will be,
+  // `lsn` and everything behind it is not in the log. `answer` is kReadOnly when it never will be,
   // kUnavailable when a restart may yet find it.
   void AppendFailed(Lsn lsn, uint64_t ticket, SegmentCode answer = SegmentCode::kReadOnly);
   void Applied(Lsn lsn);
   // --- replication. Nothing is taken from a member of another epoch than the promised one.
   void OnAppend(const Member& from, const CoreAppend& append);
   void OnAppendReply(const Member& from, const CoreAppendReply& reply);
-  // What was sent to `peer` and not answered is lost: it is asked where it stands.
+  // Messages to `peer` that were not answered are lost: it is asked where it stands.
   void OnPeerLost(const Member& peer);
   // The snapshot that CoreSend::kSnapshot asked for holds everything up to `lsn`: entries above it
-  // are kept for `to` from now on. Then it was installed there, or the copy is off.
+  // are kept for `to` from now on.
   void SnapshotTaken(const Member& to, Lsn lsn);
+  // The snapshot of `lsn` was installed at `to`, or its transfer broke off.
   void SnapshotDone(const Member& to, Lsn lsn, bool installed);
-  // Whether a snapshot of `lsn`, sent by the primary of `epoch`, may begin to replace what is here:
-  // never what a member of that epoch, or a joiner, may be counted on to hold, and never by
-  // something older, unless what is here contradicts that primary's log.
+  // True if a snapshot of `lsn`, sent by the primary of `epoch`, may begin to replace the state
+  // here: never in place of what a member of that epoch, or a joiner, may be counted on to hold,
+  // and never by something older, unless the state here contradicts that primary's log.
   bool MayInstall(Epoch epoch, Lsn lsn) const;
-  // Nobody may be waited for without bound: the shell has no memory for entries that only the
-  // follower lacks, and drops those up to `lsn`. Learners among them get a snapshot instead; those
-  // of the acknowledging set lose nothing, `lsn` must be committed.
+  // The shell has no memory for entries that only followers lack, and drops those up to `lsn`,
+  // which is committed. Learners that lack them get a snapshot instead; members lose nothing.
   void DropRetained(Lsn lsn);
 
   void Resume();  // the log takes appends again, and no completion of a failed one is outstanding
-  void Tick();    // while it has followers, or waits for something: some ten times a second
-  // What time it is for the events that follow, to the second or so: which sessions are idle is
-  // decided by it, once, and logged. Without it none is. Monotonic.
-  void SetNow(int64_t now_ns);
-  // The rows cannot be used any more: steps down and answers whoever waits with `answer`.
-  // What is in flight still commits.
+  void Tick();    // while it has followers, or waits for something: some ten times per second
+  // The time for the events that follow, to about a second, monotonic. It alone decides which
+  // sessions are idle, and their end is logged. Without it none is.
+  void SetNow(int64_t now_ns) { tail_.state().SetNow(now_ns); }
+  // The rows cannot be used any more: steps down and answers every waiting request with `answer`.
+  // Entries in flight still commit.
   void Abandon(SegmentCode answer) { FailWaiters(answer); }
 
-  CoreReady* ready() { return &ready_; }
+  // The work that the events so far have brought.
+  CoreReady* ready() {
+    HOTBED_DCHECK(AnyMutant() || BrokenInvariant().empty()) << BrokenInvariant();
+    return &ready_;
+  }
 
   // --- state
   // kOk when requests of `epoch` are served now; else why not.
   SegmentCode CheckEpoch(Epoch epoch) const;
+  const Member& self() const { return self_; }
   bool primary() const { return primary_; }
   bool active() const { return active_; }
+  // The shell is to ask the coordinator for the compare-and-set active=true of epoch(): when this
+  // turns true, and from time to time while it stays so.
   bool wants_activation() const;
   bool read_only() const { return read_only_; }
   Epoch epoch() const { return record_.epoch; }
   Epoch promised() const { return promised_; }
   const ShardRecord& record() const { return record_; }
-  Lsn applied_lsn() const { return applied_; }
-  Lsn commit_lsn() const { return commit_; }
-  Lsn last_lsn() const { return last_; }
-  // Of an active primary: what earlier epochs may have acknowledged ends here.
+  Lsn applied_lsn() const { return tail_.applied(); }
+  Lsn commit_lsn() const { return tail_.commit(); }
+  Lsn last_lsn() const { return tail_.last(); }
+  // On an active primary: entries that earlier epochs may have acknowledged end here.
   Lsn inherited_lsn() const { return inherited_; }
-  // Of an entry that is in the log and not applied; for those who have no CoreEntry at hand.
-  uint64_t TicketOf(Lsn lsn) const { return At(lsn).entry.ticket; }
-  // Of the last commit in the log; 0: none.
-  uint64_t committed_step() const { return committed_step_; }
-  // The staged pushes of `step` by `sessions`, in the order of these and each one's own parts: what
-  // a commit of the step is to sum. Before Applied (or Replay) of that commit, which drops them.
-  std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
-  size_t staged_count() const { return staged_.size(); }
-  size_t session_count() const { return sessions_.size(); }
-  // Members, and learners in the acknowledging set, that have answered nothing for kSilentTicks,
-  // though they were asked: of a primary, which can commit nothing without them. To be told to the
-  // coordinator, who may hear of them.
+  // The last step with a commit in the log; 0: none.
+  uint64_t committed_step() const { return tail_.state().committed_step(); }
+  // The staged pushes of `step` by `sessions`, in the order of `sessions` and, within one of them,
+  // of its parts: what a commit of the step is to sum. To be called before Applied (or Replay) of
+  // that commit, which drops them.
+  std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const {
+    return tail_.state().StagedOf(step, sessions);
+  }
+  size_t session_count() const { return tail_.state().sessions().size(); }
+  // Members, and learners in the acknowledging set, that have answered nothing for
+  // Follower::kSilentTicks though they were asked. A primary can commit nothing without them, and
+  // reports them to the coordinator, which may hear from them.
   std::vector<Member> SilentMembers() const;
-  static constexpr uint16_t kSilentTicks = 40;
-  // Learners in the acknowledging set, to be told to the coordinator until its record has them.
+  // Learners in the acknowledging set, reported to the coordinator until its record has them.
   std::vector<Member> JoinReady() const;
   // Entries above this are kept for followers, with their payloads; last_lsn() when there are none.
   // A follower keeps those that it would need as a primary.
   Lsn retained_lsn() const;
-  // Of those, the entries above this are needed now: a follower that is there lacks them, or may;
-  // or they are not committed. The others are kept in case a copy comes back (keep_tail).
+  // Entries above this are still needed: they are uncommitted, or a connected follower may lack
+  // them. Those below it, down to retained_lsn(), are kept in case a replica returns (keep_tail).
   Lsn needed_lsn() const;
   bool has_followers() const { return !followers_.empty(); }
   // Followers in the acknowledging set.
   size_t backup_count() const;
-  // Of a member that is not the primary, and of a learner: its log has everything that its primary
-  // had committed when it was last heard of (leader_commit), so reads may be answered from here: at
-  // once, or after that is applied.
+  // On a member that is not the primary, and on a learner: its log holds everything that its primary
+  // had committed when it last sent something (leader_commit). Reads may be answered from here, at
+  // once or after that is applied.
   bool serves_reads() const;
-  Lsn leader_commit() const { return leader_commit_; }
-  // What was found here at the start has not been seen to agree with a primary.
-  bool unproven() const { return old_; }
-  // The state at applied_lsn(): what a sweep stores.
-  ShardMeta AppliedMeta() const;
+  Lsn leader_commit() const { return following_.commit; }
+  // The state found here at the start was not seen to agree with a primary's log yet.
+  bool unproven() const { return unproven_; }
+  // The state at applied_lsn(), which is stored with the rows.
+  ShardMeta AppliedMeta() const { return tail_.AppliedMeta(); }
+  // Empty, or which of the rules above the present state breaks. Debug and sanitizer builds check it
+  // at every ready(), and the simulation after every event.
+  std::string BrokenInvariant() const;
 
  private:
-  // An entry with what it takes to undo it and to answer it.
-  struct Slot {
-    CoreEntry entry;
-    PushToken waiter = 0;
-    SegmentCode answer = SegmentCode::kOk;
-    bool session_existed = false;
-    Session session_before;
-    Incarnation forgotten_before = 0;
-    uint64_t committed_before = 0;
-  };
   // A duplicate that waits for the entry at `lsn`.
   struct DuplicateWaiter {
     Epoch epoch;  // of the request: the entry's own may be an earlier one
@@ -185,52 +188,38 @@ class ShardCore {
     SegmentCode answer;
     uint64_t last_seq;
   };
-  // Another copy, as its primary sees it in this epoch.
-  struct Follower {
-    enum class State : uint8_t {
-      kProbe,     // asked where it stands; nothing else is sent until it answers
-      kStream,    // entries are sent as they come
-      kSnapshot,  // a copy of all rows is on its way
-    };
+  // What a follower knows of its primary.
+  struct Following {
+    Member leader;
+    Epoch epoch = 0;
+    Lsn commit = 0;             // the highest that it was told
+    Lsn verified = 0;           // the log agrees with the primary's up to here
+    Lsn answer_at = 0;          // not 0: an answer is due when this is in the log
+    bool contradicted = false;  // only a snapshot helps
+    bool doubted = false;       // this is not known to be a member of the epoch: see ProveAgreement
+    bool heard = false;         // the primary's log was seen to agree
+    bool left_out = false;      // entries were not taken for want of room
+  };
+  // A primary whose append waited for the promise of its epoch.
+  struct Asker {
     Member member;
-    bool acknowledges = false;  // of the acknowledging set: a member, or a joiner
-    bool answered = false;      // its log was seen to agree up to `match`
-    bool waits = false;         // kProbe: was asked
-    State state = State::kProbe;
-    uint8_t quiet_ticks = 0;           // since it was heard of, or something was sent
-    uint8_t join_ticks = 0;            // kStream, not acknowledging: so long
-    uint16_t silent_ticks = 0;         // since it was heard of
-    Lsn match = 0;                     // its log holds the same up to here
-    Lsn applied = 0;                   // its rows do; as it said last
-    Lsn sent = 0;                      // kProbe: asked about this one; kStream: sent up to here
-    Lsn told = 0;                      // the commit that was sent last
-    Lsn hold = 0;                      // of its last snapshot
-    bool taken = false;                // kSnapshot: entries above `hold` are needed
-    bool broken_off = false;           // that snapshot was not installed
-    absl::InlinedVector<Lsn, 4> ways;  // the ends of the appends that are not answered
+    Epoch epoch = 0;
   };
 
-  Slot& At(Lsn lsn) { return ring_[lsn & (ring_.size() - 1)]; }
-  const Slot& At(Lsn lsn) const { return ring_[lsn & (ring_.size() - 1)]; }
   void Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, uint64_t last_seq);
   void Refuse(const CorePush& push, SegmentCode code, uint64_t last_seq);
   void ReplyToDuplicate(const CorePush& push, uint64_t last_seq);
-  // The session's last sequence at applied_lsn().
-  uint64_t AppliedSeq(SessionId session) const;
-  // `session`: as the entry leaves it; null where it leaves all alone.
-  void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer,
-                   const Session* session);
   void ReplyToRepeatedCommit(const CoreCommit& commit);
-  // `lsn` is a commit of `step` and applied: no push staged before it is needed any more.
-  void DropStaged(uint64_t step, Lsn lsn);
+  // False: too many duplicates wait already.
+  bool AddDuplicate(const DuplicateWaiter& waiter);
+  void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer);
+  void ForgetIdleSessions();
+  bool NoRoom() const { return tail_.unapplied() >= options_.entries_max; }
   void AdvanceCommit();
   void CommitUpTo(Lsn lsn);
+  // `lsn` and the entries behind it are no part of the log, and as if they had never been.
   void CutTail(Lsn lsn, SegmentCode answer);
-  Slot* NextSlot(const CoreEntry& entry, Epoch epoch);
-  // What an entry does to sessions, steps and what is staged.
-  void Fold(const CoreEntry& entry);
 
-  // shard_core_epochs.cc
   bool promise_held() const;
   void AskPromise(Epoch epoch);
   void BecomePrimary();
@@ -240,35 +229,26 @@ class ShardCore {
   void StepDown();
   void FailWaiters(SegmentCode answer);
 
-  // shard_core_followers.cc
+  Follower::Primary AsPrimary();
   Follower* FindFollower(const Member& member);
   void SetFollowers();
   Lsn KnownCommit() const;
-  void Pump(Follower* follower);
   void PumpAll();
-  void SendAppend(Follower* follower, Lsn last);
-  void Probe(Follower* follower, Lsn at, Lsn entries_max);
-  void BeginSnapshot(Follower* follower);
   void JoinIfCaughtUp(Follower* follower);
-  void OnRefusal(Follower* follower, const CoreAppendReply& reply);
-  void TickFollower(Follower* follower);
   void UpdateRetained();
+  std::string BrokenRole() const;
 
   // shard_core_replica.cc
   bool MayFollow(const Member& from, Epoch epoch);
   void FollowLeader(const Member& leader, Epoch epoch);
-  bool IsMember(Epoch epoch) const;  // of the record of that epoch
-  bool ProveOld(const CoreAppend& append);
+  bool IsMember(Epoch epoch) const;  // by the record of that epoch
+  bool ProveAgreement(const CoreAppend& append);
   bool Agrees(const CoreAppend& append);
   Lsn TakeEntries(const CoreAppend& append);
   void FollowCommit();
   void AnswerHeld(Lsn prev_lsn);
   void AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot);
   void AskForMore();
-
-  void ForgetIdleSessions();
-  void Grow();
-  static void UndoSession(const Slot& slot, SessionTable* sessions);
 
   const CoreOptions options_;
   Member self_;
@@ -279,45 +259,18 @@ class ShardCore {
   bool active_ = false;
   bool leads_ = false;  // what is committed in record_.epoch is decided here
   bool read_only_ = false;
-  bool old_ = true;  // unproven()
+  bool unproven_ = true;
 
-  // applied_ <= commit_ <= last_; slots of (applied_, last_] are live. commit_ <= held_ <= last_.
-  Lsn applied_ = 0;
-  Epoch applied_epoch_ = 0;
-  Lsn commit_ = 0;
-  Lsn held_ = 0;  // in this member's own log
-  Lsn last_ = 0;
+  LogTail tail_;
   Lsn inherited_ = 0;
-  uint64_t ticket_ = 0;
-  Lsn retained_ = 0;
-  EpochRuns runs_;  // of all above the lowest of retained_, commit_
-  std::vector<Slot> ring_;
-  absl::InlinedVector<Follower, 2> followers_;  // of a primary
-  Epoch followers_epoch_ = 0;                   // of followers_
-  bool tail_not_kept_ = true;                   // what is logged now is needed by no other copy
-
-  // As a follower.
-  Member leader_;
-  Epoch leader_epoch_ = 0;
-  Lsn leader_commit_ = 0;
-  Lsn verified_ = 0;           // in leader_epoch_: the log agrees with the primary's up to here
-  Lsn answer_at_ = 0;          // not 0: answered when this is in the log
-  bool contradicted_ = false;  // in leader_epoch_: only a snapshot helps
-  bool doubted_ = false;   // not known to be a member of leader_epoch_: proves itself (ProveOld)
-  bool heard_ = false;     // in leader_epoch_: its log agrees with what is here
-  bool left_out_ = false;  // entries came that there was no room for
-  Member asker_;           // whose append waited for the promise of asked_epoch_
-  Epoch asked_epoch_ = 0;
-
+  Lsn retained_ = 0;           // entries above it are kept for other replicas
+  bool tail_unneeded_ = true;  // no other replica needs what is logged now
   std::vector<DuplicateWaiter> duplicates_;
 
-  SessionTable sessions_;           // at last_
-  Incarnation forgotten_ = 0;       // likewise: ShardMeta::forgotten
-  std::vector<StagedPush> staged_;  // by lsn, at last_; without payloads
-  uint64_t committed_step_ = 0;     // at last_
-  int64_t now_ns_ = 0;
-  int64_t first_now_ns_ = 0;       // recovered sessions count as heard of then
-  int64_t idle_not_until_ns_ = 0;  // no session is idle for long enough before
+  absl::InlinedVector<Follower, 2> followers_;  // of a primary
+  Epoch followers_epoch_ = 0;
+  Following following_;
+  Asker asker_;
   CoreReady ready_;
 };
 

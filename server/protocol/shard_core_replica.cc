@@ -1,151 +1,149 @@
-// The core as a follower: Raft's AppendEntries (section 5.3 of its paper) without elections, and
-// what a copy that was found on a disk has to prove first (docs/protocol.md).
+// The core as a follower: Raft's AppendEntries (section 5.3 of its paper) without elections, and the
+// proof that a state found on a disk owes first (docs/protocol.md).
 #include <algorithm>
 
-#include "server/protocol/core_mutant.h"
 #include "server/protocol/shard_core.h"
 
 namespace hotbed {
 
 void ShardCore::OnAppend(const Member& from, const CoreAppend& append) {
   if (!MayFollow(from, append.epoch)) return;
-  if ((old_ || doubted_) && !ProveOld(append)) return;
-  if (append.prev_lsn > last_) return AnswerRefusal(append.prev_lsn, last_, false);
+  if ((unproven_ || following_.doubted) && !ProveAgreement(append)) return;
+  if (append.prev_lsn > tail_.last()) return AnswerRefusal(append.prev_lsn, tail_.last(), false);
   if (!Agrees(append)) return;
   const Lsn end = TakeEntries(append);
-  if (contradicted_) return AnswerRefusal(append.prev_lsn, applied_, true);
-  // What is committed here is in every later primary's log.
-  verified_ = std::max({verified_, end, std::min(commit_, last_)});
-  leader_commit_ = std::max(leader_commit_, append.commit);
-  heard_ = true;
-  if (end > held_) {
-    if (answer_at_ == 0) answer_at_ = end;
+  if (following_.contradicted) return AnswerRefusal(append.prev_lsn, tail_.applied(), true);
+  // Entries that are committed here are in every later primary's log.
+  following_.verified = std::max({following_.verified, end, tail_.commit()});
+  following_.commit = std::max(following_.commit, append.commit);
+  following_.heard = true;
+  if (end > tail_.held()) {
+    if (following_.answer_at == 0) following_.answer_at = end;
   } else {
     AnswerHeld(append.prev_lsn);
   }
   FollowCommit();
 }
 
-// Whether `from` is the primary that this copy follows, its promise being durable.
+// True if `from` is the primary that this replica follows, the promise of its epoch being durable.
 bool ShardCore::MayFollow(const Member& from, Epoch epoch) {
   const bool overtaken = epoch < promised_ || epoch < record_.epoch;
   if (overtaken && !Mutated(CoreMutant::kPromiseIgnored)) return false;
   if (epoch > promised_ && !Mutated(CoreMutant::kPromiseNotAwaited)) {
     AskPromise(epoch);
-    if (epoch >= asked_epoch_) {
-      asker_ = from;
-      asked_epoch_ = epoch;
-    }
+    if (epoch >= asker_.epoch) asker_ = {from, epoch};
     return false;
   }
   if (primary_ && epoch == record_.epoch) return false;
   if (primary_) StepDown();
   leads_ = false;
   followers_.clear();
-  if (epoch != leader_epoch_) FollowLeader(from, epoch);
+  if (epoch != following_.epoch) FollowLeader(from, epoch);
   return true;
 }
 
 void ShardCore::FollowLeader(const Member& leader, Epoch epoch) {
-  leader_ = leader;
-  leader_epoch_ = epoch;
-  leader_commit_ = verified_ = answer_at_ = 0;
-  contradicted_ = left_out_ = heard_ = false;
-  doubted_ = !IsMember(epoch) && !Mutated(CoreMutant::kRestartedInSync);
-  if (tail_not_kept_ && !options_.keep_tail) retained_ = last_;
-  tail_not_kept_ = false;
-  runs_.ForgetBelow(std::min({retained_, commit_, applied_}));
+  following_ = Following();
+  following_.leader = leader;
+  following_.epoch = epoch;
+  following_.doubted = !IsMember(epoch) && !Mutated(CoreMutant::kRestartedInSync);
+  if (tail_unneeded_ && !options_.keep_tail) retained_ = tail_.last();
+  tail_unneeded_ = false;
+  tail_.ForgetEpochsBelow(std::min(retained_, tail_.applied()));
 }
 
 bool ShardCore::IsMember(Epoch epoch) const {
-  const auto& members = record_.members;
-  return record_.epoch == epoch &&
-         std::find(members.begin(), members.end(), self_) != members.end();
+  return record_.epoch == epoch && Contains(record_.members, self_);
 }
 
-// What a process found on its disk is in the rows already and may have been committed nowhere. It
-// counts once the primary's log is seen to hold the same entry at commit_, and so (Raft's log
-// matching) everything before it, and the primary has committed it: else a later primary that lacks
-// it could become one of a group that counts on this copy.
+// The state that a process found on its disk is in the rows already and may have been committed
+// nowhere. It counts once the primary's log is seen to hold the same entry at the commit LSN, and
+// so (Raft's log matching) everything before it, and the primary has committed it. Otherwise a
+// later primary that lacks it could lead a group that counts on this replica.
 //
-// A learner that lived on proves itself likewise: where the only member lost the end of its log
-// (class log, the machine without power) and came back, what was committed here before is in no
-// primary's log. (Of a process found on its disk, applied_ is commit_.)
-bool ShardCore::ProveOld(const CoreAppend& append) {
-  // Where the two logs are compared: at commit_, or behind it, where the primary's reaches not so
-  // far back.
-  const Lsn at = std::max(append.prev_lsn, commit_);
+// A learner that has kept running proves itself likewise. The only member may have lost the end of
+// its log with its machine's power (durability class log): then entries that were committed here
+// are in no primary's log. (After recovery the applied LSN is the commit LSN.)
+bool ShardCore::ProveAgreement(const CoreAppend& append) {
+  const Lsn commit = tail_.commit();
+  // The two logs are compared at the commit LSN, or behind it where the primary's log does not
+  // reach so far back.
+  const Lsn at = std::max(append.prev_lsn, commit);
   Epoch theirs = append.prev_epoch;
   const Lsn index = at - append.prev_lsn;
   if (index > append.entries.size()) {
-    theirs = 0;  // the primary's log ends before ours
+    theirs = 0;  // the primary's log ends before this one
   } else if (index > 0) {
     theirs = append.entries[index - 1].epoch;
   }
-  const bool same = at == 0 || (theirs != 0 && at <= last_ && theirs == runs_.At(at));
-  if (!same && at > commit_) {
-    const Lsn hint = at > last_ ? last_ : std::max(commit_, runs_.FirstOfRun(at) - 1);
+  const bool same = at == 0 || (theirs != 0 && at <= tail_.last() && theirs == tail_.EpochAt(at));
+  if (!same && at > commit) {
+    const Lsn hint =
+        at > tail_.last() ? tail_.last() : std::max(commit, tail_.FirstOfEpochAt(at) - 1);
     AnswerRefusal(append.prev_lsn, hint, false);
     return false;
   }
   if (!same) {
-    contradicted_ = true;
-    AnswerRefusal(append.prev_lsn, commit_, true);
+    following_.contradicted = true;
+    AnswerRefusal(append.prev_lsn, commit, true);
     return false;
   }
-  if (append.commit < commit_ && !Mutated(CoreMutant::kProvenBeforeCommitted)) return false;
-  old_ = doubted_ = false;
+  if (append.commit < commit && !Mutated(CoreMutant::kProvenBeforeCommitted)) return false;
+  unproven_ = following_.doubted = false;
   return true;
 }
 
-// Raft's check: the entry at prev_lsn is the primary's. Below commit_ it is.
+// Raft's check: the entry at prev_lsn is the primary's. Below the commit LSN it always is.
 bool ShardCore::Agrees(const CoreAppend& append) {
   const Lsn at = append.prev_lsn;
-  if (at == 0 || at < commit_ || Mutated(CoreMutant::kTruncatesByLsnAlone)) return true;
-  const Epoch ours = runs_.At(at);
+  if (at == 0 || at < tail_.commit() || Mutated(CoreMutant::kTruncatesByLsnAlone)) return true;
+  const Epoch ours = tail_.EpochAt(at);
   if (ours != 0 && ours == append.prev_epoch) return true;
-  contradicted_ = at == commit_;
-  // No entry of that epoch needs to be tried one by one.
-  AnswerRefusal(at, std::max(commit_, runs_.FirstOfRun(at) - 1), contradicted_);
+  following_.contradicted = at == tail_.commit();
+  // The hint skips the whole epoch: its entries need not be tried one by one.
+  AnswerRefusal(at, std::max(tail_.commit(), tail_.FirstOfEpochAt(at) - 1),
+                following_.contradicted);
   return false;
 }
 
-// How far the log now agrees with the primary's by this message. Cuts only where an entry
-// conflicts: a late message says nothing about what came after it.
+// Returns how far the log agrees with the primary's by this message. Cuts only where an entry
+// conflicts: a late message says nothing about the entries behind its own.
 Lsn ShardCore::TakeEntries(const CoreAppend& append) {
   const bool by_lsn = Mutated(CoreMutant::kTruncatesByLsnAlone);
   Lsn end = append.prev_lsn;
   for (const CoreEntry& entry : append.entries) {
     if (entry.lsn != end + 1) break;
-    if (entry.lsn <= last_) {
-      const Epoch ours = runs_.At(entry.lsn);
+    if (entry.lsn <= tail_.last()) {
+      const Epoch ours = tail_.EpochAt(entry.lsn);
       const bool same = ours == entry.epoch || by_lsn;
-      if (entry.lsn <= commit_) {
-        // 0: so far back that nobody remembers.
-        if (!same && ours != 0 && !Mutated(CoreMutant::kRestartedInSync)) contradicted_ = true;
-        if (contradicted_) break;
+      if (entry.lsn <= tail_.commit()) {
+        // An epoch of 0 is too far back to be known.
+        if (!same && ours != 0 && !Mutated(CoreMutant::kRestartedInSync)) {
+          following_.contradicted = true;
+        }
+        if (following_.contradicted) break;
       } else if (!same) {
         CutTail(entry.lsn, SegmentCode::kWrongEpoch);
         ready_.cut_from = ready_.cut_from == 0 ? entry.lsn : std::min(ready_.cut_from, entry.lsn);
       }
     }
-    if (entry.lsn > last_) {
-      if (read_only_ || last_ - applied_ >= options_.entries_max) {
-        left_out_ = true;
+    if (entry.lsn > tail_.last()) {
+      if (read_only_ || NoRoom()) {
+        following_.left_out = true;
         break;
       }
-      Fold(NextSlot(entry, entry.epoch)->entry);
+      ready_.appends.push_back(tail_.Append(entry, entry.epoch).entry);
     }
     end = entry.lsn;
   }
   return end;
 }
 
-// Commits what the primary has committed, as far as it is here; answers what was waited for.
+// Commits what the primary has committed, as far as it is held here; sends the answer that is due.
 void ShardCore::FollowCommit() {
-  CommitUpTo(std::min({leader_commit_, verified_, held_}));
-  if (answer_at_ != 0 && held_ >= answer_at_) {
-    answer_at_ = held_ < verified_ ? verified_ : 0;
+  CommitUpTo(std::min({following_.commit, following_.verified, tail_.held()}));
+  if (following_.answer_at != 0 && tail_.held() >= following_.answer_at) {
+    following_.answer_at = tail_.held() < following_.verified ? following_.verified : 0;
     AnswerHeld(CoreAppendReply::kUnasked);
   }
   UpdateRetained();
@@ -154,46 +152,45 @@ void ShardCore::FollowCommit() {
 void ShardCore::AnswerHeld(Lsn prev_lsn) {
   CoreSend& send = ready_.sends.emplace_back();
   send.kind = CoreSend::Kind::kAppendReply;
-  send.to = leader_;
-  send.epoch = leader_epoch_;
-  send.reply = {leader_epoch_, true, false, std::min(verified_, held_), prev_lsn, applied_};
+  send.to = following_.leader;
+  send.epoch = following_.epoch;
+  send.reply = {
+      following_.epoch, true,           false, std::min(following_.verified, tail_.held()),
+      prev_lsn,         tail_.applied()};
 }
 
 void ShardCore::AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot) {
   CoreSend& send = ready_.sends.emplace_back();
   send.kind = CoreSend::Kind::kAppendReply;
-  send.to = leader_;
-  send.epoch = leader_epoch_;
-  send.reply = {leader_epoch_, false, needs_snapshot, hint, prev_lsn};
+  send.to = following_.leader;
+  send.epoch = following_.epoch;
+  send.reply = {following_.epoch, false, needs_snapshot, hint, prev_lsn};
 }
 
-// Speaks first: there is room again for what was left out, or the promise is durable.
+// Speaks first: there is room again for entries that were left out, or the promise is durable.
 void ShardCore::AskForMore() {
-  if (primary_ || leader_epoch_ == 0 || leader_epoch_ != promised_) return;
-  if (read_only_ || last_ - applied_ > options_.entries_max / 2) return;
-  left_out_ = false;
-  AnswerRefusal(CoreAppendReply::kUnasked, last_, false);
+  if (primary_ || following_.epoch == 0 || following_.epoch != promised_) return;
+  if (read_only_ || tail_.unapplied() > options_.entries_max / 2) return;
+  following_.left_out = false;
+  AnswerRefusal(CoreAppendReply::kUnasked, tail_.last(), false);
 }
 
 bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {
   if (Mutated(CoreMutant::kSnapshotMayRegress)) return epoch >= promised_;
   if (epoch != promised_ || epoch < record_.epoch || primary_) return false;
-  const auto& members = record_.members;
-  const bool member = std::find(members.begin(), members.end(), self_) != members.end();
-  if (epoch == record_.epoch && member) return false;
-  if (old_) return true;
-  // What was acknowledged in this epoch may be counted on; what is committed is in any snapshot of
-  // a later LSN. The tail beyond is nobody's.
-  const bool heard = leader_epoch_ == epoch;
-  return (heard && contradicted_) || lsn > std::max(commit_, heard ? verified_ : 0);
+  if (IsMember(epoch)) return false;
+  if (unproven_) return true;
+  // Entries acknowledged in this epoch may be counted on; committed ones are in any snapshot of a
+  // later LSN. Nobody counts on the tail beyond.
+  const bool heard = following_.epoch == epoch;
+  return (heard && following_.contradicted) ||
+         lsn > std::max(tail_.commit(), heard ? following_.verified : 0);
 }
 
 bool ShardCore::serves_reads() const {
-  if (primary_ || !heard_ || contradicted_ || leader_epoch_ != record_.epoch) return false;
-  const auto holds = [this](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self_) != members.end();
-  };
-  return verified_ >= leader_commit_ && (holds(record_.members) || holds(record_.learners));
+  if (primary_ || !following_.heard || following_.contradicted) return false;
+  if (following_.epoch != record_.epoch) return false;
+  return following_.verified >= following_.commit && record_.Holds(self_);
 }
 
 }  // namespace hotbed

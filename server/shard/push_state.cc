@@ -71,11 +71,13 @@ PushState* PushState::Take() {
 
 void PushState::Give() {
   std::unique_ptr<PushState> self(this);
+  running.End();
   if (Spares().size() >= kSparesMax) return;
   kept_ids.clear();
   kept_gradients.clear();
-  detail.clear();
-  refusal = SegmentCode::kOk;
+  refusal = Refusal();
+  work = nullptr;
+  segment = nullptr;
   replied = in_log = in_core = cut = false;
   record = SharedBytes();
   append.encoded = {};

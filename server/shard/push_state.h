@@ -1,31 +1,32 @@
-// A push on its way through one shard: from its checks to its reply. Recycled; owned by whoever
-// holds it, one at a time.
+// An entry on its way through one shard: from the checks of its push to the reply.
+//
+// Recycled per thread: Take and Give. One owner at a time: the strand's queue, the state machine
+// (as a token), the log, or a list of waiting requests. Thread-compatible.
 #ifndef HOTBED_SERVER_SHARD_PUSH_STATE_H_
 #define HOTBED_SERVER_SHARD_PUSH_STATE_H_
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "server/protocol/shard_core.h"
+#include "server/shard/in_flight.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/requests.h"
+#include "server/shard/segment_result.h"
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {
 
-class Shard;
-
 struct PushState {
-  Shard* shard = nullptr;
-  // Null: an entry of the shard's own (forget), one of another copy, or one whose sender was
-  // answered before it was known what becomes of it.
+  // Null: an entry of the shard's own (forget), an entry from the primary, or an entry whose sender
+  // has been answered already.
   PushWork* work = nullptr;
   PushSegment* segment = nullptr;
 
-  // The rows to apply: the segment's, or what the table's NaN policy left of them.
+  // The rows to apply: those of the segment that the table's NaN policy has left. A commit: the
+  // sessions whose pushes count.
   const uint64_t* ids = nullptr;
   const uint8_t* const* gradients = nullptr;
   uint32_t count = 0;
@@ -33,17 +34,19 @@ struct PushState {
   std::vector<const uint8_t*> kept_gradients;
   UpdateScalars scalars;
 
-  SegmentCode refusal = SegmentCode::kOk;
-  std::string detail;
+  // Found before the core saw the push.
+  Refusal refusal;
 
   // The reply may be decided (a step-down) while the log or the store still reads the message: it
-  // goes out when all are done with it.
+  // goes out when neither does.
   CoreReply reply;
   bool replied = false;
   bool in_log = false;
   bool in_core = false;
   bool cut = false;  // another primary's entry, or none, stands in its place
-  // The record for other copies. Where it is set the log writes from it, and the sender's message
+  // Set while the entry is in the log although it has left the core.
+  InFlight::Token running;
+  // The record for other replicas. Where it is set the log writes from it, and the sender's message
   // is not needed.
   SharedBytes record;
   uint64_t ticket = 0;         // of the entry that was handed to the log
@@ -51,15 +54,15 @@ struct PushState {
   LogAppend append;
   absl::Status append_status;
 
-  // Makes `record` of append.header, ids and gradients.
+  // Makes `record` from append.header, ids and gradients.
   void EncodeRecord();
-  // Has ids and gradients point into `record`, whose ids are copied unless they are aligned.
+  // Makes ids and gradients point into `record`. Ids that are not aligned there are copied.
   void PointIntoRecord();
-  // Takes `bytes` for the record. False: no whole record of the log, or damaged; then nothing of
-  // the state is to be used.
+  // Takes `bytes` as the record. False: not a whole record of the log, or damaged; then no field of
+  // the state may be used.
   bool TakeRecord(SharedBytes bytes);
 
-  // From this thread's spare ones, or new; empty.
+  // An empty state, one of this thread's spare ones if there are any.
   static PushState* Take();
   void Give();
 };

@@ -1,4 +1,4 @@
-// How a segment is refused and finished: shared by the halves of the shard's data plane.
+// How a segment is refused and finished.
 #ifndef HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_
 #define HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_
 
@@ -17,7 +17,15 @@ constexpr uint32_t kRetryBusyMs = 20;
 constexpr uint32_t kRetryInactiveMs = 50;
 constexpr uint32_t kRetryReadOnlyMs = 250;
 
-// Whoever finishes the last segment of a work ends it.
+// Why a request is refused. The default: it is not.
+struct Refusal {
+  SegmentCode code = SegmentCode::kOk;
+  std::string detail;  // names the thing, the value and the limit
+
+  bool ok() const { return code == SegmentCode::kOk; }
+};
+
+// The thread that finishes the last segment of a work ends the work.
 template <typename Work>
 void FinishSegment(Work* work) {
   if (work->pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -35,6 +43,11 @@ void RefuseSegment(Segment* segment, SegmentCode code, std::string detail) {
                                    : code == SegmentCode::kUnavailable     ? kRetryInactiveMs
                                    : code == SegmentCode::kReadOnly        ? kRetryReadOnlyMs
                                                                            : 0;
+}
+
+template <typename Segment>
+void RefuseSegment(Segment* segment, Refusal refusal) {
+  RefuseSegment(segment, refusal.code, std::move(refusal.detail));
 }
 
 inline SegmentCode CodeOf(const absl::Status& status) {

@@ -7,7 +7,7 @@
 
 #include "common/ids.h"
 #include "common/shard_record.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 
 namespace hotbed {
 

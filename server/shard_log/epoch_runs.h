@@ -1,5 +1,5 @@
-// Which epoch each entry of a log is of, as runs: what Raft's consistency check compares. Grows by
-// one run an epoch in which something was logged. Thread-compatible.
+// The epoch of each entry of a log, as runs; Raft's consistency check compares them. Grows by one
+// run per epoch in which an entry was logged. Thread-compatible.
 #ifndef HOTBED_SERVER_SHARD_LOG_EPOCH_RUNS_H_
 #define HOTBED_SERVER_SHARD_LOG_EPOCH_RUNS_H_
 
@@ -12,30 +12,30 @@ namespace hotbed {
 
 class EpochRuns {
  public:
-  // The log goes on behind (lsn, epoch); what it holds below is not known.
+  // The log continues after (lsn, epoch); entries below are not known.
   void Reset(Lsn lsn, Epoch epoch) { runs_.assign(1, {lsn, epoch}); }
   // The next entry.
   void Append(Lsn lsn, Epoch epoch) {
     if (runs_.back().epoch != epoch) runs_.push_back({lsn, epoch});
   }
-  // `lsn`, above the lowest that is known, and what follows are no part of the log.
+  // Removes the entries from `lsn` on, which is above the lowest known entry.
   void CutFrom(Lsn lsn) {
     while (runs_.back().first >= lsn) runs_.pop_back();
   }
-  // Nobody asks below `lsn` any more.
+  // Entries below `lsn` will not be asked for again.
   void ForgetBelow(Lsn lsn) {
     size_t gone = 0;
     while (gone + 1 < runs_.size() && runs_[gone + 1].first <= lsn) ++gone;
     runs_.erase(runs_.begin(), runs_.begin() + gone);
   }
-  // Of an entry of the log; 0: not known.
+  // The epoch of an entry; 0: not known.
   Epoch At(Lsn lsn) const {
     for (size_t i = runs_.size(); i-- > 0;) {
       if (runs_[i].first <= lsn) return runs_[i].epoch;
     }
     return 0;
   }
-  // The first entry that is known of the epoch of `lsn`.
+  // The first known entry of the epoch that `lsn` is in.
   Lsn FirstOfRun(Lsn lsn) const {
     for (size_t i = runs_.size(); i-- > 0;) {
       if (runs_[i].first <= lsn) return runs_[i].first;

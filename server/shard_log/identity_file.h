@@ -1,10 +1,10 @@
-// IDENTITY: whose data directory this is, in which format, and how the last run ended. A text file
-// of `key: value` lines that a person can read, with a checksum at its end.
+// The file IDENTITY: which server a data directory belongs to, its format, and how the last run
+// ended. A text file of `key: value` lines that a person can read, with a checksum at its end.
 //
-// `clean_shutdown` is set by an orderly shutdown and cleared at the next start: the spill of class
-// `checkpoint` tables is believed only when it was set (DECISIONS L8). `boot_id` names the run of
-// the machine that wrote the directory: when it differs from BootId, bytes that were not synced may
-// be lost (ShardLogOptions::rebooted).
+// An orderly shutdown sets `clean_shutdown` and the next start clears it: spilled rows of tables of
+// class `checkpoint` are used only if it was set, since those tables have no log to repair them.
+// `boot_id` names the run of the machine that wrote the directory: if it differs from BootId, bytes
+// that were not synced may be lost (ShardLogOptions::rebooted).
 #ifndef HOTBED_SERVER_SHARD_LOG_IDENTITY_FILE_H_
 #define HOTBED_SERVER_SHARD_LOG_IDENTITY_FILE_H_
 
@@ -17,7 +17,7 @@
 
 namespace hotbed {
 
-// Of the data directory as a whole.
+// Version of the data directory as a whole.
 inline constexpr int kDataFormatVersion = 1;
 
 struct IdentityFile {
@@ -32,7 +32,8 @@ struct IdentityFile {
   absl::Status Save(const std::string& path, FileSystem* files) const;
 };
 
-// Of the running machine; empty where the system does not tell, which never equals a stored one.
+// The boot id of the running machine. Empty where the system has none; an empty id never equals a
+// stored one.
 std::string BootId(FileSystem* files);
 
 }  // namespace hotbed

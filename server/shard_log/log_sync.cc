@@ -1,5 +1,5 @@
-// The part of the log writer that is about the disk rather than the queue: syncing, truncation,
-// free space, numbers.
+// The part of the log writer that deals with the disk rather than the queue: syncing, deleting
+// segments, resuming after a failure, usage.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -7,36 +7,31 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/await_for.h"
+#include "common/check.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/log_writer.h"
 
 namespace hotbed {
-namespace {
-
-// TryResume believes in free space when it could write this much.
-constexpr size_t kProbeBytes = 1 << 20;
-
-}  // namespace
-
 absl::Status LogWriter::Sync() {
   absl::MutexLock lock(&mu_);
-  return SyncThrough(written_);
+  return SyncThrough(sync_.written);
 }
 
-// One sync at a time covers all who wait. Releases and takes the lock again.
+// Waits until `target` bytes are synced. One sync runs at a time, on behalf of all waiting threads.
+// Releases the lock and takes it again.
 absl::Status LogWriter::SyncThrough(uint64_t target) {
-  while (synced_ < target || dir_changed_) {
+  while (sync_.synced < target || sync_.dir_changed) {
     if (poisoned_) return stopped_;
-    if (syncing_) {
+    if (sync_.running) {
       sync_done_.Wait(&mu_);
       continue;
     }
-    syncing_ = true;
-    const uint64_t through = written_;
+    sync_.running = true;
+    const uint64_t through = sync_.written;
     const int64_t since_ns = clock_->NowNs();
-    const bool sync_dir = std::exchange(dir_changed_, false);
-    const std::deque<Unsynced> files = unsynced_;
+    const bool sync_dir = std::exchange(sync_.dir_changed, false);
+    const std::deque<Unsynced> files = sync_.segments;
     const uint64_t newest = chain_.newest().sequence;
     const uint64_t newest_bytes = chain_.newest().bytes;
     mu_.Unlock();
@@ -46,18 +41,18 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
     }
     if (status.ok() && sync_dir) status = files_->SyncDir(options_.dir);
     mu_.Lock();
-    syncing_ = false;
+    sync_.running = false;
     if (!status.ok()) {
       Stop(status, /*poison=*/true);
       return stopped_;
     }
-    // The newest of those that were synced is perhaps still written to; those before it are done
-    // with.
-    while (unsynced_.front().sequence < files.back().sequence) unsynced_.pop_front();
-    synced_sequence_ = newest;
-    synced_offset_ = newest_bytes;
-    synced_ = std::max(synced_, through);
-    unsynced_since_ns_ = since_ns;
+    // The newest of the synced segments may still be written to; the earlier ones are complete.
+    while (sync_.segments.front().sequence < files.back().sequence) sync_.segments.pop_front();
+    sync_.sequence = newest;
+    sync_.offset = newest_bytes;
+    sync_.synced = std::max(sync_.synced, through);
+    HOTBED_CHECK(sync_.synced <= sync_.written);
+    sync_.unsynced_since_ns = since_ns;
     ++counts_.syncs;
     sync_done_.SignalAll();
   }
@@ -69,7 +64,7 @@ void LogWriter::SyncLoop() {
   absl::MutexLock lock(&mu_);
   while (!AwaitFor(&mu_, absl::Condition(&stopping_), interval)) {
     if (poisoned_) continue;
-    (void)SyncThrough(written_);  // an error poisons the log, which whoever appends will see
+    (void)SyncThrough(sync_.written);  // an error poisons the log: the next append fails
   }
 }
 
@@ -113,8 +108,8 @@ void LogWriter::DeleteUnneeded() {
   if (!emptied.empty()) EmptyUnneeded(emptied);
 }
 
-// What an emptied segment says of itself is that it was synced, which recovery after a reboot
-// believes: so it has to be.
+// The header of an emptied segment says that the segment was synced, and recovery after a reboot
+// relies on it, so everything is synced first.
 void LogWriter::EmptyUnneeded(const std::vector<Segment>& emptied) {
   absl::Status status = Sync();
   for (const Segment& segment : emptied) {
@@ -136,24 +131,13 @@ ShardLog::Usage LogWriter::GetUsage() const {
   usage.segments = chain_.segments().size();
   usage.read_only = !stopped_.ok();
   usage.error = std::string(stopped_.message());
-  usage.unsynced_bytes = written_ - synced_;
-  usage.unsynced_age_ns = written_ == synced_ ? 0 : clock_->NowNs() - unsynced_since_ns_;
+  usage.unsynced_bytes = sync_.written - sync_.synced;
+  usage.unsynced_age_ns =
+      sync_.written == sync_.synced ? 0 : clock_->NowNs() - sync_.unsynced_since_ns;
   const std::optional<ShardId> blocker = chain_.OldestBlocker();
   usage.has_oldest = blocker.has_value();
   usage.oldest_shard = blocker.value_or(ShardId());
   return usage;
-}
-
-// Zeros at the end of the newest segment are what recovery takes for a torn end, should we be
-// killed here.
-absl::Status LogWriter::ProbeDisk() {
-  const std::string zeros(kProbeBytes, '\0');
-  const iovec piece = {const_cast<char*>(zeros.data()), zeros.size()};
-  const absl::Status written = file_->Append({&piece, 1});
-  const absl::Status cut = file_->Truncate(file_bytes_);
-  HOTBED_RETURN_IF_ERROR(cut);
-  HOTBED_RETURN_IF_ERROR(file_->Sync());
-  return written;
 }
 
 absl::Status LogWriter::TryResume() {
@@ -166,15 +150,15 @@ absl::Status LogWriter::TryResume() {
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !writing_; };
     mu_.Await(absl::Condition(&idle));
     if (stopped_.ok()) return absl::OkStatus();
-    writing_ = true;  // the file is the writer's
+    writing_ = true;  // only the writer touches the file
   }
-  const absl::Status probed = ProbeDisk();
+  const absl::Status probed = file_.Probe();
   {
     absl::MutexLock lock(&mu_);
     writing_ = false;
     if (probed.ok() && !poisoned_) stopped_ = absl::OkStatus();
   }
-  Commit();  // delivers what was refused meanwhile
+  Commit();  // completes appends that were refused meanwhile
   return probed;
 }
 

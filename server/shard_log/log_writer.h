@@ -1,8 +1,10 @@
-// The log behind ShardLog: a queue, one writer at a time, one newest segment.
+// The log behind ShardLog: a queue, one writer at a time, one newest segment. log_writer.cc holds
+// the queue and the writer; log_sync.cc syncs, deletes segments and reports usage.
 //
 // Threads: Append checksums and lays out the pieces on the caller's thread, outside of the lock, so
-// that shards share that work; the thread that finds no writer in Commit becomes it. What only the
-// writer touches (the newest file) is handed from one writer to the next through `writing_`.
+// that shards share that work. The thread that calls Commit while nobody writes becomes the writer;
+// the newest file, which only the writer touches, passes from one writer to the next through
+// `writing_`.
 #ifndef HOTBED_SERVER_SHARD_LOG_LOG_WRITER_H_
 #define HOTBED_SERVER_SHARD_LOG_LOG_WRITER_H_
 
@@ -20,6 +22,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "server/shard_log/newest_segment.h"
 #include "server/shard_log/recovery.h"
 #include "server/shard_log/segment_chain.h"
 #include "server/shard_log/segment_format.h"
@@ -63,26 +66,39 @@ class LogWriter final : public ShardLog {
   };
   using Batch = std::deque<std::unique_ptr<Queued>>;
 
-  // A file of its own for syncing, since the writer's may be in use. Shared: a sync may outlive the
-  // roll.
+  // A second handle of a segment, for syncing while the writer uses its own. Shared: a sync may
+  // outlive the roll.
   struct Unsynced {
     uint64_t sequence = 0;
     std::shared_ptr<WritableFile> file;
   };
+  // How far the log is written and synced; bytes count from the start of the process.
+  struct SyncProgress {
+    uint64_t written = 0;
+    uint64_t synced = 0;  // never more than written
+    int64_t unsynced_since_ns = 0;
+    bool running = false;  // a thread syncs outside of the lock
+    // The newest segment at the last sync, and its size then.
+    uint64_t sequence = 0;
+    uint64_t offset = 0;
+    std::deque<Unsynced> segments;  // not synced as a whole; the newest last
+    bool dir_changed = false;       // a segment's name is not synced
+  };
 
-  // Lays out and checksums an append; the writer fills in the header.
+  // Checksums an append and lays out its pieces; the writer fills in the header.
   static std::unique_ptr<Queued> Encode(LogAppend* append);
   absl::Status RefusalOf(const Queued& queued) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The writer's.
+  // Called by the writer only.
   void WriteBatch(Batch batch) ABSL_LOCKS_EXCLUDED(mu_);
-  void ExpectAppends(uint64_t bytes);
+  void FailBehind(absl::Span<const std::unique_ptr<Queued>> run, const absl::Status& status,
+                  Batch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WriteRun(absl::Span<const std::unique_ptr<Queued>> run) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status CutBack(uint64_t size, const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
+  void EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run, uint64_t synced);
+  absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status OpenSegment(const Segment& segment) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status ProbeDisk();
   static void Complete(std::unique_ptr<Queued> queued, absl::Status status);
 
   void Stop(absl::Status why, bool poison) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -98,35 +114,23 @@ class LogWriter final : public ShardLog {
   std::vector<Damage> damage_;
   const LogCuts cuts_;
 
-  // The writer's: touched only by the thread that set writing_, or before Start returns.
-  std::unique_ptr<WritableFile> file_;
-  uint64_t file_bytes_ = 0;
-  uint64_t expected_bytes_ = 0;  // of the newest file: what the disk was told of
+  // Touched only by the thread that set writing_, or before Start returns.
+  NewestSegment file_;  // the newest segment
+  uint64_t last_sequence_ = 0;
   std::vector<iovec> run_pieces_;
 
-  absl::Mutex delete_mu_
-      ABSL_ACQUIRED_BEFORE(mu_);  // files are deleted oldest first, also by several threads
+  // Held while files are deleted: oldest first, also when several threads do it.
+  absl::Mutex delete_mu_ ABSL_ACQUIRED_BEFORE(mu_);
   mutable absl::Mutex mu_;
   Batch queue_ ABSL_GUARDED_BY(mu_);
-  uint64_t queue_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // what is being written included
+  uint64_t queue_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of queued appends and those being written
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status stopped_ ABSL_GUARDED_BY(mu_);  // why nothing is taken; OK: all is well
+  absl::Status stopped_ ABSL_GUARDED_BY(mu_);  // why no append is accepted; OK: healthy
   bool poisoned_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<ShardId, Lsn> failed_
-      ABSL_GUARDED_BY(mu_);  // least LSN that failed and has not come again
+  // The least LSN of a shard whose append failed and that has not come again.
+  absl::flat_hash_map<ShardId, Lsn> failed_ ABSL_GUARDED_BY(mu_);
   SegmentChain chain_ ABSL_GUARDED_BY(mu_);
-  uint64_t last_sequence_ = 0;  // the writer's
-
-  // Bytes since the start: written, and of these synced.
-  uint64_t written_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t synced_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t unsynced_since_ns_ ABSL_GUARDED_BY(mu_) = 0;
-  bool syncing_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t synced_sequence_ ABSL_GUARDED_BY(mu_) =
-      0;  // the segment that was newest at the last sync,
-  uint64_t synced_offset_ ABSL_GUARDED_BY(mu_) = 0;     // and how far
-  std::deque<Unsynced> unsynced_ ABSL_GUARDED_BY(mu_);  // the newest segment last
-  bool dir_changed_ ABSL_GUARDED_BY(mu_) = false;
+  SyncProgress sync_ ABSL_GUARDED_BY(mu_);
   absl::CondVar sync_done_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   Usage counts_ ABSL_GUARDED_BY(mu_);  // appends, writes, syncs, torn_*

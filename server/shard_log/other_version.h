@@ -1,4 +1,4 @@
-// The refusal of a file that is not of this program's format.
+// The error for a file of another format version.
 #ifndef HOTBED_SERVER_SHARD_LOG_OTHER_VERSION_H_
 #define HOTBED_SERVER_SHARD_LOG_OTHER_VERSION_H_
 
@@ -10,8 +10,8 @@
 
 namespace hotbed {
 
-// FailedPrecondition, naming both versions. `intact`: the checksum holds where this version keeps
-// its own; where it does not, the number may be damaged as well.
+// FailedPrecondition, naming both versions. `intact`: the checksum matches at the place where this
+// version keeps it; otherwise the version number itself may be damaged.
 inline absl::Status OtherVersion(absl::string_view file, int64_t version, int64_t ours,
                                  bool intact) {
   return absl::FailedPreconditionError(

@@ -1,11 +1,11 @@
-// Bugs on purpose, to prove that the kill checker can fail (tests/fault). Compiled only with
+// Deliberate bugs, which prove that the kill checker can fail (tests/fault). Compiled only with
 // -DHOTBED_PLANTED_BUGS=ON, or into tests/fault's own server, and chosen at run time by the
 // environment variable HOTBED_PLANTED_BUG; in every other build PlantedBug is constexpr false and
 // its branches vanish.
 //
 // clang-format off
 //   name                        what goes wrong                                              where
-//   ack_before_append           completions run before the record is given to the system     log
+//   ack_before_append           completions run before the system has the record             log
 //   forget_sessions_on_restart  recovery rebuilds the rows, not the sessions' sequences      shard
 //   row_lsn_guard_off           replay applies a record to rows that hold it already         shard
 //   promise_not_persisted       promises are kept in memory only                             log
@@ -21,10 +21,10 @@
 namespace hotbed {
 
 #ifdef HOTBED_PLANTED_BUGS
-// Whether this process was asked for the bug `name`. Thread-safe, cheap enough for once a push.
+// Whether this process has the bug `name`. Thread-safe; cheap enough for one call per push.
 bool PlantedBug(const char* name);
-// A file that keeps what is appended in memory and writes it later: what kill -9 then takes was
-// acknowledged.
+// A file that keeps appended bytes in memory and writes them later, so that kill -9 takes
+// acknowledged records.
 std::unique_ptr<WritableFile> MakeLateFile(std::unique_ptr<WritableFile> file);
 #else
 constexpr bool PlantedBug(const char*) { return false; }

@@ -1,6 +1,6 @@
-// The promises of all shards of a server in one small file (DECISIONS L9): for each shard the
-// highest epoch that this server ever acted on. Written atomically and synced once per batch; a
-// promise never falls (reliability_protocols F2).
+// The promises of all shards of a server in one small file: for each shard the highest epoch that
+// this server ever acted on. Written atomically and synced once per batch. A promise never falls, so
+// that a restarted server cannot act in an epoch it has left.
 //
 // Format, little-endian: "HOTBDPRM", u32 version, u32 count, count x (u64 shard, u64 epoch), u32
 // CRC32C of all before. Thread-safe.
@@ -36,8 +36,8 @@ class PromiseFile {
   // The highest epoch promised for `shard`; 0: none.
   Epoch Get(ShardId shard) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Durable when it returns OK; on an error nothing has changed. A promise at or below the one held
-  // is kept as it is, and a batch that raises nothing writes nothing.
+  // Durable when it returns OK; on an error nothing has changed. A promise at or below the stored
+  // one changes nothing, and a batch that raises no promise writes nothing.
   absl::Status Raise(absl::Span<const Promise> batch) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Drops the promises of a dropped table, whose id is never used again.

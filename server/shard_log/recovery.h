@@ -1,12 +1,11 @@
-// Reads the chain of segments that an earlier process left: cuts its torn end, finds damage,
+// Reads the chain of segments that an earlier process left: cuts its torn end, finds damage, and
 // rebuilds the table of contents.
 //
-// What is torn and what is damage: where the machine ran on (kill -9), the operating system holds
-// every byte that was written, so only a record that the end of the newest file cuts short is torn.
-// After a reboot, bytes that were not known to be synced when the last whole record was written may
-// be lost or garbled, so the chain ends at the first record among them that is not whole.
-// Everything else that is not whole is damage: it is reported and never repaired (DESIGN invariant
-// 9).
+// Torn or damaged: if the machine kept running (kill -9), the operating system has every byte that
+// was written, so only a record that the end of the newest file cuts short is torn. After a reboot,
+// bytes that were not known to be synced when the last whole record was written may be lost or
+// garbled, so the chain ends at the first record among them that is not whole. Any other record that
+// is not whole is damage: it is reported and never repaired, since a guess could lose updates.
 #ifndef HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 #define HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 
@@ -23,7 +22,7 @@
 
 namespace hotbed {
 
-// The record at `at` replaced what stood before it of its shard from `lsn` on.
+// The record at `at` replaced all earlier records of its shard from `lsn` on.
 struct LogCut {
   LogPosition at;
   Lsn lsn = 0;
@@ -36,14 +35,14 @@ struct RecoveredLog {
   LogCuts cuts;
   uint64_t torn_bytes = 0;
   std::string torn_message;
-  uint64_t last_sequence = 0;  // of the segments that were found, cut ones included; 0: none
+  uint64_t last_sequence = 0;  // highest of the segments found, cut ones included; 0: none
 };
 
-// Scans and cuts. After it returns OK all that it found is synced. FailedPrecondition: a segment of
+// Scans and cuts. After it returns OK, everything it found is synced. FailedPrecondition: a segment of
 // another version.
 absl::StatusOr<RecoveredLog> RecoverLog(const ShardLogOptions& options, FileSystem* files);
 
-// Visits the whole records of `chain` in file order, stepping over damage.
+// Visits the whole records of `chain` in file order and skips damage.
 absl::Status ReplayChain(const SegmentChain& chain, FileSystem* files,
                          const ShardLog::Visitor& visitor);
 

@@ -1,10 +1,9 @@
 // The segment files that a log consists of, oldest first, and which of them are still needed.
 //
-// Truncation is by whole segments from the old end, so that the sequence numbers stay without a gap
-// and a lost file shows. Where a shard that is set aside holds the old end back, segments behind it
-// that nobody needs are emptied: the file stays, without records. Nothing of this is stored: the
-// greatest LSN of each shard in each segment is kept in memory and rebuilt by recovery.
-// Thread-compatible; knows no files.
+// Truncation removes whole segments from the old end, so that sequence numbers have no gap and a
+// lost file is noticed. If a shard that is set aside needs the oldest segment, later segments that no
+// shard needs are emptied: the file stays, without records. Only memory knows the greatest LSN of
+// each shard in each segment; recovery rebuilds it. Thread-compatible; does no file I/O.
 #ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
 #define HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
 
@@ -25,7 +24,7 @@ struct Segment {
   uint64_t sequence = 0;
   std::string path;
   uint64_t bytes = 0;
-  bool damaged = false;  // takes no more appends
+  bool damaged = false;  // accepts no more appends
   absl::flat_hash_map<ShardId, Lsn> lsn_max;
 
   void Add(ShardId shard, Lsn lsn) {
@@ -46,20 +45,20 @@ class SegmentChain {
   // Records of `shard` below `lsn` are not needed from now on; `lsn` never falls.
   void SetLeastNeeded(ShardId shard, Lsn lsn);
   void Forget(ShardId shard);
-  // `shard` keeps what it needs, and BytesAside counts what only such shards hold back.
+  // `shard` keeps the records it needs; BytesAside counts segments that only such shards need.
   void SetAside(ShardId shard) { aside_.insert(shard); }
   uint64_t BytesAside() const;
-  // Removes the segments that nobody needs and returns their paths, oldest first. The newest always
-  // stays.
+  // Removes the oldest segments that no shard needs and returns their paths, oldest first. The newest
+  // segment always stays.
   std::vector<std::string> TakeUnneeded();
 
-  // While a shard set aside needs the oldest segment: takes the records of those behind it that
-  // nobody needs off the books and returns these segments, oldest first; never the newest.
+  // While a shard set aside needs the oldest segment: marks later segments that no shard needs as
+  // empty and returns them, oldest first; never the newest.
   std::vector<Segment> TakeEmptied();
-  // Whether one of the two above may find something.
+  // Whether TakeUnneeded or TakeEmptied may return anything.
   bool MayShrink() const;
 
-  // A shard that needs the oldest segment; nullopt when nobody does.
+  // A shard that needs the oldest segment; nullopt: none does.
   std::optional<ShardId> OldestBlocker() const;
 
   bool empty() const { return segments_.empty(); }
@@ -72,7 +71,7 @@ class SegmentChain {
 
   std::deque<Segment> segments_;
   uint64_t bytes_ = 0;
-  absl::flat_hash_map<ShardId, Lsn> least_needed_;  // a shard that is not here needs everything
+  absl::flat_hash_map<ShardId, Lsn> least_needed_;  // a shard without an entry needs everything
   absl::flat_hash_set<ShardId> aside_;
   mutable std::optional<ShardId> blocker_;  // the last answer of OldestBlocker, verified before use
 };

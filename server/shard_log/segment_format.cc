@@ -20,7 +20,7 @@ constexpr uint8_t kFlagOpen = 1;
 constexpr uint8_t kFlagLastPart = 2;
 constexpr uint8_t kFlagAssign = 4;
 constexpr uint8_t kFlagStaged = 8;
-constexpr int kStepShift = 20;  // DECISIONS S1
+constexpr int kStepShift = 20;  // the upper bits of a seq are its step
 
 // A CRC that is stored beside the data it covers is masked, so that a CRC over both keeps its
 // meaning (as in LevelDB).

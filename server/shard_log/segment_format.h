@@ -22,8 +22,8 @@
 //   96 f32 gradient scale, f32 value clip, f32 row norm clip, zeros
 //  128 u64 ids[], then the gradient rows, then zeros
 //
-// The header has a checksum of its own, so that damage in the payload can be told with shard and
-// length beyond doubt.
+// The header has a checksum of its own, so that a damaged payload can be reported with its shard and
+// length.
 #ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_FORMAT_H_
 #define HOTBED_SERVER_SHARD_LOG_SEGMENT_FORMAT_H_
 
@@ -44,8 +44,8 @@ inline constexpr uint64_t kRecordBytesMax = 64ull << 20;
 
 struct SegmentHeader {
   uint64_t sequence = 0;
-  // When this segment was begun, all before that one were on the disk. The next one's number: this
-  // segment was emptied, because nobody needed its records, and was on the disk itself.
+  // The oldest segment that was not known to be synced when this one was begun. The number after
+  // this segment's own: this segment was synced itself and then emptied, since no shard needed it.
   uint64_t unsynced_from = 0;
 };
 
@@ -72,12 +72,12 @@ inline uint64_t RecordBytes(const RecordHeader& h) {
 void EncodeRecordHeader(const RecordHeader& header, uint32_t payload_crc, uint64_t synced_bytes,
                         char* out);
 
-// A whole record, for memory and the wire: RecordBytes(header) bytes at `out`; it claims nothing
-// synced. `gradients` has one pointer a row.
+// A whole record, for memory and the wire: RecordBytes(header) bytes at `out`, with a claim that
+// nothing is synced. `gradients` has one pointer per row.
 void EncodeRecord(const RecordHeader& header, const uint64_t* ids, const uint8_t* const* gradients,
                   char* out);
-// The header of such a record for this log: kRecordHeaderBytes from `record` to `out`, with another
-// claim of what is synced.
+// Copies the header of such a record, kRecordHeaderBytes, to `out` and sets how many bytes of this
+// log's newest segment are synced.
 void ResealRecordHeader(const uint8_t* record, uint64_t synced_bytes, char* out);
 
 struct DecodedHeader {
@@ -89,12 +89,12 @@ struct DecodedHeader {
 // nullopt when the checksum or a field that the checksum covers is wrong. Reads kRecordHeaderBytes.
 std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes);
 
-// Whether the bytes after the header of `record` (header.length bytes in all) fit its checksum.
+// Whether the bytes after the header of `record` (header.length bytes in all) match its checksum.
 bool PayloadIntact(const DecodedHeader& header, const char* record);
 
-// How long the record may have been whose header DecodeRecordHeader did not take: what the rest of
-// the header says where its checksum agrees, else the length field, believed by nobody. Tells a
-// record that was cut by the end of the file from one whose length was damaged.
+// The likely length of a record whose header DecodeRecordHeader refused: computed from the rest of
+// the header if its checksum matches, else the length field, which may be wrong. Distinguishes a
+// record that the end of the file cut from one whose length was damaged.
 uint32_t LikelyRecordLength(const char* bytes);
 
 }  // namespace hotbed

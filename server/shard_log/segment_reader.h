@@ -23,26 +23,25 @@ class SegmentReader {
   absl::StatusOr<SegmentHeader> ReadHeader();
 
   enum class Found {
-    kRecord,      // whole; Next will go on behind it
-    kEnd,         // nothing is left
+    kRecord,      // whole; Next continues after it
+    kEnd,         // the end of the file
     kCutShort,    // the file ends inside the record
     kZeros,       // nothing but zero bytes is left
-    kBadPayload,  // the header is good, what follows it is not
-    kBadHeader,   // neither kind, shard nor length can be believed
+    kBadPayload,  // the header is good, the payload is not
+    kBadHeader,   // kind, shard and length are unknown
   };
   // Looks at the record at the next offset. Anything but kRecord is final until SkipDamage. An
   // error is an I/O error.
   absl::StatusOr<Found> Next();
 
-  // After kBadPayload: moves behind the record. After kBadHeader: moves to the next offset that
-  // holds a good record header. False when nothing follows.
+  // After kBadPayload: moves past the record. After kBadHeader: moves to the next offset that
+  // holds a good record header. False: there is none.
   absl::StatusOr<bool> SkipDamage();
 
   uint64_t offset() const { return offset_; }         // of the record that Next looked at
   const RecordView& record() const { return view_; }  // after kRecord; valid until the next call
-  uint64_t synced_bytes() const {
-    return decoded_.synced_bytes;
-  }  // of this file, when the record was written
+  // How much of this file was synced when the record was written.
+  uint64_t synced_bytes() const { return decoded_.synced_bytes; }
   const RecordHeader& header() const { return decoded_.header; }  // after kRecord, kBadPayload
   // After kBadHeader: LikelyRecordLength. 0 after everything else.
   uint32_t raw_length() const { return raw_length_; }

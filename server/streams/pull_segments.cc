@@ -8,7 +8,7 @@
 #include "proto/convert.h"
 #include "server/shard/bag_check.h"
 #include "server/streams/pull_stream.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 
 namespace hotbed {
 namespace {

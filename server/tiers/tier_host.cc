@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
-#include "server/kernels/cpu_kernels.h"
 #include "server/tiers/device/device_shard.h"
 
 namespace hotbed {
@@ -22,11 +21,11 @@ absl::StatusOr<std::unique_ptr<TierHost>> TierHost::Open(const TierOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("TierOptions.io_threads is ", options.io_threads, "; use 1 to 256"));
   }
-  return TierHostImpl::Open(options, /*io=*/nullptr, CpuRowKernels());
+  return TierHostImpl::Open(options, /*io=*/nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptions& options,
-                                                                 IoQueue* io, RowKernels* kernels) {
+                                                                 IoQueue* io) {
   std::unique_ptr<DeviceTier> device;
   if (options.open_device) {
     HOTBED_ASSIGN_OR_RETURN(device, options.open_device());
@@ -40,8 +39,8 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
       std::clamp(hot_bytes / 32, kWriteBackBytesMin, kWriteBackBytesMax);
   const uint64_t slab_bytes =
       hot_bytes > 2 * write_back_bytes ? hot_bytes - write_back_bytes : hot_bytes;
-  auto host = std::unique_ptr<TierHostImpl>(
-      new TierHostImpl(options, slab_bytes, write_back_bytes, kernels));
+  auto host =
+      std::unique_ptr<TierHostImpl>(new TierHostImpl(options, slab_bytes, write_back_bytes));
   host->device_ = std::move(device);
   KvOptions kv;
   kv.wal = false;
@@ -59,8 +58,8 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
 }
 
 TierHostImpl::TierHostImpl(const TierOptions& options, uint64_t slab_bytes,
-                           uint64_t write_back_bytes, RowKernels* kernels)
-    : options_(options), kernels_(kernels), arena_(slab_bytes) {
+                           uint64_t write_back_bytes)
+    : options_(options), arena_(slab_bytes) {
   write_back_.bytes_max = write_back_bytes;
 }
 
@@ -80,7 +79,6 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
   wiring.spill = spill_.get();
   wiring.io = io_;
   wiring.arena = &arena_;
-  wiring.kernels = kernels_;
   wiring.write_back_budget = &write_back_;
   wiring.huge_pages = options_.use_huge_pages;
   wiring.ask_for_memory = [this] {

@@ -9,7 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/kernels/row_kernels.h"
+#include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 #include "server/tiers/device/device_tier.h"
 #include "server/tiers/memory/hot_arena.h"
@@ -23,8 +23,8 @@ namespace hotbed {
 class TierHostImpl : public TierHost {
  public:
   // `io` is the host's own unless a test keeps it; it outlives the host.
-  static absl::StatusOr<std::unique_ptr<TierHostImpl>> Open(const TierOptions& options, IoQueue* io,
-                                                            RowKernels* kernels);
+  static absl::StatusOr<std::unique_ptr<TierHostImpl>> Open(const TierOptions& options,
+                                                            IoQueue* io);
   ~TierHostImpl() override;
 
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
@@ -57,13 +57,11 @@ class TierHostImpl : public TierHost {
   KvStore* spill_store() const { return spill_->store(); }  // for tests that damage it
 
  private:
-  TierHostImpl(const TierOptions& options, uint64_t slab_bytes, uint64_t write_back_bytes,
-               RowKernels* kernels);
+  TierHostImpl(const TierOptions& options, uint64_t slab_bytes, uint64_t write_back_bytes);
   void Forget(TieredShard* shard);
   void DivideBudget(TieredShard* opened) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const TierOptions options_;
-  RowKernels* const kernels_;
   HotArena arena_;
   WriteBackBudget write_back_;
   std::unique_ptr<SpillTier> spill_;

@@ -22,7 +22,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace admin_server_test {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -34,7 +34,7 @@ int PortOf(const std::string& address) {
   return port;
 }
 
-// Sends `bytes` as they are and returns all that comes back until the other side closes.
+// Sends `bytes` unchanged and returns everything received until the other side closes.
 std::string Raw(const std::string& address, const std::string& bytes) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in to{};
@@ -262,5 +262,5 @@ TEST_F(AdminServerTest, ManyReadersAtOnceAllGetAnswers) {
   EXPECT_EQ(answered, 80);
 }
 
-}  // namespace
+}  // namespace admin_server_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace status_render_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -86,5 +86,5 @@ TEST(StatusRender, BrowsersGetHtmlAndTerminalsText) {
   EXPECT_TRUE(PrefersText("text/plain", "Mozilla/5.0"));
 }
 
-}  // namespace
+}  // namespace status_render_test
 }  // namespace hotbed

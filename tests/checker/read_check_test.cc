@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed::checker {
-namespace {
+namespace read_check_test {
 
 using ::testing::HasSubstr;
 
@@ -146,5 +146,5 @@ TEST_F(ReadCheckTest, CountsOutliveTheirWriterAndAreRestored) {
   EXPECT_EQ(again->progress(Progress::kErrors), 7);
 }
 
-}  // namespace
+}  // namespace read_check_test
 }  // namespace hotbed::checker

@@ -9,7 +9,7 @@
 #include "tests/checker/journal.h"
 
 namespace hotbed::checker {
-namespace {
+namespace workload_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -145,5 +145,5 @@ TEST(JournalTest, AnIntentSurvivesAPowerLoss) {
   EXPECT_THAT((*Journal::Open("/j", &files))->open_steps(), ElementsAre(1));
 }
 
-}  // namespace
+}  // namespace workload_test
 }  // namespace hotbed::checker

@@ -1,4 +1,4 @@
-// Asking a running local cluster for a server, over stand-ins for the daemons.
+// Requests for one more server to a running local cluster, with stand-ins for the daemons.
 #include "cli/cluster/add_server_request.h"
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace add_server_request_test {
 
 using ::testing::HasSubstr;
 
@@ -53,7 +53,7 @@ TEST_F(AddServerRequestTest, IsAnsweredByWhoRunsTheCluster) {
     added = Ask();
     done = true;
   });
-  while (!done) {  // the thread that spawns must be this one
+  while (!done) {  // this thread must spawn the child
     ASSERT_TRUE(AnswerServerRequest(options_.data_dir, cluster->get()).ok());
     usleep(1000);
   }
@@ -78,7 +78,7 @@ TEST_F(AddServerRequestTest, RefusesWhereNoClusterRuns) {
   EXPECT_EQ(nowhere.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr(options_.data_dir));
   EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr("--servers N"));
-  ASSERT_TRUE(LocalCluster::Start(options_, Clock::Real()).ok());  // and stopped again
+  ASSERT_TRUE(LocalCluster::Start(options_, Clock::Real()).ok());  // and stops it again
   EXPECT_EQ(Ask().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -96,5 +96,5 @@ TEST_F(AddServerRequestTest, EndsWhereNobodyAnswers) {
   EXPECT_EQ(Ask().status().code(), absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace add_server_request_test
 }  // namespace hotbed

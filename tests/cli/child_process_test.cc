@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace child_process_test {
 
 std::string Log(const char* name) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/child_process_", name, ".log");
@@ -69,5 +69,5 @@ TEST(ChildProcess, MissingProgramsAndLogsAreNamed) {
   EXPECT_THAT(std::string(log.status().message()), ::testing::HasSubstr("/nowhere/x.log"));
 }
 
-}  // namespace
+}  // namespace child_process_test
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// The command line over a fake coordinator: what it answers to arguments.
+// The command line over a fake coordinator: its answer to arguments.
 #ifndef HOTBED_TESTS_CLI_CLI_FIXTURE_H_
 #define HOTBED_TESTS_CLI_CLI_FIXTURE_H_
 

@@ -1,12 +1,12 @@
-// What status, the lists and doctor say of copies, moves and events, over a fake coordinator with
-// table user: four shards, two copies of each, on s0, s1 (down) and s2.
+// Replicas, moves and events in status, the lists and doctor, over a fake coordinator with table
+// user: four shards with two replicas each, on s0, s1 (down) and s2.
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace cluster_commands_test {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -34,7 +34,7 @@ class ClusterCommandsTest : public RunCliTest {
     fake_.lists.emplace_back();
     fake_.lists[0].mutable_rebalance()->set_on(true);
   }
-  // Verdict and words of one check.
+  // Verdict and text of one check.
   std::pair<std::string, std::string> Doctor(const std::string& check) {
     for (const auto& one : RunAt({"doctor", "-o", "json", "--timeout", "500ms"}).json()) {
       if (one["check"] == check) return {one["verdict"], one["found"]};
@@ -71,15 +71,6 @@ TEST_F(ClusterCommandsTest, StatusShowsCopiesDrainsMovesAndEvents) {
   EXPECT_EQ(json["moves"]["under_way"], 3);
   EXPECT_EQ(json["rebalance"]["on"], true);
   EXPECT_EQ(json["events"].size(), 5u);
-}
-
-TEST_F(ClusterCommandsTest, StatusOfACoordinatorBeforeMoves) {
-  fake_.is_old = true;
-  const Answer text = RunAt({"status"});
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, Not(HasSubstr("rebalancing")));
-  EXPECT_FALSE(RunAt({"status", "-o", "json"}).json().contains("moves"));
-  EXPECT_EQ(Doctor("moves").first, "missing");
 }
 
 TEST_F(ClusterCommandsTest, ListsSayWhoHoldsWhatAndWhoIsBehind) {
@@ -152,5 +143,5 @@ TEST_F(ClusterCommandsTest, DoctorLooksAtRoom) {
   EXPECT_THAT(Doctor("room").second, HasSubstr("s2 holds 90 B with 100 B of memory"));
 }
 
-}  // namespace
+}  // namespace cluster_commands_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace event_text_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -48,5 +48,5 @@ TEST(EventText, RebalancingSaysWhy) {
   EXPECT_THAT(text, HasSubstr("not before "));
 }
 
-}  // namespace
+}  // namespace event_text_test
 }  // namespace hotbed

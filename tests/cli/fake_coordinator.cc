@@ -91,7 +91,6 @@ grpc::Status FakeCoordinator::AlterTable(grpc::ServerContext*, const v1::AlterTa
 
 grpc::Status FakeCoordinator::MoveShards(grpc::ServerContext*, const v1::MoveShardsRequest* request,
                                          v1::MoveShardsReply* reply) {
-  if (is_old) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
   moved = *request;
   *reply = move_reply;
   return move_status;
@@ -107,7 +106,6 @@ grpc::Status FakeCoordinator::DrainServer(grpc::ServerContext*,
 
 grpc::Status FakeCoordinator::ListMoves(grpc::ServerContext*, const v1::ListMovesRequest* request,
                                         v1::ListMovesReply* reply) {
-  if (is_old) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
   ++lists_asked;
   if (on_list) on_list(*request);
   if (!lists.empty()) *reply = lists.front();
@@ -125,7 +123,6 @@ grpc::Status FakeCoordinator::ControlMoves(grpc::ServerContext*,
 
 grpc::Status FakeCoordinator::ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                                          v1::ListEventsReply* reply) {
-  if (is_old) return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
   for (const v1::ClusterEvent& event : events.events()) {
     if (event.number() > request->after()) *reply->add_events() = event;
   }

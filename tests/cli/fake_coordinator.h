@@ -1,5 +1,5 @@
-// A coordinator that answers from a map held in memory, for the CLI's tests. Thread-safe for one
-// test.
+// A coordinator that answers from a map in memory, for the tests of the CLI. A test sets its fields
+// before the calls that read them.
 #ifndef HOTBED_TESTS_CLI_FAKE_COORDINATOR_H_
 #define HOTBED_TESTS_CLI_FAKE_COORDINATOR_H_
 
@@ -20,7 +20,7 @@ class FakeCoordinator : public v1::Coordinator::Service {
   ~FakeCoordinator() override;
   const std::string& address() const { return address_; }
 
-  v1::ClusterMap map;              // what is answered
+  v1::ClusterMap map;              // the answer
   v1::CreateTableRequest created;  // the last request
   v1::CreateTablesRequest created_together;
   v1::DropTableRequest dropped;
@@ -29,17 +29,16 @@ class FakeCoordinator : public v1::Coordinator::Service {
   v1::MoveShardsRequest moved;
   v1::DrainServerRequest drained;
   v1::ControlMovesRequest controlled;
-  v1::MoveShardsReply move_reply;  //
+  v1::MoveShardsReply move_reply;
   v1::DrainServerReply drain_reply;
   v1::ControlMovesReply control_reply;
   grpc::Status move_status;  // of MoveShards and DrainServer
-  // Answers of ListMoves, one after the other; the last one again and again. May be changed by
-  // `on_list`, which hears each request before it is answered.
+  // Answers of ListMoves, one after another; the last one is repeated. `on_list` is called with
+  // each request before the answer, and may change them.
   std::vector<v1::ListMovesReply> lists;
   std::function<void(const v1::ListMovesRequest&)> on_list;
   int lists_asked = 0;
   v1::ListEventsReply events;
-  bool is_old = false;  // knows nothing of moves and events
 
   grpc::Status GetClusterMap(grpc::ServerContext*, const v1::GetClusterMapRequest*,
                              v1::ClusterMap* reply) override;
@@ -59,6 +58,10 @@ class FakeCoordinator : public v1::Coordinator::Service {
                          v1::ListMovesReply* reply) override;
   grpc::Status ControlMoves(grpc::ServerContext*, const v1::ControlMovesRequest* request,
                             v1::ControlMovesReply* reply) override;
+  grpc::Status ListTrainers(grpc::ServerContext*, const v1::ListTrainersRequest*,
+                            v1::ListTrainersReply*) override {
+    return grpc::Status::OK;
+  }
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsReply* reply) override;
 

@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace find_server_test {
 
 using ::testing::HasSubstr;
 
@@ -40,5 +40,5 @@ TEST(FindServer, UnknownOnesComeWithTheNearestName) {
               HasSubstr("4 servers: see 'hotbed status'"));
 }
 
-}  // namespace
+}  // namespace find_server_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "row_math/position.h"
 
 namespace hotbed {
-namespace {
+namespace find_table_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -17,13 +17,13 @@ v1::ClusterMap Map() {
   table->set_name("user");
   table->set_rows(100);
   table->set_dim(4);
-  for (const uint32_t index : {1u, 0u}) {  // out of order, as a map may be
+  for (const uint32_t index : {1u, 0u}) {  // a map may be out of order
     v1::ShardRecord* shard = map.add_shards();
     shard->set_shard((1ull << 32) | index);
     shard->set_range_first(index * 50);
     shard->set_range_limit(index * 50 + 50);
   }
-  map.add_shards()->set_shard(2ull << 32);  // another table's
+  map.add_shards()->set_shard(2ull << 32);  // of another table
   return map;
 }
 
@@ -73,5 +73,5 @@ TEST(FindTable, HashedIdsGoByBucket) {
   }
 }
 
-}  // namespace
+}  // namespace find_table_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace interrupt_test {
 
 int g_before = 0;
 void Before(int) { ++g_before; }
@@ -26,5 +26,5 @@ TEST(Interrupt, HearsInsideAndGivesBackWhatWasThere) {
   EXPECT_FALSE(again.interrupted()) << "of an earlier scope";
 }
 
-}  // namespace
+}  // namespace interrupt_test
 }  // namespace hotbed

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace live_view_test {
 
 using ::testing::SizeIs;
 
-// Servers 10 (live) and 11 (down); table 3 in two shards, its second first in the map, one each;
-// table 4 without any.
+// Servers 10 (live) and 11 (down). Table 3 has two shards, one on each server, the second one first
+// in the map. Table 4 has none.
 v1::ClusterMap Map() {
   v1::ClusterMap map;
   for (uint64_t id : {10, 11}) {
@@ -83,5 +83,5 @@ TEST(LiveView, ServersThatAreDownAreNamed) {
   EXPECT_EQ(UnreachableText(*ViewOfMap(map)), "") << "it has nothing";
 }
 
-}  // namespace
+}  // namespace live_view_test
 }  // namespace hotbed

@@ -1,5 +1,5 @@
-// LocalCluster over stand-ins for the daemons: shell scripts that write what they were called with.
-// The real ones run in tests/e2e.
+// LocalCluster with stand-ins for the daemons: shell scripts that write their arguments. The real
+// daemons run in tests/e2e.
 #include "cli/cluster/local_cluster.h"
 
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace local_cluster_test {
 
 using ::testing::HasSubstr;
 
@@ -195,8 +195,7 @@ TEST_F(LocalClusterTest, APortInUseIsNamed) {
   LocalClusterOptions other = options_;
   other.data_dir = root_ + "/other";
   std::filesystem::create_directories(other.data_dir);
-  // Another directory that was given the same ports; a stand-in that listens holds the first
-  // server's.
+  // Another directory with the same ports; a listening stand-in holds the port of the first server.
   const int port = stored["ports"][2];
   Program(
       "hotbed-coordinator",
@@ -256,7 +255,7 @@ TEST_F(LocalClusterTest, WhatDoesNotStopIsKilledAndNamed) {
 
 TEST_F(LocalClusterTest, WaitsLongerThanAServerMayTakeToStop) {
   static_assert(kLocalStopMax > kLocalDrainMax);
-  // Slow, and after what it is told to take: the wait must not be shared with the coordinator's.
+  // Stops slowly: its time to stop must not be shared with the coordinator's.
   Program("hotbed-server",
           "trap 'sleep 2; exit 0' TERM; echo trapped; while true; do sleep 0.05; done");
   Program("hotbed-coordinator",
@@ -278,5 +277,5 @@ TEST_F(LocalClusterTest, ADirectoryThatCannotBeWrittenIsNamed) {
   EXPECT_THAT(std::string(cluster.status().message()), HasSubstr("/proc/hotbed"));
 }
 
-}  // namespace
+}  // namespace local_cluster_test
 }  // namespace hotbed

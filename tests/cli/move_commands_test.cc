@@ -1,5 +1,5 @@
-// hotbed shard move, drain, moves, pause, resume, abort, limit; rebalance; events; plan apply: over
-// a fake coordinator with table user (four shards; three on s0, one on s1, which is down).
+// hotbed shard move, drain, moves, pause, resume, abort, limit; rebalance; events; plan apply,
+// over a fake coordinator with table user (four shards; three on s0, one on s1, which is down).
 #include <unistd.h>
 
 #include <chrono>
@@ -11,7 +11,7 @@
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace move_commands_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -32,7 +32,7 @@ class MoveCommandsTest : public RunCliTest {
     fake_.move_reply.set_number(5);
     fake_.drain_reply.set_number(6);
   }
-  // What the coordinator answers to a move of these shards to s2.
+  // The coordinator's answer to a move of these shards to s2.
   void WillMove(const std::vector<uint32_t>& indices) {
     for (const uint32_t index : indices) {
       v1::ShardGoal* goal = fake_.move_reply.add_goals();
@@ -150,8 +150,6 @@ TEST_F(MoveCommandsTest, RefusalsAreToldAsTheCoordinatorSaysThem) {
   EXPECT_THAT(RunAt({"shard", "move", "user/0", "--to", "s9"}).err,
               HasSubstr("--to s9: there is no server 's9'; did you mean 's"));
   EXPECT_THAT(RunAt({"shard", "move", "user/9", "--to", "s2"}).err, HasSubstr("shards 0-3"));
-  fake_.is_old = true;
-  EXPECT_THAT(RunAt({"shard", "move", "user/0", "--to", "s2"}).err, HasSubstr("version"));
 }
 
 TEST_F(MoveCommandsTest, WrongFlagsExitWithTwo) {
@@ -178,7 +176,7 @@ TEST_F(MoveCommandsTest, DrainWaitsUntilNothingNamesTheServer) {
   *fake_.drain_reply.mutable_server() = fake_.map.servers(0);
   fake_.drain_reply.set_shards(3);
   fake_.map.mutable_servers(0)->set_draining(true);
-  // No move is listed from the start: what counts is what the server holds.
+  // No move is listed from the start: the shards of the server decide.
   fake_.on_list = [this](const v1::ListMovesRequest& request) {
     EXPECT_EQ(request.number(), 6u);
     if (fake_.lists_asked == 3) Arrive({0, 1, 2});
@@ -301,7 +299,7 @@ TEST_F(MoveCommandsTest, EventsOldestFirstTheLastOnesAndWhatComes) {
 }
 
 TEST_F(MoveCommandsTest, PlanApplyMovesWhatThePlannerSays) {
-  // All on s0, s2 is empty: half of it moves.
+  // All shards are on s0 and s2 is empty, so half of them move.
   fake_.map.mutable_shards(3)->mutable_primary()->set_server(kS0);
   fake_.map.mutable_shards(3)->mutable_members(0)->set_server(kS0);
   for (v1::ServerInfo& server : *fake_.map.mutable_servers()) {
@@ -340,5 +338,5 @@ TEST_F(MoveCommandsTest, PlanApplyMovesWhatThePlannerSays) {
   EXPECT_THAT(drained.err, HasSubstr("hotbed shard drain s0"));
 }
 
-}  // namespace
+}  // namespace move_commands_test
 }  // namespace hotbed

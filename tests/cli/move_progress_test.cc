@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace move_progress_test {
 
 using ::testing::HasSubstr;
 
@@ -32,7 +32,8 @@ TEST(MoveProgress, CountsWhatIsNotListedAsDone) {
   const MoveWork work{4, 400};
   v1::ListMovesReply list;
   AddMove(&list, 2, 60, 100);
-  AddMove(&list, 3, 0, 0)->set_waits_for("2 copies to s3 are under way");  // not begun: its share
+  AddMove(&list, 3, 0, 0)
+      ->set_waits_for("2 copies to s3 are under way");  // not begun: counts its share
   list.set_bytes_per_s(50);
   const MoveProgress progress = ProgressOf(work, list, Names());
   EXPECT_EQ(progress.moves_done, 2u);
@@ -46,7 +47,7 @@ TEST(MoveProgress, NeverLeavesItsBounds) {
   const MoveWork work{1, 100};
   v1::ListMovesReply list;
   EXPECT_EQ(ProgressOf(work, list, Names()).bytes_done, 100u) << "nothing is left";
-  AddMove(&list, 0, 500, 300);  // more than was estimated, twice
+  AddMove(&list, 0, 500, 300);  // twice as much as estimated
   EXPECT_EQ(ProgressOf(work, list, Names()).bytes_done, 100u);
   list.mutable_moves(0)->set_bytes_copied(0);
   EXPECT_EQ(ProgressOf(work, list, Names()).bytes_done, 0u);
@@ -98,5 +99,5 @@ TEST(MoveProgress, WhoHoldsItAndWhoShall) {
   EXPECT_EQ(MoveText(Names(), move), "s1 s0 + s2");
 }
 
-}  // namespace
+}  // namespace move_progress_test
 }  // namespace hotbed

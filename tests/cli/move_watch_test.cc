@@ -1,4 +1,4 @@
-// The wait for moves, over a fake coordinator and a clock that runs by sleeping.
+// The wait for moves, over a fake coordinator and a clock that advances by sleeping.
 #include "cli/shards/move_watch.h"
 
 #include <csignal>
@@ -9,7 +9,7 @@
 #include "tests/cli/fake_coordinator.h"
 
 namespace hotbed {
-namespace {
+namespace move_watch_test {
 
 using ::testing::HasSubstr;
 
@@ -99,14 +99,6 @@ TEST_F(MoveWatchTest, ACoordinatorThatIsAwayIsWaitedForAMinute) {
   EXPECT_THAT(err_.str(), HasSubstr("the coordinator does not answer"));
 }
 
-TEST_F(MoveWatchTest, AnOldCoordinatorIsNamedAtOnce) {
-  fake_.is_old = true;
-  const absl::Status status = Watch();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(fake_.address()));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version"));
-}
-
 TEST_F(MoveWatchTest, JsonSaysNothingOnTheWay) {
   context_.output = "json";
   options_.work = {1, 100};
@@ -116,5 +108,5 @@ TEST_F(MoveWatchTest, JsonSaysNothingOnTheWay) {
   EXPECT_EQ(out_.str() + err_.str(), "");
 }
 
-}  // namespace
+}  // namespace move_watch_test
 }  // namespace hotbed

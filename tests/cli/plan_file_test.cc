@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace plan_file_test {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -32,7 +32,7 @@ Answer Ask(const std::vector<std::string>& args) {
   return answer;
 }
 
-// Writes `text` to a file of the test's own folder; answers its path.
+// Writes `text` to a file of the test's folder and returns its path.
 std::string Saved(const std::string& name, const std::string& text) {
   const std::string path = testing::TempDir() + "/plan_file_test_" + name;
   std::ofstream(path) << text;
@@ -108,5 +108,5 @@ TEST(PlanShowAndDiff, ReadStoredPlans) {
   EXPECT_THAT(wrong.err, HasSubstr("the nearest known one is 'tables'"));
 }
 
-}  // namespace
+}  // namespace plan_file_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace progress_test {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -75,5 +75,5 @@ TEST(Progress, AnUnfinishedLineIsEnded) {
   EXPECT_THAT(out.str(), EndsWith("\n"));
 }
 
-}  // namespace
+}  // namespace progress_test
 }  // namespace hotbed

@@ -6,12 +6,13 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace row_id_test {
 
 TEST(ParseId, TakesEverySixtyFourBitPatternExactly) {
   EXPECT_EQ(*ParseId("0"), 0u);
   EXPECT_EQ(*ParseId("18446744073709551615"), std::numeric_limits<uint64_t>::max());
-  EXPECT_EQ(*ParseId("9007199254740993"), 9007199254740993ull);  // 2^53 + 1: no double on the way
+  EXPECT_EQ(*ParseId("9007199254740993"),
+            9007199254740993ull);  // 2^53 + 1: not parsed through a double
   EXPECT_EQ(*ParseId("-1"), std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(*ParseId("-9223372036854775808"), 1ull << 63);
   EXPECT_EQ(*ParseId("0xffffffffffffffff"), std::numeric_limits<uint64_t>::max());
@@ -29,5 +30,5 @@ TEST(ParseId, RefusesWhatIsNoIdAndNamesIt) {
   }
 }
 
-}  // namespace
+}  // namespace row_id_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace run_cli_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -100,9 +100,9 @@ TEST(RunCli, BenchOfEveryKindTakesItsTablesOptions) {
       {{"bench", "pull", "--read-from", "nearest"}, "any"},
       {{"bench", "pull", "--read-from", "any", "--strict"}, "exclude each other"},
       {{"bench", "push", "--strict"}, "pull, lookup and mixed"},
-      {{"bench", "pull", "--consistency", "bounded"}, "bounded:STEPS"},
+      {{"bench", "pull", "--consistency", "bounded"}, "write bounded:S"},
       {{"bench", "push", "--optimizer", "none"}, "take no gradients"},
-      {{"bench", "pull", "--durability", "replicated=9"}, "replicated=2..3"},
+      {{"bench", "pull", "--durability", "replicated=9"}, "N from 2 to 3"},
   };
   for (const Wrong& wrong : cases) {
     const Answer answer = Ask(wrong.args);
@@ -311,5 +311,5 @@ TEST(RunCli, DatagenWritesRowsToStdoutAndTheTruthToStderr) {
   EXPECT_EQ(Ask({"datagen", "criteo", "--rows", "0"}).code, 2);
 }
 
-}  // namespace
+}  // namespace run_cli_test
 }  // namespace hotbed

@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace shard_copies_test {
 
 constexpr uint64_t kShard = uint64_t{1} << 32;
 
@@ -13,7 +13,7 @@ void SetMember(uint64_t server, uint64_t incarnation, v1::Member* member) {
   member->set_incarnation(incarnation);
 }
 
-// Servers s0 to s3 (10 to 13, incarnations 1), s3 is down; one table of two copies.
+// Servers s0 to s3 (10 to 13, incarnations 1), s3 is down; one table with two replicas.
 v1::ClusterMap Map() {
   v1::ClusterMap map;
   for (uint64_t i = 0; i < 4; ++i) {
@@ -104,10 +104,10 @@ TEST(ShardCopies, CopiesOfOneDomainAreFound) {
   std::string first;
   EXPECT_EQ(CopyView(map).SharingDomains(&first), 0u);
   AddShard(&map, {{11, 1}, {10, 1}});
-  AddShard(&map, {{12, 1}, {13, 1}});  // the one that is down is no copy
+  AddShard(&map, {{12, 1}, {13, 1}});  // a replica that is down does not count
   EXPECT_EQ(CopyView(map).SharingDomains(&first), 1u);
   EXPECT_EQ(first, "user/1");
 }
 
-}  // namespace
+}  // namespace shard_copies_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace shard_selection_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -79,5 +79,5 @@ TEST(ShardSelection, RangesPassOverWhatIsThereNamedShardsDoNot) {
   EXPECT_EQ(MovesTo(named, 0, kS0).moves.size(), 1u) << "the coordinator says why not";
 }
 
-}  // namespace
+}  // namespace shard_selection_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace table_commands_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -187,5 +187,5 @@ TEST_F(TableCommandsTest, TableCreateFromAFile) {
   EXPECT_EQ(RunAt({"table", "create", "--file", "/nowhere/tables.json"}).code, 1);
 }
 
-}  // namespace
+}  // namespace table_commands_test
 }  // namespace hotbed

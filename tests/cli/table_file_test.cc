@@ -10,7 +10,7 @@
 #include "proto/convert.h"
 
 namespace hotbed {
-namespace {
+namespace table_file_test {
 
 using ::testing::HasSubstr;
 
@@ -52,7 +52,7 @@ TEST(TableFile, EveryKey) {
   EXPECT_EQ((*tables)[1].shards, 16u);
 }
 
-// Every option at a value that is not its default, as describe writes it.
+// Every option at a value other than its default, in the form of describe.
 TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   TableSpec spec;
   spec.id = 9;
@@ -165,5 +165,5 @@ TEST(TableFile, ErrorsNameEntryFieldAndValue) {
   EXPECT_NE(ErrorOf("["), "accepted");
 }
 
-}  // namespace
+}  // namespace table_file_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 namespace hotbed {
-namespace {
+namespace table_flags_test {
 
 TEST(TableFlags, KeepWhatWasGivenInItsOrder) {
   CLI::App app;
@@ -44,5 +44,5 @@ TEST(TableFlags, RefusalsAreSaidOfTheirFlag) {
   EXPECT_TRUE(NamingItsFlag(absl::OkStatus()).ok());
 }
 
-}  // namespace
+}  // namespace table_flags_test
 }  // namespace hotbed

@@ -13,7 +13,7 @@
 #include "proto/types.pb.h"
 
 namespace hotbed {
-namespace {
+namespace table_option_test {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
@@ -156,5 +156,5 @@ TEST(TableOption, FloatsAreAsShortAsTheyCanBe) {
   EXPECT_EQ(std::stof(FloatText(16777217.0f)), 16777217.0f);
 }
 
-}  // namespace
+}  // namespace table_option_test
 }  // namespace hotbed

@@ -3,7 +3,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace table_printer_test {
 
 TEST(TablePrinter, FiguresStandRightAndWordsLeft) {
   TablePrinter table({"name", "rows", "state"});
@@ -57,5 +57,5 @@ TEST(Text, ShortSecondsChooseTheirUnit) {
   EXPECT_EQ(ShortSeconds(7260), "2h 1m");
 }
 
-}  // namespace
+}  // namespace table_printer_test
 }  // namespace hotbed

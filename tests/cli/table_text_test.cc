@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace table_text_test {
 
 TEST(Initializer, ReadsEachFormAndWritesItBack) {
   for (const char* text :
@@ -61,5 +61,5 @@ TEST(Text, ServersAndShardsHaveNames) {
   EXPECT_EQ(ShardName(map, (4ull << 32) | 5), "4/5");
 }
 
-}  // namespace
+}  // namespace table_text_test
 }  // namespace hotbed

@@ -17,7 +17,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace batch_test {
 
 struct Batch {
   ClusterMapHolder map;
@@ -226,5 +226,5 @@ TEST_F(BatchTest, ScatterFillsEveryPlaceAndNoOther) {
   }
 }
 
-}  // namespace
+}  // namespace batch_test
 }  // namespace hotbed

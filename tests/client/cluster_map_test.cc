@@ -13,7 +13,7 @@
 #include "client/net/timer.h"
 
 namespace hotbed {
-namespace {
+namespace cluster_map_test {
 
 MapUpdate WholeMap(uint64_t revision, Epoch epoch, ServerId primary) {
   MapUpdate update;
@@ -324,5 +324,5 @@ TEST(TimerTest, RunsTasksInOrderOfTheirTimeAndTicksWhileWatched) {
   timer.Stop();
 }
 
-}  // namespace
+}  // namespace cluster_map_test
 }  // namespace hotbed

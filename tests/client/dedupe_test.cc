@@ -16,7 +16,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace dedupe_test {
 
 using Skips = std::vector<std::vector<uint8_t>>;
 
@@ -163,5 +163,5 @@ TEST(PartCutTest, CoversEvenlyAndNeverExceedsTheLimit) {
   }
 }
 
-}  // namespace
+}  // namespace dedupe_test
 }  // namespace hotbed

@@ -13,7 +13,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace embeddings_random_test {
 
 using Outcome = PushResult::Outcome;
 
@@ -256,5 +256,5 @@ TEST_F(EmbeddingsRandomTest, BagsArePooledWhereFewerBytesTravel) {
   }
 }
 
-}  // namespace
+}  // namespace embeddings_random_test
 }  // namespace hotbed

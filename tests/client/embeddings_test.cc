@@ -11,7 +11,7 @@
 #include "tests/client/embeddings_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace embeddings_test {
 
 using testing::AllOf;
 using testing::ElementsAre;
@@ -212,5 +212,5 @@ TEST_F(EmbeddingsTest, ZeroedIdsAreCounted) {
   EXPECT_EQ(client_->Stats().ids_zeroed, 2);
 }
 
-}  // namespace
+}  // namespace embeddings_test
 }  // namespace hotbed

@@ -14,7 +14,7 @@
 #include "tests/client/fake_cluster.h"
 
 namespace hotbed {
-namespace {
+namespace failover_test {
 
 constexpr uint32_t kShards = 12;
 constexpr uint64_t kRows = 1200;
@@ -201,5 +201,5 @@ TEST_F(FailoverTest, MovesWithoutEndShowNothing) {
   ExpectApplied(kSteps);
 }
 
-}  // namespace
+}  // namespace failover_test
 }  // namespace hotbed

@@ -16,7 +16,7 @@
 #include "proto/data.grpc.pb.h"
 
 namespace hotbed {
-namespace {
+namespace grpc_lane_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -365,5 +365,5 @@ TEST_F(GrpcLaneTest, APushKeepsItsSessionWhateverADeadlineSays) {
   EXPECT_THAT(ask->seqs, ElementsAre(0x1234567890));
 }
 
-}  // namespace
+}  // namespace grpc_lane_test
 }  // namespace hotbed

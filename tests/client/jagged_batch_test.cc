@@ -15,7 +15,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace jagged_batch_test {
 
 using testing::AllOf;
 using testing::ElementsAre;
@@ -326,5 +326,5 @@ TEST_F(JaggedBatchRandomTest, ThePlaceOfAnIdIsFound) {
   }
 }
 
-}  // namespace
+}  // namespace jagged_batch_test
 }  // namespace hotbed

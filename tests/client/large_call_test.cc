@@ -17,7 +17,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace large_call_test {
 
 constexpr uint64_t kRows = 1'000'000;
 constexpr uint64_t kIds = 10'000'000;
@@ -179,5 +179,5 @@ TEST(LargeCallTest, TenMillionIdsAreCutAndAnsweredRight) {
   EXPECT_LE(seen.bytes_max, kServerBytesMax);
 }
 
-}  // namespace
+}  // namespace large_call_test
 }  // namespace hotbed

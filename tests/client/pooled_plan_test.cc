@@ -20,7 +20,7 @@
 #include "tests/kernels/pool_twin.h"
 
 namespace hotbed {
-namespace {
+namespace pooled_plan_test {
 
 float Weight(uint64_t id, uint32_t column) {
   const uint64_t bits = Mix64(id * 131 + column);
@@ -301,5 +301,5 @@ TEST_F(PooledPlanTest, AnArgMaxOutsideOfItsBagIsRefused) {
   EXPECT_FALSE(join_.Take(plan_, part, rows));
 }
 
-}  // namespace
+}  // namespace pooled_plan_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "tests/client/fake_cluster.h"
 
 namespace hotbed {
-namespace {
+namespace pooled_pull_test {
 
 using ::testing::HasSubstr;
 
@@ -258,5 +258,5 @@ TEST_F(PooledPullTest, MistakesAreRefusedWholeByNameAndPlace) {
   EXPECT_THAT(status.message(), HasSubstr("not int8"));
 }
 
-}  // namespace
+}  // namespace pooled_pull_test
 }  // namespace hotbed

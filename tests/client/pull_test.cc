@@ -13,7 +13,7 @@
 #include "tests/client/fake_cluster.h"
 
 namespace hotbed {
-namespace {
+namespace pull_test {
 
 class PullTest : public testing::Test {
  protected:
@@ -395,5 +395,5 @@ TEST(ConnectTest, BadTargetsAndOptionsAreNamed) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
-}  // namespace
+}  // namespace pull_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace push_chain_test {
 
 // The rule of reference page section 3.6 for one session.
 struct ModelShard {
@@ -151,5 +151,5 @@ TEST(PushChainTest, EveryPartIsAppliedOnceAndInOrderWhateverHappens) {
   }
 }
 
-}  // namespace
+}  // namespace push_chain_test
 }  // namespace hotbed

@@ -20,7 +20,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace push_gradients_test {
 
 using testing::AllOf;
 using testing::ElementsAre;
@@ -389,5 +389,5 @@ TEST_F(PushGradientsTest, AccumulationAddsInTheOrderOfAdd) {
               HasSubstr("6 are needed"));
 }
 
-}  // namespace
+}  // namespace push_gradients_test
 }  // namespace hotbed

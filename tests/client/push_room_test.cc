@@ -8,7 +8,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace push_room_test {
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -80,5 +80,5 @@ TEST(PushRoomTest, OneLongWaitIsSoonForgotten) {
   EXPECT_TRUE(room.Has(1, 1'000 * kMs));
 }
 
-}  // namespace
+}  // namespace push_room_test
 }  // namespace hotbed

@@ -17,7 +17,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace push_test {
 
 using Outcome = PushResult::Outcome;
 
@@ -536,5 +536,5 @@ TEST_F(PushTest, RandomTroubleNeverLosesOrDoublesAPush) {
   for (uint64_t id = 0; id < 16; ++id) EXPECT_EQ(cluster_.Row(t, id)[0], expected[id]) << id;
 }
 
-}  // namespace
+}  // namespace push_test
 }  // namespace hotbed

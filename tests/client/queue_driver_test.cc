@@ -13,7 +13,7 @@
 #include "hotbed/future.h"
 
 namespace hotbed {
-namespace {
+namespace queue_driver_test {
 
 // An event that notes where it ran and keeps a promise, posted through gRPC's own alarm.
 class Posted final : public CompletionEvent {
@@ -216,5 +216,5 @@ TEST(QueueDriverThreadsTest, SeveralThreadsNeedNoCaller) {
   driver->Shutdown();
 }
 
-}  // namespace
+}  // namespace queue_driver_test
 }  // namespace hotbed

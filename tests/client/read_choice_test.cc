@@ -15,7 +15,7 @@
 #include "tests/client/fake_cluster.h"
 
 namespace hotbed {
-namespace {
+namespace read_choice_test {
 
 ShardRecord Record(bool copies) {
   ShardRecord record;
@@ -235,5 +235,5 @@ TEST_F(ReadFromTest, NothingOlderThanSeenIsAskedFor) {
   EXPECT_EQ(least, 4u);
 }
 
-}  // namespace
+}  // namespace read_choice_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace resolve_ids_test {
 
 using testing::ElementsAre;
 
@@ -128,5 +128,5 @@ TEST(ResolveIdsTest, MatchesItsDumbTwin) {
   }
 }
 
-}  // namespace
+}  // namespace resolve_ids_test
 }  // namespace hotbed

@@ -13,7 +13,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace row_convert_test {
 
 constexpr RowType kTypes[] = {RowType::kFp32, RowType::kFp16, RowType::kBf16, RowType::kInt8};
 
@@ -164,5 +164,5 @@ TEST(RowConvertTest, WhatOverflowsItsWireTypeIsNotFinite) {
   EXPECT_TRUE(BestRowConverters().from_floats[2](&large, 1, row));
 }
 
-}  // namespace
+}  // namespace row_convert_test
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace row_sums_test {
 
 void ExpectSameBits(const std::vector<float>& got, const std::vector<float>& want) {
   ASSERT_EQ(got.size(), want.size());
@@ -132,5 +132,5 @@ TEST_P(RowSumsTest, AddsWhereAskedScalesAndSquares) {
 INSTANTIATE_TEST_SUITE_P(InstructionSets, RowSumsTest,
                          testing::Values(&PlainRowSums(), &BestRowSums()));
 
-}  // namespace
+}  // namespace row_sums_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "common/clock.h"
 
 namespace hotbed {
-namespace {
+namespace timer_test {
 
 TEST(TimerTest, RunsTasksInTheOrderOfTheirTimes) {
   std::vector<int> ran;
@@ -57,5 +57,5 @@ TEST(TimerTest, WhatIsLeftAtTheEndIsDropped) {
   EXPECT_FALSE(ran);
 }
 
-}  // namespace
+}  // namespace timer_test
 }  // namespace hotbed

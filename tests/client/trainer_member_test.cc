@@ -18,7 +18,7 @@
 #include "proto/convert.h"
 
 namespace hotbed {
-namespace {
+namespace trainer_member_test {
 
 using testing::HasSubstr;
 
@@ -283,5 +283,5 @@ TEST_F(TrainerMemberTest, BoundedWaitsForTheSlowest) {
   EXPECT_THAT(early.status.message(), HasSubstr("call Client::EndStep(1) first"));
 }
 
-}  // namespace
+}  // namespace trainer_member_test
 }  // namespace hotbed

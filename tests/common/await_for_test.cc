@@ -12,7 +12,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace await_for_test {
 
 double SecondsSince(int64_t begin_ns) {
   return static_cast<double>(Clock::Real()->NowNs() - begin_ns) / 1e9;
@@ -54,7 +54,7 @@ TEST(AwaitForTest, EndsWhenTheConditionHolds) {
   }
 }
 
-// A mutex that is held for long must not keep others from hearing that their time is over.
+// A mutex that is held for long must not delay the timeouts of other waiters.
 TEST(AwaitForTest, WhoHoldsHisMutexDelaysNobodyElse) {
   absl::Mutex held;
   absl::Mutex free;
@@ -114,5 +114,5 @@ TEST(AwaitForTest, WaitersThatLeaveAreForgotten) {
   EXPECT_GT(by_condition, 0);
 }
 
-}  // namespace
+}  // namespace await_for_test
 }  // namespace hotbed

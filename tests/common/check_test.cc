@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace check_test {
 
 TEST(CheckDeathTest, EndsTheProcessWithConditionAndText) {
   const int rows = 3;
@@ -17,5 +17,5 @@ TEST(Check, EvaluatesTheConditionOnce) {
   EXPECT_EQ(calls, 1);
 }
 
-}  // namespace
+}  // namespace check_test
 }  // namespace hotbed

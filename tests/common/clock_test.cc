@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace clock_test {
 
 TEST(Clock, SleepsAtLeastAsLongAsAsked) {
   const int64_t begin = Clock::Real()->NowNs();
@@ -21,5 +21,5 @@ TEST(ManualClock, MovesOnlyByHand) {
   EXPECT_EQ(clock.WallUs(), 2);
 }
 
-}  // namespace
+}  // namespace clock_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace crc32c_test {
 
 uint32_t Bitwise(const std::string& bytes) {
   uint32_t crc = ~0u;
@@ -57,5 +57,5 @@ TEST(Crc32c, EqualsItsTwinsAtEveryLengthAlignmentAndCut) {
   }
 }
 
-}  // namespace
+}  // namespace crc32c_test
 }  // namespace hotbed

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace edit_distance_test {
 
 TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
   EXPECT_EQ(EditDistance("", ""), 0u);
@@ -13,5 +13,5 @@ TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
   EXPECT_EQ(EditDistance("rows", "row"), 1u);
 }
 
-}  // namespace
+}  // namespace edit_distance_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace fault_file_system_test {
 
 absl::Status Append(WritableFile* file, const std::string& bytes) {
   const iovec piece = {const_cast<char*>(bytes.data()), bytes.size()};
@@ -45,7 +45,7 @@ TEST(FaultFileSystem, AKillKeepsAllBytesAndFreesTheLock) {
   EXPECT_EQ((*file)->Sync().code(), absl::StatusCode::kAborted);
   auto again = fs.Lock("/LOCK");
   ASSERT_TRUE(again.ok());
-  lock->reset();  // the dead process's handle must not free the living one's lock
+  lock->reset();  // the handle of the dead process must not free the lock of the living one
   EXPECT_FALSE(fs.Lock("/LOCK").ok());
 }
 
@@ -88,5 +88,5 @@ TEST(FaultFileSystem, FailsAppendsAndFlipsBits) {
   EXPECT_EQ(*fs.ReadAll("/b"), "c");
 }
 
-}  // namespace
+}  // namespace fault_file_system_test
 }  // namespace hotbed

@@ -14,9 +14,9 @@
 #include "common/fault_file_system.h"
 
 namespace hotbed {
-namespace {
+namespace file_system_test {
 
-// The same contract for the real file system and for the one in memory.
+// The same contract for the real file system and the one in memory.
 class FileSystemTest : public testing::TestWithParam<bool> {
  protected:
   FileSystemTest() : in_memory_(1) {
@@ -149,5 +149,5 @@ TEST(PosixFileSystem, NoSpaceIsResourceExhausted) {
   EXPECT_EQ((*file)->Append({&piece, 1}).code(), absl::StatusCode::kResourceExhausted);
 }
 
-}  // namespace
+}  // namespace file_system_test
 }  // namespace hotbed

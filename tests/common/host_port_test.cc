@@ -6,7 +6,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace host_port_test {
 
 TEST(HostPort, TakesWhatNamesAPort) {
   for (const char* good : {"127.0.0.1:1", "localhost:7400", "[::1]:65535", "dns:///a.b:80"}) {
@@ -31,5 +31,5 @@ TEST(HostPort, RefusalsNameTextAndRange) {
   }
 }
 
-}  // namespace
+}  // namespace host_port_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include <utility>
 
 namespace hotbed {
-namespace {
+namespace huge_buffer_test {
 
 TEST(HugeBuffer, IsAlignedZeroedAndRoundedUp) {
   const absl::StatusOr<HugeBuffer> buffer = HugeBuffer::Allocate(kHugePageBytes + 1);
@@ -35,5 +35,5 @@ TEST(HugeBuffer, NothingAndTooMuch) {
             absl::StatusCode::kResourceExhausted);
 }
 
-}  // namespace
+}  // namespace huge_buffer_test
 }  // namespace hotbed

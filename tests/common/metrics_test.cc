@@ -11,7 +11,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace metrics_test {
 
 const MetricSample* Find(const std::vector<MetricSample>& samples, const std::string& name,
                          const Labels& labels = {}) {
@@ -100,5 +100,5 @@ TEST(LatencyHistogram, QuantilesAreNearAndTheLongestIsCounted) {
   EXPECT_EQ(histogram.Read().cumulative.back().second, 1000u);
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace hotbed

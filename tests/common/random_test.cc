@@ -8,7 +8,7 @@
 #include "common/zipf.h"
 
 namespace hotbed {
-namespace {
+namespace random_test {
 
 TEST(Random, IsTheSameForTheSameSeed) {
   Random a(7);
@@ -59,5 +59,5 @@ TEST(Zipf, LargeAndSmallTables) {
   EXPECT_GT(largest, n >> 20);
 }
 
-}  // namespace
+}  // namespace random_test
 }  // namespace hotbed

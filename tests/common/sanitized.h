@@ -1,6 +1,5 @@
-// Under a sanitizer the same code runs five to twenty times slower, for what it does with memory
-// and threads: what a test repeats to try many values, it repeats less often there. The build
-// without sanitizers does all of it.
+// Under a sanitizer code runs five to twenty times slower, so tests that repeat a case for many
+// values repeat it less often there. The build without sanitizers does all of them.
 #ifndef HOTBED_TESTS_COMMON_SANITIZED_H_
 #define HOTBED_TESTS_COMMON_SANITIZED_H_
 
@@ -10,6 +9,12 @@ namespace hotbed {
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitized = true;
+#else
+inline constexpr bool kThreadSanitized = false;
 #endif
 
 constexpr int FewerIfSanitized(int times) { return kSanitized ? times / 4 : times; }

@@ -10,7 +10,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace schedule_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -129,5 +129,5 @@ TEST(ScheduleTest, EqualityLooksAtEveryField) {
   }
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace hotbed

@@ -1,11 +1,11 @@
-// Changes of a table's options: which may follow which, and what a push of a step is resolved by.
+// Changes of a table's options: which may follow which, and their effect on a push of a step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/table_spec.h"
 
 namespace hotbed {
-namespace {
+namespace table_change_test {
 
 using ::testing::HasSubstr;
 
@@ -118,5 +118,5 @@ TEST(TableChange, ThereIsAnEndToThem) {
   EXPECT_TRUE(AddTableChange(Rate(kTableChangesMax, 0.25f), &spec).ok()) << "the last may be again";
 }
 
-}  // namespace
+}  // namespace table_change_test
 }  // namespace hotbed

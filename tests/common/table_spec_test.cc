@@ -6,7 +6,7 @@
 #include "row_math/position.h"
 
 namespace hotbed {
-namespace {
+namespace table_spec_test {
 
 TableSpec Valid() {
   TableSpec spec;
@@ -37,7 +37,7 @@ TEST(TableSpec, RefusalNamesTableFieldValueAndLimit) {
 TEST(TableSpec, OneOfTwoWaysToSayAThingIsKept) {
   TableSpec spec = Valid();
   spec.consistency = Consistency::kBounded;
-  spec.padding_id = 7;  // and has none
+  spec.padding_id = 7;  // without having a padding id
   MakeCanonical(&spec);
   EXPECT_EQ(spec.consistency, Consistency::kSync) << "a trainer no step ahead";
   EXPECT_EQ(spec.padding_id, 0u);
@@ -82,7 +82,7 @@ TEST(TableSpec, ColumnSlicesHaveALimit) {
   EXPECT_FALSE(ValidateTableSpec(spec).ok());
 }
 
-// What needs the whole row is sliced only where a slice is what it means by a row (DECISIONS P5).
+// Optimizers that need the whole row allow slices only if each slice counts as a row of its own.
 TEST(TableSpec, WholeRowStatisticsAreSlicedOnlyOnRequest) {
   const std::pair<const char*, std::function<void(TableSpec*)>> whole[] = {
       {"rowwise-adagrad", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kRowwiseAdagrad; }},
@@ -129,5 +129,5 @@ TEST(TableSpec, DefaultSeedVectors) {
   EXPECT_EQ(DefaultTableSeed("foobar"), Mix64(0x85944171f73967e8u));
 }
 
-}  // namespace
+}  // namespace table_spec_test
 }  // namespace hotbed

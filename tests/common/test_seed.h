@@ -16,19 +16,19 @@
 
 namespace hotbed {
 
+inline uint64_t SeedFromEnvironment(uint64_t fallback) {
+  const char* const text = std::getenv("HOTBED_TEST_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 0) : fallback;
+}
+
 class TestSeed {
  public:
   explicit TestSeed(uint64_t fallback)
-      : value_(FromEnvironment(fallback)), trace_(__FILE__, __LINE__, Replay(value_)) {}
+      : value_(SeedFromEnvironment(fallback)), trace_(__FILE__, __LINE__, Replay(value_)) {}
 
   uint64_t value() const { return value_; }
 
  private:
-  static uint64_t FromEnvironment(uint64_t fallback) {
-    const char* const text = std::getenv("HOTBED_TEST_SEED");
-    return text != nullptr ? std::strtoull(text, nullptr, 0) : fallback;
-  }
-
   static std::string Replay(uint64_t seed) {
     const testing::TestInfo* const test = testing::UnitTest::GetInstance()->current_test_info();
     return absl::StrCat("replay: HOTBED_TEST_SEED=", seed, " ", testing::internal::GetArgvs()[0],

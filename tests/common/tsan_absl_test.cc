@@ -1,5 +1,5 @@
-// Of the ThreadSanitizer build only: what Abseil's locks order is not reported (cmake/tsan_absl.cc
-// says it), and what nothing orders still is.
+// For the ThreadSanitizer build only: accesses ordered by Abseil's locks are not reported (see
+// cmake/tsan_absl.cc), and unordered accesses still are.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 
 namespace hotbed {
-namespace {
+namespace tsan_absl_test {
 
 TEST(TsanAbsl, WhatTheLocksOrderIsNotReported) {
   absl::Mutex mutex;
@@ -61,5 +61,5 @@ TEST(TsanAbsl, DISABLED_PlantedRace) {
   other.join();
 }
 
-}  // namespace
+}  // namespace tsan_absl_test
 }  // namespace hotbed

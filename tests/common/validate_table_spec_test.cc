@@ -1,5 +1,5 @@
-// Every field of a table's description: what is out of its range is refused, naming the field, its
-// value and the range. A field that is added without cases does not compile, then fails.
+// Every field of a table's description: a value out of range is refused, naming the field, its
+// value and the range. A field that is added without cases first breaks the build, then fails here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include "common/table_spec.h"
 
 namespace hotbed {
-namespace {
+namespace validate_table_spec_test {
 
 using ::testing::HasSubstr;
 
@@ -120,7 +120,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
   return names;
 }
 
-// Any value of these is as good as another; who decides otherwise is named.
+// Fields that accept any value; the comments name the code that decides about them.
 const std::set<std::string>& Unlimited() {
   static const auto* const fields = new std::set<std::string>{
       "id",              // the coordinator's: planner/coordinator/operations/table_operations.cc
@@ -136,7 +136,7 @@ const std::set<std::string>& Unlimited() {
 
 struct Case {
   std::string field;
-  std::string value;    // as the message has it
+  std::string value;    // as in the message
   std::string allowed;  // part of what the message allows
   std::function<void(TableSpec*)> spoil;
 };
@@ -368,7 +368,7 @@ std::vector<Case> OptimizerCases() {
   return cases;
 }
 
-// Of a table's schedule and of a change's: the same rules under two names.
+// The schedule of a table and that of a change have the same rules under two names.
 std::vector<Case> ScheduleCases() {
   const std::vector<std::tuple<std::string, std::string, std::string, Schedule>> bad = {
       {"kind", "99", "0..3", {.kind = Unknown<ScheduleKind>()}},
@@ -492,5 +492,5 @@ TEST(ValidateTableSpec, AcceptsTheEdgesOfEachRange) {
   }
 }
 
-}  // namespace
+}  // namespace validate_table_spec_test
 }  // namespace hotbed

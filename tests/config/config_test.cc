@@ -8,7 +8,7 @@
 #include <fstream>
 
 namespace hotbed {
-namespace {
+namespace config_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -179,5 +179,5 @@ TEST_F(ConfigTest, LoadPrintsAndGivesTheExitCode) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("hotbed-test: Tests."));
 }
 
-}  // namespace
+}  // namespace config_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace units_test {
 
 using testing::HasSubstr;
 
@@ -69,5 +69,5 @@ TEST(Units, NearestWord) {
   EXPECT_EQ(NearestWord("frobnicate", words), "");
 }
 
-}  // namespace
+}  // namespace units_test
 }  // namespace hotbed

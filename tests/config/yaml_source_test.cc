@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace yaml_source_test {
 
 TEST(YamlSource, ReadsSettingsWithTheirLines) {
   const auto settings =
@@ -37,5 +37,5 @@ TEST(YamlSource, RefusalsNameTheLine) {
   }
 }
 
-}  // namespace
+}  // namespace yaml_source_test
 }  // namespace hotbed

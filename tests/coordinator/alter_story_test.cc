@@ -11,7 +11,7 @@
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
-namespace {
+namespace alter_story_test {
 
 using AlterStory = CoreStory;
 using google::protobuf::FieldDescriptor;
@@ -212,5 +212,5 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
   EXPECT_GE(told, 44);
 }
 
-}  // namespace
+}  // namespace alter_story_test
 }  // namespace hotbed

@@ -28,7 +28,7 @@
 #include "tests/coordinator/control_client.h"
 
 namespace hotbed {
-namespace {
+namespace attend_hub_test {
 
 // A server that attends: its reading thread keeps the records, activates what it is the primary of,
 // and says who may join.
@@ -301,5 +301,5 @@ TEST_F(AttendHubTest, AThousandShardsFailOverFast) {
   EXPECT_LT(ms, 10000) << "far above the bar: a stopped clock, or a lease that was waited for";
 }
 
-}  // namespace
+}  // namespace attend_hub_test
 }  // namespace hotbed

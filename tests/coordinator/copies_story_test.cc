@@ -9,7 +9,7 @@
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
-namespace {
+namespace copies_story_test {
 
 using CopiesStory = CoreStory;
 
@@ -64,5 +64,5 @@ TEST_F(CopiesStory, CopiesWithoutHostsAreRefused) {
   EXPECT_TRUE(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.empty());
 }
 
-}  // namespace
+}  // namespace copies_story_test
 }  // namespace hotbed

@@ -17,7 +17,7 @@
 #include "tests/coordinator/store_invariants.h"
 
 namespace hotbed {
-namespace {
+namespace core_random_test {
 
 // A reader of maps that keeps itself up to date with what changed.
 class MapReader {
@@ -319,5 +319,5 @@ TEST(CoreRandom, InvariantsHoldInEveryWorld) {
   EXPECT_GT(acknowledged, 50 * 20) << "the worlds were too hostile to show anything";
 }
 
-}  // namespace
+}  // namespace core_random_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace core_story_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -312,5 +312,5 @@ TEST(CoreStart, WaitsForAStoreThatIsAway) {
   EXPECT_TRUE(rig.core->serving());
 }
 
-}  // namespace
+}  // namespace core_story_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "tests/coordinator/meta_store_conformance.h"
 
 namespace hotbed {
-namespace {
+namespace embedded_meta_store_test {
 
 class EmbeddedRig : public MetaStoreRig {
  public:
@@ -147,5 +147,5 @@ TEST(PrefixLimit, IsTheFirstKeyAfterThePrefix) {
   EXPECT_GT(PrefixLimit(""), "\xff\xff\xff");
 }
 
-}  // namespace
+}  // namespace embedded_meta_store_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "planner/coordinator/state/keys.h"
 
 namespace hotbed {
-namespace {
+namespace leases_test {
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kTtl = 3000 * kMs;
@@ -141,5 +141,5 @@ TEST_F(LeasesTest, AHeartbeatThatComesWhileItIsProbedHolds) {
   EXPECT_FALSE(leases_.Held(2));
 }
 
-}  // namespace
+}  // namespace leases_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "planner/model/placement.h"
 
 namespace hotbed {
-namespace {
+namespace load_meter_test {
 
 using ::testing::DoubleEq;
 using ::testing::DoubleNear;
@@ -109,5 +109,5 @@ TEST_F(LoadMeter, BackupsKeepThePullsThatTheyServe) {
   EXPECT_THAT(board.Load(2), DoubleNear(4000 + bytes * 3 / 6, 1e-6));
 }
 
-}  // namespace
+}  // namespace load_meter_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "proto/convert.h"
 
 namespace hotbed {
-namespace {
+namespace member_reports_test {
 
 constexpr ShardId kReported{1, 0};
 constexpr int64_t kReaderGraceNs = 1'000'000'000;  // a new reader counts as a transfer for so long
@@ -145,5 +145,5 @@ TEST_F(MemberReportsTest, AReadCopyCountsForAMomentOnly) {
   EXPECT_TRUE(later.copies_to.empty());
 }
 
-}  // namespace
+}  // namespace member_reports_test
 }  // namespace hotbed

@@ -19,7 +19,7 @@
 #include "tests/coordinator/store_invariants.h"
 
 namespace hotbed {
-namespace {
+namespace membership_random_test {
 
 constexpr int kServers = 5;
 constexpr int kTables = 3;
@@ -262,5 +262,5 @@ TEST(MembershipRandom, EverythingIsAsWishedAfterHealing) {
   EXPECT_GT(deposed, 0u) << "no deposed coordinator tried to write";
 }
 
-}  // namespace
+}  // namespace membership_random_test
 }  // namespace hotbed

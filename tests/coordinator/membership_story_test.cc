@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace membership_story_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -342,5 +342,5 @@ TEST_F(MembershipStory, TheEventLogKeepsTheNewest) {
   EXPECT_EQ(rig_.core->Events({}).events_size(), 1000);
 }
 
-}  // namespace
+}  // namespace membership_story_test
 }  // namespace hotbed

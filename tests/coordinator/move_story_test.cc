@@ -11,7 +11,7 @@
 #include "tests/coordinator/membership_story.h"
 
 namespace hotbed {
-namespace {
+namespace move_story_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -314,5 +314,5 @@ TEST_F(MoveStory, AServerThatComesIsGivenItsPartUnlessThatIsOff) {
   EXPECT_THAT(rig_.core->Moves({}).rebalance().last_reason(), HasSubstr("s2"));
 }
 
-}  // namespace
+}  // namespace move_story_test
 }  // namespace hotbed

@@ -17,7 +17,7 @@
 #include "proto/control.grpc.pb.h"
 
 namespace hotbed {
-namespace {
+namespace port_probe_test {
 
 // A socket that listens and never accepts, as that of a stopped process.
 class Listener {
@@ -110,5 +110,5 @@ TEST_F(PortProbeTest, ManyAtOnceAreAllAnswered) {
   }
 }
 
-}  // namespace
+}  // namespace port_probe_test
 }  // namespace hotbed

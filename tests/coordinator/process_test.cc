@@ -22,7 +22,7 @@
 #include "tests/coordinator/control_client.h"
 
 namespace hotbed {
-namespace {
+namespace process_test {
 
 using ::testing::HasSubstr;
 
@@ -225,5 +225,5 @@ TEST_F(ProcessTest, FlagsAreChecked) {
   EXPECT_NE(exit, 0);
 }
 
-}  // namespace
+}  // namespace process_test
 }  // namespace hotbed

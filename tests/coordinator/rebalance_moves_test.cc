@@ -9,7 +9,7 @@
 #include "tests/coordinator/rebalance_rig.h"
 
 namespace hotbed {
-namespace {
+namespace rebalance_moves_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -132,5 +132,5 @@ TEST_F(RebalanceMoves, RolesGoWhereThereIsLessToDo) {
   EXPECT_EQ(LoadBoard(after, loads, 1).Load(2), board.Load(2));
 }
 
-}  // namespace
+}  // namespace rebalance_moves_test
 }  // namespace hotbed

@@ -14,7 +14,7 @@
 #include "tests/coordinator/rebalance_rig.h"
 
 namespace hotbed {
-namespace {
+namespace rebalance_policy_test {
 
 using ::testing::AllOf;
 using ::testing::Each;
@@ -395,5 +395,5 @@ TEST(RebalancePolicy, RandomSteadyLoadsComeToRest) {
   }
 }
 
-}  // namespace
+}  // namespace rebalance_policy_test
 }  // namespace hotbed

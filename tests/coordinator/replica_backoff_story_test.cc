@@ -9,7 +9,7 @@
 #include "tests/coordinator/membership_story.h"
 
 namespace hotbed {
-namespace {
+namespace replica_backoff_story_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -125,5 +125,5 @@ TEST_F(ReplicaBackoffStory, WhatIsUnderWayIsNotGivenUpForTheRoomThatItFills) {
   EXPECT_THAT(Events("give_up"), ElementsAre());
 }
 
-}  // namespace
+}  // namespace replica_backoff_story_test
 }  // namespace hotbed

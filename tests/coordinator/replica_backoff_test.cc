@@ -7,7 +7,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace replica_backoff_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -66,5 +66,5 @@ TEST(ReplicaBackoffTest, WhoWasNotHeardOfIsLeftAloneForAWhile) {
   EXPECT_EQ(backoff.NoteLost(1, 5, kBegin + ReplicaBackoff::kUnreachedNs), "") << "the first loss";
 }
 
-}  // namespace
+}  // namespace replica_backoff_test
 }  // namespace hotbed

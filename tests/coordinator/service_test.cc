@@ -19,7 +19,7 @@
 #include "tests/coordinator/memory_kv.h"
 
 namespace hotbed {
-namespace {
+namespace service_test {
 
 using ::testing::HasSubstr;
 
@@ -235,5 +235,5 @@ TEST_F(ServiceTest, APortInUseIsNamed) {
   EXPECT_THAT(std::string(service.status().message()), HasSubstr(service_->address()));
 }
 
-}  // namespace
+}  // namespace service_test
 }  // namespace hotbed

@@ -15,13 +15,9 @@
 #include "tests/coordinator/shard_decision_rig.h"
 
 namespace hotbed {
-namespace {
+namespace shard_decision_random_test {
 
 constexpr int kServers = 5;
-
-bool Has(const Members& members, const Member& member) {
-  return std::count(members.begin(), members.end(), member) != 0;
-}
 
 std::string Joined(const std::vector<ServerId>& servers) { return absl::StrJoin(servers, " "); }
 
@@ -107,7 +103,7 @@ bool HoldsAll(const ShardRecord& record, const Cluster& cluster, const ShardDeci
               const Member& member) {
   switch (decision.step) {
     case ShardStep::kTakeBase:
-      return !record.active && Has(record.base, member);
+      return !record.active && Contains(record.base, member);
     case ShardStep::kTakeBack: {
       Members past = record.members;
       if (!record.active) past.insert(past.end(), record.base.begin(), record.base.end());
@@ -115,18 +111,18 @@ bool HoldsAll(const ShardRecord& record, const Cluster& cluster, const ShardDeci
                          [&](const Member& m) { return m.server == member.server; });
     }
     case ShardStep::kJoin:
-      return Has(record.members, member) ||
-             (record.active && Has(record.learners, member) && !cluster.joined_in_last_epoch &&
+      return Contains(record.members, member) ||
+             (record.active && Contains(record.learners, member) && !cluster.joined_in_last_epoch &&
               cluster.joined.count(member.server) != 0);
     default:
-      return Has(record.members, member);
+      return Contains(record.members, member);
   }
 }
 
 void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
   const ShardRecord& next = decision.next;
   ASSERT_FALSE(next.members.empty());
-  EXPECT_TRUE(Has(next.members, next.primary));
+  EXPECT_TRUE(Contains(next.members, next.primary));
   std::set<ServerId> servers;
   for (const Members* some : {&next.members, &next.learners}) {
     for (const Member& member : *some) {
@@ -151,7 +147,7 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   }
   EXPECT_FALSE(decision.reason.empty() && decision.step != ShardStep::kNone);
   const bool only_added = std::all_of(record.learners.begin(), record.learners.end(),
-                                      [&](const Member& m) { return Has(next.learners, m); });
+                                      [&](const Member& m) { return Contains(next.learners, m); });
   const bool same = next.primary == record.primary && next.members == record.members && only_added;
   EXPECT_EQ(next.epoch, record.epoch + (same ? 0 : 1));
   EXPECT_EQ(next.active, same && record.active);
@@ -164,7 +160,7 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   }
   // Alive, it may answer strict pulls until it has promised the epoch that is to be active.
   const Member& last = record.active || record.base.empty() ? record.primary : record.base.front();
-  const bool leaves = Has(record.members, last) && !Has(next.members, last);
+  const bool leaves = Contains(record.members, last) && !Contains(next.members, last);
   EXPECT_FALSE(leaves && decision.step == ShardStep::kFailOver && IsLive(cluster, last) &&
                cluster.lost.count(last.server) == 0);
   if (next.learners.size() > record.learners.size()) {
@@ -237,5 +233,5 @@ TEST(ShardDecisionRandomTest, EndsInTheWish) {
   }
 }
 
-}  // namespace
+}  // namespace shard_decision_random_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/coordinator/shard_decision_rig.h"
 
 namespace hotbed {
-namespace {
+namespace shard_decision_test {
 
 // The first member is primary.
 ShardRecord Active(Members members, Members learners = {}) {
@@ -316,5 +316,5 @@ TEST(ShardDecisionTest, AGoalThatWasTakenBackDropsItsLearner) {
   EXPECT_EQ(decision.reason, "learner s2/1 is not wanted any more");
 }
 
-}  // namespace
+}  // namespace shard_decision_test
 }  // namespace hotbed

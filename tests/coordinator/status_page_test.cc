@@ -6,7 +6,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace status_page_test {
 
 TEST(StatusPageTest, TablesAreDescribedInTheWordsOfTheCommandLine) {
   CoordinatorStatus status;
@@ -64,5 +64,5 @@ TEST(StatusPageTest, CopiesMovesAndEventsAreShown) {
                                                            "b: 1 shards are to leave"));
 }
 
-}  // namespace
+}  // namespace status_page_test
 }  // namespace hotbed

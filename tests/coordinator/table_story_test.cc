@@ -10,7 +10,7 @@
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
-namespace {
+namespace table_story_test {
 
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
@@ -354,5 +354,5 @@ TEST_F(TableStory, DroppedNamesAreRememberedUpToTheLimit) {
   EXPECT_THAT(Map().tables_dropped(), ElementsAre(3, 4, 5));
 }
 
-}  // namespace
+}  // namespace table_story_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/coordinator/trainer_story.h"
 
 namespace hotbed {
-namespace {
+namespace trainer_groups_random_test {
 
 // Trainers that end steps, die, restart, leave and join, a store that loses answers, coordinators
 // that are replaced: commits only grow, name only sessions that had ended their step, and in the
@@ -132,5 +132,5 @@ TEST_F(TrainerRandomStory, CommitsAreOneAndTrue) {
   EXPECT_GT(progress_, 100u) << "at the end all live and nothing fails: they must get on";
 }
 
-}  // namespace
+}  // namespace trainer_groups_random_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "tests/coordinator/trainer_story.h"
 
 namespace hotbed {
-namespace {
+namespace trainer_groups_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -303,5 +303,5 @@ TEST_F(TrainerStory, BadRequestsAreRefused) {
   EXPECT_FALSE(Answer(rig_.Send(Request("a")))->member());
 }
 
-}  // namespace
+}  // namespace trainer_groups_test
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace buckets_test {
 
 // The index of one table on the heap, with the rows' data left out.
 struct HeapIndex {
@@ -175,6 +175,6 @@ TEST(Buckets, PositionsOutsideADirectTableAreNotThere) {
   EXPECT_EQ(PlaceOf(team, index.table, 1009, &view).entry, 9u);
 }
 
-}  // namespace
+}  // namespace buckets_test
 }  // namespace device
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace byte_arena_test {
 
 TEST(ByteArena, LendsEachUnitOnceAndJoinsWhatComesBack) {
   const TestSeed seed(21);
@@ -47,6 +47,6 @@ TEST(ByteArena, LendsEachUnitOnceAndJoinsWhatComesBack) {
   EXPECT_EQ(arena.largest_free(), kUnits * ByteArena::kUnit);
 }
 
-}  // namespace
+}  // namespace byte_arena_test
 }  // namespace device
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace flight_cases {
 
 constexpr uint32_t kIdsOfTable = 30;  // 0, 1, ...; those that are multiples of 3 are not there
 
@@ -44,7 +44,7 @@ class Tables {
       stored_[{table, id}] = FirstStored(shape, id);
       inserted.push_back({table, PositionOfId(shape, id), nullptr});
     }
-    return findings->Ok(rows_->Insert(inserted, false, false, &evicted));
+    return findings->Ok(rows_->Insert(inserted, false, &evicted));
   }
   DeviceRows* rows() { return rows_.get(); }
   const std::vector<RowShape>& shapes() const { return shapes_; }
@@ -262,7 +262,7 @@ void Flights(Device* device, uint64_t seed, Findings* findings) {
     std::vector<MovedRow> evicted;
     const Batch batch = {};
     findings->Check(!tables.rows()->StartProbe(flight, batch).ok(), "a room was used twice");
-    findings->Check(!tables.rows()->Insert(row, false, false, &evicted).ok(),
+    findings->Check(!tables.rows()->Insert(row, false, &evicted).ok(),
                     "a row came in under a message");
   }
 }
@@ -362,14 +362,7 @@ void CostsOf(Device* device, uint32_t count, uint32_t kinds, CaseRandom* random,
   uint32_t bits = 1;
   while ((1u << bits) - 1 < row_numbers) ++bits;
   const uint64_t most = kLaunchesMax - (SortLaunches(kRowBitsMax) - SortLaunches(bits));
-  check("an update with rows that are held",
-        CostOf(device,
-               [&] {
-                 findings->Ok(on->BeginUpdate(batch.AsBatch(), &missing));
-                 findings->Ok(on->FinishUpdate(gradients.data(), &missing));
-               }),
-        most, kWaitsMax);
-  check("an update as a server does it",
+  check("an update",
         CostOf(device,
                [&] {
                  findings->Ok(on->Probe(batch.AsBatch(), &missing));
@@ -386,7 +379,7 @@ void Costs(Device* device, uint64_t seed, Findings* findings) {
   for (const uint32_t tables : {10u, 1000u}) CostsOf(device, tables, 7, &random, findings);
 }
 
-}  // namespace
+}  // namespace flight_cases
 
 std::vector<Case> FlightCases() { return {{"flights", Flights}, {"costs", Costs}}; }
 

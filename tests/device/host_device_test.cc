@@ -12,7 +12,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace host_device_test {
 
 class DeviceCases : public testing::TestWithParam<Case> {};
 
@@ -189,9 +189,9 @@ TEST(DeviceRowsFailures, AFaultIsToldByEveryCallAfterIt) {
     std::vector<MovedRow> moved;
     uint32_t slot = 0;
     const auto calls = {
-        rows->BeginUpdate(batch, &missing).ok(),
-        rows->Insert({{table, id, nullptr}}, true, true, &moved).ok(),
-        rows->FinishUpdate(bytes, &missing).ok(),
+        rows->Probe(batch, &missing).ok(),
+        rows->Insert({{table, id, nullptr}}, true, &moved).ok(),
+        rows->Update(batch, bytes, &missing).ok(),
         rows->Pull(batch, out, nullptr, &missing).ok(),
         rows->Collect(table, &slot, 10, &moved).ok(),
     };
@@ -228,8 +228,8 @@ TEST(DeviceRows, ARowThatIsThereIsNotBroughtInTwice) {
   const auto* const first = reinterpret_cast<const uint8_t*>(&one);
   const auto* const second = reinterpret_cast<const uint8_t*>(&two);
   std::vector<MovedRow> evicted;
-  ASSERT_TRUE(rows->Insert({{table, 5, first}, {table, 5, second}}, true, false, &evicted).ok());
-  ASSERT_TRUE(rows->Insert({{table, 5, second}}, true, false, &evicted).ok());
+  ASSERT_TRUE(rows->Insert({{table, 5, first}, {table, 5, second}}, true, &evicted).ok());
+  ASSERT_TRUE(rows->Insert({{table, 5, second}}, true, &evicted).ok());
   EXPECT_EQ(rows->counts().inserted, 1u);
   uint32_t slot = 0;
   std::vector<MovedRow> dirty;
@@ -247,7 +247,7 @@ TEST(DeviceRows, AnUpdateAtOnceTellsWhatIsElsewhereAndInsertWhatWasRefused) {
   for (uint64_t id = 0; id < 70; ++id) many.push_back({table, id, nullptr});
   std::vector<MovedRow> evicted;
   std::vector<uint32_t> refused;
-  ASSERT_TRUE(rows->Insert(many, false, false, &evicted, &refused).ok());
+  ASSERT_TRUE(rows->Insert(many, false, &evicted, &refused).ok());
   EXPECT_EQ(refused, (std::vector<uint32_t>{64, 65, 66, 67, 68, 69})) << "one bucket has 64 slots";
   const std::vector<uint64_t> ids = {3, 69, 5};
   const float gradients[3] = {1, 1, 1};
@@ -280,51 +280,18 @@ TEST(DeviceRows, VictimsComeWithTheirBytesCleanOnesToo) {
     (id % 2 == 0 ? clean : dirty).push_back({table, id, stored});
   }
   std::vector<MovedRow> evicted;
-  ASSERT_TRUE(rows->Insert(clean, false, false, &evicted).ok());
-  ASSERT_TRUE(rows->Insert(dirty, true, false, &evicted).ok());
+  ASSERT_TRUE(rows->Insert(clean, false, &evicted).ok());
+  ASSERT_TRUE(rows->Insert(dirty, true, &evicted).ok());
   ASSERT_TRUE(evicted.empty());
   std::vector<RowToInsert> others;
   for (uint64_t id = 100; id < 164; ++id) others.push_back({table, id, nullptr});
-  ASSERT_TRUE(rows->Insert(others, false, false, &evicted).ok());
+  ASSERT_TRUE(rows->Insert(others, false, &evicted).ok());
   ASSERT_EQ(evicted.size(), 64u);
   for (const MovedRow& row : evicted) {
     EXPECT_EQ(row.dirty, row.position % 2 == 1);
     const auto* const stored = reinterpret_cast<const uint8_t*>(&values[row.position]);
     EXPECT_EQ(row.stored, std::vector<uint8_t>(stored, stored + 4)) << row.position;
   }
-}
-
-TEST(DeviceRows, ACancelledUpdateLetsGoAndChangesNothing) {
-  HostDevice device;
-  std::unique_ptr<DeviceRows> rows;
-  ASSERT_TRUE(DeviceRows::Open(&device, SmallRows(), &rows).ok());
-  RowShape shape;
-  shape.dim = 1;
-  uint32_t table = 0;
-  ASSERT_TRUE(rows->AddTable(shape, false, 0, 64, &table).ok());
-  std::vector<uint64_t> ids(64);
-  std::vector<RowToInsert> old, fresh;
-  for (uint64_t id = 0; id < 64; ++id) {
-    ids[id] = id;
-    old.push_back({table, id, nullptr});
-    fresh.push_back({table, 1000 + id, nullptr});
-  }
-  std::vector<uint32_t> missing;
-  std::vector<MovedRow> moved;
-  Segment segment;
-  segment.table = table;
-  const Batch batch = {&segment, 1, ids.data(), 64};
-  ASSERT_TRUE(rows->BeginUpdate(batch, &missing).ok());
-  ASSERT_TRUE(rows->Insert(old, false, true, &moved).ok());
-  ASSERT_TRUE(rows->Insert(fresh, false, false, &moved).ok());
-  EXPECT_EQ(rows->counts().refused, 64u) << "rows of an update made room";
-  ASSERT_TRUE(rows->CancelUpdate().ok());
-  ASSERT_TRUE(rows->Insert(fresh, false, false, &moved).ok());
-  EXPECT_EQ(rows->counts().refused, 64u) << "rows of a cancelled update are still held";
-  uint32_t slot = 0;
-  moved.clear();
-  ASSERT_TRUE(rows->Collect(table, &slot, 100, &moved).ok());
-  EXPECT_TRUE(moved.empty()) << "a row changed";
 }
 
 TEST(DeviceRowsFailures, MemoryThatIsShortIsRefused) {
@@ -382,10 +349,9 @@ TEST(DeviceRowsFailures, MessagesBeyondALimitAreRefusedByName) {
   }
   segment.type = RowType::kInt8;
   EXPECT_TRUE(pull(1).ok());
-  EXPECT_FALSE(rows->BeginUpdate({&segment, 1, ids.data(), 1}, &missing).ok()) << "int8 gradients";
-  EXPECT_FALSE(rows->FinishUpdate(out, &missing).ok()) << "nothing was begun";
+  EXPECT_FALSE(rows->Update({&segment, 1, ids.data(), 1}, out, &missing).ok()) << "int8 gradients";
 }
 
-}  // namespace
+}  // namespace host_device_test
 }  // namespace device
 }  // namespace hotbed

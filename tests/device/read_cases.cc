@@ -13,7 +13,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace read_cases {
 
 RowsOptions SmallRows() {
   RowsOptions options;
@@ -53,7 +53,7 @@ struct Tables {
         inserted.push_back({t, PositionOfId(shapes[t], id), bytes.data()});
       }
     }
-    return findings->Ok(rows->Insert(inserted, false, false, &evicted));
+    return findings->Ok(rows->Insert(inserted, false, &evicted));
   }
 
   static Bytes RandomStored(CaseRandom* random, const RowShape& shape) {
@@ -297,7 +297,7 @@ void Decodes(Device* device, uint64_t seed, Findings* findings) {
   device->Free(out);
 }
 
-}  // namespace
+}  // namespace read_cases
 
 std::vector<Case> ReadCases() {
   return {{"pulls", Pulls}, {"pooled", Pooled}, {"decodes", Decodes}};

@@ -9,7 +9,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace step_cases {
 
 constexpr uint32_t kRows = 5;
 
@@ -78,7 +78,7 @@ void CompareSteps(DeviceRows* rows, CaseRandom* random, const RowShape& shape,
     if (!twin.emplace(id, FirstStored(shape, id)).second) continue;
     inserted.push_back({table, Mix64(id), nullptr});
   }
-  findings->Ok(rows->Insert(inserted, true, false, &moved));
+  findings->Ok(rows->Insert(inserted, true, &moved));
   for (uint64_t step = 1; step <= 3; ++step) {
     batch.segment.type = static_cast<RowType>(random->Below(3));
     batch.segment.scalars = RandomScalars(random, shape, step * step);
@@ -89,14 +89,9 @@ void CompareSteps(DeviceRows* rows, CaseRandom* random, const RowShape& shape,
                       batch.segment.type != RowType::kFp16;
     batch.Fill(random, shape, huge && random->OneIn(2) ? 1e25f : 1.0f);
     const uint8_t* const gradients_at = batch.gradients.data();
-    const bool at_once = step == 2;
-    const Status probed = at_once ? rows->Probe(batch.AsBatch(), &missing)
-                                  : rows->BeginUpdate(batch.AsBatch(), &missing);
-    if (!findings->Ok(probed)) return;
+    if (!findings->Ok(rows->Probe(batch.AsBatch(), &missing))) return;
     findings->Check(missing.empty(), missing.size(), " rows are missing");
-    const Status stepped = at_once ? rows->Update(batch.AsBatch(), gradients_at, &missing)
-                                   : rows->FinishUpdate(gradients_at, &missing);
-    if (!findings->Ok(stepped)) return;
+    if (!findings->Ok(rows->Update(batch.AsBatch(), gradients_at, &missing))) return;
     findings->Check(missing.empty(), missing.size(), " rows were elsewhere");
     for (auto& [id, stored] : twin) {
       const auto& gradients = batch.by_id[id];
@@ -161,7 +156,7 @@ void CompareMixed(DeviceRows* rows, CaseRandom* random, uint32_t count, Findings
   }
   std::vector<MovedRow> moved;
   std::vector<uint32_t> missing;
-  findings->Ok(rows->Insert(inserted, true, false, &moved));
+  findings->Ok(rows->Insert(inserted, true, &moved));
   const Batch batch = {segments.data(), count, ids.data(), static_cast<uint32_t>(ids.size())};
   if (!findings->Ok(rows->Update(batch, gradients.data(), &missing))) return;
   findings->Check(missing.empty(), missing.size(), " rows are missing");
@@ -242,7 +237,7 @@ void LongRuns(Device* device, uint64_t seed, Findings* findings) {
   }
 }
 
-}  // namespace
+}  // namespace step_cases
 
 std::vector<Case> StepCases() {
   return {{"all_kinds", AllKinds},

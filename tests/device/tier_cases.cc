@@ -10,7 +10,7 @@
 
 namespace hotbed {
 namespace device {
-namespace {
+namespace tier_cases {
 
 struct RowPlace {
   uint32_t table;
@@ -37,10 +37,10 @@ class TwoTiers {
   template <typename Between>
   void Update(const Batch& batch, const uint8_t* gradients, Between between) {
     std::vector<uint32_t> missing, elsewhere;
-    if (!findings_->Ok(rows_->BeginUpdate(batch, &missing))) return;
+    if (!findings_->Ok(rows_->Probe(batch, &missing))) return;
     InsertMissing(batch, missing);
     between();
-    if (!findings_->Ok(rows_->FinishUpdate(gradients, &elsewhere))) return;
+    if (!findings_->Ok(rows_->Update(batch, gradients, &elsewhere))) return;
     StepBelow(batch, gradients, elsewhere);
   }
 
@@ -59,8 +59,8 @@ class TwoTiers {
     stored.resize(out.size());
     return stored;
   }
-  // Rows go down, as a sweep writes them back.
-  void Sweep(uint32_t table, uint32_t wanted) {
+  // Dirty rows are written to the map and become clean.
+  void WriteBack(uint32_t table, uint32_t wanted) {
     std::vector<MovedRow> moved;
     uint32_t slot = 0;
     while (slot < rows_->slots(table)) {
@@ -105,8 +105,8 @@ class TwoTiers {
       }
     }
     std::vector<MovedRow> evicted;
-    findings_->Ok(rows_->Insert(known, false, true, &evicted));
-    findings_->Ok(rows_->Insert(fresh, true, true, &evicted));
+    findings_->Ok(rows_->Insert(known, false, &evicted));
+    findings_->Ok(rows_->Insert(fresh, true, &evicted));
     PutBelow(evicted);
   }
   void StepBelow(const Batch& batch, const uint8_t* gradients,
@@ -219,7 +219,7 @@ void OverFull(Device* device, uint64_t seed, Findings* findings) {
     const RandomUpdate update(tiers.shapes(), &random, step, 150, 400);
     tiers.Update(update.AsBatch(), update.gradients.data(), [&]() {
       if (random.OneIn(2)) tiers.Read({random.Below(4), random.Below(400)});
-      if (random.OneIn(3)) tiers.Sweep(random.Below(4), 1 + random.Below(100));
+      if (random.OneIn(3)) tiers.WriteBack(random.Below(4), 1 + random.Below(100));
     });
     UpdateTwin(tiers.shapes(), update, &twin);
     for (uint32_t k = 0; k < 30; ++k) {
@@ -233,7 +233,7 @@ void OverFull(Device* device, uint64_t seed, Findings* findings) {
     }
   }
   // In the end all state is below, as the twin has it.
-  for (uint32_t t = 0; t < 4; ++t) tiers.Sweep(t, 1000);
+  for (uint32_t t = 0; t < 4; ++t) tiers.WriteBack(t, 1000);
   for (const auto& [place, stored] : twin) {
     findings->Check(tiers.ExistsBelow(place) && tiers.Below(place) == stored, "in the end: table ",
                     place.table, " id ", place.id);
@@ -254,7 +254,7 @@ void NoRoom(Device* device, uint64_t seed, Findings* findings) {
     tiers.Update(update.AsBatch(), update.gradients.data(), []() {});
     UpdateTwin(tiers.shapes(), update, &twin);
   }
-  tiers.Sweep(0, 1000);
+  tiers.WriteBack(0, 1000);
   for (const auto& [place, stored] : twin) {
     findings->Check(tiers.Below(place) == stored, "id ", place.id);
   }
@@ -285,11 +285,11 @@ void HotStays(Device* device, uint64_t seed, Findings* findings) {
     std::vector<RowToInsert> inserted;
     for (uint32_t k : missing) inserted.push_back({table, Mix64(hot[k]), nullptr});
     for (uint32_t k = 0; k < 300; ++k) inserted.push_back({table, Mix64(cold++), nullptr});
-    if (!findings->Ok(rows->Insert(inserted, false, false, &evicted))) return;
+    if (!findings->Ok(rows->Insert(inserted, false, &evicted))) return;
   }
 }
 
-}  // namespace
+}  // namespace tier_cases
 
 std::vector<Case> TierCases() {
   return {{"over_full", OverFull}, {"no_room", NoRoom}, {"hot_stays", HotStays}};

@@ -1,4 +1,4 @@
-"""Bad input to whole processes: each is refused with the thing, the value and the next step named."""
+"""Bad input to whole processes: each is refused, naming the thing, the value and the next step."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class Daemon:
         raise AssertionError(f"'{words}' was not said: {self.said}")
 
     def end(self, seconds=local.WAIT_SECONDS):
-        """(exit code, all it said) of a daemon that must end by itself."""
+        """(exit code, output) of a daemon that must end by itself."""
         out, _ = self.process.communicate(timeout=seconds)
         return self.process.returncode, self.said + out
 
@@ -146,7 +146,7 @@ class DataDirectories(unittest.TestCase):
                 self.assertIn("hotbed-coordinator 99", said)
 
     def change_version(self, directory):
-        """Writes a later version into the server's identity file; its path."""
+        """Writes a later version into the server's identity file and returns its path."""
         for root, _, names in os.walk(directory):
             for name in names:
                 path = os.path.join(root, name)

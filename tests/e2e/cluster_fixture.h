@@ -1,5 +1,5 @@
-// A cluster of real daemons for tests of the real client, and tables of random rows on it. All
-// tests of a program share the cluster; each makes tables of its own.
+// A cluster of real daemons for tests of the real client, with tables of random rows. All tests of
+// a program share the cluster; each creates tables of its own.
 #ifndef HOTBED_TESTS_E2E_CLUSTER_FIXTURE_H_
 #define HOTBED_TESTS_E2E_CLUSTER_FIXTURE_H_
 
@@ -76,7 +76,7 @@ inline TableOptions Options(const std::string& name, uint32_t dim, OptimizerKind
   options.optimizer.kind = kind;
   options.optimizer.learning_rate = 0.1f;
   options.initializer = {InitializerKind::kNormal, 0.0f, 0.3f};
-  options.seed = 77;  // not the name's: tables of other names begin with the same rows
+  options.seed = 77;  // fixed, so that tables of other names begin with the same rows
   options.column_slices = slices;
   return options;
 }
@@ -116,7 +116,7 @@ inline size_t Different(const std::vector<float>& a, const std::vector<float>& b
   return different;
 }
 
-// Ids with repeats within and between the features.
+// Ids with duplicates within and between the features.
 struct Feature {
   std::vector<uint64_t> ids;
   std::vector<float> gradients;

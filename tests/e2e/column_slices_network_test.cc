@@ -1,5 +1,5 @@
-// Tables in column slices over the network: real daemons, the real client. Their rows are those of
-// whole tables to the bit, over a kill -9, and one message a server carries them.
+// Tables in column slices over the network, with real daemons and the real client. Their rows equal
+// those of whole tables to the bit, also after a kill -9, and one message per server carries them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace column_slices_network_test {
 
 using ColumnSlicesNetworkTest = ClusterTest;
 
@@ -25,9 +25,9 @@ TEST_F(ColumnSlicesNetworkTest, TrainingIsThatOfAWholeTableToTheBitOverAKill) {
   Random random(seed.value());
   constexpr uint32_t kDim = 37;
   ClientOptions cut;
-  cut.message_bytes_max = 64 << 10;  // so that a step is several messages
+  cut.message_bytes_max = 64 << 10;  // so that a step takes several messages
   const std::unique_ptr<Client> clients[] = {Connect(), Connect(cut)};
-  std::vector<std::vector<const Table*>> groups;  // of the same rows
+  std::vector<std::vector<const Table*>> groups;  // with the same rows
   for (const OptimizerKind kind :
        {OptimizerKind::kSgd, OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
     std::vector<const Table*>& group = groups.emplace_back();
@@ -144,7 +144,7 @@ TEST_F(ColumnSlicesNetworkTest, OneMessageAServerWhateverTheSlicesAndTables) {
   EXPECT_EQ(client->Stats().messages - before, kServers);
 }
 
-// What is not finite in one slice's columns is skipped in all of them, or refused as a whole.
+// A row that is not finite in one slice is skipped in all of them, or refused as a whole.
 TEST_F(ColumnSlicesNetworkTest, ARowWithANanIsSkippedInEverySlice) {
   const std::unique_ptr<Client> client = Connect();
   constexpr uint32_t kDim = 8;
@@ -159,7 +159,7 @@ TEST_F(ColumnSlicesNetworkTest, ARowWithANanIsSkippedInEverySlice) {
   const Table* strict = Create(client.get(), rejects);
   const std::vector<uint64_t> ids = {1, 2, 8999, 2};
   std::vector<float> gradients(ids.size() * kDim, 1.0f);
-  gradients[3 * kDim + 5] = std::numeric_limits<float>::quiet_NaN();  // of id 2's sum
+  gradients[3 * kDim + 5] = std::numeric_limits<float>::quiet_NaN();  // in the sum of id 2
   std::vector<std::vector<float>> rows;
   for (const Table* table : tables) {
     const std::vector<float> before = Rows(client.get(), table, ids);
@@ -180,5 +180,5 @@ TEST_F(ColumnSlicesNetworkTest, ARowWithANanIsSkippedInEverySlice) {
   EXPECT_EQ(Different(Rows(client.get(), strict, ids), before), 0u);
 }
 
-}  // namespace
+}  // namespace column_slices_network_test
 }  // namespace hotbed

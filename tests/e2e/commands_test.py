@@ -290,7 +290,7 @@ class Commands(unittest.TestCase):
         name = next(t["name"] for t in self.up.json("table", "list") if t["name"].startswith("bench-"))
         rows = self.up.json("row", "get", name, *range(100))
         self.assertTrue(any(r["exists"] for r in rows), "no row of the bench's table was ever pushed to")
-        # Nobody trains such a table, so its rows are assigned before they are read.
+        # Such a table is never trained, so its rows are assigned before they are read.
         none = self.up.json("bench", "pull", "--seconds", "0.1", "--repeats", 1, "--rows", 1000, "--optimizer", "none",
                             "--no-roofs")
         self.assertGreater(none["rows_per_s"], 0)

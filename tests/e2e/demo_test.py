@@ -1,4 +1,4 @@
-"""`hotbed demo` on little data: the story ends well, and its numbers hold together."""
+"""`hotbed demo` on little data: it succeeds, and its numbers are consistent."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Demo(unittest.TestCase):
             self.assertGreater(sum(phase["pulls"] for phase in result["phases"]), 0)
             self.assertEqual(result["online"]["lookups"], 2000)
             self.assertGreaterEqual(result["online"]["p99_seconds"], result["online"]["p50_seconds"])
-            # The data stay for the next run, nothing else does.
+            # Only the data stay for the next run.
             self.assertEqual(sorted(os.listdir(directory)), ["criteo-60000-1.tsv", "criteo-60000-1.tsv.json"])
 
     def test_failure_tells_the_step_and_where_the_logs_are(self):

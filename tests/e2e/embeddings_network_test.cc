@@ -1,5 +1,6 @@
-// Embeddings over the network: real daemons, the real client. The steps of TorchRec's introduction
-// with their known losses, and the same training on tables cut by columns and pooled anywhere.
+// Embeddings over the network, with real daemons and the real client. The steps of TorchRec's
+// introduction with their known losses, and the same training on tables cut by columns and pooled
+// anywhere.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +15,7 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace embeddings_network_test {
 
 class EmbeddingsNetworkTest : public ClusterTest {
  protected:
@@ -120,5 +121,5 @@ TEST_F(EmbeddingsNetworkTest, SlicesAndPlacesOfPoolingTrainTheSame) {
   }
 }
 
-}  // namespace
+}  // namespace embeddings_network_test
 }  // namespace hotbed

@@ -21,7 +21,7 @@ def program(name):
 
 
 def clean_environment():
-    """The caller's environment without what would steer Hotbed."""
+    """The caller's environment without variables that configure Hotbed."""
     return {k: v for k, v in os.environ.items() if not k.startswith("HOTBED_")}
 
 
@@ -94,7 +94,7 @@ class Up:
         return {p["name"]: p["pid"] for p in self.info["processes"]}
 
     def stop(self, how=signal.SIGINT):
-        """(exit code, what it said on stderr)."""
+        """(exit code, text on stderr)."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         _, err = self.process.communicate(timeout=WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Copies, live moves, drains, added servers and fail-over by the command line, against `hotbed up`, under load."""
+"""Replicas, live moves, drains, added servers and fail-over by the command line, against `hotbed up`, under load."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class Moves(unittest.TestCase):
         cls.directory = local.Directory()
         cls.data = os.path.join(cls.directory.path, "data")
         cls.up = local.Up(cls.data, "--servers", 3, "--port", 0, "--host-bytes", "128MiB")
-        # Each test moves what it means to; what the cluster does unasked is another test's.
+        # Each test moves shards itself; the cluster must not move any by itself.
         cls.up.json("rebalance", "off")
         cls.up.json("table", "create", "kept", "--dim", 16, "--rows", 200000, "--durability", "replicated=2")
         cls.up.json("table", "create", "logged", "--dim", 16, "--rows", 200000)

@@ -1,6 +1,6 @@
-// Pooled pulls over the network: real daemons, the real client. Sums are those of the rows to
-// rounding and maxima to the bit, in tables of whole rows and of slices (whose ranges are others,
-// so that sums differ by their rounding); a kill -9 changes no bit.
+// Pooled pulls over the network, with real daemons and the real client. Sums equal those of the
+// rows up to rounding, and maxima to the bit, in tables of whole rows and of slices (which have
+// other ranges, so that their sums are rounded differently). A kill -9 changes no bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace pooled_pull_network_test {
 
 using PooledPullNetworkTest = ClusterTest;
 
@@ -61,7 +61,7 @@ Pooled Pull(Client* client, const Table* table, const Bags& bags, BagPooling poo
   return out;
 }
 
-// From the rows, in double.
+// Computed from the rows in double.
 void Check(const Bags& bags, const std::vector<float>& rows, uint32_t dim, BagPooling pooling,
            bool weighted, const Pooled& pooled) {
   size_t first = 0;
@@ -133,5 +133,5 @@ TEST_F(PooledPullNetworkTest, BagsAreThoseOfTheirRowsOverAKill) {
   }
 }
 
-}  // namespace
+}  // namespace pooled_pull_network_test
 }  // namespace hotbed

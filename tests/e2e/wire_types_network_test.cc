@@ -1,5 +1,5 @@
-// Rows and gradients of every wire type, of whole and of sliced tables, over the network: rounded
-// as their formats say.
+// Rows and gradients of every wire type, of whole and of sliced tables, over the network, with the
+// rounding of their formats.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 #include "tests/e2e/cluster_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace wire_types_network_test {
 
 using WireTypesNetworkTest = ClusterTest;
 
-// `value` rounded to nearest, ties to even, with so many bits of mantissa.
+// `value` rounded to nearest, ties to even, with the given bits of mantissa.
 float Rounded(float value, int mantissa_bits, int exponent_min) {
   if (value == 0) return value;
   const int exponent = std::max(std::ilogb(value), exponent_min);
@@ -33,7 +33,7 @@ float RoundedTo(RowType type, float value) {
                                   : value;
 }
 
-// Row-wise int8 over the elements of one slice, there and back.
+// Row-wise int8 over the elements of one slice, encoded and decoded.
 void ThroughInt8(float* row, uint32_t columns) {
   const float low = *std::min_element(row, row + columns);
   const float range = *std::max_element(row, row + columns) - low;
@@ -122,7 +122,7 @@ TEST_F(WireTypesNetworkTest, Int8RowsOfSlicesArriveAsFloatsAndOnlyOnRequest) {
   EXPECT_NE(as_it_travels.message().find("take rows as fp32"), std::string::npos) << as_it_travels;
 }
 
-// SGD at a rate of 1 on zeros: the row is the gradient as it arrived, with its sign turned.
+// SGD at a rate of 1 on zeros: the row is the negated gradient as it arrived.
 TEST_F(WireTypesNetworkTest, GradientsOfEveryWireTypeAreSummedInFp32AndRoundedOnce) {
   const TestSeed seed(20261127);
   Random random(seed.value());
@@ -161,5 +161,5 @@ TEST_F(WireTypesNetworkTest, GradientsOfEveryWireTypeAreSummedInFp32AndRoundedOn
   }
 }
 
-}  // namespace
+}  // namespace wire_types_network_test
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-"""The word-vector example as a program: a short training on a cluster of its own, beside the same one on local arrays."""
+"""The word-vector example as a program: a short training on its own cluster, compared with the same training on local arrays."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def train(*args, timeout=120):
 
 class WordsExampleTest(unittest.TestCase):
     def small_text(self, folder, lines):
-        """The first verses of the text, where it is installed."""
+        """The first verses of the text, if it is installed."""
         if not os.path.exists(BIBLE):
             self.skipTest("bible-kjv is not installed")
         done = subprocess.run([BIBLE, "-f", "gen1:1-rev22:21"], capture_output=True, text=True, check=True,

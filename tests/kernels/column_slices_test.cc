@@ -11,7 +11,7 @@
 #include "tests/kernels/kernel_rows.h"
 
 namespace hotbed {
-namespace {
+namespace column_slices_test {
 
 constexpr uint32_t kDim = 100;
 constexpr uint32_t kRows = 30;
@@ -102,5 +102,5 @@ INSTANTIATE_TEST_SUITE_P(ElementWise, ColumnSlicesTest,
                                            OptimizerKind::kAdamW, OptimizerKind::kFtrl,
                                            OptimizerKind::kRmsProp));
 
-}  // namespace
+}  // namespace column_slices_test
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 #include "tests/kernels/kernel_run.h"
 
 namespace hotbed {
-namespace {
+namespace kernel_identity_test {
 
 // Every dim for the kinds whose way is compiled by dim (under a sanitizer those around whole
 // vectors), else those around the blocks.
@@ -109,5 +109,5 @@ INSTANTIATE_TEST_SUITE_P(All, KernelIdentityTest,
                                             ::testing::Values(WeightType::kFp32, WeightType::kFp16,
                                                               WeightType::kBf16)));
 
-}  // namespace
+}  // namespace kernel_identity_test
 }  // namespace hotbed

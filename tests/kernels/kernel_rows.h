@@ -11,7 +11,7 @@
 
 #include "common/table_spec.h"
 #include "row_math/half.h"
-#include "server/kernels/row_kernels.h"
+#include "server/kernels/row_batches.h"
 #include "tests/kernels/row_twin.h"
 
 namespace hotbed {

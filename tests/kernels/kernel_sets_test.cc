@@ -11,7 +11,7 @@
 #include "tests/kernels/kernel_rows.h"
 
 namespace hotbed {
-namespace {
+namespace kernel_sets_test {
 
 TEST(KernelSetsTest, OddValuesTravelAlike) {
   using Limits = std::numeric_limits<float>;
@@ -117,5 +117,5 @@ TEST(KernelSetsTest, TheLastSetIsTheBaseAndCanBeForced) {
   EXPECT_STREQ(CpuKernels().name, "base");
 }
 
-}  // namespace
+}  // namespace kernel_sets_test
 }  // namespace hotbed

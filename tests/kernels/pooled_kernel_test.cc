@@ -18,7 +18,7 @@
 #include "tests/kernels/pool_twin.h"
 
 namespace hotbed {
-namespace {
+namespace pooled_kernel_test {
 
 constexpr uint32_t kResident = 40;
 
@@ -251,5 +251,5 @@ INSTANTIATE_TEST_SUITE_P(All, PooledKernelTest,
                                                               WeightType::kBf16),
                                             ::testing::Values(RowPooling::kSum, RowPooling::kMax)));
 
-}  // namespace
+}  // namespace pooled_kernel_test
 }  // namespace hotbed

@@ -17,7 +17,7 @@
 #include "tests/kv/kv_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace full_disk_test {
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -213,5 +213,5 @@ TEST_F(FullDiskTest, ManyRoundsUnderLoadLeaveNothingStuck) {
   CheckAll(store.get());
 }
 
-}  // namespace
+}  // namespace full_disk_test
 }  // namespace hotbed

@@ -13,7 +13,7 @@
 #include "tests/kv/kv_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace kv_file_test {
 
 class KvFileTest : public KvFixture {
  protected:
@@ -226,5 +226,5 @@ TEST_F(KvFileTest, BytesMaxCountsThem) {
   EXPECT_LT(store->GetUsage().disk_bytes, options.bytes_max + (512 << 10));
 }
 
-}  // namespace
+}  // namespace kv_file_test
 }  // namespace hotbed

@@ -15,7 +15,7 @@
 #include "tests/kv/kv_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace kv_store_test {
 
 using KvStoreTest = KvFixture;
 
@@ -219,5 +219,5 @@ TEST_F(KvStoreTest, BytesMaxStopsWrites) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
-}  // namespace
+}  // namespace kv_store_test
 }  // namespace hotbed

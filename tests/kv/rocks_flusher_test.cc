@@ -11,7 +11,7 @@
 #include "common/clock.h"
 
 namespace hotbed {
-namespace {
+namespace rocks_flusher_test {
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -74,5 +74,5 @@ TEST(RocksFlusherTest, AFullDiskIsToldWhileTheFlushGoesOn) {
   EXPECT_EQ(flushes, 2);
 }
 
-}  // namespace
+}  // namespace rocks_flusher_test
 }  // namespace hotbed

@@ -20,7 +20,7 @@
 #include "tests/kv/kv_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace rocks_writable_test {
 
 using rocksdb::FileOptions;
 using rocksdb::FSWritableFile;
@@ -177,5 +177,5 @@ TEST_F(RocksWritableTest, ARoomThatStopsWaitingLetsWaitersGo) {
   EXPECT_TRUE(Append(file.get(), "x").IsIOError()) << "and nobody waits after";
 }
 
-}  // namespace
+}  // namespace rocks_writable_test
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed::parity {
-namespace {
+namespace case_file_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -132,5 +132,5 @@ TEST(CaseFile, RefusalsNameTheField) {
   EXPECT_EQ(Refusal(R"("weights": ["t"])"), "read");
 }
 
-}  // namespace
+}  // namespace case_file_test
 }  // namespace hotbed::parity

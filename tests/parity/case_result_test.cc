@@ -13,7 +13,7 @@
 #include "tests/parity/case_run.h"
 
 namespace hotbed::parity {
-namespace {
+namespace case_result_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -99,5 +99,5 @@ TEST(StepGradients, GivenOnesMustFit) {
               HasSubstr("values has 1 elements, the output has 2"));
 }
 
-}  // namespace
+}  // namespace case_result_test
 }  // namespace hotbed::parity

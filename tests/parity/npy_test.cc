@@ -9,7 +9,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed::parity {
-namespace {
+namespace npy_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -108,5 +108,5 @@ TEST(Npy, RefusalsSayWhatIsWrong) {
   EXPECT_NE(Refusal(huge), "read");
 }
 
-}  // namespace
+}  // namespace npy_test
 }  // namespace hotbed::parity

@@ -15,7 +15,7 @@
 #include "planner/plan_by_cost.h"
 
 namespace hotbed {
-namespace {
+namespace cluster_copies_test {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -198,5 +198,5 @@ TEST(ClusterProblem, ReadCopiesTakeRoomEverywhere) {
   EXPECT_EQ(input.topology.servers[1].spill_bytes, kGiB - 100000 * 68);
 }
 
-}  // namespace
+}  // namespace cluster_copies_test
 }  // namespace hotbed

@@ -15,7 +15,7 @@
 #include "planner/plan_by_cost.h"
 
 namespace hotbed {
-namespace {
+namespace cluster_problem_test {
 
 using ::testing::ElementsAre;
 using ::testing::Field;
@@ -315,5 +315,5 @@ TEST(PlaceNewTables, WhatDoesNotFitNamesLimitAndMissingBytes) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("63805696 bytes are missing"));
 }
 
-}  // namespace
+}  // namespace cluster_problem_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "tests/planner/random_input.h"
 
 namespace hotbed {
-namespace {
+namespace cost_model_test {
 
 TEST(PlainMath, IsTheCLibrarysToTheLastBits) {
   for (int i = 1; i < 20000; ++i) {
@@ -171,5 +171,5 @@ TEST(TierLoad, DeviceBeforeHostBeforeSpill) {
   EXPECT_EQ(tiers.spill, 50u);
 }
 
-}  // namespace
+}  // namespace cost_model_test
 }  // namespace hotbed

@@ -14,7 +14,7 @@
 #include "tests/planner/random_input.h"
 
 namespace hotbed {
-namespace {
+namespace cost_plan_test {
 
 constexpr uint64_t kMiB = 1ull << 20;
 
@@ -241,5 +241,5 @@ TEST(PlanByCost, SurvivesExtremeNumbers) {
   EXPECT_GT(plans, 100);
 }
 
-}  // namespace
+}  // namespace cost_plan_test
 }  // namespace hotbed

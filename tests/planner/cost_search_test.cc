@@ -19,7 +19,7 @@
 #include "tests/planner/random_input.h"
 
 namespace hotbed {
-namespace {
+namespace cost_search_test {
 
 TEST(PlacementState, CountsWhatACountFromScratchGives) {
   const TestSeed seed(31);
@@ -158,5 +158,5 @@ TEST(ChooseMode, ThresholdsCompareAsTheSourcesDo) {
   EXPECT_EQ(ChooseMode(table, nullptr, options, 4).value().slices, 1u);
 }
 
-}  // namespace
+}  // namespace cost_search_test
 }  // namespace hotbed

@@ -16,7 +16,7 @@
 #include "tests/planner/random_input.h"
 
 namespace hotbed {
-namespace {
+namespace exhaustive_test {
 
 constexpr double kPlacementsMax = 3e5;
 
@@ -108,5 +108,5 @@ TEST(ExhaustivePlanner, SoDoTheGreedyAndTheImprovementAlone) {
   EXPECT_EQ(c.bound_too_high, 0);
 }
 
-}  // namespace
+}  // namespace exhaustive_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include "planner/model/plan_names.h"
 
 namespace hotbed {
-namespace {
+namespace finish_plan_test {
 
 // Two servers; a table of 10 rows x 4 columns, and a hashed one of 1000 expected rows x 4.
 PlannerInput Input() {
@@ -110,5 +110,5 @@ TEST(PlanNames, EveryValueHasAWord) {
   EXPECT_STREQ(StrategyName(static_cast<PlannerStrategy>(99)), "unknown");
 }
 
-}  // namespace
+}  // namespace finish_plan_test
 }  // namespace hotbed

@@ -25,7 +25,7 @@
 #include "tests/planner/plan_fault.h"
 
 namespace hotbed {
-namespace {
+namespace golden_test {
 
 bool rewrite = false;
 
@@ -100,9 +100,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(CaseFiles()), [](const
   return name;
 });
 
-}  // namespace
+}  // namespace golden_test
 
-void SetRewrite(bool value) { rewrite = value; }
+void SetRewrite(bool value) { golden_test::rewrite = value; }
 
 }  // namespace hotbed
 

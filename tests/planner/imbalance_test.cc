@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace imbalance_test {
 
 TEST(ImbalanceTest, EvenIsZero) {
   const Imbalance even = MeasureImbalance(std::vector<double>{2, 2, 2, 2});
@@ -49,5 +49,5 @@ TEST(ImbalanceTest, NothingToMeasure) {
   EXPECT_EQ(one.kl_divergence, 0);
 }
 
-}  // namespace
+}  // namespace imbalance_test
 }  // namespace hotbed

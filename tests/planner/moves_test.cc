@@ -11,7 +11,7 @@
 #include "tests/planner/random_input.h"
 
 namespace hotbed {
-namespace {
+namespace moves_test {
 
 PlannerOutput PlanOf(const PlannerInput& input) {
   PlannerOutput plan;
@@ -167,5 +167,5 @@ TEST(MovesBetween, ExecutedRowByRowTheyGiveTheWantedPlan) {
   EXPECT_GT(ordered, 200);
 }
 
-}  // namespace
+}  // namespace moves_test
 }  // namespace hotbed

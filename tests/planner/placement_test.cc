@@ -14,7 +14,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace placement_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -374,5 +374,5 @@ TEST(PlaceTable, WhoFailsIsReplacedByAllOthers) {
   }
 }
 
-}  // namespace
+}  // namespace placement_test
 }  // namespace hotbed

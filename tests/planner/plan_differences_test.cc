@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace plan_differences_test {
 
 PlannerOutput OutputOf(std::vector<std::string> servers, std::vector<PlacedRange> ranges) {
   PlannerOutput plan;
@@ -48,5 +48,5 @@ TEST(PlanDifferences, OnlyPrimariesOfKnownTables) {
   EXPECT_TRUE(PlanDifferences(before, after, "").empty());
 }
 
-}  // namespace
+}  // namespace plan_differences_test
 }  // namespace hotbed

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace plan_test {
 
 PlannedShard Shard(uint32_t index, uint64_t first, uint64_t limit, ServerId server) {
   return {.shard = {3, index},
@@ -44,5 +44,5 @@ TEST(Plan, ComparesByValue) {
   }
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace hotbed

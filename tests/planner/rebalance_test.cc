@@ -16,7 +16,7 @@
 #include "tests/planner/random_input.h"
 
 namespace hotbed {
-namespace {
+namespace rebalance_test {
 
 constexpr uint64_t kMiB = 1ull << 20;
 
@@ -251,5 +251,5 @@ TEST(Rebalance, KeepsEveryRuleAndItsMovesCanBeExecuted) {
   EXPECT_GT(moved, FewerIfSanitized(150));
 }
 
-}  // namespace
+}  // namespace rebalance_test
 }  // namespace hotbed

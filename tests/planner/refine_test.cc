@@ -12,7 +12,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace refine_test {
 
 InputTable Table(uint64_t rows, uint32_t dim, bool hashed) {
   InputTable table;
@@ -103,5 +103,5 @@ TEST(RefineRanges, KeepsTheEdgesAndTheLimitsAndChangesNothingTwice) {
   }
 }
 
-}  // namespace
+}  // namespace refine_test
 }  // namespace hotbed

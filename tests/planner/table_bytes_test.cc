@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace table_bytes_test {
 
 InputTable Table(PlannerWeight weight, PlannerOptimizer optimizer, bool hashed = false) {
   return {.name = "t",
@@ -52,5 +52,5 @@ TEST(NeedsWholeRows, ByOptimizerAndWeights) {
   EXPECT_FALSE(NeedsWholeRows(Table(PlannerWeight::kFp32, PlannerOptimizer::kAdam)));
 }
 
-}  // namespace
+}  // namespace table_bytes_test
 }  // namespace hotbed

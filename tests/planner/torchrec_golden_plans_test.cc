@@ -12,7 +12,7 @@
 #include "tests/planner/torchrec_inputs.h"
 
 namespace hotbed::torchrec {
-namespace {
+namespace torchrec_golden_plans_test {
 
 constexpr uint64_t kMib = 1 << 20;
 
@@ -129,5 +129,5 @@ TEST(TorchrecGoldenPlansTest, MemoryBalanced) {
                            {Sharding::kTableWise, {3}}}});
 }
 
-}  // namespace
+}  // namespace torchrec_golden_plans_test
 }  // namespace hotbed::torchrec

@@ -14,7 +14,7 @@
 #include "tests/planner/torchrec_inputs.h"
 
 namespace hotbed::torchrec {
-namespace {
+namespace torchrec_perf_test {
 
 constexpr double kGib = 1024.0 * 1024 * 1024;
 
@@ -287,5 +287,5 @@ TEST(TorchrecPerfTest, KernelBandwidths) {
   EXPECT_EQ(cpu(Kernel::kFusedUvm), std::nullopt);
 }
 
-}  // namespace
+}  // namespace torchrec_perf_test
 }  // namespace hotbed::torchrec

@@ -14,7 +14,7 @@
 #include "tests/planner/torchrec_inputs.h"
 
 namespace hotbed::torchrec {
-namespace {
+namespace torchrec_plan_test {
 
 constexpr uint64_t kMib = 1 << 20;
 
@@ -303,5 +303,5 @@ TEST(TorchrecPlanTest, Statistics) {
   EXPECT_EQ(plan.value().output.cost.binding, "time of s0");
 }
 
-}  // namespace
+}  // namespace torchrec_plan_test
 }  // namespace hotbed::torchrec

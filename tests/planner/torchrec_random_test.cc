@@ -10,7 +10,7 @@
 #include "tests/planner/torchrec_inputs.h"
 
 namespace hotbed::torchrec {
-namespace {
+namespace torchrec_random_test {
 
 PlannerInput RandomInput(Random* random) {
   const auto below = [&](uint64_t limit) { return random->Uniform(limit); };
@@ -154,5 +154,5 @@ TEST(TorchrecRandomTest, AbsurdNumbers) {
   EXPECT_EQ(idle.value().cost.gap, 0);
 }
 
-}  // namespace
+}  // namespace torchrec_random_test
 }  // namespace hotbed::torchrec

@@ -8,7 +8,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed::torchrec {
-namespace {
+namespace torchrec_room_tree_test {
 
 TEST(RoomTreeTest, LeastTimeWithRoomThenLowestPlace) {
   RoomTree tree;
@@ -48,5 +48,5 @@ TEST(RoomTreeTest, AgreesWithALinearSearch) {
   }
 }
 
-}  // namespace
+}  // namespace torchrec_room_tree_test
 }  // namespace hotbed::torchrec

@@ -13,7 +13,7 @@
 #include "tests/planner/torchrec_inputs.h"
 
 namespace hotbed::torchrec {
-namespace {
+namespace torchrec_search_test {
 
 SearchSpace SpaceOf(const PlannerInput& input) {
   const RankTopology topology = BuildRankTopology(input).value();
@@ -369,5 +369,5 @@ TEST(TorchrecSearchTest, BudgetEndsTheSearch) {
   EXPECT_GE(few.best->rating_ms, all.best->rating_ms);
 }
 
-}  // namespace
+}  // namespace torchrec_search_test
 }  // namespace hotbed::torchrec

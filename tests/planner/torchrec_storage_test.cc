@@ -14,7 +14,7 @@
 #include "tests/planner/torchrec_inputs.h"
 
 namespace hotbed::torchrec {
-namespace {
+namespace torchrec_storage_test {
 
 struct Sized {
   uint64_t rows = 0;
@@ -306,5 +306,5 @@ TEST(TorchrecReservationTest, MoreThanThereIs) {
   EXPECT_EQ(reserved.error().missing_bytes, 1200u + 20 * 33 * 256 * 8 - 1000);
 }
 
-}  // namespace
+}  // namespace torchrec_storage_test
 }  // namespace hotbed::torchrec

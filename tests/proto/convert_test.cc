@@ -7,7 +7,7 @@
 #include "proto/status_text.h"
 
 namespace hotbed {
-namespace {
+namespace convert_test {
 
 using testing::HasSubstr;
 
@@ -161,5 +161,5 @@ TEST(StatusText, EveryCodeHasAMeaning) {
   EXPECT_EQ(ToStatus(v1::OUT_OF_RANGE, "id 9").message(), "OUT_OF_RANGE: id 9");
 }
 
-}  // namespace
+}  // namespace convert_test
 }  // namespace hotbed

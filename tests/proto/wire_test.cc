@@ -12,7 +12,7 @@
 #include "tests/proto/wire_twin.h"
 
 namespace hotbed {
-namespace {
+namespace wire_test {
 
 std::string RandomBytes(Random* random, size_t size) {
   std::string bytes(size, '\0');
@@ -314,5 +314,5 @@ TEST(WireScratch, GivesAlignedMemoryThatStays) {
   EXPECT_NE(scratch.Allocate(100000), nullptr);
 }
 
-}  // namespace
+}  // namespace wire_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "row_math/quantize.h"
 
 namespace hotbed {
-namespace {
+namespace half_test {
 
 // The compiler's own conversion, correctly rounded by the language.
 uint16_t ReferenceFp16(float value) {
@@ -127,5 +127,5 @@ TEST(QuantizeTest, AConstantRowIsExact) {
   EXPECT_EQ(Fp32Codec::Load(wire + 3, 0), 0.0f);
 }
 
-}  // namespace
+}  // namespace half_test
 }  // namespace hotbed

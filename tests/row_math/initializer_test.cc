@@ -8,7 +8,7 @@
 #include "row_math/philox.h"
 
 namespace hotbed {
-namespace {
+namespace initializer_test {
 
 // Known answers of Random123 (kat_vectors, philox4x32 10).
 TEST(PhiloxTest, KnownAnswers) {
@@ -151,5 +151,5 @@ TEST(InitializerTest, Vectors) {
   EXPECT_EQ(bits(InitializerKind::kTruncatedNormal, 5), 0xbfb82cdcu);
 }
 
-}  // namespace
+}  // namespace initializer_test
 }  // namespace hotbed

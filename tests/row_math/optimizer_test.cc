@@ -9,7 +9,7 @@
 #include "tests/row_math/row_under_test.h"
 
 namespace hotbed {
-namespace {
+namespace optimizer_test {
 
 const uint8_t* Bytes(const float* p) { return reinterpret_cast<const uint8_t*>(p); }
 uint8_t* Bytes(float* p) { return reinterpret_cast<uint8_t*>(p); }
@@ -163,5 +163,5 @@ TEST(OptimizerTest, TreeSumJoinsLanesByHalving) {
   EXPECT_EQ(TreeSum(other), 16777216.0f);  // each is lost by itself
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "common/random.h"
 
 namespace hotbed {
-namespace {
+namespace position_test {
 
 // Part of the wire and disk formats: the splitmix64 stream that starts at 0 (Vigna's reference).
 TEST(PositionTest, Vectors) {
@@ -29,5 +29,5 @@ TEST(PositionTest, BucketIsTheTopBits) {
   EXPECT_EQ(BucketOf(~0ull), kBuckets - 1);
 }
 
-}  // namespace
+}  // namespace position_test
 }  // namespace hotbed

@@ -18,7 +18,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace row_formats_test {
 
 using Bytes = std::vector<uint8_t>;
 using Kind = RowFormatKind;
@@ -388,5 +388,5 @@ TEST(RowFormatsTest, RowsStoredAsHalvesAreQuantizedByTheirValues) {
   }
 }
 
-}  // namespace
+}  // namespace row_formats_test
 }  // namespace hotbed

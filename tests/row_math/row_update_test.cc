@@ -15,7 +15,7 @@
 #include "tests/row_math/row_under_test.h"
 
 namespace hotbed {
-namespace {
+namespace row_update_test {
 
 // What the rounding of a weight may make of it, relative to the weight or to 1.
 float Precision(WeightType type) {
@@ -294,5 +294,5 @@ TEST(RowUpdateEdgeTest, FirstStateByKind) {
   }
 }
 
-}  // namespace
+}  // namespace row_update_test
 }  // namespace hotbed

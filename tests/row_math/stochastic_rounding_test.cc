@@ -13,7 +13,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace stochastic_rounding_test {
 
 TEST(StochasticRoundingTest, Vectors) {
   const struct {
@@ -140,5 +140,5 @@ TEST(StochasticRoundingTest, SlicesRoundAsTheWhole) {
   EXPECT_EQ(cut, whole);
 }
 
-}  // namespace
+}  // namespace stochastic_rounding_test
 }  // namespace hotbed

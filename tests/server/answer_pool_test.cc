@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace answer_pool_test {
 
 TEST(AnswerPoolTest, BuffersAreAlignedApartAndRecycled) {
   const auto pool = AnswerPool::Create(8 << 20);
@@ -122,5 +122,5 @@ TEST(AnswerPoolTest, WhatIsHeldGoesBackWhenItIsReleased) {
   AnswerPool::Give(again);
 }
 
-}  // namespace
+}  // namespace answer_pool_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace bad_input_test {
 
 class BadInputTest : public DataPlaneTest {
  protected:
@@ -238,5 +238,5 @@ TEST_F(BadInputTest, OversizePushIsRefusedAndTheStreamLives) {
   EXPECT_EQ(host_->pushes().size(), 1u);
 }
 
-}  // namespace
+}  // namespace bad_input_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace bag_check_test {
 
 using ::testing::HasSubstr;
 
@@ -50,5 +50,5 @@ TEST(BagCheck, LengthsAddUp) {
   EXPECT_THAT(error(3, {0xffffffffu, 4}), HasSubstr("bag 0 of length 4294967295"));  // no overflow
 }
 
-}  // namespace
+}  // namespace bag_check_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace byte_budget_test {
 
 using Outcome = ByteBudget::Outcome;
 
@@ -176,5 +176,5 @@ TEST(ByteBudgetTest, NeverOverTheLimitWithManyThreads) {
   EXPECT_EQ(budget.in_flight(), 0u);
 }
 
-}  // namespace
+}  // namespace byte_budget_test
 }  // namespace hotbed

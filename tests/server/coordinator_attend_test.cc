@@ -10,7 +10,7 @@
 #include "tests/server/coordinator_link_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace coordinator_attend_test {
 
 class AttendTest : public ::testing::Test, protected LinkFixture {
  protected:
@@ -328,5 +328,5 @@ TEST_F(AttendTest, ADrainDoesNotWaitForACoordinatorThatIsAway) {
   EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 20'000'000'000);
 }
 
-}  // namespace
+}  // namespace coordinator_attend_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/server/coordinator_link_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace coordinator_link_test {
 
 // Whatever a coordinator knows: heartbeats go by its stream, or by calls.
 class CoordinatorLinkTest : public ::testing::TestWithParam<bool>, protected LinkFixture {
@@ -153,5 +153,5 @@ TEST_P(CoordinatorLinkTest, AStopDoesNotWaitForACallThatHangs) {
   coordinator_.Release();
 }
 
-}  // namespace
+}  // namespace coordinator_link_test
 }  // namespace hotbed

@@ -3,7 +3,7 @@
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace data_server_test {
 
 using DataServerTest = DataPlaneTest;
 
@@ -100,5 +100,5 @@ TEST_F(DataServerTest, StopsWithOpenStreamsAndHeldWork) {
   EXPECT_TRUE(server_->Healthy(&why_not)) << why_not;
 }
 
-}  // namespace
+}  // namespace data_server_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace device_choice_test {
 
 using ::testing::HasSubstr;
 
@@ -35,5 +35,5 @@ TEST(DeviceChoiceTest, TheEmulatedOneTakesWhatItIsTold) {
   EXPECT_FALSE(OpenChosenDevice("emulated", 4096, 1 << 20).ok()) << "no room for messages";
 }
 
-}  // namespace
+}  // namespace device_choice_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace load_report_test {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
@@ -96,5 +96,5 @@ TEST(LoadReportTest, TellsHowLongPullsTookLately) {
   EXPECT_EQ(load.pull_p99_us(), 0u);
 }
 
-}  // namespace
+}  // namespace load_report_test
 }  // namespace hotbed

@@ -5,7 +5,7 @@
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace pooled_pull_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -194,5 +194,5 @@ TEST_F(PooledPullTest, TheAnswerIsMeasuredInBags) {
   EXPECT_THAT(reply.header().detail(), HasSubstr("the limit is 4096"));
 }
 
-}  // namespace
+}  // namespace pooled_pull_test
 }  // namespace hotbed

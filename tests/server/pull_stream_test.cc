@@ -6,7 +6,7 @@
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace pull_stream_test {
 
 using PullStreamTest = DataPlaneTest;
 
@@ -346,5 +346,5 @@ TEST_F(PullStreamTest, ACancelledStreamDropsWhatWaits) {
   EXPECT_EQ(host_->held(), 0u);
 }
 
-}  // namespace
+}  // namespace pull_stream_test
 }  // namespace hotbed

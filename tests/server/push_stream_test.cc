@@ -5,7 +5,7 @@
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace push_stream_test {
 
 using PushStreamTest = DataPlaneTest;
 
@@ -223,5 +223,5 @@ TEST_F(PushStreamTest, PushesThatWaitForRoomAreCounted) {
   EXPECT_EQ(server_->plane().push_budget.waiting_bytes(), 0u);
 }
 
-}  // namespace
+}  // namespace push_stream_test
 }  // namespace hotbed

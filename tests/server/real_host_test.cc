@@ -18,7 +18,7 @@
 #include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
-namespace {
+namespace real_host_test {
 
 constexpr ShardId kShard{1, 0};
 constexpr uint32_t kDim = 4;
@@ -257,5 +257,5 @@ TEST_F(RealHostTest, BadPushesChangeNothing) {
   EXPECT_EQ(Pull(1, {7}).flags(), std::string(1, '\0'));
 }
 
-}  // namespace
+}  // namespace real_host_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "tests/server/replica_recorder.h"
 
 namespace hotbed {
-namespace {
+namespace replica_inbox_test {
 
 using ::testing::ElementsAre;
 
@@ -106,5 +106,5 @@ TEST(ReplicaInboxTest, CallsForOnePeerAreOneAtATime) {
   EXPECT_EQ(recorder.lost().size(), 500u);
 }
 
-}  // namespace
+}  // namespace replica_inbox_test
 }  // namespace hotbed

@@ -16,7 +16,7 @@
 #include "tests/server/tcp_gate.h"
 
 namespace hotbed {
-namespace {
+namespace replica_link_test {
 
 using ::testing::ElementsAre;
 
@@ -319,5 +319,5 @@ TEST(ReplicaLinkTest, StopsUnderLoad) {
   }
 }
 
-}  // namespace
+}  // namespace replica_link_test
 }  // namespace hotbed

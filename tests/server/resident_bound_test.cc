@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace resident_bound_test {
 
 constexpr uint64_t kMiB = 1ull << 20;
 
@@ -61,5 +61,5 @@ TEST(ResidentBoundRealTest, TheSystemTells) {
   real.give_back();
 }
 
-}  // namespace
+}  // namespace resident_bound_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "server/host/host_budget.h"
 
 namespace hotbed {
-namespace {
+namespace server_options_test {
 
 // The data port counts what shards keep: with another number than theirs, streams of other servers
 // would end for ever once they have kept it.
@@ -22,5 +22,5 @@ TEST(ServerOptionsTest, TheDataPortHasRoomForWhatShardsKeepForCopies) {
   EXPECT_EQ(HostOptionsOf(options).replica_tail_bytes, 5ull << 20);
 }
 
-}  // namespace
+}  // namespace server_options_test
 }  // namespace hotbed

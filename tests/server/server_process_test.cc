@@ -22,7 +22,7 @@
 #include "tests/server/fake_coordinator.h"
 
 namespace hotbed {
-namespace {
+namespace server_process_test {
 
 using ::testing::HasSubstr;
 
@@ -179,5 +179,5 @@ TEST_F(ServerProcessTest, SigtermEndsTheWaitForACoordinator) {
   EXPECT_EQ(Read(process.out), "");
 }
 
-}  // namespace
+}  // namespace server_process_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace transfer_budget_test {
 
 using Kind = TransferBudget::Kind;
 
@@ -93,5 +93,5 @@ TEST(TransferBudgetTest, LosesNoReaderBetweenThreads) {
   }
 }
 
-}  // namespace
+}  // namespace transfer_budget_test
 }  // namespace hotbed

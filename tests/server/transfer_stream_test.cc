@@ -12,7 +12,7 @@
 #include "tests/server/replica_recorder.h"
 
 namespace hotbed {
-namespace {
+namespace transfer_stream_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -310,5 +310,5 @@ TEST_F(TransferStreamTest, GarbageHarmsNobody) {
   context.TryCancel();
 }
 
-}  // namespace
+}  // namespace transfer_stream_test
 }  // namespace hotbed

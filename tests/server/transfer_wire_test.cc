@@ -8,7 +8,7 @@
 #include "tests/server/replica_recorder.h"
 
 namespace hotbed {
-namespace {
+namespace transfer_wire_test {
 
 using ::testing::HasSubstr;
 
@@ -191,5 +191,5 @@ TEST(TransferWireTest, RecordsBeyondTheBudgetEndTheMessageAfterWhatFitted) {
   EXPECT_EQ(budget->log_bytes(), 0u);
 }
 
-}  // namespace
+}  // namespace transfer_wire_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace altered_table_test {
 
 constexpr uint32_t kDim = 4;
 
@@ -151,5 +151,5 @@ TEST_F(AlteredTableTest, ChangesUnderLoad) {
   EXPECT_EQ(Value(&server, 0), -float{kSteps} - 7.0f);
 }
 
-}  // namespace
+}  // namespace altered_table_test
 }  // namespace hotbed

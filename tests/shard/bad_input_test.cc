@@ -11,7 +11,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace bad_input_test {
 
 using testing::HasSubstr;
 
@@ -265,5 +265,5 @@ TEST_F(BadInputTest, ARefusedSegmentHarmsNoNeighbour) {
   EXPECT_EQ(First(1, 70), -1.0f);
 }
 
-}  // namespace
+}  // namespace bad_input_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "common/fault_file_system.h"
 
 namespace hotbed {
-namespace {
+namespace catalog_file_test {
 
 Catalog Sample() {
   Catalog catalog;
@@ -89,5 +89,5 @@ TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace catalog_file_test
 }  // namespace hotbed

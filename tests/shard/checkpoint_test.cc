@@ -10,7 +10,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace checkpoint_test {
 
 constexpr uint32_t kDim = 4;
 
@@ -111,5 +111,5 @@ TEST_F(CheckpointTest, AStopThatFailsLaterHasKeptItAlready) {
   EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -1.0f)) << "from its log";
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace hotbed

@@ -18,7 +18,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace column_slices_test {
 
 constexpr uint32_t kDim = 19;  // nothing divides it
 constexpr uint64_t kRows = 1200;
@@ -221,5 +221,5 @@ TEST(ColumnSliceStatisticsTest, EachSliceIsATableOfItsOwn) {
   EXPECT_GT(Different(Train(kLayouts[0], what, steps), first), kRows);
 }
 
-}  // namespace
+}  // namespace column_slices_test
 }  // namespace hotbed

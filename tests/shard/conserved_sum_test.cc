@@ -15,7 +15,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace conserved_sum_test {
 
 constexpr uint32_t kDim = 8;
 constexpr uint64_t kRows = 2000;
@@ -146,5 +146,5 @@ TEST(ProcessKillTest, NothingAcknowledgedIsLost) {
   for (const float value : server.Pull(1, ids)) EXPECT_EQ(value, -static_cast<float>(kPushes));
 }
 
-}  // namespace
+}  // namespace conserved_sum_test
 }  // namespace hotbed

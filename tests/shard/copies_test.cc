@@ -17,7 +17,7 @@
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
-namespace {
+namespace copies_test {
 
 using CopiesTest = ReplicaTest;
 
@@ -362,5 +362,5 @@ TEST_F(CopiesTest, ADamagedBlockIsNeverWritten) {
   ExpectAsAlone();
 }
 
-}  // namespace
+}  // namespace copies_test
 }  // namespace hotbed

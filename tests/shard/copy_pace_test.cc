@@ -5,7 +5,7 @@
 #include "server/shard/pull_latency.h"
 
 namespace hotbed {
-namespace {
+namespace copy_pace_test {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kMillisecond = 1'000'000;
@@ -85,5 +85,5 @@ TEST(PullLatencyTest, TellsTheSlowestOfAHundred) {
   EXPECT_EQ(latency.TakeP99(), 0) << "counted anew";
 }
 
-}  // namespace
+}  // namespace copy_pace_test
 }  // namespace hotbed

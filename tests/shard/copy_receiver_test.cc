@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 
 namespace hotbed {
-namespace {
+namespace copy_receiver_test {
 
 using ::testing::ElementsAre;
 using Kind = ReplicaMessage::Kind;
@@ -134,5 +134,5 @@ TEST_F(CopyReceiverTest, AnAppendSaysThatTheCopyIsOff) {
   EXPECT_THAT(site_.Take(4), ElementsAre("begin 1 at 40", "ok 1 0", "abandon 1", "no 1 0"));
 }
 
-}  // namespace
+}  // namespace copy_receiver_test
 }  // namespace hotbed

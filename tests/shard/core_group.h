@@ -33,8 +33,7 @@ class CoreGroup : public testing::Test {
     std::vector<CoreReply> replies;
     std::vector<CoreSend> snapshots;  // asked for
     Epoch promise = 0;                // asked for and held
-    Epoch activate = 0;
-    std::deque<Lsn> applying;  // of rows that are held
+    std::deque<Lsn> applying;         // of rows that are held
     bool hold_log = false;
     bool hold_rows = false;
     bool hold_promise = false;
@@ -96,7 +95,7 @@ class CoreGroup : public testing::Test {
     const ShardRecord record = Record(epoch, members, learners, false);
     for (int i = 0; i < kCopies; ++i) Learn(i, record);
     DeliverAll();
-    EXPECT_EQ(copies_[members[0]].activate, epoch);
+    EXPECT_TRUE(core(members[0]).wants_activation());
     const ShardRecord active = Record(epoch, members, learners, true);
     for (int i = 0; i < kCopies; ++i) Learn(i, active);
     DeliverAll();
@@ -120,11 +119,11 @@ class CoreGroup : public testing::Test {
   void Drain(int i) {
     Copy& copy = copies_[i];
     for (bool more = true; more;) {
+      ASSERT_EQ(copy.core->BrokenInvariant(), "");
       CoreReady ready;
       std::swap(ready, *copy.core->ready());
       more = false;
       if (ready.promise != 0) copy.promise = ready.promise;
-      if (ready.activate != 0) copy.activate = ready.activate;
       if (ready.cut_from != 0) {
         copy.entries.erase(copy.entries.lower_bound(ready.cut_from), copy.entries.end());
       }

@@ -12,7 +12,7 @@
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
-namespace {
+namespace damaged_row_test {
 
 // Of table 1 in the data directory of a server that does not run.
 void DamageRow(const std::string& data_dir, uint64_t id) {
@@ -158,5 +158,5 @@ TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
   ExpectAsAlone();
 }
 
-}  // namespace
+}  // namespace damaged_row_test
 }  // namespace hotbed

@@ -16,7 +16,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace disk_fault_test {
 
 constexpr uint32_t kDim = 4;
 
@@ -266,5 +266,5 @@ TEST_F(DiskFaultTest, APowerLossWithSyncedAppendsLosesNothing) {
   }
 }
 
-}  // namespace
+}  // namespace disk_fault_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
-namespace {
+namespace lost_device_test {
 
 constexpr uint32_t kDim = 4;
 constexpr uint64_t kRows = 600;
@@ -104,5 +104,5 @@ TEST_P(LostDeviceTest, NothingAcknowledgedIsLost) {
 INSTANTIATE_TEST_SUITE_P(AfterLaunches, LostDeviceTest,
                          testing::Values(0, 1, 7, 90, 100, 110, 2001));
 
-}  // namespace
+}  // namespace lost_device_test
 }  // namespace hotbed

@@ -13,7 +13,7 @@
 #include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
-namespace {
+namespace placement_invariance_test {
 
 constexpr uint32_t kDim = 12;
 constexpr uint64_t kRows = 3000;
@@ -195,5 +195,5 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, PlacementInvarianceTest, testing::ValuesIn(
                                   (c.options ? "WithOptions" : "");
                          });
 
-}  // namespace
+}  // namespace placement_invariance_test
 }  // namespace hotbed

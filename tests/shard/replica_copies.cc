@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/tiers/api/host.h"
 #include "server/tiers/spill/row_block.h"
 #include "server/tiers/spill/spill_tier.h"
 #include "tests/shard/replica_fixture.h"

@@ -13,7 +13,7 @@
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
-namespace {
+namespace replica_test {
 
 TEST_F(ReplicaTest, BackupsHaveTheSameBits) {
   for (const OptimizerKind kind : {OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
@@ -333,5 +333,5 @@ TEST_F(ReplicaTest, StagedStepsAreCopied) {
   cluster_->ExpectCopiesEqual();
 }
 
-}  // namespace
+}  // namespace replica_test
 }  // namespace hotbed

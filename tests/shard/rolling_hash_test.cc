@@ -12,7 +12,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace rolling_hash_test {
 
 using Verdict = RollingHash::Verdict;
 using Bytes = std::vector<uint8_t>;
@@ -188,5 +188,5 @@ TEST(RollingHashTest, PrintsWhatItCosts) {
   }
 }
 
-}  // namespace
+}  // namespace rolling_hash_test
 }  // namespace hotbed

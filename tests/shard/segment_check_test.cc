@@ -13,7 +13,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace segment_check_test {
 
 TEST(SegmentCheckTest, FindsTheFirstIdOutside) {
   const ShardRange rows{100, 200, 0, 4};
@@ -73,5 +73,5 @@ TEST(SegmentCheckTest, EveryElementIsLookedAt) {
   }
 }
 
-}  // namespace
+}  // namespace segment_check_test
 }  // namespace hotbed

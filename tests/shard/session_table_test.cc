@@ -9,7 +9,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace session_table_test {
 
 using Twin = std::map<SessionId, Session>;
 
@@ -121,5 +121,5 @@ TEST(SessionTableTest, ComesBackFromItsBytesAndComparesByState) {
   EXPECT_EQ(SessionTable::TakeFrom(&cut).status().code(), absl::StatusCode::kDataLoss);
 }
 
-}  // namespace
+}  // namespace session_table_test
 }  // namespace hotbed

@@ -14,7 +14,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_commit_test {
 
 constexpr uint32_t kDim = 4;
 constexpr uint64_t kRows = 500;
@@ -374,5 +374,5 @@ TEST(StagedLogTest, WhatIsStagedDoesNotHoldTheLog) {
   EXPECT_EQ(server.Pull(1, {3})[0], -5.0f);
 }
 
-}  // namespace
+}  // namespace shard_commit_test
 }  // namespace hotbed

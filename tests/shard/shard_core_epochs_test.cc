@@ -8,7 +8,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_epochs_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -33,11 +33,11 @@ TEST_F(ShardCoreEpochsTest, NothingOfAHigherEpochIsTakenBeforeThePromise) {
   Learn(0, Record(1, {0, 1}, {}, false));
   DeliverAll();
   EXPECT_EQ(copies_[1].promise, 1u);
-  EXPECT_EQ(copies_[0].activate, 0u);
+  EXPECT_FALSE(core(0).wants_activation());
   EXPECT_TRUE(network_.empty()) << "no answer either";
   FinishPromise(1);
   DeliverAll();
-  EXPECT_EQ(copies_[0].activate, 1u) << "the follower spoke first: nobody waited for a tick";
+  EXPECT_TRUE(core(0).wants_activation()) << "the follower spoke first: nobody waited for a tick";
 }
 
 TEST_F(ShardCoreEpochsTest, ALowerEpochIsNeverTakenAgain) {
@@ -65,7 +65,7 @@ TEST_F(ShardCoreEpochsTest, APromiseForAnotherEndsAnEpoch) {
   for (const Message& message : late) Deliver(message);
   DeliverAll();
   EXPECT_EQ(core(0).commit_lsn(), 0u);
-  EXPECT_EQ(copies_[1].activate, 2u);
+  EXPECT_TRUE(core(1).wants_activation());
 }
 
 // --- A1: replies belong to (epoch, lsn)
@@ -110,10 +110,10 @@ TEST_F(ShardCoreEpochsTest, ANewPrimaryBringsAllToItsOwnTailBeforeItIsActive) {
   const ShardRecord record = Record(2, {1, 2}, {}, false);
   Learn(1, record);
   Learn(2, record);
-  EXPECT_EQ(copies_[1].activate, 0u) << "2 has not answered";
+  EXPECT_FALSE(core(1).wants_activation()) << "2 has not answered";
   EXPECT_EQ(core(1).commit_lsn(), 1u);
   DeliverAll();
-  EXPECT_EQ(copies_[1].activate, 2u);
+  EXPECT_TRUE(core(1).wants_activation());
   EXPECT_EQ(core(1).commit_lsn(), 1u) << "nothing is committed by an epoch that is not active";
   EXPECT_EQ(core(2).last_lsn(), 2u);
   Learn(1, Record(2, {1, 2}, {}, true));
@@ -122,17 +122,20 @@ TEST_F(ShardCoreEpochsTest, ANewPrimaryBringsAllToItsOwnTailBeforeItIsActive) {
   EXPECT_THAT(copies_[2].rows, ElementsAre(held, tail));
 }
 
-TEST_F(ShardCoreEpochsTest, ActivationIsAskedForAgain) {
+TEST_F(ShardCoreEpochsTest, ActivationIsWantedUntilItIsRecorded) {
   const ShardRecord record = Record(1, {0, 1}, {}, false);
   Learn(0, record);
   Learn(1, record);
   DeliverAll();
-  EXPECT_EQ(std::exchange(copies_[0].activate, 0), 1u);
+  EXPECT_TRUE(core(0).wants_activation());
   for (int i = 0; i < 3; ++i) {
     Tick(0);
-    EXPECT_EQ(std::exchange(copies_[0].activate, 0), 1u);
+    EXPECT_TRUE(core(0).wants_activation());
   }
   EXPECT_FALSE(core(0).active());
+  Learn(0, Record(1, {0, 1}, {}, true));
+  EXPECT_FALSE(core(0).wants_activation());
+  EXPECT_TRUE(core(0).active());
 }
 
 TEST_F(ShardCoreEpochsTest, NobodyIsActiveWithoutAllMembers) {
@@ -141,7 +144,6 @@ TEST_F(ShardCoreEpochsTest, NobodyIsActiveWithoutAllMembers) {
   DeliverAll(To(2));
   Tick(0);
   DeliverAll(To(2));
-  EXPECT_EQ(copies_[0].activate, 0u);
   EXPECT_FALSE(core(0).wants_activation());
   // Even if the record says so: another life of this shard in the same process asked for it.
   Learn(0, Record(1, {0, 1, 2}, {}, true));
@@ -365,5 +367,5 @@ TEST_F(ShardCoreEpochsTest, ReplayRefusesALogThatIsNone) {
   EXPECT_FALSE(*core(0).Replay(entry)) << "twice";
 }
 
-}  // namespace
+}  // namespace shard_core_epochs_test
 }  // namespace hotbed

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -33,10 +34,14 @@ class ShardCoreTest : public testing::Test {
     Take();
   }
   CoreReady Take() {
+    EXPECT_EQ(core_.BrokenInvariant(), "");
     CoreReady ready;
     std::swap(ready, *core_.ready());
+    for (const CoreEntry& entry : ready.appends) tickets_[entry.lsn] = entry.ticket;
     return ready;
   }
+  // Under which the entry at `lsn` was handed to the log.
+  uint64_t TicketOf(Lsn lsn) { return tickets_[lsn]; }
   CoreReady Push(uint64_t seq, uint64_t prev, bool open = false, PushToken token = 1,
                  SegmentCode refusal = SegmentCode::kOk) {
     CorePush push;
@@ -53,13 +58,14 @@ class ShardCoreTest : public testing::Test {
   }
   // Appends, commits and applies everything; the replies.
   std::vector<CoreReply> FinishAndReply() {
-    core_.Appended(core_.last_lsn(), core_.TicketOf(core_.last_lsn()));
+    core_.Appended(core_.last_lsn(), TicketOf(core_.last_lsn()));
     const CoreReady ready = Take();
     for (const CoreEntry& entry : ready.applies) core_.Applied(entry.lsn);
     return Take().replies;
   }
 
   ShardCore core_;
+  std::map<Lsn, uint64_t> tickets_;
   SessionId session_ = 5;
   Incarnation incarnation_ = 1;
 };

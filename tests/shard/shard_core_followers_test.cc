@@ -8,7 +8,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_followers_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -72,7 +72,7 @@ TEST_F(ShardCoreFollowersTest, ALearnerThatIsCountedOnAndAnswersNothingIsSilent)
   PushAndSettle(0);
   AddLearner(0, 1, {0}, 1);
   const auto be_silent = [&] {
-    for (int i = 0; i < 2 * ShardCore::kSilentTicks; ++i) {
+    for (int i = 0; i < 2 * Follower::kSilentTicks; ++i) {
       Tick(0);
       network_.clear();
     }
@@ -377,5 +377,5 @@ TEST_F(SmallRingTest, AFollowerTakesNoMoreThanItMayHold) {
   EXPECT_EQ(core(0).applied_lsn(), 8u);
 }
 
-}  // namespace
+}  // namespace shard_core_followers_test
 }  // namespace hotbed

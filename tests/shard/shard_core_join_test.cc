@@ -6,7 +6,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_join_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -67,5 +67,5 @@ TEST_F(ShardCoreJoinTest, ALearnerThatNeverAppliesJoinsAllTheSame) {
   EXPECT_LE(ticks, 103);
 }
 
-}  // namespace
+}  // namespace shard_core_join_test
 }  // namespace hotbed

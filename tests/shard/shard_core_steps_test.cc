@@ -9,7 +9,7 @@
 #include "tests/shard/shard_core_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_steps_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -60,7 +60,7 @@ TEST_F(ShardCoreStepsTest, StagedAcknowledgedThenCommitted) {
   EXPECT_EQ(replies[0].token, 9u);
   EXPECT_EQ(replies[0].code, SegmentCode::kOk);
   EXPECT_EQ(replies[0].lsn, 4u);
-  EXPECT_EQ(core_.staged_count(), 0u);
+  EXPECT_THAT(core_.AppliedMeta().staged, IsEmpty());
 }
 
 TEST_F(ShardCoreStepsTest, ARepeatedCommitWaitsForTheFirst) {
@@ -100,10 +100,9 @@ TEST_F(ShardCoreStepsTest, AFailedAppendTakesBackWhatItStagedAndCommitted) {
   Stage(6, Seq(1), 0);
   Commit(1);
   EXPECT_EQ(core_.committed_step(), 1u);
-  core_.AppendFailed(2, core_.TicketOf(2));
+  core_.AppendFailed(2, TicketOf(2));
   EXPECT_EQ(core_.committed_step(), 0u);
   EXPECT_THAT(core_.StagedOf(1, {5, 6}), ElementsAre(1));
-  EXPECT_EQ(core_.staged_count(), 1u);
 }
 
 TEST_F(ShardCoreStepsTest, NoRoomRefusesWhatIsNewOnly) {
@@ -123,7 +122,7 @@ TEST_F(ShardCoreStepsTest, MetaIsThatOfTheAppliedState) {
   Stage(5, Seq(1), 0);
   Commit(1);
   Stage(5, Seq(2), Seq(1));
-  core_.Appended(3, core_.TicketOf(3));
+  core_.Appended(3, TicketOf(3));
   Take();
   core_.Applied(1);
   ShardMeta meta = core_.AppliedMeta();
@@ -169,7 +168,7 @@ TEST_F(ShardCoreStepsTest, ReplayGivesTheSame) {
   ASSERT_TRUE(*core_.Replay(commit));
   EXPECT_EQ(core_.committed_step(), 7u);
   EXPECT_THAT(core_.StagedOf(8, {6}), ElementsAre(2));
-  EXPECT_EQ(core_.staged_count(), 1u);
+  EXPECT_EQ(core_.AppliedMeta().staged.size(), 1u);
   EXPECT_EQ(core_.session_count(), 2u) << "a commit is of no session";
 }
 
@@ -182,5 +181,5 @@ TEST_F(ShardCoreStepsTest, CommitsAreFencedByEpoch) {
   EXPECT_THAT(ready.appends, IsEmpty());
 }
 
-}  // namespace
+}  // namespace shard_core_steps_test
 }  // namespace hotbed

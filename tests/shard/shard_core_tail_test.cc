@@ -5,7 +5,7 @@
 #include "tests/shard/core_group.h"
 
 namespace hotbed {
-namespace {
+namespace shard_core_tail_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -24,12 +24,12 @@ class ShardCoreTailTest : public CoreGroup {
 TEST_F(ShardCoreTailTest, AMemberThatAnswersNothingIsSilent) {
   Establish(1, {0, 1});
   PushAndSettle(0);
-  for (int i = 0; i < 2 * ShardCore::kSilentTicks; ++i) {
+  for (int i = 0; i < 2 * Follower::kSilentTicks; ++i) {
     Tick(0);
     DeliverAll();
   }
   EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
-  for (int i = 0; i < ShardCore::kSilentTicks; ++i) {
+  for (int i = 0; i < Follower::kSilentTicks; ++i) {
     EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
     Tick(0);
     network_.clear();
@@ -40,7 +40,7 @@ TEST_F(ShardCoreTailTest, AMemberThatAnswersNothingIsSilent) {
   EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
   // Nor is one of an epoch that is not active, before it had its time.
   Learn(0, Record(2, {0, 1}, {}, false));
-  for (int i = 0; i < ShardCore::kSilentTicks; ++i) {
+  for (int i = 0; i < Follower::kSilentTicks; ++i) {
     EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
     Tick(0);
     network_.clear();
@@ -103,5 +103,5 @@ TEST_F(KeptTailTest, WhatIsKeptInCaseIsNotNeeded) {
   EXPECT_EQ(core(0).needed_lsn(), 4u) << "the copy under way lacks what came since";
 }
 
-}  // namespace
+}  // namespace shard_core_tail_test
 }  // namespace hotbed

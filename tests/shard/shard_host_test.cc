@@ -14,7 +14,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_host_test {
 
 constexpr uint32_t kDim = 4;
 
@@ -214,5 +214,5 @@ TEST_F(ShardHostTest, TheLogStaysUnderItsLimit) {
   client.ResendLast();
 }
 
-}  // namespace
+}  // namespace shard_host_test
 }  // namespace hotbed

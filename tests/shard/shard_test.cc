@@ -15,7 +15,7 @@
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_test {
 
 constexpr uint32_t kDim = 4;
 
@@ -53,7 +53,7 @@ class FakeStore final : public TieredStore {
   void BeginReplay() override {}
   void EndReplay() override {}
   const std::string& meta() const override { return meta_; }
-  void Sweep(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
+  void WriteBackAll(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
   void SetAppliedLsn(Lsn) override {}
   StoreStats Stats() const override { return {}; }
 
@@ -290,5 +290,5 @@ TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {
   EXPECT_EQ(again->segments[0].result.code, SegmentCode::kOk);
 }
 
-}  // namespace
+}  // namespace shard_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace staged_rows_test {
 
 constexpr uint32_t kDim = 3;
 
@@ -131,5 +131,5 @@ TEST(StagedRowsTest, SurvivesSerialisation) {
   EXPECT_FALSE(StagedRows(nullptr).Restore(bytes.substr(0, 64)).ok());
 }
 
-}  // namespace
+}  // namespace staged_rows_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "common/thread_pool.h"
 
 namespace hotbed {
-namespace {
+namespace strand_test {
 
 TEST(StrandTest, AnIdleStrandRunsTheWorkHereAndNow) {
   ThreadPool pool("test", 1);
@@ -99,5 +99,5 @@ TEST(StrandTest, ManyThreadsOneOrderAndNoOverlap) {
   EXPECT_TRUE(in_order) << "each thread's tasks run in the order it gave them";
 }
 
-}  // namespace
+}  // namespace strand_test
 }  // namespace hotbed

@@ -16,7 +16,7 @@
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
-namespace {
+namespace tier_renewal_test {
 
 using ::testing::HasSubstr;
 
@@ -196,5 +196,5 @@ TEST_F(TierRenewalTest, WhereNobodyElseHasACopyNothingIsDeletedAndItIsSaid) {
   EXPECT_TRUE(std::equal(rows.rows.begin(), rows.rows.end(), before.begin() + kRows / 2 * kDim));
 }
 
-}  // namespace
+}  // namespace tier_renewal_test
 }  // namespace hotbed

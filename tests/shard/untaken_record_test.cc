@@ -8,7 +8,7 @@
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
-namespace {
+namespace untaken_record_test {
 
 using ::testing::HasSubstr;
 using Kind = ReplicaMessage::Kind;
@@ -84,5 +84,5 @@ TEST_F(UntakenRecordTest, ALearnerWhoseNewCopyIsLostIsNotSentAnotherByItself) {
   ExpectAsAlone();
 }
 
-}  // namespace
+}  // namespace untaken_record_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace identity_file_test {
 
 using ::testing::HasSubstr;
 
@@ -70,5 +70,5 @@ TEST(IdentityFileTest, TheRunningMachineHasABootId) {
   EXPECT_EQ(BootId(FileSystem::Real()), BootId(FileSystem::Real()));
 }
 
-}  // namespace
+}  // namespace identity_file_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include "tests/shard_log/log_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace log_writer_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -335,5 +335,5 @@ TEST_F(LogTest, TheSyncThreadSyncsByItself) {
   EXPECT_GE(log->GetUsage().syncs, 1);
 }
 
-}  // namespace
+}  // namespace log_writer_test
 }  // namespace hotbed

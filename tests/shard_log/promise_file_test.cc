@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace {
+namespace promise_file_test {
 
 using ::testing::HasSubstr;
 
@@ -73,5 +73,5 @@ TEST_F(PromiseFileTest, AnotherVersionIsRefusedWithBothNumbers) {
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("it is damaged"));
 }
 
-}  // namespace
+}  // namespace promise_file_test
 }  // namespace hotbed

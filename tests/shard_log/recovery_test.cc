@@ -10,7 +10,7 @@
 #include "tests/shard_log/log_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace recovery_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -322,5 +322,5 @@ TEST_F(RecoveryTest, OtherFilesInTheDirectoryAreLeftAlone) {
   EXPECT_EQ(Replayed(Open().get()).size(), 3);
 }
 
-}  // namespace
+}  // namespace recovery_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "tests/shard_log/log_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace segment_chain_test {
 
 TEST_F(LogTest, SegmentsGoWhenNoShardNeedsThem) {
   options_.segment_bytes = 1024;
@@ -93,5 +93,5 @@ TEST_F(LogTest, BehindAShardSetAsideSegmentsAreEmptied) {
   EXPECT_EQ(log->GetUsage().segments, 1) << "the emptied ones go with the rest";
 }
 
-}  // namespace
+}  // namespace segment_chain_test
 }  // namespace hotbed

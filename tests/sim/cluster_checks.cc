@@ -27,10 +27,7 @@ void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before,
                       after.active >= before.active;
     if (!same) fail("members changed within an epoch");
   }
-  const auto& members = after.members;
-  if (std::find(members.begin(), members.end(), after.primary) == members.end()) {
-    fail("the primary is no member");
-  }
+  if (!Contains(after.members, after.primary)) fail("the primary is no member");
 }
 
 // I1: one server acknowledges in an epoch, and nothing that a later epoch did not begin with. (In
@@ -62,6 +59,13 @@ void ClusterSimulation::CheckActivated(int shard, Epoch epoch, Lsn tail) {
     }
   }
   watched.activations.push_back({epoch, tail});
+}
+
+// The core's own invariants, after every event.
+void ClusterSimulation::CheckCore(const Server& server, int shard) {
+  const std::string broken = server.process->replicas[shard]->core->BrokenInvariant();
+  if (broken.empty()) return;
+  Violation(absl::StrCat("s", server.index + 1, " shard ", shard, ": invariant: ", broken));
 }
 
 // F2 and I4: whoever serves has promised its epoch, and no session fell back.
@@ -126,12 +130,8 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
                            RecordText(now)));
   };
   if (!reason.active) fail("no later epoch is active");
-  const auto names = [id](const std::vector<Member>& members) {
-    return std::any_of(members.begin(), members.end(),
-                       [id](const Member& member) { return member.server == id; });
-  };
-  if (names(now.members)) fail("it is a member");
-  if (!now.active && names(now.base)) fail("it is of the base");
+  if (ContainsServer(now.members, id)) fail("it is a member");
+  if (!now.active && ContainsServer(now.base, id)) fail("it is of the base");
 }
 
 bool ClusterSimulation::IsCommitted(const PushInfo& push) const {

@@ -12,7 +12,7 @@
 #include "tests/sim/planted_bugs.h"
 
 namespace hotbed::sim {
-namespace {
+namespace cluster_sim_test {
 
 constexpr double kSecondsMax = kSanitized ? 40 : 120;  // of the seeds without a bug
 constexpr uint64_t kSeedsOfABug = 20;
@@ -123,5 +123,5 @@ INSTANTIATE_TEST_SUITE_P(Planted, PlantedBugTest, testing::ValuesIn(PlantedBugs(
                            return std::string(info.param.name);
                          });
 
-}  // namespace
+}  // namespace cluster_sim_test
 }  // namespace hotbed::sim

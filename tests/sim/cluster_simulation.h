@@ -156,6 +156,7 @@ class ClusterSimulation {
   // --- simulated_shard.cc: what the shell of one shard does
   void Drain(int server, int shard);
   void DrainOnce(Server* server, int shard, CoreReady* ready);
+  void AskActivation(Server* server, int shard);
   void HandToLog(Server* server, int shard, const CoreEntry& entry);
   void CarryOut(int server, int shard, const CoreSend& send);
   void TrimHeld(Replica* replica);
@@ -216,6 +217,7 @@ class ClusterSimulation {
   void CheckRecord(int shard, const ShardRecord& before, const ShardRecord& after);
   void CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn);
   void CheckActivated(int shard, Epoch epoch, Lsn tail);
+  void CheckCore(const Server& server, int shard);
   void CheckServing(const Server& server, int shard);
   void CheckApplied(int server, int shard, const Replica& replica, const CoreEntry& entry,
                     uint64_t state);

@@ -173,9 +173,10 @@ struct Replica {
   std::deque<CoreEntry> held;  // handed to the log, for followers
   std::deque<CoreEntry> applying;
   bool apply_scheduled = false;
-  Lsn guard = 0;             // rows are stamped up to here
-  bool spoilt = false;       // found to differ, or damaged: serves nothing and takes nothing
-  Epoch spoilt_promise = 0;  // what was promised then
+  Lsn guard = 0;                  // rows are stamped up to here
+  bool wants_activation = false;  // as of the last event
+  bool spoilt = false;            // found to differ, or damaged: serves nothing and takes nothing
+  Epoch spoilt_promise = 0;       // what was promised then
   std::vector<CopyOut> outgoing;
   std::unique_ptr<CopyIn> incoming;
   std::vector<ParkedPull> parked;

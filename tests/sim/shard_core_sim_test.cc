@@ -9,7 +9,7 @@ namespace hotbed {
 
 CoreMutant g_core_mutant = CoreMutant::kNone;
 
-namespace {
+namespace shard_core_sim_test {
 
 constexpr uint64_t kSeeds = 3000;
 constexpr uint64_t kMutantSeedsMax = 3000;
@@ -93,5 +93,5 @@ INSTANTIATE_TEST_SUITE_P(
         MutantCase{CoreMutant::kOthersCommitted, "OthersCommitted"}),
     [](const testing::TestParamInfo<MutantCase>& info) { return std::string(info.param.name); });
 
-}  // namespace
+}  // namespace shard_core_sim_test
 }  // namespace hotbed

@@ -83,7 +83,8 @@ class ShardSimulation {
     std::deque<CoreEntry> applying;
     bool append_scheduled = false;
     bool apply_scheduled = false;
-    bool holds_data = false;  // false: the other server's disk is to be taken over first
+    bool wants_activation = false;  // as of the last event
+    bool holds_data = false;        // false: the other server's disk is to be taken over first
     std::map<PushToken, Message> waiting;
   };
   struct Server {

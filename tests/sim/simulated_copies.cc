@@ -104,18 +104,14 @@ void ClusterSimulation::OnReplicaMessage(int server, const ReplicaMessage& messa
 // Of one that is refused: as Shard::CopyLost and Shard::MayBeReplaced.
 bool ClusterSimulation::CopyLost(const Replica& replica, const ShardRecord& record,
                                  const Member& self) {
-  const auto names = [&self](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self) != members.end();
-  };
   const bool counted = record.epoch <= replica.spoilt_promise;
-  return names(record.members) || (counted && names(record.learners));
+  return Contains(record.members, self) || (counted && Contains(record.learners, self));
 }
 
 bool ClusterSimulation::MayBeReplaced(const Replica& replica, Epoch epoch, const Member& self) {
   const ShardRecord& record = replica.core->record();
-  const std::vector<Member>& learners = record.learners;
-  const bool learns = std::find(learners.begin(), learners.end(), self) != learners.end();
-  return epoch == record.epoch && learns && !CopyLost(replica, record, self);
+  return epoch == record.epoch && Contains(record.learners, self) &&
+         !CopyLost(replica, record, self);
 }
 
 // What is here is refused. Where nothing depends on it, all rows may come anew.

@@ -10,11 +10,6 @@
 namespace hotbed::sim {
 namespace {
 
-bool Names(const std::vector<Member>& members, ServerId server) {
-  return std::any_of(members.begin(), members.end(),
-                     [server](const Member& member) { return member.server == server; });
-}
-
 // What a log says in the end: whoever hands over an LSN once more has cut the log there before. Not
 // only an entry of a higher epoch replaces what was there: a tail that the primary of one epoch did
 // not know may survive with a member that is the next one's, and replaces that one's entries.
@@ -189,6 +184,7 @@ void ClusterSimulation::TickServer(int server) {
                     [shard](const QueuedAppend& append) { return append.shard == shard; });
     if (replica->core->read_only() && !writing && disk_works) replica->core->Resume();
     replica->core->Tick();
+    replica->wants_activation = false;  // asks again
     Drain(server, shard);
     if (Chance(0.2)) WriteBack(&s, shard);
     if (Chance(0.05)) Sweep(&s, shard);
@@ -207,13 +203,8 @@ void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   RecordPtr& known = p.known[shard];
   if (known == nullptr || record->revision > known->revision) known = record;
   if (DeletesCopy(s, *record)) return DeleteCopy(&s, *record);
-  const Member self = Self(s);
-  const auto named = [&self](const std::vector<Member>& members) {
-    return std::find(members.begin(), members.end(), self) != members.end();
-  };
-  const bool wanted = named(record->members) || named(record->learners);
   // The newest counts: an old record must not make a copy that nobody deletes again.
-  if (p.replicas[shard] == nullptr && wanted && known == record) {
+  if (p.replicas[shard] == nullptr && record->Holds(Self(s)) && known == record) {
     FreshReplica(&s, shard)->core->Recover(s.disk.promised[shard], ShardMeta());
   }
   Replica* replica = p.replicas[shard].get();
@@ -227,7 +218,7 @@ bool ClusterSimulation::DeletesCopy(const Server& server, const ShardRecord& rec
   const int shard = static_cast<int>(record.shard.index);
   const auto id = static_cast<ServerId>(server.index) + 1;
   if (server.process->replicas[shard] == nullptr) return false;
-  if (Names(record.members, id) || Names(record.learners, id)) return false;
+  if (record.Names(id)) return false;
   if (stormy() && time_ % 3 != 0) return false;  // some other time: what stays may be of use again
   if (!record.active && !Planted(SimMutant::kDeletedWhileInactive)) return false;
   return record.epoch > server.disk.promised[shard] || Planted(SimMutant::kDeletedByOldRecord);

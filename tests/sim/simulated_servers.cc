@@ -116,6 +116,7 @@ void ShardSimulation::TickServer(int server) {
   Process& p = *servers_[server].process;
   if (p.core == nullptr) return;
   p.core->Tick();
+  p.wants_activation = false;  // asks again
   if (p.core->read_only() && p.appending.empty() && time_ >= servers_[server].disk_full_until) {
     p.core->Resume();
   }
@@ -199,6 +200,9 @@ void ShardSimulation::CheckServing(const Server& server) {
 void ShardSimulation::Drain(int server) {
   Server& s = servers_[server];
   Process& p = *s.process;
+  if (const std::string broken = p.core->BrokenInvariant(); !broken.empty()) {
+    Violation(absl::StrCat("invariant: ", broken));
+  }
   CoreReady ready;
   std::swap(ready, *p.core->ready());
   if (ready.promise != 0) {
@@ -210,8 +214,9 @@ void ShardSimulation::Drain(int server) {
          Drain(server);
        }));
   }
-  if (ready.activate != 0) {
-    Network([this, server, incarnation = p.incarnation, epoch = ready.activate] {
+  const bool wants = p.core->wants_activation();
+  if (!std::exchange(p.wants_activation, wants) && wants) {
+    Network([this, server, incarnation = p.incarnation, epoch = p.core->epoch()] {
       TryActivate(server, incarnation, epoch);
     });
   }

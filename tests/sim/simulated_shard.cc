@@ -14,14 +14,32 @@ void ClusterSimulation::Drain(int server, int shard) {
   for (;;) {
     Replica* replica = s.process->replicas[shard].get();
     if (replica == nullptr || replica->core == nullptr) return;
+    CheckCore(s, shard);
     CoreReady* ready = replica->core->ready();
-    const bool empty = ready->promise == 0 && ready->activate == 0 && ready->cut_from == 0 &&
-                       ready->appends.empty() && ready->sends.empty() && ready->applies.empty() &&
-                       ready->replies.empty() && !ready->stepped_down;
-    if (empty) return CheckServing(s, shard);
+    const bool empty = ready->promise == 0 && ready->cut_from == 0 && ready->appends.empty() &&
+                       ready->sends.empty() && ready->applies.empty() && ready->replies.empty() &&
+                       !ready->stepped_down;
+    if (empty) break;
     CoreReady work;
     std::swap(work, *ready);
     DrainOnce(&s, shard, &work);
+  }
+  AskActivation(&s, shard);
+  CheckServing(s, shard);
+}
+
+// When the core begins to want it, as Shard::PublishState; TickServer asks again.
+void ClusterSimulation::AskActivation(Server* server, int shard) {
+  Replica& replica = *server->process->replicas[shard];
+  const bool wants = !replica.spoilt && replica.core->wants_activation();
+  if (std::exchange(replica.wants_activation, wants) || !wants) return;
+  for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
+    Datagram(
+        ServerNode(server->index), CoordinatorNode(coordinator),
+        ForCoordinator(coordinator, [=, this, self = Self(*server), epoch = replica.core->epoch(),
+                                     tail = replica.core->last_lsn()] {
+          ActivationArrives(coordinator, shard, self, epoch, tail);
+        }));
   }
 }
 
@@ -29,15 +47,6 @@ void ClusterSimulation::DrainOnce(Server* server, int shard, CoreReady* ready) {
   Process& p = *server->process;
   Replica& replica = *p.replicas[shard];
   if (ready->promise != 0) Promise(server->index, shard, ready->promise);
-  if (ready->activate != 0 && !replica.spoilt) {
-    for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
-      Datagram(ServerNode(server->index), CoordinatorNode(coordinator),
-               ForCoordinator(coordinator, [=, this, self = Self(*server), epoch = ready->activate,
-                                            tail = replica.core->last_lsn()] {
-                 ActivationArrives(coordinator, shard, self, epoch, tail);
-               }));
-    }
-  }
   if (ready->cut_from != 0) {
     while (!replica.held.empty() && replica.held.back().lsn >= ready->cut_from) {
       replica.held.pop_back();

@@ -227,8 +227,7 @@ bool ClusterSimulation::WriteHolds(const Write& write) const {
   // pulls again. Whose copy is spoilt answers none, nor who left before: its lease came with that.
   const std::vector<Member>& kept = write.decision.next.members;
   const Member& last = now.active || now.base.empty() ? now.primary : now.base.front();
-  return std::find(kept.begin(), kept.end(), last) != kept.end() ||
-         std::find(now.members.begin(), now.members.end(), last) == now.members.end() ||
+  return Contains(kept, last) || !Contains(now.members, last) ||
          leases_[last.server].incarnation != last.incarnation || IsSpoilt(write.shard, last) ||
          Planted(SimMutant::kSilentPrimaryLeaves);
 }
@@ -274,8 +273,7 @@ void ClusterSimulation::CountStep(int shard, const ShardRecord& before,
 
 void ClusterSimulation::CountCutOff(int shard, const ShardRecord& before, const ShardRecord& next) {
   for (const Member& member : before.members) {
-    const bool stays =
-        std::find(next.members.begin(), next.members.end(), member) != next.members.end();
+    const bool stays = Contains(next.members, member);
     const bool lives = leases_[member.server].incarnation == member.incarnation;
     if (!stays && lives && !IsSpoilt(shard, member)) ++stats_.cut_off;
   }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""House rules that no compiler checks (DESIGN section 10). Prints one line a violation, with what to do instead.
+"""House rules that no compiler checks (docs/contributing.md). Prints one line per violation, and the cure.
 
 house_rules.py --root DIR: checks the files that git knows there, or all files where there is no git. Exceptions, each with a
-reason, stand in tests/tidy/exceptions.txt as `rule path reason` (a path may be a pattern); one that is no longer needed is a violation itself.
+reason, stand in tests/tidy/exceptions.txt as `rule path reason` (a path may be a pattern); an unused one is a violation too.
 """
 
 import argparse
@@ -15,11 +15,11 @@ import sys
 
 import cpp_source
 import include_rules
+import structure_rules
 
 COLUMNS = 100
 FUNCTION_LINES = 70
-FILE_LINES = 400
-FILE_LINES_HARD = 800
+PROSE_COLUMNS = 120
 FILE_BYTES = 256 << 10
 CPP = ('.h', '.cc', '.cu', '.cuh')
 EXCEPTIONS = 'tests/tidy/exceptions.txt'
@@ -46,13 +46,12 @@ BANNED_TEXT = [
 ]
 BANNED_NAMES = r'(manager|helper|util|handler)s?(_|\.|$)'
 BANNED_TYPES = r'\b(?:class|struct)\s+\w*(Manager|Helper|Util|Handler)\b'
-# Tests that mirror sources under another folder name.
-TEST_FOLDER = {
-    'server/kernels': 'tests/kernels',
-    'server/tiers': 'tests/tiers',
-    'server/shard_log': 'tests/shard_log',
-    'planner/coordinator': 'tests/coordinator',
-}
+# Words that cite pages outside the repository, and openings that are no sentence.
+BANNED_CITATIONS = r'DECISIONS|DESIGN section|(reliability|reference) page'
+FRAGMENT = re.compile(r'^\s*// Of ', re.MULTILINE)
+PAGE = re.compile(r'\bdocs/\w+\.md\b')
+# In pages: a path of this repository in backticks. `server/shard/shard` may stand for a header and its source.
+QUOTED_PATH = re.compile(r'`([a-z_]+/[\w./*-]*)`')
 
 
 def list_files(root):
@@ -76,8 +75,28 @@ def check_lines(path, lines):
                 yield 'words', number, f'"{found.group(0)}": {instead}'
 
 
+def check_references(path, lines, files):
+    """Whatever a text points at is there."""
+    folders = {f.split('/')[0] for f in files if '/' in f}
+    for number, line in enumerate(lines, 1):
+        found = re.search(BANNED_CITATIONS, line)
+        if found:
+            yield 'reference', number, f'"{found.group(0)}" is no page of this repository: give the reason, or name the page'
+        for page in PAGE.findall(line):
+            if page not in files:
+                yield 'reference', number, f'there is no {page}'
+        for named in QUOTED_PATH.findall(line) if path.endswith('.md') else ():
+            if named.split('/')[0] not in folders:
+                continue
+            stem = named.rstrip('/')
+            if not any(f == stem or f.startswith((stem + '/', stem + '.')) or fnmatch.fnmatch(f, stem) for f in files):
+                yield 'reference', number, f'there is no {named}'
+
+
 def check_cpp(path, text):
     code = cpp_source.code_only(text)
+    for match in FRAGMENT.finditer(text):
+        yield 'words', text.count('\n', 0, match.start()) + 1, '"// Of ...": begin with a subject and a verb'
     for pattern, instead, allowed in BANNED:
         for match in () if path.startswith(allowed) else re.finditer(pattern, code):
             number = code.count('\n', 0, match.start()) + 1
@@ -98,14 +117,9 @@ def check_python(text):
                 yield 'function', node.lineno, f'a function of {length} lines, allowed {FUNCTION_LINES}'
 
 
-def check_size(path, data, lines):
+def check_size(data):
     if len(data) > FILE_BYTES:
         yield 'bytes', 1, f'{len(data)} bytes, allowed {FILE_BYTES}: generate it, or fetch it'
-    if path.endswith(CPP + ('.py', '.proto', '.sh', '.cmake')) or data.startswith(b'#!'):
-        if len(lines) > FILE_LINES_HARD:
-            yield 'lines-hard', 1, f'{len(lines)} lines, allowed {FILE_LINES_HARD}: split it'
-        elif len(lines) > FILE_LINES:
-            yield 'lines', 1, f'{len(lines)} lines, allowed {FILE_LINES}: split it, or say why not in {EXCEPTIONS}'
 
 
 def check_markdown(lines):
@@ -116,29 +130,20 @@ def check_markdown(lines):
             fenced = not fenced
         elif not fenced and line.startswith('# '):
             titles.append(number)
+        elif not fenced and not line.startswith('|') and len(line) > PROSE_COLUMNS and ' ' in line.strip():
+            yield 'prose', number, f'{len(line)} columns, allowed {PROSE_COLUMNS} outside tables and code'
     if len(titles) != 1:
         yield 'title', titles[1] if titles else 1, f'{len(titles)} titles (# ...), a page has one'
 
 
-def check_mirror(path, files, tested):
-    """Every source has a test of its name in the mirrored folder, or one that includes its header."""
-    if not path.endswith('.cc') or path.startswith(('tests/', 'bench/')):
-        return
-    folder, name = os.path.split(path)
-    wanted = f'{TEST_FOLDER.get(folder, "tests/" + folder)}/{name[:-3]}_test.cc'
-    if wanted not in files and path[:-3] + '.h' not in tested:
-        yield 'mirror', 1, (f'no {wanted}, and no test includes {path[:-3]}.h: write one, or name the test that '
-                            f'covers it in {EXCEPTIONS}')
-
-
-def check_file(root, path, files, tested):
+def check_file(root, path, files):
     with open(os.path.join(root, path), 'rb') as file:
         data = file.read()
     text = data.decode('utf-8', 'replace')
     lines = text.split('\n')
     if lines and lines[-1] == '':
         lines.pop()
-    yield from check_size(path, data, lines)
+    yield from check_size(data)
     if re.search(BANNED_NAMES, os.path.basename(path)):
         yield 'names', 1, 'manager, helper, util, handler say nothing: name what it does'
     script = data.startswith(b'#!')
@@ -146,6 +151,8 @@ def check_file(root, path, files, tested):
         yield 'mode', 1, 'a script must be executable' if script else 'executable, but no script'
     if b'\0' not in data:
         yield from check_lines(path, lines)
+        if not path.startswith('tests/tidy/'):
+            yield from check_references(path, lines, files)
     if path.endswith(CPP):
         yield from check_cpp(path, text)
         yield from (('include', *found) for found in include_rules.check(path, text, files))
@@ -153,17 +160,16 @@ def check_file(root, path, files, tested):
         yield from check_python(text)
     elif path.endswith('.md'):
         yield from check_markdown(lines)
-    yield from check_mirror(path, files, tested)
 
 
-def headers_tested(root, files):
-    """The headers that tests include."""
-    found = set()
+def check_structure(root, files):
+    texts = {}
     for path in files:
-        if path.startswith('tests/') and path.endswith(('.cc', '.h')):
+        if path.endswith(CPP) and not path.startswith('tests/'):
             with open(os.path.join(root, path), encoding='utf-8') as file:
-                found |= {name for _, name, quoted in cpp_source.includes(file.read()) if quoted}
-    return found
+                texts[path] = file.read()
+    yield from structure_rules.check_folder_graph(texts)
+    yield from structure_rules.check_classes(texts)
 
 
 def read_exceptions(root):
@@ -176,7 +182,7 @@ def read_exceptions(root):
                 words = line.split(None, 2)
                 if not words or line.startswith('#'):
                     continue
-                if len(words) < 3 or words[0] == 'lines-hard':
+                if len(words) < 3:
                     malformed.append((number, f'"{line.strip()}": expected `rule path reason`, for a rule that allows exceptions'))
                 else:
                     exceptions[(words[0], words[1])] = number
@@ -187,16 +193,15 @@ def violations(root):
     """All violations as `path:line: [rule] message`."""
     files = list_files(root)
     known = set(files)
-    tested = headers_tested(root, files)
     exceptions, malformed = read_exceptions(root)
     out = [f'{EXCEPTIONS}:{n}: [exception] {m}' for n, m in malformed]
     used = set()
-    for path in files:
-        for rule, number, message in check_file(root, path, known, tested):
-            excepted = [key for key in exceptions if key[0] == rule and fnmatch.fnmatch(path, key[1])]
-            used.update(excepted)
-            if not excepted:
-                out.append(f'{path}:{number}: [{rule}] {message}')
+    found = [(rule, path, number, message) for path in files for rule, number, message in check_file(root, path, known)]
+    for rule, path, number, message in [*found, *check_structure(root, files)]:
+        excepted = [key for key in exceptions if key[0] == rule and fnmatch.fnmatch(path, key[1])]
+        used.update(excepted)
+        if not excepted:
+            out.append(f'{path}:{number}: [{rule}] {message}')
     for key, number in exceptions.items():
         if key not in used:
             out.append(f'{EXCEPTIONS}:{number}: [exception] {key[0]} {key[1]} is not needed any more: delete it')

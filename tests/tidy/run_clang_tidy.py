@@ -10,7 +10,6 @@ import concurrent.futures
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -63,18 +62,9 @@ def check(build, path):
     return result.returncode, result.stdout + (result.stderr if result.returncode else '')
 
 
-def without_precompiled(build):
-    """A folder with the build's commands less the precompiled headers: those are the compiler's, and a source has to
-    name what it includes."""
-    folder = os.path.join(build, 'tidy')
+def compile_commands(build):
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as file:
-        entries = json.load(file)
-    for entry in entries:
-        entry['command'] = re.sub(r' -Winvalid-pch| -fpch-preprocess| -include \S*/cmake_pch\.hxx', '', entry['command'])
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, 'compile_commands.json'), 'w', encoding='utf-8') as file:
-        json.dump(entries, file)
-    return folder, {os.path.relpath(os.path.realpath(e['file'])): e['command'] for e in entries}
+        return {os.path.relpath(os.path.realpath(e['file'])): e['command'] for e in json.load(file)}
 
 
 def plan(commands, changed):
@@ -94,14 +84,13 @@ def plan(commands, changed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--build', required=True, help='build folder with compile_commands.json')
+    parser.add_argument('--build', required=True, help='folder with compile_commands.json of single files (preset tidy)')
     parser.add_argument('--all', action='store_true', help='everything, not only what changed')
     parser.add_argument('--seconds', type=float, default=1e9, help='start no file after this time')
     parser.add_argument('files', nargs='*', help='only these files')
     arguments = parser.parse_args()
     changed = set(arguments.files) if arguments.files else None if arguments.all else changed_files()
-    commands_at, commands = without_precompiled(arguments.build)
-    work = plan(commands, changed)
+    work = plan(compile_commands(arguments.build), changed)
     os.makedirs(CACHE, exist_ok=True)
     end = time.monotonic() + arguments.seconds
     statuses = []
@@ -109,7 +98,7 @@ def main():
     def run(path, stamp):
         if time.monotonic() > end:
             return
-        status, output = check(commands_at, path)
+        status, output = check(arguments.build, path)
         statuses.append(status)
         if status != 0:
             print(output, flush=True)

@@ -9,7 +9,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace device_shard_test {
 
 class DeviceShardTest : public StoreFixture {
  protected:
@@ -156,5 +156,5 @@ std::vector<LostCase> LostCases() {
 }
 INSTANTIATE_TEST_SUITE_P(At, LostDeviceTest, ::testing::ValuesIn(LostCases()));
 
-}  // namespace
+}  // namespace device_shard_test
 }  // namespace hotbed

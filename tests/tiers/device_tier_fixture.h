@@ -42,7 +42,7 @@ class DeviceTierTest : public ::testing::Test {
       std::vector<device::RowToInsert> inserted;
       for (uint64_t row = 0; row < kRows; row += 2) inserted.push_back({table, row, zeros_});
       std::vector<device::MovedRow> evicted;
-      if (status.ok()) status = rows->Insert(inserted, false, false, &evicted);
+      if (status.ok()) status = rows->Insert(inserted, false, &evicted);
       return status;
     };
     tier_->Submit(job);

@@ -13,7 +13,7 @@
 #include "tests/tiers/device_tier_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace device_tier_test {
 
 constexpr float kOne[kDim] = {1, 1, 1};
 
@@ -112,7 +112,7 @@ class DeviceTierOrderTest : public DeviceTierTest,
 
 // Jobs of a table take effect, and are told, in the order in which they were given.
 TEST_P(DeviceTierOrderTest, JobsTakeEffectInTheOrderOfTheirTable) {
-  const uint64_t seed = TestSeed(3);
+  const uint64_t seed = SeedFromEnvironment(3);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
   device::HostDeviceOptions options;
@@ -295,5 +295,5 @@ TEST(DeviceTierOpenTest, MemoryThatIsShortIsToldByName) {
   EXPECT_EQ((*tier)->bytes(), (*tier)->bytes_limit() - (*tier)->slab_bytes());
 }
 
-}  // namespace
+}  // namespace device_tier_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "tests/tiers/direct_answers_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace direct_answers_test {
 
 struct DirectCase {
   const char* name;
@@ -23,7 +23,7 @@ class DirectAnswersOfTest : public DirectAnswersTest,
 // no room for, and in other memory.
 TEST_P(DirectAnswersOfTest, TheSameBitsWhicheverWayTheyGo) {
   const DirectCase& c = GetParam();
-  const uint64_t seed = TestSeed(11);
+  const uint64_t seed = SeedFromEnvironment(11);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
   device::HostDeviceOptions options;
@@ -372,5 +372,5 @@ TEST_F(DirectAnswersTest, ThePoolKeepsTheDevice) {
   EXPECT_EQ(static_cast<DevicePinner*>(pinner.get())->bytes(), 0u);
 }
 
-}  // namespace
+}  // namespace direct_answers_test
 }  // namespace hotbed

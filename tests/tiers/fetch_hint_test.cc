@@ -11,7 +11,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace fetch_hint_test {
 
 constexpr uint64_t kLine = FetchHint::kLineBytes;
 
@@ -46,7 +46,7 @@ void AddLines(const uint8_t* from, uint64_t bytes, std::set<uintptr_t>* lines) {
 
 // Byte by byte: what each row has, of ids in and around the range.
 TEST(FetchHintTest, NamesTheLinesOfRowsAndNoOthersAndTouchesNone) {
-  const uint64_t seed = TestSeed(1);
+  const uint64_t seed = SeedFromEnvironment(1);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
   for (int round = 0; round < 200; ++round) {
@@ -127,5 +127,5 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
 }
 
-}  // namespace
+}  // namespace fetch_hint_test
 }  // namespace hotbed

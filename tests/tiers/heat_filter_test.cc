@@ -14,7 +14,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace heat_filter_test {
 
 TEST(HeatFilterTest, NeverColderThanExactCountersAndSeldomHotter) {
   const TestSeed seed(11);
@@ -183,5 +183,5 @@ TEST(HeatFilterTest, AtThePaceWhatHasBecomeHotComesUp) {
   EXPECT_LT(late, 0.35 * first);
 }
 
-}  // namespace
+}  // namespace heat_filter_test
 }  // namespace hotbed

@@ -15,7 +15,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace in_flight_test {
 
 constexpr uint64_t kRow = 5;
 constexpr uint32_t kPulled = 300;
@@ -149,7 +149,7 @@ TEST_F(InFlightTest, WrittenMeanwhile) {
 TEST_F(InFlightTest, WrittenAndSweptMeanwhile) {
   UpdateAside(kRow);
   bool swept = false;
-  store_->Sweep(lsn_, "", [&swept](absl::Status status) { swept = status.ok(); });
+  store_->WriteBackAll(lsn_, "", [&swept](absl::Status status) { swept = status.ok(); });
   while (executor_.RunOne()) {
   }
   RunAllAside();
@@ -227,5 +227,5 @@ TEST_F(InFlightTest, ClosedMeanwhile) {
   EXPECT_EQ(host_->GetUsage().hot_bytes, 0u);
 }
 
-}  // namespace
+}  // namespace in_flight_test
 }  // namespace hotbed

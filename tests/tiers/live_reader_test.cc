@@ -16,7 +16,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace live_reader_test {
 
 class LiveReaderTest : public StoreFixture {
  protected:
@@ -131,7 +131,7 @@ class LiveReaderTest : public StoreFixture {
     }
   }
 
-  const uint64_t seed_ = TestSeed(11);
+  const uint64_t seed_ = SeedFromEnvironment(11);
   Random random_;
   Lsn lsn_ = 0;
   std::unique_ptr<RowTwin> twin_;
@@ -198,5 +198,5 @@ TEST_F(LiveReaderTest, WhatMemoryHasIsNotWritten) {
   EXPECT_FALSE(changed.empty());
 }
 
-}  // namespace
+}  // namespace live_reader_test
 }  // namespace hotbed

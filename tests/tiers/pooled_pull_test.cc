@@ -9,7 +9,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace pooled_pull_test {
 
 struct PoolCase {
   bool hashed;
@@ -130,7 +130,7 @@ class StorePoolTest : public StoreFixture, public ::testing::WithParamInterface<
 };
 
 TEST_P(StorePoolTest, BagsAreTheBitsOfTheirRows) {
-  const uint64_t seed = TestSeed(20260308);
+  const uint64_t seed = SeedFromEnvironment(20260308);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
   uint64_t device_hits = 0;
@@ -165,7 +165,7 @@ TEST_P(StorePoolTest, BagsAreTheBitsOfTheirRows) {
 }
 
 TEST_P(StorePoolTest, BagsLongerThanAWindow) {
-  const uint64_t seed = TestSeed(7);
+  const uint64_t seed = SeedFromEnvironment(7);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
   for (int i = 0; i < 8; ++i) Update(random);
@@ -206,5 +206,5 @@ std::vector<PoolCase> DeviceCases() {
 INSTANTIATE_TEST_SUITE_P(Device, StorePoolTest, ::testing::ValuesIn(DeviceCases()));
 INSTANTIATE_TEST_SUITE_P(All, StorePoolTest, ::testing::ValuesIn(PoolCases()));
 
-}  // namespace
+}  // namespace pooled_pull_test
 }  // namespace hotbed

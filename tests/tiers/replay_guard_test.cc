@@ -7,7 +7,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace replay_guard_test {
 
 constexpr Lsn kRecords = 60;
 
@@ -25,7 +25,7 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
     const int rows = std::abs(GetParam());
     if (rows > 0) options_.hot_bytes = RowCost() * static_cast<uint64_t>(rows);
     if (GetParam() < 0) UseDevice(/*buckets=*/1);
-    Random random(TestSeed(20260301));
+    Random random(SeedFromEnvironment(20260301));
     log_.resize(kRecords + 1);
     for (Lsn lsn = 1; lsn <= kRecords; ++lsn) {
       const uint64_t first = random.Uniform(spec_.rows);
@@ -210,5 +210,5 @@ TEST_P(ReplayGuardTest, HighestLsnSurvivesWritesOfReplay) {
 // Rows of the host's hot tier, 0: all; below 0: with a device above it.
 INSTANTIATE_TEST_SUITE_P(BudgetRows, ReplayGuardTest, ::testing::Values(1, 3, 12, 0, -1, -3, -12));
 
-}  // namespace
+}  // namespace replay_guard_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace row_block_test {
 
 constexpr uint64_t kBlockBytes = 1000;
 
@@ -198,5 +198,5 @@ TEST_F(RowBlockTest, ADamagedRowEndsTheReading) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("id 100"));
 }
 
-}  // namespace
+}  // namespace row_block_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace shard_budget_test {
 
 // Rows of about a kilobyte; 3 MiB make room for 2 MiB of them and 1 MiB on the way to the disk.
 class ShardBudgetTest : public StoreFixture {
@@ -225,5 +225,5 @@ TEST_P(RowOverheadTest, AtMostTwentyBytesARow) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, RowOverheadTest, ::testing::Bool());
 
-}  // namespace
+}  // namespace shard_budget_test
 }  // namespace hotbed

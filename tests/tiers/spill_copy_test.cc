@@ -15,7 +15,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace spill_copy_test {
 
 constexpr uint64_t kRows = 600;
 
@@ -227,5 +227,5 @@ TEST_F(SpillCopyTest, RowsOutOfOrderAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace spill_copy_test
 }  // namespace hotbed

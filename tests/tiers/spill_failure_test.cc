@@ -14,7 +14,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace spill_failure_test {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -280,5 +280,5 @@ TEST_F(WriteFailureTest, AFullDiskIsResourceExhausted) {
   ASSERT_TRUE(SweepNow(lsn_, "").ok());
 }
 
-}  // namespace
+}  // namespace spill_failure_test
 }  // namespace hotbed

@@ -18,18 +18,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "row_math/optimizer.h"
-#include "server/kernels/cpu_kernels.h"
 #include "server/tiers/tier_host.h"
+#include "tests/common/test_seed.h"
 #include "tests/kernels/row_twin.h"
 #include "tests/tiers/emulated_device.h"
 #include "tests/tiers/pinned_rows.h"
 
 namespace hotbed {
-
-inline uint64_t TestSeed(uint64_t fallback) {
-  const char* set = std::getenv("HOTBED_TEST_SEED");
-  return set != nullptr ? std::strtoull(set, nullptr, 10) : fallback;
-}
 
 // Says how to run a failing random test again.
 inline std::string Replay(uint64_t seed) {
@@ -91,7 +86,7 @@ class StoreFixture : public ::testing::Test {
   }
 
   void OpenHost() {
-    auto host = TierHostImpl::Open(options_, &io_, CpuRowKernels());
+    auto host = TierHostImpl::Open(options_, &io_);
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
   }
@@ -194,7 +189,7 @@ class StoreFixture : public ::testing::Test {
   absl::Status SweepNow(Lsn lsn, std::string meta) {
     absl::Status result;
     bool finished = false;
-    store_->Sweep(lsn, std::move(meta), [&](absl::Status status) {
+    store_->WriteBackAll(lsn, std::move(meta), [&](absl::Status status) {
       result = std::move(status);
       finished = true;
     });

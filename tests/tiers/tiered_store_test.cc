@@ -10,7 +10,7 @@
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
-namespace {
+namespace tiered_store_test {
 
 struct TwinCase {
   bool hashed;
@@ -223,7 +223,7 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
 };
 
 TEST_P(StoreTwinTest, RandomOperations) {
-  const uint64_t seed = TestSeed(20260131);
+  const uint64_t seed = SeedFromEnvironment(20260131);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
   for (int step = 0; step < 3000 && !HasFailure(); ++step) {
@@ -240,7 +240,7 @@ TEST_P(StoreTwinTest, RandomOperations) {
       case 5:
         if (!sweeping_) {
           sweeping_ = true;
-          store_->Sweep(lsn_ - (applying_ ? 1 : 0), absl::StrCat("meta ", lsn_),
+          store_->WriteBackAll(lsn_ - (applying_ ? 1 : 0), absl::StrCat("meta ", lsn_),
                         [this](absl::Status status) {
                           EXPECT_TRUE(status.ok()) << status;
                           sweeping_ = false;
@@ -305,5 +305,5 @@ std::vector<TwinCase> DeviceCases() {
 INSTANTIATE_TEST_SUITE_P(Device, StoreTwinTest, ::testing::ValuesIn(DeviceCases()));
 INSTANTIATE_TEST_SUITE_P(All, StoreTwinTest, ::testing::ValuesIn(TwinCases()));
 
-}  // namespace
+}  // namespace tiered_store_test
 }  // namespace hotbed

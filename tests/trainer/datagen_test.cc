@@ -14,7 +14,7 @@
 #include "trainer/train_loop.h"
 
 namespace hotbed {
-namespace {
+namespace datagen_test {
 
 TEST(DatagenTest, BestAucAndGapHoldForManySeeds) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -87,5 +87,5 @@ TEST(DatagenTest, RefusesNoRowsAndAFullDisk) {
             absl::StatusCode::kUnavailable);
 }
 
-}  // namespace
+}  // namespace datagen_test
 }  // namespace hotbed

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 namespace hotbed {
-namespace {
+namespace dataset_test {
 
 using ::testing::HasSubstr;
 
@@ -190,5 +190,5 @@ TEST_F(DatasetTest, CriteoCsvHeaderIsNoExample) {
   EXPECT_EQ(Users(*data, Dataset::Part::kTrain).size(), 2u);
 }
 
-}  // namespace
+}  // namespace dataset_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "common/random.h"
 
 namespace hotbed {
-namespace {
+namespace fm_model_test {
 
 struct Case {
   FmShape shape{.fields = 4, .dim = 6};
@@ -114,5 +114,5 @@ TEST(FmModelTest, DecayIsAddedOnceAnExample) {
   }
 }
 
-}  // namespace
+}  // namespace fm_model_test
 }  // namespace hotbed

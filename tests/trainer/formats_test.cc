@@ -11,7 +11,7 @@
 #include "trainer/ratings_format.h"
 
 namespace hotbed {
-namespace {
+namespace formats_test {
 
 using ::testing::HasSubstr;
 
@@ -110,5 +110,5 @@ TEST(RatingsFormatTest, RefusesMalformedLines) {
   EXPECT_EQ(batch.size(), 0u);
 }
 
-}  // namespace
+}  // namespace formats_test
 }  // namespace hotbed

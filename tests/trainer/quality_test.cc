@@ -9,7 +9,7 @@
 #include "common/random.h"
 
 namespace hotbed {
-namespace {
+namespace quality_test {
 
 TEST(BinaryScoresTest, AucIsTheShareOfOrderedPairs) {
   Random random(3);
@@ -57,5 +57,5 @@ TEST(SquaredErrorsTest, Rmse) {
   EXPECT_DOUBLE_EQ(errors.Rmse(), std::sqrt(12.5));
 }
 
-}  // namespace
+}  // namespace quality_test
 }  // namespace hotbed

@@ -15,7 +15,7 @@
 #include "trainer/ratings_format.h"
 
 namespace hotbed {
-namespace {
+namespace train_loop_test {
 
 class TrainLoopTest : public ::testing::Test {
  protected:
@@ -172,5 +172,5 @@ TEST_F(TrainLoopTest, TheFirstErrorEndsTheRun) {
   EXPECT_EQ(report.status(), absl::UnavailableError("server gone"));
 }
 
-}  // namespace
+}  // namespace train_loop_test
 }  // namespace hotbed

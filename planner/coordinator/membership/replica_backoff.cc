@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 
 namespace hotbed {
 namespace {
-
-constexpr int64_t kSecondNs = 1'000'000'000;
 
 int64_t WaitNs(uint32_t lost) {
   int64_t wait_ns = ReplicaBackoff::kLostAgainNs;

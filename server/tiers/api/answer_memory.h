@@ -1,5 +1,5 @@
-// Host memory in which answers are made, as a device sees it: whether it may copy rows straight
-// there, and how to keep the memory while it does (docs/device.md).
+// The host memory of answers, as a device sees it: whether the device may copy rows straight into
+// it, and how to keep the memory while it does (docs/device.md).
 #ifndef HOTBED_SERVER_TIERS_API_ANSWER_MEMORY_H_
 #define HOTBED_SERVER_TIERS_API_ANSWER_MEMORY_H_
 
@@ -11,10 +11,10 @@ namespace hotbed {
 // The memory of one answer. Thread-safe.
 class AnswerMemory {
  public:
-  // A device may copy there beside its works.
+  // A device may copy into it while its kernels run.
   virtual bool pinned() const = 0;
-  // Called by who knows that the memory is in use: it is neither used for another answer nor freed
-  // before Release, whatever its owner does.
+  // Called while the memory surely belongs to this answer. Until Release it is neither freed nor
+  // used for another answer, whatever its owner does.
   virtual void Hold() = 0;
   virtual void Release() = 0;
 
@@ -27,14 +27,14 @@ struct ReleaseAnswer {
 };
 using HeldAnswer = std::unique_ptr<AnswerMemory, ReleaseAnswer>;
 
-// Makes memory known to a device, which it keeps. Thread-safe.
+// Pins memory for a device and keeps that device alive. Thread-safe.
 class MemoryPinner {
  public:
   virtual ~MemoryPinner() = default;
-  // Whole pages, which become resident. False: they stay plain memory, which works as well, with
-  // one copy more.
+  // Pins whole pages, which become resident. False: they stay plain memory, which works too but
+  // costs one more memcpy.
   virtual bool Pin(uint8_t* memory, uint64_t bytes) = 0;
-  // What Pin was given, before it is freed; no copy to it is under way.
+  // Takes back a Pin before the memory is freed; no copy to it may be in flight.
   virtual void Unpin(uint8_t* memory, uint64_t bytes) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Rows of one shard between two of its tiers in memory: weights and state of each, side by side.
+// Rows of one shard on their way between two of its tiers in memory.
 #ifndef HOTBED_SERVER_TIERS_API_EXCHANGED_ROWS_H_
 #define HOTBED_SERVER_TIERS_API_EXCHANGED_ROWS_H_
 

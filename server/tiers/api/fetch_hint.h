@@ -1,10 +1,10 @@
-// Where the resident rows of a shard lie, for threads that do not own them and want them brought to
-// the cache before their turn on the shard's executor comes.
+// The addresses of a shard's resident rows, for threads that do not own the rows and want to bring
+// them into the cache before their turn on the shard's executor comes.
 //
-// Set by the executor, read by any thread, without order between its values: what is made of old or
-// mixed ones is an address that is fetched in vain, since memory is only named here, never touched.
-// Knows rows in host memory whose place follows from their id (direct hot tiers); of others it
-// fetches nothing.
+// The executor sets it and any thread reads it, without order between its values. Old or mixed
+// values only give an address that is prefetched in vain, since the memory is never dereferenced.
+// Covers rows in host memory whose address follows from their id (direct hot tiers); for other rows
+// it fetches nothing.
 #ifndef HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
 #define HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
 
@@ -18,11 +18,12 @@ namespace hotbed {
 
 class FetchHint {
  public:
-  // Fetched for one call: a quarter of a second-level cache of 256 KiB, the smallest in use.
+  // The most that one call fetches: a quarter of a second-level cache of 256 KiB, the smallest in
+  // use.
   static constexpr uint64_t kBytesMax = 64ull << 10;
   static constexpr uint64_t kLineBytes = 64;
 
-  // The table as it is from now on; its memory may go after the next Set or Clear.
+  // Sets the table from now on; its memory may be freed after the next Set or Clear.
   void Set(const RowTable& table) {
     rows_.store(0, std::memory_order_relaxed);
     if (!table.direct || table.hashed) return;
@@ -35,15 +36,15 @@ class FetchHint {
   }
   void Clear() { rows_.store(0, std::memory_order_relaxed); }
 
-  // Has the first of these rows brought to the second-level cache, up to kBytesMax; with their
-  // optimizer state where they will be updated. Ids may be any.
+  // Prefetches the first of these rows, up to kBytesMax, into the second-level cache; with their
+  // optimizer state if they will be updated. Any ids are allowed.
   void Fetch(const uint64_t* ids, uint32_t count, bool with_state) const {
     ForEachLine(ids, count, with_state, [](uintptr_t line) {
       __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);
     });
   }
 
-  // take(address) for a byte of each cache line that Fetch names.
+  // Calls take(address) for a byte of each cache line that Fetch prefetches.
   template <typename Take>
   void ForEachLine(const uint64_t* ids, uint32_t count, bool with_state, Take take) const {
     const uint64_t rows = rows_.load(std::memory_order_relaxed);

@@ -1,18 +1,19 @@
-// TieredStore: one shard's rows over device memory (device_tier.h) and the tiers of the host
-// (tiered_shard.h) below it.
+// TieredStore over device memory (device_tier.h) and the host's tiers below it
+// (memory/tiered_shard.h): one shard's rows.
 //
-// A row is on the device, or below, never in both; so the device's copy needs no LSN, and what the
-// host writes back is never behind its stamp. An operation asks the device first, and below only
-// for what is not there. Rows that are asked for again before long (heat_filter.h) come up in
-// batches, with their state; whoever makes room for them goes down to the host's hot tier, dirty or
-// clean. While rows are on their way they lie in `moving_`, and reads find them there.
+// A row is on the device or below, never in both. So rows on the device need no LSNs, and a row
+// that the host writes back is never behind its stamp. An operation asks the device first, and the
+// tiers below only for rows that are not there. Rows that are asked for again before long
+// (heat_filter.h) come up in batches, with their state; rows that make room for them go down to the
+// host's hot tier, dirty or clean. Rows in between lie in `moving_`, where reads find them.
 //
-// Everything that changes which rows are on the device, or any row, is a step, one at a time:
-// an update (Apply), bringing rows up (promote), writing dirty ones back (collect). Steps of the
-// background have their turn after each update. A pull never waits for a step.
+// Whatever changes a row, or which rows are on the device, is a step, one at a time: an update
+// (Apply), bringing rows up (promote), writing dirty rows back (collect). Background steps get a
+// turn after each update. A pull never waits for a step. device_shard.cc holds the calls of
+// TieredStore, device_shard_steps.cc the background steps.
 //
-// Confined to its shard's executor, like TieredStore. A device that has failed takes the shard with
-// it once it has a table there: every call then ends with DeviceLostError.
+// Confined to its shard's executor, like TieredStore. After a device failure, a shard that had a
+// table there is lost too: every call ends with DeviceLostError.
 #ifndef HOTBED_SERVER_TIERS_DEVICE_DEVICE_SHARD_H_
 #define HOTBED_SERVER_TIERS_DEVICE_DEVICE_SHARD_H_
 
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 #include "server/tiers/device/device_tier.h"
 #include "server/tiers/device/heat_filter.h"
@@ -45,7 +47,7 @@ class DeviceShard : public TieredStore {
   absl::StatusOr<bool> Warm(absl::string_view block) override { return below_->Warm(block); }
   const std::string& meta() const override { return below_->meta(); }
   Lsn highest_lsn() const override { return below_->highest_lsn(); }
-  void Sweep(Lsn applied_lsn, std::string meta, Done done) override;
+  void WriteBackAll(Lsn applied_lsn, std::string meta, Done done) override;
   void SetAppliedLsn(Lsn lsn) override { below_->SetAppliedLsn(lsn); }
   bool PeekRow(uint64_t id, std::vector<uint8_t>* row) override;
   StoreStats Stats() const override;
@@ -53,7 +55,7 @@ class DeviceShard : public TieredStore {
   TieredShard* below() const { return below_.get(); }
 
  private:
-  // Rows that are asked for and not on the device, at most so many remembered.
+  // How many rows that have missed are remembered.
   static constexpr uint32_t kCandidatesMax = 4096;
 
   struct PullOp {
@@ -68,15 +70,16 @@ class DeviceShard : public TieredStore {
     std::vector<const uint8_t*> gradients_below, gradients_above;
   };
   enum class Step { kNone, kApply, kPromote, kCollect };
-  struct SweepOp {
+  struct WriteBackOp {
     bool active = false;      // until `done`: no dirty row comes up from below
-    bool collecting = false;  // the device's rows, before those below
+    bool collecting = false;  // rows of the device, before the rows below
     uint32_t slot = 0;
     Lsn lsn = 0;
     std::string meta;
     Done done;
   };
-  // In device memory. Shared with the jobs that make and remove it, which may outlive the shard.
+  // The shard's table in device memory. Shared with the jobs that make and remove it, which may
+  // outlive the shard.
   struct DeviceTable {
     bool exists = false;
     uint32_t number = 0;
@@ -84,7 +87,7 @@ class DeviceShard : public TieredStore {
   };
 
   bool has_table() const { return table_known_ && table_->exists; }
-  // What a job that has ended does, if the shard is still there.
+  // f, for a job to run when it has ended, unless the shard is gone by then.
   template <typename F>
   absl::AnyInvocable<void()> Guarded(F f) {
     return [alive = alive_, f = std::move(f)]() mutable {
@@ -92,12 +95,11 @@ class DeviceShard : public TieredStore {
     };
   }
   std::shared_ptr<DeviceJob> NewJob(DeviceJob::Kind kind) const;
-  // With what pulls of rows and of bags both say.
+  // A job with the arguments that pulls of rows and of bags share.
   std::shared_ptr<DeviceJob> NewReadJob(DeviceJob::Kind kind, const RowReads& reads) const;
   void Fail(Done done, absl::Status status);
   absl::Status Lost() const;
 
-  // device_shard_pull.cc
   bool PullBelow(const std::shared_ptr<PullOp>& op);
   void OnPulled(const std::shared_ptr<PullOp>& op, DeviceJob* job);
   bool PullPooled(const RowReads& reads, Done done);
@@ -106,7 +108,6 @@ class DeviceShard : public TieredStore {
   void NoteMisses(const uint64_t* ids, uint32_t count);
   void NoteMiss(uint64_t id);
 
-  // device_shard_apply.cc
   void StartApply();
   bool ApplyBelowOnly();
   void OnProbed(DeviceJob* job);
@@ -127,7 +128,7 @@ class DeviceShard : public TieredStore {
   bool StartCollect();
   void OnCollected(const absl::Status& status, const std::vector<device::MovedRow>& rows,
                    uint32_t slot);
-  void EndSweep(const absl::Status& status);
+  void EndWriteBack(const absl::Status& status);
   ExchangedRows Exchanged(const std::vector<device::MovedRow>& rows) const;
 
   DeviceTier* const device_;
@@ -141,14 +142,14 @@ class DeviceShard : public TieredStore {
   const std::shared_ptr<DeviceTable> table_ = std::make_shared<DeviceTable>();
 
   bool table_known_ = false;      // the job that made it has ended
-  uint64_t misses_to_table_ = 1;  // before memory for a table is asked for again
+  uint64_t misses_to_table_ = 1;  // misses before the next attempt to make a table
   uint64_t misses_since_table_ = 0;
   bool replaying_ = false;
   bool full_ = false;  // a row has had to make room
   Step step_ = Step::kNone;
   bool apply_waits_ = false;
   ApplyOp apply_;
-  SweepOp sweep_;
+  WriteBackOp write_back_;
   HeatFilter heat_{0};
   std::vector<uint64_t> candidates_;  // ids
   ExchangedRows moving_;

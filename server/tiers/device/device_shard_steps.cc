@@ -1,5 +1,5 @@
-// What goes on beside requests: a table on the device is made, rows come up, dirty ones are
-// written back.
+// The background steps of DeviceShard: making its table on the device, bringing rows up, writing
+// dirty rows back.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -27,10 +27,10 @@ void DeviceShard::NextStep(bool background_first) {
 
 bool DeviceShard::StartBackground() {
   if (const absl::Status lost = Lost(); !lost.ok()) {
-    if (sweep_.collecting) EndSweep(lost);
+    if (write_back_.collecting) EndWriteBack(lost);
     return false;
   }
-  if (sweep_.collecting && StartCollect()) return true;
+  if (write_back_.collecting && StartCollect()) return true;
   const bool may_promote = !replaying_ && !device_->failed();
   return may_promote && !candidates_.empty() && StartPromote();
 }
@@ -44,7 +44,8 @@ bool DeviceShard::StartPromote() {
 
 // --- the table
 
-// As much of the device as this shard has of the server's rows, if that much is free; else what is.
+// The table gets the share of the device that this shard has of the server's rows, or what is free
+// if that is less.
 void DeviceShard::MakeTable() {
   step_ = Step::kPromote;
   const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kCall);
@@ -72,7 +73,7 @@ device::Status DeviceShard::AddTable(device::DeviceRows* rows) const {
     direct = true;
     count = range;
   }
-  // A bucket is the least.
+  // At least one bucket.
   while (!direct && count > device::kBucketSlots &&
          device::DeviceRows::TableBytes(shape, false, count) > bytes) {
     count -= std::max<uint64_t>(count / 32, 1);
@@ -91,7 +92,7 @@ void DeviceShard::OnTableMade(const absl::Status& status) {
   if (table_known_) {
     heat_ = HeatFilter(table_->slots);
   } else {
-    // Others have it all; perhaps they give some back.
+    // Other shards have all of the device; they may give some back later.
     misses_since_table_ = 0;
     misses_to_table_ = std::min(2 * std::max<uint64_t>(misses_to_table_, 1024), kMissesToTableMax);
     candidates_.clear();
@@ -111,13 +112,13 @@ bool DeviceShard::TakeAndPromote() {
     count = std::min(count, heat_.rows_due());
     if (count < HeatFilter::RowsTogether(table_->slots, below_->slice_rows())) return false;
   }
-  // As many may come down for them.
+  // As many rows may have to come down for them.
   if (!below_->HasRoomFor(count)) return false;
   const std::vector<uint64_t> ids(candidates_.end() - static_cast<std::ptrdiff_t>(count),
                                   candidates_.end());
   candidates_.resize(candidates_.size() - count);
   moving_ = ExchangedRows();
-  below_->TakeRows(ids, /*clean_only=*/sweep_.active, &moving_);
+  below_->TakeRows(ids, /*clean_only=*/write_back_.active, &moving_);
   if (moving_.size() == 0) return false;
   if (full_) heat_.CameUp(moving_.size());
   for (uint32_t k = 0; k < moving_.size(); ++k) moving_at_[moving_.positions[k]] = k;
@@ -139,7 +140,7 @@ bool DeviceShard::TakeAndPromote() {
         inserted.push_back({table_->number, moving_.positions[k], moving_.payload(k)});
         numbers.push_back(k);
       }
-      status = rows->Insert(inserted, dirty, /*held=*/false, &result->victims, &refused);
+      status = rows->Insert(inserted, dirty, &result->victims, &refused);
       if (!status.ok()) break;
       for (uint32_t r : refused) result->refused.push_back(numbers[r]);
     }
@@ -166,7 +167,7 @@ void DeviceShard::OnPromoted(const absl::Status& status,
     full_ = full_ || down.size() > 0;
     rows_.fetch_add(static_cast<int64_t>(moving_.size()) - down.size(), std::memory_order_relaxed);
   }
-  // Else the device is gone, and the shard with it.
+  // Otherwise the device is lost, and the shard with it.
   moving_ = ExchangedRows();
   moving_at_.clear();
   NextStep(/*background_first=*/false);
@@ -183,31 +184,31 @@ ExchangedRows DeviceShard::Exchanged(const std::vector<device::MovedRow>& rows) 
 
 // --- dirty rows are written back
 
-void DeviceShard::Sweep(Lsn applied_lsn, std::string meta, Done done) {
-  HOTBED_CHECK(!sweep_.active) << "one sweep at a time";
+void DeviceShard::WriteBackAll(Lsn applied_lsn, std::string meta, Done done) {
+  HOTBED_CHECK(!write_back_.active) << "one WriteBackAll at a time";
   if (const absl::Status lost = Lost(); !lost.ok()) return Fail(std::move(done), lost);
-  sweep_.active = true;
-  sweep_.collecting = true;
-  sweep_.slot = 0;
-  sweep_.lsn = applied_lsn;
-  sweep_.meta = std::move(meta);
-  sweep_.done = std::move(done);
+  write_back_.active = true;
+  write_back_.collecting = true;
+  write_back_.slot = 0;
+  write_back_.lsn = applied_lsn;
+  write_back_.meta = std::move(meta);
+  write_back_.done = std::move(done);
   below_->SetAppliedLsn(applied_lsn);
   executor_->Run(Guarded([this] { NextStep(/*background_first=*/false); }));
 }
 
-// False: nothing of the device's is left to collect, or there is no room now; then the end of a
-// write brings us back.
+// False: the device has no more rows to collect, or WriteBack has no room now and the end of a
+// write calls NextStep again.
 bool DeviceShard::StartCollect() {
-  if (!has_table() || sweep_.slot >= table_->slots) {
-    sweep_.collecting = false;
-    below_->Sweep(sweep_.lsn, std::move(sweep_.meta),
-                  [this](absl::Status status) { EndSweep(status); });
+  if (!has_table() || write_back_.slot >= table_->slots) {
+    write_back_.collecting = false;
+    below_->WriteBackAll(write_back_.lsn, std::move(write_back_.meta),
+                         [this](absl::Status status) { EndWriteBack(status); });
     return false;
   }
   const uint32_t wanted = below_->slice_rows();
   if (!below_->HasRoomFor(wanted)) {
-    if (const absl::Status error = below_->WriteError(); !error.ok()) EndSweep(error);
+    if (const absl::Status error = below_->WriteError(); !error.ok()) EndWriteBack(error);
     return false;
   }
   step_ = Step::kCollect;
@@ -216,7 +217,7 @@ bool DeviceShard::StartCollect() {
     std::vector<device::MovedRow> rows;
   };
   auto result = std::make_shared<Result>();
-  result->slot = sweep_.slot;
+  result->slot = write_back_.slot;
   const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kCall);
   job->call = [table = table_->number, wanted, result](device::DeviceRows* rows) {
     return rows->Collect(table, &result->slot, wanted, &result->rows);
@@ -231,21 +232,21 @@ void DeviceShard::OnCollected(const absl::Status& status, const std::vector<devi
                               uint32_t slot) {
   step_ = Step::kNone;
   if (!status.ok()) {
-    EndSweep(status);
+    EndWriteBack(status);
   } else {
     below_->WriteRows(Exchanged(rows));
-    sweep_.slot = slot;
+    write_back_.slot = slot;
   }
-  // An update that waits goes first; the end of it brings us back.
+  // A waiting update goes first; its end calls NextStep again.
   if (std::exchange(apply_waits_, false)) return StartApply();
   NextStep(/*background_first=*/false);
 }
 
-void DeviceShard::EndSweep(const absl::Status& status) {
-  sweep_.active = false;
-  sweep_.collecting = false;
-  Done done = std::move(sweep_.done);
-  sweep_.done = nullptr;
+void DeviceShard::EndWriteBack(const absl::Status& status) {
+  write_back_.active = false;
+  write_back_.collecting = false;
+  Done done = std::move(write_back_.done);
+  write_back_.done = nullptr;
   done(status);
 }
 

@@ -1,7 +1,6 @@
 #include "server/tiers/device/device_tier.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +13,8 @@ namespace {
 
 constexpr uint64_t kMiB = 1ull << 20;
 
-// Messages large enough that launches and waits cost little, and small beside the rows; two of them
-// are under way.
+// Messages large enough that launches and waits cost little, and small compared with the rows; two
+// of them are in flight.
 device::RowsOptions LimitsFor(uint64_t device_bytes, uint64_t host_bytes_max) {
   device::RowsOptions options;
   options.device_bytes = device_bytes;
@@ -32,7 +31,7 @@ bool IsRead(const DeviceJob& job) {
   return job.kind == DeviceJob::Kind::kPull || job.kind == DeviceJob::Kind::kPooled;
 }
 
-// Of which two may be under way.
+// Whether a message of this kind may run while another one does.
 bool IsStartable(DeviceJob::Kind kind) {
   return kind != DeviceJob::Kind::kCall && kind != DeviceJob::Kind::kPooled;
 }
@@ -57,41 +56,20 @@ DeviceTier::DeviceTier(std::shared_ptr<device::Device> device, const device::Row
     : device_(std::move(device)),
       pinner_(std::make_shared<DevicePinner>(device_)),
       options_(options),
-      name_(device_->Describe()) {}
+      name_(device_->Describe()),
+      staging_(device_) {}
 
 absl::Status DeviceTier::TakeMemory() {
   HOTBED_RETURN_IF_ERROR(StatusOf(device::DeviceRows::Open(device_.get(), options_, &rows_)));
-  host_bytes_ = rows_->staging_bytes();
-  const auto take = [this](uint64_t bytes, auto** array) -> absl::Status {
-    uint8_t* memory = nullptr;
-    HOTBED_RETURN_IF_ERROR(StatusOf(device_->AllocateStaging(bytes, &memory)));
-    *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory);
-    host_bytes_ += bytes;
-    return absl::OkStatus();
-  };
-  const uint64_t ids = options_.ids_max;
-  for (Staging& staging : staging_) {
-    HOTBED_RETURN_IF_ERROR(take(options_.row_bytes_max, &staging.rows));
-    HOTBED_RETURN_IF_ERROR(take(sizeof(uint64_t) * ids, &staging.ids));
-    HOTBED_RETURN_IF_ERROR(take(ids, &staging.flags));
-  }
-  HOTBED_RETURN_IF_ERROR(take(sizeof(uint32_t) * (ids + 1), &offset_staging_));
-  HOTBED_RETURN_IF_ERROR(take(sizeof(float) * ids, &weight_staging_));
+  HOTBED_RETURN_IF_ERROR(StatusOf(staging_.Take(options_)));
   slab_bytes_ = rows_->free_bytes();
-  bytes_.store(options_.device_bytes - slab_bytes_, std::memory_order_relaxed);
+  counters_.bytes.store(options_.device_bytes - slab_bytes_, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
 DeviceTier::~DeviceTier() {
   own_io_ = nullptr;  // ends what is queued
   rows_ = nullptr;
-  for (const Staging& staging : staging_) {
-    device_->FreeStaging(staging.rows);
-    device_->FreeStaging(reinterpret_cast<uint8_t*>(staging.ids));
-    device_->FreeStaging(staging.flags);
-  }
-  device_->FreeStaging(reinterpret_cast<uint8_t*>(offset_staging_));
-  device_->FreeStaging(reinterpret_cast<uint8_t*>(weight_staging_));
 }
 
 absl::Status DeviceTier::error() const {
@@ -129,7 +107,7 @@ void DeviceTier::Submit(std::shared_ptr<DeviceJob> job) {
   HOTBED_DCHECK(job->kind == DeviceJob::Kind::kCall || job->kind == DeviceJob::Kind::kPooled ||
                 job->count > 0);
   absl::MutexLock lock(&mu_);
-  if (IsRead(*job)) pulls_waiting_.fetch_add(1, std::memory_order_relaxed);
+  if (IsRead(*job)) counters_.pulls_waiting.fetch_add(1, std::memory_order_relaxed);
   queue_.push_back(std::move(job));
   if (std::exchange(draining_, true)) return;
   if (io_ == nullptr) {
@@ -139,8 +117,8 @@ void DeviceTier::Submit(std::shared_ptr<DeviceJob> job) {
   io_->Submit([this] { Drain(); });
 }
 
-// Nothing is under way between two tasks. Within one, a message is started before the one before it
-// is ended; what cannot be started waits for that.
+// Between two tasks no message is in flight. Within a task, a message is started before the previous
+// one is ended; a message that cannot be started that way waits for the end.
 void DeviceTier::Drain() {
   Message before;
   for (uint32_t n = 0; n < messages_of_task_; ++n) {
@@ -158,9 +136,9 @@ void DeviceTier::Drain() {
   if (draining_) io_->Submit([this] { Drain(); });
 }
 
-// f() while the shard is there, inside of its gate: nothing of it is run, only its memory is used.
-// In one gate at a time, and in none while a message is under way: what is told of another message
-// may close it.
+// Calls f() inside the gate of the piece's shard, if that is still open. f uses the shard's memory
+// but runs none of its code. A thread is inside one gate at a time, and inside none while a message
+// is in flight: a `done` of another message may close the gate.
 template <typename F>
 void DeviceTier::Inside(Piece* piece, F f) {
   IoGate* const gate = piece->job->gate.get();
@@ -187,8 +165,8 @@ void DeviceTier::Start(Message* message) {
   }
 }
 
-// Waits for the message if it is under way, hands out and tells. Does nothing without pieces, and
-// leaves none.
+// Waits for the message if it was started, hands out its answers and runs `done` of its jobs. Leaves
+// no pieces; does nothing if there are none.
 void DeviceTier::End(Message* message) {
   if (message->pieces.empty()) return;
   if (message->is_started) message->status = rows_->Finish(message->flight, &message->missing);
@@ -204,16 +182,16 @@ void DeviceTier::End(Message* message) {
       if (piece.job->kind != DeviceJob::Kind::kCall) HandOut(piece, *message);
     });
   }
-  bytes_.store(options_.device_bytes - rows_->free_bytes(), std::memory_order_relaxed);
+  counters_.bytes.store(options_.device_bytes - rows_->free_bytes(), std::memory_order_relaxed);
   for (const Piece& piece : message->pieces) {
     if (!piece.is_last) continue;
-    if (IsRead(*piece.job)) pulls_waiting_.fetch_sub(1, std::memory_order_relaxed);
+    if (IsRead(*piece.job)) counters_.pulls_waiting.fetch_sub(1, std::memory_order_relaxed);
     Finish(piece.job);
   }
   *message = Message();
 }
 
-// Told inside of one gate alone: the executor may run what closes it.
+// Inside one gate alone: the executor may run a task that closes it.
 void DeviceTier::Finish(const std::shared_ptr<DeviceJob>& job) {
   if (job->executor == nullptr || absl::IsCancelled(job->status)) return;
   if (job->gate != nullptr && !job->gate->Enter()) return;
@@ -224,8 +202,8 @@ void DeviceTier::Finish(const std::shared_ptr<DeviceJob>& job) {
 device::Status DeviceTier::StartTogether(Message* message) {
   const DeviceJob::Kind kind = message->kind();
   message->flight = next_flight_;
-  const Staging& staging = staging_[message->flight];
-  segments_.clear();
+  const DeviceStaging::Flight& staging = staging_.flight(message->flight);
+  scratch_.segments.clear();
   uint32_t at = 0;
   for (Piece& piece : message->pieces) {
     piece.at = at;  // there are no gaps where shards have gone
@@ -243,15 +221,15 @@ device::Status DeviceTier::StartTogether(Message* message) {
     if (kind != DeviceJob::Kind::kProbe) segment.rows_at = piece.rows_at;
     segment.assign = job.assign;
     segment.scalars = job.scalars;
-    segments_.push_back(segment);
+    scratch_.segments.push_back(segment);
   }
   if (at == 0) return {};
-  const device::Batch batch = {segments_.data(), static_cast<uint32_t>(segments_.size()),
-                               staging.ids, at};
+  const device::Batch batch = {scratch_.segments.data(),
+                               static_cast<uint32_t>(scratch_.segments.size()), staging.ids, at};
   device::Status status;
   if (kind == DeviceJob::Kind::kPull) {
     PlaceRows(&message->pieces, staging.rows);
-    status = rows_->StartPull(message->flight, batch, parts_, staging.flags);
+    status = rows_->StartPull(message->flight, batch, scratch_.parts, staging.flags);
   } else if (kind == DeviceJob::Kind::kProbe) {
     status = rows_->StartProbe(message->flight, batch);
   } else {
@@ -262,11 +240,11 @@ device::Status DeviceTier::StartTogether(Message* message) {
   return status;
 }
 
-// Shards that have gone have no part in the message.
+// Leaves out jobs of shards that are gone.
 device::Status DeviceTier::RunPooled(Message* message) {
-  const Staging& staging = staging_[0];
-  segments_.clear();
-  bag_segments_.clear();
+  const DeviceStaging::Flight& staging = staging_.flight(0);
+  scratch_.segments.clear();
+  scratch_.bag_segments.clear();
   const DeviceJob& first = *message->pieces.front().job;
   const bool weighted = first.weights != nullptr, places = first.arg_max != nullptr;
   uint32_t at = 0, bags = 0;
@@ -281,27 +259,28 @@ device::Status DeviceTier::RunPooled(Message* message) {
     device::Segment segment;
     segment.table = piece.job->table;
     segment.first = at;
-    segments_.push_back(segment);
+    scratch_.segments.push_back(segment);
     segment.first = bags;
     segment.rows_at = piece.rows_at;
     segment.type = piece.job->type;
-    bag_segments_.push_back(segment);
+    scratch_.bag_segments.push_back(segment);
     at += piece.count;
     bags += piece.job->bags;
   }
   if (bags == 0) return {};
-  offset_staging_[bags] = at;
+  staging_.bag_offsets()[bags] = at;
   device::PooledBatch batch;
-  batch.ids = {segments_.data(), static_cast<uint32_t>(segments_.size()), staging.ids, at};
-  batch.bags = bag_segments_.data();
-  batch.offsets = offset_staging_;
+  batch.ids = {scratch_.segments.data(), static_cast<uint32_t>(scratch_.segments.size()),
+               staging.ids, at};
+  batch.bags = scratch_.bag_segments.data();
+  batch.offsets = staging_.bag_offsets();
   batch.bags_count = bags;
   batch.pooling = first.pooling;
-  batch.weights = weighted ? weight_staging_ : nullptr;
-  if (places) arg_max_.resize(uint64_t{first.dim} * bags);
+  batch.weights = weighted ? staging_.weights() : nullptr;
+  if (places) scratch_.arg_max.resize(uint64_t{first.dim} * bags);
   PlaceRows(&message->pieces, staging.rows);
-  return rows_->PullPooled(batch, parts_, places ? arg_max_.data() : nullptr, first.dim,
-                           &message->missing);
+  return rows_->PullPooled(batch, scratch_.parts, places ? scratch_.arg_max.data() : nullptr,
+                           first.dim, &message->missing);
 }
 
 }  // namespace hotbed

@@ -1,12 +1,13 @@
 // The rows that all shards of a server keep in the memory of one device, and the one executor that
-// works for them: what is asked of the device waits in one queue, and what is alike is done
-// together, one message of many tables (docs/device.md). While the device has one message under way
-// the host hands out the answers of the one before, and packs the next.
+// works for them. Jobs wait in one queue; jobs that are alike run together, as one message of many
+// tables (docs/device.md). While the device runs one message, the host hands out the answers of the
+// message before and packs the next. device_tier.cc holds the queue and runs messages,
+// device_tier_messages.cc composes them.
 //
-// Thread-safe. Jobs of one table are done in the order of Submit, and `done` runs in that order, on
-// the job's executor. Bounded: a shard has one job under way that changes rows, and pulls are
-// bounded by kPullJobsMax; a message by the room that Open has taken for it, jobs beyond it are
-// done in pieces. A device that has failed stays so: every job then ends with DeviceLostError.
+// Thread-safe. Jobs of one table run in the order of Submit, and their `done` in that order, on the
+// job's executor. Bounds: a shard has at most one job in flight that changes rows; pulls are bounded
+// by kPullJobsMax; a message by the memory that Open has taken for it, and larger jobs run in
+// pieces. A device failure is permanent: every job then ends with DeviceLostError.
 #ifndef HOTBED_SERVER_TIERS_DEVICE_DEVICE_TIER_H_
 #define HOTBED_SERVER_TIERS_DEVICE_DEVICE_TIER_H_
 
@@ -23,26 +24,28 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/executor.h"
 #include "device/device.h"
 #include "device/device_rows.h"
 #include "server/tiers/api/answer_memory.h"
 #include "server/tiers/api/tiered_store.h"
 #include "server/tiers/device/device_pinner.h"
+#include "server/tiers/device/device_staging.h"
 #include "server/tiers/spill/io_gate.h"
 #include "server/tiers/spill/io_queue.h"
 
 namespace hotbed {
 
-// What a shard asks of the device. All that it points to stays valid until `done`, or until the
-// gate is closed: then the job is dropped. `answer` alone is held beyond that, while the device
-// copies rows into it.
+// A shard's request to the device. Everything it points to stays valid until `done`, or until the
+// gate is closed, which drops the job. Only `answer` is held longer, while the device copies rows
+// into it.
 struct DeviceJob {
   enum class Kind : uint8_t {
-    kPull,    // rows and flags of what is there; which are missing
-    kPooled,  // bags whose rows are all there; which are not
-    kProbe,   // which are missing
-    kUpdate,  // one optimizer step of rows that are all there
-    kCall,    // anything else, by itself
+    kPull,    // reads rows and flags; lists missing rows
+    kPooled,  // pools bags whose rows are all on the device; lists the others
+    kProbe,   // lists missing rows
+    kUpdate,  // one optimizer step of rows that are all on the device
+    kCall,    // runs `call`, in a message of its own
   };
   Kind kind = Kind::kCall;
   uint32_t table = 0;
@@ -52,34 +55,35 @@ struct DeviceJob {
   RowType type = RowType::kFp32;   // of rows, of gradients
   uint8_t* rows = nullptr;         // kPull, kPooled: row i at i * RowWireBytes(type, dim)
   uint8_t* flags = nullptr;        // kPull: as RowReads has them
-  AnswerMemory* answer = nullptr;  // in which the rows lie; null: memory of any kind
+  AnswerMemory* answer = nullptr;  // the memory that holds `rows`; null: memory of any kind
   // kPooled: as RowReads has them. FitsPooled() holds.
   const uint32_t* bag_lengths = nullptr;
   uint32_t bags = 0;
   RowPooling pooling = RowPooling::kNone;
   const float* weights = nullptr;
-  uint8_t* arg_max = nullptr;  // dim u32 a bag, or null
+  uint8_t* arg_max = nullptr;  // dim u32 per bag, or null
   const uint8_t* const* gradients = nullptr;
   UpdateScalars scalars;
   bool assign = false;
   std::function<device::Status(device::DeviceRows*)> call;
 
   std::shared_ptr<IoGate> gate;  // null: never dropped
-  Executor* executor = nullptr;  // null: nobody is told
+  Executor* executor = nullptr;  // null: `done` does not run
   absl::AnyInvocable<void()> done;
 
   // Out.
   std::vector<uint32_t> missing;  // numbers of ids, in order; kPooled: of bags
   absl::Status status;
 
-  uint32_t taken = 0;  // ids that are done or under way; DeviceTier's
+  uint32_t taken = 0;  // ids that are done or in flight; for DeviceTier alone
 };
 
 class DeviceTier {
  public:
   static constexpr uint32_t kPullJobsMax = 1u << 16;
-  // Rows that lie together are copied straight from here on: giving a copy to a GPU costs about 2
-  // microseconds, in which memcpy moves about as many bytes.
+  // The device copies this many adjacent bytes of rows straight into an answer; fewer go through
+  // staging memory. Starting a copy on a GPU takes about 2 microseconds, in which memcpy moves about
+  // as many bytes.
   static constexpr uint64_t kDirectBytesMin = 16 << 10;
 
   // `device_bytes` of the device for rows and messages, 0: nine tenths of what is free;
@@ -88,7 +92,7 @@ class DeviceTier {
   static absl::StatusOr<std::unique_ptr<DeviceTier>> Open(std::unique_ptr<device::Device> device,
                                                           uint64_t device_bytes,
                                                           uint64_t host_bytes_max);
-  // With limits of messages by hand; for tests.
+  // With given limits of messages; for tests.
   static absl::StatusOr<std::unique_ptr<DeviceTier>> Open(std::unique_ptr<device::Device> device,
                                                           const device::RowsOptions& options);
   ~DeviceTier();
@@ -100,14 +104,14 @@ class DeviceTier {
     io_ = io;
     messages_of_task_ = messages_of_task;
   }
-  // While nothing is queued, for tests: the least that goes straight into an answer, in bytes.
+  // For tests, while nothing is queued: instead of kDirectBytesMin.
   void SetDirectBytesMin(uint64_t bytes) { direct_bytes_min_ = bytes; }
   void Submit(std::shared_ptr<DeviceJob> job);
-  // Bags that one message has room for; others are no job for the device.
+  // Whether one message has room for the job's bags; Submit takes no others.
   bool FitsPooled(const DeviceJob& job) const;
-  // False: as many pulls as may wait do.
+  // False: kPullJobsMax pulls wait.
   bool HasRoomForPull() const {
-    return pulls_waiting_.load(std::memory_order_relaxed) < kPullJobsMax;
+    return counters_.pulls_waiting.load(std::memory_order_relaxed) < kPullJobsMax;
   }
 
   // The error of a device that has failed; OK while it works.
@@ -115,20 +119,24 @@ class DeviceTier {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string name() const { return name_; }
   uint64_t bytes_limit() const { return options_.device_bytes; }
-  // Taken for messages and by the tables of shards.
-  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  // For tables, all together.
+  // Device memory taken for messages and by the tables of shards.
+  uint64_t bytes() const { return counters_.bytes.load(std::memory_order_relaxed); }
+  // Device memory for the tables of all shards.
   uint64_t slab_bytes() const { return slab_bytes_; }
   // Pinned memory of the host.
-  uint64_t host_bytes() const { return host_bytes_; }
+  uint64_t host_bytes() const { return rows_->staging_bytes() + staging_.bytes(); }
   const device::RowsOptions& options() const { return options_; }
   // Pins memory of answers for this device, and keeps the device: it may outlive the tier.
   std::shared_ptr<MemoryPinner> pinner() const { return pinner_; }
   uint64_t pinned_bytes() const { return pinner_->bytes(); }
-  // Of rows that were answered: copied by the device to where they were asked for, and copied there
-  // by the host out of staging memory.
-  uint64_t rows_direct_bytes() const { return direct_bytes_.load(std::memory_order_relaxed); }
-  uint64_t rows_copied_bytes() const { return copied_bytes_.load(std::memory_order_relaxed); }
+  // Bytes of answered rows: those that the device copied straight into the answer, and those that
+  // the host copied there from staging memory.
+  uint64_t rows_direct_bytes() const {
+    return counters_.direct_bytes.load(std::memory_order_relaxed);
+  }
+  uint64_t rows_copied_bytes() const {
+    return counters_.copied_bytes.load(std::memory_order_relaxed);
+  }
 
  private:
   // On the tier's own thread.
@@ -144,8 +152,8 @@ class DeviceTier {
     uint32_t at = 0;         // of the message's ids
     uint32_t bags_at = 0;    // of the message's bags
     uint64_t rows_at = 0;    // of the message's rows
-    bool is_direct = false;  // its rows go straight to where they were asked for
-    HeldAnswer held;         // what that lies in, from before the copy until after it
+    bool is_direct = false;  // its rows go straight into the answer
+    HeldAnswer held;         // that answer, from before the copy until after it
 
     uint64_t row_bytes() const;
     uint8_t* to() const;  // of the job's rows
@@ -159,11 +167,17 @@ class DeviceTier {
 
     DeviceJob::Kind kind() const { return pieces.front().job->kind; }
   };
-  // Pinned memory for a message under way.
-  struct Staging {
-    uint8_t* rows = nullptr;
-    uint64_t* ids = nullptr;
-    uint8_t* flags = nullptr;
+  // Arrays of the message being started, kept for their memory.
+  struct Scratch {
+    std::vector<device::Segment> segments, bag_segments;
+    std::vector<device::RowsOut> parts;
+    std::vector<uint32_t> arg_max;  // of bags
+  };
+  struct Counters {
+    std::atomic<uint64_t> bytes{0};  // device memory in use
+    std::atomic<uint64_t> direct_bytes{0};
+    std::atomic<uint64_t> copied_bytes{0};
+    std::atomic<uint32_t> pulls_waiting{0};
   };
 
   DeviceTier(std::shared_ptr<device::Device> device, const device::RowsOptions& options);
@@ -180,7 +194,7 @@ class DeviceTier {
   Message NextMessage() ABSL_LOCKS_EXCLUDED(mu_);
   bool AddPiece(const std::shared_ptr<DeviceJob>& job, Message* message, uint32_t* dim_max) const;
   bool AddPooled(const std::shared_ptr<DeviceJob>& job, Message* message) const;
-  void Pack(const Piece& piece, const Staging& staging) const;
+  void Pack(const Piece& piece, const DeviceStaging::Flight& staging) const;
   void PackBags(const Piece& piece) const;
   static void HoldAnswer(Piece* piece);
   static bool Follows(const Piece& later, const Piece& earlier);
@@ -196,22 +210,14 @@ class DeviceTier {
   const std::shared_ptr<DevicePinner> pinner_;
   const device::RowsOptions options_;
   const std::string name_;
-  uint64_t host_bytes_ = 0;
   uint64_t slab_bytes_ = 0;
+  DeviceStaging staging_;
   std::unique_ptr<device::DeviceRows> rows_;
-  // Of messages under way; the first is also a pooled one's, which is alone.
-  Staging staging_[device::kFlights];
-  uint32_t* offset_staging_ = nullptr;  // of bags
-  float* weight_staging_ = nullptr;
-  std::vector<device::Segment> segments_, bag_segments_;
-  std::vector<device::RowsOut> parts_;
-  std::vector<uint32_t> arg_max_;  // of bags
+  Scratch scratch_;
   uint32_t next_flight_ = 0;
   uint64_t direct_bytes_min_ = kDirectBytesMin;
 
-  std::atomic<uint64_t> bytes_{0};
-  std::atomic<uint64_t> direct_bytes_{0}, copied_bytes_{0};
-  std::atomic<uint32_t> pulls_waiting_{0};
+  Counters counters_;
   std::atomic<bool> failed_{false};
   std::unique_ptr<IoQueue> own_io_;
   IoQueue* io_ = nullptr;

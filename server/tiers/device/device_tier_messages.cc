@@ -1,4 +1,5 @@
-// Which jobs go into a message together, and what is copied between them and its staging memory.
+// Composing messages: which jobs go into a message together, and the copies between the jobs' memory
+// and staging memory.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -16,7 +17,7 @@ uint64_t RoundUp16(uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 uint64_t WireBytes(const DeviceJob& job) { return RowWireBytes(job.type, job.dim); }
 
-// Of pooled jobs a message has one way of pooling; places have one stride.
+// Pooled jobs can share a message only if pooling, weights and arg_max stride agree.
 bool IsAlike(const DeviceJob& a, const DeviceJob& b) {
   if (a.kind != b.kind) return false;
   if (a.kind != DeviceJob::Kind::kPooled) return true;
@@ -27,8 +28,8 @@ bool IsAlike(const DeviceJob& a, const DeviceJob& b) {
 
 }  // namespace
 
-// The first job, and all that can go with it: nothing overtakes an earlier job of its table. No
-// pieces: nothing waits.
+// A message of the first job and all jobs that can go with it; no job overtakes an earlier job of
+// its table. No pieces: the queue is empty.
 DeviceTier::Message DeviceTier::NextMessage() {
   Message message;
   absl::MutexLock lock(&mu_);
@@ -44,7 +45,7 @@ DeviceTier::Message DeviceTier::NextMessage() {
   uint32_t dim_max = 0;
   while (!queue_.empty() && left.size() + message.pieces.size() < kJobsLookedAt) {
     const std::shared_ptr<DeviceJob>& job = queue_.front();
-    // A call may be of any table.
+    // A call may touch any table.
     if (job->kind == DeviceJob::Kind::kCall) break;
     if (IsAlike(*job, *first) && !overtaken.contains(job->table)) {
       const bool added = job->kind == DeviceJob::Kind::kPooled ? AddPooled(job, &message)
@@ -78,7 +79,7 @@ bool DeviceTier::AddPiece(const std::shared_ptr<DeviceJob>& job, Message* messag
   }
   const uint32_t widest = std::max(*dim_max, job->dim);
   if (job->kind == DeviceJob::Kind::kUpdate) {
-    // DeviceRows has sums for so many rows of the widest table.
+    // DeviceRows has memory for the sums of this many rows of the widest table.
     const uint64_t rows = options_.row_bytes_max / RoundUp16(4ull * widest);
     room = std::min(room, rows - std::min<uint64_t>(rows, piece.at));
   }
@@ -127,7 +128,7 @@ bool DeviceTier::AddPooled(const std::shared_ptr<DeviceJob>& job, Message* messa
 
 // --- between a job's memory and the message's
 
-void DeviceTier::Pack(const Piece& piece, const Staging& staging) const {
+void DeviceTier::Pack(const Piece& piece, const DeviceStaging::Flight& staging) const {
   const DeviceJob& job = *piece.job;
   std::copy_n(job.ids + piece.first, piece.count, staging.ids + piece.at);
   if (job.kind != DeviceJob::Kind::kUpdate) return;
@@ -140,11 +141,11 @@ void DeviceTier::Pack(const Piece& piece, const Staging& staging) const {
 
 void DeviceTier::PackBags(const Piece& piece) const {
   const DeviceJob& job = *piece.job;
-  std::copy_n(job.ids, piece.count, staging_[0].ids + piece.at);
-  if (job.weights != nullptr) std::copy_n(job.weights, piece.count, weight_staging_ + piece.at);
+  std::copy_n(job.ids, piece.count, staging_.flight(0).ids + piece.at);
+  if (job.weights != nullptr) std::copy_n(job.weights, piece.count, staging_.weights() + piece.at);
   uint32_t offset = piece.at;
   for (uint32_t bag = 0; bag < job.bags; ++bag) {
-    offset_staging_[piece.bags_at + bag] = offset;
+    staging_.bag_offsets()[piece.bags_at + bag] = offset;
     offset += job.bag_lengths[bag];
   }
 }
@@ -155,7 +156,7 @@ uint64_t DeviceTier::Piece::row_bytes() const {
 
 uint8_t* DeviceTier::Piece::to() const { return job->rows + WireBytes(*job) * first; }
 
-// Inside of the job's gate, while its memory is surely its own.
+// Called inside the job's gate, while the answer surely belongs to the job.
 void DeviceTier::HoldAnswer(Piece* piece) {
   const DeviceJob& job = *piece->job;
   if (job.answer == nullptr || !job.answer->pinned()) return;
@@ -163,17 +164,18 @@ void DeviceTier::HoldAnswer(Piece* piece) {
   piece->held.reset(job.answer);
 }
 
-// Both ends of one copy, in the memory of one answer.
+// Whether both pieces can be one copy: adjacent in the message and in the memory of one answer.
 bool DeviceTier::Follows(const Piece& later, const Piece& earlier) {
   return later.held != nullptr && later.held.get() == earlier.held.get() &&
          later.rows_at == earlier.rows_at + earlier.row_bytes() &&
          later.to() == earlier.to() + earlier.row_bytes();
 }
 
-// Rows that lie together in pinned memory and are many go straight there, the others to staging
-// memory; of these, what follows each other is one copy with the gaps between.
+// Decides where the device copies each piece: long runs that are adjacent in pinned memory go
+// straight there, all others to staging memory. Consecutive staged pieces are one copy, including
+// the gaps between them.
 void DeviceTier::PlaceRows(std::vector<Piece>* pieces, uint8_t* staged) {
-  parts_.clear();
+  scratch_.parts.clear();
   bool is_last_staged = false;
   for (size_t first = 0, limit = 0; first < pieces->size(); first = limit) {
     Piece& begin = (*pieces)[first];
@@ -190,9 +192,10 @@ void DeviceTier::PlaceRows(std::vector<Piece>* pieces, uint8_t* staged) {
       if (!is_direct) piece.held = nullptr;
     }
     if (!is_direct && is_last_staged) {
-      parts_.back().bytes = begin.rows_at + bytes - parts_.back().rows_at;
+      scratch_.parts.back().bytes = begin.rows_at + bytes - scratch_.parts.back().rows_at;
     } else {
-      parts_.push_back({begin.rows_at, bytes, is_direct ? begin.to() : staged + begin.rows_at});
+      scratch_.parts.push_back(
+          {begin.rows_at, bytes, is_direct ? begin.to() : staged + begin.rows_at});
     }
     is_last_staged = !is_direct;
   }
@@ -200,13 +203,14 @@ void DeviceTier::PlaceRows(std::vector<Piece>* pieces, uint8_t* staged) {
 
 void DeviceTier::CopyRows(const Piece& piece, const uint8_t* staged) {
   const uint64_t bytes = piece.row_bytes();
-  (piece.is_direct ? direct_bytes_ : copied_bytes_).fetch_add(bytes, std::memory_order_relaxed);
+  (piece.is_direct ? counters_.direct_bytes : counters_.copied_bytes)
+      .fetch_add(bytes, std::memory_order_relaxed);
   if (!piece.is_direct) std::memcpy(piece.to(), staged + piece.rows_at, bytes);
 }
 
 void DeviceTier::HandOut(const Piece& piece, const Message& message) {
   DeviceJob& job = *piece.job;
-  const Staging& staging = staging_[message.flight];
+  const DeviceStaging::Flight& staging = staging_.flight(message.flight);
   const std::vector<uint32_t>& missing = message.missing;
   for (auto next = std::lower_bound(missing.begin(), missing.end(), piece.at);
        next != missing.end() && *next < piece.at + piece.count; ++next) {
@@ -219,7 +223,7 @@ void DeviceTier::HandOut(const Piece& piece, const Message& message) {
   }
 }
 
-// The rows of bags that are not whole mean nothing.
+// The rows of incomplete bags hold no values.
 void DeviceTier::HandOutBags(const Piece& piece, const Message& message) {
   DeviceJob& job = *piece.job;
   const std::vector<uint32_t>& incomplete = message.missing;
@@ -227,10 +231,11 @@ void DeviceTier::HandOutBags(const Piece& piece, const Message& message) {
        next != incomplete.end() && *next < piece.bags_at + job.bags; ++next) {
     job.missing.push_back(*next - piece.bags_at);
   }
-  CopyRows(piece, staging_[0].rows);
+  CopyRows(piece, staging_.flight(0).rows);
   if (job.arg_max == nullptr) return;
   const uint64_t row = 4ull * job.dim;
-  std::memcpy(job.arg_max, reinterpret_cast<const uint8_t*>(arg_max_.data()) + row * piece.bags_at,
+  std::memcpy(job.arg_max,
+              reinterpret_cast<const uint8_t*>(scratch_.arg_max.data()) + row * piece.bags_at,
               row * job.bags);
 }
 

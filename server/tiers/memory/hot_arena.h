@@ -13,8 +13,8 @@ class HotArena {
  public:
   explicit HotArena(uint64_t budget) : budget_(budget) {}
 
-  // False, and nothing taken, when the budget would be exceeded. `borrows`: the taker is beyond its
-  // quota; it gets nothing while somebody within theirs was refused.
+  // False, with nothing taken, if the budget would be exceeded. `borrows`: the caller is beyond its
+  // quota and gets nothing while a caller within its own quota has been refused.
   bool Take(uint64_t bytes, bool borrows) {
     if (borrows && contended_.load(std::memory_order_relaxed)) return false;
     uint64_t taken = taken_.load(std::memory_order_relaxed);
@@ -31,7 +31,7 @@ class HotArena {
   void TakeAnyway(uint64_t bytes) { taken_.fetch_add(bytes, std::memory_order_relaxed); }
   void Give(uint64_t bytes) { taken_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // Somebody within their quota was refused, and nobody has been served since.
+  // A caller within its quota was refused, and no such caller has been served since.
   bool contended() const { return contended_.load(std::memory_order_relaxed); }
   uint64_t budget() const { return budget_; }
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "server/kernels/cpu_kernels.h"
 
 namespace hotbed {
 namespace {
@@ -50,8 +51,8 @@ uint64_t HotTier::IndexedRowBytes(const TableSpec& spec, const ShardRange& range
 }
 
 HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bool huge_pages,
-                 HotArena* arena, RowKernels* kernels)
-    : arena_(arena), kernels_(kernels), huge_pages_(huge_pages), table_(MakeTable(spec, range)) {
+                 HotArena* arena)
+    : arena_(arena), huge_pages_(huge_pages), table_(MakeTable(spec, range)) {
   table_.direct = direct;
   const uint64_t rows =
       spec.hashed ? std::numeric_limits<uint64_t>::max() : range.limit - range.first;
@@ -130,7 +131,7 @@ void HotTier::Reindex(uint32_t slots) {
   table_.bucket_count = buckets;
   ReindexBatch batch;
   batch.table = &table_;
-  kernels_->Submit(&batch, nullptr);
+  CpuKernels().reindex(&batch);
   buckets_ = std::move(fresh);  // the old index goes with `fresh`
 }
 

@@ -5,14 +5,12 @@
 #include <utility>
 
 #include "common/check.h"
-#include "row_math/position.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kSliceBytes = 1ull << 20;
-constexpr uint32_t kSliceRowsMax = 2048;
-constexpr uint64_t kWeightMin = 64ull << 10;  // of a shard whose size is not known
+constexpr uint64_t kWeightMin = 64ull << 10;  // bytes; of a shard whose size is not known
 
 uint64_t WholeBytes(const TierHost::ShardParams& shard) {
   if (!shard.table.hashed) return HotTier::DirectBytes(shard.table, shard.range);
@@ -26,131 +24,176 @@ uint64_t WholeBytes(const TierHost::ShardParams& shard) {
 }  // namespace
 
 TieredShard::TieredShard(Params params)
-    : shard_(std::move(params.shard)),
-      spill_shard_(shard_.table, shard_.range, shard_.shard),
-      spill_(params.spill),
-      io_(params.io),
-      executor_(shard_.executor),
-      arena_(params.arena),
-      kernels_(params.kernels),
-      huge_pages_(params.huge_pages),
-      ask_for_memory_(std::move(params.ask_for_memory)),
+    : ask_for_memory_(std::move(params.ask_for_memory)),
       before_close_(std::move(params.before_close)),
-      whole_bytes_(WholeBytes(shard_)),
-      direct_bytes_(HotTier::DirectBytes(shard_.table, shard_.range)),
-      slice_rows_(static_cast<uint32_t>(
-          std::clamp<uint64_t>(kSliceBytes / spill_shard_.record_bytes(), 8, kSliceRowsMax))),
-      meta_(std::move(params.meta)),
       highest_lsn_(params.highest_lsn),
-      may_miss_(params.has_spilled_rows),
-      hot_(std::make_unique<HotTier>(shard_.table, shard_.range, /*direct=*/false, huge_pages_,
-                                     arena_, kernels_)),
-      write_back_(spill_shard_,
-                  {spill_, io_, executor_, gate_, params.write_back_budget, highest_lsn_,
-                   shard_.before_write_back, [this] { OnProgress(); }}) {}
+      whole_bytes_(WholeBytes(params.shard)),
+      state_(std::move(params.shard),
+             {params.spill, params.io, params.write_back_budget, params.highest_lsn,
+              params.has_spilled_rows, [this] { OnWritten(); }}),
+      residency_(&state_, params.arena, params.huge_pages),
+      pulls_(&state_, &residency_),
+      pools_(&state_, &residency_, this),
+      update_(
+          &state_, &residency_,
+          [this](Done done, const absl::Status& status) { AfterUpdate(std::move(done), status); }),
+      write_back_all_(&state_, &residency_, std::move(params.meta)),
+      shed_(&state_, &residency_, params.arena),
+      pass_(&state_, &residency_) {}
 
 TieredShard::~TieredShard() {
-  if (shard_.hint != nullptr) shard_.hint->Clear();
+  if (state_.shard.hint != nullptr) state_.shard.hint->Clear();
   if (before_close_) before_close_(this);
-  *alive_ = false;
-  gate_->Close();
+  *state_.alive = false;
+  state_.gate->Close();
 }
 
-void TieredShard::StartWithQuota(uint64_t bytes) {
-  quota_.store(bytes, std::memory_order_relaxed);
-  OnQuota();
+// --- reads and updates
+
+bool TieredShard::Pull(const RowReads& reads, Done done) {
+  return reads.pooling == RowPooling::kNone ? pulls_.Start(reads, std::move(done))
+                                            : pools_.Start(reads, std::move(done));
 }
 
-uint64_t TieredShard::PositionOf(uint64_t id) const { return shard_.table.hashed ? Mix64(id) : id; }
-
-SpillFetch::Wiring TieredShard::FetchWiring() const { return {spill_, io_, executor_, gate_}; }
-
-void TieredShard::Fail(Done done, absl::Status status) {
-  executor_->Run(
-      [done = std::move(done), status = std::move(status)]() mutable { done(std::move(status)); });
+bool TieredShard::Apply(const RowUpdates& updates, Done done) {
+  residency_.hot()->SetQuota(shed_.quota());
+  if (!update_.Start(updates, std::move(done))) return false;
+  AfterUpdate(nullptr, absl::OkStatus());
+  return true;
 }
 
-void TieredShard::BeginReplay() {
-  replaying_ = true;
-  replay_guard_.clear();
-  evictions_before_replay_ = counters_.evictions.load(std::memory_order_relaxed);
+void TieredShard::AfterUpdate(Done done, const absl::Status& status) {
+  state_.write_back.Pump();
+  if (residency_.hot()->TakeRefusal() && ask_for_memory_) ask_for_memory_();
+  residency_.Publish();
+  shed_.Continue();
+  if (done) done(status);
 }
 
-void TieredShard::EndReplay() {
-  replaying_ = false;
-  replay_guard_ = {};
-}
-
-// A write has ended: whoever waited for room, or for it, goes on.
-void TieredShard::OnProgress() {
-  if (apply_.active && apply_.waits_for_room) {
-    if (!write_back_.error().ok()) {
-      FinishApply(write_back_.error());
-    } else {
-      apply_.waits_for_room = false;
-      if (ContinueApply()) FinishApply(absl::OkStatus());
-    }
-  }
-  if (sweep_.active) SweepStep();
-  if (shed_.active) ShedStep();
-  PublishStats();
+// A write has ended: operations that waited for room, or for this write, continue.
+void TieredShard::OnWritten() {
+  update_.OnWritten();
+  write_back_all_.OnWritten();
+  shed_.Continue();
+  residency_.Publish();
   if (above_progress_) above_progress_();
 }
 
-void TieredShard::PublishStats() {
-  const auto set = [](std::atomic<uint64_t>& to, uint64_t value) {
-    to.store(value, std::memory_order_relaxed);
-  };
-  const uint64_t rows = static_cast<uint64_t>(rows_resident_);
-  const RowTable& rows_of = *table();
-  const uint64_t overhead = hot_->OverheadBytes(rows);
-  set(taken_, hot_->taken());
-  set(counters_.rows_resident, rows);
-  set(counters_.rows_dirty, static_cast<uint64_t>(rows_dirty_));
-  set(counters_.overhead_bytes, overhead);
-  set(counters_.hot_bytes, overhead + rows * (rows_of.weight_bytes + rows_of.state_bytes));
-  set(counters_.writebacks, write_back_.rows_written());
+void TieredShard::WriteBackAll(Lsn applied_lsn, std::string meta, Done done) {
+  write_back_all_.Start(applied_lsn, std::move(meta), std::move(done));
 }
 
+void TieredShard::SetAppliedLsn(Lsn lsn) { state_.applied_lsn = std::max(state_.applied_lsn, lsn); }
+
 bool TieredShard::PeekRow(uint64_t id, std::vector<uint8_t>* row) {
-  const RowTable& rows = *table();
-  row->resize(spill_shard_.payload_bytes);
+  row->resize(payload_bytes());
   uint32_t slot = kNoSlot;
   uint32_t missing = 0;
-  ProbeBatch probe;
-  probe.table = &rows;
-  probe.ids = &id;
-  probe.count = 1;
-  probe.slots = &slot;
-  probe.missing = &missing;
-  if (!kernels_->Submit(&probe, nullptr)) return false;
-  if (probe.missing_count == 0) {
-    std::memcpy(row->data(), rows.weights + uint64_t{rows.weight_stride} * slot, rows.weight_bytes);
-    if (rows.state_bytes > 0) {
-      std::memcpy(row->data() + rows.weight_bytes, rows.state + uint64_t{rows.state_bytes} * slot,
-                  rows.state_bytes);
-    }
+  if (residency_.Probe(&id, 1, &slot, &missing) == 0) {
+    residency_.CopyRow(slot, row->data());
     return true;
   }
-  const uint8_t* const payload = write_back_.Find(PositionOf(id));
+  const uint8_t* const payload = state_.write_back.Find(PositionOf(id));
   if (payload == nullptr) return false;
-  std::memcpy(row->data(), payload, spill_shard_.payload_bytes);
+  std::memcpy(row->data(), payload, payload_bytes());
   return true;
+}
+
+// --- recovery
+
+void TieredShard::BeginReplay() {
+  state_.replaying = true;
+  state_.replay_guard.clear();
+  evictions_before_replay_ = state_.counters.evictions.load(std::memory_order_relaxed);
+}
+
+void TieredShard::EndReplay() {
+  state_.replaying = false;
+  state_.replay_guard = {};
+}
+
+absl::StatusOr<bool> TieredShard::Warm(absl::string_view bytes) {
+  HOTBED_CHECK(!state_.update_active) << state_.shard.shard.ToString() << ": Warm during an Apply";
+  if (state_.shedding) return false;
+  HOTBED_ASSIGN_OR_RETURN(const RowBlock block,
+                          RowBlock::Parse(bytes, state_.spill_shard.record_bytes()));
+  residency_.hot()->SetQuota(shed_.quota());
+  return residency_.Warm(block) == block.rows();
+}
+
+// Without evictions since, no row is in the spill tier alone.
+void TieredShard::WarmedAll() {
+  const uint64_t evictions = state_.counters.evictions.load(std::memory_order_relaxed);
+  if (state_.replaying && above_ == this && evictions == evictions_before_replay_) {
+    state_.may_miss = false;
+  }
+}
+
+// --- snapshot transfers
+
+// A tier above has rows that memory here does not: then the rows have to be written back.
+bool TieredShard::BeginPass(bool further, std::vector<uint64_t>* positions) {
+  return above_ == this && pass_.Begin(further, positions);
+}
+
+void TieredShard::ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) {
+  pass_.Read(positions, out);
+}
+
+// --- a faster tier above
+
+void TieredShard::SetAbove(TieredStore* above, std::function<void()> progress) {
+  above_ = above;
+  above_progress_ = std::move(progress);
+  pools_.set_source(above);
+}
+
+void TieredShard::TakeRows(const std::vector<uint64_t>& ids, bool clean_only,
+                           ExchangedRows* taken) {
+  residency_.Take(ids, clean_only, taken);
+}
+
+void TieredShard::WriteRows(const ExchangedRows& rows) {
+  if (rows.size() == 0) return;
+  WriteBack& write_back = state_.write_back;
+  const WriteBack::Space space = write_back.Reserve(rows.size());
+  for (uint32_t k = 0; k < rows.size(); ++k) {
+    space.positions[k] = rows.positions[k];
+    std::memcpy(space.payloads + uint64_t{space.stride} * k, rows.payload(k), rows.payload_bytes);
+  }
+  write_back.Commit(rows.size(), state_.applied_lsn);
+  write_back.Pump();
+}
+
+bool TieredShard::HasRoomFor(uint64_t rows) {
+  if (state_.write_back.HasRoom(rows)) return true;
+  state_.write_back.Pump();
+  return false;
+}
+
+absl::Status TieredShard::WriteError() const {
+  const WriteBack& write_back = state_.write_back;
+  return write_back.written() < write_back.committed() ? write_back.error() : absl::OkStatus();
+}
+
+bool TieredShard::PoolBags(const RowReads& reads, const std::vector<uint32_t>& bags, Done done) {
+  return pools_.StartWindows(reads, bags, std::move(done));
 }
 
 StoreStats TieredShard::Stats() const {
   const auto get = [](const std::atomic<uint64_t>& from) {
     return from.load(std::memory_order_relaxed);
   };
+  const RowCounters& counters = state_.counters;
   StoreStats stats;
-  stats.rows_resident = get(counters_.rows_resident);
-  stats.rows_dirty = get(counters_.rows_dirty);
-  stats.hot_bytes = get(counters_.hot_bytes);
-  stats.overhead_bytes = get(counters_.overhead_bytes);
-  stats.hits = get(counters_.hits);
-  stats.misses = get(counters_.misses);
-  stats.evictions = get(counters_.evictions);
-  stats.writebacks = get(counters_.writebacks);
+  stats.rows_resident = get(counters.rows_resident);
+  stats.rows_dirty = get(counters.rows_dirty);
+  stats.hot_bytes = get(counters.hot_bytes);
+  stats.overhead_bytes = get(counters.overhead_bytes);
+  stats.hits = get(counters.hits);
+  stats.misses = get(counters.misses);
+  stats.evictions = get(counters.evictions);
+  stats.writebacks = get(counters.writebacks);
   return stats;
 }
 

@@ -1,7 +1,7 @@
-// Keeps tasks on the I/O threads from touching a shard that has gone. Thread-safe.
+// Keeps tasks on the I/O threads from touching a shard that is gone. Thread-safe.
 //
-// A task that is inside may itself run the shard's executor, and there close the gate: Close does
-// not wait for its own thread. After that such a task may touch nothing but the gate.
+// A task inside the gate may itself run the shard's executor and there close the gate: Close does
+// not wait for its own thread. After that, such a task may touch nothing but the gate.
 #ifndef HOTBED_SERVER_TIERS_SPILL_IO_GATE_H_
 #define HOTBED_SERVER_TIERS_SPILL_IO_GATE_H_
 
@@ -25,7 +25,7 @@ class IoGate {
     --inside_;
     entered() = nullptr;
   }
-  // Lets nobody in any more and waits for those inside.
+  // Lets no task in any more and waits until all others have left.
   void Close() {
     absl::MutexLock lock(&mu_);
     closed_ = true;
@@ -35,7 +35,7 @@ class IoGate {
 
  private:
   static IoGate*& entered() {
-    thread_local IoGate* gate = nullptr;  // this thread is inside of
+    thread_local IoGate* gate = nullptr;  // the gate that this thread is inside
     return gate;
   }
   bool OthersLeft() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return inside_ <= others_limit_; }

@@ -1,10 +1,10 @@
 // The rows of a shard that is open, for another server, without a sweep: what memory has comes from
 // there, the rest from the spill tier. What ShardRowReader promises of TierHost::ReadLive.
 //
-// Window after window of positions: first what memory has of it, in one task of the shard's
-// executor, then the spill tier. So a row that leaves memory meanwhile has been read or is in the
-// spill tier by then; one that comes into memory meanwhile is read as it was, with the LSN as of
-// which it was that. Thread-compatible; keeps the store from being begun anew.
+// Reads window after window of positions: first the rows that memory holds, in one task of the
+// shard's executor, then the spill tier. So a row that leaves memory meanwhile has been read, or is
+// in the spill tier by then. A row that enters memory meanwhile is read with its older value and
+// the LSN of that value. Thread-compatible; prevents SpillTier::Renew while it lives.
 #ifndef HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
 #define HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
 
@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kv/kv_store.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 #include "server/tiers/spill/row_block.h"
 #include "server/tiers/spill/spill_tier.h"
 
@@ -32,8 +32,7 @@ class LiveReader : public ShardRowReader {
   uint64_t bytes_total() const override { return bytes_total_; }
 
  private:
-  // What memory had of the window's positions, and how many of these are in the block, or behind
-  // it.
+  // The rows that memory held of the window's positions, and how many positions have been handled.
   struct Window {
     absl::Span<const uint64_t> positions;
     LiveRows rows;
@@ -51,9 +50,9 @@ class LiveReader : public ShardRowReader {
   LivePass pass_;
   const std::shared_ptr<KvStore> store_;
   const uint64_t bytes_total_;
-  Window window_;        // the same memory each time: a step of the shard waits for it
-  size_t window_rows_;   // of memory, at most; fewer where most rows are in the spill tier
-  size_t next_ = 0;      // of the pass's positions
+  Window window_;        // reused: allocating would delay a task of the shard
+  size_t window_rows_;   // at most; shrinks where most rows are in the spill tier
+  size_t next_ = 0;      // index in the pass's positions
   uint64_t cursor_ = 0;  // positions below are done
   bool at_end_ = false;
 };

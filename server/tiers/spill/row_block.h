@@ -1,4 +1,4 @@
-// Rows on their way from one server's spill tier to another's (docs/protocol.md, snapshots).
+// Blocks of rows for snapshot transfers between the spill tiers of two servers (docs/protocol.md).
 //
 // A block, little-endian:
 //    0 u32 masked CRC-32C of all that follows
@@ -29,7 +29,7 @@ class RowBlockWriter {
   void Add(uint64_t position, absl::string_view record);
   uint32_t rows() const { return rows_; }
   uint64_t bytes() const { return bytes_.size(); }
-  // The block; nothing is added after that.
+  // The block; Add must not be called afterwards.
   std::string Finish();
 
  private:
@@ -38,7 +38,7 @@ class RowBlockWriter {
   std::string bytes_;
 };
 
-// Looks into the block's own memory.
+// A view of a block; does not own its memory.
 class RowBlock {
  public:
   // DataLoss: too short, too long or the checksum is wrong; FailedPrecondition: another version;

@@ -1,6 +1,6 @@
-// Rows of one shard out of one server's spill tier and into another's, in blocks (row_block.h).
-// What ShardRowReader and ShardRowWriter promise, over a KvStore. Thread-compatible; each keeps the
-// store from being begun anew.
+// ShardRowReader and ShardRowWriter over a KvStore: the rows of one shard leave one server's spill
+// tier and enter another's, in blocks (row_block.h). Thread-compatible. Each prevents
+// SpillTier::Renew while it lives.
 #ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_
 #define HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_
 
@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kv/kv_store.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 #include "server/tiers/spill/row_block.h"
 #include "server/tiers/spill/spill_record.h"
 #include "server/tiers/spill/spill_tier.h"
@@ -38,10 +38,10 @@ class SpillReader : public ShardRowReader {
   bool at_end_ = false;
 };
 
-// Rows go into files that the store takes over whole, one behind the other, each of at most
+// Rows go into files that the store ingests whole, one after the other, each of at most
 // kCopyFileBytes and in order of position. A file ends where a further pass begins, so that newer
-// rows are taken over later. A block of less than `file_bytes_min` goes through the memtable where
-// no file is under way.
+// rows are ingested later. A block of less than `file_bytes_min` goes through the memtable if no
+// file is open.
 constexpr uint64_t kCopyFileBytes = 64ull << 20;
 
 class SpillWriter : public ShardRowWriter {
@@ -61,10 +61,10 @@ class SpillWriter : public ShardRowWriter {
   const SpillShard shard_;
   const std::shared_ptr<KvStore> store_;
   const uint64_t file_bytes_min_;
-  std::unique_ptr<KvFile> file_;  // null: none is under way
+  std::unique_ptr<KvFile> file_;  // null: none is open
   uint64_t last_position_ = 0;    // in the file
   Lsn highest_ = 0;
-  absl::Status broken_;  // a block may be there in part
+  absl::Status broken_;  // the error of a write that may have left part of a block
 };
 
 }  // namespace hotbed

@@ -1,5 +1,5 @@
-// One trip to the spill tier for rows that an operation found in no memory: cut into parts that are
-// read in parallel.
+// One read of the spill tier for the rows that an operation found in no memory, cut into parts that
+// the I/O threads read in parallel. Started and ended on the shard's executor.
 #ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_FETCH_H_
 #define HOTBED_SERVER_TIERS_SPILL_SPILL_FETCH_H_
 
@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "server/tiers/api/tiered_store.h"
+#include "common/executor.h"
 #include "server/tiers/spill/io_gate.h"
 #include "server/tiers/spill/io_queue.h"
 #include "server/tiers/spill/spill_tier.h"
@@ -21,14 +21,14 @@ namespace hotbed {
 class SpillFetch {
  public:
   struct Part {
-    std::vector<uint32_t> picks;      // the operation's numbers of its ids, in order of position
-    std::vector<uint32_t> row_of;     // of picks[k]: which of `positions`
+    std::vector<uint32_t> picks;      // numbers of the operation's ids, in order of position
+    std::vector<uint32_t> row_of;     // the index in `positions` of picks[k]
     std::vector<uint64_t> positions;  // sorted, unique
     std::vector<uint8_t> records;
     std::vector<uint8_t> found;
     absl::Status status;
 
-    // Record of row r of `positions`; null: the row is not in the spill tier.
+    // The record at positions[r]; null: the row is not in the spill tier.
     const uint8_t* RecordOf(uint32_t r, uint32_t record_bytes) const {
       return found[r] ? records.data() + uint64_t{record_bytes} * r : nullptr;
     }
@@ -40,8 +40,8 @@ class SpillFetch {
     std::shared_ptr<IoGate> gate;
   };
 
-  // Rows numbered `picks`, at positions[k] each. `done` runs on the executor; not at all once the
-  // gate is closed.
+  // Reads the rows at positions[k], which the operation knows as picks[k]. `done` runs on the
+  // executor, unless the gate has been closed.
   static void Start(const SpillShard& shard, const Wiring& wiring, absl::Span<const uint32_t> picks,
                     const std::vector<uint64_t>& positions,
                     const std::function<void(std::shared_ptr<SpillFetch>)>& done);

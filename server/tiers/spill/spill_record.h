@@ -1,5 +1,5 @@
-// Keys and values of the spill tier (spill_tier.h), of rows and of what belongs to a shard as a
-// whole. Pure.
+// Keys and values of the spill tier (spill_tier.h): of rows, and of the values of a shard as a
+// whole. Pure functions.
 #ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_RECORD_H_
 #define HOTBED_SERVER_TIERS_SPILL_SPILL_RECORD_H_
 
@@ -24,26 +24,26 @@ constexpr uint16_t kHighestLsnSlice = 0xfffe;
 using SpillKey = std::array<char, kSpillKeyBytes>;
 
 SpillKey MakeSpillKey(TableId table, uint16_t slice, uint64_t position);
-// Of a row of the shard.
+// The key of a row of the shard.
 SpillKey SpillRowKey(const SpillShard& shard, uint64_t position);
 inline absl::string_view View(const SpillKey& key) { return {key.data(), key.size()}; }
 // The least key above `key`: positions reach 2^64 - 1, so adding one is no way to get a limit.
 std::string After(const SpillKey& key);
-// Of the shard's rows.
+// The range of the shard's row keys.
 SpillKey FirstRowKey(const SpillShard& shard);
 std::string RowKeyLimit(const SpillShard& shard);
 
-// Fills in all of a record but its payload.
+// Fills in everything of a record except its payload.
 void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8_t* record);
 // DataLoss names shard and id.
 absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const SpillKey& key,
                          absl::string_view record);
 
-// A value of the shard as a whole.
+// Stores a value of the shard as a whole.
 void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
                    KvBatch* batch);
 void PutHighestLsn(const SpillShard& shard, Lsn lsn, KvBatch* batch);
-// What was put, out of what is stored. DataLoss: damaged.
+// The value that PutShardValue was given. DataLoss: damaged.
 absl::StatusOr<std::string> ParseShardValue(const SpillShard& shard, uint16_t slice,
                                             absl::string_view stored);
 

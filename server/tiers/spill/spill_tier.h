@@ -1,10 +1,9 @@
-// Rows on disk: one RocksDB of all shards of a server. Thread-safe; calls block.
+// Rows on disk: one RocksDB for all shards of a server. Thread-safe; calls block.
 //
-// Key (DECISIONS L7): table id u32, column slice u16 (the slice's first column), position u64,
-// big-endian. Two slices beyond every dim hold, under the shard's index as position, what belongs
-// to a shard as a whole: its meta and its highest LSN. Row record: version byte (low half 1, high
-// half the weight type), LSN u64, weights, optimizer state, CRC-32C of key and all before;
-// little-endian.
+// Key, big-endian: table id u32, column slice u16 (the slice's first column), position u64. Two
+// slices beyond every dim hold values of a shard as a whole, its meta and its highest LSN, with the
+// shard's index as position. Row record, little-endian: version byte (low half 1, high half the
+// weight type), LSN u64, weights, optimizer state, CRC-32C of the key and of all bytes before.
 #ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_
 #define HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_
 
@@ -21,14 +20,14 @@
 #include "common/shard_record.h"
 #include "common/table_spec.h"
 #include "kv/kv_store.h"
-#include "server/tiers/api/tiered_store.h"
+#include "server/tiers/api/rows.h"
 
 namespace hotbed {
 
 constexpr uint32_t kSpillHeaderBytes = 9;
 constexpr uint32_t kSpillTrailerBytes = 4;
 
-// What the spill tier must know of a shard.
+// A shard as the spill tier sees it.
 struct SpillShard {
   SpillShard() = default;
   SpillShard(const TableSpec& table, const ShardRange& range, ShardId shard);
@@ -44,8 +43,7 @@ struct SpillShard {
   uint32_t record_bytes() const { return kSpillHeaderBytes + payload_bytes + kSpillTrailerBytes; }
 };
 
-// Rows to write: record k lies at records + k * record_bytes, its payload filled in, the rest not
-// yet.
+// Rows to write. Record k lies at records + k * record_bytes; only its payload is filled in.
 struct SpillRows {
   const uint64_t* positions = nullptr;
   uint8_t* records = nullptr;
@@ -55,7 +53,7 @@ struct SpillRows {
 
 class SpillTier {
  public:
-  // Rows live in dir/rows, frozen copies in dir/frozen-N.
+  // Rows live in dir/rows, frozen snapshots in dir/frozen-N.
   static absl::StatusOr<std::unique_ptr<SpillTier>> Open(const std::string& dir,
                                                          const KvOptions& options);
 
@@ -66,27 +64,28 @@ class SpillTier {
   static Lsn LsnOf(const uint8_t* record);
   static const uint8_t* PayloadOf(const uint8_t* record) { return record + kSpillHeaderBytes; }
 
-  // Completes the records and writes all of them at once, in order of position, with `highest_lsn`:
-  // at least that of any row of the shard, written now or before. Of rows named twice the last one
-  // counts.
+  // Completes the records and writes all of them in one batch, in order of position, with
+  // `highest_lsn`: not below the LSN of any row of the shard, written now or before. If a row occurs
+  // twice, the last one counts.
   absl::Status Write(const SpillShard& shard, absl::Span<const SpillRows> rows, Lsn highest_lsn);
 
   absl::StatusOr<bool> HasRows(const SpillShard& shard);
-  // As the last Write said; 0: none.
+  // The highest_lsn of the last Write; 0: none.
   absl::StatusOr<Lsn> HighestLsn(const SpillShard& shard);
   absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
   absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
-  // Files of the shard alone go at once and for good, the rest with the next Flush: after a kill in
-  // between a part of it is there. A reader of it may miss rows from then on.
+  // Files that hold rows of this shard alone are deleted at once and durably, other rows with the
+  // next Flush; a kill in between leaves a part of them. Readers of the shard may miss rows from now
+  // on.
   absl::Status Delete(const SpillShard& shard);
   uint64_t BytesOf(const SpillShard& shard);  // about
 
-  // The shard's rows of LSNs above `above` (0: all) as they are now, in blocks (row_block.h); not
-  // longer than the tier.
+  // Reads the shard's rows with LSNs above `above` (0: all) as they are now, in blocks
+  // (row_block.h). The reader does not outlive the tier.
   absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard, LivePass pass);
-  // Takes blocks of another tier's reader, those of `file_bytes_min` and more in files of their own
-  // (spill_copy.h); not longer than the tier.
+  // Takes blocks of another tier's reader; blocks of at least `file_bytes_min` bytes go into files
+  // of their own (spill_copy.h). The writer does not outlive the tier.
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(const SpillShard& shard,
                                                             uint64_t file_bytes_min);
 
@@ -99,7 +98,7 @@ class SpillTier {
   // TierHost::Renew.
   absl::Status Renew();
 
-  // For tests that damage it; not while Renew runs.
+  // For tests that damage the store; not while Renew runs.
   KvStore* store() const {
     absl::MutexLock lock(&mu_);
     return store_.get();
@@ -109,14 +108,14 @@ class SpillTier {
   SpillTier(std::string dir, const KvOptions& options) : dir_(std::move(dir)), options_(options) {}
   KvOptions RowsOptions() const;
   absl::Status OpenEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whoever uses the store holds it for so long: Renew waits for nobody.
+  // The caller keeps the store while it uses it; Renew does not wait but fails.
   absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
   absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);
 
   const std::string dir_;
   const KvOptions options_;
   mutable absl::Mutex mu_;
-  std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: it could not be begun anew
+  std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: Renew could not open it again
 };
 
 }  // namespace hotbed

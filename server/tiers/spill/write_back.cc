@@ -39,7 +39,7 @@ WriteBack::Space WriteBack::Reserve(uint32_t rows) {
 }
 
 void WriteBack::Commit(uint32_t count, Lsn lsn) {
-  HOTBED_CHECK(open_ != nullptr);
+  HOTBED_CHECK(open_ != nullptr && count <= open_->rows_max);
   if (count == 0) return;  // the next Reserve takes the same memory
   const std::shared_ptr<Batch> batch = std::move(open_);
   open_ = nullptr;
@@ -64,7 +64,8 @@ absl::Status WriteBack::WriteNow(const Wiring& wiring, const SpillShard& shard,
     rows.push_back({batch->positions.get(), batch->records.get(), batch->count, batch->lsn});
     newest = std::max(newest, batch->lsn);
   }
-  // DECISIONS L3: the log holds a record before a row that it made can reach an SST.
+  // The log must hold a record before a row changed by it can reach an SST: otherwise a
+  // crash would leave a row that no logged record explains.
   if (wiring.before_write_back) HOTBED_RETURN_IF_ERROR(wiring.before_write_back(newest));
   return wiring.spill->Write(shard, rows, highest_lsn);
 }
@@ -94,6 +95,7 @@ void WriteBack::Pump() {
 }
 
 void WriteBack::OnWritten(size_t batches, const absl::Status& status) {
+  HOTBED_CHECK(writing_ && batches <= waiting_.size());
   writing_ = false;
   error_ = status;
   if (status.ok()) {
@@ -105,6 +107,7 @@ void WriteBack::OnWritten(size_t batches, const absl::Status& status) {
       waiting_.pop_front();
     }
     written_ += batches;
+    HOTBED_CHECK(written_ <= committed_);
     Release();
     Pump();
   }
@@ -128,6 +131,8 @@ uint64_t WriteBack::BeginFetch() {
 }
 
 void WriteBack::EndFetch(uint64_t fetch) {
+  HOTBED_CHECK(fetch >= fetches_first_ && fetch < next_fetch());
+  HOTBED_DCHECK(!fetches_[fetch - fetches_first_]) << "a fetch that ends twice";
   fetches_[fetch - fetches_first_] = true;
   while (!fetches_.empty() && fetches_.front()) {
     fetches_.pop_front();

@@ -1,14 +1,14 @@
 // Rows of one shard on their way to the spill tier. Confined to the shard's executor.
 //
-// A row that leaves the hot tier dirty, or is swept, is copied here and can be found here until the
-// spill tier holds it and every read of the spill tier that began before that has come back. So a
-// read that comes back with an older version of a row never wins: its caller looks in the hot tier,
-// then here, and only then believes the read.
+// A row that leaves the hot tier dirty, or is written back in place, is copied here. It stays here
+// until the spill tier holds it and every read of the spill tier that began before has returned.
+// So a read that returns an older version of a row never wins: its caller looks in the hot tier
+// first, then here, and uses the read only if neither has the row.
 //
-// One write at a time, in the order of the commits, so that an older version never overwrites a
-// newer one. A write that fails keeps its rows and is tried again by the next Pump. Bytes are
-// bounded over all shards of the server, but a shard that has nothing to write may always add one
-// operation's worth, so nobody waits for another shard, or for a read that waits for itself.
+// Writes run one at a time, in the order of the commits, so that an older version never overwrites a
+// newer one. A failed write keeps its rows, and the next Pump retries it. The bytes are bounded over
+// all shards of the server. A shard that has nothing to write may always add the rows of one
+// operation, so no shard waits for another one, or for a read that itself waits for room.
 #ifndef HOTBED_SERVER_TIERS_SPILL_WRITE_BACK_H_
 #define HOTBED_SERVER_TIERS_SPILL_WRITE_BACK_H_
 
@@ -21,8 +21,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "common/executor.h"
 #include "common/ids.h"
-#include "server/tiers/api/tiered_store.h"
 #include "server/tiers/spill/io_gate.h"
 #include "server/tiers/spill/io_queue.h"
 #include "server/tiers/spill/spill_tier.h"
@@ -54,8 +54,8 @@ class WriteBack {
   // Whether `rows` more may be added now.
   bool HasRoom(uint64_t rows) const;
 
-  // Room for `rows` rows; fill positions and payload(k), then commit the first `count` of them. One
-  // at a time.
+  // Memory for `rows` rows. The caller fills positions and payloads, then commits the first `count`
+  // of them before the next Reserve.
   struct Space {
     uint64_t* positions = nullptr;
     uint8_t* payloads = nullptr;
@@ -64,28 +64,27 @@ class WriteBack {
   Space Reserve(uint32_t rows);
   void Commit(uint32_t count, Lsn lsn);
 
-  // Starts a write if rows wait and none is going on; that clears error().
+  // Starts a write if rows wait and none is in flight; that clears error().
   void Pump();
 
-  // Weights and state of the newest version of a row that is here; null: not here. Valid until the
+  // Weights and state of the newest version of the row; null: the row is not here. Valid until the
   // executor's next task.
   const uint8_t* Find(uint64_t position) const;
   bool empty() const { return latest_.empty(); }
-  // Of all rows that are here.
+  // Adds the positions of all rows that are here.
   void AddPositions(std::vector<uint64_t>* positions) const;
 
-  // Everything committed up to now has been written once written() >= committed(), as it stands
-  // now.
+  // Commits so far, and how many of them have been written; written() <= committed().
   uint64_t committed() const { return committed_; }
   uint64_t written() const { return written_; }
   uint64_t rows_written() const { return rows_written_; }
-  // Of the last write; OK once one succeeds.
+  // The error of the last write; OK once one succeeds.
   const absl::Status& error() const { return error_; }
 
-  // Reads of the spill tier, announced before they begin.
+  // Announces a read of the spill tier before it begins; returns its number.
   uint64_t BeginFetch();
   void EndFetch(uint64_t fetch);
-  // The number of the next one.
+  // The number that the next BeginFetch will return.
   uint64_t next_fetch() const { return fetches_first_ + fetches_.size(); }
 
  private:
@@ -96,7 +95,7 @@ class WriteBack {
     uint32_t count = 0;
     Lsn lsn = 0;
     uint64_t bytes = 0;
-    uint64_t fetches_before = 0;  // once written: the fetches that began before
+    uint64_t fetches_before = 0;  // once written: only fetches below this number began before
   };
   struct Place {
     Batch* batch;
@@ -114,10 +113,10 @@ class WriteBack {
   std::deque<std::shared_ptr<Batch>> waiting_;   // not written yet, oldest first
   std::deque<std::shared_ptr<Batch>> retained_;  // written, for older fetches
   absl::flat_hash_map<uint64_t, Place> latest_;
-  std::deque<bool> fetches_;  // ended?, from fetches_first_ on
+  std::deque<bool> fetches_;  // whether each has ended, from number fetches_first_ on
   uint64_t fetches_first_ = 1;
   uint64_t bytes_ = 0;
-  Lsn highest_lsn_;  // ever written or about to be: replay may write lower ones
+  Lsn highest_lsn_;  // highest ever written or in flight: replay may write lower ones
   uint64_t committed_ = 0;
   uint64_t written_ = 0;
   uint64_t rows_written_ = 0;

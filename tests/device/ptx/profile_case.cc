@@ -40,7 +40,7 @@ void ReadAndStep(DeviceRows* rows, CaseRandom* random, OptimizerKind kind, Findi
   for (uint64_t id = 0; id < kRows; ++id) {
     inserted.push_back({segment.table, PositionOfId(shape, id), nullptr});
   }
-  if (!findings->Ok(rows->Insert(inserted, true, false, &moved))) return;
+  if (!findings->Ok(rows->Insert(inserted, true, &moved))) return;
   std::vector<uint64_t> ids;
   for (uint32_t k = 0; k < kIds; ++k) ids.push_back((uint64_t{k} * 1597 + 11) % kRows);
   const Batch batch = {&segment, 1, ids.data(), kIds};
@@ -88,7 +88,7 @@ void Evict(DeviceRows* rows, CaseRandom* random, Findings* findings) {
       inserted.push_back({table, PositionOfId(shape, id), stored.data()});
     }
     moved.clear();
-    if (!findings->Ok(rows->Insert(inserted, true, false, &moved))) return;
+    if (!findings->Ok(rows->Insert(inserted, true, &moved))) return;
   }
   findings->Check(moved.size() > kIds * 9 / 10, moved.size(), " rows made room");
   for (const MovedRow& row : moved) findings->Check(row.stored == stored, "a victim's bytes");
@@ -108,7 +108,7 @@ void Duplicates(DeviceRows* rows, CaseRandom* random, Findings* findings) {
   std::vector<uint64_t> ids;
   for (uint64_t id = 0; id < kIds / 16; ++id) inserted.push_back({segment.table, id, nullptr});
   for (uint32_t k = 0; k < kIds; ++k) ids.push_back(k % (kIds / 16));
-  if (!findings->Ok(rows->Insert(inserted, true, false, &moved))) return;
+  if (!findings->Ok(rows->Insert(inserted, true, &moved))) return;
   segment.scalars = ResolveScalars(shape.optimizer, 1.0f, 1);
   const Batch batch = {&segment, 1, ids.data(), kIds};
   const std::vector<float> ones(size_t{kDim} * kIds, 1.0f);

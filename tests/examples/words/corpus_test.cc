@@ -9,7 +9,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace corpus_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -76,5 +76,5 @@ TEST(CorpusTest, NoiseIsDrawnByCountToThePower) {
   }
 }
 
-}  // namespace
+}  // namespace corpus_test
 }  // namespace hotbed

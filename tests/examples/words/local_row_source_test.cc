@@ -7,7 +7,7 @@
 #include "row_math/initializer.h"
 
 namespace hotbed {
-namespace {
+namespace local_row_source_test {
 
 std::vector<TableSpec> Specs(OptimizerKind kind) {
   std::vector<TableSpec> specs(2);
@@ -68,5 +68,5 @@ TEST(LocalRowSourceTest, GradientsOfAnIdAreSummedAndAppliedOnce) {
   }
 }
 
-}  // namespace
+}  // namespace local_row_source_test
 }  // namespace hotbed

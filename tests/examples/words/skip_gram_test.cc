@@ -9,7 +9,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace skip_gram_test {
 
 // Sentences of words that occur in one sentence only, so that a context tells where it came from.
 Corpus DistinctWords(int sentences, int length) {
@@ -178,5 +178,5 @@ TEST(SkipGramTest, LargeScoresDoNotOverflow) {
   EXPECT_EQ(output_gradients[1], 1000);
 }
 
-}  // namespace
+}  // namespace skip_gram_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 namespace hotbed {
-namespace {
+namespace text_source_test {
 
 using testing::HasSubstr;
 
@@ -48,5 +48,5 @@ TEST(TextSourceTest, AFailingProgramIsQuoted) {
   EXPECT_THAT(std::string(text.status().message()), HasSubstr("exit code 3"));
 }
 
-}  // namespace
+}  // namespace text_source_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 namespace hotbed {
-namespace {
+namespace word_quality_test {
 
 using testing::ElementsAre;
 using testing::Pair;
@@ -104,5 +104,5 @@ TEST(WordQualityTest, FamiliesThatStandTogetherAreFound) {
   EXPECT_NEAR(scores.family_chance, 10.0 / 23, 1e-12);
 }
 
-}  // namespace
+}  // namespace word_quality_test
 }  // namespace hotbed

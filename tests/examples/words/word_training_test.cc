@@ -11,7 +11,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace word_training_test {
 
 constexpr int kTopics = 4;
 
@@ -171,5 +171,5 @@ TEST(WordTrainingTest, SecondsAndInterruptsEndTheRun) {
   EXPECT_EQ(stopped.status().code(), absl::StatusCode::kCancelled);
 }
 
-}  // namespace
+}  // namespace word_training_test
 }  // namespace hotbed

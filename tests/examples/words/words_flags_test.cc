@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace words_flags_test {
 
 using testing::ElementsAre;
 
@@ -57,5 +57,5 @@ TEST(WordsFlagsTest, WordsOutsideTheVocabularyAreNamed) {
   EXPECT_THAT(missing, ElementsAre("dragon"));
 }
 
-}  // namespace
+}  // namespace words_flags_test
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 #include "nlohmann/json.hpp"
 
 namespace hotbed {
-namespace {
+namespace words_report_test {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -71,5 +71,5 @@ TEST(WordsReportTest, TheJsonHasTheSame) {
   EXPECT_EQ(json["missing_words"][0], "dragon");
 }
 
-}  // namespace
+}  // namespace words_report_test
 }  // namespace hotbed

@@ -11,7 +11,7 @@
 #include "planner/json/write_plan.h"
 
 namespace hotbed {
-namespace {
+namespace constants_json_test {
 
 std::string ErrorOf(const std::string& text) {
   const PlanResult<CostConstants> read = ReadConstants(text);
@@ -77,5 +77,5 @@ TEST(ConstantsJson, AnInputMayCarryThem) {
   EXPECT_NE(slow.context_hash, usual.context_hash);
 }
 
-}  // namespace
+}  // namespace constants_json_test
 }  // namespace hotbed

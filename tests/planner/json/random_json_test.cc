@@ -12,7 +12,7 @@
 #include "tests/planner/json/mutate_json.h"
 
 namespace hotbed {
-namespace {
+namespace random_json_test {
 
 // Bodies that have broken readers of JSON before.
 const std::vector<std::string>& Corpus() {
@@ -108,5 +108,5 @@ TEST(RandomJson, MutationsAreReadOrRefused) {
   }
 }
 
-}  // namespace
+}  // namespace random_json_test
 }  // namespace hotbed

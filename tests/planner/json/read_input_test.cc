@@ -11,7 +11,7 @@
 #include "tests/planner/json/json_cases.h"
 
 namespace hotbed {
-namespace {
+namespace read_input_test {
 
 // The error of reading and validating kFullInput with `from` replaced by `to`.
 PlanError ErrorWith(const std::string& from, const std::string& to) {
@@ -247,5 +247,5 @@ TEST(ContextHash, IsFixed) {
   EXPECT_EQ(ContextHash(ReadPlannerInput(kFullInput).value()), "a27541fcc0bd4103");
 }
 
-}  // namespace
+}  // namespace read_input_test
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 #include "tests/planner/json/json_cases.h"
 
 namespace hotbed {
-namespace {
+namespace read_plan_test {
 
 TEST(ReadPlan, ReadsWhatIsWritten) {
   const std::string text = WritePlan(FullPlan());
@@ -131,5 +131,5 @@ TEST(ReadPlan, ServersMayBeLeftOut) {
   EXPECT_EQ(read.value().tables[0].ranges[2].server, 0u);
 }
 
-}  // namespace
+}  // namespace read_plan_test
 }  // namespace hotbed

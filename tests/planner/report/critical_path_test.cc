@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace critical_path_test {
 
 TEST(CriticalPathOf, TakesTheSlowestOfEachTerm) {
   PlannerOutput plan;
@@ -18,5 +18,5 @@ TEST(CriticalPathOf, WithoutCostsThereIsNone) {
   EXPECT_EQ(CriticalPathOf(PlannerOutput()).comms_ms, 0);
 }
 
-}  // namespace
+}  // namespace critical_path_test
 }  // namespace hotbed

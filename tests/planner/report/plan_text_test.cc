@@ -18,7 +18,7 @@
 #include "tests/planner/sources/source_cases.h"
 
 namespace hotbed {
-namespace {
+namespace plan_text_test {
 
 using testing::HasSubstr;
 
@@ -148,5 +148,5 @@ TEST(PlanSvg, EscapesNames) {
   EXPECT_EQ(svg.find("</svg>"), svg.size() - 7);
 }
 
-}  // namespace
+}  // namespace plan_text_test
 }  // namespace hotbed

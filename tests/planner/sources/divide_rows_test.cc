@@ -5,7 +5,7 @@
 #include <map>
 
 namespace hotbed {
-namespace {
+namespace divide_rows_test {
 
 using Numbers = std::vector<uint64_t>;
 
@@ -85,5 +85,5 @@ TEST(DivideRows, OneGroup) {
   EXPECT_EQ(Features(division.groups), std::vector<Numbers>({{0, 1}}));
 }
 
-}  // namespace
+}  // namespace divide_rows_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace group_features_test {
 
 const std::vector<uint64_t>& NotebookRows() {
   static const auto* const kRows =
@@ -56,5 +56,5 @@ TEST(GroupShuffled, IsNumpysShuffle) {
   EXPECT_EQ(GroupShuffled(10, 4, 0), FeatureGroups({{2, 8}, {4, 9}, {1, 6}, {7, 3, 0, 5}}));
 }
 
-}  // namespace
+}  // namespace group_features_test
 }  // namespace hotbed

@@ -10,7 +10,7 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace {
+namespace place_slices_test {
 
 using Lists = std::vector<std::vector<uint32_t>>;
 
@@ -114,5 +114,5 @@ TEST(MergeSlices, OnlyTheOwnWorkersSlicesMeet) {
   EXPECT_EQ(merged, Merged({{{0, 0, 5}, {1, 0, 2}}, {{1, 2, 3}}, {{0, 5, 7}}}));
 }
 
-}  // namespace
+}  // namespace place_slices_test
 }  // namespace hotbed

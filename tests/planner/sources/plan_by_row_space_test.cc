@@ -7,7 +7,7 @@
 #include "tests/planner/sources/source_cases.h"
 
 namespace hotbed {
-namespace {
+namespace plan_by_row_space_test {
 
 constexpr auto kFair = PlannerStrategy::kFair;
 constexpr auto kWhole = PlannerStrategy::kWholeFeature;
@@ -101,5 +101,5 @@ TEST(PlanByRowSpace, RandomPlansHold) {
   }
 }
 
-}  // namespace
+}  // namespace plan_by_row_space_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "tests/planner/sources/source_cases.h"
 
 namespace hotbed {
-namespace {
+namespace plan_by_slices_test {
 
 using WidthMaps = std::vector<std::map<uint32_t, uint32_t>>;
 
@@ -285,5 +285,5 @@ TEST(PlanBySlices, RandomPlansHold) {
   }
 }
 
-}  // namespace
+}  // namespace plan_by_slices_test
 }  // namespace hotbed

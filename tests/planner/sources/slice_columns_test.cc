@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace hotbed {
-namespace {
+namespace slice_columns_test {
 
 using Widths = std::vector<uint32_t>;
 
@@ -76,5 +76,5 @@ TEST(EvenParts, TheFirstTakeTheRemainder) {
   EXPECT_EQ(EvenParts(3, 4), Parts({1, 1, 1, 0}));
 }
 
-}  // namespace
+}  // namespace slice_columns_test
 }  // namespace hotbed

@@ -1,0 +1,135 @@
+// Batch operations on the hot rows of one shard: the arguments of the kernels (cpu_kernels.h).
+//
+// A kernel is a plain function on one batch. It runs on the caller's thread, allocates nothing and
+// cannot fail: the caller provides all memory. A table and the batches on it are confined to the
+// shard's executor.
+#ifndef HOTBED_SERVER_KERNELS_ROW_BATCHES_H_
+#define HOTBED_SERVER_KERNELS_ROW_BATCHES_H_
+
+#include <cstdint>
+
+#include "row_math/types.h"
+#include "server/kernels/row_table.h"
+
+namespace hotbed {
+
+// ids -> slots; kNoSlot for rows that are not resident. Counts a visit of each row found.
+struct ProbeBatch {
+  const RowTable* table = nullptr;
+  const uint64_t* ids = nullptr;
+  uint32_t count = 0;
+  uint32_t* slots = nullptr;    // count
+  uint32_t* missing = nullptr;  // count: numbers of the ids without a slot, in order
+  uint32_t missing_count = 0;   // out
+};
+
+// ids -> rows in the wire type, in one pass. Rows that are not resident are listed in `missing` and
+// left alone, except those that exist nowhere: they get their first value and flag 0.
+struct GatherBatch {
+  const RowTable* table = nullptr;
+  const uint64_t* ids = nullptr;
+  const uint32_t* picks = nullptr;  // work on ids[picks[k]], k < count; null: on all of 0..count-1
+  uint32_t count = 0;
+  RowType type = RowType::kFp32;
+  bool absent_is_initial = false;  // a row that is not resident exists nowhere
+  uint8_t* rows = nullptr;         // row i at i * RowWireBytes(type, dim), unaligned
+  uint8_t* flags = nullptr;        // flag i: 1 = exists; may be null
+  uint32_t* missing = nullptr;     // count: numbers of ids; may be the same memory as picks
+  uint32_t missing_count = 0;      // out
+};
+
+// Bags of rows, one behind the other in `ids`, to one row each (row_math/pooling.h), in the order
+// of the ids, made in fp32 and then written as `type`. Rows that exist nowhere count with their
+// first value. A bag with rows that must come from the spill tier is listed in `missing`, and what
+// it has in `rows`, `flags` and `arg_max` means nothing: PoolRowsBatch makes it, to the same bits.
+struct GatherPooledBatch {
+  const RowTable* table = nullptr;
+  const uint64_t* ids = nullptr;
+  const uint32_t* lengths = nullptr;  // `bags`; an empty bag is zeros
+  const float* weights = nullptr;     // kSum: one an id, or null
+  uint32_t bags = 0;
+  RowPooling pooling = RowPooling::kSum;  // kSum or kMax
+  RowType type = RowType::kFp32;          // fp32, fp16 or bf16
+  bool absent_is_initial = false;         // a row that is not resident exists nowhere
+  uint8_t* rows = nullptr;                // bag b at b * RowWireBytes(type, dim), unaligned
+  uint8_t* flags = nullptr;               // one an id: 1 = exists; may be null
+  // kMax: dim u32 a bag, unaligned: which id of its bag, of an empty one 0xffffffff; may be null.
+  uint8_t* arg_max = nullptr;
+  uint32_t* missing = nullptr;  // bags
+  uint32_t missing_count = 0;   // out
+};
+
+// A piece of one bag whose rows lie side by side, as they are stored.
+struct PoolRowsBatch {
+  const RowTable* table = nullptr;
+  const uint8_t* rows = nullptr;  // count * weight_bytes
+  uint32_t count = 0;
+  uint32_t place = 0;              // of the first row in its bag; 0 begins the bag anew
+  const float* weights = nullptr;  // as in GatherPooledBatch, of these rows
+  RowPooling pooling = RowPooling::kSum;
+  float* sum = nullptr;        // dim: of the pieces so far
+  uint8_t* arg_max = nullptr;  // dim u32, or null
+};
+
+// One optimizer step on each of `count` slots; marks them dirty.
+struct ApplyBatch {
+  RowTable* table = nullptr;
+  const uint32_t* slots = nullptr;  // no slot twice; kNoSlot is skipped
+  const uint32_t* picks =
+      nullptr;  // gradient of slots[k] is gradients[picks[k]]; null: gradients[k]
+  uint32_t count = 0;
+  RowType gradient_type = RowType::kFp32;
+  const uint8_t* const* gradients = nullptr;
+  UpdateScalars scalars;
+  bool assign = false;   // gradients are the new weights; the state begins anew
+  uint32_t dirtied = 0;  // out: rows that were clean before
+};
+
+// Fills free slots. A row's value is weight_bytes then state_bytes at sources[k], or, where that is
+// null, its first value.
+struct InsertBatch {
+  RowTable* table = nullptr;
+  const uint64_t* positions = nullptr;  // rows that are not resident
+  const uint32_t* slots = nullptr;      // free ones; table->slots covers them already
+  const uint8_t* const* sources = nullptr;
+  uint32_t count = 0;
+  bool dirty = false;  // else equal to the spill tier's
+};
+
+// Takes rows out. `chosen` evicts by CLOCK until `wanted` rows are out or none is left; else every
+// row of [slot_first, slot_limit) goes. Values of dirty rows are written to `out`: weights, then
+// state.
+struct EvictBatch {
+  RowTable* table = nullptr;
+  bool chosen = true;
+  uint32_t hand = 0;  // in and out
+  uint32_t wanted = 0;
+  uint32_t slot_first = 0;
+  uint32_t slot_limit = 0;
+  uint32_t* slots = nullptr;            // room for as many rows as may go
+  uint32_t count = 0;                   // out: rows taken out
+  uint64_t* dirty_positions = nullptr;  // the same room
+  uint8_t* out = nullptr;               // row k at k * out_stride
+  uint32_t out_stride = 0;
+  uint32_t dirty_count = 0;  // out
+};
+
+// Copies dirty rows of [slot_first, table->slots) out, at most `wanted`, and marks them clean.
+struct CollectBatch {
+  RowTable* table = nullptr;
+  uint32_t slot_first = 0;  // in and out: where to go on
+  uint32_t wanted = 0;
+  uint64_t* positions = nullptr;
+  uint8_t* out = nullptr;
+  uint32_t out_stride = 0;
+  uint32_t count = 0;  // out
+};
+
+// Fills an empty index (table->buckets, zeroed) from the slots.
+struct ReindexBatch {
+  RowTable* table = nullptr;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_KERNELS_ROW_BATCHES_H_

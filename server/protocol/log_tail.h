@@ -1,0 +1,108 @@
+// The live end of one shard's log, as its core sees it: the four positions, the entries above the
+// applied one with what it takes to answer and to undo each, and the state that all entries add up
+// to.
+//
+//   applied <= commit <= held <= last
+//
+// `last` is the newest entry handed to the log, `held` the newest that this server's own log has
+// completed, `commit` the newest that is committed, `applied` the newest that is in the rows. A tail
+// that is cut leaves the state as if it had never been logged. Memory: one slot per entry above
+// `applied`, in a ring that doubles when it is full. Thread-compatible; owned by the shard's core.
+#ifndef HOTBED_SERVER_PROTOCOL_LOG_TAIL_H_
+#define HOTBED_SERVER_PROTOCOL_LOG_TAIL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "common/ids.h"
+#include "server/protocol/core_messages.h"
+#include "server/protocol/session_state.h"
+#include "server/shard_log/epoch_runs.h"
+
+namespace hotbed {
+
+class LogTail {
+ public:
+  struct Slot {
+    CoreEntry entry;
+    PushToken waiter = 0;  // answered when the entry is applied or cut; 0: nobody waits
+    SegmentCode answer = SegmentCode::kOk;
+    SessionState::Before before;
+  };
+
+  LogTail();
+
+  // --- recovery: all four positions are the same
+  void Recover(ShardMeta meta, bool installed);
+  void Replay(const CoreEntry& entry);  // of LSN last() + 1
+  // The log continues above `lsn`, and the epoch of what stands there is not known.
+  void SkipTo(Lsn lsn);
+
+  // --- the log grows
+  // Appends `entry` as the next one, of `epoch`, with a ticket of its own. The slot is valid until
+  // the next Append.
+  Slot& Append(const CoreEntry& entry, Epoch epoch);
+  // The log has completed everything up to `lsn`, handed over under `ticket`. False: known before,
+  // or that entry was cut since.
+  bool Hold(Lsn lsn, uint64_t ticket);
+  // True if `lsn` of the hand-over `ticket` is in the log and not completed.
+  bool Awaits(Lsn lsn, uint64_t ticket) const;
+  const CoreEntry& CommitNext();
+  // The entry after applied() is in the rows now.
+  Slot& Apply(Lsn lsn);
+
+  // --- the log is cut
+  // Takes back the newest entry, which is not committed; its slot is valid until the next Append.
+  Slot& CutLast();
+  // The epochs of entries below `lsn` are asked for no more.
+  void ForgetEpochsBelow(Lsn lsn) { runs_.ForgetBelow(lsn); }
+  // What stands at the end is of an unknown epoch (SkipTo): it belongs to `epoch` from now on, and
+  // so agrees with no other replica's log.
+  void AdoptUnknown(Epoch epoch);
+
+  // --- state
+  Lsn applied() const { return applied_; }
+  Lsn commit() const { return commit_; }
+  Lsn held() const { return held_; }
+  Lsn last() const { return last_; }
+  Lsn unapplied() const { return last_ - applied_; }
+  // 0: not known.
+  Epoch EpochAt(Lsn lsn) const { return runs_.At(lsn); }
+  Lsn FirstOfEpochAt(Lsn lsn) const { return runs_.FirstOfRun(lsn); }
+  Epoch last_epoch() const { return runs_.last(); }
+  // An entry of (applied(), last()].
+  Slot& At(Lsn lsn) { return ring_[lsn & (ring_.size() - 1)]; }
+  const Slot& At(Lsn lsn) const { return ring_[lsn & (ring_.size() - 1)]; }
+
+  // At last().
+  SessionState& state() { return state_; }
+  const SessionState& state() const { return state_; }
+  // The session's last sequence at applied().
+  uint64_t AppliedSeq(SessionId session) const;
+  // The state at applied(), which is stored with the rows.
+  ShardMeta AppliedMeta() const;
+
+  // Empty, or what is wrong with the positions, the slots or what is staged. Takes time for each
+  // entry above applied().
+  std::string BrokenInvariant() const;
+
+ private:
+  void Grow();
+
+  Lsn applied_ = 0;
+  Epoch applied_epoch_ = 0;
+  Lsn commit_ = 0;
+  Lsn held_ = 0;
+  Lsn last_ = 0;
+  uint64_t ticket_ = 0;
+  EpochRuns runs_;
+  std::vector<Slot> ring_;  // its size is a power of two
+  SessionState state_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_PROTOCOL_LOG_TAIL_H_

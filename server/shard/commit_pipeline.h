@@ -1,0 +1,112 @@
+// The way of an entry through a shard: from the state machine into the log, from there (once it is
+// committed) into the rows, and its reply back to the sender.
+//
+//   core ready -> StartAppend -> log -> AfterAppend -> core -> ApplyNext -> rows -> AfterApply -> reply
+//
+// Drain does all that the core wants done. Completions that arrive meanwhile queue on the strand.
+// One update at a time is applied, in LSN order: an update that misses the hot tier delays later
+// ones of this shard, and nothing else.
+//
+// The log and the rows read a push's message in place. The sender is answered, and gets its message
+// back, once neither reads it any more; if the entry has a record of its own (other replicas need
+// one), that is as soon as the outcome is known.
+//
+// Confined to the shard's strand.
+#ifndef HOTBED_SERVER_SHARD_COMMIT_PIPELINE_H_
+#define HOTBED_SERVER_SHARD_COMMIT_PIPELINE_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "server/protocol/core_messages.h"
+#include "server/shard/in_flight.h"
+#include "server/shard/log_replay.h"
+#include "server/shard/push_state.h"
+#include "server/shard/record_tail.h"
+#include "server/shard/replica_comparison.h"
+#include "server/shard/shard_context.h"
+#include "server/shard/step_commits.h"
+#include "server/shard/waiting_requests.h"
+
+namespace hotbed {
+
+class ReplicaExchange;
+
+class CommitPipeline {
+ public:
+  // All outlive it.
+  struct Parts {
+    WaitingRequests* waiting = nullptr;
+    StepCommits* steps = nullptr;
+    RecordTail* tail = nullptr;
+    LogReplay* replay = nullptr;
+    ReplicaComparison* comparison = nullptr;
+    ReplicaExchange* exchange = nullptr;
+  };
+  CommitPipeline(ShardContext* shard, const Parts& parts) : shard_(*shard), parts_(parts) {}
+
+  // After each event of the core: does what the core wants done, until it wants nothing.
+  void Drain();
+  // Answers the request whose token is a PushState.
+  void Reply(const CoreReply& reply);
+  // Entries from `lsn` on that were handed to the log are no part of it.
+  void CutFrom(Lsn lsn);
+  // The log takes appends again where a failed append had stopped it, and it recovered since.
+  void ResumeLog();
+  // Publishes what other threads may read.
+  void Publish();
+
+  // Keeps every entry as a record for other replicas, from now on; those that are not applied yet
+  // too, if they are known.
+  void BeginKeepingRecords();
+  void KeepRecordsIfFollowed();
+
+  bool applying() const { return applying_; }
+  // The epoch that the core asked to promise durably; 0: none.
+  Epoch promise_wanted() const { return promise_wanted_; }
+  void PromiseKept(Epoch epoch) {
+    if (promise_wanted_ <= epoch) promise_wanted_ = 0;
+  }
+
+ private:
+  // An entry of the log that is not applied yet. `state` is null where nobody needs one: an entry
+  // of the shard's own, without a log.
+  struct Unapplied {
+    Lsn lsn;
+    PushState* state;
+    InFlight::Token running;  // until applied or cut, and out of the log
+  };
+
+  void StartAppend(const CoreEntry& entry);
+  void FillRecord(const CoreEntry& entry, PushState* state);
+  void KeepRecord(const CoreEntry& entry, PushState* state);
+  // Entries in flight were not encoded while no other replica wanted them.
+  void EncodeUnapplied();
+  void AfterAppend(PushState* state);
+  void ApplyNext();
+  void AfterApply(const absl::Status& status);
+  // The entry that was applied or cut is not the core's any more.
+  void LeaveCore(Unapplied entry);
+  bool StillReadsMessage(const PushState& state) const;
+  void AnswerIfFree(PushState* state);
+
+  ShardContext& shard_;
+  const Parts parts_;
+  std::deque<CoreEntry> apply_queue_;  // committed; the first is being applied
+  std::deque<Unapplied> unapplied_;    // (applied, last]
+  bool applying_ = false;              // the store has an Apply in flight
+  uint32_t appends_in_flight_ = 0;
+  Epoch promise_wanted_ = 0;
+  // Empty between events; they keep their memory.
+  std::vector<CoreEntry> append_scratch_;
+  std::vector<CoreReply> reply_scratch_;
+  std::vector<CoreSend> send_scratch_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_COMMIT_PIPELINE_H_

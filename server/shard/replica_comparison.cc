@@ -1,0 +1,50 @@
+#include "server/shard/replica_comparison.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+
+void ReplicaComparison::Applied(Lsn lsn, absl::Span<const uint8_t> record,
+                                absl::Span<const uint64_t> changed, bool rows_known) {
+  if (record.empty() || lsn != hash_.lsn() + 1) {
+    incomplete_epoch_ = shard_.core.epoch();
+    return hash_.Start(lsn);
+  }
+  row_.clear();
+  if (!changed.empty()) {
+    const uint32_t rows = static_cast<uint32_t>(changed.size());
+    const uint64_t id = changed[RollingHash::SampledRow(lsn, rows)];
+    if (!rows_known || !shard_.store->PeekRow(id, &row_)) {
+      incomplete_epoch_ = shard_.core.epoch();
+      return hash_.Skip();
+    }
+  }
+  OnVerdict(hash_.Add(record, row_), lsn);
+}
+
+void ReplicaComparison::FillIn(ReplicaMessage* append) const {
+  append->rolling_hash = incomplete_epoch_ == shard_.core.epoch() ? 0 : hash_.value();
+  append->hash_lsn = hash_.lsn();
+}
+
+void ReplicaComparison::Compare(const ReplicaMessage& append) {
+  if (append.rolling_hash == 0 || append.epoch != shard_.core.promised() ||
+      !shard_.serving.error().ok()) {
+    return;
+  }
+  if (append.epoch != compared_epoch_) {
+    compared_epoch_ = append.epoch;
+    hash_.ForgetPrimary();
+  }
+  OnVerdict(hash_.Compare(append.hash_lsn, append.rolling_hash), append.hash_lsn);
+}
+
+void ReplicaComparison::OnVerdict(RollingHash::Verdict verdict, Lsn lsn) {
+  if (verdict != RollingHash::Verdict::kDiffers || !shard_.serving.error().ok()) return;
+  shard_.options.replica_budget->replicas_diverged.fetch_add(1, std::memory_order_relaxed);
+  shard_.serving.GiveUpReplica(
+      absl::DataLossError(absl::StrCat("this copy differs from its primary's at LSN ", lsn,
+                                       " (rolling hash); a new copy of all rows takes its place")));
+}
+
+}  // namespace hotbed

@@ -1,0 +1,56 @@
+// The parameters of one shard, fixed when it is made.
+#ifndef HOTBED_SERVER_SHARD_SHARD_OPTIONS_H_
+#define HOTBED_SERVER_SHARD_SHARD_OPTIONS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/strand.h"
+#include "common/table_spec.h"
+#include "common/thread_pool.h"
+#include "server/protocol/core_messages.h"
+#include "server/shard/replica_budget.h"
+#include "server/shard/replica_outlet.h"
+#include "server/shard_log/shard_log.h"
+#include "server/tiers/api/host.h"
+
+namespace hotbed {
+
+struct ShardOptions {
+  TableSpec table;
+  ShardId id;
+  ShardRange range;
+  TierHost* tiers = nullptr;
+  ShardLog* log = nullptr;  // null: durability class checkpoint
+  ThreadPool* pool = nullptr;
+  const Clock* clock = nullptr;
+  uint32_t ids_max = 1u << 20;  // per segment
+  // Pulls that wait for an LSN; likewise pushes that wait for the shard to become active.
+  uint32_t parked_max = 1024;
+  Strand::Options strand;
+  CoreOptions core;
+  // The host sets it while the log is over its limit: pushes are refused until rows were written
+  // back. Null: never.
+  const std::atomic<bool>* log_full = nullptr;
+  // Bytes that all shards of the server keep staged; beyond the limit pushes to synchronous tables
+  // get RESOURCE_EXHAUSTED. Null: no limit.
+  std::shared_ptr<std::atomic<int64_t>> staged_bytes;
+  uint64_t staged_bytes_max = 0;
+  // The way to other replicas; outlives the shard's work. Null: the shard never has any.
+  ReplicaOutlet* outlet = nullptr;
+  ReplicaBudget* replica_budget = nullptr;  // set with `outlet`
+  bool installed = false;                   // the rows came with a snapshot, just now
+
+  // For messages: "table NAME, shard N".
+  std::string Name() const { return absl::StrCat("table ", table.name, ", ", id.ToString()); }
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_SHARD_OPTIONS_H_

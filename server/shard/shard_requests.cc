@@ -1,0 +1,179 @@
+// The data plane of a shard: pulls, pushes and step commits, from the host to the parts and back.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "row_math/optimizer.h"
+#include "server/shard/push_state.h"
+#include "server/shard/request_checks.h"
+#include "server/shard/segment_result.h"
+#include "server/shard/shard.h"
+
+namespace hotbed {
+namespace {
+
+Refusal StrandIsFull(const ShardOptions& options) {
+  return {SegmentCode::kResourceExhausted,
+          absl::StrCat(options.Name(), ": ", options.strand.queue_max, " requests wait already")};
+}
+
+}  // namespace
+
+// --- pulls
+
+void Shard::Pull(PullWork* work, PullSegment* segment) {
+  bool finished = true;
+  const Strand::Outcome outcome = strand_.TryRun(
+      [&] { finished = PullNow(work, segment); },
+      [&] { return [work, segment] { segment->shard->RestartPull(work, segment); }; });
+  if (outcome == Strand::Outcome::kQueued) return;
+  if (outcome == Strand::Outcome::kFull) RefuseSegment(segment, StrandIsFull(options_));
+  if (finished) FinishSegment(work);
+}
+
+void Shard::RestartPull(PullWork* work, PullSegment* segment) {
+  if (PullNow(work, segment)) FinishSegment(work);
+}
+
+// Rows up to rows_ahead_of_log_lsn may be newer than the log.
+Lsn Shard::LsnToSee(const PullWork& work, PullSegment* segment) const {
+  if (work.strict && !std::exchange(segment->waits_for_commit, true)) {
+    segment->lsn_min = std::max(segment->lsn_min, core_.commit_lsn());
+  }
+  const Lsn lsn_min = std::max(segment->lsn_min, replay_.rows_ahead_of_log_lsn());
+  // A new primary's log holds what an earlier epoch acknowledged, and its rows perhaps do not yet:
+  // the sender of such a push reads it all the same (the simulator's mutant StrictBeforeApplied).
+  if (core_.primary()) return std::max(lsn_min, core_.inherited_lsn());
+  // A backup or learner: what its primary had committed when it was last heard from.
+  return work.staleness_ms_max == 0 ? lsn_min : std::max(lsn_min, core_.leader_commit());
+}
+
+bool Shard::PullNow(PullWork* work, PullSegment* segment) {
+  Refusal refusal = CheckPull(context_, *work, *segment,
+                              {replay_.rows_ahead_of_log_lsn(), exchange_.primary_heard_ns()});
+  segment->result.epoch = core_.epoch();
+  segment->result.lsn = core_.applied_lsn();
+  if (refusal.ok() && LsnToSee(*work, segment) > core_.applied_lsn()) {
+    refusal = waiting_.ParkPull(work, segment);
+    if (refusal.ok()) return false;
+  }
+  if (!refusal.ok()) {
+    RefuseSegment(segment, std::move(refusal));
+    return true;
+  }
+  gauges_.AddPulled(segment->count);
+  RowReads reads;
+  reads.ids = segment->ids;
+  reads.count = segment->count;
+  reads.type = work->row_type;
+  reads.rows = segment->rows;
+  reads.flags = segment->flags;
+  reads.answer = work->answer;
+  reads.pooling = segment->pooling;
+  reads.bag_lengths = segment->bag_lengths;
+  reads.bags = segment->bags;
+  reads.weights = segment->weights;
+  reads.arg_max = segment->arg_max;
+  InFlight::Token running = in_flight_.Begin();
+  // Two words of capture: the store keeps it without an allocation.
+  if (!store_->Pull(reads, [work, segment](absl::Status status) {
+        InFlight::Token adopted = segment->shard->in_flight_.Adopt();
+        segment->shard->FillPullResult(*work, segment, status);
+        adopted.End();
+        FinishSegment(work);  // ends the segment too
+      })) {
+    running.Detach();
+    return false;
+  }
+  running.End();
+  FillPullResult(*work, segment, absl::OkStatus());
+  return true;
+}
+
+// Epoch and LSN stay those of the pull's start: rows read early may lack updates that were applied
+// while other rows were fetched, and the caller takes the LSN as seen for all of them.
+void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status) {
+  if (!status.ok()) {
+    // A damaged replica is given up where others hold the rows, as if an update had met the damaged
+    // row. Without others, the undamaged rows are still served.
+    const bool lost = absl::IsDataLoss(status) && serving_.OthersHoldRows();
+    RefuseSegment(segment, lost ? SegmentCode::kUnavailable : CodeOf(status),
+                  absl::StrCat(options_.Name(), ": ", status.message()));
+    if (!serving_.error().ok() || (!lost && !IsDeviceLost(status))) return;
+    if (lost) {
+      serving_.GiveUpReplica(status);
+    } else {
+      serving_.Refuse(status);
+    }
+    pipeline_.Drain();
+  } else if (LacksLease(context_, work)) {
+    RefuseSegment(
+        segment, SegmentCode::kUnavailable,
+        absl::StrCat(options_.Name(), ": this server's lease ran out during a strict pull"));
+  }
+}
+
+// --- pushes
+
+void Shard::Push(PushWork* work, PushSegment* segment) {
+  PushState* state = PushState::Take();
+  state->work = work;
+  state->segment = segment;
+  // The rows come to the cache while the push is checked.
+  if (segment->commit_step == 0) {
+    fetch_hint_.Fetch(segment->ids, segment->count, /*with_state=*/true);
+  }
+  PrepareRows(context_, state);
+  const Strand::Outcome outcome =
+      strand_.TryRun([&] { PushNow(state); }, [&] { return [this, state] { PushNow(state); }; });
+  if (outcome != Strand::Outcome::kFull) return;
+  state->Give();
+  RefuseSegment(segment, StrandIsFull(options_));
+  FinishSegment(work);
+}
+
+void Shard::PushNow(PushState* state) {
+  const PushSegment& segment = *state->segment;
+  const PushWork& work = *state->work;
+  const PushToken token = reinterpret_cast<PushToken>(state);
+  Refusal refusal = CheckPush(context_, *state, tail_.full());
+  if (!refusal.ok()) {
+    state->refusal = std::move(refusal);
+    return pipeline_.Reply({token, state->refusal.code, core_.epoch(), core_.applied_lsn(), 0});
+  }
+  if (waiting_.ParkPush(state)) return;
+  if (segment.commit_step != 0) return CommitNow(state);
+  // Here, not in PrepareRows: the options may change, and do so on the strand.
+  state->scalars = ResolvePush(table_, segment.has_learning_rate, segment.learning_rate,
+                               segment.seq >> kStepShift);
+  CorePush push;
+  push.epoch = segment.epoch;
+  push.session = work.session;
+  push.incarnation = work.incarnation;
+  push.seq = segment.seq;
+  push.prev_seq = segment.prev_seq;
+  push.open = segment.open;
+  push.staged = context_.synchronous && !segment.assign;
+  if (push.staged) {
+    push.no_room = steps_.NoRoomFor(state->count, work.gradient_type);
+    if (state->refusal.ok()) state->refusal = steps_.CheckLearningRate(*state);
+  }
+  push.refusal = state->refusal.code;
+  push.token = token;
+  core_.Push(push);
+  pipeline_.Drain();
+}
+
+void Shard::CommitNow(PushState* state) {
+  const PushSegment& segment = *state->segment;
+  const PushToken token = reinterpret_cast<PushToken>(state);
+  if (!state->refusal.ok()) {
+    return pipeline_.Reply({token, state->refusal.code, core_.epoch(), core_.applied_lsn(), 0});
+  }
+  const absl::Span<const SessionId> sessions(segment.ids, segment.count);
+  state->scalars = steps_.ScalarsOf(segment.commit_step, sessions);
+  core_.Commit({segment.epoch, segment.commit_step, token});
+  pipeline_.Drain();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,63 @@
+// The rows of a shard as a whole: written back to the spill tier, or read for a snapshot transfer to
+// another replica.
+//
+// A snapshot begins with its base: epoch, LSN and meta. Its rows are as of that LSN or later, each
+// stamped with its own, so that the entries above the base make them exact. Rows come from memory
+// where the store allows it: then nothing need be written to a disk from which it is read once. One
+// transfer at a time may, since the rows carry one mark of change between its passes; the others
+// write back and read the spill tier.
+//
+// Thread-safe; the calls block and are never made on the shard's strand, except End.
+#ifndef HOTBED_SERVER_SHARD_SNAPSHOT_SOURCE_H_
+#define HOTBED_SERVER_SHARD_SNAPSHOT_SOURCE_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "server/shard/commit_pipeline.h"
+#include "server/shard/record_tail.h"
+#include "server/shard/shard_context.h"
+#include "server/shard/shard_snapshot.h"
+#include "server/shard/step_commits.h"
+
+namespace hotbed {
+
+class SnapshotSource {
+ public:
+  // All outlive it.
+  SnapshotSource(ShardContext* shard, StepCommits* steps, RecordTail* tail,
+                 CommitPipeline* pipeline)
+      : shard_(*shard), steps_(*steps), tail_(*tail), pipeline_(*pipeline) {}
+
+  // Writes back all rows that are dirty now, and the meta, to the spill tier's memory; the LSN that
+  // this covers.
+  absl::StatusOr<Lsn> WriteBack();
+  // The rows for `to`, with LSNs above `above` (that of the last snapshot for `to`; 0: all). From
+  // the base on, entries are kept for `to` as far as there is memory; with `holds`, in any case
+  // (RecordTail::Hold). FailedPrecondition: the shard's record does not want that transfer.
+  absl::StatusOr<Snapshot> Begin(const Member& to, bool holds, Lsn above);
+  // How the transfer to `to` ended. On the strand.
+  void End(const Member& to, Lsn lsn, bool installed);
+
+ private:
+  // Rows that memory has; a snapshot without rows where it cannot be read.
+  absl::StatusOr<Snapshot> BeginFromMemory(const Member& to, bool holds, Lsn above);
+  absl::StatusOr<SnapshotBase> WriteBackFor(const Member* to, bool holds);
+  // On the strand.
+  absl::StatusOr<SnapshotBase> TakeBase(const Member* to, bool holds);
+
+  ShardContext& shard_;
+  StepCommits& steps_;
+  RecordTail& tail_;
+  CommitPipeline& pipeline_;
+  std::optional<Member> from_memory_to_;  // the strand's: whose passes the rows' marks belong to
+  absl::Mutex write_back_mu_;             // one write-back at a time
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_SNAPSHOT_SOURCE_H_

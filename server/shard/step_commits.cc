@@ -1,0 +1,82 @@
+#include "server/shard/step_commits.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/shard/record_mapping.h"
+
+namespace hotbed {
+
+bool StepCommits::NoRoomFor(uint32_t count, RowType type) const {
+  const ShardOptions& options = shard_.options;
+  if (options.staged_bytes == nullptr) return false;
+  RecordHeader header;
+  header.gradient_type = type;
+  header.id_count = count;
+  header.dim = shard_.dim;
+  const int64_t held = options.staged_bytes->load(std::memory_order_relaxed);
+  return static_cast<uint64_t>(held) + StagedRows::BytesOf(header) > options.staged_bytes_max;
+}
+
+Refusal StepCommits::CheckLearningRate(const PushState& state) const {
+  const PushSegment& segment = *state.segment;
+  if (!segment.has_learning_rate) return {};
+  const uint64_t step = segment.seq >> kStepShift;
+  const RecordHeader* const other = staged_.AnyOf(step);
+  if (other == nullptr || other->scalars.learning_rate == state.scalars.learning_rate) return {};
+  return {
+      SegmentCode::kInvalidArgument,
+      absl::StrCat(shard_.Name(), ": learning rate ", state.scalars.learning_rate, " in step ",
+                   step, ", where session ", other->session, " pushed with ",
+                   other->scalars.learning_rate, "; all trainers of a step must give the same")};
+}
+
+// Every push that counts is in the log already: none of this step is staged after its commit.
+UpdateScalars StepCommits::ScalarsOf(uint64_t step, absl::Span<const SessionId> sessions) const {
+  const std::vector<Lsn> staged = shard_.core.StagedOf(step, sessions);
+  UpdateScalars scalars;
+  if (!staged.empty()) scalars = staged_.header(staged.front()).scalars;
+  const bool mean = shard_.options.table.gradient_reduction == GradientReduction::kMean;
+  if (mean && !sessions.empty()) {
+    scalars.gradient_scale = 1.0f / static_cast<float>(sessions.size());
+  }
+  return scalars;
+}
+
+bool StepCommits::Apply(const RecordHeader& commit, absl::Span<const Lsn> staged,
+                        absl::AnyInvocable<void(absl::Status)> done) {
+  sum_ = staged_.Sum(staged, shard_.dim);
+  if (sum_.ids.empty()) return true;
+  RowUpdates updates;
+  updates.ids = sum_.ids.data();
+  updates.count = static_cast<uint32_t>(sum_.ids.size());
+  updates.gradient_type = RowType::kFp32;
+  updates.gradients = sum_.pointers.data();
+  updates.scalars = commit.scalars;
+  updates.lsn = commit.lsn;
+  return shard_.store->Apply(updates, std::move(done));
+}
+
+void StepCommits::Applied(uint64_t step, Lsn lsn) {
+  staged_.DropThrough(step, lsn);
+  sum_ = SummedRows();
+}
+
+void StepCommits::Save(ShardMeta* meta) const {
+  for (StagedPush& push : meta->staged) push.payload = staged_.Serialize(push.lsn);
+}
+
+absl::Status StepCommits::Restore(const ShardMeta& meta) {
+  for (const StagedPush& push : meta.staged) {
+    absl::Status restored = staged_.Restore(push.payload);
+    if (!restored.ok()) return restored;
+    if (!staged_.contains(push.lsn)) {
+      return absl::DataLossError(
+          absl::StrCat("the staged push at LSN ", push.lsn, " is another one in the shard's meta"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

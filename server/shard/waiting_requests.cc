@@ -1,0 +1,84 @@
+#include "server/shard/waiting_requests.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+// A pull at a backup or learner, for an LSN that is on its way there.
+constexpr int64_t kPullWaitNsMax = 200'000'000;
+constexpr int64_t kPushWaitNsMax = 50'000'000;
+
+}  // namespace
+
+WaitingRequests::WaitingRequests(const ShardOptions* options, const ShardCore* core,
+                                 InFlight* in_flight, RestartPull restart_pull,
+                                 RestartPush restart_push)
+    : options_(options),
+      core_(core),
+      in_flight_(in_flight),
+      restart_pull_(std::move(restart_pull)),
+      restart_push_(std::move(restart_push)) {}
+
+void WaitingRequests::Count() {
+  count_.store(static_cast<uint32_t>(pulls_.size() + pushes_.size()), std::memory_order_relaxed);
+}
+
+Refusal WaitingRequests::ParkPull(PullWork* work, PullSegment* segment) {
+  if (core_->primary()) {
+    if (segment->lsn_min > core_->last_lsn()) {
+      return {SegmentCode::kUnavailable,
+              absl::StrCat(options_->Name(), ": LSN ", segment->lsn_min,
+                           " asked for, the log ends at ", core_->last_lsn())};
+    }
+  } else {
+    const int64_t now_ns = options_->clock->NowNs();
+    if (segment->waits_until_ns == 0) segment->waits_until_ns = now_ns + kPullWaitNsMax;
+    if (now_ns >= segment->waits_until_ns) {
+      return {
+          SegmentCode::kUnavailable,
+          absl::StrCat(options_->Name(), ": LSN ", segment->lsn_min, " asked for, this copy is at ",
+                       core_->applied_lsn(), "; another one may be further")};
+    }
+    options_->outlet->WaitsUntil(segment->waits_until_ns);
+  }
+  if (pulls_.size() >= options_->parked_max) {
+    return {SegmentCode::kResourceExhausted,
+            absl::StrCat(options_->Name(), ": ", options_->parked_max, " pulls wait for an LSN")};
+  }
+  pulls_.push_back({work, segment, in_flight_->Begin()});
+  Count();
+  return {};
+}
+
+bool WaitingRequests::ParkPush(PushState* state) {
+  const Epoch epoch = state->segment->epoch;
+  const bool early = epoch > core_->epoch() ||
+                     (core_->epoch() != 0 && core_->CheckEpoch(epoch) == SegmentCode::kUnavailable);
+  if (!early || options_->outlet == nullptr) return false;
+  const int64_t now_ns = options_->clock->NowNs();
+  if (state->waits_until_ns == 0) state->waits_until_ns = now_ns + kPushWaitNsMax;
+  if (now_ns >= state->waits_until_ns || pushes_.size() >= options_->parked_max) return false;
+  pushes_.push_back({state, in_flight_->Begin()});
+  Count();
+  options_->outlet->WaitsUntil(state->waits_until_ns);
+  return true;
+}
+
+void WaitingRequests::RunAllPulls() {
+  std::vector<ParkedPull> waiting;
+  waiting.swap(pulls_);
+  Count();
+  for (const ParkedPull& pull : waiting) restart_pull_(pull.work, pull.segment);
+}
+
+void WaitingRequests::RunAllPushes() {
+  std::vector<ParkedPush> waiting;
+  waiting.swap(pushes_);
+  Count();
+  for (const ParkedPush& push : waiting) restart_push_(push.state);
+}
+
+}  // namespace hotbed

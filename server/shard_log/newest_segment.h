@@ -1,0 +1,51 @@
+// The newest segment of the log, open for writing: appends, takes failed appends out again, and
+// sets disk space aside ahead of them.
+//
+// Belongs to the log's current writer (log_writer.h); not thread-safe. Errors are the file's.
+#ifndef HOTBED_SERVER_SHARD_LOG_NEWEST_SEGMENT_H_
+#define HOTBED_SERVER_SHARD_LOG_NEWEST_SEGMENT_H_
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/file_system.h"
+
+namespace hotbed {
+
+class NewestSegment {
+ public:
+  NewestSegment() = default;
+  // `bytes`: whole records and the header, which the file holds. `bytes_max`: no disk space is set
+  // aside beyond this size.
+  NewestSegment(std::unique_ptr<WritableFile> file, uint64_t bytes, uint64_t bytes_max)
+      : file_(std::move(file)), bytes_(bytes), bytes_max_(bytes_max) {}
+
+  // Bytes of the records that count, and of the header.
+  uint64_t bytes() const { return bytes_; }
+
+  // Appends `pieces`, `bytes` in all. They count once Keep has been called.
+  absl::Status Append(absl::Span<const iovec> pieces, uint64_t bytes);
+  void Keep(uint64_t bytes) { bytes_ += bytes; }
+  // Takes everything out that does not count.
+  absl::Status CutBack() { return file_->Truncate(bytes_); }
+  absl::Status Sync() { return file_->Sync(); }
+  // Writes some bytes and takes them out again: OK if the disk accepts writes.
+  absl::Status Probe();
+
+ private:
+  void ExpectAppends(uint64_t bytes);
+
+  std::unique_ptr<WritableFile> file_;
+  uint64_t bytes_ = 0;
+  uint64_t bytes_max_ = 0;
+  uint64_t expected_bytes_ = 0;  // the size that the file system has been told to expect
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_LOG_NEWEST_SEGMENT_H_

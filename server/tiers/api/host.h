@@ -1,0 +1,133 @@
+// The tiers of one server: the spill tier's RocksDB, the memory of all hot tiers, the device where
+// there is one, and the I/O threads. Opens the TieredStore of each shard. Thread-safe.
+#ifndef HOTBED_SERVER_TIERS_API_HOST_H_
+#define HOTBED_SERVER_TIERS_API_HOST_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/executor.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "server/tiers/api/answer_memory.h"
+#include "server/tiers/api/fetch_hint.h"
+#include "server/tiers/api/rows.h"
+#include "server/tiers/api/tiered_store.h"
+
+namespace hotbed {
+
+class DeviceTier;
+
+// A block of a snapshot transfer of at least this many bytes goes into a file of its own; fewer
+// rows are not worth a file's syncs.
+constexpr uint64_t kCopyFileBytesMin = 256 << 10;
+
+struct TierOptions {
+  // Opens the device whose memory holds the hottest rows. Null, or a null device: host memory is
+  // the fastest tier. An error fails TierHost::Open.
+  std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
+  std::string spill_dir;
+  uint64_t hot_bytes = 512ull << 20;  // budget of all shards' hot tiers
+  uint64_t block_cache_bytes = 64ull << 20;
+  uint64_t memtable_bytes = 64ull << 20;
+  uint64_t spill_bytes_max = 0;  // 0: no limit; beyond it write-back fails with ResourceExhausted
+  uint64_t copy_file_bytes_min = kCopyFileBytesMin;
+  int io_threads = 2;
+  bool use_huge_pages = true;
+};
+
+class TierHost {
+ public:
+  static absl::StatusOr<std::unique_ptr<TierHost>> Open(const TierOptions& options);
+  virtual ~TierHost() = default;
+
+  struct ShardParams {
+    TableSpec table;
+    ShardId shard;
+    ShardRange range;
+    Executor* executor = nullptr;
+    FetchHint* hint = nullptr;  // kept up to date while the store lives; may be null
+    // Called off the executor, before rows with LSNs up to `lsn` go to RocksDB. On return the log
+    // must hold those records, and have synced them if rows are to survive power loss.
+    std::function<absl::Status(Lsn lsn)> before_write_back;
+  };
+  virtual absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) = 0;
+  // Deletes a shard's rows and meta from the spill tier; the deletion is durable after the next
+  // Flush. A kill in between may leave a part of the rows, so the caller must remember to delete
+  // again. No TieredStore of the shard may be open; readers of its rows miss some from now on.
+  virtual absl::Status DeleteShard(const TableSpec& table, const ShardRange& range,
+                                   ShardId shard) = 0;
+
+  // For snapshots (docs/protocol.md). After a WriteBackAll, the rows are those of its LSN or later,
+  // each stamped with its LSN, so that replay from that LSN makes them exact, as after a crash.
+  // `above` not 0, the LSN of an earlier WriteBackAll: only rows stamped above it, which are all
+  // rows that have changed since (rows are never removed). The reader does not outlive the host.
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
+                                                                    const ShardRange& range,
+                                                                    ShardId shard, Lsn above) = 0;
+  // As ReadShard, for an open shard and without a WriteBackAll: the rows are those of BeginPass's
+  // LSN or later.
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& table,
+                                                                   const ShardRange& range,
+                                                                   ShardId shard,
+                                                                   LivePass pass) = 0;
+  // For rows that come from another server. The shard has no open TieredStore and no rows here
+  // (DeleteShard). The writer does not outlive the host.
+  virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,
+                                                                     const ShardRange& range,
+                                                                     ShardId shard) = 0;
+
+  // Roughly how many bytes a shard's rows take in the spill tier.
+  virtual uint64_t SpilledBytes(const TableSpec& /*table*/, const ShardRange& /*range*/,
+                                ShardId /*shard*/) {
+    return 0;
+  }
+
+  // Makes everything written back so far durable: returns once it lies in SSTs. Call from a thread
+  // that may block.
+  virtual absl::Status Flush() = 0;
+
+  // For tables of the durability class `checkpoint`: Freeze keeps a hard-linked snapshot of the
+  // spill tier as it is now; RestoreTable puts the rows and metas of one table back to the last
+  // frozen snapshot, or removes them when there is none.
+  virtual absl::Status Freeze() = 0;
+  virtual absl::Status RestoreTable(TableId table) = 0;
+
+  struct Usage {
+    uint64_t hot_bytes_limit = 0;
+    uint64_t hot_bytes = 0;
+    uint64_t block_cache_bytes = 0;
+    uint64_t memtable_bytes = 0;
+    uint64_t spill_bytes = 0;
+    uint64_t io_queue_depth = 0;
+    std::string background_error;  // RocksDB's: no space, I/O; empty when healthy
+    bool damaged = false;          // a file is damaged and no write is accepted; see Renew
+    std::string device;            // empty: none
+    uint64_t device_bytes_limit = 0;
+    uint64_t device_bytes = 0;
+    uint64_t device_pinned_bytes = 0;       // pinned memory of answers
+    uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them
+    uint64_t device_rows_copied_bytes = 0;
+    std::string device_error;  // permanent; empty when healthy
+  };
+  virtual Usage GetUsage() const = 0;
+  // As in Usage. While it is not empty, shards with rows on the device answer nothing.
+  virtual std::string DeviceError() const { return ""; }
+  // Pins memory of answers; null: there is no device. May outlive the host.
+  virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }
+  // Clears a background error when space is back; OK when the spill tier accepts writes again.
+  virtual absl::Status TryResume() = 0;
+  // Starts over with an empty spill tier; frozen snapshots stay. No TieredStore may be open
+  // (FailedPrecondition). Unavailable: a reader of ReadShard has not finished, or the disk fails,
+  // and then nothing else works either; try again. Call from a thread that may block.
+  virtual absl::Status Renew() = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_API_HOST_H_

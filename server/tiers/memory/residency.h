@@ -1,0 +1,98 @@
+// Which rows of one shard are in its hot tier: rows come in, leave by CLOCK, by range or for a
+// faster tier above, and go through WriteBack when the spill tier does not have them yet.
+//
+// Confined to the shard's executor. While an update waits for I/O (RowTableState::update_waits) no
+// row enters or leaves, so that what the update found stays found.
+#ifndef HOTBED_SERVER_TIERS_MEMORY_RESIDENCY_H_
+#define HOTBED_SERVER_TIERS_MEMORY_RESIDENCY_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/tiers/api/exchanged_rows.h"
+#include "server/tiers/memory/hot_arena.h"
+#include "server/tiers/memory/hot_tier.h"
+#include "server/tiers/memory/row_table_state.h"
+#include "server/tiers/spill/row_block.h"
+
+namespace hotbed {
+
+class Residency {
+ public:
+  // Rows that come in together, at most: as many may have to be evicted for them.
+  static constexpr uint32_t kInsertRows = 256;
+
+  Residency(RowTableState* state, HotArena* arena, bool huge_pages);
+  Residency(const Residency&) = delete;
+
+  HotTier* hot() { return hot_.get(); }
+  RowTable* table() { return hot_->table(); }
+  const RowTable& table() const { return std::as_const(*hot_).table(); }
+  uint32_t rows() const { return table().rows; }
+  uint64_t PositionOfSlot(uint32_t slot) const;
+
+  // Slots of resident rows, kNoSlot for others, whose numbers `missing` lists; returns how many are
+  // missing. Both arrays have room for `count`.
+  uint32_t Probe(const uint64_t* ids, uint32_t count, uint32_t* slots, uint32_t* missing);
+  // Weights, then state, of the row in `slot`.
+  void CopyRow(uint32_t slot, uint8_t* payload) const;
+  // The answer for id i of `reads` from weights as they are stored; null: the row exists nowhere.
+  void AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payload, uint64_t position);
+
+  // Whether `rows` rows may come in now: rows evicted for them go through WriteBack. A direct tier
+  // has memory for all rows.
+  bool HasRoom(uint64_t rows) const;
+  // Slots for the first of `count` rows that are not resident, evicting others if need be; returns
+  // for how many rows there are slots, at least one of them. Evicted rows are stamped with `stamp`.
+  uint32_t MakeSlots(const uint64_t* positions, uint32_t count, Lsn stamp, uint32_t* slots);
+  // Fills slots that MakeSlots or SlotsToWarm gave; `dirty`: the spill tier does not have these
+  // values.
+  void Insert(const uint64_t* positions, const uint32_t* slots, const uint8_t* const* sources,
+              uint32_t count, bool dirty);
+  // Rows that were clean and have been updated in place.
+  void AddDirty(uint32_t rows) { rows_dirty_ += rows; }
+
+  // All rows of the slots [first, limit) leave; returns how many did.
+  uint32_t EvictRange(uint32_t first, uint32_t limit);
+  // Copies dirty rows to WriteBack and marks them clean, one slice of them at most, from slot
+  // *cursor on, which is where the next call continues. WriteBack has room for a slice.
+  void CollectDirty(uint32_t* cursor);
+
+  // --- for a faster tier above (device_shard.h)
+  // Moves resident rows of `ids` out; ids that are not resident are passed over, and so are dirty
+  // rows if `clean_only`. Moves none while an update is active or the tier is being made smaller.
+  void Take(const std::vector<uint64_t>& ids, bool clean_only, ExchangedRows* taken);
+  // Rows come in that are not resident. Clean ones may be dropped where WriteBack has no room for
+  // the rows they would evict: the spill tier has them.
+  void Put(const ExchangedRows& rows);
+
+  // Puts rows of a block that the spill tier has into unused memory; returns how many, the first
+  // of the block.
+  uint32_t Warm(const RowBlock& block);
+
+  // Replaces an empty hot tier by a direct or an indexed one.
+  void Replace(bool direct, uint64_t quota);
+  // Gives slots from `slots` on back to the arena; they hold no rows.
+  void Shrink(uint32_t slots);
+  // Brings the counters up to date.
+  void Publish();
+
+ private:
+  uint32_t DirectSlot(uint64_t position) const;
+  uint32_t SlotsToWarm(const RowBlock& block, uint32_t* slots);
+  void TakeRow(uint32_t slot, ExchangedRows* taken);
+  void Evict(EvictBatch* evict, Lsn stamp);
+
+  RowTableState* const state_;
+  HotArena* const arena_;
+  const bool huge_pages_;
+  std::unique_ptr<HotTier> hot_;
+  uint32_t hand_ = 0;  // of the CLOCK
+  int64_t rows_dirty_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_MEMORY_RESIDENCY_H_

@@ -1,0 +1,108 @@
+// The facts about one shard's rows that several of its operations share: which shard it is, the
+// parts of the server it uses, and the flags by which operations keep out of each other's way.
+//
+// Confined to the shard's executor, except for `counters`, `gate` and the constants, which any
+// thread may use.
+#ifndef HOTBED_SERVER_TIERS_MEMORY_ROW_TABLE_STATE_H_
+#define HOTBED_SERVER_TIERS_MEMORY_ROW_TABLE_STATE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "row_math/position.h"
+#include "server/kernels/cpu_kernels.h"
+#include "server/tiers/api/host.h"
+#include "server/tiers/spill/io_gate.h"
+#include "server/tiers/spill/io_queue.h"
+#include "server/tiers/spill/spill_fetch.h"
+#include "server/tiers/spill/spill_tier.h"
+#include "server/tiers/spill/write_back.h"
+
+namespace hotbed {
+
+// Written on the executor, read by any thread.
+struct RowCounters {
+  std::atomic<uint64_t> rows_resident{0};
+  std::atomic<uint64_t> rows_dirty{0};
+  std::atomic<uint64_t> hot_bytes{0};
+  std::atomic<uint64_t> overhead_bytes{0};
+  std::atomic<uint64_t> taken_bytes{0};  // from the arena, as of the last operation
+  std::atomic<uint64_t> hits{0};
+  std::atomic<uint64_t> misses{0};
+  std::atomic<uint64_t> evictions{0};
+  std::atomic<uint64_t> writebacks{0};
+};
+
+inline void Count(std::atomic<uint64_t>* counter, uint64_t n) {
+  counter->fetch_add(n, std::memory_order_relaxed);
+}
+
+struct RowTableState {
+  struct Wiring {
+    SpillTier* spill = nullptr;
+    IoQueue* io = nullptr;
+    WriteBackBudget* write_back_budget = nullptr;
+    Lsn highest_lsn = 0;             // of the shard's rows in the spill tier
+    bool has_spilled_rows = false;   // the spill tier holds rows of the shard
+    std::function<void()> progress;  // runs on the executor when a write has ended
+  };
+  RowTableState(TierHost::ShardParams params, Wiring wiring)
+      : shard(std::move(params)),
+        spill_shard(shard.table, shard.range, shard.shard),
+        spill(wiring.spill),
+        io(wiring.io),
+        slice_rows(static_cast<uint32_t>(
+            std::clamp<uint64_t>(kSliceBytes / spill_shard.record_bytes(), 8, kSliceRowsMax))),
+        may_miss(wiring.has_spilled_rows),
+        write_back(spill_shard,
+                   {spill, io, shard.executor, gate, wiring.write_back_budget, wiring.highest_lsn,
+                    shard.before_write_back, std::move(wiring.progress)}) {}
+  RowTableState(const RowTableState&) = delete;
+
+  uint64_t PositionOf(uint64_t id) const { return shard.table.hashed ? Mix64(id) : id; }
+  SpillFetch::Wiring FetchWiring() const { return {spill, io, shard.executor, gate}; }
+  // f, to run on the executor unless the shard is gone by then.
+  template <typename F>
+  auto Guarded(F f) const {
+    return [alive = alive, f = std::move(f)](auto&&... args) mutable {
+      if (*alive) f(std::forward<decltype(args)>(args)...);
+    };
+  }
+
+  static constexpr uint64_t kSliceBytes = 1ull << 20;
+  static constexpr uint32_t kSliceRowsMax = 2048;
+
+  const TierHost::ShardParams shard;
+  const SpillShard spill_shard;
+  SpillTier* const spill;
+  IoQueue* const io;
+  const uint32_t slice_rows;  // background work does this many rows between requests
+  const CpuKernelSet& kernels = CpuKernels();
+  const std::shared_ptr<IoGate> gate = std::make_shared<IoGate>();
+  const std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+
+  Lsn applied_lsn = 0;
+  // The spill tier may hold rows that are not resident; otherwise a row that is not resident exists
+  // nowhere.
+  bool may_miss;
+  bool replaying = false;
+  bool update_active = false;  // between Apply and its end
+  bool update_waits = false;   // and now for I/O: no row may enter or leave the hot tier
+  bool shedding = false;       // the hot tier is being made smaller
+  // Reads of the spill tier with lower numbers keep nothing they bring back: a faster tier may hold
+  // newer versions of the rows.
+  uint64_t keep_from_fetch = 0;
+  // Replay: rows whose resident value is ahead of the log, with the LSN they were spilled with.
+  absl::flat_hash_map<uint64_t, Lsn> replay_guard;
+  RowCounters counters;
+  WriteBack write_back;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_TIERS_MEMORY_ROW_TABLE_STATE_H_

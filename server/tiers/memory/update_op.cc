@@ -1,0 +1,185 @@
+#include "server/tiers/memory/update_op.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/check.h"
+
+namespace hotbed {
+
+bool UpdateOp::Start(const RowUpdates& updates, TieredStore::Done done) {
+  HOTBED_CHECK(!state_->update_active)
+      << state_->shard.shard.ToString() << ": Apply before the last one's done";
+  state_->update_active = true;
+  waits_for_room_ = false;
+  updates_ = updates;
+  done_ = std::move(done);
+  if (slots_.size() < updates.count) slots_.resize(updates.count);
+  missing_.resize(updates.count);
+  const uint32_t missing =
+      residency_->Probe(updates.ids, updates.count, slots_.data(), missing_.data());
+  Count(&state_->counters.hits, updates.count - missing);
+  missing_.resize(missing);
+  positions_.resize(missing);
+  records_.assign(missing, nullptr);
+  for (uint32_t k = 0; k < missing; ++k) {
+    positions_[k] = state_->PositionOf(updates.ids[missing_[k]]);
+  }
+  if (!Continue()) {
+    state_->update_waits = true;
+    return false;
+  }
+  done_ = nullptr;
+  Finish(absl::OkStatus());
+  return true;
+}
+
+void UpdateOp::OnWritten() {
+  if (!state_->update_active || !waits_for_room_) return;
+  if (const absl::Status error = state_->write_back.error(); !error.ok()) return End(error);
+  waits_for_room_ = false;
+  state_->update_waits = false;
+  if (Continue()) return End(absl::OkStatus());
+  state_->update_waits = true;
+}
+
+// Whether a missing row's value is in no memory.
+bool UpdateOp::NeedsFetch() const {
+  const RowTable& rows = std::as_const(*residency_).table();
+  for (uint64_t position : positions_) {
+    if (rows.direct && (rows.bits[position - rows.first_position] & kRowAbsent)) continue;
+    if (state_->write_back.Find(position) == nullptr) return true;
+  }
+  return false;
+}
+
+// Goes as far as it can; true: all rows are updated. Runs again after a fetch or a write.
+bool UpdateOp::Continue() {
+  if (!missing_.empty()) {
+    if (fetch_ == nullptr && state_->may_miss && NeedsFetch()) {
+      Fetch();
+      return false;
+    }
+    if (!residency_->HasRoom(missing_.size())) {
+      waits_for_room_ = true;
+      state_->write_back.Pump();
+      return false;
+    }
+  }
+  if (state_->replaying) SkipReplayedRows();
+  // Resident rows first: afterwards they may be evicted to make room for the missing ones.
+  resident_ = ApplyBatch();
+  resident_.table = residency_->table();
+  resident_.slots = slots_.data();
+  resident_.count = updates_.count;
+  resident_.gradient_type = updates_.gradient_type;
+  resident_.gradients = updates_.gradients;
+  resident_.scalars = updates_.scalars;
+  resident_.assign = updates_.assign;
+  state_->kernels.apply(&resident_);
+  residency_->AddDirty(resident_.dirtied);
+  UpdateMissing();
+  return true;
+}
+
+// Fetches all rows that are not resident: one that WriteBack holds now may have left it when the
+// fetch returns.
+void UpdateOp::Fetch() {
+  Count(&state_->counters.misses, missing_.size());
+  fetch_number_ = state_->write_back.BeginFetch();
+  SpillFetch::Start(
+      state_->spill_shard, state_->FetchWiring(), missing_, positions_,
+      state_->Guarded([this](std::shared_ptr<SpillFetch> fetch) { OnFetched(std::move(fetch)); }));
+}
+
+void UpdateOp::OnFetched(std::shared_ptr<SpillFetch> fetch) {
+  fetch_ = std::move(fetch);
+  state_->update_waits = false;
+  if (const absl::Status status = fetch_->status(); !status.ok()) return End(status);
+  size_t k = 0;
+  for (const SpillFetch::Part& part : fetch_->parts()) {
+    // Sorted by position, which is the order of the missing rows from here on.
+    for (size_t p = 0; p < part.picks.size(); ++p, ++k) {
+      missing_[k] = part.picks[p];
+      positions_[k] = part.positions[part.row_of[p]];
+      records_[k] = part.RecordOf(part.row_of[p], state_->spill_shard.record_bytes());
+    }
+  }
+  HOTBED_DCHECK(k == missing_.size());
+  if (Continue()) return End(absl::OkStatus());
+  state_->update_waits = true;
+}
+
+// Resident rows that are ahead of this record stay as they are.
+void UpdateOp::SkipReplayedRows() {
+  if (state_->replay_guard.empty()) return;
+  for (uint32_t i = 0; i < updates_.count; ++i) {
+    if (slots_[i] == kNoSlot) continue;
+    const auto it = state_->replay_guard.find(state_->PositionOf(updates_.ids[i]));
+    if (it == state_->replay_guard.end()) continue;
+    if (it->second >= updates_.lsn) {
+      slots_[i] = kNoSlot;
+    } else {
+      state_->replay_guard.erase(it);
+    }
+  }
+}
+
+void UpdateOp::UpdateMissing() {
+  const uint32_t missing = static_cast<uint32_t>(missing_.size());
+  const uint32_t rows = std::min(Residency::kInsertRows, state_->slice_rows);
+  for (uint32_t first = 0; first < missing;) {
+    first += InsertMissing(first, std::min(rows, missing - first));
+  }
+}
+
+// Makes up to `count` of the missing rows resident, from `first` on, and updates them; returns how
+// many, at least one.
+uint32_t UpdateOp::InsertMissing(uint32_t first, uint32_t count) {
+  const Lsn lsn = updates_.lsn;
+  std::array<uint32_t, Residency::kInsertRows> slots;
+  std::array<const uint8_t*, Residency::kInsertRows> sources;
+  // Evicted rows are stamped with this record's LSN: its resident rows are updated by now, and it
+  // does not touch the others.
+  count = residency_->MakeSlots(&positions_[first], count, std::max(lsn, state_->applied_lsn),
+                                slots.data());
+  std::array<uint32_t, Residency::kInsertRows> updated = slots;
+  for (uint32_t k = 0; k < count; ++k) {
+    const uint64_t position = positions_[first + k];
+    sources[k] = state_->write_back.Find(position);
+    const uint8_t* record = records_[first + k];
+    if (sources[k] != nullptr || record == nullptr) continue;
+    sources[k] = SpillTier::PayloadOf(record);
+    if (state_->replaying && SpillTier::LsnOf(record) >= lsn) {
+      state_->replay_guard[position] = SpillTier::LsnOf(record);
+      updated[k] = kNoSlot;
+    }
+  }
+  residency_->Insert(&positions_[first], slots.data(), sources.data(), count, /*dirty=*/false);
+  ApplyBatch apply = resident_;
+  apply.slots = updated.data();
+  apply.picks = missing_.data() + first;
+  apply.count = count;
+  state_->kernels.apply(&apply);
+  residency_->AddDirty(apply.dirtied);
+  return count;
+}
+
+void UpdateOp::Finish(const absl::Status& status) {
+  if (fetch_ != nullptr) {
+    state_->write_back.EndFetch(fetch_number_);
+    fetch_ = nullptr;
+  }
+  if (status.ok()) state_->applied_lsn = std::max(state_->applied_lsn, updates_.lsn);
+  waits_for_room_ = false;
+  state_->update_active = false;
+  state_->update_waits = false;
+}
+
+void UpdateOp::End(const absl::Status& status) {
+  Finish(status);
+  ended_(std::exchange(done_, nullptr), status);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,68 @@
+#include "server/tiers/memory/write_back_all_op.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace hotbed {
+
+void WriteBackAllOp::Start(Lsn applied_lsn, std::string meta, TieredStore::Done done) {
+  HOTBED_CHECK(!active_) << state_->shard.shard.ToString() << ": one WriteBackAll at a time";
+  active_ = true;
+  scanning_ = true;
+  cursor_ = 0;
+  lsn_ = applied_lsn;
+  next_meta_ = std::move(meta);
+  done_ = std::move(done);
+  state_->applied_lsn = std::max(state_->applied_lsn, applied_lsn);
+  state_->write_back.Pump();  // retries a write that has failed
+  state_->shard.executor->Run(state_->Guarded([this] { OnWritten(); }));
+}
+
+void WriteBackAllOp::Step() {
+  WriteBack& write_back = state_->write_back;
+  // A write that fails from here on belongs to a later update.
+  if (writing_meta_) return;
+  if (!write_back.error().ok() && write_back.written() < write_back.committed()) {
+    Finish(write_back.error());
+    return;
+  }
+  if (scanning_ && write_back.HasRoom(state_->slice_rows)) {
+    residency_->CollectDirty(&cursor_);
+    scanning_ = cursor_ < residency_->table()->slots;
+    wait_for_ = write_back.committed();
+  }
+  if (scanning_ || write_back.written() < wait_for_) {
+    write_back.Pump();
+  } else {
+    WriteMeta();
+  }
+  residency_->Publish();
+}
+
+void WriteBackAllOp::WriteMeta() {
+  writing_meta_ = true;
+  state_->io->Submit([this, alive = state_->alive, gate = state_->gate, meta = next_meta_,
+                      lsn = lsn_] {
+    if (!gate->Enter()) return;
+    const TierHost::ShardParams& shard = state_->shard;
+    absl::Status status = shard.before_write_back ? shard.before_write_back(lsn) : absl::OkStatus();
+    if (status.ok()) status = state_->spill->WriteMeta(state_->spill_shard, meta);
+    shard.executor->Run([this, alive, status = std::move(status)] {
+      if (*alive) Finish(status);
+    });
+    gate->Leave();
+  });
+}
+
+void WriteBackAllOp::Finish(const absl::Status& status) {
+  if (status.ok()) meta_ = std::move(next_meta_);
+  active_ = false;
+  writing_meta_ = false;
+  TieredStore::Done done = std::move(done_);
+  residency_->Publish();
+  done(status);
+}
+
+}  // namespace hotbed
