@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "planner/model/table_bytes.h"
-#include "planner/sources/plan_by_cost.h"
+#include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace {

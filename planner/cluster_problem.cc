@@ -11,18 +11,18 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "planner/compute_plan.h"
 #include "planner/model/finish_plan.h"
 #include "planner/model/placement.h"
+#include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace {
 
 constexpr uint64_t kUncountedSpill = 1ull << 50;
-// A table is created while its user waits; so many are some tens of milliseconds.
+// The user waits while a table is created; this many evaluations take some tens of milliseconds.
 constexpr uint64_t kEvaluationsMax = 20000;
-// Of a table a step, in the mean, where loads are measured: large enough that what a request costs
-// beside its rows, which nobody measured, hardly counts.
+// Mean reads per table and step if loads are measured: large enough that the cost per request,
+// which is not measured, hardly counts.
 constexpr double kMeasuredReads = 65536;
 
 PlannerWeight WeightOf(WeightType type) {
@@ -71,7 +71,7 @@ PlannerOptimizer OptimizerOf(OptimizerKind kind) {
 InputTable InputOf(const TableSpec& spec) {
   InputTable table;
   table.name = spec.name;
-  // A hashed table may be created without an expected size; a row a bucket is a guess.
+  // A hashed table may be created without an expected size; one row per bucket is a guess.
   table.rows = spec.hashed && spec.rows == 0 ? kHashBuckets : spec.rows;
   table.dim = spec.dim;
   table.weight = WeightOf(spec.weight_type);
@@ -157,8 +157,8 @@ void TakeMeasuredBytes(ClusterView* view) {
 
 namespace {
 
-// The rows that a shard serves a step, where `per_row` turns what the view says into those of a
-// step; below 0: not known.
+// The rows that a shard serves per step; `per_row` converts the view's rows into rows per step.
+// Below 0: unknown.
 MeasuredRange MeasuredOf(const ClusterShard& shard, double per_row) {
   MeasuredRange range;
   range.row_first = shard.range.first;
@@ -243,8 +243,8 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     constraint.table = t;
     constraint.sharding = {Sharding::kTableWise};
     if (table.spec.column_slices > 1) constraint.column_slices = table.spec.column_slices;
-    // Without a known workload a table of one shard is not worth spreading. One that was cut finer
-    // because its creator asked for it stays so.
+    // Without a known workload a table of one shard is not worth spreading. A table whose creator
+    // asked for finer shards keeps them.
     const bool whole = table.shards.size() <= 1 && FitsOneShard(table.spec);
     if (!whole) constraint.sharding.push_back(Sharding::kRowWise);
     if (table.shards.empty()) constraint.servers = usable;
@@ -261,7 +261,7 @@ PlannerInput ClusterProblem(const ClusterView& view) {
 PlannerOutput LivePlanOf(PlannerInput problem) {
   for (InputServer& server : problem.topology.servers) server.draining = false;
   problem.options.move_bytes_max = 0;
-  PlanResult<PlannerOutput> planned = ComputePlan(problem);
+  PlanResult<PlannerOutput> planned = PlanCluster(problem);
   if (planned.ok()) return std::move(planned.value());
   PlannerOutput plan = problem.current.value_or(PlannerOutput());
   plan.servers.resize(problem.topology.servers.size());
@@ -324,13 +324,13 @@ absl::StatusOr<Plan> PlaceNewTables(const ClusterView& view) {
   }
   HOTBED_RETURN_IF_ERROR(CheckDomains(view));
   PlannerInput input = ClusterProblem(view);
-  // What is there stays, wherever it is and whatever becomes of its server.
+  // Existing shards stay, wherever they are and whatever happens to their server.
   for (InputServer& server : input.topology.servers) {
     server.draining = server.unreachable = false;
   }
   input.options.move_bytes_max = 0;
   input.options.evaluations_max = kEvaluationsMax;
-  const PlanResult<PlannerOutput> planned = ComputePlan(input);
+  const PlanResult<PlannerOutput> planned = PlanCluster(input);
   if (!planned.ok()) return ToStatus(planned.error());
   Plan plan;
   for (size_t t = 0; t < view.tables.size(); ++t) {

@@ -8,8 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "planner/model/finish_plan.h"
 #include "planner/model/moves.h"
+#include "planner/model/validate_input.h"
+#include "planner/plan_by_cost.h"
 #include "planner/sources/check_plan.h"
-#include "planner/sources/plan_by_cost.h"
 #include "planner/sources/plan_by_row_space.h"
 #include "planner/sources/plan_by_slices.h"
 #include "planner/torchrec/plan_like_torchrec.h"
@@ -17,7 +18,7 @@
 namespace hotbed {
 namespace {
 
-// What a strategy without costs fills first: the memory that is fullest for its size.
+// The binding limit of a strategy without costs: the memory that is fullest for its size.
 std::string Fullest(const PlannerInput& input, const PlannerOutput& plan) {
   std::string name;
   absl::uint128 used = 0;
@@ -36,7 +37,7 @@ std::string Fullest(const PlannerInput& input, const PlannerOutput& plan) {
   return name;
 }
 
-// Of strategies that place without a look at a current plan: how to come from there to `plan`.
+// Adds the moves from the current plan to `plan`, for strategies that place without regard to it.
 PlanResult<PlannerOutput> WithMoves(const PlannerInput& input, PlannerOutput plan) {
   if (!input.current) return plan;
   PlanResult<std::vector<PlannedMove>> moves = MovesBetween(input, *input.current, plan);
@@ -59,13 +60,6 @@ PlanResult<PlannerOutput> PlanAsSource(const PlannerInput& input) {
   return WithMoves(input, std::move(plan.value()));
 }
 
-// It keeps to a current plan by itself, and its moves are those of a rebalance.
-PlanResult<PlannerOutput> PlanAsCluster(const PlannerInput& input) {
-  PlanResult<PlannerOutput> plan = PlanByCost(input);
-  if (plan.ok()) FinishPlan(input, &plan.value());
-  return plan;
-}
-
 PlanResult<PlannerOutput> PlanAsTorchrec(const PlannerInput& input) {
   PlanResult<PlannerOutput> plan = PlanLikeTorchrec(input);
   if (!plan.ok()) return plan;
@@ -76,15 +70,10 @@ PlanResult<PlannerOutput> PlanAsTorchrec(const PlannerInput& input) {
 }  // namespace
 
 PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
+  if (input.options.strategy == PlannerStrategy::kCost) return PlanCluster(input);
   if (auto error = ValidateInput(input)) return *std::move(error);
-  switch (input.options.strategy) {
-    case PlannerStrategy::kCost:
-      return PlanAsCluster(input);
-    case PlannerStrategy::kTorchrec:
-      return PlanAsTorchrec(input);
-    default:
-      return PlanAsSource(input);
-  }
+  return input.options.strategy == PlannerStrategy::kTorchrec ? PlanAsTorchrec(input)
+                                                              : PlanAsSource(input);
 }
 
 }  // namespace hotbed

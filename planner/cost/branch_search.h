@@ -1,5 +1,5 @@
-// The best placement of a small problem. Pure, deterministic, bounded by evaluations (DECISIONS
-// T2).
+// The best placement of a small problem. Pure and deterministic; bounded by a number of
+// evaluations, never by time.
 #ifndef HOTBED_PLANNER_COST_BRANCH_SEARCH_H_
 #define HOTBED_PLANNER_COST_BRANCH_SEARCH_H_
 
@@ -17,9 +17,9 @@ struct BranchResult {
   std::vector<uint32_t> server_of;  // by unit
 };
 
-// Depth first over all placements, largest units first, cut off by the slowest server so far and by
-// the average that remains; finds the best one that is better than `limit`. With `any`, the first
-// one. Leaves the state empty, as it must find it.
+// Searches all placements depth first, largest units first, pruned by the slowest server so far and
+// by the average that remains. Finds the best placement better than `limit`; with `any`, the first
+// one. `state` must be empty, and is left empty.
 BranchResult SearchAll(PlacementState& state, PlacementScore limit, bool any, SearchBudget& budget);
 
 }  // namespace hotbed

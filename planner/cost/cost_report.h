@@ -1,11 +1,11 @@
-// A placement as the planner's output: ranges with their bytes, servers with theirs by tier, times
-// by term, and what binds. Pure.
+// A placement as the planner's output: ranges with their bytes, servers with their bytes by tier,
+// times by term, and the binding limit. Pure.
 //
-// Each shard is a range of its own (its edges are what a later rebalance must keep). Times of
-// spilling (prefetch_ms) are the table's rows outside of the fastest memory by the classes of
-// tier_load.h; message parts are half forward_comms and half backward_comms of a primary, all
-// forward of a replica and all backward of a backup. A server's perf leaves out its load;
-// max_server_ms counts it, over the servers that aren't draining.
+// Each shard is a range of its own, because a later rebalance must keep its edges. Times of
+// spilling (prefetch_ms) are those of the table's rows outside of the fastest memory, by the
+// classes of tier_load.h. Message parts count half as forward_comms and half as backward_comms for
+// a primary, all forward for a replica and all backward for a backup. A server's perf leaves out
+// its load; max_server_ms includes it and is over the servers that are not draining.
 #ifndef HOTBED_PLANNER_COST_COST_REPORT_H_
 #define HOTBED_PLANNER_COST_COST_REPORT_H_
 

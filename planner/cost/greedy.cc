@@ -6,9 +6,9 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kProbes = 8;  // servers tried where time isn't a plain sum
+constexpr uint32_t kProbes = 8;  // servers tried if time is not a plain sum
 
-// What a candidate is compared by, less is better.
+// The order of candidates; less is better.
 using Rank = std::tuple<uint32_t, int64_t, uint64_t, uint32_t>;
 
 class Choice {

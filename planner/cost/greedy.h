@@ -1,9 +1,9 @@
-// A first placement: largest units first, each where the server's time then is least. Pure
+// A first placement: largest units first, each on the server whose time is least with it. Pure
 // functions on a state.
 //
-// Order: fixed units, units with fewer allowed servers, host groups, the rest; in each class by the
-// larger of their parts of all time and of all room, largest first. A unit that finds no room makes
-// some: others move from a server that it may be on.
+// Order: fixed units, units with fewer allowed servers, host groups, the rest; within each class by
+// the larger of a unit's shares of all time and of all room, largest first. If a unit finds no
+// room, others move away from a server that is allowed to it.
 #ifndef HOTBED_PLANNER_COST_GREEDY_H_
 #define HOTBED_PLANNER_COST_GREEDY_H_
 
@@ -23,22 +23,22 @@ enum class GreedyAim : uint8_t {
 // All units of the problem in the order above.
 std::vector<uint32_t> GreedyOrder(const Problem& problem, GreedyAim aim);
 
-// The server that `unit` should go to, or kNobody where none has room.
+// The server for `unit`, or kNobody if none has room.
 uint32_t ChooseServer(PlacementState& state, uint32_t unit, GreedyAim aim);
 
-// Moves of other units that leave room on `server` (kNobody: there are none): each a unit and where
-// it went.
+// Moves of other units that make room on `server`, each a unit and its new server. kNobody: there
+// are none.
 struct MadeRoom {
   uint32_t server = kNobody;
   std::vector<std::pair<uint32_t, uint32_t>> moved;
 };
 
-// Moves others so that `unit`, placed or not, has room on the server that it returns: the smallest
-// unit that is enough, or else several, largest first, of the first server by speed where that
-// works. Units with `locked` set stay (empty: none).
+// Moves other units so that `unit`, placed or not, has room on the returned server: the smallest
+// unit that is enough, or else several, largest first, off the fastest server where that works.
+// Units with `locked` set stay; empty: none is locked.
 MadeRoom MakeRoom(PlacementState& state, uint32_t unit, const std::vector<bool>& locked);
 
-// Places `units` in order; returns the first that found no place, at which it stops, or kNobody.
+// Places `units` in order; stops at the first unit without a place and returns it, or kNobody.
 uint32_t PlaceGreedily(PlacementState& state, const std::vector<uint32_t>& units, GreedyAim aim);
 
 }  // namespace hotbed

@@ -1,6 +1,6 @@
-// Improves a placement, and for small problems finds the best one. Both count evaluations of a
-// server that would hold other units, which is what bounds them (DECISIONS T2). Pure functions on a
-// state; deterministic.
+// Improves a placement. The search is bounded by the number of evaluations (of a server with a
+// changed set of units), never by time, so that plans are equal on every machine. Pure functions on
+// a state; deterministic.
 #ifndef HOTBED_PLANNER_COST_LOCAL_SEARCH_H_
 #define HOTBED_PLANNER_COST_LOCAL_SEARCH_H_
 
@@ -17,9 +17,9 @@ struct SearchBudget {
   bool Spent() const { return evaluations >= evaluations_max; }
 };
 
-// Takes units off the slowest server, by a move to one of the fastest or a swap with one of theirs,
-// as long as the slower of the two servers becomes faster than the slowest was and no zone conflict
-// is added; stops at `target` ticks, without such a change, or when the budget is spent.
+// Takes units off the slowest server, by moves to the fastest servers or swaps with their units, as
+// long as both servers end up faster than the slowest was and no zone conflict is added. Stops at
+// `target` ticks, when no such change exists, or when the budget is spent.
 void ImproveSlowest(PlacementState& state, int64_t target, SearchBudget& budget);
 
 // A placement's worth, less is better: zone conflicts, then the slowest server's ticks.

@@ -12,7 +12,8 @@ constexpr uint32_t kPinnedSetsMax = 64;
 constexpr uint32_t kRoundsMax = 8;  // k of bound 3
 constexpr double kSafety = 1e-9;    // relative: the sums of doubles here are rounded
 
-// What of `values` must stay outside of `room` bytes at least, the dearest a byte kept inside.
+// The least sum of `values` that must stay outside of `room` bytes, with the highest values per
+// byte inside.
 double LeastOutside(std::vector<std::pair<double, double>>& bytes_and_value, double room) {
   std::sort(bytes_and_value.begin(), bytes_and_value.end(),
             [](const auto& a, const auto& b) { return a.second * b.first > b.second * a.first; });

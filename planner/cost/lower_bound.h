@@ -1,16 +1,17 @@
-// A time that no placement can beat: what the reported gap is measured against. Pure.
+// A time that no placement can beat; the reported gap is measured against it. Pure.
 //
-// The largest of these; each holds for every placement of the same shards that keeps the rules.
+// The largest of these bounds; each holds for every placement of the same shards that keeps the
+// rules.
 // 1. Work over the servers. The time W of all units with all rows in the fastest memory, and the
 //    least that spilling can cost, P: all memory as one, filled by the hottest rows first, a
 //    fractional knapsack over the exact heat of the entries; the cost of leaving device memory and
 //    that of leaving all memory are each bounded alone. With loads l_s, no slowest time T is below
 //    the one at which
 //      sum over usable servers of min(max(0, T - l_s), C_s) = W + P,
-//    where C_s is the most that the room of s can take: a fractional knapsack of the units by time
-//    a byte, plus all that spilling could ever cost.
-// 2. The same for each set of servers that units are pinned to, with the units pinned inside of it
-//    (P left out; sets above 64 distinct ones are left out).
+//    where C_s is the most time that the room of s can take: a fractional knapsack of the units by
+//    time per byte, plus the most that spilling could ever cost.
+// 2. The same for each set of servers that units are pinned to, with the units pinned within it
+//    (without P, and for the first 64 distinct sets only).
 // 3. Large units: of the k n + 1 largest units some server among n has k + 1, so at least the k + 1
 //    smallest of these, k = 1 .. 8, plus the least load.
 // 4. The largest unit, on the allowed server with the least load.

@@ -1,11 +1,10 @@
-// Which unit is on which server, and what each server then spends: the state that the searches
-// change. It checks every rule but never breaks one by itself: Place must only be called where
-// MayPlace says so (a rebalance also loads current plans that break a rule). Thread-compatible; the
-// problem must outlive it.
+// The server of each unit and the resulting time of each server: the state that the searches
+// change. Place must only be called where MayPlace allows it, except that a rebalance loads current
+// plans that break a rule. Thread-compatible; the problem must outlive it.
 //
-// Rules: the server is allowed to the unit and has room for its bytes; no two units of a group on
-// one host; all units of a host group on one host. A copy in a zone of another member of its group
-// is a conflict: counted, not forbidden.
+// Rules: the server is allowed to the unit and has room for its bytes; no two units of a group are
+// on one host; all units of a host group are on one host. A replica in the zone of another member
+// of its group is a conflict, which is counted but not forbidden.
 #ifndef HOTBED_PLANNER_COST_PLACEMENT_STATE_H_
 #define HOTBED_PLANNER_COST_PLACEMENT_STATE_H_
 
@@ -31,26 +30,26 @@ class PlacementState {
   int64_t Ticks(uint32_t server) const { return servers_[server].ticks; }
   uint64_t Used(uint32_t server) const { return servers_[server].used; }
   uint64_t Free(uint32_t server) const;
-  // Whether rows outside of the fastest memory cost it time.
+  // Whether rows outside of the fastest memory cost the server time.
   bool Spills(uint32_t server) const { return servers_[server].ticks > servers_[server].base; }
   const TierLoad& Tiers(uint32_t server) const { return servers_[server].tiers; }
   const Order& BySpeed() const { return by_speed_; }
   int64_t SlowestTicks() const { return std::get<0>(*by_speed_.rbegin()); }
 
-  // Whether the rules let `unit`, wherever it is now, be on `server`, `vacated` bytes of which will
-  // be free by then.
+  // Whether the rules allow `unit`, wherever it is now, on `server` after `vacated` more bytes of
+  // it become free.
   bool MayPlace(uint32_t unit, uint32_t server, uint64_t vacated = 0) const;
 
-  // The same but for room.
+  // The same, but ignoring room.
   bool RulesAllow(uint32_t unit, uint32_t server) const;
 
-  // How many placed members of its group are in the zone of `server`.
+  // The number of placed members of the unit's group in the zone of `server`.
   uint32_t ZoneConflicts(uint32_t unit, uint32_t server) const;
 
-  // Ticks of `server` with `added` and without `removed` (kNobody: none), which must be there.
+  // Ticks of `server` with `added` and without `removed`, which must be on it; kNobody: none.
   int64_t TicksChanged(uint32_t server, uint32_t added, uint32_t removed);
 
-  // Whether all rows would still be in the fastest memory with `unit` there: then TicksChanged is a
+  // Whether all rows would still be in the fastest memory with `unit` added: then TicksChanged is a
   // plain sum.
   bool StaysFast(uint32_t unit, uint32_t server) const;
 
@@ -58,8 +57,8 @@ class PlacementState {
   void Remove(uint32_t unit);
   void Move(uint32_t unit, uint32_t server);
 
-  // Bytes that lie on `server` outside of any unit (of a unit that is still scattered); `sign` -1
-  // takes them off.
+  // Adds bytes on `server` outside of any placed unit (those of a unit that is still scattered);
+  // `sign` -1 removes them.
   void Occupy(uint32_t server, uint64_t bytes, int sign);
 
  private:

@@ -1,5 +1,5 @@
-// Logarithm, exponential and power of this library's own + - * / on IEEE doubles (contraction is
-// off in planner/cost): the C library's differ in the last bit from machine to machine, and a plan
+// Logarithm, exponential and power, computed with + - * / on IEEE doubles (contraction is off in
+// planner/cost). The C library's results differ in the last bit from machine to machine, and plans
 // must not. Pure functions.
 //
 // Errors, relative: log and exp below 1e-15 (a tested figure); Power(x, y) below

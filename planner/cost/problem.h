@@ -1,8 +1,8 @@
-// The placement problem of the `cost` strategy as indices and integers: servers, shards, and units,
-// which are the shards that are placed as one. A plain value, immutable once built; safe from any
-// thread.
+// The placement problem of the `cost` strategy as indices and integers: servers, shards, and units.
+// A unit is a set of shards that are placed together. A plain value, immutable once built; safe
+// from any thread.
 //
-// What a unit is, by the shardings that the table's constraint allows (the first of these it has):
+// The units of a table depend on the shardings that its constraint allows (the first of these):
 //   none given, row_wise   each shard
 //   table_row_wise         each shard, all on one host
 //   grid                   each shard of a column slice, a slice on one host
@@ -10,18 +10,19 @@
 //   table_column_wise      each column slice, all on one host
 //   table_wise             the table
 //   data_parallel          the table: one primary, and a replica on every usable server outside of
-//                          the primary's host (P6); fixed, the search leaves it alone
-// Without a constraint a table of at most data_parallel_threshold elements is data_parallel, one
-// below row_slice_threshold elements one unit; one above column_slice_threshold is cut into the
-// least power of two of column slices (at most servers, dim / columns_min) at or under it, unless
-// it needs whole rows (P5). With copies > 1 there are as many units of the same shards, on distinct
-// hosts.
+//                          the primary's host; fixed, the search does not move them
+// Without a constraint, a table of at most data_parallel_threshold elements is data_parallel, and
+// one below row_slice_threshold elements is one unit. A table above column_slice_threshold is cut
+// into the smallest power of two of column slices (at most servers, and dim / columns_min) that
+// brings them to the threshold or under it, unless the table needs whole rows. With copies > 1
+// there are that many units of the same shards, on distinct hosts.
 //
-// Shards: of a table in the current plan its ranges refined (planner/model/refine.h), else
-// planner/cost/heat_cut.h. Of a cluster's table (TableConstraint::column_slices) the current ranges
-// are its shards as they are, and a new one's slices are all cut where the widest is. Pins bind
-// primaries, and copies too where the pinned servers are on enough hosts. Ticks: integers of 2^-k
-// ns, k the largest up to 20 at which all of the problem's time stays below 2^60.
+// The shards of a table in the current plan are its ranges refined (planner/model/refine.h), those
+// of a new table come from planner/cost/heat_cut.h. For a cluster's table
+// (TableConstraint::column_slices) the current ranges are the shards as they are, and the slices of
+// a new one are all cut where the widest is. Pins bind primaries, and other replicas too if the
+// pinned servers are on enough hosts. Ticks are integers of 2^-k ns, with the largest k up to 20 at
+// which all of the problem's time stays below 2^60.
 #ifndef HOTBED_PLANNER_COST_PROBLEM_H_
 #define HOTBED_PLANNER_COST_PROBLEM_H_
 
@@ -50,9 +51,9 @@ struct ProblemServer {
 struct ProblemShard {
   PieceRange range;
   uint64_t bytes = 0;
-  double unique = 0;  // rows a step and trainer: of them are read, and updated
-  double reads = 1;
-  double updates = 1;
+  double unique = 0;   // rows per step and trainer
+  double reads = 1;    // fraction of them that is read
+  double updates = 1;  // fraction of them that is updated
 };
 
 struct Unit {
@@ -60,7 +61,7 @@ struct Unit {
   uint32_t shard_first = 0;
   uint32_t shard_limit = 0;
   Role role = Role::kPrimary;
-  uint32_t group_first = 0;  // units of the same shards: the primary's, then its copies'
+  uint32_t group_first = 0;  // units of the same shards: the primary's, then the other replicas'
   uint32_t group_limit = 0;
   uint32_t allowed = 0;           // index into Problem::allowed
   uint32_t host_group = kNobody;  // units of one host group share a host
@@ -91,10 +92,10 @@ struct ProblemTable {
   uint32_t shard_limit = 0;
   uint32_t unit_first = 0;
   uint32_t unit_limit = 0;
-  double reads = 0;  // ids a step and trainer
+  double reads = 0;  // ids per step and trainer
 };
 
-// Servers that a unit may be on: all usable ones, or these.
+// The servers allowed to a unit: all usable ones, or these.
 struct AllowedServers {
   bool all = true;
   std::vector<uint32_t> servers;  // ascending
@@ -109,7 +110,7 @@ struct Problem {
   std::vector<HeatEntry> heat;
   std::vector<AllowedServers> allowed;  // [0] is all
   uint32_t usable = 0;
-  bool device = false;  // host memory is slower than the fastest
+  bool device = false;  // there is device memory, which is faster than host memory
   double ticks_per_ns = 1;
 
   double Ms(int64_t ticks) const { return static_cast<double>(ticks) / ticks_per_ns / 1e6; }
@@ -119,9 +120,9 @@ struct Problem {
   }
 };
 
-// Errors: strict_constraints where all servers drain, pins leave no server, copies outnumber the
-// hosts, or the table may only be cut by columns and needs whole rows; insufficient_storage where
-// all tables together outweigh all usable servers.
+// Errors: strict_constraints if all servers drain, pins leave no server, copies outnumber the
+// hosts, or a table that needs whole rows may only be cut by columns; insufficient_storage if all
+// tables together exceed all usable servers.
 PlanResult<Problem> BuildProblem(const PlannerInput& input);
 
 }  // namespace hotbed

@@ -179,7 +179,7 @@ void ProblemBuilder::CutTable(uint32_t table, double fair_ns) {
                                    : out.slices > 1 && out.slices_fixed
                                        ? CutSlicesAlike(table, fair_ns)
                                        : CutSlices(table, fair_ns);
-  // What a plan lists must be what the next one reads from it.
+  // The next plan must read the same ranges that this plan lists.
   if (out.slices == 1 || !out.slices_fixed) shards = RefineRanges(t, shards);
   out.shard_first = static_cast<uint32_t>(problem_.shards.size());
   for (const PieceRange& range : shards) {

@@ -1,5 +1,4 @@
-// The steps of BuildProblem (planner/cost/problem.h), which say what goes in here.
-// Thread-compatible; used once.
+// The steps of BuildProblem; planner/cost/problem.h has the rules. Thread-compatible; used once.
 #ifndef HOTBED_PLANNER_COST_PROBLEM_BUILDER_H_
 #define HOTBED_PLANNER_COST_PROBLEM_BUILDER_H_
 
@@ -21,7 +20,7 @@ class ProblemBuilder {
   PlanResult<Problem> Build();
 
  private:
-  // What is known of a table before it is cut.
+  // The heat of a table before it is cut.
   struct TableHeat {
     std::vector<Stratum> strata;
     std::vector<double> unique;

@@ -38,7 +38,7 @@ bool ProblemBuilder::KeepsCopies(uint32_t table) const {
   return input_.options.copies_as_they_are && current_[table] != nullptr;
 }
 
-// Of a table that keeps the copies that it has.
+// For a table that keeps its present number of replicas.
 std::vector<uint32_t> ProblemBuilder::CopiesByShard(uint32_t table) const {
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> holders;
   for (const PlacedRange& range : current_[table]->ranges) {

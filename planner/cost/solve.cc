@@ -34,7 +34,7 @@ std::vector<uint32_t> Placement(const PlacementState& state) {
   return server_of;
 }
 
-// What the servers of a pinned set lack for the units that are pinned inside of it.
+// The bytes that the servers of a pinned set lack for the units pinned within it.
 uint64_t MissingInSet(const Problem& problem, const AllowedServers& set) {
   absl::uint128 needed = 0;
   absl::uint128 room = 0;

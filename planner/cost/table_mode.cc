@@ -11,7 +11,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kColumnsMin = 32;  // of a slice, where nothing is said
+constexpr uint32_t kColumnsMin = 32;  // per slice, by default
 
 constexpr std::pair<Sharding, TableMode> kPreference[] = {
     {Sharding::kRowWise, TableMode::kRows},

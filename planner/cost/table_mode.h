@@ -1,5 +1,5 @@
-// Which of its allowed shardings a table gets under the `cost` strategy (the order of preference is
-// problem.h's), and how many column slices. Pure.
+// Chooses among a table's allowed shardings under the `cost` strategy (in the order of preference
+// of problem.h), and its number of column slices. Pure.
 #ifndef HOTBED_PLANNER_COST_TABLE_MODE_H_
 #define HOTBED_PLANNER_COST_TABLE_MODE_H_
 
@@ -18,13 +18,13 @@ struct ModeChoice {
   bool slices_fixed = false;  // by the constraint's column_slices
 };
 
-// `constraint` may be null; `usable` is the number of servers that aren't draining.
-// strict_constraints where all that is allowed cuts columns and the table needs whole rows; a
-// constraint's column_slices stands whatever is allowed.
+// `constraint` may be null; `usable` is the number of servers that are not draining. Error
+// strict_constraints if the table needs whole rows and every allowed sharding cuts columns. A
+// constraint's column_slices holds whatever is allowed.
 PlanResult<ModeChoice> ChooseMode(const InputTable& table, const TableConstraint* constraint,
                                   const PlannerOptions& options, uint32_t usable);
 
-// What the output calls a table: its mode where a constraint named it, else what became of it.
+// The sharding in the output: the mode if a constraint named it, else the one that resulted.
 Sharding ShardingLabel(const ProblemTable& table, bool one_server, bool columns_cut,
                        bool slices_whole);
 

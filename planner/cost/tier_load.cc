@@ -18,10 +18,10 @@ uint64_t SaturatedSum(uint64_t a, uint64_t b) {
 
 uint64_t TierCapacity::Total() const { return SaturatedSum(SaturatedSum(device, host), spill); }
 
-uint32_t HeatClass(double ns_a_byte) {
-  if (!(ns_a_byte > 0)) return 0;
+uint32_t HeatClass(double ns_per_byte) {
+  if (!(ns_per_byte > 0)) return 0;
   int exponent = 0;
-  std::frexp(ns_a_byte, &exponent);  // exact: ns_a_byte is in [2^(exponent-1), 2^exponent)
+  std::frexp(ns_per_byte, &exponent);  // exact: ns_per_byte is in [2^(exponent-1), 2^exponent)
   return static_cast<uint32_t>(
       std::clamp(exponent - 1 + 44, 1, static_cast<int>(kHeatClasses) - 1));
 }

@@ -1,7 +1,7 @@
-// The cost model's constants as JSON: one object in the names of CostConstants, all of which may be
-// left out (then they are the defaults). Strict as read_input.h: an unknown key is an error that
-// names the nearest known one, times are 0 or more, bandwidths above 0. Beside them `about` may
-// stand, an object of remarks that is read over. Pure; safe from any thread.
+// The cost model's constants as JSON: one object with the names of CostConstants; those left out
+// have their defaults. As strict as read_input.h: an unknown key is an error that names the nearest
+// known one, times are 0 or more, bandwidths above 0. A key `about` may hold an object of remarks,
+// which is ignored. Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_JSON_CONSTANTS_JSON_H_
 #define HOTBED_PLANNER_JSON_CONSTANTS_JSON_H_
 
@@ -17,10 +17,10 @@
 
 namespace hotbed {
 
-// Of the file that `hotbed plan calibrate` writes.
+// Reads the file that `hotbed plan calibrate` writes.
 PlanResult<CostConstants> ReadConstants(absl::string_view text);
 
-// The same out of a tree; paths begin with `path`.
+// The same from a tree; paths begin with `path`.
 void ReadConstantsJson(const PlanJson& json, const std::string& path, FieldFailure* failure,
                        CostConstants* constants);
 

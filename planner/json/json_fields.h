@@ -1,6 +1,6 @@
-// Strict reading of one JSON object, field by field. The first thing that is wrong is kept, with
-// its path (as in tables[3].zipf); what comes after it is read as if nothing were there, so that
-// callers need not look after each field. Thread-compatible.
+// Strict reading of one JSON object, field by field. The first error is kept with its path (as in
+// tables[3].zipf); later fields read as if they were absent, so that callers need not check after
+// each field. Thread-compatible.
 //
 //   FieldFailure failure;
 //   JsonFields fields(json, "tables[3]", {"name", "rows"}, &failure);
@@ -26,7 +26,7 @@
 
 namespace hotbed {
 
-// Where the first failure of a reading is kept.
+// Keeps the first failure of a reading.
 struct FieldFailure {
   std::optional<PlanError> error;
   std::string table;  // the table that is being read, for the error; empty: none
@@ -39,10 +39,10 @@ struct FieldFailure {
 // must not be empty.
 absl::string_view NearestOf(absl::string_view word, const std::vector<absl::string_view>& known);
 
-// `word` as messages show it: cut, so that a message stays a line.
+// `word` as messages show it, shortened so that the message stays on one line.
 std::string Shown(absl::string_view word);
 
-// Single values; `path` is for the failure. Each leaves *out alone on failure.
+// Reads a single value; `path` is for the failure. Leaves *out unchanged on failure.
 void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure,
               std::string* out);
 void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure, bool* out);
@@ -53,7 +53,7 @@ void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failu
 template <typename T>
 void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure,
               std::optional<T>* out) {
-  if (json.is_null()) return;  // null is how a threshold says "off"
+  if (json.is_null()) return;  // null means "off" for a threshold
   T value{};
   ReadJson(json, path, failure, &value);
   if (!failure->error) *out = std::move(value);
@@ -98,9 +98,9 @@ class JsonFields {
   JsonFields(const PlanJson& json, std::string path, std::vector<absl::string_view> known,
              FieldFailure* failure);
 
-  // The value of `key`, or null when it is not there or something failed before.
+  // The value of `key`, or null if it is absent or an earlier field failed.
   const PlanJson* Find(absl::string_view key) const;
-  // The same; its absence is a failure.
+  // The same, but absence is a failure.
   const PlanJson* FindRequired(absl::string_view key) const;
 
   template <typename T>
@@ -120,7 +120,7 @@ class JsonFields {
     if (const PlanJson* json = FindRequired(key)) ReadName(*json, Path(key), failure_, names, out);
   }
 
-  // Calls read(json, path) for each item of the array under `key`, as long as nothing failed.
+  // Calls read(json, path) for each item of the array under `key`, until one fails.
   template <typename F>
   void Items(absl::string_view key, bool required, const F& read) const {
     const PlanJson* const json = required ? FindRequired(key) : Find(key);

@@ -18,7 +18,7 @@ namespace {
 
 using NameIndex = absl::flat_hash_map<std::string, uint32_t>;
 
-// Of equal names the first; ValidateInput refuses the second.
+// The first of equal names; ValidateInput refuses the second.
 template <typename T>
 NameIndex IndexOf(const std::vector<T>& items) {
   NameIndex index;

@@ -1,8 +1,8 @@
-// A plan from JSON, as write_plan.h writes it: the current plan of an input, or a file to show or
-// compare. As strict as read_input.h. Pure; safe from any thread.
+// Reads a plan from JSON as write_plan.h writes it: the current plan of an input, or a file to show
+// or compare. As strict as read_input.h. Pure; safe from any thread.
 //
-// Needed are the tables with the server, rows and columns of each shard. `servers` may be left out:
-// then they are those that the shards name, in that order; else a shard may name no other.
+// Required are the tables with the server, rows and columns of each shard. Without `servers`, the
+// servers are those that the shards name, in that order; with it, shards may name no others.
 #ifndef HOTBED_PLANNER_JSON_READ_PLAN_H_
 #define HOTBED_PLANNER_JSON_READ_PLAN_H_
 
@@ -18,7 +18,7 @@ namespace hotbed {
 
 PlanResult<PlannerOutput> ReadPlan(absl::string_view text);
 
-// The same out of a tree; paths begin with `path`.
+// The same from a tree; paths begin with `path`.
 void ReadPlanJson(const PlanJson& json, const std::string& path, FieldFailure* failure,
                   PlannerOutput* plan);
 

@@ -1,7 +1,6 @@
-// A plan, an error and an input as JSON text, as docs/planner.md describes them. Deterministic to
-// the byte: the order of keys is fixed, integers are decimal, doubles are the shortest text that
-// reads back as the same value. Reading what was written gives an equal value. Pure; safe from any
-// thread.
+// Writes plans and errors as JSON text as docs/planner.md describes it. Deterministic to the byte:
+// the order of keys is fixed, integers are decimal, doubles are the shortest text that reads back
+// as the same value. Reading the text gives an equal value. Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_JSON_WRITE_PLAN_H_
 #define HOTBED_PLANNER_JSON_WRITE_PLAN_H_
 
@@ -16,12 +15,12 @@ namespace hotbed {
 PlanJson PlanToJson(const PlannerOutput& plan);
 PlanJson ErrorToJson(const PlanError& error);
 
-// Ended by a newline.
+// The text ends with a newline.
 std::string WritePlan(const PlannerOutput& plan);
 std::string WritePlanError(const PlanError& error);
 
-// `json` with what fits into 180 columns on one line and the rest indented by two; ended by a
-// newline. Bytes that are no UTF-8 are written as the replacement character.
+// `json` with values that fit into 180 columns on one line, and the rest indented by two; ends with
+// a newline. Bytes that are not UTF-8 become the replacement character.
 std::string PrettyJson(const PlanJson& json);
 
 }  // namespace hotbed

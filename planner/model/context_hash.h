@@ -1,6 +1,6 @@
-// A name for what a plan was made for: two inputs that differ in anything but their current plan
-// have different names (but for 2^-64), on every machine and in every build alike. Pure; safe from
-// any thread.
+// A name for the input of a plan. Two inputs that differ in more than their current plan have
+// different names, except with probability 2^-64; the name is the same on every machine and in
+// every build. Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_MODEL_CONTEXT_HASH_H_
 #define HOTBED_PLANNER_MODEL_CONTEXT_HASH_H_
 

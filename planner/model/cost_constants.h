@@ -1,14 +1,14 @@
-// The constants of the cost model (planner/cost/cost_model.h): what one row, one byte and one
-// message part cost. A plain value that an input may carry; `hotbed plan calibrate` measures it.
+// The constants of the cost model (planner/cost/cost_model.h): the cost of one row, one byte and
+// one message part. A plain value that an input may carry; `hotbed plan calibrate` measures it.
 // Safe from any thread.
 //
-// Units: ns a row, ns a segment, bytes per millisecond. A bandwidth that the input's topology gives
-// (not 0) goes before the one here.
+// Units: ns per row, ns per segment, bytes per millisecond. A nonzero bandwidth in the input's
+// topology takes precedence over the one here.
 //
-// Sources of the defaults: docs/measurements.md, two cores of a 2.5 GHz Xeon. Two of its figures
-// fix the split of a row's time into a part a row (the cache misses) and a part a byte: the gather
-// of a 256-byte row takes 50 ns (30 + 256 / 12.8), row-wise Adagrad on it 85 ns (24.4 + 776 / 12.8,
-// for 512 bytes of weights, 8 of state and 256 of gradient). What isn't measured there says so.
+// The defaults come from docs/measurements.md: two cores of a 2.5 GHz Xeon. Two of its figures
+// split the time per row into a fixed part (the cache misses) and a part per byte: the gather of a
+// 256-byte row takes 50 ns (30 + 256 / 12.8), row-wise Adagrad on it 85 ns (24.4 + 776 / 12.8, for
+// 512 bytes of weights, 8 of state and 256 of gradient). Constants that are not measured say so.
 #ifndef HOTBED_PLANNER_MODEL_COST_CONSTANTS_H_
 #define HOTBED_PLANNER_MODEL_COST_CONSTANTS_H_
 
@@ -18,8 +18,8 @@ inline constexpr double kNsPerMs = 1e6;
 inline constexpr double kIdBytes = 8;  // of one id on the wire
 
 struct CostConstants {
-  double gather_row_ns = 30;    // a row out of host memory, beside its bytes
-  double update_row_ns = 24.4;  // an optimizer step on a row, beside its bytes
+  double gather_row_ns = 30;    // a row read from host memory, in addition to its bytes
+  double update_row_ns = 24.4;  // an optimizer step on a row, in addition to its bytes
   double device_row_ns = 0.5;   // gather or update in device memory (estimate, not measured)
   double spill_row_ns = 3000;   // a row read from the spill and one written back (estimate)
   double segment_ns = 1000;     // one part of a message for one shard: 100 tables in 443 us, both

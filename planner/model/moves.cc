@@ -17,7 +17,7 @@ namespace {
 
 using Piece = std::tuple<uint64_t, uint64_t, uint32_t, uint32_t>;  // rows, then columns
 
-// Who holds each piece of a table, in one plan: server names in the plan's order.
+// The holders of each piece of a table in one plan: server names in the plan's order.
 using Holders = std::map<Piece, std::vector<std::string>>;
 
 // The edges at which the ranges of both plans are cut.

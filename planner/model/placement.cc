@@ -21,7 +21,7 @@ namespace {
 
 uint64_t Units(const TableSpec& spec) { return spec.hashed ? kHashBuckets : spec.rows; }
 
-// Of the columns of `range`, all rows.
+// For all rows, the columns of `range`.
 absl::uint128 WeightBytes(const TableSpec& spec, ColumnRange range) {
   return absl::uint128(spec.rows) * BytesPerWeight(spec.weight_type) * range.columns();
 }
@@ -44,8 +44,8 @@ uint64_t Saturated(absl::uint128 v) {
 uint64_t ShareOf(const TableSpec& spec, const ShardRange& range, absl::uint128 total) {
   const uint64_t units = Units(spec);
   if (units == 0) return 0;
-  // A bounded table's total is a whole number a row, so divide first: the product could leave 128
-  // bits.
+  // A bounded table's total is a whole number per row, so divide first: the product could exceed
+  // 128 bits.
   if (!spec.hashed) return Saturated(total / units * (range.limit - range.first));
   return Saturated((total * (range.limit - range.first) + units - 1) / units);
 }
@@ -88,7 +88,7 @@ absl::Status CheckShardsMin(const TableSpec& spec, uint32_t shards_min) {
   return absl::OkStatus();
 }
 
-// Who backs up which shard, of a plan whose primaries are placed (see the header).
+// Chooses the backups of a plan whose primaries are placed (see the header).
 class BackupPlacement {
  public:
   explicit BackupPlacement(const std::vector<ServerCandidate>& servers) {
@@ -232,23 +232,6 @@ absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t ser
       " servers that may take shards have ", domains,
       "; start servers on other hosts (or name the domains with --failure-domain), or ask for "
       "fewer copies"));
-}
-
-ServerId ServerForCopy(const std::vector<RefillCandidate>& candidates,
-                       const std::vector<ServerId>& holders, uint64_t bytes) {
-  std::set<std::string> taken;
-  for (const RefillCandidate& c : candidates) {
-    const bool holds = std::find(holders.begin(), holders.end(), c.server.server) != holders.end();
-    if (holds && !c.server.failure_domain.empty()) taken.insert(c.server.failure_domain);
-  }
-  const RefillCandidate* best = nullptr;
-  for (const RefillCandidate& c : candidates) {
-    if (!c.may_take || c.room < bytes || taken.count(c.server.failure_domain) > 0) continue;
-    if (std::find(holders.begin(), holders.end(), c.server.server) != holders.end()) continue;
-    const auto key = [](const ServerCandidate& s) { return std::pair(s.bytes, s.server); };
-    if (best == nullptr || key(c.server) < key(best->server)) best = &c;
-  }
-  return best == nullptr ? 0 : best->server.server;
 }
 
 }  // namespace hotbed

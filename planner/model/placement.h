@@ -1,16 +1,18 @@
-// The placement of one table at its creation: cut into shards, which then never change, and spread
-// over the live servers. Pure functions; the same arguments give the same plan on every machine.
+// The placement of one table at its creation: the table is cut into shards, which then never
+// change, and these are spread over the live servers. Pure functions; the same arguments give the
+// same plan on every machine.
 //
-// How a table is cut (DECISIONS P1, P2). Units are rows (bounded) or the 65,536 buckets of the
-// mixed position (hashed). Shards are consecutive ranges of units whose sizes differ by at most
-// one, the first ones taking one more. There are as many as keep each at or under kShardBytesMax of
-// weights and optimizer state, at least kShardsPerTableMin where the table is above 1 MiB (or
-// hashed with no expected size), never more than one a unit nor kShardsPerTableMax a table. A table
-// above kShardsPerTableMax x kShardBytesMax keeps to the number of shards, and its shards grow.
+// Cutting (docs/decisions.md, "Identity and placement"). Units are rows (bounded tables) or the
+// 65,536 buckets of the mixed position (hashed tables). Shards are consecutive ranges of units
+// whose sizes differ by at most one; the first ones are the larger. Their number keeps each at or
+// under kShardBytesMax of weights and optimizer state. It is at least kShardsPerTableMin if the
+// table is above 1 MiB (or hashed with no expected size), and at most one per unit and
+// kShardsPerTableMax per table. In a table above kShardsPerTableMax x kShardBytesMax the shards
+// grow instead.
 //
 // A table of several column slices (TableSpec::column_slices) is cut into as many ranges of units
-// as its widest slice needs, with the numbers of shards above for all slices together, and every
-// slice at the same units; shards stand slice by slice.
+// as its widest slice needs, every slice at the same units; the numbers of shards above count all
+// slices together. Shards are ordered slice by slice.
 #ifndef HOTBED_PLANNER_MODEL_PLACEMENT_H_
 #define HOTBED_PLANNER_MODEL_PLACEMENT_H_
 
@@ -27,7 +29,7 @@
 
 namespace hotbed {
 
-constexpr uint64_t kHashBuckets = 65536;  // DECISIONS P2
+constexpr uint64_t kHashBuckets = 65536;  // of the mixed position of a hashed table
 
 // A server that may take shards, with the bytes (weights and optimizer state) that it holds
 // already.
@@ -37,44 +39,33 @@ struct ServerCandidate {
   std::string failure_domain;  // empty: its own, which no other server is in
 };
 
-// The ranges of the table's shards, slice by slice, in position order. `shards_min` 0 leaves the
-// number to the rules above, else there are at least so many, of all slices together.
-// InvalidArgument when that makes more than kShardsPerTableMax or more ranges than the table has
-// rows.
+// The ranges of the table's shards, slice by slice, in position order. At least `shards_min` of all
+// slices together; 0 leaves the number to the rules above. InvalidArgument if that makes more
+// ranges than kShardsPerTableMax or than the table has rows.
 absl::StatusOr<std::vector<ShardRange>> CutTable(const TableSpec& spec, uint32_t shards_min);
 
 // Weights and optimizer state of `range`; saturates at 2^64 - 1.
 uint64_t RangeBytes(const TableSpec& spec, const ShardRange& range);
 
-// The table's shards on all of `servers`, which must have distinct ids: each takes a run of
-// adjacent shards, in the order of server ids; the runs differ by at most one shard, and the longer
-// ones (or, of fewer shards than servers, the only ones) go to the servers with the fewest bytes,
-// among equals to the lower id. Of a table of several copies the primaries lie so, and the backups
-// of each shard, by turns of the primaries' servers, on the server that has the fewest bytes by
-// then (what the plan gives it counted), outside of the failure domains of the shard's other
-// copies; among equals on the one with the fewest backups of that primary's, so that all share the
-// work of a server that fails. FailedPrecondition without servers, or with fewer failure domains
-// than copies; errors of CutTable.
+// Places the table's shards on `servers`, which must have distinct ids.
+//
+// Primaries: each server takes a run of adjacent shards, in the order of server ids. The runs
+// differ by at most one shard; the longer ones (or, with fewer shards than servers, the only ones)
+// go to the servers with the fewest bytes, among equals to the lower id.
+//
+// Backups: the servers of the primaries take turns. The backup goes to the server with the fewest
+// bytes so far (including those of this plan) outside of the failure domains of the shard's other
+// replicas; among equals, to the server with the fewest backups of that primary's server, so that
+// all share the work of a server that fails.
+//
+// FailedPrecondition: no servers, or fewer failure domains than copies. Other errors are those of
+// CutTable.
 absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandidate> servers,
                                 uint32_t shards_min);
 
 // FailedPrecondition: `spec` asks for more copies than there are failure domains among the servers
 // that may take shards.
 absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t servers);
-
-// A server as one that a copy may be added on.
-struct RefillCandidate {
-  ServerCandidate server;
-  uint64_t room = 0;     // bytes that it may still take
-  bool may_take = true;  // live, settled, neither draining nor read-only
-};
-
-// Where a copy of `bytes` bytes goes, given which servers hold one already: of the candidates that
-// may take it, have the room and share no failure domain with a holder, the one with the fewest
-// bytes, then the lowest id; 0 when there is none. `candidates` has the holders too: a holder that
-// is missing there shares no domain.
-ServerId ServerForCopy(const std::vector<RefillCandidate>& candidates,
-                       const std::vector<ServerId>& holders, uint64_t bytes);
 
 }  // namespace hotbed
 

@@ -1,6 +1,5 @@
 #include "planner/model/plan.h"
 
-#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +11,7 @@ bool SameColumns(const ShardRange& a, const ShardRange& b) {
   return a.column_first == b.column_first && a.column_limit == b.column_limit;
 }
 
-// Whether `next` goes on where `last` ends, so that one line can show both.
+// Whether `next` continues where `last` ends, so that one line can show both.
 bool Continues(const PlannedShard& last, const PlannedShard& next) {
   return next.shard.table == last.shard.table && next.shard.index == last.shard.index + 1 &&
          next.range.first == last.range.limit && SameColumns(last.range, next.range) &&
@@ -37,16 +36,6 @@ bool operator==(const PlannedShard& a, const PlannedShard& b) {
   return a.shard == b.shard && a.range.first == b.range.first && a.range.limit == b.range.limit &&
          SameColumns(a.range, b.range) && a.bytes == b.bytes && a.weight_bytes == b.weight_bytes &&
          a.assignments == b.assignments;
-}
-
-ServerId Plan::PrimaryOf(ShardId shard) const {
-  auto it = std::lower_bound(shards.begin(), shards.end(), shard,
-                             [](const PlannedShard& p, ShardId s) { return p.shard < s; });
-  if (it == shards.end() || !(it->shard == shard)) return 0;
-  for (const Assignment& a : it->assignments) {
-    if (a.role == Role::kPrimary) return a.server;
-  }
-  return 0;
 }
 
 std::string Plan::ToString() const {

@@ -24,8 +24,8 @@ struct Assignment {
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
-// One shard of a plan. `bytes` counts weights and optimizer state, `weight_bytes` the weights alone
-// (DECISIONS P7); of a hashed table both are what the expected number of rows would take.
+// One shard of a plan. `bytes` counts weights and optimizer state, `weight_bytes` the weights
+// alone; for a hashed table both are computed from the expected number of rows.
 struct PlannedShard {
   ShardId shard;
   ShardRange range;
@@ -38,12 +38,9 @@ struct PlannedShard {
 struct Plan {
   std::vector<PlannedShard> shards;  // sorted by shard
 
-  // The server of the primary of `shard`, or 0 when the plan does not hold it.
-  ServerId PrimaryOf(ShardId shard) const;
-
-  // One line for each run of adjacent shards of a table with the same assignments, as in
+  // One line per run of adjacent shards of a table with the same assignments, as in
   //   table 3 shards 0..2: rows [0, 375) columns [0, 64), 96000 bytes on 1 primary
-  // The joining is for display only: shards are what is placed and moved (DECISIONS P1).
+  // Runs are for display only: the unit of placement and moves is the shard.
   std::string ToString() const;
 
   friend bool operator==(const Plan&, const Plan&) = default;

@@ -1,4 +1,4 @@
-// What has to move to come from one plan to another, by ranges. Pure; safe from any thread.
+// The moves from one plan to another, by ranges. Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_MODEL_PLAN_DIFFERENCES_H_
 #define HOTBED_PLANNER_MODEL_PLAN_DIFFERENCES_H_
 
@@ -9,11 +9,11 @@
 
 namespace hotbed {
 
-// One move for each rectangle whose primary is on another server (by name) than before: of each
-// pair of primaries of both plans, where they meet. In the order of `after`, then of `before`.
-// Tables that only one of the plans has are created or dropped, not moved. `from` is empty where
-// the server is none of those of `after`. Bytes are the moved part's share of the range in which it
-// comes to lie. The order does not look at capacities.
+// One move per rectangle whose primary is on another server (by name) than before; the rectangles
+// are the intersections of the primary ranges of both plans. In the order of `after`, then of
+// `before`. Tables that only one of the plans has are created or dropped, not moved. `from` is
+// empty if that server is not in `after`. The bytes are the rectangle's share of its range in
+// `after`. The order ignores capacities.
 std::vector<PlannedMove> PlanDifferences(const PlannerOutput& before, const PlannerOutput& after,
                                          const std::string& reason);
 

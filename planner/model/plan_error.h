@@ -1,5 +1,5 @@
-// Why a plan cannot be made, in a form that a program can act on; and the value-or-error that the
-// planner's functions give back. Plain values, safe from any thread.
+// The reason why a plan cannot be made, in a form that a program can act on, and the value-or-error
+// type that the planner's functions return. Plain values, safe from any thread.
 #ifndef HOTBED_PLANNER_MODEL_PLAN_ERROR_H_
 #define HOTBED_PLANNER_MODEL_PLAN_ERROR_H_
 
@@ -29,7 +29,7 @@ struct PlanError {
 // "insufficient_storage", "strict_constraints", "partition" or "input".
 const char* PlanErrorKindName(PlanErrorKind kind);
 
-// Either a T or a PlanError. value() and error() must only be called on the side that is there.
+// Either a T or a PlanError. Call value() only if ok(), and error() only if not.
 template <typename T>
 class PlanResult {
  public:

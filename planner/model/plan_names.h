@@ -29,7 +29,7 @@ const NamesOf<Sharding>& ShardingNames();
 const NamesOf<Role>& RoleNames();
 const NamesOf<PlanErrorKind>& PlanErrorKindNames();
 
-// The word of `value`, or "unknown" for what is no value of the enumeration.
+// The word for `value`, or "unknown" if it is not a value of the enumeration.
 template <typename T>
 const char* NameIn(const NamesOf<T>& names, T value) {
   for (const auto& [name, candidate] : names) {

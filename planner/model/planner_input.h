@@ -1,7 +1,6 @@
-// What the planner is asked: tables, features, topology, workload, options and the current plan.
-// Plain values in the field names and units of docs/planner.md (the JSON reader fills exactly
-// these); safe from any thread. The order of tables, features and servers is the order that every
-// strategy sees.
+// The planner's input: tables, features, topology, workload, options and the current plan. Plain
+// values with the field names and units of docs/planner.md, which the JSON reader fills exactly;
+// safe from any thread. Every strategy sees tables, features and servers in the order given here.
 //
 // Units: rows and columns are counts; bytes are bytes; bandwidths are bytes per millisecond;
 // thresholds count elements (rows x dim). A reader must have called ValidateInput, which every
@@ -23,7 +22,7 @@ namespace hotbed {
 
 enum class PlannerWeight : uint8_t { kFp32, kFp16, kBf16, kInt8 };
 
-// Every optimizer that a table may name; what it stores a row is in planner/model/table_bytes.h.
+// Every optimizer that a table may name; table_bytes.h has the bytes of state per row.
 enum class PlannerOptimizer : uint8_t {
   kNone,
   kSgd,
@@ -43,24 +42,25 @@ enum class PlannerOptimizer : uint8_t {
 
 enum class PlannerCombiner : uint8_t { kSum, kMean, kMax, kNone };
 
-// `accesses` of all accesses go to the `rows` most frequent part of the rows; both are in (0, 1].
+// The fraction `accesses` of all accesses goes to the fraction `rows` of most frequent rows; both
+// are in (0, 1].
 struct HotnessPoint {
   double rows = 0;
   double accesses = 0;
 };
 
-// What was measured of one range of a live table.
+// Measurements of one range of a live table.
 struct MeasuredRange {
   uint64_t row_first = 0;
   uint32_t column_first = 0;
-  uint64_t bytes = 0;  // of weights and state that one copy holds; 0: not known
-  double reads = -1;   // rows a step and trainer; below 0: neither of the two is known
+  uint64_t bytes = 0;  // of weights and state in one replica; 0: unknown
+  double reads = -1;   // rows per step and trainer; below 0: reads and updates are unknown
   double updates = 0;
 };
 
 struct InputTable {
   std::string name;
-  uint64_t rows = 0;  // of a hashed table: the expected number
+  uint64_t rows = 0;  // for a hashed table: the expected number
   uint32_t dim = 0;
   PlannerWeight weight = PlannerWeight::kFp32;
   PlannerOptimizer optimizer = PlannerOptimizer::kRowwiseAdagrad;
@@ -68,15 +68,16 @@ struct InputTable {
   bool hashed = false;
   RowStatistics row_statistics = RowStatistics::kRow;
   uint32_t copies = 1;                // the primary and its backups
-  double reads_per_step = 0;          // ids a step and trainer; 0: from features and batch size
+  double reads_per_step = 0;          // ids per step and trainer; 0: from features and batch size
   std::optional<double> zipf;         // exponent of the accesses over the rows by rank
-  std::vector<HotnessPoint> hotness;  // ascending; goes before `zipf` where both are given
-  // Of a cluster's table only: vectors of optimizer state in bf16, and 4-byte counters that its
-  // options keep with each row.
+  std::vector<HotnessPoint> hotness;  // ascending; takes precedence over `zipf`
+  // For a cluster's table only: whether vectors of optimizer state are bf16, and the number of
+  // 4-byte counters that the table's options keep with each row.
   bool state_bf16 = false;
   uint32_t row_counters = 0;
-  // Likewise, by columns, then rows: of each range of the current plan, or empty. What is known
-  // stands in place of what the workload would make it, bytes only where they are more.
+  // For a cluster's table only: measurements of each range of the current plan, by columns, then
+  // rows; or empty. Known values replace those computed from the workload; bytes only if they are
+  // more.
   std::vector<MeasuredRange> measured;
 };
 
@@ -89,15 +90,15 @@ struct InputFeature {
 
 struct InputServer {
   std::string name;
-  std::string host;  // the server's name where the input has none
+  std::string host;  // the server's name if the input has none
   std::string zone;  // may be empty: unknown
   uint64_t device_bytes = 0;
   uint64_t host_bytes = 0;
   uint64_t spill_bytes = 0;
   bool draining = false;
-  // Of a live cluster only: gives and takes nothing, what it has stays with it.
+  // For a live cluster only: the server gives and takes nothing and keeps its shards.
   bool unreachable = false;
-  double load = 0;  // ms a step that the server spends on other work
+  double load = 0;  // ms per step that the server spends on other work
 };
 
 enum class PlannerDevice : uint8_t { kCpu, kCuda };
@@ -142,13 +143,13 @@ struct TableConstraint {
   std::vector<std::string> kernels;  // allowed; empty: the defaults
   std::vector<uint32_t> servers;     // pins, indices into Topology::servers; empty: all
   std::optional<uint32_t> columns_min;
-  // Of a cluster's table only (`cost`): it has exactly so many column slices, of SliceColumns,
-  // whatever its sharding, each cut at the same rows.
+  // For a cluster's table under `cost` only: the exact number of column slices (SliceColumns),
+  // whatever the sharding, all cut at the same rows.
   std::optional<uint32_t> column_slices;
   std::optional<double> cache_load_factor;
-  std::vector<uint64_t> batch_sizes;    // one a feature of the table
-  std::vector<double> pooling_factors;  // one a feature of the table
-  std::vector<double> num_poolings;     // one a feature of the table
+  std::vector<uint64_t> batch_sizes;    // one per feature of the table
+  std::vector<double> pooling_factors;  // one per feature of the table
+  std::vector<double> num_poolings;     // one per feature of the table
 };
 
 enum class ReserveKind : uint8_t { kNone, kPercentage, kHeuristic, kInference };
@@ -166,24 +167,24 @@ struct PlannerOptions {
   std::optional<uint64_t> data_parallel_threshold;
   bool strict = false;
   FeatureOrder order = FeatureOrder::kDifference;
-  std::vector<TableConstraint> constraints;  // at most one a table
+  std::vector<TableConstraint> constraints;  // at most one per table
   Reserve reserve;
   uint64_t seed = 0;
   uint64_t evaluations_max = 100000;
   std::optional<uint64_t> move_bytes_max;
-  // Of a live cluster only: what is in the current plan keeps the number of copies that it has
-  // there, be it less than the table's: someone else sees to those that are missing.
+  // For a live cluster only: shards keep the number of replicas that they have in the current plan,
+  // even if the table asks for more, because Membership refills the missing ones.
   bool copies_as_they_are = false;
 };
 
 struct PlannerInput {
   std::vector<InputTable> tables;
-  std::vector<InputFeature> features;  // never empty: without any, each table has one of its name
+  std::vector<InputFeature> features;  // never empty: by default one per table, of its name
   Topology topology;
   Workload workload;
   PlannerOptions options;
   std::optional<PlannerOutput> current;
-  std::optional<CostConstants> constants;  // of the cost model; absent: its defaults
+  std::optional<CostConstants> constants;  // of the cost model; absent: the defaults
 };
 
 }  // namespace hotbed

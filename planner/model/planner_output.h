@@ -1,8 +1,8 @@
-// What the planner answers: who owns which range of which table, what that costs, and what has to
-// move. Plain values; safe from any thread. Fields and units are those of docs/planner.md.
+// The planner's output: the owner of each range of each table, the cost of the plan, and the moves
+// to reach it. Plain values; safe from any thread. Fields and units are those of docs/planner.md.
 //
-// A table's shards here are ranges as the strategies make them; a cluster stores each range refined
-// into its immutable shards (planner/model/refine.h, DECISIONS P1).
+// The shards of a table here are ranges as the strategies make them; a cluster stores each range
+// refined into immutable shards (planner/model/refine.h).
 #ifndef HOTBED_PLANNER_MODEL_PLANNER_OUTPUT_H_
 #define HOTBED_PLANNER_MODEL_PLANNER_OUTPUT_H_
 
@@ -25,7 +25,7 @@ enum class Sharding : uint8_t {
   kDataParallel,
 };
 
-// Half-open ranges; of a hashed table the rows are buckets out of 65,536.
+// Half-open ranges; for a hashed table the rows are buckets out of 65,536.
 struct PlacedRange {
   uint32_t server = 0;  // index into PlannerOutput::servers
   Role role = Role::kPrimary;
@@ -40,7 +40,7 @@ struct PlacedRange {
   friend bool operator==(const PlacedRange&, const PlacedRange&) = default;
 };
 
-// Milliseconds a step.
+// Milliseconds per step.
 struct TablePerf {
   double forward_compute_ms = 0;
   double forward_comms_ms = 0;
@@ -62,7 +62,7 @@ struct PlacedTable {
   friend bool operator==(const PlacedTable&, const PlacedTable&) = default;
 };
 
-// Tables of one server that would be fused, because dim and combiner agree (a view, DECISIONS P4).
+// Tables of one server that would be fused, because dim and combiner agree. A view only.
 struct FusedGroup {
   uint32_t dim = 0;
   std::string combiner;
@@ -83,15 +83,16 @@ struct PlacedServer {
   uint64_t elements = 0;
   TierBytes bytes;
   std::vector<FusedGroup> groups;
-  std::optional<TablePerf> perf;  // the server's sums, where the strategy has a cost model
-  // Of `fair` and `whole_feature` only:
+  std::optional<TablePerf> perf;  // the server's sums, if the strategy has a cost model
+  // For `fair` and `whole_feature` only:
   std::optional<uint64_t> row_base;
   std::vector<std::string> features;
   std::vector<uint64_t> feature_offsets;
   friend bool operator==(const PlacedServer&, const PlacedServer&) = default;
 };
 
-// Where a feature's columns lie in the joined output: in the order of the input's features.
+// The position of a feature's columns in the joined output, which has the input's order of
+// features.
 struct FeatureOutput {
   std::string feature;
   std::string table;
@@ -104,7 +105,7 @@ struct PlanCost {
   double max_server_ms = 0;
   double lower_bound_ms = 0;
   double gap = 0;       // max_server_ms / lower_bound_ms - 1
-  std::string binding;  // what binds, as in "host_bytes of s0"
+  std::string binding;  // the limit that binds, as in "host_bytes of s0"
   friend bool operator==(const PlanCost&, const PlanCost&) = default;
 };
 
@@ -121,7 +122,7 @@ struct PlannedMove {
   friend bool operator==(const PlannedMove&, const PlannedMove&) = default;
 };
 
-// Of `fair`: the local rows inside one feature at which a new server's range begins.
+// For `fair`: the local rows within one feature at which a new server's range begins.
 struct FeatureCuts {
   uint32_t feature = 0;
   std::vector<uint64_t> rows;

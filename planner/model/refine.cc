@@ -30,7 +30,7 @@ uint64_t ShardCountByBytes(const InputTable& table, const PieceRange& range) {
   const uint64_t units = range.row_limit - range.row_first;
   const uint64_t bytes = StoredBytes(table, range);
   if (bytes <= kShardBytesMax) return 1;
-  // Whole units a shard, so that none is above the limit by its rounding.
+  // Whole units per shard, so that rounding brings none above the limit.
   const absl::uint128 units_a_shard =
       std::max<absl::uint128>(1, absl::uint128(kShardBytesMax) * units / bytes);
   return absl::Uint128Low64((units + units_a_shard - 1) / units_a_shard);

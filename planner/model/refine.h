@@ -1,13 +1,14 @@
-// Ranges refined into a table's immutable shards (DECISIONS P1, P2). Pure functions.
+// Refines ranges into a table's immutable shards (docs/decisions.md, "Identity and placement").
+// Pure functions.
 //
-// Of each range as many shards of equal rows (or buckets), the first ones one longer, as keep each
-// at or under kShardBytesMax of weights and optimizer state; where all ranges together would give
-// fewer than kShardsPerTableMin of a table above 1 MiB, each gives its share of those, rounded up;
-// never more than one a row or bucket. Where they would be more than kShardsPerTableMax, each
-// range keeps one and has its share by bytes of the rest, and shards grow beyond the limit.
+// Each range becomes as many shards of equal rows (or buckets; the first ones are one longer) as
+// keep each at or under kShardBytesMax of weights and optimizer state, and at most one per row or
+// bucket. If all ranges of a table above 1 MiB together gave fewer than kShardsPerTableMin shards,
+// each gives its share of those, rounded up. If they gave more than kShardsPerTableMax, each range
+// gets one shard and its share by bytes of the rest, and shards grow beyond the limit.
 //
-// One whole range gives what planner/model/placement.h gives for a new table (tested). Ranges that keep
-// the rules already are their own shards: so the edges of a plan that lists its shards are kept,
+// A single range that is the whole table gives the shards of placement.h (tested). Ranges that keep
+// the rules already are their own shards, so the edges of a plan that lists its shards are kept,
 // and refining twice changes nothing.
 #ifndef HOTBED_PLANNER_MODEL_REFINE_H_
 #define HOTBED_PLANNER_MODEL_REFINE_H_
@@ -19,9 +20,9 @@
 
 namespace hotbed {
 
-constexpr uint64_t kSmallTableBytes = 1ull << 20;  // up to here one shard is enough
+constexpr uint64_t kSmallTableBytes = 1ull << 20;  // one shard is enough up to this size
 
-// Half-open; of a hashed table the rows are buckets.
+// Half-open; for a hashed table the rows are buckets.
 struct PieceRange {
   uint64_t row_first = 0;
   uint64_t row_limit = 0;
@@ -34,17 +35,17 @@ struct PieceRange {
 // Rows of a bounded table, buckets of a hashed one.
 uint64_t TableUnits(const InputTable& table);
 
-// Weights and optimizer state of `range` without index overhead, which is what the limits count;
-// saturates at 2^64 - 1.
+// Bytes of weights and optimizer state of `range`, which the limits count; without index overhead.
+// Saturates at 2^64 - 1.
 uint64_t StoredBytes(const InputTable& table, const PieceRange& range);
 
-// How many shards of whole units keep `range` at or under kShardBytesMax each; 1 of what is small.
+// The number of shards of whole units that keeps each at or under kShardBytesMax; at least 1.
 uint64_t ShardCountByBytes(const InputTable& table, const PieceRange& range);
 
-// `range` cut into `count` parts of equal rows, the first ones one longer; 1 <= count <= its rows.
+// Cuts `range` into `count` parts of equal rows, the first ones one longer; 1 <= count <= its rows.
 void CutEvenly(const PieceRange& range, uint64_t count, std::vector<PieceRange>& out);
 
-// How many shards each of `ranges` gives by the rules above.
+// The number of shards of each of `ranges` by the rules above.
 std::vector<uint64_t> ShardCounts(const InputTable& table, const std::vector<PieceRange>& ranges);
 
 // The shards of `ranges`, which must tile the table; in the order of the ranges.

@@ -20,14 +20,14 @@ uint64_t WeightBytes(PlannerWeight weight) {
 }
 
 uint64_t RowWeightBytes(const InputTable& table, uint32_t columns) {
-  // Of an int8 row, scale and bias stand beside the weights (fused 8-bit row: 8 bytes).
+  // An int8 row has scale and bias in addition to the weights (fused 8-bit row: 8 bytes).
   const uint64_t scale = table.weight == PlannerWeight::kInt8 ? 8 : 0;
   return WeightBytes(table.weight) * columns + scale;
 }
 
 namespace {
 
-// Vectors of one element a column, and numbers that a row has once.
+// Vectors of one element per column, and scalars per row.
 struct OptimizerState {
   uint64_t vectors = 0;
   uint64_t numbers = 0;

@@ -1,4 +1,4 @@
-// What rows weigh in a plan (DECISIONS P7): weights, optimizer state and overhead. Pure functions.
+// The bytes of rows in a plan: weights, optimizer state and overhead. Pure functions.
 #ifndef HOTBED_PLANNER_MODEL_TABLE_BYTES_H_
 #define HOTBED_PLANNER_MODEL_TABLE_BYTES_H_
 
@@ -9,9 +9,9 @@
 
 namespace hotbed {
 
-// Index and eviction byte of a resident row that is found by hashing (DESIGN section 5 allows 20;
-// measured by tests/tiers). Rows of bounded ranges are found in a slot array of the server's own
-// overhead.
+// Index entry and eviction byte of a resident row that is found by hashing (measured by
+// tests/tiers; at most 20 are allowed). Rows of bounded ranges are found by a slot array, which is
+// part of the server's own overhead.
 constexpr uint64_t kHashedRowOverheadBytes = 14;
 
 // Bytes of one weight.
@@ -20,19 +20,19 @@ uint64_t WeightBytes(PlannerWeight weight);
 // Weight bytes of a row of `columns` elements.
 uint64_t RowWeightBytes(const InputTable& table, uint32_t columns);
 
-// Bytes of optimizer state of a row of `columns` elements: as the servers store them
-// (row_math/types.h: StateLayout).
+// Bytes of optimizer state of a row of `columns` elements, as the servers store it (StateLayout in
+// row_math/types.h).
 uint64_t RowStateBytes(const InputTable& table, uint32_t columns);
 
 // Weights, optimizer state and overhead of a row of `columns` elements.
 uint64_t RowBytes(const InputTable& table, uint32_t columns);
 
-// Whether the optimizer or the weight type needs statistics of the whole row, so that columns must
-// not be cut unless the table says row_statistics=slice (DECISIONS P5).
+// Whether the optimizer or the weight type needs statistics of the whole row. Columns of such a
+// table are cut only if it says row_statistics=slice.
 bool NeedsWholeRows(const InputTable& table);
 
-// Rows that `range` of a table stands for, times `row_bytes`; of a hashed table the share of its
-// expected rows, rounded up. Saturates at 2^64 - 1.
+// The rows of a table's range times `row_bytes`; for a hashed table its share of the expected rows,
+// rounded up. Saturates at 2^64 - 1.
 uint64_t RangeBytesOf(const InputTable& table, uint64_t row_first, uint64_t row_limit,
                       uint64_t row_bytes);
 

@@ -12,8 +12,8 @@
 
 namespace hotbed {
 
-// What is wrong with the tiling of [0, rows) x [0, columns) by the primaries among `ranges`, in
-// words, or nothing. `rows` are buckets of a hashed table. O(n log n) in the ranges.
+// The fault in the tiling of [0, rows) x [0, columns) by the primaries among `ranges`, in words, or
+// nullopt. For a hashed table `rows` are buckets. O(n log n) in the ranges.
 std::optional<std::string> TilingFault(const std::vector<PlacedRange>& ranges, uint64_t rows,
                                        uint32_t columns);
 

@@ -1,3 +1,5 @@
+#include "planner/model/validate_input.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +12,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "planner/compute_plan.h"
 #include "planner/model/placement.h"
 #include "planner/model/table_bytes.h"
 #include "planner/model/tiling.h"

@@ -9,7 +9,7 @@
 namespace hotbed {
 namespace {
 
-// Who has a shard now.
+// The current holders of a shard.
 struct Holders {
   uint32_t primary = kNobody;
   std::vector<uint32_t> copies;

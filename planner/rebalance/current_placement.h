@@ -1,4 +1,4 @@
-// Where the shards of a problem are in the input's current plan. Pure.
+// The servers of a problem's shards in the input's current plan. Pure.
 #ifndef HOTBED_PLANNER_REBALANCE_CURRENT_PLACEMENT_H_
 #define HOTBED_PLANNER_REBALANCE_CURRENT_PLACEMENT_H_
 
@@ -11,17 +11,17 @@
 
 namespace hotbed {
 
-// Of each unit.
+// The current servers of one unit.
 struct CurrentUnit {
-  bool is_new = false;        // of a table that the current plan doesn't have
-  uint32_t server = kNobody;  // all of its shards are there
-  // Else, where the shards are, one by one: kNobody for the ones that are nowhere.
+  bool is_new = false;        // the current plan lacks its table
+  uint32_t server = kNobody;  // the server of all of its shards
+  // Otherwise the server of each shard; kNobody: it is nowhere.
   std::vector<uint32_t> shard_servers;
-  std::string gone;  // the server that is gone with it; empty: none
+  std::string gone;  // its server, if that is gone; else empty
 };
 
-// A primary keeps its server, or takes that of a backup where its own is gone; the backups keep
-// theirs as far as there are copies wanted.
+// A primary keeps its server, or takes that of a backup if its own is gone. Backups keep theirs, up
+// to the number of replicas wanted.
 std::vector<CurrentUnit> CurrentUnits(const PlannerInput& input, const Problem& problem);
 
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// What of a current plan breaks the rules of the new input, and why. Pure.
+// The units of a current plan that break the rules of the new input, and why. Pure.
 #ifndef HOTBED_PLANNER_REBALANCE_MUST_MOVE_H_
 #define HOTBED_PLANNER_REBALANCE_MUST_MOVE_H_
 
@@ -11,10 +11,10 @@
 
 namespace hotbed {
 
-// By unit: the reason for which it must move, or have a place at all; empty where it may stay and
-// for units of new tables. `state` holds the current placement. Of a host group what stays is the
-// part on the host with the most bytes; of a server above its capacity the smallest unit that is as
-// large as the excess leaves, or else the largest, until the rest fits.
+// By unit: why it must move or be placed; empty if it may stay, and for units of new tables.
+// `state` holds the current placement. Of a host group, the part on the host with the most bytes
+// stays. From a server above its capacity, the smallest unit as large as the excess leaves, or else
+// the largest, until the rest fits.
 std::vector<std::string> MustMove(const PlannerInput& input, const PlacementState& state,
                                   const std::vector<CurrentUnit>& current);
 

@@ -73,7 +73,7 @@ class Rebalancing {
     LetHostGroupsChoose();
   }
 
-  // What leaves takes no part in the choice of its group's host any more, only room where it lies.
+  // A leaving unit has no part in the choice of its group's host any more, but still occupies room.
   void LetHostGroupsChoose() {
     for (uint32_t u = 0; u < current_.size(); ++u) {
       if (problem_.units[u].host_group == kNobody || !forced_[u]) continue;
@@ -93,7 +93,7 @@ class Rebalancing {
     for (const uint32_t u : GreedyOrder(problem_, GreedyAim::kTime)) {
       if (forced_[u]) open.push_back(u);
     }
-    // What finds no room may find it once others have moved.
+    // A unit without room may find some once others have moved.
     while (!open.empty()) {
       std::vector<uint32_t> left;
       for (const uint32_t u : open) {
@@ -146,7 +146,8 @@ class Rebalancing {
   uint32_t RoomFor(uint32_t u) {
     const MadeRoom room = MakeRoom(state_, u, locked_);
     if (room.server == kNobody) return kNobody;
-    // They have moved in the state; a new table's units aren't anywhere yet, so theirs is no move.
+    // They have moved in the state; units of a new table are nowhere yet, so placing them is no
+    // move.
     for (const auto& [unit, to] : room.moved) {
       reasons_[unit] =
           absl::StrCat("makes room for ", TableName(u), " on ", ServerName(room.server));
@@ -211,7 +212,7 @@ class Rebalancing {
     return CheckMoveBytes();
   }
 
-  // What cannot be moved (copies on every server) may still be above a capacity that has shrunk.
+  // Units that cannot move (replicas on every server) may still exceed a capacity that has shrunk.
   std::optional<PlanError> CheckRoom() const {
     for (uint32_t s = 0; s < problem_.servers.size(); ++s) {
       const uint64_t room = problem_.servers[s].capacity.Total();

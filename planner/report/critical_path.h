@@ -6,16 +6,16 @@
 
 namespace hotbed {
 
-// In milliseconds: all servers wait for each other after forward compute, forward comms, backward
-// compute and backward comms, so each term counts with its slowest server (TorchRec's statistics
-// report, torchrec/distributed/planner/stats.py; it also waits between sharding types, which a
-// server's sums no longer show).
+// In milliseconds. All servers wait for each other after forward compute, forward comms, backward
+// compute and backward comms, so each term counts with its slowest server. This is TorchRec's
+// statistics report (torchrec/distributed/planner/stats.py), which also waits between sharding
+// types; a server's sums no longer show those.
 struct CriticalPath {
   double comms_ms = 0;
   double compute_ms = 0;
 };
 
-// Zeros where no server has costs.
+// Zeros if no server has costs.
 CriticalPath CriticalPathOf(const PlannerOutput& plan);
 
 }  // namespace hotbed

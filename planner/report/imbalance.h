@@ -1,7 +1,7 @@
-// How uneven a load is spread over servers: four measures, all 0 for an even spread.
+// Four measures of how unevenly a load is spread over servers; all are 0 for an even spread.
 //
-// With p_i the share of server i in the sum and k servers (source: the statistics report of
-// TorchRec, torchrec/distributed/planner/stats.py at a48cef7):
+// p_i is the share of server i in the sum, k the number of servers (source: the statistics report
+// of TorchRec, torchrec/distributed/planner/stats.py at a48cef7):
 //   total variation  max_i |p_i - 1/k|
 //   total distance   sum_i |p_i - 1/k|
 //   chi-squared      sum_i (p_i - 1/k)^2 k, over its greatest value for k servers

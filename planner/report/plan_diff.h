@@ -9,9 +9,9 @@
 
 namespace hotbed {
 
-// What has to move (plan_differences.h), then every number that differs, before and after: of the
-// whole, of each server and of each table (which are matched by name). Equal plans say so.
-// Of more than `rows_max` rows of a kind the first are shown, and the rest is counted.
+// The moves (plan_differences.h), then every number that differs, before and after: for the whole
+// plan, for each server and for each table (matched by name). Says so if the plans are equal. Shows
+// the first `rows_max` rows of a kind and counts the rest.
 std::string PlanDiffText(const PlannerOutput& before, const PlannerOutput& after,
                          size_t rows_max = 60);
 

@@ -149,7 +149,7 @@ class Picture {
     return true;
   }
 
-  // Of many servers only every so many have their name below, so that names do not meet.
+  // With many servers only every n-th has its name below, so that names do not overlap.
   void AddName(size_t server, const std::string& name, bool gone = false) {
     const double x = Left(server) + slot_ * 0.4;
     const double y = kTop + kHeight + 14;

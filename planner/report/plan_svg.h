@@ -9,13 +9,13 @@
 
 namespace hotbed {
 
-// An SVG document: a bar of bytes for each server, in which each of the largest tables has a colour
-// and a place of its own, the rest being one grey part. With `input`, a line shows each server's
-// host_bytes where it is within the scale. Names are escaped.
+// An SVG document with a bar of bytes per server. In it each of the largest tables has a part and a
+// colour of its own; the others share one grey part. With `input`, a line shows each server's
+// host_bytes if that is within the scale. Names are escaped.
 std::string PlanSvg(const PlannerOutput& plan, const PlannerInput* input);
 
-// The same servers before and after, the bars of a server beside each other. Servers are matched by
-// name; the order is that of `after`, then those that are gone.
+// The servers before and after, with the two bars of a server next to each other. Servers are
+// matched by name, in the order of `after`; servers that are gone come last.
 std::string PlanDiffSvg(const PlannerOutput& before, const PlannerOutput& after);
 
 }  // namespace hotbed

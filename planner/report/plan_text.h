@@ -11,20 +11,20 @@
 
 namespace hotbed {
 
-// - of each server: bytes by tier (with how full it is, where `input` is given), elements, shards,
-//   and milliseconds by term where the strategy has a cost model;
-// - of each table: sharding, shards, servers, bytes, hotness, cost;
-// - what binds, the cost and its distance to the bound, the critical path;
+// - for each server: bytes by tier (with the percentage used, if `input` is given), elements,
+//   shards, and milliseconds by term if the strategy has a cost model;
+// - for each table: sharding, shards, servers, bytes, hotness, cost;
+// - the binding limit, the cost and its distance to the bound, the critical path;
 // - the imbalance of elements, bytes and milliseconds (imbalance.h);
 // - moves, each with its reason.
-// Of more than `rows_max` servers, tables or moves, the largest are shown (moves: the first), and
-// the rest is counted. `input` may be null: then nothing is said of capacities and hotness.
+// Shows the `rows_max` largest servers and tables and the first moves, and counts the rest. `input`
+// may be null; capacities and hotness are then left out.
 std::string PlanText(const PlannerOutput& plan, const PlannerInput* input, size_t rows_max = 60);
 
 // Kind, table, limit and missing bytes of an error, and its message, wrapped.
 std::string PlanErrorText(const PlanError& error);
 
-// Two lines: what moves; from where to where, its bytes and why.
+// Two lines: the moved range; then source, target, bytes and reason.
 std::string MoveLine(const PlannedMove& move);
 
 }  // namespace hotbed

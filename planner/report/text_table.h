@@ -13,8 +13,8 @@ namespace hotbed {
 
 constexpr size_t kReportColumns = 100;
 
-// `text` on one line of at most `width` characters: control characters are dropped, so that a name
-// cannot move the cursor, and what is too long ends in "..". Widths count UTF-8 characters.
+// `text` on one line of at most `width` characters. Control characters are dropped, so that a name
+// cannot move the cursor; longer text ends in "..". Widths count UTF-8 characters.
 std::string Fitted(absl::string_view text, size_t width);
 
 // "0 B", "812 B", "4.0 KiB", "31.2 GiB".
@@ -24,11 +24,11 @@ std::string CountText(uint64_t count);
 // Four significant digits, as in "0.01234" and "12.3".
 std::string MsText(double ms);
 
-// The first column is text and stands to the left, the others are figures and stand to the right,
-// but for those named as text.
+// The first column and those named in `text_columns` are text, aligned to the left; the others are
+// figures, aligned to the right.
 class TextTable {
  public:
-  // `name_width`: the most that cells of the first column may take.
+  // `name_width`: the maximum width of the first column.
   TextTable(std::vector<std::string> columns, size_t name_width, std::vector<size_t> text_columns);
   void AddRow(std::vector<std::string> cells);  // as many as columns
   // Header and rows, indented by two, none longer than kReportColumns.

@@ -1,4 +1,4 @@
-// What the sources' strategies do not look at while they place: the servers' capacities and the
+// Checks what the sources' strategies ignore while they place: the servers' capacities and the
 // tables' constraints. Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_SOURCES_CHECK_PLAN_H_
 #define HOTBED_PLANNER_SOURCES_CHECK_PLAN_H_
@@ -11,9 +11,9 @@
 
 namespace hotbed {
 
-// Of a finished plan the first fault, if any:
+// The first fault of a finished plan, if any:
 // - strict_constraints: a table's constraint (sharding, servers, columns_min) that the strategy's
-//   rules break, or copies that they do not make;
+//   rules break, or copies, which they do not make;
 // - insufficient_storage: the server with the most bytes above its host_bytes or device_bytes,
 //   with the largest table there.
 std::optional<PlanError> CheckSourcePlan(const PlannerInput& input, const PlannerOutput& plan);

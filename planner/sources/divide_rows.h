@@ -25,13 +25,14 @@ struct FairDivision {
   std::vector<std::vector<GroupMember>> groups;
 };
 
-// A feature is cut, perhaps several times, when it has more rows than its group has room for; so
-// one that begins where a group ends exactly is cut at 0, and then stands in that group with no
-// rows. Those members are kept here, as the source lists them; without them the ranges are the same
-// (see DropEmpty). Offsets are right in the last group also where the source's are not: it takes a
-// cut feature that ends in the remainder for whole.
+// A feature is cut, perhaps several times, if it has more rows than its group has room for. So a
+// feature that begins exactly where a group ends is cut at 0, and is then a member of that group
+// with no rows. Such members are kept, as the source lists them; DropEmpty removes them without
+// changing the ranges. Offsets in the last group are right even where the source's are not: it
+// takes a cut feature that ends in the remainder for a whole one.
+//
 // Needs 1 <= groups and all rows together below 2^63. With fewer rows than groups, which the source
-// refuses, a group has one row, and the last ones none.
+// refuses, each group has one row and the last groups have none.
 FairDivision DivideRows(const std::vector<uint64_t>& rows, uint32_t groups);
 
 // The groups without members that have no rows.

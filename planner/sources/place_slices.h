@@ -1,4 +1,4 @@
-// Which worker takes which slices: basic, memory_balanced and memory_optimized of NVIDIA's
+// Assigns slices to workers: basic, memory_balanced and memory_optimized of NVIDIA's
 // distributed_embeddings (dist_model_parallel.py: apply_strategy, _merge_slices), to the letter.
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_SOURCES_PLACE_SLICES_H_
@@ -17,15 +17,15 @@ struct TableSlice {
   uint32_t table = 0;
 };
 
-// For each worker the tables of its slices, in the order in which it was given them; a table stands
-// there once for each slice. `slices` are in the order of their tables.
+// For each worker the tables of its slices, in the order in which it got them; a table appears once
+// per slice. `slices` are in the order of their tables.
 // - basic: worker i takes slices i, i + workers, ...
 // - memory_balanced: of the slices by size, largest first (equal ones: larger table first), worker
 //   i takes every 2 x workers-th from i on, then every one from 2 x workers - 1 - i on.
 // - memory_optimized: the largest slice (equal ones: larger table first) goes to the first of the
-//   workers in the order of their load, equal loads in the order of their lists; the answer is in
-//   that order too, not in that in which they began.
-// Other strategies are not asked for here.
+//   workers in the order of their load, equal loads in the order of their lists; the result is in
+//   that order too, not in the original order of the workers.
+// Other strategies must not be passed.
 std::vector<std::vector<uint32_t>> PlaceSlices(PlannerStrategy strategy, uint32_t workers,
                                                const std::vector<TableSlice>& slices);
 
@@ -37,11 +37,11 @@ struct MergedSlice {
   friend bool operator==(const MergedSlice&, const MergedSlice&) = default;
 };
 
-// For each worker its tables once each, in the order in which they first stand in its list of
+// For each worker its tables once each, in the order in which they first appear in its list of
 // `placed`. The widths of a table's slices (`widths`, by table) are dealt out in the order of the
 // workers, and the columns are laid out in that order. Widths are kept, not derived from the number
-// of holders: with these two the source reads a table's columns from the wrong place (its
-// set_weights).
+// of holders as in the source, whose set_weights therefore reads a table's columns from the wrong
+// place.
 std::vector<std::vector<MergedSlice>> MergeSlices(const std::vector<std::vector<uint32_t>>& placed,
                                                   const std::vector<std::vector<uint32_t>>& widths);
 

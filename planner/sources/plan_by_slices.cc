@@ -27,7 +27,7 @@ PlanError Refused(const InputTable& table, const std::string& message) {
   return error;
 }
 
-// DECISIONS P5.
+// Refuses column slices of a table whose optimizer needs whole rows.
 std::optional<PlanError> CheckColumnSlices(const PlannerInput& input, const PlannerOutput& plan) {
   for (size_t t = 0; t < input.tables.size(); ++t) {
     const InputTable& table = input.tables[t];

@@ -6,7 +6,7 @@
 namespace hotbed {
 namespace {
 
-// size > threshold, exactly; a double beside an integer above 2^53 would be rounded.
+// size > threshold, exactly: comparing a double with an integer above 2^53 would round.
 bool IsAbove(double size, int64_t threshold) {
   if (threshold < 0 || size >= 9223372036854775808.0) return true;
   const auto whole = static_cast<int64_t>(size);

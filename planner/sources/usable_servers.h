@@ -1,5 +1,5 @@
 // The servers that the sources' strategies place on: those that are not draining, in the input's
-// order. The sources know workers only, all alike and all at work. Pure; safe from any thread.
+// order. The sources only know workers that are all alike. Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_SOURCES_USABLE_SERVERS_H_
 #define HOTBED_PLANNER_SOURCES_USABLE_SERVERS_H_
 

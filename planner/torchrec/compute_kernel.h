@@ -33,7 +33,7 @@ enum class Kernel : uint8_t {
   kCustomized,
 };
 
-// What TorchRec's cache defaults to when a table names no cache_load_factor.
+// TorchRec's default for a table without cache_load_factor.
 constexpr double kCachingRatio = 0.2;
 
 const char* KernelName(Kernel kernel);
@@ -47,25 +47,25 @@ bool IsCached(Kernel kernel);
 // Rows live in a key-value store; TorchRec counts no bytes for them.
 bool IsKeyValue(Kernel kernel);
 
-// Memory bandwidths, bytes a millisecond.
+// Memory bandwidths in bytes per millisecond.
 struct MemoryBandwidth {
   double hbm = 0;
   double ddr = 0;
   double hbm_to_ddr = 0;
 };
 
-// Bytes a millisecond at which `kernel` reads rows:
+// Bytes per millisecond at which `kernel` reads rows:
 //   cpu   dense ddr/2, fused and quant ddr
 //   cuda  dense hbm/2, fused and quant hbm, *_uvm hbm_to_ddr/10,
 //         *_uvm_caching (r hbm + (1 - r) hbm_to_ddr)/10, key-value kernels hbm_to_ddr
-// with r the share of rows cached (kCachingRatio when absent). Nothing where a device has no such
+// with r the share of rows cached (kCachingRatio when absent). nullopt if the device has no such
 // kernel.
 std::optional<double> KernelBandwidth(PlannerDevice device, Kernel kernel,
                                       const MemoryBandwidth& memory,
                                       std::optional<double> caching_ratio);
 
-// What a module's sharder offers, in its order: bags are pooled, and quantised modules have other
-// types and kernels.
+// The kinds of modules. Bags are pooled, and quantised modules offer other types and kernels; each
+// sharder offers them in its order.
 struct ModuleKind {
   bool pooled = true;
   bool quantised = false;
@@ -73,7 +73,7 @@ struct ModuleKind {
 std::vector<Sharding> OfferedShardings(ModuleKind module, PlannerDevice device);
 std::vector<Kernel> OfferedKernels(ModuleKind module, Sharding sharding, PlannerDevice device);
 
-// Kernels that are used only where a constraint names them.
+// Whether the kernel is used only if a constraint names it.
 bool IsGuarded(Kernel kernel);
 
 }  // namespace hotbed::torchrec

@@ -14,7 +14,7 @@
 namespace hotbed::torchrec {
 namespace {
 
-// What constrains one table.
+// The constraints of one table.
 struct TableRules {
   ModuleKind module;
   const TableConstraint* constraint = nullptr;

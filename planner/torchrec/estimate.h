@@ -1,5 +1,5 @@
-// The two quantities that TorchRec's planner weighs: storage by tier and time by phase.
-// Plain values; safe from any thread. Bytes and milliseconds a step.
+// The two quantities that TorchRec's planner weighs: storage by tier in bytes, and time by phase in
+// milliseconds per step. Plain values; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_ESTIMATE_H_
 #define HOTBED_PLANNER_TORCHREC_ESTIMATE_H_
 
@@ -11,7 +11,8 @@
 
 namespace hotbed::torchrec {
 
-// Signed, for a reservation may leave less than nothing; wide, for tables of 2^63 elements exist.
+// Signed, because a reservation may leave less than nothing; wide, because tables may have 2^63
+// elements.
 struct Storage {
   absl::int128 hbm = 0;  // bytes of the device
   absl::int128 ddr = 0;  // bytes of the host
@@ -41,7 +42,7 @@ inline uint64_t ClampBytes(absl::int128 bytes) {
   return bytes > absl::int128(kMax) ? kMax : static_cast<uint64_t>(bytes);
 }
 
-// Bytes rounded up. Sizes beyond 2^100 are all alike: they fit nowhere.
+// Bytes rounded up. Sizes beyond 2^100 are treated alike: they fit nowhere.
 inline absl::int128 CeilingBytes(double bytes) {
   constexpr double kMost = 0x1p100;
   return static_cast<absl::int128>(std::ceil(bytes < kMost ? bytes : kMost));

@@ -10,11 +10,11 @@
 // Memory balanced (MemoryBalancedPartitioner): greedy by time; then at most 10 steps of a binary
 // search for the least device memory a rank with which greedy by time still finds a plan at most
 // 2 % slower, between max(mean use, largest shard) and the first plan's use, until 10 MiB apart.
-// It weighs device memory only, as there: on a cpu it is greedy by time.
+// It weighs device memory only, as TorchRec does: on a cpu it is greedy by time.
 //
 // Pins (ours): a table with pinned ranks considers no others.
 //
-// Not thread safe: a partitioner keeps buffers from one call to the next.
+// Thread-compatible: a partitioner keeps buffers from one call to the next.
 #ifndef HOTBED_PLANNER_TORCHREC_PARTITIONER_H_
 #define HOTBED_PLANNER_TORCHREC_PARTITIONER_H_
 
@@ -34,15 +34,15 @@ enum class SortBy : uint8_t { kStorage, kPerf };
 // The option of each table, by table.
 using OptionsOfTables = std::vector<const ShardingOption*>;
 
-// Ranks of the shards by table; of uniform options empty, for shard i is on rank i.
+// Ranks of the shards by table; empty for uniform options, which have shard i on rank i.
 using Assignment = std::vector<std::vector<uint32_t>>;
 
 // Why a proposal could not be placed.
 struct PartitionFailure {
   uint32_t table = 0;
-  Storage shard;                // that found no rank; of a host option all of its shards
-  Storage roomiest;             // what was free on the rank (or host) that had most
-  bool grid_remainder = false;  // grid shards are no multiple of a host's ranks
+  Storage shard;                // the shard without a rank; for a host option all of its shards
+  Storage roomiest;             // free storage of the roomiest rank (or host)
+  bool grid_remainder = false;  // the grid shards are no multiple of a host's ranks
 };
 
 class GreedyPartitioner {
@@ -51,14 +51,14 @@ class GreedyPartitioner {
   GreedyPartitioner(const RankTopology& topology, const std::vector<Storage>& capacity,
                     const std::vector<std::vector<uint32_t>>& pins);
 
-  // True and `assignment` filled in, or false and `failure`. `hbm_limit`: of each rank, in place of
-  // its capacity.
+  // Fills in `assignment` and returns true, or fills in `failure` and returns false. `hbm_limit`
+  // replaces the capacity of each rank.
   bool Partition(const OptionsOfTables& options, SortBy sort_by,
                  std::optional<absl::int128> hbm_limit, Assignment* assignment,
                  PartitionFailure* failure);
 
-  // After a Partition that succeeded: the slowest rank's time, added up in another order than
-  // RatePlan's and so equal to its result but for rounding.
+  // After a successful Partition: the slowest rank's time. It is added up in another order than in
+  // RatePlan, so it equals that result except for rounding.
   double SlowestMs() const;
 
  private:
@@ -69,28 +69,28 @@ class GreedyPartitioner {
   };
 
   void Start(std::optional<absl::int128> hbm_limit);
-  // Where a rank stands in the order that breaks ties.
+  // A rank's position in the order that breaks ties.
   uint32_t PlaceOf(uint32_t rank) const;
   uint32_t RankAt(uint32_t place) const;
   bool Pinned(uint32_t table, uint32_t rank) const;
   bool HostPinned(uint32_t table, uint32_t host) const;
   // Takes the storage and time of one shard on `rank`.
   void Take(uint32_t rank, const Storage& storage, const TablePerf& perf);
-  // Puts the rank into by_time_, when that is kept.
+  // Updates the rank in by_time_, if that is kept.
   void Reorder(uint32_t rank);
   // Brings host_ms_ up to date.
   void AddUpHosts();
 
-  // All uniform options.
+  // Places all uniform options.
   bool PlaceUniform(const OptionsOfTables& options);
-  // Finds the uniform option that is too much for `rank`; false.
+  // Finds the uniform option that does not fit `rank`; returns false.
   bool FailUniform(const OptionsOfTables& options, uint32_t rank);
   bool PlaceOnDevices(uint32_t table, const ShardingOption& option, std::vector<uint32_t>* ranks);
   bool PlaceOnHost(uint32_t table, const ShardingOption& option, std::vector<uint32_t>* ranks);
   bool TryHost(uint32_t host, uint32_t table, const ShardingOption& option,
                std::vector<uint32_t>* ranks);
   bool PlaceOnHosts(uint32_t table, const ShardingOption& option, std::vector<uint32_t>* ranks);
-  // Shard i on devices[i], all or none.
+  // Places shard i on devices[i]; all or none.
   bool TryInOrder(const std::vector<uint32_t>& devices, const ShardingOption& option);
   bool PlaceOne(uint32_t table, const ShardingOption& option, std::vector<uint32_t>* ranks);
   bool Fail(uint32_t table, const Storage& shard, const std::vector<uint32_t>& ranks);
@@ -110,7 +110,7 @@ class GreedyPartitioner {
   PartitionFailure failure_;
 };
 
-// The slowest rank's time: what plans are rated by (NoopPerfModel, planner/perf_models.py).
+// The slowest rank's time, by which plans are rated (NoopPerfModel, planner/perf_models.py).
 double RatePlan(const RankTopology& topology, const OptionsOfTables& options,
                 const Assignment& assignment);
 

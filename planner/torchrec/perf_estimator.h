@@ -1,9 +1,9 @@
 // TorchRec's wall-time estimate of one shard, formula by formula and in its order of floating
 // operations (EmbeddingPerfEstimator, planner/shard_estimators.py at a48cef7). Milliseconds.
 //
-// W ranks, L ranks a host, n ids a rank and step, o output vectors a rank and step (n when
-// unpooled), d columns of the shard, s bytes an element, bw the kernel's bandwidth, r = ceil(n' W
-// 8) bytes of ids (twice when weighted).
+// W ranks, L ranks per host, n ids per rank and step, o output vectors per rank and step (n when
+// unpooled), d columns of the shard, s bytes per element, bw the kernel's bandwidth, r = ceil(n' W
+// 8) bytes of ids (twice that when weighted).
 //   table_wise, column_wise, table_column_wise (n' = n)
 //     forward   (r + n W max(d, 32) s + o W d s) p / bw, p = 1 (d >= 128), 1.15 (>= 64), 1.75
 //     comms     o W d s / bw(all-to-all), the same backward
@@ -13,16 +13,16 @@
 //   table_row_wise, grid (n' = n/L)
 //     forward   as row_wise
 //     comms     o W d s / bw(reduce-scatter in a host) + o (W/L) d s / bw(all-to-all between hosts)
-//               where there are several hosts; backward the same + o W d s 2.455 / bw
+//               if there are several hosts; backward the same + o W d s 2.455 / bw
 //   data_parallel (r without W)
 //     forward   (r + n d s + o d s) / bw
 //     backward comms: all-reduce E d s (2k - 1) / k / bw(all-reduce), k = min(W/L, 2), twice that
 //               when W > 2L; + E d s 9.22 / bw for the optimizer's kernels
-//   backward = 2 forward, + 1.1 forward when weighted. Prefetch = misses d s / bw(HBM to DDR), of
-//   row-wise misses/W, of table_row_wise misses/L, of data_parallel none.
-//   Inference keeps the forward terms of the first two groups, as there.
+//   backward = 2 forward, + 1.1 forward when weighted. Prefetch = misses d s / bw(HBM to DDR), with
+//   misses/W for row_wise, misses/L for table_row_wise, and none for data_parallel.
+//   Inference keeps the forward terms of the first two groups, as in TorchRec.
 //
-// All shards of one layout have equal columns, so that they have equal times, empty ones too.
+// All shards of one layout have equal columns and therefore equal times, even empty ones.
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_PERF_ESTIMATOR_H_
 #define HOTBED_PLANNER_TORCHREC_PERF_ESTIMATOR_H_
@@ -37,12 +37,12 @@
 namespace hotbed::torchrec {
 
 struct ShardShape {
-  double rows = 0;           // of data_parallel, whose gradients are all exchanged
+  double rows = 0;           // for data_parallel, which exchanges all gradients
   double columns = 0;        // of the shard
   double element_bytes = 0;  // of an element of the table, in memory and on the wire
 };
 
-// `kernel_bandwidth` is KernelBandwidth of the option's kernel.
+// `kernel_bandwidth` is that of KernelBandwidth for the option's kernel.
 TablePerf EstimateShardPerf(const RankTopology& topology, Sharding sharding,
                             double kernel_bandwidth, const TableWorkload& load,
                             const ShardShape& shape);

@@ -23,8 +23,8 @@ struct TorchrecPlan {
   torchrec::PlanStatistics statistics;
 };
 
-// The same with a choice of partitioner (TorchRec's default is the greedy one) and with what its
-// report would say.
+// The same with a choice of partitioner (TorchRec's default is the greedy one) and with the figures
+// of its report.
 PlanResult<TorchrecPlan> PlanLikeTorchrec(const PlannerInput& input,
                                           torchrec::PartitionerKind partitioner);
 

@@ -91,7 +91,7 @@ PlacedRange RangeOf(const InputTable& table, const RankTopology& topology, Kerne
   return range;
 }
 
-// Of grid shards the column blocks belong to hosts, of others to ranks.
+// The column blocks of grid shards belong to hosts, those of others to ranks.
 PlacedTable DescribeTable(const InputTable& table, const RankTopology& topology,
                           const ShardingOption& option, const std::vector<uint32_t>& ranks) {
   std::vector<PlacedShard> shards = ShardsOf(option, ranks);

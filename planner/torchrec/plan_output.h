@@ -1,19 +1,18 @@
-// From TorchRec's ranks and shards to the planner's answer.
+// Turns TorchRec's ranks and shards into the planner's output.
 //
-// Of row-wise types each shard is a primary range on its rank; empty shards are left out. Of
-// data_parallel the first rank has the primary and the others a replica (DECISIONS P6). Column
-// shards of one table on one server are one range, and the widths are laid out over the table's
-// columns in server order: column shards are equal in size and cost, so that nothing but their
-// names changes.
+// In row-wise types each shard is a primary range on its rank; empty shards are left out. With
+// data_parallel the first rank has the primary and the others have a replica. Column shards of one
+// table on one server are one range, and the widths are laid out over the table's columns in server
+// order: column shards are equal in size and cost, so only their names change.
 //
-// `bytes` of a range and of a server are TorchRec's storage estimate, which is what was packed:
-// weights, optimizer state, cache and the step's buffers, on both tiers. A table's perf is that of
-// one shard, for its shards work at the same time (all are equal); a server's is the sum of its
+// `bytes` of a range and of a server are TorchRec's storage estimate, by which it packs: weights,
+// optimizer state, cache and the step's buffers, on both tiers. A table's perf is that of one
+// shard, because its shards are equal and work concurrently; a server's perf is the sum of its
 // shards'. max_server_ms is the rating of the plan.
 //
-// lower_bound_ms holds for every plan of this search space: the slowest server is at least the mean
-// of all, (sum over tables of the least sum over shards of any option) / ranks, and at least every
-// table's least time of a shard.
+// lower_bound_ms holds for every plan of this search space: the slowest server takes at least the
+// mean of all, (sum over tables of the least sum over shards of any option) / ranks, and at least
+// the least time per shard of every table.
 //
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_PLAN_OUTPUT_H_

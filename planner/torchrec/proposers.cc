@@ -174,7 +174,7 @@ class Greedy final : public Proposer {
   struct Movable {
     std::array<absl::int128, 4> storage;
     uint32_t table = 0;
-    // Of the priority queue: the largest storage first, then the first table.
+    // The order of the priority queue: the largest storage first, then the first table.
     friend bool operator<(const Movable& a, const Movable& b) {
       return a.storage != b.storage ? a.storage < b.storage : a.table > b.table;
     }

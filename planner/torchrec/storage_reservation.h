@@ -1,4 +1,4 @@
-// What is set aside of every rank's memory before tables are placed
+// The part of every rank's memory that is reserved before tables are placed
 // (planner/storage_reservations.py at a48cef7).
 //
 //   none        nothing
@@ -6,8 +6,8 @@
 //   heuristic   that; minus 6 x dense_bytes; minus 20 ceil(8 sum pooling x batch size) for two
 //               pipelined batches of ids, ten copies each
 //   inference   that; minus dense_bytes; minus ceil(8 sum pooling x batch size)
-// The last two take their bytes from the device, on a cpu from host memory. The share is of device
-// memory only: on a cpu `percentage` sets nothing aside.
+// The last two take their bytes from the device, or on a cpu from host memory. The fraction is that
+// of device memory only: on a cpu `percentage` reserves nothing.
 //
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_STORAGE_RESERVATION_H_
@@ -28,7 +28,7 @@ struct Reserved {
   Storage ids;                // of each rank
 };
 
-// Insufficient-storage error where `heuristic` leaves less than nothing on the first rank.
+// Error insufficient_storage if `heuristic` leaves less than nothing on the first rank.
 PlanResult<Reserved> ReserveStorage(const PlannerInput& input, const RankTopology& topology,
                                     const std::vector<TableWorkload>& loads);
 

@@ -112,7 +112,7 @@ TEST_F(AlterStory, ARivalsChangeIsNotLost) {
   ASSERT_TRUE(rig_.Create(CoreRig::Table("t", 10)).ok());
   v1::TableSpec rival = Map().tables(0);
   *rival.add_changes() = Rate("t", 50, 0.5f).change();
-  rig_.store.Txn({}, {{Op::Kind::kPut, keys::Table(rival.id()), rival.SerializeAsString(), 0}});
+  rig_.store.Txn({}, {{Op::Kind::kPut, keys::Table(rival.id()), rival.SerializeAsString()}});
   const auto altered = rig_.Call<v1::AlterTableReply>(Rate("t", 60, 0.25f));
   ASSERT_TRUE(altered.ok()) << altered.status();
   EXPECT_EQ(altered->spec().changes_size(), 2);

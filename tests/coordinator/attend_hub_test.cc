@@ -186,13 +186,13 @@ class AttendHubTest : public ::testing::Test {
     char path[] = "attend_hub_test.XXXXXX";
     EXPECT_NE(mkdtemp(path), nullptr);
     path_ = path;
-    auto dir = OpenDataDir(absl::StrCat(path_, "/data"), FileSystem::Real(), Clock::Real());
+    auto dir = OpenDataDir(absl::StrCat(path_, "/data"), FileSystem::Real());
     EXPECT_TRUE(dir.ok()) << dir.status();
     dir_ = *std::move(dir);
     CoreOptions core;
     core.token = "process";
     core.new_cluster_id = "test-cluster";
-    core.lease_ttl_ms = 20000;  // what happens sooner was no lease that ran out
+    core.lease_ttl_ms = 20000;  // whatever happens sooner was not the end of a lease
     coordinator_ = std::make_unique<Coordinator>(core, dir_.store.get(), Clock::Real());
     CoordinatorServiceOptions options;
     options.listen = "127.0.0.1:0";

@@ -182,14 +182,14 @@ class World {
   // the incarnation; or a whole other coordinator that takes the leadership.
   void Rival() {
     if (random_.OneIn(5)) {
-      rig_.store.Txn({}, {{Op::Kind::kPut, keys::kLeaderKey, "rival", 0}});
+      rig_.store.Txn({}, {{Op::Kind::kPut, keys::kLeaderKey, "rival"}});
       return;
     }
     if (random_.OneIn(2)) {
       const auto kv = rig_.store.Range(keys::kTableCounter, "").kvs;
       if (kv.empty()) return;
       rig_.store.Txn(
-          {}, {{Op::Kind::kPut, keys::kTableCounter, absl::StrCat(std::stoi(kv[0].value) + 1), 0}});
+          {}, {{Op::Kind::kPut, keys::kTableCounter, absl::StrCat(std::stoi(kv[0].value) + 1)}});
       return;
     }
     const auto servers = rig_.store.Range(keys::kServers, PrefixLimit(keys::kServers)).kvs;
@@ -198,7 +198,7 @@ class World {
     v1::ServerInfo info;
     ASSERT_TRUE(info.ParseFromString(kv.value));
     info.set_live(!info.live());
-    rig_.store.Txn({}, {{Op::Kind::kPut, kv.key, info.SerializeAsString(), 0}});
+    rig_.store.Txn({}, {{Op::Kind::kPut, kv.key, info.SerializeAsString()}});
   }
 
   void TakeReplies() {

@@ -29,7 +29,7 @@ class CoreRig {
   };  // of a store action; the latter two tell an error
 
   CoreRig() : store(own_store_) { Start(); }
-  // Beside others on the same store.
+  // Shares the store with other rigs.
   CoreRig(MapMetaStore* shared, const std::string& prefix) : store(*shared), prefix_(prefix) {
     Start();
   }

@@ -1,4 +1,4 @@
-// What the stories of the core share: a fixture, and records as one line each.
+// The fixture of the core's stories, and records as one line each.
 #ifndef HOTBED_TESTS_COORDINATOR_CORE_STORY_H_
 #define HOTBED_TESTS_COORDINATOR_CORE_STORY_H_
 

@@ -194,7 +194,7 @@ TEST_F(ServerStory, MapsCarryWhatChanged) {
   EXPECT_EQ(delta.shards_size(), 1);
   EXPECT_THAT(delta.tables_dropped(), ElementsAre(1));
   EXPECT_EQ(delta.servers_size(), 0);
-  // Of the future, as after a restore of an older store: everything.
+  // A revision of the future, as after a restore of an older store, gives the whole map.
   EXPECT_FALSE(Map(delta.plan_revision() + 1).delta());
   // A restarted coordinator does not know what changed when, but what there is.
   rig_.Start();
@@ -241,7 +241,7 @@ TEST_F(ServerStory, ARivalsWriteIsNotOverwritten) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   const CallerToken caller = rig_.Send(CoreRig::Table("t", 10));
   // Someone else gives out the id that the transaction was made for.
-  rig_.store.Txn({}, {{Op::Kind::kPut, keys::kTableCounter, "41", 0}});
+  rig_.store.Txn({}, {{Op::Kind::kPut, keys::kTableCounter, "41"}});
   rig_.Pump();
   ASSERT_TRUE(rig_.replies.at(caller).ok()) << rig_.replies.at(caller).status();
   EXPECT_EQ(std::get<v1::CreateTableReply>(*rig_.replies.at(caller)).spec().id(), 42u);
@@ -251,7 +251,7 @@ TEST_F(ServerStory, AnOvertakenCoordinatorStopsForGood) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   const CallerToken caller = rig_.Send(CoreRig::Table("t", 10));
   const CallerToken queued = rig_.Send(CoreRig::Table("u", 10));
-  rig_.store.Txn({}, {{Op::Kind::kPut, keys::kLeaderKey, "another", 0}});
+  rig_.store.Txn({}, {{Op::Kind::kPut, keys::kLeaderKey, "another"}});
   rig_.Pump();
   EXPECT_EQ(rig_.core->phase(), Core::Phase::kOvertaken);
   EXPECT_STATUS(rig_.replies.at(caller), kUnavailable, "overtaken");
@@ -288,14 +288,14 @@ TEST_F(ServerStory, RequestsBeyondTheQueueAreRefused) {
 
 TEST(CoreStart, RefusesAnotherFormatAndDamage) {
   CoreRig rig;
-  rig.store.Txn({}, {{Op::Kind::kPut, keys::kFormatKey, "9", 0},
-                     {Op::Kind::kPut, keys::kClusterKey, "old", 0}});
+  rig.store.Txn(
+      {}, {{Op::Kind::kPut, keys::kFormatKey, "9"}, {Op::Kind::kPut, keys::kClusterKey, "old"}});
   rig.Pump();
   EXPECT_EQ(rig.core->phase(), Core::Phase::kFailed);
   EXPECT_THAT(std::string(rig.core->trouble().message()), HasSubstr("format 9"));
 
   CoreRig damaged;
-  damaged.store.Txn({}, {{Op::Kind::kPut, keys::Shard({1, 2}), "\xff\xff", 0}});
+  damaged.store.Txn({}, {{Op::Kind::kPut, keys::Shard({1, 2}), "\xff\xff"}});
   damaged.Pump();
   EXPECT_EQ(damaged.core->phase(), Core::Phase::kFailed);
   EXPECT_THAT(std::string(damaged.core->trouble().message()),

@@ -2,42 +2,22 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
 
-#include "absl/synchronization/notification.h"
 #include "tests/coordinator/memory_kv.h"
 #include "tests/coordinator/meta_store_conformance.h"
 
 namespace hotbed {
 namespace embedded_meta_store_test {
 
-// A clock that a test moves while the store's thread reads it.
-class StepClock : public Clock {
- public:
-  int64_t NowNs() const override { return now_ns_; }
-  int64_t WallUs() const override { return now_ns_ / 1000; }
-  void SleepNs(int64_t ns) const override { now_ns_ += ns; }
-
- private:
-  mutable std::atomic<int64_t> now_ns_{1};
-};
-
-EmbeddedMetaStoreOptions Quick() {
-  EmbeddedMetaStoreOptions options;
-  options.lease_poll_interval = absl::Milliseconds(2);
-  return options;
-}
-
 class EmbeddedRig : public MetaStoreRig {
  public:
   MetaStore* store() override { return store_.get(); }
-  void PassTime(absl::Duration d) override { clock_.SleepNs(absl::ToInt64Nanoseconds(d)); }
   bool Restart() override {
     store_.reset();
-    auto store = EmbeddedMetaStore::Open(OpenKv(), &clock_, Quick());
+    auto store = EmbeddedMetaStore::Open(OpenKv());
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     return true;
@@ -45,7 +25,6 @@ class EmbeddedRig : public MetaStoreRig {
 
  protected:
   virtual std::unique_ptr<KvStore> OpenKv() = 0;
-  StepClock clock_;
   std::unique_ptr<EmbeddedMetaStore> store_;
 };
 
@@ -94,14 +73,14 @@ INSTANTIATE_TEST_SUITE_P(Disk, MetaStoreConformance, ::testing::Values(&Make<Dis
 class EmbeddedMetaStoreTest : public ::testing::Test {
  protected:
   EmbeddedMetaStoreTest() { Open(); }
-  void Open(EmbeddedMetaStoreOptions options = Quick()) {
+  void Open() {
     store_.reset();
-    auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_), &clock_, options);
+    auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_));
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
   }
   absl::StatusOr<TxnResult> Put(const std::string& key, const std::string& value) {
-    return store_->Txn({}, {{Op::Kind::kPut, key, value, 0}});
+    return store_->Txn({}, {{Op::Kind::kPut, key, value}});
   }
   std::string Get(const std::string& key) {
     auto result = store_->Range(key, "");
@@ -109,7 +88,6 @@ class EmbeddedMetaStoreTest : public ::testing::Test {
     return result.ok() && !result->kvs.empty() ? result->kvs[0].value : "";
   }
 
-  StepClock clock_;
   std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
   std::unique_ptr<EmbeddedMetaStore> store_;
 };
@@ -133,49 +111,13 @@ TEST_F(EmbeddedMetaStoreTest, AWriteWhoseErrorLiedIsShownAsTheDiskHasIt) {
   EXPECT_EQ(Put("k", "3")->revision, before + 2) << "a revision is never used twice";
 }
 
-TEST_F(EmbeddedMetaStoreTest, HistoryIsBoundedAndTellsSo) {
-  EmbeddedMetaStoreOptions options = Quick();
-  options.history_revisions_max = 4;
-  Open(options);
-  const uint64_t first = Put("k", "0")->revision;
-  for (int i = 1; i <= 5; ++i) ASSERT_TRUE(Put("k", std::to_string(i)).ok());
-  WatchLog log;
-  EXPECT_EQ(store_->WatchPrefix("", first, log.Sink()).status().code(),
-            absl::StatusCode::kOutOfRange);
-  auto watch = store_->WatchPrefix("", first + 1, log.Sink());
-  ASSERT_TRUE(watch.ok()) << watch.status();
-  EXPECT_EQ(log.Await(4).size(), 4u);
-}
-
-TEST_F(EmbeddedMetaStoreTest, AWatcherThatFallsBehindIsTold) {
-  EmbeddedMetaStoreOptions options = Quick();
-  options.history_revisions_max = 4;
-  Open(options);
-  absl::Notification entered, go_on;
-  WatchLog log;
-  MetaStore::OnEvents sink = log.Sink();
-  auto watch = store_->WatchPrefix("", store_->Range("k", "")->revision,
-                                   [&](const std::vector<WatchEvent>& events) {
-                                     if (!entered.HasBeenNotified()) entered.Notify();
-                                     go_on.WaitForNotification();
-                                     sink(events);
-                                   });
-  ASSERT_TRUE(watch.ok());
-  ASSERT_TRUE(Put("k", "0").ok());
-  entered.WaitForNotification();
-  for (int i = 1; i <= 10; ++i) ASSERT_TRUE(Put("k", std::to_string(i)).ok());
-  go_on.Notify();
-  EXPECT_TRUE(log.AwaitLost());
-  EXPECT_EQ(log.Await(1).size(), 1u) << "nothing with a gap before it";
-}
-
 TEST_F(EmbeddedMetaStoreTest, RefusesAnotherFormat) {
   store_.reset();
   {
     absl::MutexLock lock(&disk_->mu);
     disk_->content["v"] = "hotbed-meta-9";
   }
-  auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_), &clock_, Quick());
+  auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_));
   EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(store.status().message()), ::testing::HasSubstr("hotbed-meta-9"));
 }
@@ -187,7 +129,7 @@ TEST_F(EmbeddedMetaStoreTest, RefusesDamage) {
     absl::MutexLock lock(&disk_->mu);
     disk_->content["kkey"] = "short";
   }
-  auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_), &clock_, Quick());
+  auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_));
   EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(store.status().message()), ::testing::HasSubstr("key"));
 }
@@ -196,8 +138,6 @@ TEST_F(EmbeddedMetaStoreTest, RefusesKeysAndValuesBeyondTheLimits) {
   EXPECT_EQ(Put("", "x").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Put(std::string(2000, 'k'), "x").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Put("k", std::string((1 << 20) + 1, 'v')).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(store_->GrantLease(absl::ZeroDuration()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

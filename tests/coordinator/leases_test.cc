@@ -25,7 +25,7 @@ class LeasesTest : public ::testing::Test {
     info.set_server(id);
     info.set_incarnation(incarnation);
     info.set_live(live);
-    state_.Apply({{Op::Kind::kPut, keys::Server(id), info.SerializeAsString(), 0}}, ++revision_);
+    state_.Apply({{Op::Kind::kPut, keys::Server(id), info.SerializeAsString()}}, ++revision_);
   }
   bool Beat(ServerId id, Incarnation incarnation = 1) {
     v1::HeartbeatRequest request;

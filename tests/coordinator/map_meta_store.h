@@ -36,7 +36,7 @@ struct MapMetaStore {
     for (const Op& op : ops) {
       if (op.kind == Op::Kind::kPut) {
         const uint64_t create = keys.count(op.key) ? keys[op.key].create_revision : revision + 1;
-        keys[op.key] = {op.key, op.value, create, revision + 1, op.lease};
+        keys[op.key] = {op.key, op.value, create, revision + 1};
         changed = true;
       } else {
         changed |= keys.erase(op.key) > 0;

@@ -1,7 +1,7 @@
 // Fail-over, moves and drains in a seeded random world: servers that die, fall silent and come
 // back, tables that come and go, moves and drains without end, coordinators that restart, rivals
-// that take over while the deposed one goes on, and a store that fails. After every transaction the
-// store is checked; in the end, healed, everything is as wished.
+// that take over while the deposed one continues, and a store that fails. After every transaction
+// the store is checked; in the end, healed, everything is as wished.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,9 +25,9 @@ constexpr int kServers = 5;
 constexpr int kTables = 3;
 constexpr int kDrainsMax = 2;  // with three copies there must be a place
 
-class World {
+class MembershipWorld {
  public:
-  explicit World(uint64_t seed) : random_(seed) {
+  explicit MembershipWorld(uint64_t seed) : random_(seed) {
     for (CoreRig* rig : {&first_, &second_}) {
       rig->after_commit = [this, rig](const Transaction& txn, const TxnResult& result) {
         Committed(*rig, txn, result);
@@ -230,7 +230,7 @@ class World {
   CoreRig first_{&store_, "first "};
   CoreRig second_{&store_, "second "};
   CoreRig* leading_ = &first_;   // started last
-  CoreRig* followed_ = &first_;  // whom servers and people speak to
+  CoreRig* followed_ = &first_;  // the coordinator that servers and people talk to
   Fleet fleet_{&first_};
   StoreInvariants invariants_;
   std::set<std::string> leaders_;
@@ -248,7 +248,7 @@ TEST(MembershipRandom, EverythingIsAsWishedAfterHealing) {
   uint64_t deposed = 0;
   for (int world = 0; world < 60; ++world) {
     SCOPED_TRACE(absl::StrCat("world ", world));
-    World w(seed.value() * 1000 + world);
+    MembershipWorld w(seed.value() * 1000 + world);
     w.Run(150);
     epochs += w.epochs();
     moves += w.moves_asked();

@@ -1,4 +1,4 @@
-// What the stories of shards with several copies share.
+// The fixture of stories about shards with several replicas.
 #ifndef HOTBED_TESTS_COORDINATOR_MEMBERSHIP_STORY_H_
 #define HOTBED_TESTS_COORDINATOR_MEMBERSHIP_STORY_H_
 

@@ -1,4 +1,4 @@
-// Stories of servers that are lost and come back, and of copies that are made anew.
+// Stories of servers that are lost and come back, and of replicas that are made again.
 #include "tests/coordinator/membership_story.h"
 
 #include <gmock/gmock.h>
@@ -43,12 +43,12 @@ TEST_F(MembershipStory, ACopyThatItsServerCallsLostIsTakenOutAndMadeAnew) {
   Start({"s1", "s2"});
   Create("t", 2, 2);
   ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1", "s2 s1 e1"));
-  // Of another epoch, and by a process that is no member: means nothing.
+  // A report of another epoch, or by a process that is no member, has no effect.
   Fleet::Server& s2 = fleet_.at("s2");
   s2.copies_lost = {{ShardId{1, 0}.packed(), 7}};
   fleet_.Run(500);
   EXPECT_THAT(Lines(), ElementsAre("s1 s2 e1", "s2 s1 e1"));
-  // Of a backup.
+  // The replica of a backup.
   s2.copies_lost = {{ShardId{1, 0}.packed(), 1}};
   fleet_.Beat(&s2);
   rig_.Pump();
@@ -57,7 +57,7 @@ TEST_F(MembershipStory, ACopyThatItsServerCallsLostIsTakenOutAndMadeAnew) {
   fleet_.Run(1000);  // it says so again, and that is over
   EXPECT_THAT(Lines(), ElementsAre("s1 s2 e3", "s2 s1 e1"));
   EXPECT_EQ(rig_.core->membership().counts().refills, 1u);
-  // Of a primary.
+  // The replica of a primary.
   s2.copies_lost = {{ShardId{1, 1}.packed(), 1}};
   fleet_.Beat(&s2);
   rig_.Pump();
@@ -186,7 +186,7 @@ TEST_F(MembershipStory, AFailOverGoesBeforeACreationThatIsUnderWay) {
   rig_.StepStore();
   rig_.StepStore();
   fleet_.Kill("s1");
-  rig_.StepStore();  // the creation's one that was under way
+  rig_.StepStore();  // the creation's transaction in flight
   rig_.StepStore();  // the fail-over
   EXPECT_THAT(Lines(), ElementsAre("s2 e2 waits", "s2 e2 waits", "s2 e2 waits", "s2 e2 waits"));
   EXPECT_EQ(rig_.replies.count(caller), 0u);
@@ -340,16 +340,6 @@ TEST_F(MembershipStory, TheEventLogKeepsTheNewest) {
   request.set_after(4200);
   EXPECT_EQ(rig_.core->Events(request).events_size(), 1);
   EXPECT_EQ(rig_.core->Events({}).events_size(), 1000);
-}
-
-TEST_F(MembershipStory, AStoreOfTheFormerFormatIsTakenOverAndShutToItsCoordinators) {
-  Start({"s1"});
-  rig_.store.Txn({}, {{Op::Kind::kPut, keys::kFormatKey, keys::kFormatBefore, 0}});
-  rig_.Start();
-  rig_.Pump();
-  EXPECT_TRUE(rig_.core->serving());
-  EXPECT_EQ(rig_.store.Range(keys::kFormatKey, "").kvs[0].value, keys::kFormat);
-  EXPECT_STRNE(keys::kFormat, keys::kFormatBefore);
 }
 
 }  // namespace membership_story_test

@@ -16,7 +16,7 @@
 
 namespace hotbed {
 
-// What lies on the disk.
+// The contents of the disk.
 struct MemoryDisk {
   enum class Fault {
     kNone,

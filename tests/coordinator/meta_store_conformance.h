@@ -1,4 +1,4 @@
-// What every metadata store must do, as a suite that each backend instantiates:
+// The contract of every metadata store, as a suite that each backend instantiates:
 //
 //   INSTANTIATE_TEST_SUITE_P(Embedded, MetaStoreConformance, testing::Values(&MakeEmbedded));
 //
@@ -16,8 +16,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "common/random.h"
 #include "planner/coordinator/store/meta_store.h"
 #include "tests/common/test_seed.h"
@@ -30,56 +28,10 @@ class MetaStoreRig {
  public:
   virtual ~MetaStoreRig() = default;
   virtual MetaStore* store() = 0;
-  // Lets leases age: moves a clock, or sleeps.
-  virtual void PassTime(absl::Duration d) = 0;
   // Kills the store and opens it again; false where a test cannot do that.
   virtual bool Restart() = 0;
 };
 using MakeRig = std::unique_ptr<MetaStoreRig> (*)();
-
-// Collects what a watch delivers. Thread-safe.
-class WatchLog {
- public:
-  MetaStore::OnEvents Sink() {
-    return [this](const std::vector<WatchEvent>& events) {
-      absl::MutexLock lock(&mu_);
-      if (events.empty()) lost_ = true;
-      batches_.push_back(events);
-    };
-  }
-  // All events as "put KEY=VALUE" and "delete KEY", once there are at least `count`.
-  std::vector<std::string> Await(size_t count) {
-    absl::MutexLock lock(&mu_);
-    const auto enough = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return Count() >= count; };
-    mu_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(10));
-    std::vector<std::string> out;
-    for (const auto& batch : batches_) {
-      for (const WatchEvent& e : batch) {
-        out.push_back(e.kind == Op::Kind::kPut ? absl::StrCat("put ", e.kv.key, "=", e.kv.value)
-                                               : absl::StrCat("delete ", e.kv.key));
-      }
-    }
-    return out;
-  }
-  bool AwaitLost() {
-    absl::MutexLock lock(&mu_);
-    return mu_.AwaitWithTimeout(absl::Condition(&lost_), absl::Seconds(10));
-  }
-  std::vector<std::vector<WatchEvent>> batches() {
-    absl::MutexLock lock(&mu_);
-    return batches_;
-  }
-
- private:
-  size_t Count() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    size_t n = 0;
-    for (const auto& batch : batches_) n += batch.size();
-    return n;
-  }
-  absl::Mutex mu_;
-  std::vector<std::vector<WatchEvent>> batches_ ABSL_GUARDED_BY(mu_);
-  bool lost_ ABSL_GUARDED_BY(mu_) = false;
-};
 
 class MetaStoreConformance : public ::testing::TestWithParam<MakeRig> {
  protected:
@@ -90,10 +42,10 @@ class MetaStoreConformance : public ::testing::TestWithParam<MakeRig> {
 
   MetaStore* store() { return rig_->store(); }
   std::string Key(const std::string& name) const { return prefix_ + name; }
-  Op Put(const std::string& name, const std::string& value, LeaseId lease = 0) const {
-    return {Op::Kind::kPut, Key(name), value, lease};
+  Op Put(const std::string& name, const std::string& value) const {
+    return {Op::Kind::kPut, Key(name), value};
   }
-  Op Delete(const std::string& name) const { return {Op::Kind::kDelete, Key(name), "", 0}; }
+  Op Delete(const std::string& name) const { return {Op::Kind::kDelete, Key(name), ""}; }
   Compare Mod(const std::string& name, uint64_t revision) const {
     return {Key(name), Compare::Target::kModRevision, revision};
   }
@@ -117,12 +69,6 @@ class MetaStoreConformance : public ::testing::TestWithParam<MakeRig> {
     }
     return out;
   }
-  // Until the keys under the prefix are as many as `count`, at most 10 s.
-  bool AwaitCount(size_t count) {
-    for (int i = 0; i < 1000 && All().size() != count; ++i) absl::SleepFor(absl::Milliseconds(10));
-    return All().size() == count;
-  }
-
   std::unique_ptr<MetaStoreRig> rig_;
   const std::string prefix_;
 };
@@ -214,108 +160,10 @@ TEST_P(MetaStoreConformance, OneOfManyWritersWins) {
   EXPECT_THAT(AllText(), ::testing::ElementsAre("counter=100"));
 }
 
-TEST_P(MetaStoreConformance, WatchDeliversWholeTransactionsInOrder) {
-  WatchLog log;
-  const uint64_t begin = MustTxn({}, {Put("before", "0")}).revision;
-  auto watch = store()->WatchPrefix(prefix_, begin, log.Sink());
-  ASSERT_TRUE(watch.ok()) << watch.status();
-  MustTxn({}, {Put("a", "1"), Put("b", "2")});
-  MustTxn({}, {{Op::Kind::kPut, "/elsewhere", "x", 0}});
-  const uint64_t end = MustTxn({}, {Put("a", "3"), Delete("b")}).revision;
-  EXPECT_THAT(log.Await(4),
-              ::testing::ElementsAre("put " + Key("a") + "=1", "put " + Key("b") + "=2",
-                                     "put " + Key("a") + "=3", "delete " + Key("b")));
-  uint64_t last = 0;
-  for (const auto& batch : log.batches()) {
-    for (const WatchEvent& e : batch) {
-      EXPECT_GE(e.kv.mod_revision, last);
-      last = e.kv.mod_revision;
-    }
-  }
-  EXPECT_EQ(last, end);
-}
-
-TEST_P(MetaStoreConformance, WatchCatchesUpFromAnOlderRevision) {
-  const uint64_t begin = MustTxn({}, {Put("a", "1")}).revision;
-  MustTxn({}, {Put("a", "2")});
-  MustTxn({}, {Put("a", "3")});
-  WatchLog log;
-  auto watch = store()->WatchPrefix(prefix_, begin, log.Sink());
-  ASSERT_TRUE(watch.ok()) << watch.status();
-  EXPECT_THAT(log.Await(2),
-              ::testing::ElementsAre("put " + Key("a") + "=2", "put " + Key("a") + "=3"));
-}
-
-TEST_P(MetaStoreConformance, WatchEndsWithItsHandle) {
-  WatchLog log;
-  auto watch = store()->WatchPrefix(prefix_, MustTxn({}, {Put("a", "1")}).revision, log.Sink());
-  ASSERT_TRUE(watch.ok());
-  MustTxn({}, {Put("a", "2")});
-  EXPECT_EQ(log.Await(1).size(), 1u);
-  watch->reset();
-  MustTxn({}, {Put("a", "3")});
-  WatchLog other;
-  auto later = store()->WatchPrefix(prefix_, 0, other.Sink());
-  absl::SleepFor(absl::Milliseconds(50));
-  EXPECT_EQ(log.Await(1).size(), 1u);
-}
-
-TEST_P(MetaStoreConformance, LeaseEndsAndItsKeysGo) {
-  auto lease = store()->GrantLease(absl::Seconds(2));
-  ASSERT_TRUE(lease.ok()) << lease.status();
-  MustTxn({}, {Put("leased", "1", *lease), Put("kept", "2")});
-  EXPECT_EQ(All()[1].lease, *lease);
-  WatchLog log;
-  auto watch = store()->WatchPrefix(prefix_, All()[0].mod_revision, log.Sink());
-  ASSERT_TRUE(watch.ok());
-  rig_->PassTime(absl::Seconds(3));
-  EXPECT_TRUE(AwaitCount(1));
-  EXPECT_THAT(AllText(), ::testing::ElementsAre("kept=2"));
-  EXPECT_THAT(log.Await(1), ::testing::ElementsAre("delete " + Key("leased")));
-  EXPECT_TRUE(absl::IsNotFound(store()->KeepAlive(*lease)));
-  EXPECT_TRUE(absl::IsNotFound(store()->Txn({}, {Put("late", "1", *lease)}).status()));
-}
-
-TEST_P(MetaStoreConformance, KeepAliveExtendsALease) {
-  auto lease = store()->GrantLease(absl::Seconds(2));
-  ASSERT_TRUE(lease.ok());
-  MustTxn({}, {Put("leased", "1", *lease)});
-  for (int i = 0; i < 4; ++i) {
-    rig_->PassTime(absl::Seconds(1));
-    EXPECT_TRUE(store()->KeepAlive(*lease).ok());
-  }
-  EXPECT_EQ(All().size(), 1u);
-}
-
-TEST_P(MetaStoreConformance, RevokedLeaseEndsAtOnce) {
-  auto lease = store()->GrantLease(absl::Seconds(100));
-  ASSERT_TRUE(lease.ok());
-  MustTxn({}, {Put("leased", "1", *lease)});
-  EXPECT_TRUE(store()->RevokeLease(*lease).ok());
-  EXPECT_TRUE(All().empty());
-  EXPECT_TRUE(absl::IsNotFound(store()->RevokeLease(*lease)));
-}
-
-TEST_P(MetaStoreConformance, AKeyFollowsItsLastLease) {
-  auto first = store()->GrantLease(absl::Seconds(100));
-  auto second = store()->GrantLease(absl::Seconds(100));
-  ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_NE(*first, *second);
-  MustTxn({}, {Put("moved", "1", *first), Put("freed", "1", *first)});
-  MustTxn({}, {Put("moved", "2", *second), Put("freed", "2")});
-  EXPECT_TRUE(store()->RevokeLease(*first).ok());
-  EXPECT_EQ(All().size(), 2u);
-  EXPECT_TRUE(store()->RevokeLease(*second).ok());
-  EXPECT_THAT(AllText(), ::testing::ElementsAre("freed=2"));
-}
-
 TEST_P(MetaStoreConformance, EverythingSurvivesARestart) {
-  auto lease = store()->GrantLease(absl::Seconds(2));
-  ASSERT_TRUE(lease.ok());
-  MustTxn({}, {Put("a", "1"), Put("b", "2"), Put("leased", "3", *lease)});
+  MustTxn({}, {Put("a", "1"), Put("b", "2")});
   const uint64_t revision = MustTxn({}, {Delete("b"), Put("a", "4")}).revision;
   const std::vector<KeyValue> before = All();
-  rig_->PassTime(absl::Milliseconds(1500));
   if (!rig_->Restart()) GTEST_SKIP() << "this backend cannot be restarted by a test";
   const std::vector<KeyValue> after = All();
   ASSERT_EQ(after.size(), before.size());
@@ -324,13 +172,8 @@ TEST_P(MetaStoreConformance, EverythingSurvivesARestart) {
     EXPECT_EQ(after[i].value, before[i].value);
     EXPECT_EQ(after[i].create_revision, before[i].create_revision);
     EXPECT_EQ(after[i].mod_revision, before[i].mod_revision);
-    EXPECT_EQ(after[i].lease, before[i].lease);
   }
-  rig_->PassTime(absl::Milliseconds(1500));
-  EXPECT_TRUE(store()->KeepAlive(*lease).ok()) << "a full TTL anew";
   EXPECT_GT(MustTxn({}, {Put("c", "1")}).revision, revision);
-  rig_->PassTime(absl::Seconds(3));
-  EXPECT_TRUE(AwaitCount(2)) << "and then it ends";
 }
 
 TEST_P(MetaStoreConformance, AgreesWithItsDumbTwin) {

@@ -283,21 +283,6 @@ TEST_F(MoveStory, AMoveToAServerThatDiesForGoodIsGivenUp) {
   EXPECT_THAT(Lines()[0], HasSubstr("s1 e"));
 }
 
-TEST_F(MoveStory, AnOlderServerIsGivenNoCopies) {
-  Start({"s1"});
-  Create("t", 1, 1);
-  v1::RegisterServerRequest old;
-  old.set_name("old");
-  old.set_address("old:1");
-  old.set_feature_level(kReplicationFeatureLevel - 1);
-  ASSERT_TRUE(rig_.Call<v1::RegisterServerReply>(old).ok());
-  v1::MoveShardsRequest request;
-  request.add_moves()->set_shard(ShardId{1, 0}.packed());
-  request.mutable_moves(0)->set_to(2);
-  EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(request), kFailedPrecondition, "feature level 1");
-  EXPECT_STATUS(rig_.Create(Request("u", 2, 1)), kFailedPrecondition, "feature level 1");
-}
-
 TEST_F(MoveStory, ABackupChangesPlacesWithItsPrimary) {
   Start({"s1", "s2"});
   Create("t", 2, 1);

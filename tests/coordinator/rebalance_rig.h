@@ -180,7 +180,7 @@ class RebalanceRig {
     open.clear();
   }
 
-  // What may be wanted at all: as many copies as there were, on live servers of distinct domains.
+  // A valid goal has as many replicas as there were, on live servers of distinct domains.
   void CheckGoals(const RebalanceWave& wave) {
     for (const WantedShard& goal : wave.goals) {
       std::set<std::string> domains;

@@ -30,7 +30,7 @@ class ServiceTest : public ::testing::Test {
 
   void StartCoordinator(CoordinatorServiceOptions options = {}) {
     options.listen = "127.0.0.1:0";
-    auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_), Clock::Real());
+    auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_));
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     CoreOptions core;
@@ -225,8 +225,7 @@ TEST_F(ServiceTest, StoppingEndsWatchesAndAnswersEveryone) {
 TEST_F(ServiceTest, APortInUseIsNamed) {
   CoordinatorServiceOptions options;
   options.listen = service_->address();
-  auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(std::make_shared<MemoryDisk>()),
-                                       Clock::Real());
+  auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(std::make_shared<MemoryDisk>()));
   ASSERT_TRUE(store.ok());
   CoreOptions core;
   core.token = "other";

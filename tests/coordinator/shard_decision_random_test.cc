@@ -98,7 +98,7 @@ bool IsLive(const Cluster& cluster, const Member& member) {
   return it != cluster.live.end() && it->second == member.incarnation;
 }
 
-// Who may be a member next because it holds all that was acknowledged.
+// Whether the process may be a member next because it holds everything acknowledged.
 bool HoldsAll(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision,
               const Member& member) {
   switch (decision.step) {

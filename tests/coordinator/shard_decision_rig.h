@@ -1,4 +1,4 @@
-// What the tests of the rules of membership share: a cluster as the coordinator sees it.
+// The fixture of the tests of the membership rules: a cluster as the coordinator sees it.
 #ifndef HOTBED_TESTS_COORDINATOR_SHARD_DECISION_RIG_H_
 #define HOTBED_TESTS_COORDINATOR_SHARD_DECISION_RIG_H_
 
@@ -19,8 +19,8 @@ struct Cluster {
   std::vector<ServerId> room;  // for refills, in this order
   std::set<ServerId> joined;   // reported in this epoch, those of `live`
   bool joined_in_last_epoch = false;
-  std::set<ServerId> lost;    // live ones that said so of their copy in this epoch
-  std::set<ServerId> silent;  // of whom their primary said in this epoch that it does not hear them
+  std::set<ServerId> lost;    // live ones that reported in this epoch that their replica is lost
+  std::set<ServerId> silent;  // their primary reported in this epoch that it does not hear of them
 
   ShardDecision Decide(const ShardRecord& record, const ShardWish& wish) const {
     const auto is_live = [this](ServerId server) {
@@ -42,7 +42,7 @@ struct Cluster {
     const auto out = [&](Epoch epoch, const Member& member) {
       if (epoch != record.epoch) return MemberOut::kNo;
       if (lost.count(member.server) != 0 && is_live(member.server) == member.incarnation) {
-        return MemberOut::kCopyLost;
+        return MemberOut::kReplicaLost;
       }
       return silent.count(member.server) != 0 ? MemberOut::kSilent : MemberOut::kNo;
     };

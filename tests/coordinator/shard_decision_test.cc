@@ -89,6 +89,7 @@ TEST(ShardDecisionTest, ACopyThatIsLostCountsAsGone) {
   // In the next epoch the same process may get another one.
   cluster.lost.clear();
   decision.next.active = true;
+  decision.next.base = decision.next.members;
   cluster.room = {2};
   EXPECT_EQ(RecordText(cluster.Decide(decision.next, Wish(2)).next),
             "primary s1/1, members s1/1, learners s2/1, epoch 8 active");
@@ -111,7 +112,7 @@ TEST(ShardDecisionTest, WhoseAnswersItsPrimaryDoesNotHearLeaves) {
   cluster.live[1] = 5;
   decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
   EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 8");
-  // What the silent one says of itself comes first.
+  // The silent member's own report comes first.
   cluster = AllLive(4);
   cluster.silent = {2};
   cluster.lost = {2};
@@ -240,11 +241,13 @@ TEST(ShardDecisionTest, AMoveAddsJoinsSwitchesAndDrops) {
   record = decision.next;
   EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);  // not active yet
   record.active = true;
+  record.base = record.members;
   decision = cluster.Decide(record, wish);
   EXPECT_EQ(decision.step, ShardStep::kSwitch);
   EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s1/1 s2/1, learners -, epoch 9");
   record = decision.next;
   record.active = true;
+  record.base = record.members;
   decision = cluster.Decide(record, wish);
   EXPECT_EQ(decision.step, ShardStep::kDropMember);
   EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 10");

@@ -270,7 +270,7 @@ TEST_F(TrainerStory, ATrainerThatWasReplacedHoldsNoTable) {
   JoinNow("a", 0);
   End("a", 1);
   rig_.Pump();
-  Open("a");  // the job begins anew, in another group
+  Open("a");  // the job starts again, in another group
   v1::TrainRequest request = Request("a");
   request.set_group("h");
   request.set_kind(v1::TrainRequest::JOIN);

@@ -10,8 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/cluster_problem.h"
-#include "planner/compute_plan.h"
 #include "planner/model/placement.h"
+#include "planner/model/validate_input.h"
+#include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace cluster_copies_test {
@@ -104,7 +105,7 @@ TEST(PlaceNewTables, MissingCopiesOfOthersDoNotMatter) {
   const absl::StatusOr<Plan> plan = PlaceNewTables(view);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_THAT(plan->shards, SizeIs(1));
-  EXPECT_EQ(plan->PrimaryOf({2, 0}), 1u);
+  EXPECT_EQ(plan->shards[0].assignments.front().server, 1u);
 }
 
 TEST(ClusterProblem, ADrainMovesPrimariesAndBackupsApart) {
@@ -117,7 +118,7 @@ TEST(ClusterProblem, ADrainMovesPrimariesAndBackupsApart) {
   for (uint32_t i = 0; i < 8; ++i) view.tables[0].shards[i].backups = {(i + 1) % 3 + 1};
   view.servers[1].draining = true;
   view.servers[1].usable = false;
-  const PlanResult<PlannerOutput> plan = ComputePlan(ClusterProblem(view));
+  const PlanResult<PlannerOutput> plan = PlanCluster(ClusterProblem(view));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_THAT(plan.value().moves, SizeIs(6)) << "three primaries and three backups were on b";
   std::map<uint64_t, std::set<std::string>> domains;
@@ -136,7 +137,7 @@ TEST(ClusterProblem, AReadOnlyServerGetsNothingAndKeepsWhatItHas) {
   view.servers[0].draining = true;
   view.servers[1].usable = false;
   view.tables = {Placed(Spec(1, "u", 90000), 9, {1, 2})};
-  const PlanResult<PlannerOutput> plan = ComputePlan(ClusterProblem(view));
+  const PlanResult<PlannerOutput> plan = PlanCluster(ClusterProblem(view));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_THAT(plan.value().moves, SizeIs(5));
   for (const PlannedMove& move : plan.value().moves) EXPECT_EQ(move.to, "c");
@@ -147,7 +148,7 @@ TEST(ClusterProblem, MeasuredLoadIsWhatCounts) {
   ClusterView view;
   view.servers = {Server(1, "a"), Server(2, "b")};
   view.tables = {Placed(Spec(1, "u", 100000), 8, {1, 2})};
-  ASSERT_THAT(ComputePlan(ClusterProblem(view)).value().moves, SizeIs(0));
+  ASSERT_THAT(PlanCluster(ClusterProblem(view)).value().moves, SizeIs(0));
   for (uint32_t i = 0; i < 8; ++i) {
     ClusterShard& shard = view.tables[0].shards[i];
     shard.rows_pulled = shard.rows_pushed = shard.primary == 1 ? 1e6 : 1;
@@ -157,7 +158,7 @@ TEST(ClusterProblem, MeasuredLoadIsWhatCounts) {
   double rows = 0;
   for (const MeasuredRange& range : input.tables[0].measured) rows += range.reads + range.updates;
   EXPECT_NEAR(rows, 2 * 65536, 1e-6);
-  const PlanResult<PlannerOutput> plan = ComputePlan(input);
+  const PlanResult<PlannerOutput> plan = PlanCluster(input);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   ASSERT_THAT(plan.value().moves, SizeIs(2)) << "two of the four that are busy";
   for (const PlannedMove& move : plan.value().moves) {
@@ -173,13 +174,13 @@ TEST(ClusterProblem, MeasuredBytesCountWhereTheyAreMore) {
   TableSpec spec = Spec(1, "ids", 0);
   spec.hashed = true;
   view.tables = {Placed(spec, 8, {1, 2})};
-  ASSERT_THAT(ComputePlan(ClusterProblem(view)).value().moves, SizeIs(0));
+  ASSERT_THAT(PlanCluster(ClusterProblem(view)).value().moves, SizeIs(0));
   for (uint32_t i = 0; i < 8; i += 2) {
     view.servers[0].copies.push_back({{1, i}, 0, 0, 2 << 20});
   }
   TakeMeasuredBytes(&view);
   EXPECT_EQ(view.tables[0].shards[0].bytes, 2u << 20);
-  const PlanResult<PlannerOutput> plan = ComputePlan(ClusterProblem(view));
+  const PlanResult<PlannerOutput> plan = PlanCluster(ClusterProblem(view));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   ASSERT_FALSE(plan.value().moves.empty()) << "8 MiB on a, which has 7";
   EXPECT_EQ(plan.value().moves[0].reason, "a is above its capacity");

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/compute_plan.h"
 #include "planner/model/placement.h"
 #include "planner/model/table_bytes.h"
+#include "planner/model/validate_input.h"
+#include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace cluster_problem_test {
@@ -124,7 +125,7 @@ TEST(ClusterProblem, WhatIsThereAndGoodIsAnsweredAsItIs) {
   ClusterView view;
   view.servers = {Server(1, "a"), Server(2, "b")};
   view.tables = {Placed(Spec(1, "u", 100000), 8, {1, 2})};
-  const PlanResult<PlannerOutput> plan = ComputePlan(ClusterProblem(view));
+  const PlanResult<PlannerOutput> plan = PlanCluster(ClusterProblem(view));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_THAT(plan.value().moves, SizeIs(0));
   EXPECT_THAT(plan.value().tables[0].ranges, SizeIs(8));
@@ -137,7 +138,7 @@ TEST(ClusterProblem, UnreachableServersKeepWhatTheyHaveAndGetNothing) {
   view.servers[0].usable = false;
   view.servers[0].draining = true;
   view.tables = {Placed(Spec(1, "u", 90000), 9, {1, 2, 3}), Placed(Spec(2, "small", 10), 1, {2})};
-  const PlanResult<PlannerOutput> plan = ComputePlan(ClusterProblem(view));
+  const PlanResult<PlannerOutput> plan = PlanCluster(ClusterProblem(view));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_THAT(plan.value().moves, SizeIs(3)) << "the shards of a";
   for (const PlannedMove& move : plan.value().moves) {
@@ -239,7 +240,7 @@ TEST(PlaceNewTables, SlicedTablesAreCutAlikeAndNothingMovesAfterwards) {
       view.tables[i].shards.push_back({shard.range, shard.assignments.at(0).server});
     }
   }
-  const PlanResult<PlannerOutput> again = ComputePlan(ClusterProblem(view));
+  const PlanResult<PlannerOutput> again = PlanCluster(ClusterProblem(view));
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_THAT(again.value().moves, SizeIs(0));
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -248,7 +249,7 @@ TEST(PlaceNewTables, SlicedTablesAreCutAlikeAndNothingMovesAfterwards) {
   // And a server that is emptied gives its shards as they are.
   view.servers[0].usable = false;
   view.servers[0].draining = true;
-  const PlanResult<PlannerOutput> drained = ComputePlan(ClusterProblem(view));
+  const PlanResult<PlannerOutput> drained = PlanCluster(ClusterProblem(view));
   ASSERT_TRUE(drained.ok()) << drained.error().message;
   size_t on_a = 0;
   for (const PlannedShard& shard : plan->shards) on_a += shard.assignments.at(0).server == 1;

@@ -61,7 +61,7 @@ TEST(AccessCurve, StrataTileTheRowsAndAddUpToAll) {
   }
 }
 
-// What the header says about even accesses inside of a stratum.
+// The header's claim about even accesses within a stratum.
 TEST(AccessCurve, UnderstatesTheHottestRowsByLittle) {
   for (const double s : {0.8, 1.05, 1.2}) {
     InputTable table;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "planner/sources/plan_by_cost.h"
+#include "planner/plan_by_cost.h"
 #include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/plan_checks.h"

@@ -1,4 +1,4 @@
-// The parts of the search one by one, beside a count of their own.
+// The parts of the search one by one, each against an independent count.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Plans by cost beside the true optimum over the same shards.
+// Plans by cost against the true optimum over the same shards.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -221,7 +221,7 @@ TEST(RangeBytes, OfASliceHaveItsOwnState) {
 
 std::vector<ServerId> Owners(const Plan& plan) {
   std::vector<ServerId> owners;
-  for (const PlannedShard& s : plan.shards) owners.push_back(plan.PrimaryOf(s.shard));
+  for (const PlannedShard& s : plan.shards) owners.push_back(s.assignments.front().server);
   return owners;
 }
 
@@ -372,25 +372,6 @@ TEST(PlaceTable, WhoFailsIsReplacedByAllOthers) {
     EXPECT_GE(n, 4) << pair.first << " " << pair.second;
     EXPECT_LE(n, 6) << pair.first << " " << pair.second;
   }
-}
-
-TEST(ServerForCopy, TheEmptiestOutsideOfTheHoldersDomains) {
-  std::vector<RefillCandidate> servers(6);
-  for (uint64_t i = 0; i < 6; ++i) {
-    servers[i].server = {i + 1, 100 - 10 * i, i < 2 ? "rack" : ""};
-    servers[i].room = 1000;
-  }
-  EXPECT_EQ(ServerForCopy(servers, {1}, 10), 6u);
-  servers[5].may_take = false;
-  EXPECT_EQ(ServerForCopy(servers, {1}, 10), 5u);
-  servers[4].room = 9;
-  EXPECT_EQ(ServerForCopy(servers, {1}, 10), 4u);
-  EXPECT_EQ(ServerForCopy(servers, {4}, 10), 3u) << "never a holder";
-  EXPECT_EQ(ServerForCopy(servers, {4, 3}, 10), 2u);
-  EXPECT_EQ(ServerForCopy(servers, {4, 3, 1}, 10), 0u) << "s2 is in the rack of s1";
-  EXPECT_EQ(ServerForCopy(servers, {4, 3, 77}, 10), 2u) << "a holder that nobody knows";
-  servers[0].server.bytes = servers[1].server.bytes = 0;
-  EXPECT_EQ(ServerForCopy(servers, {6}, 10), 1u) << "among equals the lower id";
 }
 
 }  // namespace placement_test

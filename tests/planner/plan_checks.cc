@@ -232,7 +232,7 @@ class Execution {
   }
 
  private:
-  // Of what is kept: dropped tables, servers that are gone and copies too many are no more.
+  // Only kept ranges count: dropped tables, servers that are gone and surplus replicas are out.
   void LoadCurrent() {
     std::map<std::string, size_t> copies;
     for (const InputTable& table : input_.tables) copies[table.name] = table.copies;
@@ -252,7 +252,7 @@ class Execution {
     }
   }
 
-  // Of a table that is copied to every server, a copy that isn't wanted any more goes nowhere.
+  // A replica of a table on every server that is no longer wanted goes nowhere.
   bool IsDroppedReplica(const PlacedTable& table, const PlacedRange& r,
                         const std::string& server) const {
     for (const PlacedTable& planned : plan_.tables) {

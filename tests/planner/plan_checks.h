@@ -20,7 +20,7 @@ std::string CheckOwners(const PlannerInput& input, const PlannerOutput& plan);
 // Pins and shardings of the constraints; no column cut where rows must be whole.
 std::string CheckConstraints(const PlannerInput& input, const PlannerOutput& plan);
 
-// Shards within DECISIONS P1.
+// Shards keep the limits of planner/model/refine.h.
 std::string CheckShards(const PlannerInput& input, const PlannerOutput& plan);
 
 // All of these.

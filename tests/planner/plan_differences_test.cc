@@ -5,7 +5,7 @@
 namespace hotbed {
 namespace plan_differences_test {
 
-PlannerOutput Plan(std::vector<std::string> servers, std::vector<PlacedRange> ranges) {
+PlannerOutput OutputOf(std::vector<std::string> servers, std::vector<PlacedRange> ranges) {
   PlannerOutput plan;
   for (std::string& name : servers) plan.servers.push_back({.name = std::move(name)});
   plan.tables = {{.name = "t", .ranges = std::move(ranges)}};
@@ -25,8 +25,8 @@ PlacedRange Range(uint32_t server, uint64_t first, uint64_t limit, uint32_t colu
 }
 
 TEST(PlanDifferences, RectanglesThatChangeTheirServer) {
-  const auto before = Plan({"a", "b"}, {Range(0, 0, 10), Range(1, 10, 20)});
-  const auto after = Plan({"b", "c"}, {Range(0, 0, 20, 0, 2), Range(1, 0, 20, 2, 4)});
+  const auto before = OutputOf({"a", "b"}, {Range(0, 0, 10), Range(1, 10, 20)});
+  const auto after = OutputOf({"b", "c"}, {Range(0, 0, 20, 0, 2), Range(1, 0, 20, 2, 4)});
   const auto moves = PlanDifferences(before, after, "why");
   ASSERT_EQ(moves.size(), 3u);
   EXPECT_EQ(moves[0], (PlannedMove{"t", 0, 10, 0, 2, "", "b", 40, "why"})) << "a is gone";
@@ -35,15 +35,15 @@ TEST(PlanDifferences, RectanglesThatChangeTheirServer) {
 }
 
 TEST(PlanDifferences, SameServersUnderOtherNumbersStay) {
-  const auto before = Plan({"a", "b"}, {Range(0, 0, 10), Range(1, 10, 20)});
-  const auto after = Plan({"b", "a"}, {Range(0, 10, 20), Range(1, 0, 5), Range(1, 5, 10)});
+  const auto before = OutputOf({"a", "b"}, {Range(0, 0, 10), Range(1, 10, 20)});
+  const auto after = OutputOf({"b", "a"}, {Range(0, 10, 20), Range(1, 0, 5), Range(1, 5, 10)});
   EXPECT_TRUE(PlanDifferences(before, after, "").empty());
 }
 
 TEST(PlanDifferences, OnlyPrimariesOfKnownTables) {
-  auto before = Plan({"a", "b"}, {Range(0, 0, 10), Range(1, 0, 10)});
+  auto before = OutputOf({"a", "b"}, {Range(0, 0, 10), Range(1, 0, 10)});
   before.tables[0].ranges[1].role = Role::kReplica;
-  auto after = Plan({"a", "b"}, {Range(0, 0, 10)});
+  auto after = OutputOf({"a", "b"}, {Range(0, 0, 10)});
   after.tables.push_back({.name = "new", .ranges = {Range(1, 0, 10)}});
   EXPECT_TRUE(PlanDifferences(before, after, "").empty());
 }

@@ -1,4 +1,4 @@
-// What must hold of any plan, for tests of every strategy.
+// The invariants of any plan, for tests of every strategy.
 #ifndef HOTBED_TESTS_PLANNER_PLAN_FAULT_H_
 #define HOTBED_TESTS_PLANNER_PLAN_FAULT_H_
 

@@ -31,14 +31,6 @@ TEST(Plan, PrintsEveryRole) {
             "replica\n");
 }
 
-TEST(Plan, FindsThePrimary) {
-  const Plan plan = Example();
-  EXPECT_EQ(plan.PrimaryOf({3, 1}), 1u);
-  EXPECT_EQ(plan.PrimaryOf({3, 2}), 2u);
-  EXPECT_EQ(plan.PrimaryOf({3, 3}), 0u);
-  EXPECT_EQ(plan.PrimaryOf({2, 0}), 0u);
-}
-
 TEST(Plan, ComparesByValue) {
   EXPECT_EQ(Example(), Example());
   for (const auto& change : {+[](PlannedShard* s) { s->range.limit = 11; },

@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "common/random.h"
-#include "planner/sources/plan_by_cost.h"
+#include "planner/plan_by_cost.h"
 #include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/plan_checks.h"
@@ -175,7 +175,7 @@ TEST(Rebalance, ARangeOfAnotherStrategyIsRefinedFirst) {
   EXPECT_EQ(plan.moves.size(), 4u);
 }
 
-// What may change between a plan and the next one.
+// The changes allowed between a plan and the next one.
 void Disturb(Random& random, PlannerInput& input) {
   std::vector<InputServer>& servers = input.topology.servers;
   for (uint64_t i = 1 + random.Uniform(2); i > 0; --i) {

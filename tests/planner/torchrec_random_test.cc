@@ -1,4 +1,4 @@
-// What holds for every plan of TorchRec's planner, on random problems.
+// The invariants of every plan of TorchRec's planner, on random problems.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -153,7 +153,7 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
   };
   const auto out = [&](Epoch epoch, const Member& member) {
     const JoinReport report = {shard, epoch, member};
-    return c.lost.contains(report)     ? MemberOut::kCopyLost
+    return c.lost.contains(report)     ? MemberOut::kReplicaLost
            : c.silent.contains(report) ? MemberOut::kSilent
                                        : MemberOut::kNo;
   };

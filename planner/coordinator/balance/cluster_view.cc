@@ -57,7 +57,7 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
   }
   for (const auto& [id, message] : state.tables()) {
     absl::StatusOr<TableSpec> spec = FromProto(message);
-    if (!spec.ok()) continue;  // of a later version: it stays where it is
+    if (!spec.ok()) continue;  // written by a later version: the table stays where it is
     ClusterTable table{*std::move(spec), {}};
     for (const v1::ShardRecord* record : state.ShardsOfTable(id)) {
       const absl::StatusOr<ShardRecord> shard = FromProto(*record);
@@ -67,21 +67,6 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
   }
   TakeMeasuredBytes(&view);
   return view;
-}
-
-std::vector<RefillCandidate> RefillCandidates(const ClusterView& view) {
-  std::vector<RefillCandidate> candidates;
-  for (const ClusterServer& server : view.servers) {
-    RefillCandidate& c = candidates.emplace_back();
-    c.server = {server.id, server.bytes_held, server.failure_domain};
-    c.may_take = server.usable;
-    // A spill whose size nobody knows ends where the disk does; the server says so by read_only.
-    c.room = server.spill_bytes == 0
-                 ? UINT64_MAX
-                 : server.host_bytes + server.spill_bytes -
-                       std::min(server.bytes_held, server.host_bytes + server.spill_bytes);
-  }
-  return candidates;
 }
 
 }  // namespace hotbed

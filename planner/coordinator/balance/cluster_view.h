@@ -4,32 +4,26 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "common/ids.h"
 #include "planner/cluster_problem.h"
 #include "planner/coordinator/state/cluster_state.h"
-#include "planner/model/placement.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
 
-// What the coordinator has last heard from a server; null: nothing.
+// The load that a server reported last; null: none.
 using LoadOf = std::function<const v1::ServerLoad*(ServerId)>;
 
-// All registered servers, with whether `live` says that they may take shards, and all tables with
-// the members of their shards. A draining or read-only server takes none. What `load` says of
-// servers and copies is taken over; without it, what the metadata store has. Thread-compatible, as
-// the state is.
+// All registered servers and all tables with the members of their shards. A server may take shards
+// if `live` says so and it is neither draining nor read-only. Loads of servers and replicas come
+// from `load`, or without it from the metadata store. Thread-compatible, as the state is.
 ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)>& live,
                    const LoadOf& load = nullptr);
 
-// Servers of one domain may fail together: the one that it was started with, else the host of its
-// data port.
+// The server's failure domain: the one it was started with, else the host of its data port. Servers
+// of one domain may fail together.
 std::string FailureDomainOf(const v1::ServerInfo& info);
-
-// The view's servers as places for another copy of a shard (planner/model/placement.h: ServerForCopy).
-std::vector<RefillCandidate> RefillCandidates(const ClusterView& view);
 
 }  // namespace hotbed
 

@@ -9,7 +9,7 @@ namespace {
 
 using Rows = LoadSample::Rows;
 
-// Counters never fall while a process lives; a copy that came back may begin anew.
+// Counters never fall while a process lives, but a replica that came back may start from zero.
 Rows Growth(const Rows& since, const Rows& until) {
   Rows grown;
   grown.pulled = until.pulled >= since.pulled ? until.pulled - since.pulled : until.pulled;
@@ -23,12 +23,12 @@ Rows Less(Rows all, const Rows& part) {
   return all;
 }
 
-// What one server did: by copy that it named in both looks, and the rest.
+// The rows of one server: by replica that it reported in both samples, and the rest.
 struct ServerGrowth {
   absl::flat_hash_map<uint64_t, Rows> copies;
   Rows all;
   Rows rest;
-  double rest_bytes = 0;  // of its primaries that it did not name
+  double rest_bytes = 0;  // of its primaries that it did not report
 };
 
 ServerGrowth GrowthOf(const LoadSample::Server& since, const LoadSample::Server& until) {

@@ -1,12 +1,11 @@
-// Loads of servers and shards, from the counters in heartbeats. Pure functions of two looks at the
-// cluster; safe from any thread.
+// Loads of servers and shards, from the counters in heartbeats. Pure functions of two samples of
+// the cluster; safe from any thread.
 //
-// The unit of load is a row a second. A shard's pulls and pushes are those of its primary; a backup
-// applies every push too, and serves the pulls that it was measured to. What a server did beyond
-// the copies that it named (it names the busiest) is spread over its other primaries by bytes. To
-// that comes, for every copy, its part of kIdleShare of all rows, by bytes: what is idle has to lie
-// somewhere too, and becomes busy as likely as anything. A cluster that is idle altogether is
-// loaded by its bytes alone.
+// The unit of load is rows per second. A shard's pulls and pushes are those of its primary; a
+// backup applies every push too, and serves the pulls that were measured on it. A server reports
+// its busiest replicas only; the rest of its rows are spread over its other primaries by bytes. On
+// top, kIdleShare of all rows is spread over all replicas by bytes: idle rows occupy a server too,
+// and may become busy. In a cluster that is idle altogether the load is by bytes alone.
 #ifndef HOTBED_PLANNER_COORDINATOR_BALANCE_LOAD_METER_H_
 #define HOTBED_PLANNER_COORDINATOR_BALANCE_LOAD_METER_H_
 
@@ -23,7 +22,7 @@ namespace hotbed {
 
 constexpr double kIdleShare = 0.1;
 
-// The counters of one look, by server.
+// The counters of all servers at one instant.
 struct LoadSample {
   struct Rows {
     uint64_t pulled = 0;
@@ -40,42 +39,41 @@ struct LoadSample {
 
 LoadSample SampleOf(int64_t now_ms, const ClusterView& view);
 
-// What was measured between two looks.
+// Rates measured between two samples.
 struct MeasuredLoads {
   double rows_per_s = 0;  // of all servers
-  // Of shards by table and index, as the view's; by server of the view.
+  // Rows per second of each shard, by table and shard in the view's order.
   std::vector<std::vector<double>> pulled;
   std::vector<std::vector<double>> pushed;
   absl::flat_hash_map<uint64_t, std::map<ServerId, double>> backup_pulls;  // by packed shard
 };
 
-// A server that was restarted between the two counts as idle. `until` must be later.
+// A server that was restarted between the samples counts as idle. `until` must be the later one.
 MeasuredLoads LoadsBetween(const LoadSample& since, const LoadSample& until,
                            const ClusterView& view);
 
-// Who holds which copies and what that is in load: changes as copies are moved in thought.
+// The load of each server under a placement, which the caller may change step by step.
 class LoadBoard {
  public:
-  // Below `rows_per_s_min` rows the cluster is idle.
+  // Below `rows_per_s_min` rows per second the cluster counts as idle.
   LoadBoard(const ClusterView& view, const MeasuredLoads& loads, double rows_per_s_min);
 
   bool idle() const { return idle_; }
   double Load(ServerId server) const;
-  // Over usable servers.
+  // The next four are over usable servers.
   double Busiest() const;
   double Mean() const;
   double Imbalance() const;  // 0 without load
   ServerId BusiestServer() const;
 
-  // What only the primary has of the shard (its pulls), and what every member has.
+  // The part of the shard's load that only its primary has: its pulls.
   double PrimaryLoad(uint32_t table, uint32_t shard) const { return pulled_[table][shard]; }
-  double MemberLoad(uint32_t table, uint32_t shard) const { return members_[table][shard]; }
 
-  // Takes the shard off its holders and gives it to others; the primary is the first.
+  // Moves the shard from its holders to others; the first of each is the primary.
   void Change(uint32_t table, uint32_t shard, const std::vector<ServerId>& from,
               const std::vector<ServerId>& to);
 
-  // The view with each shard's rows such that the planner's problem has these loads.
+  // The view with rows set per shard such that the planner's problem has these loads.
   ClusterView Weighed(ClusterView view) const;
 
  private:
@@ -84,15 +82,15 @@ class LoadBoard {
   bool idle_ = false;
   std::vector<ServerId> usable_;
   absl::flat_hash_map<ServerId, double> loads_;
-  std::vector<std::vector<double>> pulled_;  // the primary's alone, by table and shard
+  std::vector<std::vector<double>> pulled_;  // of the primary alone, by table and shard
   std::vector<std::vector<double>> pushed_;
-  std::vector<std::vector<double>> members_;  // pushes and the part for bytes
+  std::vector<std::vector<double>> members_;  // of every member: pushes and the share for bytes
 };
 
 // Members of a shard, the primary first.
 std::vector<ServerId> HoldersOf(const ClusterShard& shard);
 
-// Of weights and state of one copy: what was measured, else what the table's rows would be.
+// Bytes of weights and state of one replica: measured, else computed from the table's rows.
 uint64_t BytesOf(const TableSpec& spec, const ClusterShard& shard);
 
 }  // namespace hotbed

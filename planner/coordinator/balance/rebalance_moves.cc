@@ -9,15 +9,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "planner/compute_plan.h"
+#include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace {
 
-// The coordinator does nothing else while it plans; so many are some tens of milliseconds.
+// The coordinator does nothing else while it plans; this many take some tens of milliseconds.
 constexpr uint64_t kEvaluationsMax = 20000;
 
-// Names as the problem has them, as ids and places in the view.
+// Maps the names in the problem to ids and indices in the view.
 class ViewIndex {
  public:
   explicit ViewIndex(const ClusterView& view) : view_(view) {
@@ -44,7 +44,7 @@ class ViewIndex {
     return server != nullptr && server->reachable && !server->draining;
   }
 
-  // The table and those of its shards that lie within the move's range.
+  // The table, and its shards within the move's range.
   std::pair<uint32_t, std::vector<uint32_t>> ShardsOf(const PlannedMove& move) const {
     std::vector<uint32_t> found;
     const auto table = tables_.find(move.table);
@@ -71,7 +71,7 @@ class ViewIndex {
   absl::flat_hash_map<std::string, uint32_t> tables_;
 };
 
-// Holders after the move; false where it is none for them.
+// Applies the move to the holders; false if it does not concern them.
 bool Replace(const ViewIndex& index, const ClusterServer& from, ServerId to,
              std::vector<ServerId>* holders) {
   const auto leaving = std::find(holders->begin(), holders->end(), from.id);
@@ -148,7 +148,7 @@ std::vector<WantedShard> SwitchPrimaries(const ClusterView& view, double aim, ui
     for (auto it = holders.begin() + 1; it != holders.end(); ++it) {
       if (usable.count(*it) > 0 && board->Load(*it) < board->Load(*best)) best = it;
     }
-    // Above the aim itself it would only be the next to give it away.
+    // A target above the aim would only be the next to give the load away.
     if (best == holders.begin() || board->Load(*best) - negative > aim * mean) continue;
     const std::vector<ServerId> before = holders;
     std::iter_swap(holders.begin(), best);
@@ -172,7 +172,7 @@ ClusterView After(ClusterView view, const std::vector<WantedShard>& goals) {
 absl::StatusOr<std::vector<PlannedMove>> MovesFor(const ClusterView& view) {
   PlannerInput input = ClusterProblem(view);
   input.options.evaluations_max = kEvaluationsMax;
-  PlanResult<PlannerOutput> planned = ComputePlan(input);
+  PlanResult<PlannerOutput> planned = PlanCluster(input);
   if (!planned.ok()) return ToStatus(planned.error());
   return std::move(planned.value().moves);
 }
@@ -196,7 +196,7 @@ absl::StatusOr<RebalanceWave> PlanDrain(const ClusterView& view) {
   if (!draining.empty()) {
     absl::StatusOr<std::vector<PlannedMove>> moves = MovesFor(view);
     if (!moves.ok()) return moves.status();
-    // What leaves a draining server comes before what only evens out, and so does what makes room.
+    // Moves off a draining server, and those that make room for them, go first.
     const auto last = std::find_if(moves->rbegin(), moves->rend(), [&](const PlannedMove& move) {
       return draining.count(move.from) > 0;
     });

@@ -36,7 +36,8 @@ std::string NameOf(const ClusterView& view, ServerId id) {
   return absl::StrCat("server ", id);
 }
 
-// Both as goals; of a shard in both the later one, which knows of the earlier.
+// Joins the goals of both; for a shard in both, the later goal, which takes the earlier into
+// account.
 std::vector<WantedShard> Joined(std::vector<WantedShard> earlier, std::vector<WantedShard> later) {
   std::set<uint64_t> in_later;
   for (const WantedShard& goal : later) in_later.insert(goal.shard.packed());
@@ -58,8 +59,8 @@ void Carry(const ClusterView& view, const std::vector<WantedShard>& goals, LoadB
   }
 }
 
-// As few of the first moves as bring the imbalance half below the `end` at which it is none, or
-// all.
+// Keeps the fewest first moves that bring the imbalance halfway below the `end` at which it counts
+// as none, or all moves.
 RebalanceWave FewestOf(const ClusterView& view, const std::vector<PlannedMove>& moves,
                        uint32_t moves_max, double end, const std::string& reason,
                        const LoadBoard& board) {
@@ -133,7 +134,7 @@ void RebalancePolicy::LookAtServers(int64_t now_ms, const ClusterView& view) {
     if (is_new || seen.up != up || (up && seen.incarnation != server.incarnation)) {
       changed = true;
       seen.was_lost = up && !is_new && !seen.up && now_ms - seen.since_ms >= options_.lost_ms;
-      // Of those that are down already when this coordinator begins nobody knows what they had.
+      // Nobody knows what servers held that were already down when this coordinator started.
       seen.answered = up ? holders.empty() : !is_new && !seen.held;
       seen.unfinished = false;
       seen.up = up;
@@ -151,7 +152,7 @@ void RebalancePolicy::LookAtServers(int64_t now_ms, const ClusterView& view) {
 }
 
 void RebalancePolicy::LookAtLoads(int64_t now_ms, const ClusterView& view, bool quiet) {
-  if (!quiet) {  // what copies cost is no load to be evened out
+  if (!quiet) {  // the cost of transfers is no load to even out
     uneven_ = 0;
     since_ = until_ = SampleOf(now_ms, view);
     return;
@@ -223,7 +224,7 @@ std::optional<RebalanceWave> RebalancePolicy::EvenOut(int64_t now_ms, const Clus
                               (until_->at_ms - since_->at_ms) / 1000));
 }
 
-// What is best for the cause, as far as the rate limit goes, if it is worth it.
+// The best wave for the cause within the rate limit, if it is worth it.
 std::optional<RebalanceWave> RebalancePolicy::Plan(int64_t now_ms, const ClusterView& view,
                                                    Cause cause, const std::string& why) {
   const uint32_t moves_max = std::min(options_.moves_per_wave, MovesLeft(now_ms));

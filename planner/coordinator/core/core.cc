@@ -12,7 +12,7 @@
 namespace hotbed {
 namespace {
 
-constexpr int kAttemptsMax = 20;                 // of one operation that keeps meeting conflicts
+constexpr int kAttemptsMax = 20;                 // of an operation that keeps conflicting
 constexpr int64_t kLoadRetryNs = 100 * 1000000;  // between two reads of a store that fails
 
 absl::Status OutcomeUnknown(const absl::Status& store) {
@@ -54,16 +54,27 @@ void Core::Step(int64_t now_ns, Event event) {
     leases_.OnProbed(now_ns_, probed.server, probed.incarnation, probed.answer);
     if (serving()) OnEndedLeases();
   }
+  CheckInvariants();
+}
+
+void Core::CheckInvariants() const {
+  // The store does one thing at a time, and the state is not shown while it is being read.
+  HOTBED_CHECK(!load_in_flight_ || !commit_in_flight_);
+  HOTBED_CHECK(!load_in_flight_ || phase_ == Phase::kLoading);
+  HOTBED_CHECK(!commit_in_flight_ || committing_lane_->running.has_value());
+  // Whoever shows the state has taken the leadership, and only bootstrap runs before that.
+  HOTBED_CHECK(!serving() || leading_);
+  HOTBED_CHECK(bootstrapped_ || !urgent_.running.has_value());
 }
 
 void Core::Tick(int64_t now_ns) {
   now_ns_ = std::max(now_ns_, now_ns);
-  // Whoever was held up so long may have heartbeats waiting that it has not read yet.
+  // A process that was held up for so long may have unread heartbeats.
   const int64_t half_ttl_ns = options_.lease_ttl_ms * 1000000 / 2;
   const bool held_up = last_tick_ns_ != 0 && now_ns_ - last_tick_ns_ > half_ttl_ns;
   if (held_up) leases_.RenewAll(now_ns_);
   last_tick_ns_ = now_ns_;
-  if (phase_ == Phase::kLoading && !load_under_way_ && now_ns_ >= load_again_ns_) AskToLoad();
+  if (phase_ == Phase::kLoading && !load_in_flight_ && now_ns_ >= load_again_ns_) AskToLoad();
   trainers_.Tick(now_ns_, held_up || !serving());
   TakeFromTrainers();
   if (!serving()) return;
@@ -90,8 +101,7 @@ absl::Status Core::Unready() const {
     case Phase::kServing:
       return absl::OkStatus();
     case Phase::kLoading:
-      // The first read is under way: requests may wait for it. A store that fails makes nobody
-      // wait.
+      // Requests wait for the first read, but not for a store that failed.
       if (trouble_.ok()) return absl::OkStatus();
       return absl::UnavailableError(
           absl::StrCat("the metadata store cannot be read: ", trouble_.ToString()));
@@ -104,13 +114,13 @@ absl::Status Core::Unready() const {
 
 void Core::AskToLoad() {
   phase_ = Phase::kLoading;
-  load_under_way_ = true;
+  load_in_flight_ = true;
   ready_.load = true;
 }
 
 void Core::OnLoaded(LoadedEvent event) {
-  HOTBED_CHECK(load_under_way_);
-  load_under_way_ = false;
+  HOTBED_CHECK(load_in_flight_);
+  load_in_flight_ = false;
   absl::Status s = event.result.status();
   if (!s.ok()) {
     trouble_ = s;
@@ -142,11 +152,11 @@ void Core::OnLoaded(LoadedEvent event) {
 }
 
 void Core::OnCommitted(CommittedEvent event) {
-  HOTBED_CHECK(commit_under_way_);
-  commit_under_way_ = false;
+  HOTBED_CHECK(commit_in_flight_);
+  commit_in_flight_ = false;
   std::optional<Pending>& running = committing_lane_->running;
   if (!event.result.ok()) {
-    // Nobody may be told that it failed: it may have been written.
+    // The caller must not be told that it failed: it may have been written.
     if (!running->bootstrap) Finish(committing_lane_, OutcomeUnknown(event.result.status()));
     running.reset();
     trouble_ = event.result.status();
@@ -164,7 +174,7 @@ void Core::OnCommitted(CommittedEvent event) {
     } else if (running->bootstrap) {
       running.reset();
     }
-    AskToLoad();  // OnLoaded begins what runs anew
+    AskToLoad();  // OnLoaded restarts the running operations
     return;
   }
   state_.Apply(committing_, event.result->revision);
@@ -198,7 +208,7 @@ Core::Lane* Core::NextLane(bool* looked) {
   }
   if (normal_.running.has_value()) return &normal_;
   if (!state_.Orphans(1).empty()) {
-    // Between operations every shard without its table is a leftover.
+    // Between operations, every shard without a table is a leftover.
     normal_.running.emplace();
     normal_.running->operation = MakeCleanup();
   } else if (membership_.HasWork() && !*looked && (moves_turn_ || normal_.queue.empty())) {
@@ -224,7 +234,7 @@ void Core::StartMembership(Lane* lane, bool urgent) {
 
 void Core::Advance() {
   bool looked = false;
-  while (phase_ == Phase::kServing && !commit_under_way_) {
+  while (phase_ == Phase::kServing && !commit_in_flight_) {
     Lane* const lane = NextLane(&looked);
     if (lane == nullptr) return;
     Next next = lane->running->operation->Advance(state_);
@@ -233,7 +243,7 @@ void Core::Advance() {
       committing_ = next.commit->ops();
       committing_lane_ = lane;
       ready_.commit = std::move(next.commit);
-      commit_under_way_ = true;
+      commit_in_flight_ = true;
       return;
     }
     if (lane->running->bootstrap) {
@@ -271,7 +281,7 @@ void Core::Finish(Lane* lane, absl::StatusOr<Reply> reply) {
 
 void Core::FailAll(const absl::Status& why) {
   for (Lane* lane : {&urgent_, &normal_}) {
-    // Of one that the other lane went before, a part may have been written.
+    // An operation that waits for the other lane may have written a part already.
     if (lane->running.has_value()) Finish(lane, OutcomeUnknown(why));
     lane->running.reset();
     for (const Pending& pending : lane->queue) {

@@ -1,25 +1,26 @@
-// The coordinator's core: a pure state machine. No threads, no clock, no I/O: events and the time
+// The coordinator's core: a pure state machine without threads, clock or I/O. Events and the time
 // come in, actions go out, so that gRPC drives it in production and a seeded simulator in tests.
 //
-//   core.Step(now, event);  core.Tick(now);
-//   Ready ready = core.TakeReady();   // then carry out: read, commit, deliver replies; feed the
-//   results back by Step
+//   core.Step(now, event);
+//   core.Tick(now);
+//   Ready ready = core.TakeReady();
+//   // Carry it out: read, commit, deliver replies; feed the results back by Step.
 //
-// What it knows is what the metadata store holds, plus who sent a heartbeat lately. Nothing is told
-// to anyone before it is committed. One transaction is under way at a time. Operations run in two
-// lanes, each one after another in the order of arrival: in the urgent one what keeps shards
-// serving (fail-over, activation, servers that are down), in the other one what people ask for, and
-// moves. The urgent lane goes first, also between two transactions of an operation of the other.
+// The core knows the contents of the metadata store, and who sent a heartbeat lately. It tells
+// nobody anything that is not committed. One transaction is in flight at a time. Operations run in
+// two lanes, each in the order of arrival: the urgent lane keeps shards serving (fail-over,
+// activation, servers that are down), the normal lane serves people's requests and moves. The
+// urgent lane goes first, even between two transactions of an operation of the normal lane.
 //
-// Safety rests on the compares of each transaction: every record that it writes is as the core has
-// it, and the leader key is this coordinator's. A transaction that fails makes the core read the
-// store again and begin the operation anew; if another coordinator took the leadership it stops for
-// good. After an error that leaves a transaction's outcome unknown the callers are told so and the
-// store is read again before anything else.
+// Safety rests on the compares of each transaction: every record that it writes must be as the core
+// has it, and the leader key must be this coordinator's. After a failed compare the core reads the
+// store again and restarts the operation; if another coordinator took the leadership, it stops for
+// good. After an error that leaves a transaction's outcome unknown, the core tells the callers so
+// and reads the store again before anything else.
 //
-// Leases are kept here, by heartbeats and probes (leases.h; liveness only, never safety). A
-// coordinator that starts, and one that was itself held up, gives every live server a full TTL
-// anew. Who holds which shard is decided by Membership (membership.h).
+// Leases are kept here, by heartbeats and probes (leases.h); they serve liveness, never safety. A
+// coordinator that starts, or was itself held up, gives every live server a full TTL again. Who
+// holds which shard is decided by Membership (membership.h).
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_CORE_CORE_H_
@@ -49,12 +50,12 @@
 namespace hotbed {
 
 struct CoreOptions {
-  std::string token;           // of this process, unlike any other's
-  std::string new_cluster_id;  // for a store that has none
+  std::string token;           // unique to this process
+  std::string new_cluster_id;  // for a store without one
   int64_t lease_ttl_ms = 3000;
   int64_t heartbeat_interval_ms = 500;
-  int64_t refill_wait_ms = 10000;  // a lost copy may come back so long, before another is made
-  size_t pending_max = 8192;       // requests that wait; beyond it ResourceExhausted
+  int64_t refill_wait_ms = 10000;  // time for a lost server to come back before it is replaced
+  size_t pending_max = 8192;       // waiting requests; further ones fail with ResourceExhausted
   MembershipOptions membership;
   RebalanceOptions rebalance;
   ClusterLimits limits;
@@ -67,7 +68,7 @@ using Request =
                  v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest,
                  v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest>;
 
-// Names a caller; chosen by the shell, never reused.
+// Identifies a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
 
 struct RequestEvent {
@@ -80,7 +81,7 @@ struct LoadedEvent {  // the answer to Ready::load: all keys under keys::kRoot
 struct CommittedEvent {  // the answer to Ready::commit
   absl::StatusOr<TxnResult> result;
 };
-struct StreamBrokenEvent {  // the stream on which the process sent its heartbeats
+struct StreamBrokenEvent {  // the process's heartbeat stream broke
   ServerId server = 0;
   Incarnation incarnation = 0;
 };
@@ -102,18 +103,18 @@ struct Ready {
   std::optional<Transaction> commit;  // commit it, then Step(CommittedEvent)
   std::vector<ReplyAction> replies;
   std::vector<ProbeRequest> probes;   // probe, then Step(ProbedEvent)
-  std::vector<int64_t> fail_over_ns;  // shards that serve again: since their server was lost
+  std::vector<int64_t> fail_over_ns;  // per shard that serves again: time since it was lost
 };
 
 class Core {
  public:
   explicit Core(CoreOptions options);
 
-  // Milliseconds since 1970, for what people read.
+  // Milliseconds since 1970, for times that people read.
   void SetUnixMs(int64_t unix_ms) { unix_ms_ = unix_ms; }
   // `now_ns` is monotonic and never falls.
   void Step(int64_t now_ns, Event event);
-  // At least a few times in each lease TTL: ends leases and retries the store.
+  // Call this a few times per lease TTL: it ends leases and retries the store.
   void Tick(int64_t now_ns);
   Ready TakeReady();
 
@@ -121,16 +122,16 @@ class Core {
     kLoading,  // reading the store, or waiting to read it again
     kServing,
     kOvertaken,  // another coordinator took the leadership
-    kFailed,     // the store holds what this program cannot read
+    kFailed,     // this program cannot read the store
   };
   Phase phase() const { return phase_; }
-  // Why it is overtaken or failed, or what the store said last while loading.
+  // Why it is overtaken or failed, or the store's last error while loading.
   const absl::Status& trouble() const { return trouble_; }
-  // Whether bootstrap is over and what the store holds may be shown.
+  // Whether bootstrap is done, so that the state may be shown.
   bool serving() const { return phase_ == Phase::kServing && bootstrapped_; }
 
   const ClusterState& state() const { return state_; }
-  // Whole or changed-since, with the servers' loads as last heard.
+  // The whole map or the changes, with the loads that servers reported last.
   v1::ClusterMap Map(uint64_t revision_known) const;
   size_t pending() const { return normal_.queue.size() + urgent_.queue.size(); }
   v1::ListTrainersReply Trainers() const { return trainers_.List(now_ns_); }
@@ -139,14 +140,14 @@ class Core {
   const Membership& membership() const { return membership_; }
   const Leases& leases() const { return leases_; }
 
-  // What the process of a server has not been told: changes after `revision_known`, and how it may
-  // copy if it was told version `limits_known` of that. nullopt: nothing, or it has no lease.
+  // News for the process of a server: changes after `revision_known`, and the transfer limits if
+  // they are not of version `limits_known`. nullopt: no news, or the process has no lease.
   std::optional<v1::HeartbeatReply> News(ServerId server, Incarnation incarnation,
                                          uint64_t revision_known, uint64_t limits_known) const;
 
  private:
   struct Pending {
-    CallerToken caller = 0;  // 0: nobody waits
+    CallerToken caller = 0;  // 0: nobody waits for the reply
     std::unique_ptr<Operation> operation;
     int attempts = 1;
     bool bootstrap = false;
@@ -159,29 +160,32 @@ class Core {
   void OnRequest(RequestEvent event);
   void OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request);
   void OnTrain(CallerToken caller, const v1::TrainRequest& request);
-  // Takes over what the groups of trainers answer and want committed; then Advance.
+  // Takes over the replies and commits of the groups of trainers; call Advance afterwards.
   void TakeFromTrainers();
   void OnLoaded(LoadedEvent event);
   void OnCommitted(CommittedEvent event);
-  // Why requests are refused now, or OK.
+  // OK, or why requests are refused now.
   absl::Status Unready() const;
   std::unique_ptr<Operation> MakeOperation(Request request);
 
   // Runs operations until one has a transaction to commit or none is left.
   void Advance();
-  // Where the next operation runs, or nullptr. `looked`: Membership found nothing to do just now.
+  // The lane whose operation runs next, or nullptr. `looked`: this Advance asked Membership
+  // already.
   Lane* NextLane(bool* looked);
   void StartMembership(Lane* lane, bool urgent);
   void Bootstrapped();
   void Finish(Lane* lane, absl::StatusOr<Reply> reply);
   void AskToLoad();
-  // No more transactions: fails everyone who waits.
+  // Ends all transactions for good and fails every caller that waits.
   void Stop(Phase phase, absl::Status why);
   void FailAll(const absl::Status& why);
   MoveContext Moving() const { return {&leases_, unix_ms_}; }
 
+  // Ends the process when the fields contradict each other.
+  void CheckInvariants() const;
   void OnEndedLeases();
-  // Looks whether shards should lie otherwise, now and then.
+  // Checks now and then whether shards should be placed differently.
   void Rebalance();
   v1::RebalanceStatus RebalancingNow() const;
   bool Placeable(ServerId server) const;  // live, and not about to stop
@@ -190,20 +194,20 @@ class Core {
   Phase phase_ = Phase::kLoading;
   absl::Status trouble_;
   bool bootstrapped_ = false;
-  bool leading_ = false;  // the leader key was ours when last seen
+  bool leading_ = false;  // the leader key was this process's when last read
   ClusterState state_;
 
   int64_t now_ns_ = 0;
   int64_t unix_ms_ = 0;
   int64_t last_tick_ns_ = 0;
   int64_t load_again_ns_ = 0;  // not before
-  bool load_under_way_ = false;
-  bool commit_under_way_ = false;
+  bool load_in_flight_ = false;
+  bool commit_in_flight_ = false;
   std::vector<Op> committing_;
   Lane urgent_;
   Lane normal_;
   Lane* committing_lane_ = nullptr;
-  bool moves_turn_ = false;  // of the normal lane: Membership goes before the queue
+  bool moves_turn_ = false;  // in the normal lane, Membership goes before the queue
   Leases leases_;
   Membership membership_;
   RebalancePolicy rebalance_;

@@ -1,4 +1,4 @@
-// What the core does with requests; core.cc has how operations run.
+// The core's requests, maps and rebalancing; core.cc has the running of operations.
 #include <memory>
 #include <optional>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "planner/coordinator/balance/cluster_view.h"
 #include "planner/coordinator/core/core.h"
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/state/event_log.h"
 
 namespace hotbed {
@@ -92,7 +92,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
     *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());
-    *reply.mutable_copy_limits() = membership_.LimitsOf(state_);
+    *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
   }
   ready_.replies.push_back({caller, Reply(std::move(reply))});
   Advance();
@@ -108,8 +108,8 @@ std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarn
   const v1::ClusterMap& map = reply.map();
   const bool nothing = map.delta() && map.tables().empty() && map.shards().empty() &&
                        map.servers().empty() && map.tables_dropped().empty();
-  if (nothing && limits_known == membership_.limits_version()) return std::nullopt;
-  *reply.mutable_copy_limits() = membership_.LimitsOf(state_);
+  if (nothing && limits_known == membership_.transfers().limits_version()) return std::nullopt;
+  *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
   return reply;
 }
 
@@ -153,7 +153,7 @@ v1::ClusterMap Core::Map(uint64_t revision_known) const {
 }
 
 void Core::Rebalance() {
-  // A view costs some microseconds a shard: of many shards it is made more seldom.
+  // A view costs some microseconds per shard: with many shards it is made less often.
   constexpr int64_t kNsPerShard = 50'000;
   const int64_t now_ms = now_ns_ / 1'000'000;
   if (state_.move_control().limits().paused() || now_ns_ < rebalance_again_ns_ ||
@@ -166,13 +166,13 @@ void Core::Rebalance() {
     const Leases::Lease* const lease = leases_.Find(server);
     return lease == nullptr ? nullptr : &lease->load;
   };
-  // Only servers that may take copies: what the policy wants of others would be given up.
+  // Only servers that may take replicas: goals on others would be given up.
   ClusterView view = ViewOf(
-      state_, [this](ServerId s) { return MayTakeCopies(state_, leases_, s).ok(); }, load);
+      state_, [this](ServerId s) { return MayTakeReplicas(state_, leases_, s).ok(); }, load);
   for (ClusterServer& server : view.servers) {
     const Leases::Lease* const lease = leases_.Find(server.id);
     if (lease == nullptr || !lease->load.has_free_bytes()) continue;
-    // Rows may fill what they fill now and what is free; the planner adds the memory to it.
+    // Rows may fill the bytes they fill now plus the free ones; the planner adds the memory itself.
     const uint64_t room = server.bytes_held + lease->load.free_bytes();
     server.spill_bytes = std::max<uint64_t>(1, room - std::min(room, server.host_bytes));
   }

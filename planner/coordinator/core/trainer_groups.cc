@@ -88,7 +88,7 @@ absl::Status TrainerGroups::Check(const v1::TrainRequest& r, const ClusterState&
 absl::Status TrainerGroups::CheckTables(const v1::TrainRequest& r,
                                         const ClusterState& state) const {
   const absl::btree_set<TableId> asked(r.tables().begin(), r.tables().end());
-  // Nearly all requests name what the last one did, and that was looked at then.
+  // Nearly all requests name the same tables as the last one, which were checked then.
   if (const auto group = groups_.find(r.group()); group != groups_.end()) {
     const auto it = group->second.trainers.find(r.name());
     if (it != group->second.trainers.end() &&
@@ -100,7 +100,7 @@ absl::Status TrainerGroups::CheckTables(const v1::TrainRequest& r,
   for (const auto& [name, group] : groups_) {
     if (asked.empty() || name == r.group()) continue;
     for (const auto& [trainer_name, trainer] : group.trainers) {
-      // One whose session was opened anew can push no more: it counts for nothing already.
+      // A trainer whose session was opened again can no longer push, so it does not count.
       const auto session = state.sessions().find(trainer_name);
       if (session == state.sessions().end() || session->second.incarnation != trainer.incarnation) {
         continue;
@@ -171,8 +171,8 @@ void TrainerGroups::Renew(Group* group, const v1::TrainRequest& request) {
   auto it = group->trainers.find(request.name());
   const bool member =
       it != group->trainers.end() && it->second.incarnation == request.incarnation();
-  // A member of before this coordinator's start. One that had not ended the last commit's step was
-  // given up by that commit.
+  // A member from before this coordinator's start. A trainer that had not ended the last commit's
+  // step was given up by that commit.
   const bool heard_again = !member && InGrace() && it == group->trainers.end() &&
                            request.ended_step() >= group->commit.step();
   if (!member && !heard_again) return;
@@ -230,8 +230,8 @@ void TrainerGroups::Settle(const std::string& name, Group* group) {
   group->waiters.erase(rest, group->waiters.end());
 }
 
-// An earlier life of a trainer that joins stays a member until then: what it ended is committed
-// with all others, and what it did not is left to the new one.
+// The earlier process of a trainer that joins stays a member until then: the steps it ended are
+// committed with those of the others, and the new process does the rest.
 void TrainerGroups::AdmitJoiners(Group* group) {
   for (Waiter& waiter : group->waiters) {
     if (!waiter.joins) continue;
@@ -280,7 +280,7 @@ v1::TrainReply TrainerGroups::ReplyOf(const Group& group, const Trainer* trainer
   reply.set_member(trainer != nullptr);
   *reply.mutable_commit() = group.commit;
   const auto [ended, slowest] = Slowest(group);
-  // While members may be missing nothing is said of all of them.
+  // While members may be missing, no step is known to be ended by all of them.
   reply.set_ended_min(InGrace() ? 0 : ended);
   reply.set_slowest(slowest);
   reply.set_members(static_cast<uint32_t>(group.trainers.size()));

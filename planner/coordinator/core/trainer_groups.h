@@ -1,25 +1,25 @@
-// The trainers' groups: who belongs to each, which step each member has ended, which step of the
-// group is committed (DECISIONS S5). Part of the core, and pure as it is.
+// Groups of trainers: the members of each, the step that each member has ended, and the group's
+// last committed step. Part of the core, and pure like it.
 //
-// What decides is the last commit of a group (step, sessions, tables). It is in the metadata store
-// before anybody hears of it; the rest is made of what trainers say: every request of theirs renews
-// the membership and carries their clock, so a coordinator that was restarted learns all of it
-// anew. Until one lease has passed since then nobody is given up, no step is committed and nobody
-// who waits for others goes on, because a member that was not heard of yet may be behind.
+// The last commit of a group (step, sessions, tables) is authoritative. It is in the metadata store
+// before anybody hears of it. The rest comes from the trainers: every request renews the membership
+// and carries the trainer's step, so a restarted coordinator learns it again. Until one lease has
+// passed since the start, no member is given up, no step is committed and no trainer that waits for
+// others continues, because a member that was not heard of yet may be behind.
 //
 // Rules:
-// - A step is committed when all members have ended it: with the sessions of all of them, in the
-// order of their names. One commit of a group is under way at a time, and the next one follows only
-// when a member has brought the last one to every shard of its tables: so no shard misses one, even
-// if trainers die in between.
-// - A trainer that dies, or is not heard of for a lease, is out; a trainer that leaves too. The
-// others go on without it.
-// - A trainer that joins begins one step above the last commit, and is let in only when no step
-// waits to be committed, so that it can bring the last one to the shards. In a group without
-// synchronous tables it begins one step above the slowest member.
+// - A step is committed when all members have ended it, with the sessions of all of them in the
+//   order of their names. One commit per group is in flight at a time, and the next one follows
+//   only when a member has brought the last one to every shard of its tables: so no shard misses a
+//   commit, even if trainers die in between.
+// - A trainer that leaves, dies or is not heard of for a lease is out. The others continue without
+//   it.
+// - A trainer that joins begins one step above the last commit, and is admitted only when no step
+//   waits to be committed, so that it can bring the last one to the shards. In a group without
+//   synchronous tables it begins one step above the slowest member.
 // - The least step that all members have ended never falls.
-// - A synchronous table belongs to one group while that has a member that trains it: who names it
-// from another group is refused, and with it no renewal.
+// - A synchronous table belongs to one group as long as a member of that group trains it. A trainer
+//   of another group that names it is refused, and its membership is not renewed.
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_CORE_TRAINER_GROUPS_H_
@@ -47,8 +47,8 @@ struct TrainerLimits {
   int64_t lease_ms_max = 600'000;
   int64_t wait_ms_max = 30'000;
   size_t groups_max = 4096;
-  size_t members_max = 4096;  // of a group
-  size_t tables_max = 4096;   // of a trainer
+  size_t members_max = 4096;  // per group
+  size_t tables_max = 4096;   // per trainer
   size_t waiting_max = 16384;
 };
 
@@ -62,20 +62,20 @@ class TrainerGroups {
 
   explicit TrainerGroups(const TrainerLimits& limits) : limits_(limits) {}
 
-  // The store was read, for the first time or again: nobody could renew meanwhile. `fresh`: a
-  // cluster that has just been made, so that no trainer can be waiting to be heard of.
+  // The store was read, for the first time or again; nobody could renew in the meantime. `fresh`:
+  // the cluster is new, so no trainer can be waiting to be heard of.
   void OnLoaded(int64_t now_ns, const ClusterState& state, bool fresh);
   // A transaction was committed.
   void OnCommitted(int64_t now_ns, const ClusterState& state);
-  // The commits taken so far may never have been made: they are to be decided anew. Whoever waits
-  // is told why.
+  // The commits taken so far may never have been made, so they will be decided again. Answers every
+  // waiter with `why`.
   void FailAll(const absl::Status& why);
   void OnRequest(int64_t now_ns, CallerToken caller, const v1::TrainRequest& request,
                  const ClusterState& state);
-  // Ends leases and waits. `held_up`: this process could not hear anybody for a while.
+  // Ends leases and waits. `held_up`: this process could not receive requests for a while.
   void Tick(int64_t now_ns, bool held_up);
 
-  // What came out of the events since: answers, and commits to make.
+  // The answers, and the commits to make, since the last call.
   std::vector<Answer> TakeAnswers();
   std::vector<v1::GroupCommit> TakeCommits();
 
@@ -86,7 +86,7 @@ class TrainerGroups {
     SessionId session = 0;
     Incarnation incarnation = 0;
     uint64_t ended = 0;
-    uint64_t base = 0;  // it had no part in steps up to here
+    uint64_t base = 0;  // it took no part in steps up to this one
     int64_t lease_ns = 0;
     int64_t deadline_ns = 0;
     std::vector<TableId> tables;
@@ -96,8 +96,8 @@ class TrainerGroups {
     std::string name;
     Incarnation incarnation = 0;
     bool joins = false;
-    uint64_t commit = 0;
-    uint64_t ended = 0;
+    uint64_t commit = 0;  // waits for a commit of this step
+    uint64_t ended = 0;   // waits until all members have ended this step
     int64_t lease_ns = 0;
     int64_t deadline_ns = 0;
     SessionId session = 0;
@@ -105,7 +105,7 @@ class TrainerGroups {
   struct Group {
     v1::GroupCommit commit;  // the last one in the store
     bool committing = false;
-    uint64_t delivered = 0;  // the last step whose commit a trainer has brought everywhere
+    uint64_t delivered = 0;  // the last step whose commit a trainer has brought to all shards
     absl::btree_map<std::string, Trainer> trainers;  // by session name: trainer order
     std::vector<Waiter> waiters;
   };
@@ -116,15 +116,16 @@ class TrainerGroups {
   absl::Status CheckTables(const v1::TrainRequest& request, const ClusterState& state) const;
   int64_t LeaseNs(const v1::TrainRequest& request) const;
   void Renew(Group* group, const v1::TrainRequest& request);
-  // Lets in who may be let in, commits what may be committed, answers who need not wait.
+  // Admits joiners, starts a commit and answers waiters, as far as the rules allow.
   void Settle(const std::string& name, Group* group);
   void AdmitJoiners(Group* group);
   void StartCommit(const std::string& name, Group* group);
-  // True: answered.
+  // True if the waiter was answered.
   bool AnswerWaiter(const Group& group, const Waiter& waiter);
   void SettleAll();
   static bool IsSynchronous(const Group& group);
-  // The least step that all have ended and who has ended no more; of nobody: the last commit.
+  // The least step that all members have ended, and the slowest member; without members, the last
+  // commit.
   static std::pair<uint64_t, std::string> Slowest(const Group& group);
   v1::TrainReply ReplyOf(const Group& group, const Trainer* trainer) const;
 

@@ -5,14 +5,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "planner/coordinator/state/keys.h"
 
 namespace hotbed {
 namespace {
 
-// A record, a goal, and at most two events that are not there yet.
+// A record, a goal, and at most two new events.
 constexpr size_t kOpsPerShard = 2 + 2 * kOpsPerEvent;
-constexpr size_t kNamesBytesMax = 300;  // of shards in one event; the others are counted
+constexpr size_t kNamesBytesMax =
+    300;  // of shard names in one event; further shards are only counted
 
 }  // namespace
 
@@ -44,6 +46,7 @@ void MembershipBatch::Note(const std::string& kind, const std::string& reason, u
 
 std::optional<Transaction> MembershipBatch::Finish() {
   if (txn_.empty()) return std::nullopt;
+  HOTBED_CHECK(txn_.ops().size() + groups_.size() * kOpsPerEvent <= kRecordsPerTxn);
   for (const auto& [key, group] : groups_) {
     std::string text = group.names;
     if (group.names.size() > kNamesBytesMax) text += " ...";

@@ -1,5 +1,5 @@
-// One transaction of Membership in the making: records, goals, and the events that tell of them,
-// those of one kind and reason joined. Thread-compatible.
+// A transaction of Membership while it is being built: records, goals, and the events that describe
+// them; events of one kind and reason are joined into one. Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_BATCH_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_BATCH_H_
 
@@ -32,22 +32,23 @@ class MembershipBatch {
   int64_t now_ns() const { return now_ns_; }
   int64_t unix_ms() const { return unix_ms_; }
 
-  // Whether another shard's changes surely fit.
+  // Whether the changes of one more shard fit in any case.
   bool HasRoom() const;
   void PutRecord(const v1::ShardRecord& record);
   void PutGoal(const v1::ShardGoal& goal);
   void DeleteGoal(uint64_t packed);
   void Note(const std::string& kind, const std::string& reason, uint64_t packed);
-  // nullopt: nothing was put.
+  // nullopt if nothing was put.
   std::optional<Transaction> Finish();
 
-  // Copies under way, by server; those that this batch begins are added by the caller.
+  // Snapshot transfers in flight, by server; the caller adds those that this batch begins.
   absl::flat_hash_map<ServerId, size_t> copies_from;
   absl::flat_hash_map<ServerId, size_t> copies_to;
-  absl::flat_hash_map<ServerId, uint64_t> bytes_to;  // still to come; as far as is known
-  // Shards that a goal promises to a server which is no member yet. Counted when first asked for.
+  absl::flat_hash_map<ServerId, uint64_t> bytes_to;  // still to be sent, as far as known
+  // By server: shards that a goal promises to it while it is no member yet. Counted at the first
+  // call.
   const absl::flat_hash_map<ServerId, uint64_t>& Promised();
-  // Servers to which as many copies as may be are under way.
+  // Servers to which `copies_max` transfers or more are in flight.
   absl::flat_hash_set<ServerId> BusyTargets(size_t copies_max) const;
 
  private:
@@ -66,9 +67,9 @@ class MembershipBatch {
   std::optional<absl::flat_hash_map<ServerId, uint64_t>> promised_;
 };
 
-// The servers of a goal that are no members of the record.
+// The goal's servers that are not members of the record.
 std::vector<ServerId> TargetsOf(const v1::ShardGoal& goal, const v1::ShardRecord& record);
-// The members that the goal does not name.
+// The record's members that the goal does not name.
 std::vector<ServerId> SourcesOf(const v1::ShardGoal& goal, const v1::ShardRecord& record);
 
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// What Membership does with one shard.
+// The next step of one shard: its wish, its goal, and the decision put into a batch.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -6,21 +6,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/membership_batch.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "proto/convert.h"
 
 namespace hotbed {
 namespace {
 
-// What begins first where only so many copies may be under way.
+// The order in which waiting transfers begin.
 constexpr int kRefillRank = 0;
 constexpr int kGoalRank = 1;
 constexpr int kReaderRank = 2;
-// To a server that gets back what it held: most of them need the end of the log only.
+// To a server that gets its replicas back: most of them need only the tail of the log.
 constexpr size_t kReturnsPerServer = 16;
-// Nobody waits for a read copy, and of one that has begun nobody says that it is complete.
+// Nobody waits for a read copy, and nobody reports when one is complete.
 constexpr size_t kReadersPerServer = 8;
 
 std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
@@ -52,7 +52,7 @@ uint32_t CopiesOf(const v1::TableSpec& spec) {
 bool Fulfills(const v1::ShardRecord& record, const v1::ShardGoal& goal, uint32_t copies) {
   if (goal.servers().empty() || record.primary().server() != goal.servers(0)) return false;
   if (!TargetsOf(goal, record).empty()) return false;
-  // One member more than the goal names stays where a copy was missing.
+  // If a replica was missing when the goal was made, one member more than the goal names stays.
   return SourcesOf(goal, record).empty() || (record.members_size() <= static_cast<int>(copies) &&
                                              goal.servers_size() < static_cast<int>(copies));
 }
@@ -80,8 +80,8 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
   const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
   ShardWish wish;
   wish.copies = CopiesOf(spec);
-  // Also of class `checkpoint`: its promise is what the last checkpoint holds, and a server that
-  // comes back goes on from that, as a group of one does (RegisterServer).
+  // Even for class `checkpoint`: it promises only the contents of the last checkpoint, and a server
+  // that comes back continues from there, as a group of one does (RegisterServer).
   wish.survives_restart = true;
   if (const v1::ShardGoal* goal = state.FindGoal(record.shard())) {
     wish.servers.assign(goal->servers().begin(), goal->servers().end());
@@ -101,14 +101,14 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     }
   }
   if (!spec.data_parallel()) return wish;
-  const std::vector<ServerId> avoided = setbacks_.Avoided(record.shard(), now_ns);
+  const std::vector<ServerId> avoided = backoff_.Avoided(record.shard(), now_ns);
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   for (const auto& [server, info] : state.servers()) {
     const auto& wanted = wish.servers;
     if (HasMember(record, server) || std::count(wanted.begin(), wanted.end(), server) > 0) continue;
     if (std::count(avoided.begin(), avoided.end(), server) > 0) continue;
     const uint64_t more = IsLearner(record, server) ? 0 : bytes;
-    if (MayTakeCopies(state, *leases_, server, more).ok()) wish.readers.push_back(server);
+    if (MayTakeReplicas(state, *leases_, server, more).ok()) wish.readers.push_back(server);
   }
   return wish;
 }
@@ -136,10 +136,10 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
     return RefillPlace(record, members, batch);
   };
   const auto join_ready = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() && Joined(record, Named(member));
+    return epoch == record.epoch() && reports_.Joined(record, Named(member));
   };
   const auto out = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() ? Out(record, Named(member)) : MemberOut::kNo;
+    return epoch == record.epoch() ? reports_.WhyLeaving(record, Named(member)) : MemberOut::kNo;
   };
   ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
                                        ServerView{.live = live,
@@ -148,7 +148,7 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
                                                   .join_ready = join_ready,
                                                   .out = out});
   decision.reason = state.WithServerNames(decision.reason);
-  if (decision.step != ShardStep::kNone) return Take(record, std::move(decision), batch);
+  if (decision.step != ShardStep::kNone) return CarryOut(record, std::move(decision), batch);
   const auto stops = [&](const v1::Member& m) {
     return leases_->Stopping(m.server()) && !leases_->StopsAlone(batch->now_ns(), m.server());
   };
@@ -173,8 +173,8 @@ bool Membership::SettleGoal(const v1::ShardRecord& record, MembershipBatch* batc
     const uint64_t bytes = ShardBytes(leases_).Of(record);
     for (const ServerId server : TargetsOf(*goal, record)) {
       const uint64_t more = IsLearner(record, server) ? 0 : bytes;
-      const absl::Status may = MayTakeCopies(state, *leases_, server, more);
-      const std::string setback = setbacks_.Why(record.shard(), server, batch->now_ns());
+      const absl::Status may = MayTakeReplicas(state, *leases_, server, more);
+      const std::string setback = backoff_.Why(record.shard(), server, batch->now_ns());
       if (!setback.empty()) why = absl::StrCat(state.ServerName(server), ": ", setback);
       if (may.ok() || leases_->Awaited(batch->now_ns(), server)) continue;
       why = std::string(may.message());
@@ -200,13 +200,13 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
-  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
+  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
   search.bytes = ShardBytes(leases_).Of(record);
   search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
-  const ServerId to = PlaceForCopy(state, *leases_, search);
+  const ServerId to = PlaceForReplica(state, *leases_, search);
   const std::string reason = absl::StrCat("drain of ", state.ServerName(from));
   if (to == 0) {
     waiting_[record.shard()] = absl::StrCat(reason, ": no other server can take it");
@@ -227,18 +227,18 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
                                  const std::vector<ServerId>& members, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   PlaceSearch search;
-  search.avoid = setbacks_.Avoided(record.shard(), batch->now_ns());
-  auto lost = lost_.find(record.shard());
-  if (lost != lost_.end() &&
-      std::count(search.avoid.begin(), search.avoid.end(), lost->second) == 0) {
-    // Who had it needs the tail of the log only.
-    const ServerId before = lost->second;
+  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
+  auto holder = last_holder_.find(record.shard());
+  if (holder != last_holder_.end() &&
+      std::count(search.avoid.begin(), search.avoid.end(), holder->second) == 0) {
+    // The last holder needs only the tail of the log.
+    const ServerId before = holder->second;
     const bool holds = std::count(members.begin(), members.end(), before) > 0;
-    if (!holds && MayTakeCopies(state, *leases_, before).ok()) return before;
+    if (!holds && MayTakeReplicas(state, *leases_, before).ok()) return before;
     if (!holds && leases_->Awaited(batch->now_ns(), before)) return 0;
-    lost_.erase(lost);
+    last_holder_.erase(holder);
   } else if (leases_->AnyAwaited(batch->now_ns())) {
-    return 0;  // it may be the one: this process began after the loss
+    return 0;  // one may be the last holder: this process may have started after the loss
   }
   search.members = members;
   for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());
@@ -247,7 +247,7 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
-  return PlaceForCopy(state, *leases_, search);
+  return PlaceForReplica(state, *leases_, search);
 }
 
 std::string Membership::Gate(const v1::ShardRecord& record, const Member& learner,
@@ -255,8 +255,8 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
                              const MembershipBatch& batch) const {
   const ClusterState& state = batch.state();
   if (state.move_control().limits().paused()) return "copies are paused";
-  auto lost = lost_.find(record.shard());
-  const bool returns = lost != lost_.end() && lost->second == learner.server;
+  auto holder = last_holder_.find(record.shard());
+  const bool returns = holder != last_holder_.end() && holder->second == learner.server;
   const bool reads = std::count(readers.begin(), readers.end(), learner.server) > 0;
   size_t copies_max = options_.copies_per_server;
   if (returns) copies_max = std::max(copies_max, kReturnsPerServer);
@@ -273,16 +273,16 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
     return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
                         " are under way");
   }
-  if (returns) return "";  // it has the rows
+  if (returns) return "";  // the server has the rows already
   auto others = batch.bytes_to.find(learner.server);
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   const uint64_t room =
       bytes == 0 || others == batch.bytes_to.end() ? bytes : bytes + others->second;
-  return std::string(MayTakeCopies(state, *leases_, learner.server, room).message());
+  return std::string(MayTakeReplicas(state, *leases_, learner.server, room).message());
 }
 
-void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
-                      MembershipBatch* batch) {
+void Membership::CarryOut(const v1::ShardRecord& record, ShardDecision decision,
+                          MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   const uint64_t packed = record.shard();
   const v1::ShardGoal* const goal = state.FindGoal(packed);
@@ -313,7 +313,7 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       break;
     case ShardStep::kJoin:
       if (missing && goal == nullptr) ++counts_.refills;
-      if (missing) lost_.erase(packed);
+      if (missing) last_holder_.erase(packed);
       break;
     case ShardStep::kFailOver:
     case ShardStep::kTakeBase:
@@ -322,12 +322,12 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
       break;
     case ShardStep::kSwitch:
       if (goal == nullptr) {
-        lost_[packed] = record.primary().server();
+        last_holder_[packed] = record.primary().server();
         batch->Note("switch", decision.reason, packed);
       }
       break;
     case ShardStep::kDropLearner: {
-      const std::string more = NoteSetbacks(record, decision, batch->now_ns(), state);
+      const std::string more = NoteBackoff(record, decision, batch->now_ns(), state);
       batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
       break;
     }
@@ -343,6 +343,58 @@ void Membership::Take(const v1::ShardRecord& record, ShardDecision decision,
   batch->DeleteGoal(packed);
   batch->Note("moved", goal->reason(), packed);
   ++counts_.moves;
+}
+
+void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
+                              MembershipBatch* batch) {
+  ++counts_.fail_overs;
+  int64_t since = 0;
+  bool gone = false;  // the process of some member is gone
+  bool lost = false;  // some live process lost its replica
+  for (const v1::Member& m : record.members()) {
+    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) {
+      lost = lost || reports_.WhyLeaving(record, m) == MemberOut::kReplicaLost;
+      continue;
+    }
+    gone = true;
+    last_holder_[record.shard()] = m.server();
+    since = std::max(since, leases_->GoneSinceNs(m.server()));
+  }
+  failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
+  const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
+                           : gone                                ? "fail_over"
+                           : lost                                ? "copy_lost"
+                                                                 : "cut_off";
+  const std::string more = NoteBackoff(record, decision, batch->now_ns(), batch->state());
+  batch->Note(kind, absl::StrCat(decision.reason, more), record.shard());
+}
+
+std::string Membership::NoteBackoff(const v1::ShardRecord& record, const ShardDecision& decision,
+                                    int64_t now_ns, const ClusterState& state) {
+  std::string told;
+  const auto look = [&](const v1::Member& m, const std::vector<Member>& next) {
+    const bool lives = leases_->LiveIncarnation(m.server()) == m.incarnation();
+    const bool stays = std::any_of(next.begin(), next.end(), [&](const Member& other) {
+      return other.server == m.server() && other.incarnation == m.incarnation();
+    });
+    if (!lives || stays) return;
+    const MemberReports::Leaving* const report = reports_.FindLeaving(record, m);
+    if (report == nullptr || report->why != MemberOut::kReplicaLost) {
+      // This may be a primary, of which the primary before it did not hear.
+      backoff_.NoteUnreached(record.shard(), m.server(), now_ns);
+      return;
+    }
+    const std::string again = backoff_.NoteLost(record.shard(), m.server(), now_ns);
+    if (!again.empty()) absl::StrAppend(&told, "; ", again);
+    if (!report->said.empty()) {
+      absl::StrAppend(&told, "; ", state.ServerName(m.server()), " says: ", report->said);
+    }
+  };
+  for (const v1::Member& m : record.members()) look(m, decision.next.members);
+  for (const v1::Member& m : record.learners()) {
+    if (reports_.WhyLeaving(record, m) == MemberOut::kReplicaLost) look(m, decision.next.learners);
+  }
+  return told;
 }
 
 }  // namespace hotbed

@@ -27,8 +27,8 @@ const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& 
   return nullptr;
 }
 
-// The learner that the shard's move or refill is about; nullptr: none. A read copy is one only
-// while rows are on their way to it.
+// The learner that the shard's move or refill is about; nullptr: none. A read copy counts only
+// while rows are in flight to it.
 const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
                             const v1::ShardGoal* goal) {
   for (const v1::Member& learner : record.learners()) {
@@ -44,7 +44,7 @@ const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
   return nullptr;
 }
 
-// Why a copy takes longer than its rows at the dial.
+// Notes why a transfer takes longer than its bytes at the rate limit.
 void SetNote(const v1::CopyProgress& copy, const v1::CopyLimits& limits, v1::ShardMove* move) {
   if (copy.passes() < 2) return;
   std::string note = absl::StrCat("pass ", copy.passes(), " over its rows: pushes change ",
@@ -75,7 +75,7 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
                              const Leases& leases, const v1::ListMovesRequest& request) {
   v1::ListMovesReply reply;
   ShardBytes bytes(&leases);
-  absl::btree_set<uint64_t> shards = membership.with_learners();
+  absl::btree_set<uint64_t> shards = membership.transfers().with_learners();
   for (const auto& [packed, goal] : state.goals()) shards.insert(packed);
   uint64_t total = 0;
   for (const uint64_t packed : shards) {
@@ -93,7 +93,7 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
     move.set_bytes_total(bytes.Of(record));
     if (learner != nullptr) {
       const v1::CopyProgress* const progress = ProgressOf(leases, record, *learner);
-      const bool joined = membership.Joined(record, *learner);
+      const bool joined = membership.reports().Joined(record, *learner);
       move.set_step(joined ? "joining" : "copying");
       if (progress != nullptr) {
         SetNote(*progress, state.move_control().limits(), &move);

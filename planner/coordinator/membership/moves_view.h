@@ -1,24 +1,25 @@
-// Moves as people see them, and what operations on moves share. Pure functions of the state and of
-// what servers report.
+// Moves as people see them, and helpers of the operations on moves. Pure functions of the state and
+// the reports of servers.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MOVES_VIEW_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MOVES_VIEW_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/membership.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
 
 namespace hotbed {
 
-// Shards whose goal can be taken back: some copy that it wants is no member yet. Nothing wants the
-// copy then any more, and the rules of membership drop it. Of request `number`, 0: of all; at most
-// `limit`.
+// At most `limit` shards whose goal can be withdrawn, because a replica that the goal wants is no
+// member yet; the rules of membership then drop that replica. Only goals of request `number`; 0:
+// all goals.
 std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number, size_t limit);
 
-// Goals, and copies under way without one (refills, read copies); nothing of rebalancing.
+// Lists goals, and snapshot transfers without a goal (refills, read copies). Leaves out
+// rebalancing.
 v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& membership,
                              const Leases& leases, const v1::ListMovesRequest& request);
 

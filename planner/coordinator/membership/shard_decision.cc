@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/check.h"
 #include "planner/coordinator/state/record_text.h"
 
 namespace hotbed {
@@ -23,7 +24,17 @@ void Remove(const Member& member, Members* members) {
   members->erase(std::remove(members->begin(), members->end(), member), members->end());
 }
 
-// One decision in the making: the rules in the order in which they are tried.
+size_t CountServer(const Members& members, const Member& one) {
+  return static_cast<size_t>(std::count_if(
+      members.begin(), members.end(), [&](const Member& m) { return m.server == one.server; }));
+}
+
+bool SameMembers(const Members& a, const Members& b) {
+  return a.size() == b.size() &&
+         std::all_of(a.begin(), a.end(), [&](const Member& m) { return Contains(b, m); });
+}
+
+// One decision: the rules, in the order in which they are tried.
 class Rules {
  public:
   Rules(const ShardRecord& record, const ShardWish& wish, const ServerView& view)
@@ -33,7 +44,7 @@ class Rules {
                         next_.members.end());
     next_.learners.erase(std::remove_if(next_.learners.begin(), next_.learners.end(), is_gone),
                          next_.learners.end());
-    // Servers that are gone for good are passed over; those that may be back keep their place.
+    // Servers that are gone for good are passed over; awaited ones keep their place.
     for (const ServerId server : wish.servers) {
       if (wanted_.size() >= wish.copies) break;
       const bool counts = view.live(server) != 0 || view.awaited(server);
@@ -43,7 +54,7 @@ class Rules {
 
   ShardDecision Decide() {
     ShardDecision decision = Rule();
-    // Readers go with their learners.
+    // A reader that is no learner any more goes.
     auto& readers = decision.next.readers;
     readers.erase(std::remove_if(readers.begin(), readers.end(),
                                  [&](ServerId server) {
@@ -57,8 +68,8 @@ class Rules {
   ShardDecision Rule() {
     if (next_.members.size() < record_.members.size()) return LoseMembers();
     if (next_.learners.size() < record_.learners.size()) return LoseLearners();
-    // Nobody acknowledges anything in between, so another change could only delay it; and `base`
-    // stays one epoch's members (see TakeBack).
+    // Nothing is acknowledged until the epoch is active, so another change could only delay that.
+    // And `base` stays the members of one epoch (see TakeBack).
     if (!record_.active) {
       return Wait(absl::StrCat("waits for ", MemberText(record_.primary), " to activate epoch ",
                                record_.epoch));
@@ -81,16 +92,16 @@ class Rules {
   bool Alive(const Member& member) const {
     return member.incarnation != 0 && view_.live(member.server) == member.incarnation;
   }
-  // Its process lives, and refuses what it holds: it answers nobody, pulls neither.
+  // The process lives but gave up its replica: it answers nobody, not even pulls.
   bool Spoilt(const Member& member) const {
-    return view_.out(record_.epoch, member) == MemberOut::kCopyLost;
+    return view_.out(record_.epoch, member) == MemberOut::kReplicaLost;
   }
-  // Who leaves because its primary and it do not hear of each other: not the primary, who goes on
-  // without the others, where they might not without it. But the last active epoch's primary, alive
-  // and with a good lease, may answer strict pulls until it has promised a later epoch: it must not
-  // be left out of one that others activate. Nothing was acknowledged since, so it is primary again
-  // and the one that did not reach it leaves. A learner on which the primary counts leaves as a
-  // member does.
+  // The members that leave because they and the primary do not hear of each other. As a rule the
+  // primary stays: it can continue without the others, and they might not without it. The exception
+  // is the primary of the last active epoch: while alive with a valid lease it may answer strict
+  // pulls until it has promised a later epoch, so no epoch without it may become active. Nothing
+  // was acknowledged since, so it becomes primary again, and the primary that did not reach it
+  // leaves. A learner in the acknowledging set leaves as a member does.
   Members Unheard() const {
     Members silent;
     const Member& primary = record_.primary;
@@ -114,10 +125,10 @@ class Rules {
   ShardDecision Wait(std::string reason) const {
     return {ShardStep::kNone, record_, std::move(reason)};
   }
-  // The primary's acknowledging set, and with it whoever reports a learner as joined, belongs to
-  // one epoch: so not only a change of members starts a new one, but also a learner's going. Else
-  // one that was dropped and added again could join by the report of its first stay, without what
-  // was acknowledged between the two.
+  // The primary's acknowledging set, and with it every join report, belongs to one epoch. So a
+  // learner that goes starts a new epoch too, as a change of members does. Otherwise a learner that
+  // was dropped and added again could join by the report of its first stay, without the entries
+  // acknowledged in between.
   ShardDecision NewEpoch(ShardStep step, std::string reason) {
     next_.epoch = record_.epoch + 1;
     next_.active = false;
@@ -128,7 +139,7 @@ class Rules {
     return {step, std::move(next_), std::move(reason)};
   }
 
-  // Wanted servers first, in their order.
+  // The first wanted server among the members, else the first member.
   Member BestOf(const Members& members) const {
     for (const ServerId server : wanted_) {
       if (const Member* member = FindServer(members, server)) return *member;
@@ -178,8 +189,8 @@ class Rules {
     return record_.active ? TakeBack() : TakeBase();
   }
 
-  // No epoch since the base's was active, so nothing was acknowledged since that not each of the
-  // base holds.
+  // No epoch since that of the base was active, so every member of the base holds everything
+  // acknowledged.
   ShardDecision TakeBase() {
     for (const Member& member : record_.base) {
       if (Live(member)) next_.members.push_back(member);
@@ -192,10 +203,10 @@ class Rules {
                                  " was active, back to ", MembersText(next_.members)));
   }
 
-  // Any one process of a server that was a member has in its log all that was acknowledged: no
-  // later process of it can have been a learner (whose copy may be half a one) as long as the
-  // record names the earlier one, for learners are added in active epochs only, and no server
-  // twice.
+  // Any process of a server that was a member has everything acknowledged in its log. No later
+  // process of that server can have been a learner, whose replica may be incomplete, as long as the
+  // record names the earlier process: learners are added in active epochs only, and no server
+  // appears twice.
   ShardDecision TakeBack() {
     Members asked = record_.members;
     const auto primary = std::find(asked.begin(), asked.end(), record_.primary);
@@ -204,7 +215,7 @@ class Rules {
     if (!wish_.survives_restart) {
       return Wait(absl::StrCat("stopped: lost all of ", MembersText(record_.members),
                                ", and the table's class keeps nothing over a restart; load a "
-                               "checkpoint or create the table anew"));
+                               "checkpoint or create the table again"));
     }
     Members back;
     for (const Member& member : asked) {
@@ -226,7 +237,7 @@ class Rules {
                                  MemberText(next_.primary), " is back with its log"));
   }
 
-  // A member is no learner beside it.
+  // A server that became a member is no longer a learner.
   void KeepLearnersApart() {
     for (const Member& member : next_.members) {
       if (const Member* learner = FindServer(next_.learners, member.server)) {
@@ -245,7 +256,7 @@ class Rules {
     return NewEpoch(ShardStep::kDropLearner, std::move(reason));
   }
 
-  // Whether the learner is to be a member: it is wanted, or fills up for one that is not there.
+  // Whether the learner is to become a member: it is wanted, or replaces a missing member.
   bool Joins(const Member& learner) const {
     if (Wanted(learner)) return true;
     if (Reads(learner)) return false;
@@ -269,9 +280,9 @@ class Rules {
            FindServer(record_.members, wanted_.front()) != nullptr;
   }
 
-  // The old primary stays a member, also where it has to leave: the new epoch is active only once
-  // it has promised it. Would it leave at once, it could, alive and with a good lease, answer
-  // strict pulls from its rows after others have acknowledged newer ones.
+  // The old primary stays a member even if it has to leave later: the new epoch becomes active only
+  // once the old primary has promised it. If it left at once, it could, alive and with a valid
+  // lease, answer strict pulls from its rows after others have acknowledged newer ones.
   ShardDecision Switch() {
     next_.primary = *FindServer(record_.members, wanted_.front());
     return NewEpoch(ShardStep::kSwitch,
@@ -279,8 +290,7 @@ class Rules {
                                  MemberText(record_.primary)));
   }
 
-  // The last member that is one too many; never the primary, which another one has to replace
-  // first.
+  // The last surplus member; never the primary, which has to be replaced first.
   const Member* Surplus() const {
     if (record_.members.size() <= std::max<size_t>(1, wish_.copies)) return nullptr;
     for (size_t i = record_.members.size(); i-- > 0;) {
@@ -314,7 +324,8 @@ class Rules {
            FindServer(record_.learners, server) != nullptr;
   }
 
-  // What only follows is not waited for by pushes, and so may lack what was acknowledged.
+  // Pushes do not wait for a reader, so it may lack acknowledged entries until it is a plain
+  // learner.
   ShardDecision LetJoin(const Member& learner) {
     next_.readers.erase(std::remove(next_.readers.begin(), next_.readers.end(), learner.server),
                         next_.readers.end());
@@ -345,7 +356,7 @@ class Rules {
     return Wait("");
   }
 
-  // A read copy may take the place: it holds the rows already.
+  // A read copy may become the member: it holds the rows already.
   ShardDecision Refill() {
     std::vector<ServerId> holders;
     for (const Member& member : record_.members) holders.push_back(member.server);
@@ -367,7 +378,7 @@ class Rules {
   const ShardWish& wish_;
   const ServerView& view_;
   const Members unheard_;
-  ShardRecord next_;              // begins as the record without the dead
+  ShardRecord next_;              // starts as the record without members that are not live
   std::vector<ServerId> wanted_;  // members wanted now, at most `copies`
 };
 
@@ -375,7 +386,44 @@ class Rules {
 
 ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish,
                           const ServerView& view) {
-  return Rules(record, wish, view).Decide();
+  ShardDecision decision = Rules(record, wish, view).Decide();
+  if (decision.step != ShardStep::kNone) {
+    const std::string broken = BrokenRule(record, decision.next);
+    HOTBED_CHECK(broken.empty()) << broken << ": " << RecordText(record) << " became "
+                                 << RecordText(decision.next) << " (" << decision.reason << ")";
+  }
+  return decision;
+}
+
+std::string BrokenRule(const ShardRecord& before, const ShardRecord& after) {
+  if (!Contains(after.members, after.primary)) return "the primary is no member";
+  for (const Members* members : {&after.members, &after.learners}) {
+    for (const Member& m : *members) {
+      const size_t replicas = CountServer(after.members, m) + CountServer(after.learners, m);
+      if (replicas != 1) return "a server holds two replicas";
+    }
+  }
+  if (after.epoch < before.epoch || after.epoch > before.epoch + 1) {
+    return "the epoch does not stay or rise by one";
+  }
+  if (before.epoch == 0) return "";
+  if (after.epoch == before.epoch) {
+    const bool same = after.primary == before.primary && SameMembers(after.members, before.members);
+    if (!same) return "primary or members changed within an epoch";
+    return after.active < before.active ? "an active epoch became inactive" : "";
+  }
+  if (after.active) return "a new epoch is active before its primary activated it";
+  if (!SameMembers(after.base, before.active ? before.members : before.base)) {
+    return "the base is not the members of the last active epoch";
+  }
+  for (const Member& m : after.members) {
+    const bool held = Contains(before.members, m) || Contains(before.learners, m) ||
+                      (!before.active && Contains(before.base, m));
+    const bool back = after.members.size() == 1 &&
+                      CountServer(before.members, m) + CountServer(before.base, m) > 0;
+    if (!held && !back) return "a new member may lack acknowledged entries";
+  }
+  return "";
 }
 
 }  // namespace hotbed

@@ -1,9 +1,9 @@
-// What is next for one shard: the coordinator's rules of membership, as a pure function
-// (reliability page, sections 3.4 and 3.5; docs/protocol.md). The coordinator commits what comes
-// out by compare-and-set; the simulation of tests/sim drives the same code.
+// The next step of one shard: the coordinator's rules of membership, as a pure function
+// (docs/protocol.md). The coordinator commits the result by compare-and-set; the simulation in
+// tests/sim drives the same code.
 //
-// Safe whatever the arguments say: liveness, join reports and goals decide when something happens,
-// never whether it may. A decision of a stale record fails its compare.
+// Safe whatever the arguments say: liveness, join reports and goals decide when a step happens,
+// never whether it is allowed. A decision about a stale record fails its compare.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_DECISION_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_DECISION_H_
 
@@ -17,62 +17,75 @@
 
 namespace hotbed {
 
-// What is wanted of a shard.
+// The placement wanted of a shard.
 struct ShardWish {
   uint32_t copies = 1;  // members, of the table's durability class
-  // Members wanted, the primary first; empty: whoever it is, refilled to `copies`. Servers that are
-  // not live are passed over while they are not.
+  // Members wanted, the primary first. Empty: any members, refilled to `copies`. Servers that are
+  // not live are passed over until they are.
   std::vector<ServerId> servers;
-  // Read copies: learners that stay, unless a member is missing and `refill` names their server.
+  // Servers of read copies: learners that stay learners, unless a member is missing and `refill`
+  // names their server.
   std::vector<ServerId> readers;
-  // The log of a member is on its disk before it acknowledges (all classes but `checkpoint`), so a
-  // member that comes back as a new process holds all that it acknowledged.
+  // True if a member acknowledges only after its log is on disk (all durability classes but
+  // `checkpoint`): a member that comes back as a new process then holds all that it acknowledged.
   bool survives_restart = true;
 };
 
 enum class MemberOut : uint8_t {
   kNo,
-  kCopyLost,  // it said itself that its copy is damaged, or differs from its primary's
-  kSilent,    // its primary, which counts on it, does not hear of it, and so commits nothing
+  kReplicaLost,  // it reported that its replica is damaged, or differs from its primary's
+  kSilent,       // its primary, which waits for it, does not hear of it and so commits nothing
 };
 
-// What is known of servers now. All are asked of servers that the record or the wish names, and of
-// candidates for a refill.
+// What is known about servers now. Called for servers that the record or the wish names, and for
+// candidates of a refill.
 struct ServerView {
-  // The incarnation that is alive; 0: none.
+  // The live incarnation; 0: none.
   absl::FunctionRef<Incarnation(ServerId)> live;
-  // That the server may still come back soon with what it holds: nothing new is begun elsewhere.
+  // Whether the server may still come back soon with its replicas: until then no replacement is
+  // begun elsewhere.
   absl::FunctionRef<bool(ServerId)> awaited;
-  // Where a copy that is missing may go, given who is a member; 0: nowhere.
+  // The server for a missing replica, given the members; 0: none.
   absl::FunctionRef<ServerId(const std::vector<ServerId>& members)> refill;
-  // A learner that the primary said is in its acknowledging set, in this epoch.
+  // Whether the primary reported in this epoch that the learner is in its acknowledging set.
   absl::FunctionRef<bool(Epoch, const Member&)> join_ready;
-  // Why a member that lives is to leave, as was said in this epoch: it counts as gone.
+  // Why a live member is to leave, as reported in this epoch; it then counts as gone.
   absl::FunctionRef<MemberOut(Epoch, const Member&)> out;
 };
 
 enum class ShardStep : uint8_t {
-  kNone,         // nothing to do, or something is waited for
-  kFailOver,     // members that are gone, or are to, leave; another is primary if it was one
-  kTakeBase,     // nobody of an epoch that never was active: the last active one's members
-  kTakeBack,     // nobody is left: a member that came back with its log
-  kDropLearner,  // it died, or is not wanted any more; a new epoch, see shard_decision.cc
+  kNone,         // nothing to do, or waiting
+  kFailOver,     // members that are gone or leaving are left out, with a new primary if needed
+  kTakeBase,     // no member of a never active epoch is left: back to the last active one's
+  kTakeBack,     // no member is left: takes one that came back with its log
+  kDropLearner,  // it died or is no longer wanted; begins a new epoch, see shard_decision.cc
   kAddLearner,
   kLetJoin,  // a read copy is to become a member: the primary may count on it from now on
   kJoin,     // the learner becomes a member
-  kSwitch,   // another member becomes primary; the old one stays a member for now
+  kSwitch,   // another member becomes primary; the old primary stays a member for now
   kDropMember,
 };
 
 struct ShardDecision {
   ShardStep step = ShardStep::kNone;
-  // What to write; its revision is the store's to give. The first of a new epoch's base was
+  // The record to write; the store sets its revision. The first of a new epoch's base was the
   // primary.
   ShardRecord next;
-  std::string reason;  // of a step: for the event log; of kNone: what is waited for, or empty
+  std::string reason;  // for the event log; with kNone: what the shard waits for, or empty
 };
 
 ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish, const ServerView& view);
+
+// The rule that the change of a record from `before` to `after` breaks, in words; empty: none.
+// `before` of epoch 0: the shard is new.
+//   - The primary is a member, and no server holds two replicas.
+//   - The epoch stays or rises by one. Within an epoch primary and members stay, and an active
+//     record stays active.
+//   - A new epoch is not active, and its base are the members of the last active epoch.
+//   - A member of a new epoch was a member or learner before, or of the base if the epoch before
+//     was never active; or it is alone, a later process of a server that was one of them.
+// DecideShard never returns a step that breaks a rule; it ends the process instead.
+std::string BrokenRule(const ShardRecord& before, const ShardRecord& after);
 
 }  // namespace hotbed
 

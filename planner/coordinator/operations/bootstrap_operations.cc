@@ -17,16 +17,15 @@ class Bootstrap : public Operation {
   Next Advance(const ClusterState& state) override {
     if (written_) return Next::Done(Reply());
     const bool empty = state.format().empty() && state.cluster_id().empty();
-    const bool older = state.format() == keys::kFormatBefore;
-    if (!empty && !older && state.format() != keys::kFormat) {
+    if (!empty && state.format() != keys::kFormat) {
       return Next::Done(absl::FailedPreconditionError(
           absl::StrCat("the metadata of cluster ", state.cluster_id(), " has format ",
                        state.format(), ", this coordinator reads ", keys::kFormat)));
     }
     Transaction txn(&state);
     txn.Put(keys::kLeaderKey, token_);
-    if (empty || older) txn.Put(keys::kFormatKey, keys::kFormat);
     if (empty) {
+      txn.Put(keys::kFormatKey, keys::kFormat);
       txn.Put(keys::kClusterKey, new_cluster_id_);
     }
     written_ = true;
@@ -58,12 +57,12 @@ class Cleanup : public Operation {
 
 void Transaction::Put(const std::string& key, std::string value) {
   Require(key);
-  ops_.push_back({Op::Kind::kPut, key, std::move(value), 0});
+  ops_.push_back({Op::Kind::kPut, key, std::move(value)});
 }
 
 void Transaction::Delete(const std::string& key) {
   Require(key);
-  ops_.push_back({Op::Kind::kDelete, key, "", 0});
+  ops_.push_back({Op::Kind::kDelete, key, ""});
 }
 
 std::unique_ptr<Operation> MakeBootstrap(std::string token, std::string new_cluster_id) {

@@ -94,7 +94,7 @@ class ControlMoves : public Operation {
     EventWriter(&state, context_.unix_ms).Add("moves", text, 0, 0, txn);
   }
 
-  // A drain that is aborted would make its goals anew: it is undone.
+  // Aborting a drain undoes the drain itself: its goals would come back otherwise.
   void Abort(const ClusterState& state, Transaction* txn) {
     std::string names;
     for (const auto& [id, server] : state.servers()) {

@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
@@ -75,10 +75,10 @@ class DrainServer : public Operation {
     return it == state.servers().end() ? nullptr : &it->second;
   }
 
-  // Each of its shards has some other place now.
+  // Each of its shards must fit on some other server now.
   absl::Status CheckPlaces(const ClusterState& state, const v1::ServerInfo& info) const {
     const auto usable = [&](const auto& server) {
-      return server.first != server_ && MayTakeCopies(state, *context_.leases, server.first).ok();
+      return server.first != server_ && MayTakeReplicas(state, *context_.leases, server.first).ok();
     };
     if (std::none_of(state.servers().begin(), state.servers().end(), usable)) {
       return absl::FailedPreconditionError(
@@ -98,7 +98,7 @@ class DrainServer : public Operation {
     return absl::OkStatus();
   }
 
-  // Its own failure domain is free again when it has left.
+  // Its failure domain becomes free when it has left.
   bool HasOtherPlace(const ClusterState& state, const v1::ShardRecord& record,
                      uint64_t bytes) const {
     std::vector<ServerId> others;
@@ -108,7 +108,7 @@ class DrainServer : public Operation {
     return std::any_of(state.servers().begin(), state.servers().end(), [&](const auto& candidate) {
       const ServerId id = candidate.first;
       return id != server_ && !HasMember(record, id) &&
-             MayTakeCopies(state, *context_.leases, id, bytes).ok() &&
+             MayTakeReplicas(state, *context_.leases, id, bytes).ok() &&
              !SharesDomain(state, id, others);
     });
   }

@@ -19,7 +19,7 @@ class MembershipStep : public Operation {
     std::optional<Transaction> txn = next_batch_(state);
     return txn.has_value() ? Next::Commit(*std::move(txn)) : Next::Done(Reply());
   }
-  // The state was read anew and with it all shards are looked at: there is nothing to repeat.
+  // The state was read again and Membership looks at all shards: there is nothing to repeat.
   void Restart() override { done_ = true; }
 
  private:

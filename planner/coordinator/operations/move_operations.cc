@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/balance/cluster_view.h"
-#include "planner/coordinator/membership/copy_places.h"
 #include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
@@ -18,7 +18,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kReasonBytesMax = 400;  // it is kept with each shard's goal
+constexpr size_t kReasonBytesMax = 400;  // stored with each shard's goal
 
 class MoveShards : public Operation {
  public:
@@ -82,11 +82,11 @@ class MoveShards : public Operation {
       if (!HasMember(record, move.to())) {
         const uint64_t more = bytes.Of(record);
         reply_.set_bytes(reply_.bytes() + more);
-        // All that the request sends there: what leaves the server meanwhile may leave it later.
+        // All bytes that the request sends there: shards that leave the server may leave it later.
         const uint64_t all = bytes_to[move.to()] += more;
         HOTBED_RETURN_IF_ERROR(
             Annotated(absl::StrCat("shard ", state.ShardName(move.shard())),
-                      MayTakeCopies(state, *context_.leases, move.to(), more == 0 ? 0 : all)));
+                      MayTakeReplicas(state, *context_.leases, move.to(), more == 0 ? 0 : all)));
       }
       *reply_.add_goals() = std::move(goal);
     }
@@ -118,7 +118,7 @@ class MoveShards : public Operation {
       return absl::AlreadyExistsError(
           absl::StrCat(name, " is on ", state.ServerName(move.to()), " already"));
     }
-    HOTBED_RETURN_IF_ERROR(Annotated(name, MayTakeCopies(state, *context_.leases, move.to())));
+    HOTBED_RETURN_IF_ERROR(Annotated(name, MayTakeReplicas(state, *context_.leases, move.to())));
     return Goal(state, record, from, move.to(), name);
   }
 
@@ -133,7 +133,7 @@ class MoveShards : public Operation {
     for (const v1::Member& m : record.members()) {
       if (m.server() != servers.front()) servers.push_back(m.server());
     }
-    // A backup that is to be the primary changes places with it.
+    // A backup that is to be primary changes places with the primary.
     std::replace(servers.begin() + 1, servers.end(), to, from);
     *std::find(servers.begin(), servers.end(), from) = to;
     if (SharesDomain(state, to, servers)) {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
@@ -48,7 +48,7 @@ class Rebalance : public Operation {
              0, 0, txn);
   }
 
-  // The wave was planned on an earlier state: what has changed since is left out.
+  // The wave was planned on an earlier state: leaves out shards that have changed since.
   bool StillFits(const ClusterState& state, const WantedShard& wanted) const {
     auto record = state.shards().find(wanted.shard.packed());
     if (record == state.shards().end() || !state.tables().contains(wanted.shard.table) ||
@@ -58,7 +58,7 @@ class Rebalance : public Operation {
     const uint64_t bytes = ShardBytes(context_.leases).Of(record->second);
     for (const ServerId server : wanted.servers) {
       if (HasMember(record->second, server)) continue;
-      if (!MayTakeCopies(state, *context_.leases, server, bytes).ok()) return false;
+      if (!MayTakeReplicas(state, *context_.leases, server, bytes).ok()) return false;
     }
     return !wanted.servers.empty();
   }

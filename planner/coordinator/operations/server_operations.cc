@@ -62,8 +62,8 @@ class RegisterServer : public Operation {
 
   Next Advance(const ClusterState& state) override {
     if (incarnation_ == 0) return Enlist(state);
-    // What an earlier process of it held alone became this one's meanwhile: Membership's batches go
-    // before this operation's next step.
+    // Shards that only an earlier process of the server held are this process's by now:
+    // Membership's batches go before this operation's next step.
     v1::RegisterServerReply reply;
     reply.set_server(server_);
     reply.set_incarnation(incarnation_);
@@ -113,7 +113,7 @@ class RegisterServer : public Operation {
     return Next::Commit(std::move(txn));
   }
 
-  // The id that the server has or takes over; 0: it gets a new one.
+  // The id that the server has or takes over; 0: it needs a new one.
   absl::StatusOr<ServerId> Identify(const ClusterState& state) const {
     if (!request_.cluster_id().empty() && request_.cluster_id() != state.cluster_id()) {
       return absl::FailedPreconditionError(
@@ -129,8 +129,8 @@ class RegisterServer : public Operation {
     }
     const v1::ServerInfo* namesake = state.FindServer(request_.name());
     if (namesake == nullptr || namesake->server() == request_.server()) return request_.server();
-    // A server that was given an id but died before it kept it comes back without one: the namesake
-    // is itself if it holds nothing and is gone, or had the port that this one has now.
+    // A server that died before it stored its new id comes back without one. The server of that
+    // name is the same one if it is gone and holds nothing, or had the port of this one.
     const bool gone = !live_(namesake->server()) || namesake->address() == request_.address();
     if (request_.server() == 0 && gone && state.ShardsOfServer(namesake->server()).empty()) {
       return namesake->server();

@@ -38,8 +38,8 @@ class OpenSession : public Operation {
     Transaction txn(&state);
     v1::OpenSessionReply record;
     auto existing = state.sessions().find(name);
-    // One counter for all names: a shard that has forgotten sessions knows by their incarnation
-    // which of those that it does not know may have been among them.
+    // One counter for all names: a shard that has forgotten sessions can tell by the incarnation
+    // whether an unknown session may have been one of them.
     uint64_t counter = state.counters().sessions + 1;
     if (existing != state.sessions().end()) {
       counter = std::max(counter, existing->second.incarnation + 1);

@@ -14,7 +14,6 @@
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/keys.h"
 #include "proto/convert.h"
-#include "proto/wire.h"
 
 namespace hotbed {
 namespace {
@@ -33,7 +32,7 @@ absl::StatusOr<TableSpec> Resolve(const v1::TableSpec& asked) {
 }
 
 // The first field in which two specs differ, as "dim: 64 -> 32"; empty when they are equal. Changes
-// since the creation count only where some are asked for.
+// made since the creation count only if the request has some.
 std::string FirstDifference(v1::TableSpec existing, const v1::TableSpec& asked) {
   if (asked.changes().empty()) existing.clear_changes();
   std::string report;
@@ -45,7 +44,7 @@ std::string FirstDifference(v1::TableSpec existing, const v1::TableSpec& asked) 
 
 class CreateTables : public Operation {
  public:
-  // `single`: the request is that of one table, and so is the reply.
+  // `single`: request and reply are those of one table.
   CreateTables(v1::CreateTablesRequest request, bool single, ClusterLimits limits,
                std::function<bool(ServerId)> live)
       : request_(std::move(request)), single_(single), limits_(limits), live_(std::move(live)) {}
@@ -82,7 +81,7 @@ class CreateTables : public Operation {
     return Next::Done(Reply(std::move(reply)));
   }
 
-  // Finds out which tables are new, and plans them: `reply_` has all tables with their shards.
+  // Finds the new tables and plans them; `reply_` then has all tables with their shards.
   absl::Status Begin(const ClusterState& state) {
     if (request_.tables().empty()) return absl::InvalidArgumentError("no tables are named");
     absl::flat_hash_map<std::string, int> entries;
@@ -118,8 +117,7 @@ class CreateTables : public Operation {
     return absl::OkStatus();
   }
 
-  // A number of shards that was asked for is spread evenly; the others' the planner decides, with
-  // those in their places.
+  // Tables with a given number of shards are spread evenly; then the planner places the others.
   absl::Status PlanTables(const ClusterState& state) {
     ClusterView view = ViewOf(state, live_);
     std::vector<Plan> plans(new_.size());
@@ -143,7 +141,6 @@ class CreateTables : public Operation {
       }
     }
     HOTBED_RETURN_IF_ERROR(CheckLimits(state, plans));
-    HOTBED_RETURN_IF_ERROR(CheckLevels(state, plans));
     for (size_t i = 0; i < new_.size(); ++i) {
       for (const PlannedShard& shard : plans[i].shards) {
         AddRecord(state, shard, reply_.mutable_tables(new_[i].entry));
@@ -164,7 +161,7 @@ class CreateTables : public Operation {
         "table \"", asked.name, "\" exists and differs from what was asked: ", difference));
   }
 
-  // The usable servers, with what the view's tables have on them.
+  // The usable servers, with the bytes that the view's tables have on them.
   static std::vector<ServerCandidate> Candidates(const ClusterView& view) {
     absl::flat_hash_map<ServerId, uint64_t> bytes;
     for (const ClusterTable& table : view.tables) {
@@ -211,24 +208,6 @@ class CreateTables : public Operation {
     return absl::OkStatus();
   }
 
-  // A server of an older version would not know what to do with a backup.
-  absl::Status CheckLevels(const ClusterState& state, const std::vector<Plan>& plans) const {
-    for (size_t i = 0; i < new_.size(); ++i) {
-      if (new_[i].spec.copies == 1) continue;
-      for (const PlannedShard& shard : plans[i].shards) {
-        for (const Assignment& a : shard.assignments) {
-          const v1::ServerInfo& server = state.servers().at(a.server);
-          if (server.feature_level() >= kReplicationFeatureLevel) continue;
-          return absl::FailedPreconditionError(absl::StrCat(
-              "table \"", new_[i].spec.name, "\" has ", new_[i].spec.copies, " copies, and server ",
-              server.name(), " is of feature level ", server.feature_level(), ", copies need ",
-              kReplicationFeatureLevel, "; upgrade it, or drain it first"));
-        }
-      }
-    }
-    return absl::OkStatus();
-  }
-
   void AddRecord(const ClusterState& state, const PlannedShard& planned,
                  v1::CreateTableReply* reply) {
     ShardRecord record;
@@ -243,8 +222,8 @@ class CreateTables : public Operation {
     to_write_.push_back(reply->shards(reply->shards_size() - 1));
   }
 
-  // The counter with the first shards, so that no other table gets the ids; then the other shards;
-  // the tables last.
+  // Writes the counter with the first shards, so that no other table gets the ids; then the other
+  // shards; then the tables.
   Transaction NextPart(const ClusterState& state) {
     Transaction txn(&state);
     if (written_ == 0) txn.Put(keys::kTableCounter, absl::StrCat(new_.back().spec.id));
@@ -266,7 +245,7 @@ class CreateTables : public Operation {
     for (const v1::ShardRecord* r : state.ShardsOfTable(table)) *reply->add_shards() = *r;
   }
 
-  // Nothing was written: the answer is what is there, and what would be.
+  // Nothing was written: the reply has the existing tables and the planned ones.
   v1::CreateTablesReply Planned(const ClusterState& state) const {
     v1::CreateTablesReply reply = reply_;
     for (v1::CreateTableReply& table : *reply.mutable_tables()) {

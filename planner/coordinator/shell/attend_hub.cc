@@ -20,14 +20,14 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
     End(std::move(why));
   }
 
-  // Starts a write if there is something to tell and none is under way.
+  // Starts a write if there is a message and none is in flight.
   void Pump() {
     absl::MutexLock lock(&mu_);
     if (finished_ || writing_) return;
     if (answer_.has_value()) {
       message_ = *std::exchange(answer_, std::nullopt);
     } else {
-      if (process_.server() == 0 || !told_) return;  // its first heartbeat is on its way
+      if (process_.server() == 0 || !told_) return;  // the first heartbeat has not been answered
       std::optional<Coordinator::ServerNews> news = hub_->coordinator_->NewsFor(
           process_.server(), process_.incarnation(), sent_revision_, limits_sent_);
       if (!news.has_value()) return;
@@ -41,7 +41,7 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
     StartWrite(&message_);
   }
 
-  // This side ends the stream: it says nothing of the process.
+  // Ends the stream from this side, which says nothing about the process.
   void End(grpc::Status status) {
     absl::MutexLock lock(&mu_);
     ended_here_ = true;
@@ -69,9 +69,9 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
       const bool same =
           before.server() == process.server() && before.incarnation() == process.incarnation();
       if (!same && before.server() != 0) hub_->Leave(before, this);
-      if (!same && !finished_) hub_->Attend(process, this);  // nobody would take it out again
+      if (!same && !finished_) hub_->Attend(process, this);  // nobody would remove it again
     }
-    // Answered on this thread or later on the coordinator's; the stream stays until then.
+    // The answer comes on this thread, or later on the coordinator's; the stream lives until then.
     hub_->coordinator_->Submit(request_, [self = self_](absl::StatusOr<Reply> reply) {
       self->OnAnswer(std::move(reply));
     });
@@ -106,7 +106,7 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
                                   std::string(reply.status().message())));
         return;
       }
-      // One that waits is replaced: the later one has all that it has.
+      // Replaces an answer that still waits: the later one includes all of it.
       answer_ = std::get<v1::HeartbeatReply>(*std::move(reply));
     }
     Pump();
@@ -123,12 +123,12 @@ class AttendHub::Stream : public grpc::ServerBidiReactor<v1::HeartbeatRequest, v
   AttendHub* const hub_;
   grpc::CallbackServerContext* const context_;  // valid until OnDone, used while not finished
   std::shared_ptr<Stream> self_;
-  v1::HeartbeatRequest request_;  // of the reading side alone
+  v1::HeartbeatRequest request_;  // used by the reading side only
 
   absl::Mutex mu_;
-  v1::Member process_ ABSL_GUARDED_BY(mu_);  // who said what came last
+  v1::Member process_ ABSL_GUARDED_BY(mu_);  // sender of the last message
   v1::HeartbeatReply message_ ABSL_GUARDED_BY(mu_);
-  std::optional<v1::HeartbeatReply> answer_ ABSL_GUARDED_BY(mu_);  // waits to be written
+  std::optional<v1::HeartbeatReply> answer_ ABSL_GUARDED_BY(mu_);  // to be written
   uint64_t sent_revision_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t limits_sent_ ABSL_GUARDED_BY(mu_) = 0;
   bool told_ ABSL_GUARDED_BY(mu_) = false;  // an answer was sent

@@ -1,9 +1,10 @@
-// The open Attend streams: each server process sends its heartbeats on one and hears on it what
-// concerns it. A stream has one message under way; what changes meanwhile is joined into the next
-// one, so a slow reader costs one message of memory. One that takes none for `stall_ns` is dropped.
+// The open Attend streams: each server process sends its heartbeats on one and receives on it the
+// changes that concern it. A stream has one message in flight; later changes are joined into the
+// next message, so a slow reader costs the memory of one message. A stream that takes no message
+// for `stall_ns` is dropped.
 //
-// A stream that ends for any other reason than that this side ended it says that its process may be
-// dead: the coordinator is told (Coordinator::StreamBroken), unless the process has a newer stream.
+// Unless this side ended the stream, its end means that the process may be dead: the hub tells the
+// coordinator (Coordinator::StreamBroken), except when the process has a newer stream.
 //
 // Thread-safe.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_ATTEND_HUB_H_
@@ -39,7 +40,7 @@ class AttendHub {
   // ResourceExhausted.
   grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply>* Open(
       grpc::CallbackServerContext* context);
-  // Tells every stream what is new for its process.
+  // Sends every stream the news for its process.
   void OnNews();
   // Drops streams that have stalled.
   void OnTick();
@@ -50,9 +51,9 @@ class AttendHub {
  private:
   class Stream;
 
-  // The stream is the process's latest one from now on.
+  // Makes the stream the process's latest one.
   void Attend(const v1::Member& process, const Stream* stream);
-  // True: it was.
+  // True if the stream was the process's latest one.
   bool Leave(const v1::Member& process, const Stream* stream);
 
   Coordinator* const coordinator_;

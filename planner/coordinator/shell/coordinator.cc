@@ -32,7 +32,7 @@ LatencyHistogram& FailOverSeconds() {
   return histogram;
 }
 
-// What a status page shows.
+// Limits of a status page.
 constexpr uint32_t kEventsShown = 50;
 
 }  // namespace
@@ -173,7 +173,7 @@ void Coordinator::Run() {
       StepLocked(std::move(event));
       for (auto& answer : TakeReady()) answers.push_back(std::move(answer));
       plan = core_.serving() ? core_.state().plan_revision() : 0;
-      limits = core_.membership().limits_version();
+      limits = core_.membership().transfers().limits_version();
     }
     Give(std::move(answers));
     if (stops) return;
@@ -220,7 +220,7 @@ std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,
   std::optional<v1::HeartbeatReply> reply =
       core_.News(server, incarnation, revision_known, limits_known);
   if (!reply.has_value()) return std::nullopt;
-  return ServerNews{*std::move(reply), core_.membership().limits_version()};
+  return ServerNews{*std::move(reply), core_.membership().transfers().limits_version()};
 }
 
 uint64_t Coordinator::plan_revision() const {

@@ -1,8 +1,8 @@
-// The core with a store and a clock: carries out what the core asks for and hands its answers to
-// the callers. No gRPC here.
+// The core with a store and a clock: carries out the core's actions and delivers its replies to the
+// callers. No gRPC here.
 //
-// Thread-safe. One thread of its own talks to the store; answers are given on it or, where no
-// transaction is needed (heartbeats), on the caller's thread. Another one probes data ports.
+// Thread-safe. One thread of its own talks to the store and delivers replies; replies that need no
+// transaction (heartbeats) come on the caller's thread. Another thread probes data ports.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
 
@@ -28,18 +28,18 @@
 
 namespace hotbed {
 
-// What status pages and metrics show; one instant.
+// The contents of status pages and metrics at one instant.
 struct CoordinatorStatus {
   bool serving = false;
-  std::string trouble;  // empty, or why it does not serve
-  v1::ClusterMap map;   // whole
+  std::string trouble;  // why it does not serve, or empty
+  v1::ClusterMap map;   // the whole map
   v1::ListTrainersReply trainers;
   uint64_t sessions = 0;
   uint64_t pending = 0;
-  v1::ListMovesReply moves;    // the first ones
-  v1::ListEventsReply events;  // the last ones
+  v1::ListMovesReply moves;    // the first ones only
+  v1::ListEventsReply events;  // the last ones only
   Membership::Counts done;
-  uint64_t shards_waiting = 0;  // for a place, a server, or their turn
+  uint64_t shards_waiting = 0;  // for a server, or for their turn
 };
 
 class Coordinator {
@@ -50,15 +50,15 @@ class Coordinator {
   Coordinator(CoreOptions options, MetaStore* store, const Clock* clock);
   ~Coordinator();
 
-  // Called on the own thread after the plan changed, or the limits of copies. Set before Start.
+  // Called on the store thread after the plan or the transfer limits changed. Set before Start.
   void SetPlanListener(std::function<void()> listener) { plan_listener_ = std::move(listener); }
-  // Called on the own thread about every 50 ms. Set before Start.
+  // Called on the store thread about every 50 ms. Set before Start.
   void SetTickListener(std::function<void()> listener) { tick_listener_ = std::move(listener); }
 
   // Reads the store and takes the leadership; blocks until it serves or cannot.
   absl::Status Start();
-  // Answers whoever still waits with Unavailable; later requests too. Blocks for a transaction
-  // under way.
+  // Answers all waiting and later requests with Unavailable. Blocks until a transaction in flight
+  // ends.
   void Stop();
 
   // `on_reply` is called exactly once, from any thread, also from within Submit; it must not block.
@@ -73,7 +73,7 @@ class Coordinator {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<v1::ListEventsReply> Events(const v1::ListEventsRequest& request) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What the process of a server has not been told (Core::News).
+  // News for the process of a server (Core::News).
   struct ServerNews {
     v1::HeartbeatReply reply;
     uint64_t limits_version = 0;
@@ -81,11 +81,11 @@ class Coordinator {
   std::optional<ServerNews> NewsFor(ServerId server, Incarnation incarnation,
                                     uint64_t revision_known, uint64_t limits_known) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The stream of heartbeats of this process broke; never blocks for long.
+  // The heartbeat stream of this process broke. Never blocks for long.
   void StreamBroken(ServerId server, Incarnation incarnation) ABSL_LOCKS_EXCLUDED(mu_);
   CoordinatorStatus Status() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Not OK once it can never serve again: overtaken, or the store is unreadable. The process should
-  // end.
+  // Not OK once it can never serve again, because it was overtaken or the store is unreadable. The
+  // process should then end.
   absl::Status Fatal() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -96,10 +96,10 @@ class Coordinator {
   };
 
   void Run();
-  // One event of the world: to the core, at the time that it is now.
+  // Passes an event to the core, at the current time.
   void StepLocked(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StepAndGive(Event event) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes over what the core is ready for; the answers are to be given without the lock.
+  // Takes over the core's actions; the caller delivers the returned answers without the lock.
   Answers TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Unready() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   static void Give(Answers&& answers);

@@ -1,4 +1,5 @@
-// hotbed-coordinator: places shards on servers, says who owns which, and survives its own death.
+// hotbed-coordinator: places shards on servers, tells everybody who owns which, and survives its
+// own death.
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ void CatchSignals() {
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a limit of the size of files is an error of a write
+  signal(SIGXFSZ, SIG_IGN);  // a file size limit must be an error of the write
 }
 
 std::string RandomHex(int bytes) {
@@ -79,8 +80,7 @@ absl::Status Serve(const Options& options) {
   HOTBED_RETURN_IF_ERROR(Check(options));
   WarnIfWide("listen", options.listen);
   WarnIfWide("admin-listen", options.admin_listen);
-  HOTBED_ASSIGN_OR_RETURN(DataDir dir,
-                          OpenDataDir(options.data_dir, FileSystem::Real(), Clock::Real()));
+  HOTBED_ASSIGN_OR_RETURN(DataDir dir, OpenDataDir(options.data_dir, FileSystem::Real()));
   CoreOptions core;
   core.token = absl::StrCat("process ", getpid(), " ", RandomHex(8));
   core.new_cluster_id = RandomHex(8);
@@ -160,7 +160,7 @@ int Main(int argc, char** argv) {
   SetLogFormat(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   SetLogName("coordinator");
   CatchSignals();
-  setenv("GRPC_VERBOSITY", "NONE", 0);  // a port in use is told once, by us
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // we report a port in use ourselves
   const absl::Status status = Serve(options);
   if (status.ok()) return 0;
   std::cerr << "hotbed-coordinator: " << status.message() << std::endl;

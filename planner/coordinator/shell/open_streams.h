@@ -1,5 +1,5 @@
-// The open streams of one method: no more than a limit, each kept until gRPC is done with it, all
-// ended when the service stops. Thread-safe; calls to streams are made without the lock.
+// The open streams of one method: at most a limit, each kept until gRPC is done with it, all ended
+// when the service stops. Thread-safe; calls to streams are made without the lock.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_OPEN_STREAMS_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_OPEN_STREAMS_H_
 
@@ -21,12 +21,12 @@ namespace hotbed {
 template <typename Stream>
 class OpenStreams {
  public:
-  // `are_open` is said of the streams where there are too many: "watches are open". It
-  // outlives this.
+  // `are_open` completes the error text when there are too many: "watches are open". It must
+  // outlive this.
   OpenStreams(size_t streams_max, absl::string_view are_open)
       : streams_max_(streams_max), are_open_(are_open) {}
 
-  // Keeps the stream until Remove, also one that is refused. Not OK: why it is to end at once.
+  // Keeps the stream until Remove, even if it is refused. Not OK: why the stream must end at once.
   grpc::Status Add(std::shared_ptr<Stream> stream) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     grpc::Status status;
@@ -44,7 +44,7 @@ class OpenStreams {
     absl::MutexLock lock(&mu_);
     streams_.erase(stream);
   }
-  // A stream may be removed while the caller goes through them; it is there all the same.
+  // The result keeps every stream alive, even one that is removed in the meantime.
   std::vector<std::shared_ptr<Stream>> All() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return {streams_.begin(), streams_.end()};

@@ -74,7 +74,7 @@ void PortProbe::Ask(ProbeRequest request) {
     absl::MutexLock lock(&mu_);
     asked_.push_back(std::move(request));
   }
-  (void)!write(wake_[1], "", 1);  // a pipe that is full wakes as well
+  (void)!write(wake_[1], "", 1);  // a full pipe wakes the thread too
 }
 
 void PortProbe::Run() {
@@ -112,7 +112,7 @@ void PortProbe::Poll(std::vector<Attempt>* attempts) {
       Begin(&attempt);
       failed = attempt.socket < 0 ? errno : 0;
     }
-    if (failed == ECONNREFUSED) attempt.deadline_ns = 0;  // told below
+    if (failed == ECONNREFUSED) attempt.deadline_ns = 0;  // reported below
     if (failed != 0 && failed != ECONNREFUSED) attempt.begin_ns = attempt.deadline_ns;
     const short wanted = attempt.connected ? POLLIN : POLLOUT;  // NOLINT(runtime/int): poll's
     fds.push_back({attempt.socket, wanted, 0});

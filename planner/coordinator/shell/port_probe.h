@@ -1,10 +1,10 @@
-// Asks data ports whether a server is behind them: opens a connection, says what an HTTP/2 client
-// says first, and waits for the first byte, so that a process that is stopped or hangs is not taken
-// for alive because its kernel accepts connections. Names of hosts are looked up as the system does
-// it, which may take longer than the probe itself.
+// Probes whether a server answers on its data port: opens a connection, sends the HTTP/2 client
+// preface, and waits for the first byte. A process that is stopped or hangs is thus not taken for
+// alive merely because its kernel accepts connections. Host names are looked up by the system,
+// which may take longer than the probe itself.
 //
-// Thread-safe. One thread of its own probes up to kProbesAtOnce ports at once; further ones wait
-// (Leases asks once for each server at a time, so there are no more than servers).
+// Thread-safe. One thread of its own probes up to kProbesAtOnce ports concurrently; further
+// requests wait. Leases asks at most once per server at a time.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_PORT_PROBE_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_PORT_PROBE_H_
 
@@ -24,7 +24,8 @@ namespace hotbed {
 
 struct PortProbeOptions {
   int64_t timeout_ms = 200;
-  // A connection that breaks at once is that of a process which is just ending: once more then.
+  // A connection that breaks at once may belong to a process that is just ending: the probe is
+  // repeated after this time.
   int64_t again_ms = 20;
 };
 
@@ -32,11 +33,11 @@ class PortProbe {
  public:
   static constexpr size_t kProbesAtOnce = 64;
 
-  // Called on the own thread, once for each Ask that is answered before the destruction.
+  // Called on the probing thread, once for each Ask that is answered before the destruction.
   using OnAnswer = std::function<void(const ProbeRequest& request, ProbeAnswer answer)>;
 
   PortProbe(PortProbeOptions options, const Clock* clock, OnAnswer on_answer);
-  ~PortProbe();  // blocks for at most a probe and its look-up of a name
+  ~PortProbe();  // blocks for at most one probe and its name look-up
 
   void Ask(ProbeRequest request) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -52,14 +53,14 @@ class PortProbe {
   void Run();
   void Begin(Attempt* attempt);
   void Poll(std::vector<Attempt>* attempts);
-  // What poll() said of the attempt's socket; true: it is over.
+  // Handles the result of poll() for the attempt's socket; true if the attempt is done.
   bool Look(int events, Attempt* attempt, ProbeAnswer* answer);
   static void Close(Attempt* attempt);
 
   const PortProbeOptions options_;
   const Clock* const clock_;
   const OnAnswer on_answer_;
-  int wake_[2] = {-1, -1};  // a pipe: poll() ends when something is asked
+  int wake_[2] = {-1, -1};  // a pipe that ends poll() when there is a new request
 
   absl::Mutex mu_;
   std::deque<ProbeRequest> asked_ ABSL_GUARDED_BY(mu_);

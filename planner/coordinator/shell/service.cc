@@ -23,7 +23,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
-// Requests of one method, by how they ended.
+// Requests of one method by outcome.
 struct MethodCounters {
   explicit MethodCounters(const std::string& method)
       : ok("hotbed_coordinator_requests_total", "Requests answered.",
@@ -208,7 +208,7 @@ class RunningService : public CoordinatorService {
 
   absl::Status Listen(const CoordinatorServiceOptions& options) {
     coordinator_->SetPlanListener([this] {
-      attends_.OnNews();  // servers first: clients follow where they serve
+      attends_.OnNews();  // servers first: clients follow them
       hub_.OnPlanChanged();
     });
     coordinator_->SetTickListener([this] {
@@ -241,7 +241,7 @@ class RunningService : public CoordinatorService {
   void Shutdown() override {
     attends_.Close();
     hub_.Close();
-    coordinator_->Stop();  // answers whoever waits: the server can then end without cancelling
+    coordinator_->Stop();  // answers all waiting calls, so the server need not cancel them
     if (server_ == nullptr) return;
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
     server_->Wait();

@@ -23,11 +23,12 @@ struct CoordinatorServiceOptions {
 
 class CoordinatorService {
  public:
-  // Starts `coordinator` (which must not have been started, and outlives the service), then
-  // listens. Unavailable names the address when it is in use; else errors of Coordinator::Start.
+  // Starts `coordinator`, which must not have been started and must outlive the service, then
+  // listens. Unavailable names an address that is in use; other errors are those of
+  // Coordinator::Start.
   static absl::StatusOr<std::unique_ptr<CoordinatorService>> Start(
       const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock);
-  virtual ~CoordinatorService() = default;  // as Shutdown
+  virtual ~CoordinatorService() = default;  // calls Shutdown
 
   virtual std::string address() const = 0;  // host:port as bound
   virtual size_t watches() const = 0;       // open streams of clients

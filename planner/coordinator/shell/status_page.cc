@@ -19,13 +19,13 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kMovesMax = 200;       // lines; `hotbed shard moves` has all
-constexpr size_t kShardRunsMax = 2000;  // lines of the shard table; the JSON has all
+constexpr size_t kMovesMax = 200;       // lines; `hotbed shard moves` shows all
+constexpr size_t kShardRunsMax = 2000;  // lines of the shard table; the JSON has all of them
 
 TableId TableOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).table; }
 uint32_t IndexOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).index; }
 
-// As the command line says it; a later version's value by its number.
+// The value as the command line names it; an unknown value as its number.
 std::string Word(const std::vector<std::string>& words, int value) {
   const size_t index = static_cast<size_t>(value);
   return index < words.size() ? words[index] : absl::StrCat(value);
@@ -70,7 +70,7 @@ StatusTable TableTable(const v1::ClusterMap& map) {
   return table;
 }
 
-// Servers of the members beside the primary, and of the learners.
+// Servers of the members other than the primary, and of the learners.
 std::pair<std::vector<ServerId>, std::vector<ServerId>> OthersOf(const v1::ShardRecord& r) {
   std::pair<std::vector<ServerId>, std::vector<ServerId>> others;
   for (const v1::Member& m : r.members()) {
@@ -100,7 +100,7 @@ bool SameForDisplay(const v1::ShardRecord& a, const v1::ShardRecord& b) {
          a.epoch() == b.epoch() && a.active() == b.active() && OthersOf(a) == OthersOf(b);
 }
 
-// Runs of adjacent shards with one owner and epoch, a line each.
+// One line per run of adjacent shards with the same owner and epoch.
 StatusTable ShardTable(const v1::ClusterMap& map) {
   Names servers = ServerNames(map);
   std::map<TableId, std::string> tables;

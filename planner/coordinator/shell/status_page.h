@@ -1,5 +1,5 @@
-// What the coordinator shows of the cluster: its status page, the same as JSON, and gauges. Pure
-// functions.
+// The coordinator's view of the cluster for people: the status page, as HTML and JSON, and gauges.
+// Pure functions.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_STATUS_PAGE_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_STATUS_PAGE_H_
 

@@ -12,7 +12,7 @@ class WatchHub::Stream : public grpc::ServerWriteReactor<v1::ClusterMap> {
   // `self` keeps the stream until gRPC is done with it.
   void Keep(std::shared_ptr<Stream> self) { self_ = std::move(self); }
 
-  // Starts a write if there is news and none is under way.
+  // Starts a write if there is news and none is in flight.
   void Pump() {
     absl::MutexLock lock(&mu_);
     if (finished_ || writing_) return;

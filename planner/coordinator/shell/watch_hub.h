@@ -1,6 +1,6 @@
-// The open WatchClusterMap streams. Each stream has at most one message under way and takes up from
-// the revision it was last sent, so a slow reader costs one message of memory and gets its changes
-// joined; one that takes none for `stall_ns` is dropped. Thread-safe.
+// The open WatchClusterMap streams. Each stream has at most one message in flight, and its next
+// message joins all changes since, so a slow reader costs the memory of one message. A stream that
+// takes no message for `stall_ns` is dropped. Thread-safe.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_WATCH_HUB_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_WATCH_HUB_H_
 
@@ -30,7 +30,7 @@ class WatchHub {
   // ResourceExhausted.
   grpc::ServerWriteReactor<v1::ClusterMap>* Open(grpc::CallbackServerContext* context,
                                                  uint64_t revision_known);
-  // Sends what changed to every stream that has nothing under way.
+  // Sends the changes to every stream without a message in flight.
   void OnPlanChanged();
   // Drops streams that have stalled.
   void OnTick();

@@ -1,4 +1,4 @@
-// Maps: the parts of ClusterState that clients and servers are told.
+// Maps: the parts of ClusterState that are sent to clients and servers.
 #include <set>
 
 #include "planner/coordinator/state/cluster_state.h"
@@ -112,8 +112,8 @@ v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64
       }
     }
   } else {
-    // Every table, held there or not: the dropped ones that are remembered are bounded, so a server
-    // takes a table that a whole map lacks for dropped.
+    // Every table, even those of which the server holds nothing: the list of remembered dropped
+    // tables is bounded, so a server takes any table missing from a whole map as dropped.
     for (const auto& [id, spec] : state.tables()) parts.tables.insert(id);
     for (const uint64_t id : state.ShardsOfServer(server)) AddShard(state, id, &parts);
     for (const auto& [id, info] : state.servers()) parts.servers.insert(id);
@@ -127,8 +127,8 @@ void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
   Parts parts;
   for (const uint64_t id : packed) {
     if (state.shards().contains(id)) AddShard(state, id, &parts);
-    // Ids are never used twice: a table below the counter that is not there was dropped, or never
-    // became visible.
+    // Ids are never used twice: a missing table below the counter was dropped, or never became
+    // visible.
     const TableId table = ShardId::FromPacked(id).table;
     const bool known = state.tables().contains(table) || !state.ShardsOfTable(table).empty();
     if (!known && table <= state.counters().tables) parts.dropped.insert(table);

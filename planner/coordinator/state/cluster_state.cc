@@ -19,9 +19,9 @@
 namespace hotbed {
 namespace {
 
-// Copies of all servers together: a fifth of what a 10 Gbit/s network carries.
+// For the snapshot transfers of all servers together: a fifth of a 10 Gbit/s network.
 constexpr uint64_t kCopyBytesPerSecond = 256 << 20;
-// Far above what pulls take where nothing is wrong.
+// Far above the p99 of pulls in a healthy cluster.
 constexpr uint32_t kCopyPullP99MsMax = 100;
 
 absl::Status Damaged(const std::string& key) {
@@ -37,7 +37,7 @@ bool NumberOf(absl::string_view text, Number* out) {
 
 TableId TableOf(uint64_t packed) { return ShardId::FromPacked(packed).table; }
 
-// Whether a record's place in the store is the one that its content names.
+// Whether the record is stored under the key that its content names.
 bool RightPlace(const v1::ShardRecord& r, const std::string& key) {
   return keys::Shard(ShardId::FromPacked(r.shard())) == key;
 }
@@ -77,7 +77,7 @@ v1::MoveControl ClusterState::DefaultMoveControl() {
 
 absl::Status ClusterState::Reset(const std::vector<KeyValue>& kvs) {
   *this = ClusterState();
-  // Tables first: a shard is an orphan only if its table is in none of the records.
+  // Tables first: a shard is an orphan only if no record has its table.
   for (const bool tables : {true, false}) {
     for (const KeyValue& kv : kvs) {
       if (absl::StartsWith(kv.key, keys::kTables) != tables) continue;
@@ -90,6 +90,7 @@ absl::Status ClusterState::Reset(const std::vector<KeyValue>& kvs) {
 }
 
 void ClusterState::Apply(const std::vector<Op>& ops, uint64_t revision) {
+  HOTBED_CHECK(revision >= plan_revision_) << revision << " after " << plan_revision_;
   for (const Op& op : ops) {
     if (op.kind == Op::Kind::kDelete) {
       Delete(op.key, revision);
@@ -183,7 +184,7 @@ absl::Status ClusterState::PutTable(const std::string& key, const std::string& v
   const bool is_new = tables_.insert_or_assign(id, std::move(spec)).second;
   if (!is_new) return absl::OkStatus();
   orphans_.erase(id);
-  // Its shards were written before it and become visible with it.
+  // The table's shards were written before the table and become visible with it.
   for (const v1::ShardRecord* record : ShardsOfTable(id)) {
     Note({revision, Change::Kind::kShard, record->shard(), ServersOf(*record)});
   }
@@ -199,7 +200,7 @@ absl::Status ClusterState::PutShard(const std::string& key, const std::string& v
   std::vector<ServerId> servers = ServersOf(record);
   auto [it, added] = shards_.try_emplace(record.shard());
   if (!added) {
-    // Who left may delete its copy only after it has read a later record that is active.
+    // A server that left may delete its replica only after it has read a later, active record.
     std::vector<ServerId>& left = left_[record.shard()];
     for (const ServerId s : ServersOf(it->second)) {
       servers.push_back(s);

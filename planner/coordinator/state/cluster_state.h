@@ -1,7 +1,7 @@
-// What the metadata store says of the cluster, decoded and indexed: the coordinator's only state
-// that outlives it. Built from the store's records and changed only by what was committed there, so
-// that it can be thrown away and read again at any time. Also remembers which records changed at
-// which revision, for maps that carry only what changed.
+// The contents of the metadata store, decoded and indexed: the coordinator's only state that
+// outlives its process. It is built from the store's records and changed only by committed
+// transactions, so it can be thrown away and read again at any time. It also remembers which
+// records changed at which revision, for maps that carry only the changes.
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_CLUSTER_STATE_H_
@@ -27,8 +27,8 @@ namespace hotbed {
 
 class ClusterState {
  public:
-  // A change that maps show. `servers` of a shard: its members and learners before and after, and
-  // those before that have not been told of a record that is active without them.
+  // A change that maps show. For a shard, `servers` are those of its members and learners before
+  // and after the change, and earlier ones that no active record without them has reached yet.
   struct Change {
     enum class Kind { kTable, kShard, kServer, kTableDropped };
     uint64_t revision = 0;
@@ -46,17 +46,17 @@ class ClusterState {
     uint64_t sessions = 0;
     uint64_t moves = 0;
   };
-  // Of a store that has none: rebalancing is on.
+  // The default for a store without one: rebalancing is on.
   static v1::MoveControl DefaultMoveControl();
-  static constexpr size_t kChangesMax = 65536;  // beyond it a map is sent whole
+  static constexpr size_t kChangesMax = 65536;  // with more changes, maps are sent whole
 
-  // Replaces everything by `kvs`, all keys under keys::kRoot. DataLoss names the record that cannot
-  // be decoded.
+  // Replaces everything by `kvs`, which are all keys under keys::kRoot. DataLoss names the record
+  // that cannot be decoded.
   absl::Status Reset(const std::vector<KeyValue>& kvs);
-  // What a committed transaction did. The operations were encoded by this program, so they decode.
+  // Applies a committed transaction. This program encoded the operations, so they decode.
   void Apply(const std::vector<Op>& ops, uint64_t revision);
 
-  // The compare "`key` is as this state has it".
+  // The compare that holds as long as `key` is as in this state.
   Compare Unchanged(const std::string& key) const;
 
   const std::string& cluster_id() const { return cluster_id_; }
@@ -81,27 +81,27 @@ class ClusterState {
   const v1::TableSpec* FindTable(const std::string& name) const;
   const v1::ServerInfo* FindServer(const std::string& name) const;
   const v1::ShardGoal* FindGoal(uint64_t packed) const;
-  // "words/3" and "s2": names for people; numbers where there is no such thing.
+  // "words/3" and "s2": names for people, or numbers if the state has no such table or server.
   std::string ShardName(uint64_t packed) const;
   std::string ServerName(ServerId server) const;
-  // A text of DecideShard, which calls members "s2/5" by number and incarnation, with the servers'
-  // names in place of their numbers: names often are numbers of another order.
+  // Replaces server numbers by server names in a text of DecideShard, which writes members as
+  // "s2/5" (number and incarnation): names are often numbers too, in another order.
   std::string WithServerNames(absl::string_view text) const;
   std::vector<const v1::ShardRecord*> ShardsOfTable(TableId table) const;
-  // Packed ids of the shards in which the server (in any incarnation) is a member or learner.
+  // Packed ids of the shards in which any incarnation of the server is a member or learner.
   const absl::btree_set<uint64_t>& ShardsOfServer(ServerId server) const;
   uint64_t PrimariesOf(ServerId server) const;
 
-  // Shard records whose table is not there: of a creation or a drop that did not finish. At most
-  // `limit`.
+  // At most `limit` shards without a table: left over from a creation or a drop that did not
+  // finish.
   std::vector<ShardId> Orphans(size_t limit) const;
 
-  // Of the newest change that a map shows. A coordinator writes the leader key after each time that
-  // it read the store, and that counts as a change of everything: what it told before was told in
-  // ignorance of what others may have written, and every map that is older is sent whole.
+  // The revision of the newest change that a map shows. A coordinator writes the leader key after
+  // each read of the store, and that counts as a change of everything: maps sent earlier may lack
+  // changes by other coordinators, so every older map is sent whole.
   uint64_t plan_revision() const { return plan_revision_; }
-  // Changes after `revision`, oldest first; nullopt when they are not all known (then the whole map
-  // is needed).
+  // Changes after `revision`, oldest first; nullopt when some are forgotten, so that the whole map
+  // is needed.
   std::optional<std::vector<const Change*>> ChangesSince(uint64_t revision) const;
 
  private:
@@ -132,31 +132,30 @@ class ClusterState {
   absl::flat_hash_map<std::string, uint64_t> mod_revisions_;  // of every key
   absl::flat_hash_map<ServerId, absl::btree_set<uint64_t>> shards_of_server_;
   absl::flat_hash_map<ServerId, uint64_t> primaries_of_server_;
-  // Servers that left a shard whose record has not been active since, by packed id.
+  // By packed id: servers that left the shard since its record was last active.
   absl::flat_hash_map<uint64_t, std::vector<ServerId>> left_;
-  absl::btree_map<TableId, uint64_t> orphans_;  // tables that are not there -> their shard records
+  absl::btree_map<TableId, uint64_t> orphans_;  // number of shard records by missing table
 
   uint64_t plan_revision_ = 0;
   uint64_t changes_after_ = 0;  // all later changes are in changes_
   std::deque<Change> changes_;
 };
 
-// Every server named by the record, each once.
+// Every server of the record's primary, members and learners, each once.
 std::vector<ServerId> ServersOf(const v1::ShardRecord& record);
 bool HasMember(const v1::ShardRecord& record, ServerId server);  // in any incarnation
-// As the store keeps a record: the key has the revision.
+// The record as the store keeps it: without the revision, which is the key's own.
 std::string StoredRecord(v1::ShardRecord record);
 
-// The whole map, or (`revision_known` recent enough) what changed since. Server loads and liveness
-// are the caller's to add.
+// The whole map, or only the changes since `revision_known` if that is recent enough. The caller
+// adds server loads and liveness.
 v1::ClusterMap BuildMap(const ClusterState& state, uint64_t revision_known);
-// The same for one shard server: the shards in which it is or was a member, with their tables, and
-// the servers, which are each other's peers. A whole one names every table, and the dropped ones
-// that are remembered, so that a server which was away forgets what it names as dropped or not at
-// all.
+// The map for one shard server: the shards in which it is or was a member, with their tables, and
+// all servers, which are each other's peers. A whole map names every table and the remembered
+// dropped ones, so that a server that was away can forget tables that are dropped or not named.
 v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64_t revision_known);
-// Adds to a server's map what became of shards that it holds and does not know of: their records
-// with their tables, or that their table was dropped.
+// Adds to a server's map the fate of shards that it holds without knowing their records: the
+// records with their tables, or that their table was dropped.
 void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
                 v1::ClusterMap* map);
 

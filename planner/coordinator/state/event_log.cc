@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kTextBytesMax = 1000;
 constexpr uint32_t kListedByDefault = 1000;
 
-// No character is cut in two: a record that is no UTF-8 could not be read again.
+// Cuts between characters only: a record that is not UTF-8 could not be read back.
 std::string Shortened(const std::string& text) {
   if (text.size() <= kTextBytesMax) return text;
   size_t bytes = kTextBytesMax;

@@ -1,6 +1,6 @@
-// The cluster's event log: what the coordinator did by itself or was asked for, and why; the last
-// kEventsMax of them, in the metadata store. An event is written by the transaction that does what
-// it tells, so there is none without the other.
+// The cluster's event log: the last kEventsMax things that the coordinator did, by itself or on
+// request, with the reason. The log is in the metadata store. An event is written by the
+// transaction that makes the change it describes, so neither exists without the other.
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_EVENT_LOG_H_
@@ -14,15 +14,15 @@
 namespace hotbed {
 
 inline constexpr uint64_t kEventsMax = 4096;
-inline constexpr size_t kOpsPerEvent = 2;  // the event, and the one that is forgotten for it
+inline constexpr size_t kOpsPerEvent = 2;  // the event, and the oldest one, which goes
 
-// Events of one transaction on `state`, which must not change meanwhile.
+// Writes the events of one transaction on `state`, which must not change until it is done.
 class EventWriter {
  public:
   EventWriter(const ClusterState* state, int64_t unix_ms) : state_(state), unix_ms_(unix_ms) {}
 
-  // `kind`: one word (proto/control.proto: ClusterEvent). `shard` and `server`: the one concerned,
-  // 0: none or several.
+  // `kind` is one word (ClusterEvent in proto/control.proto). `shard` and `server` are those that
+  // the event is about; 0: none or several.
   void Add(const std::string& kind, const std::string& text, uint64_t shard, ServerId server,
            Transaction* txn);
 
@@ -32,7 +32,7 @@ class EventWriter {
   uint64_t written_ = 0;
 };
 
-// The oldest first; of those kept, after number `request.after()`.
+// The kept events after number `request.after()`, oldest first.
 v1::ListEventsReply ListEvents(const ClusterState& state, const v1::ListEventsRequest& request);
 
 }  // namespace hotbed

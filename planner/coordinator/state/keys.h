@@ -4,24 +4,21 @@
 //   /hotbed/format                 kFormat
 //   /hotbed/cluster                the cluster id
 //   /hotbed/leader                 token of the coordinator that may write; every transaction
-//                                  compares its revision
+//                                  compares the revision of this key
 //   /hotbed/counters/{tables,servers,sessions,moves}
-//                                  the last number given out, decimal; never given out again
-//   /hotbed/tables/ID              v1.TableSpec; written last and deleted first: a table is there
-//                                  iff this key is
+//                                  the last number assigned, decimal; never assigned again
+//   /hotbed/tables/ID              v1.TableSpec; written last and deleted first: a table exists
+//                                  iff this key does
 //   /hotbed/names/NAME             the id of the table of that name, decimal
 //   /hotbed/shards/TABLE/INDEX     v1.ShardRecord without its revision (which is the key's own)
-//   /hotbed/goals/TABLE/INDEX      v1.ShardGoal: what the record shall become; deleted with the
-//                                  change that makes it so
+//   /hotbed/goals/TABLE/INDEX      v1.ShardGoal: the placement wanted of the shard; deleted with
+//                                  the change that reaches it
 //   /hotbed/moves                  v1.MoveControl
 //   /hotbed/events/NUMBER          v1.ClusterEvent; the newest ones only
 //   /hotbed/dropped/ID             the name of a dropped table; the newest ones only
 //   /hotbed/servers/ID             v1.ServerInfo without load and shard count
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
-//   /hotbed/groups/NAME            v1.GroupCommit: the last one of that group of trainers
-//
-// Format 2 has goals, and shards of several members, which a coordinator of format 1 would break:
-// it refuses the store. A store of format 1 becomes one of format 2 by being led.
+//   /hotbed/groups/NAME            v1.GroupCommit: the last commit of that group of trainers
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 #define HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 
@@ -36,7 +33,6 @@
 namespace hotbed::keys {
 
 inline constexpr char kFormat[] = "2";
-inline constexpr char kFormatBefore[] = "1";
 
 inline constexpr char kRoot[] = "/hotbed/";
 inline constexpr char kFormatKey[] = "/hotbed/format";
@@ -47,7 +43,6 @@ inline constexpr char kServerCounter[] = "/hotbed/counters/servers";
 inline constexpr char kSessionCounter[] = "/hotbed/counters/sessions";
 inline constexpr char kMoveCounter[] = "/hotbed/counters/moves";
 inline constexpr char kMovesKey[] = "/hotbed/moves";
-inline constexpr char kCounters[] = "/hotbed/counters/";
 inline constexpr char kTables[] = "/hotbed/tables/";
 inline constexpr char kNames[] = "/hotbed/names/";
 inline constexpr char kShards[] = "/hotbed/shards/";
@@ -73,7 +68,7 @@ inline std::string Goal(ShardId id) {
   return absl::StrCat(kGoals, absl::Dec(id.table, absl::kZeroPad10), "/",
                       absl::Dec(id.index, absl::kZeroPad4));
 }
-// The shard that a key names behind kShards or kGoals.
+// Parses the part of a key after kShards or kGoals.
 inline bool ParseShard(absl::string_view rest, ShardId* id) {
   const size_t slash = rest.find('/');
   return slash != rest.npos && absl::SimpleAtoi(rest.substr(0, slash), &id->table) &&

@@ -11,7 +11,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kGuardShare = 5;  // one in so many servers may fall silent unprobed
+constexpr size_t kGuardShare = 5;  // one of this many servers may fall silent without being probed
 
 }  // namespace
 

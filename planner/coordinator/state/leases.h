@@ -1,12 +1,13 @@
 // Which server processes are alive, as far as the coordinator can tell: by their heartbeats, and
-// by a direct probe of the data port where a heartbeat stream broke or where too many fall silent
-// at once. Liveness only: what is decided here may be wrong, and nothing breaks.
+// by a direct probe of the data port if a heartbeat stream broke or too many servers fall silent
+// at once. This is for liveness only: a wrong verdict costs time and never safety.
 //
 // A lease ends
-//   - at once, when the server's stream broke and its data port refuses connections (DECISIONS C4);
-//   - after the TTL without a heartbeat. But if with it more than a fifth of the servers, and more
-//     than one, fall silent within one TTL, this process (or its network, or the store) is as
-//     likely the cause: each is then probed, and only those that do not answer lose their lease.
+//   - at once, when the server's stream broke and its data port refuses connections: the process
+//     is gone, so its shards need not wait for the TTL;
+//   - after the TTL without a heartbeat. But if more than one server, and more than a fifth of
+//     them, fall silent within one TTL, this process (or its network, or the store) is as likely
+//     the cause: each is then probed, and only those that do not answer lose their lease.
 //
 // Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_LEASES_H_
@@ -25,22 +26,22 @@ namespace hotbed {
 
 struct LeaseOptions {
   int64_t ttl_ns = 3'000'000'000;
-  // A server that is gone for no longer may come back with what it holds.
+  // A server that has been gone for no longer is awaited: it may come back with its replicas.
   int64_t awaited_ns = 10'000'000'000;
 };
 
-// Servers that are stopped within so long are stopped together: they do not hand over to each
-// other.
+// Servers that are stopped within this time of each other are stopped together and do not hand
+// their shards to each other.
 constexpr int64_t kStopsTogetherNs = 500'000'000;
 
-// To be told whether a server's data port answers.
+// Asks whether a server's data port answers.
 struct ProbeRequest {
   ServerId server = 0;
   Incarnation incarnation = 0;
   std::string address;
 };
 enum class ProbeAnswer : uint8_t {
-  kRefused,  // its machine says that nobody listens there
+  kRefused,  // its machine says that nobody listens on the port
   kSilent,   // no answer in time
   kAnswers,
 };
@@ -51,14 +52,14 @@ class Leases {
     Incarnation incarnation = 0;
     std::string address;
     int64_t deadline_ns = 0;
-    bool ended = false;     // stays until the store shows the server as down
-    bool told = false;      // TakeEnded gave it
-    bool stopping = false;  // said that it is about to stop
+    bool ended = false;     // the lease stays until the store shows the server as down
+    bool told = false;      // TakeEnded returned it
+    bool stopping = false;  // the process said that it is about to stop
     bool probing = false;
     bool guarded = false;  // the answer to the probe decides
-    std::string why;       // it ended
+    std::string why;       // why it ended
     v1::ServerLoad load;
-    std::vector<v1::CopyProgress> copies;  // on their way from it
+    std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
   };
   struct Ended {
@@ -69,17 +70,17 @@ class Leases {
 
   explicit Leases(LeaseOptions options) : options_(options) {}
 
-  // The state has changed: leases for the processes that it shows live, none for others.
+  // The state has changed: keeps leases for the processes that it shows as live, and no others.
   void Sync(int64_t now_ns, const ClusterState& state);
-  // This process was held up, or began: whoever is live has a full term.
+  // This process was held up, or has just started: gives every live server a full term.
   void RenewAll(int64_t now_ns);
   void Renew(int64_t now_ns, ServerId server);
-  // False: the process has no lease and must register again.
+  // False if the process has no lease and must register again.
   bool OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request);
   void OnStreamBroken(ServerId server, Incarnation incarnation);
   void OnProbed(int64_t now_ns, ServerId server, Incarnation incarnation, ProbeAnswer answer);
   void Tick(int64_t now_ns);
-  // Those that ended and were not given yet; ForgetTold makes it give them again.
+  // The leases that ended since the last call. ForgetTold makes it return them all again.
   std::vector<Ended> TakeEnded();
   void ForgetTold();
   std::vector<ProbeRequest> TakeProbes();
@@ -87,13 +88,14 @@ class Leases {
   bool Held(ServerId server) const { return LiveIncarnation(server) != 0; }
   Incarnation LiveIncarnation(ServerId server) const;  // 0: none
   bool Stopping(ServerId server) const;
-  // It said so kStopsTogetherNs ago: who was stopped with it has said so too by now.
+  // True if the server announced its stop at least kStopsTogetherNs ago: by now, servers that were
+  // stopped together with it have announced theirs.
   bool StopsAlone(int64_t now_ns, ServerId server) const;
-  // Gone, but not for long; by this process's own knowledge.
+  // True if the server is gone, but for less than awaited_ns, as far as this process knows.
   bool Awaited(int64_t now_ns, ServerId server) const;
-  // When it was found gone; 0: it is not.
+  // When the server was found gone; 0: it is not gone.
   int64_t GoneSinceNs(ServerId server) const;
-  // Servers that are gone, but not for long.
+  // Whether any server is awaited.
   bool AnyAwaited(int64_t now_ns) const;
   // nullptr: none.
   const Lease* Find(ServerId server) const;
@@ -107,7 +109,7 @@ class Leases {
   const LeaseOptions options_;
   absl::btree_map<ServerId, Lease> leases_;
   absl::btree_map<ServerId, int64_t> gone_since_ns_;
-  std::deque<int64_t> silent_ends_ns_;  // of the last TTL: leases that ended by silence
+  std::deque<int64_t> silent_ends_ns_;  // times within the last TTL when a lease ended by silence
   std::vector<ProbeRequest> probes_;
 };
 

@@ -1,7 +1,7 @@
 // One change of the cluster, made by one or several transactions. The core runs operations one
 // after another: it asks for the next transaction, commits it, applies it to the state, and asks
-// again, until the operation is over. An operation decides from the state alone, so that after a
-// conflict it can begin again on the state as it has become.
+// again, until the operation is done. An operation decides from the state alone, so after a
+// conflict it can start over on the new state.
 //
 // Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_OPERATION_H_
@@ -21,19 +21,19 @@
 
 namespace hotbed {
 
-// The records that one transaction writes are at most so many; with the compare of each and that of
-// the leader it stays below MetaStore::kTxnOpsMax.
+// The most records that one transaction writes. With a compare for each record and one for the
+// leader key it stays below MetaStore::kTxnOpsMax.
 inline constexpr size_t kRecordsPerTxn = 120;
 static_assert(kRecordsPerTxn + 8 <= MetaStore::kTxnOpsMax);
 
-// Changes that hold only if no key they touch was changed by someone else meanwhile.
+// Changes that are made only if nobody else has changed a key they touch since the state was read.
 class Transaction {
  public:
   explicit Transaction(const ClusterState* state) : state_(state) {}
 
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
-  // Fails the transaction if someone else has changed `key`, without writing it.
+  // Fails the transaction if somebody else has changed `key`, which it does not write.
   void Require(const std::string& key) { compares_.push_back(state_->Unchanged(key)); }
 
   bool empty() const { return ops_.empty(); }
@@ -52,8 +52,8 @@ using Reply =
                  v1::ActivateShardsReply, v1::HeartbeatReply, v1::TrainReply, v1::MoveShardsReply,
                  v1::DrainServerReply, v1::ControlMovesReply>;
 
-// What an operation wants next: a transaction, or to be over with a reply (ignored where nobody
-// asked).
+// The next step of an operation: a transaction, or its end with a reply, which is ignored if nobody
+// waits for it.
 struct Next {
   std::optional<Transaction> commit;
   absl::StatusOr<Reply> reply = Reply();
@@ -65,9 +65,9 @@ struct Next {
 class Operation {
  public:
   virtual ~Operation() = default;
-  // Called at the begin and after each transaction that succeeded, with the state as it is then.
+  // Called first and after each committed transaction, with the current state.
   virtual Next Advance(const ClusterState& state) = 0;
-  // After a conflict: forgets what it did; the next Advance begins again.
+  // Called after a conflict: forgets its progress, and the next Advance starts over.
   virtual void Restart() = 0;
 };
 

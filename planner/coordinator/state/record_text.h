@@ -1,4 +1,4 @@
-// Who holds a shard, in words for people.
+// The holders of a shard as text, for logs and error messages.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_RECORD_TEXT_H_
 #define HOTBED_PLANNER_COORDINATOR_STATE_RECORD_TEXT_H_
 
@@ -13,7 +13,7 @@ namespace hotbed {
 std::string MemberText(const Member& member);
 // "s2/5 s3/1", or "-".
 std::string MembersText(const std::vector<Member>& members);
-// "primary s2/5, members s2/5 s3/1, learners -, epoch 7 active": for logs and failures.
+// "primary s2/5, members s2/5 s3/1, learners -, epoch 7 active"
 std::string RecordText(const ShardRecord& record);
 
 }  // namespace hotbed

@@ -15,7 +15,7 @@ namespace {
 constexpr char kLockName[] = "LOCK";
 constexpr char kVersionName[] = "VERSION";
 
-// Writes the version into an empty directory, or compares what is there.
+// Writes the version into an empty directory, or compares the version found there.
 absl::Status CheckVersion(const std::string& path, FileSystem* files) {
   const std::string version_path = absl::StrCat(path, "/", kVersionName);
   if (files->Exists(version_path)) {
@@ -38,8 +38,7 @@ absl::Status CheckVersion(const std::string& path, FileSystem* files) {
 
 }  // namespace
 
-absl::StatusOr<DataDir> OpenDataDir(const std::string& path, FileSystem* files,
-                                    const Clock* clock) {
+absl::StatusOr<DataDir> OpenDataDir(const std::string& path, FileSystem* files) {
   DataDir dir;
   HOTBED_RETURN_IF_ERROR(files->MakeDir(path));
   HOTBED_ASSIGN_OR_RETURN(dir.lock, files->Lock(absl::StrCat(path, "/", kLockName)));
@@ -50,7 +49,7 @@ absl::StatusOr<DataDir> OpenDataDir(const std::string& path, FileSystem* files,
   options.block_cache_bytes = 8 << 20;
   options.memtable_bytes = 16 << 20;
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> kv, KvStore::Open(options));
-  HOTBED_ASSIGN_OR_RETURN(dir.store, EmbeddedMetaStore::Open(std::move(kv), clock));
+  HOTBED_ASSIGN_OR_RETURN(dir.store, EmbeddedMetaStore::Open(std::move(kv)));
   return dir;
 }
 

@@ -1,8 +1,8 @@
 // The coordinator's data directory: a lock, a version, and the metadata store inside.
 //
-//   DIR/LOCK     held while a process uses it
-//   DIR/VERSION  kDataDirVersion; another one is refused
-//   DIR/meta/    the store
+//   DIR/LOCK     held while a process uses the directory
+//   DIR/VERSION  kDataDirVersion; a directory of any other version is refused
+//   DIR/meta/    the metadata store
 #ifndef HOTBED_PLANNER_COORDINATOR_STORE_DATA_DIR_H_
 #define HOTBED_PLANNER_COORDINATOR_STORE_DATA_DIR_H_
 
@@ -10,7 +10,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
 #include "common/file_system.h"
 #include "planner/coordinator/store/embedded_meta_store.h"
 
@@ -24,9 +23,9 @@ struct DataDir {
 };
 
 // Opens or creates the directory. AlreadyExists names the process that uses it; FailedPrecondition
-// names the version found, or says that the directory holds something else; PermissionDenied and
-// the like name the path.
-absl::StatusOr<DataDir> OpenDataDir(const std::string& path, FileSystem* files, const Clock* clock);
+// names the version found, or says that the directory holds something else; other errors, such as
+// PermissionDenied, name the path.
+absl::StatusOr<DataDir> OpenDataDir(const std::string& path, FileSystem* files);
 
 }  // namespace hotbed
 

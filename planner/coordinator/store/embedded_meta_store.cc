@@ -10,20 +10,17 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/byte_order.h"
-#include "common/log.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
 
-// Keys in the KvStore: one letter says what it is.
+// Keys in the KvStore: the first letter says which kind of entry it is.
 constexpr char kVersionKey[] = "v";
 constexpr char kRevisionKey[] = "r";
-constexpr char kNextLeaseKey[] = "n";
-constexpr char kLeasePrefix = 'l';  // + lease id, big-endian -> TTL in nanoseconds
-constexpr char kEntryPrefix = 'k';  // + key -> create revision, mod revision, lease, value
-constexpr char kFormatVersion[] = "hotbed-meta-1";
-constexpr size_t kEntryHeaderBytes = 24;
+constexpr char kEntryPrefix = 'k';  // + key -> create revision, mod revision, value
+constexpr char kFormatVersion[] = "hotbed-meta-2";
+constexpr size_t kEntryHeaderBytes = 16;
 
 std::string Encode64(uint64_t v) {
   std::string out(8, '\0');
@@ -31,33 +28,50 @@ std::string Encode64(uint64_t v) {
   return out;
 }
 
-std::string LeaseKey(LeaseId lease) {
-  std::string key(9, kLeasePrefix);
-  StoreBig64(key.data() + 1, lease);
-  return key;
-}
-
 std::string EntryKey(absl::string_view key) {
   return absl::StrCat(absl::string_view(&kEntryPrefix, 1), key);
 }
 
 std::string EncodeEntry(const KeyValue& kv) {
-  return absl::StrCat(Encode64(kv.create_revision), Encode64(kv.mod_revision), Encode64(kv.lease),
-                      kv.value);
+  return absl::StrCat(Encode64(kv.create_revision), Encode64(kv.mod_revision), kv.value);
 }
 
-uint64_t EventBytes(const WatchEvent& e) { return e.kv.key.size() + e.kv.value.size() + 64; }
-
-absl::Status Damaged(absl::string_view key, absl::string_view value) {
+absl::Status DamagedEntry(absl::string_view key, absl::string_view value) {
   return absl::DataLossError(absl::StrCat("metadata store: entry \"", absl::CEscape(key),
                                           "\" cannot be read: ", value.size(),
                                           " bytes; restore the coordinator's data directory"));
 }
 
+absl::Status CheckOps(const std::vector<Compare>& compares, const std::vector<Op>& ops) {
+  const size_t most = std::max(compares.size(), ops.size());
+  if (most > MetaStore::kTxnOpsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "metadata transaction of ", most, " operations, the limit is ", MetaStore::kTxnOpsMax));
+  }
+  std::set<absl::string_view> seen;
+  for (const Op& op : ops) {
+    if (op.key.empty() || op.key.size() > EmbeddedMetaStore::kKeyBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "metadata key of ", op.key.size(), " bytes, allowed: 1..",
+          EmbeddedMetaStore::kKeyBytesMax, ": \"", absl::CEscape(op.key.substr(0, 80)), "\""));
+    }
+    if (op.value.size() > EmbeddedMetaStore::kValueBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata value of \"", absl::CEscape(op.key), "\" has ", op.value.size(),
+                       " bytes, the limit is ", EmbeddedMetaStore::kValueBytesMax));
+    }
+    if (!seen.insert(op.key).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata transaction names key \"", absl::CEscape(op.key), "\" twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EmbeddedMetaStore>> EmbeddedMetaStore::Open(
-    std::unique_ptr<KvStore> kv, const Clock* clock, EmbeddedMetaStoreOptions options) {
+    std::unique_ptr<KvStore> kv) {
   absl::StatusOr<std::string> version = kv->Get(kVersionKey);
   if (absl::IsNotFound(version.status())) {
     std::unique_ptr<KvBatch> batch = kv->NewBatch();
@@ -70,31 +84,14 @@ absl::StatusOr<std::unique_ptr<EmbeddedMetaStore>> EmbeddedMetaStore::Open(
         absl::StrCat("metadata store has format \"", absl::CEscape(*version),
                      "\", this program reads \"", kFormatVersion, "\""));
   }
-  std::unique_ptr<EmbeddedMetaStore> store(new EmbeddedMetaStore(std::move(kv), clock, options));
-  {
-    absl::MutexLock commit(&store->commit_mu_);
-    HOTBED_RETURN_IF_ERROR(store->Load());
-  }
-  store->background_ = std::thread([s = store.get()] { s->RunBackground(); });
+  std::unique_ptr<EmbeddedMetaStore> store(new EmbeddedMetaStore(std::move(kv)));
+  absl::MutexLock lock(&store->mu_);
+  HOTBED_RETURN_IF_ERROR(store->Load());
   return store;
 }
 
-EmbeddedMetaStore::EmbeddedMetaStore(std::unique_ptr<KvStore> kv, const Clock* clock,
-                                     EmbeddedMetaStoreOptions options)
-    : kv_(std::move(kv)), clock_(clock), options_(options) {}
-
-EmbeddedMetaStore::~EmbeddedMetaStore() {
-  {
-    absl::MutexLock lock(&mu_);
-    stopping_ = true;
-  }
-  if (background_.joinable()) background_.join();
-}
-
 absl::Status EmbeddedMetaStore::Load() {
-  absl::MutexLock lock(&mu_);
   keys_.clear();
-  leases_.clear();
   revision_ = 1;
   absl::Status bad;
   HOTBED_RETURN_IF_ERROR(kv_->Scan("", "\xff", [&](absl::string_view key, absl::string_view value) {
@@ -102,35 +99,21 @@ absl::Status EmbeddedMetaStore::Load() {
     bad = LoadEntry(key, value);
     return bad.ok();
   }));
-  HOTBED_RETURN_IF_ERROR(bad);
-  for (const auto& [key, kv] : keys_) {
-    auto lease = leases_.find(kv.lease);
-    if (lease != leases_.end()) lease->second.keys.insert(key);
-  }
-  history_.clear();
-  history_bytes_ = 0;
-  compacted_ = revision_;
-  return absl::OkStatus();
+  return bad;
 }
 
 absl::Status EmbeddedMetaStore::LoadEntry(absl::string_view key, absl::string_view value) {
   if (key == kVersionKey) return absl::OkStatus();
-  if (key == kRevisionKey || key == kNextLeaseKey) {
-    if (value.size() != 8) return Damaged(key, value);
-    (key == kRevisionKey ? revision_ : next_lease_) = LoadLittle<uint64_t>(value.data());
+  if (key == kRevisionKey) {
+    if (value.size() != 8) return DamagedEntry(key, value);
+    revision_ = LoadLittle<uint64_t>(value.data());
     return absl::OkStatus();
   }
-  if (key[0] == kLeasePrefix && key.size() == 9 && value.size() == 8) {
-    const int64_t ttl_ns = LoadLittle<int64_t>(value.data());
-    leases_[LoadBig64(key.data() + 1)] = Lease(ttl_ns, clock_->NowNs());
-    return absl::OkStatus();
-  }
-  if (key[0] != kEntryPrefix || value.size() < kEntryHeaderBytes) return Damaged(key, value);
+  if (key[0] != kEntryPrefix || value.size() < kEntryHeaderBytes) return DamagedEntry(key, value);
   KeyValue kv;
   kv.key = std::string(key.substr(1));
   kv.create_revision = LoadLittle<uint64_t>(value.data());
   kv.mod_revision = LoadLittle<uint64_t>(value.data() + 8);
-  kv.lease = LoadLittle<uint64_t>(value.data() + 16);
   kv.value = std::string(value.substr(kEntryHeaderBytes));
   std::string name = kv.key;
   keys_.insert_or_assign(std::move(name), std::move(kv));
@@ -147,12 +130,9 @@ absl::Status EmbeddedMetaStore::RecoverIfNeeded() {
 
 absl::StatusOr<MetaStore::RangeResult> EmbeddedMetaStore::Range(const std::string& first,
                                                                 const std::string& limit) {
-  {
-    // A read after a failed write must not show what the disk does not hold.
-    absl::MutexLock commit(&commit_mu_);
-    HOTBED_RETURN_IF_ERROR(RecoverIfNeeded());
-  }
-  absl::ReaderMutexLock lock(&mu_);
+  absl::MutexLock lock(&mu_);
+  // A read after a failed write must not show what the disk does not hold.
+  HOTBED_RETURN_IF_ERROR(RecoverIfNeeded());
   RangeResult result;
   result.revision = revision_;
   if (limit.empty()) {
@@ -166,39 +146,6 @@ absl::StatusOr<MetaStore::RangeResult> EmbeddedMetaStore::Range(const std::strin
   return result;
 }
 
-absl::Status EmbeddedMetaStore::CheckOps(const std::vector<Compare>& compares,
-                                         const std::vector<Op>& ops) const {
-  const size_t most = std::max(compares.size(), ops.size());
-  if (most > kTxnOpsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("metadata transaction of ", most, " operations, the limit is ", kTxnOpsMax));
-  }
-  std::set<absl::string_view> seen;
-  for (const Op& op : ops) {
-    if (op.key.empty() || op.key.size() > options_.key_bytes_max) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("metadata key of ", op.key.size(), " bytes, allowed: 1..",
-                       options_.key_bytes_max, ": \"", absl::CEscape(op.key.substr(0, 80)), "\""));
-    }
-    if (op.value.size() > options_.value_bytes_max) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("metadata value of \"", absl::CEscape(op.key), "\" has ", op.value.size(),
-                       " bytes, the limit is ", options_.value_bytes_max));
-    }
-    if (!seen.insert(op.key).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("metadata transaction names key \"", absl::CEscape(op.key), "\" twice"));
-    }
-    if (op.kind == Op::Kind::kPut && op.lease != 0) {
-      auto lease = leases_.find(op.lease);
-      if (lease == leases_.end() || lease->second.ending) {
-        return absl::NotFoundError(absl::StrCat("lease ", op.lease, " has ended"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 bool EmbeddedMetaStore::Holds(const Compare& compare) const {
   auto it = keys_.find(compare.key);
   if (it == keys_.end()) return compare.equals == 0;
@@ -207,155 +154,48 @@ bool EmbeddedMetaStore::Holds(const Compare& compare) const {
                                 : it->second.mod_revision);
 }
 
-EmbeddedMetaStore::Commit EmbeddedMetaStore::Prepare(const std::vector<Op>& ops) const {
-  Commit commit;
-  commit.revision = revision_ + 1;
-  for (const Op& op : ops) {
-    auto existing = keys_.find(op.key);
-    if (op.kind == Op::Kind::kDelete && existing == keys_.end()) continue;
-    WatchEvent event;
-    event.kind = op.kind;
-    event.kv.key = op.key;
-    event.kv.mod_revision = commit.revision;
-    if (op.kind == Op::Kind::kPut) {
-      event.kv.create_revision =
-          existing == keys_.end() ? commit.revision : existing->second.create_revision;
-      event.kv.value = op.value;
-      event.kv.lease = op.lease;
-    }
-    commit.bytes += EventBytes(event);
-    commit.events.push_back(std::move(event));
-  }
-  return commit;
-}
-
-absl::Status EmbeddedMetaStore::WriteAndApply(Commit commit, LeaseId ended) {
-  std::unique_ptr<KvBatch> batch = kv_->NewBatch();
-  for (const WatchEvent& event : commit.events) {
-    if (event.kind == Op::Kind::kPut) {
-      batch->Put(EntryKey(event.kv.key), EncodeEntry(event.kv));
-    } else {
-      batch->Delete(EntryKey(event.kv.key));
-    }
-  }
-  if (!commit.events.empty()) batch->Put(kRevisionKey, Encode64(commit.revision));
-  if (ended != 0) batch->Delete(LeaseKey(ended));
-  if (absl::Status s = kv_->Write(batch.get()); !s.ok()) {
-    recover_ = true;
-    return s;
-  }
-  absl::MutexLock lock(&mu_);
-  for (const WatchEvent& event : commit.events) ApplyEvent(event);
-  if (ended != 0) leases_.erase(ended);
-  if (!commit.events.empty()) {
-    revision_ = commit.revision;
-    history_bytes_ += commit.bytes;
-    history_.push_back(std::move(commit));
-    TrimHistory();
-  }
-  return absl::OkStatus();
-}
-
-void EmbeddedMetaStore::ApplyEvent(const WatchEvent& event) {
-  auto existing = keys_.find(event.kv.key);
-  if (existing != keys_.end()) {
-    auto lease = leases_.find(existing->second.lease);
-    if (lease != leases_.end()) lease->second.keys.erase(event.kv.key);
-  }
-  if (event.kind == Op::Kind::kDelete) {
-    keys_.erase(event.kv.key);
-    return;
-  }
-  keys_.insert_or_assign(event.kv.key, event.kv);
-  auto lease = leases_.find(event.kv.lease);
-  if (lease != leases_.end()) lease->second.keys.insert(event.kv.key);
-}
-
-void EmbeddedMetaStore::TrimHistory() {
-  while (history_.size() > options_.history_revisions_max ||
-         (history_bytes_ > options_.history_bytes_max && history_.size() > 1)) {
-    compacted_ = history_.front().revision;
-    history_bytes_ -= history_.front().bytes;
-    history_.pop_front();
-  }
+KeyValue EmbeddedMetaStore::Written(const Op& put, uint64_t revision) const {
+  auto existing = keys_.find(put.key);
+  return {put.key, put.value, existing == keys_.end() ? revision : existing->second.create_revision,
+          revision};
 }
 
 absl::StatusOr<TxnResult> EmbeddedMetaStore::Txn(const std::vector<Compare>& compares,
                                                  const std::vector<Op>& ops) {
-  absl::MutexLock commit_lock(&commit_mu_);
+  HOTBED_RETURN_IF_ERROR(CheckOps(compares, ops));
+  absl::MutexLock lock(&mu_);
   HOTBED_RETURN_IF_ERROR(RecoverIfNeeded());
   TxnResult result;
-  Commit commit;
-  {
-    absl::ReaderMutexLock lock(&mu_);
-    HOTBED_RETURN_IF_ERROR(CheckOps(compares, ops));
-    result.revision = revision_;
-    for (const Compare& compare : compares) {
-      if (!Holds(compare)) return result;
-    }
-    commit = Prepare(ops);
+  result.revision = revision_;
+  for (const Compare& compare : compares) {
+    if (!Holds(compare)) return result;
   }
   result.succeeded = true;
-  if (commit.events.empty()) return result;
-  result.revision = commit.revision;
-  HOTBED_RETURN_IF_ERROR(WriteAndApply(std::move(commit), 0));
-  return result;
-}
-
-absl::StatusOr<LeaseId> EmbeddedMetaStore::GrantLease(absl::Duration ttl) {
-  const int64_t ttl_ns = absl::ToInt64Nanoseconds(ttl);
-  if (ttl_ns <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("lease of ", absl::FormatDuration(ttl), ", allowed: above 0"));
-  }
-  absl::MutexLock commit_lock(&commit_mu_);
-  HOTBED_RETURN_IF_ERROR(RecoverIfNeeded());
-  LeaseId lease;
-  {
-    absl::MutexLock lock(&mu_);
-    lease = next_lease_++;
-  }
+  std::vector<KeyValue> puts;
+  std::vector<std::string> deletes;
   std::unique_ptr<KvBatch> batch = kv_->NewBatch();
-  batch->Put(LeaseKey(lease), Encode64(static_cast<uint64_t>(ttl_ns)));
-  batch->Put(kNextLeaseKey, Encode64(lease + 1));
+  for (const Op& op : ops) {
+    if (op.kind == Op::Kind::kPut) {
+      puts.push_back(Written(op, revision_ + 1));
+      batch->Put(EntryKey(op.key), EncodeEntry(puts.back()));
+    } else if (keys_.contains(op.key)) {
+      deletes.push_back(op.key);
+      batch->Delete(EntryKey(op.key));
+    }
+  }
+  if (puts.empty() && deletes.empty()) return result;  // the revision stays as it is
+  batch->Put(kRevisionKey, Encode64(revision_ + 1));
   if (absl::Status s = kv_->Write(batch.get()); !s.ok()) {
     recover_ = true;
     return s;
   }
-  absl::MutexLock lock(&mu_);
-  leases_[lease] = Lease(ttl_ns, clock_->NowNs());
-  return lease;
-}
-
-absl::Status EmbeddedMetaStore::KeepAlive(LeaseId lease) {
-  absl::MutexLock lock(&mu_);
-  auto it = leases_.find(lease);
-  if (it == leases_.end() || it->second.ending || it->second.deadline_ns <= clock_->NowNs()) {
-    return absl::NotFoundError(absl::StrCat("lease ", lease, " has ended"));
+  for (const std::string& key : deletes) keys_.erase(key);
+  for (KeyValue& kv : puts) {
+    std::string name = kv.key;
+    keys_.insert_or_assign(std::move(name), std::move(kv));
   }
-  it->second.deadline_ns = clock_->NowNs() + it->second.ttl_ns;
-  return absl::OkStatus();
-}
-
-absl::Status EmbeddedMetaStore::RevokeLease(LeaseId lease) { return EndLease(lease, false); }
-
-absl::Status EmbeddedMetaStore::EndLease(LeaseId lease, bool only_if_due) {
-  absl::MutexLock commit_lock(&commit_mu_);
-  HOTBED_RETURN_IF_ERROR(RecoverIfNeeded());
-  Commit commit;
-  {
-    absl::MutexLock lock(&mu_);
-    auto it = leases_.find(lease);
-    if (it == leases_.end()) {
-      return absl::NotFoundError(absl::StrCat("lease ", lease, " has ended"));
-    }
-    if (only_if_due && it->second.deadline_ns > clock_->NowNs()) return absl::OkStatus();
-    it->second.ending = true;
-    std::vector<Op> ops;
-    for (const std::string& key : it->second.keys) ops.push_back({Op::Kind::kDelete, key, "", 0});
-    commit = Prepare(ops);
-  }
-  return WriteAndApply(std::move(commit), lease);
+  result.revision = ++revision_;
+  return result;
 }
 
 }  // namespace hotbed

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "absl/strings/str_replace.h"
-#include "planner/compute_plan.h"
 #include "planner/model/context_hash.h"
+#include "planner/model/validate_input.h"
 #include "tests/planner/json/json_cases.h"
 
 namespace hotbed {

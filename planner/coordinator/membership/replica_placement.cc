@@ -1,4 +1,4 @@
-#include "planner/coordinator/membership/copy_places.h"
+#include "planner/coordinator/membership/replica_placement.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/shard_record.h"
 #include "planner/coordinator/balance/cluster_view.h"
-#include "proto/wire.h"
 
 namespace hotbed {
 uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
@@ -26,8 +25,8 @@ uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
 
 uint64_t RoomFor(uint64_t bytes) { return bytes + bytes / 4; }
 
-absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, ServerId server,
-                           uint64_t bytes) {
+absl::Status MayTakeReplicas(const ClusterState& state, const Leases& leases, ServerId server,
+                             uint64_t bytes) {
   auto it = state.servers().find(server);
   if (it == state.servers().end()) {
     return absl::NotFoundError(
@@ -43,10 +42,6 @@ absl::Status MayTakeCopies(const ClusterState& state, const Leases& leases, Serv
   if (lease->stopping) return refuse("is about to stop");
   if (info.draining()) return refuse("is being drained; undo that first");
   if (lease->load.read_only()) return refuse("is read-only: its disk is full or fails");
-  if (info.feature_level() < kReplicationFeatureLevel) {
-    return refuse(absl::StrCat("is of feature level ", info.feature_level(), ", copies need ",
-                               kReplicationFeatureLevel, "; upgrade it"));
-  }
   const v1::ServerLoad& load = lease->load;
   if (bytes > 0 && load.has_free_bytes() && load.free_bytes() < RoomFor(bytes)) {
     return refuse(absl::StrCat("has ", load.free_bytes(), " bytes free for rows, ", RoomFor(bytes),
@@ -70,7 +65,8 @@ bool SharesDomain(const ClusterState& state, ServerId server, const std::vector<
   return false;
 }
 
-ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const PlaceSearch& search) {
+ServerId PlaceForReplica(const ClusterState& state, const Leases& leases,
+                         const PlaceSearch& search) {
   ServerId best = 0;
   std::tuple<bool, bool, uint64_t> best_cost;
   for (const auto& [id, info] : state.servers()) {
@@ -80,7 +76,8 @@ ServerId PlaceForCopy(const ClusterState& state, const Leases& leases, const Pla
       if (others != search.bytes_to->end()) bytes += others->second;
     }
     if (Contains(search.avoid, id) || Contains(search.members, id) ||
-        !MayTakeCopies(state, leases, id, bytes).ok() || SharesDomain(state, id, search.members)) {
+        !MayTakeReplicas(state, leases, id, bytes).ok() ||
+        SharesDomain(state, id, search.members)) {
       continue;
     }
     uint64_t shards = state.ShardsOfServer(id).size();

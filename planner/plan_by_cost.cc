@@ -1,4 +1,4 @@
-#include "planner/sources/plan_by_cost.h"
+#include "planner/plan_by_cost.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,6 +9,8 @@
 #include "planner/cost/lower_bound.h"
 #include "planner/cost/problem.h"
 #include "planner/cost/solve.h"
+#include "planner/model/finish_plan.h"
+#include "planner/model/validate_input.h"
 #include "planner/rebalance/rebalance.h"
 
 namespace hotbed {
@@ -18,7 +20,7 @@ PlanResult<PlannerOutput> PlanByCost(const PlannerInput& input) {
   if (!built.ok()) return built.error();
   const Problem& problem = built.value();
   PlacementState state(problem);
-  // The bound spreads all work over all servers; what an unreachable one keeps cannot be spread.
+  // The bound spreads all work over all servers; an unreachable server keeps its own part.
   const auto& servers = input.topology.servers;
   const bool all_reachable = std::none_of(servers.begin(), servers.end(),
                                           [](const InputServer& s) { return s.unreachable; });
@@ -33,6 +35,13 @@ PlanResult<PlannerOutput> PlanByCost(const PlannerInput& input) {
   std::optional<PlanError> error = SolveFromNothing(input, state, lower_bound);
   if (error.has_value()) return *std::move(error);
   return ReportPlacement(input, state, lower_bound);
+}
+
+PlanResult<PlannerOutput> PlanCluster(const PlannerInput& input) {
+  if (auto error = ValidateInput(input)) return *std::move(error);
+  PlanResult<PlannerOutput> plan = PlanByCost(input);
+  if (plan.ok()) FinishPlan(input, &plan.value());
+  return plan;
 }
 
 }  // namespace hotbed

@@ -9,14 +9,14 @@
 #include "tests/coordinator/membership_story.h"
 
 namespace hotbed {
-namespace setbacks_story_test {
+namespace replica_backoff_story_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using SetbacksStory = MembershipStory;
+using ReplicaBackoffStory = MembershipStory;
 
-TEST_F(SetbacksStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) {
+TEST_F(ReplicaBackoffStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
@@ -53,7 +53,7 @@ TEST_F(SetbacksStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) 
 }
 
 // One that is no member yet: it is dropped, so that the next server has its turn.
-TEST_F(SetbacksStory, ALearnerWhoseCopyIsLostLeaves) {
+TEST_F(ReplicaBackoffStory, ALearnerWhoseCopyIsLostLeaves) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   fleet_.at("s1").joins = false;
@@ -69,7 +69,7 @@ TEST_F(SetbacksStory, ALearnerWhoseCopyIsLostLeaves) {
                                                HasSubstr("lost there 2 times in a row")));
 }
 
-TEST_F(SetbacksStory, AServerWithoutTheRoomGetsNoCopy) {
+TEST_F(ReplicaBackoffStory, AServerWithoutTheRoomGetsNoCopy) {
   Start({"s1", "s2", "s3"});
   Create("t", 1, 2);
   ASSERT_THAT(Lines(), ElementsAre("s1 e1", "s2 e1"));
@@ -94,7 +94,7 @@ TEST_F(SetbacksStory, AServerWithoutTheRoomGetsNoCopy) {
     both.mutable_moves(static_cast<int>(index))->set_to(fleet_.at("s3").id);
   }
   EXPECT_STATUS(rig_.Call<v1::MoveShardsReply>(both), kFailedPrecondition, "2500 are needed");
-  // What the coordinator chooses by itself goes where there is room.
+  // A place that the coordinator chooses by itself has room.
   fleet_.at("s3").load.set_free_bytes(10);
   fleet_.at("s2").load.set_free_bytes(1'000'000);
   fleet_.Run(500);
@@ -106,7 +106,7 @@ TEST_F(SetbacksStory, AServerWithoutTheRoomGetsNoCopy) {
   EXPECT_STATUS(Drain("s2"), kFailedPrecondition, "without the room for it");
 }
 
-TEST_F(SetbacksStory, WhatIsUnderWayIsNotGivenUpForTheRoomThatItFills) {
+TEST_F(ReplicaBackoffStory, WhatIsUnderWayIsNotGivenUpForTheRoomThatItFills) {
   Start({"s1", "s2"});
   Create("t", 1, 2);
   fleet_.at("s1").joins = false;
@@ -125,5 +125,5 @@ TEST_F(SetbacksStory, WhatIsUnderWayIsNotGivenUpForTheRoomThatItFills) {
   EXPECT_THAT(Events("give_up"), ElementsAre());
 }
 
-}  // namespace setbacks_story_test
+}  // namespace replica_backoff_story_test
 }  // namespace hotbed

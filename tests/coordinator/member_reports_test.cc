@@ -1,0 +1,149 @@
+// The reports of servers about members (member_reports.h), and the snapshot transfers that follow
+// from records and reports (snapshot_transfers.h), each over one shard.
+#include "planner/coordinator/membership/member_reports.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "planner/coordinator/membership/snapshot_transfers.h"
+#include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace member_reports_test {
+
+constexpr ShardId kReported{1, 0};
+constexpr int64_t kReaderGraceNs = 1'000'000'000;  // a new reader counts as a transfer for so long
+
+class MemberReportsTest : public ::testing::Test {
+ protected:
+  // s1 is primary, s2 a member, s3 a learner.
+  MemberReportsTest() {
+    record_.shard = kReported;
+    record_.epoch = 5;
+    record_.primary = {1, 1};
+    record_.members = {{1, 1}, {2, 1}};
+    record_.learners = {{3, 1}};
+    record_.active = true;
+    record_.base = record_.members;
+    Commit();
+  }
+  void Commit() {
+    state_.Apply({{Op::Kind::kPut, keys::Shard(kReported), StoredRecord(ToProto(record_))}},
+                 ++revision_);
+  }
+  const v1::ShardRecord& Record() const { return state_.shards().at(kReported.packed()); }
+  v1::Member Named(ServerId server, Incarnation incarnation = 1) const {
+    v1::Member member;
+    member.set_server(server);
+    member.set_incarnation(incarnation);
+    return member;
+  }
+  v1::HeartbeatRequest From(ServerId server) const {
+    v1::HeartbeatRequest request;
+    request.set_server(server);
+    request.set_incarnation(1);
+    return request;
+  }
+  template <typename Report>
+  void Fill(Report* report, Epoch epoch) const {
+    report->set_shard(kReported.packed());
+    report->set_epoch(epoch);
+  }
+  MemberReports::Changed ReportJoin(ServerId from, ServerId learner, Epoch epoch) {
+    v1::HeartbeatRequest request = From(from);
+    Fill(request.add_join_ready(), epoch);
+    *request.mutable_join_ready(0)->mutable_member() = Named(learner);
+    return reports_.OnHeartbeat(state_, request);
+  }
+  MemberReports::Changed ReportLost(ServerId from, Epoch epoch, const std::string& why) {
+    v1::HeartbeatRequest request = From(from);
+    Fill(request.add_copies_lost(), epoch);
+    request.mutable_copies_lost(0)->set_why(why);
+    return reports_.OnHeartbeat(state_, request);
+  }
+  MemberReports::Changed ReportSilent(ServerId from, ServerId member, Epoch epoch) {
+    v1::HeartbeatRequest request = From(from);
+    Fill(request.add_silent(), epoch);
+    *request.mutable_silent(0)->mutable_member() = Named(member);
+    return reports_.OnHeartbeat(state_, request);
+  }
+
+  ShardRecord record_;
+  ClusterState state_;
+  uint64_t revision_ = 1;
+  MemberReports reports_;
+};
+
+TEST_F(MemberReportsTest, OnlyThePrimaryOfTheEpochSaysWhoJoined) {
+  EXPECT_EQ(ReportJoin(2, 3, 5).joins.size(), 1u);
+  EXPECT_FALSE(reports_.Joined(Record(), Named(3))) << "s2 is not the primary";
+  ReportJoin(1, 3, 4);
+  EXPECT_FALSE(reports_.Joined(Record(), Named(3))) << "of another epoch";
+  ReportJoin(1, 3, 5);
+  EXPECT_TRUE(reports_.Joined(Record(), Named(3)));
+  EXPECT_FALSE(reports_.Joined(Record(), Named(3, 2))) << "another process of s3";
+  record_.epoch = 6;
+  Commit();
+  EXPECT_FALSE(reports_.Joined(Record(), Named(3)));
+}
+
+TEST_F(MemberReportsTest, AProcessKnowsBestAboutItself) {
+  EXPECT_EQ(ReportSilent(1, 2, 5).leaving.size(), 1u);
+  EXPECT_EQ(reports_.WhyLeaving(Record(), Named(2)), MemberOut::kSilent);
+  EXPECT_EQ(ReportLost(2, 5, std::string(1000, 'x')).leaving.size(), 1u);
+  EXPECT_EQ(reports_.WhyLeaving(Record(), Named(2)), MemberOut::kReplicaLost);
+  EXPECT_EQ(reports_.FindLeaving(Record(), Named(2))->said.size(), MemberReports::kSaidBytesMax);
+  EXPECT_TRUE(ReportSilent(1, 2, 5).leaving.empty()) << "weighs less";
+  EXPECT_TRUE(ReportLost(2, 5, "again").leaving.empty()) << "is known";
+  reports_.ForgetLeaving();
+  EXPECT_EQ(reports_.WhyLeaving(Record(), Named(2)), MemberOut::kNo);
+}
+
+TEST_F(MemberReportsTest, ReportsOfOthersOrOtherEpochsMeanNothing) {
+  EXPECT_TRUE(ReportLost(4, 5, "no member").leaving.empty());
+  EXPECT_TRUE(ReportLost(2, 4, "an older epoch").leaving.empty());
+  EXPECT_TRUE(ReportSilent(2, 1, 5).leaving.empty()) << "not by the primary";
+  EXPECT_TRUE(ReportJoin(1, 3, 5).leaving.empty());
+  record_.epoch = 6;
+  Commit();
+  reports_.OnRecord(Record());
+  EXPECT_FALSE(reports_.Joined(Record(), Named(3)));
+}
+
+TEST_F(MemberReportsTest, TransfersCountUntilTheLearnerGoes) {
+  Leases leases{LeaseOptions()};
+  SnapshotTransfers transfers(&leases, &reports_);
+  transfers.OnLoaded(state_);
+  transfers.CountSenders(1, state_);
+  MembershipBatch batch(&state_, 1, 1);
+  transfers.AddTo(&batch);
+  EXPECT_EQ(batch.copies_from[1], 1u);
+  EXPECT_EQ(batch.copies_to[3], 1u);
+  const uint64_t version = transfers.limits_version();
+  record_.learners.clear();
+  Commit();
+  EXPECT_TRUE(transfers.OnRecord(2, Record())) << "others may begin";
+  EXPECT_FALSE(transfers.OnRecord(3, Record()));
+  transfers.CountSenders(3, state_);
+  EXPECT_GT(transfers.limits_version(), version);
+  EXPECT_TRUE(transfers.with_learners().empty());
+}
+
+TEST_F(MemberReportsTest, AReadCopyCountsForAMomentOnly) {
+  record_.readers = {3};
+  Commit();
+  Leases leases{LeaseOptions()};
+  SnapshotTransfers transfers(&leases, &reports_);
+  transfers.OnRecord(10, Record());
+  MembershipBatch now(&state_, 10 + kReaderGraceNs - 1, 1);
+  transfers.AddTo(&now);
+  EXPECT_EQ(now.copies_to[3], 1u);
+  MembershipBatch later(&state_, 10 + kReaderGraceNs, 1);
+  transfers.AddTo(&later);
+  EXPECT_TRUE(later.copies_to.empty());
+}
+
+}  // namespace member_reports_test
+}  // namespace hotbed
