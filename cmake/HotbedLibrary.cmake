@@ -12,8 +12,8 @@ function(hotbed_unity target)
 endfunction()
 
 # hotbed_library(NAME SRCS a.cc ... DEPS public targets ... PRIVATE_DEPS targets ... [PRECOMPILED kind])
-# One static library a folder. The link graph is the layering of DESIGN section 2: a folder that is not named in DEPS
-# cannot be linked, and the tidy test checks the include lines against the same table.
+# One static library per folder. The link graph is the layering of docs/architecture.md: a folder that DEPS does not name
+# cannot be linked, and tests/tidy checks the include lines against the same table.
 function(hotbed_library name)
   cmake_parse_arguments(ARG "" "PRECOMPILED" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   if(ARG_SRCS)

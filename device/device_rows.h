@@ -181,7 +181,7 @@ class DeviceRows {
     float* weights;
     uint8_t* sums;
     uint8_t* sort;
-    // Of rows that move:
+    // For rows that move:
     uint64_t* positions;
     uint32_t* table_of;
     uint64_t* sources;

@@ -23,7 +23,7 @@ absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message);
 
 v1::RowType ToProto(RowType type);
 absl::StatusOr<RowType> FromProto(v1::RowType type);
-// The row types that gradients may have (DECISIONS W4).
+// The row types that gradients may have: fp32, fp16 and bf16.
 absl::StatusOr<RowType> GradientTypeFromProto(v1::RowType type);
 
 }  // namespace hotbed

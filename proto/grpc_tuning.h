@@ -89,7 +89,8 @@ inline grpc::ChannelArguments PeerChannelArguments() {
   return args;
 }
 
-// Of a grpc::ServerBuilder: pings that come as often are no attack.
+// Tells a grpc::ServerBuilder that clients may ping this often: it does not take that for an
+// attack.
 template <typename ServerBuilder>
 void AllowKeepalives(ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

@@ -1,5 +1,5 @@
-// Reading and writing the messages of the data plane without copying their bulk bytes (DECISIONS
-// W2), free of gRPC.
+// Reads and writes the messages of the data plane without copying their bulk bytes, and without
+// gRPC.
 //
 // A received message is a list of memory fragments (the slices of a gRPC ByteBuffer). Parse* walks
 // the OUTER fields only: the header submessage goes to generated code, each bulk field becomes a

@@ -37,7 +37,8 @@ struct RankTopology {
   double inter_host = 0;
 
   uint32_t hosts() const { return ranks / ranks_per_host; }
-  // Of a collective over `world` ranks, `local` of them on each host (planner/types.py).
+  // The bandwidth of a collective over `world` ranks, `local` of them on each host
+  // (planner/types.py).
   double CollectiveBandwidth(uint32_t world, uint32_t local, Collective collective) const;
   // The capacities of the tier that the kernels of this device fill, or none where all are equal:
   // row-wise shards are then even.

@@ -1,5 +1,5 @@
-// Checks the bags of a pooled pull. The streams check the shape before they allocate the answer; the
-// shard checks shape and lengths. Pure; any thread.
+// Checks the bags of a pooled pull. The streams check the shape before they allocate the answer;
+// the shard checks shape and lengths. Pure; any thread.
 #ifndef HOTBED_SERVER_SHARD_BAG_CHECK_H_
 #define HOTBED_SERVER_SHARD_BAG_CHECK_H_
 

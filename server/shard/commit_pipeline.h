@@ -1,7 +1,8 @@
 // The way of an entry through a shard: from the state machine into the log, from there (once it is
 // committed) into the rows, and its reply back to the sender.
 //
-//   core ready -> StartAppend -> log -> AfterAppend -> core -> ApplyNext -> rows -> AfterApply -> reply
+//   core ready -> StartAppend -> log -> AfterAppend -> core -> ApplyNext -> rows -> AfterApply ->
+// reply
 //
 // Drain does all that the core wants done. Completions that arrive meanwhile queue on the strand.
 // One update at a time is applied, in LSN order: an update that misses the hot tier delays later

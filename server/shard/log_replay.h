@@ -5,7 +5,8 @@
 // them already, and a backup is not read.
 //
 // An update that the rows cannot take for now (no space in the spill tier) stalls the replay until
-// Retry: a shard without that record would have lost what it acknowledged. Damage refuses the shard.
+// Retry: a shard without that record would have lost what it acknowledged. Damage refuses the
+// shard.
 //
 // Add, Retry, Warm and Finish are called by any one thread, before anything else happens to the
 // shard. The rest is confined to the shard's strand, except wants_write_back.

@@ -1,5 +1,5 @@
-// An entry of the log in its three shapes: CoreEntry (the state machine's), RecordHeader (the log's)
-// and RowUpdates (the rows').
+// An entry of the log in its three shapes: CoreEntry (the state machine's), RecordHeader (the
+// log's) and RowUpdates (the rows').
 #ifndef HOTBED_SERVER_SHARD_RECORD_MAPPING_H_
 #define HOTBED_SERVER_SHARD_RECORD_MAPPING_H_
 

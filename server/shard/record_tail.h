@@ -3,8 +3,8 @@
 // Records are dropped when no replica needs them (ShardCore::retained_lsn), or when the memory that
 // all shards of the server share for records runs short. Shares of that budget: up to one half for
 // records kept in case a replica comes back, up to three quarters for records that snapshot
-// transfers in progress will need next. The last quarter is reserved for uncommitted entries and for
-// replicas that the tail is held for.
+// transfers in progress will need next. The last quarter is reserved for uncommitted entries and
+// for replicas that the tail is held for.
 //
 // Confined to the shard's strand; only the byte count of the budget is shared.
 #ifndef HOTBED_SERVER_SHARD_RECORD_TAIL_H_

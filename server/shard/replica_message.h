@@ -72,9 +72,9 @@ class ReplicaNetwork {
   // Messages of one shard to one member arrive in order or not at all. After a loss, the sender's
   // sink gets OnPeerLost before any answer to a later message.
   virtual void Send(ReplicaMessage message) = 0;
-  // Bytes that are not yet written to the stream to `to`; snapshot senders wait while they are many.
-  // The maximum while messages would be dropped: the peer is unknown, or OnPeerLost is still to
-  // come.
+  // Bytes that are not yet written to the stream to `to`; snapshot senders wait while they are
+  // many. The maximum while messages would be dropped: the peer is unknown, or OnPeerLost is still
+  // to come.
   virtual uint64_t QueuedBytes(const Member& to) const = 0;
   // The servers and their current addresses, from the link to the coordinator. Other servers are
   // unreachable.

@@ -77,9 +77,9 @@ class RollingHash {
     anchored_ = false;
     expected_lsn_ = 0;
   }
-  // The primary's value() was `value` (not 0) at `lsn`. If `lsn` is not reached here yet, Add returns
-  // the verdict later. kDiffers: since the first comparison, an entry or its effect was different
-  // there.
+  // The primary's value() was `value` (not 0) at `lsn`. If `lsn` is not reached here yet, Add
+  // returns the verdict later. kDiffers: since the first comparison, an entry or its effect was
+  // different there.
   Verdict Compare(Lsn lsn, uint64_t value) {
     if (!started() || lsn < exact_from_ || lsn + kWindow <= lsn_) return Verdict::kUnknown;
     if (lsn > lsn_) {

@@ -62,9 +62,9 @@ uint32_t FirstRepeatedBySorting(const uint64_t* ids, uint32_t count) {
   return first;
 }
 
-// In all three formats, an exponent of all ones is NaN or infinity. Adding the exponent's lowest bit
-// carries into the sign bit for that exponent only. One and, one add and one or per element, so that
-// the loop vectorises on every processor (this file is built with -O3).
+// In all three formats, an exponent of all ones is NaN or infinity. Adding the exponent's lowest
+// bit carries into the sign bit for that exponent only. One and, one add and one or per element, so
+// that the loop vectorises on every processor (this file is built with -O3).
 template <typename Bits, Bits kExponent>
 inline __attribute__((always_inline)) bool IsFiniteAs(const uint8_t* gradient, uint32_t dim) {
   constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));

@@ -1,5 +1,5 @@
-// One shard as it lives in a server: its strand, its state machine (ShardCore), its rows (tiers) and
-// its place in the log.
+// One shard as it lives in a server: its strand, its state machine (ShardCore), its rows (tiers)
+// and its place in the log.
 //
 //   push: checks -> strand -> core -> log (class log) -> committed -> rows -> reply
 //   pull: checks -> strand -> rows -> reply
@@ -114,7 +114,8 @@ class Shard {
     exchange_.OnMessage(from, std::move(message));
   }
   void OnPeerLost(const Member& peer) { exchange_.OnPeerLost(peer); }
-  // Answers the requests that have waited too long for an LSN, the shard's record or its activation.
+  // Answers the requests that have waited too long for an LSN, the shard's record or its
+  // activation.
   void ExpireWaiting();
   // How the snapshot transfer to `to` ended.
   void EndSnapshot(const Member& to, Lsn lsn, bool installed);

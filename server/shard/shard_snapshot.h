@@ -1,4 +1,5 @@
-// A snapshot of a shard: its rows as they are read for another server (docs/protocol.md, snapshots).
+// A snapshot of a shard: its rows as they are read for another server (docs/protocol.md,
+// snapshots).
 #ifndef HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_
 #define HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_
 

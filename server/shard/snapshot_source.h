@@ -1,5 +1,5 @@
-// The rows of a shard as a whole: written back to the spill tier, or read for a snapshot transfer to
-// another replica.
+// The rows of a shard as a whole: written back to the spill tier, or read for a snapshot transfer
+// to another replica.
 //
 // A snapshot begins with its base: epoch, LSN and meta. Its rows are as of that LSN or later, each
 // stamped with its own, so that the entries above the base make them exact. Rows come from memory

@@ -188,7 +188,7 @@ class CoreRig {
 
   MapMetaStore& store;
   std::string token;  // of the process that runs
-  // Of each transaction, before the core hears of it; and what Pump lets happen to it.
+  // Called with each transaction before the core hears of it; `outcome` is its fate in Pump.
   std::function<void(const Transaction& txn, const TxnResult& result)> after_commit;
   std::function<Outcome()> outcome;
   ClusterLimits limits;

@@ -104,7 +104,7 @@ TEST_F(LoadMeter, BackupsKeepThePullsThatTheyServe) {
   const MeasuredLoads loads = LoadsBetween(since, SampleOf(1000, view_), view_);
   const LoadBoard board(view_, loads, 1);
   const double bytes = kIdleShare * 9000;
-  // Of 7,000 bytes (the copies' too) s1 has 4,000; a member counts the bytes of its copy.
+  // s1 has 4,000 of the 7,000 bytes (replicas included); a member counts the bytes of its replica.
   EXPECT_THAT(board.Load(1), DoubleNear(5000 + bytes * 4 / 6, 1e-6));
   EXPECT_THAT(board.Load(2), DoubleNear(4000 + bytes * 3 / 6, 1e-6));
 }

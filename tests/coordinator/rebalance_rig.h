@@ -27,7 +27,7 @@ class RebalanceRig {
     double pulled = 0;
     double pushed = 0;
   };
-  // Of a shard, at a time.
+  // The rate of a shard at a time.
   using Trace = std::function<Rate(int64_t now_ms, ShardId shard)>;
 
   explicit RebalanceRig(RebalanceOptions options = {}) : policy(options) {}

@@ -21,7 +21,7 @@ from mover import Mover
 from net_cluster import NetCluster
 from network import Network
 
-HEAL_SECONDS_BAR = 10  # reference page, I13; told, for a quiet machine
+HEAL_SECONDS_BAR = 10  # a bar for a quiet machine: reported, not enforced
 HEAL_SECONDS_MAX = 60  # beyond it the run fails
 
 

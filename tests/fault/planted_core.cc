@@ -1,5 +1,5 @@
-// The planted bugs of the shard core (server/protocol/core_mutant.h) in a real server: chosen by the
-// environment variable HOTBED_PLANTED_BUG, as those of server/shard_log/planted_bugs.h are.
+// The planted bugs of the shard core (server/protocol/core_mutant.h) in a real server: chosen by
+// the environment variable HOTBED_PLANTED_BUG, as those of server/shard_log/planted_bugs.h are.
 #include <cstdlib>
 #include <cstring>
 #include <utility>

@@ -23,7 +23,7 @@ def read(path):
 
 
 class PromiseWatch:
-    """Promises on disk never fall (reference page, I5), from look to look over a run."""
+    """Promises on disk never fall from one look to the next."""
 
     def __init__(self):
         self.seen = {}  # (server, shard) -> epoch

@@ -53,7 +53,7 @@ class CaseRun {
     std::unique_ptr<Embeddings> embeddings;
     std::unique_ptr<GradientAccumulator> sum;
     uint64_t last_step = 0;
-    // Of a group: the end of the last step, which waits for the other trainers.
+    // In a group: the end of the last step, which waits for the other trainers.
     std::future<absl::Status> ending;
   };
 

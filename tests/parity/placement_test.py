@@ -1,4 +1,4 @@
-"""Placement changes nothing (DESIGN invariant 6, DECISIONS N1 to N4): the same case with other shard counts, column slices,
+"""Placement changes nothing (docs/decisions.md, "Numbers"): the same case with other shard counts, column slices,
 message cuts, servers, memory and restarts gives the same files to the byte, on random floats with ids that repeat."""
 
 import copy

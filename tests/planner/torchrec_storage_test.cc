@@ -99,7 +99,7 @@ TEST(TorchrecStorageTest, CachedRowWiseGoldens) {
                          {{11, 80, 2648768 + CacheState(11), 3520}})}));
 }
 
-// Of the virtual tables' goldens; their rows are cut by buckets, which changes nothing here.
+// The goldens of virtual tables: their rows are cut by buckets, which changes nothing here.
 TEST(TorchrecStorageTest, KeyValueGoldens) {
   const All shards = ShardsOfAll(FourTables(), Sharding::kRowWise, "dram_virtual_table");
   const std::vector<int64_t> goldens = {165888, 1001472, 1003520, 2648064};

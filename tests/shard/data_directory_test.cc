@@ -6,7 +6,7 @@
 #include "common/fault_file_system.h"
 
 namespace hotbed {
-namespace {
+namespace data_directory_test {
 
 using ::testing::HasSubstr;
 
@@ -85,5 +85,5 @@ TEST_F(DataDirectoryTest, WhatIsForgottenIsForgottenInMemoryAtLeast) {
   EXPECT_TRUE(data_->catalog()->shards.contains(kHeldShard));
 }
 
-}  // namespace
+}  // namespace data_directory_test
 }  // namespace hotbed

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace follower_test {
 
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -155,5 +155,5 @@ TEST_F(FollowerTest, AReplicaThatIsLostIsAskedByTheNextTick) {
   EXPECT_THAT(Tick(), SizeIs(1));
 }
 
-}  // namespace
+}  // namespace follower_test
 }  // namespace hotbed

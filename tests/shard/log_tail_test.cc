@@ -6,7 +6,7 @@
 #include <string>
 
 namespace hotbed {
-namespace {
+namespace log_tail_test {
 
 class LogTailTest : public testing::Test {
  protected:
@@ -103,5 +103,5 @@ TEST_F(LogTailTest, AnEntryThatIsOverwrittenBreaksAnInvariant) {
   EXPECT_NE(tail_.BrokenInvariant(), "") << "epochs never fall along the log";
 }
 
-}  // namespace
+}  // namespace log_tail_test
 }  // namespace hotbed

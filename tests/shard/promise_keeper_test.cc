@@ -5,7 +5,7 @@
 #include "common/fault_file_system.h"
 
 namespace hotbed {
-namespace {
+namespace promise_keeper_test {
 
 constexpr ShardId kPromisedA{1, 0};
 constexpr ShardId kPromisedB{1, 1};
@@ -45,5 +45,5 @@ TEST_F(PromiseKeeperTest, ADroppedShardWantsNothing) {
   EXPECT_EQ(keeper_.Get(kPromisedA), 0u);
 }
 
-}  // namespace
+}  // namespace promise_keeper_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace hotbed {
-namespace {
+namespace session_state_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -88,5 +88,5 @@ TEST(SessionStateTest, SessionsThatAreSilentLongestAreIdleFirst) {
   EXPECT_THAT(state.IdleSessions(890, 1), ElementsAre(6));
 }
 
-}  // namespace
+}  // namespace session_state_test
 }  // namespace hotbed

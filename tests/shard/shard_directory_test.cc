@@ -5,7 +5,7 @@
 #include <thread>
 
 namespace hotbed {
-namespace {
+namespace shard_directory_test {
 
 constexpr ShardId kListedShard{1, 0};
 
@@ -53,5 +53,5 @@ TEST(ShardDirectoryTest, ARecordThatNobodyToldIsNone) {
   EXPECT_FALSE(directory.RecordOf(kListedShard).has_value());
 }
 
-}  // namespace
+}  // namespace shard_directory_test
 }  // namespace hotbed

@@ -8,7 +8,7 @@
 #include "absl/synchronization/notification.h"
 
 namespace hotbed {
-namespace {
+namespace upkeep_test {
 
 TEST(UpkeepTest, ChoresRunInOrderEachAtItsInterval) {
   std::string ran;
@@ -35,5 +35,5 @@ TEST(UpkeepTest, StopWaitsForTheChoreThatRuns) {
   EXPECT_TRUE(through);
 }
 
-}  // namespace
+}  // namespace upkeep_test
 }  // namespace hotbed

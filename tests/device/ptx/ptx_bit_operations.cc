@@ -65,7 +65,7 @@ struct Brev {
     return result;
   }
 };
-// Of the highest bit that is set: its place, or how far it must be shifted to be the highest.
+// Finds the highest set bit: its place, or how far it must be shifted to become the highest.
 template <bool kShift>
 struct Bfind {
   static uint32_t Do(uint32_t a) {

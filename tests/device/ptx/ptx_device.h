@@ -43,7 +43,7 @@ class PtxDevice : public HostDevice {
   const PtxProfile& profile() const { return machine_.profile(); }
 
  private:
-  // Of a GPU with two multiprocessors.
+  // As on a GPU with two multiprocessors.
   static constexpr uint32_t kBlocksMax = 2 * 4;
 
   // `rows`: what the work is about, for the profile.

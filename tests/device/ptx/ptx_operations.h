@@ -47,7 +47,7 @@ void AddConversions(OperationTable* table);
 void AddMemoryOperations(OperationTable* table);
 void AddSyncOperations(OperationTable* table);
 
-// Of an opcode as it is written, or null where nothing here does it.
+// The operation of an opcode as it is written; null: the interpreter lacks it.
 const Operation* FindOperation(const std::string& opcode);
 
 }  // namespace device

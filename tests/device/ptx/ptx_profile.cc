@@ -16,7 +16,7 @@ constexpr uint64_t kCachedCycles = 35;
 constexpr uint32_t kLinesKept = 64;  // of 128 bytes, by one warp: its share of an L1 cache
 constexpr uint64_t kNoLine = ~0ull;
 
-// Of an H100 or H200 SXM.
+// An H100 or H200 SXM has these.
 constexpr double kProcessors = 132;
 constexpr double kHertz = 1.7e9;
 constexpr double kIssued = 4;  // warp instructions a cycle and processor

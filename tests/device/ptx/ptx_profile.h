@@ -14,7 +14,7 @@
 namespace hotbed {
 namespace device {
 
-// Of one warp.
+// The counts of one warp.
 struct WarpProfile {
   uint64_t cycle = 0;                // of the last issue
   std::vector<uint64_t> ready;       // of each register: the cycle in which it may be read

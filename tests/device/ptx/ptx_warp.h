@@ -74,7 +74,7 @@ struct PtxWarp {
   uint32_t live = 0;
   uint32_t waiting = 0;
 
-  // Of the last instruction in global memory, for the profile.
+  // What the last instruction touched in global memory, for the profile.
   uint32_t touched = 0;
   uint64_t addresses[kWarpLanes];
   WarpProfile timing;
