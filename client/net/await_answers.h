@@ -1,5 +1,5 @@
-// Waiting for what answers bring about: the sleeper tells the transport that it sleeps, so that
-// another thread reads the answers.
+// Waits for conditions that answers fulfil. The sleeping thread tells the transport that it sleeps,
+// so that another thread reads the answers.
 #ifndef HOTBED_CLIENT_NET_AWAIT_ANSWERS_H_
 #define HOTBED_CLIENT_NET_AWAIT_ANSWERS_H_
 

@@ -21,7 +21,7 @@ void AppendElements(const BufferRef& from, uint64_t size, uint64_t first, uint64
   bulk->Append(from, from.data() + size * first, size * count);
 }
 
-// What a pooled segment has in addition. Returns whether it asks for arg_max.
+// Adds the fields of a pooled segment. Returns whether it asks for arg_max.
 bool AddPooledSegment(const PullCall& call, const PooledPart& part, v1::PullSegment* segment,
                       PullBulk* bulk) {
   const PooledFeature& feature = call.scratch->pooled.features()[part.feature];

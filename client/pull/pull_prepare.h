@@ -13,7 +13,7 @@
 
 namespace hotbed {
 
-// What a plan is made for.
+// The cluster and the client that a plan is made for.
 struct PullPlanInput {
   ClusterMapPtr map;
   const void* owner = nullptr;     // the client that the tables must belong to

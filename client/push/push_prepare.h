@@ -13,7 +13,7 @@
 
 namespace hotbed {
 
-// What a push is planned for.
+// The cluster and the client that a push is planned for.
 struct PushPlanInput {
   ClusterMapPtr map;
   const void* owner = nullptr;     // the client that the tables must belong to

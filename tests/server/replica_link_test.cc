@@ -55,11 +55,7 @@ ReplicaMessage Rows(const Member& to, uint64_t chunk, uint64_t bytes) {
   message.kind = ReplicaMessage::Kind::kSnapshotRows;
   message.to = to;
   message.chunk = chunk;
-<<<<<<< HEAD
-  message.body = BytesOf(std::string(bytes, 'r'));
-=======
   message.body = OwnedBytes(std::string(bytes, 'r'));
->>>>>>> main
   return message;
 }
 

@@ -18,11 +18,7 @@
 
 namespace hotbed {
 
-<<<<<<< HEAD
-inline SharedBytes BytesOf(std::string text) {
-=======
 inline SharedBytes OwnedBytes(std::string text) {
->>>>>>> main
   auto owner = std::make_shared<const std::string>(std::move(text));
   const auto* const data = reinterpret_cast<const uint8_t*>(owner->data());
   const size_t size = owner->size();
@@ -68,17 +64,10 @@ inline ReplicaMessage RandomMessage(Random* random, const Member& to, size_t bod
   using Kind = ReplicaMessage::Kind;
   if (m.kind == Kind::kAppend) {
     for (uint64_t n = random->Uniform(5); n > 0; --n) {
-<<<<<<< HEAD
-      m.records.push_back(BytesOf(text(8 * (1 + random->Uniform(body_bytes_max / 8)))));
-    }
-  } else if (m.kind == Kind::kSnapshotRows || m.kind == Kind::kSnapshotEnd) {
-    m.body = BytesOf(text(random->Uniform(body_bytes_max)));
-=======
       m.records.push_back(OwnedBytes(text(8 * (1 + random->Uniform(body_bytes_max / 8)))));
     }
   } else if (m.kind == Kind::kSnapshotRows || m.kind == Kind::kSnapshotEnd) {
     m.body = OwnedBytes(text(random->Uniform(body_bytes_max)));
->>>>>>> main
   }
   return m;
 }

@@ -175,13 +175,8 @@ TEST(TransferWireTest, RecordsBeyondTheBudgetEndTheMessageAfterWhatFitted) {
   std::vector<ReplicaMessage> sent(3);
   for (ReplicaMessage& message : sent) {
     message.kind = ReplicaMessage::Kind::kAppend;
-<<<<<<< HEAD
-    message.to = kSelf;
-    message.records.push_back(BytesOf(std::string(48, 'x')));
-=======
     message.to = kReceiver;
     message.records.push_back(OwnedBytes(std::string(48, 'x')));
->>>>>>> main
   }
   v1::TransferHeader header;
   const std::string bytes = Flat(EncodeTransfer(sent, &header));
