@@ -50,11 +50,6 @@ absl::string_view CodeName(v1::Code code) {
   return Find(code) != nullptr ? absl::string_view(v1::Code_Name(code)) : "UNKNOWN_CODE";
 }
 
-bool IsRetriable(v1::Code code) {
-  const CodeMeaning* const meaning = Find(code);
-  return meaning != nullptr && meaning->retriable;
-}
-
 absl::Status ToStatus(v1::Code code, absl::string_view detail) {
   if (code == v1::OK) return absl::OkStatus();
   return absl::Status(StatusCodeOf(code), absl::StrCat(CodeName(code), ": ", detail));
