@@ -1,11 +1,12 @@
-// What a trainer's client does with a batch beside the network: 26 features of 26 tables x 2,048
+// The client's work on a trainer's batch, without the network: 26 features of 26 tables x 2,048
 // bags x 20 ids, dim 64, ids Zipf 1.05 of a million.
 //
 //   embedding_bench [-o json]
 //
-// Backward: duplicates found, cut by shard, gradients of bags summed by row into message buffers;
-// its roof is the sums alone, by plain loops over an index of occurrences made before. Forward:
-// bags pooled from rows that are here, beside the same loop. Medians of interleaved rounds.
+// Backward removes duplicates, cuts by shard, and sums gradients of bags by row into message
+// buffers; its roof is only the sums, by plain loops over an index of occurrences made before.
+// Forward pools bags from rows in memory and is compared with the same loop. Medians of interleaved
+// rounds.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -99,7 +100,7 @@ std::unique_ptr<Batch> MakeBatch() {
   return batch;
 }
 
-// Every row of a table's sums, and which gradients are in it.
+// The rows of a table's sums, and the gradients that each is made of.
 struct Occurrences {
   std::vector<uint32_t> begin;
   std::vector<const float*> rows;
@@ -118,7 +119,7 @@ Occurrences FindOccurrences(const TableGroup& group, const Batch& batch) {
   return out;
 }
 
-// What a push without gradient_rows would be given.
+// The gradients that a push without gradient_rows would need.
 void WriteEach(const Batch& batch) {
   static std::vector<float> each(uint64_t{kBags} * kIdsPerBag * kDim);
   for (const PushFeature& push : batch.pushes) {

@@ -1,13 +1,13 @@
-// The row kernels of each instruction set that this processor has, beside memcpy and the plain
+// The row kernels of each instruction set of this processor, compared with memcpy and the plain
 // loops.
 //
 //   kernels_bench [--benchmark_filter=REGEX] [--benchmark_min_time=SECONDS] [...]
 //
-// A table of 262,144 rows x 64 on 2 MiB pages, row-wise uniform ids, 512 unique ids a batch, as a
-// message of the client has them. Names: kernel/type or optimizer/way to the slot/instruction set.
-// `bytes_per_second` counts what is gathered or updated once (weights; state for the optimizers),
-// so the roofs' figures compare directly. For ratios against a roof in the same run, interleaved,
-// see tiers_bench.
+// A table of 262,144 rows x 64 on 2 MiB pages, row-wise uniform ids, 512 unique ids per batch, as
+// in a message of the client. Names: kernel/type or optimizer/way to the slot/instruction set.
+// `bytes_per_second` counts gathered or updated bytes once (weights, and state for the optimizers),
+// so that the roofs' figures compare directly. For ratios against a roof in the same run,
+// interleaved, see tiers_bench.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -124,7 +124,7 @@ class Rows {
     for (uint32_t i = 0; i < kRows; ++i) {
       positions[i] = i;
       slots[i] = i;
-      // Rows of an index come in as they are asked for, not in the order of their positions.
+      // Rows of an index are inserted in the order of requests, not of their positions.
       if (!table_.direct) std::swap(slots[i], slots[random.Uniform(i + 1)]);
     }
     InsertBatch batch;
@@ -159,7 +159,7 @@ void GatherRun(benchmark::State& state, const CpuKernelSet& kernels, WeightType 
   Count(state, RowWireBytes(wire, kDim));
 }
 
-// A push as the tiered store has it: probe, then one optimizer step of each row.
+// A push in the tiered store: probe, then one optimizer step per row.
 void ApplyRun(benchmark::State& state, const CpuKernelSet& kernels, OptimizerKind optimizer,
               RowType gradient, bool direct) {
   Rows rows(kernels, WeightType::kFp32, optimizer, direct);
@@ -189,7 +189,8 @@ void ApplyRun(benchmark::State& state, const CpuKernelSet& kernels, OptimizerKin
   Count(state, rows.row_bytes());
 }
 
-// Rows come in from the spill tier's records and go out again: what a miss costs the shard.
+// Rows are loaded from the spill tier's records and evicted again: the cost of a miss for the
+// shard.
 void InsertEvictRun(benchmark::State& state, const CpuKernelSet& kernels) {
   Rows rows(kernels, WeightType::kFp32, OptimizerKind::kRowwiseAdagrad, /*direct=*/false);
   std::vector<uint8_t> record(rows.row_bytes());

@@ -1,12 +1,12 @@
-// How fast the shard log takes pushes, as a ratio to plain appends of the same bytes to the same
-// disk.
+// The rate at which the shard log takes pushes, as a ratio to plain appends of the same bytes to
+// the same disk.
 //
 //   log_bench [--dir=/tmp/log_bench] [--mib=512] [--rows=512] [--dim=64] [--batch=1]
 //
 // One round writes `mib` MiB of push records (rows x dim fp32 each) first plainly, then through
 // ShardLog, each into fresh files, which are deleted untimed. The roof is an honest best case: one
-// write() a record from one contiguous buffer that stays in the cache, nothing checksummed, nothing
-// framed, no segment to roll. Medians of five interleaved rounds.
+// write() per record from one contiguous buffer that stays in the cache, without checksums, frames
+// or segments. Medians of five interleaved rounds.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -42,8 +42,8 @@ struct Options {
 
 double Seconds(int64_t since_ns) { return (Clock::Real()->NowNs() - since_ns) * 1e-9; }
 
-// One push and its memory. The shard's view of a message: ids and gradient rows, one after the
-// other or scattered.
+// One push and its memory, as a shard sees a message: ids and gradient rows, contiguous or
+// scattered.
 class Push {
  public:
   Push(const Options& options, bool scattered)

@@ -1,16 +1,16 @@
-// Fused updates of every optimizer beside the plain loop over the same memory, and exact row-wise
-// Adagrad on skewed ids beside one update per lookup.
+// Compares fused updates of every optimizer with the plain loop over the same memory, and exact
+// row-wise Adagrad on skewed ids with one update per lookup.
 //
 //   optimizers_bench [--benchmark_filter=REGEX] [--benchmark_min_time=SECONDS] [...]
 //
-// update/OPTIMIZER/DIM: options as by default, 262,144 rows of fp32 on 2 MiB pages, 512 random rows
-// a batch, as many rows a turn; the loop reads, adds to and writes the weights and state of the
+// update/OPTIMIZER/DIM: default options, 262,144 rows of fp32 on 2 MiB pages, 512 random rows per
+// batch, 262,144 rows per turn; the loop reads, adds to and writes the weights and state of the
 // same rows in the same order. `of_loop` is the ratio of the rates, the median over turns in which
-// both ran (wanted: 0.75). update_cached: 32,768 of the rows, again and again.
+// both ran (required: 0.75). update_cached: 32,768 of the rows, repeatedly.
 // exact_adagrad/zipf_1.05: 32 tables of 100,000 x 128, 512 bags of 20 ids each; every id of a bag
-// has the bag's gradient. Ours: the client's removal of duplicates, then sums and one update a row.
-// `of_each` and `of_each_prefetched` are ratios to one update a lookup, without and with software
-// prefetch (wanted: 2.5). Times are of the thread's processor time.
+// has the bag's gradient. Ours: the client's removal of duplicates, then sums and one update per
+// row. `of_each` and `of_each_prefetched` are ratios to one update per lookup, without and with
+// software prefetch (required: 2.5). Times are the thread's processor time.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -50,7 +50,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A table of which every row is resident and slot = row.
+// A table whose rows are all resident, with slot = row.
 class Table {
  public:
   Table(const OptimizerParams& optimizer, uint32_t rows, uint32_t dim) {
@@ -105,8 +105,8 @@ class Table {
 
 constexpr uint32_t kRows = 1u << 18;
 constexpr uint32_t kBatchRows = 512;
-constexpr uint32_t kBatches = 512;       // a turn: as many rows as the table has
-constexpr uint32_t kBatchesCached = 64;  // a turn whose rows stay in a third-level cache
+constexpr uint32_t kBatches = 512;       // per turn: as many rows as the table has
+constexpr uint32_t kBatchesCached = 64;  // per turn whose rows stay in a third-level cache
 
 void UpdateRun(benchmark::State& state, OptimizerKind kind, uint32_t dim, uint32_t batches) {
   OptimizerParams optimizer;
@@ -172,7 +172,7 @@ std::vector<uint64_t> ZipfIds(uint64_t seed, size_t count) {
   return ids;
 }
 
-// One table and step: the client's removal of duplicates and sums, then one update a row.
+// One table and step: the client's removal of duplicates and sums, then one update per row.
 class ExactPush {
  public:
   void Run(const uint64_t* ids, const uint8_t* const* gradients, Table* table) {
@@ -187,7 +187,7 @@ class ExactPush {
   uint32_t rows() const { return rows_; }
 
  private:
-  // As client/batch/gradient_sum.cc, out of the bags' gradients.
+  // As client/batch/gradient_sum.cc, from the bags' gradients.
   void Sum(const uint8_t* const* gradients) {
     const size_t rows = unique_.unique.size();
     pointers_.resize(rows);

@@ -1,7 +1,6 @@
-// How long the planner takes, by tables and servers, from nothing and from a current plan.
-// Instances are random with a fixed seed: sizes over four orders of magnitude, half of the tables
-// skewed, a tenth of them with a copy. Printed beside the time: shards, bytes moved and the gap to
-// the proven bound.
+// The time of the planner, by tables and servers, without and with a current plan. Instances are
+// random with a fixed seed: sizes over four orders of magnitude, half of the tables skewed, a tenth
+// of them with a second replica. Also prints shards, bytes moved and the gap to the proven bound.
 //
 //   planner_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
@@ -18,7 +17,7 @@
 namespace hotbed {
 namespace {
 
-// `memory`: of what the tables need with copies, how much is host memory (the rest spills).
+// `memory`: the share of the bytes of all replicas that fits in host memory (the rest spills).
 PlannerInput Instance(uint32_t tables, uint32_t servers, double memory) {
   Random random(20261121);
   PlannerInput input;

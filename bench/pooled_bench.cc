@@ -1,5 +1,6 @@
-// Pooled lookups in process beside their roof: tables of fp32 rows of 128, all resident, bags of 20
-// uniform ids, against a gather-and-add loop unrolled by hand over plain arrays on 2 MiB pages.
+// Compares pooled lookups in process with their roof: tables of fp32 rows of 128, all resident,
+// bags of 20 uniform ids, against a gather-and-add loop unrolled by hand over plain arrays on 2 MiB
+// pages.
 //
 //   pooled_bench [-o json] [--quick]
 //
@@ -123,7 +124,7 @@ int Run(bool quick, bool json) {
     all[0]->Pull(0, RowPooling::kSum, ours.data());
     all[0]->PlainPull(0, roof.data());
     HOTBED_CHECK(std::memcmp(ours.data(), roof.data(), 4 * ours.size()) == 0) << "other sums";
-    // Many short turns: what else runs on the machine strikes both sides of the ratio alike.
+    // Many short turns, so that other load on the machine affects both sides of the ratio alike.
     RatioTable table(quick ? 15 : 61, 0.04);
     uint64_t n = 0;
     uint64_t m = 0;

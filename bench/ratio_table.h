@@ -1,6 +1,6 @@
-// Measurements beside the roof that bounds them: both run in turns, several times, and medians are
-// compared, so that what the machine does meanwhile strikes both alike. Prints a table or, with `-o
-// json`, one JSON document.
+// Compares measurements with the roofs that bound them. Both run in turns, several times, and
+// medians are compared, so that other load on the machine affects both alike. Prints a table or,
+// with `-o json`, one JSON document. Thread-compatible.
 #ifndef HOTBED_BENCH_RATIO_TABLE_H_
 #define HOTBED_BENCH_RATIO_TABLE_H_
 
@@ -19,12 +19,12 @@ struct RatioRow {
   std::string name;
   std::string roof;
   std::string unit;
-  double ours = 0;  // medians, in units a second
+  double ours = 0;  // medians, in units per second
   double limit = 0;
-  double bar = 0;  // ratio wanted; 0: none
+  double bar = 0;  // required ratio; 0: none
 };
 
-// One run of a measurement: does its work and returns how many units that were.
+// One run of a measurement: does its work and returns the number of units.
 using Work = std::function<double()>;
 
 inline double RatePerSecond(const Work& work, double seconds) {

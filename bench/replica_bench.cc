@@ -1,6 +1,6 @@
-// The streams between servers beside a blocking TCP loop of the same bytes, between two processes
-// on loopback, in the same run: small appends with their answers, one at a time and several, and
-// rows of a copy in blocks of 1 MiB.
+// Compares the streams between servers with a blocking TCP loop of the same bytes, between two
+// processes on loopback in the same run: small appends with their answers, one and several at a
+// time, and rows of a snapshot transfer in blocks of 1 MiB.
 //
 //   replica_bench [--rounds=5] [--seconds=1]
 #include <cstdio>
@@ -37,7 +37,7 @@ constexpr uint64_t kRecordBytes = 512;
 constexpr uint64_t kBlockBytes = 1 << 20;
 constexpr uint64_t kAnswerBytes = 100;
 
-// A host without shards, that answers what comes for one, or counts answers.
+// A host without shards that answers the messages for a shard, or counts answers.
 class EchoHost final : public ShardHost {
  public:
   std::shared_ptr<Shard> Find(ShardId) const override { return nullptr; }
@@ -83,8 +83,8 @@ class EchoHost final : public ShardHost {
   std::vector<ShardId> Held() const override { return {}; }
   void SetLease(int64_t) override {}
 
-  // Asks `count` times, `in_flight` at a time: the next question leaves where the answer came in,
-  // as a shard's does.
+  // Asks `count` questions, `in_flight` at a time. The next question is sent from the thread that
+  // got the answer, as in a shard.
   void Ask(const ReplicaMessage& question, uint64_t count, uint64_t in_flight) {
     {
       absl::MutexLock lock(&mu_);

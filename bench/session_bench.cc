@@ -1,12 +1,12 @@
-// What exactly-once costs: bytes for each session and shard, and processor time of a push.
+// The cost of exactly-once: bytes per session and shard, and processor time per push.
 //
 //   session_bench [--seconds=1] [--rounds=5]
 //
 // Time: the shard's state machine takes pushes of many sessions, in random order, through append,
-// commit and apply; beside it the same machine takes entries that no session is behind (commits of
-// steps of which nothing is staged). The difference, held against the processor time of a whole
-// push of 64 rows x 64, row-wise Adagrad, through the shard host, rows and log: medians of
-// interleaved rounds. Bars: 64 bytes, 3 %.
+// commit and apply; and entries without a session (commits of steps of which nothing is staged).
+// The difference is compared with the processor time of a whole push of 64 rows x 64, row-wise
+// Adagrad, through the shard host, rows and log. Medians of interleaved rounds. Bars: 64 bytes, 3
+// %.
 #include <stdlib.h>
 #include <time.h>
 
@@ -38,7 +38,7 @@ namespace {
 constexpr uint32_t kBatch = 64;  // rows of a push on one shard: 512 over 8
 constexpr uint32_t kDim = 64;
 constexpr uint64_t kRows = 125'000;  // of the shard: 32 MB, beyond the caches
-constexpr int kBatches = 2048;       // drawn in advance: all rows, in the end
+constexpr int kBatches = 2048;       // drawn in advance; they cover all rows
 constexpr size_t kInFlight = 16;
 constexpr int kLoop = 4096;  // between two looks at the clock
 constexpr Member kSelf{1, 1};
@@ -61,7 +61,7 @@ ShardRecord Record(ShardId shard, bool active) {
   return record;
 }
 
-// The state machine alone; what it wants done is done at once.
+// Only the state machine; its requests are fulfilled at once.
 class Core {
  public:
   explicit Core(uint64_t sessions)
@@ -75,7 +75,7 @@ class Core {
   }
 
   void PushAtRandom() { Push(1 + random_.Uniform(last_seq_.size() - 1), /*open=*/false); }
-  // The same entry through the same steps, but for the session; what a client does is there too.
+  // The same entry through the same steps, without a session. The client's work is included, too.
   void WithoutSession() {
     others_[1 + random_.Uniform(others_.size() - 1)] += uint64_t{1} << kStepShift;
     CoreCommit commit;
@@ -96,7 +96,7 @@ class Core {
     push.seq = last_seq_[id] += uint64_t{1} << kStepShift;
     push.open = open;
     push.token = 1;
-    // As a shard's Tick tells it: sessions are heard at different times.
+    // As in a shard's Tick: sessions are active at different times.
     if (++pushes_ % 1024 == 0) core_.SetNow(pushes_);
     core_.Push(push);
     Finish();
@@ -113,7 +113,7 @@ class Core {
   ShardCore core_;
   Random random_{1};
   std::vector<uint64_t> last_seq_;  // by session: the clients' side
-  std::vector<uint64_t> others_;    // as last_seq_, for what is without sessions
+  std::vector<uint64_t> others_;    // as last_seq_, for entries without sessions
   int64_t pushes_ = 0;
   uint64_t step_ = 0;
 };
@@ -147,7 +147,7 @@ class Host {
     HOTBED_CHECK(host_->ApplyAssignment({}, {Record({1, 0}, true)}, {}).ok());
     Random random(2);
     for (std::vector<uint64_t>& ids : batches_) {
-      for (uint32_t i = 0; i < kBatch; ++i) {  // one of each stretch: unique
+      for (uint32_t i = 0; i < kBatch; ++i) {  // one per stretch of rows: unique
         ids.push_back(i * (kRows / kBatch) + random.Uniform(kRows / kBatch));
       }
     }
@@ -199,8 +199,8 @@ class Host {
   uint64_t step_ = 0;
 };
 
-// Processor ns of one call, by `clock`: of the process, or, for what no other thread does, of the
-// thread, so that rows being written back meanwhile do not count.
+// Processor nanoseconds per call, by `clock`: of the process; or of the thread, for work that no
+// other thread does, so that concurrent write-back does not count.
 template <typename Call>
 double NsOf(double seconds, int loop, Call call, clockid_t clock = CLOCK_PROCESS_CPUTIME_ID) {
   const double begin = ProcessorNs(clock);
@@ -234,7 +234,7 @@ void PrintCost(double seconds, int rounds) {
   Host checkpoint(Durability::kCheckpoint);
   Host log(Durability::kLog);
   const auto push_to = [](Host* host) { return [host] { host->Push(); }; };
-  NsOf(seconds, 256, push_to(&checkpoint));  // rows are there
+  NsOf(seconds, 256, push_to(&checkpoint));  // so that rows exist
   NsOf(seconds, 256, push_to(&log));
   for (const uint64_t sessions : {1, 1'000, 50'000}) {
     Core core(sessions);

@@ -1,4 +1,4 @@
-// The data port beside bare gRPC streams of the same bytes, asked by the same raw client in the
+// Compares the data port with bare gRPC streams of the same bytes and the same raw client, in the
 // same run.
 //
 //   stream_bench [--dir=DIR] [--rounds=5] [--seconds=1] [--threads=0] [--only=PART]
@@ -44,7 +44,7 @@ struct Arguments {
   int rounds = 5;
   double seconds = 1.0;
   int threads = 0;
-  std::string only;  // of the measures' names, a part; empty: all
+  std::string only;  // part of the names of the measures to run; empty: all
 };
 
 struct Peer {
@@ -66,7 +66,7 @@ Peer Start(const std::vector<std::string>& args) {
   return peer;
 }
 
-// Unique ids, as many of each shard, so that segments are of equal length.
+// Unique ids, equally many of each shard, so that segments have equal lengths.
 class Batches {
  public:
   explicit Batches(uint64_t ids) : per_shard_(ids / kShards) {
@@ -144,7 +144,7 @@ grpc::ByteBuffer PushMessage(const Batches& batches, const std::vector<float>& g
   return grpc::ByteBuffer(slices, 4);
 }
 
-// The whole reply is parsed only once in a while: the client must not be what is measured.
+// Parses the whole reply only sometimes, so that the measurement is not that of the client.
 template <typename Reply>
 bool Good(const grpc::ByteBuffer& raw, uint64_t rows_bytes, uint64_t* seen) {
   if (++*seen % 1024 != 1) return raw.Length() > rows_bytes;

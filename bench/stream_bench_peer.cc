@@ -26,7 +26,7 @@ struct LoadWork final : PushWork {
   absl::Notification done;
 };
 
-// One push to one shard: rows exist, and are resident, once they were pushed.
+// Pushes to one shard: rows exist, and are resident, once they were pushed.
 bool LoadRows(ShardHost* host, ShardId shard, uint64_t first, uint64_t count, uint64_t seq) {
   static const std::vector<uint8_t> gradient(kDim * 4, 0);
   std::vector<uint64_t> ids(count);

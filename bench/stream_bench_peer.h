@@ -1,4 +1,4 @@
-// The server's side of stream_bench: a data server over a real shard host in a temporary directory,
+// The server of stream_bench: a data server over a real shard host in a temporary directory, with
 // one table of resident rows, in a process of its own.
 #ifndef HOTBED_BENCH_STREAM_BENCH_PEER_H_
 #define HOTBED_BENCH_STREAM_BENCH_PEER_H_

@@ -114,7 +114,7 @@ class BenchStore {
     while (!finished) executor_.WaitAndRunOne();
   }
 
-  // Several pulls under way at once, as streams have them; answers go to slices of `out` in turn.
+  // Several pulls in flight, as on streams; answers go to slices of `out` in turn.
   void Pull(const uint64_t* ids, uint32_t count, uint8_t* out) {
     while (in_flight_ >= kInFlight) executor_.WaitAndRunOne();
     while (executor_.RunOne()) {
@@ -166,7 +166,7 @@ class BenchStore {
   uint32_t in_flight_ = 0;
 };
 
-// Unique ids a batch, as the client sends them.
+// Unique ids per batch, as the client sends them.
 std::vector<uint64_t> UniqueBatches(uint32_t batches, const std::function<uint64_t()>& draw) {
   std::vector<uint64_t> ids;
   std::vector<uint64_t> batch;
@@ -184,8 +184,8 @@ std::vector<uint64_t> UniqueBatches(uint32_t batches, const std::function<uint64
   return ids;
 }
 
-// RocksDB alone: the same rows as values, read by MultiGet on as many threads as the store has for
-// I/O.
+// RocksDB by itself: the same rows as values, read by MultiGet on as many threads as the store uses
+// for I/O.
 class RocksRoof {
  public:
   RocksRoof(const std::string& dir, uint64_t rows, uint64_t cache_bytes) {
@@ -289,9 +289,9 @@ void MeasureSpilled(const Settings& settings, RatioTable* table) {
   RocksRoof* roof_ptr = &roof;
   Random random(2);
   ZipfSampler zipf(1.05, rows);
-  constexpr uint32_t kBatches = 8192;  // so many that few come twice in a run
-  // Popular ids lie anywhere in the table: an odd multiplier permutes a power of two, so fold into
-  // the rows.
+  constexpr uint32_t kBatches = 8192;  // so many that few repeat in a run
+  // Spreads popular ids over the table: an odd multiplier permutes a power of two, which is then
+  // folded into the rows.
   const auto scatter = [&](uint64_t rank) { return rank * 0x9e3779b97f4a7c15ull % rows; };
   const std::vector<uint64_t> skewed =
       UniqueBatches(kBatches, [&] { return scatter(zipf.Sample(random)); });

@@ -1,5 +1,6 @@
 #include "client/client_impl.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +45,7 @@ absl::Status ValidateClientOptions(const ClientOptions& o) {
     return BadOption("trainers", absl::StrCat(o.trainers), absl::StrCat("1..", kTrainersMax));
   }
   if (o.push_type == RowType::kInt8) {
-    return BadOption("push_type", "kInt8", "kFp32, kFp16, kBf16 (DECISIONS W4)");
+    return BadOption("push_type", "kInt8", "kFp32, kFp16, kBf16 (gradients do not travel as int8)");
   }
   if (o.trainer_lease != absl::ZeroDuration() &&
       (o.trainer_lease < absl::Milliseconds(100) || o.trainer_lease > absl::Minutes(10))) {
@@ -59,28 +60,41 @@ absl::Status ValidateClientOptions(const ClientOptions& o) {
 
 ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlane> control,
                        std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed)
-    : control_(std::move(control)),
+    : options_(options),
+      clock_(clock),
+      control_(std::move(control)),
       transport_(std::move(transport)),
       follower_(control_.get(), &map_,
                 [this](const std::string& address) { transport_->Abandon(address); }),
       retry_(seed),
-      context_{.options = options},  // those below read it at once
-      pulls_(&context_),
-      pushes_(&context_, control_.get(), SessionNameOf(options, seed)),
-      trainer_(&context_, control_.get(), &pushes_, [this] { return Handles(); }),
+      pulls_({.options = &options_,
+              .owner = this,
+              .clock = clock,
+              .map = &map_,
+              .follower = &follower_,
+              .transport = transport_.get(),
+              .timer = &timer_,
+              .retry = &retry_,
+              .reads = &reads_,
+              .counters = &counters_}),
+      session_(SessionNameOf(options, seed), control_.get(), transport_.get(), clock),
+      pushes_({.options = &options_,
+               .owner = this,
+               .clock = clock,
+               .map = &map_,
+               .follower = &follower_,
+               .transport = transport_.get(),
+               .timer = &timer_,
+               .retry = &retry_,
+               .counters = &counters_,
+               .session = &session_}),
+      delivery_(clock, &map_, &follower_, transport_.get(), &retry_, [this] { return Handles(); }),
+      trainer_(&options_, clock, control_.get(), &session_, &pushes_, &delivery_,
+               [this] { return Handles(); }),
       timer_(clock, [this] {
         pulls_.Tick();
         pushes_.Tick();
-      }) {
-  context_.owner = this;
-  context_.clock = clock;
-  context_.map = &map_;
-  context_.follower = &follower_;
-  context_.transport = transport_.get();
-  context_.timer = &timer_;
-  context_.retry = &retry_;
-  context_.reads = &reads_;
-}
+      }) {}
 
 ClientImpl::~ClientImpl() {
   trainer_.Stop();
@@ -88,11 +102,17 @@ ClientImpl::~ClientImpl() {
   pulls_.Shutdown();
   pushes_.Shutdown();
   timer_.Stop();
-  transport_.reset();  // the last answers; the engines are still here to take them
+  transport_.reset();  // brings the last answers, which the engines still take
+}
+
+int64_t ClientImpl::DeadlineNs(absl::Duration deadline) const {
+  const absl::Duration d = deadline == absl::ZeroDuration() ? options_.deadline : deadline;
+  const int64_t ns = std::clamp<int64_t>(absl::ToInt64Nanoseconds(d), 0, int64_t{1} << 60);
+  return clock_->NowNs() + ns;
 }
 
 absl::Status ClientImpl::Start() {
-  HOTBED_RETURN_IF_ERROR(follower_.Start(context_.options.deadline));
+  HOTBED_RETURN_IF_ERROR(follower_.Start(options_.deadline));
   transport_->SetClusterId(map_.Get()->cluster_id());
   return absl::OkStatus();
 }
@@ -111,7 +131,7 @@ absl::StatusOr<const Table*> ClientImpl::CreateTable(const TableOptions& options
                                                      bool if_not_exists) {
   HOTBED_RETURN_IF_ERROR(ValidateTableSpec(options));
   HOTBED_ASSIGN_OR_RETURN(const MapUpdate created,
-                          control_->CreateTable(options, if_not_exists, context_.options.deadline));
+                          control_->CreateTable(options, if_not_exists, options_.deadline));
   map_.Apply(created);
   return OpenTable(options.name);
 }
@@ -119,7 +139,7 @@ absl::StatusOr<const Table*> ClientImpl::CreateTable(const TableOptions& options
 absl::StatusOr<const Table*> ClientImpl::OpenTable(const std::string& name) {
   ClusterMapPtr map = map_.Get();
   if (map->Table(name) == nullptr) {
-    HOTBED_RETURN_IF_ERROR(follower_.Refresh(context_.options.deadline));
+    HOTBED_RETURN_IF_ERROR(follower_.Refresh(options_.deadline));
     map = map_.Get();
   }
   const TableRoute* route = map->Table(name);
@@ -131,32 +151,32 @@ absl::StatusOr<const Table*> ClientImpl::OpenTable(const std::string& name) {
 }
 
 absl::Status ClientImpl::DropTable(const std::string& name) {
-  HOTBED_ASSIGN_OR_RETURN(const MapUpdate dropped,
-                          control_->DropTable(name, context_.options.deadline));
+  HOTBED_ASSIGN_OR_RETURN(const MapUpdate dropped, control_->DropTable(name, options_.deadline));
   map_.Apply(dropped);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<TableOptions>> ClientImpl::ListTables() {
-  HOTBED_RETURN_IF_ERROR(follower_.Refresh(context_.options.deadline));
+  HOTBED_RETURN_IF_ERROR(follower_.Refresh(options_.deadline));
   return map_.Get()->Specs();
 }
 
 Future<absl::Status> ClientImpl::Pull(absl::Span<const PullFeature> features,
                                       const PullOptions& options) {
-  return pulls_.Start(features, options, Lane::kPull);
+  return pulls_.Start(features, options, Lane::kPull, DeadlineNs(options.deadline));
 }
 
 Future<absl::Status> ClientImpl::Lookup(absl::Span<const PullFeature> features,
                                         const PullOptions& options) {
-  return pulls_.Start(features, options, Lane::kLookup);
+  return pulls_.Start(features, options, Lane::kLookup, DeadlineNs(options.deadline));
 }
 
 Future<PushResult> ClientImpl::Push(uint64_t step, absl::Span<const PushFeature> features,
                                     const PushOptions& options) {
-  absl::Status admitted = trainer_.AdmitPush(step, features, options);
+  absl::Status admitted = trainer_.AdmitPush(step, features, options, DeadlineNs(options.deadline));
   if (!admitted.ok()) return PushEngine::Refuse(step, std::move(admitted));
-  return pushes_.Start(step, features, options);
+  // A push that had to wait for other trainers has its whole deadline again.
+  return pushes_.Start(step, features, options, DeadlineNs(options.deadline));
 }
 
 std::vector<const TableHandle*> ClientImpl::Handles() {
@@ -167,23 +187,23 @@ std::vector<const TableHandle*> ClientImpl::Handles() {
 }
 
 absl::StatusOr<uint64_t> ClientImpl::JoinTrainers(absl::Duration deadline) {
-  return trainer_.Join(context_.DeadlineNs(deadline));
+  return trainer_.Join(DeadlineNs(deadline));
 }
 
 absl::Status ClientImpl::BeginStep(uint64_t step, absl::Duration deadline) {
-  return trainer_.Begin(step, context_.DeadlineNs(deadline));
+  return trainer_.Begin(step, DeadlineNs(deadline));
 }
 
 absl::Status ClientImpl::EndStep(uint64_t step, absl::Duration deadline) {
-  return trainer_.End(step, context_.DeadlineNs(deadline));
+  return trainer_.End(step, DeadlineNs(deadline));
 }
 
 absl::Status ClientImpl::LeaveTrainers(absl::Duration deadline) {
-  return trainer_.Leave(context_.DeadlineNs(deadline));
+  return trainer_.Leave(DeadlineNs(deadline));
 }
 
 Future<PushResult> ClientImpl::Retry(const PushResult& result, absl::Duration deadline) {
-  return pushes_.Retry(result, deadline);
+  return pushes_.Retry(result, DeadlineNs(deadline));
 }
 
 std::vector<PushResult> ClientImpl::UnansweredPushes(absl::Duration at_least) const {
@@ -192,12 +212,12 @@ std::vector<PushResult> ClientImpl::UnansweredPushes(absl::Duration at_least) co
 
 ClientStats ClientImpl::Stats() const {
   ClientStats stats;
-  stats.ids_asked = context_.counters.ids_asked.load();
-  stats.ids_zeroed = context_.counters.ids_zeroed.load();
-  stats.rows_pulled = context_.counters.rows_pulled.load();
-  stats.rows_pushed = context_.counters.rows_pushed.load();
-  stats.retries = context_.counters.retries.load();
-  stats.wrong_epoch = context_.counters.wrong_epoch.load();
+  stats.ids_asked = counters_.ids_asked.load();
+  stats.ids_zeroed = counters_.ids_zeroed.load();
+  stats.rows_pulled = counters_.rows_pulled.load();
+  stats.rows_pushed = counters_.rows_pushed.load();
+  stats.retries = counters_.retries.load();
+  stats.wrong_epoch = counters_.wrong_epoch.load();
   const TransportStats transport = transport_->Stats();
   stats.bytes_sent = transport.bytes_sent;
   stats.bytes_received = transport.bytes_received;

@@ -1,4 +1,5 @@
-// Client over the two seams, transport and control plane.
+// hotbed::Client over its two seams, transport and control plane: makes the engines, gives each
+// what it uses, and turns the deadlines of calls into points in time. Thread-safe.
 #ifndef HOTBED_CLIENT_CLIENT_IMPL_H_
 #define HOTBED_CLIENT_CLIENT_IMPL_H_
 
@@ -12,12 +13,16 @@
 #include "client/map/cluster_map.h"
 #include "client/map/control_plane.h"
 #include "client/map/map_follower.h"
+#include "client/map/read_choice.h"
 #include "client/map/table_handle.h"
-#include "client/net/client_context.h"
+#include "client/net/client_counters.h"
+#include "client/net/retry.h"
 #include "client/net/timer.h"
 #include "client/net/transport.h"
 #include "client/pull/pull_engine.h"
 #include "client/push/push_engine.h"
+#include "client/push/push_session.h"
+#include "client/trainers/commit_delivery.h"
 #include "client/trainers/trainer_member.h"
 #include "common/clock.h"
 #include "hotbed/client.h"
@@ -29,7 +34,7 @@ absl::Status ValidateClientOptions(const ClientOptions& options);
 
 class ClientImpl final : public Client {
  public:
-  // `options` are valid; `seed` decides jitter and, where the options name no session, its name.
+  // `options` are valid. `seed` determines jitter and, where the options name no session, its name.
   ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlane> control,
              std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed);
   ~ClientImpl() override;
@@ -56,24 +61,30 @@ class ClientImpl final : public Client {
                               const PullOptions& options) override;
   ClientStats Stats() const override;
   std::string cluster_id() const override { return map_.Get()->cluster_id(); }
-  ClientCounters* counters() { return &context_.counters; }
-  const ClientOptions& options() const { return context_.options; }
+  ClientCounters* counters() { return &counters_; }
+  const ClientOptions& options() const { return options_; }
 
  private:
   absl::StatusOr<const Table*> HandleOf(const TableRoute& route);
   std::vector<const TableHandle*> Handles();
+  // When a call that begins now ends; zero: after the client's own deadline.
+  int64_t DeadlineNs(absl::Duration deadline) const;
 
+  const ClientOptions options_;
+  const Clock* const clock_;
+  ClientCounters counters_;
   const std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<Transport> transport_;
   ClusterMapHolder map_;
   MapFollower follower_;
   RetryPolicy retry_;
   ReadChoice reads_;
-  ClientContext context_;
   PullEngine pulls_;
+  PushSession session_;
   PushEngine pushes_;
+  CommitDelivery delivery_;
   TrainerMember trainer_;
-  Timer timer_;
+  Timer timer_;  // last: its thread calls the engines
 
   absl::Mutex mu_;
   absl::flat_hash_map<TableId, std::unique_ptr<TableHandle>> tables_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,4 @@
-// Client::Connect: from a target to a client over real sockets, clock and randomness.
+// Client::Connect: makes a client over real sockets, clock and randomness.
 #include <random>
 #include <utility>
 

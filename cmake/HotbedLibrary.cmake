@@ -96,3 +96,16 @@ function(hotbed_test name)
       ENVIRONMENT "${environment};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard}")
   endforeach()
 endfunction()
+
+# hotbed_real_processes(NAME): a test that starts a cluster of real processes under load. Two of them at most run at a time,
+# however many jobs CTest has; they begin first, since together they take longest.
+function(hotbed_real_processes name)
+  get_property(count GLOBAL PROPERTY hotbed_real_process_tests)
+  if(NOT count)
+    set(count 0)
+  endif()
+  math(EXPR count "${count} + 1")
+  set_property(GLOBAL PROPERTY hotbed_real_process_tests ${count})
+  math(EXPR lane "${count} % 2")
+  set_tests_properties(${name} PROPERTIES RESOURCE_LOCK real_processes_${lane} COST 1000)
+endfunction()

@@ -1,8 +1,8 @@
 // The record of one shard: which processes hold it, and which of them is its primary.
 //
 // There is one record per shard in the metadata store, and it is the only truth about who owns the
-// shard. It changes by compare-and-set alone. WRONG_EPOCH replies, cluster maps and heartbeats carry
-// it. Plain values: safe to read from any thread.
+// shard. It changes by compare-and-set alone. WRONG_EPOCH replies, cluster maps and heartbeats
+// carry it. Plain values: safe to read from any thread.
 #ifndef HOTBED_COMMON_SHARD_RECORD_H_
 #define HOTBED_COMMON_SHARD_RECORD_H_
 

@@ -1,5 +1,5 @@
-// What a message asks of the rows of one device: ids of many tables one behind the other, cut into
-// segments of one table each. So a message is one launch a step, however many tables it names.
+// A message to the rows of one device: consecutive ids of many tables, cut into segments of one
+// table each. So a message is one launch per step, however many tables it names.
 #ifndef HOTBED_DEVICE_BATCH_H_
 #define HOTBED_DEVICE_BATCH_H_
 
@@ -22,14 +22,14 @@ struct Segment {
   uint32_t first = 0;
   uint64_t rows_at = 0;
   RowType type = RowType::kFp32;
-  // Reads: a row that is not there exists nowhere, and is answered by its first value.
+  // Reads: a row that is not on the device exists nowhere; the answer is its first value.
   bool absent_is_initial = false;
   // Updates: the rows of the buffer are new weights, not gradients.
   bool assign = false;
   UpdateScalars scalars;  // updates
 };
 
-// segments[0].first is 0, and `first` never falls; there are no ids beyond `ids`.
+// segments[0].first is 0, and `first` never decreases; there are `ids` ids.
 struct Segments {
   const Segment* at = nullptr;
   uint32_t count = 0;
@@ -46,12 +46,12 @@ HOTBED_ROW_FN uint32_t SegmentOf(const Segments& segments, uint32_t k) {
   return low;
 }
 
-// The wire row of id k, which is in `segment`.
+// The offset of the wire row of id k, which is in `segment`.
 HOTBED_ROW_FN uint64_t RowOffset(const Segment& segment, uint32_t dim, uint32_t k) {
   return segment.rows_at + uint64_t{RowWireBytes(segment.type, dim)} * (k - segment.first);
 }
 
-// The part of a work that one team does at a time.
+// The part of a work that one team processes at a time.
 struct Unit {
   uint32_t number;
 };

@@ -1,9 +1,9 @@
-// The bucketed index: find, and the entry for a row that comes in, with its victim.
+// The bucketed index: finds rows, and the entry for a row that comes in, with its victim.
 //
-// A full bucket gives the row at which its clock stops: the hand goes round the 64 slots, takes one
-// visit off each row it passes, skips rows that are held, and stops at the first without visits.
-// Rounds are not walked: if m is the least number of visits, the hand passes everyone m times and
-// stops at the first row that had exactly m.
+// A full bucket gives up the row at which its clock stops: the hand goes round the 64 slots, takes
+// one visit off each row it passes, skips rows that are held, and stops at the first without
+// visits. Rounds are not walked: if m is the least number of visits, the hand passes every row m
+// times and stops at the first row that had exactly m.
 //
 // A bucket is changed by one team at a time (device/move_work.h sorts rows by bucket); reads and
 // visits come from any number of teams.
@@ -20,7 +20,7 @@
 namespace hotbed {
 namespace device {
 
-// The lanes that look for one row: a team of few has many rows under way at once.
+// The lanes that look for one row: small teams keep many rows in flight.
 constexpr uint32_t kProbeLanes = 8;
 constexpr uint32_t kOfLane = kBucketSlots / kProbeLanes;  // entries; their digests are one load
 static_assert(kOfLane == 8, "loads of eight bytes");
@@ -33,8 +33,8 @@ struct Home {
   uint8_t digest;  // 1..255
 };
 
-// Bounded positions are plain ids, so they are mixed here; the upper half picks the bucket, the
-// lower the digest.
+// Positions of bounded tables are plain ids, so they are mixed here; the upper half picks the
+// bucket, the lower half the digest.
 HOTBED_ROW_FN Home HomeOf(const Table& table, uint64_t position) {
   uint64_t h = position * 0x9e3779b97f4a7c15ull;
   h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93ull;
@@ -81,7 +81,7 @@ HOTBED_ROW_FN uint32_t LowestByte(uint64_t not_zero) {
 #endif
 }
 
-// The entry of a bucket at which a position lies, or kNoRow. `positions`: of the bucket's slots.
+// The entry of a bucket that holds a position, or kNoRow. `positions`: of the bucket's slots.
 template <typename Team>
 HOTBED_ROW_FN uint32_t MatchingEntry(const Team& team,
                                      const typename Team::template Values<uint64_t>& digests,
@@ -96,7 +96,7 @@ HOTBED_ROW_FN uint32_t MatchingEntry(const Team& team,
   }));
 }
 
-// The slot that a position has in a direct table; kNoRow beyond it.
+// The slot of a position in a direct table; kNoRow outside the table.
 HOTBED_ROW_FN uint32_t DirectSlot(const Table& table, uint64_t position) {
   const uint64_t slot = position - table.first_position;
   return slot < table.slots ? static_cast<uint32_t>(slot) : kNoRow;
@@ -120,14 +120,14 @@ HOTBED_ROW_FN uint32_t FindSlot(const Team& team, const Table& table, uint64_t p
 
 HOTBED_ROW_FN uint32_t VisitsOf(uint8_t bits) { return (bits & 1u) + (bits >> 1 & 1u); }
 
-// What the bits of a row become that is visited, and held.
+// The bits of a row after a visit that may also hold it.
 HOTBED_ROW_FN uint8_t BitsOfVisit(uint8_t bits, bool hold) {
   const uint8_t visits = (bits & kVisitedOnce) != 0 ? kVisitedTwice : kVisitedOnce;
   return static_cast<uint8_t>(bits | visits | (hold ? kHeld : 0));
 }
 
-// Counts a visit of a row that was seen with these bits, and holds it. Any team may do so at any
-// time; two at once may count as one.
+// Counts a visit of a row that was seen with these bits, and holds it if `hold`. Any team may do so
+// at any time; two concurrent visits may count as one.
 template <typename Team>
 HOTBED_ROW_FN void Visit(const Team& team, const Table& table, uint32_t slot, uint8_t bits,
                          bool hold) {
@@ -136,7 +136,7 @@ HOTBED_ROW_FN void Visit(const Team& team, const Table& table, uint32_t slot, ui
 }
 
 // A bucket as the lanes of one team hold it, eight entries each: read once, changed here, and
-// written back when the team is done with it. Nobody else may touch the bucket meanwhile.
+// written back when the team is done with it. No other team may touch the bucket meanwhile.
 template <typename Team>
 struct BucketView {
   static_assert(Team::kLanes == kProbeLanes, "eight entries a lane");
@@ -168,7 +168,7 @@ HOTBED_ROW_FN void CloseBucket(const Team& team, const Table& table, uint32_t bu
   team.Once([&]() { table.hands[bucket] = static_cast<uint8_t>(view.hand); });
 }
 
-// One byte a slot of what the lanes hold.
+// One byte per slot of the bytes that the lanes hold.
 template <typename Team>
 HOTBED_ROW_FN uint8_t ByteAt(const Team& team,
                              const typename Team::template Values<uint64_t>& bytes,
@@ -195,20 +195,20 @@ HOTBED_ROW_FN uint32_t FreeEntry(const Team& team, const BucketView<Team>& view)
   }));
 }
 
-// Eight bytes of bits at once, one bit of each: those of rows that may go and have so many visits,
-// which are counted 00, 01, 11.
+// In eight bytes of bits at once, marks the lowest bit of each row that may leave and has `visits`
+// visits, which are counted 00, 01, 11.
 HOTBED_ROW_FN uint64_t WithVisits(uint64_t bits, uint32_t visits) {
   const uint64_t low = bits & kLowBits, high = bits >> 1 & kLowBits;
   const uint64_t same = visits == 0 ? ~low & kLowBits : visits == 1 ? low & ~high : high;
   return same & ~(bits >> kHeldShift);
 }
-// One visit taken off where `which` has a bit.
+// Takes one visit off where `which` has a bit.
 HOTBED_ROW_FN uint64_t OneVisitLess(uint64_t bits, uint64_t which) {
   const uint64_t less = (bits & ~(kLowBits * kVisits)) | (bits >> 1 & kLowBits);
   const uint64_t bytes = which * 0xff;
   return (bits & ~bytes) | (less & bytes);
 }
-// Bit i of `of` to the lowest bit of byte i.
+// Moves bit i of `of` to the lowest bit of byte i.
 HOTBED_ROW_FN uint64_t BitToByte(uint8_t of) {
   const uint64_t spread = of * kLowBits & 0x8040201008040201ull;
   return (spread + 0x7f * kLowBits) >> 7 & kLowBits;
@@ -218,15 +218,15 @@ HOTBED_ROW_FN uint64_t BitToByte(uint8_t of) {
 HOTBED_ROW_FN uint32_t WayTo(uint64_t which, uint32_t lane, uint32_t hand) {
   if (which == 0) return kNoRow;
   uint64_t next = which;
-  if (hand / kOfLane == lane) {  // what lies before the hand comes last
+  if (hand / kOfLane == lane) {  // entries before the hand come last
     const uint64_t from_hand = which >> 8 * (hand % kOfLane) << 8 * (hand % kOfLane);
     if (from_hand != 0) next = from_hand;
   }
   return (kOfLane * lane + LowestByte(next) - hand) % kBucketSlots;
 }
 
-// The entry at which the bucket's clock stops, or kNoRow where all are held. Ages the others and
-// moves the hand.
+// The entry at which the bucket's clock stops, or kNoRow if all are held. Ages the others and moves
+// the hand.
 template <typename Team>
 HOTBED_ROW_FN uint32_t ClockVictim(const Team& team, BucketView<Team>* view) {
   const uint32_t hand = view->hand;
@@ -239,7 +239,7 @@ HOTBED_ROW_FN uint32_t ClockVictim(const Team& team, BucketView<Team>* view) {
   const uint32_t way = team.Least(team.Map([&](uint32_t lane) {
     return WayTo(WithVisits(team.Own(view->bits, lane), least), lane, hand);
   }));
-  // The entries that the hand passes on its way, once more than the others.
+  // The hand passes these entries once more than the others.
   const uint64_t steps = (1ull << way) - 1;
   const uint64_t passed = hand == 0 ? steps : steps << hand | steps >> (kBucketSlots - hand);
   view->bits = team.Map([&](uint32_t lane) {
@@ -252,7 +252,7 @@ HOTBED_ROW_FN uint32_t ClockVictim(const Team& team, BucketView<Team>* view) {
   return (hand + way) % kBucketSlots;
 }
 
-// Where a row that is not there may go. `evicts`: another row is still in the entry.
+// The entry for a row that is not in the bucket. `evicts`: it still holds another row.
 struct Place {
   uint32_t entry;  // kNoRow: every row of the bucket is held
   bool evicts;
@@ -266,7 +266,7 @@ HOTBED_ROW_FN Place PlaceIn(const Team& team, BucketView<Team>* view) {
   return {victim, victim != kNoRow};
 }
 
-// A row now lies in `entry`, with no visits: one that is read once goes before those that are read
+// Puts a row into `entry`, without visits: a row that is read once leaves before rows that are read
 // again.
 template <typename Team>
 HOTBED_ROW_FN void SetEntry(const Team& team, uint32_t entry, uint8_t digest, uint8_t bits,

@@ -1,6 +1,6 @@
-// Which bytes of one large block are in use: the slabs of tables that come and go.
+// Allocates ranges of one large block: the slabs of tables that are added and removed.
 //
-// First fit, in units of kUnit bytes; neighbours that are free are joined. Knows offsets only.
+// First fit, in units of kUnit bytes; adjacent free ranges are joined. Handles offsets only.
 #ifndef HOTBED_DEVICE_BYTE_ARENA_H_
 #define HOTBED_DEVICE_BYTE_ARENA_H_
 
@@ -17,9 +17,9 @@ class ByteArena {
 
   explicit ByteArena(uint64_t bytes);
 
-  // The offset of `bytes` bytes (of at least 1), or kNone.
+  // The offset of a range of `bytes` bytes (at least 1), or kNone.
   uint64_t Take(uint64_t bytes);
-  // What Take returned.
+  // `at`: an offset that Take returned.
   void Give(uint64_t offset);
   uint64_t free_bytes() const { return free_bytes_; }
   uint64_t largest_free() const;

@@ -9,7 +9,6 @@ namespace device {
 namespace {
 
 constexpr uint64_t kSumRowBytesMax = 4ull * kDimLimit;
-constexpr uint32_t kCollectBuckets = 8192;  // whose bits are looked at together: 1 MiB
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -34,7 +33,7 @@ DeviceRows::~DeviceRows() {
   if (staging_memory_ != nullptr) device_->FreeStaging(staging_memory_);
 }
 
-// take(bytes) gives each thing its place; called once to add up and once with memory.
+// take(bytes) returns the address of each array; called once to add sizes up, once with memory.
 template <typename Take>
 void DeviceRows::LayOutRoom(Take take) {
   const uint64_t ids = options_.ids_max;
@@ -90,7 +89,7 @@ Status DeviceRows::TakeMemory() {
     return {Code::kTooLarge,
             "messages of " + Number(options_.ids_max) + " ids; allowed are " + Number(kIdsMax)};
   }
-  // Of messages in fp32 that have all rows they may: half as many sums as gradients.
+  // Enough for full messages in fp32: half as many sums as gradients.
   sum_bytes_ = options_.row_bytes_max / 2 + kSumRowBytesMax;
   uint64_t bytes = 0, staging = 0;
   const auto add_to = [](uint64_t* sum) {
@@ -207,7 +206,7 @@ void DeviceRows::SendTables() {
   device_->CopyIn(room_.tables, tables_.data(), sizeof(Table) * tables_.size());
 }
 
-// `row_bytes` null: the batch brings and wants no rows.
+// `row_bytes` null: the batch has no rows in either direction.
 Status DeviceRows::Check(const Batch& batch, bool update, uint64_t* row_bytes) const {
   uint64_t bytes = 0;
   if (batch.ids_count > options_.ids_max || batch.segment_count > options_.segments_max) {

@@ -10,6 +10,9 @@
 //
 // Insert brings rows in and hands out the rows that had to make room.
 //
+// Three sources: device_rows.cc has memory and tables, device_rows_read.cc reads and messages in
+// flight, device_rows_update.cc the calls that change rows.
+//
 // Costs: one wait per call when all rows are here; docs/device.md counts launches and bytes. Every
 // call except the sizes of tables may fail with the device's error, and then all later calls do.
 // Confined to the device's executor.
@@ -31,16 +34,17 @@
 namespace hotbed {
 namespace device {
 
-constexpr uint32_t kFlights = 2;        // messages that may be under way
-constexpr uint32_t kIdsMax = 1u << 30;  // of a message: sorts and units count in 32 bits
+constexpr uint32_t kFlights = 2;            // messages that may be in flight
+constexpr uint32_t kCollectBuckets = 8192;  // whose bits Collect reads together: 1 MiB
+constexpr uint32_t kIdsMax = 1u << 30;      // per message: sorts and units count in 32 bits
 
 struct RowsOptions {
-  uint64_t device_bytes = 0;         // taken as a whole: rows, index, and room for messages
-  uint32_t ids_max = 1u << 20;       // of a message
-  uint32_t segments_max = 1u << 16;  // of a message
+  uint64_t device_bytes = 0;         // taken as a whole: rows, index, and memory for messages
+  uint32_t ids_max = 1u << 20;       // per message
+  uint32_t segments_max = 1u << 16;  // per message
   uint32_t tables_max = 4096;
   uint64_t row_bytes_max = 256ull << 20;  // of a message's rows or gradients; taken kFlights times
-  uint64_t move_bytes_max = 32ull << 20;  // of rows that move at a time; at least one of any table
+  uint64_t move_bytes_max = 32ull << 20;  // of rows that move together; at least one of any table
 };
 
 // A message: `ids_count` ids, cut by segments (device/batch.h).
@@ -51,7 +55,7 @@ struct Batch {
   uint32_t ids_count = 0;
 };
 
-// A part of a message's rows, and where it goes.
+// A part of a message's rows, and its destination.
 struct RowsOut {
   uint64_t rows_at = 0;  // of the message's rows, as its segments place them
   uint64_t bytes = 0;
@@ -59,13 +63,13 @@ struct RowsOut {
 };
 
 struct PooledBatch {
-  Batch ids;                          // what the bags hold; rows_at and type do not matter
-  const Segment* bags = nullptr;      // segments of bags, one for each segment of ids
+  Batch ids;                          // the bags' ids; rows_at and type are ignored
+  const Segment* bags = nullptr;      // segments of bags, one per segment of ids
   const uint32_t* offsets = nullptr;  // bags_count + 1
   uint32_t bags_count = 0;
   RowPooling pooling = RowPooling::kSum;
   bool mean = false;
-  const float* weights = nullptr;  // one an id, or null
+  const float* weights = nullptr;  // one per id, or null
 };
 
 struct RowToInsert {
@@ -74,18 +78,18 @@ struct RowToInsert {
   const uint8_t* stored = nullptr;  // weights, then state; null: the row's first value
 };
 
-// A row that has left the device, or that was copied out.
+// A row that has left the device, or whose bytes were copied out.
 struct MovedRow {
   uint32_t table = 0;
   uint64_t position = 0;
   std::vector<uint8_t> stored;
-  bool dirty = true;  // the tier below does not have it like this
+  bool dirty = true;  // the tier below does not have these values
 };
 
 struct RowsCounts {
   uint64_t inserted = 0;
   uint64_t evicted = 0;
-  uint64_t refused = 0;  // rows for which every other of their bucket was held
+  uint64_t refused = 0;  // rows for which all others of their bucket were held
 };
 
 class DeviceRows {
@@ -95,26 +99,26 @@ class DeviceRows {
   ~DeviceRows();
   DeviceRows(const DeviceRows&) = delete;
 
-  // Room for `rows` rows, rounded up to whole buckets: kNoMemory where there is less. Direct tables
-  // hold positions [first_position, first_position + rows).
+  // Adds a table of `rows` rows, rounded up to whole buckets; kNoMemory if there is less memory.
+  // Direct tables hold positions [first_position, first_position + rows).
   Status AddTable(const RowShape& shape, bool direct, uint64_t first_position, uint64_t rows,
                   uint32_t* table);
-  // The rows go with it.
+  // Removes the table and its rows.
   void RemoveTable(uint32_t table);
   uint32_t slots(uint32_t table) const { return tables_[table].slots; }
   uint64_t free_bytes() const { return arena_.free_bytes(); }
   uint64_t largest_free_bytes() const { return arena_.largest_free(); }
-  // Of the host, for what moves.
+  // Bytes of host memory for rows that move.
   uint64_t staging_bytes() const { return staging_bytes_; }
   // Bytes that AddTable takes.
   static uint64_t TableBytes(const RowShape& shape, bool direct, uint64_t rows);
 
-  // Rows to `rows` as the segments say. `flags`: one an id, or null. `missing`: numbers of the ids
-  // whose rows are not there, in order; what they have in `rows` means nothing, except in segments
-  // where absent is initial.
+  // Reads rows into `rows` as the segments place them. `flags`: one per id, or null. `missing`:
+  // numbers of the ids whose rows are not here, in order; `rows` holds no values for them, except
+  // in segments with absent_is_initial.
   Status Pull(const Batch& batch, uint8_t* rows, uint8_t* flags, std::vector<uint32_t>* missing);
-  // `incomplete`: numbers of the bags with rows that are not there; what they have in `rows` and
-  // `arg_max` (kMax: dim u32 a bag, stride arg_stride; or null) means nothing.
+  // `incomplete`: numbers of the bags with rows that are not here; `rows` and `arg_max` (kMax: dim
+  // u32 per bag, stride arg_stride; or null) hold no values for them.
   Status PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t* arg_max, uint32_t arg_stride,
                     std::vector<uint32_t>* incomplete);
   // The rows in parts, as StartPull has them.
@@ -127,12 +131,12 @@ class DeviceRows {
   // int8. `elsewhere`: numbers of the ids whose rows are not here. One wait.
   Status Update(const Batch& batch, const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
 
-  // Pull, Probe and Update in two calls each: `flight` is a room that has nothing under way. What
-  // they point to but for the segments stays valid until Finish, which gives what the one call
-  // gives, and ends when the message has. Finished in the order in which they were started.
+  // Pull, Probe and Update in two calls each. `flight` is a room without a message. Everything
+  // pointed to, except segments, stays valid until Finish, which waits for the message and returns
+  // what the single call returns. Messages are finished in the order of their start.
   Status StartPull(uint32_t flight, const Batch& batch, uint8_t* rows, uint8_t* flags);
-  // Only these parts of the rows, each to its own place: a copy for each, or one for those that
-  // follow each other at both ends. Bytes that no part names go nowhere.
+  // Only these parts of the rows, each to its own destination: one copy per part, or one for parts
+  // that are adjacent at both ends. Bytes that no part names are not copied.
   Status StartPull(uint32_t flight, const Batch& batch, const std::vector<RowsOut>& parts,
                    uint8_t* flags);
   Status StartProbe(uint32_t flight, const Batch& batch);
@@ -145,15 +149,15 @@ class DeviceRows {
   Status Insert(const std::vector<RowToInsert>& rows, bool dirty, std::vector<MovedRow>* evicted,
                 std::vector<uint32_t>* refused = nullptr);
 
-  // Copies out dirty rows of the slots from *slot on, at most `wanted` and as many as move at a
-  // time, and marks them clean. *slot is where to go on, slots(table) in the end.
+  // Copies out dirty rows from slot *slot on, at most `wanted` and as many as move together, and
+  // marks them clean. Sets *slot to where the next call continues, slots(table) at the end.
   Status Collect(uint32_t table, uint32_t* slot, uint32_t wanted, std::vector<MovedRow>* rows);
 
   const RowsCounts& counts() const { return counts_; }
 
  private:
-  // A message's arrays in device memory, and in staging memory what is made or read here. A call
-  // that is started and finished at once uses the first.
+  // A message's arrays in device memory, and those that the host writes or reads in staging memory.
+  // A call that is started and finished at once uses the first flight.
   struct Flight {
     Segment* segments;
     uint64_t* ids;
@@ -166,7 +170,7 @@ class DeviceRows {
     uint32_t ids_count;
     uint64_t mark;
   };
-  // Where things lie in device memory, beside the flights'.
+  // Arrays in device memory, in addition to those of flights.
   struct Room {
     Table* tables;
     Segment* bag_segments;
@@ -177,7 +181,7 @@ class DeviceRows {
     float* weights;
     uint8_t* sums;
     uint8_t* sort;
-    // of rows that move
+    // Of rows that move:
     uint64_t* positions;
     uint32_t* table_of;
     uint64_t* sources;
@@ -186,7 +190,7 @@ class DeviceRows {
     uint8_t* staged;
     uint8_t* victim_rows;  // and pooled reads' arg_max
   };
-  // Where they lie in staging memory, for copies of what is made here.
+  // The same in staging memory, for data that the host writes.
   struct Staging {
     Segment* bag_segments;
     uint64_t* positions;
@@ -218,7 +222,7 @@ class DeviceRows {
             uint8_t* flags);
   static void ListMissing(const Flight& flight, uint32_t count, std::vector<uint32_t>* missing);
   bool LeavesRowsOf(const Batch& batch) const;
-  // Which steps a message takes: at most kStepLaunches.
+  // The step kernels of a message: at most kStepLaunches.
   struct StepLaunches {
     uint32_t own = 0;  // bits: a StepWork each
     bool any = false;  // and an AnyStepWork
@@ -245,13 +249,13 @@ class DeviceRows {
   uint8_t* staging_memory_ = nullptr;
   uint64_t staging_bytes_ = 0;
   uint64_t sum_bytes_ = 0;
-  uint64_t slabs_at_ = 0;  // of memory_: what the arena gives out
+  uint64_t slabs_at_ = 0;  // offset in memory_ of the arena's bytes
   ByteArena arena_;
   Flight flights_[kFlights] = {};
   Room room_ = {};
   Staging staging_ = {};
-  std::vector<Table> tables_;      // as the device has them; slots of 0: none
-  std::vector<uint64_t> slab_of_;  // of each table in the arena
+  std::vector<Table> tables_;      // as on the device; 0 slots: no table
+  std::vector<uint64_t> slab_of_;  // offset of each table in the arena
   ByteArena numbers_{uint64_t{kRowsMax} / ByteArena::kUnit * ByteArena::kUnit};
   RowsCounts counts_;
 };

@@ -1,4 +1,4 @@
-// The calls of DeviceRows that read, and messages that are started and finished later.
+// The calls of DeviceRows that read, and messages in flight.
 #include <algorithm>
 #include <string>
 
@@ -11,7 +11,7 @@ namespace {
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
-// Parts that follow each other at both ends are one copy.
+// Parts that are adjacent at both ends are one copy.
 template <typename F>
 void ForEachCopy(const std::vector<RowsOut>& parts, F f) {
   for (size_t next = 0; next < parts.size();) {
@@ -26,7 +26,7 @@ void ForEachCopy(const std::vector<RowsOut>& parts, F f) {
 
 }  // namespace
 
-// --- what is started and finished later
+// --- messages in flight
 
 Status DeviceRows::CheckIdle() const {
   for (const Flight& flight : flights_) {
@@ -41,8 +41,8 @@ Status DeviceRows::OpenFlight(uint32_t flight) const {
                                ", which has one under way: finish that first"};
 }
 
-// Everything of the message, the numbers' copy too, is behind the mark: its arrays may be used anew
-// when that is reached.
+// The mark comes after everything of the message, including the copy of the numbers: once it is
+// reached, the message's arrays may be reused.
 void DeviceRows::CloseFlight(uint32_t flight, uint32_t ids_count) {
   device_->Order(Queue::kOut, Queue::kWork);
   Flight& closed = flights_[flight];
@@ -51,7 +51,7 @@ void DeviceRows::CloseFlight(uint32_t flight, uint32_t ids_count) {
   closed.started = true;
 }
 
-// Segments go by way of staging memory: copies from other memory are not of a queue alone.
+// Segments go through staging memory: copies from other memory would not be in one queue alone.
 void DeviceRows::SendBatch(const Batch& batch, Flight* flight) {
   std::copy_n(batch.segments, batch.segment_count, flight->staged_segments);
   device_->CopyInAside(flight->segments, flight->staged_segments,

@@ -8,7 +8,6 @@ namespace hotbed {
 namespace device {
 namespace {
 
-constexpr uint32_t kCollectBuckets = 8192;  // as many as staging has room for
 constexpr uint32_t kOwnSteps = kOwnWays * (static_cast<uint32_t>(kLastOptimizerKind) + 1);
 static_assert(kOwnSteps <= 32, "a bit each");
 
@@ -52,7 +51,7 @@ uint32_t DeviceRows::NumberBits() const {
   for (const Table& table : tables_) {
     if (table.slots > 0) limit = std::max<uint64_t>(limit, uint64_t{table.row_base} + table.slots);
   }
-  // So that the lowest bits of kNoRow, all of them set, are more than any row's number.
+  // The lowest bits of kNoRow, all set, must be greater than any row's number.
   uint32_t bits = 1;
   while ((1ull << bits) - 1 < limit) ++bits;
   return bits;
@@ -83,7 +82,7 @@ void DeviceRows::RunUpdate(const Batch& update, const Flight& flight, const uint
   if (launches.any) device_->Run(AnyStepWork{batch, launches.own});
 }
 
-// The steps with most ids have a launch of their own, as far as there are enough.
+// The steps with the most ids get launches of their own, up to kStepLaunches.
 DeviceRows::StepLaunches DeviceRows::PlanSteps(const Batch& update) const {
   uint64_t ids_of[kOwnSteps] = {};
   StepLaunches launches;
@@ -116,7 +115,7 @@ uint32_t DeviceRows::StrideOf(uint32_t table) const {
   return RoundUp16(tables_[table].shape.stored_bytes());
 }
 
-// How many of the rows from `first` on may move together, and the bytes from row to row.
+// How many of the rows from `first` on may move together, and their stride in bytes.
 uint32_t DeviceRows::PartOf(const std::vector<RowToInsert>& rows, uint32_t first,
                             uint32_t* stride) const {
   *stride = 0;
@@ -148,7 +147,7 @@ Status DeviceRows::Insert(const std::vector<RowToInsert>& rows, bool dirty,
   return {};
 }
 
-// The bytes of staged rows.
+// Returns the bytes of staged rows.
 uint64_t DeviceRows::StageInserts(const std::vector<RowToInsert>& rows, uint32_t first,
                                   uint32_t count) {
   uint64_t staged = 0;

@@ -138,7 +138,7 @@ bool HostDevice::MayRun(const TaskQueue& queue) const {
   return task.run != nullptr || queues_[task.queue].done >= task.count;
 }
 
-// Some queue may always go on: a task waits only for what was given before it. One stays the
+// Some queue can always continue: a task waits only for earlier tasks. One queue stays the
 // favourite for a while, so that others fall far behind.
 void HostDevice::RunUntil(uint32_t queue, uint64_t count) {
   while (queues_[queue].done < count) {
@@ -184,7 +184,7 @@ void HostDevice::Copy(Queue queue, void* to, const void* from, uint64_t bytes) {
   if (bytes > 0) Give(queue, [=]() { std::memcpy(to, from, bytes); });
 }
 
-// Looked at when it runs: memory that is unpinned too early is seen.
+// Checked when the copy runs, which finds memory that is unpinned too early.
 void HostDevice::CopyAside(Queue queue, void* to, const void* from, uint64_t bytes,
                            const void* host) {
   if (bytes == 0) return;

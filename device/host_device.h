@@ -1,11 +1,11 @@
-// A device emulated on the calling thread: its memory is the heap's, its works run at once, unit
-// after unit, with the teams of device/team.h. For tests, and to know what a GPU must compute.
+// A device emulated on the calling thread: its memory is on the heap, its works run at once, unit
+// after unit, with the teams of device/team.h. For tests, and to define what a GPU must compute.
 //
-// It can be told to fail, as a GPU would: allocations beyond a limit, or everything after a number
-// of works. It can be told to fail where a GPU would be slow: a copy beside works whose host side
-// is no staging memory when it runs. And it can be told to do nothing before it is waited for, and
-// then to take the queues in a random order that keeps only what Order() asked for: what relies on
-// more gives wrong rows.
+// Options make it fail as a GPU would: allocations beyond a limit, or everything after a number of
+// works. An option makes it fail where a GPU would be slow: a copy aside whose host side is not
+// staging memory when the copy runs. Another makes it do nothing until it is waited for, and then
+// run the queues in a random order that keeps only what Order() asked for: code that relies on more
+// order gives wrong rows.
 #ifndef HOTBED_DEVICE_HOST_DEVICE_H_
 #define HOTBED_DEVICE_HOST_DEVICE_H_
 
@@ -23,10 +23,10 @@ namespace device {
 
 struct HostDeviceOptions {
   uint64_t bytes_max = ~0ull;           // of all allocations together
-  uint64_t works_before_fault = ~0ull;  // a sort is one; then the device fails for good
-  uint64_t order_seed = 0;              // of the queues' random order; 0: everything at once
+  uint64_t works_before_fault = ~0ull;  // a sort counts as one; then the device fails
+  uint64_t order_seed = 0;              // of the queues' random order; 0: run at once
   uint64_t pinned_bytes_max = ~0ull;    // of all PinStaging together
-  bool staging_only = false;            // a copy aside from or to other host memory is a failure
+  bool staging_only = false;            // fail copies aside from or to other memory
 };
 
 class HostDevice : public Device {
@@ -99,9 +99,9 @@ class HostDevice : public Device {
   uint64_t works_ = 0;
   uint64_t bytes_ = 0;
   bool failed_ = false;
-  std::string misuse_;  // why, if it was no fault that it was told to have
+  std::string misuse_;  // why it failed, unless an option asked for it
   DeviceCounts counts_;
-  mutable std::mutex staging_mu_;               // of what follows
+  mutable std::mutex staging_mu_;               // guards staging_ and pinned_bytes_
   std::map<const uint8_t*, uint64_t> staging_;  // bytes
   uint64_t pinned_bytes_ = 0;
 };

@@ -1,4 +1,4 @@
-// Which rows of a message are not on the device.
+// Lists the rows of a message that are not on the device.
 #ifndef HOTBED_DEVICE_MISSING_H_
 #define HOTBED_DEVICE_MISSING_H_
 
@@ -9,8 +9,8 @@
 namespace hotbed {
 namespace device {
 
-// use(k) for each numbers[k] that is kNoRow, in order. Most rows are there: whole blocks are passed
-// over with vectors, which a compiler makes of loops of fixed length.
+// Calls use(k) for each numbers[k] that is kNoRow, in order. Most rows are on the device: whole
+// blocks are skipped with vectors, into which a compiler turns loops of fixed length.
 template <typename Use>
 void ForMissing(const uint32_t* numbers, uint32_t count, Use use) {
   constexpr uint32_t kBlock = 64;

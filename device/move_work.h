@@ -1,4 +1,4 @@
-// Rows into the device and out of it: insert with victims, take out, release.
+// Works that move rows into the device and out of it: insert with victims, take out, release.
 #ifndef HOTBED_DEVICE_MOVE_WORK_H_
 #define HOTBED_DEVICE_MOVE_WORK_H_
 
@@ -12,21 +12,21 @@
 namespace hotbed {
 namespace device {
 
-// A row that has made room, as the tier below gets it.
+// A row that has made room, as the tier below receives it.
 struct Victim {
   uint64_t position = 0;
   uint32_t table = 0;
-  uint32_t state = 0;  // kNoVictim, or what became of a row
+  uint32_t state = 0;  // kNoVictim, or one of the states below
 };
 constexpr uint32_t kNoVictim = 0;
 // A row whose stored bytes are in the row buffer:
-constexpr uint32_t kCleanVictim = 1;  // the tier below has it as it is
-constexpr uint32_t kDirtyVictim = 2;  // or not
-constexpr uint32_t kWasThere = 3;  // nobody: the row itself was there already, and stays as it is
+constexpr uint32_t kCleanVictim = 1;  // the tier below has the same values
+constexpr uint32_t kDirtyVictim = 2;  // the tier below does not
+constexpr uint32_t kWasThere = 3;     // no victim: the row was there already and stays as it is
 
-// Rows to bring in; one that is there already stays as it is. Row k brings its stored bytes at
-// staged + sources[k], or, where that is kNowhere, begins with its first value, which is for a
-// FirstValueWork after the insert. Held until it is released.
+// Rows to bring in; a row that is there already stays as it is. Row k has its stored bytes at
+// staged + sources[k]; if that is kNowhere, a FirstValueWork after the insert computes its first
+// value. Rows are held until they are released.
 struct InsertBatch {
   const Table* tables = nullptr;
   uint32_t count = 0;
@@ -35,16 +35,16 @@ struct InsertBatch {
   const uint64_t* sources = nullptr;
   const uint8_t* staged = nullptr;
   bool dirty = false;
-  uint32_t* buckets = nullptr;       // BucketWork's: of each row
-  const uint32_t* sorted = nullptr;  // buckets, growing
-  const uint32_t* order = nullptr;   // of each: which row; equal ones in order
-  uint32_t* numbers = nullptr;       // out: of row k, or kNoRow where its bucket has no room left
-  Victim* victims = nullptr;         // out: whom row k has driven out
+  uint32_t* buckets = nullptr;       // by BucketWork: of each row
+  const uint32_t* sorted = nullptr;  // buckets, ascending
+  const uint32_t* order = nullptr;   // which row each one is; equal ones in order
+  uint32_t* numbers = nullptr;       // out: of row k, or kNoRow if its bucket has no room
+  Victim* victims = nullptr;         // out: the row that row k has driven out
   uint8_t* victim_rows = nullptr;    // out: of victim k at k * victim_stride, a multiple of 16
   uint32_t victim_stride = 0;
 };
 
-// Finds the buckets by which the rows are then sorted. One lane's work a row.
+// Finds the buckets by which the rows are then sorted. One lane per row.
 struct BucketWork {
   static constexpr uint32_t kLanes = 32;
   InsertBatch batch;
@@ -60,8 +60,8 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const BucketWork& work, const Unit& 
     if (k >= batch.count) return;
     const Table& table = batch.tables[batch.table_of[k]];
     const uint64_t position = batch.positions[k];
-    // One of the table's own even for a position that it does not have: equal numbers must stand
-    // together when they are sorted by their lowest bits.
+    // A bucket of this table even for a position outside it: equal numbers must be adjacent when
+    // they are sorted by their lowest bits.
     const uint32_t slot = table.direct ? DirectSlot(table, position) : 0;
     const uint32_t bucket = !table.direct    ? HomeOf(table, position).bucket
                             : slot == kNoRow ? 0
@@ -70,8 +70,8 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const BucketWork& work, const Unit& 
   });
 }
 
-// Inserts, bucket by bucket, the rows of a bucket in order: where they end up, and who makes room,
-// depends on the order of the batch alone.
+// Inserts bucket by bucket, the rows of each bucket in order: their entries, and the rows that make
+// room, depend on the order of the batch alone.
 struct InsertWork {
   static constexpr uint32_t kLanes = kProbeLanes;
   InsertBatch batch;
@@ -85,7 +85,7 @@ HOTBED_ROW_FN void CopyOut(const Team& team, const Table& table, uint32_t slot, 
   CopyRow(team, out + table.shape.weight_bytes(), table.StateAt(slot), table.shape.state_bytes());
 }
 
-// The row's entry of its bucket, or kNoRow where it is not there.
+// The row's entry in its bucket, or kNoRow if it is not there.
 template <typename Team>
 HOTBED_ROW_FN uint32_t EntryOf(const Team& team, const Table& table, uint32_t bucket,
                                const BucketView<Team>& view, uint64_t position, uint8_t digest) {
@@ -107,7 +107,7 @@ HOTBED_ROW_FN Place PlaceOf(const Team& team, const Table& table, uint64_t posit
   return {slot == kNoRow ? kNoRow : slot % kBucketSlots, false};
 }
 
-// The row that makes room for row k of the batch, out of its slot.
+// Copies the row that makes room for row k of the batch out of its slot.
 template <typename Team>
 HOTBED_ROW_FN Victim TakeVictim(const Team& team, const InsertBatch& batch, const Table& table,
                                 uint32_t k, uint32_t slot, uint8_t bits) {
@@ -176,7 +176,7 @@ HOTBED_ROW_FN void InsertRun(const Team& team, const InsertBatch& batch, uint32_
   CloseBucket(team, table, bucket, view);
 }
 
-// What the rows of a unit need first, all of it at once.
+// Prefetches what the rows of a unit need first.
 template <typename Team>
 HOTBED_ROW_FN void FetchUnit(const Team& team, const InsertBatch& batch, uint32_t first) {
   team.Strided(Team::kLanes, [&](uint32_t lane) {
@@ -204,7 +204,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const InsertWork& work, const Unit& 
   }
 }
 
-// The first values of rows that an InsertWork has brought in without bytes. One unit a row.
+// Computes first values of rows that an InsertWork has brought in without bytes. One unit per row.
 struct FirstValueWork {
   static constexpr uint32_t kLanes = 16;
   InsertBatch batch;
@@ -223,8 +223,8 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const FirstValueWork& work, const Un
              IdOfPosition(table.shape, batch.positions[k]));
 }
 
-// Rows by number: their stored bytes are copied out, and they are marked clean, or taken out. One
-// unit a row.
+// Copies out the stored bytes of rows by number, and marks the rows clean or takes them out. One
+// unit per row.
 struct TakeWork {
   static constexpr uint32_t kLanes = 16;
   const Table* tables = nullptr;
@@ -252,12 +252,12 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const TakeWork& work, const Unit& un
   team.Once([&]() { team.And(table.BitsAt(slot), static_cast<uint8_t>(~kDirty)); });
 }
 
-// Rows that a batch held may be victims again. kNoRow is skipped; numbers may repeat.
+// Releases rows that a batch held: they may be victims again. Skips kNoRow; numbers may repeat.
 struct ReleaseWork {
   static constexpr uint32_t kLanes = 32;
   const Table* tables = nullptr;
-  Segments segments;                   // of the rows' tables; or
-  const uint32_t* table_of = nullptr;  // one a row
+  Segments segments;                   // names the rows' tables; or
+  const uint32_t* table_of = nullptr;  // one per row
   const uint32_t* numbers = nullptr;
   uint32_t count = 0;
 

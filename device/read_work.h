@@ -1,4 +1,4 @@
-// Reads: probe, gather, pooled gather, and wire rows to fp32.
+// Works that read: probe, gather, pooled gather, and decoding of wire rows.
 #ifndef HOTBED_DEVICE_READ_WORK_H_
 #define HOTBED_DEVICE_READ_WORK_H_
 
@@ -13,20 +13,20 @@
 namespace hotbed {
 namespace device {
 
-// Ids to row numbers, kNoRow for rows that are not there; with `rows`, the rows too that are there
-// and go in fours, in the segments' types. One unit an id. The rest, where a segment LeavesRows, is
-// for a LeftWork after it: so that most messages get by with few registers, and many rows are under
-// way.
+// Ids to row numbers, kNoRow for rows that are not there. With `rows`, also writes the rows that
+// are there and go in fours, in the segments' types. One unit per id. A LeftWork after it writes
+// the other rows, where a segment LeavesRows: so most messages need few registers, and many rows
+// are in flight.
 struct ReadWork {
   static constexpr uint32_t kLanes = kProbeLanes;
   const Table* tables = nullptr;
   Segments segments;
   const uint64_t* ids = nullptr;
-  bool hold = false;            // what is found stays until it is released
+  bool hold = false;            // rows that are found stay until they are released
   bool visit = true;            // counts a visit of each row found
-  uint32_t* numbers = nullptr;  // out; one an id
+  uint32_t* numbers = nullptr;  // out; one per id
   uint8_t* rows = nullptr;      // out; or null
-  uint8_t* flags = nullptr;     // out; one an id: 1 = the row exists; or null
+  uint8_t* flags = nullptr;     // out; one per id: 1 = the row exists; or null
 
   HOTBED_ROW_FN uint32_t units() const { return segments.ids; }
 };
@@ -39,7 +39,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const ReadWork& work, const Unit& un
   const uint64_t id = work.ids[k];
   const uint32_t slot = FindSlot(team, table, PositionOfId(table.shape, id));
   const bool found = slot != kNoRow;
-  // Looked at by all lanes and before the row, so that nothing waits for it alone.
+  // Loaded by all lanes and before the row, so that no lane waits for it alone.
   const uint8_t bits = found && work.visit ? *table.BitsAt(slot) : 0;
   if (work.rows != nullptr && found && IsSentInFours(table.shape, segment.type)) {
     SendInFours(team, table.shape, table.WeightsAt(slot), segment.type,
@@ -57,8 +57,8 @@ HOTBED_ROW_FN bool LeavesRows(const Segment& segment, const RowShape& shape) {
   return segment.absent_is_initial || !IsSentInFours(shape, segment.type);
 }
 
-// The rows that a ReadWork over the same has left: in int8, of a dim that is not IsInFours, first
-// values of rows that exist nowhere. One unit an id.
+// Writes the rows that a ReadWork over the same batch has left: int8 rows, rows of a dim that is
+// not IsInFours, first values of rows that exist nowhere. One unit per id.
 struct LeftWork {
   static constexpr uint32_t kLanes = 16;
   ReadWork read;
@@ -82,10 +82,10 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const LeftWork& work, const Unit& un
   }
 }
 
-// Bags of rows whose numbers a ReadWork has found, to one row each (row_math/pooling.h). Bag b has
-// ids [offsets[b], offsets[b + 1]); segments cut bags as they cut ids elsewhere, with rows_at of
-// pooled rows. Rows that are not there count with their first value where the segment says that
-// they exist nowhere; else the bag is marked incomplete, and its row means nothing. One unit a bag.
+// Pools bags of rows whose numbers a ReadWork has found, to one row each (row_math/pooling.h). Bag
+// b has ids [offsets[b], offsets[b + 1]); segments cut bags as they cut ids elsewhere, with rows_at
+// of pooled rows. A row that is not there counts with its first value if the segment says that it
+// exists nowhere; else the bag is marked incomplete and its row holds no values. One unit per bag.
 struct PoolWork {
   static constexpr uint32_t kLanes = 16;
   const Table* tables = nullptr;
@@ -95,11 +95,11 @@ struct PoolWork {
   const uint32_t* numbers = nullptr;
   RowPooling pooling = RowPooling::kSum;
   bool mean = false;               // kSum: divided by the number of ids
-  const float* weights = nullptr;  // kSum: one an id, or null
+  const float* weights = nullptr;  // kSum: one per id, or null
   uint8_t* rows = nullptr;         // out: fp32, fp16 or bf16
-  uint32_t* arg_max = nullptr;     // kMax, out: dim a bag, at arg_max + bag * arg_stride; or null
+  uint32_t* arg_max = nullptr;     // kMax, out: dim per bag, at arg_max + bag * arg_stride; or null
   uint32_t arg_stride = 0;         // elements
-  uint8_t* incomplete = nullptr;   // out: one a bag
+  uint8_t* incomplete = nullptr;   // out: one per bag
 
   HOTBED_ROW_FN uint32_t units() const { return segments.ids; }
 };
@@ -142,7 +142,7 @@ HOTBED_ROW_FN void MaxOfBag(const PoolWork& work, const Table& table, RowType ty
   if (work.arg_max != nullptr) work.arg_max[uint64_t{work.arg_stride} * bag + i] = arg;
 }
 
-// Any bag, one element after the other.
+// Pools any bag, one element after the other.
 template <typename Team>
 HOTBED_ROW_FN void PoolByElement(const Team& team, const PoolWork& work, const Table& table,
                                  RowType type, uint32_t bag, uint8_t* out) {
@@ -152,15 +152,15 @@ HOTBED_ROW_FN void PoolByElement(const Team& team, const PoolWork& work, const T
   });
 }
 
-// A sum or mean of rows that are all there, of a dim that IsInFours. What a lane adds up is in
-// order, while the rows after it are on their way.
+// A sum or mean of rows that are all there, of a dim that IsInFours. A lane adds rows in order
+// while loads of later rows are in flight.
 template <typename Team>
 HOTBED_ROW_FN void SumInFours(const Team& team, const PoolWork& work, const Table& table,
                               RowType type, uint32_t bag, uint8_t* out) {
   const uint32_t first = work.offsets[bag], ids = work.offsets[bag + 1] - first;
   const RowType stored = RowTypeOf(table.shape.weight_type);
   const uint32_t quads = table.shape.dim / 4;
-  // Not read anew for each row: what lanes exchange is a barrier to the compiler.
+  // Kept in registers: exchanges between lanes are barriers to the compiler.
   const uint8_t* const rows_of_table = table.weights;
   const uint32_t stride = table.shape.weight_stride();
   for (uint32_t base = 0; base < quads; base += Team::kLanes) {
@@ -175,7 +175,7 @@ HOTBED_ROW_FN void SumInFours(const Team& team, const PoolWork& work, const Tabl
                                        : work.weights[first + from + (lane < rows ? lane : 0)];
       });
       sums = team.Map([&](uint32_t lane) {
-        // Lanes beyond the row's end load what others do: all of them are needed for Get.
+        // Lanes beyond the row's end repeat loads of others: Get needs all lanes.
         const uint32_t quad = base + lane < quads ? base + lane : quads - 1;
         Elements<4> sum = team.Own(sums, lane);
         ForRowsAhead<4>(
@@ -218,7 +218,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const PoolWork& work, const Unit& un
   SumInFours(team, work, table, segment.type, bag, out);
 }
 
-// Wire rows of any type to fp32, as a client reads them. One unit a row.
+// Wire rows of any type to fp32, as a client reads them. One unit per row.
 struct DecodeWork {
   static constexpr uint32_t kLanes = 16;
   const uint8_t* rows = nullptr;  // count * RowWireBytes(type, dim)

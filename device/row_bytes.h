@@ -1,6 +1,6 @@
 // Rows as bytes, by a team: copies, the wire types, first values.
 //
-// The bits are those of row_math and so of the CPU kernels; only a NaN that arithmetic makes may
+// The bits are those of row_math, and so of the CPU kernels; only NaNs made by arithmetic may
 // differ (a GPU has one NaN, a CPU keeps signs and payloads).
 #ifndef HOTBED_DEVICE_ROW_BYTES_H_
 #define HOTBED_DEVICE_ROW_BYTES_H_
@@ -17,8 +17,8 @@
 namespace hotbed {
 namespace device {
 
-// Stored bytes, in the widest unit that both ends and the size allow; those are even. What is not
-// of 16 bytes is a few counters, or a row that is not IsInFours.
+// Copies stored bytes in the widest unit that both ends and the size allow; all are even. Only a
+// few counters, and rows that are not IsInFours, are not multiples of 16 bytes.
 template <typename Team>
 HOTBED_ROW_FN void CopyRow(const Team& team, uint8_t* to, const uint8_t* from, uint32_t bytes) {
   const uint64_t ends = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes;
@@ -35,7 +35,7 @@ HOTBED_ROW_FN void CopyRow(const Team& team, uint8_t* to, const uint8_t* from, u
   }
 }
 
-// Floats in the order of their values, as unsigned numbers; -0 and 0 as one.
+// Maps floats to unsigned numbers in the order of their values; -0 and 0 are equal.
 HOTBED_ROW_FN uint32_t OrderOf(float value) {
   const uint32_t bits = FloatBits(value + 0.0f);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -55,7 +55,7 @@ HOTBED_ROW_FN void WriteInt8(const Team& team, uint32_t dim, uint8_t* out, F val
   const RowRange extremes = {FromOrder(low), FromOrder(~high), not_finite != 0};
   const CodeScale codes = CodeScaleOf(extremes);
   float bias = extremes.low;
-  if (bias == 0.0f) {  // of zeros of both signs the first
+  if (bias == 0.0f) {  // the first of zeros of both signs
     const uint32_t first = team.Min(dim, [&](uint32_t i) { return value(i) == 0.0f ? i : kNoRow; });
     if (first != kNoRow) bias = value(first);
   }
@@ -63,25 +63,25 @@ HOTBED_ROW_FN void WriteInt8(const Team& team, uint32_t dim, uint8_t* out, F val
   team.Strided(dim, [&](uint32_t i) {
     out[i] = CodeOfElement(value(i), codes.low, codes.inverse, codes.usable);
   });
-  team.Once([&]() {  // behind `dim` bytes: not aligned
+  team.Once([&]() {  // after `dim` bytes: not aligned
     Fp32Codec::Store(out + dim, 0, codes.scale);
     Fp32Codec::Store(out + dim, 1, bias);
   });
 }
 
-// A row of any type; `value(i)` is element i. int8 rows need no alignment, others their element's.
+// A row of any type; `value(i)` is element i. Rows are aligned to their elements, int8 rows not.
 template <typename Team, typename F>
 HOTBED_ROW_FN void WriteRow(const Team& team, uint32_t dim, RowType type, uint8_t* out, F value) {
   if (type == RowType::kInt8) return WriteInt8(team, dim, out, value);
   team.Strided(dim, [&](uint32_t i) { StoreElement(type, out, i, value(i)); });
 }
 
-// Whether a row goes to the wire in fours. Others take longer, and are the work of others.
+// Whether a row goes to the wire in fours. Other rows take longer and are left to LeftWork.
 HOTBED_ROW_FN bool IsSentInFours(const RowShape& shape, RowType type) {
   return IsInFours(shape.dim) && type != RowType::kInt8;
 }
 
-// A stored row's weights to the wire, of a row that IsSentInFours.
+// Writes the weights of a stored row that IsSentInFours to the wire.
 template <typename Team>
 HOTBED_ROW_FN void SendInFours(const Team& team, const RowShape& shape, const uint8_t* weights,
                                RowType type, uint8_t* out) {
@@ -96,7 +96,7 @@ HOTBED_ROW_FN void SendInFours(const Team& team, const RowShape& shape, const ui
   });
 }
 
-// Any stored row's weights to the wire.
+// Writes the weights of any stored row to the wire.
 template <typename Team>
 HOTBED_ROW_FN void EncodeRow(const Team& team, const RowShape& shape, const uint8_t* weights,
                              RowType type, uint8_t* out) {
@@ -118,7 +118,7 @@ HOTBED_ROW_FN void DecodeWireRow(const Team& team, RowType type, const uint8_t* 
       dim, [&](uint32_t i) { StoreAligned(out, i, static_cast<float>(row[i]) * scale + bias); });
 }
 
-// A weight as it reads back from its type.
+// A weight after rounding to its type.
 HOTBED_ROW_FN float StoredWeight(WeightType type, float value) {
   if (type == WeightType::kFp32) return value;
   return type == WeightType::kFp16 ? Fp16ToFloat(FloatToFp16(value))

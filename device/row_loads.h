@@ -1,6 +1,6 @@
-// Elements of rows as lanes load them: one, or four that lie side by side, which is 16 bytes of
-// fp32. They are loaded as they lie and become floats when they are used: a GPU goes on until a
-// loaded value is needed, so that many loads are under way.
+// Elements of rows as lanes load them: one, or four adjacent ones, which is 16 bytes of fp32. They
+// are loaded unconverted and become floats at their use: a GPU continues until a loaded value is
+// needed, so that many loads are in flight.
 #ifndef HOTBED_DEVICE_ROW_LOADS_H_
 #define HOTBED_DEVICE_ROW_LOADS_H_
 
@@ -10,7 +10,7 @@
 #include "row_math/isa.h"
 #include "row_math/types.h"
 
-// Before a loop that a GPU is to keep as one, or to write out.
+// Before a loop that a GPU must not unroll, or must unroll.
 #if defined(__CUDA_ARCH__)
 #define HOTBED_ROLLED _Pragma("unroll 1")
 #define HOTBED_UNROLLED _Pragma("unroll")
@@ -41,7 +41,7 @@ struct alignas(4 * kWords) Words {
   uint32_t of[kWords];
 };
 
-// For what is not read again before it leaves the device: it is the first to go from its caches.
+// For data that is not read again on the device: its caches evict such data first.
 HOTBED_ROW_FN void StoreOnce(uint8_t* to, uint64_t i, const Words<4>& words) {
 #if defined(__CUDA_ARCH__)
   __stcs(reinterpret_cast<uint4*>(to) + i,
@@ -57,15 +57,15 @@ struct Elements {
   float of[kWidth];
 };
 
-// kWidth elements of fp32, fp16 or bf16 as they lie; halves in the first words.
+// kWidth unconverted elements of fp32, fp16 or bf16; halves in the first words.
 template <uint32_t kWidth>
 struct RawElements {
   static_assert(kWidth == 1 || kWidth == 4, "one element, or four");
   uint32_t of[kWidth];
 };
 
-// Rows of this size may be read four elements at a time, wherever they lie: they begin at multiples
-// of 16 bytes, or stand one behind the other after such a place.
+// Whether rows of this dim may be read four elements at a time: they begin at multiples of 16 bytes
+// or follow each other from such an address.
 HOTBED_ROW_FN bool IsInFours(uint32_t dim) { return dim % 4 == 0; }
 
 // Elements [kWidth * i, kWidth * (i + 1)) of a row that is not int8; `type` is the same for all.
@@ -79,7 +79,7 @@ HOTBED_ROW_FN RawElements<kWidth> LoadRaw(RowType type, const uint8_t* from, uin
     } else {
       const auto words = LoadAligned<Words<2>>(from, i);
       for (uint32_t j = 0; j < 2; ++j) raw.of[j] = words.of[j];
-      // Left as they were, they would have to wait for the load before.
+      // Otherwise they would have to wait for the previous load.
       raw.of[2] = raw.of[3] = 0;
     }
   } else {
@@ -89,7 +89,7 @@ HOTBED_ROW_FN RawElements<kWidth> LoadRaw(RowType type, const uint8_t* from, uin
   return raw;
 }
 
-// Element j of them.
+// Element j of the loaded elements.
 template <uint32_t kWidth>
 HOTBED_ROW_FN float ElementOf(RowType type, const RawElements<kWidth>& raw, uint32_t j) {
   if (type == RowType::kFp32) return FloatFromBits(raw.of[j]);
@@ -117,7 +117,7 @@ HOTBED_ROW_FN void StoreElement(RowType type, uint8_t* to, uint32_t i, float val
   StoreAligned<uint16_t>(to, i, HalfOf(type, value));
 }
 
-// As LoadRaw. `half_of(j)`: element j as a half, where the type is one.
+// As LoadRaw. `half_of(j)`: element j as a half, if the type is one.
 template <uint32_t kWidth, typename F>
 HOTBED_ROW_FN void StoreElements(RowType type, uint8_t* to, uint32_t i,
                                  const Elements<kWidth>& values, F half_of) {
@@ -144,9 +144,9 @@ HOTBED_ROW_FN void StoreElements(RowType type, uint8_t* to, uint32_t i,
   StoreElements(type, to, i, values, [&](uint32_t j) { return HalfOf(type, values.of[j]); });
 }
 
-// add(j, elements) for rows j < count in order, elements i as LoadRaw has them; several rows are
-// loaded before the first is added. `at(j)`: where row j is. Every lane of a team comes to every
-// call of both.
+// Calls add(j, elements) for rows j < count in order, with elements i as LoadRaw has them; several
+// rows are loaded before the first is added. `at(j)`: address of row j. All lanes of a team make
+// every call of both.
 constexpr uint32_t kRowsAhead = 8;
 template <uint32_t kWidth, typename At, typename Add>
 HOTBED_ROW_FN void ForRowsAhead(uint32_t count, RowType type, uint32_t i, At at, Add add) {
@@ -171,7 +171,7 @@ static_assert(static_cast<uint8_t>(WeightType::kFp16) == static_cast<uint8_t>(Ro
                   static_cast<uint8_t>(WeightType::kBf16) == static_cast<uint8_t>(RowType::kBf16),
               "stored types are wire types by the same number");
 
-// Asks for the cache line at `at`, which will be needed soon.
+// Prefetches the cache line at `at`.
 HOTBED_ROW_FN void FetchAhead(const void* at) {
 #if defined(__CUDA_ARCH__)
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));

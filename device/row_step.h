@@ -1,11 +1,11 @@
 // One optimizer step of one row by a team of 32 lanes: the steps 1 to 5 of row_math/row_update.h,
 // on the elements of row_math/optimizer_elements.h, to the same bits.
 //
-// A row is read again for each of its sums instead of being kept: it lies in the nearest cache by
-// then, and any dim works without room of its own. So a step is up to four passes, each of which
-// computes what it needs from the row as it was: the gradient's norm, the kind's own sums, the
-// norm of the new weights, and the last, which alone writes. Without options it is one pass, or two
-// where the kind has a sum.
+// A row is read again for each of its sums instead of being kept: by then it is in the nearest
+// cache, and any dim works without extra memory. So a step has up to four passes, each of which
+// computes what it needs from the row as it was: the gradient's norm, the kind's own sums, the norm
+// of the new weights, and the last pass, which alone writes. Without options it is one pass, or two
+// if the kind has a sum.
 #ifndef HOTBED_DEVICE_ROW_STEP_H_
 #define HOTBED_DEVICE_ROW_STEP_H_
 
@@ -27,8 +27,8 @@ HOTBED_ROW_FN float NormOf(const Team& team, uint32_t dim, Make make, F value) {
   }));
 }
 
-// What brings a row to the norm `limit`, as FactorToNorm of row_math/row_blocks.h; value(make(i))
-// is element i.
+// The factor that brings a row to the norm `limit`, as FactorToNorm of row_math/row_blocks.h;
+// value(make(i)) is element i.
 template <typename Team, typename Make, typename F>
 HOTBED_ROW_FN float FactorTo(const Team& team, float limit, uint32_t dim, Make make, F value) {
   const float norm = NormOf(team, dim, make, value);
@@ -37,7 +37,7 @@ HOTBED_ROW_FN float FactorTo(const Team& team, float limit, uint32_t dim, Make m
       limit, NormOf(team, dim, make, [&](const auto& made) { return value(made) * kSmaller; }));
 }
 
-// One element as it lies in memory, before the step; what the kind does not have is 0.
+// One element before the step; parts that the kind does not have are 0.
 struct RowElement {
   float w;
   float first;
@@ -67,7 +67,7 @@ struct RowBefore {
   float clip_value;
   float clip_factor;
 
-  // Step 1 but for the norm.
+  // Step 1 without the norm.
   HOTBED_ROW_FN float Unclipped(float g) const {
     if (gradient_scale != 1.0f) g *= gradient_scale;
     return clip_value > 0.0f ? ClippedElement(g, clip_value) : g;
@@ -96,7 +96,7 @@ struct RowBefore {
             vectors > 1 ? ElementOf(state_type, raw.second, j) : 0.0f,
             ElementOf(gradient_type, raw.g, j)};
   }
-  // Of the sums over the row, which need less.
+  // For the sums over the row, which need less.
   HOTBED_ROW_FN RawElements<1> LoadG(uint32_t i) const {
     return LoadRaw<1>(gradient_type, gradient, i);
   }
@@ -134,7 +134,7 @@ HOTBED_ROW_FN RowBefore OpenRowFor(const Team& team, const UpdatePlan& plan, con
   return row;
 }
 
-// The mean of the squares of d, of g where decay is 0.
+// The mean of the squares of d, which is g if decay is 0.
 template <typename Team>
 HOTBED_ROW_FN float MeanSquareOf(const Team& team, uint32_t dim, const RowBefore& row,
                                  float decay) {
@@ -181,7 +181,7 @@ HOTBED_ROW_FN float WeightNorm(const Team& team, uint32_t dim, const RowBefore& 
       [&](const RawElements<1>& raw) { return row.W(raw); });
 }
 
-// What the kind needs to know of the whole row. `statistic` is the row's scalar, in and out.
+// The numbers that the kind needs of the whole row. `statistic` is the row's scalar, in and out.
 struct Measured {
   float rate;
   float scale;  // partial LAMB's
@@ -264,12 +264,12 @@ HOTBED_ROW_FN void StoreWeights(const UpdatePlan& plan, const RowKey& key, uint8
   });
 }
 
-// Kinds that differ in the plan alone, or not at all.
+// Kinds that differ only in the plan, or not at all.
 HOTBED_ROW_FN constexpr OptimizerKind StepKind(OptimizerKind kind) {
   return kind == OptimizerKind::kAdamW ? OptimizerKind::kAdam : kind;
 }
 
-// The row's counters after its scalar statistic: step 2, and what they are afterwards.
+// The row's counters after its scalar statistic: step 2, and their new values.
 struct RowCounters {
   uint8_t bytes[8];
 };
@@ -277,8 +277,8 @@ HOTBED_ROW_FN uint32_t CounterBytes(const StateLayout& layout) {
   return 4 * (uint32_t{layout.has_updates} + layout.has_last_step);
 }
 
-// The elements of the row after the step, kWidth a lane at a time. `measure()` makes the sums over
-// the row, and returns the factor by which its new weights are multiplied.
+// Computes the elements of the row after the step, kWidth per lane at a time. `measure()` makes the
+// sums over the row and returns the factor by which its new weights are multiplied.
 template <OptimizerKind kKind, uint32_t kWidth, typename Team, typename F>
 HOTBED_ROW_FN void MoveElements(const Team& team, const UpdatePlan& plan, const RowKey& key,
                                 const StepScalars& p, const RowBefore& row, uint8_t* weights,
@@ -288,7 +288,7 @@ HOTBED_ROW_FN void MoveElements(const Team& team, const UpdatePlan& plan, const 
   const auto load = [&](uint32_t i) { return row.Load<kWidth>(kVectors, i); };
   const auto begin = team.Map([&](uint32_t lane) { return load(lane < units ? lane : 0); });
   const float factor = measure();
-  team.Sync();  // every lane has read what one lane, or another, writes now
+  team.Sync();  // every lane has read before any lane writes
   team.Flow(units, begin, load, [&](uint32_t i, const RawRowElements<kWidth>& raw) {
     Elements<kWidth> w, first, second;
     for (uint32_t j = 0; j < kWidth; ++j) {
@@ -304,8 +304,8 @@ HOTBED_ROW_FN void MoveElements(const Team& team, const UpdatePlan& plan, const 
 }
 
 // The step. `shared` = MakeStepScalars of the plan. kKind is StepKind(plan.params.kind); kWidth is
-// 4 only where the dim IsInFours, and then weights, state and gradient lie at multiples of 16
-// bytes, else of their elements' sizes. `state` may be anything where it has no bytes.
+// 4 only if the dim IsInFours, and then weights, state and gradient are aligned to 16 bytes, else
+// to their elements. `state` may be anything if it has no bytes.
 template <OptimizerKind kKind, uint32_t kWidth, typename Team>
 HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKey& key,
                            const StepScalars& shared, uint8_t* weights, uint8_t* state,
@@ -341,7 +341,7 @@ HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKe
   });
 }
 
-// New weights, to nearest even whatever the table's rounding; the state begins anew.
+// New weights, to nearest even whatever the table's rounding; the state starts over.
 template <typename Team>
 HOTBED_ROW_FN void AssignRow(const Team& team, const Table& table, uint32_t slot, RowType type,
                              const uint8_t* values) {

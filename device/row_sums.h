@@ -1,8 +1,8 @@
-// The sum of many rows, in order: what a row's gradients are reduced by.
+// The sum of many rows, in order, which reduces the gradients of one row.
 //
-// A lane has the same elements of every row, and adds them up row after row, beginning with the
-// first. So the bits depend on the order alone, while the rows after it are on their way: the time
-// of a long sum is that of its bytes, not of one load after the other.
+// A lane has the same elements of every row and adds them row after row, beginning with the first.
+// So the bits depend on the order alone, while loads of later rows are in flight: a long sum takes
+// the time of its bytes, not of one load after the other.
 #ifndef HOTBED_DEVICE_ROW_SUMS_H_
 #define HOTBED_DEVICE_ROW_SUMS_H_
 
@@ -19,14 +19,14 @@ struct RowToAdd {
   RowType type;  // not int8
 };
 
-// The rows of one load of addresses, a lane each.
+// The rows of one load of addresses, one per lane.
 template <typename Team>
 struct RowsToAdd {
   typename Team::template Values<uint64_t> at;
   typename Team::template Values<uint32_t> types;
   uint32_t count;
 
-  // The first row from `begin` on that is of another type than `begin`.
+  // The first row from `begin` on that has another type than row `begin`.
   HOTBED_ROW_FN uint32_t EndOfType(const Team& team, uint32_t begin) const {
     const uint32_t type = team.Get(types, begin);
     uint32_t others = team.Ballot(types, [&](uint32_t other) { return other != type; });
@@ -35,8 +35,8 @@ struct RowsToAdd {
   }
 };
 
-// row(i): where row i < count is, of `dim` elements at a multiple of 16 bytes where IsInFours(dim),
-// else of their size. `sum`: dim floats, at a multiple of 16 bytes; it may be the first row.
+// row(i): address of row i < count, of `dim` elements, aligned to 16 bytes if IsInFours(dim), else
+// to its elements. `sum`: dim floats, aligned to 16 bytes; it may be the first row.
 template <uint32_t kWidth, typename Team, typename F>
 HOTBED_ROW_FN void SumRowsBy(const Team& team, uint32_t dim, uint32_t count, uint8_t* sum, F row) {
   const uint32_t units = dim / kWidth;
@@ -55,7 +55,7 @@ HOTBED_ROW_FN void SumRowsBy(const Team& team, uint32_t dim, uint32_t count, uin
       for (uint32_t begin = 0, end = 0; begin < rows.count; begin = end) {
         end = rows.EndOfType(team, begin);
         sums = team.Map([&](uint32_t lane) {
-          // Lanes beyond the row's end load what others do: all of them are needed for Get.
+          // Lanes beyond the row's end repeat loads of others: Get needs all lanes.
           const uint32_t unit = base + lane < units ? base + lane : units - 1;
           Elements<kWidth> own = team.Own(sums, lane);
           ForRowsAhead<kWidth>(

@@ -1,5 +1,5 @@
-// The kinds of optimizer that have a step of their own, as types: one kernel each, so that a kernel
-// holds the registers of its kind alone.
+// The optimizer kinds that have a step of their own, as types: one kernel per kind, so that a
+// kernel needs only the registers of its kind.
 #ifndef HOTBED_DEVICE_STEP_KINDS_H_
 #define HOTBED_DEVICE_STEP_KINDS_H_
 
@@ -14,7 +14,7 @@ struct KindOf {
   static constexpr OptimizerKind kKind = kOf;
 };
 
-// f(KindOf<kind>()) for a kind of StepKind.
+// Calls f(KindOf<kind>()) for a kind of StepKind.
 template <typename F>
 HOTBED_ROW_FN void ForStepKind(OptimizerKind kind, F f) {
   switch (StepKind(kind)) {

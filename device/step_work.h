@@ -1,7 +1,7 @@
-// The works that step rows (device/update_work.h): which rows are whose, and what they share.
+// The works that step rows (device/update_work.h): how rows are divided, and what they share.
 //
-// Rows of one table stand together when they are sorted, so what is the same for all rows of a
-// segment is made once and kept from row to row: a row costs its loads, its arithmetic and its
+// Rows of one table are adjacent once sorted, so values that all rows of a segment share are
+// computed once and kept from row to row: a row costs only its loads, its arithmetic and its
 // stores.
 #ifndef HOTBED_DEVICE_STEP_WORK_H_
 #define HOTBED_DEVICE_STEP_WORK_H_
@@ -15,11 +15,11 @@
 namespace hotbed {
 namespace device {
 
-// How a segment's rows are stepped: a work for each of the first two and for each kind.
+// How a segment's rows are stepped. The first two ways have one work per optimizer kind each.
 enum class StepWay : uint8_t {
-  kPlain = 0,    // in fours, fp32 throughout but for the gradients, no norms and no counters
+  kPlain = 0,    // in fours, all fp32 except gradients, no norms and no counters
   kOptions = 1,  // in fours
-  kAny = 2,      // element by element, of whatever kind; new weights too
+  kAny = 2,      // element by element, any kind; also new weights
 };
 constexpr uint32_t kOwnWays = 2;
 
@@ -33,7 +33,7 @@ HOTBED_ROW_FN StepWay WayOf(const Segment& segment, const RowShape& shape) {
   return is_plain ? StepWay::kPlain : StepWay::kOptions;
 }
 
-// Which works of their own a message has, as a set.
+// The set of StepWorks that a message has.
 HOTBED_ROW_FN constexpr uint32_t BitOf(OptimizerKind kind, StepWay way) {
   return 1u << (kOwnWays * static_cast<uint32_t>(StepKind(kind)) + static_cast<uint32_t>(way));
 }
@@ -55,12 +55,12 @@ struct StepWork {
 struct AnyStepWork {
   static constexpr uint32_t kLanes = 32;
   UpdateBatch batch;
-  uint32_t own = 0;  // bits of those that have a StepWork
+  uint32_t own = 0;  // one bit per StepWork of the message
 
   HOTBED_ROW_FN uint32_t units() const { return StepUnits(batch, kLanes); }
 };
 
-// What the rows of a segment share.
+// The values that the rows of a segment share.
 struct RowsToStep {
   const Table* table;
   bool wanted;
@@ -116,7 +116,7 @@ HOTBED_ROW_FN void StepOf(const Team& team, const RowsToStep& rows, uint32_t slo
   UpdatePlan plan = rows.plan;
   plan.gradient_type = type;
   RowKey key = {0, 0, 0};
-  if (kWay == StepWay::kPlain) {  // what WayOf says, so that the compiler knows it
+  if (kWay == StepWay::kPlain) {  // as WayOf has it, for the compiler
     plan.params.kind = kKind;
     plan.weight_type = WeightType::kFp32;
     plan.params.state_type = StateType::kFp32;
@@ -147,8 +147,8 @@ HOTBED_ROW_FN void StepSlot(const Team& team, const AnyStepWork&, const RowsToSt
   });
 }
 
-// A run of sorted ids [first, end), which begins with id k of the batch: one step of its row, or
-// the last of its new weights.
+// A run of sorted ids [first, end), which begins with id k of the batch: makes one step of its row,
+// or assigns the last of its new weights.
 template <typename Work, typename Team>
 HOTBED_ROW_FN void StepRun(const Team& team, const Work& work, const RowsToStep& rows,
                            uint32_t first, uint32_t end, uint32_t k, uint32_t number) {
@@ -156,7 +156,7 @@ HOTBED_ROW_FN void StepRun(const Team& team, const Work& work, const RowsToStep&
   RowType type = rows.plan.gradient_type;
   const uint8_t* gradient = rows.gradients + uint64_t{rows.gradient_bytes} * (k - rows.first);
   if (end - first > 1 && rows.assign) {
-    const RowToAdd last = OneGradient(batch, end - 1);  // of several new weights the last counts
+    const RowToAdd last = OneGradient(batch, end - 1);  // the last of several new weights counts
     type = last.type;
     gradient = last.at;
   } else if (end - first > 1) {
@@ -177,7 +177,7 @@ HOTBED_ROW_FN void StepUnit(const Team& team, const Work& work, const Unit& unit
   if (from == kNoRow) return;
   const RunsOfUnit found = is_long ? RunsOfUnit{1, 0} : RunsIn(team, batch, from);
   if (found.runs == 0) return;
-  // Each lane looks up an id of its own, so that no row waits for that.
+  // Each lane looks up an id of its own, so that no row waits for the look-up.
   const auto at = [&](uint32_t lane) { return from + lane < ids ? from + lane : ids - 1; };
   const auto numbers = team.Map([&](uint32_t lane) { return batch.sorted[at(lane)]; });
   const auto ks = team.Map([&](uint32_t lane) { return batch.order[at(lane)]; });
@@ -194,8 +194,8 @@ HOTBED_ROW_FN void StepUnit(const Team& team, const Work& work, const Unit& unit
     const uint32_t number = team.Get(numbers, lane);
     const uint32_t end = is_long ? RunBegin(batch, number + 1, ids)
                                  : EndOfRun(team, batch, from, lane, found.bounds);
-    if (!is_long && end - from - lane > kPieceRows) continue;  // of a unit of its own
-    // The step stands here once: it is what the kernel's code and its compiling consist of.
+    if (!is_long && end - from - lane > kPieceRows) continue;  // it has a unit of its own
+    // The only call of the step: it makes up most of the kernel's code and compile time.
     StepRun(team, work, rows, from + lane, end, team.Get(ks, lane), number);
     stepped |= 1u << lane;
   }

@@ -1,14 +1,14 @@
-// The rows of one shard in device memory, as plain values: what a row is, and where the rows are.
-// Given to kernels as they stand.
+// The rows of one shard in device memory, as plain values: the format of a row, and the addresses
+// of the rows. Passed to kernels by value.
 //
 // A slot is a row's number in the slabs of its table; a row number is a slot plus the table's
-// row_base, one number for all rows of a device. Two ways lead from a position to its slot:
+// row_base, unique among all rows of a device. A position has its slot in one of two ways:
 //   direct:   slot = position - first_position, for ranges that fit as a whole
 //   bucketed: the position's hash names one bucket of 64 slots, and the row is there or nowhere. So
-//     a look-up costs the same at any load, and a full bucket gives a victim to each row that comes
-//     in (device/buckets.h). Entry e of bucket b is slot 64 * b + e: no slot numbers are stored.
-// Beside its data a slot has a digest, a byte of bits and, bucketed, its position: 10 bytes and a
-// 64th.
+//     a look-up costs the same at any load, and a full bucket gives up a victim for each row that
+//     comes in (device/buckets.h). Entry e of bucket b is slot 64 * b + e.
+// In addition to its data a slot has a digest, a byte of bits and, if bucketed, its position: 10
+// bytes and a 64th.
 #ifndef HOTBED_DEVICE_TABLE_H_
 #define HOTBED_DEVICE_TABLE_H_
 
@@ -23,14 +23,14 @@ constexpr uint32_t kNoRow = 0xffffffffu;   // of slots and of row numbers
 constexpr uint32_t kRowsMax = 0x7fffffff;  // row numbers of a device
 constexpr uint32_t kBucketSlots = 64;
 
-// Bits of the one byte a slot. Visits are counted 0, 1, 2 as 00, 01, 11, so that teams can count by
-// setting bits.
+// Bits of the byte that each slot has. Visits are counted 0, 1, 2 as 00, 01, 11, so that teams can
+// count by setting bits.
 constexpr uint8_t kVisitedOnce = 0x01;
 constexpr uint8_t kVisitedTwice = 0x03;
 constexpr uint8_t kVisits = 0x03;
 constexpr uint8_t kDirty = 0x04;   // differs from the tier below
 constexpr uint8_t kExists = 0x08;  // the slot holds a row
-constexpr uint8_t kHeld = 0x10;    // found or inserted by the batch at hand: never a victim
+constexpr uint8_t kHeld = 0x10;    // inserted or found by the current insert: never a victim
 
 struct Bucket {
   uint8_t digests[kBucketSlots];  // 0: free
@@ -53,7 +53,7 @@ struct RowShape {
   HOTBED_HD constexpr uint32_t state_bytes() const { return StateBytes(optimizer, dim); }
   HOTBED_HD constexpr uint32_t weight_stride() const { return (weight_bytes() + 15u) & ~15u; }
   HOTBED_HD constexpr uint32_t state_stride() const { return (state_bytes() + 15u) & ~15u; }
-  // As the tiers below keep it: weights, then state.
+  // As the tiers below store it: weights, then state.
   HOTBED_HD constexpr uint32_t stored_bytes() const { return weight_bytes() + state_bytes(); }
 };
 

@@ -1,26 +1,26 @@
-// A team: the lanes that do one unit of work together, in lockstep. On a GPU a tile of a warp
-// (device/cuda/warp_team.cuh), here the same on one thread, lane after lane.
+// A team: the lanes that do one unit of work together, in lockstep. On a GPU a team is a tile of a
+// warp (device/cuda/warp_team.cuh); the team here does the same on one thread, lane after lane.
 //
-// Algorithms are templates over the team. What lanes compute for themselves is a function of the
-// lane; all else is the same for all of them, so control flow never differs inside a team:
+// Algorithms are templates over the team. Values per lane are computed by functions of the lane;
+// all other values are the same for all lanes, so control flow never differs inside a team:
 //
-//   Map(f)             f(lane) of every lane, as one value a lane
+//   Map(f)             f(lane) of every lane, as one value per lane
 //   Ballot(values, p)  bit l: p(value of lane l)
-//   Get(values, lane)  one lane's value, for all; of 4 or 8 bytes. Also inside Map, where all lanes
-//                      must come to it
+//   Get(values, lane)  one lane's value, for all lanes; 4 or 8 bytes. Allowed inside Map if all
+//                      lanes call it
 //   Own(values, lane)  inside Map or Strided(kLanes): the lane's own
 //   Strided(count, f)  f(i) for i < count; lane i % kLanes does it
 //   Batched(count, make, use)  the same as use(i, make(i)), but a lane makes several before it uses
-//                      the first: loads go out together. What is made must not depend on what is
-//                      used.
+//                      the first, so that loads are issued together. make() must not depend on
+//                      use().
 //   Flow(count, first, make, use)  use(i, make(i)), where first = Map(make) was made before
 //   Least(values)      the least of all lanes' numbers
 //   Min(count, f)      the least of f(i); 0xffffffff for none
 //   LaneSum(count, make, f)  the sum of f(make(i)) over a row as row_math/row_blocks.h has it: 32
 //                      lanes, joined by halving; a lane makes several before it uses the first
 //   Once(f)            f() by one lane
-//   Sync()             what any lane wrote before is seen by all after
-//   Or, And            of a byte that other teams may change at the same time
+//   Sync()             writes of any lane before it are visible to all lanes after it
+//   Or, And            atomic, on a byte that other teams may change concurrently
 //
 // C++17, plain values; f must not rely on the order of lanes.
 #ifndef HOTBED_DEVICE_TEAM_H_

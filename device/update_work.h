@@ -2,14 +2,14 @@
 //
 // Ids of a batch, sorted by row number (stable, so that equal ones stay in the order of the batch),
 // form runs. A run's gradients are summed in fp32 in the order of the batch, beginning with the
-// first; runs of more than kPieceRows in pieces of that many, and the pieces' sums in order. So the
-// bits depend on the order of the batch alone. Works, in this order, for a batch:
+// first; runs of more than kPieceRows in pieces of that many, then the pieces' sums in order. So
+// the bits depend on the order of the batch alone. A batch has these works, in this order:
 //
 //   SumWork         the sums of short runs, and of the pieces of long ones
-//   StepWork<kind>  one a kind of optimizer: steps rows, four elements a lane at a time
-//   AnyStepWork     the same for what is left: of whatever kind, element by element
+//   StepWork<kind>  one per optimizer kind: steps rows, four elements per lane at a time
+//   AnyStepWork     the same for all other rows: any kind, element by element
 //
-// Runs are found by looking at neighbours, and the pieces of long ones by bisection: nothing is
+// Runs are found by comparing neighbours, and the pieces of long runs by bisection: nothing is
 // counted or listed beforehand.
 #ifndef HOTBED_DEVICE_UPDATE_WORK_H_
 #define HOTBED_DEVICE_UPDATE_WORK_H_
@@ -23,21 +23,21 @@
 namespace hotbed {
 namespace device {
 
-// The square of it bounds the time of the longest possible run: a batch has at most 2^20 ids.
+// The longest possible run takes twice this many rows in sequence: a batch has at most 2^20 ids.
 constexpr uint32_t kPieceRows = 1024;
 
 struct UpdateBatch {
   const Table* tables = nullptr;
   Segments segments;
-  const uint32_t* sorted = nullptr;  // row numbers, growing; kNoRow (rows elsewhere) comes last
-  const uint32_t* order = nullptr;   // of each: which id of the batch
+  const uint32_t* sorted = nullptr;  // row numbers, ascending; kNoRow (rows elsewhere) comes last
+  const uint32_t* order = nullptr;   // which id of the batch each one is
   const uint8_t* gradients = nullptr;
   uint8_t* sums = nullptr;  // SumsOf(ids) rows of sum_stride bytes
   uint32_t sum_stride = 0;  // 4 * the largest dim, a multiple of 16
 };
 
-// Runs and pieces of two gradients or more have their sums at half the place where they begin,
-// which no other begins at; one gradient is its own sum.
+// Runs and pieces of at least two gradients have their sums at half the index where they begin,
+// which is unique to them; a single gradient is its own sum.
 HOTBED_ROW_FN uint32_t SumsOf(uint32_t ids) { return ids / 2 + 1; }
 HOTBED_ROW_FN uint8_t* SumAt(const UpdateBatch& batch, uint32_t first) {
   return batch.sums + uint64_t{batch.sum_stride} * (first / 2);
@@ -47,7 +47,7 @@ HOTBED_ROW_FN uint8_t* SumAt(const UpdateBatch& batch, uint32_t first) {
 // further piece of a long run.
 HOTBED_ROW_FN uint32_t Windows(uint32_t ids) { return (ids + kPieceRows - 1) / kPieceRows; }
 
-// The first of the sorted ids that is `number` or more.
+// The index of the first sorted id that is `number` or more.
 HOTBED_ROW_FN uint32_t RunBegin(const UpdateBatch& batch, uint32_t number, uint32_t limit) {
   uint32_t low = 0;
   for (uint32_t high = limit; low < high;) {
@@ -79,7 +79,7 @@ HOTBED_ROW_FN uint32_t LaterPieceIn(const UpdateBatch& batch, uint32_t window) {
   return SameRun(batch, at, number) ? at : kNoRow;
 }
 
-// The end of a run, but at most `limit` further than `at`.
+// The end of a run, at most `limit` after `at`.
 template <typename Team>
 HOTBED_ROW_FN uint32_t RunEnd(const Team& team, const UpdateBatch& batch, uint32_t at,
                               uint32_t limit) {
@@ -111,8 +111,8 @@ HOTBED_ROW_FN SortedId SortedIdAt(const UpdateBatch& batch, uint32_t at) {
   return {segment, &batch.tables[segment->table], k};
 }
 
-// Units of long runs first, as they take longest; then those of short ones, which look at as many
-// sorted ids as they have lanes.
+// Units of long runs come first, as they take longest; then units of short runs, each of which
+// covers as many sorted ids as it has lanes.
 HOTBED_ROW_FN uint32_t LongUnits(const UpdateBatch& batch) {
   return batch.segments.ids > kPieceRows ? Windows(batch.segments.ids) : 0;
 }
@@ -120,10 +120,10 @@ HOTBED_ROW_FN uint32_t ShortUnits(const UpdateBatch& batch, uint32_t lanes) {
   return (batch.segments.ids + lanes - 1) / lanes;
 }
 
-// Where runs begin among as many sorted ids as a team has lanes, as masks of lanes.
+// Where runs begin among as many sorted ids as a team has lanes; bit masks of lanes.
 struct RunsOfUnit {
-  uint32_t runs;    // here, of rows that are on the device
-  uint32_t bounds;  // here, or the ids end
+  uint32_t runs;    // a run begins here, of a row on the device
+  uint32_t bounds;  // a run begins here, or the ids end
 };
 template <typename Team>
 HOTBED_ROW_FN RunsOfUnit RunsIn(const Team& team, const UpdateBatch& batch, uint32_t from) {
@@ -141,7 +141,7 @@ HOTBED_ROW_FN RunsOfUnit RunsIn(const Team& team, const UpdateBatch& batch, uint
   return found;
 }
 
-// The end of the run that begins at a lane, but at most kPieceRows + 1 further.
+// The end of the run that begins at a lane, at most kPieceRows + 1 further.
 template <typename Team>
 HOTBED_ROW_FN uint32_t EndOfRun(const Team& team, const UpdateBatch& batch, uint32_t from,
                                 uint32_t lane, uint32_t bounds) {
@@ -157,7 +157,7 @@ struct SumWork {
 };
 
 // The sum of sorted ids [first, limit), all of one row. They may be in several segments, all of the
-// same table; of new weights there are no sums.
+// same table; new weights have no sums.
 template <typename Team>
 HOTBED_ROW_FN void SumRun(const Team& team, const UpdateBatch& batch, uint32_t first,
                           uint32_t limit) {
@@ -188,7 +188,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const SumWork& work, const Unit& uni
   for (uint32_t mask = found.runs; mask != 0; mask &= mask - 1) {
     const uint32_t lane = LowestBit(mask);
     const uint32_t end = EndOfRun(team, batch, from, lane, found.bounds);
-    // A long run is summed in pieces, by the units of its windows.
+    // The units of a long run's windows sum it in pieces.
     if (end - from - lane <= kPieceRows) SumRun(team, batch, from + lane, end);
   }
 }
@@ -199,7 +199,7 @@ HOTBED_ROW_FN RowToAdd OneGradient(const UpdateBatch& batch, uint32_t at) {
   return {GradientOf(batch, *id.segment, id.table->shape.dim, id.k), id.segment->type};
 }
 
-// The sum of a long run, out of its pieces: into the place of the first.
+// The sum of a long run from its pieces, stored in the place of the first piece.
 template <typename Team>
 HOTBED_ROW_FN void JoinPieces(const Team& team, const UpdateBatch& batch, uint32_t dim,
                               uint32_t first, uint32_t end) {

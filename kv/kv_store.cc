@@ -30,12 +30,12 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kReadaheadBytes = 2ull << 20;
-// Keys of one MultiGet; bounds the pinned blocks, and RocksDB itself works in groups of 32.
+// Keys per MultiGet; bounds the pinned blocks. RocksDB itself works in groups of 32.
 constexpr size_t kMultiGetKeys = 128;
 constexpr int64_t kStoppedPauseNs = 1'000'000;
 
-// Bits of the number of the cache's shards. A shard must have room for the index and the filter of
-// several files, some 0.7 MiB each: where it has not, they drive each other out at every read.
+// log2 of the number of the cache's shards. A shard must have room for the index and the filter of
+// several files, some 0.7 MiB each; otherwise they evict each other at every read.
 constexpr uint64_t kCacheShardBytesMin = 8ull << 20;
 
 int CacheShardBits(uint64_t cache_bytes) {
@@ -44,7 +44,7 @@ int CacheShardBits(uint64_t cache_bytes) {
   return bits;
 }
 
-// Of the cache, for indexes and filters.
+// The part of the cache for indexes and filters.
 double HighPriorityRatio(const KvOptions& options) { return options.cache_values ? 0.3 : 0.9; }
 
 class RocksBatch : public KvBatch {
@@ -113,7 +113,7 @@ class RocksKvStore : public KvStore {
 
   ~RocksKvStore() override {
     if (db_ == nullptr) return;
-    errors_->room()->StopWaiting();  // or what waits for room would hold it up
+    errors_->room()->StopWaiting();  // otherwise a write that waits for room would block this
     rocksdb::CancelAllBackgroundWork(db_.get(), /*wait=*/true);
     flusher_ = nullptr;
     const rocksdb::Status status = db_->Close();
@@ -166,7 +166,7 @@ class RocksKvStore : public KvStore {
   absl::Status MultiGet(absl::Span<const absl::string_view> keys,
                         const std::function<void(size_t, absl::string_view)>& visit) override {
     rocksdb::ReadOptions read;
-    read.fill_cache = options_.cache_values;  // indexes and filters come in all the same
+    read.fill_cache = options_.cache_values;  // indexes and filters are cached anyway
     const bool sorted = std::is_sorted(keys.begin(), keys.end());
     std::array<rocksdb::Slice, kMultiGetKeys> slices;
     std::array<rocksdb::PinnableSlice, kMultiGetKeys> values;
@@ -213,7 +213,8 @@ class RocksKvStore : public KvStore {
   }
 
   absl::Status Freeze(const std::string& dir) override {
-    // Where there is no log, what counts is on disk then; RocksDB's own flush would wait for room.
+    // Without a WAL, everything that matters is on disk now; RocksDB's own flush would wait for
+    // room.
     if (waits_) HOTBED_RETURN_IF_ERROR(Flush());
     const uint64_t log_bytes = waits_ ? std::numeric_limits<uint64_t>::max() : 0;
     rocksdb::Checkpoint* raw = nullptr;
@@ -250,7 +251,7 @@ class RocksKvStore : public KvStore {
     errors_->room()->StartWaiting();
   }
 
-  // Waits for memtables as RocksDB does, but not for a disk that is full: what fills a memtable
+  // Waits for memtables as RocksDB does, but not for a full disk: a writer that fills a memtable
   // while a flush waits for room would wait as long.
   rocksdb::Status WriteUnlessFull(rocksdb::WriteOptions write, rocksdb::WriteBatch* batch) {
     write.no_slowdown = true;
@@ -260,15 +261,15 @@ class RocksKvStore : public KvStore {
       if (!status.IsIncomplete()) return status;
       uint64_t stopped = 0;
       db_->GetIntProperty(rocksdb::DB::Properties::kIsWriteStopped, &stopped);
-      // Where it is only slowed down, each refusal puts off the next chance: it has to be waited
-      // for inside.
+      // If writes are only slowed down, each refusal delays the next chance, so RocksDB has to do
+      // the waiting.
       write.no_slowdown = stopped != 0;
       if (stopped != 0) Clock::Real()->SleepNs(kStoppedPauseNs);
     }
   }
 
-  // RocksDB counts the files that it has made itself against bytes_max: what it has taken over
-  // lowers that. A file that it has compacted since is counted twice until the next time.
+  // RocksDB counts only files that it has written against bytes_max, so ingested files lower the
+  // limit. A file that was compacted since is counted twice until the next call.
   void CountAll() const {
     if (files_ == nullptr) return;
     uint64_t all = 0;
@@ -279,7 +280,7 @@ class RocksKvStore : public KvStore {
         std::max<uint64_t>(1, options_.bytes_max - std::min(taken_over, options_.bytes_max)));
   }
 
-  // An iterator a scan, not one for its life: those keep memtables from being freed.
+  // One iterator per scan, not one for the snapshot's life: iterators keep memtables alive.
   class Snapshot : public KvSnapshot {
    public:
     explicit Snapshot(RocksKvStore* store) : store_(store), at_(store->db_->GetSnapshot()) {}
@@ -287,7 +288,7 @@ class RocksKvStore : public KvStore {
     absl::Status Scan(
         absl::string_view first, absl::string_view limit,
         const std::function<bool(absl::string_view, absl::string_view)>& visit) override {
-      // Its scans are short, so it looks ahead as far as they ask.
+      // Scans are short, so read-ahead ends at their limit.
       return store_->ScanAt(at_, 0, first, limit, visit);
     }
 
@@ -328,12 +329,12 @@ class RocksKvStore : public KvStore {
     rocks.create_if_missing = !options_.read_only;
     rocks.compression = rocksdb::kNoCompression;  // rows are close to random bits
     rocks.write_buffer_manager = write_buffers_;
-    // Half of the budget a memtable: one fills while the other is written out.
+    // Half of the budget per memtable: one fills while the other is flushed.
     rocks.write_buffer_size = std::max<uint64_t>(options_.memtable_bytes / 2, 64ull << 10);
     rocks.max_write_buffer_number = 3;
     rocks.max_background_jobs = std::max(2, options_.background_threads + 1);
     rocks.level_compaction_dynamic_level_bytes = true;
-    // What lies in the disk's queue holds up every other sync of the machine: a promise, an epoch.
+    // Data in the disk's queue delays every other sync of the machine, such as that of a promise.
     rocks.bytes_per_sync = 1ull << 20;
     rocks.strict_bytes_per_sync = true;
     rocks.max_open_files = 512;
@@ -344,7 +345,7 @@ class RocksKvStore : public KvStore {
     rocks.stats_persist_period_sec = 0;
     // Readers never wait for compaction reads to leave the page cache in pieces.
     rocks.compaction_readahead_size = kReadaheadBytes;
-    rocks.max_bgerror_resume_count = 0;  // resuming is TryResume's, when the caller knows of space
+    rocks.max_bgerror_resume_count = 0;  // TryResume resumes, when the caller knows of space
     rocks.listeners.push_back(errors_);
     rocks.table_factory.reset(rocksdb::NewBlockBasedTableFactory(TableOptions(options_, cache_)));
     if (options_.bytes_max > 0) {
@@ -359,14 +360,14 @@ class RocksKvStore : public KvStore {
   std::shared_ptr<rocksdb::Cache> cache_;
   std::shared_ptr<rocksdb::WriteBufferManager> write_buffers_;
   std::shared_ptr<RocksErrors> errors_;
-  // Whether a full disk is waited for. Not where writes are synced: their callers would wait.
+  // Whether to wait for a full disk. Not if writes are synced: their callers would wait.
   const bool waits_;
   std::unique_ptr<rocksdb::Env> env_;
   std::shared_ptr<rocksdb::SstFileManager> files_;
   rocksdb::Options rocks_;
   std::atomic<uint64_t> files_made_{0};
   std::unique_ptr<rocksdb::DB> db_;
-  std::unique_ptr<RocksFlusher> flusher_;  // where waits_
+  std::unique_ptr<RocksFlusher> flusher_;  // if waits_
 };
 
 }  // namespace

@@ -20,8 +20,8 @@ inline absl::string_view ToView(const rocksdb::Slice& s) { return {s.data(), s.s
 
 absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what);
 
-// Remembers errors of the disk, reported by RocksDB's background work or by Tell, until the disk has
-// recovered. Also knows when the disk is full, which RocksDB does not learn (rocks_room.h).
+// Remembers errors of the disk, reported by RocksDB's background work or by Tell, until the disk
+// has recovered. Also knows when the disk is full, which RocksDB does not learn (rocks_room.h).
 class RocksErrors : public rocksdb::EventListener {
  public:
   // TryResume retries a file that could not be written, whatever the reason. RocksDB does so by

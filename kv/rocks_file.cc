@@ -11,7 +11,7 @@
 namespace hotbed {
 namespace {
 
-// Somebody may write into the range again and again: then RocksDB flushes after all.
+// Other threads may keep writing into the range; after these attempts RocksDB flushes itself.
 constexpr int kFlushesMax = 3;
 
 std::string IncomingDir(const std::string& dir) { return dir + "/incoming"; }
@@ -41,7 +41,7 @@ absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
   return absl::UnavailableError(absl::StrCat("removing ", IncomingDir(dir), ": ", error.message()));
 }
 
-// What was written is read back soon, so it stays in the page cache.
+// The file is read back soon, so it stays in the page cache.
 RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options,
                      uint64_t bytes_left, RocksErrors* errors, std::function<absl::Status()> flush,
                      std::function<void()> taken_over)
@@ -55,7 +55,7 @@ RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& 
               /*invalidate_page_cache=*/false) {}
 
 RocksFile::~RocksFile() {
-  std::error_code error;  // gone where it was taken over
+  std::error_code error;  // the file is gone if it was ingested
   std::filesystem::remove(path_, error);
   if (error) HOTBED_LOG(Warning) << "cannot remove " << path_ << ": " << error.message();
 }
@@ -72,7 +72,7 @@ absl::Status RocksFile::Add(absl::string_view key, absl::string_view value) {
   return status.ok() ? absl::OkStatus() : Told(status, "writing ");
 }
 
-// RocksDB's own flush keeps all writers out, and would do so for as long as the disk is full.
+// RocksDB's own flush blocks all writers, and would do so as long as the disk is full.
 rocksdb::Status RocksFile::TakeOver(bool may_flush) {
   rocksdb::IngestExternalFileOptions how;
   how.move_files = true;
@@ -84,8 +84,8 @@ rocksdb::Status RocksFile::TakeOver(bool may_flush) {
 absl::Status RocksFile::Ingest() {
   rocksdb::Status status = writer_.Finish();
   if (!status.ok()) return Told(status, "writing ");
-  // A store that has stopped for an error gives no number to a file, and RocksDB's assertions end
-  // the process then. Errors are told a moment before they are heeded.
+  // A store that has stopped for an error gives no number to a file, and then RocksDB's assertions
+  // end the process. RocksDB reports errors a moment before it acts on them.
   status = errors_->error();
   if (!status.ok()) return ToStatus(status, absl::StrCat("taking over ", path_));
   status = TakeOver(/*may_flush=*/false);

@@ -24,9 +24,9 @@ namespace hotbed {
 
 class RocksFile : public KvFile {
  public:
-  // `number` is unique since DeleteLeftovers. Everything pointed to outlives the file. `bytes_left`:
-  // how large it may become; `flush` is KvStore::Flush; `taken_over` is called once the file has been
-  // ingested.
+  // `number` is unique since DeleteLeftovers. Everything pointed to outlives the file.
+  // `bytes_left`: how large it may become; `flush` is KvStore::Flush; `taken_over` is called once
+  // the file has been ingested.
   static absl::StatusOr<std::unique_ptr<KvFile>> Open(rocksdb::DB* db, const std::string& dir,
                                                       const rocksdb::Options& options,
                                                       uint64_t number, uint64_t bytes_left,

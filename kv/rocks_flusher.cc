@@ -8,7 +8,7 @@
 namespace hotbed {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Milliseconds(10);  // whether the disk is full by now
+constexpr absl::Duration kLookEvery = absl::Milliseconds(10);  // how often to check for a full disk
 
 }  // namespace
 
@@ -23,8 +23,8 @@ RocksFlusher::~RocksFlusher() {
   thread_.join();
 }
 
-// A later flush has all that an earlier one had, so its result is as good; where it failed, a
-// caller of the earlier one tries again in vain, no more.
+// A later flush covers everything that an earlier one did, so its result serves both; if it failed,
+// a caller of the earlier one only retries in vain.
 rocksdb::Status RocksFlusher::Flush() {
   absl::MutexLock lock(&mu_);
   const uint64_t mine = ++asked_;

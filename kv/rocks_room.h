@@ -1,6 +1,6 @@
 // Room on the store's disk: a write that the disk refuses for lack of space waits here, and RocksDB
-// never sees the error. After such an error RocksDB's DB::Resume() may never return (7.8.3: it waits
-// for a flush that no thread carries out). A part of kv_store.cc. Thread-safe.
+// never sees the error. After such an error RocksDB's DB::Resume() may never return (7.8.3: it
+// waits for a flush that no thread carries out). A part of kv_store.cc. Thread-safe.
 #ifndef HOTBED_KV_ROCKS_ROOM_H_
 #define HOTBED_KV_ROCKS_ROOM_H_
 
@@ -28,8 +28,8 @@ class RocksRoom {
     ~Try();
     Try(const Try&) = delete;
     Try& operator=(const Try&) = delete;
-    // The disk refused with `error` (an errno). True: retry now, after a pause in which room may have
-    // appeared. False: the error is another one, or waiting is off.
+    // The disk refused with `error` (an errno). True: retry now, after a pause in which room may
+    // have appeared. False: the error is another one, or waiting is off.
     bool Again(int error);
 
    private:
@@ -38,8 +38,8 @@ class RocksRoom {
     bool waits_ = false;
   };
 
-  // NoSpace while anybody waits, and for 200 ms after a refusal: a disk that has room for a little
-  // from time to time is full. Names the file and why it was refused.
+  // NoSpace while a write waits, and for 200 ms after a refusal: a disk that has a little room from
+  // time to time counts as full. Names the file and the reason.
   rocksdb::Status error() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

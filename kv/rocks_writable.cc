@@ -26,7 +26,7 @@ using rocksdb::IOStatus;
 
 constexpr mode_t kFileMode = 0644;  // RocksDB's
 
-// As RocksDB's own files say it.
+// The error texts of RocksDB's own files.
 IOStatus ToIoStatus(absl::string_view what, const std::string& path, int error) {
   const std::string context = absl::StrCat("While ", what, ": ", path);
   if (error != ENOSPC) return IOStatus::IOError(context, std::strerror(error));
@@ -35,8 +35,8 @@ IOStatus ToIoStatus(absl::string_view what, const std::string& path, int error) 
   return status;
 }
 
-// RocksDB's own buffered file but for the waiting, and for its own offset: what was written of a
-// piece before the disk was full stays, and the rest follows.
+// Like RocksDB's buffered file, except that it waits and keeps its own offset: bytes of a piece
+// that were written before the disk was full stay, and the rest follows.
 class WaitingFile : public FSWritableFile {
  public:
   WaitingFile(RocksRoom* room, std::string path, int fd, const FileOptions& options)
@@ -49,7 +49,7 @@ class WaitingFile : public FSWritableFile {
     if (fd_ >= 0) Close(IOOptions(), nullptr).PermitUncheckedError();
   }
 
-  using FSWritableFile::Append;  // checksums handed over are not looked at, as nobody asks for them
+  using FSWritableFile::Append;  // ignores checksums, which are not enabled
   IOStatus Append(const rocksdb::Slice& data, const IOOptions&, IODebugContext*) override;
   IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override;
   IOStatus Close(const IOOptions&, IODebugContext*) override;
@@ -101,14 +101,14 @@ IOStatus WaitingFile::Truncate(uint64_t size, const IOOptions&, IODebugContext*)
   return IOStatus::OK();
 }
 
-// A cut to the size that it has frees nothing in some file systems: the hole does.
+// Truncating to the current size frees nothing in some file systems; punching a hole does.
 void WaitingFile::FreeAllocated() {
   size_t block_bytes = 0;
   size_t last_block = 0;
   GetPreallocationStatus(&block_bytes, &last_block);
   const uint64_t allocated = static_cast<uint64_t>(block_bytes) * last_block;
   if (allocated <= size_) return;
-  if (ftruncate(fd_, static_cast<off_t>(size_)) != 0) return;  // of room alone
+  if (ftruncate(fd_, static_cast<off_t>(size_)) != 0) return;  // it is only about room
   (void)fallocate(fd_, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, static_cast<off_t>(size_),
                   static_cast<off_t>(allocated - size_));
 }
@@ -128,7 +128,7 @@ IOStatus WaitingFile::InvalidateCache(size_t offset, size_t length) {
 
 IOStatus WaitingFile::RangeSync(uint64_t offset, uint64_t bytes, const IOOptions& options,
                                 IODebugContext* debug) {
-  // Strict: all that was on its way before is waited for, so that it does not pile up.
+  // Strict: waits for all earlier writes, so that they do not pile up.
   const int result = strict_bytes_per_sync_
                          ? sync_file_range(fd_, 0, static_cast<off_t>(offset + bytes),
                                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE)
@@ -139,7 +139,7 @@ IOStatus WaitingFile::RangeSync(uint64_t offset, uint64_t bytes, const IOOptions
   return Done(result, "syncing a range of");
 }
 
-// A hint: RocksDB writes on where it fails.
+// A hint: RocksDB continues if it fails.
 IOStatus WaitingFile::Allocate(uint64_t offset, uint64_t bytes, const IOOptions&, IODebugContext*) {
   if (!allocates_) return IOStatus::OK();
   return Done(
@@ -157,7 +157,7 @@ class WaitingFileSystem : public rocksdb::FileSystemWrapper {
 
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<FSWritableFile>* file, IODebugContext* debug) override;
-  // Of the store's small files: they are written beside and then put into place.
+  // For the store's small files, which are written under another name and then renamed.
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions&,
                       IODebugContext*) override;
 

@@ -1,12 +1,11 @@
-// The files that a store writes, in a file system under RocksDB's: where the disk has no room for
-// one of them, its writer waits (rocks_room.h). A part of kv_store.cc. Thread-safe.
+// A file system under RocksDB's for the files that a store writes: if the disk has no room for one,
+// its writer waits (rocks_room.h). A part of kv_store.cc. Thread-safe.
 //
-// Only the files of the store's own folder wait, not those of folders in it or elsewhere: of a file
-// that is to be taken over, or of a frozen copy, the error is wanted. Nor does a log of writes: who
-// writes with one waits for its sync himself. An fsync that fails is not tried again, whatever the
-// reason: the kernel may have dropped what it could not write, and the next one would succeed.
-// The stores of a process share RocksDB's threads: a flush that waits keeps those of others
-// waiting.
+// Only files in the store's own folder wait. Files in folders below it or elsewhere return the
+// error, since the caller of an ingest or a freeze wants it. A WAL does not wait either: its
+// writers wait for the sync themselves. A failed fsync is never retried: the kernel may have
+// dropped the data, and the next fsync would succeed. The stores of a process share RocksDB's
+// threads: a waiting flush delays those of other stores.
 #ifndef HOTBED_KV_ROCKS_WRITABLE_H_
 #define HOTBED_KV_ROCKS_WRITABLE_H_
 

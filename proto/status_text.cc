@@ -8,26 +8,25 @@ namespace {
 struct CodeMeaning {
   v1::Code code;
   absl::StatusCode status;
-  bool retriable;
 };
 
 constexpr CodeMeaning kMeanings[] = {
-    {v1::OK, absl::StatusCode::kOk, false},
-    {v1::WRONG_EPOCH, absl::StatusCode::kFailedPrecondition, true},
-    {v1::UNKNOWN_SHARD, absl::StatusCode::kNotFound, true},
-    {v1::INVALID_ARGUMENT, absl::StatusCode::kInvalidArgument, false},
-    {v1::OUT_OF_RANGE, absl::StatusCode::kOutOfRange, false},
-    {v1::NAN_GRADIENT, absl::StatusCode::kInvalidArgument, false},
-    {v1::UNKNOWN_SESSION, absl::StatusCode::kFailedPrecondition, false},
-    {v1::FENCED, absl::StatusCode::kAborted, false},
-    {v1::GAP, absl::StatusCode::kFailedPrecondition, true},
-    {v1::RESOURCE_EXHAUSTED, absl::StatusCode::kResourceExhausted, true},
-    {v1::READ_ONLY, absl::StatusCode::kUnavailable, true},
-    {v1::UNAVAILABLE, absl::StatusCode::kUnavailable, true},
-    {v1::CORRUPT, absl::StatusCode::kDataLoss, false},
-    {v1::DEADLINE_EXCEEDED, absl::StatusCode::kDeadlineExceeded, false},
-    {v1::INTERNAL, absl::StatusCode::kInternal, false},
-    {v1::STEP_OVER, absl::StatusCode::kAborted, false},
+    {v1::OK, absl::StatusCode::kOk},
+    {v1::WRONG_EPOCH, absl::StatusCode::kFailedPrecondition},
+    {v1::UNKNOWN_SHARD, absl::StatusCode::kNotFound},
+    {v1::INVALID_ARGUMENT, absl::StatusCode::kInvalidArgument},
+    {v1::OUT_OF_RANGE, absl::StatusCode::kOutOfRange},
+    {v1::NAN_GRADIENT, absl::StatusCode::kInvalidArgument},
+    {v1::UNKNOWN_SESSION, absl::StatusCode::kFailedPrecondition},
+    {v1::FENCED, absl::StatusCode::kAborted},
+    {v1::GAP, absl::StatusCode::kFailedPrecondition},
+    {v1::RESOURCE_EXHAUSTED, absl::StatusCode::kResourceExhausted},
+    {v1::READ_ONLY, absl::StatusCode::kUnavailable},
+    {v1::UNAVAILABLE, absl::StatusCode::kUnavailable},
+    {v1::CORRUPT, absl::StatusCode::kDataLoss},
+    {v1::DEADLINE_EXCEEDED, absl::StatusCode::kDeadlineExceeded},
+    {v1::INTERNAL, absl::StatusCode::kInternal},
+    {v1::STEP_OVER, absl::StatusCode::kAborted},
 };
 static_assert(sizeof(kMeanings) / sizeof(kMeanings[0]) == v1::Code_ARRAYSIZE,
               "a code without a meaning");

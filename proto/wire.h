@@ -73,6 +73,7 @@ struct TransferView {
 // Overwrites the whole view; a reused view keeps its header's memory. InvalidArgument names the
 // message, the error and its byte; the view is then unspecified.
 absl::Status ParsePullRequest(Fragments message, PullRequestView* view);
+// Also reads a PushReply, which has nothing but the header.
 absl::Status ParsePullReply(Fragments message, PullReplyView* view);
 absl::Status ParsePushRequest(Fragments message, PushRequestView* view);
 absl::Status ParseTransferMessage(Fragments message, TransferView* view);

@@ -1,9 +1,9 @@
 // The first value of a row: a pure function of (table seed, id, column) and the initializer's
 // parameters.
 //
-// No libm (DECISIONS N1): the inverse of the normal distribution is M. Wichura's PPND7 ("Algorithm
+// No libm, whose bits vary: the inverse normal distribution is M. Wichura's PPND7 ("Algorithm
 // AS 241", Applied Statistics 37, 1988; about seven digits) over a logarithm of our own and IEEE
-// square roots. The bits are part of the format: a table's untouched rows are nowhere stored.
+// square roots. The bits are part of the format: rows never updated are stored nowhere.
 #ifndef HOTBED_ROW_MATH_INITIALIZER_H_
 #define HOTBED_ROW_MATH_INITIALIZER_H_
 
@@ -88,7 +88,7 @@ HOTBED_ROW_FN float InitialFromDraw(const InitializerParams& params, uint32_t dr
   return 0.0f;
 }
 
-// One column of one row: the definition. Rows are filled in blocks by InitialBlock, with the same
+// One column of one row: the definition. InitialBlock fills rows in blocks, with the same
 // bits.
 HOTBED_ROW_FN float InitialValue(const InitializerParams& params, uint64_t seed, uint64_t id,
                                  uint32_t column) {
@@ -142,7 +142,7 @@ HOTBED_ROW_FN void InitialRow(const InitializerParams& params, uint64_t seed, ui
 
 // What a vector of optimizer state (number `vector` of its kind), or the row's statistic, holds
 // before the first update: the Adagrad kinds' sums and FTRL's sum of squares begin at
-// initial_accumulator, all else at 0.
+// initial_accumulator, everything else at 0.
 HOTBED_ROW_FN float FirstStateElement(const OptimizerParams& params, uint32_t vector) {
   const bool sum = params.kind == OptimizerKind::kAdagrad ||
                    params.kind == OptimizerKind::kRowwiseAdagrad ||

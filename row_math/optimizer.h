@@ -1,5 +1,5 @@
-// One optimizer step of one row: the formulas of all kinds, and the short way for rows of the four
-// commonest (row_math/row_update.h is the way for all kinds and options).
+// One optimizer step of one row: the formulas of all kinds, and the short path for the four most
+// common kinds (row_math/row_update.h is the path for all kinds and options).
 //
 // Gradient g, weights w, learning rate lr, all in fp32; weights and state are converted on load and
 // store. Weight decay enters in one of two ways: L2, d = g + weight_decay * w in place of g and
@@ -7,20 +7,20 @@
 //
 //   SGD               w = shrink * w - lr * d
 //   momentum SGD      m = momentum * m + d;                w = shrink * w - lr * m
-//   Adagrad           s += d * d;                          w = shrink * w - lr * d / (sqrt(s) +
-//   epsilon) row-wise Adagrad  s += (sum over the row of d * d) / dim
+//   Adagrad           s += d * d;           w = shrink * w - lr * d / (sqrt(s) + epsilon)
+//   row-wise Adagrad  s += (sum over the row of d * d) / dim
 //                     w = shrink * w - (lr / (sqrt(s) + epsilon)) * d
-//   RMSProp           v = beta2 * v + (1 - beta2) * d * d; w = shrink * w - lr * d / (sqrt(v) +
-//   epsilon) Adam, AdamW       m = beta1 * m + (1 - beta1) * d;  v = beta2 * v + (1 - beta2) * d *
-//   d
+//   RMSProp           v = beta2 * v + (1 - beta2) * d * d
+//                     w = shrink * w - lr * d / (sqrt(v) + epsilon)
+//   Adam, AdamW       m = beta1 * m + (1 - beta1) * d;  v = beta2 * v + (1 - beta2) * d * d
 //                     w = shrink * w - lr * (m / bias_correction1)
 //                                    / (sqrt(v / bias_correction2) + epsilon)
-//   partial row-wise Adam: the same, with one v a row, of (sum over the row of d * d) / dim
+//   partial row-wise Adam: the same, with one v per row, of (sum over the row of d * d) / dim
 //   LAMB              m, v as Adam's, of g;
 //                     r = (m / bias_correction1) / (sqrt(v / bias_correction2) + epsilon)
 //                         + weight_decay * w
 //                     w -= lr * (|w| / |r|) * r; the ratio is 1 where either norm is 0
-//   partial row-wise LAMB: the same, with one v a row, of (sum over the row of g * g) / dim
+//   partial row-wise LAMB: the same, with one v per row, of (sum over the row of g * g) / dim
 //   LARS              rate = lr * trust * |w| / (|g| + weight_decay * |w|); lr where |w| or the
 //                     denominator is 0;  m = momentum * m + rate * (g + weight_decay * w);  w -= m
 //   FTRL-proximal     n' = n + g * g;  z += g - ((sqrt(n') - sqrt(n)) / lr) * w;  n = n'
@@ -37,7 +37,7 @@
 // Hutter, ICLR 2019 (decoupled decay); Y. You et al., ICLR 2020 (LAMB) and arXiv 1708.03888 (LARS);
 // H. B. McMahan et al., KDD 2013 (FTRL); T. Tieleman, G. Hinton, 2012 (RMSProp, as PyTorch has it).
 //
-// The bits are the same on every instruction set and on CPU and GPU (DECISIONS N1): no contraction,
+// The bits are the same on every instruction set and on CPU and GPU: no contraction,
 // IEEE division and square root, element-wise in the order written, and sums over a row as
 // row_math/row_blocks.h has them.
 #ifndef HOTBED_ROW_MATH_OPTIMIZER_H_
@@ -147,8 +147,8 @@ HOTBED_HD constexpr bool HasShortWay(OptimizerKind kind) {
          kind == OptimizerKind::kAdamW;
 }
 
-// The short way: a kind of HasShortWay, fp32 state, and of the options weight decay alone. `state`
-// is laid out as row_math/types.h says and may be null where it has no bytes. Pointers need no
+// The short path, for a kind of HasShortWay, fp32 state, and no option but weight decay. `state` is
+// laid out as row_math/types.h says and may be null if it has no bytes. Pointers need no
 // alignment.
 template <OptimizerKind kKind, typename Weight, typename Gradient>
 HOTBED_ROW_FN void UpdateRow(const OptimizerParams& params, const UpdateScalars& scalars,
@@ -169,8 +169,8 @@ HOTBED_ROW_FN void UpdateRow(const OptimizerParams& params, const UpdateScalars&
 
 }  // namespace HOTBED_ISA
 
-// What a push fixes once, on the host, before it is logged (DECISIONS L6): `step` counts from 1 (0
-// is taken as 1).
+// The scalars of a push, resolved once on the host before the push is logged. `step` counts from 1
+// (0 is taken as 1).
 inline UpdateScalars ResolveScalars(const OptimizerParams& params, float learning_rate,
                                     uint64_t step) {
   UpdateScalars scalars;

@@ -26,7 +26,7 @@ HOTBED_ROW_FN void ScaledBlock(float rate, float decay, float shrink, uint8_t* w
   }
 }
 
-// sum[l] += d * d. Without decay the weights are not read: they are on their way from memory.
+// sum[l] += d * d. Without decay the weights are not read: they may still be coming from memory.
 template <typename Weight, typename Gradient>
 HOTBED_ROW_FN void SquaresBlock(float decay, const uint8_t* w, const uint8_t* g, float* sum) {
   if (decay == 0.0f) {

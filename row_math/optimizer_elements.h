@@ -13,8 +13,8 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// Whether weight decay shrinks the weights beside the step. For SGD the two modes are one formula
-// but for rounding, so lazy decay takes the decoupled one.
+// Whether weight decay shrinks the weights separately from the step. For SGD the two modes are one
+// formula except for rounding, so lazy decay uses the decoupled one.
 HOTBED_ROW_FN bool DecaysDecoupled(const OptimizerParams& params) {
   switch (params.kind) {
     case OptimizerKind::kAdamW:
@@ -33,13 +33,13 @@ HOTBED_ROW_FN bool DecaysDecoupled(const OptimizerParams& params) {
   }
 }
 
-// 1 - learning_rate * weight_decay: what one step leaves of a weight under decoupled decay.
+// 1 - learning_rate * weight_decay: the factor of a weight in one step of decoupled decay.
 HOTBED_ROW_FN double ShrinkOfStep(const OptimizerParams& params, const UpdateScalars& scalars) {
   return 1.0 - static_cast<double>(scalars.learning_rate) * params.weight_decay;
 }
 
 // Plain values, so that no store can change them. Divisors that all elements share are inverted
-// once. Of `decay` and `shrink` one is always neutral (0 and 1), so every formula may have both and
+// once. One of `decay` and `shrink` is always neutral (0 and 1), so every formula may use both and
 // is still exact.
 struct StepScalars {
   float lr;
@@ -87,7 +87,7 @@ HOTBED_ROW_FN float Decayed(float gradient, float weight, float weight_decay) {
   return gradient + weight_decay * weight;
 }
 
-// A weight and its state after a step; of LAMB's kinds `w` is the direction, and the weight stays.
+// A weight and its state after a step. For LAMB's kinds `w` is the direction; the weight stays.
 struct Moved {
   float w;
   float first;
@@ -190,7 +190,7 @@ HOTBED_ROW_FN float LambRateOf(const StepScalars& p, float length, float of_dire
   return p.lr * (zero ? 1.0f : length / of_direction);
 }
 
-// Of the norms of weights and gradient.
+// From the norms of weights and gradient.
 HOTBED_ROW_FN float LarsRateOf(const StepScalars& p, float length, float of_gradient) {
   const float denominator = of_gradient + p.decay * length;
   if (length == 0.0f || denominator == 0.0f) return p.lr;

@@ -1,5 +1,5 @@
 // Philox4x32-10: a counter-based generator. Four 32-bit draws are a pure function of (key,
-// counter), so the first value of any row can be computed anywhere (DECISIONS N2).
+// counter), so the first value of any row can be computed anywhere.
 //
 // Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
 // 2011; constants and known-answer vectors as in their Random123 library. Keyed here by key = table

@@ -1,4 +1,4 @@
-// Where an id stands in its table's ordering (DECISIONS P2).
+// The position of an id in its table's ordering, by which ranges and plans cut a table.
 //
 // Bounded tables: the id itself. Hashed tables: Mix64(id), the splitmix64 finaliser, a bijection of
 // the 64-bit integers; its constants are part of the on-disk and the wire format and never change.

@@ -1,5 +1,5 @@
 // Whole powers by repeated squaring in double precision: exact enough for bias corrections and lazy
-// decay, and the same on every machine, which libm's are not (DECISIONS N1).
+// decay, and the same on every machine, unlike those of libm.
 #ifndef HOTBED_ROW_MATH_POWERS_H_
 #define HOTBED_ROW_MATH_POWERS_H_
 
@@ -19,7 +19,7 @@ HOTBED_ROW_FN double WholePower(double base, uint64_t exponent) {
   return result;
 }
 
-// 1 - beta^t: what Adam divides a moment by after t updates; t counts from 1 (0 is taken as 1).
+// 1 - beta^t, the divisor of Adam's moment after t updates; t counts from 1 (0 is taken as 1).
 HOTBED_ROW_FN float BiasCorrection(float beta, uint64_t t) {
   return static_cast<float>(1.0 - WholePower(beta, t > 0 ? t : 1));
 }

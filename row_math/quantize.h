@@ -1,16 +1,16 @@
-// Rows on the wire (DECISIONS W4): fp32, fp16, bf16, and int8 with one scale and bias a row.
+// Rows on the wire: fp32, fp16, bf16, and int8 with one scale and bias per row.
 //
 // int8 is FBGEMM's fused 8-bit row to the byte (FloatOrHalfToFused8BitRowwiseQuantizedSBFloat of
 // its QuantUtils.cc, all in fp32): dim bytes q, then fp32 scale, then fp32 bias, where bias = the
 // first smallest element, scale = (largest - smallest) / 255, q = (value - bias) * (255 / (largest
 // - smallest + 1e-8)) rounded to nearest even. A constant row has scale 0 and all q = 0.
 //
-// On the wire it is read as q * scale + bias, rounded twice, so that every build gives the same
-// bits (upstream rounds once: row_math/row_formats.h); that is within scale / 2 + 1e-8 and rounding
-// of what was written.
+// Readers of the wire compute q * scale + bias, rounded twice, so that every build gives the same
+// bits (upstream rounds once: row_math/row_formats.h). The result is within scale / 2 + 1e-8 and
+// rounding of the written value.
 //
 // A row that holds a NaN or an infinity gets q = 0, scale 0 and a NaN bias, so that every element
-// reads as NaN: a broken row is never disguised. One of finite elements whose range overflows has
+// reads as NaN: a broken row is never disguised. A row of finite elements whose range overflows has
 // upstream's infinite scale, and reads as NaN too.
 #ifndef HOTBED_ROW_MATH_QUANTIZE_H_
 #define HOTBED_ROW_MATH_QUANTIZE_H_
@@ -24,7 +24,7 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// The least and the greatest element of a row, of -0 and 0 the latter, and whether all are finite.
+// The least and the greatest element of a row (0 rather than -0), and whether all are finite.
 struct RowRange {
   float low;
   float high;
@@ -34,7 +34,7 @@ struct RowRange {
 template <typename Weight>
 HOTBED_ROW_FN RowRange RangeOfRow(const uint8_t* weights, uint32_t dim) {
   const float first = Weight::Load(weights, 0);
-  // A lane each, which vectorises; neither depends on the order.
+  // One lane per element, which vectorises; neither result depends on the order.
   float low[kBlockElements], high[kBlockElements], block[kBlockElements];
   uint32_t magnitude[kBlockElements];
   for (uint32_t l = 0; l < kBlockElements; ++l) {
@@ -66,8 +66,8 @@ HOTBED_ROW_FN RowRange RangeOfRow(const uint8_t* weights, uint32_t dim) {
   return {low[0] + 0.0f, high[0] + 0.0f, magnitude[0] < 0x7f800000u};
 }
 
-// The smallest element as it stands in the row: of zeros of both signs the first, as
-// std::min_element finds it. `low` is RangeOfRow's, which knows no sign of zero.
+// The smallest element as the row has it: the first of zeros of both signs, as std::min_element
+// finds it. `low` comes from RangeOfRow, which ignores the sign of zero.
 template <typename Weight>
 HOTBED_ROW_FN float FirstSmallest(const uint8_t* weights, uint32_t dim, float low) {
   if (low != 0.0f) return low;
@@ -86,7 +86,7 @@ HOTBED_ROW_FN uint8_t CodeOfElement(float value, float low, float inverse, bool 
   return static_cast<uint8_t>(FloatBits(bounded + 8388608.0f));
 }
 
-// What a row's codes are made with.
+// The parameters of a row's codes.
 struct CodeScale {
   float low;
   float inverse;
@@ -99,9 +99,9 @@ HOTBED_ROW_FN CodeScale CodeScaleOf(const RowRange& extremes) {
   const bool usable = extremes.finite && (FloatBits(range) & 0x7f800000u) != 0x7f800000u;
   return {extremes.low, 255.0f / (range + 1e-8f), range / 255.0f, usable};
 }
-constexpr uint32_t kNoBias = 0x7fc00000u;  // of a row that is not finite: NaN
+constexpr uint32_t kNoBias = 0x7fc00000u;  // NaN: the bias of a row that is not finite
 
-// Writes the dim bytes q and gives scale and bias. False where an element is not finite.
+// Writes the dim bytes q and returns scale and bias. False: an element is not finite.
 template <typename Weight>
 HOTBED_ROW_FN bool QuantizeRow8(const uint8_t* weights, uint32_t dim, uint8_t* out, float* scale,
                                 float* bias) {
@@ -132,7 +132,7 @@ HOTBED_ROW_FN bool QuantizeRow8(const uint8_t* weights, uint32_t dim, uint8_t* o
   return extremes.finite;
 }
 
-// Reads stored weights of type Weight, writes dim + 8 bytes. False where an element is not finite.
+// Reads stored weights of type Weight, writes dim + 8 bytes. False: an element is not finite.
 template <typename Weight>
 HOTBED_ROW_FN bool QuantizeRow(const uint8_t* weights, uint32_t dim, uint8_t* out) {
   float scale, bias;

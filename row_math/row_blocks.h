@@ -1,8 +1,8 @@
-// Rows in blocks of 32 elements, and the one sum over a row that every norm and mean is made of.
+// Rows in blocks of 32 elements, and the one sum over a row that all norms and means use.
 //
 // A sum has 32 lanes (element i goes to lane i % 32 in order of i), joined by halving: lane l +=
-// lane l + 16, then 8, 4, 2, 1. So its bits are the same on every instruction set and device
-// (DECISIONS N1).
+// lane l + 16, then 8, 4, 2, 1. So its bits are the same on every instruction set and on every
+// device.
 #ifndef HOTBED_ROW_MATH_ROW_BLOCKS_H_
 #define HOTBED_ROW_MATH_ROW_BLOCKS_H_
 
@@ -42,9 +42,9 @@ HOTBED_ROW_FN float TreeSum(float* lanes) {
   return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
-// Rows are worked on in blocks of 32 elements: loops with a constant count and independent turns,
-// which is what vectorises. The last, shorter piece of a row is copied to a block of its own, where
-// the elements beyond the row's end are zeros and add nothing to any sum.
+// Rows are processed in blocks of 32 elements: loops with a constant count and independent
+// iterations vectorise. The last, shorter piece of a row is copied to a block of its own, where the
+// elements beyond the row's end are zeros and add nothing to any sum.
 template <typename Codec>
 HOTBED_ROW_FN void LoadTail(const uint8_t* from, uint32_t count, float* block) {
   for (uint32_t l = 0; l < kLanes; ++l) block[l] = 0.0f;
@@ -154,8 +154,8 @@ HOTBED_ROW_CALL void ScaleRow(uint32_t blocks, float factor, uint8_t* x) {
   }
 }
 
-// What brings a row to the norm `limit`; 1 where it is not longer. A row whose squares overflow,
-// the very case that clipping is for, is measured again at 2^-80 of its size.
+// The factor that brings a row to the norm `limit`; 1 if it is not longer. A row whose squares
+// overflow, which is the case that clipping is for, is measured again at 2^-80 of its size.
 constexpr float kSmaller = 8.271806125530277e-25f;  // 2^-80
 HOTBED_ROW_FN bool NormOverflows(float norm) { return !(norm <= 3.402823466e38f); }
 HOTBED_ROW_FN float FactorOfNorm(float limit, float norm) {

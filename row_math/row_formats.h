@@ -1,13 +1,13 @@
-// Rows as other systems keep and serve them, to the byte: what is exported for inference and read
-// back.
+// Rows in the formats of other systems, to the byte: for export to inference and for reading
+// exported rows back.
 //
 //   kind        bytes of a row           layout
 //   kFp32       4 dim                    IEEE binary32, little-endian, as all below
 //   kFp16       2 dim                    IEEE binary16, to nearest even; overflow is infinity
 //   kBf16       2 dim                    upper half of binary32, to nearest even
 //   kFused8Bit  dim + 8                  u8[dim], fp32 scale, fp32 bias (row_math/quantize.h)
-//   kFused4Bit  ceil(dim / 2) + 4        4-bit codes, low half of a byte first; fp16 scale, fp16
-//   bias kFused2Bit  ceil(dim / 4) + 4        2-bit codes, lowest bits first; fp16 scale, fp16 bias
+//   kFused4Bit  ceil(dim / 2) + 4        4-bit codes, low half first; fp16 scale, fp16 bias
+//   kFused2Bit  ceil(dim / 4) + 4        2-bit codes, lowest bits first; fp16 scale, fp16 bias
 //   kTbeInt8    dim + 4                  fp16 scale, fp16 bias, then kFused8Bit's codes
 //   kTbeInt4    ceil(dim / 2) + 4        fp16 scale, fp16 bias, then kFused4Bit's codes
 //   kTbeInt2    ceil(dim / 4) + 4        fp16 scale, fp16 bias, then kFused2Bit's codes
@@ -60,7 +60,7 @@ struct RowFormat {
 
 inline namespace HOTBED_ISA {
 
-// Null, or what is wrong, with the field's name and range.
+// Null, or the error, with the field's name and range.
 HOTBED_ROW_FN const char* RowFormatError(const RowFormat& format) {
   if (static_cast<uint8_t>(format.kind) > static_cast<uint8_t>(RowFormatKind::kNfp8)) {
     return "kind is none of the row formats 0 to 10";
@@ -97,7 +97,7 @@ HOTBED_ROW_FN constexpr uint32_t CodeBytes(uint32_t bits, uint32_t dim) {
   return bits == 8 ? dim : bits == 4 ? dim / 2 + dim % 2 : dim / 4 + (dim % 4 != 0);
 }
 
-// Of one row, padding included.
+// Bytes of one row, padding included.
 HOTBED_ROW_FN uint64_t RowFormatBytes(const RowFormat& format, uint32_t dim) {
   const uint32_t bits = CodeBits(format.kind);
   uint64_t bytes = 0;

@@ -1,18 +1,18 @@
-// One optimizer step of one row, for every kind and option: what the shorter way of
-// row_math/optimizer.h leaves out. Formulas are there; here is the order of a step:
+// One optimizer step of one row, for every kind and option, including those that the short path of
+// row_math/optimizer.h does not cover. It has the formulas; the order of a step is:
 //
 //   1. gradient *= gradient_scale; each element to [-clip_value, clip_value]; the whole to
-//      clip_row_norm where it is longer
+//      clip_row_norm if it is longer
 //   2. under lazy decay, the weights shrink by (1 - lr * weight_decay) ^ (step - step of the row's
 //      last update), once for a row that was never updated; under row-wise bias correction, t is
 //      the row's number of updates
 //   3. the kind's formula
-//   4. the weights to max_norm where they are longer
+//   4. the weights to max_norm if they are longer
 //   5. weights are rounded to their type, to nearest even or stochastically
 //      (row_math/stochastic_rounding.h); bf16 state to nearest even
 //
 // All in fp32 on whole blocks of 32 elements, zeros beyond the row's end, which add nothing to any
-// sum. Rows and gradients that lie in memory like this already are worked on in place.
+// sum. Rows and gradients that already lie in memory like this are processed in place.
 #ifndef HOTBED_ROW_MATH_ROW_UPDATE_H_
 #define HOTBED_ROW_MATH_ROW_UPDATE_H_
 
@@ -29,7 +29,7 @@
 
 namespace hotbed {
 
-// What all rows of one push share.
+// The values that all rows of one push share.
 struct UpdatePlan {
   OptimizerParams params;
   UpdateScalars scalars;
@@ -38,7 +38,7 @@ struct UpdatePlan {
   uint32_t dim = 0;                        // 1..kDimLimit
 };
 
-// Of the options, weight decay at the most.
+// Whether no option but weight decay is in use.
 HOTBED_HD constexpr bool HasNoOptions(const UpdatePlan& plan) {
   const OptimizerParams& o = plan.params;
   const UpdateScalars& s = plan.scalars;
@@ -52,7 +52,7 @@ HOTBED_HD constexpr bool TakesShortWay(const UpdatePlan& plan) {
   return HasShortWay(plan.params.kind) && HasNoOptions(plan);
 }
 
-// Whether step 3 alone, on rows and gradients as they lie, is the whole step.
+// Whether the step is step 3 alone, on rows and gradients in place.
 HOTBED_HD constexpr bool WorksInPlace(const UpdatePlan& plan) {
   return HasNoOptions(plan) && plan.weight_type == WeightType::kFp32 &&
          plan.gradient_type == RowType::kFp32 && plan.dim % 32 == 0;
@@ -78,7 +78,7 @@ HOTBED_ROW_CALL void StoreBlocks(uint8_t* to, uint32_t dim, const float* room) {
 
 HOTBED_ROW_FN bool WholeBlocks(uint32_t dim) { return dim % kLanes == 0; }
 
-// fp32 in whole blocks: in place where it lies so, else a copy in `room`.
+// fp32 in whole blocks: in place if it lies like that, else copied to `room`.
 HOTBED_ROW_FN uint8_t* OpenVector(bool fp32, uint8_t* at, uint32_t dim, float* room) {
   if (fp32 && WholeBlocks(dim)) return at;
   fp32 ? LoadBlocks<Fp32Codec>(at, dim, room) : LoadBlocks<Bf16Codec>(at, dim, room);
@@ -143,7 +143,7 @@ HOTBED_ROW_FN const uint8_t* OpenGradient(const UpdatePlan& plan, uint32_t block
   return AsBytes(room);
 }
 
-// The row's counters, after its scalar statistic; both are read and written once a step.
+// The row's counters, after its scalar statistic; both are read and written once per step.
 HOTBED_ROW_FN uint32_t LoadCounter(const uint8_t* at) {
   uint32_t value;
   __builtin_memcpy(&value, at, 4);
@@ -151,8 +151,8 @@ HOTBED_ROW_FN uint32_t LoadCounter(const uint8_t* at) {
 }
 HOTBED_ROW_FN void StoreCounter(uint8_t* at, uint32_t value) { __builtin_memcpy(at, &value, 4); }
 
-// Steps that lazy decay makes up for: 1 for a row that was never updated, 0 for a step that is not
-// newer than the row's last. Steps are kept modulo 2^32, without 0, which means never.
+// The number of steps that lazy decay catches up on: 1 for a row that was never updated, 0 for a
+// step that is not newer than the row's last. Steps are kept modulo 2^32; 0 means never.
 HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
   const uint32_t now = static_cast<uint32_t>(step) != 0 ? static_cast<uint32_t>(step) : 1u;
   const uint32_t last = LoadCounter(last_step);
@@ -161,7 +161,7 @@ HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
   return last == 0 ? 1 : now - last;
 }
 
-// Step 2: scalars of this row.
+// Step 2: the scalars of this row.
 HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layout,
                                 uint8_t* counters, StepScalars* p) {
   if (layout.has_updates) {
@@ -190,21 +190,21 @@ struct OpenRow {
   uint8_t* room;
 };
 
-// Whether MeasureRow looks at the row at all.
+// Whether MeasureRow reads the row at all.
 HOTBED_HD constexpr bool MeasuresRow(OptimizerKind kind) {
   return kind == OptimizerKind::kRowwiseAdagrad || kind == OptimizerKind::kPartialRowwiseAdam ||
          kind == OptimizerKind::kLamb || kind == OptimizerKind::kPartialRowwiseLamb ||
          kind == OptimizerKind::kLars;
 }
 
-// `ahead` below is called with the place of each block in the row, 0, 128, ... bytes, before the
-// block: whoever walks over rows in memory fetches pieces of those to come there, so that memory
-// is busy while rows are computed.
+// `ahead` below is called before each block with the block's offset in the row, 0, 128, ... bytes:
+// a caller that walks over rows in memory prefetches pieces of later rows there, so that memory is
+// busy while rows are computed.
 struct NothingAhead {
   HOTBED_ROW_FN void operator()(uint32_t) const {}
 };
 
-// Without decay the weights are not read: they are on their way from memory.
+// Without decay the weights are not read: they may still be coming from memory.
 template <typename Ahead>
 HOTBED_ROW_FN float MeanSquare(const OpenRow& row, float decay, const Ahead& ahead) {
   SquareSum sum;
@@ -262,7 +262,7 @@ HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row, const Ahe
   return LarsRateOf(p, __builtin_sqrtf(of_weights.Total()), __builtin_sqrtf(of_gradient.Total()));
 }
 
-// Step 3 is two: MeasureRow looks at the whole row and returns the one number that MoveRow then
+// Step 3 has two parts: MeasureRow reads the whole row and returns the one number that MoveRow then
 // needs.
 template <OptimizerKind kKind, typename Ahead = NothingAhead>
 HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row,
@@ -315,7 +315,7 @@ HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& 
 }
 
 // Steps 1 to 5. kKind is plan.params.kind. `state` is laid out as row_math/types.h says and may be
-// null where it has no bytes; pointers need no alignment.
+// null if it has no bytes; pointers need no alignment.
 template <OptimizerKind kKind>
 HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& key, uint8_t* weights,
                                         uint8_t* state, const uint8_t* gradient) {
@@ -350,8 +350,8 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
   if (layout.vectors > 1) CloseVector(fp32, second, dim, second_room);
 }
 
-// A row's new weights from a push that assigns; its state begins anew (FirstState). To nearest even
-// whatever the table's rounding: the caller gave values, not a step.
+// A row's new weights from a push that assigns; its state starts over (FirstState). Rounded to
+// nearest even whatever the table's rounding: the caller gave values, not a step.
 HOTBED_ROW_FN void AssignWeights(const UpdatePlan& plan, uint8_t* weights, const uint8_t* values) {
   float room[kDimLimit];
   LoadGradient(plan, values, room);

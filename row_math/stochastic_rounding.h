@@ -1,15 +1,15 @@
 // Stochastic rounding of fp32 to fp16 and bf16: up or down to a neighbour with the probability that
 // makes the mean error zero, also below the smallest normal number. A value that the type holds
-// exactly never changes. Values beyond the largest finite one are rounded to nearest even, as there
-// is no upper neighbour to be fair to.
+// exactly never changes. Values beyond the largest finite one have no upper neighbour and are
+// rounded to nearest even.
 //
-// The draw of an element is a pure function of (table seed, id, column, step) (DECISIONS N2):
+// The draw of an element is a pure function of (table seed, id, column, step):
 // Philox4x32-10 with key = seed and counter = (id, 2^31 | step[32..46] << 16 | column / 4, step
 // [0..31]), word column % 4. The bit 2^31 keeps these draws apart from the first values' (see
 // row_math/philox.h). So bits do not depend on placement, batch cut or replay.
 //
 // fp32 has 13 bits more than a normal fp16 and 16 more than any bf16: adding that many random bits
-// below the last place and cutting is exact. A subnormal fp16 is a multiple of 2^-24: the rest
+// below the last place and truncating is exact. A subnormal fp16 is a multiple of 2^-24: the rest
 // beyond the multiple is compared with 31 random bits, so the bias is below 2^-31 of that step.
 #ifndef HOTBED_ROW_MATH_STOCHASTIC_ROUNDING_H_
 #define HOTBED_ROW_MATH_STOCHASTIC_ROUNDING_H_
@@ -23,7 +23,7 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// Whose draws a row's rounding takes. `column` is that of the row's first element in the table.
+// Names the draws of a row's rounding. `column` is that of the row's first element in the table.
 struct RowKey {
   uint64_t seed = 0;
   uint64_t id = 0;

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-// Functions of plain values. Always inline: a copy that was compiled for one instruction set must
-// not be called from another (row_math/isa.h).
+// Functions of plain values. Always inline: code compiled for one instruction set must not be
+// called from another (row_math/isa.h).
 #if defined(__CUDACC__)
 #define HOTBED_HD __host__ __device__
 #else
@@ -21,16 +21,16 @@ namespace hotbed {
 // How a row's weights are stored.
 enum class WeightType : uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2 };
 
-// How the vectors of optimizer state are stored (one element a weight). Scalars of a row are always
-// fp32.
+// How the vectors of optimizer state are stored (one element per weight). Scalars of a row are
+// always fp32.
 enum class StateType : uint8_t { kFp32 = 0, kBf16 = 1 };
 
 // How rows and gradients travel. kInt8 is for rows only: dim bytes of u8, then fp32 scale, then
 // fp32 bias.
 enum class RowType : uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2, kInt8 = 3 };
 
-// How a bag of rows becomes one where rows are read; formulas in row_math/pooling.h. A mean is made
-// of sums by who knows the whole bag. Values are part of the wire format.
+// How a bag of rows becomes one row on reads; formulas in row_math/pooling.h. The side that knows
+// the whole bag makes a mean from the sum. Values are part of the wire format.
 enum class RowPooling : uint8_t { kNone = 0, kSum = 1, kMax = 2 };
 
 // Formulas in row_math/optimizer.h and docs/tables.md. Values are part of the wire format.
@@ -41,7 +41,7 @@ enum class OptimizerKind : uint8_t {
   kAdam = 3,
   kMomentumSgd = 4,
   kAdamW = 5,
-  kPartialRowwiseAdam = 6,  // the second moment is one number a row
+  kPartialRowwiseAdam = 6,  // the second moment is one number per row
   kLamb = 7,
   kPartialRowwiseLamb = 8,
   kLars = 9,
@@ -52,7 +52,7 @@ enum class OptimizerKind : uint8_t {
 constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kNone;
 
 // Where weight decay enters: kL2 adds weight_decay * w to the gradient; kDecoupled shrinks the
-// weights by learning_rate * weight_decay beside the step.
+// weights by learning_rate * weight_decay, separately from the step.
 enum class DecayMode : uint8_t { kL2 = 0, kDecoupled = 1 };
 
 // Hyperparameters of one table. Unused fields are ignored by the kinds that have no such term.
@@ -73,7 +73,7 @@ struct OptimizerParams {
   float clip_row_norm = 0.0f;             // a row's gradient to this norm, after clip_value; 0: off
   float max_norm = 0.0f;                  // a row's weights to this norm, after the step; 0: off
   DecayMode decay_mode = DecayMode::kL2;  // SGD, momentum SGD, Adagrad kinds, RMSProp
-  // A row that is touched again makes up for the steps in between: its weights shrink by
+  // A row that is touched again catches up on the steps in between: its weights shrink by
   // (1 - learning_rate * weight_decay) ^ steps. For decoupled decay (SGD's L2 is the same thing).
   bool lazy_decay = false;
   // Adam and LAMB kinds: t is the row's own number of updates, not the training step.
@@ -82,8 +82,8 @@ struct OptimizerParams {
   StateType state_type = StateType::kFp32;
 };
 
-// What one push resolves once, on the primary, and logs: applying never computes a power of the
-// training step or reads a schedule or a table's changed options (DECISIONS L6, N1).
+// Numbers that the primary resolves once per push and logs. Applying a record computes no power of
+// the training step and reads no schedule or changed options, so replicas get the same bits.
 struct UpdateScalars {
   float learning_rate = 0.0f;
   float bias_correction1 = 1.0f;  // 1 - beta1^t
@@ -111,7 +111,7 @@ struct InitializerParams {
 
 enum class NanPolicy : uint8_t { kReject = 0, kSkip = 1, kAllow = 2 };
 
-// Elements of a row at the most (common/table_spec.h: kDimMax): bounds the buffers on the stack. A
+// The most elements of a row (common/table_spec.h: kDimMax); bounds the buffers on the stack. A
 // multiple of 32.
 constexpr uint32_t kDimLimit = 8192;
 
@@ -124,9 +124,9 @@ HOTBED_HD constexpr uint32_t RowWireBytes(RowType type, uint32_t dim) {
   return type == RowType::kFp32 ? 4u * dim : type == RowType::kInt8 ? dim + 8u : 2u * dim;
 }
 
-// Optimizer state beside a row of `dim` weights, in this order: `vectors` of dim elements of the
-// state type, padding to 4 bytes, then 4-byte scalars: the row's statistic (fp32), its number of
-// updates (u32), the step of its last update (u32), each where `has_` says so.
+// Optimizer state of a row of `dim` weights, in this order: `vectors` of dim elements of the state
+// type, padding to 4 bytes, then 4-byte scalars: the row's statistic (fp32), its number of
+// updates (u32), the step of its last update (u32), each present if its `has_` flag is set.
 struct StateLayout {
   uint32_t vectors = 0;
   bool has_statistic = false;  // row-wise Adagrad's sum, the partial kinds' second moment
@@ -179,13 +179,13 @@ HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
   return layout;
 }
 
-// Bytes of optimizer state beside a row of `dim` weights.
+// Bytes of optimizer state of a row of `dim` weights.
 HOTBED_HD constexpr uint32_t StateBytes(const OptimizerParams& params, uint32_t dim) {
   return LayoutOfState(params).Bytes(params.state_type, dim);
 }
 
-// Rows whose update needs the whole row: sliced by columns only where the table says that each
-// slice's own statistic is meant (DECISIONS P5).
+// Whether an update needs the whole row. Such tables are sliced by columns only if the table asks
+// for one statistic per slice.
 HOTBED_HD constexpr bool NeedsRowStatistics(const OptimizerParams& params) {
   return LayoutOfState(params).has_statistic || params.kind == OptimizerKind::kLamb ||
          params.kind == OptimizerKind::kLars || params.clip_row_norm > 0 || params.max_norm > 0;

@@ -1,4 +1,4 @@
-// Rows in a Hotbed cluster: one client session a trainer thread.
+// Rows in a Hotbed cluster, with one client session per trainer thread.
 #ifndef HOTBED_TRAINER_CLUSTER_ROW_SOURCE_H_
 #define HOTBED_TRAINER_CLUSTER_ROW_SOURCE_H_
 

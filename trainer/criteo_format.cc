@@ -51,7 +51,7 @@ absl::Status ParseInteger(absl::string_view text, int field, int64_t* value, boo
 uint32_t IntegerBucket(int64_t value) {
   if (value < 0) return 1;
   const double l = std::log(static_cast<double>(value) + 1.0);
-  // The largest 64-bit value gives 43.7^2 = 1907: held to the last bucket.
+  // The largest 64-bit value gives 43.7^2 = 1907, which is clamped to the last bucket.
   const double bucket = 2.0 + std::floor(l * l);
   return bucket >= kIntegerBuckets ? kIntegerBuckets - 1 : static_cast<uint32_t>(bucket);
 }

@@ -21,20 +21,19 @@ constexpr uint32_t kIntegerBuckets = 512;
 constexpr uint64_t kIntegerRows = 13ull * kIntegerBuckets + 1;  // the last row is the model's bias
 constexpr uint64_t kBiasId = kIntegerRows - 1;
 
-// Bucket of an integer: 0 missing, 1 negative, 2 + floor(log(value + 1)^2) else, as is usual for
-// Criteo.
+// Bucket of an integer: 1 for negative values, otherwise 2 + floor(log(value + 1)^2), as is usual
+// for Criteo. Bucket 0 is for missing values.
 uint32_t IntegerBucket(int64_t value);
 
-// Stable 64-bit hash of a category with its field mixed in (FNV-1a, then Mix64). Missing text has a
-// hash of its own.
+// Stable 64-bit hash of a category and its field (FNV-1a, then Mix64). Empty text has a hash of its
+// own.
 uint64_t CategoryId(int field, absl::string_view text);
 
 // Layout of the 39 fields over `<prefix>_integers` and `<prefix>_categories`.
 FieldLayout CriteoLayout(const std::string& prefix);
 
-// Appends one line to the batch. InvalidArgument says which field is wrong and why; nothing was
-// appended then. `delimiter` is
-// '\t' or ','.
+// Appends one line to the batch. InvalidArgument says which field is wrong and why; then nothing
+// was appended. `delimiter` is '\t' or ','.
 absl::Status AppendCriteoLine(absl::string_view line, char delimiter, Batch* batch);
 
 // True if the line is the CSV header.

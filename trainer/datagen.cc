@@ -18,12 +18,12 @@ constexpr double kPairDeviation = 1.45;    // of the pairwise logit
 constexpr double kBias = -1.1;
 constexpr double kMissingProbability = 0.04;
 constexpr uint64_t kScaleSampleRows = 20000;
-// Categories beyond this rank have no effect of their own: nobody could learn it from a handful of
-// sightings.
+// Categories beyond this rank have no effect of their own, because no model could learn it from a
+// few occurrences.
 constexpr size_t kEffectRanks = 400;
 
-// Distinct categories of a field. Fields of the pairwise effects are small enough to be learnt,
-// others reach Criteo's sizes.
+// The number of distinct categories of a field. Fields with pairwise effects are small enough to be
+// learnt; others reach Criteo's sizes.
 uint32_t Cardinality(int field) {
   static constexpr uint32_t kPair[kPairFields] = {12, 20, 30, 40, 50, 60, 80, 100, 120, 150};
   static constexpr uint32_t kPlain[] = {4, 9, 27, 100, 300, 1000, 1000, 3000, 5000, 10000};
@@ -60,7 +60,7 @@ void WriteRow(const PlantedRow& row, std::string* line) {
   line->push_back('\n');
 }
 
-// The integer enters the logit through the same curve that trainers bucketise by.
+// The integer enters the logit through the curve that trainers use for buckets.
 float IntegerCurve(int64_t value) {
   const float l = std::log(1.0f + static_cast<float>(value));
   return l;
@@ -134,8 +134,7 @@ void PlantedModel::PlantField(int field, Random* random) {
   }
 }
 
-// Brings the two parts of the logit to their planned deviations, measured on a sample of the model
-// itself.
+// Scales the two parts of the logit to their planned deviations, measured on a sample of the model.
 void PlantedModel::ScaleEffects() {
   const Random saved = random_;
   double linear = 0, linear2 = 0, pair2 = 0;
@@ -197,7 +196,7 @@ PlantedRow PlantedModel::Draw() {
 absl::StatusOr<CriteoDatagenReport> GenerateCriteo(const CriteoDatagenOptions& options,
                                                    std::ostream* out) {
   if (options.rows == 0) return absl::InvalidArgumentError("--rows is 0: must be at least 1");
-  // Scores of at most this many rows are kept for the AUCs: 12 bytes a row.
+  // Scores of at most this many rows are kept for the AUCs, at 12 bytes per row.
   constexpr uint64_t kScoredRowsMax = 4000000;
   PlantedModel model(options.seed);
   BinaryScores best, linear;

@@ -1,15 +1,15 @@
-// Criteo-format data whose labels come from a planted model, so that the best reachable AUC is
-// known.
+// Generates data in Criteo's format whose labels come from a planted model, so that the best
+// possible AUC is known.
 //
 // The planted logit of a row is bias + linear(row) + pairs(row). Fields are drawn independently:
 // categories from Zipf distributions, integers from rounded log-normals. `pairs` is a factorization
 // of rank kPlantedRank over ten of the categorical fields whose factors are centred under each
-// field's own distribution; so pairs(row) has mean zero given any single field, and no sum of
-// per-field terms (a linear model over one-hot fields) can follow it. The label is a coin with
+// field's own distribution. So pairs(row) has mean zero given any single field, and no sum of
+// per-field terms (a linear model over one-hot fields) can reproduce it. The label is a coin with
 // probability sigmoid(logit).
 //
-// Hence, on any sample: the AUC of the planted logit is the best that anyone can expect to reach,
-// the AUC of bias + linear the best of the linear models.
+// Hence, on any sample, the AUC of the planted logit is the best that a model can be expected to
+// reach, and the AUC of bias + linear is the best of linear models.
 #ifndef HOTBED_TRAINER_DATAGEN_H_
 #define HOTBED_TRAINER_DATAGEN_H_
 
@@ -30,7 +30,7 @@ constexpr int kCriteoIntegers = 13;
 constexpr int kCriteoCategories = 26;
 constexpr int kPlantedRank = 2;
 
-// One drawn row, before it is written out. -1 stands for an empty field.
+// One drawn row, before it is written. -1 stands for an empty field.
 struct PlantedRow {
   std::array<int64_t, kCriteoIntegers> integers;
   std::array<int64_t, kCriteoCategories>
@@ -53,7 +53,7 @@ class AliasSampler {
   std::vector<uint32_t> alias_;
 };
 
-// Thread-compatible: one generator a thread. Equal seeds give equal rows.
+// Thread-compatible: one generator per thread. Equal seeds give equal rows.
 class PlantedModel {
  public:
   explicit PlantedModel(uint64_t seed);
@@ -63,7 +63,7 @@ class PlantedModel {
   struct Category {
     AliasSampler sampler;
     std::vector<float> linear;
-    std::vector<std::array<float, kPlantedRank>> factors;  // empty: no part in pairs
+    std::vector<std::array<float, kPlantedRank>> factors;  // empty: not in pairs
   };
   void PlantField(int field, Random* random);
   void ScaleEffects();
@@ -77,7 +77,7 @@ class PlantedModel {
 struct CriteoDatagenOptions {
   uint64_t rows = 500000;
   uint64_t seed = 1;
-  std::function<void(uint64_t rows_done)> progress;  // now and then; may be empty
+  std::function<void(uint64_t rows_done)> progress;  // called at times; may be empty
 };
 
 struct CriteoDatagenReport {
@@ -88,9 +88,9 @@ struct CriteoDatagenReport {
   double auc_linear = 0;  // of bias + linear on these rows
 };
 
-// Writes tab-separated lines: label, 13 integers, 26 hexadecimal categories, empty fields where
-// missing. InvalidArgument for zero rows; the stream's failure (disk full) is Unavailable and names
-// the row.
+// Writes tab-separated lines: label, 13 integers, 26 hexadecimal categories; missing values are
+// empty. InvalidArgument for zero rows. Unavailable names the row where the stream failed (disk
+// full).
 absl::StatusOr<CriteoDatagenReport> GenerateCriteo(const CriteoDatagenOptions& options,
                                                    std::ostream* out);
 

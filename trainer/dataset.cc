@@ -25,7 +25,7 @@ constexpr uint64_t kChunksPerFileMin = 64;
 constexpr uint64_t kChunkBytesMin = 16 << 10;
 constexpr uint64_t kLineBytesMax = 64 << 10;
 constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
-constexpr size_t kSliceExamples = 4096;  // of a resident file, handed out at a time
+constexpr size_t kSliceExamples = 4096;  // of a resident file, per call of NextChunk
 
 absl::Status ReadRange(int fd, uint64_t offset, uint64_t bytes, std::string* text) {
   text->resize(bytes);
@@ -42,15 +42,15 @@ absl::Status ReadRange(int fd, uint64_t offset, uint64_t bytes, std::string* tex
   return absl::OkStatus();
 }
 
-// The offset behind the line that `offset` lies in, read in pieces: a line may be as long as the
-// file.
+// The offset behind the line that contains `offset`. Reads in pieces, because a line may be as long
+// as the file.
 absl::StatusOr<uint64_t> EndOfLine(int fd, uint64_t offset, uint64_t size) {
   std::string text;
   while (offset < size) {
     HOTBED_RETURN_IF_ERROR(ReadRange(fd, offset, std::min(size - offset, kLineBytesMax), &text));
     const size_t end = text.find('\n');
     if (end != std::string::npos) return offset + end + 1;
-    if (text.empty()) break;  // the file was cut meanwhile
+    if (text.empty()) break;  // the file was truncated meanwhile
     offset += text.size();
   }
   return size;
@@ -101,7 +101,7 @@ absl::Status Dataset::FindChunks() {
   const uint64_t size = static_cast<uint64_t>(info.st_size);
   std::string text;
   HOTBED_RETURN_IF_ERROR(ReadRange(fd_, 0, kLineBytesMax, &text));
-  // Spreadsheets begin a file with it: no part of the first field.
+  // Spreadsheets begin a file with this mark, which is not part of the first field.
   uint64_t offset = absl::StartsWith(text, kByteOrderMark) ? kByteOrderMark.size() : 0;
   if (size <= offset)
     return absl::InvalidArgumentError(
@@ -116,9 +116,9 @@ absl::Status Dataset::FindChunks() {
   while (offset < size) {
     HOTBED_RETURN_IF_ERROR(
         ReadRange(fd_, offset, std::min(size - offset, chunk_bytes + kLineBytesMax), &text));
-    if (text.empty()) break;  // the file was cut meanwhile
+    if (text.empty()) break;  // the file was truncated meanwhile
     uint64_t bytes = text.size();
-    bool is_cut = false;  // within a line that is too long
+    bool is_cut = false;  // the chunk ends within a line that is too long
     if (offset + bytes < size || bytes > chunk_bytes) {
       const size_t end = text.find('\n', std::min<uint64_t>(chunk_bytes, bytes) - 1);
       is_cut = end == std::string::npos && offset + bytes < size;
@@ -187,7 +187,7 @@ absl::Status Dataset::ParseChunk(const Chunk& chunk, Part part, Batch* batch) co
     }
     ++bad;
   }
-  // Set, not added: a chunk is read anew each epoch.
+  // Set and not added, because a chunk is read again in each epoch.
   absl::MutexLock lock(&mu_);
   bad_in_chunk_[&chunk - chunks_.data()][part == Part::kHeldOut ? 1 : 0] = bad;
   return absl::OkStatus();

@@ -1,11 +1,12 @@
-// A file of lines as batches, read by any number of threads, several epochs long. A file of up to
-// kResidentBytesMax is held in memory and shuffled as a whole each epoch; a larger one is read in
-// line-aligned chunks, whose order and insides are shuffled.
+// Reads a file of lines as batches, with any number of threads and over several epochs. A file of
+// up to kResidentBytesMax bytes is held in memory and shuffled as a whole in each epoch. A larger
+// file is read in line-aligned chunks; the order of the chunks and the lines within each are
+// shuffled.
 //
-// Lines are split into training and held-out ones by a hash of their number, so the split is the
-// same for every thread, process and epoch. A byte order mark at the beginning is passed over; a
-// line longer than 64 KiB is a bad line at the latest where a chunk would end in it.
-// Thread-safe after Open.
+// Lines are split into training and held-out lines by a hash of their number, so that the split is
+// the same for every thread, process and epoch. A byte order mark at the beginning is skipped. A
+// line that is longer than 64 KiB is a bad line if a chunk would end within it. Thread-safe after
+// Open.
 #ifndef HOTBED_TRAINER_DATASET_H_
 #define HOTBED_TRAINER_DATASET_H_
 
@@ -32,33 +33,33 @@ struct DatasetOptions {
   DataFormat format = DataFormat::kCriteo;
   int fields = 0;
   double held_out_fraction = 0;  // of the lines; 0: none
-  bool skip_bad_lines = false;   // else the first bad line ends the run, told by number
+  bool skip_bad_lines = false;   // otherwise the first bad line ends the run, with its number
   uint64_t seed = 1;             // of split and shuffle
   int part_index = 0;            // this process reads every part_count-th chunk
   int part_count = 1;
-  uint64_t chunk_bytes = 1 << 20;  // smaller files are cut finer, so that all threads have work
+  uint64_t chunk_bytes = 1 << 20;  // less for smaller files, so that all threads have work
 };
 
 class Dataset {
  public:
-  // Reads through the file once to find chunks and line numbers. NotFound, or InvalidArgument for
-  // an empty file.
+  // Reads the file once to find chunks and line numbers. NotFound if there is no such file,
+  // InvalidArgument for an empty file.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(const DatasetOptions& options);
   ~Dataset();
 
   uint64_t lines() const { return lines_; }
   char delimiter() const { return delimiter_; }
 
-  // Which lines a reader takes.
+  // The lines that a reader gets.
   enum class Part { kTrain, kHeldOut, kAll };
 
-  // Hands out the chunks of one epoch in an order shuffled by (seed, epoch) to whoever asks.
+  // Hands out the chunks of one epoch to several readers, in an order shuffled by (seed, epoch).
   // Thread-safe.
   class Epoch {
    public:
     Epoch(const Dataset* data, Part part, uint64_t epoch);
-    // Replaces `batch` by the examples of the next chunk, shuffled when training. False at the end.
-    // InvalidArgument for a bad line: file, line number and what is wrong.
+    // Replaces `batch` with the examples of the next chunk, shuffled when training. False at the
+    // end. InvalidArgument names file, line number and error of a bad line.
     absl::StatusOr<bool> NextChunk(Batch* batch);
 
    private:
@@ -72,8 +73,8 @@ class Dataset {
     size_t next_ ABSL_GUARDED_BY(mu_) = 0;
   };
 
-  // Skipped so far, each once however many epochs have met it. Counted as they are met, so this
-  // grows until each part has been read.
+  // The bad lines that were skipped so far, each counted once over all epochs. The number grows
+  // until each part has been read.
   uint64_t bad_lines() const;
 
  private:
@@ -84,7 +85,7 @@ class Dataset {
   };
   Dataset() = default;
   absl::Status FindChunks();
-  // A line that no chunk holds: refused by number, or counted.
+  // A line that no chunk holds is refused with its number, or counted.
   absl::Status PassLongLine(uint64_t line);
   absl::Status LoadResident();
   const Batch& resident(Part part) const { return part == Part::kHeldOut ? held_out_ : train_; }
@@ -101,11 +102,11 @@ class Dataset {
   Batch held_out_;
   mutable absl::Mutex mu_;
   uint64_t long_lines_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of each chunk: of its training (or all) lines, of its held-out lines.
+  // By chunk: bad lines among its training (or all) lines, and among its held-out lines.
   mutable std::vector<std::array<uint64_t, 2>> bad_in_chunk_ ABSL_GUARDED_BY(mu_);
 };
 
-// Moves examples [first, limit) of `source` behind those of `target`.
+// Appends examples [first, limit) of `source` to `target`.
 void AppendExamples(const Batch& source, size_t first, size_t limit, Batch* target);
 
 }  // namespace hotbed

@@ -6,7 +6,7 @@
 namespace hotbed {
 namespace {
 
-// sum_f v_f of one example into `sum` (dim floats; [0] is the sum of the linear weights).
+// Writes sum_f v_f of one example to `sum` (dim floats; [0] is the sum of the linear weights).
 void SumRows(const FmShape& shape, const std::vector<const float*>& rows, size_t i, float* sum) {
   std::fill_n(sum, shape.dim, 0.0f);
   for (int f = 0; f < shape.fields; ++f) {

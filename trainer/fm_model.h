@@ -21,17 +21,17 @@ struct FmShape {
   int fields = 0;
   int dim = 0;  // 1 + factors
   Loss loss = Loss::kLogistic;
-  float offset = 0;  // a constant that is not trained (the mean rating)
-  float l2 = 0;      // of every row that an example touches, once an example
+  float offset = 0;  // a constant that is not trained, such as the mean rating
+  float l2 = 0;      // applied to every row of an example, once per example
 };
 
-// Predictions for `count` examples. rows[f] points to count x dim floats, one row an example;
-// `bias` is added to all.
+// Predicts `count` examples. rows[f] points to count x dim floats, one row per example; `bias` is
+// added to each prediction.
 void FmPredict(const FmShape& shape, const std::vector<const float*>& rows, float bias,
                size_t count, float* predictions);
 
-// The loss summed over the examples, and its gradient: gradients[f] receives count x dim floats,
-// *bias_gradient the sum over the examples.
+// Returns the sum of the loss over the examples, and its gradient: gradients[f] receives count x
+// dim floats, *bias_gradient the sum over the examples.
 double FmGradient(const FmShape& shape, const std::vector<const float*>& rows, const float* labels,
                   const float* predictions, size_t count, const std::vector<float*>& gradients,
                   float* bias_gradient);

@@ -1,4 +1,4 @@
-// hotbed-train-ctr: a factorization machine against a Hotbed cluster. See --help.
+// hotbed-train-ctr trains a factorization machine on a Hotbed cluster. See --help.
 
 #include <unistd.h>
 
@@ -51,7 +51,8 @@ absl::StatusOr<LabelRange> MeasureLabels(const Dataset& data) {
   return range;
 }
 
-// Training waits for a coordinator that is away; one that was never there is told sooner.
+// Training waits long for a coordinator that went away; one that was never there is reported
+// sooner.
 constexpr absl::Duration kFirstAnswer = absl::Seconds(10);
 
 absl::Status MakeTables(const TrainerFlags& flags, const std::string& target) {
@@ -95,7 +96,7 @@ void PrintResult(const TrainerFlags& flags, const TrainReport& report, const Eva
                                   {"epoch_loss", report.epoch_loss},
                                   {"bad_lines", bad_lines},
                                   {"held_out_examples", eval.examples}};
-    // Of nothing there is no quality: null, which no number is taken for.
+    // Without examples there is no quality: null cannot be mistaken for a number.
     const auto judged = [&eval](double value) {
       return eval.examples > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
     };

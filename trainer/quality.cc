@@ -15,7 +15,7 @@ double BinaryScores::Auc() const {
   if (positives_ == 0 || negatives == 0) return 0.5;
   std::vector<std::pair<float, bool>> sorted = scores_;
   std::sort(sorted.begin(), sorted.end());
-  // Twice the number of (positive, negative) pairs in the right order; ties count one.
+  // Twice the number of (positive, negative) pairs in the right order; a tie counts as one.
   double doubled = 0;
   uint64_t negatives_below = 0;
   for (size_t i = 0; i < sorted.size();) {

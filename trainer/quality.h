@@ -1,4 +1,4 @@
-// How good predictions are: AUC, log loss, RMSE. Thread-compatible.
+// Measures of the quality of predictions: AUC, log loss, RMSE. Thread-compatible.
 #ifndef HOTBED_TRAINER_QUALITY_H_
 #define HOTBED_TRAINER_QUALITY_H_
 
@@ -19,8 +19,8 @@ class BinaryScores {
   uint64_t size() const { return scores_.size(); }
   uint64_t positives() const { return positives_; }
 
-  // Area under the ROC curve: the probability that a positive scores above a negative, ties counted
-  // half (the Mann-Whitney statistic, exact). 0.5 when one class is missing.
+  // Area under the ROC curve: the probability that a positive scores above a negative, with
+  // ties counted half (the Mann-Whitney statistic, exact). 0.5 when one class is missing.
   double Auc() const;
   // Mean of log(1 + exp(-logit)) over positives and log(1 + exp(logit)) over negatives, in nats.
   double LogLoss() const;

@@ -1,6 +1,6 @@
-// Ratings as MovieLens 100K has them: user<TAB>item<TAB>rating<TAB>time (the time may be left out).
-// Two fields: users (table 0) and items (table 1), both hashed, so any 64-bit id will do. The
-// rating is the label.
+// Ratings in the format of MovieLens 100K: user<TAB>item<TAB>rating<TAB>time (the time is
+// optional). There are two fields, users (table 0) and items (table 1), both hashed, so that any
+// 64-bit id is valid. The rating is the label.
 #ifndef HOTBED_TRAINER_RATINGS_FORMAT_H_
 #define HOTBED_TRAINER_RATINGS_FORMAT_H_
 
@@ -12,7 +12,7 @@ namespace hotbed {
 
 FieldLayout RatingsLayout(const std::string& prefix);  // <prefix>_users, <prefix>_items
 
-// Appends one line to the batch; InvalidArgument names the field, and nothing was appended then.
+// Appends one line to the batch; InvalidArgument names the field, then nothing was appended.
 absl::Status AppendRatingLine(absl::string_view line, Batch* batch);
 
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// Where the trainer's rows live: a Hotbed cluster, or (in tests) arrays of this process.
+// The rows that a trainer reads and updates: in a Hotbed cluster, or in arrays of this process.
 #ifndef HOTBED_TRAINER_ROW_SOURCE_H_
 #define HOTBED_TRAINER_ROW_SOURCE_H_
 
@@ -13,7 +13,7 @@
 
 namespace hotbed {
 
-// One field of a batch against one table.
+// One field of a batch and the table that it reads.
 struct RowColumn {
   int table = 0;  // index into the tables that the source was opened with
   absl::Span<const uint64_t> ids;
@@ -28,9 +28,9 @@ class RowSource {
   virtual Future<absl::Status> Pull(const std::vector<RowColumn>& columns) = 0;
   virtual Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
                                   float learning_rate) = 0;
-  // The inference read, for evaluation.
+  // Reads as inference does, for evaluation.
   virtual Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) = 0;
-  // Unique rows moved so far.
+  // Unique rows pulled and pushed so far.
   virtual uint64_t rows_pulled() const = 0;
   virtual uint64_t rows_pushed() const = 0;
 };

@@ -14,10 +14,10 @@ namespace hotbed {
 namespace {
 
 constexpr int kSlots = 3;              // one computes, one is pulled, one is pushed
-constexpr uint64_t kWarmUpSteps = 50;  // of a worker, until its learning rate is the one asked for
+constexpr uint64_t kWarmUpSteps = 50;  // of a worker, until its learning rate is the configured one
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(200);
 
-// What all workers of a run share. Counters only grow.
+// The state that all workers of a run share. Counters only grow.
 struct SharedProgress {
   std::atomic<uint64_t> examples{0};
   std::atomic<uint64_t> rows_pulled{0};
@@ -38,7 +38,7 @@ struct SharedProgress {
   }
 };
 
-// A batch on its way: its rows, gradients and the calls that use them.
+// A batch in flight: its rows, its gradients and the calls that use them.
 struct Slot {
   Batch batch;
   std::vector<std::vector<float>> rows, gradients;
@@ -111,7 +111,7 @@ class Worker {
   }
 
  private:
-  // Takes the next batch into the slot and asks for its rows. False when the epoch is over.
+  // Takes the next batch into the slot and pulls its rows. False when the epoch is over.
   absl::StatusOr<bool> StartPull(int index) {
     Slot& slot = slots_[index];
     HOTBED_RETURN_IF_ERROR(FinishPush(&slot));
@@ -152,9 +152,9 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // Adagrad's first step on a row is the whole learning rate, whatever the gradient. The first
-  // batches of all workers are computed on the same untrained rows, so hot rows would take one such
-  // step each, all the same way, and land far off.
+  // Adagrad's first step on a row has the size of the learning rate, whatever the gradient. The
+  // first batches of all workers are computed on the same untrained rows, so that each worker would
+  // move the hot rows by such a step in the same direction, which is much too far.
   float WarmedUp(uint64_t steps) const {
     const float share = static_cast<float>(steps + 1) / static_cast<float>(kWarmUpSteps);
     return learning_rate_ * std::min(share, 1.0f);
@@ -167,14 +167,14 @@ class Worker {
     return status;
   }
 
-  // Waits for all that still uses the slots' buffers.
+  // Waits for all calls that still use the slots' buffers.
   absl::Status Drain() {
     absl::Status first;
     for (Slot& slot : slots_) {
       if (slot.pull.valid()) first.Update(slot.pull.Wait());
       first.Update(FinishPush(&slot));
     }
-    CountRows();  // of the pushes that were under way at the last batch
+    CountRows();  // of the pushes that were in flight after the last batch
     return first;
   }
 

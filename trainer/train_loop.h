@@ -1,8 +1,8 @@
-// The training itself: worker threads that pull, compute and push, and the evaluation afterwards.
+// Training with worker threads that pull, compute and push, and the evaluation afterwards.
 //
 // Each worker owns a RowSource and keeps two batches in flight: the rows of the next batch are
-// pulled while this one is computed, and gradients travel while the next one computes. Updates of
-// the workers are asynchronous; a row is at most a few steps old.
+// pulled while a batch is computed, and gradients travel while the next batch is computed. Updates
+// of the workers are asynchronous; a row is at most a few steps old.
 #ifndef HOTBED_TRAINER_TRAIN_LOOP_H_
 #define HOTBED_TRAINER_TRAIN_LOOP_H_
 
@@ -28,19 +28,19 @@ struct TrainOptions {
   int bias_table = -1;  // the table that holds the bias as weight 0 of row bias_id; -1: no bias
   uint64_t bias_id = 0;
   int epochs = 1;
-  size_t batch_size = 1024;  // examples a push
+  size_t batch_size = 1024;  // examples per push
   float learning_rate = 0.05f;
-  float learning_rate_decay = 1.0f;  // factor an epoch
+  float learning_rate_decay = 1.0f;  // factor per epoch
   uint64_t first_step = 0;
 };
 
-// Counters of all workers, for the progress line. Snapshot.
+// A snapshot of the counters of all workers, for the progress line.
 struct TrainProgress {
   int epoch = 0;
   uint64_t examples = 0;
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
-  double loss = 0;  // mean of the last examples
+  double loss = 0;  // moving average over examples
   double seconds = 0;
 };
 
@@ -58,13 +58,14 @@ struct EvalReport {
 
 using SourceFactory = std::function<absl::StatusOr<std::unique_ptr<RowSource>>(int worker)>;
 
-// Trains with `workers` threads. `progress` is called from this thread about five times a second
-// and once at the end.
+// Trains with `workers` threads. Calls `progress` on this thread about five times per second, and
+// once at the end.
 absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& data, int workers,
                                   const SourceFactory& open_source,
                                   const std::function<void(const TrainProgress&)>& progress);
 
-// Scores `part` of `data` with inference lookups. Ratings are held to [label_min, label_max].
+// Scores `part` of `data` with inference lookups. Predicted ratings are clamped to
+// [label_min, label_max].
 absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& data,
                                     Dataset::Part part, float label_min, float label_max,
                                     RowSource* source);

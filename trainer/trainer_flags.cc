@@ -86,7 +86,7 @@ void Default(T* value, T otherwise) {
 }  // namespace
 
 bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code) {
-  // -o is the CLI's spelling of --output.
+  // The CLI spells --output as -o.
   static char output_flag[] = "--output";
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "-o") == 0) argv[i] = output_flag;

@@ -1,4 +1,4 @@
-// What hotbed-train-ctr is told on its command line, resolved and checked.
+// The options of hotbed-train-ctr, resolved and checked.
 #ifndef HOTBED_TRAINER_TRAINER_FLAGS_H_
 #define HOTBED_TRAINER_TRAINER_FLAGS_H_
 
@@ -41,10 +41,10 @@ struct TrainerFlags {
   bool json() const { return output == "json"; }
 };
 
-// Reads the command line, environment and file. False: stop with *exit_code.
+// Reads the command line, environment and file. False: the program ends with *exit_code.
 bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code);
 
-// Puts the format's defaults where nothing was said, and checks what belongs together.
+// Sets the format's defaults where the user set nothing, and checks the options against each other.
 absl::Status CompleteTrainerFlags(TrainerFlags* flags);
 
 DatasetOptions DatasetOptionsOf(const TrainerFlags& flags, const std::string& path,

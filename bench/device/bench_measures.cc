@@ -26,7 +26,7 @@ std::vector<uint64_t> Drawn(const std::vector<uint64_t>& from, uint64_t count, u
   return ids;
 }
 
-// Bits of all kinds: zeros may move faster.
+// Random bits, because zeros may be copied faster.
 void FillMixed(Device* device, uint8_t* memory, uint64_t bytes) {
   std::vector<uint64_t> mixed(1u << 20);
   for (uint64_t i = 0; i < mixed.size(); ++i) mixed[i] = Mix64(i);
@@ -112,10 +112,10 @@ void MeasureApply(const BenchRun& run) {
   Segment segment;
   segment.scalars = ResolveScalars(OptimizerParams(), 0.01f, 1);
   tables.SetBatch({segment}, ids);
-  tables.Read(true);  // gradients are the rows as they were
+  tables.Read(true);  // the gradients are the present rows
   tables.SortForUpdate();
   const auto step = [&]() { tables.Step(OptimizerKind::kRowwiseAdagrad); };
-  // Gradient and row read, row written, and the statistic both ways.
+  // Reads gradient and row, writes the row, reads and writes the statistic.
   const double bytes = (12.0 * kDim + 8) * static_cast<double>(ids.size());
   run.report->Add(RoofPart(run, "row-wise Adagrad apply, dim 128, unique ids",
                            TimeOf(run.device, step, run.samples), bytes, 0.70));
@@ -133,7 +133,7 @@ void MeasureApply(const BenchRun& run) {
   run.report->Add(sorted);
 }
 
-// Keys and hits at random; all of them are there.
+// Random keys, which are all present.
 void MeasureFinds(const BenchRun& run) {
   constexpr uint32_t kDim = 64;
   double seconds[2] = {};
@@ -141,7 +141,7 @@ void MeasureFinds(const BenchRun& run) {
     BenchTables tables(run.device, run.Ids(), 4 * kDim);
     const uint64_t slots = run.Rows(4 * kDim);
     tables.Add(BenchShape(kDim, OptimizerKind::kSgd, true), false, slots);
-    // Full only when every bucket is: until then the fullest ones give victims.
+    // Full only when every bucket is full; until then the fullest buckets yield victims.
     tables.Insert(0, 0, static_cast<uint64_t>((full ? 1.6 : 0.5) * static_cast<double>(slots)));
     const std::vector<uint64_t> resident = tables.ResidentIds(0);
     tables.SetLists({Segment()}, Drawn(resident, uint64_t{kIdLists} * run.Ids(), 3), kIdLists);
@@ -161,7 +161,7 @@ void MeasureFinds(const BenchRun& run) {
   run.report->Add(spread);
 }
 
-// Into a table without a free slot, with values that lie in device memory; victims are dirty and
+// Inserts into a table without a free slot, with values in device memory. Victims are dirty and are
 // copied out.
 void MeasureInserts(const BenchRun& run) {
   constexpr uint32_t kDim = 64;
@@ -170,13 +170,13 @@ void MeasureInserts(const BenchRun& run) {
   tables.Add(BenchShape(kDim, OptimizerKind::kSgd, true), false, slots);
   tables.Insert(0, 0, static_cast<uint64_t>(1.6 * static_cast<double>(slots)));
   const uint32_t count = std::min<uint32_t>(run.Ids(), static_cast<uint32_t>(slots / 4));
-  // Rows that nobody visits leave in the order in which they came: after thrice as many as there
-  // are slots, the first are gone for long.
+  // Rows that are not visited leave in the order of their insertion: after three times as many rows
+  // as slots, the first rows are long gone.
   const uint64_t lists = 3 * slots / count;
   std::vector<uint64_t> positions(lists * count);
   for (uint64_t k = 0; k < positions.size(); ++k) positions[k] = Mix64(10 * slots + k);
   const uint64_t* const fresh = tables.memory()->Send(positions);
-  // Values: those of rows that are there.
+  // The values are those of present rows.
   tables.SetBatch({Segment()}, Drawn(tables.ResidentIds(0), count, 5));
   tables.Read(true);
   uint64_t next = 0;
@@ -185,7 +185,7 @@ void MeasureInserts(const BenchRun& run) {
   // The victim and the new row, each read and written.
   run.report->Add(
       RoofPart(run, "evicting insert, dim 64, load factor 1.0", insert, 16.0 * kDim * count, 0.35));
-  // Every other key is one of the list before, which is there: all are answered, found or not.
+  // Every other key is of the previous list, which is present: all are answered, found or not.
   std::vector<uint64_t> mixed(positions.size()), ids(positions.size());
   for (uint64_t k = 0; k < mixed.size(); ++k) {
     const uint64_t before = (k + mixed.size() - count) % mixed.size();

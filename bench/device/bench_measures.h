@@ -14,7 +14,7 @@ namespace hotbed {
 namespace device {
 
 constexpr uint32_t kIdsOfCall = 1u << 20;
-constexpr double kRowBytesHeld = 8e9;  // of the tables that are gathered from
+constexpr double kRowBytesHeld = 8e9;  // of the gathered tables
 
 struct BenchRun {
   Device* device;
@@ -33,7 +33,7 @@ RowShape BenchShape(uint32_t dim, OptimizerKind kind, bool hashed);
 // the most frequent, and every rank has an id of its own.
 std::vector<uint64_t> ZipfIds(uint64_t limit, uint32_t count, uint64_t seed);
 
-// bench_measures.cc: the roof first, as the others need it.
+// bench_measures.cc. The roof comes first, because the others need it.
 void MeasureRoof(BenchRun* run);
 void MeasureGather(const BenchRun& run, uint32_t dim);
 void MeasureApply(const BenchRun& run);
@@ -41,8 +41,8 @@ void MeasureFinds(const BenchRun& run);
 void MeasureInserts(const BenchRun& run);
 void MeasureTableCounts(const BenchRun& run);
 
-// tier_measures.cc. False: a run with rows in two tiers answered something else than one with all
-// of them on the device.
+// tier_measures.cc. False: a run with rows in two tiers gave other answers than a run with all rows
+// on the device.
 bool MeasureHalfServed(const BenchRun& run);
 bool MeasureHalfOnDevice(const BenchRun& run);
 bool MeasureTrainingSteps(const BenchRun& run);

@@ -11,7 +11,7 @@ const char* VerdictOf(const Result& result) {
   return result.reached() ? "reached" : "missed";
 }
 
-// Names and details are ours; a device's name might have anything in it.
+// Names and details are ours; a device's name may contain any character.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (char c : text) {
@@ -54,7 +54,7 @@ void PrintJson(const Result& result, const char* before) {
 
 }  // namespace
 
-// Printed as it comes: a run that is cut off has told what it knew.
+// Prints each row at once, so that an interrupted run has printed its results so far.
 Report::Report(bool json, const std::string& title) : json_(json) {
   if (json_) {
     std::printf("{\"run\": %s, \"results\": [", Quoted(title).c_str());

@@ -1,4 +1,4 @@
-// What a benchmark of the device has measured, a row as it comes: as text or as one JSON object.
+// The results of a benchmark of the device, printed row by row as text or as one JSON object.
 #ifndef HOTBED_BENCH_DEVICE_BENCH_REPORT_H_
 #define HOTBED_BENCH_DEVICE_BENCH_REPORT_H_
 
@@ -29,7 +29,7 @@ class Report {
   // `title`: the device and how it was measured.
   Report(bool json, const std::string& title);
   void Add(const Result& result);
-  // The end of the JSON, or how many bars were reached.
+  // Prints the end of the JSON, or how many bars were reached.
   void End() const;
 
  private:

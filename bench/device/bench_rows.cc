@@ -37,7 +37,7 @@ uint8_t* BenchMemory::Take(uint64_t bytes) {
   return memory;
 }
 
-// Not `new`: one block of more than what is free now is refused by some systems.
+// mmap and not `new`: some systems refuse a block that is larger than the free memory.
 HostMemory::HostMemory(uint64_t bytes) : bytes_(bytes) {
   void* const taken = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,7 +46,7 @@ HostMemory::HostMemory(uint64_t bytes) : bytes_(bytes) {
                  static_cast<unsigned long long>(bytes), std::strerror(errno));
     std::exit(1);
   }
-  madvise(taken, bytes, MADV_HUGEPAGE);  // else in small ones
+  madvise(taken, bytes, MADV_HUGEPAGE);  // otherwise in small pages
   data_ = static_cast<uint8_t*>(taken);
 }
 
@@ -70,7 +70,7 @@ Timing TimeOf(Device* device, const std::function<void()>& run, int samples) {
 BenchTables::BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes)
     : device_(device), memory_(device), ids_max_(ids_max), row_bytes_((row_bytes + 15) / 16 * 16) {
   const uint64_t rows = uint64_t{row_bytes_} * ids_max;
-  // Dirty victims are written with their state, which is at most twice as much again.
+  // Dirty victims are written with their state, which is at most twice the weights.
   const uint64_t victims = 3 * rows;
   on_device_ = memory_.Array<Table>(kTablesMax);
   segment_room_ = memory_.Array<Segment>(kTablesMax);
@@ -88,7 +88,7 @@ BenchTables::BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes)
   victim_rows_ = memory_.Take(victims);
   sums_ = memory_.Take(uint64_t{SumsOf(ids_max)} * row_bytes_);
   sort_ = memory_.Take(device->SortScratchBytes(ids_max));
-  // All rows begin with their first value.
+  // All rows begin with their initial value.
   const std::vector<uint64_t> nowhere(ids_max, kNowhere);
   device_->CopyIn(sources_, nowhere.data(), 8ull * ids_max);
   std::vector<uint64_t> rows_at(ids_max);
@@ -155,7 +155,7 @@ void BenchTables::Release(const Segments& segments, const uint32_t* numbers) {
   device_->Run(release);
 }
 
-// After an insert into one table, whose rows stand in numbers_.
+// After an insert into one table, whose rows are in numbers_.
 void BenchTables::ReleaseInserted(uint32_t count) {
   ReleaseWork release;
   release.tables = on_device_;

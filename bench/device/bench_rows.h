@@ -1,5 +1,5 @@
-// Tables and batches on a device for its benchmark, and how long works on them take. Confined to
-// the thread of the benchmark.
+// Tables and batches on a device for its benchmark, and the times of operations on them. Confined
+// to the thread of the benchmark.
 #ifndef HOTBED_BENCH_DEVICE_BENCH_ROWS_H_
 #define HOTBED_BENCH_DEVICE_BENCH_ROWS_H_
 
@@ -14,10 +14,10 @@
 namespace hotbed {
 namespace device {
 
-// Ends the program where the device fails: there is nothing left to measure.
+// Ends the program where the device fails, because nothing is left to measure.
 void MustBe(const Status& status);
 
-// Device memory of a benchmark, given back in the end.
+// Device memory of a benchmark, freed by the destructor.
 class BenchMemory {
  public:
   explicit BenchMemory(Device* device) : device_(device) {}
@@ -43,8 +43,8 @@ class BenchMemory {
   std::vector<uint8_t*> taken_;
 };
 
-// Zeros in the host's memory, of which pages are taken when they are touched: in huge pages where
-// the system has them, as rows are fetched from anywhere.
+// Zeroed host memory, whose pages are allocated on first touch; huge pages where the system has
+// them, because rows are read at random.
 class HostMemory {
  public:
   explicit HostMemory(uint64_t bytes);
@@ -57,7 +57,7 @@ class HostMemory {
   uint8_t* data_;
 };
 
-// fp32 weights of a row below the device: none is zero, and no two rows are alike.
+// The fp32 weights of a row in host memory: none is zero, and no two rows are equal.
 inline void FillWeights(uint64_t row, uint32_t dim, uint8_t* weights) {
   const auto of_row = static_cast<float>(row % 8191 + 1) * 1e-3f;
   for (uint32_t i = 0; i < dim; ++i) {
@@ -70,12 +70,12 @@ struct Timing {
   double median_s;
   double p99_s;
 };
-// Of one call of `run`: samples of several calls each, after a warm-up.
+// The time of one call of `run`: samples of several calls each, after a warm-up.
 Timing TimeOf(Device* device, const std::function<void()>& run, int samples);
 
-constexpr uint32_t kIdLists = 4;  // most of SetLists
+constexpr uint32_t kIdLists = 4;  // at most, in SetLists
 
-// Tables with numbers 0, 1, ... and one room for all of a batch's arrays.
+// Tables with numbers 0, 1, ... and one allocation for all arrays of a batch.
 class BenchTables {
  public:
   BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes);
@@ -83,26 +83,26 @@ class BenchTables {
   uint32_t Add(const RowShape& shape, bool direct, uint64_t slots);
   // Rows with first values: ids Unmix64(first), ... so that their positions are first, ...
   void Insert(uint32_t table, uint64_t first, uint64_t count);
-  // Ids of rows that are there.
+  // Ids of present rows.
   std::vector<uint64_t> ResidentIds(uint32_t table);
   double LoadFactor(uint32_t table) {
     return double(ResidentIds(table).size()) / tables_[table].slots;
   }
 
-  // What the runs below work on.
+  // Sets the batch of the runs below.
   void SetBatch(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids);
-  // The same segments with others of `lists`, ids one list behind the other: a call of NextIds each
-  // takes the next, so that no cache sees the ids of the call before.
+  // The same segments with other lists of `lists`, whose ids lie one list after another. Each call
+  // of NextIds takes the next list, so that no cache holds the ids of the previous call.
   void SetLists(const std::vector<Segment>& segments, const std::vector<uint64_t>& ids,
                 uint32_t lists);
   void NextIds() { next_list_ = (next_list_ + 1) % lists_; }
   void Read(bool with_rows, bool hold = false, bool visit = true);
   void SortForUpdate();
   void Step(OptimizerKind kind);
-  // Rows of table 0 by positions in device memory, with values that lie there too; those that are
-  // there already stay. With victims once it is full.
+  // Inserts rows of table 0 by positions, with values, both in device memory; present rows stay.
+  // Yields victims once the table is full.
   void InsertAt(const uint64_t* positions, uint32_t count);
-  // Rows of table 0 by ids in device memory, without a visit; after SetBatch of one segment.
+  // Finds rows of table 0 by ids in device memory, without a visit; after SetBatch of one segment.
   void ReadAt(const uint64_t* ids, uint32_t count);
   BenchMemory* memory() { return &memory_; }
 

@@ -9,9 +9,9 @@ namespace hotbed {
 namespace device {
 namespace {
 
-constexpr uint32_t kRowsOfPart = 1u << 16;   // that move together, at most
-constexpr uint32_t kRowsOfSlice = 1u << 12;  // that are on their way while the next are gathered
-constexpr uint32_t kAhead = 8;               // rows whose first lines are fetched beforehand
+constexpr uint32_t kRowsOfPart = 1u << 16;   // at most, that move together
+constexpr uint32_t kRowsOfSlice = 1u << 12;  // in flight while the next rows are gathered
+constexpr uint32_t kAhead = 8;               // rows whose first cache lines are prefetched
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void TieredTables::SetIds(const std::vector<uint64_t>& ids) {
   SetBatch(segments, ids);
 }
 
-// After the wait: numbers of the ids whose rows are not there, and the rows to fetch.
+// After the wait: sets the numbers of the ids whose rows are missing, and the rows to fetch.
 void TieredTables::FindMissing() {
   device_->CopyOut(host_numbers_, numbers_, 4ull * segments_.ids);
   MustBe(device_->Wait());
@@ -102,7 +102,7 @@ void TieredTables::FindMissing() {
   counts_.brought += fetched_.size();
 }
 
-// Rows first + [begin, end) of those to fetch, into staging.
+// Gathers rows first + [begin, end) of the rows to fetch into staging.
 void TieredTables::Gather(size_t first, uint32_t begin, uint32_t end) {
   for (uint32_t j = begin; j < end; ++j) {
     const uint64_t row = fetched_[first + j];
@@ -117,8 +117,8 @@ void TieredTables::Gather(size_t first, uint32_t begin, uint32_t end) {
   }
 }
 
-// Rows [first, first + count) of those to fetch onto the device, slice after slice, and their
-// victims out beside what is run next; held.
+// Moves rows [first, first + count) of the rows to fetch to the device, slice after slice, and
+// holds them; their victims are copied out concurrently with the next operation.
 void TieredTables::BringUp(size_t first, uint32_t count, bool dirty) {
   for (uint32_t begin = 0; begin < count; begin += kRowsOfSlice) {
     const uint32_t end = std::min(count, begin + kRowsOfSlice);
@@ -140,7 +140,7 @@ void TieredTables::BringUp(size_t first, uint32_t count, bool dirty) {
   victims_out_ = device_->Mark(Queue::kOut);
 }
 
-// After the wait for the copies of BringUp. How many rows changed below.
+// After the wait for the memcpys of BringUp. Returns how many rows changed in host memory.
 uint64_t TieredTables::PutDown(uint32_t count) {
   uint64_t written = 0;
   for (uint32_t j = 0; j < count; ++j) {
@@ -154,7 +154,7 @@ uint64_t TieredTables::PutDown(uint32_t count) {
   return written;
 }
 
-// All but the last part's victims are below afterwards; those are on their way.
+// Afterwards all victims are in host memory except those of the last part, which are in flight.
 void TieredTables::BringUpAll() {
   for (size_t first = 0; first < fetched_.size(); first += part_max_) {
     const auto count = static_cast<uint32_t>(std::min<size_t>(part_max_, fetched_.size() - first));
@@ -165,7 +165,7 @@ void TieredTables::BringUpAll() {
   }
 }
 
-// Their rows to where the batch wants them: a segment each.
+// Writes their rows to the batch's answers, one segment each.
 void TieredTables::ReadMissing() {
   for (size_t j = 0; j < missing_.size(); ++j) {
     const uint32_t k = missing_[j];
@@ -191,7 +191,7 @@ void TieredTables::ReadMissing() {
   device_->CopyOut(host_numbers_, missing_numbers_, 4ull * count);
 }
 
-// Those whose bucket was full of rows of this batch, straight from below.
+// Answers ids whose bucket was full of rows of this batch directly from host memory.
 void TieredTables::AnswerRefused() {
   bool any = false;
   for (size_t j = 0; j < missing_.size(); ++j) {

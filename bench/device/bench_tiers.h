@@ -1,10 +1,10 @@
-// Tables of which the device has room for a part: all rows lie in the host's memory, and those that
-// are asked for come up, in place of others that go back down.
+// Tables of which the device has room for a part: all rows are in host memory, and requested rows
+// are moved to the device in place of others, which are moved back.
 //
-// A call is what the library does of it: rows are looked for and those that are there are answered,
-// the list of the others is read back, their rows are fetched from the host's memory into pinned
-// staging and inserted on the device; whoever makes room is copied out with its state, and put down
-// while the device goes on. Ids are ranks: id 0 of a table is its most frequent. Confined to the
+// A call works as in the library: the device finds rows and answers the present ones; the host
+// reads back the list of the others, gathers their rows from host memory into pinned staging and
+// inserts them on the device; victims are copied out with their state and written to host memory
+// while the device continues. Ids are ranks: id 0 of a table is the most frequent. Confined to the
 // thread of the benchmark.
 #ifndef HOTBED_BENCH_DEVICE_BENCH_TIERS_H_
 #define HOTBED_BENCH_DEVICE_BENCH_TIERS_H_
@@ -20,7 +20,7 @@ namespace device {
 
 struct TierSizes {
   RowShape shape;       // hashed
-  uint32_t tables = 1;  // all alike
+  uint32_t tables = 1;  // of this shape
   uint64_t rows = 0;    // of a table
   uint64_t slots = 0;   // of a table on the device
   uint32_t ids = 0;     // of a table in a batch
@@ -28,10 +28,10 @@ struct TierSizes {
 
 struct TierCounts {
   uint64_t ids = 0;
-  uint64_t missing = 0;  // ids whose rows were not there
-  uint64_t brought = 0;  // rows
-  uint64_t written = 0;  // rows that went down changed
-  uint64_t refused = 0;  // rows without room on the device: of an update they would be lost
+  uint64_t missing = 0;  // ids whose rows were not on the device
+  uint64_t brought = 0;  // rows moved to the device
+  uint64_t written = 0;  // changed rows moved back
+  uint64_t refused = 0;  // rows without room on the device: an update would lose them
 };
 
 class TieredTables : public BenchTables {
@@ -39,19 +39,19 @@ class TieredTables : public BenchTables {
   TieredTables(Device* device, const TierSizes& sizes);
   ~TieredTables();
 
-  // All rows once through the device, the most frequent last: they stay, as they do in the end of a
-  // long run, and it is full. `dirty`: as updates leave them.
+  // Moves all rows through the device once, the most frequent last. These stay, as at the end of a
+  // long run, and the device is full. `dirty`: the rows are changed, as after updates.
   void Fill(bool dirty);
-  // ids.size() = tables * ids; those of table t stand from t * ids on. Not a part of what is timed.
+  // ids.size() = tables * ids; the ids of table t begin at t * ids. Not timed.
   void SetIds(const std::vector<uint64_t>& ids);
   // Answers in device memory.
   void ReadTiers();
   // Probe, gather, reduce and apply; gradients are the rows themselves.
   void StepTiers(OptimizerKind kind);
-  // The same for a device that has all rows: nothing is looked for elsewhere.
+  // The same for a device that has all rows.
   void ReadAll() { Read(true); }
   void StepAll(OptimizerKind kind);
-  // Of the answers in device memory, to compare two runs.
+  // A sum over the answers in device memory, to compare two runs.
   uint64_t AnswerSum();
   const TierCounts& counts() const { return counts_; }
   void ClearCounts() { counts_ = TierCounts(); }
@@ -73,8 +73,8 @@ class TieredTables : public BenchTables {
   HostMemory below_;
   std::vector<uint64_t> ids_of_batch_;
   std::vector<uint32_t> missing_;  // numbers of ids
-  std::vector<uint64_t> fetched_;  // rows below, each once
-  std::vector<uint32_t> seen_;     // of each row below: the batch that last fetched it
+  std::vector<uint64_t> fetched_;  // rows in host memory, each once
+  std::vector<uint32_t> seen_;     // by row in host memory: the batch that last fetched it
   uint32_t batch_ = 0;
   uint64_t victims_out_ = 0;  // the mark behind the copies of the last BringUp
   TierCounts counts_;

@@ -1,13 +1,14 @@
-// What the kernels reach of the roof, a measured device-to-device copy in the same run, and what a
-// call costs with rows in two tiers.
+// The share that the kernels reach of the roof, a device-to-device memcpy measured in the same run;
+// and the cost of a call with rows in two tiers.
 //
-// hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] [--order-seed N]
-// [-o table|json].
-// --scale 1 holds 8 GB of rows, and takes 55 GB of it for training steps; --device host runs the
-// emulation, at a small scale, to see that it works: with --order-seed its queues run in a random
-// order that keeps only what was asked for. Bytes are those read and written that no
-// algorithm can do without; ids and index are not counted. Exit status 1: answers of two tiers
-// differ from those of one; 77: there is no GPU here.
+//   hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] [--order-seed N]
+//                    [-o table|json]
+//
+// --scale 1 holds 8 GB of rows, or 55 GB for training steps. --device host runs the emulation at a
+// small scale, as a test of the benchmark; with --order-seed its queues run in a random order that
+// keeps only the requested dependencies. Bytes are the reads and writes that every algorithm
+// needs, without ids and index. Exit status 1: answers with two tiers differ from those with one;
+// 77: there is no GPU.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

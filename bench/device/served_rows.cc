@@ -7,10 +7,10 @@ namespace hotbed {
 namespace device {
 namespace {
 
-// As a server has them: DeviceShard::TakeAndPromote.
-constexpr uint32_t kRowsTogether = 2048;  // that come up
+// As in a server: DeviceShard::TakeAndPromote.
+constexpr uint32_t kRowsTogether = 2048;  // promoted at once
 constexpr size_t kCandidatesMax = 4096;
-constexpr uint32_t kAhead = 16;  // rows whose lines are fetched beforehand
+constexpr uint32_t kAhead = 16;  // rows whose cache lines are prefetched
 constexpr uint64_t kRoomBeside = 512ull << 20;
 
 template <typename T>
@@ -53,8 +53,8 @@ ServedRows::~ServedRows() {
   }
 }
 
-// The most frequent rows, the most frequent last, as they are there in the end of a long run. More
-// than there are slots, as some buckets are full before others.
+// Moves the most frequent rows to the device, the most frequent last, as at the end of a long run.
+// They are more than there are slots, because some buckets fill up before others.
 void ServedRows::Fill() {
   std::vector<RowToInsert> rows;
   std::vector<MovedRow> evicted;
@@ -64,7 +64,7 @@ void ServedRows::Fill() {
     if (rows.size() < sizes_.ids && row > 0) continue;
     MustBe(rows_->Insert(rows, false, &evicted, nullptr));
     rows.clear();
-    evicted.clear();  // as they are below
+    evicted.clear();  // unchanged: host memory has them
   }
 }
 
@@ -116,7 +116,7 @@ void ServedRows::FetchMissing(uint32_t flight) {
   }
 }
 
-// Those that were asked for last.
+// Promotes the rows that were missed last.
 void ServedRows::BringUp() {
   const auto count =
       std::min<uint64_t>({to_bring_.size(), heat_.rows_due(), uint64_t{kRowsTogether}});
@@ -127,7 +127,7 @@ void ServedRows::BringUp() {
   taken.erase(std::unique(taken.begin(), taken.end()), taken.end());
   std::vector<RowToInsert> rows;
   for (uint64_t row : taken) rows.push_back({table_, Mix64(row), Below(row)});
-  std::vector<MovedRow> evicted;  // as they are below
+  std::vector<MovedRow> evicted;  // unchanged: host memory has them
   MustBe(rows_->Insert(rows, false, &evicted, nullptr));
   heat_.CameUp(rows.size());
   counts_.brought += rows.size();

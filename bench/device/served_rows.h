@@ -1,12 +1,12 @@
-// One table as a server answers pulls from it: the device's rows first, what is not there out of
-// the host's memory.
+// One table as a server answers pulls from it: from the device where the row is present, otherwise
+// from host memory.
 //
-// Answers go to pinned memory, as a server's do that are sent from there, and two messages are
-// under way: while the rows of one are on their way out, the rows that the one before lacks are
-// fetched by the thread of the benchmark. Rows come up as a server's do
-// (server/tiers/device/heat_filter.h, device_shard_steps.cc): those that are missed twice, one for every
-// 16 misses, some thousand at a time and with nothing else under way, in place of others. Ids are
-// ranks: id 0 is the most frequent. Confined to the thread of the benchmark.
+// Answers go to pinned memory, from which a server sends them. Two messages are in flight: while
+// the rows of one leave the device, the thread of the benchmark gathers the rows that the previous
+// message lacks. Rows are promoted as in a server (server/tiers/device/heat_filter.h,
+// device_shard_steps.cc): rows that were missed twice, one per 16 misses, some thousand at a time
+// with no message in flight, in place of others. Ids are ranks: id 0 is the most frequent. Confined
+// to the thread of the benchmark.
 #ifndef HOTBED_BENCH_DEVICE_SERVED_ROWS_H_
 #define HOTBED_BENCH_DEVICE_SERVED_ROWS_H_
 
@@ -25,14 +25,14 @@ namespace device {
 struct ServedSizes {
   RowShape shape;      // hashed
   uint64_t rows = 0;   // of the table
-  uint64_t slots = 0;  // of them on the device
+  uint64_t slots = 0;  // for rows on the device
   uint32_t ids = 0;    // of a message
 };
 
 struct ServedCounts {
   uint64_t ids = 0;
-  uint64_t missing = 0;  // ids whose rows were not there
-  uint64_t brought = 0;  // rows
+  uint64_t missing = 0;  // ids whose rows were not on the device
+  uint64_t brought = 0;  // rows moved to the device
 };
 
 class ServedRows {
@@ -40,15 +40,15 @@ class ServedRows {
   ServedRows(Device* device, const ServedSizes& sizes);
   ~ServedRows();
 
-  // A message under way; the one before the last ends first. `ids`: as many as a message has, valid
-  // until it ends.
+  // Begins a message, after ending the one before the last. `ids` are those of the message and stay
+  // valid until it ends.
   void Pull(const std::vector<uint64_t>& ids);
-  // Ends what is under way.
+  // Ends the messages in flight.
   void EndAll();
-  // Of the answers of the message that ended last.
+  // A sum over the answers of the message that ended last.
   uint64_t AnswerSum() const;
   const ServedCounts& counts() const { return counts_; }
-  // Of each message, from when it is given to when its answer is whole, in seconds.
+  // By message, the seconds from its begin to its complete answer.
   const std::vector<double>& seconds() const { return seconds_; }
   void ClearCounts() {
     counts_ = ServedCounts();
@@ -65,13 +65,13 @@ class ServedRows {
   Device* const device_;
   const ServedSizes sizes_;
   const uint32_t row_bytes_;
-  const uint32_t stride_;  // of rows below
+  const uint32_t stride_;  // of rows in host memory
   std::unique_ptr<DeviceRows> rows_;
   uint32_t table_ = 0;
   Segment segment_;
   HostMemory below_;
   HeatFilter heat_;
-  const uint64_t together_;  // rows that come up
+  const uint64_t together_;  // rows promoted at once
   std::vector<uint64_t> to_bring_;
   std::vector<uint32_t> missing_;
   uint8_t* answers_[kFlights] = {};

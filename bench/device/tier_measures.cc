@@ -13,13 +13,13 @@ namespace device {
 namespace {
 
 constexpr int kWarmUp = 20;                // batches that are not timed
-constexpr uint32_t kIdsServed = 1u << 17;  // of dim 64: 32 MiB, what a server has in a message
+constexpr uint32_t kIdsServed = 1u << 17;  // of dim 64: 32 MiB, as in a server's message
 constexpr uint32_t kStepTables = 10;
 constexpr uint32_t kStepDim = 128;
 constexpr double kStepRows = 1.68e6;  // of a table, at scale 1
 
-// A run over batches of ids that were never drawn before, each timed by itself; the same for every
-// run with the same sizes.
+// A run over batches of newly drawn ids, each timed by itself; the same for every run of the same
+// sizes.
 struct TierRun {
   Timing timing;
   TierCounts counts;
@@ -27,7 +27,7 @@ struct TierRun {
   uint64_t answer = 0;                           // of the last batch
 };
 
-// Drawn before anything is timed: a device that waits for the host gets slower by itself.
+// Drawn before anything is timed, because a device that waits for the host slows down.
 std::vector<std::vector<uint64_t>> DrawBatches(const TierSizes& sizes, int count) {
   std::vector<std::vector<uint64_t>> batches(static_cast<size_t>(count));
   for (size_t batch = 0; batch < batches.size(); ++batch) {
@@ -68,7 +68,7 @@ TierRun RunBatches(const BenchRun& run, TieredTables* tables, const TierSizes& s
 
 enum class Call { kReadAll, kReadTiers, kStepAll, kStepTiers };
 
-// Slots for twice the rows, where all of them are to be on the device: no bucket overflows then.
+// Slots for twice the rows where all rows must be on the device, so that no bucket overflows.
 TierRun MeasureTiers(const BenchRun& run, TierSizes sizes, double part, Call call) {
   const bool all = call == Call::kReadAll || call == Call::kStepAll;
   sizes.slots = static_cast<uint64_t>((all ? 2.0 : part) * static_cast<double>(sizes.rows));
@@ -104,8 +104,8 @@ std::string DetailOf(const BenchRun& run, const TierRun& tiers, const TierRun& a
 namespace {
 
 struct ServedRun {
-  double message_s;  // all messages' time, divided by their number
-  Timing timing;     // of one, from when it is given to when its answer is whole
+  double message_s;  // the time of all messages divided by their number
+  Timing timing;     // of one message, from its begin to its complete answer
   ServedCounts counts;
   uint64_t answer = 0;  // of the last message
 };

@@ -1,4 +1,4 @@
-// The plain prefetching gather that ours is compared with.
+// The plain gather with prefetch that our kernels are compared with.
 #ifndef HOTBED_BENCH_ROOFS_GATHER_H_
 #define HOTBED_BENCH_ROOFS_GATHER_H_
 

@@ -31,11 +31,11 @@ namespace {
 constexpr char kStreamMethod[] = "/hotbed.Roof/Stream";
 constexpr char kUnaryMethod[] = "/hotbed.Roof/Unary";
 constexpr int kMessageBytesMax = 256 << 20;
-constexpr int kAheadMax = 64;  // messages of a stream that wait for their answer
+constexpr int kAheadMax = 64;  // messages of a stream without an answer
 
 using Clock = std::chrono::steady_clock;
 
-// One message of `bytes` that is sent again and again.
+// One message of `bytes` bytes that is sent repeatedly.
 class Payload {
  public:
   explicit Payload(uint64_t bytes) : memory_(*HugeBuffer::Allocate(std::max<uint64_t>(bytes, 1))) {
@@ -133,7 +133,7 @@ void Poll(grpc::CompletionQueue* queue) {
   while (queue->Next(&tag, &ok)) static_cast<Event*>(tag)->Run(ok);
 }
 
-// One unary call at a time; used again and again.
+// One unary call at a time; used repeatedly.
 class ClientUnary {
  public:
   void Start(grpc::GenericStub* stub, const grpc::ByteBuffer& request, grpc::CompletionQueue* queue,

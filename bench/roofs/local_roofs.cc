@@ -18,7 +18,7 @@
 namespace hotbed::roofs {
 namespace {
 
-constexpr uint64_t kAppendBytesMax = 2ull << 30;  // of disk that a run may take
+constexpr uint64_t kAppendBytesMax = 2ull << 30;  // of disk per run
 
 }  // namespace
 

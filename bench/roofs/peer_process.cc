@@ -19,7 +19,7 @@ namespace hotbed::roofs {
 
 absl::StatusOr<std::unique_ptr<PeerProcess>> PeerProcess::Start(
     const std::vector<std::string>& args) {
-  // All memory is taken before fork: between fork and exec only system calls are safe.
+  // All memory is allocated before fork: between fork and exec only system calls are safe.
   std::vector<std::string> words = {"hotbed-roof-peer", kPeerArgument};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<char*> argv;

@@ -1,4 +1,5 @@
-// The second process of a roof: this program, started again with a hidden argument.
+// The second process of a roof: the same program, started with a hidden argument.
+// Thread-compatible.
 #ifndef HOTBED_BENCH_ROOFS_PEER_PROCESS_H_
 #define HOTBED_BENCH_ROOFS_PEER_PROCESS_H_
 
@@ -14,7 +15,7 @@ namespace hotbed::roofs {
 
 inline constexpr char kPeerArgument[] = "--hotbed-roof-peer";
 
-// Ends with this object, or with this process.
+// The process ends with this object, or with the process that started it.
 class PeerProcess {
  public:
   // Starts `<this program> --hotbed-roof-peer <args>` and waits for the port that it prints.
@@ -29,10 +30,10 @@ class PeerProcess {
   int port_ = 0;
 };
 
-// The peer's side: tells the port to the process that started it.
+// For the peer: reports the port to the process that started it.
 void TellPort(int port);
 
-// What a peer does: serves until it is killed. One function a kind of roof.
+// The programs of peers, one per kind of roof: serve until killed.
 int ServeGrpc(const std::vector<std::string>& args);
 int ServeTcp(const std::vector<std::string>& args);
 

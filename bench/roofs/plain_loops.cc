@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kAhead = 10;
 constexpr uint32_t kLanes = 32;
 
-// Compiled into each clone of its caller, all counts of the inner loops known.
+// Inlined into each clone of its caller, so that all counts of the inner loops are constants.
 template <uint32_t kDim, uint32_t kVectors>
 __attribute__((always_inline)) inline void TouchRowsOf(
     float* __restrict rows, float* __restrict state, uint32_t state_floats,

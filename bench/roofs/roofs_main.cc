@@ -1,5 +1,5 @@
-// hotbed-roofs: prints what this machine does with the bytes of the usual messages, as a table or
-// as JSON.
+// hotbed-roofs prints this machine's rates for the bytes of the usual messages, as a table or as
+// JSON.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -71,7 +71,7 @@ class Report {
 
   bool Wants(const char* kind) const { return arguments_.only.empty() || arguments_.only == kind; }
 
-  // A number, or why there is none.
+  // A number, or the reason why there is none.
   template <typename T, typename Value>
   void Add(const std::string& name, const std::string& unit, const absl::StatusOr<T>& measured,
            Value value) {

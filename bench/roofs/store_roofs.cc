@@ -1,4 +1,4 @@
-// Roofs of what a store does to rows: an optimizer's step in memory, records in a file.
+// Roofs of a store's work on rows: an optimizer's step in memory, records in a file.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ absl::Status DiskError(const std::string& what) {
   return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-// Chunks of noise, so that no file system compresses them, until `seconds` are over; synced.
+// Writes and syncs chunks of noise, which no file system compresses, until `seconds` are over.
 absl::StatusOr<uint64_t> WriteChunks(int file, double seconds) {
   std::vector<uint64_t> chunk(kChunkBytes / 8);
   std::mt19937_64 random(1);
@@ -54,7 +54,7 @@ absl::Status ReadChunks(int file, uint64_t bytes) {
   return absl::OkStatus();
 }
 
-// Each page at most once: the second time it would come from the page cache.
+// Reads each page at most once: the second time it would come from the page cache.
 absl::StatusOr<double> RandomReadNs(int file, uint64_t bytes, double seconds) {
   std::vector<uint32_t> pages(bytes / kPageBytes);
   std::iota(pages.begin(), pages.end(), 0);

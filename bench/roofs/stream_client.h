@@ -1,5 +1,5 @@
-// A client of one raw gRPC stream that keeps a number of messages open; one thread, no locks. Used
-// by the roof and by the benchmark of our own streams, so that both are asked by the same client.
+// A client of one raw gRPC stream that keeps a number of messages open; one thread, no locks. The
+// roof and the benchmark of our own streams use it, so that both have the same client.
 #ifndef HOTBED_BENCH_ROOFS_STREAM_CLIENT_H_
 #define HOTBED_BENCH_ROOFS_STREAM_CLIENT_H_
 
@@ -19,19 +19,18 @@ namespace hotbed::roofs {
 
 class StreamClient {
  public:
-  // The n-th message to send, from 0.
+  // Makes the n-th message to send, from 0.
   using NextMessage = std::function<grpc::ByteBuffer(uint64_t n)>;
-  // Looks at a reply; false: it is not what it should be.
+  // Checks a reply. False: it is wrong.
   using CheckReply = std::function<bool(const grpc::ByteBuffer& reply)>;
 
   StreamClient(grpc::GenericStub* stub, const std::string& method, int in_flight, NextMessage next,
                CheckReply check);
   ~StreamClient();  // cancels the stream
 
-  // Goes on until `messages` more replies have come. False: the stream ended, or a reply was not as
-  // it should be.
+  // Runs until `messages` more replies have arrived. False: the stream ended, or a reply was wrong.
   bool Serve(uint64_t messages) { return ServeUntil(received_ + messages, 60.0); }
-  // Replies a second over about `seconds`, after a short warm-up.
+  // Replies per second over about `seconds`, after a short warm-up.
   absl::StatusOr<double> Run(double seconds);
 
  private:

@@ -1,4 +1,4 @@
-// Plain blocking TCP: one connection, one thread a side.
+// Plain blocking TCP: one connection, one thread per side.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -77,8 +77,8 @@ class Connection {
   int socket_;
 };
 
-// Keeps `in_flight` requests open: first that many, then one for each reply. `requests` holds
-// several, sent in turn.
+// Keeps `in_flight` requests open: sends that many, then one per reply. The messages in `requests`
+// are sent in turn.
 absl::StatusOr<MessageRate> RunClient(int port, const std::vector<std::vector<uint8_t>>& requests,
                                       uint64_t reply_bytes, int in_flight, double seconds) {
   HOTBED_ASSIGN_OR_RETURN(const auto connection, Connection::To(port));

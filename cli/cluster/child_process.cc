@@ -49,12 +49,14 @@ absl::StatusOr<std::unique_ptr<OwnedFd>> OpenForAppend(const std::string& path) 
   dup2(null_fd, STDIN_FILENO);
   dup2(out_fd, STDOUT_FILENO);
   dup2(log_fd, STDERR_FILENO);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
+  // The parent forked with all signals blocked. One that was sent meanwhile arrives now and ends
+  // this process; the parent's own handler would have swallowed it.
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   execv(argv[0], argv);
   _exit(127);
 }
@@ -78,8 +80,12 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(
   pointers.push_back(nullptr);
   const int out_fd = out == nullptr ? log->fd() : out->fd();
   const pid_t parent = getpid();
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = fork();
   if (pid == 0) BecomeProgram(pointers.data(), out_fd, log->fd(), parent);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot start ", argv[0], ": ", std::strerror(errno)));

@@ -1,9 +1,9 @@
-// One call turned into parts: per table the unique ids, where each of them occurred, and which
-// range of positions they belong to; then parts of one shard each, cut by bytes. In a table of
-// several column slices every id is in one part of each slice.
+// Turns one call into parts: per table the unique ids, the inputs where each of them occurred, and
+// the range of positions that each belongs to; then parts of one shard each, cut by bytes. In a
+// table of several column slices, every id is in one part of each slice.
 //
-// Everything here is position in vectors, so that a plan can be used again without freeing memory.
-// Thread-compatible; once built it is read by several threads.
+// A plan refers to its content by positions in vectors, so that it can be used again without
+// freeing memory. Thread-compatible; once built, several threads may read it.
 #ifndef HOTBED_CLIENT_BATCH_BATCH_PLAN_H_
 #define HOTBED_CLIENT_BATCH_BATCH_PLAN_H_
 
@@ -18,10 +18,10 @@
 
 namespace hotbed {
 
-// Below what a server takes in one segment (--pull-ids-max), whatever the bytes.
+// Rows per part, whatever their bytes: fewer than a server accepts in one segment (--pull-ids-max).
 inline constexpr uint64_t kPartRowsMax = 1 << 18;
 
-// What both a pull's and a push's features have.
+// The fields that features of pulls and of pushes share.
 struct FeatureIds {
   const TableHandle* table = nullptr;
   absl::Span<const uint64_t> ids;
@@ -46,28 +46,28 @@ struct TableGroup {
 struct PlanPart {
   uint32_t group = 0;
   uint32_t shard = 0;  // index in the table
-  uint32_t begin = 0;  // of the group's split.order
+  uint32_t begin = 0;  // [begin, end) of the group's split.order
   uint32_t end = 0;
-  uint32_t column_first = 0;  // what the shard has of a row
+  uint32_t column_first = 0;  // of a row, the shard has `columns` columns from this one on
   uint32_t columns = 0;
   bool last_of_shard = false;
-  uint32_t first_number = 0;  // of the shard's sequence numbers in this step, counted from 0
+  uint32_t first_number = 0;  // [first_number, number_limit) of the shard's numbers in this step
   uint32_t number_limit = 0;
   uint32_t rows() const { return end - begin; }
 };
 
 class BatchPlan {
  public:
-  // Features without ids are passed over. A part weighs (ids and its columns of rows of
-  // `wire_type`) at most `part_bytes_max`, but holds at least the rows of one sequence number; at
-  // most kPartRowsMax rows.
+  // Features without ids are skipped. The ids of a part, and its columns of rows of `wire_type`,
+  // are at most `part_bytes_max` bytes; but a part holds at least the rows of one sequence number,
+  // and at most kPartRowsMax rows.
   void Build(absl::Span<const FeatureIds> features, const ClusterMap& map, Deduper* deduper,
              RowType wire_type, uint64_t part_bytes_max);
 
   absl::Span<const TableGroup> groups() const { return {groups_.data(), group_count_}; }
   absl::Span<const PlanPart> parts() const { return parts_; }
   uint64_t unique_rows() const { return unique_rows_; }
-  uint64_t part_rows() const { return part_rows_; }  // of all parts: a row counts once a slice
+  uint64_t part_rows() const { return part_rows_; }  // of all parts: a row counts once per slice
   const TableGroup& group(const PlanPart& part) const { return groups_[part.group]; }
 
   // The ids of a part, in the order of its rows.

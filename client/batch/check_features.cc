@@ -14,7 +14,7 @@ std::string FeatureName(size_t index, const Table& table) {
   return absl::StrCat("feature ", index, " of table ", table.name());
 }
 
-// Which rows of `gradients` the ids name.
+// Checks the rows of `gradients` that the ids name.
 absl::Status CheckGradientRows(size_t index, const PushFeature& feature) {
   if (feature.ids.empty()) return absl::OkStatus();
   const std::string name = FeatureName(index, *feature.table);
@@ -89,7 +89,7 @@ absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<Resolv
   return absl::OkStatus();
 }
 
-// A pull that is not pooled asks for nothing of bags.
+// Checks that a pull that is not pooled leaves the fields of bags alone.
 absl::Status CheckNoBags(size_t index, const PullFeature& feature) {
   const char* asked = feature.id_weights != nullptr         ? "id_weights"
                       : feature.arg_max != nullptr          ? "arg_max"
@@ -143,8 +143,8 @@ absl::Status CheckBags(size_t index, const PullFeature& feature, RowType wire_ty
   return absl::OkStatus();
 }
 
-// A row's scale and bias are statistics of the row (DECISIONS P5): a sliced row has one pair a
-// slice, which no caller's row of int8 has room for.
+// An int8 row has one scale and one bias. A sliced row has a pair per slice, for which the caller's
+// int8 row has no room.
 absl::Status CheckInt8OfSlices(size_t index, const PullFeature& feature) {
   const TableOptions& options = feature.table->options();
   if (options.row_statistics != RowStatistics::kSlice) {

@@ -1,5 +1,5 @@
-// What can be seen to be wrong with a call before anything is sent (DECISIONS S3, W5). Pure
-// functions; errors name feature, table, id and limit.
+// Finds the errors of a call that can be found before anything is sent, so that a wrong call
+// changes nothing on any shard. Pure functions; errors name feature, table, id and limit.
 #ifndef HOTBED_CLIENT_BATCH_CHECK_FEATURES_H_
 #define HOTBED_CLIENT_BATCH_CHECK_FEATURES_H_
 
@@ -13,19 +13,20 @@
 
 namespace hotbed {
 
-// Tables of this client (`owner`) that still exist, no more ids than a call may have.
+// Checks that the tables are this client's (`owner`) and still exist, and that the call has no more
+// ids than it may have.
 absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterMap& map,
                            const void* owner);
 
-// What the tables make of the ids (client/batch/resolve_ids.h): `features` then name `resolved`, which
-// keeps its memory. Adds up the ids that bounds mode `zero` made nothing. OutOfRange names the
-// first id that bounds mode `error` refuses.
+// Resolves the ids (client/batch/resolve_ids.h): `features` then refer to `resolved`, which keeps
+// its memory. Adds the ids that bounds mode `zero` skips to `zeroed`. OutOfRange names the first id
+// that bounds mode `error` refuses.
 absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<ResolvedIds>* resolved,
                              uint64_t* zeroed);
 
-// Buffers and row types of a pull.
+// Checks the buffers and row types of a pull.
 absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType wire_type);
-// `assign`: as PushOptions has it.
+// Checks the buffers of a push; `assign` as in PushOptions.
 absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assign);
 
 }  // namespace hotbed

@@ -10,7 +10,7 @@ namespace hotbed {
 namespace {
 
 constexpr size_t kSlotLookahead = 16;                 // ids whose slot is fetched early
-constexpr uint64_t kSlotsKept = 1ull << 20;           // 8 MiB; larger tables are given back
+constexpr uint64_t kSlotsKept = 1ull << 20;           // 8 MiB; larger tables are freed
 constexpr uint64_t kSlotsAtFirstMax = 1ull << 17;     // 1 MiB: stays in the second-level cache
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
 
@@ -21,7 +21,7 @@ uint64_t HashOf(uint64_t id) {
 
 }  // namespace
 
-// Where each unique id occurred, as UniqueIds has it.
+// Records the inputs of each unique id, as UniqueIds describes.
 struct Deduper::Chains {
   UniqueIds* out;
   std::vector<uint32_t>* last_of;
@@ -49,7 +49,7 @@ struct Deduper::Chains {
   }
 };
 
-// Which unique id each input is.
+// Records the unique id of each input.
 struct Deduper::Indices {
   uint32_t* index;
 
@@ -100,7 +100,7 @@ void Deduper::RunInto(absl::Span<const IdsPart> parts, std::vector<uint64_t>* un
   for (const IdsPart& part : parts) inputs += part.ids.size();
   HOTBED_CHECK(inputs <= kIdsPerCallMax) << inputs << " ids in one call";
   Reserve(std::min(kSlotsAtFirstMax, std::bit_ceil(inputs * 2 + 16)));
-  // No more than there are inputs: what grows again is filled with zeros each time.
+  // No more than there are inputs: memory that grows again is zero-filled each time.
   const auto make_room = [&] {
     const uint64_t room = std::min(used_ / 2, inputs);
     unique->resize(room);
@@ -112,7 +112,7 @@ void Deduper::RunInto(absl::Span<const IdsPart> parts, std::vector<uint64_t>* un
   for (const IdsPart& part : parts) {
     size_t done = 0;
     while (done < part.ids.size()) {
-      // A run may fill the room for unique ids, not overflow it.
+      // A run may fill the memory for unique ids, and not exceed it.
       const size_t n = std::min<size_t>(part.ids.size() - done, used_ / 2 - count);
       const IdsPart some{part.ids.subspan(done, n),
                          part.skip == nullptr ? nullptr : part.skip + done};
@@ -132,7 +132,7 @@ template <typename Sink>
 uint32_t Deduper::RunSome(const IdsPart& part, uint32_t input, uint32_t count, uint64_t* unique,
                           Sink* out) {
   Slot* const slots = slots_.get();
-  Sink sink = *out;  // what it points to stays in registers
+  Sink sink = *out;  // a local object: its pointers stay in registers
   const uint64_t mask = used_ - 1;
   const uint64_t* const ids = part.ids.data();
   const uint8_t* const skip = part.skip;

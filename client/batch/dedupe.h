@@ -1,8 +1,8 @@
 // Removes duplicate ids and remembers where each id occurred.
 //
-// Unique ids keep the order of their first appearance, which fixes the order in which duplicate
-// gradients are summed (DESIGN section 4). Open addressing with linear probing at a load of at most
-// one half; the slots are kept between calls. Thread-compatible.
+// Unique ids keep the order of their first appearance, which determines the order in which
+// duplicate gradients are summed. A hash table with open addressing and linear probing, at most
+// half full; its slots are kept between calls. Thread-compatible.
 #ifndef HOTBED_CLIENT_BATCH_DEDUPE_H_
 #define HOTBED_CLIENT_BATCH_DEDUPE_H_
 
@@ -30,19 +30,18 @@ struct UniqueIds {
   }
 };
 
-// A piece of the inputs.
+// A part of the inputs.
 struct IdsPart {
   absl::Span<const uint64_t> ids;
-  const uint8_t* skip = nullptr;  // one byte an id, not 0: the input counts for nothing; or null
+  const uint8_t* skip = nullptr;  // one byte per id, not 0: the input is skipped; or null
 };
 
 class Deduper {
  public:
-  // `parts` are taken as one sequence of inputs; at most kIdsPerCallMax of them. Inputs that are
-  // skipped are in no chain.
+  // `parts` form one sequence of at most kIdsPerCallMax inputs. Skipped inputs are in no chain.
   void Run(absl::Span<const IdsPart> parts, UniqueIds* out);
-  // The same, told the other way round: input i is unique[index[i]], kNoIndex if it is skipped.
-  // `index` has room for all inputs.
+  // As Run, but by input: input i is unique[index[i]], or index[i] is kNoIndex because it is
+  // skipped. `index` has room for all inputs.
   void RunIndexed(absl::Span<const IdsPart> parts, std::vector<uint64_t>* unique, uint32_t* index);
 
  private:
@@ -53,17 +52,17 @@ class Deduper {
     uint32_t index;
     uint32_t tag;
   };
-  // A Sink is told what becomes of each input, and has room for it.
+  // A Sink takes the result of each input, and has room for it.
   template <typename Sink>
   void RunInto(absl::Span<const IdsPart> parts, std::vector<uint64_t>* unique, Sink* sink);
-  // Takes inputs input, input + 1, ...; the number of unique ids after them. There is room for one
-  // more each.
+  // Takes the inputs input, input + 1, ...; returns the number of unique ids after them. `unique`
+  // and the slots have room for one more id per input.
   template <typename Sink>
   uint32_t RunSome(const IdsPart& part, uint32_t input, uint32_t count, uint64_t* unique,
                    Sink* sink);
-  // Empty `slots` (a power of two).
+  // Makes `slots` (a power of two) empty slots.
   void Reserve(uint64_t slots);
-  // Four times the slots, the unique ids put in again.
+  // Makes four times as many slots and inserts the unique ids again.
   void Grow(absl::Span<const uint64_t> unique);
 
   std::unique_ptr<Slot[]> slots_;

@@ -8,7 +8,7 @@
 namespace hotbed {
 namespace {
 
-// A synchronous table counts the trainers of each commit itself.
+// A synchronous table divides by the number of trainers of each commit itself.
 bool DividesByTrainers(const TableSpec& table) {
   return table.gradient_reduction == GradientReduction::kMean && !IsSynchronous(table);
 }

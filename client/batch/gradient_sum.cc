@@ -9,12 +9,12 @@
 namespace hotbed {
 namespace {
 
-// Unique ids whose rows are fetched before the first of them is summed; of one that occurs often
-// only so many terms are.
+// How many unique ids have their rows prefetched before the first of them is summed, and how many
+// terms of one id at most.
 constexpr uint32_t kBlock = 16;
 constexpr uint32_t kFetchedMax = 32;
 
-// The gradient of the feature's input, all columns.
+// The gradient of an input of the feature, all columns.
 const float* RowOf(const PushFeature& feature, uint32_t input) {
   const uint64_t stride =
       feature.gradient_stride != 0 ? feature.gradient_stride : feature.table->dim();
@@ -36,7 +36,8 @@ uint32_t SliceOf(const TableSpec& table, uint32_t column) {
 
 void GradientSum::Collect(const TableGroup& group, uint32_t unique, Columns columns) {
   const UniqueIds& ids = group.ids;
-  // The inputs of a chain grow, so the runs are walked along with it; the first is looked up.
+  // The inputs of a chain increase, so the runs are walked along with it; the first run is
+  // searched.
   uint32_t i = ids.first[unique];
   const TableGroup::Run* run =
       std::partition_point(group.runs.data(), group.runs.data() + group.runs.size(),
@@ -75,7 +76,7 @@ const float* GradientSum::SumTerms(uint32_t begin, uint32_t end, Columns columns
     const PushFeature& feature = *terms_[t].feature;
     const uint32_t input = terms_[t].input;
     if (feature.arg_max == nullptr) {
-      // The same sum, one term more.
+      // The sum so far, and one more term.
       const float* const two[2] = {sum, terms_[t].row};
       const float ones[2] = {1.0f, terms_[t].coefficient};
       sums.sum(two, ones, 2, columns.count, scaled_.data());
@@ -95,8 +96,8 @@ void GradientSum::ForEachSum(const TableGroup& group, const uint32_t* order, uin
                              uint32_t end, Columns columns, Take take) {
   sum_.resize(columns.count);
   scaled_.resize(columns.count);
-  // Of a row that is its own sum nothing is noted but where it is: most of a push without
-  // duplicates' time at its client went into the notes.
+  // For a row that is its own sum only its address is recorded: recording terms took most of the
+  // client's time for a push without duplicates.
   const PushFeature* const plain = PlainFeature(group);
   const float* alone[kBlock];
   for (uint32_t k = begin; k < end; k += kBlock) {
@@ -155,7 +156,7 @@ uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
     out += row_bytes;
     ++k;
   };
-  // Of all columns: a row that is skipped in one slice is skipped in each.
+  // Looks at all columns, because a row that is skipped in one slice is skipped in every slice.
   const auto write_or_skip = [&](const float* row) {
     write(row + part.column_first);
     if (!FiniteOnTheWire(table, summed, row)) {

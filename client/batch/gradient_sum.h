@@ -1,9 +1,9 @@
 // Gradients of rows: duplicates summed in fp32 in the order of first appearance, written in their
 // wire form.
 //
-// The order is fixed by the caller's input alone, so the same call gives the same bits whatever the
-// number of shards (DESIGN section 4). Many ids may share a row of gradients (the ids of a bag): a
-// gradient an id is never made, only read through (row, coefficient).
+// The order depends on the caller's input alone, so that the same call gives the same bits for
+// every number of shards. Many ids may share a row of gradients, as the ids of a bag do: the
+// gradient of an id is never stored, only read as (row, coefficient). Thread-compatible.
 #ifndef HOTBED_CLIENT_BATCH_GRADIENT_SUM_H_
 #define HOTBED_CLIENT_BATCH_GRADIENT_SUM_H_
 
@@ -17,26 +17,27 @@
 
 namespace hotbed {
 
-// Gradients of one table, summed before they are cut into parts: where their norms are needed.
+// The gradients of one table, summed before they are cut into parts, where their norms are needed.
 struct SummedGradients {
   std::vector<float> rows;  // unique ids x dim, in the order of first appearance; empty: not summed
-  std::vector<float> scale_of_slice;  // by which the columns of each slice are multiplied last
+  std::vector<float> scale_of_slice;  // the columns of each slice are multiplied by it last
 };
 
 class GradientSum {
  public:
-  // features[f] are those that the groups' runs name; every gradient is multiplied by `scale`
-  // first. Both outlive this.
+  // The groups' runs refer to `features` by index. Every gradient is multiplied by `scale` first.
+  // `features` outlive this.
   GradientSum(absl::Span<const PushFeature> features, float scale, RowType wire_type)
       : features_(features), scale_(scale), wire_type_(wire_type) {}
 
-  // Writes the part's columns of its rows to `out`. The index in the part of the first row with an
-  // element of these that is NaN or infinite on the wire, or kNoIndex. A table that skips such rows
-  // skips them in every slice: where any column of a row is so, the part's first becomes NaN.
+  // Writes the part's columns of its rows to `out`, in wire form. Returns the index in the part of
+  // the first row that has a NaN or infinite element on the wire, or kNoIndex. A table that skips
+  // such rows skips them in every slice: where any column of a row is NaN or infinite, the first
+  // element of the part's row becomes NaN.
   uint32_t Gather(const TableGroup& group, const PlanPart& part, const SummedGradients& summed,
                   uint8_t* out);
 
-  // All rows of the group, unique ids x dim, to `out`.
+  // Writes all rows of the group, unique ids x dim floats, to `out`.
   void SumAll(const TableGroup& group, float* out);
 
  private:
@@ -44,23 +45,23 @@ class GradientSum {
     uint32_t first;
     uint32_t count;
   };
-  // One input: a row (from column `first` on) and what it is multiplied by.
+  // One input: a row (from column `first` on) and its coefficient.
   struct Term {
     const float* row;
     float coefficient;
     const PushFeature* feature;
     uint32_t input;  // of the feature
   };
-  // The terms of `unique` to the end of terms_; prefetches their rows.
+  // Appends the terms of `unique` to terms_, and prefetches their rows.
   void Collect(const TableGroup& group, uint32_t unique, Columns columns);
-  // The sum of terms_[begin, end): the row itself where it is the only one and needs no product.
+  // The sum of terms_[begin, end): the row itself where there is one term and no product is needed.
   const float* SumTerms(uint32_t begin, uint32_t end, Columns columns, float* sum);
-  // The group's only feature, whose rows go as they are where they have no duplicates; or null.
+  // The group's only feature, whose rows travel unchanged where they have no duplicates; or null.
   const PushFeature* PlainFeature(const TableGroup& group) const;
-  // All columns of a row, once scaled.
+  // Looks at all columns of a row, scaled.
   bool FiniteOnTheWire(const TableSpec& table, const SummedGradients& summed, const float* row);
   const float* Scaled(const float* row, float scale, uint32_t columns);
-  // Calls take(row) with the sum of each of unique ids order[begin, end).
+  // Calls take(row) with the sum of each of the unique ids order[begin, end).
   template <typename Take>
   void ForEachSum(const TableGroup& group, const uint32_t* order, uint32_t begin, uint32_t end,
                   Columns columns, Take take);

@@ -17,11 +17,12 @@ uint32_t* ArgOf(const PooledFeature& feature, uint32_t bag) {
   return feature.arg_max + uint64_t{feature.table->dim()} * bag;
 }
 
-// Of equals the one that stands first in the bag, where that is known.
+// Takes the elements of `row` that are larger. Of equals it keeps the first in the bag, where the
+// positions are known.
 void TakeLarger(const float* row, const uint32_t* arg, uint32_t dim, float* largest,
                 uint32_t* largest_arg) {
   for (uint32_t i = 0; i < dim; ++i) {
-    const bool equal = !IsLarger(largest[i], row[i]);  // given that it is not larger
+    const bool equal = !IsLarger(largest[i], row[i]);  // it is not larger
     const bool wins =
         IsLarger(row[i], largest[i]) || (arg != nullptr && equal && arg[i] < largest_arg[i]);
     if (!wins) continue;
@@ -72,7 +73,7 @@ bool PooledJoin::Take(const PooledPlan& plan, const PooledPart& part, const Rows
   if (rows.flags == nullptr || feature.exists == nullptr) return true;
   for (uint32_t k = 0; k < part.ids; ++k) {
     if ((rows.flags[k] & 1) == 0) continue;
-    // Answers of several slices may come to this place at once.
+    // Answers of several slices may write this element concurrently.
     uint8_t* const exists = &feature.exists[plan.inputs()[part.id_at + k]];
     __atomic_store_n(exists, uint8_t{1}, __ATOMIC_RELAXED);
   }

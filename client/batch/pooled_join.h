@@ -1,7 +1,8 @@
-// The rows of partial bags, as they come in and as they are joined to bags (row_math/pooling.h).
+// Takes the rows of partial bags as answers arrive, and joins them to bags (row_math/pooling.h).
 //
-// A bag that one shard has alone gets its row when it comes; the others wait until all have come
-// and are joined in the order of the ranges, so that the order of answers changes nothing.
+// A bag that one shard holds alone gets its row at once. The rows of other bags wait until all have
+// arrived and are then joined in the order of the ranges, so that the order of answers has no
+// effect. Thread-compatible, except that several threads may call Take for different parts.
 #ifndef HOTBED_CLIENT_BATCH_POOLED_JOIN_H_
 #define HOTBED_CLIENT_BATCH_POOLED_JOIN_H_
 
@@ -15,16 +16,17 @@ namespace hotbed {
 
 class PooledJoin {
  public:
-  // Before anything is sent: room for what waits, and what is nothing is written already.
+  // To be called before anything is sent: reserves memory for rows that wait, and writes the rows
+  // of bags that have no partial bag.
   void Begin(const PooledPlan& plan);
 
   struct Rows {
     RowType wire_type = RowType::kFp32;    // not kInt8
-    const uint8_t* const* rows = nullptr;  // one pointer a partial bag of the part, in wire form
-    const uint8_t* arg_max = nullptr;      // u32 each, unaligned; null where not asked for
-    const uint8_t* flags = nullptr;        // one byte an id of the part, or null
+    const uint8_t* const* rows = nullptr;  // one pointer per partial bag of the part, in wire form
+    const uint8_t* arg_max = nullptr;      // u32 each, unaligned; null where not requested
+    const uint8_t* flags = nullptr;        // one byte per id of the part, or null
   };
-  // False: an arg_max that its bag does not have. Thread-safe for different parts.
+  // False: an arg_max is not a position in its bag.
   bool Take(const PooledPlan& plan, const PooledPart& part, const Rows& rows);
 
   // After Take of every part.
@@ -36,7 +38,7 @@ class PooledJoin {
 
   std::vector<float> waiting_;  // joined_floats() of the plan
   std::vector<uint32_t> waiting_args_;
-  std::vector<uint8_t> begun_;  // of the feature at hand: the bag's first row is there
+  std::vector<uint8_t> begun_;  // by bag of the feature being joined: its first row is written
 };
 
 }  // namespace hotbed

@@ -7,7 +7,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kPooledFieldsBytes = 16;  // of a segment, beside those of every segment
+constexpr uint64_t kPooledFieldsBytes = 16;  // of a pooled segment, in addition
 
 uint64_t BytesPerId(const PooledFeature& feature) { return feature.weights == nullptr ? 8 : 12; }
 
@@ -58,9 +58,9 @@ void PooledPlan::CutBags(const PooledFeature& feature, const TableRoute& route,
   range_begin_.assign(1, 0);
   for (uint32_t range = 0; range < route.ranges(); ++range) {
     uint32_t bag = 0;
-    uint64_t first = 0;  // inputs [first, limit) are the bag's
+    uint64_t first = 0;  // the bag has the inputs [first, limit)
     uint64_t limit = feature.lengths.empty() ? 0 : feature.lengths[0];
-    bool open = false;  // the newest partial bag is of `bag`
+    bool open = false;  // the newest partial bag belongs to `bag`
     for (uint32_t k = split_.begin[range]; k < split_.begin[range + 1]; ++k) {
       const uint32_t kept = split_.order[k];
       const uint32_t input = kept_inputs_[kept];

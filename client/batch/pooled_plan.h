@@ -1,10 +1,10 @@
-// The pooled features of one call, cut into partial bags: what one shard has of each bag, in the
-// order of the ids. In a table of several column slices, every shard of a range gets the same
-// partial bags.
+// Cuts the pooled features of one call into partial bags: the ids of each bag that one shard holds,
+// in their order. In a table of several column slices, every shard of a range gets the same partial
+// bags.
 //
-// Partial bags of a feature stand range after range, within a range in the order of the bags. A
-// partial bag that alone is more than a message may carry is cut further, into pieces that stand
-// one after another. Thread-compatible; once built it is read by several threads.
+// Partial bags of a feature lie range after range, and within a range in the order of the bags. A
+// partial bag that is larger than a message may be is cut further, into consecutive pieces.
+// Thread-compatible; once built, several threads may read it.
 #ifndef HOTBED_CLIENT_BATCH_POOLED_PLAN_H_
 #define HOTBED_CLIENT_BATCH_POOLED_PLAN_H_
 
@@ -20,9 +20,8 @@ namespace hotbed {
 
 struct PooledFeature {
   const TableHandle* table = nullptr;
-  absl::Span<const uint64_t>
-      ids;  // what the table's options make of them (client/batch/resolve_ids.h)
-  const uint8_t* skip = nullptr;  // one byte an id that is made nothing, or null
+  absl::Span<const uint64_t> ids;  // resolved (client/batch/resolve_ids.h)
+  const uint8_t* skip = nullptr;   // one byte per id, not 0 where the id adds nothing; or null
   absl::Span<const uint32_t> lengths;
   const float* weights = nullptr;
   BagPooling pooling = BagPooling::kSum;
@@ -30,7 +29,7 @@ struct PooledFeature {
   uint64_t row_stride = 0;  // floats
   uint32_t* arg_max = nullptr;
   uint8_t* exists = nullptr;
-  // Filled in by the plan: its partial bags.
+  // Set by the plan: the feature's partial bags [begin, end).
   uint32_t begin = 0;
   uint32_t end = 0;
 };
@@ -39,8 +38,8 @@ struct PartialBag {
   uint32_t bag = 0;
   uint64_t first = 0;  // input of the feature where the bag begins
   uint64_t id_at = 0;  // of its ids, in PooledPlan::ids() and inputs()
-  // Where its row waits to be joined, in rows of the feature's dim; kAlone: the bag has no other,
-  // and its row goes where the bag's goes.
+  // Where its row waits to be joined, in rows of the feature's dim. kAlone: the bag has no other
+  // partial bag, and the row is the bag's row.
   uint64_t row_at = 0;
   static constexpr uint64_t kAlone = ~uint64_t{0};
 };
@@ -49,7 +48,7 @@ struct PartialBag {
 struct PooledPart {
   uint32_t feature = 0;  // of PooledPlan::features()
   uint32_t shard = 0;
-  uint32_t begin = 0;  // of PooledPlan::partials()
+  uint32_t begin = 0;  // [begin, end) of PooledPlan::partials()
   uint32_t end = 0;
   uint32_t ids = 0;
   uint64_t id_at = 0;
@@ -62,14 +61,14 @@ struct PooledPart {
 class PooledPlan {
  public:
   void Clear();
-  // A part weighs at most `part_bytes_max` (both directions together).
+  // A part has at most `part_bytes_max` bytes, both directions together.
   void Add(const PooledFeature& feature, const TableRoute& route, RowType wire_type,
            uint64_t part_bytes_max);
 
   absl::Span<const PooledFeature> features() const { return features_; }
   absl::Span<const PooledPart> parts() const { return parts_; }
   absl::Span<const PartialBag> partials() const { return partials_; }
-  // By partial bag: as they travel.
+  // By partial bag, as they travel.
   absl::Span<const uint32_t> lengths() const { return lengths_; }
   // In the order of the partial bags; inputs() are the ids' numbers in their feature.
   absl::Span<const uint64_t> ids() const { return ids_; }
@@ -96,12 +95,12 @@ class PooledPlan {
   std::vector<float> weights_;
   uint64_t joined_floats_ = 0;
 
-  // Of the feature at hand.
+  // Working memory for the feature being added.
   ShardSplit split_;
-  std::vector<uint64_t> kept_ids_;  // without those that are made nothing
+  std::vector<uint64_t> kept_ids_;  // without the skipped ids
   std::vector<uint32_t> kept_inputs_;
   std::vector<uint32_t> range_begin_;  // partial bags of each range, from the feature's first
-  std::vector<uint32_t> per_bag_;      // how many partial bags it has
+  std::vector<uint32_t> per_bag_;      // number of partial bags
 };
 
 }  // namespace hotbed

@@ -7,7 +7,7 @@ namespace {
 
 uint64_t ModuloRows(uint64_t id, uint64_t rows) {
   if (id >> 63 == 0) return id % rows;
-  // -(id + 1) of a negative id is what ~id is: no overflow at -2^63.
+  // For a negative id, -(id + 1) equals ~id, which does not overflow at -2^63.
   return rows - 1 - ~id % rows;
 }
 

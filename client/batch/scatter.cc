@@ -25,12 +25,12 @@ void PrefetchRow(const uint8_t* row, uint32_t bytes) {
   for (uint32_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b, kWrite);
 }
 
-// The runs of a group with what is needed to place an input of it.
+// The runs of a group, and what is needed to find the destination of an input.
 struct Placer {
   const ScatterJob& job;
   const uint32_t dim;
   const uint32_t column_first;
-  const uint32_t columns;  // of the dim, that the part has
+  const uint32_t columns;  // that the part has
   const uint32_t wire_bytes;
   void (*const to_floats)(const uint8_t*, uint32_t, float*);
 
@@ -43,7 +43,7 @@ struct Placer {
         to_floats((j.streaming ? BestRowConverters().to_floats_streaming
                                : BestRowConverters().to_floats)[static_cast<int>(j.wire_type)]) {}
 
-  // Where the part's columns of a row go.
+  // The destination of the part's columns of a row.
   uint8_t* Place(const ScatterTarget& target, uint32_t row) const {
     const uint64_t row_bytes = RowWireBytes(target.row_type, dim);
     const uint32_t element_bytes = target.row_type == RowType::kFp32 ? 4 : 2;
@@ -63,20 +63,20 @@ struct Placer {
     if (columns == dim) {
       target.exists[row] = exists;
     } else if (exists != 0) {
-      // Answers of several slices may come to this place at once.
+      // Answers of several slices may write this element concurrently.
       __atomic_store_n(&target.exists[row], uint8_t{1}, __ATOMIC_RELAXED);
     }
   }
 
-  // Rows come in the order of the shards, so their places in the caller's buffer are strewn over
-  // it.
+  // Rows arrive in the order of the shards, so their destinations are scattered over the caller's
+  // buffer.
   void PrefetchFirst(uint32_t unique) const {
     const ScatterTarget& target = job.targets[job.group->runs[0].feature];
     PrefetchRow<1>(Place(target, job.group->ids.first[unique]),
                    RowWireBytes(target.row_type, columns));
   }
 
-  // One feature reads the table: an input is a row of its buffer.
+  // One feature reads the table: an input is the index of a row in its buffer.
   void PlaceInOne(uint32_t unique, const uint8_t* from, uint8_t exists) const {
     const UniqueIds& ids = job.group->ids;
     const ScatterTarget& target = job.targets[job.group->runs[0].feature];
@@ -85,7 +85,7 @@ struct Placer {
     }
   }
 
-  // Several do: the inputs of a chain grow, so the runs are walked along with it.
+  // Several features do. The inputs of a chain increase, so the runs are walked along with it.
   void PlaceInMany(uint32_t unique, const uint8_t* from, uint8_t exists) const {
     const UniqueIds& ids = job.group->ids;
     const TableGroup::Run* run = job.group->runs.data();

@@ -1,5 +1,5 @@
-// Rows of an answer into the callers' buffers: every place where the id occurred gets the row, or
-// the columns of it that the answering shard has, converted where they must be.
+// Writes the rows of an answer to the caller's buffers: every input where the id occurred gets the
+// row, or the columns that the answering shard holds, converted where the types differ.
 #ifndef HOTBED_CLIENT_BATCH_SCATTER_H_
 #define HOTBED_CLIENT_BATCH_SCATTER_H_
 
@@ -11,15 +11,15 @@
 
 namespace hotbed {
 
-// Where one feature's rows go.
+// The destination of one feature's rows.
 struct ScatterTarget {
   uint8_t* rows = nullptr;            // ids.size() rows of `row_type`
   uint8_t* exists = nullptr;          // or null
-  RowType row_type = RowType::kFp32;  // kFp32 or the wire type; of part of a row never kInt8
+  RowType row_type = RowType::kFp32;  // kFp32 or the wire type; never kInt8 for part of a row
 };
 
-// Writes that go around the cache pay when the whole answer is larger than what the cache keeps
-// until it is read.
+// Answers of at least this many bytes bypass the cache, which would not keep them until the caller
+// reads them.
 inline constexpr uint64_t kStreamingBytesMin = 8ull << 20;
 
 struct ScatterJob {
@@ -27,20 +27,20 @@ struct ScatterJob {
   const PlanPart* part = nullptr;
   absl::Span<const ScatterTarget> targets;  // by feature
   RowType wire_type = RowType::kFp32;
-  const uint8_t* const* rows = nullptr;  // one pointer a row of the part, in wire form, unaligned
-  const uint8_t* flags = nullptr;        // one byte a row, or null
+  const uint8_t* const* rows = nullptr;  // one pointer per row of the part, in wire form, unaligned
+  const uint8_t* flags = nullptr;        // one byte per row, or null
   bool streaming = false;
 };
 
-// Thread-safe for different parts. Streaming stores are fenced before it returns. `exists` of a
-// part that has not all columns is set to 1 or left alone: a row exists if any of its slices does.
+// Thread-safe for different parts. Streaming stores are fenced before it returns. A part that lacks
+// some columns sets `exists` to 1 or leaves it alone: a row exists if any of its slices does.
 void Scatter(const ScatterJob& job);
 
-// Before the first part of a plan is scattered: zeros where the answers of several slices are
-// joined.
+// Zeroes `exists` where the answers of several slices are joined. To be called before the first
+// Scatter of a plan.
 void ClearExists(const BatchPlan& plan, absl::Span<const ScatterTarget> targets);
 
-// Zeros in the places of inputs that are skipped: no answer comes for them.
+// Zeroes the rows of skipped inputs, which no answer covers.
 void ClearSkipped(absl::Span<const FeatureIds> features, absl::Span<const ScatterTarget> targets);
 
 }  // namespace hotbed

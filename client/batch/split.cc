@@ -21,8 +21,7 @@ void ShardSplit::Run(absl::Span<const uint64_t> ids, bool hashed, const ShardLoc
     ++begin[shard + 1];
   }
   for (uint32_t s = 0; s < shards; ++s) begin[s + 1] += begin[s];
-  // Placing moves begin[s] to the end of s, which is where s + 1 begins; one shift puts it right
-  // again.
+  // Placing moves begin[s] to the end of s, which is the begin of s + 1; one shift restores it.
   for (size_t i = 0; i < n; ++i) order[begin[shard_of[i]]++] = static_cast<uint32_t>(i);
   for (uint32_t s = shards; s > 0; --s) begin[s] = begin[s - 1];
   begin[0] = 0;

@@ -1,5 +1,5 @@
-// Sorts unique ids by shard, stably: the order of first appearance holds inside a shard. Counting
-// sort.
+// Sorts unique ids by shard with a counting sort, which is stable: ids of one shard keep the order
+// of their first appearance. Thread-compatible.
 #ifndef HOTBED_CLIENT_BATCH_SPLIT_H_
 #define HOTBED_CLIENT_BATCH_SPLIT_H_
 
@@ -21,14 +21,14 @@ struct ShardSplit {
   void Run(absl::Span<const uint64_t> ids, bool hashed, const ShardLocator& locator);
 };
 
-// Rows of one shard and step that one sequence number stands for, in the order of the split. A
-// function of the shard's columns alone, so that the number of a row is the same however the step
+// How many rows of one shard and step, in the order of the split, one sequence number stands for.
+// It depends on the shard's columns alone, so that the number of a row is the same however the step
 // is cut: a trainer that repeats a step under another message_bytes_max (its own or the servers')
-// goes on where the shard is. The smallest message has room for so many rows of any width.
+// continues where the shard is. The smallest message has room for this many rows of any width.
 constexpr uint64_t RowsPerNumber(uint32_t columns) { return columns <= 126 ? 8 : 1; }
 
-// How `count` rows are cut into parts of at most `rows_max`, as evenly as whole numbers of
-// `rows_per_number` rows (at most rows_max) allow.
+// Cuts `count` rows into parts of at most `rows_max`, as evenly as multiples of `rows_per_number`
+// rows (at most rows_max) allow.
 struct PartCut {
   PartCut(uint64_t count, uint64_t rows_max, uint64_t rows_per_number)
       : rows_per_number(rows_per_number),
@@ -36,7 +36,7 @@ struct PartCut {
         numbers_max(rows_max / rows_per_number),
         parts((numbers + numbers_max - 1) / numbers_max),
         count(count) {}
-  // Numbers [FirstNumber(part), FirstNumber(part + 1)) are the part's.
+  // The part has the numbers [FirstNumber(part), FirstNumber(part + 1)).
   uint64_t FirstNumber(uint64_t part) const { return numbers * part / parts; }
   uint64_t Begin(uint64_t part) const {
     return std::min(count, FirstNumber(part) * rows_per_number);

@@ -1,5 +1,5 @@
-// A jagged batch seen through the features of an Embeddings: what each feature reads of it, and
-// what the tables make of the ids. Pure.
+// Binds a jagged batch to the features of an Embeddings: the part of the batch that each feature
+// reads, and the resolved ids. Pure functions.
 #ifndef HOTBED_CLIENT_EMBEDDING_EMBEDDING_BATCH_H_
 #define HOTBED_CLIENT_EMBEDDING_EMBEDDING_BATCH_H_
 
@@ -17,29 +17,29 @@ namespace hotbed {
 struct BoundFeature {
   const EmbeddingFeature* feature = nullptr;
   absl::Span<const uint32_t> lengths;  // of its bags
-  absl::Span<const uint64_t> ids;      // as the batch has them
-  const float* weights = nullptr;      // one an id, or null: all 1
+  absl::Span<const uint64_t> ids;      // as in the batch
+  const float* weights = nullptr;      // one per id, or null: all 1
   ResolvedIds resolved;
 
   uint32_t dim() const { return feature->table->dim(); }
   bool pooled() const { return feature->pooling != Pooling::kNone; }
   bool skips(uint64_t i) const { return resolved.skip != nullptr && resolved.skip[i] != 0; }
-  // What a mean of ids [begin, end) is divided by: how many are not padding, or their weights'
-  // sum. 0: the bag is zeros.
+  // The divisor of the mean of ids [begin, end): the number of ids that are not padding, or the sum
+  // of their weights. 0: the bag is zeros.
   float Divisor(uint64_t begin, uint64_t end) const;
 };
 
-// bound[f] for features[f]; keeps its memory. An error means that nothing may be sent: the batch is
-// not valid, has not a feature's key, weighs a feature that takes no weights, or has an id that
-// bounds mode `error` refuses; it names feature and position.
+// Sets bound[f] for features[f]; `bound` keeps its memory. On an error nothing may be sent: the
+// batch is not valid, lacks a feature's key, has weights for a feature that takes none, or has an
+// id that bounds mode `error` refuses. The error names feature and position.
 absl::Status BindBatch(absl::Span<const EmbeddingFeature> features, const JaggedBatch& batch,
                        std::vector<BoundFeature>* bound);
 
-// By id of a pooled feature, what its gradient is made of.
+// How the gradients of a pooled feature's ids follow from those of its bags. One element per id.
 struct BagGradient {
-  std::vector<uint32_t> rows;       // its bag
+  std::vector<uint32_t> rows;       // the id's bag
   std::vector<float> coefficients;  // empty: all 1
-  std::vector<uint32_t> positions;  // in its bag; max only
+  std::vector<uint32_t> positions;  // in the bag; max only
 };
 void DescribeBags(const BoundFeature& bound, BagGradient* out);
 

@@ -12,11 +12,11 @@ namespace {
 
 constexpr uint64_t kRowLookahead = 32;  // rows
 
-// What a bag comes to without the ids that are skipped.
+// A bag without its skipped ids.
 struct Bag {
   std::vector<const float*> rows;
   std::vector<float> weights;
-  std::vector<uint32_t> positions;  // in the bag as the caller has it
+  std::vector<uint32_t> positions;  // in the caller's bag
 };
 
 void Collect(const BoundFeature& bound, const IndexedRows& from, uint64_t begin, uint64_t end,
@@ -46,7 +46,7 @@ void MaxOf(const Bag& bag, uint32_t dim, float* out, uint32_t* arg_max) {
   }
   const uint32_t n = static_cast<uint32_t>(bag.rows.size());
   BestRowSums().max(bag.rows.data(), n, dim, out, arg_max);
-  if (bag.positions.back() == n - 1) return;  // nothing was left out
+  if (bag.positions.back() == n - 1) return;  // no id was skipped
   for (uint32_t c = 0; c < dim; ++c) arg_max[c] = bag.positions[arg_max[c]];
 }
 

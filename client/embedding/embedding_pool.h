@@ -1,5 +1,5 @@
-// Pools the bags of a feature from rows that are here, in the order of the ids, in fp32: the
-// client's side of pooling, and the reference for what servers pool. Pure.
+// Pools the bags of a feature from rows in memory, in the order of the ids and in fp32. This is the
+// client's side of pooling, and the reference for pooling on servers. Pure functions.
 #ifndef HOTBED_CLIENT_EMBEDDING_EMBEDDING_POOL_H_
 #define HOTBED_CLIENT_EMBEDDING_EMBEDDING_POOL_H_
 
@@ -9,18 +9,19 @@
 
 namespace hotbed {
 
-// Id i of the feature has the row rows[index[i] * dim]; index of what is skipped is not looked at.
+// Id i of the feature has the row at rows[index[i] * dim]. The index of a skipped id is not read.
 struct IndexedRows {
   const float* rows = nullptr;
-  const uint32_t* index = nullptr;  // one an id
+  const uint32_t* index = nullptr;  // one per id
 };
 
-// Bag b becomes dim floats at out + b * stride. `arg_max` (max only): bags x dim, which id of its
-// bag an element is from, kNoIndex in a bag of zeros.
+// Writes bag b as dim floats to out + b * stride. `arg_max` (max only) has bags x dim elements: the
+// position in its bag of the id that an element comes from, kNoIndex in a bag of zeros.
 void PoolBags(const BoundFeature& bound, const IndexedRows& from, float* out, uint64_t stride,
               uint32_t* arg_max);
 
-// Of bags that are sums: a mean's are divided as PoolBags divides them, others left alone.
+// Divides the bags of a mean, which are sums so far, as PoolBags does; leaves the bags of other
+// poolings alone.
 void DivideBags(const BoundFeature& bound, float* out, uint64_t stride);
 
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// Embeddings::Backward and Gradients: gradients of outputs as gradients of rows.
+// Embeddings::Backward and Gradients: turns gradients of outputs into gradients of rows.
 #include <string>
 #include <utility>
 
@@ -105,7 +105,7 @@ Future<PushResult> EmbeddingsImpl::Backward(uint64_t step, const JaggedBatch& ba
     refused.step = step;
     future = Future<PushResult>::Ready(std::move(refused));
   }
-  // A push has read its gradients when Push returns.
+  // Push has read the gradients when it returns.
   backward_.GiveBack(std::move(scratch));
   return future;
 }

@@ -1,10 +1,13 @@
 #include "client/embedding/embeddings_impl.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "client/batch/pooling_place.h"
 #include "client/client_impl.h"
+#include "client/embedding/embedding_pool.h"
 #include "client/map/table_handle.h"
 #include "common/status_macros.h"
 
@@ -37,7 +40,7 @@ absl::Status CheckFeature(const Client* client, size_t index, const EmbeddingFea
   return absl::OkStatus();
 }
 
-// Fills in the outputs' names.
+// Sets the names of the outputs.
 absl::Status NameOutputs(std::vector<EmbeddingFeature>* features) {
   absl::flat_hash_map<std::string, int> times;
   for (const EmbeddingFeature& feature : *features) ++times[feature.feature];
@@ -59,6 +62,14 @@ absl::Status NameOutputs(std::vector<EmbeddingFeature>* features) {
   return absl::OkStatus();
 }
 
+absl::Status CheckIdCount(absl::Span<const BoundFeature> bound) {
+  uint64_t ids = 0;
+  for (const BoundFeature& feature : bound) ids += feature.ids.size();
+  if (ids <= kIdsPerCallMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(ids, " ids over all features, the limit is ",
+                                                 kIdsPerCallMax, "; take fewer samples at once"));
+}
+
 }  // namespace
 
 const EmbeddingOutput::Feature* EmbeddingOutput::Find(const std::string& name) const {
@@ -78,7 +89,8 @@ absl::StatusOr<std::unique_ptr<Embeddings>> Embeddings::Create(
     HOTBED_RETURN_IF_ERROR(CheckFeature(client, f, features[f]));
   }
   HOTBED_RETURN_IF_ERROR(NameOutputs(&features));
-  // The tables are this client's, so it is of the kind that makes such tables.
+  // CheckFeature found that the tables are TableHandles of this client, so the client is a
+  // ClientImpl.
   auto* const impl = static_cast<ClientImpl*>(client);
   const RowType wire_type =
       options.wire_type != nullptr ? *options.wire_type : impl->options().pull_type;
@@ -106,6 +118,164 @@ EmbeddingsImpl::EmbeddingsImpl(Client* client, ClientCounters* counters, RowType
     const auto found = std::find(tables_.begin(), tables_.end(), feature.table);
     table_of_.push_back(static_cast<size_t>(found - tables_.begin()));
     if (found == tables_.end()) tables_.push_back(feature.table);
+  }
+}
+
+// --- forward
+
+Future<absl::Status> EmbeddingsImpl::Forward(const JaggedBatch& batch, EmbeddingOutput* output) {
+  std::unique_ptr<ForwardScratch> scratch = forward_.Take();
+  absl::Status status = BindBatch(features_, batch, &scratch->bound);
+  if (status.ok()) status = CheckIdCount(scratch->bound);
+  if (!status.ok()) {
+    forward_.GiveBack(std::move(scratch));
+    return Future<absl::Status>::Ready(std::move(status));
+  }
+  ShapeOutput(scratch->bound, batch.batch_size, output);
+  PlanPulls(output, scratch.get());
+  if (scratch->pulls.empty()) {  // no samples
+    forward_.GiveBack(std::move(scratch));
+    return Future<absl::Status>::Ready(absl::OkStatus());
+  }
+  PullOptions options;
+  options.deadline = options_.deadline;
+  options.wire_type = options_.wire_type;
+  const Future<absl::Status> pulled = client_->Pull(scratch->pulls, options);
+  Promise<absl::Status> promise(pulled.driver());
+  Future<absl::Status> future = promise.future();
+  pulled.Then([this, output, scratch = std::move(scratch),
+               promise = std::move(promise)](const absl::Status& answer) mutable {
+    if (answer.ok()) PoolOutput(*scratch, output);
+    forward_.GiveBack(std::move(scratch));
+    promise.Set(answer);
+  });
+  return future;
+}
+
+void EmbeddingsImpl::ShapeOutput(absl::Span<const BoundFeature> bound, uint32_t batch_size,
+                                 EmbeddingOutput* output) const {
+  output->batch_size = batch_size;
+  output->columns = columns_.back();
+  output->values.resize(uint64_t{batch_size} * output->columns);
+  output->features.resize(bound.size());
+  output->arg_max.resize(bound.size());
+  output->out_of_bounds = 0;
+  for (size_t f = 0; f < bound.size(); ++f) {
+    EmbeddingOutput::Feature& feature = output->features[f];
+    const uint64_t dim = bound[f].dim();
+    feature.name = features_[f].output;
+    feature.dim = static_cast<uint32_t>(dim);
+    feature.pooling = features_[f].pooling;
+    feature.column = bound[f].pooled() ? columns_[f] : 0;
+    feature.sequence.resize(bound[f].pooled() ? 0 : bound[f].ids.size() * dim);
+    feature.lengths.clear();
+    if (!bound[f].pooled()) {
+      feature.lengths.assign(bound[f].lengths.begin(), bound[f].lengths.end());
+    }
+    output->arg_max[f].resize(feature.pooling == Pooling::kMax ? batch_size * dim : 0);
+    output->out_of_bounds += bound[f].resolved.zeroed;
+  }
+}
+
+uint64_t EmbeddingsImpl::FindRows(size_t table, ForwardScratch* scratch) const {
+  ForwardScratch::TableRows& rows = scratch->tables[table];
+  uint64_t inputs = 0;
+  scratch->parts.clear();
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const BoundFeature& bound = scratch->bound[f];
+    if (table_of_[f] != table || !bound.pooled()) continue;
+    scratch->first_input[f] = inputs;
+    scratch->parts.push_back({bound.resolved.ids, bound.resolved.skip});
+    inputs += bound.ids.size();
+  }
+  if (rows.index.size() < inputs) rows.index.resize(inputs);
+  scratch->deduper.RunIndexed(scratch->parts, &rows.ids, rows.index.data());
+  return inputs;
+}
+
+bool EmbeddingsImpl::PoolsOnServers(size_t table, const ForwardScratch& scratch) const {
+  if (options_.pooling_at != PoolingPlace::kAuto) {
+    return options_.pooling_at == PoolingPlace::kServer;
+  }
+  if (wire_type_ == RowType::kInt8) return false;  // sums do not travel as int8
+  const TableOptions& options = tables_[table]->options();
+  PoolingWork work;
+  work.dim = options.dim;
+  work.slices = std::max<uint32_t>(options.column_slices, 1);
+  work.ranges = std::max<uint32_t>(tables_[table]->shard_count() / work.slices, 1);
+  work.distinct = scratch.tables[table].ids.size();
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const BoundFeature& bound = scratch.bound[f];
+    if (table_of_[f] != table || !bound.pooled()) continue;
+    work.ids += bound.ids.size();
+    if (bound.weights != nullptr) work.weights += bound.ids.size();
+    work.AddBags(bound.lengths, features_[f].pooling == Pooling::kMax);
+  }
+  return BytesPooledOnServers(work, wire_type_) < BytesPooledHere(work, wire_type_);
+}
+
+PullFeature EmbeddingsImpl::PooledPull(size_t feature, const BoundFeature& bound,
+                                       EmbeddingOutput* output) const {
+  PullFeature pull{tables_[table_of_[feature]], bound.ids,
+                   output->values.data() + columns_[feature]};
+  pull.bag_lengths = bound.lengths;
+  pull.id_weights = bound.weights;
+  pull.row_stride = columns_.back();
+  // A mean travels as a sum in any case; DivideBags divides it as PoolBags does.
+  pull.pooling = features_[feature].pooling == Pooling::kMax ? BagPooling::kMax : BagPooling::kSum;
+  if (pull.pooling == BagPooling::kMax) pull.arg_max = output->arg_max[feature].data();
+  return pull;
+}
+
+void EmbeddingsImpl::PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch) const {
+  scratch->pulls.clear();
+  scratch->tables.resize(tables_.size());
+  scratch->on_servers.assign(tables_.size(), 0);
+  scratch->first_input.assign(features_.size(), 0);
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    ForwardScratch::TableRows& table = scratch->tables[t];
+    const bool counts = options_.pooling_at != PoolingPlace::kServer;
+    const uint64_t inputs = counts ? FindRows(t, scratch) : 0;
+    scratch->on_servers[t] = PoolsOnServers(t, *scratch) ? 1 : 0;
+    bool rows_here = false;
+    for (size_t f = 0; f < features_.size(); ++f) {
+      const BoundFeature& bound = scratch->bound[f];
+      if (table_of_[f] != t) continue;
+      if (!bound.pooled()) {
+        // The rows of a sequence are written to the output directly from the answer.
+        scratch->pulls.push_back({tables_[t], bound.ids, output->features[f].sequence.data()});
+      } else if (scratch->on_servers[t] != 0) {
+        if (!bound.lengths.empty()) scratch->pulls.push_back(PooledPull(f, bound, output));
+      } else {
+        rows_here = true;
+        ClientCounters::Add(&counters_->ids_zeroed, bound.resolved.zeroed);
+      }
+    }
+    if (!rows_here) continue;
+    const uint64_t floats = table.ids.size() * tables_[t]->dim();
+    if (table.capacity < floats) {
+      table.rows.reset(new float[floats]);
+      table.capacity = floats;
+    }
+    PullFeature pull{tables_[t], table.ids, table.rows.get()};
+    pull.distinct = true;
+    scratch->pulls.push_back(pull);
+    ClientCounters::Add(&counters_->ids_asked, inputs - table.ids.size());
+  }
+}
+
+void EmbeddingsImpl::PoolOutput(const ForwardScratch& scratch, EmbeddingOutput* output) const {
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const BoundFeature& bound = scratch.bound[f];
+    if (!bound.pooled()) continue;
+    float* const out = output->values.data() + columns_[f];
+    if (scratch.on_servers[table_of_[f]] != 0) {
+      DivideBags(bound, out, output->columns);
+      continue;
+    }
+    const ForwardScratch::TableRows& table = scratch.tables[table_of_[f]];
+    PoolBags(bound, {table.rows.get(), table.index.data() + scratch.first_input[f]}, out,
+             output->columns, output->arg_max[f].data());
   }
 }
 

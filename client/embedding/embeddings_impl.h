@@ -1,5 +1,5 @@
-// Embeddings over a Client: binds batches to tables, pulls what they need in one call, pools, and
-// turns gradients of outputs into one push.
+// Embeddings over a Client: binds batches to tables, pulls the rows in one call, pools, and turns
+// gradients of outputs into one push. Thread-safe.
 #ifndef HOTBED_CLIENT_EMBEDDING_EMBEDDINGS_IMPL_H_
 #define HOTBED_CLIENT_EMBEDDING_EMBEDDINGS_IMPL_H_
 
@@ -11,12 +11,12 @@
 #include "absl/synchronization/mutex.h"
 #include "client/batch/dedupe.h"
 #include "client/embedding/embedding_batch.h"
-#include "client/net/client_context.h"
+#include "client/net/client_counters.h"
 #include "hotbed/embedding.h"
 
 namespace hotbed {
 
-// What a call needs while it runs, kept for the next one. Thread-safe.
+// Keeps the working memory of calls for later calls. Thread-safe.
 template <typename Scratch>
 class FreeList {
  public:
@@ -42,14 +42,14 @@ struct ForwardScratch {
   // The distinct rows that a table's pooled features read.
   struct TableRows {
     std::vector<uint64_t> ids;
-    std::unique_ptr<float[]> rows;  // not filled with zeros: every row is answered
+    std::unique_ptr<float[]> rows;  // not zero-filled: the answers cover every row
     uint64_t capacity = 0;          // of rows, in floats
-    std::vector<uint32_t> index;    // of each id of these features, one feature behind the other
+    std::vector<uint32_t> index;    // of each id of these features, feature after feature
   };
   std::vector<BoundFeature> bound;
   std::vector<TableRows> tables;
   std::vector<uint64_t> first_input;  // of each feature, in its table's index
-  std::vector<uint8_t> on_servers;    // of each table: its bags are pooled there
+  std::vector<uint8_t> on_servers;    // by table: its bags are pooled on the servers
   std::vector<IdsPart> parts;
   std::vector<PullFeature> pulls;
   Deduper deduper;
@@ -64,7 +64,7 @@ struct BackwardScratch {
 
 class EmbeddingsImpl final : public Embeddings {
  public:
-  // `features` are checked and have their outputs' names. `wire_type` is that of rows.
+  // `features` are checked and have the names of their outputs. `wire_type` is that of rows.
   EmbeddingsImpl(Client* client, ClientCounters* counters, RowType wire_type,
                  std::vector<EmbeddingFeature> features, const EmbeddingOptions& options);
 
@@ -79,9 +79,10 @@ class EmbeddingsImpl final : public Embeddings {
  private:
   void ShapeOutput(absl::Span<const BoundFeature> bound, uint32_t batch_size,
                    EmbeddingOutput* output) const;
-  // One pull of all that the bound features need.
+  // Describes one pull of all rows and bags that the bound features need.
   void PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch) const;
-  // The distinct rows of a table's pooled features; how many ids these are with duplicates.
+  // Finds the distinct rows of a table's pooled features. Returns the number of ids with
+  // duplicates.
   uint64_t FindRows(size_t table, ForwardScratch* scratch) const;
   bool PoolsOnServers(size_t table, const ForwardScratch& scratch) const;
   PullFeature PooledPull(size_t feature, const BoundFeature& bound, EmbeddingOutput* output) const;
@@ -89,7 +90,7 @@ class EmbeddingsImpl final : public Embeddings {
   absl::Status CheckGradients(absl::Span<const BoundFeature> bound, uint32_t batch_size,
                               const EmbeddingOutput& output,
                               const OutputGradients& gradients) const;
-  // scratch->features: the push, with nothing an id but where its gradient is.
+  // Sets scratch->features to the push, which refers to the gradient rows and copies none.
   absl::Status DescribePush(const JaggedBatch& batch, const EmbeddingOutput& output,
                             const OutputGradients& gradients, BackwardScratch* scratch) const;
 
@@ -98,7 +99,7 @@ class EmbeddingsImpl final : public Embeddings {
   const RowType wire_type_;
   const std::vector<EmbeddingFeature> features_;
   const EmbeddingOptions options_;
-  std::vector<uint32_t> columns_;     // where each pooled feature's begin; then their sum
+  std::vector<uint32_t> columns_;     // first column of each feature; then the number of columns
   std::vector<const Table*> tables_;  // each once, in the order of the features
   std::vector<size_t> table_of_;      // of each feature, index into tables_
 

@@ -29,7 +29,8 @@ absl::Status CheckKeys(const JaggedBatch& batch) {
   return absl::OkStatus();
 }
 
-// The lengths' sum against the ids: names the bag that runs past them, or where ids are left over.
+// Compares the sum of the lengths with the number of ids. The error names the bag that exceeds it,
+// or where ids are left over.
 absl::Status CheckSum(const JaggedBatch& batch) {
   uint64_t sum = 0;
   for (size_t i = 0; i < batch.lengths.size(); ++i) {
@@ -47,7 +48,7 @@ absl::Status CheckSum(const JaggedBatch& batch) {
       batch.ids.size() - sum, " are left over; lengths must add up to the number of ids"));
 }
 
-// The first position without a length, or the first that belongs to no feature.
+// The first position without a length, or the first length that belongs to no feature.
 absl::Status UnevenLengths(const JaggedBatch& batch, uint64_t batch_size) {
   const uint64_t bags = batch.lengths.size();
   const uint64_t needed = batch.keys.size() * batch_size;
@@ -102,7 +103,7 @@ void AppendKey(const JaggedBatch& from, size_t key, uint64_t begin, uint32_t fir
   if (from.weighted()) append(from.weights, &to->weights);
 }
 
-// The key itself, or with the first "#n" that makes it new.
+// The key itself, or the key with the first suffix "#n" that makes it unique.
 std::string FreshKey(const std::string& key, const absl::flat_hash_set<std::string>& taken) {
   if (!taken.contains(key)) return key;
   for (int n = 1;; ++n) {
@@ -115,7 +116,7 @@ absl::Status CheckUnmixedWeights(absl::Span<const JaggedBatch> parts) {
   const JaggedBatch* weighted = nullptr;
   size_t bare = parts.size();
   for (size_t p = 0; p < parts.size(); ++p) {
-    if (parts[p].ids.empty()) continue;  // nothing to weigh: goes with either
+    if (parts[p].ids.empty()) continue;  // without ids: both weighted and unweighted
     if (parts[p].weighted()) {
       weighted = &parts[p];
     } else if (bare == parts.size()) {
@@ -250,7 +251,7 @@ absl::StatusOr<size_t> JaggedBatch::IndexOf(const std::string& key) const {
 
 absl::StatusOr<std::vector<JaggedBatch>> JaggedBatch::Split(absl::Span<const size_t> counts) const {
   HOTBED_RETURN_IF_ERROR(Validate());
-  // Each is looked at before it is added: the sum of any numbers could come round to keys.size().
+  // Each count is checked before it is added: a sum that overflows could equal keys.size().
   size_t left = keys.size();
   for (size_t g = 0; g < counts.size(); ++g) {
     if (counts[g] > left) {
@@ -284,7 +285,7 @@ absl::StatusOr<JaggedBatch> JaggedBatch::Permute(absl::Span<const size_t> order)
         absl::StrCat("order[", i, "] is ", order[i], ", the batch has ", keys.size(), " keys"));
   }
   const std::vector<uint64_t> begins = OffsetPerKey();
-  // A suffixed name must not be that of a key which comes later in the order.
+  // A suffixed name must differ from every key that comes later in the order.
   absl::flat_hash_set<std::string> taken;
   absl::flat_hash_set<size_t> used;
   for (size_t key : order) taken.insert(keys[key]);

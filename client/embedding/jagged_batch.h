@@ -1,4 +1,4 @@
-// Where an id of a jagged batch stands, for messages. Pure functions.
+// Finds the feature and sample of an id in a jagged batch, for messages. Pure functions.
 #ifndef HOTBED_CLIENT_EMBEDDING_JAGGED_BATCH_H_
 #define HOTBED_CLIENT_EMBEDDING_JAGGED_BATCH_H_
 
@@ -12,11 +12,11 @@ namespace hotbed {
 struct JaggedPlace {
   size_t key = 0;          // index
   uint32_t sample = 0;     // of the batch
-  uint64_t key_begin = 0;  // index in the batch's ids of the key's first
+  uint64_t key_begin = 0;  // index in the batch's ids of the key's first id
 };
 
-// The place of batch.ids[position]. There is such an id, and lengths.size() is keys x batch_size.
-// Walks the lengths.
+// The place of batch.ids[position], which exists; lengths.size() is keys x batch_size. Walks the
+// lengths.
 JaggedPlace PlaceOfId(const JaggedBatch& batch, uint64_t position);
 
 }  // namespace hotbed

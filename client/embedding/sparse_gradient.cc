@@ -1,4 +1,4 @@
-// Sparse gradients outside of a push: added up over micro-batches, measured, pushed.
+// Sparse gradients outside a push: sums over micro-batches, their norm, and PushGradients.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -36,7 +36,7 @@ struct GradientAccumulator::State {
     SparseGradient sum;
     absl::flat_hash_map<uint64_t, size_t> index;  // of each id in sum.ids
   };
-  std::vector<OfTable> tables;  // in the order in which they were first added
+  std::vector<OfTable> tables;  // in the order of their first Add
   uint32_t added = 0;
 
   OfTable& Of(const Table* table) {

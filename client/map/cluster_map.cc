@@ -8,8 +8,8 @@
 namespace hotbed {
 namespace {
 
-// How many shards each of the table's slices of columns has, if the shards, by index, tile the
-// table slice by slice without a hole, every slice cut at the same positions; else 0.
+// The number of shards per column slice, if the shards, by index, tile the table slice by slice
+// without a hole and every slice is cut at the same positions; otherwise 0.
 uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRecord>& shards) {
   const uint64_t space = spec.hashed ? uint64_t{kBuckets} : spec.rows;
   uint64_t ranges = 0;
@@ -92,8 +92,8 @@ void ClusterMapHolder::NoteAhead(const MapUpdate& update) {
 void ClusterMapHolder::Apply(const MapUpdate& update) {
   absl::MutexLock lock(&mu_);
   const uint64_t revision = std::max(update.plan_revision, update.tables_revision);
-  // A map that was asked for before the one held was. Of the same revision it may still tell what
-  // the revision does not count (a table whose other shards came first).
+  // Ignores a map that was requested before the current one. A map of the same revision may still
+  // contain news that do not raise it: a table whose other shards arrived first.
   if (revision != 0 && revision < map_->plan_revision_) return;
   NoteAhead(update);
   auto next = std::make_shared<ClusterMap>(*map_);
@@ -138,7 +138,7 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   const auto known = next->tables_.find(table);
   if (known != next->tables_.end()) {
     auto route = std::make_shared<TableRoute>(*known->second);
-    if (spec != nullptr) route->spec = *spec;  // of which only `changes` can differ
+    if (spec != nullptr) route->spec = *spec;  // only its `changes` can differ
     for (const ShardRecord* record : records) {
       if (record->shard.index >= route->shards.size()) continue;
       ShardRecord& old = route->shards[record->shard.index];

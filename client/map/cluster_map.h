@@ -1,6 +1,6 @@
-// What the client knows of the cluster: tables, who owns each shard, where servers listen. An
-// immutable value; the holder swaps whole maps, and never takes a shard to a lower epoch (reference
-// page, section 3.10).
+// The client's view of the cluster: its tables, the replicas of each shard, and the addresses of
+// the servers. ClusterMap is an immutable value. ClusterMapHolder replaces whole maps, and never
+// moves a shard to a lower epoch: an old map may arrive after a newer record.
 #ifndef HOTBED_CLIENT_MAP_CLUSTER_MAP_H_
 #define HOTBED_CLIENT_MAP_CLUSTER_MAP_H_
 
@@ -23,14 +23,14 @@ struct ServerAddress {
   ServerId server = 0;
   Incarnation incarnation = 0;
   std::string address;             // host:port of the data port
-  uint64_t message_bytes_max = 0;  // that it accepts; 0: it did not say
-  bool live = true;                // as far as the coordinator knows
+  uint64_t message_bytes_max = 0;  // that the server accepts; 0: unknown
+  bool live = true;                // in the coordinator's view
 };
 
-// News from the coordinator: everything, or (`delta`) what differs from the revision that was known
-// up to `plan_revision`. A delta without a plan_revision is the answer to a call that created or
-// dropped a table: it tells of that table only, as of `tables_revision`, and of nothing else that
-// may have happened up to there.
+// A message from the coordinator: the whole map, or (`delta`) the changes from the revision that
+// the client knew up to `plan_revision`. A delta without a plan_revision answers a call that
+// created or dropped a table: it contains that table as of `tables_revision`, and no other change
+// up to that revision.
 struct MapUpdate {
   std::string cluster_id;
   uint64_t plan_revision = 0;
@@ -44,18 +44,19 @@ struct MapUpdate {
 
 struct TableRoute {
   TableSpec spec;
-  std::vector<ShardRecord> shards;  // by index; all there, tiling the table slice by slice
-  ShardLocator locator;  // of a position: the index of its shard in the first slice of columns
+  std::vector<ShardRecord> shards;  // by index; complete, tiling the table slice by slice
+  ShardLocator locator;  // from a position to the index of its shard in the first column slice
 
   uint32_t ranges() const { return locator.shard_count(); }  // shards of one column slice
   uint32_t slices() const { return static_cast<uint32_t>(shards.size()) / ranges(); }
-  // The shard of slice `slice` that holds what shard `in_first` of the first slice holds.
+  // The shard of column slice `slice` that has the positions of shard `in_first` of the first
+  // slice.
   uint32_t ShardOf(uint32_t slice, uint32_t in_first) const { return slice * ranges() + in_first; }
 };
 
 class ClusterMap {
  public:
-  // Null when there is no such table, or not all its shards are known yet.
+  // Null when there is no such table, or not all of its shards are known yet.
   const TableRoute* Table(TableId table) const;
   const TableRoute* Table(const std::string& name) const;
   // Null when unknown.
@@ -63,10 +64,10 @@ class ClusterMap {
   const absl::flat_hash_map<ServerId, ServerAddress>& servers() const { return servers_; }
   const ShardRecord* Shard(ShardId shard) const;
 
-  // Everything that happened up to here is in this map; of later things some may be.
+  // The map contains every change up to this revision, and perhaps some later ones.
   uint64_t plan_revision() const { return plan_revision_; }
-  // The least of what the servers accept, 0 where none said: what suits every server that a shard
-  // may move to.
+  // The smallest limit of any server, which suits every server that a shard may move to; 0: no
+  // server has named one.
   uint64_t message_bytes_max() const { return message_bytes_max_; }
   const std::string& cluster_id() const { return cluster_id_; }
   std::vector<TableSpec> Specs() const;  // by id
@@ -93,27 +94,27 @@ class ClusterMapHolder {
     absl::MutexLock lock(&mu_);
     return map_;
   }
-  // Merges. Left out: records older than those known, maps older than the one held, and what an
-  // older map says of a table that was created or dropped after it.
+  // Merges. Ignores records older than the known ones, maps older than the current one, and the
+  // content of an older map about a table that was created or dropped after it.
   void Apply(const MapUpdate& update);
-  // A record that came with WRONG_EPOCH. False if it says nothing new.
+  // Applies a record that came with WRONG_EPOCH. False if it is not news.
   bool ApplyRecord(const ShardRecord& record) { return ApplyRecords({&record, 1}) > 0; }
-  // Of one answer, at once: each change copies the tables that it is in. How many said something
-  // new.
+  // Applies the records of one answer at once, because each change copies its tables. Returns how
+  // many records were news.
   size_t ApplyRecords(absl::Span<const ShardRecord> records);
 
  private:
-  // Shards of tables that are not complete yet wait here.
+  // The known shards of a table that is not complete yet.
   struct PartialTable {
     TableSpec spec;
     absl::flat_hash_map<uint32_t, ShardRecord> shards;
   };
-  // What a call of this client did to a table before the map went that far; until it does.
+  // A table that a call of this client created or dropped, until the map reaches that revision.
   struct Ahead {
     uint64_t revision = 0;
     bool dropped = false;
   };
-  // True if a map of `revision` may not know yet that `table` was created (or `dropped`).
+  // True if a map of `revision` may lack the creation (or with `dropped` the drop) of `table`.
   bool IsAhead(TableId table, bool dropped, uint64_t revision) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteAhead(const MapUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -26,18 +26,19 @@ class ControlPlane {
   virtual ~ControlPlane() = default;
   virtual absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) = 0;
   // Calls `news` for each change until the stream breaks (the status says why) or StopWatching is
-  // called.
+  // called. Blocks.
   virtual absl::Status Watch(uint64_t revision_known,
                              const std::function<void(const MapUpdate&)>& news) = 0;
   virtual void StopWatching() = 0;
-  // What became of the table and as of when (MapUpdate::tables_revision): as created, with its
-  // shards, or dropped.
+  // Both return the table's new state, as of MapUpdate::tables_revision: created, with its shards,
+  // or dropped.
   virtual absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
                                                 absl::Duration timeout) = 0;
   virtual absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) = 0;
   virtual absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
                                                       absl::Duration timeout) = 0;
-  // A request of a trainer to its group; the answer may wait as long as the request says.
+  // A request of a trainer to its group. The coordinator delays the reply for at most wait_ms of
+  // the request.
   virtual absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
                                                absl::Duration timeout) {
     return absl::UnimplementedError("this control plane has no groups of trainers");

@@ -9,8 +9,8 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kRefreshTimeout = absl::Seconds(5);
-// Whole maps may be large, and all clients miss the same server at once: who goes on asking is
-// served less often, for the news come by the watch.
+// Whole maps may be large, and all clients miss the same server at once. A client that keeps asking
+// is therefore served less often; the watch brings the news in any case.
 constexpr absl::Duration kRefreshSpacingMin = absl::Milliseconds(20);
 constexpr absl::Duration kRefreshSpacingMax = absl::Milliseconds(500);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
@@ -19,7 +19,7 @@ constexpr absl::Duration kBackoffMax = absl::Milliseconds(500);
 }  // namespace
 
 absl::Status MapFollower::Refresh(absl::Duration timeout) {
-  // Everything, not the difference: whoever asks has reason to doubt what is held.
+  // The whole map and not the difference: the caller has reason to doubt the current map.
   HOTBED_ASSIGN_OR_RETURN(const MapUpdate update, control_->GetMap(0, timeout));
   Apply(update);
   return absl::OkStatus();
@@ -67,8 +67,7 @@ bool MapFollower::Sleep(absl::Duration duration) {
 void MapFollower::WatchLoop() {
   absl::Duration backoff = kBackoffMin;
   do {
-    // A broken watch is only a slower one: WRONG_EPOCH and RequestRefresh carry the client
-    // meanwhile.
+    // A broken watch only delays news: until it is restored, WRONG_EPOCH and RequestRefresh serve.
     const absl::Status ended =
         control_->Watch(map_->Get()->plan_revision(), [this, &backoff](const MapUpdate& update) {
           Apply(update);
@@ -92,7 +91,7 @@ void MapFollower::RefreshLoop() {
       if (stopped_) return;
       refresh_wanted_ = false;
     }
-    // A failure needs no answer here: whoever still misses something asks again.
+    // A failure needs no handling: a caller that still misses something requests a map again.
     Refresh(kRefreshTimeout).IgnoreError();
   } while (Sleep(spacing));
 }

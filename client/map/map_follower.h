@@ -1,6 +1,6 @@
-// Keeps the cluster map fresh: a thread that watches the coordinator, and one that asks for the
-// whole map when somebody found the present one wrong. While the coordinator is away the last map
-// stays in use. Thread-safe.
+// Keeps the cluster map up to date: one thread watches the coordinator, another requests the whole
+// map when an answer showed the current one to be wrong. While the coordinator is unreachable, the
+// last map stays in use. Thread-safe.
 #ifndef HOTBED_CLIENT_MAP_MAP_FOLLOWER_H_
 #define HOTBED_CLIENT_MAP_MAP_FOLLOWER_H_
 
@@ -20,8 +20,8 @@ namespace hotbed {
 
 class MapFollower {
  public:
-  // `gone` is called, from whichever thread took the map, for the address of each server that a map
-  // says is down, or started anew, and that was up before.
+  // `gone` is called with the address of each server that was up before and that a new map reports
+  // as down or restarted, on the thread that applied the map.
   MapFollower(ControlPlane* control, ClusterMapHolder* map,
               std::function<void(const std::string&)> gone = nullptr)
       : control_(control), map_(map), gone_(std::move(gone)) {}
@@ -29,7 +29,7 @@ class MapFollower {
 
   // Fetches the whole map once, then starts the threads.
   absl::Status Start(absl::Duration timeout);
-  // Asks for the whole map soon; several requests become one.
+  // Requests the whole map soon. Several calls become one request.
   void RequestRefresh();
   // Fetches the whole map now. Blocks.
   absl::Status Refresh(absl::Duration timeout);
@@ -39,7 +39,7 @@ class MapFollower {
   void Apply(const MapUpdate& update);
   void WatchLoop();
   void RefreshLoop();
-  // False when stopped meanwhile.
+  // False if Stop was called.
   bool Sleep(absl::Duration duration);
 
   ControlPlane* const control_;

@@ -24,7 +24,7 @@ ServerId ReadChoice::Choose(const ShardRecord& record, uint64_t turn, int64_t no
   for (const Member& m : record.members) add(m.server);
   for (const ServerId reader : record.readers) add(reader);
   if (holders.size() == 1) return holders[0];
-  // In the order of servers: so one call goes to one server for all shards that it holds.
+  // Sorted by server, so that a call reads all shards that a server holds from that server.
   std::sort(holders.begin(), holders.end());
   absl::InlinedVector<std::pair<ServerId, int64_t>, 8> able;
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -36,7 +36,7 @@ ServerId ReadChoice::Choose(const ShardRecord& record, uint64_t turn, int64_t no
     least = std::min(least, able.back().second);
   }
   if (able.empty()) return record.primary.server;
-  // Now and then all have a turn, or a slow one would never be known to have become fast.
+  // Sometimes every server has a turn; otherwise a slow one that became fast would not be noticed.
   if (turn % kProbeEvery == kProbeEvery - 1) return able[turn / kProbeEvery % able.size()].first;
   able.erase(std::remove_if(able.begin(), able.end(),
                             [&](const auto& s) { return s.second > 2 * least + kAlikeNs; }),
@@ -51,7 +51,8 @@ void ReadChoice::Answered(ServerId server, int64_t took_ns) {
   if (std::exchange(seen.connecting, false)) return;
   took_ns = std::max<int64_t>(took_ns, 1);
   if (seen.took_ns == 0) seen.took_ns = took_ns;
-  // Down faster than up: one that was slow is asked seldom, and has few answers to show it is not.
+  // The average falls faster than it rises: a slow server is asked seldom, and needs to recover in
+  // few answers.
   seen.took_ns += (took_ns - seen.took_ns) / (took_ns < seen.took_ns ? 2 : 8);
 }
 

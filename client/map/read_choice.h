@@ -1,9 +1,11 @@
-// Which server answers the pull of a shard: its primary, or any that holds a copy. Thread-safe.
+// Chooses the server that answers the pull of a shard: its primary, or any other server with a
+// replica. Thread-safe.
 //
-// Of several holders those are as good as the nearest whose answers took at most twice as long as
-// its (and half a millisecond): calls take them by turns. A server that has not answered yet counts
-// as near, so that it is tried. Times are those from sending to the answer, averaged over about the
-// last eight; one that failed is passed over until it answers again or kForgetNs have passed.
+// Servers whose answers take at most twice as long as those of the nearest, plus half a
+// millisecond, are as good as the nearest, and calls take turns among them. A server that has not
+// answered yet counts as near, so that it is tried. Times run from sending to the answer and are
+// averaged over about the last eight answers. A server that failed is avoided until it answers
+// again or kForgetNs have passed.
 #ifndef HOTBED_CLIENT_MAP_READ_CHOICE_H_
 #define HOTBED_CLIENT_MAP_READ_CHOICE_H_
 
@@ -23,8 +25,8 @@ class ReadChoice {
  public:
   static constexpr int64_t kForgetNs = 1'000'000'000;
 
-  // Among the primary, the backups and the read copies. `turn` is the call's (NextTurn), the same
-  // for all of its shards.
+  // Chooses among the primary, the backups and the read replicas. `turn` is the call's (NextTurn),
+  // the same for all of its shards.
   ServerId Choose(const ShardRecord& record, uint64_t turn, int64_t now_ns) const;
 
   uint64_t NextTurn() { return turn_.fetch_add(1, std::memory_order_relaxed); }
@@ -33,9 +35,9 @@ class ReadChoice {
 
  private:
   struct Seen {
-    int64_t took_ns = 0;          // 0: not known
-    int64_t failed_until_ns = 0;  // of a failure: passed over until then
-    bool connecting = true;       // the next answer took a connection, too: it says nothing
+    int64_t took_ns = 0;          // moving average; 0: unknown
+    int64_t failed_until_ns = 0;  // avoided until then
+    bool connecting = true;       // the next answer includes the connection, and is not counted
   };
 
   std::atomic<uint64_t> turn_{0};

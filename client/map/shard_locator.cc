@@ -7,7 +7,7 @@ namespace hotbed {
 ShardLocator::ShardLocator(bool hashed, absl::Span<const ShardRange> ranges) {
   HOTBED_CHECK(!ranges.empty());
   for (const ShardRange& range : ranges) last_.push_back(range.last_position(hashed));
-  // About four cells a shard, so that the walk is seldom longer than a step.
+  // About four cells per shard, so that the walk is seldom longer than one step.
   const uint64_t cells = 4 * ranges.size();
   while (shift_ < 63 && (last_.back() >> shift_) >= cells) ++shift_;
   cells_.resize((last_.back() >> shift_) + 1);

@@ -1,5 +1,5 @@
-// From a position to the index of its shard, for one slice of a table's columns: a table of cells
-// gives the first candidate, a short walk the answer. Immutable after construction.
+// Maps a position to the index of its shard, for one column slice of a table: an array of cells
+// gives the first candidate, and a short walk the shard. Immutable after construction.
 #ifndef HOTBED_CLIENT_MAP_SHARD_LOCATOR_H_
 #define HOTBED_CLIENT_MAP_SHARD_LOCATOR_H_
 
@@ -14,15 +14,15 @@ namespace hotbed {
 class ShardLocator {
  public:
   ShardLocator() = default;
-  // `ranges` tile the table's positions in order of the shard index; their columns do not matter.
+  // `ranges` tile the table's positions in order of the shard index; their columns are ignored.
   ShardLocator(bool hashed, absl::Span<const ShardRange> ranges);
 
   uint32_t shard_count() const { return static_cast<uint32_t>(last_.size()); }
 
-  // `position` lies inside the table.
+  // `position` is inside the table.
   uint32_t Find(uint64_t position) const {
     uint32_t shard = cells_[position >> shift_];
-    // The first step is a coin's toss for the processor, so it is no branch; more are rare.
+    // The processor cannot predict the first step, so it is no branch; further steps are rare.
     shard += position > last_[shard] ? 1 : 0;
     while (position > last_[shard]) ++shard;
     return shard;

@@ -1,4 +1,5 @@
-// The Table that callers hold, and what the client remembers of its shards beside the map.
+// The Table that callers hold. It also keeps the newest state of each shard that this client has
+// seen, which is not part of the map.
 #ifndef HOTBED_CLIENT_MAP_TABLE_HANDLE_H_
 #define HOTBED_CLIENT_MAP_TABLE_HANDLE_H_
 
@@ -27,32 +28,35 @@ class TableHandle final : public Table {
   const TableOptions& options() const override { return options_; }
   uint32_t shard_count() const override { return shard_count_; }
   TableId id() const { return options_.id; }
-  const void* owner() const { return owner_; }  // the client that opened it
+  const void* owner() const { return owner_; }  // the client that opened the table
 
-  // Read your writes, and never less than was read before: the newest state in which this client
-  // saw `shard`. A pull names it if the epoch is still the same. A later epoch of a shard of one
-  // copy begins with everything that was acknowledged (DECISIONS L2, L8), and what a restart of
-  // class `checkpoint` forgot it may number anew; of several copies LSNs go on, and one that is
-  // not the primary may be behind.
+  // For read-your-writes and monotonic reads: notes the newest state in which this client saw
+  // `shard`, which later pulls name as the LSN that they need.
+  //
+  // Over epochs: with one replica, a later epoch begins with everything that was acknowledged, and
+  // a restart of durability `checkpoint` may use LSNs again that it forgot, so the LSN holds within
+  // its epoch only. With several replicas, LSNs continue over epochs, and a replica that is not the
+  // primary may be behind.
   void NoteAcknowledged(uint32_t shard, Epoch epoch, Lsn lsn) const {
     Acknowledged& seen = acknowledged_[shard];
     absl::MutexLock lock(&seen.mu);
     if (epoch > seen.epoch || (epoch == seen.epoch && lsn > seen.lsn)) {
-      seen.lsn = LsnsGoOn() ? std::max(seen.lsn, lsn) : lsn;
+      seen.lsn = LsnsContinue() ? std::max(seen.lsn, lsn) : lsn;
       seen.epoch = epoch;
     }
   }
+  // The LSN that a pull of `shard` in `epoch` needs; 0: any.
   Lsn LsnMin(uint32_t shard, Epoch epoch) const {
     const Acknowledged& seen = acknowledged_[shard];
     absl::MutexLock lock(&seen.mu);
     if (seen.epoch == epoch) return seen.lsn;
-    return LsnsGoOn() && seen.epoch < epoch ? seen.lsn : 0;
+    return LsnsContinue() && seen.epoch < epoch ? seen.lsn : 0;
   }
 
  private:
-  bool LsnsGoOn() const {
-    const bool copied = options_.copies > 1 || options_.data_parallel;
-    return copied && options_.durability != Durability::kCheckpoint;
+  bool LsnsContinue() const {
+    const bool replicated = options_.copies > 1 || options_.data_parallel;
+    return replicated && options_.durability != Durability::kCheckpoint;
   }
 
   struct Acknowledged {

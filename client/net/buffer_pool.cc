@@ -11,10 +11,10 @@
 
 namespace hotbed {
 
-// One free list for each power of two.
+// One free list per power of two. Thread-safe.
 class BufferPool {
  public:
-  // Never deleted: slices inside a transport may outlive every client.
+  // Never deleted: slices that gRPC holds may outlive every client.
   static BufferPool& Global() {
     static BufferPool* const pool = new BufferPool;
     return *pool;

@@ -1,9 +1,9 @@
-// Reference-counted buffers for messages: filled once, then read by the transport and by resends
-// without a copy.
+// Reference-counted buffers for messages, which are filled once; the transport and resends then
+// read them without a memcpy.
 //
 // Blocks come from a process-wide pool of power-of-two classes, so that a steady stream of messages
-// neither faults fresh pages nor zero-fills them. The pool keeps at most kPooledBytesMax; what is
-// larger than kPooledBlockMax is never kept. Thread-safe, as shared_ptr is: the count is atomic,
+// neither faults new pages nor zero-fills them. The pool keeps at most kPooledBytesMax bytes, and
+// no block larger than kPooledBlockMax. Thread-safe in the way of shared_ptr: the count is atomic,
 // the content is not guarded (fill it before sharing it).
 #ifndef HOTBED_CLIENT_NET_BUFFER_POOL_H_
 #define HOTBED_CLIENT_NET_BUFFER_POOL_H_
@@ -37,7 +37,7 @@ class BufferRef {
   }
   explicit operator bool() const { return block_ != nullptr; }
 
-  // Hands one reference out as a pointer, for C callbacks; Adopt takes it back.
+  // Gives the reference away as a pointer, for C callbacks; Adopt takes it back.
   void* Release() { return std::exchange(block_, nullptr); }
   static BufferRef Adopt(void* released) {
     BufferRef ref;
@@ -61,7 +61,7 @@ class BufferRef {
   Block* block_ = nullptr;
 };
 
-// A piece of a buffer.
+// Some bytes of a buffer, which keep it alive.
 struct BytesRef {
   BufferRef owner;
   const char* data = nullptr;

@@ -147,7 +147,7 @@ class GrpcControlPlane final : public ControlPlane {
 
  private:
   static void Prepare(grpc::ClientContext* context, absl::Duration timeout) {
-    // gRPC's deadlines cannot hold "for ever".
+    // gRPC's deadlines cannot be infinite.
     context->set_deadline(std::chrono::system_clock::now() +
                           absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))));
     context->set_wait_for_ready(true);

@@ -1,4 +1,4 @@
-// The coordinator over gRPC.
+// The control plane over gRPC: calls of the coordinator. Thread-safe.
 #ifndef HOTBED_CLIENT_NET_GRPC_CONTROL_PLANE_H_
 #define HOTBED_CLIENT_NET_GRPC_CONTROL_PLANE_H_
 

@@ -10,9 +10,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "client/net/client_context.h"
-#include "client/net/grpc_lane.h"
-#include "client/net/queue_driver.h"
+#include "client/net/completion_poller.h"
+#include "client/net/message_limits.h"
+#include "client/net/server_stream.h"
 #include "proto/grpc_tuning.h"
 
 namespace hotbed {
@@ -53,7 +53,7 @@ class UnaryCall final : public CompletionEvent {
 class GrpcTransport final : public Transport {
  public:
   explicit GrpcTransport(const GrpcTransportOptions& options)
-      : options_(options), driver_(std::make_shared<QueueDriver>(options.threads)) {}
+      : options_(options), driver_(std::make_shared<CompletionPoller>(options.threads)) {}
 
   ~GrpcTransport() override {
     {
@@ -77,7 +77,7 @@ class GrpcTransport final : public Transport {
       const auto it = endpoints_.find({address, lane});
       if (it == endpoints_.end()) continue;
       if (it->second.lane != nullptr) it->second.lane->Cancel();
-      endpoints_.erase(it);  // with its connection, which may be to nowhere
+      endpoints_.erase(it);  // and its connection, whose other end may be gone
     }
     for (UnaryCall* call : unary_) {
       if (call->address() == address) call->Cancel();
@@ -113,16 +113,16 @@ class GrpcTransport final : public Transport {
  private:
   struct Endpoint {
     std::unique_ptr<grpc::GenericStub> stub;
-    std::shared_ptr<GrpcLane> lane;  // null: none yet, or a unary endpoint
+    std::shared_ptr<ServerStream> lane;  // null: none yet, or a unary endpoint
   };
-  static constexpr size_t kEndpointsMax =
-      4096;  // addresses of servers that are gone are forgotten beyond it
+  static constexpr size_t kEndpointsMax = 4096;  // beyond it, dead streams are forgotten
 
   Endpoint* EndpointOf(const std::string& address, Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Hello MakeHello(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t JoinedBytesMax() const {
     if (!options_.join_requests) return 0;
-    return std::min(GrpcLane::kJoinedBytesMax, options_.message_bytes_max - kMessageFrameBytes);
+    return std::min(StreamBacklog::kJoinedBytesMax,
+                    options_.message_bytes_max - kMessageFrameBytes);
   }
   void SendUnary(grpc::GenericStub* stub, const std::string& address, OutgoingMessage message,
                  std::shared_ptr<PendingRequest> request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -133,7 +133,7 @@ class GrpcTransport final : public Transport {
   const GrpcTransportOptions options_;
   GrpcCounters counters_;
   LiveCount live_;
-  const std::shared_ptr<QueueDriver> driver_;  // shared with the futures
+  const std::shared_ptr<CompletionPoller> driver_;  // shared with the futures
 
   absl::Mutex mu_;
   absl::flat_hash_map<std::pair<std::string, Lane>, Endpoint> endpoints_ ABSL_GUARDED_BY(mu_);
@@ -181,8 +181,8 @@ void GrpcTransport::Send(const std::string& address, Lane lane, OutgoingMessage 
   }
   if (endpoint->lane != nullptr && endpoint->lane->Send(&message, &request)) return;
   endpoint->lane =
-      std::make_shared<GrpcLane>(address, lane, MakeHello(lane), endpoint->stub.get(),
-                                 driver_->queue(), &counters_, &live_, JoinedBytesMax());
+      std::make_shared<ServerStream>(address, lane, MakeHello(lane), endpoint->stub.get(),
+                                     driver_->queue(), &counters_, &live_, JoinedBytesMax());
   endpoint->lane->Send(&message, &request);
   endpoint->lane->Start();
   if (closing_) endpoint->lane->Cancel();
@@ -211,11 +211,11 @@ void UnaryCall::Run(bool ok) {
     const absl::Status parsed = message.Parse(answer_);
     const Reply reply = message.reply();
     if (parsed.ok()) {
-      NoteMessageBytesMax(message.header().hello().message_bytes_max(), transport_->counters());
+      transport_->counters()->NoteHello(message.header().hello());
     }
     request_->Done(parsed, parsed.ok() ? &reply : nullptr);
   } else {
-    request_->Done(ToStatus(status_, address_), nullptr);
+    request_->Done(StatusOfServer(status_, address_), nullptr);
   }
   transport_->Finished(this);
   delete this;

@@ -1,5 +1,5 @@
-// The transport over gRPC: a channel and a stream for each server and lane, unary calls for
-// lookups, threads that poll one completion queue and run answers inline.
+// The transport over gRPC: a channel and a stream per server and lane, and unary calls for lookups.
+// The threads that poll its one completion queue process the answers. Thread-safe.
 #ifndef HOTBED_CLIENT_NET_GRPC_TRANSPORT_H_
 #define HOTBED_CLIENT_NET_GRPC_TRANSPORT_H_
 

@@ -23,11 +23,15 @@ Verdict VerdictOf(v1::Code code, bool push) {
     case v1::UNKNOWN_SESSION:
       return push ? Verdict::kOpenAgain : Verdict::kFinal;
     case v1::DEADLINE_EXCEEDED:
-      // A push outlives its deadline: those behind it need its sequence number.
+      // A push outlives its deadline: the pushes behind it need its sequence number.
       return push ? Verdict::kLater : Verdict::kFinal;
     default:
       return Verdict::kFinal;
   }
+}
+
+bool IsOverload(v1::Code code) {
+  return code == v1::RESOURCE_EXHAUSTED || code == v1::READ_ONLY || code == v1::DEADLINE_EXCEEDED;
 }
 
 absl::Status StatusOf(v1::Code code, absl::string_view where, absl::string_view detail) {

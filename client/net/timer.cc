@@ -57,7 +57,7 @@ void Timer::Loop() {
       mu_.Lock();
       continue;
     }
-    const bool idle = watchers_ <= 0;  // below: one leaves before it has come
+    const bool idle = watchers_ <= 0;  // negative: a watcher was removed before it was added
     if (idle && tasks_.empty()) {
       waiting_idle_ = true;
       mu_.Await(absl::Condition(&changed_));

@@ -1,4 +1,4 @@
-// One thread that runs things later: retries after a delay, and a tick for deadlines. Thread-safe.
+// One thread that runs tasks after a delay (retries) and a regular tick (deadlines). Thread-safe.
 #ifndef HOTBED_CLIENT_NET_TIMER_H_
 #define HOTBED_CLIENT_NET_TIMER_H_
 
@@ -16,15 +16,15 @@ namespace hotbed {
 
 class Timer {
  public:
-  // `tick` runs about every kTickNs while somebody holds a Watcher, and never after Stop.
+  // `tick` runs about every kTickNs while there are watchers, and never after Stop.
   static constexpr int64_t kTickNs = 5'000'000;
 
   Timer(const Clock* clock, std::function<void()> tick);
   ~Timer() { Stop(); }
 
-  // Runs `task` on the timer's thread after `delay_ns`. Dropped when the timer stops first.
+  // Runs `task` on the timer's thread after `delay_ns`. Drops it when the timer stops first.
   void RunAfter(int64_t delay_ns, absl::AnyInvocable<void()> task);
-  // Counts those who need the tick. Another thread may take one away before it is added.
+  // Count the calls that need the tick. Another thread may remove a watcher before it is added.
   void AddWatcher();
   void RemoveWatcher();
   // Joins the thread. Not to be called from a task.
@@ -39,7 +39,7 @@ class Timer {
   std::multimap<int64_t, absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
   int64_t watchers_ ABSL_GUARDED_BY(mu_) = 0;
   bool waiting_idle_ ABSL_GUARDED_BY(mu_) = false;
-  bool changed_ ABSL_GUARDED_BY(mu_) = false;  // what the thread waits for
+  bool changed_ ABSL_GUARDED_BY(mu_) = false;  // wakes the thread
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "client/net/client_context.h"
+#include "absl/strings/str_cat.h"
+#include "client/net/message_limits.h"
 #include "common/check.h"
 
 namespace hotbed {
@@ -15,8 +16,12 @@ uint64_t PullScratch::BytesOf(uint32_t p, RowType wire_type) const {
   return kSegmentHeaderBytes + uint64_t{part.rows()} * (8 + RowWireBytes(wire_type, part.columns));
 }
 
+std::string WhereOf(const TableHandle& table, uint32_t shard) {
+  return absl::StrCat("table ", table.name(), " shard ", shard);
+}
+
 bool PullCall::Enter() {
-  // Never counts itself in once the gate is closed: so the count of a closed gate only falls.
+  // No thread enters a closed gate, so the count of a closed gate only falls.
   uint64_t seen = gate_.load(std::memory_order_relaxed);
   do {
     if ((seen & kClosed) != 0) return false;

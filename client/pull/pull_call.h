@@ -1,5 +1,8 @@
-// One Pull or Lookup from its start to its Future: the plan, where rows go, and the gate that keeps
-// late answers away from the caller's buffers.
+// One Pull or Lookup from its start to its Future: the plan, the destinations of its rows, and the
+// gate that keeps late answers away from the caller's buffers.
+//
+// Thread rule: everything public is written before the call is admitted to PullsInFlight and read
+// only inside the gate afterwards; the gate, `parts_left` and the errors are thread-safe.
 #ifndef HOTBED_CLIENT_PULL_PULL_CALL_H_
 #define HOTBED_CLIENT_PULL_PULL_CALL_H_
 
@@ -24,7 +27,7 @@
 
 namespace hotbed {
 
-// What a call needs while it runs, kept for the next one.
+// The working memory of a call, which a later call takes over. Thread-compatible.
 struct PullScratch {
   BatchPlan plan;
   Deduper deduper;
@@ -34,13 +37,13 @@ struct PullScratch {
   PooledPlan pooled;
   PooledJoin join;
   std::vector<uint32_t> part_order;   // parts in the order of their ids in the buffer
-  std::vector<uint64_t> part_offset;  // of each part's first id, in ids
+  std::vector<uint64_t> part_offset;  // index of each part's first id in the buffer
 
-  // The parts of a call: those of `plan`, then those of `pooled`.
+  // The parts of a call are those of `plan`, then those of `pooled`.
   uint32_t PartCount() const {
     return static_cast<uint32_t>(plan.parts().size() + pooled.parts().size());
   }
-  // Null: part `p` is one of rows.
+  // Null: part `p` is answered row by row.
   const PooledPart* Pooled(uint32_t p) const {
     return p < plan.parts().size() ? nullptr : &pooled.parts()[p - plan.parts().size()];
   }
@@ -57,9 +60,19 @@ struct PullScratch {
     const PooledPart* const part = Pooled(p);
     return part == nullptr ? plan.parts()[p].rows() : part->ids;
   }
-  // Ids and rows as they travel, with what a message says of the segment.
+  // Rows that the client counts as pulled: one per bag, or per row; only the first column slice
+  // counts.
+  uint32_t RowsCounted(uint32_t p) const {
+    const PooledPart* const part = Pooled(p);
+    if (part != nullptr) return part->bags();
+    return plan.parts()[p].column_first == 0 ? plan.parts()[p].rows() : 0;
+  }
+  // Bytes of ids and rows as they travel, and of the segment's header.
   uint64_t BytesOf(uint32_t p, RowType wire_type) const;
 };
+
+// "table NAME shard INDEX", for messages.
+std::string WhereOf(const TableHandle& table, uint32_t shard);
 
 class PullCall {
  public:
@@ -71,12 +84,12 @@ class PullCall {
         deadline_ns(deadline),
         promise(std::move(driver)) {}
 
-  // Whoever reads the plan or writes to the caller's buffers stands inside the gate. False: the
-  // call has ended.
+  // A thread that reads the plan or writes to the caller's buffers must be inside the gate. False:
+  // the call has ended.
   bool Enter();
-  // The last to leave a closed gate gets true, once: it must provide the Future's value.
+  // True for the last thread to leave a closed gate, which must provide the Future's value.
   [[nodiscard]] bool Leave();
-  // From inside: lets nobody else in and fixes the result. The first wins.
+  // From inside the gate: lets no other thread in and sets the result. The first call decides.
   void Close(absl::Status status);
   bool closed() const { return (gate_.load(std::memory_order_acquire) & kClosed) != 0; }
 
@@ -88,7 +101,8 @@ class PullCall {
     absl::MutexLock lock(&mu_);
     return last_error_;
   }
-  const absl::Status& result() const { return result_; }  // of a closed and left call
+  // Once Leave() has returned true.
+  const absl::Status& result() const { return result_; }
 
   std::unique_ptr<PullScratch> scratch;
   const Lane lane;
@@ -99,19 +113,19 @@ class PullCall {
   bool strict = false;
   uint32_t staleness_ms_max = 0;
   ReadFrom read_from = ReadFrom::kDefault;
-  uint64_t turn = 0;   // among the client's calls
+  uint64_t turn = 0;   // ReadChoice::NextTurn
   BufferRef ids;       // of all parts
   BufferRef lengths;   // of all partial bags
-  BufferRef weights;   // of all weighted ones
-  uint64_t bytes = 0;  // ids and rows as they travel
+  BufferRef weights;   // of all weighted partial bags
+  uint64_t bytes = 0;  // of all parts, as they travel
   std::atomic<uint32_t> parts_left{0};
   Promise<absl::Status> promise;
 
  private:
   static constexpr uint64_t kClosed = 1ull << 63;
-  std::atomic<uint64_t> gate_{0};  // how many stand inside, and kClosed
+  std::atomic<uint64_t> gate_{0};  // the number of threads inside, and kClosed
   std::atomic<bool> resolved_{false};
-  absl::Status result_;  // written once, by who set kClosed, before it leaves
+  absl::Status result_;  // written by the thread that set kClosed, before it leaves
   mutable absl::Mutex mu_;
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
 };

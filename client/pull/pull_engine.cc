@@ -1,52 +1,29 @@
 #include "client/pull/pull_engine.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
-#include <string>
-#include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "client/batch/check_features.h"
+#include "client/map/reply_records.h"
+#include "client/net/message_limits.h"
+#include "client/pull/pull_answer.h"
+#include "client/pull/pull_message.h"
+#include "client/pull/pull_prepare.h"
 #include "common/status_macros.h"
-#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
 
-absl::Status CheckConsistency(const PullOptions& options) {
-  if (options.strict && options.read_from == ReadFrom::kAny) {
-    return absl::InvalidArgumentError(
-        "PullOptions: strict pulls are answered by the primary alone; read_from is kAny, allowed: "
-        "kDefault, kPrimary");
-  }
-  if (options.staleness_max < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("PullOptions::staleness_max is ",
-                                                   absl::FormatDuration(options.staleness_max),
-                                                   "; allowed: 0 (no limit) or more"));
-  }
-  return absl::OkStatus();
-}
-
-// Rounded up: 0 is no limit.
+// Rounded up, because 0 means unlimited.
 uint32_t StalenessMs(absl::Duration staleness) {
   const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(staleness, absl::Milliseconds(1)));
   return static_cast<uint32_t>(std::min<int64_t>(ms, std::numeric_limits<int32_t>::max()));
 }
 
-// Bytes [at, at + size) of `from` behind what the field has already.
-void AddPiece(const BufferRef& from, uint64_t at, uint64_t size, OutgoingMessage::Bulk* bulk) {
-  const char* const data = from.data() + at;
-  if (!bulk->pieces.empty() && bulk->pieces.back().data + bulk->pieces.back().size == data) {
-    bulk->pieces.back().size += size;
-  } else {
-    bulk->pieces.push_back({from, data, size});
-  }
-}
-
 }  // namespace
 
-// One message on its way.
+// One message in flight.
 class PullRequest final : public PendingRequest {
  public:
   PullRequest(PullEngine* engine, std::shared_ptr<PullCall> call, absl::Span<const uint32_t> parts,
@@ -59,7 +36,7 @@ class PullRequest final : public PendingRequest {
   void Done(const absl::Status& transport, const Reply* reply) override {
     if (!call_->Enter()) return;
     engine_->OnReply(call_, parts_, sent_, transport, reply);
-    engine_->LeaveAndResolve(call_);
+    engine_->calls_.Leave(call_);
   }
   bool Abandoned() const override { return call_->closed(); }
 
@@ -70,152 +47,114 @@ class PullRequest final : public PendingRequest {
   const PullEngine::Sent sent_;
 };
 
+// The sum of the segments of one answer.
+struct PullEngine::Outcome {
+  uint32_t done = 0;
+  std::vector<uint32_t> resend;  // at once: the map has a newer record, or the primary may answer
+  std::vector<uint32_t> later;
+  uint32_t retry_after_ms = 0;
+  bool busy = false;
+};
+
+PullEngine::PullEngine(const Wiring& wiring)
+    : use_(wiring),
+      calls_(static_cast<size_t>(wiring.options->pulls_in_flight_max),
+             wiring.options->pull_bytes_in_flight_max, wiring.clock, wiring.transport,
+             wiring.timer) {}
+
 Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
-                                       const PullOptions& options, Lane lane) {
-  CallPtr call;
-  const absl::Status planned = Plan(features, options, lane, &call);
-  if (!planned.ok()) return Future<absl::Status>::Ready(planned);
+                                       const PullOptions& options, Lane lane, int64_t deadline_ns) {
+  absl::StatusOr<CallPtr> prepared = Prepare(features, options, lane, deadline_ns);
+  if (!prepared.ok()) return Future<absl::Status>::Ready(prepared.status());
+  const CallPtr call = *std::move(prepared);
   if (call->scratch->PartCount() == 0) return Future<absl::Status>::Ready(absl::OkStatus());
-  {
-    absl::MutexLock lock(&mu_);
-    if (!WaitForRoom(*call)) return Future<absl::Status>::Ready(NoRoomError());
-    if (shut_down_)
-      return Future<absl::Status>::Ready(absl::CancelledError("the client is closing"));
-    bytes_in_flight_ += call->bytes;
-    calls_.insert(call);
-  }
-  context_->timer->AddWatcher();
+  absl::Status admitted = calls_.Admit(call);
+  if (!admitted.ok()) return Future<absl::Status>::Ready(std::move(admitted));
   Future<absl::Status> future = call->promise.future();
   if (call->Enter()) {
     SendParts(call, call->scratch->part_order, 0);
-    LeaveAndResolve(call);
+    calls_.Leave(call);
   }
   return future;
 }
 
-absl::Status PullEngine::Plan(absl::Span<const PullFeature> features, const PullOptions& options,
-                              Lane lane, CallPtr* call) {
+absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFeature> features,
+                                                        const PullOptions& options, Lane lane,
+                                                        int64_t deadline_ns) {
   const RowType wire_type =
-      options.wire_type == nullptr ? context_->options.pull_type : *options.wire_type;
-  HOTBED_RETURN_IF_ERROR(CheckPullFeatures(features, wire_type));
-  HOTBED_RETURN_IF_ERROR(CheckConsistency(options));
-  *call = std::make_shared<PullCall>(TakeScratch(), lane, wire_type,
-                                     context_->DeadlineNs(options.deadline),
-                                     context_->transport->driver());
-  (*call)->strict = options.strict;
-  (*call)->staleness_ms_max = StalenessMs(options.staleness_max);
-  (*call)->read_from = options.strict                            ? ReadFrom::kPrimary
-                       : options.read_from == ReadFrom::kDefault ? context_->options.read_from
-                                                                 : options.read_from;
-  (*call)->turn = context_->reads->NextTurn();
-  PullScratch& scratch = *(*call)->scratch;
-  scratch.features.clear();
-  scratch.targets.clear();
-  uint64_t ids = 0;
-  uint64_t bytes = 0;
-  for (const PullFeature& feature : features) {
-    scratch.features.push_back(
-        {static_cast<const TableHandle*>(feature.table), feature.ids, nullptr, feature.distinct});
-    scratch.targets.push_back(
-        {static_cast<uint8_t*>(feature.rows), feature.exists, feature.row_type});
-    ids += feature.ids.size();
-    bytes += feature.ids.size() * RowWireBytes(feature.row_type, feature.table->dim());
-    (*call)->want_flags |= feature.exists != nullptr;
-  }
-  const ClusterMapPtr map = context_->map->Get();
-  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context_->owner));
-  uint64_t zeroed = 0;
-  HOTBED_RETURN_IF_ERROR(
-      ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &zeroed));
-  PlanPooled(features, *map, call->get());
-  scratch.plan.Build(scratch.features, *map, &scratch.deduper, wire_type,
-                     context_->MessageBytesMax(*map) - kSegmentHeaderBytes);
-  ClearExists(scratch.plan, scratch.targets);
-  ClearSkipped(scratch.features, scratch.targets);
-  (*call)->streaming = bytes >= kStreamingBytesMin;
-  for (uint32_t p = 0; p < scratch.PartCount(); ++p) {
-    (*call)->bytes += scratch.BytesOf(p, wire_type);
-  }
-  (*call)->parts_left = scratch.PartCount();
-  LayOutIds(*map, call->get());
-  ClientCounters::Add(&context_->counters.ids_asked, ids);
-  ClientCounters::Add(&context_->counters.ids_zeroed, zeroed);
-  return absl::OkStatus();
+      options.wire_type == nullptr ? use_.options->pull_type : *options.wire_type;
+  HOTBED_RETURN_IF_ERROR(CheckPull(features, options, wire_type));
+  auto call = std::make_shared<PullCall>(calls_.TakeScratch(), lane, wire_type, deadline_ns,
+                                         use_.transport->driver());
+  call->strict = options.strict;
+  call->staleness_ms_max = StalenessMs(options.staleness_max);
+  call->read_from = options.strict                            ? ReadFrom::kPrimary
+                    : options.read_from == ReadFrom::kDefault ? use_.options->read_from
+                                                              : options.read_from;
+  call->turn = use_.reads->NextTurn();
+  PullPlanInput input{use_.map->Get(), use_.owner, 0};
+  input.segment_bytes_max =
+      SegmentBytesMax(use_.options->message_bytes_max, input.map->message_bytes_max(),
+                      use_.transport->MessageBytesMax());
+  PullPlanCounts counts;
+  HOTBED_RETURN_IF_ERROR(PlanPull(features, input, call.get(), &counts));
+  ClientCounters::Add(&use_.counters->ids_asked, counts.ids);
+  ClientCounters::Add(&use_.counters->ids_zeroed, counts.zeroed);
+  return call;
 }
 
-// Parts of one server stand together, so that a message takes its ids as one piece.
-void PullEngine::LayOutIds(const ClusterMap& map, PullCall* call) {
-  PullScratch& scratch = *call->scratch;
-  const uint32_t parts = scratch.PartCount();
-  scratch.part_order.resize(parts);
-  scratch.part_offset.resize(parts);
-  for (uint32_t i = 0; i < parts; ++i) scratch.part_order[i] = i;
-  const auto server_of = [&](uint32_t part) {
-    return map.Table(scratch.TableOf(part).id())->shards[scratch.ShardOf(part)].primary.server;
-  };
-  const auto before = [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); };
-  if (!std::is_sorted(scratch.part_order.begin(), scratch.part_order.end(), before)) {
-    std::stable_sort(scratch.part_order.begin(), scratch.part_order.end(), before);
-  }
-  call->ids = BufferRef::Allocate(8 * (scratch.plan.part_rows() + scratch.pooled.ids().size()));
-  uint64_t* const ids = reinterpret_cast<uint64_t*>(call->ids.data());
-  uint64_t offset = 0;
-  for (uint32_t p : scratch.part_order) {
-    if (scratch.Pooled(p) != nullptr) continue;
-    const PlanPart& part = scratch.plan.parts()[p];
-    scratch.part_offset[p] = offset;
-    scratch.plan.GatherIds(part, ids + offset);
-    offset += part.rows();
-  }
-  LayOutBags(call, offset);
-}
-
-ServerId PullEngine::ReaderOf(const PullCall& call, const ClusterMap& map, uint32_t part,
+ServerId PullEngine::ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
                               int attempt) const {
-  const TableHandle& table = call.scratch->TableOf(part);
-  const ShardRecord* const record = map.Shard({table.id(), call.scratch->ShardOf(part)});
-  if (record == nullptr) return 0;
-  const TableOptions& options = table.options();
-  // Of a table with one copy another member is there for the time of a move, and LsnMin does not
-  // see over its epochs.
+  const TableOptions& options = call.scratch->TableOf(part).options();
+  // A shard of a table with one replica has a second member only while it moves, and LsnMin does
+  // not carry over to another of its epochs.
   const bool any = (call.read_from == ReadFrom::kAny && options.copies > 1) ||
                    (call.read_from != ReadFrom::kPrimary && options.data_parallel);
-  if (!any || attempt > 0) return record->primary.server;
-  return context_->reads->Choose(*record, call.turn, context_->clock->NowNs());
+  if (!any || attempt > 0) return record.primary.server;
+  return use_.reads->Choose(record, call.turn, use_.clock->NowNs());
 }
 
-void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
-  const ClusterMapPtr map = context_->map->Get();
-  const PullScratch& scratch = *call->scratch;
-  std::vector<std::pair<ServerId, uint32_t>> order;  // by server, then as the ids lie
+absl::StatusOr<PullEngine::ByServer> PullEngine::SortByServer(const PullCall& call,
+                                                              const ClusterMap& map,
+                                                              absl::Span<const uint32_t> parts,
+                                                              int attempt) const {
+  ByServer order;
   for (uint32_t p : parts) {
-    const TableHandle& table = scratch.TableOf(p);
-    if (map->Shard({table.id(), scratch.ShardOf(p)}) == nullptr) {
-      call->Close(absl::NotFoundError(absl::StrCat("table ", table.name(), " was dropped")));
-      return;
+    const TableHandle& table = call.scratch->TableOf(p);
+    const ShardRecord* const record = map.Shard({table.id(), call.scratch->ShardOf(p)});
+    if (record == nullptr) {
+      return absl::NotFoundError(absl::StrCat("table ", table.name(), " was dropped"));
     }
-    order.emplace_back(ReaderOf(*call, *map, p, attempt), p);
+    order.emplace_back(ReaderOf(call, *record, p, attempt), p);
   }
   const auto before = [](const auto& a, const auto& b) { return a.first < b.first; };
+  // Stable: the parts of a server stay in the order of their ids in the buffer.
   if (!std::is_sorted(order.begin(), order.end(), before)) {
     std::stable_sort(order.begin(), order.end(), before);
   }
-  std::vector<uint32_t> waiting;  // their server is not known
+  return order;
+}
+
+void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
+  const ClusterMapPtr map = use_.map->Get();
+  const PullScratch& scratch = *call->scratch;
+  const absl::StatusOr<ByServer> order = SortByServer(*call, *map, parts, attempt);
+  if (!order.ok()) return call->Close(order.status());
+  std::vector<uint32_t> without_server;
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
-  const uint64_t bytes_max = context_->MessageBytesMax(*map);
+  const uint64_t bytes_max = SegmentBytesMax(
+      use_.options->message_bytes_max, map->message_bytes_max(), use_.transport->MessageBytesMax());
   uint64_t bytes = 0;
   const auto flush = [&] {
-    if (!message.empty()) {
-      SendMessage(call, message, {map, to, context_->clock->NowNs(), attempt});
-    }
+    if (!message.empty()) SendMessage(call, message, {map, to, use_.clock->NowNs(), attempt});
     message.clear();
     bytes = 0;
   };
-  for (const auto& [id, p] : order) {
+  for (const auto& [id, p] : *order) {
     const ServerAddress* server = map->Server(id);
     if (server == nullptr) {
-      waiting.push_back(p);
+      without_server.push_back(p);
       continue;
     }
     const uint64_t part_bytes = scratch.BytesOf(p, call->wire_type);
@@ -228,84 +167,140 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
     message.push_back(p);
   }
   flush();
-  if (!waiting.empty()) {
+  if (!without_server.empty()) {
     call->NoteError(absl::UnavailableError(
-        absl::StrCat(waiting.size(), " shards are without a server, the first of table ",
-                     scratch.TableOf(waiting[0]).name(), "; is every server up?")));
-    context_->follower->RequestRefresh();
-    RetryLater(call, std::move(waiting), attempt, 0, /*busy=*/false);
+        absl::StrCat(without_server.size(), " shards are without a server, the first of table ",
+                     scratch.TableOf(without_server[0]).name(), "; is every server up?")));
+    use_.follower->RequestRefresh();
+    RetryLater(call, std::move(without_server), attempt, 0, /*busy=*/false);
   }
 }
 
 void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent) {
-  thread_local v1::PullHeader header;  // keeps its segments' memory
-  header.Clear();
-  header.set_row_type(ToProto(call->wire_type));
-  header.set_want_flags(call->want_flags);
-  header.set_strict(call->strict);
-  header.set_staleness_ms_max(call->staleness_ms_max);
-  const int64_t left_ns = call->deadline_ns - context_->clock->NowNs();
-  OutgoingMessage message;
-  message.deadline_ms = static_cast<uint32_t>(
-      std::clamp<int64_t>(left_ns / 1'000'000, 1, std::numeric_limits<int32_t>::max()));
-  const PullScratch& scratch = *call->scratch;
-  OutgoingMessage::Bulk ids{v1::PullRequest::kIdsFieldNumber, {}};
-  OutgoingMessage::Bulk lengths{v1::PullRequest::kLengthsFieldNumber, {}};
-  OutgoingMessage::Bulk weights{v1::PullRequest::kWeightsFieldNumber, {}};
-  bool want_arg_max = false;
-  for (uint32_t p : parts) {
-    const TableHandle& table = scratch.TableOf(p);
-    const ShardId shard{table.id(), scratch.ShardOf(p)};
-    const Epoch epoch = sent.map->Shard(shard)->epoch;
-    v1::PullSegment* segment = header.add_segments();
-    segment->set_shard(shard.packed());
-    segment->set_epoch(epoch);
-    segment->set_id_count(scratch.IdsOf(p));
-    if (call->lane == Lane::kPull) segment->set_lsn_min(table.LsnMin(shard.index, epoch));
-    AddPiece(call->ids, 8 * scratch.part_offset[p], 8ull * scratch.IdsOf(p), &ids);
-    message.reply_bytes += scratch.BytesOf(p, call->wire_type);
-    const PooledPart* const part = scratch.Pooled(p);
-    if (part == nullptr) continue;
-    const PooledFeature& feature = scratch.pooled.features()[part->feature];
-    const bool max = feature.pooling == BagPooling::kMax;
-    segment->set_pooling(max ? v1::POOLING_MAX : v1::POOLING_SUM);
-    segment->set_bag_count(part->bags());
-    segment->set_weighted(feature.weights != nullptr);
-    segment->set_want_arg_max(feature.arg_max != nullptr);
-    want_arg_max |= feature.arg_max != nullptr;
-    AddPiece(call->lengths, 4ull * part->begin, 4ull * part->bags(), &lengths);
-    if (feature.weights != nullptr) {
-      AddPiece(call->weights, 4 * part->weight_at, 4ull * part->ids, &weights);
-    }
-  }
-  message.header = header.SerializeAsString();
-  message.segments = static_cast<uint32_t>(parts.size());
-  // Requests that are joined have the same bulk fields. Flags and arg_max would need a place of
-  // their own in a joined reply; calls that ask for them go alone.
-  if (!call->want_flags && !want_arg_max && sent.attempt == 0) {
-    message.join_key = 1u + header.row_type() + (lengths.pieces.empty() ? 0 : 8) +
-                       (weights.pieces.empty() ? 0 : 16) + (call->strict ? 32 : 0) +
-                       (uint64_t{call->staleness_ms_max} << 8);
-  }
-  message.bulk.push_back(std::move(ids));
-  if (!lengths.pieces.empty()) message.bulk.push_back(std::move(lengths));
-  if (!weights.pieces.empty()) message.bulk.push_back(std::move(weights));
-  context_->retry->CountRequest();
+  OutgoingMessage message =
+      BuildPullMessage(*call, parts, *sent.map, call->deadline_ns - use_.clock->NowNs(),
+                       /*may_join=*/sent.attempt == 0);
+  use_.retry->CountRequest();
   const std::string& address = sent.to->address;
-  context_->transport->Send(address, call->lane, std::move(message),
-                            std::make_shared<PullRequest>(this, call, parts, sent));
+  use_.transport->Send(address, call->lane, std::move(message),
+                       std::make_shared<PullRequest>(this, call, parts, sent));
+}
+
+void PullEngine::ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
+  ClientCounters::Add(&use_.counters->retries, parts.size());
+  SendParts(call, parts, attempt + 1);
 }
 
 void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
                             uint32_t retry_after_ms, bool busy) {
-  ClientCounters::Add(&context_->counters.retries, parts.size());
-  const int64_t delay_ns = busy ? context_->retry->DelayNs(attempt + 1, retry_after_ms)
-                                : context_->retry->SoonNs(attempt + 1, retry_after_ms);
-  context_->timer->RunAfter(delay_ns, [this, call, parts = std::move(parts), attempt] {
+  ClientCounters::Add(&use_.counters->retries, parts.size());
+  const int64_t delay_ns = use_.retry->ResendDelayNs(attempt + 1, retry_after_ms, busy);
+  use_.timer->RunAfter(delay_ns, [this, call, parts = std::move(parts), attempt] {
     if (!call->Enter()) return;
     SendParts(call, parts, attempt + 1);
-    LeaveAndResolve(call);
+    calls_.Leave(call);
   });
+}
+
+// --- answers
+
+void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+                         const absl::Status& transport, const Reply* reply) {
+  if (!transport.ok()) return OnLost(call, parts, sent, transport);
+  use_.reads->Answered(sent.to->server, use_.clock->NowNs() - sent.at_ns);
+  Outcome outcome;
+  TakeReply(call, parts, sent, *reply, &outcome);
+  if (call->closed()) return;
+  if (outcome.done != 0 && call->parts_left.fetch_sub(outcome.done) == outcome.done) {
+    call->scratch->join.Finish(call->scratch->pooled);
+    call->Close(absl::OkStatus());
+  }
+  if (!outcome.resend.empty()) ResendNow(call, outcome.resend, sent.attempt);
+  if (!outcome.later.empty()) {
+    RetryLater(call, std::move(outcome.later), sent.attempt, outcome.retry_after_ms, outcome.busy);
+  }
+}
+
+void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+                           const Reply& reply, Outcome* outcome) {
+  const v1::ReplyHeader& header = reply.view->header;
+  if (header.code() != v1::OK) {
+    v1::SegmentReply refusal;
+    refusal.set_code(header.code());
+    refusal.set_detail(header.detail());
+    for (uint32_t p : parts) OnRefusal(call, p, refusal, sent, outcome);
+    return;
+  }
+  if (reply.segment_count != parts.size()) {
+    return call->Close(absl::InternalError(absl::StrCat("a server answered ", reply.segment_count,
+                                                        " segments to ", parts.size(), " asked")));
+  }
+  ApplyRecordsOf(header, reply.segment_first, reply.segment_count, use_.map);
+  PullAnswer answer(reply);
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    const uint32_t part = parts[i];
+    const v1::SegmentReply& segment = header.segments(static_cast<int>(reply.segment_first + i));
+    if (segment.code() != v1::OK) {
+      OnRefusal(call, part, segment, sent, outcome);
+      continue;
+    }
+    if (call->lane == Lane::kPull && segment.epoch() != 0) {
+      call->scratch->TableOf(part).NoteAcknowledged(call->scratch->ShardOf(part), segment.epoch(),
+                                                    segment.lsn());
+    }
+    absl::Status taken = answer.TakeSegment(segment, part, call.get());
+    if (!taken.ok()) return call->Close(std::move(taken));
+    ClientCounters::Add(&use_.counters->rows_pulled, call->scratch->RowsCounted(part));
+    ++outcome->done;
+  }
+}
+
+bool PullEngine::AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const {
+  const ShardId shard{call.scratch->TableOf(part).id(), call.scratch->ShardOf(part)};
+  return sent.map->Shard(shard)->primary.server == sent.to->server;
+}
+
+void PullEngine::OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+                        const absl::Status& transport) {
+  // FailedPrecondition is the server's "never": another cluster, another wire version.
+  if (absl::IsFailedPrecondition(transport)) return call->Close(transport);
+  call->NoteError(transport);
+  use_.reads->Failed(sent.to->server, use_.clock->NowNs());
+  use_.follower->RequestRefresh();
+  std::vector<uint32_t> now;
+  std::vector<uint32_t> later;
+  for (uint32_t p : parts) (AskedPrimary(*call, p, sent) ? later : now).push_back(p);
+  if (!now.empty()) ResendNow(call, now, sent.attempt);
+  if (!later.empty()) RetryLater(call, std::move(later), sent.attempt, 0, /*busy=*/false);
+}
+
+void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
+                           const Sent& sent, Outcome* outcome) {
+  const TableHandle& table = call->scratch->TableOf(part);
+  const ShardId shard{table.id(), call->scratch->ShardOf(part)};
+  const Verdict verdict = VerdictOf(segment.code(), /*push=*/false);
+  const absl::Status status =
+      StatusOf(segment.code(), WhereOf(table, shard.index), segment.detail());
+  if (verdict != Verdict::kReroute && verdict != Verdict::kLater) return call->Close(status);
+  call->NoteError(status);
+  if (verdict == Verdict::kReroute) {
+    ClientCounters::Add(&use_.counters->wrong_epoch, 1);
+    const ClusterMapPtr map = use_.map->Get();
+    const ShardRecord* const known = map->Shard(shard);
+    if (known == nullptr || known->IsNewerThan(*sent.map->Shard(shard))) {
+      outcome->resend.push_back(part);
+      return;
+    }
+    use_.follower->RequestRefresh();
+  }
+  // A replica that is behind, or no longer one, refused; the primary is neither.
+  if (!AskedPrimary(*call, part, sent)) {
+    outcome->resend.push_back(part);
+    return;
+  }
+  outcome->busy |= IsOverload(segment.code());
+  outcome->retry_after_ms = std::max(outcome->retry_after_ms, segment.retry_after_ms());
+  outcome->later.push_back(part);
 }
 
 }  // namespace hotbed

@@ -1,97 +1,103 @@
-// Pulls and lookups: builds messages from a plan, scatters the answers, resends what was refused,
-// ends calls at their deadline. Thread-safe.
+// Pulls and lookups: plans a call, sends its parts to the servers of their shards, writes the
+// answers to the caller's buffers, and sends again what was refused or lost. Thread-safe.
+//
+// A call is made of parts; a part is what one shard is asked for in one segment. Parts of one
+// server travel as one message, up to a limit of bytes. A part that is refused goes to the primary
+// at once, or again after a delay, until the call's deadline.
 #ifndef HOTBED_CLIENT_PULL_PULL_ENGINE_H_
 #define HOTBED_CLIENT_PULL_PULL_ENGINE_H_
 
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/net/client_context.h"
+#include "client/map/cluster_map.h"
+#include "client/map/map_follower.h"
+#include "client/map/read_choice.h"
+#include "client/net/client_counters.h"
+#include "client/net/retry.h"
+#include "client/net/timer.h"
+#include "client/net/transport.h"
 #include "client/pull/pull_call.h"
+#include "client/pull/pulls_in_flight.h"
+#include "common/clock.h"
+#include "hotbed/client.h"
 
 namespace hotbed {
 
 class PullEngine {
  public:
-  explicit PullEngine(ClientContext* context) : context_(context) {}
-  // Shutdown came first, and the transport is gone.
-  ~PullEngine() = default;
+  // What the engine uses; all of it outlives the engine. The transport may call back until it is
+  // destroyed, so it goes before the engine does, and after Shutdown.
+  struct Wiring {
+    const ClientOptions* options;
+    const void* owner;  // the client that tables must belong to
+    const Clock* clock;
+    ClusterMapHolder* map;
+    MapFollower* follower;
+    Transport* transport;
+    Timer* timer;
+    RetryPolicy* retry;
+    ReadChoice* reads;
+    ClientCounters* counters;
+  };
 
-  // `lane` is kPull or kLookup. Waits for room among the calls in flight, at most until the
-  // deadline.
+  explicit PullEngine(const Wiring& wiring);
+
+  // `lane` is kPull or kLookup. Blocks while the limits on pulls in flight do not admit the call,
+  // at most until the deadline.
   Future<absl::Status> Start(absl::Span<const PullFeature> features, const PullOptions& options,
-                             Lane lane);
+                             Lane lane, int64_t deadline_ns);
   // Ends calls whose deadline has passed.
-  void Tick();
+  void Tick() { calls_.Expire(); }
   // Ends every call with Cancelled.
-  void Shutdown();
+  void Shutdown() { calls_.Shutdown(); }
 
  private:
   friend class PullRequest;
   using CallPtr = std::shared_ptr<PullCall>;
-
-  absl::Status Plan(absl::Span<const PullFeature> features, const PullOptions& options, Lane lane,
-                    CallPtr* call);
-  // False at the call's deadline.
-  bool WaitForRoom(const PullCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status NoRoomError() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LayOutIds(const ClusterMap& map, PullCall* call);
-  // The caller stands inside the call's gate in all of these.
-  void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
-  // A message: by which map, whom it asks and when.
+  // A message: the map that it was made by, the server that it went to, and when.
   struct Sent {
     ClusterMapPtr map;
-    const ServerAddress* to = nullptr;  // of the map
+    const ServerAddress* to = nullptr;  // of `map`
     int64_t at_ns = 0;
     int attempt = 0;
   };
-  // Who is asked for a part: at the first attempt a copy may be; what it refused, the primary.
-  ServerId ReaderOf(const PullCall& call, const ClusterMap& map, uint32_t part, int attempt) const;
-  void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent);
-  // `busy`: a server has too much to do; else what hinders will pass by itself.
-  void RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
-                  uint32_t retry_after_ms, bool busy);
-
-  // pull_reply.cc
   struct Outcome;
+  using ByServer = std::vector<std::pair<ServerId, uint32_t>>;  // parts, sorted by server
+
+  absl::StatusOr<CallPtr> Prepare(absl::Span<const PullFeature> features,
+                                  const PullOptions& options, Lane lane, int64_t deadline_ns);
+
+  // The caller is inside the call's gate in all of these.
+  void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
+  absl::StatusOr<ByServer> SortByServer(const PullCall& call, const ClusterMap& map,
+                                        absl::Span<const uint32_t> parts, int attempt) const;
+  // The server that is asked for a part. The first attempt may go to a backup or a read replica;
+  // further ones go to the primary.
+  ServerId ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
+                    int attempt) const;
+  void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent);
   void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                const absl::Status& transport, const Reply* reply);
   void OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
               const absl::Status& transport);
-  bool AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const;
-  // The bulk fields of an answer, read segment after segment.
-  struct Answer {
-    FragmentReader rows;
-    FragmentReader flags;
-    FragmentReader arg_max;
-  };
-  void OnSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                 const Sent& sent, Answer* answer, Outcome* outcome);
+  // Reads the segments of an answer into the caller's buffers, and into `outcome`.
+  void TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+                 const Reply& reply, Outcome* outcome);
   void OnRefusal(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
                  const Sent& sent, Outcome* outcome);
-  bool ScatterSegment(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
-                      Answer* answer);
+  bool AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const;
+  void ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
+  // `busy`: a server is overloaded; otherwise the obstacle passes by itself.
+  void RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
+                  uint32_t retry_after_ms, bool busy);
 
-  // pull_pooled.cc
-  void PlanPooled(absl::Span<const PullFeature> features, const ClusterMap& map, PullCall* call);
-  void LayOutBags(PullCall* call, uint64_t ids_before);
-  bool ScatterPooled(const CallPtr& call, const PooledPart& part, const v1::SegmentReply& segment,
-                     Answer* answer);
-
-  void LeaveAndResolve(const CallPtr& call);
-  std::unique_ptr<PullScratch> TakeScratch();
-  absl::Status DeadlineError(const PullCall& call) const;
-
-  ClientContext* const context_;
-  absl::Mutex mu_;
-  absl::flat_hash_set<CallPtr> calls_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<PullScratch>> free_ ABSL_GUARDED_BY(mu_);
-  uint64_t bytes_in_flight_ ABSL_GUARDED_BY(mu_) = 0;
-  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  const Wiring use_;
+  PullsInFlight calls_;
 };
 
 }  // namespace hotbed

@@ -6,11 +6,16 @@
 
 namespace hotbed {
 
+void PushChain::Append(ChainedPart* part) {
+  HOTBED_CHECK(parts_.empty() || part->seq > parts_.back()->seq)
+      << "sequence " << part->seq << " after " << parts_.back()->seq;
+  parts_.push_back(part);
+}
+
 PushChain::Stamp PushChain::Send() {
   ChainedPart* const part = NextToSend();
   HOTBED_CHECK(part != nullptr) << "a push chain has nothing to send";
-  // Open rides on every part until one is answered: which of them arrives first is the server's to
-  // see.
+  // Every part says `open` until one is answered: the client does not know which arrives first.
   const Stamp stamp{tail_seq_, !opened_};
   part->in_flight = true;
   tail_seq_ = part->seq;
@@ -57,7 +62,7 @@ void PushChain::OnRetry(ChainedPart* part) {
 void PushChain::OnGap(ChainedPart* part, uint64_t last_seq) {
   Answered(part);
   stalled_ = true;
-  // May be lower than what was acknowledged: a shard of class `checkpoint` that was killed forgets.
+  // May be lower than an acknowledged number: a killed shard of durability `checkpoint` forgets.
   known_seq_ = last_seq;
 }
 

@@ -1,26 +1,35 @@
 #include "client/push/push_engine.h"
 
 #include <algorithm>
-#include <string>
+#include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/map/reply_records.h"
+#include "client/net/await_answers.h"
+#include "client/net/message_limits.h"
 #include "client/push/push_prepare.h"
-#include "common/await_for.h"
-#include "common/log.h"
 #include "common/status_macros.h"
-#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
 
-constexpr size_t kUnclaimedMax = 4096;
+// A shard that stops, steps down or lost its log's disk may have logged the push before it answered
+// with one of these codes. After every other refusal nothing was applied.
+bool LeavesItOpen(v1::Code code) { return code == v1::UNAVAILABLE || code == v1::WRONG_EPOCH; }
+
+// A refusal that is due to the gradients themselves or to lateness was due to them at the first
+// send, too, which left a noop: an earlier send cannot have been applied.
+bool IsAboutContent(v1::Code code) {
+  return code == v1::OUT_OF_RANGE || code == v1::NAN_GRADIENT || code == v1::STEP_OVER;
+}
 
 }  // namespace
 
-// One message on its way.
+// One message in flight.
 class PushRequest final : public PendingRequest {
  public:
-  PushRequest(PushEngine* engine, absl::Span<const PushEngine::SentPart> parts)
+  PushRequest(PushEngine* engine, absl::Span<const SentPart> parts)
       : engine_(engine), parts_(parts.begin(), parts.end()) {}
   void Done(const absl::Status& transport, const Reply* reply) override {
     engine_->OnReply(parts_, transport, reply, /*written=*/true);
@@ -31,8 +40,13 @@ class PushRequest final : public PendingRequest {
 
  private:
   PushEngine* const engine_;
-  const std::vector<PushEngine::SentPart> parts_;
+  const std::vector<SentPart> parts_;
 };
+
+PushEngine::PushEngine(const Wiring& wiring)
+    : use_(wiring),
+      ledger_(static_cast<uint64_t>(wiring.options->pushes_in_flight_max),
+              wiring.options->push_bytes_in_flight_max) {}
 
 Future<PushResult> PushEngine::Refuse(uint64_t step, absl::Status status) {
   PushResult result;
@@ -43,34 +57,33 @@ Future<PushResult> PushEngine::Refuse(uint64_t step, absl::Status status) {
 }
 
 Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature> features,
-                                     const PushOptions& options) {
+                                     const PushOptions& options, int64_t deadline_ns) {
   auto call = std::make_unique<PushCall>();
+  call->deadline_ns = deadline_ns;
   absl::Status prepared = Prepare(step, features, options, call.get());
-  if (prepared.ok() && !call->parts.empty()) prepared = EnsureSession(call->deadline_ns);
   if (!prepared.ok()) return Refuse(step, std::move(prepared));
   if (call->parts.empty()) return Future<PushResult>::Ready(call->Result());
+  const absl::StatusOr<SessionIdentity> identity = use_.session->Open(deadline_ns);
+  if (!identity.ok()) return Refuse(step, identity.status());
   Resolutions resolutions;
   Future<PushResult> future;
   {
     absl::MutexLock lock(&mu_);
+    identity_ = *identity;
     if (!WaitForRoom(*call)) {
-      return Refuse(step, absl::DeadlineExceededError(absl::StrCat(
-                              "push of step ", step, " was not sent: ", room_.ToString())));
+      return Refuse(step,
+                    absl::DeadlineExceededError(absl::StrCat(
+                        "push of step ", step, " was not sent: ", ledger_.window().ToString())));
     }
     if (shut_down_) return Refuse(step, absl::CancelledError("the client is closing"));
-    absl::Status steps = CheckSteps(*call);
+    absl::Status steps = ledger_.CheckSteps(*call);
     if (!steps.ok()) return Refuse(step, std::move(steps));
-    call->ticket = next_ticket_++;
-    call->parts_left = call->parts.size();
-    future = call->promise.emplace(context_->transport->driver()).future();
-    call->place = room_.Enter(call->bytes, context_->clock->NowNs());
-    std::vector<ShardChain*> touched;
-    Chain(call.get(), &touched);
-    calls_[call->ticket] = std::move(call);
+    const std::vector<ShardChain*> touched = Chain(call.get());
+    future = ledger_.Add(std::move(call), use_.transport->driver(), use_.clock->NowNs());
     Flush(touched, &resolutions);
   }
-  context_->timer->AddWatcher();
-  Resolve(std::move(resolutions));
+  use_.timer->AddWatcher();
+  PushLedger::Resolve(std::move(resolutions));
   return future;
 }
 
@@ -81,53 +94,30 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
         absl::StrCat("step ", step, " is above the limit ", kStepMax));
   }
   call->step = step;
-  call->gradient_type = context_->options.push_type;
+  call->gradient_type = use_.options->push_type;
   call->has_learning_rate = options.has_learning_rate;
   call->learning_rate = options.learning_rate;
   call->assign = options.assign;
-  call->deadline_ns = context_->DeadlineNs(options.deadline);
-  return PreparePush(context_, features, options, call);
+  PushPlanInput input{use_.map->Get(), use_.owner, use_.options->trainers, 0};
+  input.segment_bytes_max = SegmentBytesMaxOf(*input.map);
+  uint64_t zeroed = 0;
+  HOTBED_RETURN_IF_ERROR(PreparePush(features, options, input, call, &zeroed));
+  ClientCounters::Add(&use_.counters->ids_zeroed, zeroed);
+  return absl::OkStatus();
 }
 
-absl::Status PushEngine::EnsureSession(int64_t deadline_ns) {
-  // One caller at a time asks, without the mutex; the others wait, each to its own deadline, and
-  // go on with the asking where that caller's time was too short.
-  const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return identity_.session != 0 || !opening_session_;
-  };
-  {
-    absl::MutexLock lock(&mu_);
-    const int64_t left_ns = deadline_ns - context_->clock->NowNs();
-    if (!AwaitFor(&mu_, absl::Condition(&free), absl::Nanoseconds(std::max<int64_t>(left_ns, 0)))) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "session ", session_name_, " is not open yet; is the coordinator up? Nothing was sent"));
-    }
-    if (identity_.session != 0) return absl::OkStatus();
-    opening_session_ = true;
-  }
-  const int64_t left_ns = std::max<int64_t>(deadline_ns - context_->clock->NowNs(), 1'000'000);
-  const absl::StatusOr<SessionIdentity> opened =
-      control_->OpenSession(session_name_, absl::Nanoseconds(left_ns));
-  if (opened.ok()) context_->transport->SetSession(opened->session, opened->incarnation);
-  absl::MutexLock lock(&mu_);
-  opening_session_ = false;
-  if (opened.ok()) identity_ = *opened;
-  return opened.status();
-}
-
-absl::StatusOr<SessionIdentity> PushEngine::Session(int64_t deadline_ns) {
-  HOTBED_RETURN_IF_ERROR(EnsureSession(deadline_ns));
-  absl::MutexLock lock(&mu_);
-  return identity_;
+uint64_t PushEngine::SegmentBytesMaxOf(const ClusterMap& map) const {
+  return SegmentBytesMax(use_.options->message_bytes_max, map.message_bytes_max(),
+                         use_.transport->MessageBytesMax());
 }
 
 absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {
   absl::MutexLock lock(&mu_);
-  const auto open = [this, step](const auto& call) { return call.second->step <= step; };
   const auto answered = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return shut_down_ || std::none_of(calls_.begin(), calls_.end(), open);
+    return shut_down_ || ledger_.AllAnswered(step);
   };
-  if (!answered() && !context_->Await(&mu_, absl::Condition(&answered), deadline_ns)) {
+  if (!answered() &&
+      !AwaitAnswers(use_.transport, use_.clock, &mu_, absl::Condition(&answered), deadline_ns)) {
     return absl::DeadlineExceededError(absl::StrCat(
         "pushes of step ", step, " or earlier are not answered yet; end the step again"));
   }
@@ -136,29 +126,18 @@ absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {
 
 bool PushEngine::WaitForRoom(const PushCall& call) {
   const auto room = [this, &call]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return shut_down_ || room_.Has(call.bytes, call.deadline_ns - context_->clock->NowNs());
+    return shut_down_ ||
+           ledger_.window().Admits(call.bytes, call.deadline_ns - use_.clock->NowNs());
   };
-  return room() || context_->Await(&mu_, absl::Condition(&room), call.deadline_ns);
+  return room() ||
+         AwaitAnswers(use_.transport, use_.clock, &mu_, absl::Condition(&room), call.deadline_ns);
 }
 
-absl::Status PushEngine::CheckSteps(const PushCall& call) const {
-  for (const PushPart& part : call.parts) {
-    const auto it = last_step_.find(part.table);
-    if (it != last_step_.end() && call.step <= it->second) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "table ", part.table->name(), ": step ", call.step, " after step ", it->second,
-          "; steps of a table must grow, one push a table and step (put all its features in one "
-          "call)"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-void PushEngine::Chain(PushCall* call, std::vector<ShardChain*>* touched) {
-  // Parts of one shard stand together and in order.
+std::vector<ShardChain*> PushEngine::Chain(PushCall* call) {
+  std::vector<ShardChain*> touched;
+  // Parts of one shard lie side by side and in order.
   ShardChain* chain = nullptr;
   for (PushPart& part : call->parts) {
-    last_step_[part.table] = call->step;
     if (chain == nullptr || !(chain->shard == part.shard_id())) {
       std::unique_ptr<ShardChain>& slot = chains_[part.shard_id().packed()];
       if (slot == nullptr) {
@@ -166,19 +145,20 @@ void PushEngine::Chain(PushCall* call, std::vector<ShardChain*>* touched) {
         slot->shard = part.shard_id();
       }
       chain = slot.get();
-      touched->push_back(chain);
+      touched.push_back(chain);
     }
     chain->chain.Append(&part);
   }
+  return touched;
 }
 
 void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolutions) {
   if (shut_down_) return;
-  const ClusterMapPtr map = context_->map->Get();
+  const ClusterMapPtr map = use_.map->Get();
   std::vector<SentPart> message;
   std::vector<ShardChain*> without_server;
   const ServerAddress* to = nullptr;
-  const uint64_t bytes_max = context_->MessageBytesMax(*map);
+  const uint64_t bytes_max = SegmentBytesMaxOf(*map);
   uint64_t bytes = 0;
   for (ShardChain* chain : chains) {
     const ShardRecord* record = map->Shard(chain->shard);
@@ -187,11 +167,10 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
       part->DropThrough(chain->chain.known_seq());
       const PushChain::Stamp stamp = chain->chain.Send();
       if (record == nullptr) {
-        chain->chain.OnRefused(part, 0);
-        Finish(part,
-               part->EndOf(absl::NotFoundError(
-                   absl::StrCat("table ", part->table->name(), " was dropped"))),
-               resolutions);
+        Refused({chain, part, stamp, 0}, 0,
+                part->EndOf(absl::NotFoundError(
+                    absl::StrCat("table ", part->table->name(), " was dropped"))),
+                resolutions);
         continue;
       }
       if (server == nullptr) {
@@ -215,56 +194,19 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
   }
   if (!message.empty()) SendMessage(to->address, message);
   if (!without_server.empty()) {
-    context_->follower->RequestRefresh();
+    use_.follower->RequestRefresh();
     RestartLater(std::move(without_server));
   }
 }
 
 void PushEngine::SendMessage(const std::string& address, absl::Span<const SentPart> parts) {
-  thread_local v1::PushHeader header;  // keeps its segments' memory
-  header.Clear();
-  header.set_gradient_type(ToProto(context_->options.push_type));
-  header.set_session(identity_.session);
-  header.set_incarnation(identity_.incarnation);
-  OutgoingMessage message;
-  OutgoingMessage::Bulk ids{v1::PushRequest::kIdsFieldNumber, {}};
-  OutgoingMessage::Bulk gradients{v1::PushRequest::kGradientsFieldNumber, {}};
-  const auto append = [](OutgoingMessage::Bulk* bulk, const BytesRef& piece) {
-    if (!bulk->pieces.empty() &&
-        bulk->pieces.back().data + bulk->pieces.back().size == piece.data) {
-      bulk->pieces.back().size += piece.size;
-    } else {
-      bulk->pieces.push_back(piece);
-    }
-  };
-  for (const SentPart& sent : parts) {
-    const PushPart& part = *sent.part;
-    v1::PushSegment* segment = header.add_segments();
-    segment->set_shard(part.shard_id().packed());
-    segment->set_epoch(sent.epoch);
-    segment->set_id_count(part.rows);
-    segment->set_seq(part.seq);
-    segment->set_prev_seq(sent.stamp.prev_seq);
-    segment->set_open(sent.stamp.open);
-    segment->set_has_learning_rate(part.call->has_learning_rate);
-    segment->set_learning_rate(part.call->learning_rate);
-    segment->set_assign(part.call->assign);
-    segment->set_last_part(part.last_of_shard);
-    segment->set_dim(part.columns);
-    append(&ids, part.ids);
-    append(&gradients, part.gradients);
-  }
-  message.header = header.SerializeAsString();
-  message.segments = static_cast<uint32_t>(parts.size());
-  message.join_key = 1;  // one session, one gradient type: the headers always agree
-  message.bulk.push_back(std::move(ids));
-  message.bulk.push_back(std::move(gradients));
-  context_->retry->CountRequest();
-  context_->transport->Send(address, Lane::kPush, std::move(message),
-                            std::make_shared<PushRequest>(this, parts));
+  use_.retry->CountRequest();
+  use_.transport->Send(address, Lane::kPush,
+                       BuildPushMessage(identity_, use_.options->push_type, parts),
+                       std::make_shared<PushRequest>(this, parts));
 }
 
-void PushEngine::Settle(std::vector<ShardChain*> chains, Resolutions* resolutions) {
+void PushEngine::Settle(absl::Span<ShardChain* const> chains, Resolutions* resolutions) {
   std::vector<ShardChain*> now;
   std::vector<ShardChain*> later;
   for (ShardChain* chain : chains) {
@@ -294,87 +236,143 @@ void PushEngine::RestartLater(std::vector<ShardChain*> chains) {
     attempt = std::max(attempt, chain->chain.attempts() + 1);
     chain->retry_after_ms = 0;
   }
-  const int64_t delay_ns = busy ? context_->retry->DelayNs(attempt, retry_after_ms)
-                                : context_->retry->SoonNs(attempt, retry_after_ms);
-  context_->timer->RunAfter(delay_ns, [this, chains = std::move(chains)] {
-    Resolutions resolutions;
-    {
-      absl::MutexLock lock(&mu_);
-      std::vector<ShardChain*> ready;
-      for (ShardChain* chain : chains) {
-        chain->restart_scheduled = false;
-        chain->restart_now = false;
-        if (!chain->chain.ReadyToRestart()) continue;
-        chain->chain.Restart();
-        ready.push_back(chain);
-      }
-      Flush(ready, &resolutions);
+  const int64_t delay_ns = use_.retry->ResendDelayNs(attempt, retry_after_ms, busy);
+  use_.timer->RunAfter(delay_ns, [this, chains = std::move(chains)] { Restart(chains); });
+}
+
+void PushEngine::Restart(absl::Span<ShardChain* const> chains) {
+  Resolutions resolutions;
+  {
+    absl::MutexLock lock(&mu_);
+    std::vector<ShardChain*> ready;
+    for (ShardChain* chain : chains) {
+      chain->restart_scheduled = false;
+      chain->restart_now = false;
+      if (!chain->chain.ReadyToRestart()) continue;
+      chain->chain.Restart();
+      ready.push_back(chain);
     }
-    Resolve(std::move(resolutions));
-  });
+    Flush(ready, &resolutions);
+  }
+  PushLedger::Resolve(std::move(resolutions));
 }
 
 void PushEngine::Finish(PushPart* part, const absl::Status& status, Resolutions* resolutions) {
-  PushCall* const call = part->call;
-  if (!status.ok()) call->refused.push_back({part->table->name(), part->shard, part->seq, status});
-  if (--call->parts_left > 0) return;
-  PushResult result = call->Result();
-  if (call->promise.has_value()) {
-    resolutions->emplace_back(*std::move(call->promise), std::move(result));
-  } else {
-    unclaimed_.push_back(std::move(result));
-    if (unclaimed_.size() > kUnclaimedMax) unclaimed_.pop_front();
+  if (ledger_.Finish(part, status, use_.clock->NowNs(), resolutions)) use_.timer->RemoveWatcher();
+}
+
+// --- answers
+
+void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& transport,
+                         const Reply* reply, bool written) {
+  Resolutions resolutions;
+  {
+    absl::MutexLock lock(&mu_);
+    // The server's "never" (another cluster, another wire version) comes before it takes anything
+    // from the stream.
+    const bool never = absl::IsFailedPrecondition(transport);
+    v1::SegmentReply alike;  // for every segment, where all have the same answer
+    const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
+    const bool short_answer =
+        header != nullptr && header->code() == v1::OK && reply->segment_count != parts.size();
+    const bool each = header != nullptr && header->code() == v1::OK && !short_answer;
+    if (header == nullptr) {
+      alike.set_code(v1::UNAVAILABLE);
+      alike.set_detail(std::string(transport.message()));
+      use_.follower->RequestRefresh();
+    } else if (short_answer) {
+      alike.set_code(v1::UNAVAILABLE);
+      alike.set_detail(absl::StrCat("a server answered ", reply->segment_count, " segments to ",
+                                    parts.size(), " sent"));
+    } else if (!each) {
+      alike.set_code(header->code());
+      alike.set_detail(header->detail());
+    }
+    if (each) ApplyRecordsOf(*header, reply->segment_first, reply->segment_count, use_.map);
+    std::vector<ShardChain*> answered;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const v1::SegmentReply& segment =
+          each ? header->segments(static_cast<int>(reply->segment_first + i)) : alike;
+      const bool unanswered = header == nullptr ? written && !never : short_answer;
+      if (unanswered || (each && LeavesItOpen(segment.code()))) parts[i].part->maybe_applied = true;
+      if (never) {
+        Refused(parts[i], 0, parts[i].part->EndOf(transport), &resolutions);
+      } else {
+        OnSegment(parts[i], segment, &resolutions);
+      }
+      if (parts[i].chain->chain.ReadyToRestart()) answered.push_back(parts[i].chain);
+    }
+    Settle(answered, &resolutions);
   }
-  Forget(call);
+  PushLedger::Resolve(std::move(resolutions));
 }
 
-void PushEngine::Forget(PushCall* call) {
-  room_.Leave(call->place, context_->clock->NowNs());
-  context_->timer->RemoveWatcher();
-  calls_.erase(call->ticket);
+void PushEngine::Refused(const SentPart& sent, uint64_t last_seq, const absl::Status& status,
+                         Resolutions* resolutions) {
+  sent.chain->chain.OnRefused(sent.part, last_seq);
+  Finish(sent.part, status, resolutions);
 }
 
-void PushEngine::Resolve(Resolutions resolutions) {
-  for (auto& [promise, result] : resolutions) promise.Set(std::move(result));
+void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment,
+                           Resolutions* resolutions) {
+  ShardChain& chain = *sent.chain;
+  PushPart* const part = sent.part;
+  const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
+  if (verdict == Verdict::kOk) {
+    chain.chain.OnApplied(part, segment.last_seq());
+    if (part->column_first == 0) ClientCounters::Add(&use_.counters->rows_pushed, part->rows);
+    part->table->NoteAcknowledged(part->shard, segment.epoch(), segment.lsn());
+    return Finish(part, absl::OkStatus(), resolutions);
+  }
+  const absl::Status status = StatusOf(segment.code(), part->Where(), segment.detail());
+  if (verdict == Verdict::kFinal) {
+    return Refused(sent, segment.last_seq(),
+                   IsAboutContent(segment.code()) ? status : part->EndOf(status), resolutions);
+  }
+  ClientCounters::Add(&use_.counters->retries, 1);
+  part->call->last_error = status;
+  chain.retry_after_ms = std::max(chain.retry_after_ms, segment.retry_after_ms());
+  chain.busy |= IsOverload(segment.code());
+  if (verdict == Verdict::kGap) return chain.chain.OnGap(part, segment.last_seq());
+  if (verdict == Verdict::kOpenAgain) return chain.chain.OnUnknownSession(part);
+  if (verdict == Verdict::kReroute) OnReroute(sent);
+  chain.chain.OnRetry(part);
 }
 
-Future<PushResult> PushEngine::Retry(const PushResult& result, absl::Duration deadline) {
-  // Unknown: nobody will ever tell.
+void PushEngine::OnReroute(const SentPart& sent) {
+  ClientCounters::Add(&use_.counters->wrong_epoch, 1);
+  const ClusterMapPtr map = use_.map->Get();
+  const ShardRecord* const record = map->Shard(sent.chain->shard);
+  if (record == nullptr || record->epoch > sent.epoch) {
+    sent.chain->restart_now = true;
+  } else {
+    use_.follower->RequestRefresh();
+  }
+}
+
+// --- open pushes
+
+Future<PushResult> PushEngine::Retry(const PushResult& result, int64_t deadline_ns) {
+  // With kUnknown no shard will ever tell.
   if (result.outcome != PushResult::Outcome::kIndeterminate || absl::IsUnknown(result.status)) {
     return Future<PushResult>::Ready(result);
   }
   absl::MutexLock lock(&mu_);
-  const auto open = calls_.find(result.ticket);
-  if (open != calls_.end()) {
-    PushCall& call = *open->second;
-    call.deadline_ns = context_->DeadlineNs(deadline);
-    if (!call.promise.has_value()) call.promise.emplace(context_->transport->driver());
-    return call.promise->future();
-  }
-  for (auto it = unclaimed_.begin(); it != unclaimed_.end(); ++it) {
-    if (it->ticket != result.ticket) continue;
-    PushResult found = std::move(*it);
-    unclaimed_.erase(it);
-    return Future<PushResult>::Ready(std::move(found));
-  }
-  PushResult unknown = result;
-  unknown.status = absl::NotFoundError(
-      absl::StrCat("no push with ticket ", result.ticket, " is known to this client any more"));
-  return Future<PushResult>::Ready(std::move(unknown));
+  return ledger_.Retry(result, deadline_ns, use_.transport->driver());
+}
+
+std::vector<PushResult> PushEngine::Unanswered(absl::Duration at_least) const {
+  absl::MutexLock lock(&mu_);
+  return ledger_.Unanswered(use_.clock->NowNs() - absl::ToInt64Nanoseconds(at_least));
 }
 
 void PushEngine::Tick() {
-  const int64_t now = context_->clock->NowNs();
   Resolutions resolutions;
   {
     absl::MutexLock lock(&mu_);
-    for (auto& [ticket, call] : calls_) {
-      if (call->deadline_ns > now || !call->promise.has_value()) continue;
-      resolutions.emplace_back(*std::move(call->promise), call->Result());
-      call->promise.reset();
-    }
+    ledger_.Expire(use_.clock->NowNs(), &resolutions);
   }
-  Resolve(std::move(resolutions));
+  PushLedger::Resolve(std::move(resolutions));
 }
 
 void PushEngine::Shutdown() {
@@ -382,13 +380,9 @@ void PushEngine::Shutdown() {
   {
     absl::MutexLock lock(&mu_);
     shut_down_ = true;
-    for (auto& [ticket, call] : calls_) {
-      if (!call->promise.has_value()) continue;
-      resolutions.emplace_back(*std::move(call->promise), call->Result());
-      call->promise.reset();
-    }
+    ledger_.Expire(std::numeric_limits<int64_t>::max(), &resolutions);
   }
-  Resolve(std::move(resolutions));
+  PushLedger::Resolve(std::move(resolutions));
 }
 
 }  // namespace hotbed

@@ -11,13 +11,14 @@
 #include "client/batch/gradient_clip.h"
 #include "client/batch/gradient_sum.h"
 #include "client/batch/resolve_ids.h"
+#include "client/net/message_limits.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
 
-// Kept by each thread that pushes.
-struct Scratch {
+// The working memory of each thread that pushes.
+struct PushScratch {
   BatchPlan plan;
   Deduper deduper;
   std::vector<FeatureIds> features;
@@ -37,7 +38,7 @@ uint64_t GradientBytes(const PlanPart& part, RowType type) {
   return uint64_t{part.rows()} * RowWireBytes(type, part.columns);
 }
 
-// Parts of one server stand together.
+// Parts of one server lie side by side.
 void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uint32_t>* order) {
   order->resize(plan.parts().size());
   for (uint32_t i = 0; i < order->size(); ++i) (*order)[i] = i;
@@ -49,8 +50,8 @@ void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uin
                    [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); });
 }
 
-// Fills the parts order[begin, end) from one buffer: all ids, then all gradients, so that a message
-// takes each as one piece.
+// Places the parts `order` in one buffer, all ids and then all gradients, so that a message takes
+// each as one piece.
 absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
                         absl::Span<const SummedGradients> summed, GradientSum* sum,
                         PushCall* call) {
@@ -127,7 +128,7 @@ absl::Status CheckPushOptions(const PushOptions& options, uint64_t step) {
   return absl::OkStatus();
 }
 
-// Rows that are assigned are not summed: an id may occur once.
+// Assigned rows are not summed, so an id may occur only once.
 absl::Status CheckAssigned(const BatchPlan& plan) {
   for (const TableGroup& group : plan.groups()) {
     for (size_t u = 0; u < group.ids.unique.size(); ++u) {
@@ -141,8 +142,8 @@ absl::Status CheckAssigned(const BatchPlan& plan) {
   return absl::OkStatus();
 }
 
-// The parts, in messages of whole buffers.
-absl::Status FillParts(const Scratch& scratch, uint64_t bytes_max, GradientSum* sum,
+// Makes the parts, with one buffer per message.
+absl::Status FillParts(const PushScratch& scratch, uint64_t bytes_max, GradientSum* sum,
                        PushCall* call) {
   const BatchPlan& plan = scratch.plan;
   call->parts.reserve(plan.parts().size());
@@ -168,24 +169,21 @@ absl::Status FillParts(const Scratch& scratch, uint64_t bytes_max, GradientSum* 
 
 }  // namespace
 
-absl::Status PreparePush(ClientContext* context, absl::Span<const PushFeature> features,
-                         const PushOptions& options, PushCall* call) {
+absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptions& options,
+                         const PushPlanInput& input, PushCall* call, uint64_t* zeroed) {
   HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features, options.assign));
   HOTBED_RETURN_IF_ERROR(CheckPushOptions(options, call->step));
-  thread_local Scratch scratch;
+  thread_local PushScratch scratch;
   scratch.features.clear();
   for (const PushFeature& feature : features) {
     scratch.features.push_back({static_cast<const TableHandle*>(feature.table), feature.ids});
   }
-  const ClusterMapPtr map = context->map->Get();
-  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *map, context->owner));
-  uint64_t zeroed = 0;
+  HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *input.map, input.owner));
   HOTBED_RETURN_IF_ERROR(
-      ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &zeroed));
-  const uint64_t bytes_max = context->MessageBytesMax(*map);
+      ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, zeroed));
   BatchPlan& plan = scratch.plan;
-  plan.Build(scratch.features, *map, &scratch.deduper, call->gradient_type,
-             bytes_max - kSegmentHeaderBytes);
+  plan.Build(scratch.features, *input.map, &scratch.deduper, call->gradient_type,
+             input.segment_bytes_max - kSegmentHeaderBytes);
   HOTBED_RETURN_IF_ERROR(CheckPartCount(plan));
   GradientSum sum(features, options.gradient_scale, call->gradient_type);
   scratch.summed.resize(std::max(scratch.summed.size(), plan.groups().size()));
@@ -193,12 +191,10 @@ absl::Status PreparePush(ClientContext* context, absl::Span<const PushFeature> f
     HOTBED_RETURN_IF_ERROR(CheckAssigned(plan));
     for (SummedGradients& none : scratch.summed) none = {};
   } else {
-    ClipGradients(plan.groups(), {options.clip_global_norm, context->options.trainers}, &sum,
-                  &scratch.summed);
+    ClipGradients(plan.groups(), {options.clip_global_norm, input.trainers}, &sum, &scratch.summed);
   }
-  OrderByServer(plan, *map, &scratch.order);
-  ClientCounters::Add(&context->counters.ids_zeroed, zeroed);
-  return FillParts(scratch, bytes_max, &sum, call);
+  OrderByServer(plan, *input.map, &scratch.order);
+  return FillParts(scratch, input.segment_bytes_max, &sum, call);
 }
 
 }  // namespace hotbed

@@ -1,19 +1,31 @@
-// The part of a push that needs no order and no lock: checks a step whole, removes duplicates, sums
-// gradients into message buffers (DECISIONS S2, S3).
+// The part of a push that needs neither order nor lock: checks a whole step before anything of it
+// is sent, removes duplicate ids, and sums their gradients into message buffers.
 #ifndef HOTBED_CLIENT_PUSH_PUSH_PREPARE_H_
 #define HOTBED_CLIENT_PUSH_PUSH_PREPARE_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "client/net/client_context.h"
+#include "client/map/cluster_map.h"
 #include "client/push/push_call.h"
+#include "hotbed/client.h"
 
 namespace hotbed {
 
-// Fills `call->parts`, ordered by server. Thread-safe. On an error nothing may be sent; it names
-// table, id and limit. `call` has its step and gradient type.
-absl::Status PreparePush(ClientContext* context, absl::Span<const PushFeature> features,
-                         const PushOptions& options, PushCall* call);
+// The cluster and the client that a push is planned for.
+struct PushPlanInput {
+  ClusterMapPtr map;
+  const void* owner = nullptr;     // the client that the tables must belong to
+  uint32_t trainers = 1;           // ClientOptions::trainers
+  uint64_t segment_bytes_max = 0;  // of one message (SegmentBytesMax)
+};
+
+// Fills `call->parts`, ordered by server; `call` has its step and gradient type. Adds to `zeroed`
+// the ids that bounds mode `zero` drops. On an error nothing may be sent; it names table, id and
+// limit. Thread-safe.
+absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptions& options,
+                         const PushPlanInput& input, PushCall* call, uint64_t* zeroed);
 
 }  // namespace hotbed
 

@@ -80,8 +80,8 @@ void ToFloats(const uint8_t* row, uint32_t dim, float* out) {
   for (; i < dim; ++i) out[i] = source.Load1(i);
 }
 
-// Whole cache lines bypass the cache; the ends, which share a line with a neighbour, go through it:
-// half a line written around the cache costs a read of memory.
+// Whole cache lines bypass the cache. The ends, which share a line with a neighbour, are written
+// through it: bypassing the cache with half a line costs a read of memory.
 template <typename Source>
 void ToFloatsStreaming(const uint8_t* row, uint32_t dim, float* out) {
   const Source source(row, dim);
@@ -122,7 +122,7 @@ void Add(const float* row, uint32_t dim, float* sum) {
   for (; i < dim; ++i) sum[i] += row[i];
 }
 
-// Each sink writes 8 elements and returns a mask of those that are not finite in their wire form.
+// Each sink writes 8 elements and returns a mask of the elements that are not finite in wire form.
 constexpr uint32_t kFp32Infinite = 0x7f800000u;
 
 __m256i NotBelow(__m256i magnitude, uint32_t limit) {

@@ -1,7 +1,7 @@
-// Sums, maxima and norms of rows of floats that lie anywhere: what pooling and the sums of
-// gradients are made of. Scalar order is the contract, so that every instruction set gives the same
-// bits: elements are independent, rows are taken in the order given, a product is rounded before it
-// is added. Thread-safe; pointers may be unaligned to anything but floats.
+// Sums, maxima and norms of scattered rows of floats, for pooling and for sums of gradients. The
+// scalar order is the contract, so that every instruction set gives the same bits: elements are
+// independent, rows are taken in the order given, and a product is rounded before it is added.
+// Thread-safe; pointers must be aligned to floats and no further.
 #ifndef HOTBED_CLIENT_ROWS_ROW_SUMS_H_
 #define HOTBED_CLIENT_ROWS_ROW_SUMS_H_
 
@@ -13,8 +13,8 @@ struct RowSums {
   // out = c[0] * rows[0] + c[1] * rows[1] + ..., from the left; c null: all 1. n 0: zeros. `out`
   // overlaps no row.
   void (*sum)(const float* const* rows, const float* c, uint32_t n, uint32_t dim, float* out);
-  // out[i] = the largest rows[k][i], arg[i] = its k: the first of equals; the first NaN is larger
-  // than all. n > 0.
+  // out[i] = the largest rows[k][i], arg[i] = its k, the first of equals. The first NaN is larger
+  // than everything. n > 0.
   void (*max)(const float* const* rows, uint32_t n, uint32_t dim, float* out, uint32_t* arg);
   // sum[i] += c * row[i] where arg[i] == position.
   void (*add_where)(const float* row, const uint32_t* arg, uint32_t position, float c, uint32_t dim,

@@ -4,19 +4,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/net/await_answers.h"
+#include "client/net/message_limits.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 
 namespace hotbed {
 namespace {
 
-std::string Where(ShardId shard, uint64_t step) {
+std::string WhereOfCommit(ShardId shard, uint64_t step) {
   return absl::StrCat("commit of step ", step, ", ", shard.ToString());
 }
 
 }  // namespace
 
-// The answers to one sending; outlives Deliver where that ends at its deadline.
+// The answers to one round of messages. Outlives Deliver if that ends at its deadline.
 struct CommitDelivery::Round {
   absl::Mutex mu;
   int unanswered ABSL_GUARDED_BY(mu) = 0;
@@ -51,13 +53,13 @@ class CommitRequest final : public PendingRequest {
 };
 
 CommitDelivery::Open CommitDelivery::ShardsOf(const v1::GroupCommit& commit, int64_t deadline_ns) {
-  ClusterMapPtr map = context_->map->Get();
+  ClusterMapPtr map = map_->Get();
   const auto unknown = [&](TableId table) { return map->Table(table) == nullptr; };
   if (std::any_of(commit.tables().begin(), commit.tables().end(), unknown)) {
-    // Made by another trainer a moment ago, or dropped.
-    const int64_t left_ns = std::max<int64_t>(deadline_ns - context_->clock->NowNs(), 1'000'000);
-    (void)context_->follower->Refresh(absl::Nanoseconds(left_ns));
-    map = context_->map->Get();
+    // Another trainer has just created the table, or it was dropped.
+    const int64_t left_ns = std::max<int64_t>(deadline_ns - clock_->NowNs(), 1'000'000);
+    (void)follower_->Refresh(absl::Nanoseconds(left_ns));
+    map = map_->Get();
   }
   Open open;
   for (const TableId table : commit.tables()) {
@@ -83,9 +85,9 @@ void CommitDelivery::Send(const std::string& address, const v1::PushHeader& head
   OutgoingMessage message;
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(shards.size());
-  context_->retry->CountRequest();
-  context_->transport->Send(address, Lane::kPush, std::move(message),
-                            std::make_shared<CommitRequest>(round, std::move(shards)));
+  retry_->CountRequest();
+  transport_->Send(address, Lane::kPush, std::move(message),
+                   std::make_shared<CommitRequest>(round, std::move(shards)));
 }
 
 absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
@@ -97,7 +99,7 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
   v1::StepCommit* body = head.add_commits();
   body->set_step(commit.step());
   *body->mutable_sessions() = commit.sessions();
-  const ClusterMapPtr map = context_->map->Get();
+  const ClusterMapPtr map = map_->Get();
   std::map<std::string, v1::PushHeader> messages;
   auto round = std::make_shared<Round>();
   for (auto it = open->begin(); it != open->end();) {
@@ -109,7 +111,7 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
     const ServerAddress* server = map->Server(record->primary.server);
     if (server == nullptr) {
       it->second = absl::UnavailableError("its server is not known");
-      context_->follower->RequestRefresh();
+      follower_->RequestRefresh();
       ++it;
       continue;
     }
@@ -128,7 +130,8 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
   std::vector<std::pair<ShardId, v1::SegmentReply>> answers;
   {
     absl::MutexLock lock(&round->mu);
-    (void)context_->Await(&round->mu, absl::Condition(round.get(), &Round::Over), deadline_ns);
+    (void)AwaitAnswers(transport_, clock_, &round->mu, absl::Condition(round.get(), &Round::Over),
+                       deadline_ns);
     answers.swap(round->answers);
   }
   for (const auto& [shard, answer] : answers) {
@@ -154,13 +157,13 @@ absl::Status CommitDelivery::TakeAnswer(ShardId shard, const v1::SegmentReply& a
   it->second = StatusOf(answer.code(), shard.ToString(), answer.detail());
   if (verdict == Verdict::kReroute) {
     const auto record = FromProto(answer.record());
-    const bool known = answer.has_record() && record.ok() && context_->map->ApplyRecord(*record);
-    if (!known) context_->follower->RequestRefresh();
+    const bool known = answer.has_record() && record.ok() && map_->ApplyRecord(*record);
+    if (!known) follower_->RequestRefresh();
     return absl::OkStatus();
   }
   if (verdict == Verdict::kLater) {
     *retry_after_ms = std::max(*retry_after_ms, answer.retry_after_ms());
-    if (answer.code() == v1::UNAVAILABLE) context_->follower->RequestRefresh();
+    if (answer.code() == v1::UNAVAILABLE) follower_->RequestRefresh();
     return absl::OkStatus();
   }
   return it->second;
@@ -174,18 +177,18 @@ absl::Status CommitDelivery::Deliver(const v1::GroupCommit& commit, const Sessio
     uint32_t retry_after_ms = 0;
     HOTBED_RETURN_IF_ERROR(RunRound(commit, identity, deadline_ns, &open, &retry_after_ms));
     if (open.empty()) break;
-    const int64_t now_ns = context_->clock->NowNs();
+    const int64_t now_ns = clock_->NowNs();
     if (now_ns >= deadline_ns) {
       const auto& [shard, why] = *open.begin();
       return absl::DeadlineExceededError(
-          absl::StrCat(Where(shard, commit.step()), " and ", open.size() - 1,
+          absl::StrCat(WhereOfCommit(shard, commit.step()), " and ", open.size() - 1,
                        " more have not applied it: ", why.message(), "; end the step again"));
     }
-    const int64_t delay_ns = context_->retry->SoonNs(attempt, retry_after_ms);
+    const int64_t delay_ns = retry_->SoonNs(attempt, retry_after_ms);
     const auto never = [] { return false; };
     absl::MutexLock lock(&never_mu);
-    (void)context_->Await(&never_mu, absl::Condition(&never),
-                          std::min(deadline_ns, now_ns + delay_ns));
+    (void)AwaitAnswers(transport_, clock_, &never_mu, absl::Condition(&never),
+                       std::min(deadline_ns, now_ns + delay_ns));
   }
   return absl::OkStatus();
 }

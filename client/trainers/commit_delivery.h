@@ -1,8 +1,8 @@
-// Brings the commit of a step to every shard of its tables, and waits until all have applied it.
+// Delivers the commit of a step to every shard of its tables, and waits until all have applied it.
 // Thread-safe.
 //
-// A commit may be brought any number of times, by any trainer; a shard acts on the first. So what
-// is lost or refused for now is simply sent again.
+// Any trainer may deliver a commit, any number of times; a shard acts on the first delivery. A
+// commit that was lost or refused for now is therefore simply sent again.
 #ifndef HOTBED_CLIENT_TRAINERS_COMMIT_DELIVERY_H_
 #define HOTBED_CLIENT_TRAINERS_COMMIT_DELIVERY_H_
 
@@ -11,12 +11,17 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/map/cluster_map.h"
 #include "client/map/control_plane.h"
+#include "client/map/map_follower.h"
 #include "client/map/table_handle.h"
-#include "client/net/client_context.h"
+#include "client/net/retry.h"
+#include "client/net/transport.h"
+#include "common/clock.h"
 #include "common/ids.h"
 #include "proto/control.pb.h"
 
@@ -24,23 +29,31 @@ namespace hotbed {
 
 class CommitDelivery {
  public:
-  // `tables`: those that this client has opened, told what the shards answer (read your writes).
-  CommitDelivery(ClientContext* context, std::function<std::vector<const TableHandle*>()> tables)
-      : context_(context), tables_(std::move(tables)) {}
+  // `tables` returns the tables that this client has opened; they note the LSNs that shards answer
+  // (read your writes). All pointers outlive this.
+  CommitDelivery(const Clock* clock, ClusterMapHolder* map, MapFollower* follower,
+                 Transport* transport, RetryPolicy* retry,
+                 std::function<std::vector<const TableHandle*>()> tables)
+      : clock_(clock),
+        map_(map),
+        follower_(follower),
+        transport_(transport),
+        retry_(retry),
+        tables_(std::move(tables)) {}
 
-  // Blocks. DeadlineExceeded names a shard that has not answered, and what it said last; an error
+  // Blocks. DeadlineExceeded names a shard that has not answered, and its last answer; an error
   // that no resend can help is returned as it is. Tables that were dropped are left out.
   absl::Status Deliver(const v1::GroupCommit& commit, const SessionIdentity& identity,
                        int64_t deadline_ns);
 
  private:
   friend class CommitRequest;
-  // Shards that have not answered OK, and what each said last.
+  // The shards that have not answered OK, each with its last answer.
   using Open = std::map<ShardId, absl::Status>;
   struct Round;
 
   Open ShardsOf(const v1::GroupCommit& commit, int64_t deadline_ns);
-  // Sends to all of `open` once and waits for the answers.
+  // Sends to all of `open` once, and waits for the answers.
   absl::Status RunRound(const v1::GroupCommit& commit, const SessionIdentity& identity,
                         int64_t deadline_ns, Open* open, uint32_t* retry_after_ms);
   void Send(const std::string& address, const v1::PushHeader& header,
@@ -48,7 +61,11 @@ class CommitDelivery {
   absl::Status TakeAnswer(ShardId shard, const v1::SegmentReply& answer, Open* open,
                           uint32_t* retry_after_ms);
 
-  ClientContext* const context_;
+  const Clock* const clock_;
+  ClusterMapHolder* const map_;
+  MapFollower* const follower_;
+  Transport* const transport_;
+  RetryPolicy* const retry_;
   const std::function<std::vector<const TableHandle*>()> tables_;
 };
 

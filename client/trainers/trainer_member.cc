@@ -11,14 +11,14 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kWaitMsMax = 2000;         // of one request; then it asks again
-constexpr int64_t kAnswerNs = 3'000'000'000;  // for an answer beside the wait
+constexpr uint32_t kTrainWaitMsMax = 2000;        // that one request waits; then it is sent again
+constexpr int64_t kTrainReplyNs = 3'000'000'000;  // that a reply may take in addition to the wait
 constexpr int64_t kAskAgainNs = 50'000'000;
-constexpr int64_t kLeaveNsMax = 1'000'000'000;  // at the client's end
-constexpr int64_t kSlackNs = 2'000'000;         // waits are told in milliseconds
-constexpr int64_t kRenewNsMax = 2'000'000'000;  // of one renewal
+constexpr int64_t kLeaveNsMax = 1'000'000'000;  // when the client ends
+constexpr int64_t kSlackNs = 2'000'000;         // requests state waits in milliseconds
+constexpr int64_t kRenewNsMax = 2'000'000'000;  // for one renewal
 
-bool HelpsToAskAgain(const absl::Status& status) {
+bool MayAskAgain(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsResourceExhausted(status);
 }
@@ -26,7 +26,7 @@ bool HelpsToAskAgain(const absl::Status& status) {
 }  // namespace
 
 absl::Status TrainerMember::Member() const {
-  const std::string& group = context_->options.trainer_group;
+  const std::string& group = options_->trainer_group;
   if (group.empty()) {
     return absl::FailedPreconditionError(
         "this client is in no group of trainers: set ClientOptions::trainer_group");
@@ -41,31 +41,30 @@ absl::Status TrainerMember::Member() const {
 v1::TrainRequest TrainerMember::Request(v1::TrainRequest::Kind kind) const {
   v1::TrainRequest request;
   request.set_kind(kind);
-  request.set_group(context_->options.trainer_group);
-  request.set_name(pushes_->session_name());
+  request.set_group(options_->trainer_group);
+  request.set_name(session_->name());
   request.set_session(identity_.session);
   request.set_incarnation(identity_.incarnation);
   request.set_ended_step(ended_);
   for (const TableId table : pushed_) request.add_tables(table);
   request.set_delivered_step(delivered_);
-  request.set_lease_ms(
-      static_cast<uint32_t>(absl::ToInt64Milliseconds(context_->options.trainer_lease)));
+  request.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_->trainer_lease)));
   return request;
 }
 
 absl::StatusOr<v1::TrainReply> TrainerMember::Ask(v1::TrainRequest request, int64_t deadline_ns) {
   while (true) {
-    const int64_t left_ns = deadline_ns - context_->clock->NowNs();
+    const int64_t left_ns = deadline_ns - clock_->NowNs();
     if (left_ns <= 0) return absl::DeadlineExceededError("the deadline passed");
     const uint32_t left_ms = static_cast<uint32_t>(std::min<int64_t>(left_ns / 1'000'000, 1 << 30));
-    request.set_wait_ms(std::min(left_ms, kWaitMsMax));
+    request.set_wait_ms(std::min(left_ms, kTrainWaitMsMax));
     const int64_t timeout_ns =
-        std::min(left_ns, request.wait_ms() * int64_t{1'000'000} + kAnswerNs);
+        std::min(left_ns, request.wait_ms() * int64_t{1'000'000} + kTrainReplyNs);
     absl::StatusOr<v1::TrainReply> reply = control_->Train(request, absl::Nanoseconds(timeout_ns));
-    if (reply.ok() || !HelpsToAskAgain(reply.status())) return reply;
-    const int64_t now_ns = context_->clock->NowNs();
+    if (reply.ok() || !MayAskAgain(reply.status())) return reply;
+    const int64_t now_ns = clock_->NowNs();
     if (now_ns >= deadline_ns) return reply.status();
-    context_->clock->SleepNs(std::min(kAskAgainNs, deadline_ns - now_ns));
+    clock_->SleepNs(std::min(kAskAgainNs, deadline_ns - now_ns));
   }
 }
 
@@ -75,11 +74,10 @@ absl::Status TrainerMember::NoteReply(const v1::TrainReply& reply) {
   group_commits_ |= reply.commit().tables_size() > 0;
   if (reply.lease_ms() != 0) lease_ns_ = int64_t{reply.lease_ms()} * 1'000'000;
   if (!reply.member() && joined_ && lost_.ok()) {
-    lost_ = absl::AbortedError(
-        absl::StrCat("trainer ", pushes_->session_name(), " was given up by its group, ",
-                     context_->options.trainer_group,
-                     ": it was not heard of for its lease; what it pushed since step ", ended_,
-                     " is dropped; call Client::JoinTrainers again"));
+    lost_ = absl::AbortedError(absl::StrCat(
+        "trainer ", session_->name(), " was given up by its group, ", options_->trainer_group,
+        ": it was not heard of for its lease; what it pushed since step ", ended_,
+        " is dropped; call Client::JoinTrainers again"));
   }
   return lost_;
 }
@@ -90,11 +88,11 @@ absl::StatusOr<uint64_t> TrainerMember::Join(int64_t deadline_ns) {
   absl::MutexLock step_lock(&step_mu_);
   StopRenewing();
   if (renewer_.joinable()) renewer_.join();
-  if (context_->options.trainer_group.empty()) {
+  if (options_->trainer_group.empty()) {
     absl::MutexLock lock(&mu_);
     return Member();
   }
-  HOTBED_ASSIGN_OR_RETURN(const SessionIdentity identity, pushes_->Session(deadline_ns));
+  HOTBED_ASSIGN_OR_RETURN(const SessionIdentity identity, session_->Open(deadline_ns));
   v1::TrainRequest request;
   {
     absl::MutexLock lock(&mu_);
@@ -117,7 +115,7 @@ absl::StatusOr<uint64_t> TrainerMember::Join(int64_t deadline_ns) {
     group_commits_ = reply.commit().tables_size() > 0;
   }
   renewer_ = std::thread([this] { RenewLoop(); });
-  // Whoever was to bring it may have died before.
+  // The trainer that was to deliver the last commit may have died before it did.
   HOTBED_RETURN_IF_ERROR(Deliver(reply.commit(), deadline_ns));
   return reply.ended_step() + 1;
 }
@@ -136,7 +134,7 @@ absl::Status TrainerMember::Leave(int64_t deadline_ns) {
   return Ask(std::move(request), deadline_ns).status();
 }
 
-void TrainerMember::Stop() { (void)Leave(context_->clock->NowNs() + kLeaveNsMax); }
+void TrainerMember::Stop() { (void)Leave(clock_->NowNs() + kLeaveNsMax); }
 
 void TrainerMember::StopRenewing() {
   absl::MutexLock lock(&mu_);
@@ -164,7 +162,7 @@ void TrainerMember::RenewLoop() {
 // --- pushes
 
 absl::Status TrainerMember::AdmitPush(uint64_t step, absl::Span<const PushFeature> features,
-                                      const PushOptions& options) {
+                                      const PushOptions& options, int64_t deadline_ns) {
   if (options.assign) return absl::OkStatus();
   bool synchronous = false;
   std::optional<uint32_t> staleness;
@@ -191,7 +189,7 @@ absl::Status TrainerMember::AdmitPush(uint64_t step, absl::Span<const PushFeatur
   }
   if (synchronous) HOTBED_RETURN_IF_ERROR(AdmitSynchronous(step, features));
   if (!staleness.has_value() || step < uint64_t{*staleness} + 1) return absl::OkStatus();
-  return AwaitEnded(step - 1 - *staleness, context_->DeadlineNs(options.deadline));
+  return AwaitEnded(step - 1 - *staleness, deadline_ns);
 }
 
 absl::Status TrainerMember::AdmitSynchronous(uint64_t step,
@@ -249,9 +247,9 @@ absl::Status TrainerMember::AwaitEnded(uint64_t step, int64_t deadline_ns) {
     request.set_wait_ended(step);
     HOTBED_ASSIGN_OR_RETURN(const v1::TrainReply reply, Ask(std::move(request), deadline_ns));
     HOTBED_RETURN_IF_ERROR(NoteReply(reply));
-    if (reply.ended_min() < step && context_->clock->NowNs() + kSlackNs >= deadline_ns) {
+    if (reply.ended_min() < step && clock_->NowNs() + kSlackNs >= deadline_ns) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "not all trainers of group ", context_->options.trainer_group, " have ended step ", step,
+          "not all trainers of group ", options_->trainer_group, " have ended step ", step,
           "; the slowest, ", reply.slowest(), ", has ended step ", reply.ended_min()));
     }
   }
@@ -283,7 +281,7 @@ absl::Status TrainerMember::End(uint64_t step, int64_t deadline_ns) {
   {
     absl::MutexLock lock(&mu_);
     ended_ = std::max(ended_, step);
-    open_step_ = step;  // until all of this is done: what fails is ended again
+    open_step_ = step;  // until the whole of End succeeds: a failed step is ended again
     request = Request(v1::TrainRequest::RENEW);
   }
   if (!WaitsForCommits()) {
@@ -298,7 +296,7 @@ absl::Status TrainerMember::End(uint64_t step, int64_t deadline_ns) {
   return AwaitCommit(step, deadline_ns);
 }
 
-// The coordinator's decision, then all shards.
+// Waits for the coordinator's decision, then delivers it to all shards.
 absl::Status TrainerMember::AwaitCommit(uint64_t step, int64_t deadline_ns) {
   while (true) {
     v1::TrainRequest request;
@@ -313,7 +311,7 @@ absl::Status TrainerMember::AwaitCommit(uint64_t step, int64_t deadline_ns) {
     HOTBED_ASSIGN_OR_RETURN(const v1::TrainReply reply, Ask(std::move(request), deadline_ns));
     HOTBED_RETURN_IF_ERROR(NoteReply(reply));
     const v1::GroupCommit& commit = reply.commit();
-    // Also one of an earlier step: whoever was to bring it may have died.
+    // It may be of an earlier step, whose trainer died before it delivered the commit.
     HOTBED_RETURN_IF_ERROR(Deliver(commit, deadline_ns));
     if (commit.step() >= step) {
       const auto& sessions = commit.sessions();
@@ -323,16 +321,16 @@ absl::Status TrainerMember::AwaitCommit(uint64_t step, int64_t deadline_ns) {
       open_step_ = 0;
       if (named && commit.step() == step) return absl::OkStatus();
       lost_ = absl::AbortedError(
-          absl::StrCat("step ", step, " of group ", context_->options.trainer_group,
-                       " was committed without this trainer, ", pushes_->session_name(),
+          absl::StrCat("step ", step, " of group ", options_->trainer_group,
+                       " was committed without this trainer, ", session_->name(),
                        "; its pushes of the step are dropped; call Client::JoinTrainers again"));
       return lost_;
     }
-    if (context_->clock->NowNs() + kSlackNs < deadline_ns) continue;
+    if (clock_->NowNs() + kSlackNs < deadline_ns) continue;
     return absl::DeadlineExceededError(absl::StrCat(
-        "step ", step, " of group ", context_->options.trainer_group,
-        " is not committed; the slowest of ", reply.members(), " trainers, ", reply.slowest(),
-        ", has ended step ", reply.ended_min(), "; end the step again"));
+        "step ", step, " of group ", options_->trainer_group, " is not committed; the slowest of ",
+        reply.members(), " trainers, ", reply.slowest(), ", has ended step ", reply.ended_min(),
+        "; end the step again"));
   }
 }
 
@@ -343,7 +341,7 @@ absl::Status TrainerMember::Deliver(const v1::GroupCommit& commit, int64_t deadl
     if (commit.step() <= delivered_) return absl::OkStatus();
     identity = identity_;
   }
-  HOTBED_RETURN_IF_ERROR(delivery_.Deliver(commit, identity, deadline_ns));
+  HOTBED_RETURN_IF_ERROR(delivery_->Deliver(commit, identity, deadline_ns));
   absl::MutexLock lock(&mu_);
   delivered_ = std::max(delivered_, commit.step());
   return absl::OkStatus();

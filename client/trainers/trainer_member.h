@@ -1,8 +1,9 @@
-// This client as a trainer of its group: joins, renews its membership, ends steps, waits for the
-// others (DECISIONS S5; the coordinator's half is planner/coordinator/core/trainer_groups.h).
+// This client as a trainer of its group: joins, renews its membership, ends steps, and waits for
+// the other trainers. A synchronous step is committed, once for all of its shards, when every
+// trainer of the group has ended it.
 //
-// Thread-safe; calls that end steps are made one after another. One thread of its own renews the
-// membership three times in each lease, from Join until Leave or Stop.
+// Thread-safe; Join, End and Leave run one at a time. A thread of its own renews the membership
+// three times per lease, from Join until Leave or Stop.
 #ifndef HOTBED_CLIENT_TRAINERS_TRAINER_MEMBER_H_
 #define HOTBED_CLIENT_TRAINERS_TRAINER_MEMBER_H_
 
@@ -11,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,23 +22,28 @@
 #include "absl/types/span.h"
 #include "client/map/control_plane.h"
 #include "client/map/table_handle.h"
-#include "client/net/client_context.h"
 #include "client/push/push_engine.h"
+#include "client/push/push_session.h"
 #include "client/trainers/commit_delivery.h"
+#include "common/clock.h"
 #include "hotbed/client.h"
 
 namespace hotbed {
 
 class TrainerMember {
  public:
-  // `tables`: those that this client has opened.
-  TrainerMember(ClientContext* context, ControlPlane* control, PushEngine* pushes,
+  // `options` name the group and its lease; `tables` returns the tables that this client has
+  // opened. All pointers outlive this.
+  TrainerMember(const ClientOptions* options, const Clock* clock, ControlPlane* control,
+                PushSession* session, PushEngine* pushes, CommitDelivery* delivery,
                 std::function<std::vector<const TableHandle*>()> tables)
-      : context_(context),
+      : options_(options),
+        clock_(clock),
         control_(control),
+        session_(session),
         pushes_(pushes),
-        tables_(tables),
-        delivery_(context, std::move(tables)) {}
+        delivery_(delivery),
+        tables_(std::move(tables)) {}
   ~TrainerMember() { Stop(); }
 
   // As in hotbed/client.h.
@@ -45,18 +52,18 @@ class TrainerMember {
   absl::Status End(uint64_t step, int64_t deadline_ns);
   absl::Status Leave(int64_t deadline_ns);
 
-  // Whether a push may go: at once for asynchronous tables and assignments, after a wait for
-  // bounded ones, within the order of the steps for synchronous ones. FailedPrecondition names what
-  // is to be done first.
+  // Whether a push may be sent: at once for asynchronous tables and assignments, after a wait for
+  // tables of bounded staleness, in the order of the steps for synchronous tables.
+  // FailedPrecondition names the call that must come first.
   absl::Status AdmitPush(uint64_t step, absl::Span<const PushFeature> features,
-                         const PushOptions& options);
+                         const PushOptions& options, int64_t deadline_ns);
 
-  // Leaves if it is a member, and ends the thread.
+  // Leaves the group if it is a member, and ends the thread.
   void Stop();
 
  private:
   absl::Status Member() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What every request says.
+  // A request with the fields that all kinds share.
   v1::TrainRequest Request(v1::TrainRequest::Kind kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks again while the coordinator is away, until the deadline.
   absl::StatusOr<v1::TrainReply> Ask(v1::TrainRequest request, int64_t deadline_ns);
@@ -70,24 +77,26 @@ class TrainerMember {
   void RenewLoop();
   void StopRenewing();
 
-  ClientContext* const context_;
+  const ClientOptions* const options_;
+  const Clock* const clock_;
   ControlPlane* const control_;
+  PushSession* const session_;
   PushEngine* const pushes_;
+  CommitDelivery* const delivery_;
   const std::function<std::vector<const TableHandle*>()> tables_;
-  CommitDelivery delivery_;
 
   absl::Mutex step_mu_ ABSL_ACQUIRED_BEFORE(mu_);  // Join, End and Leave: one at a time
   mutable absl::Mutex mu_;
   SessionIdentity identity_ ABSL_GUARDED_BY(mu_);
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status lost_ ABSL_GUARDED_BY(mu_);      // why it is no member any more; OK: it is
-  bool renewing_ ABSL_GUARDED_BY(mu_) = false;  // the thread is to go on
+  absl::Status lost_ ABSL_GUARDED_BY(mu_);      // why the membership ended; OK: it has not
+  bool renewing_ ABSL_GUARDED_BY(mu_) = false;  // false: the thread ends
   int64_t lease_ns_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t ended_ ABSL_GUARDED_BY(mu_) = 0;          // all steps up to here
-  uint64_t ended_min_ ABSL_GUARDED_BY(mu_) = 0;      // by all members, as far as heard
-  uint64_t delivered_ ABSL_GUARDED_BY(mu_) = 0;      // commits up to here
-  uint64_t open_step_ ABSL_GUARDED_BY(mu_) = 0;      // of synchronous pushes, not ended; 0: none
-  std::set<TableId> pushed_ ABSL_GUARDED_BY(mu_);    // synchronous tables
+  uint64_t ended_ ABSL_GUARDED_BY(mu_) = 0;        // this trainer has ended the steps up to it
+  uint64_t ended_min_ ABSL_GUARDED_BY(mu_) = 0;    // so have all members, by the last reply
+  uint64_t delivered_ ABSL_GUARDED_BY(mu_) = 0;    // its commit and the earlier ones are delivered
+  uint64_t open_step_ ABSL_GUARDED_BY(mu_) = 0;    // has synchronous pushes; 0: none
+  std::set<TableId> pushed_ ABSL_GUARDED_BY(mu_);  // synchronous tables that got pushes
   bool group_commits_ ABSL_GUARDED_BY(mu_) = false;  // the group has synchronous tables
   std::thread renewer_ ABSL_GUARDED_BY(step_mu_);
 };

@@ -18,8 +18,8 @@ namespace device {
 
 constexpr uint32_t kBlockThreads = 256;
 
-// Blocks that a multiprocessor is to hold at once, by which the compiler divides its registers: the
-// more rows are under way, the less the memory's latency shows. 1: as many registers as it likes.
+// Blocks that a multiprocessor should hold at once, by which the compiler divides its registers:
+// the more rows are in flight, the less memory latency costs. 1: no limit on registers.
 template <typename Work>
 constexpr uint32_t kBlocksHeld = 1;
 template <>
@@ -48,18 +48,18 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksHeld<Work>)
   }
 }
 
-// As many blocks as so many multiprocessors hold at once, so that none is left over when the others
-// have gone. Nothing is launched for no units.
+// Launches as many blocks as the multiprocessors hold at once, so that none is left over when the
+// others have finished. Launches nothing for 0 units.
 template <typename Work>
 cudaError_t LaunchUnits(const Work& work, uint32_t processors, cudaStream_t stream) {
   const uint32_t units = work.units();
   if (units == 0) return cudaSuccess;
-  // By its registers; the same for all devices that run the same code.
+  // Depends on the kernel's registers; the same for all devices that run the same code.
   static const int held = []() {
     int blocks = 0;
     const cudaError_t error =
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, RunUnits<Work>, kBlockThreads, 0);
-    if (error != cudaSuccess) cudaGetLastError();  // not the launch's
+    if (error != cudaSuccess) cudaGetLastError();  // clears the error: it is not the launch's
     return error == cudaSuccess && blocks > 0 ? blocks : 1;
   }();
   constexpr uint32_t kTeams = kBlockThreads / Work::kLanes;
@@ -69,7 +69,7 @@ cudaError_t LaunchUnits(const Work& work, uint32_t processors, cudaStream_t stre
   return cudaGetLastError();
 }
 
-// One a file of kernels, so that each is compiled by itself.
+// One function per file of kernels, so that each file is compiled by itself.
 cudaError_t LaunchRead(const ReadWork& work, uint32_t processors, cudaStream_t stream);
 cudaError_t LaunchLeft(const LeftWork& work, uint32_t processors, cudaStream_t stream);
 cudaError_t LaunchPool(const PoolWork& work, uint32_t processors, cudaStream_t stream);
@@ -80,7 +80,7 @@ cudaError_t LaunchFirstValues(const FirstValueWork& work, uint32_t processors, c
 cudaError_t LaunchTake(const TakeWork& work, uint32_t processors, cudaStream_t stream);
 cudaError_t LaunchRelease(const ReleaseWork& work, uint32_t processors, cudaStream_t stream);
 cudaError_t LaunchSums(const SumWork& work, uint32_t processors, cudaStream_t stream);
-// StepWork of one kind in one way; those with sums over the row have a file of their own.
+// StepWork of one kind in one way; kinds with sums over the row have a file of their own.
 cudaError_t LaunchPlainSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
                              cudaStream_t stream);
 cudaError_t LaunchOptionSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,

@@ -1,4 +1,4 @@
-// The team of device/team.h on a GPU: a tile of kSize threads of one warp, each of them a lane.
+// The team of device/team.h on a GPU: a tile of kSize threads of one warp, one lane each.
 // Blocks have one dimension, a multiple of 32.
 #ifndef HOTBED_DEVICE_CUDA_WARP_TEAM_CUH_
 #define HOTBED_DEVICE_CUDA_WARP_TEAM_CUH_
@@ -73,7 +73,7 @@ class WarpTeam {
     if constexpr (kSize == 32) {
       return __reduce_min_sync(mask_, values.own);
     } else {
-      // Votes and reductions are a warp's: of smaller tiles they would be done one after the other.
+      // Votes and reductions are per warp; smaller tiles would run them one after the other.
       uint32_t least = values.own;
 #pragma unroll
       for (uint32_t half = kSize / 2; half > 0; half /= 2) {

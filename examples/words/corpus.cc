@@ -12,7 +12,7 @@
 namespace hotbed {
 namespace {
 
-// "Ge1:1", "1Sm3:12".
+// Whether `word` is a verse number, such as "Ge1:1" or "1Sm3:12".
 bool IsVerseNumber(absl::string_view token) {
   const size_t colon = token.find(':');
   if (colon == 0 || colon == absl::string_view::npos || colon + 1 == token.size()) return false;

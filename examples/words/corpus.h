@@ -1,6 +1,6 @@
-// A text as word numbers: what skip-gram reads.
+// A text as numbers of words, the input of skip-gram.
 //
-// Thread rule: Corpus and NoiseSampler do not change once made.
+// Thread rule: Corpus and NoiseSampler are immutable once made.
 #ifndef HOTBED_EXAMPLES_WORDS_CORPUS_H_
 #define HOTBED_EXAMPLES_WORDS_CORPUS_H_
 
@@ -16,28 +16,28 @@
 namespace hotbed {
 
 struct CorpusOptions {
-  uint64_t min_count = 5;        // rarer words are left out, as if they were not in the text
-  uint64_t held_out_every = 20;  // each n-th sentence is kept from training; 0: none
+  uint64_t min_count = 5;        // rarer words are removed from the text
+  uint64_t held_out_every = 20;  // every n-th sentence is held out of training; 0: none
 };
 
 struct Corpus {
-  // By falling count, equal counts by spelling: a word's number is its row in the tables.
+  // By decreasing count, then by spelling. The number of a word is its row in the tables.
   std::vector<std::string> words;
-  std::vector<uint64_t> counts;  // in the sentences that are trained on
+  std::vector<uint64_t> counts;  // in the training sentences
   absl::flat_hash_map<std::string, uint32_t> number_of;
   std::vector<std::vector<uint32_t>> train, held_out;  // sentences
   uint64_t train_words = 0;
 };
 
-// Lower-case words of a line: letters, and apostrophes and hyphens between letters; a possessive 's
-// is dropped. What is before the first blank is dropped where it is a verse number ("Ge1:1").
+// The lower-case words of a line: letters, and apostrophes and hyphens between letters. A
+// possessive 's is dropped, and so is a verse number ("Ge1:1") before the first blank.
 std::vector<std::string> WordsOfLine(absl::string_view line);
 
-// One sentence a line. InvalidArgument where fewer than two words are left.
+// `text` has one sentence per line. InvalidArgument where fewer than two words are left.
 absl::StatusOr<Corpus> BuildCorpus(absl::string_view text, const CorpusOptions& options);
 
-// Mikolov et al. 2013, section 2.3, as their program has it: a word of frequency f is kept with
-// probability (sqrt(f / t) + 1) * t / f, at most 1. `threshold` 0 keeps all.
+// Mikolov et al. 2013, section 2.3, as in their program: a word of frequency f is kept with
+// probability (sqrt(f / t) + 1) * t / f, at most 1, where t is `threshold`; 0 keeps all words.
 std::vector<float> KeepProbabilities(const Corpus& corpus, double threshold);
 
 // Draws words with probability proportional to count^power (0.75 in the paper, section 2.2).

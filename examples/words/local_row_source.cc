@@ -65,7 +65,7 @@ uint64_t LocalTables::Push(const std::vector<RowColumn>& columns, float learning
       table.touched[column.ids[i]] = 1;
     }
   }
-  // After all columns: one update a row, also where two columns name it.
+  // After all columns, so that a row in two columns is updated once.
   for (const RowColumn& column : columns) {
     Table& table = tables_[column.table];
     for (const uint64_t id : column.ids) {

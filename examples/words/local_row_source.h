@@ -1,4 +1,4 @@
-// The tables as plain arrays of this process: what the cluster's result is compared with. First
+// The tables as plain arrays of this process, for comparison with the cluster's result. Initial
 // values are those of the cluster's rows; updates are two-line loops.
 #ifndef HOTBED_EXAMPLES_WORDS_LOCAL_ROW_SOURCE_H_
 #define HOTBED_EXAMPLES_WORDS_LOCAL_ROW_SOURCE_H_
@@ -13,13 +13,13 @@
 
 namespace hotbed {
 
-// Shared by the sources of all trainers. Thread-safe: a pull or push holds one lock for all of it.
+// Shared by the sources of all trainers. Thread-safe: a pull or push holds one lock throughout.
 class LocalTables {
  public:
   // Bounded tables of SGD or row-wise Adagrad, fp32, without any other option.
   explicit LocalTables(const std::vector<TableSpec>& specs);
 
-  // Returns the number of different rows read.
+  // Returns the number of distinct rows read.
   uint64_t Pull(const std::vector<RowColumn>& columns);
   // Gradients of an id are summed in the order of first appearance, then applied once. Returns the
   // number of rows changed.
@@ -29,9 +29,9 @@ class LocalTables {
   struct Table {
     TableSpec spec;
     std::vector<float> weights;    // rows x dim
-    std::vector<float> squares;    // row-wise Adagrad's sum, one a row
+    std::vector<float> squares;    // row-wise Adagrad's sum, one per row
     std::vector<float> sums;       // of a push, rows x dim; zero between pushes
-    std::vector<uint8_t> touched;  // in the call under way
+    std::vector<uint8_t> touched;  // by the current call
   };
   static void Update(Table* table, uint64_t id, float learning_rate);
 
@@ -39,7 +39,7 @@ class LocalTables {
   std::vector<Table> tables_ ABSL_GUARDED_BY(mu_);
 };
 
-// Confined to one trainer thread; every call is answered at once.
+// Confined to one trainer thread; the Future of every call is ready at once.
 class LocalRowSource : public RowSource {
  public:
   explicit LocalRowSource(LocalTables* tables) : tables_(tables) {}

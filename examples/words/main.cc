@@ -1,4 +1,4 @@
-// hotbed-train-words: word vectors of a real text in a Hotbed cluster. See --help.
+// hotbed-train-words trains the word vectors of a real text in a Hotbed cluster. See --help.
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ constexpr uint64_t kServerHostBytes = 128u << 20;
 volatile std::sig_atomic_t g_interrupted = 0;
 void OnSignal(int) { g_interrupted = 1; }
 
-// A directory of this run, removed with all that is in it.
+// A directory of this run, removed with its content.
 class ScratchDirectory {
  public:
   static absl::StatusOr<std::unique_ptr<ScratchDirectory>> Make() {
@@ -75,7 +75,7 @@ class WordsRun {
 
   const WordsFlags flags_;
   std::unique_ptr<ScratchDirectory> scratch_;
-  std::unique_ptr<LocalCluster> cluster_;  // null where another one is used
+  std::unique_ptr<LocalCluster> cluster_;  // null where a running cluster is used
   std::string target_;
   Corpus corpus_;
   WordsResult result_;
@@ -210,7 +210,7 @@ absl::Status WordsRun::Run() {
   result_.trainers = static_cast<int>(flags_.trainers);
   HOTBED_RETURN_IF_ERROR(StartCluster());
   HOTBED_ASSIGN_OR_RETURN(result_.cluster, TrainOnCluster());
-  // Before the local runs, which would share the processors with it.
+  // Stops the cluster before the local runs, with which it would share the processors.
   if (cluster_ != nullptr) HOTBED_RETURN_IF_ERROR(cluster_->Stop());
   cluster_.reset();
   for (int run = 0; run < flags_.local_runs; ++run) {

@@ -3,9 +3,8 @@
 //
 // For a centre word with input vector v, its contexts with output vectors c_j and k negatives n_i:
 //   loss = sum_j [ -log s(v.c_j) - sum_i log s(-v.n_i) ],  s(x) = 1 / (1 + exp(-x)).
-// The k negatives are drawn once a centre and shared by its contexts (Ji et al. 2016,
-// "Parallelizing Word2Vec in Shared and Distributed Memory"), so each counts as often as there are
-// contexts.
+// The k negatives are drawn once per centre and shared by its contexts (Ji et al. 2016,
+// "Parallelizing Word2Vec in Shared and Distributed Memory"), so that each counts once per context.
 #ifndef HOTBED_EXAMPLES_WORDS_SKIP_GRAM_H_
 #define HOTBED_EXAMPLES_WORDS_SKIP_GRAM_H_
 
@@ -17,28 +16,28 @@
 
 namespace hotbed {
 
-// Centres of a step, as ids of the two tables' rows. Centre i's outputs are outputs[first[i]] to
-// outputs[first[i + 1]]: contexts[i] contexts, then its negatives.
+// The centres of a step, as ids of rows of the two tables. The outputs of centre i are
+// outputs[first[i], first[i + 1]): contexts[i] contexts, then its negatives.
 struct SkipGramBatch {
   std::vector<uint64_t> centres;
   std::vector<uint64_t> outputs;
   std::vector<uint32_t> first;
   std::vector<uint32_t> contexts;
-  uint64_t words_read = 0;  // of the text, those that were not kept too
+  uint64_t words_read = 0;  // of the text, including those not kept
   uint64_t pairs = 0;       // sum of contexts
 
   void Clear();
 };
 
 struct WindowOptions {
-  int window = 5;     // contexts to each side, drawn anew from 1..window for each centre
+  int window = 5;     // contexts to each side, drawn from 1..window for each centre
   int negatives = 5;  // k
   double subsample = 1e-3;
   double noise_power = 0.75;
   uint64_t seed = 1;
 };
 
-// What trainers share. Does not change.
+// Shared by the trainers. Immutable.
 struct WindowSource {
   WindowSource(const Corpus* text, const WindowOptions& window_options)
       : corpus(text),
@@ -53,7 +52,7 @@ struct WindowSource {
 };
 
 // One trainer's share of one epoch: the sentences whose number is `part` modulo `parts`, in an
-// order drawn for the epoch. A function of its arguments alone. Thread-compatible.
+// order drawn for the epoch. Depends on its arguments alone. Thread-compatible.
 class WindowStream {
  public:
   WindowStream(const WindowSource* source, int epoch, int part, int parts);
@@ -72,8 +71,8 @@ class WindowStream {
   size_t next_centre_ = 0;
 };
 
-// Returns the loss of the batch and fills the gradients of all rows (same shapes as the rows):
-// inputs is centres x dim, outputs is outputs x dim floats.
+// Returns the loss of the batch and writes the gradients of all rows, in the shapes of the rows:
+// inputs is centres x dim floats, outputs is outputs x dim floats.
 double SkipGramGradient(const SkipGramBatch& batch, uint32_t dim, const float* inputs,
                         const float* outputs, float* input_gradients, float* output_gradients);
 

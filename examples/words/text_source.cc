@@ -30,7 +30,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path, const std::string&
                     log_path = absl::StrCat(scratch_dir, "/text.log");
   std::error_code none;
   std::filesystem::remove(text_path, none);  // a child's output is appended
-  // -f turns its formatting off: one verse a line, each after its number.
+  // -f turns formatting off: one verse per line, after its number.
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChildProcess> child,
                           ChildProcess::Spawn({program, "-f", kAllVerses}, log_path, text_path));
   if (!child->WaitFor(kReadMax)) {

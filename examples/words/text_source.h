@@ -1,4 +1,4 @@
-// Where the text comes from.
+// Reads the text to train on.
 #ifndef HOTBED_EXAMPLES_WORDS_TEXT_SOURCE_H_
 #define HOTBED_EXAMPLES_WORDS_TEXT_SOURCE_H_
 
@@ -8,12 +8,13 @@
 
 namespace hotbed {
 
-// Of Debian's package bible-kjv; the text itself is in bible-kjv-text, compressed for it.
+// The program of Debian's package bible-kjv. The text is in the package bible-kjv-text, compressed
+// in the program's format.
 constexpr char kBibleProgram[] = "/usr/bin/bible";
 
-// The file at `path`; or, where that is empty, what `program` prints for the whole Bible (King
-// James Version), one verse a line. `scratch_dir` is written to meanwhile. NotFound where the
-// program is missing, saying which package to install.
+// Returns the file at `path`. If `path` is empty, returns the output of `program` for the whole
+// Bible (King James Version), with one verse per line; uses `scratch_dir` for temporary files.
+// NotFound says which package to install where the program is missing.
 absl::StatusOr<std::string> ReadText(const std::string& path, const std::string& program,
                                      const std::string& scratch_dir);
 

@@ -38,7 +38,7 @@ std::vector<Neighbour> Nearest(const Corpus& corpus, const std::vector<float>& u
   return all;
 }
 
-// 1 where the first wins, a half where they are equal.
+// 1 where the first is greater, 0.5 where they are equal.
 double Win(double first, double second) { return first > second ? 1 : first == second ? 0.5 : 0; }
 
 }  // namespace

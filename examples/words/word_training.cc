@@ -14,9 +14,9 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
-constexpr float kLastLearningRate = 0.01f;  // of the first
+constexpr float kLastLearningRate = 0.01f;  // as a share of the first learning rate
 
-// What all trainers of a run share. Counters only grow.
+// The state that all trainers of a run share. Counters only grow.
 struct Shared {
   std::atomic<uint64_t> words{0}, pairs{0}, steps{0}, rows_pulled{0}, rows_pushed{0};
   std::atomic<bool> stop{false};
@@ -24,13 +24,13 @@ struct Shared {
   int64_t start_ns = 0;
   double seconds_max = 0;
   absl::Mutex mu;
-  double recent_loss ABSL_GUARDED_BY(mu) = 0;  // a pair, exponential mean over batches
+  double recent_loss ABSL_GUARDED_BY(mu) = 0;  // per pair, exponential mean over batches
   std::vector<double> epoch_loss ABSL_GUARDED_BY(mu);
   std::vector<uint64_t> epoch_pairs ABSL_GUARDED_BY(mu);
   absl::Status error ABSL_GUARDED_BY(mu);
 
   double Seconds() const { return static_cast<double>(Clock::Real()->NowNs() - start_ns) * 1e-9; }
-  // 0..1 of the run, by words or by time, whichever is further.
+  // The done share of the run, 0..1, by words or by time, whichever is larger.
   double Done() const {
     double done = static_cast<double>(words.load(std::memory_order_relaxed)) /
                   static_cast<double>(std::max<uint64_t>(words_total, 1));
@@ -39,7 +39,7 @@ struct Shared {
   }
 };
 
-// A batch on its way: its rows, gradients and the calls that use them.
+// A batch in flight: its rows, its gradients and the calls that use them.
 struct Slot {
   SkipGramBatch batch;
   std::vector<float> inputs, outputs, input_gradients, output_gradients;
@@ -80,7 +80,7 @@ class Trainer {
  private:
   Slot& SlotAt(int ahead) { return slots_[(current_ + ahead) % slots_.size()]; }
 
-  // Asks for the rows of the next batch. False when the epoch is over.
+  // Pulls the rows of the next batch. False when the epoch is over.
   absl::StatusOr<bool> StartPull(WindowStream* stream) {
     Slot& slot = SlotAt(pulled_);
     HOTBED_RETURN_IF_ERROR(FinishPush(&slot));
@@ -116,7 +116,7 @@ class Trainer {
     return status;
   }
 
-  // Waits for all that still uses the slots' buffers.
+  // Waits for all calls that still use the slots' buffers.
   absl::Status Drain() {
     absl::Status first;
     for (Slot& slot : slots_) {
@@ -154,7 +154,7 @@ class Trainer {
   Shared* const shared_;
   std::vector<Slot> slots_;
   int current_ = 0;  // the slot that is computed next
-  int pulled_ = 0;   // slots whose rows were asked for, from the current one on
+  int pulled_ = 0;   // slots whose rows are being pulled, from the current one on
   uint64_t step_ = 0;
   uint64_t pulled_rows_ = 0, pushed_rows_ = 0;
 };

@@ -1,9 +1,9 @@
-// The training: trainer threads that pull rows, compute and push gradients. The same code for a
+// Training with threads that pull rows, compute and push gradients. The code is the same for a
 // cluster and for local arrays; only the row source differs.
 //
-// Each trainer owns a source, reads its own sentences and keeps `in_flight` batches on their way:
-// with 1, a pull is asked for after the push before it was answered, so that one trainer's result
-// is a function of the text and the options alone; with more, rows may be that many steps old.
+// Each trainer owns a source, reads its own sentences and keeps `in_flight` batches in flight. With
+// 1, a trainer pulls only after its last push was answered, so that the result of a single trainer
+// depends on the text and the options alone. With more, rows may be that many steps old.
 #ifndef HOTBED_EXAMPLES_WORDS_WORD_TRAINING_H_
 #define HOTBED_EXAMPLES_WORDS_WORD_TRAINING_H_
 
@@ -31,18 +31,18 @@ struct WordModelOptions {
   Durability durability = Durability::kLog;
 };
 
-// The two tables: a row a word. Input vectors begin uniform in +-1/(2 dim), output vectors at zero,
-// as in the authors' program.
+// The two tables, with one row per word. Input vectors begin uniform in +-1/(2 dim) and output
+// vectors at zero, as in the authors' program.
 std::vector<TableSpec> WordTables(const WordModelOptions& options, uint64_t words);
 
 struct WordTrainingOptions {
   uint32_t dim = 64;
   int trainers = 2;
   int epochs = 1;
-  double seconds_max = 0;      // > 0: training ends then, whatever is left
-  size_t batch_centres = 256;  // a step
+  double seconds_max = 0;      // > 0: training ends after this time
+  size_t batch_centres = 256;  // per step
   int in_flight = 2;           // steps of a trainer, 1..8
-  float learning_rate = 0.1f;  // falls linearly to a hundredth of itself over the run
+  float learning_rate = 0.1f;  // falls linearly to a hundredth over the run
 };
 
 struct WordProgress {
@@ -51,19 +51,19 @@ struct WordProgress {
   uint64_t pairs = 0;
   uint64_t steps = 0;
   uint64_t rows_pulled = 0, rows_pushed = 0;
-  double loss = 0;  // a pair, mean of the last batches
+  double loss = 0;  // per pair, moving average over batches
   double seconds = 0;
 };
 
 struct WordTrainingReport {
   WordProgress total;
-  std::vector<double> epoch_loss;  // a pair, mean of each whole epoch
+  std::vector<double> epoch_loss;  // per pair, mean of each whole epoch
 };
 
 using WordSourceFactory = std::function<absl::StatusOr<std::unique_ptr<RowSource>>(int trainer)>;
 
-// `progress` is called on this thread about ten times a second; false from it stops the run
-// (Cancelled).
+// Calls `progress` on this thread about ten times per second. If it returns false, the run ends
+// with Cancelled.
 absl::StatusOr<WordTrainingReport> TrainWords(
     const WordTrainingOptions& options, const WindowSource& windows,
     const WordSourceFactory& open_source, const std::function<bool(const WordProgress&)>& progress);

@@ -77,7 +77,7 @@ void AddModelFlags(ConfigSchema* schema, WordsFlags* flags) {
 }  // namespace
 
 bool LoadWordsFlags(int argc, char** argv, WordsFlags* flags, int* exit_code) {
-  // -o is the CLI's spelling of --output.
+  // The CLI spells --output as -o.
   static char output_flag[] = "--output";
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "-o") == 0) argv[i] = output_flag;

@@ -1,4 +1,4 @@
-// What hotbed-train-words is told on its command line, checked.
+// The options of hotbed-train-words, checked.
 #ifndef HOTBED_EXAMPLES_WORDS_WORDS_FLAGS_H_
 #define HOTBED_EXAMPLES_WORDS_WORDS_FLAGS_H_
 
@@ -37,15 +37,16 @@ struct WordsFlags {
   bool json() const { return output == "json"; }
 };
 
-// Reads the command line, environment and file. False: stop with *exit_code.
+// Reads the command line, environment and file. False: the program ends with *exit_code.
 bool LoadWordsFlags(int argc, char** argv, WordsFlags* flags, int* exit_code);
 
-// `run` 0 is that of the cluster and of the first local run; others differ in their draws.
+// Run 0 is the cluster's run and the first local run; other runs draw differently.
 WindowOptions WindowOptionsOf(const WordsFlags& flags, int run);
 WordModelOptions ModelOptionsOf(const WordsFlags& flags, int run);
 WordTrainingOptions TrainingOptionsOf(const WordsFlags& flags);
 
-// --words that are in the vocabulary, as word numbers; the others are named in *missing.
+// The words of --words that are in the vocabulary, as numbers of words. Appends the others to
+// *missing.
 std::vector<uint32_t> ShownWords(const WordsFlags& flags, const Corpus& corpus,
                                  std::vector<std::string>* missing);
 

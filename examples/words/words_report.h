@@ -24,20 +24,20 @@ struct NeighbourLine {
 struct WordsResult {
   uint64_t vocabulary = 0, train_words = 0, train_sentences = 0, held_out_sentences = 0;
   int trainers = 0;
-  int servers = 0;  // of a cluster started for this run, 0: another one was used
+  int servers = 0;  // of a cluster started for this run; 0: a running cluster was used
   WordRun cluster;
-  std::vector<WordRun> local;  // the first drew what the cluster's training did
+  std::vector<WordRun> local;  // the first has the draws of the cluster's training
   std::vector<NeighbourLine> neighbours;
   std::vector<std::string> missing_words;
 };
 
-// Of one score: the cluster's and the local runs', and whether they agree.
+// One score of the cluster's run and of the local runs, and whether they agree.
 struct ScoreComparison {
   double cluster = 0;
   double local_mean = 0;
-  double local_deviation = 0;  // of single runs; of fewer than two runs it is unknown and 0
+  double local_deviation = 0;  // between runs; 0 (unknown) with fewer than two runs
   double standard_error = 0;   // of the score itself, from the number of questions
-  bool agrees = false;         // within three of the larger of the two
+  bool agrees = false;         // the difference is at most three times the larger of the two
 };
 
 ScoreComparison CompareScores(double cluster, const std::vector<double>& local, uint64_t questions);

@@ -14,8 +14,8 @@ namespace {
 constexpr absl::string_view kMagic = "HOTBDCAT";
 constexpr uint32_t kVersion = 3;
 
-// A table's fields in the order of the format, once for writing and once for reading: `io` is given
-// each of them. New ones go where they belong and raise kVersion.
+// Visits a table's fields in the order of the format, both to write and to read them. A new field
+// goes where it belongs and raises kVersion.
 template <typename Io, typename Optimizer>
 void VisitOptimizer(Io* io, Optimizer& o) {
   io->Enum(o.kind);

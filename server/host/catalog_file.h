@@ -1,9 +1,9 @@
-// CATALOG: the tables and shards that this data directory holds, so that a restart recovers them
-// from its own disk before anybody tells it what it owns. Written atomically and synced whenever
-// one is added, changed or dropped.
+// CATALOG: the tables and shards that a data directory holds. A restart recovers them from its own
+// disk before the coordinator tells it what it owns. The file is written atomically and synced
+// whenever a table or shard is added, changed or dropped. A plain value, not thread-safe.
 //
 // Format, little-endian: "HOTBDCAT", u32 version, tables, shards (catalog_file.cc), u32 CRC-32C of
-// all before.
+// all bytes before it.
 #ifndef HOTBED_SERVER_HOST_CATALOG_FILE_H_
 #define HOTBED_SERVER_HOST_CATALOG_FILE_H_
 
@@ -25,14 +25,14 @@ namespace hotbed {
 struct Catalog {
   std::map<TableId, TableSpec> tables;
   std::map<ShardId, ShardRange> shards;  // each of a table above
-  // Of `shards`: their rows are on their way from another server, or being deleted: what is here
-  // is not whole.
+  // A subset of `shards`: their rows are being received or deleted, so they are incomplete here.
   std::set<ShardId> installing;
-  // Of `shards`: what the log holds of them before is of a copy that was deleted. None: nothing is.
+  // Log records of a shard before this position belong to an earlier replica, which was deleted.
+  // A shard without an entry never had one.
   std::map<ShardId, LogPosition> log_from;
 
   std::string Serialize() const;
-  // DataLoss: damaged; FailedPrecondition: another version, both named.
+  // DataLoss: damaged. FailedPrecondition: another version, both named.
   static absl::StatusOr<Catalog> Parse(absl::string_view bytes);
 
   // A missing file is an empty catalog.

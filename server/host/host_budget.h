@@ -1,5 +1,5 @@
-// How --host-bytes is carved up (DECISIONS L10), so that resident memory stays within 1.15 times of
-// it.
+// How --host-bytes is divided among the parts of a server, so that its resident memory stays within
+// 1.15 times of it.
 #ifndef HOTBED_SERVER_HOST_HOST_BUDGET_H_
 #define HOTBED_SERVER_HOST_HOST_BUDGET_H_
 
@@ -11,12 +11,11 @@ namespace hotbed {
 // Bytes. The parts add up to host_bytes; the hot tier gets what the others leave.
 //
 //   memtables      1/16, 4 to 128 MiB    rows on their way to the spill tier
-//   block cache    1/16, 4 MiB or more   of the spill tier: its index and filter blocks
-//   messages       1/8, 8 to 512 MiB     requests, answers, and what waits for the log, which
-//                                        writes out of the requests
+//   block cache    1/16, 4 MiB or more   the spill tier's index and filter blocks
+//   messages       1/8, 8 to 512 MiB     requests and answers; the log writes out of the requests
 //   staged         1/32, 2 to 256 MiB    pushes to synchronous tables until their step's commit
-//   replica tail   1/32, 2 to 256 MiB    records of the log that other copies may still need
-//   transfers      1/32, 4 to 256 MiB    what other servers send, until it is applied or written
+//   replica tail   1/32, 2 to 256 MiB    log records that other replicas may still need
+//   transfers      1/32, 4 to 256 MiB    messages of other servers, until applied or written
 //   process        1/6, up to 48 MiB     code, threads, sessions, gRPC
 //   hot tier       the rest: 39/64 of 1 GiB
 struct HostBudget {

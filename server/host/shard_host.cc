@@ -1,117 +1,184 @@
-// Opening a data directory, the data plane and the status of the shard host.
+// The shard host of a server: a thin face over the parts in this folder.
+//
+// Locks, in the order in which one thread may take them; each line may be held while those below
+// are taken. No part calls another with a lock of its own held except where this list says so.
+//
+//   Assignments           one change of the shard map and of the catalog at a time; held while
+//                         shards' strands run, which call ReplicaOutlet
+//   PromiseKeeper batch   one write of promises at a time; held while shards' strands run
+//   DataDirectory         catalog, identity: held while their files are written
+//   ShardDirectory, PromiseKeeper, ShardTicker, TransferRate, SnapshotSender, SnapshotReceiver,
+//   HostReports, TierRenewal: leaves, held for a few instructions
 #include "server/host/shard_host.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "server/host/shard_host_impl.h"
+#include "common/thread_pool.h"
+#include "server/host/assignments.h"
+#include "server/host/data_directory.h"
+#include "server/host/host_budget.h"
+#include "server/host/host_reports.h"
+#include "server/host/promise_keeper.h"
+#include "server/host/recovery.h"
+#include "server/host/shard_directory.h"
+#include "server/host/shard_factory.h"
+#include "server/host/shard_ticker.h"
+#include "server/host/shard_write_back.h"
+#include "server/host/snapshot_installer.h"
+#include "server/host/snapshot_receiver.h"
+#include "server/host/snapshot_sender.h"
+#include "server/host/table_checkpoints.h"
+#include "server/host/tier_renewal.h"
+#include "server/host/transfer_rate.h"
+#include "server/host/upkeep.h"
+#include "server/shard/pull_latency.h"
+#include "server/shard/replica_budget.h"
+#include "server/shard/replica_outlet.h"
 #include "server/shard/segment_result.h"
+#include "server/shard/shard.h"
 
 namespace hotbed {
 namespace {
 
 constexpr uint64_t kLogSegmentsMin = 8;  // segments that log_bytes_max holds at least
 constexpr uint64_t kLogFullCheckMessages = 8;
-constexpr uint32_t kPullsATimedOne = 8;
+constexpr uint32_t kPullsPerTimedOne = 8;
+constexpr size_t kSizedPart = 5;  // one of so many shards is sized per second
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ShardHost>> ShardHost::Open(const ShardHostOptions& options,
-                                                           const Clock* clock) {
-  auto host = std::make_unique<ShardHostImpl>(options, clock);
-  HOTBED_RETURN_IF_ERROR(host->Start());
-  return host;
+ShardHostOptions WithFiles(ShardHostOptions options) {
+  if (options.files == nullptr) options.files = FileSystem::Real();
+  return options;
 }
 
-uint32_t ShardHost::DimOf(const Shard& shard) { return shard.dim(); }
+class ShardHostImpl : public ShardHost, private ReplicaOutlet {
+ public:
+  ShardHostImpl(const ShardHostOptions& options, const Clock* clock);
+  // Without Shutdown before, the data directory is left as after a kill: nothing is written back.
+  ~ShardHostImpl() override;
+  absl::Status Start();
 
-ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock)
-    : options_(options),
-      clock_(clock),
-      files_(options.files == nullptr ? FileSystem::Real() : options.files),
-      budget_(CarveHostBytes(options.host_bytes)),
-      staged_bytes_max_(options.staged_bytes_max != 0 ? options.staged_bytes_max
-                                                      : budget_.staged_bytes),
-      pull_latency_(clock) {
-  replica_budget_.tail_bytes_max =
-      options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
-  Publish(ShardMap());
-}
+  std::shared_ptr<Shard> Find(ShardId shard) const override { return directory_.Find(shard); }
+  void Pull(PullWork* work) override;
+  void Push(PushWork* work) override;
+  std::optional<ShardRecord> RecordOf(ShardId shard) const override {
+    return directory_.RecordOf(shard);
+  }
 
-std::string ShardHostImpl::PathOf(const char* name) const {
-  return absl::StrCat(options_.data_dir, "/", name);
-}
+  Identity identity() const override { return data_->identity(); }
+  absl::Status SetIdentity(const Identity& identity) override {
+    return data_->SetIdentity(identity);
+  }
+  void SetIncarnation(Incarnation incarnation) override { data_->SetIncarnation(incarnation); }
+  absl::Status ApplyAssignment(const std::vector<TableSpec>& tables,
+                               const std::vector<ShardRecord>& records,
+                               const std::vector<TableId>& tables_dropped) override;
+  std::vector<ShardEpoch> ShardsToActivate() const override { return reports_->ShardsToActivate(); }
+  void SetActivationListener(std::function<void()> listener) override {
+    reports_->SetListener(std::move(listener));
+  }
+
+  void SetReplicaNetwork(ReplicaNetwork* network) override {
+    network_.store(network, std::memory_order_release);
+  }
+  void OnReplicaMessage(const Member& from, ReplicaMessage message) override;
+  void OnPeerLost(const Member& peer) override;
+  std::vector<JoinReady> JoinsReady() const override { return reports_->JoinsReady(); }
+  std::vector<JoinReady> SilentMembers() const override { return reports_->SilentMembers(); }
+  std::vector<LostReplica> LostReplicas() const override { return reports_->LostReplicas(); }
+  std::vector<TransferProgress> Transfers() const override { return sender_->Progress(); }
+  void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
+  std::vector<ShardId> Held() const override;
+  void SetLease(int64_t until_ns) override {
+    replica_budget_.lease_until_ns.store(until_ns, std::memory_order_release);
+  }
+
+  HostStatus Status() const override;
+  bool Ready() const override { return DeviceError().empty() && reports_->PrimariesReady(); }
+  std::string DeviceError() const override { return tiers_->DeviceError(); }
+  std::shared_ptr<MemoryPinner> answer_pinner() const override { return tiers_->answer_pinner(); }
+  absl::Status Shutdown() override;
+
+ private:
+  // ReplicaOutlet: what shards ask for.
+  void Send(ReplicaMessage message) override;
+  void StartCopy(ShardId shard, const Member& to) override { sender_->Start(shard, to); }
+  void PromiseWanted(ShardId shard, Epoch epoch) override;
+  void HasNews() override { ticker_->HasNews(); }
+  void WaitsUntil(int64_t ns) override { ticker_->WaitsUntil(ns); }
+
+  absl::Status OpenTiers();
+  absl::Status OpenLog();
+  absl::Status MakeParts();
+  absl::Status Recover();
+  void MakeTransfers();
+  std::vector<Upkeep::Chore> Chores();
+  void CheckTroubles(int64_t now_ns);
+  void SizeSomeShards(size_t turn);
+  template <typename Segment>
+  void RefuseUnknown(Segment* segment) const;
+  void StopThreads();
+  void CloseShards();
+
+  const ShardHostOptions options_;
+  const Clock* const clock_;
+  const HostBudget budget_;
+  ReplicaBudget replica_budget_;
+  std::unique_ptr<DataDirectory> data_;
+  std::unique_ptr<TierHost> tiers_;
+  std::unique_ptr<ShardLog> log_;
+  std::unique_ptr<ThreadPool> pool_;
+  ShardDirectory directory_;
+  std::unique_ptr<HostReports> reports_;
+  std::unique_ptr<PromiseKeeper> promises_;
+  std::unique_ptr<ShardTicker> ticker_;
+  std::unique_ptr<ShardWriteBack> write_back_;
+  std::unique_ptr<ShardFactory> factory_;
+  std::unique_ptr<Assignments> assignments_;
+  std::unique_ptr<TableCheckpoints> checkpoints_;
+  std::unique_ptr<TierRenewal> renewal_;
+  std::atomic<ReplicaNetwork*> network_{nullptr};
+  TransferRate rate_;
+  std::unique_ptr<SnapshotSender> sender_;
+  std::unique_ptr<SnapshotInstaller> installer_;
+  std::unique_ptr<SnapshotReceiver> receiver_;
+  std::unique_ptr<Upkeep> upkeep_;
+  PullLatency pull_latency_;
+  std::atomic<int64_t> pull_p99_ns_{0};
+};
 
 // --- opening
 
+ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock)
+    : options_(WithFiles(options)),
+      clock_(clock),
+      budget_(CarveHostBytes(options.host_bytes)),
+      pull_latency_(clock) {
+  replica_budget_.tail_bytes_max =
+      options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
+}
+
 absl::Status ShardHostImpl::Start() {
-  HOTBED_RETURN_IF_ERROR(OpenFiles());
+  HOTBED_ASSIGN_OR_RETURN(data_, DataDirectory::Open(options_.data_dir, options_.files));
   HOTBED_RETURN_IF_ERROR(OpenTiers());
   HOTBED_RETURN_IF_ERROR(OpenLog());
-  pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
-  HOTBED_RETURN_IF_ERROR(RecoverShards());
-  HOTBED_RETURN_IF_ERROR(SaveBootId());
-  SnapshotSender::Wiring copies;
-  copies.find = [this](ShardId shard) { return Find(shard); };
-  copies.send = [this](ReplicaMessage message) { Send(std::move(message)); };
-  copies.queued_bytes = [this](const Member& to) -> uint64_t {
-    ReplicaNetwork* const network = network_.load(std::memory_order_acquire);
-    return network == nullptr ? 0 : network->QueuedBytes(to);
-  };
-  copies.pace = &pace_;
-  copies.clock = clock_;
-  sender_ = std::make_unique<SnapshotSender>(std::move(copies));
-  receiver_ = std::make_unique<SnapshotReceiver>(static_cast<SnapshotReceiver::Site*>(this), clock_);
-  upkeep_ = std::thread([this] { UpkeepLoop(); });
-  ticker_ = std::thread([this] { TickLoop(); });
-  return absl::OkStatus();
-}
-
-absl::Status ShardHostImpl::OpenFiles() {
-  HOTBED_RETURN_IF_ERROR(files_->MakeDir(options_.data_dir));
-  HOTBED_ASSIGN_OR_RETURN(lock_, files_->Lock(PathOf("LOCK")));
-  absl::StatusOr<IdentityFile> loaded = IdentityFile::Load(PathOf("IDENTITY"), files_);
-  if (!loaded.ok() && !absl::IsNotFound(loaded.status())) return loaded.status();
-  const bool is_new = !loaded.ok();
-  IdentityFile identity = is_new ? IdentityFile() : *std::move(loaded);
-  const std::string boot_id = BootId(files_);
-  was_clean_ = is_new || identity.clean_shutdown;
-  rebooted_ = !is_new && (boot_id.empty() || identity.boot_id != boot_id);
-  // From here on a kill leaves an unclean directory.
-  identity.clean_shutdown = false;
-  if (is_new) identity.boot_id = boot_id;
-  HOTBED_RETURN_IF_ERROR(identity.Save(PathOf("IDENTITY"), files_));
-  {
-    absl::MutexLock lock(&identity_mu_);
-    identity_ = std::move(identity);
-  }
-  HOTBED_ASSIGN_OR_RETURN(promises_, PromiseFile::Open(PathOf("PROMISES"), files_));
-  HOTBED_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Load(PathOf("CATALOG"), files_));
-  absl::MutexLock lock(&control_mu_);
-  catalog_ = std::move(catalog);
-  tables_ = catalog_.tables;
-  return absl::OkStatus();
-}
-
-// Only once the log is recovered: a kill before that must not make the next start take what a power
-// loss tore for damage.
-absl::Status ShardHostImpl::SaveBootId() {
-  absl::MutexLock lock(&identity_mu_);
-  IdentityFile changed = identity_;
-  changed.boot_id = BootId(files_);
-  if (changed.boot_id == identity_.boot_id) return absl::OkStatus();
-  HOTBED_RETURN_IF_ERROR(changed.Save(PathOf("IDENTITY"), files_));
-  identity_ = std::move(changed);
+  HOTBED_RETURN_IF_ERROR(MakeParts());
+  HOTBED_RETURN_IF_ERROR(Recover());
+  MakeTransfers();
+  upkeep_ = std::make_unique<Upkeep>(Chores(), clock_);
+  upkeep_->Start();
+  ticker_->Start();
   return absl::OkStatus();
 }
 
 absl::Status ShardHostImpl::OpenTiers() {
   TierOptions options;
   options.open_device = options_.open_device;
-  options.spill_dir = PathOf("spill");
+  options.spill_dir = data_->PathOf("spill");
   options.hot_bytes = options_.hot_bytes != 0 ? options_.hot_bytes : budget_.hot_bytes;
   options.block_cache_bytes = budget_.block_cache_bytes;
   options.memtable_bytes = budget_.memtable_bytes;
@@ -121,29 +188,19 @@ absl::Status ShardHostImpl::OpenTiers() {
   }
   options.io_threads = std::max(1, options_.pool_threads);
   HOTBED_ASSIGN_OR_RETURN(tiers_, TierHost::Open(options));
-  if (was_clean_) return absl::OkStatus();
-  // Class checkpoint has no log: what its rows were when the process died is not known to be whole
-  // (DECISIONS L8).
-  absl::MutexLock lock(&control_mu_);
-  for (const auto& [id, table] : catalog_.tables) {
-    if (table.durability != Durability::kCheckpoint) continue;
-    HOTBED_LOG(Warning) << "table " << table.name << " (class checkpoint): the last run did not "
-                        << "shut down, going back to the last checkpoint";
-    HOTBED_RETURN_IF_ERROR(tiers_->RestoreTable(id));
-  }
   return absl::OkStatus();
 }
 
 absl::Status ShardHostImpl::OpenLog() {
   ShardLogOptions options;
-  options.dir = PathOf("log");
+  options.dir = data_->PathOf("log");
   options.segment_bytes =
       std::min(options_.log_segment_bytes,
                std::max<uint64_t>(options_.log_bytes_max / kLogSegmentsMin, 64 << 10));
   options.sync_interval_ms = options_.log_sync_interval_ms;
   options.queue_bytes_max = budget_.message_bytes;
-  options.rebooted = rebooted_;
-  HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, files_, clock_));
+  options.rebooted = data_->rebooted();
+  HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, options_.files, clock_));
   const ShardLog::Usage usage = log_->GetUsage();
   if (!usage.torn_message.empty()) {
     HOTBED_LOG(Warning) << "log: " << usage.torn_bytes << " bytes cut: " << usage.torn_message;
@@ -151,73 +208,126 @@ absl::Status ShardHostImpl::OpenLog() {
   return absl::OkStatus();
 }
 
-std::shared_ptr<Shard> ShardHostImpl::MakeShard(const TableSpec& table, ShardId id,
-                                                const ShardRange& range, bool installed) {
-  Shard::Options options;
-  options.table = table;
-  options.id = id;
-  options.range = range;
-  options.tiers = tiers_.get();
-  options.log = table.durability == Durability::kCheckpoint ? nullptr : log_.get();
-  options.pool = pool_.get();
-  options.clock = clock_;
-  options.ids_max = options_.pull_ids_max;
-  options.core.sessions_max = options_.sessions_max;
-  options.core.session_idle_ns_min = options_.session_idle_ms * 1'000'000;
-  // A copy that was away for a moment goes on from what the others still have in memory.
-  options.core.keep_tail = table.durability == Durability::kReplicated;
-  options.outlet = this;
-  options.replica_budget = &replica_budget_;
-  options.installed = installed;
-  options.staged_bytes = staged_bytes_;
-  options.staged_bytes_max = staged_bytes_max_;
-  options.log_full = options.log == nullptr ? nullptr : &log_full_;
-  // Appends that queued requests began are committed when the queue is through, off the strand.
-  options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };
-  options.strand.after_drain_context = log_.get();
-  return std::make_shared<Shard>(std::move(options), promises_->Get(id));
+absl::Status ShardHostImpl::MakeParts() {
+  pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
+  HOTBED_ASSIGN_OR_RETURN(auto promises,
+                          PromiseFile::Open(data_->PathOf("PROMISES"), options_.files));
+  promises_ = std::make_unique<PromiseKeeper>(std::move(promises), &directory_, log_.get());
+  reports_ = std::make_unique<HostReports>(data_.get(), &directory_);
+  ticker_ = std::make_unique<ShardTicker>(ShardTicker::Wiring{.directory = &directory_,
+                                                              .reports = reports_.get(),
+                                                              .promises = promises_.get(),
+                                                              .log = log_.get(),
+                                                              .clock = clock_});
+  write_back_ = std::make_unique<ShardWriteBack>(&directory_, tiers_.get(), log_.get(),
+                                                 options_.log_bytes_max);
+  factory_ = std::make_unique<ShardFactory>(ShardFactory::Wiring{
+      .options = &options_,
+      .tiers = tiers_.get(),
+      .log = log_.get(),
+      .pool = pool_.get(),
+      .promises = promises_.get(),
+      .outlet = this,
+      .replica_budget = &replica_budget_,
+      .log_full = write_back_->log_full(),
+      .clock = clock_,
+      .staged_bytes_max =
+          options_.staged_bytes_max != 0 ? options_.staged_bytes_max : budget_.staged_bytes});
+  assignments_ = std::make_unique<Assignments>(
+      Assignments::Wiring{.data = data_.get(),
+                          .directory = &directory_,
+                          .factory = factory_.get(),
+                          .promises = promises_.get(),
+                          .tiers = tiers_.get(),
+                          .log = log_.get(),
+                          .clock = clock_,
+                          .keep_left_ns = options_.keep_left_ms * kMillisecondNs});
+  checkpoints_ = std::make_unique<TableCheckpoints>(
+      TableCheckpoints::Wiring{.directory = &directory_,
+                               .write_back = write_back_.get(),
+                               .tiers = tiers_.get(),
+                               .clock = clock_,
+                               .interval_ns = options_.checkpoint_interval_ms * kMillisecondNs});
+  renewal_ = std::make_unique<TierRenewal>(TierRenewal::Wiring{.data = data_.get(),
+                                                               .directory = &directory_,
+                                                               .assignments = assignments_.get(),
+                                                               .tiers = tiers_.get(),
+                                                               .clock = clock_,
+                                                               .has_news = [this] { HasNews(); }});
+  return absl::OkStatus();
 }
 
-// --- the map
+absl::Status ShardHostImpl::Recover() {
+  Recovery recovery({.data = data_.get(),
+                     .directory = &directory_,
+                     .factory = factory_.get(),
+                     .tiers = tiers_.get(),
+                     .log = log_.get()});
+  HOTBED_RETURN_IF_ERROR(recovery.Run());
+  return data_->SaveBootId();
+}
 
-const ShardHostImpl::ShardMap& ShardHostImpl::Map() const {
-  struct Cached {
-    uint64_t version = 0;
-    std::shared_ptr<const ShardMap> map;
+void ShardHostImpl::MakeTransfers() {
+  SnapshotSender::Wiring out;
+  out.find = [this](ShardId shard) { return Find(shard); };
+  out.send = [this](ReplicaMessage message) { Send(std::move(message)); };
+  out.queued_bytes = [this](const Member& to) -> uint64_t {
+    ReplicaNetwork* const network = network_.load(std::memory_order_acquire);
+    return network == nullptr ? 0 : network->QueuedBytes(to);
   };
-  thread_local Cached cached;
-  if (cached.version != map_version_.load(std::memory_order_acquire)) {
-    absl::MutexLock lock(&map_mu_);
-    cached.map = map_;
-    cached.version = map_version_.load(std::memory_order_relaxed);
+  out.rate = &rate_;
+  out.clock = clock_;
+  sender_ = std::make_unique<SnapshotSender>(std::move(out));
+  installer_ = std::make_unique<SnapshotInstaller>(SnapshotInstaller::Wiring{
+      .data = data_.get(),
+      .directory = &directory_,
+      .assignments = assignments_.get(),
+      .factory = factory_.get(),
+      .promises = promises_.get(),
+      .tiers = tiers_.get(),
+      .log = log_.get(),
+      .clock = clock_,
+      .send = [this](ReplicaMessage message) { Send(std::move(message)); }});
+  receiver_ = std::make_unique<SnapshotReceiver>(installer_.get(), clock_);
+}
+
+std::vector<Upkeep::Chore> ShardHostImpl::Chores() {
+  return {
+      {kSecondNs,
+       [this](int64_t) {
+         if (const absl::Status s = write_back_->WriteBackWhereLogIsLost(); !s.ok()) {
+           HOTBED_LOG_EVERY_S(Error, 10) << "write-back failed: " << s;
+         }
+       }},
+      {kSecondNs, [this](int64_t) { receiver_->Check(); }},
+      {kSecondNs, [this](int64_t now_ns) { assignments_->DropKeptLeft(now_ns); }},
+      {kSecondNs,
+       [this](int64_t) {
+         pull_p99_ns_.store(pull_latency_.TakeP99(), std::memory_order_relaxed);
+         rate_.OnSecond(pull_p99_ns_.load(std::memory_order_relaxed));
+       }},
+      {kSecondNs, [this](int64_t) { reports_->TellListener(); }},
+      {kSecondNs, [this, turn = size_t{0}](int64_t) mutable { SizeSomeShards(turn++); }},
+      {0, [this](int64_t now_ns) { CheckTroubles(now_ns); }},
+      {0, [this](int64_t) { assignments_->FinishDrops(); }},
+      {0, [this](int64_t now_ns) { write_back_->WriteBackDue(now_ns); }},
+      {0, [this](int64_t now_ns) { checkpoints_->KeepWhereDue(now_ns); }},
+  };
+}
+
+void ShardHostImpl::CheckTroubles(int64_t now_ns) {
+  const TierHost::Usage usage = tiers_->GetUsage();
+  ResumeWrites(log_.get(), tiers_.get(), usage);
+  renewal_->RenewWhereDamaged(usage, now_ns);
+}
+
+// A part of the shards at a time: it costs some microseconds per shard.
+void ShardHostImpl::SizeSomeShards(size_t turn) {
+  const ShardList shards = directory_.Shards();
+  for (size_t i = turn % kSizedPart; i < shards.size(); i += kSizedPart) {
+    shards[i]->SetSpilledBytes(
+        tiers_->SpilledBytes(shards[i]->table(), shards[i]->range(), shards[i]->id()));
   }
-  return *cached.map;
-}
-
-std::shared_ptr<const ShardHostImpl::ShardMap> ShardHostImpl::HeldMap() const {
-  absl::MutexLock lock(&map_mu_);
-  return map_;
-}
-
-void ShardHostImpl::Publish(ShardMap map) {
-  static std::atomic<uint64_t> versions{0};
-  auto shared = std::make_shared<const ShardMap>(std::move(map));
-  absl::MutexLock lock(&map_mu_);
-  map_.swap(shared);
-  map_version_.store(versions.fetch_add(1) + 1, std::memory_order_release);
-}
-
-std::shared_ptr<Shard> ShardHostImpl::Find(ShardId shard) const {
-  const ShardMap& map = Map();
-  const auto it = map.find(shard);
-  return it == map.end() ? nullptr : it->second.shard;
-}
-
-std::optional<ShardRecord> ShardHostImpl::RecordOf(ShardId shard) const {
-  const ShardMap& map = Map();
-  const auto it = map.find(shard);
-  if (it == map.end() || it->second.record.epoch == 0) return std::nullopt;
-  return it->second.record;
 }
 
 // --- data plane
@@ -242,12 +352,12 @@ void ShardHostImpl::Pull(PullWork* work) {
   // One more than the segments: the work ends here at the earliest, on no strand.
   work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
   thread_local uint32_t pulls = 0;
-  const bool timed = pulls++ % kPullsATimedOne == 0;
+  const bool timed = pulls++ % kPullsPerTimedOne == 0;
   work->latency = timed ? &pull_latency_ : nullptr;
   if (timed) work->begun_ns = pull_latency_.NowNs();
   for (size_t i = 0; i < work->segments.size(); ++i) {
     PullSegment& segment = work->segments[i];
-    // Segments of many tables are too short for the kernels to get far enough ahead in each.
+    // Segments of many tables are too short for the kernels to prefetch far enough ahead in each.
     if (i + 1 < work->segments.size() && work->segments[i + 1].shard != nullptr) {
       work->segments[i + 1].shard->FetchAhead(work->segments[i + 1]);
     }
@@ -273,23 +383,78 @@ void ShardHostImpl::Push(PushWork* work) {
   }
   // Everything that this message appended goes out in one write.
   log_->Commit();
-  // The upkeep may be in a long sweep just when the limit is reached.
+  // The upkeep may be in a long write-back just when the limit is reached.
   thread_local uint64_t messages = 0;
-  if (messages++ % kLogFullCheckMessages == 0) NoteLogFull();
+  if (messages++ % kLogFullCheckMessages == 0) write_back_->NoteLogFull();
   FinishSegment(work);
 }
 
-// --- status
+// --- control
 
-std::vector<std::shared_ptr<Shard>> ShardHostImpl::Shards() const {
-  std::vector<std::shared_ptr<Shard>> shards;
-  for (const auto& [id, entry] : Map()) {
-    if (entry.shard != nullptr) shards.push_back(entry.shard);
-  }
-  std::sort(shards.begin(), shards.end(),
-            [](const auto& a, const auto& b) { return a->id() < b->id(); });
-  return shards;
+absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables,
+                                            const std::vector<ShardRecord>& records,
+                                            const std::vector<TableId>& tables_dropped) {
+  HOTBED_RETURN_IF_ERROR(assignments_->Apply(tables, records, tables_dropped));
+  HOTBED_RETURN_IF_ERROR(write_back_->WriteBackWhereLogIsLost());
+  reports_->TellListener();
+  return absl::OkStatus();
 }
+
+std::vector<ShardId> ShardHostImpl::Held() const {
+  std::vector<ShardId> held;
+  for (const auto& [shard, range] : data_->catalog()->shards) held.push_back(shard);
+  return held;
+}
+
+// --- other replicas
+
+void ShardHostImpl::OnReplicaMessage(const Member& from, ReplicaMessage message) {
+  using Kind = ReplicaMessage::Kind;
+  if (!(message.to == data_->self())) return;  // to an earlier incarnation
+  switch (message.kind) {
+    case Kind::kAppend:
+    case Kind::kAppendReply: {
+      const bool more = message.more;
+      const std::shared_ptr<Shard> shard = Find(message.shard);
+      if (shard != nullptr) {
+        shard->OnReplicaMessage(from, std::move(message));
+      } else if (message.kind == Kind::kAppend && receiver_->in_flight() > 0) {
+        receiver_->OnMessage(from, std::move(message));
+      }
+      if (!more) log_->Commit();
+      return;
+    }
+    case Kind::kSnapshotBegin:
+    case Kind::kSnapshotRows:
+    case Kind::kSnapshotEnd:
+      return receiver_->OnMessage(from, std::move(message));
+    case Kind::kSnapshotReply:
+      return sender_->OnReply(from, message);
+    case Kind::kNone:
+      return;
+  }
+}
+
+void ShardHostImpl::OnPeerLost(const Member& peer) {
+  const auto map = directory_.Hold();
+  for (const auto& [id, entry] : *map) {
+    if (entry.shard != nullptr && entry.record.Holds(peer)) entry.shard->OnPeerLost(peer);
+  }
+  sender_->OnPeerLost(peer);
+  receiver_->OnPeerLost(peer);
+}
+
+void ShardHostImpl::Send(ReplicaMessage message) {
+  ReplicaNetwork* const network = network_.load(std::memory_order_acquire);
+  if (network != nullptr) network->Send(std::move(message));
+}
+
+void ShardHostImpl::PromiseWanted(ShardId shard, Epoch epoch) {
+  promises_->Want(shard, epoch);
+  ticker_->Wake();
+}
+
+// --- status
 
 HostStatus ShardHostImpl::Status() const {
   HostStatus status;
@@ -308,22 +473,21 @@ HostStatus ShardHostImpl::Status() const {
   status.memtable_bytes = tiers.memtable_bytes;
   status.spill_bytes = tiers.spill_bytes;
   const ShardLog::Usage log = log_->GetUsage();
-  status.staged_bytes = static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed));
-  status.staged_bytes_limit = staged_bytes_max_;
+  status.staged_bytes = factory_->staged_bytes();
+  status.staged_bytes_limit = factory_->staged_bytes_max();
   status.log_bytes = log.bytes;
   status.log_refused_bytes = log.bytes_aside;
-  status.spill_renewals = spill_renewals_.load(std::memory_order_relaxed);
-  status.checkpoints = checkpoints_.load(std::memory_order_relaxed);
+  status.spill_renewals = renewal_->renewals();
+  status.checkpoints = checkpoints_->total();
   status.log_appends = log.appends;
   status.log_writes = log.writes;
   status.log_syncs = log.syncs;
   status.read_only = log.read_only || !tiers.background_error.empty();
   status.read_only_reason = log.read_only ? log.error : tiers.background_error;
-  if (tiers.damaged) {
-    absl::MutexLock lock(&trouble_mu_);
-    if (!tier_trouble_.empty()) absl::StrAppend(&status.read_only_reason, "; ", tier_trouble_);
+  if (const std::string trouble = renewal_->trouble(); tiers.damaged && !trouble.empty()) {
+    absl::StrAppend(&status.read_only_reason, "; ", trouble);
   }
-  if (const absl::StatusOr<uint64_t> free = files_->FreeBytes(options_.data_dir); free.ok()) {
+  if (const absl::StatusOr<uint64_t> free = data_->FreeBytes(); free.ok()) {
     const uint64_t left =
         options_.spill_bytes_max == 0
             ? *free
@@ -340,23 +504,79 @@ HostStatus ShardHostImpl::Status() const {
   status.replicas_diverged = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
   status.copies_sent = sender_->sent_total();
   status.copies_failed = sender_->failed_total();
-  status.copied_bytes_sent = pace_.bytes_total();
+  status.copied_bytes_sent = rate_.bytes_total();
   status.copies_received = receiver_->installed_total();
   status.copied_bytes_received = receiver_->bytes_total();
-  status.copy_rate_now = pace_.rate();
+  status.copy_rate_now = rate_.rate();
   status.pull_p99_ns = pull_p99_ns_.load(std::memory_order_relaxed);
-  for (const auto& shard : Shards()) status.shards.push_back(shard->Status());
+  for (const auto& shard : directory_.Shards()) status.shards.push_back(shard->Status());
   return status;
 }
 
-bool ShardHostImpl::Ready() const {
-  if (!DeviceError().empty()) return false;
-  const Member self = Self();
-  for (const auto& [id, entry] : Map()) {
-    if (entry.shard == nullptr || !(entry.record.primary == self)) continue;
-    if (!entry.shard->active() && entry.shard->error().empty()) return false;
-  }
-  return true;
+// --- the end
+
+void ShardHostImpl::StopThreads() {
+  if (upkeep_ != nullptr) upkeep_->Stop();
+  if (sender_ != nullptr) sender_->Stop();
+  if (receiver_ != nullptr) receiver_->Stop();
+  if (ticker_ != nullptr) ticker_->Stop();
+  network_.store(nullptr, std::memory_order_release);
 }
+
+void ShardHostImpl::CloseShards() {
+  for (const auto& shard : directory_.Shards()) shard->Close();
+  log_->Commit();
+}
+
+// Class checkpoint first: should the process be killed before the end, their checkpoint is there,
+// and the other tables have their log.
+absl::Status ShardHostImpl::Shutdown() {
+  StopThreads();
+  if (!assignments_->Close()) return absl::OkStatus();
+  CloseShards();
+  const ShardsByClass shards = SplitByClass(directory_.Shards());
+  const absl::Status kept = checkpoints_->KeepLast(shards.checkpointed);
+  HOTBED_RETURN_IF_ERROR(AwaitIdle(shards.logged, clock_));
+  ShardList whole;
+  for (const auto& shard : shards.logged) {
+    if (shard->error().empty()) whole.push_back(shard);
+  }
+  // Rows lost with a failed device are all in the log, even for a shard that discovers the failure
+  // only now.
+  const absl::Status written = write_back_->WriteBack(whole);
+  const bool device_lost = absl::IsAborted(written) && !DeviceError().empty();
+  if (!device_lost) HOTBED_RETURN_IF_ERROR(written);
+  HOTBED_RETURN_IF_ERROR(log_->Sync());
+  HOTBED_RETURN_IF_ERROR(kept);  // unmarked, the next start goes back to the last checkpoint
+  return data_->MarkClean();
+}
+
+ShardHostImpl::~ShardHostImpl() {
+  StopThreads();
+  if (pool_ == nullptr) return;
+  CloseShards();
+  const ShardList shards = directory_.Shards();
+  if (const absl::Status idle = AwaitIdle(shards, clock_); !idle.ok()) HOTBED_LOG(Error) << idle;
+  for (const auto& shard : shards) shard->ReleaseStore();
+  if (assignments_ != nullptr) assignments_->ReleaseDropping();
+  receiver_.reset();
+  installer_.reset();  // its row writers end before the tiers
+  // Each may still run what the one before it left on a strand; a strand commits to the log when
+  // its queue is empty.
+  tiers_.reset();
+  pool_.reset();
+  log_.reset();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardHost>> ShardHost::Open(const ShardHostOptions& options,
+                                                           const Clock* clock) {
+  auto host = std::make_unique<ShardHostImpl>(options, clock);
+  HOTBED_RETURN_IF_ERROR(host->Start());
+  return host;
+}
+
+uint32_t ShardHost::DimOf(const Shard& shard) { return shard.dim(); }
 
 }  // namespace hotbed

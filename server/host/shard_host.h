@@ -1,8 +1,8 @@
-// The shards living in this process: finds them, fences them by epoch, opens, activates and drops
-// them.
+// The shards of one server process: finds them, fences them by epoch, and opens, activates and
+// drops them as the coordinator assigns. An interface, so that streams and the coordinator's link
+// can be tested without shards; shard_host.cc implements it.
 //
-// Thread-safe. Pulls and pushes read an immutable map of shards that is swapped when the assignment
-// changes.
+// Thread-safe. Pull and Push block on nothing; of the others, those that say so.
 #ifndef HOTBED_SERVER_HOST_SHARD_HOST_H_
 #define HOTBED_SERVER_HOST_SHARD_HOST_H_
 
@@ -31,34 +31,36 @@ class DeviceTier;
 
 struct ShardHostOptions {
   std::string data_dir;                 // log/, spill/, promises, IDENTITY inside
-  uint64_t host_bytes = 1ull << 30;     // DECISIONS L10: everything is carved out of this
+  uint64_t host_bytes = 1ull << 30;     // all memory of the process (host_budget.h)
   uint64_t spill_bytes_max = 0;         // 0: no limit
   int64_t log_sync_interval_ms = 1000;  // 0: fdatasync before every acknowledgement
-  uint64_t log_bytes_max = 4ull << 30;  // the sweeper keeps the log below
+  uint64_t log_bytes_max =
+      4ull << 30;  // write-back keeps the log below; beyond, pushes are refused
   uint64_t log_segment_bytes = 256ull << 20;
-  int pool_threads = 2;              // misses, write-back and what a strand leaves over
-  uint32_t pull_ids_max = 1u << 20;  // a segment, pull or push; beyond it INVALID_ARGUMENT
-  // Of a shard. Beyond it a new one displaces those that have been silent longest, at least for
-  // session_idle_ms, or gets RESOURCE_EXHAUSTED.
+  int pool_threads = 2;              // for misses, write-back and the rest of a long strand queue
+  uint32_t pull_ids_max = 1u << 20;  // per segment, pull or push; beyond it INVALID_ARGUMENT
+  // Per shard. Beyond it a new session displaces the one that has been silent for longest, if that
+  // is at least session_idle_ms; else it gets RESOURCE_EXHAUSTED.
   uint32_t sessions_max = 1u << 16;
   int64_t session_idle_ms = 3'600'000;
-  // Tables of class checkpoint are kept as they are so often, if pushed to; 0: at Shutdown only.
+  // How often a checkpoint of the tables of class checkpoint is kept, if there were pushes to them;
+  // 0: at Shutdown only.
   int64_t checkpoint_interval_ms = 300'000;
-  // Pushes to synchronous tables that wait for their step's commit; 0: what CarveHostBytes gives.
+  // For pushes to synchronous tables that wait for their step's commit; 0: as CarveHostBytes says.
   uint64_t staged_bytes_max = 0;
-  // Records kept in memory for other copies; 0: what CarveHostBytes gives.
+  // For records kept in memory for other replicas; 0: as CarveHostBytes says.
   uint64_t replica_tail_bytes = 0;
-  // A copy that an active record does without stays so long while the shard is short of copies: its
-  // server may be asked for one again, and then needs the end of the log only.
+  // How long a replica that is no longer in its shard's record is kept while the shard lacks
+  // replicas: this server may be asked to hold it again, and then needs only the end of the log.
   int64_t keep_left_ms = 60'000;
-  uint64_t hot_bytes = 0;            // of the hot tier; 0: what CarveHostBytes leaves of host_bytes
-  uint64_t copy_file_bytes_min = 0;  // as TierOptions has it; 0: its default
-  // As TierOptions has it.
+  uint64_t hot_bytes = 0;            // of the hot tier; 0: as CarveHostBytes says
+  uint64_t copy_file_bytes_min = 0;  // see TierOptions; 0: its default
+  // See TierOptions; null: no device.
   std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
-  FileSystem* files = nullptr;  // under log, promises and identity; null: the real one
+  FileSystem* files = nullptr;  // for log, promises, catalog and identity; null: the real one
 };
 
-// What the metrics, /statusz and heartbeats show. A snapshot; fields may be microseconds apart.
+// A server's state for metrics, /statusz and heartbeats. Its fields may be microseconds apart.
 struct HostStatus {
   uint64_t host_bytes_limit = 0;
   uint64_t hot_bytes_limit = 0;
@@ -66,52 +68,52 @@ struct HostStatus {
   std::string device;  // whose memory holds the hottest rows; empty: none
   uint64_t device_bytes_limit = 0;
   uint64_t device_bytes = 0;
-  uint64_t device_pinned_bytes = 0;       // of answers' memory
-  uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them
+  uint64_t device_pinned_bytes = 0;       // memory of answers that the device copies into
+  uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them, here and below
   uint64_t device_rows_copied_bytes = 0;
-  std::string device_error;  // it has failed, for good
+  std::string device_error;  // why the device has failed, for good; empty: it works
   uint64_t block_cache_bytes = 0;
   uint64_t memtable_bytes = 0;
   uint64_t spill_bytes = 0;
   uint64_t staged_bytes = 0;
   uint64_t staged_bytes_limit = 0;
   uint64_t log_bytes = 0;
-  uint64_t log_refused_bytes = 0;  // of log_bytes: kept for refused shards alone
-  uint64_t checkpoints = 0;        // kept of class checkpoint since the start
+  uint64_t log_refused_bytes = 0;  // part of log_bytes that is kept for refused shards alone
+  uint64_t checkpoints = 0;        // of tables of class checkpoint, since the start
   uint64_t log_appends = 0;
   uint64_t log_writes = 0;
   uint64_t log_syncs = 0;
-  uint64_t replica_tail_bytes = 0;  // records kept in memory for other copies
+  uint64_t replica_tail_bytes = 0;  // records kept in memory for other replicas
   uint64_t replica_tail_bytes_limit = 0;
-  uint64_t records_sent = 0;  // to other copies
+  uint64_t records_sent = 0;  // to other replicas
   uint64_t records_taken = 0;
   uint64_t replica_messages_refused = 0;
   uint64_t replicas_diverged = 0;  // shards found to differ from their primary, since the start
-  uint64_t copies_sent = 0;    // copies of whole shards
+  uint64_t copies_sent = 0;        // snapshots of whole shards; so are the next four
   uint64_t copies_failed = 0;
   uint64_t copies_received = 0;
   uint64_t copied_bytes_sent = 0;
   uint64_t copied_bytes_received = 0;
-  uint64_t copy_rate_now = 0;  // bytes a second that copies may take now; 0: no limit
+  uint64_t copy_rate_now = 0;  // bytes per second that transfers may take now; 0: no limit
   int64_t pull_p99_ns = 0;     // of the last second; 0: no pulls
   bool read_only = false;
   std::string read_only_reason;
-  uint64_t spill_renewals = 0;         // of a damaged spill tier, since the process began
+  uint64_t spill_renewals = 0;  // times that a damaged spill tier was emptied, since the start
   std::optional<uint64_t> free_bytes;  // for rows: on the data disk, below spill_bytes_max
   std::vector<ShardStatus> shards;
 };
 
 class ShardHost : public ReplicaSink {
  public:
-  // Opens the data directory: locks it, checks version and cluster, recovers log and spill. Shards
-  // are not served before ApplyAssignment and activation.
+  // Opens the data directory: locks it, checks its version, recovers the shards from the spill tier
+  // and the log. Shards are not served before ApplyAssignment and activation. Blocks.
   static absl::StatusOr<std::unique_ptr<ShardHost>> Open(const ShardHostOptions& options,
                                                          const Clock* clock);
   ~ShardHost() override = default;
 
   // --- data plane (pull_stream, push_stream, lookup_service)
   virtual std::shared_ptr<Shard> Find(ShardId shard) const = 0;  // null: not held here
-  // dim and, for pulls, bytes of a row of a shard that Find returned.
+  // The dimension of a shard that Find returned.
   static uint32_t DimOf(const Shard& shard);
   virtual void Pull(PullWork* work) = 0;
   virtual void Push(PushWork* work) = 0;
@@ -123,88 +125,90 @@ class ShardHost : public ReplicaSink {
     ServerId server = 0;
     std::string cluster_id;
   };
-  // From the data directory; zeros when it is new.
+  // From the data directory; zeros while it is new.
   virtual Identity identity() const = 0;
-  // Writes IDENTITY once; another cluster's or server's is an error naming both.
+  // Writes IDENTITY, once. FailedPrecondition: it names another server or cluster.
   virtual absl::Status SetIdentity(const Identity& identity) = 0;
-  // The incarnation of this process, before the first assignment.
+  // The incarnation of this process. Call it before the first assignment.
   virtual void SetIncarnation(Incarnation incarnation) = 0;
 
-  // What the coordinator last said: tables and records changed. Opens, re-opens (epoch) and drops
-  // shards. Idempotent; records older than those known are ignored.
+  // Learns the tables and records that have changed; opens and drops shards accordingly.
+  // Idempotent; records older than the known ones are ignored. After an error, call it again.
+  // Blocks.
   virtual absl::Status ApplyAssignment(const std::vector<TableSpec>& tables,
                                        const std::vector<ShardRecord>& records,
                                        const std::vector<TableId>& tables_dropped) = 0;
-  // Shards whose promise is durable and whose state is recovered, that wait for the active=true
-  // compare-and-set. The link asks the coordinator, then reports the resulting records through
-  // ApplyAssignment. Ask again until the list is empty.
+  // Shards whose promise is durable and whose state is recovered, so that they wait for the
+  // compare-and-set to active=true. The link asks the coordinator for it and passes the resulting
+  // records to ApplyAssignment, until the list is empty.
   struct ShardEpoch {
     ShardId shard;
     Epoch epoch;
   };
   virtual std::vector<ShardEpoch> ShardsToActivate() const = 0;
-  // Called (from any thread) when ShardsToActivate, JoinsReady or LostReplicas may have become
-  // non-empty.
+  // The listener runs, on any thread, when ShardsToActivate, JoinsReady or LostReplicas may have
+  // become non-empty.
   virtual void SetActivationListener(std::function<void()> listener) = 0;
 
-  // --- other copies
-  // Before the first assignment; outlives the host's Shutdown. Without one, shards of several
-  // members take no pushes.
+  // --- other replicas
+  // Call it before the first assignment; the network outlives the host's Shutdown. Without one,
+  // replicated shards take no pushes.
   virtual void SetReplicaNetwork(ReplicaNetwork* network) = 0;
-  // Learners that shards, whose primaries are here, count on already; told until the record has
-  // them.
-  struct JoinReady {  // a shard of this epoch, and another copy of it
+  // Learners that already acknowledge for shards whose primaries are here. Each is listed until the
+  // shard's record has it as a member.
+  struct JoinReady {  // a shard in an epoch, and another replica of it
     ShardId shard;
     Epoch epoch = 0;
     Member member;
   };
   virtual std::vector<JoinReady> JoinsReady() const = 0;
-  // Members, and learners that are counted on, that answer nothing to their shard's primary, which
-  // is here and commits nothing without them (ShardCore::SilentMembers). At most kSilentMax.
+  // Members and acknowledging learners that do not answer their shard's primary, which is here and
+  // commits nothing without them (ShardCore::SilentMembers). At most kSilentMax.
   virtual std::vector<JoinReady> SilentMembers() const = 0;
   static constexpr size_t kSilentMax = 4096;
-  // Copies of whole shards on their way from here, those under way first.
+  // Snapshot transfers from here to other servers: those in flight, then those that wait.
   struct TransferProgress {
     ShardId shard;
     Member to;
     uint64_t bytes_copied = 0;
     uint64_t bytes_total = 0;
     uint64_t bytes_per_s = 0;
-    uint32_t passes = 0;  // 1: all rows; further ones: those that have changed meanwhile
-    uint64_t changed_bytes_per_s = 0;  // of rows, by pushes, before the last pass
-    bool beyond_rate = false;          // TransferLimits::bytes_per_s does not hold it back any more
+    uint32_t passes = 0;  // the first sends all rows, further ones the rows changed since
+    uint64_t changed_bytes_per_s = 0;  // by pushes, before the last pass
+    bool beyond_rate = false;          // no longer limited by TransferLimits::bytes_per_s
   };
   virtual std::vector<TransferProgress> Transfers() const = 0;
   struct TransferLimits {
     uint64_t bytes_per_s = 0;  // 0: no limit
     bool paused = false;
-    uint32_t pull_p99_ms_max = 0;  // 0: copies never slow down for it
+    uint32_t pull_p99_ms_max = 0;  // above it transfers slow down; 0: they never do
   };
   virtual void SetTransferLimits(const TransferLimits& limits) = 0;
-  // Copies here, as a member, that are damaged, differ from their primary's or cannot take what it
-  // has: told until the coordinator has taken this server out of the members, so that a new copy
-  // can come. (Of the only member too: in an epoch that never was active it may go back to those of
-  // the one before.) Also of learners that may be counted on (Shard::CopyLost).
+  // Replicas here that are damaged, have diverged from their primary, or cannot take its records.
+  // Each is listed until the coordinator has taken this server out of the shard's record, so that a
+  // new replica can be made. An only member is listed too: if its epoch was never active, the
+  // coordinator may go back to the members of the previous one. So are learners that may have
+  // acknowledged (Shard::CopyLost).
   struct LostReplica {
     ShardId shard;
     Epoch epoch = 0;
     std::string why;  // for people
   };
   virtual std::vector<LostReplica> LostReplicas() const = 0;
-  // Every shard of which rows are here, also those on their way in or out.
+  // Every shard that has rows here, including rows that are being received or deleted.
   virtual std::vector<ShardId> Held() const = 0;
-  // Strict pulls of shards of several members are answered until then (Clock::NowNs() scale).
+  // Strict pulls of replicated shards are answered until then (Clock::NowNs() scale).
   virtual void SetLease(int64_t until_ns) = 0;
 
   virtual HostStatus Status() const = 0;
-  // Every shard assigned here is recovered and active (or reports its error), and the device works.
+  // Every shard whose primary is here is active or reports its error, and the device works.
   virtual bool Ready() const = 0;
   // Empty, or why the device has failed.
   virtual std::string DeviceError() const { return ""; }
-  // For memory of answers; null: there is no device. May outlive the host.
+  // Pins the memory of answers for the device; null: there is no device. May outlive the host.
   virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }
 
-  // Stops taking work, writes everything back, marks the data directory clean. Blocks.
+  // Stops taking work, writes all rows back, marks the data directory clean. Blocks.
   virtual absl::Status Shutdown() = 0;
 };
 

@@ -29,8 +29,8 @@ void SnapshotReceiver::Stop() {
 
 void SnapshotReceiver::OnMessage(const Member& from, ReplicaMessage message) {
   absl::MutexLock lock(&mu_);
-  // Each sender has one message of a copy on its way, and few copies.
-  if (stops_ || messages_.size() >= kCopyMessagesMax) return;
+  // Each sender has one message per transfer in flight, and few transfers.
+  if (stops_ || messages_.size() >= kTransferMessagesMax) return;
   messages_.push_back({from, std::move(message)});
 }
 
@@ -58,7 +58,7 @@ void SnapshotReceiver::Work() {
       messages_.pop_front();
     }
     CarryOut(std::move(next));
-    under_way_.store(installs_.size(), std::memory_order_relaxed);
+    in_flight_.store(installs_.size(), std::memory_order_relaxed);
   }
 }
 
@@ -66,7 +66,7 @@ void SnapshotReceiver::CarryOut(Message next) {
   const ReplicaMessage& message = next.message;
   if (message.kind == ReplicaMessage::Kind::kSnapshotBegin) return Begin(std::move(next));
   if (message.kind == ReplicaMessage::Kind::kNone) {
-    const int64_t silent_since_ns = clock_->NowNs() - kCopySilentNsMax;
+    const int64_t silent_since_ns = clock_->NowNs() - kTransferSilentNsMax;
     TakeBackWhere([&](const Install& install) -> const char* {
       if (install.from == next.from) return "the connection to its sender is lost";
       if (install.heard_ns < silent_since_ns) return "its sender has fallen silent";
@@ -89,7 +89,7 @@ void SnapshotReceiver::CarryOut(Message next) {
            install.epoch == message.epoch && install.transfer == message.transfer;
   });
   if (it == installs_.end()) {
-    return Answer(InstallOf(next), absl::NotFoundError("no such copy is under way"), 0);
+    return Answer(InstallOf(next), absl::NotFoundError("no such transfer is in flight"), 0);
   }
   it->heard_ns = clock_->NowNs();
   if (message.kind == ReplicaMessage::Kind::kSnapshotRows) return Rows(&*it, message);
@@ -114,11 +114,11 @@ void SnapshotReceiver::Begin(Message next) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return Answer(install, absl::FailedPreconditionError("not wanted here"), 0);
   }
-  // Its sender has given the one before up.
+  // Its sender has given up the previous one.
   TakeBackWhere([&](const Install& other) {
-    return other.shard == install.shard ? "another copy of it begins" : nullptr;
+    return other.shard == install.shard ? "another transfer of it begins" : nullptr;
   });
-  if (installs_.size() >= kCopiesReceivedMax) {
+  if (installs_.size() >= kTransfersReceivedMax) {
     std::erase_if(waiting_, [&](const Message& m) { return m.message.shard == install.shard; });
     waiting_.push_back(std::move(next));
     return;
@@ -130,7 +130,7 @@ void SnapshotReceiver::Begin(Message next) {
 }
 
 void SnapshotReceiver::BeginWaiting() {
-  while (!waiting_.empty() && installs_.size() < kCopiesReceivedMax) {
+  while (!waiting_.empty() && installs_.size() < kTransfersReceivedMax) {
     Message next = std::move(waiting_.front());
     waiting_.pop_front();
     Begin(std::move(next));
@@ -149,7 +149,7 @@ void SnapshotReceiver::RefuseWaiting(const Member& from) {
 }
 
 void SnapshotReceiver::Rows(Install* install, const ReplicaMessage& message) {
-  if (message.chunk != install->chunks) {  // twice, after a resend: it is answered as the last was
+  if (message.chunk != install->chunks) {  // after a resend: the answer is the same
     return Answer(*install,
                   message.chunk < install->chunks
                       ? absl::OkStatus()
@@ -187,7 +187,7 @@ void SnapshotReceiver::End(Install* install, const ReplicaMessage& message) {
 
 void SnapshotReceiver::Answer(const Install& install, const absl::Status& status, Lsn lsn) {
   if (!status.ok()) {
-    HOTBED_LOG_EVERY_S(Warning, 1) << install.shard.ToString() << ": a copy from server "
+    HOTBED_LOG_EVERY_S(Warning, 1) << install.shard.ToString() << ": a snapshot from server "
                                    << install.from.server << " is not taken: " << status.message();
   }
   ReplicaMessage reply;
@@ -205,9 +205,9 @@ void SnapshotReceiver::Answer(const Install& install, const absl::Status& status
 void SnapshotReceiver::TakeBack(size_t index, const char* why) {
   const Install install = installs_[index];
   installs_.erase(installs_.begin() + static_cast<std::ptrdiff_t>(index));
-  HOTBED_LOG(Info) << install.shard.ToString() << ": its copying is taken back: " << why;
+  HOTBED_LOG(Info) << install.shard.ToString() << ": its snapshot transfer is taken back: " << why;
   site_->Abandon(install.shard);
-  // Its sender need not have heard of a connection that was lost on the way back.
+  // The sender may not have noticed that the connection was lost on the way back.
   Answer(install, absl::UnavailableError(why), 0);
 }
 

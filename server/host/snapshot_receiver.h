@@ -1,10 +1,10 @@
-// Takes copies of shards from other servers: their rows are written into this server's own spill
-// tier, and when all are durable the shard opens as it does after a crash (docs/protocol.md,
-// snapshots).
+// Receives snapshot transfers of shards from other servers: writes their rows into this server's
+// spill tier. When all rows are durable, the shard opens as it does after a crash
+// (docs/protocol.md, snapshots).
 //
-// kCopiesReceivedMax at a time; who asks beyond that waits for its answer. Messages are carried out
-// in order by a thread of its own. A copy whose sender falls silent, or that the shard's record
-// does not want any more, is taken back by Check. Thread-safe.
+// At most kTransfersReceivedMax transfers run at a time; further senders wait for their answer. A
+// thread of its own handles the messages in order. Check takes back a transfer whose sender is
+// silent, or which the shard's record does not want any more. Thread-safe.
 #ifndef HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
 #define HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
 
@@ -25,48 +25,48 @@
 
 namespace hotbed {
 
-constexpr size_t kCopiesReceivedMax = 2;
-constexpr size_t kCopyMessagesMax = 256;                    // not carried out yet
-constexpr int64_t kCopySilentNsMax = 60ll * 1'000'000'000;  // between two messages of a sender
+constexpr size_t kTransfersReceivedMax = 2;
+constexpr size_t kTransferMessagesMax = 256;              // not handled yet
+constexpr int64_t kTransferSilentNsMax = 60 * kSecondNs;  // between two messages of a sender
 
 class SnapshotReceiver {
  public:
-  // What the shard host does for a copy. Called from the receiver's thread, and from Stop.
+  // What the shard host does for a transfer. Called from the receiver's thread alone.
   class Site {
    public:
     virtual ~Site() = default;
-    // Whether the shard's record still wants a copy from this primary in this epoch.
+    // Whether the shard's record still wants a snapshot from this primary in this epoch.
     virtual bool Wants(ShardId shard, const Member& from, Epoch epoch) const = 0;
-    // Takes the shard out of service and deletes what is here of it, durably marked.
+    // Takes the shard out of service, marks it durably as incomplete, and deletes its rows here.
     virtual absl::Status Begin(ShardId shard, const Member& from, Epoch epoch, Lsn lsn) = 0;
     virtual absl::Status Write(ShardId shard, absl::string_view block) = 0;
-    // With its meta the copy is whole: makes it durable and opens the shard.
+    // With its meta the snapshot is complete: makes it durable and opens the shard.
     virtual absl::Status Finish(ShardId shard, absl::string_view meta) = 0;
-    // Deletes what has come so far.
+    // Deletes the rows that have come so far.
     virtual void Abandon(ShardId shard) = 0;
     virtual void Reply(ReplicaMessage message) = 0;
   };
   SnapshotReceiver(Site* site, const Clock* clock);
   ~SnapshotReceiver() { Stop(); }
 
-  // A kSnapshotBegin, kSnapshotRows or kSnapshotEnd; or a kAppend, for a shard that is not open:
-  // while a primary sends all rows it sends nothing else, so its copy is off.
+  // A kSnapshotBegin, kSnapshotRows or kSnapshotEnd; or a kAppend for a shard that is not open. A
+  // primary sends no append during a transfer, so that one means that the transfer has ended.
   void OnMessage(const Member& from, ReplicaMessage message) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
-  // Once a second or so: takes back what is not wanted any more.
+  // To be called about once per second: takes back transfers that are not wanted any more.
   void Check() ABSL_LOCKS_EXCLUDED(mu_);
-  // What is under way is left as it is: the next start deletes it.
+  // Leaves transfers in flight as they are: the next start deletes their rows.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   uint64_t bytes_total() const { return bytes_.load(std::memory_order_relaxed); }
   uint64_t installed_total() const { return installed_.load(std::memory_order_relaxed); }
   uint64_t refused_total() const { return refused_.load(std::memory_order_relaxed); }
-  size_t under_way() const { return under_way_.load(std::memory_order_relaxed); }
+  size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
 
  private:
   struct Message {
     Member from;
-    ReplicaMessage message;  // kNone: the peer is lost, or (no peer) a look at all
+    ReplicaMessage message;  // kNone: the peer is lost, or, without a peer, Check was called
   };
   struct Install {
     ShardId shard;
@@ -95,7 +95,7 @@ class SnapshotReceiver {
   std::atomic<uint64_t> bytes_{0};
   std::atomic<uint64_t> installed_{0};
   std::atomic<uint64_t> refused_{0};
-  std::atomic<size_t> under_way_{0};
+  std::atomic<size_t> in_flight_{0};
 
   // The thread's.
   std::vector<Install> installs_;

@@ -8,7 +8,7 @@ namespace hotbed {
 
 void TransferRate::SetLimits(const ShardHost::TransferLimits& limits) {
   absl::MutexLock lock(&mu_);
-  // What is already let out is no debt of another rate.
+  // Bytes sent under one rate are no debt under another.
   if (limits.bytes_per_s != limits_.bytes_per_s) free_ns_ = 0;
   if (limits.pull_p99_ms_max == 0) guarded_rate_ = 0;
   limits_ = limits;

@@ -1,5 +1,5 @@
-// How fast copies of shards may leave this server: one dial for all of them together, turned down
-// by itself while pulls take longer than they should. Thread-safe; time is given.
+// How fast snapshot transfers may leave this server: one limit for all of them together, which goes
+// down by itself while pulls take longer than they should. Thread-safe; the caller gives the time.
 #ifndef HOTBED_SERVER_HOST_TRANSFER_RATE_H_
 #define HOTBED_SERVER_HOST_TRANSFER_RATE_H_
 
@@ -15,19 +15,19 @@ class TransferRate {
  public:
   void SetLimits(const ShardHost::TransferLimits& limits) ABSL_LOCKS_EXCLUDED(mu_);
   bool paused() const ABSL_LOCKS_EXCLUDED(mu_);
-  // `bytes` are about to be sent: how long to wait before.
+  // Takes `bytes` that are about to be sent into account; how long to wait before sending them.
   int64_t WaitNs(uint64_t bytes, int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
-  // Once a second: how long pulls took, 99 of 100; 0: there were none. Above the limit the rate is
-  // halved, down to kRateMin; else it grows back by a quarter.
+  // To be called once per second with the 99th percentile of the pulls' latency; 0: there were no
+  // pulls. Above the limit the rate is halved, down to kRateMin; else it grows back by a quarter.
   void OnSecond(int64_t pull_p99_ns) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Bytes a second that are allowed now; 0: as many as there can be.
+  // Bytes per second that are allowed now; 0: no limit.
   uint64_t rate() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t bytes_total() const ABSL_LOCKS_EXCLUDED(mu_);
 
   static constexpr uint64_t kRateMin = 1ull << 20;
-  static constexpr uint64_t kRateMax = 4ull
-                                       << 30;  // where no limit was set: beyond it there is none
+  static constexpr uint64_t kRateMax =
+      4ull << 30;  // without a limit set, a rate above this ends the guard
 
  private:
   uint64_t RateNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -35,9 +35,9 @@ class TransferRate {
   mutable absl::Mutex mu_;
   ShardHost::TransferLimits limits_ ABSL_GUARDED_BY(mu_);
   uint64_t guarded_rate_ ABSL_GUARDED_BY(mu_) = 0;  // 0: the guard is off
-  int64_t free_ns_ ABSL_GUARDED_BY(mu_) = 0;        // what was let out is through by then
+  int64_t free_ns_ ABSL_GUARDED_BY(mu_) = 0;        // when the rate allows the next bytes
   uint64_t bytes_total_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t bytes_before_ ABSL_GUARDED_BY(mu_) = 0;  // at the last second
+  uint64_t bytes_before_ ABSL_GUARDED_BY(mu_) = 0;  // as of the last OnSecond
 };
 
 }  // namespace hotbed

@@ -1,9 +1,9 @@
 // ApplyGradients: one optimizer step of each row of a batch, in place (see kernel_body.h for how
 // these files are compiled).
 //
-// Three ways with the same bits: in place, for fp32 in whole blocks without options; the short one,
-// compiled for each weight and gradient type, for the four commonest kinds without options; and one
-// for all kinds and options.
+// Three paths with the same bits: in place, for fp32 in whole blocks without options; the short
+// path, compiled for each weight and gradient type, for the four most common kinds without options;
+// and one for all kinds and options.
 #ifndef HOTBED_SERVER_KERNELS_APPLY_KERNEL_H_
 #define HOTBED_SERVER_KERNELS_APPLY_KERNEL_H_
 
@@ -16,15 +16,15 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// Without the limit of PrefetchBytes, where both vectors of a state would share it.
+// Without the limit of PrefetchBytes, which both vectors of a state would have to share.
 HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
   constexpr uint32_t kBytesMax = 2048;
   const uint32_t limit = bytes < kBytesMax ? bytes : kBytesMax;
   for (uint32_t at = 0; at < limit; at += 64) FetchLine(from + at);
 }
 
-// How many rows ahead of its update a row of so many bytes is fetched. Measured: 60 lines on their
-// way keep the memory busy; more gain nothing.
+// How many rows ahead of its update a row of `bytes` bytes is prefetched. Measured: 60 lines in
+// flight keep the memory busy; more gain nothing.
 HOTBED_ROW_FN uint32_t RowsAhead(uint32_t bytes) {
   constexpr uint32_t kLinesAhead = 64;
   constexpr uint32_t kLeast = 5;
@@ -33,9 +33,9 @@ HOTBED_ROW_FN uint32_t RowsAhead(uint32_t bytes) {
   return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
 }
 
-// Calls walk(slot, next, gradient) for each row of the batch, in order, where `next` is the slot of
-// the row `ahead` of it, or this one again where there is none: what `walk` fetches. Marks rows
-// dirty.
+// Calls walk(slot, next, gradient) for each row of the batch, in order. `next` is the slot that
+// `walk` prefetches: that of the row `ahead` positions later, or `slot` if there is none. Marks
+// rows dirty.
 template <typename Walk>
 HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_t ahead,
                                const Walk& walk) {
@@ -56,7 +56,7 @@ HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_
   batch->dirtied = dirtied;
 }
 
-// Gradients lie one after another: the hardware sees that by itself.
+// Gradients are contiguous: the hardware prefetches them by itself.
 HOTBED_ROW_FN void FetchForUpdate(const RowTable& table, uint32_t weight_bytes,
                                   uint32_t state_bytes, uint32_t slot) {
   __builtin_prefetch(table.bits + slot, 1, 3);
@@ -72,8 +72,8 @@ HOTBED_ROW_FN void FetchFirst(const ApplyBatch& batch, const RowTable& table, ui
   }
 }
 
-// Calls update(slot, weights, state, gradient) for each row of the batch, in order, with the rows
-// some way ahead on their way to the cache; marks them dirty.
+// Calls update(slot, weights, state, gradient) for each row of the batch, in order, while later
+// rows are prefetched; marks rows dirty.
 template <typename Update>
 HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint32_t state_bytes,
                                   Update update) {
@@ -93,9 +93,9 @@ constexpr OptimizerParams ParamsOf(OptimizerKind kind) {
   return params;
 }
 
-// Where rows lie that are worked on in place; strides are known where kDim is (0 elsewhere).
-// Fetches one block at a time: a row at once, and the rows of a group with it, would fill the
-// processor's queue of misses, which would then run empty while they are computed.
+// The memory of rows that are updated in place; strides are constants if kDim is not 0. Prefetches
+// one block at a time: whole rows at once would fill the processor's queue of misses, which would
+// then run empty while the rows are computed.
 template <OptimizerKind kKind, uint32_t kDim>
 struct PlacesOf {
   static constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
@@ -142,11 +142,11 @@ struct PlacesOf {
   }
 };
 
-// Rows and gradients of fp32, in place, without options. kDim: the table's, where it is known; 0
-// elsewhere.
+// Rows and gradients of fp32, in place, without options. kDim: the table's dim if it is a constant,
+// else 0.
 template <OptimizerKind kKind, uint32_t kDim>
 void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
-  alignas(64) float room[kDim != 0 ? kDim : kDimLimit];  // of LAMB's direction
+  alignas(64) float room[kDim != 0 ? kDim : kDimLimit];  // for LAMB's direction
   const RowTable table = *batch->table;                  // a copy: stores to rows cannot change it
   const PlacesOf<kKind, kDim> places{table.weights, table.state, table.bits, plan.dim};
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
@@ -201,7 +201,7 @@ void ApplyShortTo(const UpdatePlan& plan, ApplyBatch* batch) {
     case RowType::kBf16:
       return ApplyShort<kKind, Weight, Bf16Codec>(plan, batch);
     case RowType::kInt8:
-      __builtin_trap();  // gradients do not travel as int8: refused long before
+      __builtin_trap();  // gradients are never int8: requests with them are refused
   }
 }
 
@@ -263,7 +263,7 @@ inline void RunApply(ApplyBatch* batch) {
       return ApplyKind<OptimizerKind::kRowwiseAdagrad>(plan, batch);
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
-      return ApplyKind<OptimizerKind::kAdam>(plan, batch);  // they differ in the plan alone
+      return ApplyKind<OptimizerKind::kAdam>(plan, batch);  // they differ only in the plan
     case OptimizerKind::kMomentumSgd:
       return ApplyKind<OptimizerKind::kMomentumSgd>(plan, batch);
     case OptimizerKind::kPartialRowwiseAdam:

@@ -1,8 +1,8 @@
-// The row kernels on the processor: inline, compiled for several instruction sets, the best one
-// chosen at start.
+// The row kernels of the processor: tables of functions, one per instruction set, of which the best
+// is chosen at the first use.
 //
-// All variants compute the same bits (row_math/isa.h). HOTBED_CPU_ISA=base|avx2|avx512 in the
-// environment forces one, for tests and measurements.
+// All sets compute the same bits (row_math/isa.h). HOTBED_CPU_ISA=base|avx2|avx512 in the
+// environment forces one, for tests and measurements. Functions are stateless; see row_batches.h.
 #ifndef HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
 
@@ -23,11 +23,11 @@ struct CpuKernelSet {
   void (*evict)(EvictBatch*);
   void (*collect)(CollectBatch*);
   void (*reindex)(ReindexBatch*);
-  // A row as stored (weights alone) to the wire; the row's first value, as stored, with its state.
+  // Stored weights to the wire; a row's first value, as stored, with its state unless that is null.
   void (*encode_row)(const RowTable&, const uint8_t* weights, RowType type, uint8_t* out);
   void (*first_value)(const RowTable&, uint64_t position, uint8_t* weights, uint8_t* state);
   void (*pool_rows)(PoolRowsBatch*);
-  // What pool_rows made of a whole bag, to the wire (fp32, fp16 or bf16).
+  // The result of pool_rows for a whole bag to the wire (fp32, fp16 or bf16).
   void (*encode_pooled)(const float* sum, uint32_t dim, RowType type, uint8_t* out);
 };
 

@@ -10,7 +10,7 @@ namespace hotbed {
 inline namespace HOTBED_ISA {
 
 constexpr uint32_t kPoolBlock = 512;  // ids whose rows are found before they are read
-constexpr uint32_t kFirstLines = 8;   // of a row, where a block begins
+constexpr uint32_t kFirstLines = 8;   // of each row at the start of a block
 
 inline void EncodePooled(const float* sum, uint32_t dim, RowType type, uint8_t* out) {
   const uint8_t* const from = reinterpret_cast<const uint8_t*>(sum);
@@ -40,7 +40,7 @@ class BagWalk {
       k = end;
     }
   }
-  // One row that has to be fetched: nothing of its bag counts.
+  // One row that has to be fetched: its bag gets no result.
   void Miss() {
     incomplete_ = true;
     Advance(1);
@@ -80,13 +80,13 @@ class BagWalk {
   uint32_t missing_ = 0;
   uint8_t* sum_ = nullptr;
   uint8_t* arg_ = nullptr;
-  float wide_[kDimLimit];  // the bag at hand, where it travels narrower
+  float wide_[kDimLimit];  // the current bag, if the wire type is narrower
 };
 
-// A row of `found` that is not there: null where it exists nowhere, else to be fetched.
+// A row of `found` that is not resident: null if it exists nowhere, else to be fetched.
 inline const uint8_t kFetchedLater = 0;
 
-// Looks `count` ids up from number `base` on. False: some are not resident.
+// Looks up `count` ids from number `base` on. False: some are not resident.
 inline bool FindRows(const GatherPooledBatch& batch, const RowTable& table, uint64_t base,
                      uint32_t count, const uint8_t** found) {
   const uint64_t* const ids = batch.ids + base;

@@ -1,9 +1,9 @@
 // Consecutive rows of one bag, summed or compared (see kernel_body.h for how these files are
 // compiled).
 //
-// Every way to pool comes down to PoolPiece, and a bag's result so far lies in memory between
-// pieces. So whatever cuts a bag (a block of the index, a first value that has to be computed, a
-// trip to the spill tier) leaves its bits alone.
+// Every kind of pooling uses PoolPiece, and a bag's result so far lies in memory between pieces. So
+// cutting a bag (at a block of the index, at a first value that has to be computed, at a read of
+// the spill tier) does not change its bits.
 #ifndef HOTBED_SERVER_KERNELS_POOL_PIECE_H_
 #define HOTBED_SERVER_KERNELS_POOL_PIECE_H_
 
@@ -28,7 +28,7 @@ typedef uint32_t PoolInts __attribute__((vector_size(4 * kPoolLanes)));
 typedef uint16_t PoolHalves __attribute__((vector_size(2 * kPoolLanes)));
 
 constexpr uint32_t kSumRegisters = 8;  // columns in flight: the sums stay in registers
-constexpr uint32_t kMaxRegisters = 4;  // and as many numbers of rows
+constexpr uint32_t kMaxRegisters = 4;  // and as many row numbers
 constexpr uint32_t kPoolAhead = 12;    // rows
 
 template <typename Weight>
@@ -57,7 +57,7 @@ template <>
 struct PoolLoad<Fp16Codec> {
   HOTBED_ROW_FN static void Load(const uint8_t* from, PoolFloats* to) {
 #if defined(__AVX512F__)
-    // Without a mask GCC 12 warns of its own undefined register.
+    // Without a mask GCC 12 warns about an undefined register of its own.
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     *to = _mm512_maskz_cvtph_ps(0xffff, halves);
 #else
@@ -90,12 +90,12 @@ struct StagedRows {
   HOTBED_ROW_FN const uint8_t* At(uint64_t k) const { return rows + stride * k; }
 };
 
-// Rows [first, limit) of the source, of which the first stands at `place` of its bag.
+// Rows [first, limit) of the source; the first is row `place` of its bag.
 struct PoolPieceOf {
   uint64_t first;
   uint64_t limit;
   uint32_t place;
-  const float* weights;  // of row k at weights[k], or null
+  const float* weights;  // row k has weights[k]; or null
 };
 
 template <typename Rows>
@@ -161,7 +161,7 @@ HOTBED_ROW_FN void MaxColumns(const Rows& rows, const PoolPieceOf& piece, uint32
   if (kArg) __builtin_memcpy(arg_max + 4ull * column, arg, sizeof(arg));
 }
 
-// The columns behind the last whole register.
+// The columns after the last whole register.
 template <typename Weight, typename Rows>
 HOTBED_ROW_FN void SumTail(const Rows& rows, const PoolPieceOf& piece, uint32_t column,
                            uint32_t dim, uint8_t* sum) {
@@ -233,8 +233,8 @@ HOTBED_ROW_FN void MaxPiece(const Rows& rows, const PoolPieceOf& piece, uint32_t
   if (at < dim) MaxTail<Weight>(rows, piece, at, dim, sum, arg_max);
 }
 
-// `sum`: dim floats, unaligned, read unless the piece begins its bag. Not inlined: one body for all
-// callers that have the same kind of rows.
+// `sum`: dim floats, unaligned, read unless the piece starts its bag. Not inlined: one function
+// body for all callers with the same kind of rows.
 template <typename Weight, typename Rows>
 __attribute__((noinline)) void PoolPiece(RowPooling pooling, const Rows& rows,
                                          const PoolPieceOf& piece, uint32_t dim, uint8_t* sum,

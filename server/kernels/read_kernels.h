@@ -9,8 +9,8 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// Kernels work on a copy of the table's pointers: a store of bytes might change the original, which
-// would then be read again for every row.
+// Kernels use a local copy of the table's pointers: a store of bytes might change the original, so
+// the compiler would load it again for every row.
 inline void RunProbe(ProbeBatch* batch) {
   const RowTable table = *batch->table;
   const uint64_t* ids = batch->ids;
@@ -26,7 +26,7 @@ inline void RunProbe(ProbeBatch* batch) {
   batch->missing_count = missing;
 }
 
-// Writer: (wire row, stored weights). kWeightBytes: those of a row, where they are known.
+// Writer: (wire row, stored weights). kWeightBytes: bytes of a row if constant.
 template <uint32_t kWeightBytes, typename Ids, typename Writer>
 HOTBED_ROW_FN void GatherWith(GatherBatch* batch, const Ids& ids, const uint32_t* picks,
                               const Writer& write) {
@@ -73,14 +73,14 @@ HOTBED_ROW_FN void GatherPicked(GatherBatch* batch, const Writer& write) {
   }
 }
 
-// Rows that travel as they are stored, of a size that the compiler knows, as memcpy likes it.
+// Rows whose wire type is their stored type, with a constant size for memcpy.
 template <uint32_t kWeightBytes>
 void GatherBytes(GatherBatch* batch) {
   GatherPicked<kWeightBytes>(
       batch, [](uint8_t* to, const uint8_t* from) { CopyRow(to, from, kWeightBytes); });
 }
 
-// Every pair of types has a loop of its own around the conversion.
+// Every pair of types has its own loop around the conversion.
 template <typename Weight>
 void GatherConverted(GatherBatch* batch) {
   const uint32_t dim = batch->table->dim;

@@ -23,8 +23,8 @@ struct ProbeBatch {
   uint32_t missing_count = 0;   // out
 };
 
-// ids -> rows in the wire type, in one pass. Rows that are not resident are listed in `missing` and
-// left alone, except those that exist nowhere: they get their first value and flag 0.
+// ids -> rows in the wire type, in one pass. Lists rows that are not resident in `missing` and
+// writes nothing for them, except rows that exist nowhere: they get their first value and flag 0.
 struct GatherBatch {
   const RowTable* table = nullptr;
   const uint64_t* ids = nullptr;
@@ -38,36 +38,36 @@ struct GatherBatch {
   uint32_t missing_count = 0;      // out
 };
 
-// Bags of rows, one behind the other in `ids`, to one row each (row_math/pooling.h), in the order
-// of the ids, made in fp32 and then written as `type`. Rows that exist nowhere count with their
-// first value. A bag with rows that must come from the spill tier is listed in `missing`, and what
-// it has in `rows`, `flags` and `arg_max` means nothing: PoolRowsBatch makes it, to the same bits.
+// Pools consecutive bags of `ids` to one row each (row_math/pooling.h), in the order of the ids, in
+// fp32 and then written as `type`. Rows that exist nowhere count with their first value. A bag with
+// rows that must come from the spill tier is listed in `missing`, and its `rows`, `flags` and
+// `arg_max` hold no values: PoolRowsBatch computes them, to the same bits.
 struct GatherPooledBatch {
   const RowTable* table = nullptr;
   const uint64_t* ids = nullptr;
   const uint32_t* lengths = nullptr;  // `bags`; an empty bag is zeros
-  const float* weights = nullptr;     // kSum: one an id, or null
+  const float* weights = nullptr;     // kSum: one per id, or null
   uint32_t bags = 0;
   RowPooling pooling = RowPooling::kSum;  // kSum or kMax
   RowType type = RowType::kFp32;          // fp32, fp16 or bf16
   bool absent_is_initial = false;         // a row that is not resident exists nowhere
   uint8_t* rows = nullptr;                // bag b at b * RowWireBytes(type, dim), unaligned
-  uint8_t* flags = nullptr;               // one an id: 1 = exists; may be null
-  // kMax: dim u32 a bag, unaligned: which id of its bag, of an empty one 0xffffffff; may be null.
+  uint8_t* flags = nullptr;               // one per id: 1 = exists; may be null
+  // kMax: dim u32 per bag, unaligned: the id's number in its bag, 0xffffffff if empty; or null.
   uint8_t* arg_max = nullptr;
   uint32_t* missing = nullptr;  // bags
   uint32_t missing_count = 0;   // out
 };
 
-// A piece of one bag whose rows lie side by side, as they are stored.
+// Adds a piece of one bag, whose rows are contiguous as they are stored.
 struct PoolRowsBatch {
   const RowTable* table = nullptr;
   const uint8_t* rows = nullptr;  // count * weight_bytes
   uint32_t count = 0;
-  uint32_t place = 0;              // of the first row in its bag; 0 begins the bag anew
-  const float* weights = nullptr;  // as in GatherPooledBatch, of these rows
+  uint32_t place = 0;              // number of the first row in its bag; 0 starts the bag
+  const float* weights = nullptr;  // as in GatherPooledBatch, for these rows
   RowPooling pooling = RowPooling::kSum;
-  float* sum = nullptr;        // dim: of the pieces so far
+  float* sum = nullptr;        // dim: sum of the pieces so far
   uint8_t* arg_max = nullptr;  // dim u32, or null
 };
 
@@ -81,23 +81,23 @@ struct ApplyBatch {
   RowType gradient_type = RowType::kFp32;
   const uint8_t* const* gradients = nullptr;
   UpdateScalars scalars;
-  bool assign = false;   // gradients are the new weights; the state begins anew
+  bool assign = false;   // gradients are the new weights; the state starts over
   uint32_t dirtied = 0;  // out: rows that were clean before
 };
 
-// Fills free slots. A row's value is weight_bytes then state_bytes at sources[k], or, where that is
-// null, its first value.
+// Fills free slots. A row's value is weight_bytes, then state_bytes at sources[k], or its first
+// value if that is null.
 struct InsertBatch {
   RowTable* table = nullptr;
   const uint64_t* positions = nullptr;  // rows that are not resident
-  const uint32_t* slots = nullptr;      // free ones; table->slots covers them already
+  const uint32_t* slots = nullptr;      // free slots below table->slots
   const uint8_t* const* sources = nullptr;
   uint32_t count = 0;
-  bool dirty = false;  // else equal to the spill tier's
+  bool dirty = false;  // false: the spill tier has the same values
 };
 
-// Takes rows out. `chosen` evicts by CLOCK until `wanted` rows are out or none is left; else every
-// row of [slot_first, slot_limit) goes. Values of dirty rows are written to `out`: weights, then
+// Takes rows out. `chosen`: by CLOCK, until `wanted` rows are out or none is left. Otherwise: every
+// row of [slot_first, slot_limit). Values of dirty rows are written to `out`: weights, then
 // state.
 struct EvictBatch {
   RowTable* table = nullptr;
@@ -106,7 +106,7 @@ struct EvictBatch {
   uint32_t wanted = 0;
   uint32_t slot_first = 0;
   uint32_t slot_limit = 0;
-  uint32_t* slots = nullptr;            // room for as many rows as may go
+  uint32_t* slots = nullptr;            // room for as many rows as may leave
   uint32_t count = 0;                   // out: rows taken out
   uint64_t* dirty_positions = nullptr;  // the same room
   uint8_t* out = nullptr;               // row k at k * out_stride
@@ -114,10 +114,10 @@ struct EvictBatch {
   uint32_t dirty_count = 0;  // out
 };
 
-// Copies dirty rows of [slot_first, table->slots) out, at most `wanted`, and marks them clean.
+// Copies out at most `wanted` dirty rows of [slot_first, table->slots) and marks them clean.
 struct CollectBatch {
   RowTable* table = nullptr;
-  uint32_t slot_first = 0;  // in and out: where to go on
+  uint32_t slot_first = 0;  // in and out: where the next call continues
   uint32_t wanted = 0;
   uint64_t* positions = nullptr;
   uint8_t* out = nullptr;

@@ -1,5 +1,5 @@
-// Copies of one row's bytes, inline: rows are short, so a call of memcpy and its choices would cost
-// as much as the copy.
+// memcpy of one row, inline: rows are short, so the call and the branches of memcpy would cost as
+// much as copying the bytes.
 #ifndef HOTBED_SERVER_KERNELS_ROW_COPY_H_
 #define HOTBED_SERVER_KERNELS_ROW_COPY_H_
 
@@ -13,7 +13,7 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// Answers beyond this would only push the table out of the caches, so they are written around them.
+// Answers above this size would only evict the table from the caches, so they bypass the caches.
 constexpr uint64_t kStreamBytes = 4ull << 20;
 
 HOTBED_ROW_FN void CopyRow(uint8_t* to, const uint8_t* from, uint64_t bytes) {
@@ -30,7 +30,7 @@ HOTBED_ROW_FN void CopyRow(uint8_t* to, const uint8_t* from, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes; at += 2) __builtin_memcpy(to + at, from + at, 2);
 }
 
-// The same past the caches, where `to` is aligned to 16 and bytes is a multiple of 16.
+// As CopyRow, bypassing the caches; `to` is aligned to 16 and bytes is a multiple of 16.
 // StreamFence() ends a series.
 HOTBED_ROW_FN void StreamRow(uint8_t* to, const uint8_t* from, uint32_t bytes) {
 #if defined(__SSE2__)

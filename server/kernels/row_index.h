@@ -20,8 +20,8 @@ struct IndexHash {
   uint8_t digest;  // 1..255
 };
 
-// Bounded positions are plain ids, so they are mixed here; the upper half picks the bucket, the
-// lower the digest.
+// Positions of bounded tables are plain ids, so they are mixed here; the upper half picks the
+// bucket, the lower half the digest.
 HOTBED_ROW_FN IndexHash HashPosition(const RowTable& table, uint64_t position) {
   uint64_t h = position * 0x9e3779b97f4a7c15ull;
   h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93ull;
@@ -99,7 +99,7 @@ HOTBED_ROW_FN void IndexErase(RowTable* table, uint64_t position, uint32_t slot)
         return;
       }
     }
-    if (bucket.passed != 255) --bucket.passed;  // a saturated count has lost its meaning and stays
+    if (bucket.passed != 255) --bucket.passed;  // a saturated count is not exact and stays
     at = NextBucket(*table, at);
   }
 }

@@ -1,12 +1,12 @@
 // The hot rows of one shard as the kernels see them: plain pointers into the memory of the kernels'
 // device.
 //
-// Slots are row numbers in the slabs. Two ways lead from a position to its slot:
-//   direct:  slot = position - first_position; for bounded ranges that fit as a whole. One byte a
-//   row beside the data. indexed: a hash index of the resident rows, in buckets of one cache line;
-//   9 bytes a slot and at most 10 of index.
-// The owner (server/tiers/memory/hot_tier.h) provides the memory; kernels read and write it. C++17, for
-// host and device compilers.
+// Slots are row numbers in the slabs. A position has its slot in one of two ways:
+//   direct:  slot = position - first_position, for ranges that fit as a whole; 1 byte per row
+//   indexed: a hash index of the resident rows, in buckets of one cache line;
+//            9 bytes per slot and at most 10 of index
+// The owner (server/tiers/memory/hot_tier.h) provides the memory; kernels read and write it. C++17,
+// for host and device compilers.
 #ifndef HOTBED_SERVER_KERNELS_ROW_TABLE_H_
 #define HOTBED_SERVER_KERNELS_ROW_TABLE_H_
 
@@ -19,18 +19,18 @@ namespace hotbed {
 constexpr uint32_t kNoSlot = 0xffffffffu;
 constexpr uint32_t kIndexedSlotsMax = 1u << 24;  // three bytes a slot in the index
 
-// Bits of the one byte a slot.
+// Bits of the byte that each slot has.
 constexpr uint8_t kRowVisits =
     0x03;  // CLOCK: saturating count of visits since the hand last came by
 constexpr uint8_t kRowDirty = 0x04;   // differs from the spill tier
 constexpr uint8_t kRowExists = 0x08;  // the slot holds a row
 constexpr uint8_t kRowAbsent = 0x10;  // direct only: the row is known to exist in no tier
-// Updated or inserted since it was last cleared: what a copy of the shard has to send again.
+// Updated or inserted since the bit was cleared: a snapshot transfer has to send the row again.
 constexpr uint8_t kRowChanged = 0x20;
 
 // One cache line of the index: up to 15 rows that hash here. `passed` counts the rows that found
-// the bucket full and went on to the next one (it saturates and then stays), so that most lookups
-// of a row that is not resident end here.
+// the bucket full and moved to the next one (it saturates and then stays), so that most lookups of
+// rows that are not resident end here.
 struct IndexBucket {
   uint8_t digests[15];  // 0: free
   uint8_t passed;
@@ -41,7 +41,7 @@ static_assert(sizeof(IndexBucket) == 64, "one cache line");
 constexpr uint32_t kBucketRows = 15;
 
 struct RowTable {
-  // What a row is.
+  // The format of a row.
   uint64_t seed = 0;
   uint32_t dim = 0;
   uint32_t column_first = 0;
@@ -49,14 +49,14 @@ struct RowTable {
   WeightType weight_type = WeightType::kFp32;
   OptimizerParams optimizer;
   InitializerParams initializer;
-  uint32_t weight_bytes = 0;   // of the data of a row
+  uint32_t weight_bytes = 0;   // data of a row
   uint32_t weight_stride = 0;  // from row to row: weight_bytes rounded up to 4
   uint32_t state_bytes = 0;    // also the stride
 
-  // Where the rows are.
+  // The memory of the rows.
   bool direct = false;
   uint64_t first_position = 0;
-  uint32_t slots = 0;  // slots ever used: those beyond hold no row
+  uint32_t slots = 0;  // slots ever used; later ones hold no row
   uint32_t rows = 0;   // slots that hold a row; kept by the kernels
   uint8_t* weights = nullptr;
   uint8_t* state = nullptr;

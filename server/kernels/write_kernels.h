@@ -25,7 +25,7 @@ inline void RunInsert(InsertBatch* batch) {
       CopyRow(WeightsOf(*table, slot), source, table->weight_bytes);
       CopyRow(StateOf(*table, slot), source + table->weight_bytes, table->state_bytes);
     }
-    // Not visited: a row that is read once goes before those that are read again.
+    // Not visited: a row that is read once leaves before rows that are read again.
     table->bits[slot] = kRowExists | kRowChanged | (batch->dirty ? kRowDirty : 0);
     ++table->rows;
     if (table->direct) continue;
@@ -62,7 +62,7 @@ inline void RunEvict(EvictBatch* batch) {
     }
     return;
   }
-  // After as many rounds as a row can have visits, and one, every row has been taken out.
+  // After one more round than a row can have visits, every row has been taken out.
   uint64_t steps = uint64_t{table->slots} * (kRowVisits + 1);
   uint32_t hand = batch->hand < table->slots ? batch->hand : 0;
   for (; batch->count < batch->wanted && steps > 0; --steps) {

@@ -5,9 +5,10 @@
 //   applied <= commit <= held <= last
 //
 // `last` is the newest entry handed to the log, `held` the newest that this server's own log has
-// completed, `commit` the newest that is committed, `applied` the newest that is in the rows. A tail
-// that is cut leaves the state as if it had never been logged. Memory: one slot per entry above
-// `applied`, in a ring that doubles when it is full. Thread-compatible; owned by the shard's core.
+// completed, `commit` the newest that is committed, `applied` the newest that is in the rows. A
+// tail that is cut leaves the state as if it had never been logged. Memory: one slot per entry
+// above `applied`, in a ring that doubles when it is full. Thread-compatible; owned by the shard's
+// core.
 #ifndef HOTBED_SERVER_PROTOCOL_LOG_TAIL_H_
 #define HOTBED_SERVER_PROTOCOL_LOG_TAIL_H_
 

@@ -5,8 +5,8 @@
 
 namespace hotbed {
 
-// Same values as hotbed.v1.Code in proto/data.proto (a static_assert in server/streams/wire_reply.cc holds
-// them together).
+// How a request for one shard ended. The values are those of hotbed.v1.Code in proto/data.proto; a
+// static_assert in server/streams/wire_reply.cc holds them together.
 enum class SegmentCode : uint8_t {
   kOk = 0,
   kWrongEpoch = 1,

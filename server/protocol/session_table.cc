@@ -55,7 +55,7 @@ void SessionTable::Erase(SessionId id) {
   if (number == kNone) return;
   if (!places_.empty()) {
     FreePlace(PlaceOf(id));
-    // The last entry will stand where this one stood.
+    // The last entry will take the place of this one.
     if (number + 1 < entries_.size()) places_[PlaceOf(entries_.back().id)] = number;
   }
   entries_[number] = entries_.back();
@@ -70,7 +70,7 @@ void SessionTable::Erase(SessionId id) {
   }
 }
 
-// What stands behind it and would be looked for from here on moves up, or it would not be found.
+// Entries behind the place that a search passes over it to find move up, or they would be lost.
 void SessionTable::FreePlace(size_t place) {
   const size_t mask = places_.size() - 1;
   for (size_t next = (place + 1) & mask; places_[next] != kNone; next = (next + 1) & mask) {
@@ -82,7 +82,7 @@ void SessionTable::FreePlace(size_t place) {
   places_[place] = kNone;
 }
 
-// With room for exactly so many, at least those that there are.
+// Leaves room for exactly `count` entries, which is at least size().
 void SessionTable::ReserveEntries(size_t count) {
   std::vector<Entry> entries;
   entries.reserve(count);
@@ -90,7 +90,7 @@ void SessionTable::ReserveEntries(size_t count) {
   entries_ = std::move(entries);
 }
 
-// For the entries that there are, half full at most.
+// Builds places_ for the present entries, at most half full.
 void SessionTable::MakePlaces() {
   size_t count = 2 * kScannedMax;
   while (count < entries_.size() * 2) count *= 2;

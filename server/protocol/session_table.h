@@ -1,5 +1,4 @@
-// Who pushes to one shard and how far each got: the table behind exactly-once (reliability page,
-// section 3.6).
+// The sessions that push to one shard and the last sequence of each: the table behind exactly-once.
 //
 // A function of the log: each entry of a shard's log changes it in one way, so replay, truncation,
 // snapshots and moves give the same table. Thread-compatible; owned by the shard's core.
@@ -21,31 +20,31 @@ namespace hotbed {
 struct Session {
   Incarnation incarnation = 0;  // lower ones are fenced
   uint64_t last_seq = 0;        // of the last push in the log; 0: opened, nothing pushed
-  int64_t heard_ns = 0;         // when it last pushed; not part of the state, lost over a restart
+  int64_t heard_ns = 0;         // time of its last push; not part of the state, lost over a restart
 
   friend bool operator==(const Session& a, const Session& b) {
     return a.incarnation == b.incarnation && a.last_seq == b.last_seq;
   }
 };
 
-// Dense, because there is one for each session on each shard: the entries stand together in one
-// array that has at most a third more room than it needs, and are found through an array of 32-bit
-// places, kept between 1/4 and 3/4 full, that only tables of more than a few sessions have.
-// allocated_bytes() is at most kBytesPerSession for each session, whatever came and went; only
-// while an array is moved to one of another size both stand.
+// Dense, because every shard has an entry for every session. The entries stand in one array with at
+// most a third more room than it needs. Tables of more than a few sessions find them through an
+// array of 32-bit places, which is kept between 1/4 and 3/4 full. allocated_bytes() is at most
+// kBytesPerSession per session, whatever was added and erased before; only while an array moves to
+// one of another size do both exist.
 class SessionTable {
  public:
   static constexpr size_t kBytesPerSession = 64;
 
-  // Null when the session never opened here, or was forgotten. Valid until the next change.
+  // Null if the session never opened here, or was forgotten. Valid until the next change.
   const Session* Find(SessionId id) const {
     const uint32_t at = NumberOf(id);
     return at == kNone ? nullptr : &entries_[at].session;
   }
-  // `session` is none of the table's own, unless it is that of `id`.
+  // `session` must not refer into the table, unless to the entry of `id`.
   void Set(SessionId id, const Session& session);
   void Erase(SessionId id);
-  // Of a session that is there.
+  // The session must be there.
   void SetHeard(SessionId id, int64_t heard_ns) {
     entries_[NumberOf(id)].session.heard_ns = heard_ns;
   }
@@ -73,11 +72,11 @@ class SessionTable {
   static constexpr uint32_t kNone = ~0u;
   static constexpr size_t kScannedMax = 8;  // more are found through places_
 
-  // Its place if nothing else stood there. Ids count up: multiplied, neighbours end far apart.
+  // The preferred place of an id. Ids count up; the multiplication moves neighbours far apart.
   size_t HomeOf(SessionId id) const {
     return static_cast<size_t>((id * 0x9e3779b97f4a7c15ull) >> 32) & (places_.size() - 1);
   }
-  // Where in entries_; kNone: nowhere.
+  // Index into entries_, or kNone.
   uint32_t NumberOf(SessionId id) const {
     if (!places_.empty()) return places_[PlaceOf(id)];
     for (uint32_t i = 0; i < entries_.size(); ++i) {
@@ -85,7 +84,7 @@ class SessionTable {
     }
     return kNone;
   }
-  // The place that names it, or else the free one where it would go. There are places.
+  // The place that names the id, or else the free one where it would go. places_ is not empty.
   size_t PlaceOf(SessionId id) const {
     size_t place = HomeOf(id);
     while (places_[place] != kNone && entries_[places_[place]].id != id) {
@@ -98,8 +97,8 @@ class SessionTable {
   void MakePlaces();
 
   std::vector<Entry> entries_;
-  // Of each session its number in entries_, at HomeOf(id) or, where that was taken, behind it;
-  // kNone: free. A power of two, or none at all.
+  // Indexes into entries_: of each session, at HomeOf(id) or, where that was taken, behind it.
+  // kNone: free. The size is a power of two, or 0.
   std::vector<uint32_t> places_;
 };
 
@@ -108,8 +107,8 @@ struct StagedPush {
   Lsn lsn = 0;
   SessionId session = 0;
   uint64_t seq = 0;
-  // The push itself, as the shell wrote it (server/shard/staged_rows.h). Only in a stored meta: the core
-  // neither reads nor compares it.
+  // The push itself, as the shell wrote it (server/shard/staged_rows.h). Only in a stored meta: the
+  // core neither reads nor compares it.
   std::string payload;
 
   friend bool operator==(const StagedPush& a, const StagedPush& b) {
@@ -117,8 +116,8 @@ struct StagedPush {
   }
 };
 
-// What a sweep stores beside a shard's rows, and all that recovery needs beside the log: the state
-// at `applied_lsn`.
+// The state at `applied_lsn`, stored with a shard's rows by each write-back of all rows. Recovery
+// needs it, the rows and the log.
 struct ShardMeta {
   Lsn applied_lsn = 0;
   Epoch applied_epoch = 0;  // of the entry at applied_lsn
@@ -129,8 +128,7 @@ struct ShardMeta {
   std::vector<StagedPush> staged;  // by lsn, all of later steps than committed_step
 
   std::string Serialize() const;
-  // Empty bytes are the meta of a shard that never held a row. DataLoss otherwise names what is
-  // wrong.
+  // Empty bytes are the meta of a shard that never held a row. DataLoss names the damage.
   static absl::StatusOr<ShardMeta> Parse(absl::string_view bytes);
 };
 

@@ -1,5 +1,5 @@
-// The core as a primary: requests, append, commit, apply; then epochs; then followers. The part of a
-// follower is in shard_core_replica.cc.
+// The core as a primary: requests, append, commit, apply; then epochs; then followers. The part
+// of a follower is in shard_core_replica.cc.
 #include "server/protocol/shard_core.h"
 
 #include <algorithm>
@@ -107,8 +107,9 @@ void ShardCore::Push(const CorePush& push) {
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
   const bool duplicate = push.seq <= session.last_seq;
   if (duplicate && !opens) return ReplyToDuplicate(push, session.last_seq);
-  // A new incarnation does not know what the one before it sent last, and says 0. If that was a part
-  // of the same step the new one has to continue there, for it may have cut the step elsewhere.
+  // A new incarnation does not know what the one before it sent last, and says 0. If that was a
+  // part of the same step the new one has to continue there, for it may have cut the step
+  // elsewhere.
   const bool fresh_step =
       session.last_seq == 0 || push.seq >> kStepShift != session.last_seq >> kStepShift;
   const bool follows =
@@ -324,7 +325,7 @@ bool ShardCore::promise_held() const {
          (promised_ > record_.epoch && Mutated(CoreMutant::kPromiseIgnored));
 }
 
-// Once the promise is durable. Does nothing on a replica that is not the primary, or active already.
+// Once the promise is durable. Does nothing on a replica that is no primary, or active already.
 void ShardCore::BecomePrimary() {
   if (!primary_ || active_) return;
   // After SkipTo no other replica's log agrees with this one: whoever follows gets a snapshot.

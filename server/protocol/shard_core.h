@@ -166,17 +166,17 @@ class ShardCore {
   bool has_followers() const { return !followers_.empty(); }
   // Followers in the acknowledging set.
   size_t backup_count() const;
-  // On a member that is not the primary, and on a learner: its log holds everything that its primary
-  // had committed when it last sent something (leader_commit). Reads may be answered from here, at
-  // once or after that is applied.
+  // On a member that is not the primary, and on a learner: its log holds everything that its
+  // primary had committed when it last sent something (leader_commit). Reads may be answered from
+  // here, at once or after that is applied.
   bool serves_reads() const;
   Lsn leader_commit() const { return following_.commit; }
   // The state found here at the start was not seen to agree with a primary's log yet.
   bool unproven() const { return unproven_; }
   // The state at applied_lsn(), which is stored with the rows.
   ShardMeta AppliedMeta() const { return tail_.AppliedMeta(); }
-  // Empty, or which of the rules above the present state breaks. Debug and sanitizer builds check it
-  // at every ready(), and the simulation after every event.
+  // Empty, or which of the rules above the present state breaks. Debug builds check it at every
+  // ready(), and the simulation after every event.
   std::string BrokenInvariant() const;
 
  private:

@@ -1,5 +1,5 @@
-// The core as a follower: Raft's AppendEntries (section 5.3 of its paper) without elections, and the
-// proof that a state found on a disk owes first (docs/protocol.md).
+// The core as a follower: Raft's AppendEntries (section 5.3 of its paper) without elections, and
+// the proof that a state found on a disk owes first (docs/protocol.md).
 #include <algorithm>
 
 #include "server/protocol/shard_core.h"

@@ -1,5 +1,5 @@
-// Whether what a pull asks of its bags makes sense: the streams look before they make room for the
-// answer, the shard once more, at the lengths too. Pure; any thread.
+// Checks the bags of a pooled pull. The streams check the shape before they allocate the answer; the
+// shard checks shape and lengths. Pure; any thread.
 #ifndef HOTBED_SERVER_SHARD_BAG_CHECK_H_
 #define HOTBED_SERVER_SHARD_BAG_CHECK_H_
 
@@ -19,7 +19,7 @@ struct BagShape {
   bool arg_max = false;
 };
 
-// What is wrong with it, naming the value and what is allowed; empty: nothing.
+// The error, naming the value and what is allowed; empty: none.
 inline std::string BagShapeError(const BagShape& shape, RowType type) {
   if (shape.pooling == RowPooling::kNone) {
     if (shape.bags == 0 && !shape.weighted && !shape.arg_max) return "";
@@ -44,8 +44,8 @@ inline std::string BagShapeError(const BagShape& shape, RowType type) {
   return "";
 }
 
-// What is wrong with the lengths of its bags, naming bag and value; empty: nothing. They are
-// `shape.bags` numbers, each above 0, and `shape.ids` together.
+// The error in the lengths of the bags, naming bag and value; empty: none. There must be
+// `shape.bags` lengths, each above 0, that add up to `shape.ids`.
 inline std::string BagLengthError(const BagShape& shape, const uint32_t* lengths) {
   if (shape.pooling == RowPooling::kNone) return "";
   uint64_t sum = 0;

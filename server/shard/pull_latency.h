@@ -1,5 +1,5 @@
-// How long pulls took: a histogram of powers of two halves, emptied once a second. Thread-safe;
-// what is added while it is read may count for either second.
+// The durations of pulls: a histogram with two buckets per power of two, emptied once per second.
+// Thread-safe; a duration that is added during TakeP99 may count for either second.
 #ifndef HOTBED_SERVER_SHARD_PULL_LATENCY_H_
 #define HOTBED_SERVER_SHARD_PULL_LATENCY_H_
 
@@ -18,8 +18,8 @@ class PullLatency {
 
   int64_t NowNs() const { return clock_->NowNs(); }
   void Add(int64_t ns) { counts_[BucketOf(ns)].fetch_add(1, std::memory_order_relaxed); }
-  // The upper end of the bucket in which 99 of 100 lie, of what was added since the last call; 0:
-  // nothing was.
+  // The 99th percentile of the durations added since the last call, rounded up to the end of its
+  // bucket; 0: none were added.
   int64_t TakeP99() {
     std::array<uint64_t, kBuckets> taken;
     uint64_t all = 0;
@@ -36,7 +36,7 @@ class PullLatency {
   }
 
  private:
-  static constexpr int kBuckets = 80;  // two a power of two, from 1 us on
+  static constexpr int kBuckets = 80;  // two per power of two, from 1 us up
   static int BucketOf(int64_t ns) {
     const uint64_t us = ns < 1000 ? 1 : static_cast<uint64_t>(ns) / 1000;
     const int log = std::bit_width(us) - 1;

@@ -1,5 +1,5 @@
-// What the copies of a shard say to each other, free of gRPC and protobuf, and the two sides of the
-// seam that carries it (docs/protocol.md; proto/replica.proto is its form on the wire).
+// The messages between the replicas of a shard, free of gRPC and protobuf, and the interfaces of
+// the network that carries them (docs/protocol.md; proto/replica.proto is the form on the wire).
 #ifndef HOTBED_SERVER_SHARD_REPLICA_MESSAGE_H_
 #define HOTBED_SERVER_SHARD_REPLICA_MESSAGE_H_
 
@@ -14,8 +14,7 @@
 
 namespace hotbed {
 
-// Bytes that live as long as anyone holds them: a record of the log, in memory once, on its way to
-// any number of followers.
+// Shared bytes: a record of the log, in memory once, on its way to any number of followers.
 struct SharedBytes {
   std::shared_ptr<const void> owner;
   absl::Span<const uint8_t> bytes;
@@ -25,21 +24,21 @@ struct ReplicaMessage {
   // Values as in proto/replica.proto (TransferKind).
   enum class Kind : uint8_t {
     kNone = 0,
-    // The primary's: entries that follow (prev_epoch, prev_lsn), and how far all is committed.
-    // Without entries it asks where the follower stands, or tells of a commit.
+    // From the primary: the entries after (prev_epoch, prev_lsn), and the commit LSN. Without
+    // entries it asks where the follower stands, or announces a commit.
     kAppend = 1,
-    // ok: the follower's log holds what the primary's holds up to `lsn`. Else the primary is to go
-    // on from `lsn` (a hint), or, with needs_snapshot, to send all rows.
+    // ok: the follower's log equals the primary's up to `lsn`. Else the primary should continue
+    // from `lsn` (a hint), or, with needs_snapshot, send all rows.
     kAppendReply = 2,
-    // A copy of all rows. `transfer` names it and grows with each one that a primary begins in an
-    // epoch; `lsn`: the meta that will come is of this LSN (entries above follow by kAppend);
-    // `bytes_total` is an estimate.
+    // A snapshot transfer begins. `transfer` names it, and grows with each transfer that a primary
+    // begins in an epoch. `lsn` is the LSN of the meta in kSnapshotEnd; entries above it follow by
+    // kAppend. `bytes_total` is an estimate.
     kSnapshotBegin = 3,
     kSnapshotRows = 4,  // `chunk` counts from 0
-    kSnapshotEnd = 5,   // the meta; `chunk`: how many there were
-    // ok: `chunk` chunks are written, 0: there is room for the first; one more than kSnapshotEnd
-    // said, with `lsn`: all is durable and the follower takes entries above lsn. Not ok: the copy
-    // is off.
+    kSnapshotEnd = 5,   // the meta; `chunk` is the number of chunks
+    // ok: `chunk` chunks are written (0: there is space for the first). One more than the number in
+    // kSnapshotEnd, with `lsn`: everything is durable, and the follower takes entries above lsn.
+    // Not ok: the transfer has failed.
     kSnapshotReply = 6,
   };
   Kind kind = Kind::kNone;
@@ -61,8 +60,8 @@ struct ReplicaMessage {
   Lsn hash_lsn = 0;
   std::vector<SharedBytes> records;  // kAppend: whole records of the log, in order of LSN
   SharedBytes body;                  // kSnapshotRows, kSnapshotEnd
-  // Not sent: others that arrived with it are handed over at once, so that what they have written
-  // can be written together with the last of them.
+  // Not on the wire: more messages that arrived together follow at once, so that the log may write
+  // their records together with those of the last message.
   bool more = false;
 };
 
@@ -70,30 +69,31 @@ struct ReplicaMessage {
 class ReplicaNetwork {
  public:
   virtual ~ReplicaNetwork() = default;
-  // Messages of one shard to one member arrive in order, or not at all: after a loss the sink of
-  // the sender hears OnPeerLost before it is told of any answer to a later one.
+  // Messages of one shard to one member arrive in order or not at all. After a loss, the sender's
+  // sink gets OnPeerLost before any answer to a later message.
   virtual void Send(ReplicaMessage message) = 0;
-  // Not yet written to the stream to `to`: senders of copies wait while it is large. It is as large
-  // as it may become while what is sent would be dropped: the peer is not known, or OnPeerLost has
-  // yet to be told.
+  // Bytes that are not yet written to the stream to `to`; snapshot senders wait while they are many.
+  // The maximum while messages would be dropped: the peer is unknown, or OnPeerLost is still to
+  // come.
   virtual uint64_t QueuedBytes(const Member& to) const = 0;
-  // Where servers listen now; the link to the coordinator tells. Others are unreachable.
+  // The servers and their current addresses, from the link to the coordinator. Other servers are
+  // unreachable.
   struct Peer {
     Member member;
     std::string address;  // of the data port
   };
   virtual void SetPeers(const std::vector<Peer>& peers) = 0;
-  // Who this process is, once it is registered and whenever it is anew: before the first Send.
+  // The identity of this process, whenever it has registered; before the first Send.
   virtual void SetSelf(const Member& /*self*/, const std::string& /*cluster_id*/) {}
 };
 
-// Who is spoken to: the shard host. Calls come from the network's threads, one at a time for each
+// Receives messages: the shard host. Calls come from the network's threads, one at a time for each
 // peer.
 class ReplicaSink {
  public:
   virtual ~ReplicaSink() = default;
   virtual void OnReplicaMessage(const Member& from, ReplicaMessage message) = 0;
-  // What was sent to `peer` and not answered may be lost; so may answers of it.
+  // Messages to `peer` that were not answered may be lost; so may its answers.
   virtual void OnPeerLost(const Member& peer) = 0;
 };
 

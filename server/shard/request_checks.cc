@@ -44,10 +44,7 @@ Refusal CheckRange(const ShardContext& shard, const uint64_t* ids, uint32_t coun
 Refusal CheckReplicaPull(const ShardContext& shard, const PullWork& work,
                          const PullSegment& segment, const ReplicaReads& reads) {
   const ShardCore& core = shard.core;
-  const ShardRecord& record = core.record();
-  const bool named =
-      Contains(record.members, core.self()) || Contains(record.learners, core.self());
-  if (work.strict || !named) {
+  if (work.strict || !core.record().Holds(core.self())) {
     return {SegmentCode::kWrongEpoch, ExplainRefusal(shard, SegmentCode::kWrongEpoch, segment)};
   }
   if (reads.rows_ahead_of_log_lsn != 0 || !core.serves_reads()) {

@@ -1,11 +1,11 @@
-// What the gRPC streams hand to the shard host: pulls and pushes cut into segments, free of gRPC
-// and protobuf.
+// Pulls and pushes as the gRPC streams pass them to the shard host: cut into segments, one per
+// shard, free of gRPC and protobuf.
 //
 // Ownership: the stream allocates a PullWork or PushWork together with everything that its segments
-// point to (the message's slices, the answer's slice) and keeps it alive until Done() is called.
-// Done() is called exactly once, by whichever thread finishes the last segment, perhaps before
-// ShardHost::Pull/Push returns. Segments of one work may run on several threads at once; each
-// writes only its own `result`, `rows` and `flags`.
+// point to (slices of the message and of the answer), and keeps it alive until Done() is called.
+// Done() is called exactly once, by the thread that finishes the last segment, perhaps before
+// ShardHost::Pull/Push returns. Segments of one work may run on several threads concurrently; each
+// thread writes only its segment's `result`, `rows` and `flags`.
 #ifndef HOTBED_SERVER_SHARD_REQUESTS_H_
 #define HOTBED_SERVER_SHARD_REQUESTS_H_
 
@@ -28,7 +28,7 @@ class Shard;
 struct SegmentResult {
   SegmentCode code = SegmentCode::kOk;
   uint32_t retry_after_ms = 0;
-  Epoch epoch = 0;  // the state that answered: (epoch, lsn)
+  Epoch epoch = 0;  // with lsn: the state of the shard that answered
   Lsn lsn = 0;
   uint64_t last_seq = 0;  // push: the session's last sequence on this shard
   std::string detail;     // empty when ok; names the thing, the value and the limit
@@ -41,16 +41,18 @@ struct PullSegment {
   Lsn lsn_min = 0;
   const uint64_t* ids = nullptr;  // aligned, `count` of them
   uint32_t count = 0;
-  uint8_t* rows = nullptr;   // a row an id, or a bag, of RowWireBytes(row_type, dim), unaligned
+  // One row per id (or per bag), RowWireBytes(row_type, dim) bytes each, unaligned.
+  uint8_t* rows = nullptr;
   uint8_t* flags = nullptr;  // count bytes, or null; bit 0 = the row exists
-  // Pooled: bags of ids, each made one row (server/shard/bag_check.h says which are refused).
+  // Pooled: bags of ids, each reduced to one row (bag_check.h says which bags are refused).
   RowPooling pooling = RowPooling::kNone;
   const uint32_t* bag_lengths = nullptr;  // aligned, `bags` of them
   uint32_t bags = 0;
-  const float* weights = nullptr;  // aligned, one an id, or null
-  uint8_t* arg_max = nullptr;      // dim u32 a bag, unaligned, or null
-  int64_t waits_until_ns = 0;      // the shard's: for an LSN
-  bool waits_for_commit = false;   // owned by the shard: lsn_min is what a strict pull has to see
+  const float* weights = nullptr;  // aligned, one per id, or null
+  uint8_t* arg_max = nullptr;      // dim u32 per bag, unaligned, or null
+  // Owned by the shard while the pull waits for an LSN.
+  int64_t waits_until_ns = 0;
+  bool waits_for_commit = false;  // lsn_min covers what a strict pull has to see
   SegmentResult result;
 };
 
@@ -59,14 +61,15 @@ struct PullWork {
   virtual void Done() = 0;
 
   RowType row_type = RowType::kFp32;
-  AnswerMemory* answer = nullptr;  // in which all segments' rows lie; null: memory of any kind
+  AnswerMemory* answer = nullptr;  // the memory of all segments' rows; null: of any kind
   int64_t deadline_ns = 0;         // Clock::NowNs() scale; 0: none
-  bool strict = false;             // the primary alone, while its lease surely holds
-  uint32_t staleness_ms_max = 0;   // of other members: since they heard from the primary; 0: any
+  bool strict = false;             // only the primary answers, while its lease surely holds
+  // A backup or learner answers only if it heard from its primary so recently; 0: in any case.
+  uint32_t staleness_ms_max = 0;
   absl::InlinedVector<PullSegment, 8> segments;
   // Owned by the host.
   std::atomic<int32_t> pending{0};
-  PullLatency* latency = nullptr;  // null: this one is not timed
+  PullLatency* latency = nullptr;  // null: the pull is not timed
   int64_t begun_ns = 0;
 };
 
@@ -76,7 +79,7 @@ struct PushSegment {
   Epoch epoch = 0;
   const uint64_t* ids = nullptr;  // aligned, unique within the segment
   uint32_t count = 0;
-  const uint8_t* const* gradients = nullptr;  // one pointer a row, each to dim unaligned elements
+  const uint8_t* const* gradients = nullptr;  // one pointer per row, to dim unaligned elements
   uint64_t seq = 0;
   uint64_t prev_seq = 0;
   bool open = false;
@@ -84,8 +87,8 @@ struct PushSegment {
   bool has_learning_rate = false;
   float learning_rate = 0.0f;
   bool assign = false;  // `gradients` are the rows' new weights
-  // Not 0: no push but the commit of this step of a synchronous table. `ids` are the sessions whose
-  // staged pushes count, in trainer order (`count` may be 0); the rest is unused.
+  // Not 0: the segment is the commit of this step of a synchronous table. `ids` are the sessions
+  // whose staged pushes count, in trainer order (`count` may be 0); other fields are unused.
   uint64_t commit_step = 0;
   SegmentResult result;
 };

@@ -7,7 +7,7 @@
 
 #include "row_math/position.h"
 
-// One body a width of vectors, chosen when the program starts.
+// One body per vector width, chosen when the program starts.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOTBED_EACH_ISA static __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
@@ -18,9 +18,9 @@ namespace hotbed {
 namespace {
 
 constexpr uint32_t kHashedIdsMax =
-    1u << 16;  // above, sorting a copy takes less room than a table a thread
+    1u << 16;  // above, sorting a copy of the ids takes less memory than a table per thread
 
-// Ids seen in the current batch; a batch is forgotten by counting on.
+// Ids seen in the current batch. The next batch has the next number, which forgets them all.
 class SeenIds {
  public:
   void Begin(uint32_t count) {
@@ -29,7 +29,7 @@ class SeenIds {
     if (slots_.size() < size) slots_.assign(size, Slot());
     ++batch_;
   }
-  // False: it was there.
+  // False: the id was there already.
   bool Insert(uint64_t id) {
     const size_t mask = slots_.size() - 1;
     for (size_t i = Mix64(id) & mask;; i = (i + 1) & mask) {
@@ -62,8 +62,8 @@ uint32_t FirstRepeatedBySorting(const uint64_t* ids, uint32_t count) {
   return first;
 }
 
-// An exponent of all ones is NaN or infinity, in each of the three formats: adding its lowest bit
-// to it, and to no other, carries into the sign's place. One and, add and or an element, so that
+// In all three formats, an exponent of all ones is NaN or infinity. Adding the exponent's lowest bit
+// carries into the sign bit for that exponent only. One and, one add and one or per element, so that
 // the loop vectorises on every processor (this file is built with -O3).
 template <typename Bits, Bits kExponent>
 inline __attribute__((always_inline)) bool IsFiniteAs(const uint8_t* gradient, uint32_t dim) {

@@ -1,5 +1,5 @@
-// The checks on what a segment carries that need no shard state: ids in range, gradients finite.
-// Pure; any thread.
+// Checks of a segment's contents that need no shard state: ids in range and unique, gradients
+// finite. Pure; any thread.
 #ifndef HOTBED_SERVER_SHARD_SEGMENT_CHECK_H_
 #define HOTBED_SERVER_SHARD_SEGMENT_CHECK_H_
 
@@ -14,11 +14,10 @@ namespace hotbed {
 // inside.
 uint32_t FirstIdOutside(const uint64_t* ids, uint32_t count, const ShardRange& range, bool hashed);
 
-// Index of the first of `count` ids that stands in front of it already; `count` when each occurs
-// once.
+// Index of the first of `count` ids that has occurred before; `count` when each occurs once.
 uint32_t FirstRepeatedId(const uint64_t* ids, uint32_t count);
 
-// Whether one gradient row of `dim` elements (fp32, fp16 or bf16, unaligned) has neither NaN nor
+// Whether a gradient row of `dim` elements (fp32, fp16 or bf16, unaligned) contains neither NaN nor
 // infinity.
 bool IsFinite(const uint8_t* gradient, uint32_t dim, RowType type);
 

@@ -58,7 +58,6 @@
 #include "server/shard/waiting_requests.h"
 #include "server/shard_log/shard_log.h"
 #include "server/tiers/api/fetch_hint.h"
-#include "server/tiers/api/fetch_hint.h"
 #include "server/tiers/api/tiered_store.h"
 
 namespace hotbed {

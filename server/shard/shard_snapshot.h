@@ -1,4 +1,4 @@
-// All rows of a shard on their way to another server (docs/protocol.md, snapshots).
+// A snapshot of a shard: its rows as they are read for another server (docs/protocol.md, snapshots).
 #ifndef HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_
 #define HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_
 
@@ -13,13 +13,13 @@ namespace hotbed {
 
 struct SnapshotBase {
   Epoch epoch = 0;
-  Lsn lsn = 0;  // rows are as of it or later, each stamped
+  Lsn lsn = 0;  // each row is as of this LSN or later, and stamped with its own
   std::string meta;
 };
 
 struct Snapshot {
   SnapshotBase base;
-  std::unique_ptr<ShardRowReader> rows;  // not longer than the shard
+  std::unique_ptr<ShardRowReader> rows;  // must not outlive the shard
 };
 
 }  // namespace hotbed

@@ -1,5 +1,5 @@
-// One shard as the metrics, /statusz and heartbeats show it. A snapshot; fields may be microseconds
-// apart.
+// One shard as the metrics, /statusz and heartbeats show it. Its fields may be read some
+// microseconds apart.
 #ifndef HOTBED_SERVER_SHARD_SHARD_STATUS_H_
 #define HOTBED_SERVER_SHARD_SHARD_STATUS_H_
 
@@ -16,29 +16,29 @@ struct ShardStatus {
   Epoch epoch = 0;
   bool active = false;
   bool read_only = false;
-  std::string error;     // empty, or why it is not served
+  std::string error;     // why it is not served, or an update waits; or empty
   bool refused = false;  // until a restart
   Lsn applied_lsn = 0;
   Lsn durable_row_lsn = 0;  // rows up to here are in SSTs; the log below is not needed
   uint64_t sessions = 0;
   uint64_t committed_step = 0;  // of a synchronous table; 0: none yet
   uint64_t staged_bytes = 0;    // pushes that wait for their step's commit
-  uint64_t rows_resident = 0;   // in memory, the device's too
-  uint64_t hot_bytes = 0;       // data and overhead of those in the host's
+  uint64_t rows_resident = 0;   // in memory, including the device's
+  uint64_t hot_bytes = 0;       // data and overhead in the host's memory
   uint64_t device_rows = 0;
   uint64_t device_bytes = 0;
-  uint64_t device_hits = 0;  // of hot_hits
+  uint64_t device_hits = 0;  // part of hot_hits
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
   uint64_t hot_hits = 0;
   uint64_t hot_misses = 0;
   uint64_t evictions = 0;
   uint64_t writebacks = 0;
-  uint64_t bytes = 0;    // of weights and state, in all tiers; about
+  uint64_t bytes = 0;    // of weights and state, in all tiers; an estimate
   bool primary = false;  // else a backup or a learner
   uint64_t copies = 0;   // followers in the acknowledging set
   Lsn commit_lsn = 0;
-  uint64_t tail_bytes = 0;  // records kept in memory for other copies
+  uint64_t tail_bytes = 0;  // records kept in memory for other replicas
 };
 
 }  // namespace hotbed

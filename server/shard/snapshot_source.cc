@@ -72,12 +72,13 @@ absl::StatusOr<SnapshotBase> SnapshotSource::WriteBackFor(const Member* to, bool
     result.status = base.status();
     if (!base.ok()) return result.done.Notify();
     result.base = *std::move(base);
-    shard_.store->WriteBackAll(result.base.lsn, result.base.meta,
-                        [&result, running = shard_.in_flight.Begin()](absl::Status status) mutable {
-                          result.status = std::move(status);
-                          running.End();
-                          result.done.Notify();
-                        });
+    shard_.store->WriteBackAll(
+        result.base.lsn, result.base.meta,
+        [&result, running = shard_.in_flight.Begin()](absl::Status status) mutable {
+          result.status = std::move(status);
+          running.End();
+          result.done.Notify();
+        });
     pipeline_.Drain();
   });
   result.done.WaitForNotification();

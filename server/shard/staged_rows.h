@@ -1,9 +1,11 @@
-// The rows of pushes to a synchronous table that wait for their step's commit, by LSN: what the
-// shell keeps beside the core's list of them (ShardCore::StagedOf).
+// The rows of staged pushes: pushes to a synchronous table that wait for their step's commit, by
+// LSN. ShardCore lists the same pushes without rows (ShardCore::StagedOf).
 //
-// A commit sums the gradients of each row over the pushes that it names, in the order in which they
-// are given, in fp32, beginning with the first one's own: the same numbers in the same order on any
-// set of shards (DECISIONS N3). Thread-compatible; of the shard's strand, but for the byte counts.
+// A commit sums the gradients of each row over the pushes that it names, in the given order, in
+// fp32, starting from the gradient of the first push: the same numbers in the same order, however
+// the table is sharded (docs/decisions.md, "Numbers").
+//
+// Thread-compatible, on the shard's strand; only the byte count of the server is shared.
 #ifndef HOTBED_SERVER_SHARD_STAGED_ROWS_H_
 #define HOTBED_SERVER_SHARD_STAGED_ROWS_H_
 
@@ -23,7 +25,7 @@
 
 namespace hotbed {
 
-// One gradient a row, of unique ids in the order of their first appearance.
+// One gradient per row; the ids are unique, in the order of their first appearance.
 struct SummedRows {
   std::vector<uint64_t> ids;
   std::vector<float> gradients;          // ids.size() x dim
@@ -32,33 +34,33 @@ struct SummedRows {
 
 class StagedRows {
  public:
-  // `host_bytes`: what all shards of a server hold, kept up to date; null: not counted.
+  // `host_bytes` counts the bytes of all shards of a server; null: not counted.
   explicit StagedRows(std::shared_ptr<std::atomic<int64_t>> host_bytes)
       : host_bytes_(std::move(host_bytes)) {}
   ~StagedRows() { Clear(); }
   StagedRows(const StagedRows&) = delete;
   StagedRows& operator=(const StagedRows&) = delete;
 
-  // Bytes that a push will hold.
+  // Bytes that a push occupies while it is staged.
   static uint64_t BytesOf(const RecordHeader& header);
 
-  // Copies ids and rows; `gradients` has one pointer a row.
+  // Copies ids and rows; `gradients` has one pointer per row.
   void Add(const RecordHeader& header, const uint64_t* ids, const uint8_t* const* gradients);
-  // The push at `lsn`, which is here.
+  // The push at `lsn`, which must be staged.
   const RecordHeader& header(Lsn lsn) const { return pushes_.at(lsn).header; }
-  // Any of the pushes of `step`; null: none is staged.
+  // Any push of `step`; null: none is staged.
   const RecordHeader* AnyOf(uint64_t step) const;
-  // Each of `lsns` is here.
+  // Every one of `lsns` must be staged.
   SummedRows Sum(absl::Span<const Lsn> lsns, uint32_t dim) const;
 
-  // `lsn` and what is behind it is not in the log after all.
+  // `lsn` and everything above it is not in the log after all.
   void CutFrom(Lsn lsn);
-  // What was staged before `lsn`, a commit, for `step` or earlier ones.
+  // Drops the pushes of `step` or earlier that were staged below `lsn`, the LSN of a commit.
   void DropThrough(uint64_t step, Lsn lsn);
   void Clear();
 
   // For the shard's stored meta: a push as a record of the log (segment_format.h), and back.
-  // DataLoss when the bytes are not such a record.
+  // DataLoss: the bytes are no such record.
   std::string Serialize(Lsn lsn) const;
   absl::Status Restore(absl::string_view record);
 

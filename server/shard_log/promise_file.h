@@ -1,6 +1,6 @@
 // The promises of all shards of a server in one small file: for each shard the highest epoch that
-// this server ever acted on. Written atomically and synced once per batch. A promise never falls, so
-// that a restarted server cannot act in an epoch it has left.
+// this server ever acted on. Written atomically and synced once per batch. A promise never falls,
+// so that a restarted server cannot act in an epoch it has left.
 //
 // Format, little-endian: "HOTBDPRM", u32 version, u32 count, count x (u64 shard, u64 epoch), u32
 // CRC32C of all before. Thread-safe.

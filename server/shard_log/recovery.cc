@@ -67,8 +67,7 @@ class Recovery {
     return absl::OkStatus();
   }
 
-  // Headers and records tell what was synced when they were written: the newest of these claims
-  // holds.
+  // Headers and records say what was synced when they were written; the newest statement holds.
   absl::Status FindLooseEnd() {
     loose_from_ = {log_.last_sequence, 0};
     for (size_t i = segments_.size(); i-- > 0;) {
@@ -91,8 +90,8 @@ class Recovery {
     return absl::OkStatus();
   }
 
-  // The greatest claim of any whole record of a segment. Read only where it matters: after a
-  // reboot.
+  // The highest statement of any whole record of a segment. Read only after a reboot, when it
+  // matters.
   absl::StatusOr<uint64_t> SyncedBytes(SegmentReader* reader) {
     uint64_t synced = 0;
     while (options_.rebooted) {
@@ -108,7 +107,7 @@ class Recovery {
     return synced;
   }
 
-  // Whether bytes there may have been lost although nothing is broken.
+  // Whether bytes at that position may have been lost without damage of the disk.
   bool IsLoose(uint64_t sequence, uint64_t offset) const {
     return options_.rebooted && std::make_pair(sequence, offset) >= loose_from_;
   }
@@ -162,9 +161,9 @@ class Recovery {
     return std::optional<uint64_t>();
   }
 
-  // Truncation needs no record of its own: what it made room for says it. The later record counts,
-  // also where its epoch is the lower one: which of two uncommitted tails survives is for the
-  // primary that survives (Raft's figure 8).
+  // A truncation has no record of its own: the record that replaced the removed ones shows it. The
+  // later record counts, even if its epoch is lower: the surviving primary decides which of two
+  // uncommitted tails survives (Raft's figure 8).
   void NoteRecord(const RecordHeader& header, const LogPosition& at) {
     Tail& tail = tails_[header.shard];
     if (tail.last == 0) {
@@ -173,7 +172,7 @@ class Recovery {
     } else if (header.lsn > tail.last) {
       tail.runs.Append(header.lsn, header.epoch);
     } else if (tail.runs.At(header.lsn) == header.epoch) {
-      return;  // the same again
+      return;  // the same record again
     } else {
       log_.cuts[header.shard].push_back({at, header.lsn});
       if (header.lsn <= tail.first) {
@@ -187,7 +186,7 @@ class Recovery {
     tail.last = header.lsn;
   }
 
-  // Whether what stands at the reader's offset is the torn end of the log.
+  // Whether the bytes at the reader's offset are the torn end of the log.
   absl::StatusOr<bool> IsTorn(const SegmentFile& file, Found found, SegmentReader& reader) {
     if (IsLoose(file.sequence, reader.offset())) return true;
     if (file.sequence != log_.last_sequence) return false;
@@ -212,7 +211,7 @@ class Recovery {
     }
   }
 
-  // Notes the damage and moves behind it; false when nothing follows in this segment.
+  // Records the damage and moves past it; false: nothing follows in this segment.
   absl::StatusOr<bool> ReportDamage(const SegmentFile& file, Found found, SegmentReader* reader) {
     const uint64_t at = reader->offset();
     ShardLog::Damage damage;
@@ -249,7 +248,7 @@ class Recovery {
     segment.path = file.path;
     segment.bytes = file.bytes;
     segment.damaged = true;
-    // Nobody can say whose records lie in it: the entry of no shard keeps it from being deleted.
+    // It is unknown whose records are in it: no shard's entry prevents its deletion.
     segment.Add(ShardId(), ~Lsn{0});
     log_.chain.Push(std::move(segment));
     return std::optional<uint64_t>();
@@ -295,7 +294,7 @@ class Recovery {
     return files_->SyncDir(options_.dir);
   }
 
-  // Of one shard's records so far; last 0: none.
+  // One shard's records so far; last 0: none.
   struct Tail {
     Lsn first = 0;
     Lsn last = 0;

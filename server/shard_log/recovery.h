@@ -4,8 +4,8 @@
 // Torn or damaged: if the machine kept running (kill -9), the operating system has every byte that
 // was written, so only a record that the end of the newest file cuts short is torn. After a reboot,
 // bytes that were not known to be synced when the last whole record was written may be lost or
-// garbled, so the chain ends at the first record among them that is not whole. Any other record that
-// is not whole is damage: it is reported and never repaired, since a guess could lose updates.
+// garbled, so the chain ends at the first record among them that is not whole. Any other record
+// that is not whole is damage: it is reported and never repaired, since a guess could lose updates.
 #ifndef HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 #define HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 
@@ -38,8 +38,8 @@ struct RecoveredLog {
   uint64_t last_sequence = 0;  // highest of the segments found, cut ones included; 0: none
 };
 
-// Scans and cuts. After it returns OK, everything it found is synced. FailedPrecondition: a segment of
-// another version.
+// Scans and cuts. After it returns OK, everything it found is synced. FailedPrecondition: a segment
+// of another version.
 absl::StatusOr<RecoveredLog> RecoverLog(const ShardLogOptions& options, FileSystem* files);
 
 // Visits the whole records of `chain` in file order and skips damage.

@@ -44,7 +44,7 @@ uint64_t SegmentChain::BytesAside() const {
 std::optional<ShardId> SegmentChain::OldestBlocker() const {
   if (segments_.empty()) return std::nullopt;
   const auto& lsn_max = segments_.front().lsn_max;
-  // The last blocker mostly still is one, which spares a walk over all shards at every call.
+  // The last blocker usually still is one, which avoids a walk over all shards in every call.
   if (blocker_.has_value()) {
     const auto found = lsn_max.find(*blocker_);
     if (found != lsn_max.end() && Needs(found->first, found->second)) return blocker_;

@@ -1,9 +1,9 @@
 // The segment files that a log consists of, oldest first, and which of them are still needed.
 //
 // Truncation removes whole segments from the old end, so that sequence numbers have no gap and a
-// lost file is noticed. If a shard that is set aside needs the oldest segment, later segments that no
-// shard needs are emptied: the file stays, without records. Only memory knows the greatest LSN of
-// each shard in each segment; recovery rebuilds it. Thread-compatible; does no file I/O.
+// lost file is noticed. If a shard that is set aside needs the oldest segment, later segments that
+// no shard needs are emptied: the file stays, without records. Only memory knows the greatest LSN
+// of each shard in each segment; recovery rebuilds it. Thread-compatible; does no file I/O.
 #ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
 #define HOTBED_SERVER_SHARD_LOG_SEGMENT_CHAIN_H_
 
@@ -48,8 +48,8 @@ class SegmentChain {
   // `shard` keeps the records it needs; BytesAside counts segments that only such shards need.
   void SetAside(ShardId shard) { aside_.insert(shard); }
   uint64_t BytesAside() const;
-  // Removes the oldest segments that no shard needs and returns their paths, oldest first. The newest
-  // segment always stays.
+  // Removes the oldest segments that no shard needs and returns their paths, oldest first. The
+  // newest segment always stays.
   std::vector<std::string> TakeUnneeded();
 
   // While a shard set aside needs the oldest segment: marks later segments that no shard needs as

@@ -22,11 +22,11 @@ constexpr uint8_t kFlagAssign = 4;
 constexpr uint8_t kFlagStaged = 8;
 constexpr int kStepShift = 20;  // the upper bits of a seq are its step
 
-// A CRC that is stored beside the data it covers is masked, so that a CRC over both keeps its
-// meaning (as in LevelDB).
+// A CRC that is stored next to the data it covers is masked, so that a CRC over both stays useful
+// (as in LevelDB).
 uint32_t MaskCrc(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
-// The fixed header as it lies in the file. No padding: every member is naturally aligned.
+// The fixed header as the file has it. No padding: every member is naturally aligned.
 struct WireRecordHeader {
   uint32_t length;
   uint32_t header_crc;
@@ -82,7 +82,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
   const char* p = bytes.data();
   const uint32_t version = LoadLittle<uint32_t>(p + 8);
   const bool intact = LoadLittle<uint32_t>(p + kSegmentCrcAt) == MaskCrc(Crc32c(p, kSegmentCrcAt));
-  // Another version may keep its checksum elsewhere, so the version is judged first.
+  // Another version may keep its checksum elsewhere, so the version is checked first.
   if (version != kSegmentFormatVersion) {
     return OtherVersion("log segment", version, kSegmentFormatVersion, intact);
   }

@@ -22,8 +22,8 @@
 //   96 f32 gradient scale, f32 value clip, f32 row norm clip, zeros
 //  128 u64 ids[], then the gradient rows, then zeros
 //
-// The header has a checksum of its own, so that a damaged payload can be reported with its shard and
-// length.
+// The header has a checksum of its own, so that a damaged payload can be reported with its shard
+// and length.
 #ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_FORMAT_H_
 #define HOTBED_SERVER_SHARD_LOG_SEGMENT_FORMAT_H_
 

@@ -20,7 +20,7 @@ absl::StatusOr<const char*> SegmentReader::Load(uint64_t offset, uint64_t bytes)
   if (offset < window_offset_ || offset + bytes > window_offset_ + window_bytes_) {
     if (bytes > window_capacity_) {
       window_capacity_ = std::max(bytes, std::min(kWindowBytes, file_bytes_));
-      // Not zeroed: every byte that is used was read.
+      // Not zeroed: only bytes that were read are used.
       window_.reset(new uint64_t[window_capacity_ / 8 + 1]);
     }
     const uint64_t wanted = std::min(window_capacity_, file_bytes_ - offset);

@@ -4,15 +4,15 @@
 // Thread-safe. Appends of one shard are written in the order of their Append calls. Group commit:
 // Append queues; a thread that calls Commit while no other thread writes becomes the writer and
 // writes everything queued with one writev (and one fdatasync when sync_interval_ms is 0);
-// completions run on that thread, in order, outside of all locks. Commit on any other thread returns
-// at once: the current writer takes its records along.
+// completions run on that thread, in order, outside of all locks. Commit on any other thread
+// returns at once: the current writer takes its records along.
 //
 // A completion reports a record durable once the operating system has it (or, with sync_interval_ms
 // 0, once it is synced). An append that fails (disk full, I/O error) cuts the file back to the last
 // whole record, fails everything queued behind it, and leaves the log read-only until TryResume
-// succeeds. A failed fdatasync, or a cut that fails, poisons the log: only a restart helps. Recovery
-// never finds a record that was reported failed with any code but DataLoss. DataLoss comes from a
-// poisoned log, whose last records recovery may or may not find: the answer to the client is
+// succeeds. A failed fdatasync, or a cut that fails, poisons the log: only a restart helps.
+// Recovery never finds a record that was reported failed with any code but DataLoss. DataLoss comes
+// from a poisoned log, whose last records recovery may or may not find: the answer to the client is
 // "unknown", not "failed".
 //
 // After the append of LSN n of a shard has failed, the log refuses all LSNs of that shard above n
@@ -118,10 +118,10 @@ class ShardLog {
                                                         FileSystem* files, const Clock* clock);
   virtual ~ShardLog() = default;
 
-  // Before the first Append: visits every whole record in file order, except records that later ones
-  // replaced. A record whose LSN is not above its shard's last one, and whose epoch differs from that
-  // of the record at this LSN, replaces all records from that LSN on (docs/protocol.md). The
-  // visitor's error ends the visit.
+  // Before the first Append: visits every whole record in file order, except records that later
+  // ones replaced. A record whose LSN is not above its shard's last one, and whose epoch differs
+  // from that of the record at this LSN, replaces all records from that LSN on (docs/protocol.md).
+  // The visitor's error ends the visit.
   using Visitor = std::function<absl::Status(const RecordView&)>;
   virtual absl::Status Replay(const Visitor& visitor) = 0;
 
@@ -141,16 +141,16 @@ class ShardLog {
 
   virtual void Append(LogAppend* append) = 0;
   virtual void Commit() = 0;
-  // Blocks until every record whose completion has run, or is running, is synced. Called before rows
-  // go to disk, since rows contain only completed records. Never runs completions, so it may be
-  // called where a completion would deadlock (a flush listener).
+  // Blocks until every record whose completion has run, or is running, is synced. Called before
+  // rows go to disk, since rows contain only completed records. Never runs completions, so it may
+  // be called where a completion would deadlock (a flush listener).
   virtual absl::Status Sync() = 0;
 
-  // Records of `shard` with an LSN below `lsn` are not needed. Deletes segments that no shard needs;
-  // behind a segment that is kept for a shard set aside, empties them instead.
+  // Records of `shard` with an LSN below `lsn` are not needed. Deletes segments that no shard
+  // needs; behind a segment that is kept for a shard set aside, empties them instead.
   virtual void SetLeastNeeded(ShardId shard, Lsn lsn) = 0;
-  // `shard` is no longer served: its records are kept for its repair until ForgetShard, and segments
-  // that only such shards need count as Usage::bytes_aside.
+  // `shard` is no longer served: its records are kept for its repair until ForgetShard, and
+  // segments that only such shards need count as Usage::bytes_aside.
   virtual void SetAside(ShardId shard) = 0;
   virtual void ForgetShard(ShardId shard) = 0;
 
@@ -172,8 +172,8 @@ class ShardLog {
     ShardId oldest_shard;
   };
   virtual Usage GetUsage() const = 0;
-  // Tries the disk again after an append failed. OK: appends are accepted again. FailedPrecondition:
-  // poisoned. Must not be called from a completion.
+  // Tries the disk again after an append failed. OK: appends are accepted again.
+  // FailedPrecondition: poisoned. Must not be called from a completion.
   virtual absl::Status TryResume() = 0;
 };
 

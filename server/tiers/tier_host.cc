@@ -31,8 +31,8 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
     HOTBED_ASSIGN_OR_RETURN(device, options.open_device());
     if (device != nullptr && io != nullptr) device->RunOn(io);
   }
-  // What the device needs of the host's memory, and rows on their way to the spill tier, a
-  // thirty-second of it, are carved out of the hot budget.
+  // The hot budget also pays for the host memory of the device, and, with a thirty-second, for rows
+  // on their way to the spill tier.
   uint64_t hot_bytes = options.hot_bytes;
   if (device != nullptr && hot_bytes > 2 * device->host_bytes()) hot_bytes -= device->host_bytes();
   const uint64_t write_back_bytes =
@@ -103,8 +103,8 @@ void TierHostImpl::Forget(TieredShard* shard) {
   DivideBudget(nullptr);
 }
 
-// Shards get what they need as a whole if all of it fits, with the rest shared out in proportion;
-// else a share in proportion to that.
+// Each shard gets a share in proportion to the bytes of all its rows. If all rows of all shards
+// fit, that is at least what the shard needs.
 void TierHostImpl::DivideBudget(TieredShard* opened) {
   double whole = 0;
   for (const TieredShard* shard : shards_) whole += static_cast<double>(shard->whole_bytes());

@@ -1,5 +1,5 @@
-// One client of the checker: pushes its workload under its journal, survives kill -9 at any point,
-// and checks what it reads on the way. Thread-compatible.
+// One client of the checker: pushes its workload and keeps a journal of it, survives kill -9 at any
+// point, and checks the rows that it pulls meanwhile. Thread-compatible.
 #ifndef HOTBED_TESTS_CHECKER_CHECK_CLIENT_H_
 #define HOTBED_TESTS_CHECKER_CHECK_CLIENT_H_
 
@@ -29,7 +29,7 @@ struct CheckClientOptions {
   std::string journal_dir;
   uint32_t client = 0;
   size_t flights_max = 4;  // steps in flight
-  // Calls that take longer leave lines in client-N.slow (slow_calls.h); zero: none does.
+  // Calls that take longer leave lines in client-N.slow (slow_calls.h); zero: no call does.
   absl::Duration slow_after = absl::ZeroDuration();
 };
 
@@ -39,10 +39,10 @@ class CheckClient {
   static absl::StatusOr<std::unique_ptr<CheckClient>> Open(const CheckClientOptions& options,
                                                            const Workload* workload);
 
-  // Sends every step that the journal holds without a result, until each is applied.
+  // Sends every step that has no result in the journal, until each is applied.
   absl::Status Resolve();
-  // Pushes new steps, several in flight, until `stop` says so; all are applied when it returns OK.
-  // DataLoss: what was read contradicts what was acknowledged.
+  // Pushes new steps, several in flight, until `stop` returns true; all are applied when this
+  // returns OK. DataLoss: a pulled row contradicts the acknowledged pushes.
   absl::Status Work(const std::function<bool()>& stop);
 
   const Journal& journal() const { return *journal_; }
@@ -55,7 +55,8 @@ class CheckClient {
     int64_t sent_ns = 0;
     StepBatch batch;
     Future<PushResult> result;
-    // When it was answered, which may be long before anybody asks; 0: not yet. Held by who sets it.
+    // When the push was answered, perhaps long before FinishOldest; 0: not yet. Shared with the
+    // callback that sets it.
     std::shared_ptr<std::atomic<int64_t>> answered_ns = std::make_shared<std::atomic<int64_t>>(0);
   };
 
@@ -77,7 +78,7 @@ class CheckClient {
   std::unique_ptr<SlowCalls> slow_;  // of client_
   std::vector<const Table*> tables_;
   std::unique_ptr<Journal> journal_;
-  std::unique_ptr<Ledger> ledger_;  // of this client's applied steps
+  std::unique_ptr<Ledger> ledger_;  // this client's applied steps
   std::unique_ptr<Counts> counts_;
   std::unique_ptr<ReadCheck> reads_;
   std::deque<std::unique_ptr<Flight>> flights_;
@@ -87,14 +88,14 @@ class CheckClient {
 // Creates the tables of the workload.
 absl::Status CreateTables(const std::string& target, const Workload& workload);
 
-// Resolves every client's journal, reads all tables and compares every weight. OK: exact. DataLoss:
-// the differences, the first few explained. `report` takes lines for a person.
+// Resolves every client's journal, reads all tables and compares every weight. OK: all are exact.
+// DataLoss lists the differences and explains the first few. `report` takes lines for a person.
 absl::Status Verify(const std::string& target, const std::string& journal_dir,
                     const Workload& workload,
                     const std::function<void(const std::string&)>& report);
 
-// Reads the tables of more than one copy alone, with nothing open in any journal: Verify was here
-// before, and a server was taken away since.
+// As Verify, for the tables of more than one replica only. No journal has an open step: Verify ran
+// before, and a server was removed since.
 absl::Status VerifyCopies(const std::string& target, const std::string& journal_dir,
                           const Workload& workload,
                           const std::function<void(const std::string&)>& report);

@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<Counts>> Counts::Map(const std::string& path,
     return absl::Status(errno == ENOENT ? absl::StatusCode::kNotFound : absl::StatusCode::kUnknown,
                         absl::StrCat(path, ": ", std::strerror(errno)));
   }
-  // Also by a reader: the writer may just have created it, and both make it the same size.
+  // A reader sets the size, too: the writer may just have created the file, and both set the same
+  // size.
   const bool sized = ftruncate(fd, static_cast<off_t>(bytes)) == 0;
   void* const memory =
       sized ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;

@@ -1,10 +1,11 @@
-// How often each row was added to by one client, started and acknowledged, and how the client is
-// getting on: in a file that other processes map and read while it works. kill -9 loses nothing of
-// it. One writer a file; reading is wait-free from any thread and process.
+// For each row, the number of adds that one client has started and the number that were
+// acknowledged; and the client's progress. They are in a file that other processes map and read
+// while the client works, and kill -9 loses nothing of it. There is one writer per file; reading is
+// wait-free from any thread and process.
 //
-// A count is raised before what it tells of can be seen in a table (started), or after it must be
-// (acknowledged): so what a pull finds lies between the acknowledged of before it and the started
-// of after it (reference page, I9).
+// `started` is raised before an add can be seen in a table, and `acknowledged` after it must be
+// seen. So the number of adds that a pull finds is at least the acknowledged before it began, and
+// at most the started after it ended.
 #ifndef HOTBED_TESTS_CHECKER_COUNTS_H_
 #define HOTBED_TESTS_CHECKER_COUNTS_H_
 
@@ -21,13 +22,13 @@ namespace hotbed::checker {
 // Numbers of the client's life, in the order of the file (tests/fault/checker.py reads them).
 enum class Progress : uint32_t {
   kStepsAcknowledged = 0,
-  kPushesAcknowledged,  // a step pushes once to each table
-  kIndeterminate,       // answers that had to be retried
+  kPushesAcknowledged,  // a step is one push per table
+  kIndeterminate,       // results that had to be retried
   kErrors,              // calls that ended with an error, retried or not
   kPulls,
   kRowsRead,
-  kPushMaxUs,  // the longest push, since reset
-  kPullMaxUs,  // the longest pull, since reset
+  kPushMaxUs,  // the longest push since a reset
+  kPullMaxUs,  // the longest pull since a reset
   kLastAckNs,  // CLOCK_MONOTONIC
   kRetries,    // of segments, by the client library
   kWrongEpoch,
@@ -37,10 +38,10 @@ enum class Progress : uint32_t {
 
 class Counts {
  public:
-  // Of the writer: creates the file if it is not there.
+  // For the writer: creates the file if there is none.
   static absl::StatusOr<std::unique_ptr<Counts>> Open(const std::string& path,
                                                       const Workload& workload);
-  // Of a reader. NotFound: that client has not begun.
+  // For readers. NotFound: the client has not begun.
   static absl::StatusOr<std::unique_ptr<Counts>> Read(const std::string& path,
                                                       const Workload& workload);
   ~Counts();
@@ -49,12 +50,13 @@ class Counts {
 
   uint32_t started(uint32_t table, uint64_t row) const;
   uint32_t acknowledged(uint32_t table, uint64_t row) const;
-  // The adds of the batch's rows.
+  // Count the adds of the batch's rows.
   void CountStarted(const StepBatch& batch);
   void CountAcknowledged(const StepBatch& batch);
-  // What a restarted writer knows from its journal; never less than what is there.
+  // Counts a step of the journal of a restarted writer. The sums are never less than the file's.
   void Restore(const StepBatch& batch, bool acknowledged);
-  // Ends a restoration: counts fall to nobody's eyes, so the sums are made aside first.
+  // Writes the sums of Restore to the file. They are made in memory first, because no reader may
+  // see a count decrease.
   void FinishRestore();
 
   uint64_t progress(Progress which) const;

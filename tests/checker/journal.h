@@ -1,6 +1,6 @@
-// What one client of the kill checker intended and what it was told, on disk. A step's intent is
-// durable before the step is sent, so after kill -9 the checker knows every step that may have been
-// applied. Text lines: `intent N`, `applied N`. Thread-compatible.
+// The steps that one client of the kill checker intended and those known to be applied, on disk.
+// The intent of a step is durable before the step is sent, so that after kill -9 the checker knows
+// every step that may have been applied. Text lines: `intent N`, `applied N`. Thread-compatible.
 #ifndef HOTBED_TESTS_CHECKER_JOURNAL_H_
 #define HOTBED_TESTS_CHECKER_JOURNAL_H_
 
@@ -17,10 +17,10 @@ namespace hotbed::checker {
 
 class Journal {
  public:
-  // Creates it, or reads it and cuts a torn last line. DataLoss: a line that is none of ours.
+  // Creates the journal, or reads it and cuts a torn last line. DataLoss: a line of another form.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path, FileSystem* files);
 
-  // Steps count from 1 without a gap. Durable when it returns OK.
+  // Steps count from 1 without a gap. Both are durable when they return OK.
   absl::Status Intend(uint64_t step);
   absl::Status Applied(uint64_t step);
 

@@ -1,5 +1,5 @@
-// hotbed-kill-checker: the conserved-sum checker as a program (tests/fault/kill_test.py kills it,
-// too).
+// hotbed-kill-checker: the checker of conserved sums as a program, which tests/fault/kill_test.py
+// kills, too.
 //
 //   hotbed-kill-checker create --coordinator HOST:PORT
 //   hotbed-kill-checker worker --coordinator HOST:PORT --journal-dir D --client N [--seconds S]
@@ -73,7 +73,7 @@ void AddWorkload(CLI::App* mode, Arguments* a) {
   mode->add_option("--seed", o->seed);
 }
 
-// Prints what is wrong.
+// Prints the error.
 bool Check(Arguments* a) {
   auto kinds = ParseTableKinds(a->tables);
   if (!kinds.ok()) {

@@ -1,10 +1,11 @@
-// What a pull may find while pushes are on their way. Thread-compatible.
+// Checks the rows that a pull finds while pushes are in flight. Thread-compatible.
 //
-// Reference page, I9: of each row and client the number of adds found is at least that acknowledged
-// before the pull began (this client's own; the others' where the pull is strict), at most that
-// started before it ended, and never less than this client has seen before. Besides: no row is torn
-// (the tags agree with the number). Transfers are not looked at here: rows of one pull may be of
-// different states (server/tiers/api/tiered_store.h); the comparison at the end does.
+// For each row and client, the number of adds found is at least the number acknowledged before the
+// pull began (this client's own; the other clients', too, where the pull is strict), at most the
+// number started before it ended, and never less than this client has seen before. And no row is
+// torn: the tags agree with the number. Transfers are not checked here, because rows of one pull
+// may be of different states (server/tiers/api/tiered_store.h); the comparison at the end checks
+// them.
 #ifndef HOTBED_TESTS_CHECKER_READ_CHECK_H_
 #define HOTBED_TESTS_CHECKER_READ_CHECK_H_
 
@@ -23,14 +24,15 @@ namespace hotbed::checker {
 
 class ReadCheck {
  public:
-  // `own` are the counts of client `client`; those of the others are found in `dir`.
+  // `own` are the counts of client `client`; the counts of the other clients are in `dir`.
   ReadCheck(const Workload* workload, uint32_t client, const Counts* own, std::string dir);
 
-  // Draws the rows of the next pull and notes what must be found in them.
+  // Draws the rows of the next pull and notes the numbers that it must find at least.
   void Begin(Random& random, bool strict);
   const std::vector<uint64_t>& rows(uint32_t table) const { return rows_[table]; }
-  // `weights[t]`: rows(t) x dim, as pulled. `exact`: nothing of this client was in flight, its
-  // columns are those of the ledger. DataLoss names table, row, client and numbers.
+  // `weights[t]` are rows(t) x dim floats, as pulled. `exact` is not null where no push of this
+  // client was in flight: its columns are those of this ledger. DataLoss names table, row, client
+  // and numbers.
   absl::Status End(const std::vector<std::vector<float>>& weights, const Ledger* exact);
 
  private:
@@ -43,9 +45,9 @@ class ReadCheck {
   const uint32_t client_;
   const Counts* own_;
   const std::string dir_;
-  std::vector<std::unique_ptr<Counts>> others_;  // by client; null: not begun yet
+  std::vector<std::unique_ptr<Counts>> others_;  // by client; null: it has not begun
   std::vector<uint32_t> seen_;                   // by table, row and client
-  std::vector<std::vector<uint64_t>> rows_;      // of the pull under way, by table
+  std::vector<std::vector<uint64_t>> rows_;      // of the current pull, by table
   std::vector<std::vector<uint32_t>> least_;     // by table: rows x clients
 };
 

@@ -45,7 +45,7 @@ class ReadCheckTest : public testing::Test {
     if (acknowledged) counts_[client]->CountAcknowledged(batch);
   }
 
-  // What the table holds of the rows to read.
+  // The content of the table in the rows to read.
   std::vector<std::vector<float>> Weights() const {
     std::vector<std::vector<float>> weights(1);
     for (const uint64_t row : check_->rows(0)) {

@@ -1,4 +1,4 @@
-// Where the shards of a table begin and end, as the coordinator says. They never change.
+// The position ranges of the shards of a table, from the coordinator. They never change.
 #ifndef HOTBED_TESTS_CHECKER_SHARD_RANGES_H_
 #define HOTBED_TESTS_CHECKER_SHARD_RANGES_H_
 
@@ -10,8 +10,8 @@
 
 namespace hotbed::checker {
 
-// Of the first slice of columns, in order. `coordinator` is HOST:PORT. Waits for it for at most a
-// minute. NotFound: no such table.
+// The ranges of the first column slice, in order. `coordinator` is HOST:PORT; waits for it for at
+// most a minute. NotFound: there is no such table.
 absl::StatusOr<std::vector<ShardRange>> ReadShardRanges(const std::string& coordinator,
                                                         const std::string& table);
 

@@ -14,7 +14,7 @@ namespace hotbed::checker {
 namespace {
 
 constexpr absl::Duration kBetweenLooks = absl::Seconds(1);
-constexpr int kLookShare = 5;  // of `after`: pushes that wait for so long are looked at
+constexpr int kLookShare = 5;  // pushes are reported after this part of `after`
 
 }  // namespace
 
@@ -63,7 +63,7 @@ void SlowCalls::Write(const std::string& line) {
 }
 
 void SlowCalls::PushWaits(const PushResult& push, int64_t now_ns) {
-  std::set<std::string> shards;  // of several parts each is told once
+  std::set<std::string> shards;  // a shard may have several parts
   for (const PushResult::Shard& shard : push.shards) {
     shards.insert(JsonString(absl::StrCat(shard.table, "/", shard.index)));
   }

@@ -1,6 +1,6 @@
-// What one client's slow calls waited for, in a file that other programs read
-// (tests/fault/stalls.py): one JSON object a line. Times are Clock::NowNs.
-//   {"call":"push","step":7,"now_ns":T,"shards":["check_r2/3"],"last":"..."}  still waits for these
+// Writes the slow calls of one client, and the shards that they wait for, to a file that other
+// programs read (tests/fault/stalls.py): one JSON object per line. Times are Clock::NowNs.
+//   {"call":"push","step":7,"now_ns":T,"shards":["check_r2/3"],"last":"..."}  still waits
 //   {"call":"push","step":7,"sent_ns":S,"now_ns":T}                          is answered
 //   {"call":"pull","sent_ns":S,"now_ns":T}                                   likewise
 // A process that is killed leaves its last line behind, perhaps torn. Thread-safe.
@@ -23,9 +23,9 @@ namespace hotbed::checker {
 
 class SlowCalls {
  public:
-  // Appends to the file. A call is slow when it takes longer than `after`; zero: none is. From a
-  // fifth of that on a thread writes once a second what the client's pushes wait for. `client`
-  // outlives it.
+  // Appends to the file. A call is slow when it takes longer than `after`; zero: no call is. After
+  // a fifth of that time, a thread writes once per second which shards the client's pushes wait
+  // for. `client` outlives this.
   static absl::StatusOr<std::unique_ptr<SlowCalls>> Open(const std::string& path,
                                                          absl::Duration after,
                                                          const Client* client);
@@ -33,7 +33,7 @@ class SlowCalls {
   SlowCalls(const SlowCalls&) = delete;
   SlowCalls& operator=(const SlowCalls&) = delete;
 
-  // Writes them if they were slow.
+  // Write the call if it was slow.
   void PushAnswered(uint64_t step, int64_t sent_ns, int64_t now_ns);
   void PullAnswered(int64_t sent_ns, int64_t now_ns);
 

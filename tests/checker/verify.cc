@@ -1,4 +1,4 @@
-// The end of a kill test: nothing is open any more, every weight is compared.
+// The end of a kill test: no step is open any more, and every weight is compared.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -31,7 +31,7 @@ class Comparison {
     }
   }
 
-  // `copies_only`: tables of one copy are passed over.
+  // `copies_only`: tables of one replica are skipped.
   absl::Status Run(bool copies_only) {
     if (ledger_.Max() >= kExactSumMax) {
       return absl::FailedPreconditionError(

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<TableKind>> ParseTableKinds(const std::string& words)
 
 std::array<int64_t, kColumns> Contribution(uint32_t table, uint64_t row, uint64_t step) {
   const uint64_t s = step % kSquareModulus;
-  // The factor is no count of tables: it spreads the tags, and any number below 64 tables works.
+  // The factor spreads the tags; it is unrelated to the number of tables, which must be below 64.
   const uint64_t tag = 1 + Mix(row * 64 + table + 1) % kTagModulus;
   return {1,
           static_cast<int64_t>(step % kStepModulus),
@@ -108,7 +108,7 @@ void Workload::FillRows(uint32_t client, uint64_t step, StepBatch* out) const {
     auto& rows = part.rows;
     rows.clear();
     for (uint32_t i = 0; i < options_.ids_per_push; ++i) {
-      // Now and then an id comes twice in a batch.
+      // Sometimes an id occurs twice in a batch.
       rows.push_back(i > 0 && random.OneIn(8) ? rows[random.Uniform(rows.size())] : skewed());
     }
     part.adds = rows.size();

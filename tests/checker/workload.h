@@ -1,16 +1,16 @@
-// What the checker pushes, as a pure function of (seed, client, step), and what the tables must
-// hold in the end.
+// The pushes of the checker, as a pure function of (seed, client, step), and the weights that the
+// tables must hold in the end.
 //
-// Gradients are small integers and the optimizer is SGD with learning rate 1 on zeros, so a weight
-// is exactly minus the sum of its gradients while that stays below 2^24, whatever the order. Each
+// Gradients are small integers, and the optimizer is SGD with learning rate 1 on zeros. So a weight
+// is exactly minus the sum of its gradients, in any order, while the sum stays below 2^24. Each
 // client owns six columns of every row. Two workloads share each push:
 //   add       per occurrence of a row's id [1, step mod 61, step^2 mod 67, tag(row)]: a lost or
 //             doubled push shows as a difference that names client, step and direction, and an
 //             update that went to another row shows in the tags;
 //   transfer  +k to one row and -k to another: in column 4 between the rows of a pair (2i, 2i+1),
-//             mostly of one shard, in column 5 between rows far apart, mostly of two. Whatever
-//             whole steps the tables hold, each column adds up to 0.
-// Everything here is deterministic and thread-compatible.
+//             mostly of one shard; in column 5 between rows far apart, mostly of two shards. While
+//             the tables hold whole steps, each column adds up to 0.
+// All functions are deterministic; the classes are thread-compatible.
 #ifndef HOTBED_TESTS_CHECKER_WORKLOAD_H_
 #define HOTBED_TESTS_CHECKER_WORKLOAD_H_
 
@@ -39,16 +39,16 @@ struct TableKind {
   bool data_parallel = false;
 };
 
-// "log,log-hashed,r2,r3-hashed,dp": class log, replicated=2 and 3, read copies everywhere; with
-// -hashed hashed ids. InvalidArgument names the word that is none.
+// Parses "log,log-hashed,r2,r3-hashed,dp": durability log, 2 or 3 replicas, a read replica on every
+// server; -hashed stands for hashed ids. InvalidArgument names the unknown word.
 absl::StatusOr<std::vector<TableKind>> ParseTableKinds(const std::string& words);
 
 struct WorkloadOptions {
   uint32_t clients = 3;
   uint64_t rows = 20000;  // of each table; even
   uint32_t dim = 64;      // at least kColumns * clients; more makes rows wider, so that they spill
-  uint32_t ids_per_push = 32;       // of each table, duplicates among them
-  uint32_t transfers_per_push = 4;  // of each table; every second one is far
+  uint32_t ids_per_push = 32;       // of each table, with duplicates
+  uint32_t transfers_per_push = 4;  // of each table; every second transfer is far
   uint64_t seed = 1;
   std::vector<TableKind> tables = {{"log", false, 1, false}, {"log-hashed", true, 1, false}};
 };
@@ -62,12 +62,12 @@ struct StepBatch {
     std::vector<uint64_t> ids;
     std::vector<float> gradients;
   };
-  std::vector<Part> parts;  // one a table
+  std::vector<Part> parts;  // one per table
 };
 
-// What one add of `row` in a push of `step` adds.
+// The sums that one add of `row` in a push of `step` contributes.
 std::array<int64_t, kColumns> Contribution(uint32_t table, uint64_t row, uint64_t step);
-// What occurrence `i` of the part's rows adds.
+// The sums that occurrence `i` of the part's rows contributes.
 std::array<int64_t, kColumns> Effect(uint32_t table, const StepBatch::Part& part, size_t i,
                                      uint64_t step);
 
@@ -79,16 +79,16 @@ class Workload {
   uint32_t tables() const { return static_cast<uint32_t>(options_.tables.size()); }
   TableSpec Table(uint32_t table) const;
   uint64_t IdOf(uint32_t table, uint64_t row) const;
-  // The rows alone, in the order of the ids.
+  // Fills only the rows, in the order of the ids.
   void FillRows(uint32_t client, uint64_t step, StepBatch* out) const;
-  // Rows, ids and gradients.
+  // Fills rows, ids and gradients.
   void Fill(uint32_t client, uint64_t step, StepBatch* out) const;
 
  private:
   WorkloadOptions options_;
 };
 
-// Sums of contributions: of each table, row and client, kColumns numbers.
+// Sums of contributions: kColumns numbers per table, row and client. Thread-compatible.
 class Ledger {
  public:
   Ledger(const Workload* workload, uint32_t first_client, uint32_t clients);
@@ -110,8 +110,9 @@ class Ledger {
 
 inline constexpr int64_t kExactSumMax = 1 << 24;
 
-// Explains the difference between what a client's columns of a row hold and what they should: which
-// of its steps would make it up if it were lost, or applied once more. Empty when none alone does.
+// Explains the difference between the found and the expected columns of a client in a row: names
+// the steps that would cause it if one of them were lost, or applied once more. Empty where no
+// single step would.
 std::string Explain(const Workload& workload, uint32_t table, uint64_t row, uint32_t client,
                     uint64_t last_step, absl::Span<const int64_t> expected,
                     absl::Span<const int64_t> found);

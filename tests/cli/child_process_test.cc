@@ -38,6 +38,17 @@ TEST(ChildProcess, StandardOutputMayGoElsewhere) {
   EXPECT_EQ(LastLines(out, 5), "out");
 }
 
+TEST(ChildProcess, ASignalRightAfterTheStartEndsItWhateverItsParentDoesWithIt) {
+  auto* const before = signal(SIGTERM, [](int) {});
+  for (int i = 0; i < 20; ++i) {
+    auto child = ChildProcess::Spawn({"/bin/sleep", "1000"}, Log("at_once"));
+    ASSERT_TRUE(child.ok()) << child.status();
+    (*child)->Signal(SIGTERM);
+    EXPECT_TRUE((*child)->WaitFor(absl::Seconds(20))) << i;
+  }
+  signal(SIGTERM, before);
+}
+
 TEST(ChildProcess, SignalsEndItAndAreTold) {
   auto child = ChildProcess::Spawn({"/bin/sleep", "1000"}, Log("signal"));
   ASSERT_TRUE(child.ok()) << child.status();

@@ -11,8 +11,8 @@ int g_before = 0;
 void Before(int) { ++g_before; }
 
 TEST(Interrupt, HearsInsideAndGivesBackWhatWasThere) {
-  signal(SIGINT, Before);
-  signal(SIGTERM, Before);
+  auto* const interrupt = signal(SIGINT, Before);
+  auto* const terminate = signal(SIGTERM, Before);
   {
     const InterruptScope scope;
     EXPECT_FALSE(scope.interrupted());
@@ -22,8 +22,12 @@ TEST(Interrupt, HearsInsideAndGivesBackWhatWasThere) {
   EXPECT_EQ(g_before, 0);
   raise(SIGINT);
   EXPECT_EQ(g_before, 1);
-  const InterruptScope again;
-  EXPECT_FALSE(again.interrupted()) << "of an earlier scope";
+  {
+    const InterruptScope again;
+    EXPECT_FALSE(again.interrupted()) << "of an earlier scope";
+  }
+  signal(SIGINT, interrupt);
+  signal(SIGTERM, terminate);
 }
 
 }  // namespace interrupt_test

@@ -72,7 +72,7 @@ void MakeFeatures(Random& random, Batch* batch) {
 
 class BatchTest : public testing::Test {
  protected:
-  // Fresh tables and features for each round, planned.
+  // Makes and plans new tables and features for each round.
   void Plan(Random& random, RowType type, uint64_t part_bytes) {
     batch_ = std::make_unique<Batch>();
     MakeTables(random, batch_.get());
@@ -206,7 +206,7 @@ TEST_F(BatchTest, ScatterFillsEveryPlaceAndNoOther) {
         wire.emplace_back(RowWireBytes(type, columns));
         ScalarRowConverters().from_floats[static_cast<int>(type)](row.data(), columns,
                                                                   wire.back().data());
-        // Of a sliced row one slice may know it and another not: here the one that has column 0.
+        // One slice of a row may have it and another not: here only the slice of column 0 has it.
         const bool knows = columns == group.table->dim() || part.column_first == 0;
         flags.push_back(static_cast<uint8_t>(knows ? id % 2 : 0));
       }

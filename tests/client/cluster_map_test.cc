@@ -81,7 +81,7 @@ TEST(ClusterMapTest, AChangedTableIsLearned) {
   EXPECT_EQ(holder.Get()->Table("t")->spec.changes.size(), 1u) << "an older map says nothing";
 }
 
-// What CreateTable or DropTable of this client answered.
+// The update that CreateTable or DropTable of this client returned.
 MapUpdate Created(uint64_t revision) {
   MapUpdate update = WholeMap(0, 1, 1);
   update.servers.clear();
@@ -180,7 +180,7 @@ TEST(ClusterMapTest, ATableAppearsOnceAllItsShardsAreKnown) {
   EXPECT_EQ(holder.Get()->Table(3), nullptr);
 }
 
-// The table of WholeMap in three slices of columns, of 2, 1 and 1.
+// The table of WholeMap in three column slices, of 2, 1 and 1 columns.
 MapUpdate SlicedMap() {
   MapUpdate update = WholeMap(1, 1, 1);
   update.tables[0].column_slices = 3;
@@ -231,7 +231,7 @@ TEST(ClusterMapTest, SlicesThatDoNotTileTheTableAreNoTable) {
   EXPECT_FALSE(known([](MapUpdate* u) { u->shards[3].range.column_limit = 4; }));
   EXPECT_FALSE(known([](MapUpdate* u) { u->shards[4].range.column_first = 2; }));
   EXPECT_FALSE(known([](MapUpdate* u) {
-    u->shards[2].range.limit = 40;  // cut elsewhere than the first slice
+    u->shards[2].range.limit = 40;  // cut differently from the first slice
     u->shards[3].range.first = 40;
   }));
   EXPECT_FALSE(known([](MapUpdate* u) { u->shards.resize(4); }));

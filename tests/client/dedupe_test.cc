@@ -47,7 +47,7 @@ UniqueIds DumbTwin(const std::vector<std::vector<uint64_t>>& parts, const Skips&
 TEST(DedupeTest, MatchesItsDumbTwin) {
   const TestSeed seed(1);
   Random random(seed.value());
-  Deduper deduper;  // one for all rounds: what a round leaves must not show in the next
+  Deduper deduper;  // one for all rounds: a round must leave no traces in the next
   for (int round = 0; round < 200; ++round) {
     const ZipfSampler zipf(1.05, 1 + random.Uniform(random.OneIn(5) ? 1000000 : 5000));
     std::vector<std::vector<uint64_t>> parts(random.Uniform(4));

@@ -18,7 +18,7 @@ namespace hotbed {
 
 using TwinRow = std::vector<double>;
 
-// What a table makes of an id: the row's id, or nothing; and whether it counts in a mean.
+// How a table resolves an id: the row's id, or nothing; and whether the id counts in a mean.
 struct TwinId {
   std::optional<uint64_t> row;
   bool counts = true;
@@ -56,10 +56,10 @@ inline void ForEachBag(const JaggedBatch& batch, const std::string& key,
   }
 }
 
-// A row of `table` as it is now.
+// The present row of an id of `table`.
 using RowReader = std::function<TwinRow(const Table* table, uint64_t id)>;
 
-// How far a sum in fp32 may be off: each of its steps rounds by half a unit of what it has come to.
+// The largest error of a sum in fp32: each step rounds by half a unit of the sum so far.
 inline double RoundingOf(double magnitudes, uint64_t terms) {
   return magnitudes * static_cast<double>(terms + 4) * 0x1p-24;
 }

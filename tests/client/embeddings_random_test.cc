@@ -113,7 +113,7 @@ class EmbeddingsRandomTest : public EmbeddingsTest {
       }
     }
   }
-  // By gradient, the rows of its ids as they are now, one behind the other.
+  // By gradient, the present rows of its ids, one after another.
   std::vector<std::vector<float>> RowsOf(const std::vector<SparseGradient>& gradients) const {
     std::vector<std::vector<float>> rows(gradients.size());
     for (size_t g = 0; g < gradients.size(); ++g) {
@@ -173,7 +173,7 @@ TEST_F(EmbeddingsRandomTest, ForwardAndGradientsMatchTheirTwin) {
     for (const SparseGradient& gradient : *got) {
       ASSERT_NO_FATAL_FAILURE(ExpectGradient(gradient, want.at(gradient.table)));
     }
-    // What is pushed is to the bit what Gradients says.
+    // Backward pushes exactly the gradients that Gradients returns.
     const std::vector<std::vector<float>> before = RowsOf(*got);
     const PushResult pushed = embeddings->Backward(round, batch, out, gradients).Wait();
     ASSERT_EQ(pushed.outcome, Outcome::kApplied) << pushed.status;
@@ -246,7 +246,7 @@ TEST_F(EmbeddingsRandomTest, BagsArePooledWhereFewerBytesTravel) {
     EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(std::min(bytes[1], bytes[2])),
                 200);
     EXPECT_EQ(bytes[1] < bytes[2], !repeats);
-    // The estimate of it all, but for headers.
+    // The estimate of all bytes except headers.
     PoolingWork work{32, 2, 1, 2000, repeats ? 30u : 1264u, 0, 0, 0};
     work.AddBags(batch.lengths, false);
     const double here = BytesPooledHere(work, RowType::kFp32);

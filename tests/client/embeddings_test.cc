@@ -1,4 +1,4 @@
-// Embeddings against the fake cluster: known numbers, messages, and what is refused whole.
+// Embeddings against the fake cluster: known numbers, messages, and calls that are refused whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Outcome = PushResult::Outcome;
 
-// The numbers of TorchRec's introduction: grad -1 an element, SGD.
+// The numbers of TorchRec's introduction: gradient -1 per element, SGD.
 TEST_F(EmbeddingsTest, TheTutorialsNumbers) {
   const uint32_t p = cluster_.AddTable("product_table", 4096, 4, 3);
   cluster_.AddTable("user_table", 4096, 4, 2);
@@ -91,7 +91,7 @@ TEST_F(EmbeddingsTest, NothingInABatchIsZerosAndSendsNothing) {
   EXPECT_EQ(cluster_.pull_messages() + cluster_.push_messages(), 0);
 }
 
-// --- what is refused
+// --- refusals
 TEST_F(EmbeddingsTest, FeaturesAreCheckedByName) {
   cluster_.AddTable("t", 10, 2, 2);
   Connect();

@@ -1,4 +1,4 @@
-// What a caller notices of fail-overs and moves: nothing but time.
+// Callers notice nothing of fail-overs and moves but the time that they take.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ class FailoverTest : public testing::Test {
     const PushFeature feature{t_, ids_, gradients_.data()};
     return client_->Push(step, {&feature, 1});
   }
-  // All shards of a server to another one; the coordinator tells it where `announce`.
+  // Moves all shards of a server to another server; the coordinator announces it where `announce`.
   void MoveAll(int from, int to, bool announce) {
     for (uint32_t i = 0; i < kShards; ++i) {
       const ShardId shard{table_, i};
@@ -66,7 +66,7 @@ class FailoverTest : public testing::Test {
   PullFeature feature_;
 };
 
-// A map an hour old: no shard is where it says, some moved several times, and nobody told.
+// An outdated map: no shard is where the map says, some moved several times, nothing was announced.
 TEST_F(FailoverTest, AnOldMapCostsARoundTrip) {
   MoveAll(0, 2, false);
   MoveAll(1, 0, false);
@@ -77,7 +77,7 @@ TEST_F(FailoverTest, AnOldMapCostsARoundTrip) {
   ASSERT_EQ(pushed.outcome, PushResult::Outcome::kApplied) << pushed.status;
   EXPECT_LT(absl::Now() - begun, absl::Seconds(2));
   ExpectApplied(1);
-  // A record a refusal, all of a message taken at once.
+  // One record per refusal; the records of a message are applied at once.
   EXPECT_LE(client_->Stats().wrong_epoch, 2 * kShards);
 }
 
@@ -97,7 +97,7 @@ TEST_F(FailoverTest, AServerThatDiesIsWaitedForByTheWatch) {
   ExpectApplied(2);
 }
 
-// Of a paused process and a host that is cut off no stream tells: the map does.
+// Streams do not notice a paused process or a host that is cut off; the map reports it.
 TEST_F(FailoverTest, ASilentServerIsLeftWhenTheMapSaysSo) {
   ASSERT_EQ(Push(1).Wait().outcome, PushResult::Outcome::kApplied);
   cluster_.SetHanging(0, true);
@@ -150,7 +150,7 @@ TEST_F(FailoverTest, APushThatWaitsSaysForWhichShards) {
   EXPECT_TRUE(client_->UnansweredPushes(absl::ZeroDuration()).empty());
 }
 
-// The new primary is there, and not active yet.
+// The new primary is known, and not active yet.
 TEST_F(FailoverTest, AShardThatIsNotActiveIsAskedAgainSoon) {
   const absl::Time begun = absl::Now();
   const auto active = [&] { return absl::Now() - begun > absl::Milliseconds(1200); };

@@ -1,6 +1,6 @@
 // A coordinator and shard servers in this process, over the generated synchronous stubs and a
-// std::map: a second implementation of the wire, and a place to script what goes wrong. Rows start
-// at zero; the update is row -= lr * gradient with a learning rate of 1.
+// std::map. It is a second implementation of the wire, and tests script failures with it. Rows
+// start at zero; the update is row -= lr * gradient with a learning rate of 1. Thread-safe.
 #ifndef HOTBED_TESTS_CLIENT_FAKE_CLUSTER_H_
 #define HOTBED_TESTS_CLIENT_FAKE_CLUSTER_H_
 
@@ -22,7 +22,7 @@
 
 namespace hotbed {
 
-// What one shard holds. Moves between servers as a whole.
+// The state of one shard, which moves between servers as a whole.
 struct FakeShard {
   v1::ShardRecord record;
   std::map<uint64_t, std::vector<float>> rows;
@@ -42,29 +42,29 @@ class FakeCluster {
   explicit FakeCluster(int servers);
   ~FakeCluster();
 
-  // Shards of equal ranges, dealt out to the servers in turn.
+  // The shards have equal ranges and are placed on the servers in turn.
   uint32_t AddTable(const std::string& name, uint64_t rows, uint32_t dim, uint32_t shards,
                     v1::NanPolicy nan_policy = v1::NAN_REJECT);
-  // The same of any description, its id apart: `shards` ranges in each of its column slices.
+  // The same for any spec (its id is ignored), with `shards` ranges in each of its column slices.
   uint32_t AddTable(v1::TableSpec spec, uint32_t shards);
   std::string target() const { return "hotbed://" + coordinator_address_; }
 
   // Moves a shard: a new epoch with another primary. The coordinator tells its watchers nothing
   // unless `announce`.
   void Move(ShardId shard, int to_server, bool announce = false);
-  // Servers that hold a copy beside the primary: they answer pulls, with what the primary has.
+  // Servers with a replica in addition to the primary: they answer pulls with the primary's rows.
   void SetCopies(ShardId shard, const std::vector<int>& backups,
                  const std::vector<int>& read_copies);
-  // What the coordinator says of a server, told at once.
+  // Sets whether the coordinator reports a server as live, and announces it.
   void SetLive(int server, bool live);
-  // While it hangs a server answers nothing, and nothing tells: no stream breaks.
+  // A hanging server answers nothing, and no stream breaks.
   void SetHanging(int server, bool hanging);
   // Closes the server's port (streams break) / opens it again on the same port.
   void StopServer(int server);
   void StartServer(int server);
 
-  // --- scripts; run with the cluster's mutex held, for each segment before it is served. A reply
-  // that is returned is sent instead of serving the segment.
+  // --- Scripts, which run with the cluster's mutex held for each segment before it is served. A
+  // returned reply is sent instead of serving the segment.
   using PushScript =
       std::function<std::optional<v1::SegmentReply>(int server, const v1::PushSegment&)>;
   using PullScript =
@@ -77,13 +77,13 @@ class FakeCluster {
   void set_delay(std::function<void()> delay);
   // Before a session is opened, without the mutex.
   void set_open_delay(std::function<void()> delay);
-  // What a stream's first message meets: anything but OK ends the stream with it.
+  // Ends every stream at its first message with this status, unless it is OK.
   void set_greeting(std::function<grpc::Status()> script);
-  // What the servers' hellos say; a larger message, or answer, is refused as a whole. `registered`:
-  // the coordinator knows it too.
+  // The limit in the servers' hellos; larger messages and answers are refused as a whole.
+  // `registered`: the coordinator knows the limit, too.
   void set_message_bytes_max(uint64_t bytes, bool registered);
 
-  // The shard's state, copied.
+  // A copy of the shard's state.
   FakeShard shard(ShardId id) const;
   std::vector<float> Row(uint32_t table, uint64_t id) const;
   uint64_t pull_messages() const;
@@ -127,9 +127,9 @@ class FakeCluster {
   v1::SegmentReply ServePushSegment(int server, const v1::PushHeader& header,
                                     const v1::PushSegment& segment, const uint64_t* ids,
                                     const char* gradients) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // True with `header` filled in if that many bytes are beyond the limit.
+  // True, with `header` filled in, if `bytes` exceed the limit.
   bool RefuseLarge(uint64_t bytes, v1::ReplyHeader* header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The first message of a stream: what to end the stream with, or OK with our hello.
+  // For the first message of a stream: the status to end the stream with, or OK and our hello.
   grpc::Status Greet(v1::Hello* hello);
   // Null with `refusal` filled in: unknown shard or wrong epoch.
   FakeShard* FindShard(int server, uint64_t packed, uint64_t epoch, bool pull,
@@ -143,7 +143,7 @@ class FakeCluster {
   std::map<uint32_t, FakeTable> tables_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, uint64_t> incarnations_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 1;
-  // What the coordinator tells; lags behind the truth where a move was not announced.
+  // The coordinator's map, which lags behind where a move was not announced.
   v1::ClusterMap told_ ABSL_GUARDED_BY(mu_);
   PushScript push_script_ ABSL_GUARDED_BY(mu_);
   PullScript pull_script_ ABSL_GUARDED_BY(mu_);

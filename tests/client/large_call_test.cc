@@ -1,5 +1,5 @@
-// Ten million ids in one call: cut by the client into messages that a server takes, and every one
-// answered right. Over a transport in this process, so that what it costs is the client.
+// Ten million ids in one call: the client cuts them into messages that a server accepts, and every
+// id gets its row. The transport is in this process, so that the client's work is measured.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/client_impl.h"
+#include "client/net/message_limits.h"
 #include "common/random.h"
 #include "tests/common/test_seed.h"
 
@@ -74,7 +75,7 @@ class OneTable final : public ControlPlane {
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Answers pulls on a thread of its own, as if two servers had: a row is its id and a half.
+// Answers pulls on a thread of its own, in place of two servers. A row is its id and a half.
 class InProcess final : public Transport {
  public:
   struct Seen {
@@ -163,7 +164,7 @@ TEST(LargeCallTest, TenMillionIdsAreCutAndAnsweredRight) {
   const auto table = client.OpenTable("t");
   ASSERT_TRUE(table.ok()) << table.status();
   std::vector<uint64_t> ids(kIds);
-  // Ten of each, near each other: a test should not wait for memory.
+  // Each id occurs ten times, close together: a test should not wait for memory.
   for (uint64_t i = 0; i < kIds; ++i) ids[i] = (i / 10 + random.Uniform(64)) % kRows;
   std::vector<float> rows(kIds);
   const PullFeature feature{*table, ids, rows.data()};

@@ -1,5 +1,5 @@
-// Pooled features without a network: planned, answered part by part in any order as servers would,
-// joined, and compared with bags written out plainly.
+// Pooled features without a network: planned, answered part by part in any order as servers do,
+// joined, and compared with bags that plain loops pool.
 #include "client/batch/pooled_plan.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ class PooledPlanTest : public testing::Test {
       f->lengths.push_back(random.OneIn(4) ? 0 : static_cast<uint32_t>(random.Uniform(12)));
       for (uint32_t k = f->lengths.back(); k > 0; --k) {
         f->skip.push_back(skips && random.OneIn(4) ? 1 + random.Uniform(2) : 0);
-        // What is skipped may lie outside of the table.
+        // A skipped id may be outside the table.
         f->ids.push_back(f->skip.back() != 0 ? ~uint64_t{0} : random.Uniform(ids_of));
       }
     }
@@ -112,7 +112,7 @@ class PooledPlanTest : public testing::Test {
     return row;
   }
 
-  // What a server answers.
+  // A server's answer.
   void Answer(const PooledPart& part) {
     const PooledFeature& feature = plan_.features()[part.feature];
     const ShardRange& range = route_->shards[part.shard].range;
@@ -210,7 +210,7 @@ class PooledPlanTest : public testing::Test {
   ClusterMapPtr map_;
   const TableRoute* route_ = nullptr;
   std::unique_ptr<TableHandle> table_;
-  PooledPlan plan_;  // used again and again
+  PooledPlan plan_;  // used for all rounds
   PooledJoin join_;
 };
 
@@ -267,7 +267,7 @@ TEST_F(PooledPlanTest, ABagLargerThanAMessage) {
   }
   join_.Finish(plan_);
   f.exists.assign(f.ids.size(), 0);
-  for (size_t i = 0; i < f.ids.size(); ++i) f.exists[i] = f.ids[i] % 2;  // not asked for here
+  for (size_t i = 0; i < f.ids.size(); ++i) f.exists[i] = f.ids[i] % 2;  // not requested here
   Check(f);
 }
 

@@ -66,7 +66,7 @@ class PooledPullTest : public testing::Test {
     asked.feature.pooling = pooling;
     return asked;
   }
-  // Buffers are named when they lie still.
+  // Set once the vectors no longer move.
   static PullFeature FeatureOf(Bags& asked) {
     PullFeature feature = asked.feature;
     feature.ids = asked.ids;

@@ -171,7 +171,7 @@ TEST_F(PullTest, PullsBeyondTheLimitWaitAndEndAtTheirDeadline) {
   cluster_.AddTable("t", 100, 4, 1);
   ClientOptions options;
   options.pulls_in_flight_max = 2;
-  options.pull_bytes_in_flight_max = 100;  // a call of ten rows weighs more, and goes alone
+  options.pull_bytes_in_flight_max = 100;  // a call of ten rows is larger, and is sent alone
   Connect(options);
   const Table* t = Open("t");
   absl::Notification go;

@@ -13,7 +13,7 @@
 namespace hotbed {
 namespace push_chain_test {
 
-// The rule of reference page section 3.6 for one session.
+// The shard's rule for the pushes of one session (docs/protocol.md).
 struct ModelShard {
   bool known = false;
   uint64_t last_seq = 0;

@@ -1,5 +1,5 @@
-// What a push does with gradients before they are sent: rows shared by ids, padding and bounds,
-// scales, clipping by norms, the mean over trainers, accumulation; against the fake cluster (rows
+// The client's work on gradients before they are sent: rows shared by ids, padding and bounds,
+// scales, clipping by norms, the mean over trainers, accumulation. Against the fake cluster (rows
 // begin at zero, row -= gradient).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST_F(PushGradientsTest, IdsShareRowsOfGradients) {
   ASSERT_EQ(client_->Push(++step_, {&feature, 1}).Wait().outcome, Outcome::kApplied);
   EXPECT_THAT(cluster_.Row(t, 5), ElementsAre(-(1 + 20), -(2 + 40)));
   EXPECT_THAT(cluster_.Row(t, 8), ElementsAre(-0.5, -1));
-  // Of row 0 the columns come from positions 0 and 1, of row 1 both from position 0.
+  // The columns of row 0 come from positions 0 and 1, both columns of row 1 from position 0.
   const std::vector<uint32_t> arg_max = {0, 1, 0, 0}, positions = {0, 1, 0, 1};
   const std::vector<uint64_t> last = {6, 9, 6, 9};
   feature.ids = last;
@@ -143,7 +143,7 @@ TEST_F(PushGradientsTest, PaddingAndBoundsAreResolvedBeforeDuplicatesAreRemoved)
   EXPECT_EQ(client_->Stats().ids_zeroed, 3);
   EXPECT_THAT(RefusalOf({Open("error"), ids, gradients.data()}),
               AllOf(HasSubstr("id 100 at position 2"), HasSubstr("0..99")));
-  // The same ids pulled: zeros where nothing is, and nothing exists there.
+  // Pulls of the same ids return zeros where there is no row, and the row does not exist.
   std::vector<float> rows(ids.size(), 7);
   std::vector<uint8_t> exists(ids.size(), 7);
   PullFeature pull{Open("zero"), ids, rows.data(), RowType::kFp32, exists.data()};
@@ -196,7 +196,7 @@ TEST_F(PushGradientsTest, TheGlobalNormIsOverAllTablesAndTheSameForAllShards) {
   }
   a.gradients = Random01(a.ids.size() * 5);
   b.gradients = Random01(b.ids.size() * 11);
-  // Duplicates are summed first: the norm is that of what the accumulator comes to.
+  // Duplicates are summed first: the norm is that of the accumulated gradient.
   GradientAccumulator accumulator;
   a.table = Open("few");
   b.table = Open("whole");
@@ -260,7 +260,7 @@ TEST_F(PushGradientsTest, AMeanDividesByTheTrainers) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("trainers is 0"));
 }
 
-// A commit of a synchronous table counts its trainers itself: dividing here would do it twice.
+// A commit of a synchronous table divides by its trainers itself; the client must not divide again.
 TEST(ClipGradientsTest, SynchronousTablesAreNotDividedByTheClient) {
   const std::vector<std::pair<std::pair<Consistency, uint32_t>, float>> cases = {
       {{Consistency::kAsync, 0}, 0.25f},
@@ -317,7 +317,7 @@ TEST_F(PushGradientsTest, OptionsAndTablesThatTakeNoGradientAreRefused) {
   EXPECT_THAT(cluster_.Row(none, 5), ElementsAre(9));
 }
 
-// Absent rows beside present ones: each gets its own gradient and no neighbour's.
+// Absent rows next to present ones: each gets its own gradient and not that of a neighbour.
 TEST_F(PushGradientsTest, AbsentRowsMixedWithPresentOnes) {
   const uint32_t t = Add("t", 3, 5);
   Connect();

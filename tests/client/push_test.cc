@@ -113,7 +113,7 @@ TEST_F(PushTest, PipelinedStepsApplyInOrder) {
 TEST_F(PushTest, AStreamThatBreaksAfterTheServerAppliedIsResentAndAppliedOnce) {
   const uint32_t t = cluster_.AddTable("t", 10, 1, 2);
   ClientOptions options;
-  options.join_requests = false;  // one message a push: every seventh answer is lost
+  options.join_requests = false;  // one message per push: every seventh answer is lost
   Connect(options);
   const Table* table = Open("t");
   std::atomic<int> messages{0};
@@ -203,7 +203,7 @@ TEST_F(PushTest, ARestartedTrainerThatRepeatsStepsIsAnsweredAndNotAppliedTwice) 
   EXPECT_EQ(cluster_.Row(t, 8), std::vector<float>{8});
 }
 
-// The step was applied in part when the trainer died; it comes back and cuts the step otherwise.
+// The step was partly applied when the trainer died. It restarts, and cuts the step differently.
 TEST_F(PushTest, ARepeatedStepThatIsCutAnewIsAppliedOnce) {
   for (const uint32_t dim : {16u, 200u}) {
     for (const bool finer : {false, true}) {
@@ -330,7 +330,7 @@ TEST_F(PushTest, AFinalRefusalAfterALostAnswerIsIndeterminate) {
     const PushResult again = client_->Retry(result).Wait();
     EXPECT_EQ(again.outcome, Outcome::kIndeterminate);
     EXPECT_EQ(again.status, result.status);
-    // One that was never sent before: refused, and nothing else.
+    // A part that was never sent before is only refused.
     const PushResult first = Count(table, 2, {1}).Wait();
     EXPECT_EQ(first.outcome, Outcome::kFailed) << first.status;
     client_.reset();
@@ -417,7 +417,7 @@ TEST_F(PushTest, WhoWaitsForTheSessionGoesOnWhereTheFirstGaveUp) {
   cluster_.AddTable("t", 10, 1, 1);
   Connect();
   const Table* table = Open("t");
-  struct Gate {  // the coordinator's thread may still stand in it when the test is over
+  struct Gate {  // the coordinator's thread may still wait in it when the test is over
     std::atomic<int> opens{0};
     absl::Notification entered, go;
   };

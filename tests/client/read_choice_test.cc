@@ -1,4 +1,4 @@
-// Who answers pulls: the choice itself, and against the fake cluster.
+// The choice of the server that answers pulls, by itself and against the fake cluster.
 #include "client/map/read_choice.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ ShardRecord Record(bool copies) {
   ShardRecord record;
   record.primary = {1, 1};
   record.members = {{1, 1}, {2, 1}};
-  record.learners = {{3, 1}, {4, 1}};  // s4 is on its way to become a member
+  record.learners = {{3, 1}, {4, 1}};  // server 4 is becoming a member
   if (copies) record.readers = {3};
   return record;
 }
@@ -80,7 +80,7 @@ TEST(ReadChoice, WhoFailedIsPassedOverForAWhile) {
 
 class ReadFromTest : public testing::Test {
  protected:
-  // Server 1 has a copy; of a data-parallel table servers 1 and 2 have read copies.
+  // Server 1 has a replica; for a data-parallel table servers 1 and 2 have read replicas.
   void Connect(ReadFrom from, bool data_parallel = false, uint32_t copies = 2) {
     v1::TableSpec spec;
     spec.set_name("t");
@@ -142,7 +142,7 @@ TEST_F(ReadFromTest, ThePrimaryByDefault) {
 TEST_F(ReadFromTest, AnyCopyOnRequest) {
   Connect(ReadFrom::kAny);
   Pulls(100);
-  // By their answers' time, which is the machine's: one that was slow once has but its turns.
+  // The choice follows measured times, so a server that was slow once may only get its probes.
   EXPECT_GE(Asked()[0], 1u);
   EXPECT_GE(Asked()[1], 1u);
   EXPECT_EQ(Asked()[0] + Asked()[1], 100u);
@@ -153,7 +153,7 @@ TEST_F(ReadFromTest, AnyCopyOnRequest) {
   EXPECT_EQ(Asked()[1], before);
 }
 
-// What a move adds for a while may be behind what this client has seen.
+// The replica that a move adds for a while may be behind the state that this client has seen.
 TEST_F(ReadFromTest, NotTheTargetOfAMove) {
   Connect(ReadFrom::kAny, /*data_parallel=*/false, /*copies=*/1);
   Pulls(50);
@@ -203,7 +203,7 @@ TEST_F(ReadFromTest, ACopyThatIsBehindOrDownIsNoError) {
   EXPECT_EQ(Asked()[0], 80u);
 }
 
-// What this client was acknowledged and what it has read, also after a change of epochs.
+// Pulls see this client's acknowledged pushes and earlier reads, also after a change of epochs.
 TEST_F(ReadFromTest, NothingOlderThanSeenIsAskedFor) {
   Connect(ReadFrom::kAny);
   for (uint64_t step = 1; step <= 3; ++step) {
@@ -221,7 +221,7 @@ TEST_F(ReadFromTest, NothingOlderThanSeenIsAskedFor) {
   least = ~0ull;
   Pulls(10);
   EXPECT_EQ(least, 3u) << "LSNs of copies go on over epochs";
-  // Another client pushes: once read, it is not unread.
+  // Another client pushes: once this client has read the push, it never reads an older state.
   ClientOptions options;
   options.session_name = "other";
   auto other = Client::Connect(cluster_.target(), options);

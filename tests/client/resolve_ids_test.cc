@@ -43,7 +43,7 @@ TEST(ResolveIdsTest, ErrorNamesTheFirstPosition) {
   const std::vector<uint64_t> ids = {0, 9, 10, 11};
   ResolvedIds out;
   EXPECT_EQ(ResolveIds(Bounded(10, BoundsMode::kError), ids, &out), 2);
-  // A padding id is allowed to stand outside.
+  // A padding id may be outside the table.
   TableSpec table = Bounded(10, BoundsMode::kError);
   table.has_padding_id = true;
   table.padding_id = 10;
@@ -85,7 +85,7 @@ TEST(ResolveIdsTest, HashedTablesHaveNoBounds) {
 TEST(ResolveIdsTest, MatchesItsDumbTwin) {
   const TestSeed seed(17);
   Random random(seed.value());
-  ResolvedIds out;  // one for all rounds: what a round leaves must not show in the next
+  ResolvedIds out;  // one for all rounds: a round must leave no traces in the next
   for (int round = 0; round < 500; ++round) {
     TableSpec table = Bounded(1 + random.Uniform(30), static_cast<BoundsMode>(random.Uniform(3)));
     table.has_padding_id = random.OneIn(2);

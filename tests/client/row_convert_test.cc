@@ -104,7 +104,7 @@ TEST(RowConvertTest, ToFloatsGivesTheSameBitsAtEveryAlignment) {
   }
 }
 
-// What servers write (row_math/quantize.h) is what clients read, to the bit.
+// Clients read exactly the bits that servers write (row_math/quantize.h).
 TEST(RowConvertTest, Int8RowsOfAServerAreReadAsItReadsThem) {
   const TestSeed seed(5);
   Random random(seed.value());

@@ -34,8 +34,8 @@ TEST(TimerTest, TicksWhileSomebodyWatches) {
   timer.RemoveWatcher();
 }
 
-// An answer may come before the call that it ends has counted itself: the timer has to wait
-// meanwhile, not to keep its mutex.
+// An answer may remove a watcher before its call has added it. The timer must wait meanwhile
+// without holding its mutex.
 TEST(TimerTest, AWatcherMayLeaveBeforeItHasCome) {
   std::atomic<int> ticks{0};
   absl::Notification ran;

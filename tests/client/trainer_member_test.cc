@@ -1,5 +1,5 @@
-// A trainer's half of steps: what it asks its group, which pushes it lets go, how it brings commits
-// to the shards. Coordinator and servers are scripted in memory; the real ones: tests/steps.
+// A trainer's half of steps: its requests to the group, the pushes that it admits, the delivery of
+// commits to shards. Coordinator and servers are scripted in memory; tests/steps has real ones.
 #include "client/trainers/trainer_member.h"
 
 #include <gmock/gmock.h>
@@ -97,7 +97,7 @@ class ScriptedControl : public ControlPlane {
   bool stopped_ = false;
 };
 
-// Answers every segment OK but those that the script answers.
+// Answers every segment OK except those that the script answers.
 class ScriptedTransport : public Transport {
  public:
   ~ScriptedTransport() override {

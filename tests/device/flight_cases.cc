@@ -1,5 +1,5 @@
-// Messages that are started while another is under way, against rows kept in a map; and what a
-// message costs.
+// Messages that are started while another is in flight, compared with rows kept in a map; and the
+// cost of a message.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -58,7 +58,7 @@ class Tables {
 
 enum class Kind { kPull, kProbe, kUpdate };
 
-// Staging memory of a message that is under way, used anew by later ones: some that was allocated,
+// Staging memory of a message in flight, reused by later messages: some that was allocated,
 // and pinned memory for the rows of answers.
 class StagedMessage {
  public:
@@ -98,7 +98,7 @@ struct Message {
   std::vector<uint32_t> missing, want_missing;
   uint64_t row_bytes = 0;
   std::vector<RowsOut> parts;  // of a pull's rows
-  uint64_t copies = 0;         // that these need
+  uint64_t copies = 0;         // needed for these
 
   // Ids of every table, each once or several times.
   void Draw(Tables* tables, CaseRandom* random, uint64_t step) {
@@ -160,7 +160,7 @@ struct Message {
   void DrawParts(CaseRandom* random, const StagedMessage& staged) {
     uint8_t* next[2] = {staged.answer(), staged.answer() + StagedMessage::kBytes / 2};
     uint32_t half = 0, last_half = 2;
-    uint64_t follows_at = 0;  // of the rows: what begins there goes on with the last copy
+    uint64_t follows_at = 0;  // offset in the rows that continues the last copy
     for (uint64_t at = 0; at < row_bytes;) {
       const uint64_t bytes = std::min<uint64_t>(row_bytes - at, 1 + random->Below(300));
       if (random->OneIn(4)) half = 1 - half;
@@ -219,7 +219,7 @@ struct Message {
   }
 };
 
-// Two messages under way at any time, of all kinds, over the same rows.
+// Two messages in flight at any time, of all kinds, over the same rows.
 void Flights(Device* device, uint64_t seed, Findings* findings) {
   CaseRandom random(seed);
   Tables tables;
@@ -256,7 +256,7 @@ void Flights(Device* device, uint64_t seed, Findings* findings) {
     const uint64_t others = message->ids.empty() ? 0 : message->kind == Kind::kPull ? 2 : 1;
     findings->Check(device->counts().copies_out - copies == message->copies + others, "message ",
                     round, ": not one copy for what lies together");
-    // What is no message waits for those under way.
+    // Other calls must wait for messages in flight.
     std::vector<uint32_t> none;
     const std::vector<RowToInsert> row = {{0, PositionOfId(tables.shapes()[0], 999), nullptr}};
     std::vector<MovedRow> evicted;
@@ -381,7 +381,9 @@ void Costs(Device* device, uint64_t seed, Findings* findings) {
 
 }  // namespace flight_cases
 
-std::vector<Case> FlightCases() { return {{"flights", Flights}, {"costs", Costs}}; }
+std::vector<Case> FlightCases() {
+  return {{"flights", flight_cases::Flights}, {"costs", flight_cases::Costs}};
+}
 
 }  // namespace device
 }  // namespace hotbed

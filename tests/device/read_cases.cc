@@ -300,7 +300,9 @@ void Decodes(Device* device, uint64_t seed, Findings* findings) {
 }  // namespace read_cases
 
 std::vector<Case> ReadCases() {
-  return {{"pulls", Pulls}, {"pooled", Pooled}, {"decodes", Decodes}};
+  return {{"pulls", read_cases::Pulls},
+          {"pooled", read_cases::Pooled},
+          {"decodes", read_cases::Decodes}};
 }
 
 }  // namespace device

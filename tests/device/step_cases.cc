@@ -240,10 +240,10 @@ void LongRuns(Device* device, uint64_t seed, Findings* findings) {
 }  // namespace step_cases
 
 std::vector<Case> StepCases() {
-  return {{"all_kinds", AllKinds},
-          {"plain_steps", PlainSteps},
-          {"mixed_steps", MixedSteps},
-          {"long_runs", LongRuns}};
+  return {{"all_kinds", step_cases::AllKinds},
+          {"plain_steps", step_cases::PlainSteps},
+          {"mixed_steps", step_cases::MixedSteps},
+          {"long_runs", step_cases::LongRuns}};
 }
 
 }  // namespace device

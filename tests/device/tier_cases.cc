@@ -1,5 +1,5 @@
-// Random operations over tables that are smaller than what is asked of them, with a map as the tier
-// below: nothing is lost, nothing is stale, whoever had to make room.
+// Random operations over tables that are smaller than the rows asked for, with a map as the tier
+// below: no row is lost or stale, whichever rows had to make room.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -261,7 +261,7 @@ void NoRoom(Device* device, uint64_t seed, Findings* findings) {
   findings->Check(rows->counts().refused > 0, "every row found room");
 }
 
-// What is visited stays while what is not goes by.
+// Visited rows stay while unvisited ones come and go.
 void HotStays(Device* device, uint64_t seed, Findings* findings) {
   std::unique_ptr<DeviceRows> rows;
   CaseRandom random(seed);
@@ -292,7 +292,9 @@ void HotStays(Device* device, uint64_t seed, Findings* findings) {
 }  // namespace tier_cases
 
 std::vector<Case> TierCases() {
-  return {{"over_full", OverFull}, {"no_room", NoRoom}, {"hot_stays", HotStays}};
+  return {{"over_full", tier_cases::OverFull},
+          {"no_room", tier_cases::NoRoom},
+          {"hot_stays", tier_cases::HotStays}};
 }
 
 std::vector<Case> AllCases() {

@@ -1,5 +1,5 @@
-// What the scalar twin of kernel_identity_test.cc does not cover: values that are not finite or not
-// normal, and the choice of the set.
+// Cases that the scalar twin of kernel_identity_test.cc does not cover: values that are not finite
+// or not normal, and the choice of the set.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,7 +53,7 @@ TEST(KernelSetsTest, OddValuesTravelAlike) {
   }
 }
 
-// A direct table whose slots all hold a row is read without asking the bits.
+// A direct table whose slots all hold a row is read without looking at the bits.
 TEST(KernelSetsTest, AFullDirectTableMissesARowAgainOnceOneIsGone) {
   constexpr uint32_t kSlots = KernelRows::kSlots;
   const CpuKernelSets sets = AvailableCpuKernelSets();

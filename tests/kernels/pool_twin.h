@@ -15,7 +15,7 @@ struct PooledBag {
   std::vector<uint32_t> arg_max;
 };
 
-// `weights`: one a row, or empty.
+// `weights`: one per row, or empty.
 inline PooledBag PoolByHand(RowPooling pooling, uint32_t dim,
                             const std::vector<std::vector<float>>& rows,
                             const std::vector<float>& weights = {}) {

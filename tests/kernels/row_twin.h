@@ -53,7 +53,7 @@ class RowTwin {
     }
     rows_[id] = std::move(row);
   }
-  // New weights; the state begins anew.
+  // New weights; the state starts over.
   void Assign(uint64_t id, const Row32& weights) {
     Row row = First(id);
     for (uint32_t i = 0; i < dim_; ++i) row.weights[i] = Stored(weights[i]);
@@ -119,7 +119,7 @@ class RowTwin {
     if (s.clip_row_norm > 0) ToNorm(s.clip_row_norm, g);
   }
 
-  // What decoupled decay leaves of a weight in this step, 1 where there is none of it.
+  // The factor of decoupled decay for a weight in this step; 1 without it.
   float Shrink(const UpdateScalars& s, Row* row) const {
     const OptimizerParams& p = spec_.optimizer;
     uint32_t steps = 1;
@@ -173,7 +173,7 @@ class RowTwin {
     for (uint32_t i = 0; i < dim_; ++i) row->weights[i] -= rate * r[i];
   }
 
-  // What is taken off weight i, or LAMB's direction without decay; updates the state.
+  // The amount subtracted from weight i, or LAMB's direction without decay; updates the state.
   float StepOf(float d, uint32_t i, float rate, const UpdateScalars& s, Row* row) const {
     const OptimizerParams& p = spec_.optimizer;
     const auto state = [&](int v) -> float& { return row->vectors[v][i]; };

@@ -1,5 +1,5 @@
-// A disk that is full and has room again, many times: a store waits, says so, and goes on. The disk
-// is a limit of the size of files, which refuses in the middle of a write as a full disk does.
+// A disk that is full and has room again, many times: a store waits, says so, and continues. The
+// disk is a limit of the size of files, which refuses in the middle of a write as a full disk does.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 

@@ -211,7 +211,7 @@ TEST_F(KvFileTest, BytesMaxCountsThem) {
     EXPECT_EQ(Fill(file.get(), 1000, 3000, value).code(), absl::StatusCode::kResourceExhausted);
   }
   EXPECT_LT(store->GetUsage().disk_bytes, options.bytes_max);
-  // What is written and flushed meets the limit too.
+  // Written and flushed data counts against the limit too.
   absl::SleepFor(absl::Milliseconds(150));
   ASSERT_TRUE(store->TryResume().ok());
   MustIngest(store.get(), 1000, 1900, value);

@@ -56,7 +56,7 @@ TEST_F(KvStoreTest, MultiGetVisitsWhatExists) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(found[i], i % 2 ? "" : absl::StrCat("v", i));
 }
 
-// What is left in the cache after every value has been read once.
+// The bytes left in the cache after every value has been read once.
 TEST_F(KvStoreTest, ValuesStayOutOfTheCacheOfWhoCachesThemItself) {
   constexpr int kValues = 4000;
   std::vector<std::string> names;

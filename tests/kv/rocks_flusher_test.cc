@@ -15,7 +15,7 @@ namespace rocks_flusher_test {
 
 constexpr int64_t kMs = 1'000'000;
 
-// What was written before the call is flushed when it returns, whoever shares the flush.
+// Data written before the call is flushed when it returns, also if others share the flush.
 TEST(RocksFlusherTest, EachCallerGetsAFlushThatBeganAfterItCame) {
   RocksRoom room;
   std::atomic<int64_t> written{0};

@@ -238,7 +238,7 @@ double Fp8Value(int code, int exponent_bits, int bias) {
   return code < 128 ? value : -value;
 }
 
-// The nearest of the codes 0..last, of two equally near the even one; the sign beside it.
+// The nearest of the codes 0..last, the even one of two equally near ones; the sign apart.
 int NearestFp8(float value, int exponent_bits, int bias, int last) {
   int best = 0;
   for (int code = 1; code <= last; ++code) {

@@ -17,7 +17,7 @@
 namespace hotbed {
 namespace row_update_test {
 
-// What the rounding of a weight may make of it, relative to the weight or to 1.
+// The largest error of rounding a weight, relative to the weight or to 1.
 float Precision(WeightType type) {
   return type == WeightType::kFp32 ? 1e-6f : type == WeightType::kFp16 ? 1.0f / 1024 : 1.0f / 128;
 }

@@ -145,7 +145,7 @@ TEST_F(BadInputTest, IdOutsideOfTheShard) {
   EXPECT_EQ(pushed.code, SegmentCode::kOutOfRange);
   EXPECT_THAT(pushed.detail, HasSubstr("id 50"));
   EXPECT_EQ(First(1, 3), 0.0f) << "a segment is applied as a whole or not at all";
-  // The pipeline behind goes on: the refused push is a noop in the log (DECISIONS S3).
+  // The pushes behind it are taken: the refused push is a noop in the log.
   EXPECT_EQ(Push(1, {3}, 11, 10, false).code, SegmentCode::kOk);
   // Sent again, it is refused again.
   EXPECT_EQ(Push(1, {3, 4}, 10, 0, true, 1.0f, [](TestPush* push) { push->ids[0][1] = 50; }).code,

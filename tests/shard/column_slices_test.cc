@@ -1,7 +1,6 @@
-// DESIGN invariant 6 over slices of columns (DECISIONS P5, N4): the same ordered pushes give the
-// same bits for every number of slices and shards, hot budget, batch cut and number of restarts.
-// Where the optimizer has statistics of the row, each slice's are its own: then the table is the
-// same as a table for each slice, made apart.
+// Column slices: the same ordered pushes give the same bits for every number of slices and shards,
+// hot budget, batch cut and number of restarts. An optimizer with row statistics keeps them per
+// slice: then the table equals separate tables, one for each slice.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
-// Several clients push at once while others read and the server is killed again and again: integer
-// gradients under SGD with rate 1, so that every lost or doubled push shows in the sums, exactly
-// (reliability page, section 5).
+// Several clients push concurrently, others read, and the server is killed repeatedly. Integer
+// gradients under SGD with rate 1 make every lost or doubled push show in the sums, exactly.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -159,7 +159,7 @@ TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
     cluster_->network()->SetDamage(nullptr);
     EXPECT_EQ(begun, 1) << "it began anew";
     EXPECT_GE(blocks, 2) << "meant to need further passes";
-    EXPECT_LE(blocks, kCopyPassesMax);
+    EXPECT_LE(blocks, kTransferPassesMax);
     Push(5);
     ExpectAsAlone();
   }
@@ -341,7 +341,8 @@ TEST_F(CopiesTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
   }
   cluster_->Settle();
   Push(3);
-  EXPECT_EQ(cluster_->host(1)->Status().replicas_diverged, 0u) << "though one had not seen all rows";
+  EXPECT_EQ(cluster_->host(1)->Status().replicas_diverged, 0u)
+      << "though one had not seen all rows";
   ExpectAsAlone();
 }
 

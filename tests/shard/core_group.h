@@ -1,5 +1,5 @@
-// A few cores of one shard and what lies between them, moved by hand: messages wait until they are
-// delivered, dropped or kept; logs and promises finish at once unless they are held.
+// A few cores of one shard and the network between them, moved by hand: messages wait until they
+// are delivered, dropped or kept; logs and promises finish at once unless they are held.
 #ifndef HOTBED_TESTS_SHARD_CORE_GROUP_H_
 #define HOTBED_TESTS_SHARD_CORE_GROUP_H_
 
@@ -24,7 +24,7 @@ class CoreGroup : public testing::Test {
     CoreSend send;
     std::vector<CoreEntry> entries;
   };
-  struct Copy {
+  struct Replica {
     Member member;
     std::unique_ptr<ShardCore> core;
     std::map<Lsn, CoreEntry> entries;  // as handed over, cut ones gone
@@ -39,39 +39,39 @@ class CoreGroup : public testing::Test {
     bool hold_promise = false;
   };
 
-  static constexpr int kCopies = 4;  // servers 1 to 4, of incarnation 10
+  static constexpr int kReplicas = 4;  // servers 1 to 4, of incarnation 10
 
   explicit CoreGroup(CoreOptions options = {}) : options_(options) {
-    for (int i = 0; i < kCopies; ++i) {
-      copies_[i].member = {static_cast<ServerId>(i + 1), 10};
+    for (int i = 0; i < kReplicas; ++i) {
+      replicas_[i].member = {static_cast<ServerId>(i + 1), 10};
       Start(i, 0, ShardMeta());
     }
   }
 
   void Start(int i, Epoch promised, ShardMeta meta, bool installed = false) {
-    Copy& copy = copies_[i];
-    copy.core = std::make_unique<ShardCore>(options_);
-    copy.core->Recover(promised, std::move(meta), installed);
-    copy.core->SetSelf(copy.member);
-    copy.appending.clear();
-    copy.applying.clear();
+    Replica& replica = replicas_[i];
+    replica.core = std::make_unique<ShardCore>(options_);
+    replica.core->Recover(promised, std::move(meta), installed);
+    replica.core->SetSelf(replica.member);
+    replica.appending.clear();
+    replica.applying.clear();
   }
   // A new process over the same log. Returns what it is from now on.
   Member Restart(int i) {
-    Copy& copy = copies_[i];
-    const Epoch promised = copy.core->promised();
-    ++copy.member.incarnation;
-    const std::map<Lsn, CoreEntry> log = std::exchange(copy.entries, {});
-    copy.rows.clear();
+    Replica& replica = replicas_[i];
+    const Epoch promised = replica.core->promised();
+    ++replica.member.incarnation;
+    const std::map<Lsn, CoreEntry> log = std::exchange(replica.entries, {});
+    replica.rows.clear();
     Start(i, promised, ShardMeta());
     for (const auto& [lsn, entry] : log) {
-      EXPECT_TRUE(*copy.core->Replay(entry));
-      copy.entries[lsn] = entry;
-      copy.rows.push_back(entry.payload);
+      EXPECT_TRUE(*replica.core->Replay(entry));
+      replica.entries[lsn] = entry;
+      replica.rows.push_back(entry.payload);
     }
-    return copy.member;
+    return replica.member;
   }
-  ShardCore& core(int i) { return *copies_[i].core; }
+  ShardCore& core(int i) { return *replicas_[i].core; }
 
   // Members by index, the primary first.
   ShardRecord Record(Epoch epoch, const std::vector<int>& members, const std::vector<int>& learners,
@@ -79,9 +79,9 @@ class CoreGroup : public testing::Test {
     ShardRecord record;
     record.epoch = epoch;
     record.revision = ++revision_;
-    record.primary = copies_[members[0]].member;
-    for (int m : members) record.members.push_back(copies_[m].member);
-    for (int l : learners) record.learners.push_back(copies_[l].member);
+    record.primary = replicas_[members[0]].member;
+    for (int m : members) record.members.push_back(replicas_[m].member);
+    for (int l : learners) record.learners.push_back(replicas_[l].member);
     record.active = active;
     return record;
   }
@@ -93,11 +93,11 @@ class CoreGroup : public testing::Test {
   void Establish(Epoch epoch, const std::vector<int>& members,
                  const std::vector<int>& learners = {}) {
     const ShardRecord record = Record(epoch, members, learners, false);
-    for (int i = 0; i < kCopies; ++i) Learn(i, record);
+    for (int i = 0; i < kReplicas; ++i) Learn(i, record);
     DeliverAll();
     EXPECT_TRUE(core(members[0]).wants_activation());
     const ShardRecord active = Record(epoch, members, learners, true);
-    for (int i = 0; i < kCopies; ++i) Learn(i, active);
+    for (int i = 0; i < kReplicas; ++i) Learn(i, active);
     DeliverAll();
   }
 
@@ -117,53 +117,53 @@ class CoreGroup : public testing::Test {
   }
 
   void Drain(int i) {
-    Copy& copy = copies_[i];
+    Replica& replica = replicas_[i];
     for (bool more = true; more;) {
-      ASSERT_EQ(copy.core->BrokenInvariant(), "");
+      ASSERT_EQ(replica.core->BrokenInvariant(), "");
       CoreReady ready;
-      std::swap(ready, *copy.core->ready());
+      std::swap(ready, *replica.core->ready());
       more = false;
-      if (ready.promise != 0) copy.promise = ready.promise;
+      if (ready.promise != 0) replica.promise = ready.promise;
       if (ready.cut_from != 0) {
-        copy.entries.erase(copy.entries.lower_bound(ready.cut_from), copy.entries.end());
+        replica.entries.erase(replica.entries.lower_bound(ready.cut_from), replica.entries.end());
       }
       for (const CoreEntry& entry : ready.appends) {
-        copy.entries[entry.lsn] = entry;
-        copy.appending.push_back(entry);
+        replica.entries[entry.lsn] = entry;
+        replica.appending.push_back(entry);
       }
       for (const CoreSend& send : ready.sends) Send(i, send);
       for (const CoreEntry& entry : ready.applies) {
-        copy.rows.push_back(entry.payload);
-        copy.applying.push_back(entry.lsn);
+        replica.rows.push_back(entry.payload);
+        replica.applying.push_back(entry.lsn);
       }
-      while (!copy.hold_rows && !copy.applying.empty()) {
-        copy.core->Applied(copy.applying.front());
-        copy.applying.pop_front();
+      while (!replica.hold_rows && !replica.applying.empty()) {
+        replica.core->Applied(replica.applying.front());
+        replica.applying.pop_front();
         more = true;
       }
-      copy.replies.insert(copy.replies.end(), ready.replies.begin(), ready.replies.end());
-      if (copy.promise != 0 && !copy.hold_promise) {
-        copy.core->PromiseDurable(std::exchange(copy.promise, 0));
+      replica.replies.insert(replica.replies.end(), ready.replies.begin(), ready.replies.end());
+      if (replica.promise != 0 && !replica.hold_promise) {
+        replica.core->PromiseDurable(std::exchange(replica.promise, 0));
         more = true;
       }
-      while (!copy.hold_log && !copy.appending.empty()) {
-        const CoreEntry entry = copy.appending.front();
-        copy.appending.pop_front();
-        copy.core->Appended(entry.lsn, entry.ticket);
+      while (!replica.hold_log && !replica.appending.empty()) {
+        const CoreEntry entry = replica.appending.front();
+        replica.appending.pop_front();
+        replica.core->Appended(entry.lsn, entry.ticket);
         more = true;
       }
     }
   }
   void FinishLog(int i) {
-    copies_[i].hold_log = false;
+    replicas_[i].hold_log = false;
     Drain(i);
   }
   void FinishRows(int i) {
-    copies_[i].hold_rows = false;
+    replicas_[i].hold_rows = false;
     Drain(i);
   }
   void FinishPromise(int i) {
-    copies_[i].hold_promise = false;
+    replicas_[i].hold_promise = false;
     Drain(i);
   }
   void Tick(int i) {
@@ -172,21 +172,21 @@ class CoreGroup : public testing::Test {
   }
 
   void Send(int from, const CoreSend& send) {
-    if (send.kind == CoreSend::Kind::kSnapshot) return copies_[from].snapshots.push_back(send);
+    if (send.kind == CoreSend::Kind::kSnapshot) return replicas_[from].snapshots.push_back(send);
     Message message{from, static_cast<int>(send.to.server) - 1, send, {}};
     if (send.kind == CoreSend::Kind::kAppend) {
       for (Lsn lsn = send.prev_lsn + 1; lsn <= send.last_lsn; ++lsn) {
-        ASSERT_TRUE(copies_[from].entries.contains(lsn)) << lsn;
+        ASSERT_TRUE(replicas_[from].entries.contains(lsn)) << lsn;
         EXPECT_GT(lsn, core(from).retained_lsn());
-        message.entries.push_back(copies_[from].entries[lsn]);
+        message.entries.push_back(replicas_[from].entries[lsn]);
       }
     }
     network_.push_back(std::move(message));
   }
   void Deliver(const Message& message) {
-    Copy& to = copies_[message.to];
+    Replica& to = replicas_[message.to];
     if (!(to.member == message.send.to)) return;  // another process by now
-    const Member from = copies_[message.from].member;
+    const Member from = replicas_[message.from].member;
     if (message.send.kind == CoreSend::Kind::kAppendReply) {
       to.core->OnAppendReply(from, message.send.reply);
     } else {
@@ -227,18 +227,18 @@ class CoreGroup : public testing::Test {
 
   // The snapshot that was asked of `from` last arrives at `to` whole; `began`: `to` has let it
   // begin before.
-  void CopyRows(int from, int to, bool began = false) {
-    ASSERT_FALSE(copies_[from].snapshots.empty());
-    const CoreSend asked = copies_[from].snapshots.back();
-    ASSERT_EQ(asked.to, copies_[to].member);
+  void SendSnapshot(int from, int to, bool began = false) {
+    ASSERT_FALSE(replicas_[from].snapshots.empty());
+    const CoreSend asked = replicas_[from].snapshots.back();
+    ASSERT_EQ(asked.to, replicas_[to].member);
     ShardMeta meta = core(from).AppliedMeta();
     const Lsn lsn = meta.applied_lsn;
     ASSERT_GE(lsn, asked.last_lsn);
     core(from).SnapshotTaken(asked.to, lsn);
     Drain(from);
     ASSERT_TRUE(began || core(to).MayInstall(asked.epoch, lsn));
-    copies_[to].rows = copies_[from].rows;
-    copies_[to].entries.clear();
+    replicas_[to].rows = replicas_[from].rows;
+    replicas_[to].entries.clear();
     Start(to, core(to).promised(), std::move(meta), /*installed=*/true);
     core(from).SnapshotDone(asked.to, lsn, true);
     Drain(from);
@@ -247,21 +247,21 @@ class CoreGroup : public testing::Test {
   // The code that `token` was answered with at `i`; kInternal: it was not, or twice.
   SegmentCode Answer(int i, PushToken token) const {
     SegmentCode code = SegmentCode::kInternal;
-    for (const CoreReply& reply : copies_[i].replies) {
+    for (const CoreReply& reply : replicas_[i].replies) {
       if (reply.token != token) continue;
       code = code == SegmentCode::kInternal ? reply.code : SegmentCode::kInternal;
     }
     return code;
   }
   bool Answered(int i, PushToken token) const {
-    for (const CoreReply& reply : copies_[i].replies) {
+    for (const CoreReply& reply : replicas_[i].replies) {
       if (reply.token == token) return true;
     }
     return false;
   }
 
   const CoreOptions options_;
-  Copy copies_[kCopies];
+  Replica replicas_[kReplicas];
   std::deque<Message> network_;
   std::map<SessionId, uint64_t> seqs_;
   PushToken token_ = 100;

@@ -14,7 +14,7 @@
 namespace hotbed {
 namespace damaged_row_test {
 
-// Of table 1 in the data directory of a server that does not run.
+// Damages a row of table 1 in the data directory of a server that does not run.
 void DamageRow(const std::string& data_dir, uint64_t id) {
   KvOptions options;
   options.dir = data_dir + "/spill/rows";

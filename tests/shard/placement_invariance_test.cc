@@ -1,4 +1,4 @@
-// DESIGN invariant 6, DECISIONS N4: the same ordered pushes give the same bits for every shard
+// Placement does not change numbers: the same ordered pushes give the same bits for every shard
 // count, hot budget, batch cut and number of restarts. Random floats, duplicate ids summed before
 // the push, every optimizer, with options that feel a row's history, its id and its step.
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include "common/clock.h"
 
 namespace hotbed {
-namespace replica_tail_test {
+namespace record_tail_test {
 
 class RecordTailTest : public testing::Test {
  protected:
@@ -69,5 +69,31 @@ TEST_F(RecordTailTest, ClearedRecordsAreNotCounted) {
   EXPECT_EQ(shared.load(), 0);
 }
 
-}  // namespace replica_tail_test
+TEST_F(RecordTailTest, IsFullWhenTheBudgetIsAndEarlierWhileItIsHeld) {
+  budget_.tail_bytes_max = 800;
+  ManualClock clock;
+  RecordTail tail(&core_, &budget_, &clock);
+  budget_.tail_bytes = 5000;
+  EXPECT_FALSE(tail.full()) << "other shards' records are not this shard's to wait for";
+  budget_.tail_bytes = 0;
+  AddPiece(8, &tail);
+  EXPECT_FALSE(tail.full());
+  tail.Hold({2, 1});
+  EXPECT_TRUE(tail.full()) << "seven eighths while it is held";
+  tail.EndHold({2, 1});
+  EXPECT_FALSE(tail.full());
+  AddPiece(1, &tail);
+  EXPECT_TRUE(tail.full());
+}
+
+TEST_F(RecordTailTest, HoldsOnlyASmallRest) {
+  budget_.tail_bytes_max = 800;
+  ManualClock clock;
+  RecordTail tail(&core_, &budget_, &clock);
+  AddPiece(4, &tail);  // LSNs 1 to 4
+  EXPECT_FALSE(tail.HoldIfSmall({2, 1}, 1)) << "300 bytes are more than a quarter";
+  EXPECT_TRUE(tail.HoldIfSmall({2, 1}, 2));
+}
+
+}  // namespace record_tail_test
 }  // namespace hotbed

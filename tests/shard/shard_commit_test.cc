@@ -1,5 +1,5 @@
-// Synchronous tables over a real host: staged pushes, commits, restarts in between, any number of
-// shards (DECISIONS S5, N3, N4).
+// Synchronous tables over a real host: staged pushes, commits, restarts in between, and any number
+// of shards.
 #include <gtest/gtest.h>
 
 #include <cmath>

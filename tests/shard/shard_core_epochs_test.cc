@@ -29,10 +29,10 @@ class ShardCoreEpochsTest : public CoreGroup {
 // --- promises
 
 TEST_F(ShardCoreEpochsTest, NothingOfAHigherEpochIsTakenBeforeThePromise) {
-  copies_[1].hold_promise = true;
+  replicas_[1].hold_promise = true;
   Learn(0, Record(1, {0, 1}, {}, false));
   DeliverAll();
-  EXPECT_EQ(copies_[1].promise, 1u);
+  EXPECT_EQ(replicas_[1].promise, 1u);
   EXPECT_FALSE(core(0).wants_activation());
   EXPECT_TRUE(network_.empty()) << "no answer either";
   FinishPromise(1);
@@ -82,9 +82,9 @@ TEST_F(ShardCoreEpochsTest, APushInFlightIsNotAnsweredByAnotherEntryAtItsLsn) {
   Learn(0, second);
   EXPECT_EQ(Answer(0, lost), SegmentCode::kWrongEpoch);
   Establish(3, {1}, {0});
-  CopyRows(1, 0);  // 1 was alone, and kept nothing
+  SendSnapshot(1, 0);  // 1 was alone, and kept nothing
   DeliverAll();
-  EXPECT_THAT(copies_[0].rows, ElementsAre(other));
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(other));
   EXPECT_EQ(Answer(0, lost), SegmentCode::kWrongEpoch) << "once, and for good";
   EXPECT_EQ(core(0).session_count(), 1u);
 }
@@ -95,8 +95,8 @@ TEST_F(ShardCoreEpochsTest, APrimaryThatStaysAnswersWrongEpochToo) {
   DeliverAll(Any());
   Establish(2, {0, 2});
   EXPECT_EQ(Answer(0, token), SegmentCode::kWrongEpoch);
-  EXPECT_THAT(copies_[2].rows, ElementsAre(token)) << "what survives of the tail is applied";
-  EXPECT_EQ(copies_[2].entries.at(1).epoch, 1u) << "and keeps its own epoch";
+  EXPECT_THAT(replicas_[2].rows, ElementsAre(token)) << "what survives of the tail is applied";
+  EXPECT_EQ(replicas_[2].entries.at(1).epoch, 1u) << "and keeps its own epoch";
 }
 
 // --- fail-over
@@ -118,8 +118,8 @@ TEST_F(ShardCoreEpochsTest, ANewPrimaryBringsAllToItsOwnTailBeforeItIsActive) {
   EXPECT_EQ(core(2).last_lsn(), 2u);
   Learn(1, Record(2, {1, 2}, {}, true));
   DeliverAll();
-  EXPECT_THAT(copies_[1].rows, ElementsAre(held, tail));
-  EXPECT_THAT(copies_[2].rows, ElementsAre(held, tail));
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(held, tail));
+  EXPECT_THAT(replicas_[2].rows, ElementsAre(held, tail));
 }
 
 TEST_F(ShardCoreEpochsTest, ActivationIsWantedUntilItIsRecorded) {
@@ -162,12 +162,12 @@ TEST_F(ShardCoreEpochsTest, DuplicatesAreToldByTheNextPrimary) {
   seqs_[5] = 0;
   const PushToken again = Push(1);
   EXPECT_EQ(Answer(1, again), SegmentCode::kOk);
-  EXPECT_THAT(copies_[1].rows, ElementsAre(token));
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(token));
   seqs_[5] = 7;
   EXPECT_EQ(Answer(1, Push(1)), SegmentCode::kGap);
 }
 
-// --- a process that held a copy
+// --- a process that held a replica
 
 TEST_F(ShardCoreEpochsTest, ARestartedCopyGoesOnFromItsLog) {
   Establish(1, {0, 1, 2});
@@ -180,11 +180,11 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyGoesOnFromItsLog) {
   Establish(2, {0, 2}, {1});
   EXPECT_FALSE(core(1).unproven());
   EXPECT_TRUE(core(1).serves_reads());
-  EXPECT_THAT(copies_[0].snapshots, IsEmpty());
+  EXPECT_THAT(replicas_[0].snapshots, IsEmpty());
   rows.push_back(Push(0));
   DeliverAll();
-  EXPECT_EQ(copies_[1].rows, rows);
-  EXPECT_THAT(core(0).JoinReady(), ElementsAre(copies_[1].member));
+  EXPECT_EQ(replicas_[1].rows, rows);
+  EXPECT_THAT(core(0).JoinReady(), ElementsAre(replicas_[1].member));
 }
 
 // Its process replayed, and so applied, what was never committed.
@@ -195,18 +195,18 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyThatHoldsMoreThanItsPrimaryNeedsASnaps
   const PushToken lost = Push(0, 6);
   DeliverAll(Any());
   Restart(0);
-  EXPECT_THAT(copies_[0].rows, ElementsAre(held, lost));
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(held, lost));
   Establish(2, {1}, {0});
   EXPECT_TRUE(core(0).unproven());
   EXPECT_THAT(core(1).JoinReady(), IsEmpty());
-  ASSERT_THAT(copies_[1].snapshots, SizeIs(1));
-  CopyRows(1, 0);
+  ASSERT_THAT(replicas_[1].snapshots, SizeIs(1));
+  SendSnapshot(1, 0);
   DeliverAll();
   const PushToken next = Push(1);
   DeliverAll();
-  EXPECT_THAT(copies_[0].rows, ElementsAre(held, next));
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(held, next));
   EXPECT_EQ(core(0).session_count(), 1u);
-  EXPECT_THAT(core(1).JoinReady(), ElementsAre(copies_[0].member));
+  EXPECT_THAT(core(1).JoinReady(), ElementsAre(replicas_[0].member));
 }
 
 TEST_F(ShardCoreEpochsTest, ARestartedCopyWithAnotherEntryAtItsEndNeedsASnapshot) {
@@ -219,11 +219,11 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyWithAnotherEntryAtItsEndNeedsASnapshot
   DeliverAll();
   Establish(3, {1}, {2, 0});
   EXPECT_TRUE(core(0).unproven());
-  ASSERT_FALSE(copies_[1].snapshots.empty());
-  EXPECT_EQ(copies_[1].snapshots.back().to, copies_[0].member);
-  CopyRows(1, 0);
+  ASSERT_FALSE(replicas_[1].snapshots.empty());
+  EXPECT_EQ(replicas_[1].snapshots.back().to, replicas_[0].member);
+  SendSnapshot(1, 0);
   DeliverAll();
-  EXPECT_THAT(copies_[0].rows, ElementsAre(kept));
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(kept));
 }
 
 // Else the group could count on it, and lose its primary to another member that lacks the entry.
@@ -233,14 +233,14 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyWaitsUntilWhatItHoldsIsCommitted) {
   DeliverAll(To(2));  // 2 has not got it: not committed
   network_.clear();
   Restart(1);
-  EXPECT_THAT(copies_[1].rows, ElementsAre(token));
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(token));
   const ShardRecord record = Record(2, {0, 2}, {1}, false);
   for (int i = 0; i < 3; ++i) Learn(i, record);
   DeliverAll(To(2));
   Tick(0);
   DeliverAll(To(2));
   EXPECT_TRUE(core(1).unproven()) << "the same entry, and still";
-  EXPECT_THAT(copies_[0].snapshots, IsEmpty());
+  EXPECT_THAT(replicas_[0].snapshots, IsEmpty());
   Tick(0);
   DeliverAll();
   Learn(0, Record(2, {0, 2}, {1}, true));
@@ -252,28 +252,28 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyWaitsUntilWhatItHoldsIsCommitted) {
 }
 
 // Nor does it tell others to apply it, before its epoch is active: one that never is may end in the
-// members of the epoch before it, who may lack the entry.
+// members of the epoch before it, which may lack the entry.
 TEST_F(ShardCoreEpochsTest, ARestartedPrimaryCommitsNothingForOthersBeforeItsEpochIsActive) {
   Establish(1, {0, 2}, {1});
   const PushToken token = Push(0);
   DeliverAll(To(2));  // 2 has not got it: not committed
   network_.clear();
   Restart(0);
-  EXPECT_THAT(copies_[0].rows, ElementsAre(token));
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(token));
   for (int i = 0; i < 2; ++i) Learn(i, Record(2, {0}, {1}, false));
   for (int i = 0; i < 3; ++i) {
     Tick(0);
     DeliverAll();
   }
   EXPECT_TRUE(core(0).wants_activation());
-  EXPECT_THAT(copies_[1].rows, IsEmpty());
+  EXPECT_THAT(replicas_[1].rows, IsEmpty());
   EXPECT_EQ(core(1).commit_lsn(), 0u);
   Learn(0, Record(2, {0}, {1}, true));
   for (int i = 0; i < 3; ++i) {
     Tick(0);
     DeliverAll();
   }
-  EXPECT_THAT(copies_[1].rows, ElementsAre(token));
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(token));
   EXPECT_FALSE(core(0).unproven());
 }
 
@@ -285,16 +285,16 @@ TEST_F(ShardCoreEpochsTest, ALearnerProvesItselfAnewInEachEpoch) {
   for (int i = 0; i < 3; ++i) rows.push_back(Push(0));
   DeliverAll();
   EXPECT_EQ(core(1).commit_lsn(), 3u);
-  copies_[0].entries.erase(3);
+  replicas_[0].entries.erase(3);
   Restart(0);
   Establish(2, {0}, {1});
-  ASSERT_THAT(copies_[0].snapshots, SizeIs(1));
-  CopyRows(0, 1);
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(1));
+  SendSnapshot(0, 1);
   DeliverAll();
   rows.back() = Push(0, 6);
   DeliverAll();
-  EXPECT_EQ(copies_[0].rows, rows);
-  EXPECT_EQ(copies_[1].rows, rows);
+  EXPECT_EQ(replicas_[0].rows, rows);
+  EXPECT_EQ(replicas_[1].rows, rows);
 }
 
 // Its commit may lag behind what the primary keeps: entries behind it tell as much.
@@ -309,7 +309,7 @@ TEST_F(ShardCoreEpochsTest, ALearnerProvesItselfWhereItsLogReachesTo) {
   EXPECT_EQ(core(1).last_lsn(), 3u);
   EXPECT_LT(core(1).commit_lsn(), core(0).retained_lsn());
   Establish(2, {0}, {1});
-  EXPECT_THAT(copies_[0].snapshots, IsEmpty());
+  EXPECT_THAT(replicas_[0].snapshots, IsEmpty());
   EXPECT_THAT(core(0).JoinReady(), SizeIs(1));
 }
 
@@ -323,13 +323,13 @@ TEST_F(ShardCoreEpochsTest, TheOnlyCopyThatIsBackIsWhatTheShardHolds) {
   Restart(1);
   Establish(2, {0});
   EXPECT_EQ(core(0).CheckEpoch(2), SegmentCode::kOk);
-  EXPECT_THAT(copies_[0].rows, ElementsAre(committed, tail))
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(committed, tail))
       << "unacknowledged entries may survive";
   Establish(3, {0}, {1});
-  ASSERT_THAT(copies_[0].snapshots, SizeIs(1)) << "nothing of the log was kept for it";
-  CopyRows(0, 1);
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(1)) << "nothing of the log was kept for it";
+  SendSnapshot(0, 1);
   DeliverAll();
-  EXPECT_THAT(copies_[1].rows, ElementsAre(committed, tail));
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(committed, tail));
 }
 
 // A machine lost its unsynced tail, and rows have LSNs beyond it: nobody's log can agree with that.
@@ -337,18 +337,18 @@ TEST_F(ShardCoreEpochsTest, AfterALostTailNoOtherLogAgrees) {
   Establish(1, {0, 1});
   for (int i = 0; i < 3; ++i) Push(0);
   DeliverAll();
-  copies_[0].entries.erase(2);
-  copies_[0].entries.erase(3);
+  replicas_[0].entries.erase(2);
+  replicas_[0].entries.erase(3);
   Restart(0);
   core(0).SkipTo(3);
   EXPECT_EQ(core(0).AppliedMeta().applied_epoch, 0u);
   Establish(2, {0}, {1});
   EXPECT_EQ(core(1).last_lsn(), 3u);
-  EXPECT_THAT(copies_[0].snapshots, SizeIs(1));
+  EXPECT_THAT(replicas_[0].snapshots, SizeIs(1));
   EXPECT_EQ(core(0).AppliedMeta().applied_epoch, 2u) << "it is this epoch's from now on";
-  CopyRows(0, 1);
+  SendSnapshot(0, 1);
   DeliverAll();
-  EXPECT_THAT(core(0).JoinReady(), ElementsAre(copies_[1].member));
+  EXPECT_THAT(core(0).JoinReady(), ElementsAre(replicas_[1].member));
 }
 
 TEST_F(ShardCoreEpochsTest, ReplayRefusesALogThatIsNone) {

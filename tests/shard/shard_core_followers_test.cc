@@ -38,10 +38,10 @@ TEST_F(ShardCoreFollowersTest, ALearnerIsWaitedForBeforeAnybodyIsTold) {
   Establish(1, {0});
   PushAndSettle(0);
   AddLearner(0, 1, {0}, 1);
-  CopyRows(0, 1);
+  SendSnapshot(0, 1);
   EXPECT_THAT(core(0).JoinReady(), IsEmpty()) << "it has not said that it has everything";
   DeliverAll();
-  EXPECT_THAT(core(0).JoinReady(), ElementsAre(copies_[1].member));
+  EXPECT_THAT(core(0).JoinReady(), ElementsAre(replicas_[1].member));
   EXPECT_EQ(core(0).backup_count(), 1u);
   const PushToken token = Push(0);
   DeliverAll(To(1));
@@ -57,13 +57,13 @@ TEST_F(ShardCoreFollowersTest, AJoinerLeavesTheSetOnlyByAnotherEpoch) {
   DeliverAll(To(1));
   EXPECT_FALSE(Answered(0, token));
   EXPECT_THAT(core(0).JoinReady(), IsEmpty()) << "the record does not name it any more";
-  core(0).OnPeerLost(copies_[1].member);
+  core(0).OnPeerLost(replicas_[1].member);
   Tick(0);
   DeliverAll(To(1));
   EXPECT_FALSE(Answered(0, token));
   Establish(2, {0});
   EXPECT_EQ(Answer(0, token), SegmentCode::kWrongEpoch);
-  EXPECT_THAT(copies_[0].rows, ElementsAre(token));
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(token));
   EXPECT_EQ(Answer(0, PushAndSettle(0)), SegmentCode::kOk);
 }
 
@@ -79,17 +79,17 @@ TEST_F(ShardCoreFollowersTest, ALearnerThatIsCountedOnAndAnswersNothingIsSilent)
   };
   be_silent();
   EXPECT_THAT(core(0).SilentMembers(), IsEmpty()) << "its rows are on their way";
-  CopyRows(0, 1);
+  SendSnapshot(0, 1);
   DeliverAll();
-  ASSERT_THAT(core(0).JoinReady(), ElementsAre(copies_[1].member));
+  ASSERT_THAT(core(0).JoinReady(), ElementsAre(replicas_[1].member));
   be_silent();
-  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(copies_[1].member));
+  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(replicas_[1].member));
 }
 
 TEST_F(ShardCoreFollowersTest, AReaderFollowsAndIsNeverWaitedFor) {
   Establish(1, {0});
   ShardRecord record = Record(1, {0}, {1}, true);
-  record.readers = {copies_[1].member.server};
+  record.readers = {replicas_[1].member.server};
   Learn(0, record);
   Learn(1, record);
   DeliverAll();
@@ -125,9 +125,9 @@ TEST_F(ShardCoreFollowersTest, AMoveLosesNothingAndKeepsSessions) {
   std::vector<PushToken> rows;
   for (int i = 0; i < 5; ++i) rows.push_back(PushAndSettle(0));
   AddLearner(0, 1, {0}, 1);
-  ASSERT_THAT(copies_[0].snapshots, SizeIs(1));
-  rows.push_back(PushAndSettle(0));  // goes on meanwhile
-  CopyRows(0, 1);
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(1));
+  rows.push_back(PushAndSettle(0));  // pushes continue meanwhile
+  SendSnapshot(0, 1);
   rows.push_back(PushAndSettle(0));
   ASSERT_THAT(core(0).JoinReady(), SizeIs(1));
   Establish(2, {0, 1});
@@ -136,7 +136,7 @@ TEST_F(ShardCoreFollowersTest, AMoveLosesNothingAndKeepsSessions) {
   seqs_[5] -= 1;
   const PushToken again = PushAndSettle(1);  // resent by its client: known here
   rows.push_back(PushAndSettle(1));
-  EXPECT_EQ(copies_[1].rows, rows);
+  EXPECT_EQ(replicas_[1].rows, rows);
   EXPECT_NE(again, rows.back());
   EXPECT_EQ(core(0).CheckEpoch(3), SegmentCode::kWrongEpoch);
 }
@@ -152,7 +152,7 @@ TEST_F(ShardCoreFollowersTest, EntriesAboveTheSnapshotAreKept) {
   for (int i = 0; i < 3; ++i) PushAndSettle(0);
   EXPECT_EQ(core(0).retained_lsn(), 3u);
   EXPECT_EQ(core(0).needed_lsn(), 6u) << "the sweep is yet to come, and will be of LSN 6";
-  core(0).SnapshotTaken(copies_[1].member, 6);
+  core(0).SnapshotTaken(replicas_[1].member, 6);
   EXPECT_EQ(core(0).retained_lsn(), 6u);
   PushAndSettle(0);
   EXPECT_EQ(core(0).retained_lsn(), 6u);
@@ -160,14 +160,14 @@ TEST_F(ShardCoreFollowersTest, EntriesAboveTheSnapshotAreKept) {
 
 TEST_F(ShardCoreFollowersTest, ASnapshotWaitsForWhatWasLoggedBeforeAnybodyFollowed) {
   Establish(1, {0});
-  copies_[0].hold_log = true;
+  replicas_[0].hold_log = true;
   Push(0);
   AddLearner(0, 1, {0}, 1);
   FinishLog(0);
   DeliverAll();
-  ASSERT_THAT(copies_[0].snapshots, SizeIs(1));
-  EXPECT_EQ(copies_[0].snapshots[0].last_lsn, 1u);
-  CopyRows(0, 1);
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(1));
+  EXPECT_EQ(replicas_[0].snapshots[0].last_lsn, 1u);
+  SendSnapshot(0, 1);
   DeliverAll();
   EXPECT_EQ(core(1).last_lsn(), 1u);
 }
@@ -176,15 +176,15 @@ TEST_F(ShardCoreFollowersTest, AnAbandonedCopyBeginsAnew) {
   Establish(1, {0});
   PushAndSettle(0);
   AddLearner(0, 1, {0}, 1);
-  core(0).SnapshotDone(copies_[1].member, 0, false);
+  core(0).SnapshotDone(replicas_[1].member, 0, false);
   Drain(0);
-  EXPECT_TRUE(network_.empty()) << "not at once: a copy that fails would fail without end";
+  EXPECT_TRUE(network_.empty()) << "not at once: a transfer that fails would fail without end";
   Tick(0);
   DeliverAll();
-  EXPECT_THAT(copies_[0].snapshots, SizeIs(2));
+  EXPECT_THAT(replicas_[0].snapshots, SizeIs(2));
 }
 
-// What a follower said before a copy began to replace what it held says nothing of what is left.
+// An answer from before a snapshot transfer says nothing of the state that the transfer replaces.
 TEST_F(ShardCoreFollowersTest, AnswersFromBeforeACopyDoNotCount) {
   Establish(1, {0});
   AddLearner(0, 1, {0}, 1);
@@ -193,25 +193,25 @@ TEST_F(ShardCoreFollowersTest, AnswersFromBeforeACopyDoNotCount) {
   Establish(3, {0});
   for (int i = 0; i < 3; ++i) PushAndSettle(0);
   AddLearner(0, 3, {0}, 1);
-  ASSERT_THAT(copies_[0].snapshots, SizeIs(1));
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(1));
   const CoreAppendReply late = {3, true, false, 2, 2};
-  core(0).OnAppendReply(copies_[1].member, late);
+  core(0).OnAppendReply(replicas_[1].member, late);
   Drain(0);
-  core(0).SnapshotTaken(copies_[1].member, 3);
-  core(0).SnapshotDone(copies_[1].member, 3, false);  // half a copy is there, and wiped
+  core(0).SnapshotTaken(replicas_[1].member, 3);
+  core(0).SnapshotDone(replicas_[1].member, 3, false);  // half of the rows are there, and wiped
   Drain(0);
   Start(1, 3, ShardMeta());
-  copies_[1].entries.clear();
-  core(0).OnAppendReply(copies_[1].member, late);
+  replicas_[1].entries.clear();
+  core(0).OnAppendReply(replicas_[1].member, late);
   Drain(0);
   DeliverAll();
   EXPECT_THAT(core(0).JoinReady(), IsEmpty());
-  ASSERT_THAT(copies_[0].snapshots, SizeIs(2));
-  CopyRows(0, 1);
-  core(0).OnAppendReply(copies_[1].member, late);
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(2));
+  SendSnapshot(0, 1);
+  core(0).OnAppendReply(replicas_[1].member, late);
   DeliverAll();
   EXPECT_THAT(core(0).JoinReady(), SizeIs(1));
-  EXPECT_EQ(copies_[1].rows, copies_[0].rows);
+  EXPECT_EQ(replicas_[1].rows, replicas_[0].rows);
 }
 
 TEST_F(ShardCoreFollowersTest, WithoutMemoryAMemberLosesNothing) {
@@ -225,7 +225,7 @@ TEST_F(ShardCoreFollowersTest, WithoutMemoryAMemberLosesNothing) {
     Tick(0);
     DeliverAll();
   }
-  EXPECT_THAT(copies_[0].snapshots, IsEmpty());
+  EXPECT_THAT(replicas_[0].snapshots, IsEmpty());
   EXPECT_EQ(core(1).last_lsn(), 4u);
 }
 
@@ -245,7 +245,7 @@ TEST_F(ShardCoreFollowersTest, DroppedEntriesMeanASnapshotForALearner) {
   Learn(2, record);
   Tick(0);
   DeliverAll();
-  EXPECT_THAT(copies_[0].snapshots, SizeIs(1));
+  EXPECT_THAT(replicas_[0].snapshots, SizeIs(1));
 }
 
 TEST_F(ShardCoreFollowersTest, ALateSnapshotNeverTakesAnythingBack) {
@@ -254,7 +254,7 @@ TEST_F(ShardCoreFollowersTest, ALateSnapshotNeverTakesAnythingBack) {
   EXPECT_FALSE(core(1).MayInstall(1, 3)) << "before it promised the epoch";
   AddLearner(0, 1, {0}, 1);
   EXPECT_TRUE(core(1).MayInstall(1, 3));
-  CopyRows(0, 1);
+  SendSnapshot(0, 1);
   DeliverAll();
   EXPECT_FALSE(core(1).MayInstall(1, 3)) << "the same once more";
   PushAndSettle(0);
@@ -272,12 +272,12 @@ TEST_F(ShardCoreFollowersTest, ACopyOnItsWayOutlivesAnEpochOfTheSamePrimary) {
   PushAndSettle(0);
   AddLearner(0, 1, {0}, 1);
   ASSERT_TRUE(core(1).MayInstall(1, 1));
-  core(0).SnapshotTaken(copies_[1].member, 1);
+  core(0).SnapshotTaken(replicas_[1].member, 1);
   Establish(2, {0}, {1});
   PushAndSettle(0);
   EXPECT_EQ(core(0).retained_lsn(), 1u);
-  EXPECT_THAT(copies_[0].snapshots, SizeIs(1)) << "no second one";
-  CopyRows(0, 1, /*began=*/true);
+  EXPECT_THAT(replicas_[0].snapshots, SizeIs(1)) << "no second one";
+  SendSnapshot(0, 1, /*began=*/true);
   DeliverAll();
   EXPECT_EQ(core(1).last_lsn(), 2u);
 }
@@ -286,11 +286,11 @@ TEST_F(ShardCoreFollowersTest, ACopyOnItsWayOutlivesAnEpochOfTheSamePrimary) {
 TEST_F(ShardCoreFollowersTest, AMemberIsNeverSentASnapshot) {
   Establish(1, {0, 1});
   PushAndSettle(0);
-  core(0).OnAppendReply(copies_[1].member, {1, false, true, 0, 1});
-  core(0).OnAppendReply(copies_[1].member, {1, false, false, 0, 0});
+  core(0).OnAppendReply(replicas_[1].member, {1, false, true, 0, 1});
+  core(0).OnAppendReply(replicas_[1].member, {1, false, false, 0, 0});
   Drain(0);
   DeliverAll();
-  EXPECT_THAT(copies_[0].snapshots, IsEmpty());
+  EXPECT_THAT(replicas_[0].snapshots, IsEmpty());
   Tick(0);
   PushAndSettle(0);
 }
@@ -301,7 +301,7 @@ TEST_F(ShardCoreFollowersTest, ALostPeerIsAskedByTheNextTick) {
   Establish(1, {0, 1});
   const PushToken token = Push(0);
   DeliverAll(To(1));
-  core(0).OnPeerLost(copies_[1].member);
+  core(0).OnPeerLost(replicas_[1].member);
   Drain(0);
   EXPECT_TRUE(network_.empty()) << "a peer that refuses connections would be asked without end";
   Tick(0);
@@ -314,8 +314,8 @@ TEST_F(ShardCoreFollowersTest, AnswersOfOtherEpochsAndStrangersChangeNothing) {
   Establish(1, {0, 1});
   const PushToken token = Push(0);
   DeliverAll(To(1));
-  core(0).OnAppendReply(copies_[1].member, {2, true, false, 1, 0});
-  core(0).OnAppendReply(copies_[2].member, {1, true, false, 1, 0});
+  core(0).OnAppendReply(replicas_[1].member, {2, true, false, 1, 0});
+  core(0).OnAppendReply(replicas_[2].member, {1, true, false, 1, 0});
   core(0).OnAppendReply({2, 11}, {1, true, false, 1, 0});
   Drain(0);
   EXPECT_FALSE(Answered(0, token));
@@ -355,7 +355,7 @@ class SmallRingTest : public ShardCoreFollowersTest {
 
 TEST_F(SmallRingTest, AFollowerTakesNoMoreThanItMayHold) {
   Establish(1, {0, 1});
-  copies_[1].hold_log = true;
+  replicas_[1].hold_log = true;
   for (int i = 0; i < 8; ++i) Push(0);
   EXPECT_EQ(Answer(0, Push(0)), SegmentCode::kResourceExhausted);
   DeliverAll();
@@ -369,7 +369,7 @@ TEST_F(SmallRingTest, AFollowerTakesNoMoreThanItMayHold) {
     entry.incarnation = 1;
     entry.seq = lsn;
   }
-  core(1).OnAppend(copies_[0].member, {1, 1, 4, 0, entries});
+  core(1).OnAppend(replicas_[0].member, {1, 1, 4, 0, entries});
   Drain(1);
   EXPECT_EQ(core(1).last_lsn(), 8u);
   FinishLog(1);

@@ -14,7 +14,7 @@ using testing::SizeIs;
 
 class ShardCoreJoinTest : public CoreGroup {
  protected:
-  // A learner at 1 that has a copy of the first push; its rows are held from then on.
+  // A learner at 1 with a snapshot of the first push; its rows are held from then on.
   void BeginLearner() {
     Establish(1, {0});
     Push(0);
@@ -22,8 +22,8 @@ class ShardCoreJoinTest : public CoreGroup {
     Learn(0, record);
     Learn(1, record);
     DeliverAll();
-    CopyRows(0, 1);
-    copies_[1].hold_rows = true;
+    SendSnapshot(0, 1);
+    replicas_[1].hold_rows = true;
   }
 };
 
@@ -46,9 +46,9 @@ TEST_F(ShardCoreJoinTest, ALearnerJoinsWhenItsRowsAreNearTheEnd) {
     Tick(0);
     DeliverAll();
   }
-  EXPECT_THAT(core(0).JoinReady(), ElementsAre(copies_[1].member));
+  EXPECT_THAT(core(0).JoinReady(), ElementsAre(replicas_[1].member));
   EXPECT_EQ(core(0).backup_count(), 1u);
-  copies_[1].hold_rows = true;
+  replicas_[1].hold_rows = true;
   for (int i = 0; i < 65; ++i) token = Push(0);
   DeliverAll();
   EXPECT_EQ(Answer(0, token), SegmentCode::kOk) << "once it has joined its log counts, no more";

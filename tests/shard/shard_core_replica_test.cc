@@ -12,6 +12,7 @@ namespace hotbed {
 namespace shard_core_replica_test {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 using testing::SizeIs;
 
 class ShardCoreReplicaTest : public CoreGroup {};
@@ -27,40 +28,40 @@ TEST_F(ShardCoreReplicaTest, AnsweredOnlyWhenEveryMemberHoldsIt) {
   for (const Message& message : kept) Deliver(message);
   DeliverAll();
   EXPECT_EQ(Answer(0, token), SegmentCode::kOk);
-  for (int i = 0; i < 3; ++i) EXPECT_THAT(copies_[i].rows, ElementsAre(token)) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(replicas_[i].rows, ElementsAre(token)) << i;
 }
 
 TEST_F(ShardCoreReplicaTest, AMemberAnswersWhenItsOwnLogHasIt) {
   Establish(1, {0, 1});
-  copies_[1].hold_log = true;
+  replicas_[1].hold_log = true;
   const PushToken token = Push(0);
   DeliverAll();
   EXPECT_FALSE(Answered(0, token));
-  EXPECT_THAT(copies_[1].rows, SizeIs(0)) << "a row never holds what could still be cut";
+  EXPECT_THAT(replicas_[1].rows, SizeIs(0)) << "a row never holds what could still be cut";
   FinishLog(1);
   DeliverAll();
   EXPECT_EQ(Answer(0, token), SegmentCode::kOk);
-  EXPECT_THAT(copies_[1].rows, ElementsAre(token)) << "told of the commit without another push";
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(token)) << "told of the commit without another push";
 }
 
 // Else a record that the primary's disk refuses, and that stands in a follower's log, would share
 // its (epoch, lsn) with the next one.
 TEST_F(ShardCoreReplicaTest, NothingIsSentThatItsOwnLogMayRefuse) {
   Establish(1, {0, 1});
-  copies_[0].hold_log = true;
+  replicas_[0].hold_log = true;
   const PushToken first = Push(0);
   EXPECT_TRUE(network_.empty());
-  core(0).AppendFailed(1, copies_[0].entries[1].ticket);
-  copies_[0].appending.clear();
-  copies_[0].entries.clear();
+  core(0).AppendFailed(1, replicas_[0].entries[1].ticket);
+  replicas_[0].appending.clear();
+  replicas_[0].entries.clear();
   Drain(0);
   EXPECT_EQ(Answer(0, first), SegmentCode::kReadOnly);
   core(0).Resume();
-  copies_[0].hold_log = false;
+  replicas_[0].hold_log = false;
   seqs_[5] = 0;
   const PushToken second = Push(0);
   DeliverAll();
-  EXPECT_THAT(copies_[1].rows, ElementsAre(second));
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(second));
 }
 
 TEST_F(ShardCoreReplicaTest, ADuplicateOfWhatIsNotCommittedWaits) {
@@ -77,7 +78,7 @@ TEST_F(ShardCoreReplicaTest, ADuplicateOfWhatIsNotCommittedWaits) {
   DeliverAll();
   EXPECT_EQ(Answer(0, first), SegmentCode::kOk);
   EXPECT_EQ(Answer(0, again), SegmentCode::kOk);
-  EXPECT_THAT(copies_[1].rows, ElementsAre(first));
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(first));
 }
 
 TEST_F(ShardCoreReplicaTest, SeveralAppendsAreOnTheirWayAndTheRestGoesAsOne) {
@@ -104,8 +105,8 @@ TEST_F(ShardCoreReplicaTest, LossesDoublesAndReorderingAreMadeUpFor) {
     Tick(0);
     DeliverAll();
   }
-  EXPECT_EQ(copies_[1].rows, tokens);
-  EXPECT_EQ(copies_[0].rows, tokens);
+  EXPECT_EQ(replicas_[1].rows, tokens);
+  EXPECT_EQ(replicas_[0].rows, tokens);
 }
 
 // --- the follower's log: Raft's check
@@ -143,7 +144,7 @@ class FollowerLogTest : public CoreGroup, public testing::WithParamInterface<Log
                          const std::vector<Epoch>& epochs) {
     const std::vector<CoreEntry> entries = Entries(epochs, prev_lsn);
     network_.clear();
-    core(1).OnAppend(copies_[0].member, {epoch, prev_epoch, prev_lsn, commit, entries});
+    core(1).OnAppend(replicas_[0].member, {epoch, prev_epoch, prev_lsn, commit, entries});
     Drain(1);
     CoreAppendReply last;
     for (const Message& message : network_) last = message.send.reply;
@@ -170,7 +171,7 @@ TEST_P(FollowerLogTest, AnswersAndKeeps) {
   EXPECT_EQ(reply.needs_snapshot, c.needs_snapshot);
   EXPECT_EQ(reply.epoch, 9u);
   std::vector<Epoch> after;
-  for (const auto& [at, entry] : copies_[1].entries) {
+  for (const auto& [at, entry] : replicas_[1].entries) {
     after.push_back(entry.epoch);
     EXPECT_EQ(entry.payload, entry.epoch * 1000 + at);
   }
@@ -208,7 +209,7 @@ TEST_F(FollowerLogTest, ACutTakesBackWhatTheTailDid) {
   tail[2].kind = RecordKind::kStepCommit;
   tail[2].seq = 4 << kStepShift;
   tail[3].kind = RecordKind::kForget;
-  core(1).OnAppend(copies_[0].member, {1, 0, 0, 1, tail});
+  core(1).OnAppend(replicas_[0].member, {1, 0, 0, 1, tail});
   Drain(1);
   EXPECT_EQ(core(1).session_count(), 1u) << "5 is forgotten, 6 came";
   EXPECT_EQ(core(1).committed_step(), 4u);
@@ -228,9 +229,9 @@ TEST_F(FollowerLogTest, ACutTakesBackWhatTheTailDid) {
 // The completion of an entry that was cut says nothing of the one that stands there now.
 TEST_F(FollowerLogTest, ALateCompletionOfACutEntryDoesNotCount) {
   Append(1, 0, 0, 0, {});
-  copies_[1].hold_log = true;
+  replicas_[1].hold_log = true;
   Append(1, 0, 0, 0, {1});
-  const CoreEntry cut = copies_[1].appending.front();
+  const CoreEntry cut = replicas_[1].appending.front();
   Append(2, 0, 999, 0, {});
   Append(2, 0, 0, 1, {2});
   network_.clear();
@@ -238,7 +239,7 @@ TEST_F(FollowerLogTest, ALateCompletionOfACutEntryDoesNotCount) {
   Drain(1);
   EXPECT_TRUE(network_.empty());
   EXPECT_EQ(core(1).commit_lsn(), 0u);
-  copies_[1].appending.pop_front();
+  replicas_[1].appending.pop_front();
   FinishLog(1);
   ASSERT_THAT(network_, SizeIs(1));
   EXPECT_TRUE(network_[0].send.reply.ok);
@@ -247,14 +248,14 @@ TEST_F(FollowerLogTest, ALateCompletionOfACutEntryDoesNotCount) {
 
 TEST_F(FollowerLogTest, AFullDiskHoldsUpAndIsMadeUpFor) {
   Establish(1, {0, 1});
-  copies_[1].hold_log = true;
+  replicas_[1].hold_log = true;
   const PushToken token = Push(0);
   const PushToken next = Push(0);
   DeliverAll();
-  core(1).AppendFailed(1, copies_[1].entries[1].ticket);
+  core(1).AppendFailed(1, replicas_[1].entries[1].ticket);
   core(1).AppendFailed(2, 0);  // its own completion
-  copies_[1].appending.clear();
-  copies_[1].entries.clear();
+  replicas_[1].appending.clear();
+  replicas_[1].entries.clear();
   Drain(1);
   EXPECT_EQ(core(1).last_lsn(), 0u);
   for (int i = 0; i < 5; ++i) {
@@ -262,7 +263,7 @@ TEST_F(FollowerLogTest, AFullDiskHoldsUpAndIsMadeUpFor) {
     DeliverAll();
   }
   EXPECT_FALSE(Answered(0, token));
-  copies_[1].hold_log = false;
+  replicas_[1].hold_log = false;
   core(1).Resume();
   Drain(1);
   DeliverAll();
@@ -290,13 +291,13 @@ TEST_F(ShardCoreReplicaTest, AHintBelowWhatIsKnownToAgreeIsNoEarlierOne) {
   for (int i : {0, 1}) Learn(i, active);
   const PushToken token = Push(1, 6);
   network_.clear();  // the connection breaks: the word of the commit, and the new LSN 3
-  core(1).OnPeerLost(copies_[0].member);
+  core(1).OnPeerLost(replicas_[0].member);
   ASSERT_EQ(core(0).commit_lsn(), 1u);
   Tick(1);
   DeliverAll();
   EXPECT_EQ(Answer(1, token), SegmentCode::kOk);
   EXPECT_EQ(core(0).commit_lsn(), 3u);
-  EXPECT_EQ(copies_[0].rows, copies_[1].rows);
+  EXPECT_EQ(replicas_[0].rows, replicas_[1].rows);
 }
 
 }  // namespace shard_core_replica_test

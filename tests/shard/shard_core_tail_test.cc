@@ -1,4 +1,4 @@
-// What a primary keeps of its log for others, and whom it does not hear of.
+// The part of its log that a primary keeps for others, and the members that it does not hear from.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST_F(ShardCoreTailTest, AMemberThatAnswersNothingIsSilent) {
     Tick(0);
     network_.clear();
   }
-  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(copies_[1].member));
+  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(replicas_[1].member));
   Tick(0);
   DeliverAll();
   EXPECT_THAT(core(0).SilentMembers(), IsEmpty());
@@ -45,11 +45,11 @@ TEST_F(ShardCoreTailTest, AMemberThatAnswersNothingIsSilent) {
     Tick(0);
     network_.clear();
   }
-  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(copies_[1].member));
+  EXPECT_THAT(core(0).SilentMembers(), ElementsAre(replicas_[1].member));
 }
 
-// An epoch that was one copy's alone and never became active: what it had logged before, and nobody
-// else, is still there for others when it is primary once more.
+// A replica alone in an epoch that never became active keeps the entries that only it has logged:
+// they are there for others when it is primary again.
 TEST_F(ShardCoreTailTest, AnEpochAloneThatNeverWasActiveCostsNoneOfTheTail) {
   Establish(1, {0, 1});
   PushAndSettle(0);
@@ -60,12 +60,12 @@ TEST_F(ShardCoreTailTest, AnEpochAloneThatNeverWasActiveCostsNoneOfTheTail) {
   Establish(3, {1}, {0});
   EXPECT_EQ(core(0).last_lsn(), 2u);
   EXPECT_LE(core(0).retained_lsn(), core(0).commit_lsn());
-  ASSERT_THAT(core(1).JoinReady(), ElementsAre(copies_[0].member));
+  ASSERT_THAT(core(1).JoinReady(), ElementsAre(replicas_[0].member));
   Establish(4, {1, 0});
   Establish(5, {0, 1});
   EXPECT_TRUE(core(0).active());
   EXPECT_EQ(core(1).commit_lsn(), 2u);
-  EXPECT_EQ(copies_[0].rows, copies_[1].rows);
+  EXPECT_EQ(replicas_[0].rows, replicas_[1].rows);
 }
 
 class KeptTailTest : public ShardCoreTailTest {
@@ -81,8 +81,8 @@ TEST_F(KeptTailTest, ACopyThatWasAwayForAShortWhileGoesOnFromTheLog) {
   for (int i = 0; i < 3; ++i) PushAndSettle(0);
   EXPECT_EQ(core(0).retained_lsn(), 0u);
   Establish(3, {0}, {1});
-  EXPECT_THAT(copies_[0].snapshots, IsEmpty());
-  EXPECT_EQ(copies_[1].rows, copies_[0].rows);
+  EXPECT_THAT(replicas_[0].snapshots, IsEmpty());
+  EXPECT_EQ(replicas_[1].rows, replicas_[0].rows);
   core(0).DropRetained(2);
   EXPECT_EQ(core(0).retained_lsn(), 2u);
 }
@@ -95,12 +95,12 @@ TEST_F(KeptTailTest, WhatIsKeptInCaseIsNotNeeded) {
   EXPECT_EQ(core(1).needed_lsn(), 3u);
   core(0).DropRetained(3);
   Establish(2, {0}, {2});
-  ASSERT_THAT(copies_[0].snapshots, SizeIs(1));
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(1));
   PushAndSettle(0);
-  EXPECT_EQ(core(0).needed_lsn(), 4u) << "the copy has not begun";
-  core(0).SnapshotTaken(copies_[2].member, 4);
+  EXPECT_EQ(core(0).needed_lsn(), 4u) << "the transfer has not begun";
+  core(0).SnapshotTaken(replicas_[2].member, 4);
   PushAndSettle(0);
-  EXPECT_EQ(core(0).needed_lsn(), 4u) << "the copy under way lacks what came since";
+  EXPECT_EQ(core(0).needed_lsn(), 4u) << "the transfer in progress lacks the entries since";
 }
 
 }  // namespace shard_core_tail_test

@@ -321,7 +321,7 @@ TEST_F(SmallShardCoreTest, ARepetitionFromAForgottenSessionIsNotApplied) {
   EXPECT_EQ(push(6, 11), SegmentCode::kFenced);
   EXPECT_EQ(push(4, 9), SegmentCode::kFenced) << "may have been one of them";
   EXPECT_EQ(core_.last_lsn(), before);
-  EXPECT_EQ(push(5, 13), SegmentCode::kOk) << "opened anew";
+  EXPECT_EQ(push(5, 13), SegmentCode::kOk) << "opened again";
 
   ShardCore again({.sessions_max = 2, .entries_max = 40});
   again.Recover(1, core_.AppliedMeta());

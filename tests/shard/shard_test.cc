@@ -12,94 +12,13 @@
 
 #include "absl/functional/any_invocable.h"
 #include "common/thread_pool.h"
+#include "tests/shard/fake_store.h"
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
 namespace shard_test {
 
 constexpr uint32_t kDim = 4;
-
-// Rows that remember nothing; what an update meets is said beforehand.
-class FakeStore final : public TieredStore {
- public:
-  explicit FakeStore(Executor* executor) : executor_(executor) {}
-
-  bool Pull(const RowReads&, Done done) override {
-    if (!hold_pulls) return true;
-    held_pulls.push_back(std::move(done));
-    return false;
-  }
-  bool Apply(const RowUpdates& updates, Done done) override {
-    if (hold_updates) {
-      held_updates.push_back([this, updates, done = std::move(done)]() mutable {
-        executor_->Run([this, updates, done = std::move(done)]() mutable {
-          applied.push_back(updates.lsn);
-          done(absl::OkStatus());
-        });
-      });
-      return false;
-    }
-    if (results.empty()) {
-      applied.push_back(updates.lsn);
-      return true;
-    }
-    absl::Status status = std::move(results.front());
-    results.pop_front();
-    executor_->Run([done = std::move(done), status = std::move(status)]() mutable {
-      done(std::move(status));
-    });
-    return false;
-  }
-  void BeginReplay() override {}
-  void EndReplay() override {}
-  const std::string& meta() const override { return meta_; }
-  void WriteBackAll(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
-  void SetAppliedLsn(Lsn) override {}
-  StoreStats Stats() const override { return {}; }
-
-  bool hold_pulls = false;
-  bool hold_updates = false;
-  std::vector<absl::AnyInvocable<void()>> held_updates;  // goes on with one
-  std::vector<Done> held_pulls;
-  std::deque<absl::Status> results;  // of the next updates; then all are OK
-  std::vector<Lsn> applied;
-
- private:
-  Executor* const executor_;
-  const std::string meta_;
-};
-
-class FakeTiers final : public TierHost {
- public:
-  absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override {
-    auto opened = std::make_unique<FakeStore>(params.executor);
-    store = opened.get();
-    return opened;
-  }
-  absl::Status DeleteShard(const TableSpec&, const ShardRange&, ShardId) override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec&, const ShardRange&,
-                                                            ShardId, Lsn) override {
-    return absl::UnavailableError("a fake has no rows");
-  }
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec&, const ShardRange&,
-                                                           ShardId, LivePass) override {
-    return absl::UnavailableError("a fake has no rows");
-  }
-  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec&, const ShardRange&,
-                                                             ShardId) override {
-    return absl::UnavailableError("a fake takes no rows");
-  }
-  absl::Status Flush() override { return absl::OkStatus(); }
-  absl::Status Freeze() override { return absl::OkStatus(); }
-  absl::Status RestoreTable(TableId) override { return absl::OkStatus(); }
-  Usage GetUsage() const override { return {}; }
-  absl::Status TryResume() override { return absl::OkStatus(); }
-  absl::Status Renew() override { return absl::UnimplementedError("no test needs it"); }
-
-  FakeStore* store = nullptr;
-};
 
 class ShardTest : public testing::Test {
  protected:

@@ -122,7 +122,7 @@ TEST_F(SnapshotReceiverTest, ASilentSenderIsGivenUp) {
   Send(Kind::kSnapshotBegin, 1);
   EXPECT_EQ(site_.Take(2).size(), 2u);
   receiver_.Check();
-  clock_.Advance(kCopySilentNsMax + 1);
+  clock_.Advance(kTransferSilentNsMax + 1);
   receiver_.Check();
   EXPECT_THAT(site_.Take(2), ElementsAre("abandon 1", "no 1 0"));
 }

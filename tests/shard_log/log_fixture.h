@@ -1,4 +1,4 @@
-// What the tests of the log share: records that own their memory, and logs over a file system that
+// Shared by the tests of the log: records that own their memory, and logs over a file system that
 // can fail.
 #ifndef HOTBED_TESTS_SHARD_LOG_LOG_FIXTURE_H_
 #define HOTBED_TESTS_SHARD_LOG_LOG_FIXTURE_H_

@@ -144,7 +144,7 @@ TEST_F(LogTest, ACompletionMayAppendAndCommit) {
   first->append.done = [&](absl::Status) {
     Append(log.get(), second.get());
     log->Commit();
-    EXPECT_EQ(second->completions, 0);  // this thread is the writer: it goes on when we return
+    EXPECT_EQ(second->completions, 0);  // this thread is the writer: it continues when we return
   };
   log->Commit();
   EXPECT_TRUE(second->result.ok()) << second->result;

@@ -45,7 +45,7 @@ TEST_F(RecoveryTest, ATornTailIsCutAtEveryByte) {
     EXPECT_EQ(usage.torn_bytes, end - starts_[2]);
     EXPECT_EQ(usage.torn_message.empty(), end == starts_[2]);
     EXPECT_EQ(Contents(1).size(), starts_[2]);
-    // The log goes on in place of what was cut.
+    // The log continues where it was cut.
     EXPECT_TRUE(AppendCommit(log.get(), kShardA, 2).ok());
     log = nullptr;
     EXPECT_EQ(Contents(1).substr(kSegmentHeaderBytes), whole_.substr(kSegmentHeaderBytes));
@@ -97,7 +97,8 @@ TEST_F(RecoveryTest, EndIsWhereTheNextRecordStands) {
   EXPECT_EQ(last, end);
 }
 
-// What another server encoded is written as it is, but for what its header says of the file.
+// A record that another server encoded is written unchanged, except for the synced bytes in its
+// header.
 TEST_F(RecoveryTest, AWholeRecordIsWrittenAsItCame) {
   auto log = Open();
   auto made = MakeRecord(kShardB, 2, 5, 3);
@@ -131,7 +132,7 @@ TEST_F(RecoveryTest, TheLaterRecordCountsAlsoIfItsEpochIsLower) {
                     .ok());
     return seen;
   };
-  std::map<Lsn, Epoch> twin;  // whoever writes an LSN takes what stands behind it away
+  std::map<Lsn, Epoch> twin;  // writing an LSN removes all later ones
   for (const auto& [lsn, epoch] : written) {
     auto log = Open();
     auto record = MakeRecord(kShard, lsn, 0, 0);

@@ -31,7 +31,7 @@ TEST_F(LogTest, SegmentsGoWhenNoShardNeedsThem) {
   log->ForgetShard(kShardB);
   EXPECT_EQ(log->GetUsage().segments, 1) << "the newest stays";
   EXPECT_FALSE(log->GetUsage().has_oldest);
-  // What is left is a chain without a hole, and no shard's needed record is missing.
+  // The rest is a chain without a hole, and no record that a shard needs is missing.
   log = Open();
   EXPECT_TRUE(log->damage().empty());
 }

@@ -1,5 +1,5 @@
-// What must hold in the simulated cluster, at every step and at the end (reliability page, section
-// 5; docs/protocol.md).
+// The checks on the simulated cluster, at every step and at the end (docs/protocol.md, "What the
+// simulation checks").
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 
 namespace hotbed::sim {
 
-// I5 and I6, at every revision of the store; and that nobody is a member that no copy was made for.
+// I5 and I6, at every revision of the store.
 void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before,
                                     const ShardRecord& after) {
   const auto fail = [&](const char* what) {
@@ -39,7 +39,7 @@ void ClusterSimulation::CheckAcknowledged(int shard, const Member& by, Epoch epo
   if (!fresh && !(it->second == by)) {
     Violation(absl::StrCat("shard ", shard, ": two servers acknowledge in epoch ", epoch));
   }
-  if (epoch < watched.lost_below) return;  // by one that does not know yet what its class has lost
+  if (epoch < watched.lost_below) return;  // by a server that does not know of the loss yet
   Lsn& highest = watched.acknowledged_lsn[epoch];
   highest = std::max(highest, lsn);
   for (const Activation& activation : watched.activations) {
@@ -68,7 +68,7 @@ void ClusterSimulation::CheckCore(const Server& server, int shard) {
   Violation(absl::StrCat("s", server.index + 1, " shard ", shard, ": invariant: ", broken));
 }
 
-// F2 and I4: whoever serves has promised its epoch, and no session fell back.
+// F2 and I4: a server that serves has promised its epoch, and no session fell back.
 void ClusterSimulation::CheckServing(const Server& server, int shard) {
   const ShardCore& core = *server.process->replicas[shard]->core;
   if (!core.active()) return;
@@ -78,7 +78,7 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
   }
   Watched& watched = shards_[shard];
   if (core.epoch() <= watched.served_epoch) return;
-  // What earlier epochs acknowledged is applied here a little later.
+  // Entries that earlier epochs acknowledged are applied here a little later.
   for (const Activation& activation : watched.activations) {
     if (activation.epoch == core.epoch() && activation.tail > core.applied_lsn()) return;
   }
@@ -94,11 +94,11 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
   }
 }
 
-// I8: what is applied at an LSN is the same everywhere, and makes the same rows.
+// I8: the entry applied at an LSN is the same everywhere, and makes the same rows.
 void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica,
                                      const CoreEntry& entry, uint64_t state) {
   std::vector<Committed>& committed = shards_[shard].committed;
-  // A copy that does not know yet that the end of the log was lost (and its class allows it).
+  // A replica that does not know yet that the end of the log was lost (and its class allows it).
   const bool other = committed.size() < entry.lsn || committed[entry.lsn - 1].epoch != entry.epoch;
   if (entry.epoch < shards_[shard].lost_below && other) return;
   if (committed.size() < entry.lsn) committed.resize(entry.lsn);

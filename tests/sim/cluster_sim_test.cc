@@ -74,12 +74,12 @@ TEST(ClusterSimTest, KeepsItsPromises) {
   EXPECT_GE(total.moves, 8 * seeds);
   EXPECT_GE(total.faults, 6 * seeds);
   for (const uint64_t count :
-       {total.kills, total.snapshots, total.copies_deleted, total.fail_overs, total.strict_pulls,
+       {total.kills, total.snapshots, total.replicas_deleted, total.fail_overs, total.strict_pulls,
         total.backup_pulls, total.commits, total.append_failures, total.writes_refused}) {
     EXPECT_GE(count, seeds / 2);
   }
   for (const uint64_t count :
-       {total.machines_lost, total.bases_taken, total.taken_back, total.copies_broken,
+       {total.machines_lost, total.bases_taken, total.taken_back, total.transfers_broken,
         total.further_passes, total.given_up, total.fenced}) {
     EXPECT_GE(count, seeds / 50);
   }

@@ -27,7 +27,7 @@ std::string ClusterStats::Text() const {
       events, " events, ", acknowledged, " acknowledged, ", duplicates, " answers to duplicates, ",
       epochs, " epochs, ", moves, " moves, ", faults, " faults (", kills, " kills, ", machines_lost,
       " machines lost), ", append_failures, " failed appends, ", snapshots, " snapshots with ",
-      further_passes, " further passes, ", copies_broken, " broken off, ", copies_deleted,
+      further_passes, " further passes, ", transfers_broken, " broken off, ", replicas_deleted,
       " copies deleted, ", fail_overs, " fail-overs, ", bases_taken, " bases and ", taken_back,
       " members taken back, ", pulls, " pulls (", strict_pulls, " strict, ", backup_pulls,
       " of others than primaries), ", commits, " commits, ", given_up, " trainers given up, ",
@@ -113,7 +113,7 @@ void ClusterSimulation::Setup() {
                                        : Durability::kReplicated;
     setting.copies = setting.durability == Durability::kReplicated ? 2 + Pick(2) : 1;
     setting.synchronous = setting.durability != Durability::kCheckpoint && Chance(0.3);
-    setting.read_copies = Chance(weather_.read_copies);
+    setting.read_replicas = Chance(weather_.read_replicas);
     std::vector<ServerId> wanted;
     for (uint32_t i = 0; i < setting.copies; ++i) wanted.push_back((shard + i) % servers + 1);
     Wish(shard, wanted);

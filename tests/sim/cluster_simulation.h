@@ -4,7 +4,7 @@
 // doubles, delays and cuts one way, disks that run full or lose their unsynced tail, kills, pauses,
 // zombies of clients and coordinators, and moves without end. One seed decides everything.
 //
-// What is checked, and when: docs/protocol.md, "What the simulation checks" (cluster_checks.cc).
+// The checks, and their times: docs/protocol.md, "What the simulation checks" (cluster_checks.cc).
 #ifndef HOTBED_TESTS_SIM_CLUSTER_SIMULATION_H_
 #define HOTBED_TESTS_SIM_CLUSTER_SIMULATION_H_
 
@@ -31,9 +31,9 @@ struct ClusterStats {
   uint64_t machines_lost = 0;
   uint64_t append_failures = 0;
   uint64_t snapshots = 0;
-  uint64_t further_passes = 0;  // of snapshots, over the rows that changed
-  uint64_t copies_broken = 0;
-  uint64_t copies_deleted = 0;
+  uint64_t further_passes = 0;  // of snapshot transfers, over the rows that changed
+  uint64_t transfers_broken = 0;
+  uint64_t replicas_deleted = 0;
   uint64_t fail_overs = 0;
   uint64_t bases_taken = 0;
   uint64_t taken_back = 0;
@@ -44,10 +44,10 @@ struct ClusterStats {
   uint64_t given_up = 0;
   uint64_t refused = 0;
   uint64_t fenced = 0;
-  uint64_t writes_refused = 0;  // of coordinators, by compare
-  uint64_t lossy = 0;           // shards that lost what their class does not keep
-  uint64_t spoilt = 0;          // copies
-  uint64_t cut_off = 0;         // members that left though they live, and their copies are whole
+  uint64_t writes_refused = 0;  // writes of coordinators, by compare
+  uint64_t lossy = 0;           // shards that lost state which their class does not keep
+  uint64_t spoilt = 0;          // damaged replicas
+  uint64_t cut_off = 0;         // members that left though they live, and their replicas are whole
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -59,7 +59,7 @@ class ClusterSimulation {
   explicit ClusterSimulation(uint64_t seed, const Weather& weather = Weathers().front());
   ~ClusterSimulation();
 
-  // Runs to the end; what was violated, empty when nothing.
+  // Runs to the end. Returns the first violation; empty: there was none.
   std::string Run();
   const ClusterStats& stats() const { return stats_; }
   void TraceTo(std::FILE* trace) { trace_ = trace; }
@@ -88,7 +88,7 @@ class ClusterSimulation {
   bool Exposed() const;
   void PauseServer(int server);
   void CutServer(int server);
-  void SpoilCopy(int server, int shard);
+  void SpoilReplica(int server, int shard);
   bool IsSpoilt(int shard, const Member& member) const;
   void DrainServer(int server);
   void CutLinks();
@@ -144,8 +144,8 @@ class ClusterSimulation {
   void Heartbeat(int server);
   void TickServer(int server);
   void Learn(int server, const RecordPtr& record);
-  bool DeletesCopy(const Server& server, const ShardRecord& record) const;
-  void DeleteCopy(Server* server, const ShardRecord& record);
+  bool DeletesReplica(const Server& server, const ShardRecord& record) const;
+  void DeleteReplica(Server* server, const ShardRecord& record);
   void BeginLog(Server* server, int shard);
   Replica* FreshReplica(Server* server, int shard);
   void Promise(int server, int shard, Epoch epoch);
@@ -153,7 +153,7 @@ class ClusterSimulation {
   void FinishAppend(int server);
   void FailAppends(Server* server);
 
-  // --- simulated_shard.cc: what the shell of one shard does
+  // --- simulated_shard.cc: the shell of one shard
   void Drain(int server, int shard);
   void DrainOnce(Server* server, int shard, CoreReady* ready);
   void AskActivation(Server* server, int shard);
@@ -169,22 +169,22 @@ class ClusterSimulation {
   void SyncLog(Server* server);
   std::shared_ptr<const ShardMeta> Sweep(Server* server, int shard);
 
-  // --- simulated_copies.cc: between servers
+  // --- simulated_transfers.cc: between servers
   void SendReplica(int server, ReplicaMessage message);
   void DeliverReplica(const ReplicaMessagePtr& message, uint32_t generation, bool late);
   void Break(int from, int to, const Member& peer);
   void OnReplicaMessage(int server, const ReplicaMessage& message);
-  void AskForCopy(int server, const ReplicaMessage& message);
-  void StartCopy(int server, int shard, const CoreSend& send);
-  void AdvanceCopies(int server, int shard);
-  bool BeginFurtherPass(int server, int shard, CopyOut* copy);
-  void SendChunk(int server, int shard, CopyOut* copy);
-  void DropCopyOut(int server, int shard, const Member& to);
+  void AskForSnapshot(int server, const ReplicaMessage& message);
+  void StartTransfer(int server, int shard, const CoreSend& send);
+  void AdvanceTransfers(int server, int shard);
+  bool BeginFurtherPass(int server, int shard, TransferOut* copy);
+  void SendChunk(int server, int shard, TransferOut* copy);
+  void DropTransferOut(int server, int shard, const Member& to);
   void OnSnapshotReply(int server, const ReplicaMessage& message);
   void OnSnapshot(int server, const ReplicaMessage& message);
-  bool BeginCopyIn(Server* server, const ReplicaMessage& message);
-  void EndCopyIn(Server* server, const ReplicaMessage& message);
-  void AbandonCopyIn(Server* server, int shard);
+  bool BeginTransferIn(Server* server, const ReplicaMessage& message);
+  void EndTransferIn(Server* server, const ReplicaMessage& message);
+  void AbandonTransferIn(Server* server, int shard);
 
   // --- simulated_clients.cc
   static SessionId SessionOf(int client) { return 100 + static_cast<SessionId>(client); }
@@ -224,9 +224,10 @@ class ClusterSimulation {
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
-  static bool CopyLost(const Replica& replica, const ShardRecord& record, const Member& self);
+  static bool ReplicaLost(const Replica& replica, const ShardRecord& record, const Member& self);
   static bool MayBeReplaced(const Replica& replica, Epoch epoch, const Member& self);
-  // Of the process that the record names as primary; null: it is down, or has not opened them yet.
+  // The replica in the process that the record names as primary; null: that process is down, or has
+  // not opened it yet.
   const Replica* PrimaryRows(int shard) const;
   bool IsCommitted(const PushInfo& push) const;
 

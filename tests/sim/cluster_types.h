@@ -1,4 +1,4 @@
-// What the simulated cluster is made of: plain values, no behaviour.
+// The parts of the simulated cluster: plain values, no behaviour.
 #ifndef HOTBED_TESTS_SIM_CLUSTER_TYPES_H_
 #define HOTBED_TESTS_SIM_CLUSTER_TYPES_H_
 
@@ -41,7 +41,7 @@ inline int ServerNode(int server) { return server; }
 inline int CoordinatorNode(int coordinator) { return 8 + coordinator; }
 inline int ClientNode(int client) { return 11 + client; }
 
-// What the parts of the real shell see of the simulated time.
+// The simulated time, for the parts of the real shell.
 class SimulatedClock : public Clock {
  public:
   explicit SimulatedClock(const Time* now) : now_(now) {}
@@ -59,11 +59,11 @@ struct ShardSetting {
   Durability durability = Durability::kLog;
   uint32_t copies = 1;
   bool synchronous = false;
-  bool read_copies = false;
+  bool read_replicas = false;
 };
 
 // A row: how much was added to it, and by which pushes in which order (a list that is only ever
-// added to, shared by all copies).
+// added to, shared by all replicas).
 struct Row {
   Lsn lsn = 0;  // as stamped in the spill tier; of a row in memory unused
   uint32_t node = 0;
@@ -133,14 +133,15 @@ struct LogRecord {
   CoreEntry entry;
 };
 
-// Of one shard on one disk.
+// One shard on one disk.
 struct SpilledShard {
   Rows rows{};
   ShardMeta meta;
   bool held = false;
   bool installing = false;
-  size_t log_from = 0;  // what the log holds before is of an earlier copy
-  Lsn guard = 0;  // of a copy that was installed: stamped in its rows, so its log must reach it
+  size_t log_from = 0;  // earlier records in the log are of an earlier replica
+  // After a snapshot transfer: the highest LSN stamped in the rows, which the log must reach.
+  Lsn guard = 0;
 };
 
 struct Disk {
@@ -150,8 +151,8 @@ struct Disk {
   std::array<SpilledShard, kShardsMax> shards;
 };
 
-// A copy on its way out.
-struct CopyOut {
+// An outgoing snapshot transfer.
+struct TransferOut {
   Member to;
   Epoch epoch = 0;  // in which it began
   uint64_t transfer = 0;
@@ -165,8 +166,8 @@ struct CopyOut {
   Time deadline = 0;
 };
 
-// A copy on its way in.
-struct CopyIn {
+// An incoming snapshot transfer.
+struct TransferIn {
   Member from;
   Epoch epoch = 0;
   uint64_t transfer = 0;
@@ -182,7 +183,7 @@ struct ParkedPull {
 
 // One shard in one process.
 struct Replica {
-  std::unique_ptr<ShardCore> core;   // null while a copy is coming in
+  std::unique_ptr<ShardCore> core;   // null during an incoming transfer
   std::unique_ptr<RecordTail> tail;  // of `core`: records are CoreEntry
   Rows rows{};
   std::map<Lsn, PushId> staged;
@@ -191,9 +192,9 @@ struct Replica {
   Lsn guard = 0;                  // rows are stamped up to here
   bool wants_activation = false;  // as of the last event
   bool spoilt = false;            // found to differ, or damaged: serves nothing and takes nothing
-  Epoch spoilt_promise = 0;       // what was promised then
-  std::vector<CopyOut> outgoing;
-  std::unique_ptr<CopyIn> incoming;
+  Epoch spoilt_promise = 0;       // promised at that time
+  std::vector<TransferOut> outgoing;
+  std::unique_ptr<TransferIn> incoming;
   std::vector<ParkedPull> parked;
 };
 
@@ -256,7 +257,7 @@ struct JoinReport {
   }
 };
 
-// What a heartbeat says of copies.
+// The reports on replicas in a heartbeat.
 struct HeardOf {
   std::vector<JoinReport> joins;
   std::vector<JoinReport> lost;
@@ -273,7 +274,7 @@ struct Coordinator {
   bool deciding = false;
   Time deciding_until = 0;
   std::set<JoinReport> joins;
-  std::set<JoinReport> lost;    // copies
+  std::set<JoinReport> lost;    // replicas
   std::set<JoinReport> silent;  // members, as their primaries say
   std::array<Time, kServersMax + 1> last_live{};
 };
@@ -318,11 +319,11 @@ struct Pull {
   bool done = false;
 };
 
-// What was applied somewhere at one LSN, and so is committed.
+// An entry that was applied somewhere at one LSN, and so is committed.
 struct Committed {
   Epoch epoch = 0;  // 0: not known
   PushToken payload = 0;
-  uint64_t state = 0;  // of the rows that it changed, after it
+  uint64_t state = 0;  // a hash of the rows that it changed, after it
 };
 
 struct Activation {
@@ -330,7 +331,7 @@ struct Activation {
   Lsn tail;
 };
 
-// What is known of a shard by who watches from above.
+// The knowledge of an observer outside of the simulation about one shard.
 struct Watched {
   ShardSetting setting;
   std::vector<Committed> committed;  // [lsn - 1]
@@ -342,8 +343,8 @@ struct Watched {
   std::array<uint32_t, kRows> started_sum{};
   Epoch served_epoch = 0;
   std::vector<RecordPtr> past;  // for clients that know no better
-  Epoch lost_below = 0;         // what was acknowledged in lower epochs may be gone
-  bool lossy = false;           // lost what its class does not keep
+  Epoch lost_below = 0;         // entries acknowledged in lower epochs may be gone
+  bool lossy = false;           // lost state that its class does not keep
   bool wish_open = false;
   // A synchronous table's group.
   uint64_t group_step = 0;

@@ -1,4 +1,4 @@
-// What goes wrong in the simulated cluster, and what is wanted of it.
+// The faults of the simulated cluster, and the changes of what is wanted of it.
 #include <algorithm>
 #include <utility>
 
@@ -74,7 +74,7 @@ void ClusterSimulation::Fault() {
     case FaultKind::kTriangle:
       return Triangle(*record);
     case FaultKind::kSpoil:
-      return SpoilCopy(server, Pick(shards_.size()));
+      return SpoilReplica(server, Pick(shards_.size()));
     case FaultKind::kDrain:
       return DrainServer(server);
   }
@@ -118,7 +118,7 @@ void ClusterSimulation::CutActivated(const ShardRecord& record) {
 
 // Its rows are found to be damaged, or others than its primary's. (That they are is not simulated,
 // only what the server does then.)
-void ClusterSimulation::SpoilCopy(int server, int shard) {
+void ClusterSimulation::SpoilReplica(int server, int shard) {
   const ShardRecord& record = *records_[shard];
   if (faults_open_ > 0 || !record.active || record.members.size() < 2) return;
   for (const Member& member : record.members) {
@@ -374,7 +374,7 @@ void ClusterSimulation::Wish(int shard, std::vector<ServerId> servers) {
   const ShardSetting& setting = shards_[shard].setting;
   wish->copies = setting.copies;
   wish->servers = std::move(servers);
-  if (setting.read_copies) {
+  if (setting.read_replicas) {
     for (const Server& server : servers_) {
       const auto id = static_cast<ServerId>(server.index) + 1;
       if (std::count(wish->servers.begin(), wish->servers.end(), id) == 0) {

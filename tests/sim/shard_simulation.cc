@@ -114,7 +114,7 @@ void ShardSimulation::Coordinate() {
   const bool alive =
       owner.process != nullptr && owner.process->incarnation == record_.primary.incarnation;
   if (!alive) {
-    // The disk decides who can go on: a dead holder is waited for, or its disk is carried over.
+    // The disk decides which server can continue: a dead holder is awaited, or its disk is moved.
     Elect(Chance(0.5) ? owner.index : static_cast<int>(random_.Uniform(kServers)));
   } else {
     Spread(record_);
@@ -180,7 +180,7 @@ void ShardSimulation::Settle(Client* client, PushId push, const CoreReply& reply
     ++stats_.duplicates;
   } else if (reply.code == SegmentCode::kOk) {
     ++stats_.acknowledged;
-    // What the group's last commits left out is not to be found.
+    // Pushes that the group's last commits left out are not expected in the rows.
     const auto staged = staged_.find(push);
     if (staged == staged_.end()) acknowledged_.insert(push);
     if (staged != staged_.end()) acknowledged_staged_.insert(push);
@@ -191,7 +191,7 @@ void ShardSimulation::Settle(Client* client, PushId push, const CoreReply& reply
   }
   client->pending.erase(it);
   if (!std::exchange(client->waits_for_open, false)) return;
-  // What the life before had sent is done, by whichever of the two.
+  // Pushes that the previous life had sent are done, by one of the two lives.
   while (!client->pending.empty() && client->pending.front().seq <= reply.last_seq) {
     client->pending.pop_front();
   }

@@ -7,7 +7,7 @@
 // both have ended it, or without the one that is given up.
 //
 // One shard. A move hands the old primary's disk to the new one once the old one has stepped down
-// or died: what a group of one has instead of replication.
+// or died: a group of one has this instead of replication.
 #ifndef HOTBED_TESTS_SIM_SHARD_SIMULATION_H_
 #define HOTBED_TESTS_SIM_SHARD_SIMULATION_H_
 
@@ -46,7 +46,7 @@ class ShardSimulation {
   explicit ShardSimulation(uint64_t seed);
   ~ShardSimulation();
 
-  // Runs to the end; what was violated, empty when nothing.
+  // Runs to the end. Returns the first violation; empty: there was none.
   std::string Run();
   const SimulationStats& stats() const { return stats_; }
 
@@ -168,7 +168,7 @@ class ShardSimulation {
   void DecideCommit(bool without_last);
   void SendCommit(uint64_t step);
   void NextStep();
-  // What the shell does with a committed entry.
+  // Applies a committed entry, as the shell does.
   void ApplyEntry(Process* process, const CoreEntry& entry, PushId push);
 
   bool Committed(PushId push) const;  // a staged one, by a commit that was decided
@@ -183,7 +183,7 @@ class ShardSimulation {
   std::vector<Client> clients_;
   ShardRecord record_;                // the metadata store's
   std::vector<ShardRecord> history_;  // for late deliveries
-  int data_holder_ = 0;               // whose disk is the newest
+  int data_holder_ = 0;               // the server with the newest disk
   Epoch active_epoch_max_ = 0;
   PushToken next_token_ = 0;
   PushId next_push_ = 0;

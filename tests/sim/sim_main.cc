@@ -43,7 +43,7 @@ bool TakeNumber(const char* text, double* out) {
   return end != text && *end == '\0' && *out >= 0;
 }
 
-// False: what is wrong was printed.
+// False: the reason was printed.
 bool Parse(int argc, char** argv, Flags* flags) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];

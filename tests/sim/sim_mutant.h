@@ -8,25 +8,25 @@ namespace hotbed {
 enum class SimMutant {
   kNone,
   // Coordinators.
-  kRecordNotCompared,      // writes whatever became of the record since it was read
+  kRecordNotCompared,      // writes even if the record changed since it was read
   kLeaderNotCompared,      // a deposed one writes on
   kLeaseNotCompared,       // fails over by a liveness that was read, not by the one that is
   kJoinOfAnyEpoch,         // a report of a join counts in later epochs too
   kLearnerGoesInItsEpoch,  // dropping a learner does not start a new epoch
   kSwitchDropsPrimary,     // the old primary leaves in the step that replaces it
-  kSilentPrimaryLeaves,    // also who was primary of the last active epoch, for being silent
+  kSilentPrimaryLeaves,    // even the primary of the last active epoch leaves for silence
   kBaseTakenFromActive,    // members of the last active epoch but one may go on
   // Servers.
   kRestartKeepsIncarnation,  // a restarted process counts as in sync
   kStrictWithoutLease,
   kJoinersNeedNoLease,    // strict pulls look at the lease only where the record has two members
-  kStrictBeforeApplied,   // by a new primary, before its rows have what its log has
+  kStrictBeforeApplied,   // by a new primary whose rows lack entries of its log
   kLeaseFromAnswer,       // counted from when the heartbeat's answer came
   kMinLsnIgnored,         // pulls do not wait for the LSN that they name
-  kRowsReadWhileGuarded,  // of a new copy, before all LSNs stamped in its rows are applied
+  kRowsReadWhileGuarded,  // of a new replica, before all LSNs stamped in its rows are applied
   kSpillBeforeSync,       // rows reach the spill tier before the log is synced
   kReplacedByHigherOnly,  // recovery lets only records of a higher epoch replace others
-  kDeletedWhileInactive,  // a copy goes before an epoch without it was active
+  kDeletedWhileInactive,  // a replica is deleted before an epoch without it was active
   kDeletedByOldRecord,    // or by a record of an epoch not above the promised one
 };
 

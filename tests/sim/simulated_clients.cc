@@ -14,7 +14,7 @@ constexpr int kPartsMax = 3;
 
 }  // namespace
 
-// Of a synchronous table all but the first client are trainers.
+// All clients but the first are trainers of synchronous tables.
 bool ClusterSimulation::Trains(int client, int shard) const {
   return shards_[shard].setting.synchronous && client > 0;
 }
@@ -111,7 +111,7 @@ void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uin
   Pipe& pipe = clients_[client].pipes[shard];
   PushInfo& info = pushes_[push];
   ++stats_.acknowledged;
-  if (reply.epoch < watched.lost_below) {  // by one who was gone when it came
+  if (reply.epoch < watched.lost_below) {  // by a server that was gone when it came
     info.may_be_lost = true;
     return;
   }
@@ -142,7 +142,7 @@ void ClusterSimulation::Settle(int client, int shard, PushId push, const CoreRep
   }
   pipe.pending.erase(it);
   if (!std::exchange(pipe.waits_for_open, false)) return;
-  // What the life before had sent is done, by whichever of the two.
+  // Pushes that the previous life had sent are done, by one of the two lives.
   while (!pipe.pending.empty() && pipe.pending.front().seq <= reply.last_seq) {
     pipe.pending.pop_front();
   }
@@ -156,7 +156,7 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
     if (reply.code != SegmentCode::kOk || request.commit_step != watched.group_step) return;
     if (!std::exchange(watched.commit_open, false)) return;
     ++stats_.commits;
-    // What was staged and acknowledged can be read now.
+    // Pushes that were staged and acknowledged can be read now.
     for (const PushInfo& push : pushes_) {
       if (push.shard != shard || push.step != request.commit_step) continue;
       if (!push.staged || !push.acknowledged || !IsCommitted(push)) continue;

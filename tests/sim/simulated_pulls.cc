@@ -1,5 +1,5 @@
-// Pulls in the simulated cluster: bounded ones from any copy, strict ones from the primary while
-// its lease holds by its own clock (reliability page, F5 and I9).
+// Pulls in the simulated cluster: bounded ones from any replica, strict ones from the primary while
+// its lease holds by its own clock (I9).
 #include <algorithm>
 #include <utility>
 
@@ -69,7 +69,7 @@ void ClusterSimulation::PullArrives(int server, uint64_t id) {
       replica->core->applied_lsn() < replica->guard && !Planted(SimMutant::kRowsReadWhileGuarded);
   const bool waits =
       replica->core->applied_lsn() < pull.lsn_min && !Planted(SimMutant::kMinLsnIgnored);
-  // What an earlier epoch acknowledged is in the log of the new primary, and perhaps not yet in its
+  // Entries that an earlier epoch acknowledged are in the new primary's log, and perhaps not in its
   // rows.
   const bool behind = pull.strict && replica->core->applied_lsn() < replica->core->commit_lsn() &&
                       !Planted(SimMutant::kStrictBeforeApplied);
@@ -122,7 +122,7 @@ void ClusterSimulation::OnPulled(uint64_t id, uint32_t value, Lsn lsn) {
   ++stats_.pulls;
   if (pull.strict) ++stats_.strict_pulls;
   const Watched& watched = shards_[pull.shard];
-  if (watched.lossy) return;  // what was acknowledged may be gone
+  if (watched.lossy) return;  // acknowledged pushes may be gone
   Pipe& pipe = c.pipes[pull.shard];
   if (value < pull.at_least || value > watched.started_sum[pull.row]) {
     return Violation(absl::StrCat(pull.strict ? "strict" : "bounded", " pull of row ", pull.row,

@@ -14,9 +14,9 @@ namespace {
 constexpr uint64_t kTailEntriesMin = 16;
 constexpr uint64_t kTailEntriesMax = 112;
 
-// What a log says in the end: whoever hands over an LSN once more has cut the log there before. Not
-// only an entry of a higher epoch replaces what was there: a tail that the primary of one epoch did
-// not know may survive with a member that is the next one's, and replaces that one's entries.
+// The entries that a log holds in the end: an LSN that is handed over again was cut before. Not
+// only entries of a higher epoch replace others. A tail that the primary of one epoch did not know
+// may survive on a member that is the next primary, and then replaces entries of the epoch between.
 std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
   std::vector<CoreEntry> entries;
   for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
@@ -81,7 +81,7 @@ void ClusterSimulation::Boot(int server) {
     if (spilled.installing) spilled = SpilledShard();
     if (spilled.held) LoadShard(&s, shard);
   }
-  SyncLog(&s);  // as recovery does: what it has found may be acknowledged from here on
+  SyncLog(&s);  // as recovery does: the records found may be acknowledged from here on
   At(Delay(20 * kMs), ForLife(server, [this, server] { TickServer(server); }));
   At(Delay(20 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
 }
@@ -149,7 +149,8 @@ void ClusterSimulation::Heartbeat(int server) {
     if (replica == nullptr || replica->core == nullptr) continue;
     if (replica->spoilt) {
       const RecordPtr& known = s.process->known[shard];
-      if (CopyLost(*replica, *known, Self(s))) heard.lost.push_back({shard, known->epoch, Self(s)});
+      if (ReplicaLost(*replica, *known, Self(s)))
+        heard.lost.push_back({shard, known->epoch, Self(s)});
       continue;
     }
     for (const Member& member : replica->core->JoinReady()) {
@@ -158,7 +159,7 @@ void ClusterSimulation::Heartbeat(int server) {
     for (const Member& member : replica->core->SilentMembers()) {
       heard.silent.push_back({shard, replica->core->epoch(), member});
     }
-    // Also wrongly: it may cost copies, and never more.
+    // Wrong reports too: they may cost replicas, and never more.
     const bool wrongly = weather_.silences > 0 && stormy() && replica->core->primary();
     if (!wrongly || !Chance(weather_.silences)) continue;
     const ShardRecord& record = replica->core->record();
@@ -185,7 +186,7 @@ void ClusterSimulation::TickServer(int server) {
   const bool disk_works = time_ >= s.disk_full_until;
   if (!fsync_ && Chance(0.1) && disk_works) SyncLog(&s);
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
-    AdvanceCopies(server, shard);
+    AdvanceTransfers(server, shard);
     Replica* replica = s.process->replicas[shard].get();
     if (replica == nullptr || replica->core == nullptr || replica->spoilt) continue;
     replica->core->SetNow(time_ * 100'000);
@@ -213,8 +214,8 @@ void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   const int shard = static_cast<int>(record->shard.index);
   RecordPtr& known = p.known[shard];
   if (known == nullptr || record->revision > known->revision) known = record;
-  if (DeletesCopy(s, *record)) return DeleteCopy(&s, *record);
-  // The newest counts: an old record must not make a copy that nobody deletes again.
+  if (DeletesReplica(s, *record)) return DeleteReplica(&s, *record);
+  // The newest counts: an old record must not make a replica that nobody deletes again.
   if (p.replicas[shard] == nullptr && record->Holds(Self(s)) && known == record) {
     FreshReplica(&s, shard)->core->Recover(s.disk.promised[shard], ShardMeta());
   }
@@ -224,25 +225,26 @@ void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   Drain(server, shard);
 }
 
-// Above all epochs in which this copy had a part, active, and without this server in any life.
-bool ClusterSimulation::DeletesCopy(const Server& server, const ShardRecord& record) const {
+// The record is above all epochs in which this replica had a part, active, and without this server
+// in any life.
+bool ClusterSimulation::DeletesReplica(const Server& server, const ShardRecord& record) const {
   const int shard = static_cast<int>(record.shard.index);
   const auto id = static_cast<ServerId>(server.index) + 1;
   if (server.process->replicas[shard] == nullptr) return false;
   if (record.Names(id)) return false;
-  if (stormy() && time_ % 3 != 0) return false;  // some other time: what stays may be of use again
+  if (stormy() && time_ % 3 != 0) return false;  // later: a replica that stays may be of use again
   if (!record.active && !Planted(SimMutant::kDeletedWhileInactive)) return false;
   return record.epoch > server.disk.promised[shard] || Planted(SimMutant::kDeletedByOldRecord);
 }
 
-void ClusterSimulation::DeleteCopy(Server* server, const ShardRecord& record) {
+void ClusterSimulation::DeleteReplica(Server* server, const ShardRecord& record) {
   const int shard = static_cast<int>(record.shard.index);
   CheckDeleted(*server, record);
-  ++stats_.copies_deleted;
+  ++stats_.replicas_deleted;
   if (trace_ != nullptr) Trace(absl::StrCat("DELETE s", server->index + 1, " shard ", shard));
   Replica& replica = *server->process->replicas[shard];
   if (replica.core != nullptr) {
-    replica.core->LearnRecord(record);  // whoever waits is told
+    replica.core->LearnRecord(record);  // answers requests that wait
     Drain(server->index, shard);
   }
   std::erase_if(server->process->appending,
@@ -284,7 +286,7 @@ void ClusterSimulation::FinishAppend(int server) {
   if (time_ < s.disk_full_until || (stormy() && Chance(weather_.log_fails))) {
     FailAppends(&s);
   } else {
-    // A group commit takes some of what waits.
+    // A group commit takes some of the waiting entries.
     const size_t count = 1 + random_.Uniform(p.appending.size());
     for (size_t i = 0; i < count; ++i) {
       const QueuedAppend append = p.appending.front();

@@ -242,7 +242,7 @@ void ShardSimulation::FinishAppend(int server) {
   Server& s = servers_[server];
   Process& p = *s.process;
   if (p.appending.empty()) return;
-  if (!p.holds_data) {  // handed over: what is written now goes nowhere that counts
+  if (!p.holds_data) {  // the disk was handed over: writes to this one do not count
     const CoreEntry entry = p.appending.front();
     p.appending.pop_front();
     p.core->Appended(entry.lsn, entry.ticket);

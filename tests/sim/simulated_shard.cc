@@ -1,4 +1,5 @@
-// What the shell of one shard does around its core: the log, the rows, the replies.
+// The shell of one shard around its core: the log, the rows, the replies. The records kept for
+// followers are in the real RecordTail.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +9,7 @@
 
 namespace hotbed::sim {
 
-// Until the core has nothing more to say: what is done at once may bring more.
+// Works until the core wants nothing more: work that is done at once may bring more.
 void ClusterSimulation::Drain(int server, int shard) {
   Server& s = servers_[server];
   for (bool trimmed = false;;) {
@@ -33,7 +34,7 @@ void ClusterSimulation::Drain(int server, int shard) {
   CheckServing(s, shard);
 }
 
-// When the core begins to want it, as Shard::PublishState; TickServer asks again.
+// When the core begins to want it, as CommitPipeline::Publish; TickServer asks again.
 void ClusterSimulation::AskActivation(Server* server, int shard) {
   Replica& replica = *server->process->replicas[shard];
   const bool wants = !replica.spoilt && replica.core->wants_activation();
@@ -80,7 +81,7 @@ void ClusterSimulation::HandToLog(Server* server, int shard, const CoreEntry& en
 }
 
 void ClusterSimulation::CarryOut(int server, int shard, const CoreSend& send) {
-  if (send.kind == CoreSend::Kind::kSnapshot) return StartCopy(server, shard, send);
+  if (send.kind == CoreSend::Kind::kSnapshot) return StartTransfer(server, shard, send);
   const RecordTail& tail = *servers_[server].process->replicas[shard]->tail;
   ReplicaMessage message;
   message.kind = send.kind == CoreSend::Kind::kAppend ? ReplicaMessage::Kind::kAppend
@@ -157,7 +158,7 @@ void ClusterSimulation::AddToRow(Row* row, PushId push) {
   row->chain ^= row->chain >> 29;
 }
 
-// What the rows that it touched are after it; 0: none.
+// Returns a hash of the rows that the entry changed, after it; 0: it changed none.
 uint64_t ClusterSimulation::ApplyEntry(int shard, Replica* replica, const CoreEntry& entry) {
   std::vector<PushId> applied;
   if (entry.kind == RecordKind::kPush) {

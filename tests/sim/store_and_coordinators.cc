@@ -109,7 +109,7 @@ void ClusterSimulation::TickCoordinator(int coordinator) {
       [=, this] { DecideAll(coordinator, *read); });
 }
 
-// Takes the leader key when it is free, keeps it alive, and believes what it last heard of it.
+// Takes the leader key when it is free, keeps it alive, and believes its last answer about it.
 void ClusterSimulation::Lead(int coordinator) {
   auto term = std::make_shared<uint64_t>(0);
   AtStore(
@@ -279,7 +279,7 @@ void ClusterSimulation::CountCutOff(int shard, const ShardRecord& before, const 
   }
 }
 
-// What the class keeps nowhere may be gone now.
+// State that the class keeps nowhere may be gone now.
 void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
   Watched& watched = shards_[shard];
   const bool keeps = watched.setting.durability != Durability::kCheckpoint &&

@@ -35,7 +35,7 @@ Weather Isolation() {
   return weather;
 }
 
-// Copies whose rows are far behind their logs, and many that read them.
+// Replicas whose rows are far behind their logs, and many pulls of them.
 Weather SlowRows() {
   Weather weather;
   weather.name = "rows";
@@ -43,13 +43,13 @@ Weather SlowRows() {
   weather.pushes = 80;
   weather.eagerness = 0.5;
   weather.pull_rate = 0.8;
-  weather.read_copies = 0.6;
+  weather.read_replicas = 0.6;
   weather.strict = 0.4;
   weather.stale_maps = 0.05;
   weather.rows_at_once = 0.3;
   weather.rows_slow = 0.6;
   weather.rows_slow_time = 400 * kMs;
-  weather.copy_time = 40 * kMs;
+  weather.transfer_time = 40 * kMs;
   weather.reader = true;
   weather.primaries = 0.1;
   weather.watch = 0.5;
@@ -85,7 +85,7 @@ Weather Switches() {
   return weather;
 }
 
-// Logs that are slow and refuse what they were given.
+// Logs that are slow and refuse appends.
 Weather SlowLogs() {
   Weather weather;
   weather.name = "logs";
@@ -98,7 +98,7 @@ Weather SlowLogs() {
   return weather;
 }
 
-// Copies that are lost while their servers live.
+// Replicas that are lost while their servers live.
 Weather Damage() {
   Weather weather;
   weather.name = "damage";

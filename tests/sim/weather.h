@@ -1,4 +1,4 @@
-// How a simulated world goes wrong: how often, how long, and what. The mixed one has a little of
+// The faults of a simulated world: which, how often, how long. The mixed weather has a little of
 // everything; the others have much of what certain bugs need at once, which mixed seeds bring
 // together once in hundreds of thousands.
 #ifndef HOTBED_TESTS_SIM_WEATHER_H_
@@ -24,7 +24,7 @@ enum class FaultKind : uint8_t {
   kFlap,      // loses its lease, comes back for a moment, and is cut off from coordinators again
   kLinks,     // servers from each other
   kTriangle,  // two of three members do not reach each other; the third restarts, the primary dies
-  kSpoil,     // a copy is found to be damaged, or to differ
+  kSpoil,     // a replica is found to be damaged, or to have diverged
 };
 
 struct Weather {
@@ -32,25 +32,25 @@ struct Weather {
   std::vector<FaultKind> faults;  // each is as likely
   Time heal_time = 10 * kSecond;  // all is well from then on
   int faults_more = 0;            // beyond 7 to 12
-  int pushes = 30;                // of a client to a shard; trainers make their steps
+  int pushes = 30;                // per client and shard; trainers make their steps
   double eagerness = 0.17;        // to make one, at a tick
-  double pull_rate = 0;           // of a client, shard and tick; 0: as the seed has it
-  double read_copies = 0.15;      // of shards
+  double pull_rate = 0;           // per client, shard and tick; 0: the seed decides
+  double read_replicas = 0.15;    // of shards
   double strict = 0.6;            // of pulls
   double stale_maps = 0.4;        // of strict pulls
-  double watch = 0.03;            // of clients: a tick that brings a newer map
+  double watch = 0.03;            // per client and tick: it gets a newer map
   bool reader = false;            // the first client only pulls
   double primaries = 1;           // bounded pulls that may go to them, else only to others
   double cuts_activated = 0;      // a primary that was recorded active from other servers
   double dies_young = 0;          // and then
-  double isolates = 0;            // whose record was written just now, from the coordinators
+  double isolates = 0;            // of servers whose record was just written, from the coordinators
   double news_late = 0.05;        // of datagrams of coordinators
   double store_late = 0.04;       // of requests to the store
   double answers_late = 0.02;     // of the store
   double rows_at_once = 0.8;      // of entries applied
   double rows_slow = 0.1;         // of the others
   Time rows_slow_time = 80 * kMs;
-  Time copy_time = 15 * kMs;  // between parts of a copy
+  Time transfer_time = 15 * kMs;  // between parts of a snapshot transfer
   Time log_time = 3 * kMs;
   double log_fails = 0.003;
   double links_break = 0.003;  // at a message

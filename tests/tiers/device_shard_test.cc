@@ -1,5 +1,5 @@
-// What the random operations of tiered_store_test do not show: that heat decides who is on the
-// device, and what is left of a shard whose device fails.
+// Covers what the random operations of tiered_store_test do not show: that heat decides which rows
+// are on the device, and that a shard survives the failure of its device.
 #include "server/tiers/device/device_shard.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST_F(DeviceShardTest, RowsThatMakeRoomGoToTheHostNotToTheDisk) {
 
 struct LostCase {
   uint64_t launches;
-  bool flushed;  // all that was handed to the spill tier is on disk, else what the sweep flushed
+  bool flushed;  // everything written back is on disk, else only what WriteBackAll flushed
 };
 
 class LostDeviceTest : public DeviceShardTest, public ::testing::WithParamInterface<LostCase> {};
@@ -112,20 +112,20 @@ TEST_P(LostDeviceTest, ItsShardAnswersNothingAndTheLogHasEverything) {
   device_faults_.works_before_fault = GetParam().launches;
   Open(/*buckets=*/1);
   absl::Status status;
-  Lsn swept = 0;
+  Lsn written_back = 0;
   while (status.ok() && lsn_ < 400) {
     status = Update(Range(lsn_ * 7 % 120, 25));
     if (status.ok() && lsn_ % 3 == 0) status = Read(Range(lsn_ % 100, 20));
     if (status.ok() && lsn_ % 10 == 0) {
-      status = SweepNow(lsn_, absl::StrCat(lsn_));
+      status = WriteBackNow(lsn_, absl::StrCat(lsn_));
       if (!status.ok()) break;
       ASSERT_TRUE(host_->Flush().ok());
-      swept = lsn_;
+      written_back = lsn_;
     }
   }
   ASSERT_TRUE(IsDeviceLost(status)) << status << ", LSN " << lsn_;
   EXPECT_TRUE(IsDeviceLost(Read({1})));
-  EXPECT_TRUE(IsDeviceLost(SweepNow(lsn_, "no")));
+  EXPECT_TRUE(IsDeviceLost(WriteBackNow(lsn_, "no")));
   EXPECT_TRUE(IsDeviceLost(ApplyNow({1}, {std::vector<float>(spec_.dim)}, lsn_ + 1)));
   EXPECT_NE(host_->DeviceError(), "");
   EXPECT_EQ(host_->GetUsage().device_error, host_->DeviceError());
@@ -138,8 +138,8 @@ TEST_P(LostDeviceTest, ItsShardAnswersNothingAndTheLogHasEverything) {
 
   device_faults_ = {};
   OpenStore();
-  EXPECT_EQ(store_->meta(), swept == 0 ? "" : absl::StrCat(swept));
-  ReplayFrom(swept + 1);
+  EXPECT_EQ(store_->meta(), written_back == 0 ? "" : absl::StrCat(written_back));
+  ReplayFrom(written_back + 1);
   ASSERT_TRUE(Read(Range(0, 150)).ok());
   ASSERT_TRUE(Update(Range(0, 50)).ok());
   ASSERT_TRUE(Read(Range(0, 150)).ok());

@@ -105,8 +105,8 @@ struct Asked {
   }
 };
 
-// How many messages a task has, of which two may be under way; and whether the queues of the device
-// run in an order of their own.
+// Parameters: how many messages a task has, two of which may be in flight; and whether the queues
+// of the device run in a random order.
 class DeviceTierOrderTest : public DeviceTierTest,
                             public ::testing::WithParamInterface<std::pair<uint32_t, bool>> {};
 
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Messages, DeviceTierOrderTest,
                                   (info.param.second ? "AnyOrder" : "AtOnce");
                          });
 
-// A shard that goes while what it asked for is under way, because of what another is told.
+// A `done` of another shard closes a shard whose jobs are in flight.
 TEST_F(DeviceTierTest, AShardMayGoWhileItsMessageIsUnderWay) {
   Open({}, 64);
   std::vector<uint64_t> ids(16);

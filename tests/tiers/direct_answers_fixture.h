@@ -101,7 +101,7 @@ class DirectAnswersTest : public DeviceTierTest {
     if (random.OneIn(4)) {
       answer->plain.assign(at + 64, kUntouched);
     } else {
-      // Of three sizes: the pool has room for blocks of two.
+      // Answers of three sizes: the pool has room for blocks of two.
       answer->buffer = pool->Take(at + 64 + 5000 * random.Uniform(3));
       std::memset(answer->buffer->data, kUntouched, answer->buffer->capacity);
     }
@@ -125,7 +125,7 @@ class DirectAnswersTest : public DeviceTierTest {
     // The maximum: of rows of one table, that of the largest id.
     return StoredRow(part.job->table, *std::max_element(part.ids.begin(), part.ids.end()));
   }
-  // Every row that is there, and not one byte beside the rows.
+  // Every row that is there, and no byte outside the rows.
   static void Check(Answer* answer) {
     uint64_t end = 0;
     const auto untouched = [&](uint64_t limit) {

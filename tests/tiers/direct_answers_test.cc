@@ -1,5 +1,6 @@
-// Rows that a device copies straight into the answers of a server's pool: the same bits as by way
-// of staging memory, which rows go which way, and what becomes of an answer whose shard goes.
+// Rows that a device copies straight into the answers of a server's pool: they have the same bits
+// as rows that go through staging memory; which rows take which path; and the answers of closed
+// shards.
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -19,8 +20,8 @@ struct DirectCase {
 class DirectAnswersOfTest : public DirectAnswersTest,
                             public ::testing::WithParamInterface<DirectCase> {};
 
-// Of pulls cut into messages and joined; of answers in pinned memory, in memory that the pool has
-// no room for, and in other memory.
+// Pulls that are cut into messages and joined; answers in pinned memory, in memory that the pool
+// has no room for, and in other memory.
 TEST_P(DirectAnswersOfTest, TheSameBitsWhicheverWayTheyGo) {
   const DirectCase& c = GetParam();
   const uint64_t seed = SeedFromEnvironment(11);
@@ -76,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, DirectAnswersOfTest,
                                            DirectCase{"NothingMayBePinned", 1, 64, 12, 0}),
                          [](const auto& info) { return info.param.name; });
 
-// As a server has it: what a GPU is given a copy for, and what is copied with its neighbours.
+// With a server's limits: which rows the GPU copies itself, and which the host copies in groups.
 TEST_F(DirectAnswersTest, RowsThatAreManyTogetherAreNotCopiedOnTheHost) {
   limits_ = SmallMessages(4096);
   OpenWithRows({}, 64);
@@ -109,11 +110,11 @@ TEST_F(DirectAnswersTest, RowsThatAreManyTogetherAreNotCopiedOnTheHost) {
   EXPECT_EQ(copied({1365}, 0), 0u) << "just as many";
 }
 
-// A shard that goes while the device copies into its answer, because of what another is told. Its
-// caller gives the answer's memory back, and another answer is made at once.
+// A `done` of another shard closes a shard while the device copies into its answer. The caller
+// gives the answer's memory back, and another answer is made at once.
 class DroppedAnswerTest : public DirectAnswersTest, public ::testing::WithParamInterface<uint64_t> {
  protected:
-  // Whether the copy came after the gate was closed.
+  // Whether the device copied after the gate was closed.
   bool CopiesLate(uint64_t order_seed) {
     device::HostDeviceOptions options;
     options.order_seed = order_seed;

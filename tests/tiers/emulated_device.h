@@ -53,7 +53,7 @@ inline device::RowsOptions SmallMessages(uint32_t ids_max) {
   return rows;
 }
 
-// Opens an emulated device with `slab_bytes` for tables beside what messages take. `faults` is read
+// Opens an emulated device with `slab_bytes` for tables, in addition to messages. `faults` is read
 // at each opening.
 inline std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> EmulatedDevice(
     device::RowsOptions rows, uint64_t slab_bytes,

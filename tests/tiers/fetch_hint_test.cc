@@ -15,7 +15,7 @@ namespace fetch_hint_test {
 
 constexpr uint64_t kLine = FetchHint::kLineBytes;
 
-// Memory that nobody may touch.
+// Memory that must not be accessed.
 class Forbidden {
  public:
   explicit Forbidden(uint64_t bytes) : bytes_(bytes) {

@@ -1,10 +1,10 @@
-// A read of the spill tier that comes back with an older version of a row must never win.
+// A read of the spill tier that returns an older version of a row must never win.
 //
 // The schedules are run by hand. A pull of more than one part (256 rows) is cut open: the part that
 // holds row kRow reads the disk first, and so carries version 1; its other part, and with it the
-// pull's completion, comes only after row kRow has been moved about. kRow's version 2 then lies in
+// pull's completion, comes only after row kRow has been moved. kRow's version 2 then lies in
 // each of the places where a row can be: hot, waiting to be written, being written, written, back
-// from the disk. What the first part read is stale in all of them, and each test makes sure of that
+// from the disk. The first part has read a stale version in all cases, and each test checks that
 // by reading the row once more. Without WriteBack's memory of the reads in flight
 // (BeginFetch/EndFetch), WrittenMeanwhile answers with version 1 and makes it resident.
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ class InFlightTest : public StoreFixture {
                                    rows_.begin() + (id + 1) * spec_.dim);
       ASSERT_EQ(row, twin_->Read(id).weights) << "id " << id << " as answered";
     }
-    // What the pull kept must be right too, and what the disk holds.
+    // The rows that the pull made resident must be right too, and those on disk.
     CheckRow();
     RunAll();
     CheckRow();
@@ -148,12 +148,13 @@ TEST_F(InFlightTest, WrittenMeanwhile) {
 
 TEST_F(InFlightTest, WrittenAndSweptMeanwhile) {
   UpdateAside(kRow);
-  bool swept = false;
-  store_->WriteBackAll(lsn_, "", [&swept](absl::Status status) { swept = status.ok(); });
+  bool written_back = false;
+  store_->WriteBackAll(lsn_, "",
+                       [&written_back](absl::Status status) { written_back = status.ok(); });
   while (executor_.RunOne()) {
   }
   RunAllAside();
-  ASSERT_TRUE(swept);
+  ASSERT_TRUE(written_back);
   EvictAside();  // clean: it is not written again
   RunAllAside();
   FinishPullAndCheck();
@@ -217,7 +218,7 @@ TEST_F(InFlightTest, EndsWhileAnUpdateOfTheRowWaits) {
   CheckRow();
 }
 
-// The shard goes while its reads and writes are under way: they touch nothing of it.
+// The shard is closed while its reads and writes are in flight: they touch nothing of it.
 TEST_F(InFlightTest, ClosedMeanwhile) {
   UpdateAside(kRow);
   EvictAside();

@@ -1,4 +1,4 @@
-// Copies of a shard that is open and goes on being updated, without a sweep.
+// Snapshot transfers of an open shard that keeps being updated, without WriteBackAll.
 #include "server/tiers/spill/live_reader.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class LiveReaderTest : public StoreFixture {
       versions_[PositionOf(ids[i])].push_back({lsn_, std::move(payload)});
     }
   }
-  // What goes on beside a copy: pushes, pulls that bring rows back, sweeps, flushes.
+  // Work during a transfer: pushes, pulls that bring rows back, WriteBackAll, flushes.
   void Disturb() {
     for (uint64_t n = random_.Uniform(3); n > 0; --n) Update();
     if (random_.OneIn(3)) {
@@ -63,7 +63,7 @@ class LiveReaderTest : public StoreFixture {
           PullNow({random_.Uniform(spec_.rows), random_.Uniform(spec_.rows)}, &rows, &flags).ok());
     }
     if (random_.OneIn(8)) {
-      ASSERT_TRUE(SweepNow(lsn_, "meta").ok());
+      ASSERT_TRUE(WriteBackNow(lsn_, "meta").ok());
     }
     if (random_.OneIn(8)) {
       ASSERT_TRUE(host_->Flush().ok());
@@ -115,7 +115,8 @@ class LiveReaderTest : public StoreFixture {
       }
     }
   }
-  // Updates above `base` and above a row's LSN make it what it is here: so it has all others.
+  // The row as sent plus the updates above `base` and above its LSN must give the row as it is
+  // here.
   void ExpectWhole(Lsn base) {
     for (const auto& [position, versions] : versions_) {
       const auto it = copy_.find(position);

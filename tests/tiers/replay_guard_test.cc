@@ -56,7 +56,7 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
     Apply(first, last);
     store_->EndReplay();
   }
-  // What a copy brings its receiver, where the log goes on above `lsn`.
+  // A snapshot's rows as its receiver gets them; the log continues above `lsn`.
   void WarmAll(Lsn lsn, uint64_t block_bytes) {
     store_->SetAppliedLsn(lsn);
     store_->BeginReplay();
@@ -100,7 +100,7 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
 TEST_P(ReplayGuardTest, SweptRowsTakeNoRecordTwice) {
   OpenStore();
   Apply(1, 30);
-  ASSERT_TRUE(SweepNow(30, "at 30").ok());
+  ASSERT_TRUE(WriteBackNow(30, "at 30").ok());
   Apply(31, kRecords);
   Crash();  // the rows of 31 and later: lost, but for those that a small tier wrote back
   EXPECT_EQ(store_->meta(), "at 30");
@@ -113,7 +113,7 @@ TEST_P(ReplayGuardTest, SweptRowsTakeNoRecordTwice) {
 TEST_P(ReplayGuardTest, CrashDuringReplay) {
   OpenStore();
   Apply(1, kRecords);
-  ASSERT_TRUE(SweepNow(kRecords, "").ok());
+  ASSERT_TRUE(WriteBackNow(kRecords, "").ok());
   for (Lsn until : {Lsn{5}, Lsn{41}, Lsn{23}}) {
     Crash();
     store_->BeginReplay();
@@ -125,11 +125,11 @@ TEST_P(ReplayGuardTest, CrashDuringReplay) {
   CheckRowsAt(kRecords);
 }
 
-// A read between the records must not make a row resident whose guard nobody knows.
+// A read between the records must not make a row resident without its guard.
 TEST_P(ReplayGuardTest, ReadsDuringReplay) {
   OpenStore();
   Apply(1, kRecords);
-  ASSERT_TRUE(SweepNow(kRecords, "").ok());
+  ASSERT_TRUE(WriteBackNow(kRecords, "").ok());
   Crash();
   store_->BeginReplay();
   for (Lsn lsn = 1; lsn <= kRecords; ++lsn) {
@@ -144,9 +144,9 @@ TEST_P(ReplayGuardTest, ReadsDuringReplay) {
 TEST_P(ReplayGuardTest, WarmRowsTakeNoRecordTwice) {
   OpenStore();
   Apply(1, 56);
-  ASSERT_TRUE(SweepNow(56, "at 56").ok());
+  ASSERT_TRUE(WriteBackNow(56, "at 56").ok());
   Apply(57, kRecords);
-  ASSERT_TRUE(SweepNow(kRecords, "").ok());  // these are ahead of a log that begins above 56
+  ASSERT_TRUE(WriteBackNow(kRecords, "").ok());  // these are ahead of a log that begins above 56
   Crash();
   WarmAll(56, 500);
   const StoreStats warm = store_->Stats();
@@ -163,13 +163,13 @@ TEST_P(ReplayGuardTest, WarmRowsTakeNoRecordTwice) {
   }
 }
 
-// The log of a learner goes on beyond all that its rows carry.
+// The log of a learner continues beyond all LSNs that its rows carry.
 TEST_P(ReplayGuardTest, WarmRowsTakeWhatIsNew) {
   OpenStore();
   Apply(1, 30);
-  ASSERT_TRUE(SweepNow(30, "at 30").ok());
+  ASSERT_TRUE(WriteBackNow(30, "at 30").ok());
   Apply(31, 40);
-  ASSERT_TRUE(SweepNow(40, "").ok());
+  ASSERT_TRUE(WriteBackNow(40, "").ok());
   Crash();
   WarmAll(30, 1 << 20);
   Apply(31, kRecords);
@@ -180,7 +180,7 @@ TEST_P(ReplayGuardTest, WarmRowsTakeWhatIsNew) {
 TEST_P(ReplayGuardTest, ADamagedBlockWarmsNothing) {
   OpenStore();
   Apply(1, 30);
-  ASSERT_TRUE(SweepNow(30, "at 30").ok());
+  ASSERT_TRUE(WriteBackNow(30, "at 30").ok());
   Crash();
   auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3}, /*above=*/0);
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -191,18 +191,18 @@ TEST_P(ReplayGuardTest, ADamagedBlockWarmsNothing) {
   EXPECT_EQ(store_->Stats().rows_resident, 0u);
 }
 
-// The log lost its end with the power; the rows did not. Whoever goes on above highest_lsn() writes
-// no LSN that a row on disk claims to hold already.
+// A power loss took the end of the log but not the rows. A log that continues above highest_lsn()
+// reuses no LSN that a row on disk already carries.
 TEST_P(ReplayGuardTest, HighestLsnSurvivesWritesOfReplay) {
   const std::vector<std::vector<float>> gradient(1, std::vector<float>(spec_.dim, 0.5f));
   OpenStore();
   ASSERT_TRUE(ApplyNow({1}, gradient, 40).ok());
-  ASSERT_TRUE(SweepNow(40, "").ok());
+  ASSERT_TRUE(WriteBackNow(40, "").ok());
   Crash();
   ASSERT_EQ(store_->highest_lsn(), 40u);
   store_->BeginReplay();
   ASSERT_TRUE(ApplyNow({2}, gradient, 12).ok());
-  ASSERT_TRUE(SweepNow(12, "").ok());
+  ASSERT_TRUE(WriteBackNow(12, "").ok());
   Crash();
   EXPECT_EQ(store_->highest_lsn(), 40u);
 }

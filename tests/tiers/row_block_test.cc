@@ -32,7 +32,7 @@ class RowBlockTest : public StoreFixture {
         }
       }
       ASSERT_TRUE(ApplyNow(ids, gradients, lsn).ok());
-      ASSERT_TRUE(SweepNow(lsn, absl::StrCat("meta ", lsn)).ok());
+      ASSERT_TRUE(WriteBackNow(lsn, absl::StrCat("meta ", lsn)).ok());
     }
   }
   std::unique_ptr<ShardRowReader> Reader(Lsn above = 0) {
@@ -97,7 +97,7 @@ TEST_F(RowBlockTest, AReaderSeesTheMomentAtWhichItBegan) {
                        {std::vector<float>(spec_.dim, 1.0f), std::vector<float>(spec_.dim, 1.0f)},
                        3)
                   .ok());
-  ASSERT_TRUE(SweepNow(3, "later").ok());
+  ASSERT_TRUE(WriteBackNow(3, "later").ok());
   ASSERT_TRUE(host_->Flush().ok());
   std::vector<std::string> all = {*first};
   for (std::string& block : Blocks(reader.get())) all.push_back(std::move(block));
@@ -124,7 +124,7 @@ TEST_F(RowBlockTest, AFurtherPassBringsTheRowsThatHaveChanged) {
   EXPECT_TRUE(positions(2).empty());
   const std::vector<float> ones(spec_.dim, 1.0f);
   ASSERT_TRUE(ApplyNow({1, 3, spec_.rows - 1}, {ones, ones, ones}, 3).ok());
-  ASSERT_TRUE(SweepNow(3, "later").ok());
+  ASSERT_TRUE(WriteBackNow(3, "later").ok());
   EXPECT_EQ(positions(2), (std::vector<uint64_t>{1, 3, spec_.rows - 1}));
 }
 

@@ -1,4 +1,4 @@
-// Many shards, one budget: who gets what, who gives back, and that nobody takes more.
+// Many shards, one budget: which shard gets how much, which gives back, and none takes more.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -148,12 +148,12 @@ TEST_F(ShardBudgetTest, ManyShardsShareATinyBudget) {
   }
   for (Shard& shard : shards) {
     EXPECT_GT(Resident(shard), 0u);
-    With(shard, [&] { ASSERT_TRUE(SweepNow(shard.lsn, "").ok()); });
+    With(shard, [&] { ASSERT_TRUE(WriteBackNow(shard.lsn, "").ok()); });
     CheckUsage();
   }
 }
 
-// A budget that does not even hold one row a shard: one each, and they make progress.
+// A budget smaller than one row per shard: each gets one row and makes progress.
 TEST_F(ShardBudgetTest, ABudgetBelowOneRow) {
   host_ = nullptr;
   options_.hot_bytes = 64;

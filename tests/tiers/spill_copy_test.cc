@@ -44,7 +44,7 @@ class SpillCopyTest : public ::testing::Test {
     ASSERT_TRUE(tier.ok()) << tier.status();
     tier_ = *std::move(tier);
   }
-  // Shards beside each other; 1 is the one that is copied.
+  // Adjacent shards; number 1 is transferred.
   SpillShard Shard(uint32_t index) const {
     return SpillShard(spec_, {index * kRows, (index + 1) * kRows, 0, spec_.dim}, {spec_.id, index});
   }
@@ -112,8 +112,8 @@ class SpillCopyTest : public ::testing::Test {
   std::map<uint64_t, std::string> twin_;
 };
 
-// Copy after copy, each of some passes, with pushes to the open shard and its neighbours between,
-// restarts, and deletions: what is there is what a map has.
+// Transfer after transfer, each of some passes, with pushes to the open shard and its neighbours in
+// between, restarts, and deletions: the rows are those of a map.
 TEST_F(SpillCopyTest, IsWhatAMapWouldBe) {
   const SpillShard shard = Shard(1);
   Lsn lsn = 0;
@@ -167,7 +167,7 @@ TEST_F(SpillCopyTest, NeighboursStayAsTheyAre) {
   EXPECT_EQ(RowsOf(2), after);
 }
 
-// As a copy leaves a shard: with that, moves there and back compact nothing.
+// The files that a transfer leaves: moves there and back then compact nothing.
 TEST_F(SpillCopyTest, ADeletedCopyGivesItsFilesBackAtOnce) {
   spec_.dim = 2000;
   const auto writer = Writer();
@@ -178,8 +178,8 @@ TEST_F(SpillCopyTest, ADeletedCopyGivesItsFilesBackAtOnce) {
   EXPECT_LT(tier_->GetUsage().disk_bytes, kRows * spec_.dim / 10);
 }
 
-// A kill, or a copy that is given up, at any place: what the tier has of it is deleted as the
-// catalog says, and nothing is left on the disk.
+// After a kill, or an abandoned transfer, at any point, the part that the tier has is deleted as
+// the catalog says, and no file stays on the disk.
 TEST_F(SpillCopyTest, AHalfCopyIsDeletedWhole) {
   spec_.dim = 2000;
   for (const bool killed : {false, true}) {
@@ -189,7 +189,7 @@ TEST_F(SpillCopyTest, AHalfCopyIsDeletedWhole) {
       ASSERT_TRUE(WritePass(writer.get(), Some(1), 1).ok());
       ASSERT_TRUE(WritePass(writer.get(), Some(2), 2).ok());
       if (killed) {
-        // What a kill leaves: a file that nobody has taken over.
+        // A kill leaves a file that was not ingested.
         const std::string incoming = dir_ + "/rows/incoming";
         ASSERT_FALSE(std::filesystem::is_empty(incoming));
         std::filesystem::copy(incoming, dir_ + "/kept");

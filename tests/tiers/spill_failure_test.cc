@@ -1,4 +1,4 @@
-// What the disk may do to rows: damage them, refuse them, and be put back to a frozen copy.
+// Failures of the disk: it damages rows, refuses them, and is put back to a frozen snapshot.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ class SpillFailureTest : public StoreFixture {
   void Damage(
       uint64_t id,
       const std::function<void(KvStore*, const std::string& key, std::string* record)>& change) {
-    ASSERT_TRUE(SweepNow(lsn_, "").ok());
+    ASSERT_TRUE(WriteBackNow(lsn_, "").ok());
     ASSERT_TRUE(host_->Flush().ok());
     CloseStore();
     host_ = nullptr;
@@ -118,7 +118,8 @@ TEST_F(SpillFailureTest, DamagedRecordIsDataLossAndLeavesTheBatchAlone) {
       EXPECT_THAT(std::string(pulled.message()), HasSubstr(ShardId{spec_.id, 3}.ToString()));
       EXPECT_THAT(std::string(pulled.message()), HasSubstr("id 17 "));
       EXPECT_EQ(Update({19, 17, 5}).code(), absl::StatusCode::kDataLoss);
-      // Neither the row before nor the one after it took a step, and the shard goes on without it.
+      // Neither the row before nor the one after it took a step, and the shard continues without
+      // it.
       ids_ = {16, 18, 19, 5};
       CheckAll();
       ASSERT_TRUE(Update({16, 5}).ok());
@@ -134,11 +135,11 @@ TEST_F(SpillFailureTest, RestoreGoesBackToTheFrozenCopyOfOneTable) {
   options_.hot_bytes = RowCost() * 5;
   Open();
   ASSERT_TRUE(Update({1, 2, 3, 4, 5, 6, 7}).ok());
-  ASSERT_TRUE(SweepNow(lsn_, "first").ok());
+  ASSERT_TRUE(WriteBackNow(lsn_, "first").ok());
   ASSERT_TRUE(host_->Flush().ok());
   ASSERT_TRUE(host_->Freeze().ok());
   ASSERT_TRUE(Update({3, 4, 100}).ok());
-  ASSERT_TRUE(SweepNow(lsn_, "second").ok());
+  ASSERT_TRUE(WriteBackNow(lsn_, "second").ok());
   ASSERT_TRUE(host_->Freeze().ok());
   const auto frozen = std::make_unique<RowTwin>(*twin_);
   const Lsn frozen_lsn = lsn_;
@@ -149,13 +150,13 @@ TEST_F(SpillFailureTest, RestoreGoesBackToTheFrozenCopyOfOneTable) {
   spec_.id = 8;
   Open();
   ASSERT_TRUE(Update({1, 2}).ok());
-  ASSERT_TRUE(SweepNow(lsn_, "other").ok());
+  ASSERT_TRUE(WriteBackNow(lsn_, "other").ok());
   const std::unique_ptr<RowTwin> other_twin = std::move(twin_);
   store_ = std::move(first_store);  // closes the other table's
   twin_ = std::move(first_twin);
   spec_.id = 7;
   ASSERT_TRUE(Update({1, 3, 150}).ok());
-  ASSERT_TRUE(SweepNow(lsn_, "third").ok());
+  ASSERT_TRUE(WriteBackNow(lsn_, "third").ok());
   ASSERT_TRUE(Update({2, 160}).ok());
 
   // A crash: whatever reached the disk, the table is as it was frozen.
@@ -228,21 +229,21 @@ class WriteFailureTest : public SpillFailureTest {
 
 // All rows are in memory and changed; the disk has room for a tenth of them, and what RocksDB keeps
 // in memory before a flush fails is no more.
-TEST_F(WriteFailureTest, ASweepThatFillsTheDiskEndsAndClaimsNothing) {
+TEST_F(WriteFailureTest, AWriteBackThatFillsTheDiskEndsAndClaimsNothing) {
   spec_.rows = 1600;
   options_.hot_bytes = RowCost() * 2 * spec_.rows;
   options_.spill_bytes_max = 2 << 20;
   Open();
   ASSERT_TRUE(UpdateUntilRefused().ok());
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const absl::Status swept = SweepNow(lsn_, "claimed");
-    EXPECT_EQ(swept.code(), absl::StatusCode::kResourceExhausted) << swept;
+    const absl::Status written_back = WriteBackNow(lsn_, "claimed");
+    EXPECT_EQ(written_back.code(), absl::StatusCode::kResourceExhausted) << written_back;
     CheckAll();
   }
   OpenWithRoom();
   EXPECT_EQ(store_->meta(), "") << "the log is needed as before";
   ASSERT_TRUE(UpdateUntilRefused().ok());
-  ASSERT_TRUE(SweepNow(lsn_, "kept").ok());
+  ASSERT_TRUE(WriteBackNow(lsn_, "kept").ok());
   EXPECT_EQ(store_->meta(), "kept");
 }
 
@@ -252,13 +253,13 @@ TEST_F(WriteFailureTest, NoRowIsLostWhileWritesFailAndAllRecovers) {
   const absl::Status refused = UpdateUntilRefused();
   EXPECT_EQ(refused, before_write_back_) << "bounded: it must say so at some point";
   EXPECT_GT(twin_->rows().size(), 50u) << "and have room for some";
-  EXPECT_EQ(SweepNow(lsn_, "lost").code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(WriteBackNow(lsn_, "lost").code(), absl::StatusCode::kUnavailable);
   CheckAll();
   EXPECT_EQ(Update({399}).code(), absl::StatusCode::kUnavailable) << "still";
   CheckAll();
 
   before_write_back_ = absl::OkStatus();
-  ASSERT_TRUE(SweepNow(lsn_, "kept").ok());
+  ASSERT_TRUE(WriteBackNow(lsn_, "kept").ok());
   ASSERT_TRUE(UpdateUntilRefused().ok());
   CheckAll();
   Reopen(lsn_);
@@ -277,7 +278,7 @@ TEST_F(WriteFailureTest, AFullDiskIsResourceExhausted) {
 
   OpenWithRoom();
   ASSERT_TRUE(Update({3, 5}).ok());
-  ASSERT_TRUE(SweepNow(lsn_, "").ok());
+  ASSERT_TRUE(WriteBackNow(lsn_, "").ok());
 }
 
 }  // namespace spill_failure_test

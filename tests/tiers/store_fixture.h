@@ -115,9 +115,9 @@ class StoreFixture : public ::testing::Test {
     store_ = nullptr;
     RunAll();
   }
-  // What a clean stop and a start leave: all swept and flushed.
+  // A clean stop and a start: everything is written back and flushed.
   void Reopen(Lsn lsn) {
-    ASSERT_TRUE(SweepNow(lsn, absl::StrCat("meta ", lsn)).ok());
+    ASSERT_TRUE(WriteBackNow(lsn, absl::StrCat("meta ", lsn)).ok());
     ASSERT_TRUE(host_->Flush().ok());
     CloseStore();
     host_ = nullptr;
@@ -186,7 +186,7 @@ class StoreFixture : public ::testing::Test {
     if (result.ok()) answer.CopyTo(rows->data());
     return result;
   }
-  absl::Status SweepNow(Lsn lsn, std::string meta) {
+  absl::Status WriteBackNow(Lsn lsn, std::string meta) {
     absl::Status result;
     bool finished = false;
     store_->WriteBackAll(lsn, std::move(meta), [&](absl::Status status) {
@@ -194,7 +194,7 @@ class StoreFixture : public ::testing::Test {
       finished = true;
     });
     RunAll();
-    EXPECT_TRUE(finished) << "a Sweep that never ends";
+    EXPECT_TRUE(finished) << "a WriteBackAll that never ends";
     return result;
   }
   uint64_t RowCost() const {

@@ -1,5 +1,5 @@
-// The store against a map and a scalar optimizer, to the bit, with reads, updates, sweeps and
-// restarts interleaved at random.
+// Compares the store with a map and a scalar optimizer, to the bit, with reads, updates,
+// write-backs and restarts interleaved at random.
 #include "server/tiers/api/tiered_store.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ struct TwinCase {
   }
 };
 
-// All that needs a row's whole history or identity: counters, draws, state of two bytes.
+// Options that need a row's whole history or identity: counters, draws, state of two bytes.
 void TurnOptionsOn(OptimizerParams* o) {
   o->decay_mode = DecayMode::kDecoupled;
   o->lazy_decay = true;
@@ -81,7 +81,7 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
     for (size_t i = 0; i < count; ++i) pull->ids.push_back(ids_[random.Uniform(ids_.size())]);
     for (uint64_t id : pull->ids) {
       const size_t versions = Versions(id).size();
-      // Rows of an Apply under way may be read as they were before it.
+      // Rows of an Apply in flight may be read as they were before it.
       const bool updating = applying_ && absl::c_linear_search(update_ids_, id);
       pull->versions_before.push_back(versions - (updating ? 1 : 0));
     }
@@ -219,7 +219,7 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
   UpdateScalars scalars_;
   Lsn lsn_ = 0;
   bool applying_ = false;
-  bool sweeping_ = false;
+  bool writing_back_ = false;
 };
 
 TEST_P(StoreTwinTest, RandomOperations) {
@@ -238,13 +238,13 @@ TEST_P(StoreTwinTest, RandomOperations) {
         StartPull(random);
         break;
       case 5:
-        if (!sweeping_) {
-          sweeping_ = true;
+        if (!writing_back_) {
+          writing_back_ = true;
           store_->WriteBackAll(lsn_ - (applying_ ? 1 : 0), absl::StrCat("meta ", lsn_),
-                        [this](absl::Status status) {
-                          EXPECT_TRUE(status.ok()) << status;
-                          sweeping_ = false;
-                        });
+                               [this](absl::Status status) {
+                                 EXPECT_TRUE(status.ok()) << status;
+                                 writing_back_ = false;
+                               });
         }
         break;
       default:
@@ -296,7 +296,7 @@ std::vector<TwinCase> DeviceCases() {
       cases.push_back({hashed, optimizer, type, budget, false, buckets});
     }
   }
-  // What needs more than a row's weights and gradient; placement_invariance_test has all kinds.
+  // Kinds that need more than a row's weights and gradient; placement_invariance_test has all.
   for (auto optimizer : {OptimizerKind::kAdam, OptimizerKind::kLamb, OptimizerKind::kFtrl}) {
     cases.push_back({true, optimizer, WeightType::kBf16, 7, true, 1});
   }

@@ -1,6 +1,6 @@
-// Goal: the generated data is what its header promises: reachable AUC, a gap that no linear model
-// closes, the same bytes for the same seed. Method: generate, score, and train a linear model on
-// it.
+// Goal: the generated data keeps the promises of its header: reachable AUC, a gap that no linear
+// model closes, the same bytes for the same seed. Method: generate, score, and train a linear model
+// on it.
 #include "trainer/datagen.h"
 
 #include <gtest/gtest.h>

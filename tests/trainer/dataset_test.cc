@@ -1,5 +1,5 @@
-// Goal: every line of a file is seen exactly once an epoch, by the right part, whatever the size of
-// the file and the number of readers; bad files and lines are told by name and number. Method:
+// Goal: every line of a file is read exactly once per epoch, by the right part, for every size of
+// the file and number of readers; errors name bad files and the numbers of bad lines. Method:
 // generated files, collected ids.
 #include "trainer/dataset.h"
 

@@ -1,5 +1,5 @@
-// Goal: the model's value and gradient are the formula's. Method: the O(fields^2) sum as twin for
-// the value, central differences of the loss for the gradient.
+// Goal: the model's value and gradient agree with the formula. Method: the O(fields^2) sum as twin
+// for the value, central differences of the loss for the gradient.
 #include "trainer/fm_model.h"
 
 #include <gtest/gtest.h>

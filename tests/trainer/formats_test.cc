@@ -1,5 +1,5 @@
-// Goal: every spelling of the two formats is read right, every malformed line is refused and leaves
-// the batch alone. Method: literal lines.
+// Goal: every spelling of the two formats is read correctly; every malformed line is refused and
+// leaves the batch unchanged. Method: literal lines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -20,7 +20,7 @@ struct MapRows {
     std::vector<float> weights, state;
   };
   int dim = 0;
-  bool adagrad = true;  // else SGD
+  bool adagrad = true;  // false: SGD
   float deviation = 0.01f;
   absl::Mutex mu;
   std::vector<std::unordered_map<uint64_t, Row>> tables;

@@ -1,5 +1,5 @@
-// Goal: the loop trains what it is given, once each, with any number of workers, and stops on the
-// first error. Method: rows in local maps, a planted low-rank rating matrix.
+// Goal: the loop trains on each example once, with any number of workers, and stops at the first
+// error. Method: rows in local maps, a planted low-rank rating matrix.
 #include "trainer/train_loop.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST_F(TrainLoopTest, LearnsAPlantedLowRankMatrix) {
   }
 }
 
-// Notes the learning rate of each push.
+// Records the learning rate of each push.
 class NotingSource : public MapRowSource {
  public:
   NotingSource(MapRows* rows, std::vector<float>* rates) : MapRowSource(rows), rates_(rates) {}
@@ -101,14 +101,14 @@ TEST_F(TrainLoopTest, TheLearningRateComesUpOverFiftyBatches) {
   EXPECT_FLOAT_EQ(rates[0], options_.learning_rate / 50);
   EXPECT_FLOAT_EQ(rates[24], options_.learning_rate / 2);
   EXPECT_FLOAT_EQ(rates[50], options_.learning_rate);
-  // Later epochs start where the decay leaves it, not at the bottom again.
+  // Later epochs start at the decayed rate and do not warm up again.
   const float last = options_.learning_rate * std::pow(options_.learning_rate_decay,
                                                        static_cast<float>(options_.epochs - 1));
   EXPECT_FLOAT_EQ(rates.back(), last);
 }
 
-// Answers pushes from a thread of its own, a while later; rows count when they are answered, as
-// those of a cluster do.
+// Answers pushes from a thread of its own, some time later. Rows count when their push is answered,
+// as with a cluster.
 class LateSource : public MapRowSource {
  public:
   LateSource(MapRows* rows, std::atomic<uint64_t>* rows_in_all)

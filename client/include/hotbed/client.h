@@ -1,9 +1,9 @@
-// hotbed::Client: what a trainer or an inference service links.
+// hotbed::Client: the library that a trainer or an inference service links.
 //
 //   auto client = hotbed::Client::Connect("hotbed://127.0.0.1:7400", {.session_name = "job-7/0"});
 //   auto table = (*client)->OpenTable("user");
 //
-//   // rows: ids.size() x dim floats; duplicate ids are answered too.
+//   // rows: ids.size() x dim floats, one row per id; duplicate ids are allowed.
 //   hotbed::PullFeature in{*table, ids, rows.data()};
 //   absl::Status pulled = (*client)->Pull({&in, 1}).Wait();
 //
@@ -11,15 +11,15 @@
 //   hotbed::PushFeature out{*table, ids, gradients.data()};
 //   absl::Status pushed = (*client)->Push(step, {&out, 1}).Wait().status;
 //
-// One call carries any number of features over any number of tables; it becomes one message a
-// server (cut by bytes where it is larger than a message may be). Several calls may be in flight.
-// The client removes duplicate ids, splits by shard, retries, follows shards to new owners, and
-// gives up at the deadline only.
+// One call carries any number of features over any number of tables. It becomes one message per
+// server, or several where one would be larger than a message may be. Several calls may be in
+// flight. The client removes duplicate ids, splits by shard, retries, follows shards to new
+// servers, and gives up only at the deadline.
 //
 // Thread rule: Client and Table are thread-safe. Buffers named in a call belong to the client until
-// its Future is ready. Pushes of one session to one shard are applied in the order of the Push
-// calls; concurrent Push calls have no order between them, and steps must not decrease in the order
-// of the calls.
+// the call's Future is ready. Pushes of one session to one shard are applied in the order of the
+// Push calls. Concurrent Push calls have no order between them, and steps must not decrease in the
+// order of the calls.
 #ifndef HOTBED_CLIENT_H_
 #define HOTBED_CLIENT_H_
 
@@ -39,82 +39,91 @@ namespace hotbed {
 
 class Table;
 
-// Who answers pulls and lookups of shards with several copies. kPrimary: the primary alone. kAny:
-// whoever holds a copy, the near ones by turns; what a copy cannot answer (it is behind the
-// caller's own pushes, or down) the primary is asked at once. kDefault: kPrimary, but kAny for
-// tables that have a copy on every server (data_parallel).
+// Which server answers pulls and lookups of a shard that has several replicas.
+//   kPrimary  the primary alone.
+//   kAny      any server that holds a replica; the near ones take turns. If a replica cannot
+//             answer, because it is behind the caller's own pushes or down, the primary is asked
+//             at once.
+//   kDefault  kAny for tables that have a replica on every server (data_parallel), otherwise
+//             kPrimary.
 enum class ReadFrom : uint8_t { kDefault = 0, kPrimary = 1, kAny = 2 };
 
 struct ClientOptions {
-  // Stable over restarts of this trainer (job and rank): the identity under which pushes are
-  // applied exactly once. A second client that connects with the same name fences the first. Empty:
-  // a name of its own.
+  // The identity under which pushes are applied exactly once. Keep it stable over restarts of this
+  // trainer (job and rank). A second client that connects with the same name fences the first.
+  // Empty: a unique name.
   std::string session_name;
-  absl::Duration deadline = absl::Seconds(60);  // of every call that names none
-  // How rows travel; they arrive as fp32 unless a feature asks otherwise.
+  absl::Duration deadline = absl::Seconds(60);  // of calls that name none; above zero
+  // How rows travel. They arrive as fp32 unless a feature asks for the type that travels.
   RowType pull_type = RowType::kFp32;
-  RowType push_type = RowType::kFp32;  // how gradients travel
+  RowType push_type = RowType::kFp32;  // how gradients travel; not kInt8
   ReadFrom read_from = ReadFrom::kDefault;
-  // Calls that wait for the same server may travel as one message: more rows a second where calls
-  // are small and many in flight.
+  // Calls that wait for the same server may travel as one message: more rows per second where calls
+  // are small and many are in flight.
   bool join_requests = true;
-  // Larger calls are cut, to this or to the least that a server of the cluster accepts
-  // (--message-bytes-max).
+  // Bytes per message, 64 KiB to 64 MiB. Larger calls are cut to this size, or to the smallest that
+  // a server of the cluster accepts (its --message-bytes-max).
   uint64_t message_bytes_max = 1ull << 20;
-  // A call beyond a limit waits for room, at most until its deadline, which it then ends with; so
-  // does a push that would, by what the last ones took, be answered too late. One larger than the
-  // bytes goes alone. So these calls may block: not to be made from a Future's callback.
-  int pulls_in_flight_max = 256;                   // Pull and Lookup
-  uint64_t pull_bytes_in_flight_max = 1ull << 30;  // ids and rows as they travel
-  int pushes_in_flight_max = 64;
+  // Limits on calls in flight. A call beyond a limit blocks until the limit admits it, at most
+  // until its deadline, and then ends with DeadlineExceeded; a push also blocks where, judging by
+  // the last ones, it would be answered too late. A call that alone exceeds a limit of bytes is
+  // sent when nothing else is in flight. Because Pull, Lookup and Push may block, do not call them
+  // from a Future's callback.
+  int pulls_in_flight_max = 256;                     // of Pull and Lookup; 1 to 65536
+  uint64_t pull_bytes_in_flight_max = 1ull << 30;    // ids and rows as they travel
+  int pushes_in_flight_max = 64;                     // 1 to 65536
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // ids and gradients as they travel
-  int threads = 1;                                   // that drive the network
-  // How many trainers train together: what a push to a table of gradient_reduction `mean` is
-  // divided by (synchronous tables count for themselves).
+  int threads = 1;                                   // that drive the network; 1 to 64
+  // How many trainers train together, 1 to 65536: pushes to a table of gradient_reduction `mean`
+  // are divided by it. Synchronous tables use the size of the trainer group instead.
   uint32_t trainers = 1;
-  // The trainers that go through the steps of synchronous and bounded tables together: those of one
-  // group name (JoinTrainers). Empty: none; such tables then take no pushes from this client.
+  // The name of the group of trainers that take the steps of synchronous and bounded tables
+  // together (JoinTrainers). Empty: no group; such tables then take no pushes from this client.
   std::string trainer_group;
-  // A trainer that the coordinator does not hear of for so long is given up, and its group goes on
-  // without it. Zero: the coordinator's --trainer-lease-ms.
+  // The coordinator gives a trainer up, and its group continues without it, when it has not heard
+  // from the trainer for this time: 100 ms to 10 min. Zero: the coordinator's --trainer-lease-ms.
   absl::Duration trainer_lease = absl::ZeroDuration();
 };
 
-// How a bag of rows becomes one (docs/tables.md, "Batches, pooling and bounds").
+// How a bag of rows becomes one row (docs/tables.md, "Batches, pooling and bounds").
 enum class BagPooling : uint8_t { kSum = 0, kMean = 1, kMax = 2 };
 
-// Of an empty bag.
+// The arg_max of every element of an empty bag.
 inline constexpr uint32_t kArgMaxOfNothing = 0xffffffffu;
 
-// One input of a pull: `rows[i]` receives the row of `ids[i]`, ids.size() x dim elements of
-// `row_type`. An id that the table's padding id or bounds mode makes nothing (docs/tables.md) gets
-// a row of zeros, and does not exist.
+// One input of a pull: `rows[i]` receives the row of `ids[i]`; `rows` has ids.size() x dim elements
+// of `row_type`. An id that the table's padding id or bounds mode makes nothing (docs/tables.md)
+// gets a row of zeros and does not exist.
 //
-// With `bag_lengths`, the ids are bags, one behind the other, and rows[b] receives bag b as one row
-// of dim floats. Each server pools what it has of a bag, so a row a bag and shard travels instead
-// of a row an id; ids are sent as often as they occur. What the shards answer is joined in their
-// order: sums in fp32 (so the same shards give the same bits, others within rounding), for a mean
-// then divided by the number of the bag's ids, or by the sum of their weights (fp32, in order), the
-// largest for a maximum. Wire types fp16 and bf16 round each shard's row once. An empty bag is
-// zeros. An id that is made nothing counts for nothing; one outside of its table still counts in
-// the mean's divisor.
+// With `bag_lengths`, the ids form bags, one after another, and rows[b] receives bag b as one row
+// of dim floats. Each server pools the ids of a bag that it holds, so that one row per bag and
+// shard travels instead of one row per id; ids are sent as often as they occur. The client joins
+// the answers in the order of the shards: it adds sums in fp32, divides means by the number of the
+// bag's ids or by the sum of their weights (fp32, in order), and takes the largest of maxima. The
+// same set of shards gives the same bits, another set gives the same values within rounding. Wire
+// types fp16 and bf16 round the row of each shard once. An empty bag is zeros. An id that the
+// padding id or the bounds mode makes nothing adds nothing; an id outside its table still counts in
+// a mean's divisor.
 struct PullFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
   void* rows = nullptr;
-  // Of `rows` in memory: kFp32, or the type that travels (no conversion).
+  // The type of `rows` in memory: kFp32, or the type that travels (no conversion).
   RowType row_type = RowType::kFp32;
-  // If set: 1 where the row was ever pushed, 0 where its first value was computed.
+  // If not null, one element per id: 1 where the row was ever pushed, 0 where its initial value was
+  // computed. Pooled: also one element per id.
   uint8_t* exists = nullptr;
-  // The caller has removed duplicates already: spares the client the search where this is the
-  // table's only feature. An id that does occur twice is pulled twice.
+  // The caller has removed duplicates already, which spares the client the search where this is the
+  // table's only feature. An id that occurs twice nevertheless is pulled twice.
   bool distinct = false;
 
-  // Pooled: one length a bag, together ids.size(). Empty: a row an id, and nothing below is set.
+  // Pooled: one length per bag, which add up to ids.size(). Empty: one row per id, and the fields
+  // below must be left alone.
   absl::Span<const uint32_t> bag_lengths;
-  const float* id_weights = nullptr;  // kSum and kMean: each row times its id's weight
+  const float* id_weights = nullptr;  // kSum and kMean: each row is multiplied by its id's weight
   BagPooling pooling = BagPooling::kSum;
-  // kMax: bags x dim, which id of its bag an element is from, counted from 0; of equals the first.
+  // kMax: bags x dim, the position in its bag, counted from 0, of the id that an element comes
+  // from; the first of equals.
   uint32_t* arg_max = nullptr;
   uint64_t row_stride = 0;  // floats from one bag's row to the next; 0: dim
 };
@@ -122,64 +131,67 @@ struct PullFeature {
 struct PullOptions {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   const RowType* wire_type = nullptr;              // null: the client's
-  // A pull sees this client's own acknowledged pushes, and per shard never an older state than an
-  // earlier pull of this client did. Beyond that, of shards with several copies:
+  // Every pull sees this client's own acknowledged pushes, and per shard never an older state than
+  // an earlier pull of this client. The fields below ask for more where shards have several
+  // replicas.
   ReadFrom read_from = ReadFrom::kDefault;  // kDefault: the client's
-  // Everything that anybody got an acknowledgement for before the pull began: the primary alone
-  // answers, and only while it surely is the primary. Not together with kAny.
+  // The pull sees everything that was acknowledged to any client before it began: only the primary
+  // answers, and only while it is certain to be the primary. Not together with kAny.
   bool strict = false;
-  // A copy answers only if it has heard from the primary within so long. Zero: no such limit.
+  // A replica answers only if it has heard from the primary within this time. Zero: unlimited.
   absl::Duration staleness_max = absl::ZeroDuration();
 };
 
-// One output of a step: gradients[i] is the gradient for ids[i], ids.size() x dim floats.
-// Duplicates are summed. Ids that the table's padding id or bounds mode makes nothing are passed
-// over.
+// One output of a step: gradients[i] is the gradient for ids[i]; `gradients` has ids.size() x dim
+// floats. Gradients of duplicate ids are summed. Ids that the table's padding id or bounds mode
+// makes nothing are skipped.
 struct PushFeature {
   const Table* table = nullptr;
   absl::Span<const uint64_t> ids;
   const float* gradients = nullptr;
-  // --- where many ids share a gradient row, as the ids of a bag do: the gradient for ids[i] is
+  // --- Many ids may share a gradient row, as the ids of a bag do: the gradient for ids[i] is
   // coefficients[i] * gradients[gradient_rows[i]], and no row is copied for it.
-  const uint32_t* gradient_rows = nullptr;  // one an id; null: row i
-  uint64_t gradient_row_count = 0;          // of `gradients`; needed with gradient_rows
+  const uint32_t* gradient_rows = nullptr;  // one per id; null: row i
+  uint64_t gradient_row_count = 0;          // of `gradients`; required with gradient_rows
   uint64_t gradient_stride = 0;             // floats from one row to the next; 0: dim
-  const float* coefficients = nullptr;      // one an id; null: 1
-  // Max pooling: element d counts only where arg_max[r * dim + d] is bag_positions[i], r being the
-  // gradient row; elsewhere the gradient is 0. Both or none.
+  const float* coefficients = nullptr;      // one per id; null: 1
+  // Max pooling: element d counts only where arg_max[r * dim + d] equals bag_positions[i], r being
+  // the gradient row; elsewhere the gradient is 0. Set both or none.
   const uint32_t* arg_max = nullptr;
   const uint32_t* bag_positions = nullptr;
 };
 
 struct PushOptions {
-  absl::Duration deadline = absl::ZeroDuration();
+  absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   bool has_learning_rate = false;
-  float learning_rate = 0.0f;  // for this push, all tables; else each table's own
-  // The rows given are the new weights themselves, and their optimizer state begins anew: import
-  // and tests. An id may then occur once a table.
+  float learning_rate = 0.0f;  // for this push and all of its tables; else each table's own
+  // The rows given are the new weights themselves, and their optimizer state starts again from its
+  // initial value. For import and tests. An id may then occur once per table.
   bool assign = false;
-  // All gradients of the push are multiplied by it first.
+  // All gradients of the push are multiplied by this first.
   float gradient_scale = 1.0f;
-  // If the norm of the push, over all tables and rows after duplicates are summed, is above this,
-  // all are scaled down to it (DECISIONS S6). 0: off. Rows with an element that is NaN or infinite
-  // (nan_policy skip or allow) count for nothing in the norm.
+  // If the norm of the push, over all tables and rows after duplicates are summed, is larger than
+  // this, all gradients are scaled down to it. 0: off. Rows with an element that is NaN or infinite
+  // (nan_policy skip or allow) do not enter the norm.
   float clip_global_norm = 0.0f;
 };
 
-// What became of a push. A step is atomic per shard, not across shards (DECISIONS S3): `shards`
-// lists those that did not apply it.
+// The result of a push. A step is atomic per shard, not across shards: `shards` lists the shards
+// that did not apply it.
 struct PushResult {
   enum class Outcome {
-    // By all shards, exactly once; by those of synchronous tables: in the log, to be applied when
-    // the step is committed (see `staged`).
+    // All shards applied the push, exactly once. Shards of synchronous tables have it in their logs
+    // and apply it when the step is committed (see `staged`).
     kApplied,
-    // At least one shard refused for good; see `shards` (those not listed applied it). No shards:
-    // the push was refused as a whole, nothing was sent.
+    // At least one shard refused for good. `shards` lists the refusals; the other shards applied
+    // the push. If `shards` is empty, the push was refused as a whole and nothing was sent.
     kFailed,
-    // What at least one shard did is unknown. status is kDeadlineExceeded: the deadline passed and
-    // it may yet be applied; Client::Retry(result) goes on asking, and nothing is ever applied
-    // twice. status is kUnknown: an acknowledgement was lost, and the shard has since refused to
-    // answer (fenced by a newer client, damaged, dropped); nobody will tell.
+    // Whether at least one shard applied the push is unknown.
+    //   status kDeadlineExceeded  The deadline passed, and the push may still be applied.
+    //                             Client::Retry(result) continues it; it is never applied twice.
+    //   status kUnknown           An acknowledgement was lost, and the shard has since refused to
+    //                             answer (fenced by a newer client, damaged, dropped). The outcome
+    //                             will remain unknown.
     kIndeterminate,
   };
   struct Shard {
@@ -191,77 +203,87 @@ struct PushResult {
   Outcome outcome = Outcome::kApplied;
   absl::Status status;  // OK exactly when kApplied
   uint64_t step = 0;
-  uint64_t ticket = 0;  // names the push for Client::Retry
-  bool staged = false;  // it has rows of synchronous tables: EndStep applies them
+  uint64_t ticket = 0;  // identifies the push for Client::Retry
+  bool staged = false;  // the push has rows of synchronous tables, which EndStep applies
   std::vector<Shard> shards;
 };
 
-// What the client did so far. Counters since Connect.
+// Counters since Connect.
 struct ClientStats {
-  uint64_t ids_asked = 0;    // with duplicates
-  uint64_t ids_zeroed = 0;   // of pulls and pushes: outside of their table, bounds mode zero
-  uint64_t rows_pulled = 0;  // without
+  uint64_t ids_asked = 0;    // of pulls and lookups, with duplicates
+  uint64_t ids_zeroed = 0;   // of pulls and pushes: ids outside their table, bounds mode zero
+  uint64_t rows_pulled = 0;  // without duplicates
   uint64_t rows_pushed = 0;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t messages = 0;
-  uint64_t retries = 0;  // of a segment
-  uint64_t wrong_epoch = 0;
+  uint64_t retries = 0;      // segments sent again; a segment is the part of a call for one shard
+  uint64_t wrong_epoch = 0;  // segments refused because the shard has moved
   uint64_t reconnects = 0;
 };
 
 class Client {
  public:
-  // Target: "hotbed://HOST:PORT" of the coordinator. Waits for it until the deadline of the
-  // options.
+  // `target` is "hotbed://HOST:PORT" of the coordinator. Waits for the coordinator until the
+  // deadline of the options. InvalidArgument names an option that is out of range, its value and
+  // the range.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target,
                                                          const ClientOptions& options = {});
   virtual ~Client() = default;
 
-  // --- tables. A Table lives as long as its client.
+  // --- Tables. A Table lives as long as its client. These calls block, at most until the client's
+  // deadline. OpenTable and DropTable return NotFound for a table that does not exist; CreateTable
+  // returns InvalidArgument for options that are not valid, and AlreadyExists for a name that is
+  // taken, unless `if_not_exists` and the table is the same.
   virtual absl::StatusOr<const Table*> CreateTable(const TableOptions& options,
                                                    bool if_not_exists = false) = 0;
   virtual absl::StatusOr<const Table*> OpenTable(const std::string& name) = 0;
   virtual absl::Status DropTable(const std::string& name) = 0;
   virtual absl::StatusOr<std::vector<TableOptions>> ListTables() = 0;
 
-  // --- training. Errors that can be seen before anything is sent (an id outside a bounded table,
-  // NaN where the table rejects it, no features, sizes that do not fit) are returned by a ready
-  // Future, and nothing was sent.
+  // --- Training. Errors that can be found before anything is sent (an id outside a bounded table,
+  // NaN where the table rejects it, no features, sizes that do not match) are returned by a Future
+  // that is ready; nothing was sent.
+  //
+  // Writes the rows of `features` to their buffers. They are there once the Future is OK; on an
+  // error the buffers are unspecified. DeadlineExceeded says what was still missing.
   virtual Future<absl::Status> Pull(absl::Span<const PullFeature> features,
                                     const PullOptions& options = {}) = 0;
-  // `step` grows over the life of the session name (use the training step); one Push a table and
-  // step (DECISIONS S2). A restarted trainer that repeats steps is answered kApplied for those
-  // already applied.
+  // `step` must grow over the life of the session name (use the training step), with one Push per
+  // table and step. A restarted trainer that repeats steps gets kApplied for those already applied.
   virtual Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                                   const PushOptions& options = {}) = 0;
-  // Goes on with a push that ended kIndeterminate: same sequence numbers, applied at most once.
+  // Continues a push that ended kIndeterminate: with the same sequence numbers, so that it is
+  // applied at most once.
   virtual Future<PushResult> Retry(const PushResult& result,
                                    absl::Duration deadline = absl::ZeroDuration()) = 0;
-  // The pushes that have waited so long for an answer, the oldest first, each as it would end now:
-  // `shards` are those that have not answered, `status` has what was heard of them last.
+  // The pushes that have waited at least this long for an answer, the oldest first, each with the
+  // result that it would have now: `shards` lists the shards that have not answered, `status`
+  // quotes the last answer or error.
   virtual std::vector<PushResult> UnansweredPushes(absl::Duration at_least) const = 0;
 
-  // --- steps of trainers, for tables of bounded staleness and synchronous ones (docs/tables.md,
-  // Consistency of training). All block, at most until the deadline (zero: the client's), and may
-  // be called again after kDeadlineExceeded or kUnavailable. kAborted: the group has given this
-  // trainer up (it was not heard of for its lease); what it pushed in the step is dropped; join
-  // again.
+  // --- Steps of trainers, for synchronous tables and tables of bounded staleness (docs/tables.md,
+  // Consistency of training). All calls block, at most until the deadline (zero: the client's), and
+  // may be repeated after kDeadlineExceeded or kUnavailable. kAborted: the group has given this
+  // trainer up, because the coordinator did not hear from it for its lease; its pushes of the step
+  // are dropped, and it must join again.
   //
-  // Joins ClientOptions::trainer_group; the step to begin with: the one after the group's last. All
-  // trainers of a group number their steps alike.
+  // Joins ClientOptions::trainer_group. Returns the step to begin with, which is the one after the
+  // group's last. All trainers of a group number their steps alike.
   virtual absl::StatusOr<uint64_t> JoinTrainers(absl::Duration deadline = absl::ZeroDuration()) = 0;
-  // Waits until this trainer may begin `step`: no trainer of the group is more than the staleness
-  // of the bounded tables behind. Push does the same for the tables that it names.
+  // Waits until this trainer may begin `step`: no trainer of the group is further behind than the
+  // staleness of the bounded tables allows. Push waits likewise for the tables that it names.
   virtual absl::Status BeginStep(uint64_t step, absl::Duration deadline = absl::ZeroDuration()) = 0;
-  // All pushes of `step` were made. Waits until they are answered; with synchronous tables, until
-  // all trainers have ended the step and every shard has applied it: a pull then sees it.
+  // Declares that all pushes of `step` were made. Waits until they are answered; with synchronous
+  // tables, until all trainers have ended the step and every shard has applied it, so that a pull
+  // sees it.
   virtual absl::Status EndStep(uint64_t step, absl::Duration deadline = absl::ZeroDuration()) = 0;
-  // The others go on without this trainer; what it pushed of a step that it has not ended is
-  // dropped. Closing the client leaves too.
+  // The other trainers continue without this one; its pushes of a step that it has not ended are
+  // dropped. Closing the client leaves, too.
   virtual absl::Status LeaveTrainers(absl::Duration deadline = absl::ZeroDuration()) = 0;
 
-  // --- inference: one unary call a server; no session, no order.
+  // --- Inference: one unary call per server; no session, no order, and no view of the client's own
+  // pushes. Otherwise as Pull.
   virtual Future<absl::Status> Lookup(absl::Span<const PullFeature> features,
                                       const PullOptions& options = {}) = 0;
 
@@ -269,6 +291,7 @@ class Client {
   virtual std::string cluster_id() const = 0;
 };
 
+// A handle of one table. Thread-safe; owned by its client.
 class Table {
  public:
   virtual ~Table() = default;

@@ -8,26 +8,30 @@
 //   ...                                              // the model computes d loss / d out
 //   (*embeddings)->Backward(step, batch, out, gradients).Wait();
 //
-// Several features may read one table, and one feature several tables (name it twice). Outputs come
-// in the order of the list, whatever the order of the batch's keys. Bags are pooled where fewer
-// bytes travel: on the servers (partial bags per shard, joined here in shard order), or here where
-// ids repeat so often that the distinct rows are fewer bytes than the bags.
+// Several features may read one table, and one feature may read several tables (name it once per
+// table). Outputs come in the order of the list, whatever the order of the batch's keys. Bags are
+// pooled where fewer bytes travel: on the servers, which answer partial bags per shard that the
+// client joins in the order of the shards; or in the client, where ids repeat so often that the
+// distinct rows have fewer bytes than the bags.
 //
 //   sum    out = sum of w_k * row_k             weights default to 1
 //   mean   out = sum / number of ids in the bag; weighted: sum of w_k * row_k / sum of w_k
-//   max    out[i] = the largest row_k[i]; its gradient goes to that row alone (of equals the first;
-//          the others of the bag are touched with a gradient of 0); weights are refused
-//   none   one row an id (sequence), in the order of the ids; weights are refused
+//   max    out[i] = the largest row_k[i]; its gradient goes to that row alone (the first of equals;
+//          the other rows of the bag get a gradient of 0); weights are refused
+//   none   one row per id (a sequence), in the order of the ids; weights are refused
 //
-// An empty bag is zeros, and so is a mean whose weights add up to 0 (it has no gradient). The
-// table's padding id counts for nothing: no row, no gradient, not in a mean's number; under none it
-// is a row of zeros. An id outside of a bounded table's rows goes by the table's bounds mode: error
-// (naming feature and position), zero (as the padding id, but it counts in a mean's number; counted
-// in EmbeddingOutput::out_of_bounds), or modulo.
+// An empty bag is zeros, and so is a mean whose weights add up to 0, which has no gradient. The
+// table's padding id has no row and no gradient, and does not count in a mean's number of ids;
+// under none it is a row of zeros. An id outside a bounded table's rows follows the table's bounds
+// mode:
+//   error   the call is refused; the error names feature and position
+//   zero    as the padding id, but the id counts in a mean's number of ids and in
+//           EmbeddingOutput::out_of_bounds
+//   modulo  the id modulo the table's rows
 //
-// Thread rule: thread-safe; buffers named in a call belong to it until its Future is ready, and
-// Embeddings live until all their Futures are. Bags are pooled on the thread that brings the last
-// answer, which is the one that waits where one does.
+// Thread rule: thread-safe. Buffers named in a call belong to it until its Future is ready, and
+// Embeddings must outlive all of their Futures. Bags are pooled on the thread that reads the last
+// answer, which is the waiting thread where one waits.
 #ifndef HOTBED_EMBEDDING_H_
 #define HOTBED_EMBEDDING_H_
 
@@ -51,17 +55,19 @@ struct EmbeddingFeature {
   std::string feature;  // key of the batch
   const Table* table = nullptr;
   Pooling pooling = Pooling::kSum;
-  std::string output;  // name of the output; empty: the feature, or feature@table where it is twice
+  // Name of the output. Empty: the feature, or feature@table where the feature occurs twice.
+  std::string output;
 };
 
+// Where bags are pooled; kAuto: where fewer bytes travel.
 enum class PoolingPlace : uint8_t { kAuto = 0, kServer = 1, kClient = 2 };
 
 struct EmbeddingOptions {
-  // kClient makes outputs bit-identical for every set of shards; else another set of shards is
-  // within 1e-6 (DECISIONS N3).
+  // kClient makes outputs bit-identical for every set of shards. Otherwise outputs of different
+  // sets of shards differ by at most 1e-6.
   PoolingPlace pooling_at = PoolingPlace::kAuto;
-  const RowType* wire_type = nullptr;  // of rows and pooled sums; null: the client's
-  absl::Duration deadline = absl::ZeroDuration();
+  const RowType* wire_type = nullptr;  // of rows and pooled sums; null: the client's pull_type
+  absl::Duration deadline = absl::ZeroDuration();  // of Forward; zero: the client's
 };
 
 struct EmbeddingOutput {
@@ -70,7 +76,7 @@ struct EmbeddingOutput {
     uint32_t dim = 0;
     Pooling pooling = Pooling::kSum;
     uint32_t column = 0;  // pooled: where its dim columns begin in `values`
-    // kNone only: one row an id of the feature, and the lengths of its samples.
+    // kNone only: one row per id of the feature, and the lengths of its samples.
     std::vector<float> sequence;
     std::vector<uint32_t> lengths;
   };
@@ -78,24 +84,25 @@ struct EmbeddingOutput {
   uint32_t columns = 0;           // sum of the pooled features' dims
   std::vector<float> values;      // batch_size x columns, row-major
   std::vector<Feature> features;  // in the order of EmbeddingFeature
-  uint64_t out_of_bounds = 0;     // ids that a table's bounds mode `zero` made nothing
-  // Of max-pooled features, for Backward: which id of its bag an element is from.
+  uint64_t out_of_bounds = 0;     // ids that a table's bounds mode `zero` replaced with zeros
+  // For Backward, by feature, of max-pooled features: for each element of each bag, the position in
+  // the bag of the id that it comes from.
   std::vector<std::vector<uint32_t>> arg_max;
 
-  const Feature* Find(const std::string& name) const;
+  const Feature* Find(const std::string& name) const;  // null: no such output
 };
 
-// Gradients as Forward's outputs have them.
+// Gradients of the loss, in the shapes of Forward's outputs.
 struct OutputGradients {
   absl::Span<const float> values;                  // batch_size x columns
-  std::vector<absl::Span<const float>> sequences;  // one a feature; empty unless kNone
+  std::vector<absl::Span<const float>> sequences;  // one per feature; empty unless kNone
 };
 
 struct BackwardOptions {
   PushOptions push;
-  // As PushOptions has them; these are looked at, not those of `push`.
+  // As in PushOptions; the fields of the same names in `push` are ignored.
   float clip_global_norm = 0.0f;
-  float gradient_scale = 1.0f;  // multiplied in first: 1/k of accumulation, loss scaling
+  float gradient_scale = 1.0f;  // multiplied first: 1/k for accumulation, or to undo loss scaling
 };
 
 // Gradients of rows, each id once, in the order of first appearance.
@@ -107,43 +114,43 @@ struct SparseGradient {
 
 class Embeddings {
  public:
-  // InvalidArgument names the feature: no name, no table, a table of another client, a pooling that
-  // is not one, two outputs of one name. `client` outlives this.
+  // InvalidArgument names the feature that has no name, no table, a table of another client, an
+  // unknown pooling, or the output name of another feature. `client` outlives the Embeddings.
   static absl::StatusOr<std::unique_ptr<Embeddings>> Create(Client* client,
                                                             std::vector<EmbeddingFeature> features,
                                                             const EmbeddingOptions& options = {});
   virtual ~Embeddings() = default;
 
-  // `batch` must have every feature's key; keys that no feature names are passed over. Refused
-  // whole, with nothing sent, where the batch is not valid, a feature with pooling none has
-  // weights, or an id is out of bounds in a table of bounds mode `error`.
+  // `batch` must have every feature's key; keys that no feature names are ignored. The call is
+  // refused as a whole, and nothing is sent, where the batch is not valid, a feature with pooling
+  // none or max has weights, or an id is out of bounds in a table of bounds mode `error`.
   virtual Future<absl::Status> Forward(const JaggedBatch& batch, EmbeddingOutput* output) = 0;
 
-  // One push of one step: gradients of the outputs become gradients of rows, duplicates summed over
-  // all features of a table in the order of first appearance (features in the list's order).
-  // `batch` and `output` are those of Forward.
+  // One push of one step. Gradients of the outputs become gradients of rows; those of one id are
+  // summed over all features of a table in the order of first appearance (features in the list's
+  // order). `batch` and `output` are those of Forward.
   virtual Future<PushResult> Backward(uint64_t step, const JaggedBatch& batch,
                                       const EmbeddingOutput& output,
                                       const OutputGradients& gradients,
                                       const BackwardOptions& options = {}) = 0;
 
-  // What Backward would push, instead of pushing it; how tables with optimizer `none` are used, and
-  // what accumulation adds up. Tables in the order of the features.
+  // Returns the gradients that Backward would push: for tables with optimizer `none`, and for
+  // GradientAccumulator. Tables are in the order of the features.
   virtual absl::StatusOr<std::vector<SparseGradient>> Gradients(
       const JaggedBatch& batch, const EmbeddingOutput& output,
       const OutputGradients& gradients) = 0;
 };
 
-// Sums sparse gradients of k micro-batches, in the order of Add, and pushes them as one step.
-// Thread-compatible.
+// Sums the sparse gradients of several micro-batches, in the order of Add; PushGradients then
+// pushes them as one step. Thread-compatible.
 class GradientAccumulator {
  public:
   GradientAccumulator();
   ~GradientAccumulator();
-  // InvalidArgument, and nothing is added, where a gradient has no table, is not ids x dim floats,
-  // or `scale` is not finite.
+  // InvalidArgument, and nothing is added, where a gradient has no table or is not ids x dim
+  // floats, or where `scale` is not finite.
   absl::Status Add(absl::Span<const SparseGradient> gradients, float scale = 1.0f);
-  // Everything added since the last Take, each id once, and begins anew.
+  // Returns everything added since the last Take, each id once, and starts again with nothing.
   std::vector<SparseGradient> Take();
   uint32_t added() const;  // calls of Add since the last Take
 
@@ -152,12 +159,12 @@ class GradientAccumulator {
   std::unique_ptr<State> state_;
 };
 
-// Pushes sparse gradients: Client::Push with one feature a table, after clipping.
+// Pushes sparse gradients: clips them, then calls Client::Push with one feature per table.
 Future<PushResult> PushGradients(Client* client, uint64_t step,
                                  absl::Span<const SparseGradient> gradients,
                                  const BackwardOptions& options = {});
 
-// The norm over all rows of all tables, in double precision, in order.
+// The L2 norm over all rows of all tables, summed in order in double precision.
 double GlobalNorm(absl::Span<const SparseGradient> gradients);
 
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// Future<T>: a value that another thread will provide. Copies share the value.
+// Future<T>: a value that another thread will provide. Copies of a Future share the value.
 #ifndef HOTBED_FUTURE_H_
 #define HOTBED_FUTURE_H_
 
@@ -18,8 +18,8 @@
 
 namespace hotbed {
 
-// Thread-safe. A default-constructed Future is not valid: only Future::Ready and Promise make
-// usable ones.
+// Thread-safe. A default-constructed Future is not valid, and nothing but valid() may be called on
+// it: Future::Ready and Promise make valid ones.
 template <typename T>
 class Future {
  public:
@@ -32,16 +32,16 @@ class Future {
 
   bool valid() const { return state_ != nullptr; }
   bool ready() const { return state_->IsSet(); }
-  // For a promise that is kept when this one is; null: those who wait sleep.
+  // To be given to a promise that is kept when this Future's is. Null: waiting threads sleep.
   std::shared_ptr<WaitDriver> driver() const { return state_->driver(); }
-  // Blocks until the value is there, and does network work of the client meanwhile where no other
-  // thread does: callbacks of other futures may run on this thread. The reference lives as long as
-  // this future or a copy of it.
+  // Blocks until the value is there. Meanwhile this thread does the client's network work if no
+  // other thread does, so that callbacks of other futures may run on it. The reference lives as
+  // long as this future or a copy of it.
   const T& Wait() const { return state_->Wait(); }
-  // False when `timeout` passed first.
+  // As Wait, for at most `timeout`. False: the value is not there yet.
   bool WaitFor(absl::Duration timeout) const { return state_->WaitFor(timeout); }
-  // Runs `callback` with the value, on the thread that provides it, or now if it is there. At most
-  // one a future; it must not block.
+  // Runs `callback` with the value: on the thread that provides it, or on this one if it is there
+  // already. At most one callback per value; it must not block.
   void Then(absl::AnyInvocable<void(const T&)> callback) const {
     state_->Then(std::move(callback));
   }
@@ -65,8 +65,8 @@ class Future {
         callback = std::move(callback_);
         sleepers = std::exchange(sleepers_, 0);
       }
-      // Not left to those who wake: until they have, the driver would take them for asleep, and go
-      // on with the work that they are about to take over.
+      // Done here and not by the threads that wake up: until they have, the driver would count them
+      // as asleep and continue the work that they are about to take over.
       for (; sleepers > 0; --sleepers) driver_->Sleeps(false);
       if (callback) callback(value_);
     }
@@ -92,21 +92,21 @@ class Future {
     }
 
    private:
-    static constexpr absl::Duration kWaitMax = absl::Hours(24 * 365);  // beyond it: for ever
+    static constexpr absl::Duration kWaitMax = absl::Hours(24 * 365);  // longer waits never end
 
     bool WaitUntil(int64_t deadline_ns) const {
       if (IsSet()) return true;
       if (driver_ == nullptr) return Sleep(deadline_ns);
       if (driver_->WorkUntil([this] { return IsSet(); }, deadline_ns)) return IsSet();
-      return SleepBesideDriver(deadline_ns);
+      return SleepWhileDriven(deadline_ns);
     }
-    bool SleepBesideDriver(int64_t deadline_ns) const {
+    bool SleepWhileDriven(int64_t deadline_ns) const {
       driver_->Sleeps(true);
       {
         absl::MutexLock lock(&mu_);
         if (!IsSet()) {
           ++sleepers_;
-          if (SleepLocked(deadline_ns)) return true;  // Set has told the driver
+          if (SleepLocked(deadline_ns)) return true;  // Set has called driver_->Sleeps(false)
           --sleepers_;
         }
       }
@@ -126,7 +126,7 @@ class Future {
     mutable absl::Mutex mu_;
     std::atomic<bool> set_{false};  // written under mu_
     T value_{};                     // written once under mu_, read freely after set_
-    mutable int sleepers_ ABSL_GUARDED_BY(mu_) = 0;  // who told the driver, while not set_
+    mutable int sleepers_ ABSL_GUARDED_BY(mu_) = 0;  // threads in SleepWhileDriven, until set_
     absl::AnyInvocable<void(const T&)> callback_ ABSL_GUARDED_BY(mu_);
   };
 
@@ -138,7 +138,7 @@ class Future {
 template <typename T>
 class Promise {
  public:
-  // `driver`: what those who wait do meanwhile; null: they sleep.
+  // `driver` is the work that waiting threads do. Null: they sleep.
   explicit Promise(std::shared_ptr<WaitDriver> driver = nullptr)
       : state_(std::make_shared<typename Future<T>::State>(std::move(driver))) {}
   Future<T> future() const { return Future<T>(state_); }

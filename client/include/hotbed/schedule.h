@@ -8,9 +8,9 @@
 //   options.push.has_learning_rate = true;
 //   options.push.learning_rate = schedule.RateAt(5e-4f, step);
 //
-// A table can have a schedule of its own (TableOptions::schedule), which counts where a push
-// carries no learning rate. Formulas and fields: common/schedule.h; ValidateSchedule names what is
-// wrong.
+// A table can have a schedule of its own (TableOptions::schedule), which applies to pushes that
+// carry no learning rate. Formulas and fields are in common/schedule.h; ValidateSchedule names the
+// field that is not valid.
 #ifndef HOTBED_SCHEDULE_H_
 #define HOTBED_SCHEDULE_H_
 

@@ -1,5 +1,5 @@
-// What the user says when creating a table. Shapes: a table is rows x dim weights plus optimizer
-// state.
+// The options of a new table, which is rows x dim weights and their optimizer state. Every option
+// with its formula: docs/tables.md.
 #ifndef HOTBED_TABLE_OPTIONS_H_
 #define HOTBED_TABLE_OPTIONS_H_
 
@@ -7,7 +7,8 @@
 
 namespace hotbed {
 
-// The options are the table's description itself: leave `id` at 0; `seed` 0 means "by name".
+// The options are the description of the table itself. Leave `id` at 0; `seed` 0 derives the seed
+// from the name. ValidateTableSpec names the field that is not valid.
 using TableOptions = TableSpec;
 
 }  // namespace hotbed

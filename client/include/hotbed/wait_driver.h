@@ -1,5 +1,5 @@
-// What a thread that waits for a Future does meanwhile: the network's work, instead of sleeping
-// until another thread has done it and wakes it.
+// The work that a thread does while it waits for a Future: it reads the network itself, instead of
+// sleeping until another thread has read the answer and wakes it.
 #ifndef HOTBED_WAIT_DRIVER_H_
 #define HOTBED_WAIT_DRIVER_H_
 
@@ -9,13 +9,14 @@
 
 namespace hotbed {
 
-// Thread-safe. Outlives the client whose futures name it: then it has nothing to do.
+// Thread-safe. Futures keep it alive beyond their client; it then has no work left.
 class WaitDriver {
  public:
   virtual ~WaitDriver() = default;
-  // Works until `done` or `deadline_ns` of Clock::Real(): true. False, perhaps in the middle:
-  // another thread does the work, or there is none any more; the caller must sleep between
-  // Sleeps(true) and Sleeps(false). Who wakes it says the latter, before it wakes.
+  // Works until `done` returns true or `deadline_ns` of Clock::Real() passes; then returns true.
+  // Returns false, possibly after some work, where another thread does the work or none is left.
+  // The caller must then sleep between Sleeps(true) and Sleeps(false); the thread that wakes it
+  // calls Sleeps(false) before it does.
   virtual bool WorkUntil(absl::FunctionRef<bool()> done, int64_t deadline_ns) = 0;
   virtual void Sleeps(bool begins) = 0;
 };

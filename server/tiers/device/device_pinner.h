@@ -1,4 +1,4 @@
-// Pins memory of answers for the device of a DeviceTier; what the system refuses is said once.
+// Pins memory of answers for the device of a DeviceTier, and logs the system's first refusal.
 #ifndef HOTBED_SERVER_TIERS_DEVICE_DEVICE_PINNER_H_
 #define HOTBED_SERVER_TIERS_DEVICE_DEVICE_PINNER_H_
 

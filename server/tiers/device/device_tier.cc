@@ -117,8 +117,8 @@ void DeviceTier::Submit(std::shared_ptr<DeviceJob> job) {
   io_->Submit([this] { Drain(); });
 }
 
-// Between two tasks no message is in flight. Within a task, a message is started before the previous
-// one is ended; a message that cannot be started that way waits for the end.
+// Between two tasks no message is in flight. Within a task, a message is started before the
+// previous one is ended; a message that cannot be started that way waits for the end.
 void DeviceTier::Drain() {
   Message before;
   for (uint32_t n = 0; n < messages_of_task_; ++n) {
@@ -165,8 +165,8 @@ void DeviceTier::Start(Message* message) {
   }
 }
 
-// Waits for the message if it was started, hands out its answers and runs `done` of its jobs. Leaves
-// no pieces; does nothing if there are none.
+// Waits for the message if it was started, hands out its answers and runs `done` of its jobs.
+// Leaves no pieces; does nothing if there are none.
 void DeviceTier::End(Message* message) {
   if (message->pieces.empty()) return;
   if (message->is_started) message->status = rows_->Finish(message->flight, &message->missing);

@@ -5,9 +5,9 @@
 // device_tier_messages.cc composes them.
 //
 // Thread-safe. Jobs of one table run in the order of Submit, and their `done` in that order, on the
-// job's executor. Bounds: a shard has at most one job in flight that changes rows; pulls are bounded
-// by kPullJobsMax; a message by the memory that Open has taken for it, and larger jobs run in
-// pieces. A device failure is permanent: every job then ends with DeviceLostError.
+// job's executor. Bounds: a shard has at most one job in flight that changes rows; pulls are
+// bounded by kPullJobsMax; a message by the memory that Open has taken for it, and larger jobs run
+// in pieces. A device failure is permanent: every job then ends with DeviceLostError.
 #ifndef HOTBED_SERVER_TIERS_DEVICE_DEVICE_TIER_H_
 #define HOTBED_SERVER_TIERS_DEVICE_DEVICE_TIER_H_
 
@@ -82,8 +82,8 @@ class DeviceTier {
  public:
   static constexpr uint32_t kPullJobsMax = 1u << 16;
   // The device copies this many adjacent bytes of rows straight into an answer; fewer go through
-  // staging memory. Starting a copy on a GPU takes about 2 microseconds, in which memcpy moves about
-  // as many bytes.
+  // staging memory. Starting a copy on a GPU takes about 2 microseconds, in which memcpy moves
+  // about as many bytes.
   static constexpr uint64_t kDirectBytesMin = 16 << 10;
 
   // `device_bytes` of the device for rows and messages, 0: nine tenths of what is free;

@@ -1,5 +1,5 @@
-// Composing messages: which jobs go into a message together, and the copies between the jobs' memory
-// and staging memory.
+// Composing messages: which jobs go into a message together, and the copies between the jobs'
+// memory and staging memory.
 #include <algorithm>
 #include <cstring>
 #include <utility>

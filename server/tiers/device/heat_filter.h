@@ -1,15 +1,15 @@
-// Which of the rows that were asked for and not found in a faster tier are worth bringing there:
-// those asked for again before long.
+// Decides which rows that missed in a faster tier are worth bringing up: rows that are asked for
+// again before long.
 //
-// Counters of two bits in a table indexed by a hash of the position; after every `window` misses
-// all are halved. Rows that share a counter may be taken for hotter than they are, never for
-// colder; nothing but speed depends on it. Confined to its owner.
+// Two-bit counters in a table indexed by a hash of the position; after every `window` misses all
+// counters are halved. Rows that share a counter may look hotter than they are, never colder; only
+// speed depends on it. Confined to its owner.
 //
-// And how many of them: in a tier that is full each takes another row's place, and nearly all rows
-// of a long tail are asked for twice within a window. Without a limit they drive out each other,
-// and what is better than they: with Zipf(1.05) over twice the rows that there is room for, 4.9 %
-// of the ids miss and 0.31 rows come up for each, at a sixteenth 4.3 % (heat_filter_test). How fast
-// a tier takes to what has become hot is the price.
+// Also limits how many rows come up. In a full tier each takes the place of another row, and nearly
+// all rows of a long tail are asked for twice within a window. Without a limit they drive out each
+// other and better rows: with Zipf(1.05) over twice the rows that fit, 4.9 % of the ids miss and
+// 0.31 rows come up per miss; limited to a sixteenth, 4.3 % miss (heat_filter_test). The price is
+// that the tier adapts more slowly to rows that have become hot.
 #ifndef HOTBED_SERVER_TIERS_DEVICE_HEAT_FILTER_H_
 #define HOTBED_SERVER_TIERS_DEVICE_HEAT_FILTER_H_
 
@@ -25,19 +25,19 @@ class HeatFilter {
  public:
   static constexpr uint64_t kCountersMin = 1024;
   static constexpr uint64_t kCountersMax = 16ull << 20;  // 4 MiB
-  static constexpr uint64_t kMissesACounter = 8;         // of a window
-  static constexpr uint32_t kMissesToComeUp = 2;         // of a row, within a window
-  static constexpr uint64_t kMissesARow = 16;            // of all, for each row that may come up
+  static constexpr uint64_t kMissesACounter = 8;         // per window
+  static constexpr uint32_t kMissesToComeUp = 2;         // per row, within a window
+  static constexpr uint64_t kMissesARow = 16;  // of any rows, for each row that may come up
   static constexpr uint64_t kRowsDueMax = 8192;
 
-  // For a tier of `rows` rows.
+  // `rows`: of the tier.
   explicit HeatFilter(uint64_t rows) {
     uint64_t counters = kCountersMin;
     while (counters < rows && counters < kCountersMax) counters *= 2;
     bits_.resize(counters / 4);
   }
 
-  // Counts a miss of the row; how many there were, up to 3, this one included.
+  // Counts a miss of the row; returns how many there were, up to 3, this one included.
   uint32_t Miss(uint64_t position) {
     if (++misses_ >= window()) Halve();
     due_ = std::min(due_ + 1, kRowsDueMax * kMissesARow);
@@ -49,12 +49,12 @@ class HeatFilter {
     return count;
   }
 
-  // How many are to come up at a time in a full tier of `rows` rows that moves `rows_max` at most:
-  // many, as nothing else of a device's runs meanwhile; few where it has few.
+  // How many rows should come up together in a full tier of `rows` rows that moves at most
+  // `rows_max`: many, as the device runs nothing else meanwhile; few if the tier is small.
   static uint64_t RowsTogether(uint64_t rows, uint64_t rows_max) {
     return std::clamp<uint64_t>(rows / 64, 1, rows_max);
   }
-  // Rows that may come up for the misses until now, beside those that have.
+  // Rows that may come up for the misses so far, in addition to those that have.
   uint64_t rows_due() const { return due_ / kMissesARow; }
   void CameUp(uint64_t rows) { due_ -= std::min(due_, rows * kMissesARow); }
 

@@ -21,7 +21,7 @@ uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / un
 HotSlab::HotSlab(uint64_t bytes_max, bool huge_pages)
     : bytes_max_(RoundUp(bytes_max, kBlockBytes)), huge_pages_(huge_pages) {
   if (bytes_max_ == 0) return;
-  // One block more than needed, so that an aligned range lies inside; the ends are given back.
+  // One block more than needed, so that an aligned range lies inside; the ends are unmapped.
   // Addresses cost nothing.
   const uint64_t wide = bytes_max_ + kBlockBytes;
   void* mapped = ::mmap(nullptr, wide, PROT_READ | PROT_WRITE,
@@ -36,7 +36,7 @@ HotSlab::HotSlab(uint64_t bytes_max, bool huge_pages)
   if (end > data_ + bytes_max_) {
     ::munmap(data_ + bytes_max_, static_cast<size_t>(end - (data_ + bytes_max_)));
   }
-  // Without this, a system that is set to "always" would make the first byte of a small shard cost
+  // Without this, on a system that is set to "always", the first byte of a small shard would cost
   // 2 MiB.
   ::madvise(data_, bytes_max_, MADV_NOHUGEPAGE);
 }

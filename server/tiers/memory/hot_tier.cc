@@ -10,12 +10,12 @@
 namespace hotbed {
 namespace {
 
-// Buckets hold 15 rows; beyond 84 % too many rows sit away from their home bucket.
+// Buckets hold 15 rows; beyond 84 % too many rows are outside their home bucket.
 constexpr double kRowsPerBucket = 12.6;
 constexpr uint32_t kGrowMinSlots = 64;
 constexpr uint64_t kGrowMaxBytes = 2ull << 20;
-// From here on the last block of each slab may be a huge page in part unused: 2 MiB, thrice, are
-// less than a twentieth.
+// From this size on, the last block of each slab may be a partly unused huge page: three times 2
+// MiB are less than a twentieth.
 constexpr uint64_t kWholeBlocksBytes = 128ull << 20;
 
 uint32_t RoundUp4(uint32_t bytes) { return (bytes + 3) / 4 * 4; }
@@ -132,7 +132,7 @@ void HotTier::Reindex(uint32_t slots) {
   ReindexBatch batch;
   batch.table = &table_;
   CpuKernels().reindex(&batch);
-  buckets_ = std::move(fresh);  // the old index goes with `fresh`
+  buckets_ = std::move(fresh);  // frees the old index with `fresh`
 }
 
 uint32_t HotTier::TakeSlots(uint32_t wanted, uint32_t* slots) {

@@ -78,6 +78,7 @@ uint32_t Residency::MakeSlots(const uint64_t* positions, uint32_t count, Lsn sta
   }
   const uint32_t free = hot_->TakeSlots(count, slots);
   const uint32_t lacking = std::min(count - free, rows());
+  HOTBED_CHECK(free + lacking > 0) << "a hot tier without a single slot";
   if (lacking == 0) return free;
   const WriteBack::Space space = state_->write_back.Reserve(lacking);
   EvictBatch evict;
@@ -89,7 +90,6 @@ uint32_t Residency::MakeSlots(const uint64_t* positions, uint32_t count, Lsn sta
   evict.out_stride = space.stride;
   Evict(&evict, stamp);
   hand_ = evict.hand;
-  HOTBED_CHECK(free + evict.count > 0) << "a hot tier without a single slot";
   return free + evict.count;
 }
 

@@ -1,4 +1,4 @@
-// Where the spill tier's blocking work runs: reads of missing rows and write-back, off the threads
+// Runs the blocking work of the spill tier, reads of missing rows and write-back, off the threads
 // that serve requests.
 //
 // Bounded by its users: a shard has one write in flight, and reads are bounded by the requests in
@@ -25,7 +25,7 @@ class IoQueue {
   virtual uint64_t depth() const = 0;  // tasks that wait
 };
 
-// First come, first served, on `threads` threads. The destructor runs what is queued.
+// First come, first served, on `threads` threads. The destructor runs all queued tasks.
 class ThreadedIoQueue : public IoQueue {
  public:
   explicit ThreadedIoQueue(int threads);

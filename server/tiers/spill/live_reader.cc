@@ -13,7 +13,7 @@
 namespace hotbed {
 namespace {
 
-// Read in one step of the shard: it holds requests up for a fraction of a millisecond.
+// Rows read in one task of the shard, which delays requests by a fraction of a millisecond.
 constexpr size_t kWindowRowsMax = 2048;
 constexpr size_t kWindowRowsMin = 64;
 
@@ -66,7 +66,7 @@ absl::Status LiveReader::ReadWindow(uint64_t bytes_max, RowBlockWriter* block, b
     HOTBED_RETURN_IF_ERROR(AddFromSpill(&window, limit, bytes_max, block, full));
   }
   *full = *full || !AddFromMemory(&window, std::numeric_limits<uint64_t>::max(), bytes_max, block);
-  if (*full) {  // cursor_ says where it goes on
+  if (*full) {  // the next block continues at cursor_
     const auto at = std::lower_bound(window.positions.begin(), window.positions.end(), cursor_);
     const size_t used = static_cast<size_t>(at - window.positions.begin());
     next_ += used;
@@ -80,7 +80,7 @@ absl::Status LiveReader::ReadWindow(uint64_t bytes_max, RowBlockWriter* block, b
   return absl::OkStatus();
 }
 
-// Rows of memory up to position `limit`; false: the block is full, cursor_ is at the next one.
+// Adds rows of memory up to position `limit`. False: the block is full, cursor_ is at the next row.
 bool LiveReader::AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_max,
                                RowBlockWriter* block) {
   for (size_t& k = window->done; k < window->positions.size(); ++k) {
@@ -98,7 +98,7 @@ bool LiveReader::AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_ma
   return true;
 }
 
-// And those of memory that stand before them.
+// Adds rows of the spill tier, and before each the rows of memory with lower positions.
 absl::Status LiveReader::AddFromSpill(Window* window, absl::string_view limit, uint64_t bytes_max,
                                       RowBlockWriter* block, bool* full) {
   absl::Status damage;

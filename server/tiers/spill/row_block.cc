@@ -9,8 +9,8 @@
 namespace hotbed {
 namespace {
 
-// A CRC that is stored beside the data it covers is masked, so that a CRC over both keeps its
-// meaning (as in LevelDB).
+// A CRC that is stored next to the data it covers is masked, so that a CRC over both stays useful
+// (as in LevelDB).
 uint32_t MaskedCrc(absl::string_view block) {
   const uint32_t crc = Crc32c(block.data() + 4, block.size() - 4);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;

@@ -73,7 +73,7 @@ absl::Status SpillWriter::Put(const RowBlock& block, uint64_t bytes) {
   return AddToFile(block);
 }
 
-// All of it before any of it is written.
+// Checks the whole block before any of it is written.
 absl::Status SpillWriter::Check(const RowBlock& block) const {
   for (uint32_t row = 0; row < block.rows(); ++row) {
     const uint64_t position = block.position(row);

@@ -7,8 +7,8 @@
 namespace hotbed {
 namespace {
 
-// Rows of one part: enough for RocksDB to batch, few enough to share a miss-heavy message between
-// threads.
+// Rows per part: enough for RocksDB to batch, few enough to spread a message with many misses over
+// the threads.
 constexpr size_t kPartRows = 256;
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace {
 constexpr uint64_t kRestoreBatchBytes = 4ull << 20;
 constexpr absl::string_view kFrozenPrefix = "frozen-";
 
-// Numbers of the frozen copies in `dir`, ascending.
+// Numbers of the frozen snapshots in `dir`, ascending.
 std::vector<uint64_t> FrozenNumbers(const std::string& dir) {
   std::vector<uint64_t> numbers;
   std::error_code error;
@@ -157,9 +157,9 @@ uint64_t SpillTier::BytesOf(const SpillShard& shard) {
   return (*store)->EstimateBytes(View(FirstRowKey(shard)), RowKeyLimit(shard));
 }
 
-// Files that hold nothing but rows of the shard, as a copy leaves them, go without any compaction.
-// Where that is all, no tombstone is left either, under which the files of the shard's next copy
-// could not be taken over at the lowest level.
+// Files that hold only rows of the shard, as a snapshot transfer leaves them, are deleted without
+// compaction. If those are all of its rows, no tombstone is written: under one, the files of the
+// shard's next snapshot could not be ingested at the lowest level.
 absl::Status SpillTier::Delete(const SpillShard& shard) {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   const TableId table = shard.shard.table;
@@ -196,7 +196,7 @@ absl::Status SpillTier::Freeze() {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   const std::vector<uint64_t> old = FrozenNumbers(dir_);
   const uint64_t next = old.empty() ? 1 : old.back() + 1;
-  // RocksDB builds the copy beside and renames it, so a directory of this name is whole.
+  // RocksDB builds the snapshot under another name and renames it, so this directory is complete.
   HOTBED_RETURN_IF_ERROR(store->Freeze(FrozenDir(dir_, next)));
   for (uint64_t number : old) {
     std::error_code error;

@@ -65,8 +65,8 @@ class SpillTier {
   static const uint8_t* PayloadOf(const uint8_t* record) { return record + kSpillHeaderBytes; }
 
   // Completes the records and writes all of them in one batch, in order of position, with
-  // `highest_lsn`: not below the LSN of any row of the shard, written now or before. If a row occurs
-  // twice, the last one counts.
+  // `highest_lsn`: not below the LSN of any row of the shard, written now or before. If a row
+  // occurs twice, the last one counts.
   absl::Status Write(const SpillShard& shard, absl::Span<const SpillRows> rows, Lsn highest_lsn);
 
   absl::StatusOr<bool> HasRows(const SpillShard& shard);
@@ -75,8 +75,8 @@ class SpillTier {
   absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
   absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
   // Files that hold rows of this shard alone are deleted at once and durably, other rows with the
-  // next Flush; a kill in between leaves a part of them. Readers of the shard may miss rows from now
-  // on.
+  // next Flush; a kill in between leaves a part of them. Readers of the shard may miss rows from
+  // now on.
   absl::Status Delete(const SpillShard& shard);
   uint64_t BytesOf(const SpillShard& shard);  // about
 

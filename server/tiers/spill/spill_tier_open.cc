@@ -1,4 +1,4 @@
-// The spill tier's store: opening it, using it, and beginning anew where a file of it is damaged.
+// The store of the spill tier: opening it, using it, and starting over when a file is damaged.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& di
   if (error) return absl::UnavailableError(absl::StrCat("creating ", dir, ": ", error.message()));
   auto tier = std::unique_ptr<SpillTier>(new SpillTier(dir, options));
   absl::MutexLock lock(&tier->mu_);
-  if (FileSystem::Real()->Exists(RenewingMark(dir))) {  // a kill cut it short
+  if (FileSystem::Real()->Exists(RenewingMark(dir))) {  // a kill interrupted Renew
     HOTBED_RETURN_IF_ERROR(tier->OpenEmpty());
   } else {
     HOTBED_ASSIGN_OR_RETURN(tier->store_, KvStore::Open(tier->RowsOptions()));
@@ -74,7 +74,8 @@ absl::Status SpillTier::Renew() {
   return OpenEmpty();
 }
 
-// What a kill leaves of a store that is being deleted is none that opens: the mark says so.
+// A kill during the deletion leaves a store that cannot be opened; the mark file tells the next
+// Open.
 absl::Status SpillTier::OpenEmpty() {
   FileSystem* const files = FileSystem::Real();
   HOTBED_RETURN_IF_ERROR(files->WriteAtomically(RenewingMark(dir_), ""));
@@ -85,7 +86,7 @@ absl::Status SpillTier::OpenEmpty() {
         absl::StrCat("removing ", RowsOptions().dir, ": ", error.message()));
   }
   HOTBED_ASSIGN_OR_RETURN(store_, KvStore::Open(RowsOptions()));
-  // With the mark the next start would delete what comes from now on.
+  // If the mark stayed, the next start would delete everything written from now on.
   absl::Status unmarked = files->Delete(RenewingMark(dir_));
   if (unmarked.ok()) unmarked = files->SyncDir(dir_);
   if (!unmarked.ok()) store_ = nullptr;

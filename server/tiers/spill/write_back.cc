@@ -9,7 +9,7 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kWriteBytesMax = 4ull << 20;  // of one write to the spill tier
+constexpr uint64_t kWriteBytesMax = 4ull << 20;  // per write to the spill tier
 
 }  // namespace
 
@@ -23,8 +23,8 @@ WriteBack::~WriteBack() {
 
 bool WriteBack::HasRoom(uint64_t rows) const {
   const uint64_t all = wiring_.budget->bytes.load(std::memory_order_relaxed);
-  // With nothing to write, what is still here waits for fetches; one of them may be of the very
-  // update that asks for room, and no write will come to make any.
+  // If nothing waits to be written, the remaining rows wait for fetches. One of these may belong to
+  // the very update that asks for room, and no write would ever make room.
   return waiting_.empty() || all + rows * shard_.record_bytes() <= wiring_.budget->bytes_max;
 }
 
@@ -82,7 +82,7 @@ void WriteBack::Pump() {
     highest_lsn_ = std::max(highest_lsn_, batch->lsn);
     batches.push_back(batch);
   }
-  // The wiring outlives the task inside of the gate only.
+  // The wiring is alive only while the task is inside the gate.
   wiring_.io->Submit([this, alive = alive_, gate = wiring_.gate, batches = std::move(batches),
                       highest = highest_lsn_] {
     if (!gate->Enter()) return;

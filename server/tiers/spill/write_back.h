@@ -5,9 +5,9 @@
 // So a read that returns an older version of a row never wins: its caller looks in the hot tier
 // first, then here, and uses the read only if neither has the row.
 //
-// Writes run one at a time, in the order of the commits, so that an older version never overwrites a
-// newer one. A failed write keeps its rows, and the next Pump retries it. The bytes are bounded over
-// all shards of the server. A shard that has nothing to write may always add the rows of one
+// Writes run one at a time, in the order of the commits, so that an older version never overwrites
+// a newer one. A failed write keeps its rows, and the next Pump retries it. The bytes are bounded
+// over all shards of the server. A shard that has nothing to write may always add the rows of one
 // operation, so no shard waits for another one, or for a read that itself waits for room.
 #ifndef HOTBED_SERVER_TIERS_SPILL_WRITE_BACK_H_
 #define HOTBED_SERVER_TIERS_SPILL_WRITE_BACK_H_

@@ -11,7 +11,7 @@
 namespace hotbed {
 namespace skip_gram_test {
 
-// Sentences of words that occur in one sentence only, so that a context tells where it came from.
+// Sentences whose words occur in no other sentence, so that a context identifies its sentence.
 Corpus DistinctWords(int sentences, int length) {
   std::string text;
   for (int s = 0; s < sentences; ++s) {
@@ -106,7 +106,7 @@ TEST(SkipGramTest, FrequentWordsAreKeptAsOftenAsTheySay) {
   while (stream.Next(100, &batch)) {
     for (const uint64_t centre : batch.centres) kept += centre == 0;
   }
-  // Of 12,000; a sentence of which one word is left has no centre, hence a little fewer.
+  // A little less than the share of 12,000, because a sentence with one word left has no centre.
   EXPECT_NEAR(kept / 12000, source.keep[0], 0.03);
 }
 

@@ -69,7 +69,7 @@ TEST(WordQualityTest, KnowingTheTopicIsWorthThreeQuarters) {
   for (size_t w = 0; w < corpus.words.size(); ++w) {
     vectors.input[w] = vectors.output[w] = corpus.words[w][0] == 'x' ? 1.0f : -1.0f;
   }
-  // A word drawn from the other topic loses, one of the same ties: 1/2 + 1/2 * 1/2.
+  // A word of the other topic loses, a word of the same topic ties: 1/2 + 1/2 * 1/2.
   EXPECT_NEAR(ScoreWords(windows, vectors, 1).context_auc, 0.75, 0.02);
   for (float& x : vectors.output) x = -x;
   EXPECT_NEAR(ScoreWords(windows, vectors, 1).context_auc, 0.25, 0.02);

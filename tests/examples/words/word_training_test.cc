@@ -93,7 +93,7 @@ TEST(WordTrainingTest, WordsOfATopicComeTogether) {
       training.options.trainers = trainers;
       training.options.in_flight = trainers;
       training.model.optimizer = kind;
-      // A batch has a word tens of times, and SGD takes the sum of all its gradients.
+      // A batch contains a word tens of times, and SGD applies the sum of its gradients.
       if (kind == OptimizerKind::kSgd) training.options.learning_rate = 0.01f;
       const auto report = training.Run();
       ASSERT_TRUE(report.ok()) << report.status();
@@ -109,7 +109,7 @@ TEST(WordTrainingTest, WordsOfATopicComeTogether) {
         }
       }
       EXPECT_GT(same, 0.95 * all);
-      // The best any model can: 3 of 4 drawn words are of another topic, the rest are coins.
+      // The best possible: 3 of 4 drawn words are of another topic, the rest are coin tosses.
       EXPECT_GT(ScoreWords(training.windows, vectors, 1).context_auc, 0.83);
     }
   }

@@ -1,0 +1,252 @@
+#include "client/net/server_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace hotbed {
+namespace {
+
+const char* MethodOf(Lane lane) {
+  return lane == Lane::kPush ? "/hotbed.v1.Data/Push" : "/hotbed.v1.Data/Pull";
+}
+
+}  // namespace
+
+void GrpcCounters::NoteHello(const v1::Hello& hello) {
+  const uint64_t bytes = hello.message_bytes_max();
+  uint64_t least = message_bytes_max.load(std::memory_order_relaxed);
+  while (bytes != 0 && (least == 0 || bytes < least) &&
+         !message_bytes_max.compare_exchange_weak(least, bytes)) {
+  }
+}
+
+ServerStream::ServerStream(std::string address, Lane lane, v1::Hello hello, grpc::GenericStub* stub,
+                           grpc::CompletionQueue* queue, GrpcCounters* counters, LiveCount* live,
+                           uint64_t joined_bytes_max)
+    : address_(std::move(address)),
+      lane_(lane),
+      hello_(std::move(hello)),
+      stub_(stub),
+      queue_(queue),
+      counters_(counters),
+      live_(live),
+      backlog_(joined_bytes_max) {
+  HOTBED_CHECK(lane != Lane::kLookup) << "lookups are unary";
+  for (int op = 0; op < kOpCount; ++op) {
+    events_[op].stream = this;
+    events_[op].op = static_cast<Op>(op);
+  }
+}
+
+ServerStream::Event* ServerStream::Arm(Op op) {
+  self_.push_back(shared_from_this());
+  return &events_[op];
+}
+
+void ServerStream::Start() {
+  live_->Add();
+  absl::MutexLock lock(&mu_);
+  stream_ = stub_->PrepareCall(&context_, MethodOf(lane_), queue_);
+  stream_->StartCall(Arm(kStart));
+}
+
+void ServerStream::Event::Run(bool ok) {
+  std::shared_ptr<ServerStream> keep;
+  {
+    absl::MutexLock lock(&stream->mu_);
+    keep = std::move(stream->self_.back());
+    stream->self_.pop_back();
+  }
+  switch (op) {
+    case kStart:
+      return keep->OnStart(ok);
+    case kWrite:
+      return keep->OnWrite(ok);
+    case kHold:
+      return keep->OnHold();
+    case kRead:
+      return keep->OnRead(ok);
+    case kFinish:
+      return keep->OnFinish();
+    case kOpCount:
+      break;
+  }
+}
+
+bool ServerStream::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* request) {
+  absl::MutexLock lock(&mu_);
+  if (failed_) return false;
+  const uint64_t bytes = backlog_.Add(std::move(*message), std::move(*request));
+  counters_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+  Pump(nullptr);
+  return true;
+}
+
+void ServerStream::Pump(Dropped* dropped) {
+  if (!started_ || failed_ || writing_) return;
+  if (dropped != nullptr) backlog_.DropAbandoned(dropped);
+  switch (backlog_.Decide()) {
+    case StreamBacklog::Next::kNothing:
+      return;
+    case StreamBacklog::Next::kHold:
+      if (!holding_) SetHoldAlarm();
+      return;
+    case StreamBacklog::Next::kWrite:
+      break;
+  }
+  OutgoingMessage message;
+  const uint64_t number = backlog_.Take(&message);
+  v1::PullHeader prefix;  // a PushHeader has the same fields except for the deadline
+  prefix.set_request(number);
+  if (number == 1) *prefix.mutable_hello() = hello_;
+  if (lane_ == Lane::kPull) prefix.set_deadline_ms(message.deadline_ms);
+  const grpc::ByteBuffer buffer = ToByteBuffer(prefix.SerializeAsString(), std::move(message));
+  writing_ = true;
+  counters_->messages.fetch_add(1, std::memory_order_relaxed);
+  stream_->Write(buffer, Arm(kWrite));
+}
+
+void ServerStream::SetHoldAlarm() {
+  holding_ = true;
+  backlog_.BeginHold();
+  hold_alarm_.Set(queue_, std::chrono::system_clock::now() + kHoldMax, Arm(kHold));
+}
+
+void ServerStream::Fail() {
+  failed_ = true;
+  if (writing_ || reading_ || finishing_) return;
+  finishing_ = true;
+  stream_->Finish(&finish_status_, Arm(kFinish));
+}
+
+void ServerStream::EndDropped(Dropped dropped) {
+  for (auto& request : dropped) request->NotSent(absl::CancelledError("nobody waits"));
+}
+
+void ServerStream::OnStart(bool ok) {
+  Dropped dropped;
+  {
+    absl::MutexLock lock(&mu_);
+    started_ = ok;
+    if (!ok || failed_) {
+      Fail();
+    } else {
+      reading_ = true;
+      stream_->Read(&incoming_, Arm(kRead));
+      Pump(&dropped);
+    }
+  }
+  EndDropped(std::move(dropped));
+}
+
+void ServerStream::OnWrite(bool ok) {
+  Dropped dropped;
+  {
+    absl::MutexLock lock(&mu_);
+    writing_ = false;
+    if (!ok || failed_) {
+      Fail();
+    } else {
+      Pump(&dropped);
+    }
+  }
+  EndDropped(std::move(dropped));
+}
+
+void ServerStream::OnHold() {
+  Dropped dropped;
+  {
+    absl::MutexLock lock(&mu_);
+    holding_ = false;
+    if (failed_ || backlog_.empty()) return;
+    if (!backlog_.EndHold()) return SetHoldAlarm();  // the waiting requests are younger
+    Pump(&dropped);
+  }
+  EndDropped(std::move(dropped));
+}
+
+void ServerStream::OnRead(bool ok) {
+  grpc::ByteBuffer buffer;
+  {
+    absl::MutexLock lock(&mu_);
+    reading_ = false;
+    if (!ok) return Fail();
+    buffer.Swap(&incoming_);
+    // Read on before this message is processed: another thread may take the next one. After a
+    // failed write, too: the stream may still hold answers, and gRPC reports how it ended only once
+    // they are read.
+    reading_ = true;
+    stream_->Read(&incoming_, Arm(kRead));
+  }
+  Dispatch(buffer);
+}
+
+void ServerStream::DeliverReply(const ReceivedMessage& message,
+                                absl::Span<const StreamBacklog::Joined> requests) {
+  const v1::ReplyHeader& header = message.header();
+  const uint32_t answered = static_cast<uint32_t>(header.segments_size());
+  Reply reply = message.reply();
+  for (const StreamBacklog::Joined& joined : requests) {
+    // A reply that is too short shows as a wrong count.
+    reply.segment_count = std::min(joined.segments, answered - reply.segment_first);
+    const bool last = &joined == &requests.back();
+    if (last && reply.segment_first + reply.segment_count != answered) {
+      reply.segment_count = answered - reply.segment_first;
+    }
+    joined.request->Done(absl::OkStatus(), &reply);
+    for (uint32_t i = 0; i < reply.segment_count; ++i) {
+      reply.row_bytes_before +=
+          header.segments(static_cast<int>(reply.segment_first + i)).row_bytes();
+    }
+    reply.segment_first += reply.segment_count;
+  }
+}
+
+void ServerStream::Dispatch(const grpc::ByteBuffer& buffer) {
+  thread_local ReceivedMessage message;
+  counters_->bytes_received.fetch_add(buffer.Length(), std::memory_order_relaxed);
+  const absl::Status parsed = message.Parse(buffer);
+  Dropped dropped;
+  StreamBacklog::Requests answered;
+  {
+    absl::MutexLock lock(&mu_);
+    if (parsed.ok()) answered = backlog_.Answered(message.header().request());
+    if (answered.empty()) {
+      // The answer belongs to no request, or is none: nothing on this stream can be trusted.
+      context_.TryCancel();
+      return Fail();
+    }
+    if (message.header().has_hello()) {
+      backlog_.TakeHello(message.header().hello());
+      counters_->NoteHello(message.header().hello());
+    }
+    Pump(&dropped);
+  }
+  DeliverReply(message, answered);
+  EndDropped(std::move(dropped));
+}
+
+void ServerStream::OnFinish() {
+  StreamBacklog::RequestList lost;
+  StreamBacklog::RequestList unsent;
+  {
+    absl::MutexLock lock(&mu_);
+    backlog_.TakeAll(&lost, &unsent);
+    counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
+  }
+  const absl::Status status = StatusOfServer(finish_status_, address_);
+  for (auto& request : lost) request->Done(status, nullptr);
+  for (auto& request : unsent) request->NotSent(status);
+  live_->Remove();
+}
+
+void ServerStream::Cancel() { context_.TryCancel(); }
+
+bool ServerStream::dead() const {
+  absl::MutexLock lock(&mu_);
+  return failed_;
+}
+
+}  // namespace hotbed

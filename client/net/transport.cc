@@ -1,0 +1,38 @@
+#include "client/net/transport.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace hotbed {
+
+void OutgoingMessage::Bulk::Append(const BufferRef& owner, const char* data, size_t size) {
+  if (!pieces.empty() && pieces.back().data + pieces.back().size == data) {
+    pieces.back().size += size;
+  } else {
+    pieces.push_back({owner, data, size});
+  }
+}
+
+uint64_t OutgoingMessage::Bytes() const {
+  uint64_t bytes = header.size();
+  for (const Bulk& field : bulk) {
+    for (const BytesRef& piece : field.pieces) bytes += piece.size;
+  }
+  return bytes;
+}
+
+void OutgoingMessage::Join(OutgoingMessage other) {
+  HOTBED_DCHECK(join_key == other.join_key && bulk.size() == other.bulk.size());
+  // Serialized messages that stand one after another are one message: repeated fields add up.
+  header += other.header;
+  segments += other.segments;
+  deadline_ms =
+      deadline_ms == 0 || other.deadline_ms == 0 ? 0 : std::max(deadline_ms, other.deadline_ms);
+  for (size_t i = 0; i < bulk.size(); ++i) {
+    for (BytesRef& piece : other.bulk[i].pieces) bulk[i].pieces.push_back(std::move(piece));
+  }
+}
+
+}  // namespace hotbed

@@ -1,0 +1,84 @@
+#include "client/pull/pull_answer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+
+PullAnswer::PullAnswer(const Reply& reply)
+    : rows_(reply.fragments, reply.view->rows),
+      flags_(reply.fragments, reply.view->flags),
+      arg_max_(reply.fragments, reply.view->arg_max) {
+  rows_.Skip(std::min(rows_.left(), reply.row_bytes_before));
+}
+
+absl::Status PullAnswer::TakeSegment(const v1::SegmentReply& segment, uint32_t part,
+                                     PullCall* call) {
+  const PooledPart* const pooled = call->scratch->Pooled(part);
+  return pooled == nullptr ? TakeRows(segment, call->scratch->plan.parts()[part], call)
+                           : TakePooled(segment, *pooled, call);
+}
+
+absl::Status PullAnswer::TakeRows(const v1::SegmentReply& segment, const PlanPart& part,
+                                  PullCall* call) {
+  const TableGroup& group = call->scratch->plan.group(part);
+  const uint32_t row_bytes = RowWireBytes(call->wire_type, part.columns);
+  const uint64_t bytes = uint64_t{row_bytes} * part.rows();
+  const uint64_t flag_bytes = call->want_flags ? part.rows() : 0;
+  if (segment.row_bytes() != bytes || rows_.left() < bytes || flags_.left() < flag_bytes) {
+    return absl::InternalError(absl::StrCat(
+        WhereOf(*group.table, part.shard), ": answered ", segment.row_bytes(), " bytes (",
+        rows_.left(), " in the message), ", part.rows(), " rows need ", bytes));
+  }
+  thread_local std::vector<const uint8_t*> pointers;
+  thread_local WireScratch wire;
+  pointers.resize(part.rows());
+  wire.Clear();
+  rows_.RowPointers(row_bytes, part.rows(), pointers.data(), &wire);
+  ScatterJob job;
+  job.group = &group;
+  job.part = &part;
+  job.targets = call->scratch->targets;
+  job.wire_type = call->wire_type;
+  job.rows = pointers.data();
+  job.flags = flag_bytes == 0 ? nullptr : flags_.Contiguous(flag_bytes, 1, &wire);
+  job.streaming = call->streaming;
+  Scatter(job);
+  return absl::OkStatus();
+}
+
+absl::Status PullAnswer::TakePooled(const v1::SegmentReply& segment, const PooledPart& part,
+                                    PullCall* call) {
+  const PooledPlan& plan = call->scratch->pooled;
+  const PooledFeature& feature = plan.features()[part.feature];
+  const uint32_t row_bytes = RowWireBytes(call->wire_type, part.columns);
+  const uint64_t bytes = uint64_t{row_bytes} * part.bags();
+  const uint64_t flag_bytes = call->want_flags ? part.ids : 0;
+  const uint64_t arg_bytes = feature.arg_max == nullptr ? 0 : 4ull * part.columns * part.bags();
+  if (segment.row_bytes() != bytes || rows_.left() < bytes || flags_.left() < flag_bytes ||
+      arg_max_.left() < arg_bytes) {
+    return absl::InternalError(absl::StrCat(
+        WhereOf(*feature.table, part.shard), ": answered ", segment.row_bytes(), " bytes (",
+        rows_.left(), " in the message), ", part.bags(), " pooled rows need ", bytes, ", and ",
+        arg_bytes, " of arg_max (", arg_max_.left(), " in the message)"));
+  }
+  thread_local std::vector<const uint8_t*> pointers;
+  thread_local WireScratch wire;
+  pointers.resize(part.bags());
+  wire.Clear();
+  rows_.RowPointers(row_bytes, part.bags(), pointers.data(), &wire);
+  PooledJoin::Rows rows;
+  rows.wire_type = call->wire_type;
+  rows.rows = pointers.data();
+  if (arg_bytes > 0) rows.arg_max = arg_max_.Contiguous(arg_bytes, 1, &wire);
+  if (flag_bytes > 0) rows.flags = flags_.Contiguous(flag_bytes, 1, &wire);
+  if (!call->scratch->join.Take(plan, part, rows)) {
+    return absl::InternalError(absl::StrCat(WhereOf(*feature.table, part.shard),
+                                            ": answered an arg_max beyond the ids of its bag"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

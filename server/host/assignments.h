@@ -1,0 +1,128 @@
+// What the coordinator has assigned to this server, and what becomes of it: shards open, learn
+// their records, are kept for a while after they left, and are deleted.
+//
+// One lock serializes every change of the shard directory and of the catalog. It may be held while
+// shards' strands run and while the catalog is written, but not while rows are deleted, flushed or
+// received: the caller does that between two calls, and until then the shard is marked (in the
+// catalog as incomplete, here as dropping or installing), so that no other change touches it.
+//
+// Thread-safe.
+#ifndef HOTBED_SERVER_HOST_ASSIGNMENTS_H_
+#define HOTBED_SERVER_HOST_ASSIGNMENTS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "server/host/data_directory.h"
+#include "server/host/promise_keeper.h"
+#include "server/host/shard_directory.h"
+#include "server/host/shard_factory.h"
+#include "server/shard_log/shard_log.h"
+#include "server/tiers/api/host.h"
+
+namespace hotbed {
+
+class Assignments {
+ public:
+  struct Wiring {
+    DataDirectory* data = nullptr;
+    ShardDirectory* directory = nullptr;
+    const ShardFactory* factory = nullptr;
+    PromiseKeeper* promises = nullptr;
+    TierHost* tiers = nullptr;
+    ShardLog* log = nullptr;
+    const Clock* clock = nullptr;
+    int64_t keep_left_ns = 0;  // how long a shard that left is kept where it may return
+  };
+  // Knows the tables of the catalog.
+  explicit Assignments(const Wiring& wiring);
+
+  // As ShardHost::ApplyAssignment; the promises that it asks for are durable then.
+  absl::Status Apply(const std::vector<TableSpec>& tables, const std::vector<ShardRecord>& records,
+                     const std::vector<TableId>& tables_dropped) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // --- upkeep
+  // Drops the shards that left and were kept for as long as they may be.
+  void DropKeptLeft(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes the rows of dropped shards that are idle, and opens the shards that waited for that.
+  void FinishDrops() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // --- a snapshot transfer comes in (SnapshotInstaller)
+  // Takes the shard out of service, durably marked as incomplete, if the snapshot may replace it.
+  absl::StatusOr<std::shared_ptr<Shard>> BeginInstall(ShardId id, const Member& from, Epoch epoch,
+                                                      Lsn lsn) ABSL_LOCKS_EXCLUDED(mu_);
+  // The shard could not be emptied. FinishDrops does that later; then it opens without rows.
+  void GiveUpInstall(std::shared_ptr<Shard> shard) ABSL_LOCKS_EXCLUDED(mu_);
+  // FailedPrecondition: the shard is not wanted here any more.
+  absl::StatusOr<TableSpec> TableToInstall(ShardId id) const ABSL_LOCKS_EXCLUDED(mu_);
+  // All rows are here: the shard goes into service and learns its record.
+  absl::Status FinishInstall(ShardId id, const std::shared_ptr<Shard>& shard,
+                             const LogPosition& log_from) ABSL_LOCKS_EXCLUDED(mu_);
+  // The transfer broke off. With `wiped` OK its rows are deleted; else the next start deletes them.
+  void AbandonInstall(ShardId id, absl::Status wiped) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // --- a damaged spill tier (TierRenewal)
+  // Takes everything out of service and marks it as incomplete; nothing (nullopt) while something
+  // still depends on rows here. The shards taken out.
+  absl::StatusOr<std::optional<ShardList>> CloseAllUnlessNeeded() ABSL_LOCKS_EXCLUDED(mu_);
+  // The tier is empty: forgets those shards' rows, and opens the assigned ones without rows.
+  absl::Status ForgetAll(const ShardList& closed) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // --- the end
+  // From now on nothing changes. False: it was closed already.
+  bool Close() ABSL_LOCKS_EXCLUDED(mu_);
+  void ReleaseDropping() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using Map = ShardDirectory::Map;
+  using Told = std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>>;
+
+  // Apply, in order.
+  void DropTables(const std::vector<TableId>& tables, Map* map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status LearnTables(const std::vector<TableSpec>& tables, const Map& map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status AddShards(const std::vector<ShardRecord>& records, Map* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LearnRecords(const std::vector<ShardRecord>& records, bool all, Map map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayReturn(const ShardRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellShards(const Told& told) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // assignments_drops.cc
+  void DropLeft(ShardList left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status MarkDropped(const ShardList& shards) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetDropped(const ShardList& deleted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetDroppedTables(Catalog* catalog) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckInstalling(ShardId id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool NothingDependsOnTier() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Wiring wiring_;
+  mutable absl::Mutex mu_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<TableId, TableSpec> tables_ ABSL_GUARDED_BY(mu_);  // as told, held here or not
+  std::set<TableId> tables_dropped_ ABSL_GUARDED_BY(mu_);
+  ShardList dropping_ ABSL_GUARDED_BY(mu_);                  // closed; their rows are still here
+  std::map<ShardId, int64_t> left_ns_ ABSL_GUARDED_BY(mu_);  // left, and kept since then
+  std::set<ShardId> installing_ ABSL_GUARDED_BY(mu_);        // BeginInstall until its end
+  // Assigned here while the rows of an earlier replica were being deleted, or new ones received:
+  // opened when that is over.
+  std::set<ShardId> missing_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_ASSIGNMENTS_H_

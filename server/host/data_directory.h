@@ -1,0 +1,79 @@
+// The files of a data directory that say whose it is and what it holds: LOCK, IDENTITY, CATALOG.
+//
+// Thread-safe. A change is durable when the call returns OK; on an error nothing has changed, in
+// memory or on disk (but see ForgetInCatalog).
+#ifndef HOTBED_SERVER_HOST_DATA_DIRECTORY_H_
+#define HOTBED_SERVER_HOST_DATA_DIRECTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/file_system.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "server/host/catalog_file.h"
+#include "server/host/shard_host.h"
+#include "server/shard_log/identity_file.h"
+
+namespace hotbed {
+
+class DataDirectory {
+ public:
+  // Makes the directory if need be, locks it, and marks it unclean until MarkClean.
+  static absl::StatusOr<std::unique_ptr<DataDirectory>> Open(const std::string& path,
+                                                             FileSystem* files);
+
+  // How the last run ended: by MarkClean (a new directory counts as clean), and whether the machine
+  // has been booted since, so that bytes that were not synced may be lost.
+  bool was_clean() const { return was_clean_; }
+  bool rebooted() const { return rebooted_; }
+  std::string PathOf(const char* name) const;
+  absl::StatusOr<uint64_t> FreeBytes() const { return files_->FreeBytes(path_); }
+
+  // --- identity
+  ShardHost::Identity identity() const ABSL_LOCKS_EXCLUDED(identity_mu_);
+  Member self() const ABSL_LOCKS_EXCLUDED(identity_mu_);
+  // Once. FailedPrecondition: the directory belongs to another server or cluster, both named.
+  absl::Status SetIdentity(const ShardHost::Identity& identity) ABSL_LOCKS_EXCLUDED(identity_mu_);
+  void SetIncarnation(Incarnation incarnation) ABSL_LOCKS_EXCLUDED(identity_mu_);
+  // Call it only once the log is recovered: after a kill before that, the next start must still
+  // know that the machine was booted, or it would report what a power loss tore off as damage.
+  absl::Status SaveBootId() ABSL_LOCKS_EXCLUDED(identity_mu_);
+  absl::Status MarkClean() ABSL_LOCKS_EXCLUDED(identity_mu_);
+
+  // --- catalog
+  std::shared_ptr<const Catalog> catalog() const ABSL_LOCKS_EXCLUDED(catalog_mu_);
+  absl::Status ChangeCatalog(absl::FunctionRef<void(Catalog*)> edit)
+      ABSL_LOCKS_EXCLUDED(catalog_mu_);
+  // For shards whose rows are already deleted: the change holds in memory even when the write
+  // fails. The file then still marks them as incomplete, so the next start deletes them again.
+  void ForgetInCatalog(absl::FunctionRef<void(Catalog*)> edit) ABSL_LOCKS_EXCLUDED(catalog_mu_);
+
+ private:
+  DataDirectory(const std::string& path, FileSystem* files) : path_(path), files_(files) {}
+  absl::Status Load();
+  absl::Status SaveIdentity(IdentityFile changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(identity_mu_);
+
+  const std::string path_;
+  FileSystem* const files_;
+  std::unique_ptr<WritableFile> lock_;
+  bool was_clean_ = false;
+  bool rebooted_ = false;
+
+  mutable absl::Mutex identity_mu_;
+  IdentityFile identity_ ABSL_GUARDED_BY(identity_mu_);
+  Incarnation incarnation_ ABSL_GUARDED_BY(identity_mu_) = 0;
+
+  mutable absl::Mutex catalog_mu_;
+  std::shared_ptr<const Catalog> catalog_ ABSL_GUARDED_BY(catalog_mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_DATA_DIRECTORY_H_

@@ -1,0 +1,187 @@
+#include "server/host/recovery.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/await_for.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kReplayBytesMax = 64ull << 20;  // records read and not yet applied
+constexpr absl::Duration kReplayRetryFirst = absl::Milliseconds(100);
+constexpr absl::Duration kReplayRetryLast = absl::Seconds(2);
+
+// Bytes of records that were handed to shards and are not applied yet.
+class ReplayFlight {
+ public:
+  // Blocks until there is room; `retry` is called from time to time, without the lock. While
+  // records wait for rows that cannot take them, nothing else would try those again.
+  template <typename Retry>
+  void Take(uint64_t bytes, const Retry& retry) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    Await(absl::Condition(this, &ReplayFlight::HasRoom), retry);
+    bytes_ += bytes;
+  }
+  void Give(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    bytes_ -= bytes;
+  }
+  template <typename Retry>
+  void AwaitEmpty(const Retry& retry) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    Await(absl::Condition(this, &ReplayFlight::IsEmpty), retry);
+  }
+
+ private:
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return bytes_ < kReplayBytesMax; }
+  bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return bytes_ == 0; }
+  template <typename Retry>
+  void Await(const absl::Condition& condition, const Retry& retry)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    absl::Duration delay = kReplayRetryFirst;
+    while (!AwaitFor(&mu_, condition, delay)) {
+      mu_.Unlock();  // a record that is retried may be applied on this thread, which takes the lock
+      retry();
+      mu_.Lock();
+      delay = std::min(2 * delay, kReplayRetryLast);
+    }
+  }
+
+  absl::Mutex mu_;
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace
+
+absl::Status Recovery::Run() {
+  HOTBED_RETURN_IF_ERROR(RestoreCheckpoints());
+  HOTBED_RETURN_IF_ERROR(WipeIncomplete());
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  ShardDirectory::Map map;
+  for (const auto& [id, range] : catalog->shards) {
+    map[id].shard =
+        wiring_.factory->Make(catalog->tables.at(id.table), id, range, /*installed=*/false);
+  }
+  HOTBED_RETURN_IF_ERROR(ReplayLog(map));
+  ShardList behind;
+  for (auto& [id, entry] : map) {
+    if (entry.shard->FinishReplay()) behind.push_back(entry.shard);
+    entry.shard->SetDurable(entry.shard->durable_lsn());
+  }
+  if (!behind.empty()) {
+    HOTBED_LOG(Warning) << behind.size() << " shards, " << behind[0]->id().ToString()
+                        << " the first, have rows newer than the end of their log: replicas that "
+                        << "had not caught up continue from other servers; of the others some "
+                        << "updates that were not synced before a power loss may be lost";
+  }
+  RefuseDamaged(map);
+  wiring_.directory->Publish(std::move(map));
+  return absl::OkStatus();
+}
+
+// Class checkpoint has no log: after a crash its rows may be incomplete.
+absl::Status Recovery::RestoreCheckpoints() {
+  if (wiring_.data->was_clean()) return absl::OkStatus();
+  for (const auto& [id, table] : wiring_.data->catalog()->tables) {
+    if (table.durability != Durability::kCheckpoint) continue;
+    HOTBED_LOG(Warning) << "table " << table.name << " (class checkpoint): the last run did not "
+                        << "shut down, going back to the last checkpoint";
+    HOTBED_RETURN_IF_ERROR(wiring_.tiers->RestoreTable(id));
+  }
+  return absl::OkStatus();
+}
+
+// Shards whose rows were being received or deleted: the primary sends all of them again.
+absl::Status Recovery::WipeIncomplete() {
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  if (catalog->installing.empty()) return absl::OkStatus();
+  // With nothing else in it the tier starts empty: a damaged file of it may be the reason.
+  if (catalog->installing.size() == catalog->shards.size()) {
+    HOTBED_RETURN_IF_ERROR(wiring_.tiers->Renew());
+  }
+  for (const ShardId shard : catalog->installing) {
+    HOTBED_LOG(Info) << shard.ToString() << ": its rows here are incomplete and are deleted";
+    HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(catalog->tables.at(shard.table),
+                                                      catalog->shards.at(shard), shard));
+  }
+  HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
+  return wiring_.data->ChangeCatalog([](Catalog* changed) {
+    for (const ShardId shard : changed->installing) {
+      changed->shards.erase(shard);
+      changed->log_from.erase(shard);
+    }
+    changed->installing.clear();
+  });
+}
+
+absl::Status Recovery::ReplayLog(const ShardDirectory::Map& map) {
+  ReplayFlight flight;
+  const auto retry = [&] { RetryReplay(map); };
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  std::set<ShardId> unknown;
+  const absl::Status status = wiring_.log->Replay([&](const RecordView& record) {
+    const auto it = map.find(record.header.shard);
+    if (it == map.end() || !it->second.shard->logged()) {
+      unknown.insert(record.header.shard);
+      return absl::OkStatus();
+    }
+    const auto from = catalog->log_from.find(record.header.shard);
+    if (from != catalog->log_from.end() && record.at < from->second) return absl::OkStatus();
+    const uint64_t bytes =
+        64 + record.header.id_count *
+                 (8ull + RowWireBytes(record.header.gradient_type, record.header.dim));
+    flight.Take(bytes, retry);
+    it->second.shard->Replay(record, [&flight, bytes] { flight.Give(bytes); });
+    return absl::OkStatus();
+  });
+  flight.AwaitEmpty(retry);
+  for (const ShardId shard : unknown) wiring_.log->ForgetShard(shard);
+  return status;
+}
+
+void Recovery::RetryReplay(const ShardDirectory::Map& map) {
+  ResumeWrites(wiring_.log, wiring_.tiers, wiring_.tiers->GetUsage());
+  for (const auto& [id, entry] : map) {
+    if (entry.shard->refused()) continue;
+    if (const std::string error = entry.shard->error(); !error.empty()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "recovery waits: " << error;
+      entry.shard->RetryReplay();
+    }
+  }
+}
+
+void Recovery::RefuseDamaged(const ShardDirectory::Map& map) {
+  for (const ShardLog::Damage& damage : wiring_.log->damage()) {
+    HOTBED_LOG(Error) << "log: " << damage.message;
+    for (auto& [id, entry] : map) {
+      const bool named =
+          std::find(damage.shards.begin(), damage.shards.end(), id) != damage.shards.end();
+      if (entry.shard->logged() && (named || damage.all_shards)) {
+        entry.shard->Refuse(
+            absl::DataLossError(absl::StrCat("its log is damaged: ", damage.message)));
+      }
+    }
+  }
+}
+
+void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Usage& usage) {
+  if (log->GetUsage().read_only) {
+    if (const absl::Status resumed = log->TryResume(); !resumed.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "the log is read-only: " << resumed;
+    }
+  }
+  if (!usage.background_error.empty() && !usage.damaged) {
+    if (const absl::Status resumed = tiers->TryResume(); !resumed.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "the spill tier is read-only: " << resumed;
+    }
+  }
+}
+
+}  // namespace hotbed

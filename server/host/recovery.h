@@ -1,0 +1,46 @@
+// What a shard host does once, at its start: it opens the shards of the catalog with the rows that
+// the last run left, and replays the log into them.
+#ifndef HOTBED_SERVER_HOST_RECOVERY_H_
+#define HOTBED_SERVER_HOST_RECOVERY_H_
+
+#include "absl/status/status.h"
+#include "server/host/data_directory.h"
+#include "server/host/shard_directory.h"
+#include "server/host/shard_factory.h"
+#include "server/shard_log/shard_log.h"
+#include "server/tiers/api/host.h"
+
+namespace hotbed {
+
+class Recovery {
+ public:
+  struct Wiring {
+    DataDirectory* data = nullptr;
+    ShardDirectory* directory = nullptr;
+    const ShardFactory* factory = nullptr;
+    TierHost* tiers = nullptr;
+    ShardLog* log = nullptr;
+  };
+  explicit Recovery(const Wiring& wiring) : wiring_(wiring) {}
+
+  // Publishes the recovered shards. Shards whose log is damaged are there, and refuse every
+  // request. Blocks until all is replayed: also while the disk is full.
+  absl::Status Run();
+
+ private:
+  absl::Status RestoreCheckpoints();
+  absl::Status WipeIncomplete();
+  absl::Status ReplayLog(const ShardDirectory::Map& map);
+  void RetryReplay(const ShardDirectory::Map& map);
+  void RefuseDamaged(const ShardDirectory::Map& map);
+
+  const Wiring wiring_;
+};
+
+// Tries to get a read-only log and a read-only spill tier back to work: a full disk may have space
+// again.
+void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Usage& usage);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_RECOVERY_H_

@@ -1,0 +1,81 @@
+#include "server/host/shard_directory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kIdleNsMax = 30 * kSecondNs;
+constexpr int64_t kIdleStepNs = kMillisecondNs;
+
+}  // namespace
+
+const ShardDirectory::Map& ShardDirectory::Current() const {
+  struct Cached {
+    uint64_t version = 0;
+    std::shared_ptr<const Map> map;
+  };
+  thread_local Cached cached;
+  if (cached.version != version_.load(std::memory_order_acquire)) {
+    absl::MutexLock lock(&mu_);
+    cached.map = map_;
+    cached.version = version_.load(std::memory_order_relaxed);
+  }
+  return *cached.map;
+}
+
+std::shared_ptr<const ShardDirectory::Map> ShardDirectory::Hold() const {
+  absl::MutexLock lock(&mu_);
+  return map_;
+}
+
+void ShardDirectory::Publish(Map map) {
+  static std::atomic<uint64_t> versions{0};
+  auto shared = std::make_shared<const Map>(std::move(map));
+  absl::MutexLock lock(&mu_);
+  map_.swap(shared);
+  version_.store(versions.fetch_add(1) + 1, std::memory_order_release);
+}
+
+std::shared_ptr<Shard> ShardDirectory::Find(ShardId shard) const {
+  const Map& map = Current();
+  const auto it = map.find(shard);
+  return it == map.end() ? nullptr : it->second.shard;
+}
+
+std::optional<ShardRecord> ShardDirectory::RecordOf(ShardId shard) const {
+  const Map& map = Current();
+  const auto it = map.find(shard);
+  if (it == map.end() || it->second.record.epoch == 0) return std::nullopt;
+  return it->second.record;
+}
+
+ShardList ShardDirectory::Shards() const {
+  ShardList shards;
+  for (const auto& [id, entry] : Current()) {
+    if (entry.shard != nullptr) shards.push_back(entry.shard);
+  }
+  std::sort(shards.begin(), shards.end(),
+            [](const auto& a, const auto& b) { return a->id() < b->id(); });
+  return shards;
+}
+
+absl::Status AwaitIdle(const ShardList& shards, const Clock* clock) {
+  const int64_t end_ns = clock->NowNs() + kIdleNsMax;
+  for (const auto& shard : shards) {
+    while (!shard->idle()) {
+      if (clock->NowNs() >= end_ns) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            shard->id().ToString(), " still has work after ", kIdleNsMax / kSecondNs, " s"));
+      }
+      shard->Tick();
+      clock->SleepNs(kIdleStepNs);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

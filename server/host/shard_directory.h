@@ -1,0 +1,61 @@
+// The shards that this server holds or has heard of: an immutable map that is swapped whenever an
+// assignment changes it.
+//
+// Thread-safe. A lookup takes no lock and writes nothing shared, unless the map has changed since
+// this thread's last lookup. Whoever changes the map takes the current one, edits it and publishes
+// the result; Assignments' lock serializes these changes.
+#ifndef HOTBED_SERVER_HOST_SHARD_DIRECTORY_H_
+#define HOTBED_SERVER_HOST_SHARD_DIRECTORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/shard_record.h"
+#include "server/shard/shard.h"
+
+namespace hotbed {
+
+using ShardList = std::vector<std::shared_ptr<Shard>>;
+
+class ShardDirectory {
+ public:
+  struct Entry {
+    std::shared_ptr<Shard> shard;  // null: not held here, or out of service for the moment
+    ShardRecord record;            // epoch 0: recovered from disk, the coordinator said nothing yet
+  };
+  using Map = absl::flat_hash_map<ShardId, Entry>;
+
+  ShardDirectory() { Publish(Map()); }
+
+  // Valid until the next call on this thread. A caller that enters a strand takes Hold() instead:
+  // the strand may run work that looks up shards on this very thread.
+  const Map& Current() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<const Map> Hold() const ABSL_LOCKS_EXCLUDED(mu_);
+  void Publish(Map map) ABSL_LOCKS_EXCLUDED(mu_);
+
+  std::shared_ptr<Shard> Find(ShardId shard) const;  // null: not in service here
+  // Whether or not the shard is held here; nothing while its record is unknown.
+  std::optional<ShardRecord> RecordOf(ShardId shard) const;
+  ShardList Shards() const;  // those in service, by id
+
+ private:
+  mutable absl::Mutex mu_;
+  std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);
+  std::atomic<uint64_t> version_{0};  // unique in the process; 0: none
+};
+
+// Blocks until none of the shards has work left; DeadlineExceeded after 30 s, naming the shard.
+absl::Status AwaitIdle(const ShardList& shards, const Clock* clock);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_SHARD_DIRECTORY_H_

@@ -1,0 +1,34 @@
+#include "server/host/shard_factory.h"
+
+#include <utility>
+
+namespace hotbed {
+
+std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
+                                          const ShardRange& range, bool installed) const {
+  Shard::Options options;
+  options.table = table;
+  options.id = id;
+  options.range = range;
+  options.tiers = wiring_.tiers;
+  options.log = table.durability == Durability::kCheckpoint ? nullptr : wiring_.log;
+  options.pool = wiring_.pool;
+  options.clock = wiring_.clock;
+  options.ids_max = wiring_.options->pull_ids_max;
+  options.core.sessions_max = wiring_.options->sessions_max;
+  options.core.session_idle_ns_min = wiring_.options->session_idle_ms * kMillisecondNs;
+  // A replica that was away for a moment continues from what the others still have in memory.
+  options.core.keep_tail = table.durability == Durability::kReplicated;
+  options.outlet = wiring_.outlet;
+  options.replica_budget = wiring_.replica_budget;
+  options.installed = installed;
+  options.staged_bytes = staged_bytes_;
+  options.staged_bytes_max = wiring_.staged_bytes_max;
+  options.log_full = options.log == nullptr ? nullptr : wiring_.log_full;
+  // Appends that queued requests began are committed when the queue is empty, off the strand.
+  options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };
+  options.strand.after_drain_context = wiring_.log;
+  return std::make_shared<Shard>(std::move(options), wiring_.promises->Get(id));
+}
+
+}  // namespace hotbed

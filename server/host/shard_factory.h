@@ -1,0 +1,60 @@
+// Makes the shards of a server, all wired to the same log, tiers, threads and limits. Thread-safe.
+#ifndef HOTBED_SERVER_HOST_SHARD_FACTORY_H_
+#define HOTBED_SERVER_HOST_SHARD_FACTORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "common/clock.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "common/thread_pool.h"
+#include "server/host/promise_keeper.h"
+#include "server/host/shard_host.h"
+#include "server/shard/replica_budget.h"
+#include "server/shard/replica_outlet.h"
+#include "server/shard/shard.h"
+#include "server/shard_log/shard_log.h"
+#include "server/tiers/api/host.h"
+
+namespace hotbed {
+
+class ShardFactory {
+ public:
+  // All outlive the shards' work.
+  struct Wiring {
+    const ShardHostOptions* options = nullptr;
+    TierHost* tiers = nullptr;
+    ShardLog* log = nullptr;
+    ThreadPool* pool = nullptr;
+    const PromiseKeeper* promises = nullptr;
+    ReplicaOutlet* outlet = nullptr;
+    ReplicaBudget* replica_budget = nullptr;
+    const std::atomic<bool>* log_full = nullptr;
+    const Clock* clock = nullptr;
+    uint64_t staged_bytes_max = 0;
+  };
+  explicit ShardFactory(const Wiring& wiring) : wiring_(wiring) {}
+
+  // The shard's rows must be here, or none at all. `installed`: they came with a snapshot transfer
+  // just now. Blocks on the tiers.
+  std::shared_ptr<Shard> Make(const TableSpec& table, ShardId id, const ShardRange& range,
+                              bool installed) const;
+
+  // Pushes that wait for their step's commit, in all shards together.
+  uint64_t staged_bytes() const {
+    return static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed));
+  }
+  uint64_t staged_bytes_max() const { return wiring_.staged_bytes_max; }
+
+ private:
+  const Wiring wiring_;
+  // Shared: a request may keep a shard for a moment longer than the host lives.
+  const std::shared_ptr<std::atomic<int64_t>> staged_bytes_ =
+      std::make_shared<std::atomic<int64_t>>(0);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_SHARD_FACTORY_H_

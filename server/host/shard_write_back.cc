@@ -1,0 +1,87 @@
+#include "server/host/shard_write_back.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kDirtyNsMax = 120 * kSecondNs;  // rows are written back at the latest after this
+constexpr size_t kWriteBackBatchMin = 8;          // shards that share a flush
+constexpr size_t kWriteBackBatchPart = 8;         // and at least this part of all
+
+}  // namespace
+
+absl::Status ShardWriteBack::WriteBack(const ShardList& shards) {
+  absl::Status first_error;
+  std::vector<std::pair<Shard*, Lsn>> covered;
+  for (const auto& shard : shards) {
+    absl::StatusOr<Lsn> lsn = shard->Sweep();
+    if (lsn.ok()) {
+      covered.emplace_back(shard.get(), *lsn);
+    } else {
+      first_error.Update(lsn.status());
+    }
+  }
+  HOTBED_RETURN_IF_ERROR(tiers_->Flush());
+  for (const auto& [shard, lsn] : covered) shard->SetDurable(lsn);
+  return first_error;
+}
+
+void ShardWriteBack::WriteBackDue(int64_t now_ns) {
+  const bool crowded = NoteLogFull() > log_bytes_max_ / 2;
+  absl::flat_hash_map<ShardId, int64_t> clean_ns;
+  std::vector<std::pair<int64_t, std::shared_ptr<Shard>>> due;
+  for (auto& shard : directory_->Shards()) {
+    if (shard->logged() && shard->refused()) log_->SetAside(shard->id());
+    const auto known = clean_ns_.find(shard->id());
+    int64_t& clean = clean_ns[shard->id()];
+    clean = known == clean_ns_.end() ? now_ns : known->second;
+    if (shard->applied_lsn() == shard->durable_lsn() || !shard->error().empty()) {
+      clean = now_ns;
+    } else if ((crowded && shard->logged()) || now_ns - clean >= kDirtyNsMax) {
+      due.emplace_back(clean, shard);
+    }
+  }
+  clean_ns_ = std::move(clean_ns);
+  if (due.empty()) return;
+  // The shards written back least recently come first: they hold the oldest segments of the log.
+  std::sort(due.begin(), due.end());
+  due.resize(std::min(due.size(), std::max(kWriteBackBatchMin, due.size() / kWriteBackBatchPart)));
+  ShardList batch;
+  for (auto& [clean, shard] : due) {
+    clean_ns_[shard->id()] = now_ns;
+    batch.push_back(std::move(shard));
+  }
+  if (const absl::Status written = WriteBack(batch); !written.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "write-back failed, the log is kept: " << written;
+  }
+}
+
+absl::Status ShardWriteBack::WriteBackWhereLogIsLost() {
+  ShardList lost;
+  for (const auto& [id, entry] : directory_->Current()) {
+    if (entry.shard != nullptr && entry.shard->wants_sweep()) lost.push_back(entry.shard);
+  }
+  if (lost.empty()) return absl::OkStatus();
+  HOTBED_LOG(Warning) << lost.size() << " shards, " << lost[0]->id().ToString()
+                      << " the first, continue above what their rows carry: the end of their log "
+                      << "was lost with a power loss, and some updates with it";
+  return WriteBack(lost);
+}
+
+// Bytes that are kept for refused shards alone do not count: no write-back of other shards can free
+// them.
+uint64_t ShardWriteBack::NoteLogFull() {
+  const ShardLog::Usage usage = log_->GetUsage();
+  const uint64_t bytes = usage.bytes - usage.bytes_aside;
+  log_full_.store(bytes > log_bytes_max_, std::memory_order_relaxed);
+  return bytes;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,97 @@
+#include "server/host/snapshot_installer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+// The sender waits meanwhile, so this stays below its patience (kAnswerNsMax, snapshot_sender.cc).
+constexpr int64_t kWarmNsMax = 5 * kSecondNs;
+
+absl::Status NoTransfer() { return absl::NotFoundError("no snapshot transfer of it is in flight"); }
+
+}  // namespace
+
+bool SnapshotInstaller::Wants(ShardId shard, const Member& from, Epoch epoch) const {
+  const ShardDirectory::Map& map = wiring_.directory->Current();
+  const auto it = map.find(shard);
+  if (it == map.end()) return false;
+  const ShardRecord& record = it->second.record;
+  return record.epoch == epoch && record.primary == from && record.Holds(wiring_.data->self());
+}
+
+absl::Status SnapshotInstaller::Begin(ShardId id, const Member& from, Epoch epoch, Lsn lsn) {
+  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard,
+                          wiring_.assignments->BeginInstall(id, from, epoch, lsn));
+  shard->Close();
+  absl::StatusOr<Arriving> arriving = Empty(shard);
+  if (!arriving.ok()) {
+    // Its rows may still be in use.
+    wiring_.assignments->GiveUpInstall(std::move(shard));
+    return absl::UnavailableError(
+        absl::StrCat("it cannot be emptied yet: ", arriving.status().message()));
+  }
+  if (shard->logged()) wiring_.log->ForgetShard(id);
+  arriving_[id] = *std::move(arriving);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SnapshotInstaller::Arriving> SnapshotInstaller::Empty(
+    const std::shared_ptr<Shard>& shard) {
+  HOTBED_RETURN_IF_ERROR(AwaitIdle({shard}, wiring_.clock));
+  shard->ReleaseStore();
+  HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(shard->table(), shard->range(), shard->id()));
+  Arriving arriving{shard->table(), shard->range(), nullptr};
+  HOTBED_ASSIGN_OR_RETURN(arriving.rows,
+                          wiring_.tiers->WriteShard(arriving.table, arriving.range, shard->id()));
+  return arriving;
+}
+
+absl::Status SnapshotInstaller::Write(ShardId id, absl::string_view block) {
+  const auto it = arriving_.find(id);
+  return it == arriving_.end() ? NoTransfer() : it->second.rows->Write(block);
+}
+
+absl::Status SnapshotInstaller::Finish(ShardId id, absl::string_view meta) {
+  const auto it = arriving_.find(id);
+  if (it == arriving_.end()) return NoTransfer();
+  if (const auto parsed = ShardMeta::Parse(meta); !parsed.ok()) return parsed.status();
+  HOTBED_RETURN_IF_ERROR(it->second.rows->Finish(meta));
+  HOTBED_ASSIGN_OR_RETURN(const LogPosition log_from, wiring_.log->End());
+  HOTBED_RETURN_IF_ERROR(OpenInstalled(id, it->second.range, log_from));
+  arriving_.erase(it);
+  return wiring_.promises->KeepAll();
+}
+
+// Until FinishInstall the catalog and the assignments mark the shard as installing, so that nothing
+// else touches it.
+absl::Status SnapshotInstaller::OpenInstalled(ShardId id, const ShardRange& range,
+                                              const LogPosition& log_from) {
+  HOTBED_ASSIGN_OR_RETURN(const TableSpec table, wiring_.assignments->TableToInstall(id));
+  const std::shared_ptr<Shard> shard = wiring_.factory->Make(table, id, range, /*installed=*/true);
+  shard->Warm(kWarmNsMax);
+  shard->FinishReplay();
+  shard->SetDurable(shard->applied_lsn());
+  const absl::Status published = wiring_.assignments->FinishInstall(id, shard, log_from);
+  if (published.ok()) return published;
+  shard->Close();
+  HOTBED_RETURN_IF_ERROR(AwaitIdle({shard}, wiring_.clock));
+  shard->ReleaseStore();
+  return published;
+}
+
+void SnapshotInstaller::Abandon(ShardId id) {
+  const auto it = arriving_.find(id);
+  if (it == arriving_.end()) return;
+  const Arriving arriving = std::move(it->second);
+  arriving_.erase(it);
+  absl::Status wiped = wiring_.tiers->DeleteShard(arriving.table, arriving.range, id);
+  if (wiped.ok()) wiped = wiring_.tiers->Flush();
+  wiring_.assignments->AbandonInstall(id, std::move(wiped));
+}
+
+}  // namespace hotbed

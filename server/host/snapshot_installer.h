@@ -1,0 +1,67 @@
+// Puts the rows of a snapshot transfer in the place of a shard: the shard goes out of service, its
+// rows are replaced, and it opens as it does after a crash (snapshot_receiver.h).
+//
+// Every call comes from the receiver's thread, one at a time.
+#ifndef HOTBED_SERVER_HOST_SNAPSHOT_INSTALLER_H_
+#define HOTBED_SERVER_HOST_SNAPSHOT_INSTALLER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "server/host/assignments.h"
+#include "server/host/data_directory.h"
+#include "server/host/promise_keeper.h"
+#include "server/host/shard_directory.h"
+#include "server/host/shard_factory.h"
+#include "server/host/snapshot_receiver.h"
+#include "server/shard_log/shard_log.h"
+#include "server/tiers/api/host.h"
+
+namespace hotbed {
+
+class SnapshotInstaller : public SnapshotReceiver::Site {
+ public:
+  struct Wiring {
+    const DataDirectory* data = nullptr;
+    const ShardDirectory* directory = nullptr;
+    Assignments* assignments = nullptr;
+    const ShardFactory* factory = nullptr;
+    PromiseKeeper* promises = nullptr;
+    TierHost* tiers = nullptr;
+    ShardLog* log = nullptr;
+    const Clock* clock = nullptr;
+    std::function<void(ReplicaMessage)> send;
+  };
+  explicit SnapshotInstaller(Wiring wiring) : wiring_(std::move(wiring)) {}
+
+  bool Wants(ShardId shard, const Member& from, Epoch epoch) const override;
+  absl::Status Begin(ShardId id, const Member& from, Epoch epoch, Lsn lsn) override;
+  absl::Status Write(ShardId id, absl::string_view block) override;
+  absl::Status Finish(ShardId id, absl::string_view meta) override;
+  void Abandon(ShardId id) override;
+  void Reply(ReplicaMessage message) override { wiring_.send(std::move(message)); }
+
+ private:
+  // A shard whose rows are being written.
+  struct Arriving {
+    TableSpec table;
+    ShardRange range;
+    std::unique_ptr<ShardRowWriter> rows;
+  };
+  absl::StatusOr<Arriving> Empty(const std::shared_ptr<Shard>& shard);
+  absl::Status OpenInstalled(ShardId id, const ShardRange& range, const LogPosition& log_from);
+
+  const Wiring wiring_;
+  std::map<ShardId, Arriving> arriving_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_SNAPSHOT_INSTALLER_H_

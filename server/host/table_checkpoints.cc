@@ -1,0 +1,92 @@
+#include "server/host/table_checkpoints.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kPauseNsMax = 2 * kSecondNs;  // for pushes that were let in before
+constexpr int64_t kPauseStepNs = kMillisecondNs;
+
+// A checkpoint holds the rows of whole tables. If one shard's rows do not match its meta, the
+// previous checkpoint is worth more.
+absl::Status CheckWhole(const ShardList& shards) {
+  for (const auto& shard : shards) {
+    if (const std::string error = shard->error(); !error.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("no checkpoint is kept, the one before stays: ", error));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ShardsByClass SplitByClass(const ShardList& shards) {
+  ShardsByClass split;
+  for (const auto& shard : shards) {
+    (shard->logged() ? split.logged : split.checkpointed).push_back(shard);
+  }
+  return split;
+}
+
+void TableCheckpoints::KeepWhereDue(int64_t now_ns) {
+  if (tried_ns_ == 0) tried_ns_ = now_ns;
+  if (wiring_.interval_ns == 0 || now_ns - tried_ns_ < wiring_.interval_ns) return;
+  tried_ns_ = now_ns;
+  const ShardList shards = SplitByClass(wiring_.directory->Shards()).checkpointed;
+  const bool changed = std::any_of(shards.begin(), shards.end(), [this](const auto& shard) {
+    const auto kept = kept_lsn_.find(shard->id());
+    return kept == kept_lsn_.end() || kept->second != shard->applied_lsn();
+  });
+  if (!changed) return;
+  if (const absl::Status kept = Keep(shards); !kept.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "tables of class checkpoint: " << kept;
+  }
+}
+
+// Most rows are written back while pushes continue. The rest, and the freezing of the files, need
+// the rows to stand still.
+absl::Status TableCheckpoints::Keep(const ShardList& shards) {
+  HOTBED_RETURN_IF_ERROR(CheckWhole(shards));
+  HOTBED_RETURN_IF_ERROR(wiring_.write_back->WriteBack(shards));
+  const absl::Status kept = KeepPaused(shards);
+  for (const auto& shard : shards) shard->Pause(false);
+  return kept;
+}
+
+absl::Status TableCheckpoints::KeepPaused(const ShardList& shards) {
+  const int64_t end_ns = wiring_.clock->NowNs() + kPauseNsMax;
+  for (const auto& shard : shards) {
+    while (!shard->Pause(true)) {
+      if (wiring_.clock->NowNs() >= end_ns) {
+        return absl::DeadlineExceededError(
+            absl::StrCat(shard->id().ToString(), " still has pushes on their way"));
+      }
+      wiring_.clock->SleepNs(kPauseStepNs);
+    }
+  }
+  HOTBED_RETURN_IF_ERROR(wiring_.write_back->WriteBack(shards));
+  HOTBED_RETURN_IF_ERROR(CheckWhole(shards));
+  HOTBED_RETURN_IF_ERROR(wiring_.tiers->Freeze());
+  for (const auto& shard : shards) kept_lsn_[shard->id()] = shard->applied_lsn();
+  total_.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status TableCheckpoints::KeepLast(const ShardList& shards) {
+  if (shards.empty()) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(AwaitIdle(shards, wiring_.clock));
+  HOTBED_RETURN_IF_ERROR(CheckWhole(shards));
+  HOTBED_RETURN_IF_ERROR(wiring_.write_back->WriteBack(shards));
+  HOTBED_RETURN_IF_ERROR(wiring_.tiers->Freeze());
+  total_.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+}  // namespace hotbed

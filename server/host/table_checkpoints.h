@@ -1,0 +1,59 @@
+// Checkpoints of the tables of durability class checkpoint, which have no log: after a crash their
+// rows go back to the last one.
+//
+// KeepWhereDue and KeepLast block on the disk. They are for one thread at a time: the upkeep's,
+// then that of the shutdown.
+#ifndef HOTBED_SERVER_HOST_TABLE_CHECKPOINTS_H_
+#define HOTBED_SERVER_HOST_TABLE_CHECKPOINTS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "server/host/shard_directory.h"
+#include "server/host/shard_write_back.h"
+#include "server/tiers/api/host.h"
+
+namespace hotbed {
+
+struct ShardsByClass {
+  ShardList logged;
+  ShardList checkpointed;
+};
+ShardsByClass SplitByClass(const ShardList& shards);
+
+class TableCheckpoints {
+ public:
+  struct Wiring {
+    const ShardDirectory* directory = nullptr;
+    ShardWriteBack* write_back = nullptr;
+    TierHost* tiers = nullptr;
+    const Clock* clock = nullptr;
+    int64_t interval_ns = 0;  // 0: only KeepLast
+  };
+  explicit TableCheckpoints(const Wiring& wiring) : wiring_(wiring) {}
+
+  // Once per interval, if a row has changed since the last checkpoint. Pushes to these tables are
+  // refused for a moment (UNAVAILABLE).
+  void KeepWhereDue(int64_t now_ns);
+  // At the end: the shards are closed and take no more pushes.
+  absl::Status KeepLast(const ShardList& shards);
+  uint64_t total() const { return total_.load(std::memory_order_relaxed); }
+
+ private:
+  absl::Status Keep(const ShardList& shards);
+  absl::Status KeepPaused(const ShardList& shards);
+
+  const Wiring wiring_;
+  std::atomic<uint64_t> total_{0};
+  int64_t tried_ns_ = 0;
+  absl::flat_hash_map<ShardId, Lsn> kept_lsn_;  // in the last checkpoint
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_TABLE_CHECKPOINTS_H_
