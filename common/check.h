@@ -25,7 +25,8 @@ class CheckFailure {
   while (__builtin_expect(!(condition), 0)) \
   ::hotbed::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
-#ifdef NDEBUG
+// Debug checks run in debug builds and under the sanitizers.
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOTBED_DCHECK(condition) \
   while (false) HOTBED_CHECK(condition)
 #else

@@ -8,8 +8,8 @@
 namespace hotbed {
 namespace {
 
-// The enums have the same values on both sides, so that a cast converts them; the last value of
-// each holds that in place.
+// The enums have the same values on both sides, so a cast converts them; the last value of each is
+// checked below.
 static_assert(static_cast<int>(RowType::kInt8) == v1::ROW_INT8);
 static_assert(static_cast<int>(WeightType::kBf16) == v1::WEIGHT_BF16);
 static_assert(static_cast<int>(kLastOptimizerKind) == v1::OPTIMIZER_NONE);
@@ -134,7 +134,7 @@ absl::Status ScheduleFromProto(const v1::Schedule& message, Schedule* schedule) 
                      v1::ScheduleKind_MAX, &schedule->kind);
 }
 
-// The options of training: what a batch's ids mean, and when pushes are applied.
+// Options of training: the meaning of the ids of a batch, and when pushes are applied.
 absl::Status TrainingFromProto(const v1::TableSpec& message, TableSpec* spec) {
   spec->column_slices = std::max(message.column_slices(), 1u);
   HOTBED_RETURN_IF_ERROR(ConvertEnum("row_statistics", message.row_statistics(),
@@ -151,7 +151,7 @@ absl::Status TrainingFromProto(const v1::TableSpec& message, TableSpec* spec) {
                                      v1::Consistency_MAX, &spec->consistency));
   spec->staleness = message.staleness();
   spec->clip_slice_norm = message.clip_slice_norm();
-  if (message.has_schedule()) {  // else a sender that knows of none: the constant one
+  if (message.has_schedule()) {  // else the constant schedule
     HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &spec->schedule));
   }
   for (const v1::TableChange& change : message.changes()) {

@@ -1,6 +1,6 @@
-// Between the messages of proto/types.proto and the plain values of common/. What comes from the
-// network is checked: an unknown enum value or an impossible range gives InvalidArgument naming
-// field and value. Pure functions.
+// Converts between the messages of proto/types.proto and the plain values of common/. FromProto
+// checks its input: an unknown enum value or an impossible range gives InvalidArgument naming field
+// and value. Pure functions.
 #ifndef HOTBED_PROTO_CONVERT_H_
 #define HOTBED_PROTO_CONVERT_H_
 
@@ -23,7 +23,7 @@ absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message);
 
 v1::RowType ToProto(RowType type);
 absl::StatusOr<RowType> FromProto(v1::RowType type);
-// The row types that gradients may have: fp32, fp16 and bf16.
+// Only fp32, fp16 and bf16: gradients have no int8 form.
 absl::StatusOr<RowType> GradientTypeFromProto(v1::RowType type);
 
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// The channel settings of the data plane, one place for server, client and the bare-gRPC roof that
+// Channel settings of the data plane, shared by server, client and the bare-gRPC benchmark that
 // they are measured against. Figures are from bench/roofs on two cores over loopback.
 //
 // Included by files that hold gRPC types only.
@@ -13,10 +13,10 @@
 
 namespace hotbed {
 
-// The bandwidth probe decides: without it the connection's window stays at 64 KiB, whatever the
-// streams' is, and each message costs window updates back and forth (with it 2.1 times the messages
-// of 128 KiB, 0.2 context switches a message in place of 2). Large frames and large reads of the
-// socket make a message few pieces rather than many.
+// The bandwidth probe matters most: without it the connection's window stays at 64 KiB, however
+// large the windows of its streams, and each message costs window updates in both directions. The
+// probe gives 2.1 times the messages of 128 KiB, and 0.2 context switches per message instead of 2.
+// Large frames and large socket reads keep a message in few pieces.
 inline constexpr std::pair<const char*, int> kDataPlaneArgs[] = {
     {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
     {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20},
@@ -32,8 +32,8 @@ inline constexpr std::pair<const char*, int> kDataPlaneArgs[] = {
     {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
 };
 
-// Arguments of a client's channel to a shard server. `message_bytes_max` bounds an answer that is
-// received; beyond it gRPC ends the stream, so it stands above what Hello announces. Each channel
+// Arguments of a client's channel to a shard server. `message_bytes_max` bounds a received reply;
+// beyond it gRPC ends the stream, so it has to exceed the limit that Hello announces. Each channel
 // gets a connection of its own.
 inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
   grpc::ChannelArguments args;
@@ -42,15 +42,15 @@ inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-              1000);  // also the longest time for one attempt to connect
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);  // a server that is back is found at once
+  // The minimum is also the longest time for one attempt to connect.
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);  // finds a restarted server soon
   args.SetMaxReceiveMessageSize(message_bytes_max);
   args.SetMaxSendMessageSize(-1);
   return args;
 }
 
-// The same for a grpc::ServerBuilder (a template, so that clients need not link the server).
+// The same for a grpc::ServerBuilder (a template, so that clients need not link gRPC's server).
 template <typename ServerBuilder>
 void TuneDataPlaneServer(ServerBuilder* builder, int message_bytes_max) {
   for (const auto& [name, value] : kDataPlaneArgs) builder->AddChannelArgument(name, value);
@@ -59,38 +59,36 @@ void TuneDataPlaneServer(ServerBuilder* builder, int message_bytes_max) {
   builder->SetMaxSendMessageSize(-1);
 }
 
-// Whoever waits for another's word asks by pings of HTTP/2 whether it is there: one that says
-// nothing for ping_ms + silent_ms loses its connection, and a new one is tried. Without that a
-// connection over which nothing came for a while is only as good as TCP's next try, which is as far
-// away again as the silence was long: a network that is whole after 6 s is waited for twice as
-// long, and after a second such break four times.
+// A side that waits for the other checks by HTTP/2 pings that it is there: a peer that is silent
+// for ping_ms + silent_ms loses its connection, and a new connection is tried. Without pings a
+// broken connection recovers only at TCP's next retransmission, whose delay doubles: a network
+// break of 6 s costs up to twice that, and a second such break four times.
 struct Keepalive {
   int ping_ms;
   int silent_ms;
 };
-// Servers of each other.
+// Between servers.
 inline constexpr Keepalive kPeerKeepalive = {300, 700};
-// Clients of servers; clients, and people, of the coordinator. Longer: a server that is merely slow
-// is sent all that was on its way once more.
+// From clients to servers, and from clients and the CLI to the coordinator. Longer, because a
+// server that is merely slow gets all requests in flight a second time.
 inline constexpr Keepalive kClientKeepalive = {1000, 2000};
-// Servers of the coordinator: well within a lease.
+// From servers to the coordinator: well within a lease.
 inline constexpr Keepalive kAttendKeepalive = {1000, 1000};
 
 inline void SetKeepalive(const Keepalive& keepalive, grpc::ChannelArguments* args) {
   args->SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.ping_ms);
   args->SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.silent_ms);
-  args->SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // also of those who only listen
+  args->SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // also on streams that only receive
 }
 
-// Arguments of a server's channel to another.
+// Arguments of a server's channel to another server.
 inline grpc::ChannelArguments PeerChannelArguments() {
   grpc::ChannelArguments args = DataPlaneChannelArguments(1 << 20);
   SetKeepalive(kPeerKeepalive, &args);
   return args;
 }
 
-// Tells a grpc::ServerBuilder that clients may ping this often: it does not take that for an
-// attack.
+// Lets a grpc::ServerBuilder accept pings at these rates, which gRPC would take for an attack.
 template <typename ServerBuilder>
 void AllowKeepalives(ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

@@ -1,4 +1,4 @@
-// A segment's code on the wire as absl::StatusCode and as a word for people. Pure functions.
+// Converts a segment's wire code to absl::StatusCode and to a word for people. Pure functions.
 #ifndef HOTBED_PROTO_STATUS_TEXT_H_
 #define HOTBED_PROTO_STATUS_TEXT_H_
 
@@ -8,11 +8,11 @@
 
 namespace hotbed {
 
-// Unknown values, from a newer server say, are kUnknown and "UNKNOWN_CODE".
+// Unknown values, for example of a newer server, give kUnknown and "UNKNOWN_CODE".
 absl::StatusCode StatusCodeOf(v1::Code code);
 absl::string_view CodeName(v1::Code code);
 
-// OK for OK, else the code with `detail`, led by the code's name.
+// OK for OK, else the code with `detail`, prefixed by the name of the code.
 absl::Status ToStatus(v1::Code code, absl::string_view detail);
 
 }  // namespace hotbed

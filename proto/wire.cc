@@ -15,7 +15,7 @@ using google::protobuf::MessageLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// As protobuf: how deep groups of unknown fields may be nested, counted from the outer message.
+// The nesting limit of groups of unknown fields, counted from the outer message; as in protobuf.
 constexpr int kDepthMax = 100;
 constexpr uint32_t kHeaderField = 1;
 
@@ -39,7 +39,7 @@ class Cursor {
   uint64_t left() const { return left_; }
   uint64_t position() const { return position_; }
 
-  // At most `bytes_max` bytes long, as protobuf reads tags and lengths (5) and values (10). False:
+  // Reads at most `bytes_max` bytes: 5 for tags and lengths, 10 for values, as protobuf does. False:
   // truncated or too long.
   bool ReadVarint(int bytes_max, uint64_t* value) {
     *value = 0;
@@ -89,7 +89,7 @@ absl::Status Malformed(absl::string_view message, const Cursor& cursor, absl::st
       absl::StrCat("malformed ", message, " at byte ", cursor.position(), ": ", what));
 }
 
-// A tag is 32 bits; protobuf drops what a fifth byte has beyond.
+// A tag has 32 bits; protobuf drops the excess bits of a fifth byte.
 bool ReadTag(Cursor* cursor, uint32_t* tag) {
   uint64_t value;
   if (!cursor->ReadVarint(5, &value)) return false;

@@ -1,20 +1,19 @@
-// Reads and writes the messages of the data plane without copying their bulk bytes, and without
-// gRPC.
+// Reads and writes the messages of the data plane without copying their bulk bytes; free of gRPC.
 //
 // A received message is a list of memory fragments (the slices of a gRPC ByteBuffer). Parse* walks
-// the OUTER fields only: the header submessage goes to generated code, each bulk field becomes a
-// FragmentRange that points into the fragments. What is accepted is what protobuf accepts for the
-// same message, in any order of fields, with two differences: a bulk field that occurs twice is
-// refused (protobuf takes the last), and unknown fields are skipped, not kept. Everything malformed
-// gives InvalidArgument. Views point into the fragments: keep those alive.
+// the outer fields only: the header submessage goes to generated code, each bulk field becomes a
+// FragmentRange that points into the fragments. Parse* accepts the messages that protobuf accepts,
+// with fields in any order, except for two differences: a bulk field that occurs twice is refused
+// (protobuf takes the last), and unknown fields are skipped, not kept. Malformed input gives
+// InvalidArgument. Views point into the fragments, which must outlive them.
 //
-// A sender emits [header field][bulk tag and length] in one small buffer, then the payload as
-// slices of its own:
+// A sender writes [header field][bulk tag and length] into one small buffer, then adds the payload
+// as slices of its own:
 //
 //   std::string head;
 //   AppendHeaderField(header, &head);
-//   AppendBulkTag(v1::PullReply::kRowsFieldNumber, rows_bytes, &head);     // then rows_bytes of
-//   payload
+//   AppendBulkTag(v1::PullReply::kRowsFieldNumber, rows_bytes, &head);
+//   // then rows_bytes of payload
 //
 // All functions are thread-safe; FragmentReader and WireScratch are thread-compatible.
 #ifndef HOTBED_PROTO_WIRE_H_
@@ -41,7 +40,7 @@ constexpr uint32_t kFeatureLevel = 2;
 using Fragment = absl::Span<const uint8_t>;
 using Fragments = absl::Span<const Fragment>;
 
-// `bytes` bytes that begin at `offset` in fragment number `fragment` and run on into the next ones.
+// `bytes` bytes from `offset` of fragment number `fragment` on, continuing in the next fragments.
 struct FragmentRange {
   size_t fragment = 0;
   size_t offset = 0;
@@ -71,16 +70,16 @@ struct TransferView {
   FragmentRange body;
 };
 
-// Overwrites the whole view; a view that is used again reuses its header's memory. InvalidArgument
-// names the message and what is wrong at which byte; the view is then unspecified.
+// Overwrites the whole view; a reused view keeps its header's memory. InvalidArgument names the
+// message, the error and its byte; the view is then unspecified.
 absl::Status ParsePullRequest(Fragments message, PullRequestView* view);
 // Also reads a PushReply, which has nothing but the header.
 absl::Status ParsePullReply(Fragments message, PullReplyView* view);
 absl::Status ParsePushRequest(Fragments message, PushRequestView* view);
 absl::Status ParseTransferMessage(Fragments message, TransferView* view);
 
-// Memory for what must be made contiguous; lives as long as the work that points into it. Addresses
-// stay valid until Clear.
+// Memory for values that must be made contiguous; it has to outlive the work that points into it.
+// Addresses stay valid until Clear.
 class WireScratch {
  public:
   uint8_t* Allocate(size_t bytes);  // aligned to 16 bytes
@@ -95,8 +94,8 @@ class WireScratch {
   size_t used_ = 0;  // of the newest block
 };
 
-// Reads a bulk field from its begin. The range must come from a Parse* of the same fragments.
-// Asking for more than left() is a programmer's error (checked): compare with the header's counts
+// Reads a bulk field from its beginning. The range must come from a Parse* of the same fragments.
+// Asking for more than left() is a programming error (checked): compare with the header's counts
 // first.
 class FragmentReader {
  public:
@@ -105,10 +104,10 @@ class FragmentReader {
   uint64_t left() const { return left_; }
   void CopyTo(void* to, size_t bytes);
   void Skip(uint64_t bytes);
-  // The next `bytes` in one piece, aligned to `alignment` (a power of two, at most 16): in place if
-  // they lie so, else copied into scratch. Not null, even for 0 bytes.
+  // The next `bytes` contiguous and aligned to `alignment` (a power of two, at most 16): in place
+  // if they already are, else copied into scratch. Never null, even for 0 bytes.
   const uint8_t* Contiguous(size_t bytes, size_t alignment, WireScratch* scratch);
-  // One pointer a row for the next `rows` rows, unaligned; only rows that straddle fragments are
+  // One pointer per row for the next `rows` rows, unaligned; only rows that straddle fragments are
   // copied into scratch.
   void RowPointers(size_t row_bytes, size_t rows, const uint8_t** out, WireScratch* scratch);
 
@@ -123,17 +122,17 @@ class FragmentReader {
   uint64_t left_;
 };
 
-// The bytes that the functions below append: for sizing one buffer exactly. All keep the header's
-// cached sizes up to date.
+// The number of bytes that the functions below append, for sizing a buffer exactly. Each updates
+// the header's cached sizes.
 size_t HeaderFieldBytes(const google::protobuf::MessageLite& header);
 size_t BulkTagBytes(int field, uint64_t payload_bytes);
 
-// The header as field 1 of its message. Writes are HeaderFieldBytes long; `to` must have the room;
-// returns its end. Write* relies on a preceding HeaderFieldBytes of the unchanged header.
+// Writes the header as field 1 of its message: HeaderFieldBytes bytes, for which `to` must have
+// space. Returns the end. Write* relies on a preceding HeaderFieldBytes of the unchanged header.
 uint8_t* WriteHeaderField(const google::protobuf::MessageLite& header, uint8_t* to);
 void AppendHeaderField(const google::protobuf::MessageLite& header, std::string* out);
 
-// Tag and length of a bulk field; its payload follows.
+// Writes tag and length of a bulk field; its payload follows.
 uint8_t* WriteBulkTag(int field, uint64_t payload_bytes, uint8_t* to);
 void AppendBulkTag(int field, uint64_t payload_bytes, std::string* out);
 

@@ -132,7 +132,7 @@ class FakeServer {
     request.set_incarnation(registration_.incarnation());
     request.set_plan_revision_known(known_);
     *request.mutable_load() = load;
-    auto reply = client_->Call(&v1::Coordinator::Stub::Heartbeat, request);
+    const auto reply = Attend(&request);
     if (!reply.ok()) return reply.status();
     if (!reply->lease_held()) return absl::NotFoundError("lease lost");
     if (!reply->map().delta()) shards_.clear();
@@ -159,13 +159,33 @@ class FakeServer {
     return absl::OkStatus();
   }
 
+  ~FakeServer() {
+    if (stream_ == nullptr) return;
+    context_.TryCancel();
+    stream_->Finish();
+  }
+
   const v1::RegisterServerReply& registration() const { return registration_; }
   const std::map<uint64_t, v1::ShardRecord>& shards() const { return shards_; }
   v1::ServerLoad load;
 
  private:
+  // The reply to this heartbeat; news in between are not needed, since it carries them, too.
+  absl::StatusOr<v1::HeartbeatReply> Attend(v1::HeartbeatRequest* request) {
+    if (stream_ == nullptr) stream_ = client_->stub->Attend(&context_);
+    request->set_number(++number_);
+    v1::HeartbeatReply reply;
+    bool read = stream_->Write(*request);
+    while (read && reply.number() != number_) read = stream_->Read(&reply);
+    if (read) return reply;
+    return absl::UnavailableError("the stream ended");
+  }
+
   const std::string name_;
   ControlClient* const client_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::HeartbeatRequest, v1::HeartbeatReply>> stream_;
+  uint64_t number_ = 0;
   v1::RegisterServerReply registration_;
   std::map<uint64_t, v1::ShardRecord> shards_;
   uint64_t known_ = 0;

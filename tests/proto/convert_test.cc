@@ -48,7 +48,7 @@ TEST(Convert, TableSpecGoesThereAndBack) {
   EXPECT_EQ(back->nan_policy, NanPolicy::kSkip);
 }
 
-// Each field at a value that is not its default, so that one that is left out shows.
+// Every field has a value that is not its default, so that a forgotten field shows.
 void FillAll(google::protobuf::Message* message, int* number) {
   using google::protobuf::FieldDescriptor;
   const google::protobuf::Reflection& reflection = *message->GetReflection();

@@ -193,7 +193,7 @@ TEST(Wire, AgreesWithTheGeneratedClassesOnDamagedMessages) {
   }
 }
 
-// Each was once a way to be wrong. Hex; the same bytes are the fuzz target's seeds.
+// Each was once decoded wrongly. In hex; the fuzz target starts from the same bytes.
 TEST(Wire, AgreesWithTheGeneratedClassesOnTheKeptCorpus) {
   Random random(4);
   std::vector<std::string> corpus = {

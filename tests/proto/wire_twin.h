@@ -42,7 +42,7 @@ inline std::string Bytes(Fragments fragments, const FragmentRange& range) {
   return bytes;
 }
 
-// Empty when wire.h and the generated class agree on `bytes`, else what differs.
+// Empty when wire.h and the generated class agree on `bytes`, else a description of the difference.
 template <typename Message, typename View, typename CompareBulk>
 std::string Disagreement(const std::string& bytes, Fragments fragments,
                          absl::Status (*parse)(Fragments, View*), const CompareBulk& compare_bulk) {
@@ -62,7 +62,7 @@ std::string Disagreement(const std::string& bytes, Fragments fragments,
   return compare_bulk(message, view) ? "" : "a bulk field differs";
 }
 
-// The same for all three messages.
+// The same for all messages of the data plane with bulk fields.
 inline std::string AnyDisagreement(const std::string& bytes, Fragments f) {
   std::string found =
       Disagreement<v1::PullRequest>(bytes, f, ParsePullRequest, [&](const auto& m, const auto& v) {

@@ -113,12 +113,6 @@ class Methods : public v1::Coordinator::CallbackService {
     static MethodCounters counters("RegisterServer");
     return Submit(context, *request, reply, &counters);
   }
-  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
-                                      const v1::HeartbeatRequest* request,
-                                      v1::HeartbeatReply* reply) override {
-    static MethodCounters counters("Heartbeat");
-    return Submit(context, *request, reply, &counters);
-  }
   grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply>* Attend(
       grpc::CallbackServerContext* context) override {
     static MethodCounters counters("Attend");
