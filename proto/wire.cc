@@ -39,8 +39,8 @@ class Cursor {
   uint64_t left() const { return left_; }
   uint64_t position() const { return position_; }
 
-  // Reads at most `bytes_max` bytes: 5 for tags and lengths, 10 for values, as protobuf does. False:
-  // truncated or too long.
+  // Reads at most `bytes_max` bytes: 5 for tags and lengths, 10 for values, as protobuf does.
+  // False: truncated or too long.
   bool ReadVarint(int bytes_max, uint64_t* value) {
     *value = 0;
     for (int i = 0; i < bytes_max && left_ > 0; ++i) {
