@@ -9,7 +9,8 @@
 
 namespace hotbed::sim {
 
-// I5 and I6, at every revision of the store.
+// At every revision of the store the shards tile the table, epochs never fall, and the members of
+// an epoch stay.
 void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before,
                                     const ShardRecord& after) {
   const auto fail = [&](const char* what) {
@@ -30,9 +31,9 @@ void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before,
   if (!Contains(after.members, after.primary)) fail("the primary is no member");
 }
 
-// I1: one server acknowledges in an epoch, and nothing that a later epoch did not begin with. (In
-// time an acknowledgement may come after a later epoch's activation: of an entry that all held
-// before they promised that epoch.)
+// One owner: one server acknowledges in an epoch, and nothing that a later epoch did not begin
+// with. (In time an acknowledgement may come after a later epoch's activation: of an entry that all
+// held before they promised that epoch.)
 void ClusterSimulation::CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn) {
   Watched& watched = shards_[shard];
   const auto [it, fresh] = watched.acknowledgers.emplace(epoch, by);
@@ -68,7 +69,7 @@ void ClusterSimulation::CheckCore(const Server& server, int shard) {
   Violation(absl::StrCat("s", server.index + 1, " shard ", shard, ": invariant: ", broken));
 }
 
-// F2 and I4: a server that serves has promised its epoch, and no session fell back.
+// A server that serves has promised its epoch, and no session fell back.
 void ClusterSimulation::CheckServing(const Server& server, int shard) {
   const ShardCore& core = *server.process->replicas[shard]->core;
   if (!core.active()) return;
@@ -94,7 +95,7 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
   }
 }
 
-// I8: the entry applied at an LSN is the same everywhere, and makes the same rows.
+// The entry applied at an LSN is the same everywhere, and makes the same rows.
 void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica,
                                      const CoreEntry& entry, uint64_t state) {
   std::vector<Committed>& committed = shards_[shard].committed;
@@ -120,7 +121,7 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
   if (there.state != state) fail("and its rows are others");
 }
 
-// I7.
+// A server deletes its replica only once a later epoch without it is active.
 void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& reason) {
   const int shard = static_cast<int>(reason.shard.index);
   const auto id = static_cast<ServerId>(server.index) + 1;
@@ -144,7 +145,7 @@ bool ClusterSimulation::IsCommitted(const PushInfo& push) const {
 
 // --- at the end
 
-// I13.
+// After healing every shard is active, and nothing waits for ever.
 std::string ClusterSimulation::CheckStuck() const {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     if (!records_[shard]->active || shards_[shard].wish_open) {
@@ -188,7 +189,8 @@ std::string ClusterSimulation::FinalCheck() {
   return "";
 }
 
-// I2 and I3: each row holds each push at most once, whole pushes, and all that was acknowledged.
+// Nothing lost, exactly once: each row holds each push at most once, whole pushes, and all that was
+// acknowledged.
 std::string ClusterSimulation::CheckRows(int shard, const Replica& replica) {
   std::vector<uint8_t> applied(pushes_.size(), 0);  // a bit a row
   for (int row = 0; row < kRows; ++row) {
