@@ -140,9 +140,9 @@ HOTBED_ROW_FN void InitialRow(const InitializerParams& params, uint64_t seed, ui
   for (; done < dim; ++done) out[done] = InitialValue(params, seed, id, column_first + done);
 }
 
-// What a vector of optimizer state (number `vector` of its kind), or the row's statistic, holds
-// before the first update: the Adagrad kinds' sums and FTRL's sum of squares begin at
-// initial_accumulator, everything else at 0.
+// The value before the first update of each element of the optimizer's state vector `vector`, or of
+// the row's statistic: initial_accumulator for the sums of the Adagrad kinds and for FTRL's sum of
+// squares, else 0.
 HOTBED_ROW_FN float FirstStateElement(const OptimizerParams& params, uint32_t vector) {
   const bool sum = params.kind == OptimizerKind::kAdagrad ||
                    params.kind == OptimizerKind::kRowwiseAdagrad ||

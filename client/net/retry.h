@@ -1,5 +1,5 @@
-// What the client does with a segment that was refused or lost. Functions are pure; RetryPolicy
-// keeps a budget.
+// How the client treats a segment that was refused or lost. Functions are pure; RetryPolicy keeps a
+// budget.
 #ifndef HOTBED_CLIENT_NET_RETRY_H_
 #define HOTBED_CLIENT_NET_RETRY_H_
 
@@ -39,8 +39,9 @@ absl::Status StatusOf(v1::Code code, absl::string_view where, absl::string_view 
 // budget the delay is eight times as long, at most kDelayNsMax: clients do not keep an overloaded
 // server down, and find a restarted one soon.
 //
-// What a fail-over or a move will end (a lost stream, a shard that is not active yet, a record that
-// is not newer) is retried sooner (SoonNs) and without a budget: this load ends with its cause.
+// Failures that a fail-over or a move will end (a lost stream, a shard that is not active yet, a
+// record that is not newer) are retried sooner (SoonNs) and without a budget: this load ends with
+// its cause.
 class RetryPolicy {
  public:
   explicit RetryPolicy(uint64_t seed) : random_(seed) {}

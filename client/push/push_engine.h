@@ -42,7 +42,7 @@ struct ShardChain {
 
 class PushEngine {
  public:
-  // What the engine uses; all of it outlives the engine. The transport may call back until it is
+  // The parts that the engine uses; all outlive the engine. The transport may call back until it is
   // destroyed, so it goes before the engine does, and after Shutdown.
   struct Wiring {
     const ClientOptions* options;

@@ -1,4 +1,4 @@
-// What TorchRec's report says of a plan beyond the plan itself (planner/stats.py at a48cef7).
+// The statistics that TorchRec reports along with a plan (planner/stats.py at a48cef7).
 //
 // The critical path supposes that all servers wait for each other after each phase: comms are the
 // sum over (module, sharding type, direction) of the slowest server's, compute the sum over

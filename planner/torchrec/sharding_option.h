@@ -1,4 +1,4 @@
-// One way to shard a table, with its estimates; and all ways of all tables.
+// ShardingOption: one way to shard a table, with its estimates. SearchSpace: all ways, by table.
 // Plain values; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_SHARDING_OPTION_H_
 #define HOTBED_PLANNER_TORCHREC_SHARDING_OPTION_H_

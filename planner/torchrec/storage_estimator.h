@@ -17,7 +17,7 @@
 //              column_wise, table_column_wise  the same with the shard's columns
 //              row_wise; table_row_wise, grid  the same with n/W; n/L; none for an empty shard
 //   inference  weights only
-// Quantised kernels hold 8-bit rows: D + 4 bytes rounded up to 16, and 4 bytes a row beside them.
+// Quantised kernels hold 8-bit rows: D + 4 bytes rounded up to 16, plus 4 bytes per row.
 // Rows of a hashed table's shard are its share of the expected rows, rounded up.
 //
 // Pure; safe from any thread.

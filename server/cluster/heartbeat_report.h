@@ -1,6 +1,6 @@
-// What a heartbeat says of this server's shards: load, joins, losses, silent members and snapshot
-// transfers. It remembers the joins and losses of the last report, so that new ones need not wait
-// for the next regular heartbeat. Thread-compatible.
+// The part of a heartbeat about this server's shards: load, joins, losses, silent members and
+// snapshot transfers. It remembers the joins and losses of the last report, so that new ones need
+// not wait for the next regular heartbeat. Thread-compatible.
 #ifndef HOTBED_SERVER_CLUSTER_HEARTBEAT_REPORT_H_
 #define HOTBED_SERVER_CLUSTER_HEARTBEAT_REPORT_H_
 

@@ -1,5 +1,5 @@
-// What the coordinator has assigned to this server, and what becomes of it: shards open, learn
-// their records, are kept for a while after they left, and are deleted.
+// The shards that the coordinator has assigned to this server, from opening to deletion: shards
+// open, learn their records, are kept for a while after they left, and are deleted.
 //
 // One lock serializes every change of the shard directory and of the catalog. It may be held while
 // shards' strands run and while the catalog is written, but not while rows are deleted, flushed or

@@ -1,5 +1,5 @@
-// What a shard host tells the coordinator about its shards, computed from the shard directory when
-// it is asked for. Thread-safe. The records and lists are described in shard_host.h.
+// The reports of a shard host to the coordinator about its shards, computed on request from the
+// shard directory. Thread-safe. The records and lists are described in shard_host.h.
 #ifndef HOTBED_SERVER_HOST_HOST_REPORTS_H_
 #define HOTBED_SERVER_HOST_HOST_REPORTS_H_
 

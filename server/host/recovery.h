@@ -1,5 +1,5 @@
-// What a shard host does once, at its start: it opens the shards of the catalog with the rows that
-// the last run left, and replays the log into them.
+// The start of a shard host: opens the shards of the catalog with the rows that the last run left,
+// and replays the log into them.
 #ifndef HOTBED_SERVER_HOST_RECOVERY_H_
 #define HOTBED_SERVER_HOST_RECOVERY_H_
 

@@ -2,8 +2,8 @@
 // assignment changes it.
 //
 // Thread-safe. A lookup takes no lock and writes nothing shared, unless the map has changed since
-// this thread's last lookup. Whoever changes the map takes the current one, edits it and publishes
-// the result; Assignments' lock serializes these changes.
+// this thread's last lookup. A change copies the current map, edits the copy and publishes it;
+// Assignments' lock serializes these changes.
 #ifndef HOTBED_SERVER_HOST_SHARD_DIRECTORY_H_
 #define HOTBED_SERVER_HOST_SHARD_DIRECTORY_H_
 

@@ -31,7 +31,7 @@ constexpr int64_t kTransferSilentNsMax = 60 * kSecondNs;  // between two message
 
 class SnapshotReceiver {
  public:
-  // What the shard host does for a transfer. Called from the receiver's thread alone.
+  // The shard host's part in a transfer. Called from the receiver's thread alone.
   class Site {
    public:
     virtual ~Site() = default;

@@ -17,7 +17,7 @@
 namespace hotbed {
 
 constexpr uint32_t kNoSlot = 0xffffffffu;
-constexpr uint32_t kIndexedSlotsMax = 1u << 24;  // three bytes a slot in the index
+constexpr uint32_t kIndexedSlotsMax = 1u << 24;  // three bytes per slot in the index
 
 // Bits of the byte that each slot has.
 constexpr uint8_t kRowVisits =

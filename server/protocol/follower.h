@@ -54,9 +54,9 @@ class Follower {
   void Pump(const Primary& primary);
   // `joins`: it is a learner whose join is waited for.
   void Tick(const Primary& primary, bool joins);
-  // True if it told how much of the log it holds, which may commit entries.
+  // True if the reply told how much of the log the follower holds, which may commit entries.
   bool OnReply(const Primary& primary, const CoreAppendReply& reply);
-  // What was sent and not answered is lost.
+  // The messages that were sent and not answered are lost.
   void OnLost(const LogTail& log);
   // True if its transfer was waiting for that.
   bool SnapshotTaken(Lsn lsn);

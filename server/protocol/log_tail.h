@@ -60,8 +60,8 @@ class LogTail {
   Slot& CutLast();
   // The epochs of entries below `lsn` are asked for no more.
   void ForgetEpochsBelow(Lsn lsn) { runs_.ForgetBelow(lsn); }
-  // What stands at the end is of an unknown epoch (SkipTo): it belongs to `epoch` from now on, and
-  // so agrees with no other replica's log.
+  // The end of the log is of an unknown epoch (SkipTo): from now on it belongs to `epoch`, and so
+  // agrees with no other replica's log.
   void AdoptUnknown(Epoch epoch);
 
   // --- state

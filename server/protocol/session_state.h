@@ -1,8 +1,8 @@
-// What the entries of one shard's log add up to, apart from the rows: sessions, steps of a
-// synchronous table, and pushes that are staged for the commit of their step.
+// The state that the entries of one shard's log add up to, apart from the rows: sessions, steps of
+// a synchronous table, and pushes that are staged for the commit of their step.
 //
 // A function of the log: Fold takes one entry after the other, and Undo takes the last one back as
-// if it had never been logged. Only the time at which a session was last heard of is kept beside
+// if it had never been logged. Only the time at which a session was last heard of is no part of
 // the log. Thread-compatible; owned by the shard's LogTail.
 #ifndef HOTBED_SERVER_PROTOCOL_SESSION_STATE_H_
 #define HOTBED_SERVER_PROTOCOL_SESSION_STATE_H_

@@ -328,7 +328,7 @@ bool ShardCore::promise_held() const {
 // Once the promise is durable. Does nothing on a replica that is no primary, or active already.
 void ShardCore::BecomePrimary() {
   if (!primary_ || active_) return;
-  // After SkipTo no other replica's log agrees with this one: whoever follows gets a snapshot.
+  // After SkipTo no other replica's log agrees with this one: every follower gets a snapshot.
   tail_.AdoptUnknown(record_.epoch);
   SetFollowers();
   TryActivate();

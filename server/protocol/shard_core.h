@@ -188,7 +188,7 @@ class ShardCore {
     SegmentCode answer;
     uint64_t last_seq;
   };
-  // What a follower knows of its primary.
+  // A follower's view of its primary.
   struct Following {
     Member leader;
     Epoch epoch = 0;

@@ -1,5 +1,6 @@
-// What all shards of one server share for replication: the memory budget for records that replicas
-// have not taken yet, the server's lease, and counters. Thread-safe; outlives the shards.
+// The state that all shards of one server share for replication: the memory budget for records
+// that replicas have not taken yet, the server's lease, and counters. Thread-safe; outlives the
+// shards.
 #ifndef HOTBED_SERVER_SHARD_REPLICA_BUDGET_H_
 #define HOTBED_SERVER_SHARD_REPLICA_BUDGET_H_
 

@@ -1,5 +1,5 @@
-// The messages between a shard and its other replicas: records out, records in, and what the
-// coordinator is told of the replicas.
+// The messages between a shard and its other replicas: records out, records in, and the
+// reports to the coordinator about the replicas.
 //
 // Records travel as they stand in the log: the primary encodes each entry once, and its followers
 // append those bytes to their own logs and apply from them. Checksums and contents of incoming
@@ -29,8 +29,8 @@ namespace hotbed {
 
 class CommitPipeline;
 
-// What a primary tells the coordinator of its other replicas. One value: a statement of one epoch,
-// reported under the next, could make members of replicas that lack entries.
+// A primary's report to the coordinator about its other replicas. Epoch and lists are one value: a
+// list of one epoch, reported under the next, could make members of replicas that lack entries.
 struct ReplicasHeard {
   Epoch epoch = 0;
   std::vector<Member> joined;  // learners in the acknowledging set

@@ -1,4 +1,4 @@
-// What a shard asks of its host for the sake of its other replicas. Thread-safe; nothing here
+// The requests of a shard to its host for the sake of its other replicas. Thread-safe; nothing here
 // blocks, and nothing calls back into a shard.
 #ifndef HOTBED_SERVER_SHARD_REPLICA_OUTLET_H_
 #define HOTBED_SERVER_SHARD_REPLICA_OUTLET_H_

@@ -17,7 +17,7 @@
 
 namespace hotbed {
 
-// What a backup or learner knows of its own rows.
+// How far the rows of a backup or learner can be trusted.
 struct ReplicaReads {
   Lsn rows_ahead_of_log_lsn = 0;  // LogReplay
   int64_t primary_heard_ns = 0;   // ReplicaExchange

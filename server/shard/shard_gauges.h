@@ -1,5 +1,6 @@
-// What other threads may read of a shard: the host, heartbeats, metrics and status pages. The
-// strand publishes the values after each event; a reader may see values of different moments.
+// The values of a shard that other threads may read: the host, heartbeats, metrics and status
+// pages. The strand publishes the values after each event; a reader may see values of different
+// moments.
 #ifndef HOTBED_SERVER_SHARD_SHARD_GAUGES_H_
 #define HOTBED_SERVER_SHARD_SHARD_GAUGES_H_
 

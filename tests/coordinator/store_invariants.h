@@ -21,7 +21,7 @@
 
 namespace hotbed {
 
-// Checks them from one transaction to the next, whoever wrote it.
+// Checks the invariants after each transaction, whichever coordinator wrote it.
 class StoreInvariants {
  public:
   void Check(const MapMetaStore& store) {

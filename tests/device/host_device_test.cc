@@ -40,7 +40,7 @@ TEST_P(DeviceCases, AgreeWhateverTheOrderOfTheQueues) {
   }
 }
 
-// No copy that is to run beside works goes the slow way.
+// Every memcpy that is to run concurrently with works uses staging memory.
 TEST(HostDeviceStaging, MessagesCopyFromAndToStagingMemoryAlone) {
   const TestSeed seed(4);
   for (uint64_t order = 0; order <= 3; ++order) {

@@ -15,7 +15,7 @@ PROGRESS = ("steps", "pushes", "indeterminate", "errors", "pulls", "rows_read", 
 
 
 class Found(RuntimeError):
-    """A client ended by itself: what it found (DIFFERENT), or why it could not go on (BROKEN)."""
+    """A client ended by itself: it found differences (DIFFERENT), or could not continue (BROKEN)."""
 
     def __init__(self, status, said):
         super().__init__(said)
@@ -63,7 +63,7 @@ class Checker:
         return dict(zip(PROGRESS, numbers))
 
     def status(self):
-        """A worker that ended by itself has found something, or could not go on: (status, what it said)."""
+        """A worker that ended by itself has found something, or could not continue: (status, its output)."""
         for worker in self.workers:
             if worker.child is not None and not worker.running():
                 return worker.child.returncode or BROKEN, f"{worker.name} ended with {worker.child.returncode}:\n{worker.tail()}"

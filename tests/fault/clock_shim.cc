@@ -1,8 +1,8 @@
-// libhotbed-clock-shim.so: for LD_PRELOAD. Moves what a process takes for the time of day, while it
-// runs: by the seconds that stand in the file $HOTBED_CLOCK_SHIM (text, may be negative; read anew
-// every 10 ms). Monotonic clocks stay as they are. Abseil's waits until a time of day end when that
-// time has come on the moved clock, as the kernel has it when somebody sets the clock: earlier or
-// later than they were meant to.
+// libhotbed-clock-shim.so, for LD_PRELOAD: moves the time of day of a running process by the number
+// of seconds in the file $HOTBED_CLOCK_SHIM (text, may be negative; read again every 10 ms).
+// Monotonic clocks stay as they are. Abseil's waits until a time of day end when the moved clock
+// reaches that time, as they do when somebody sets the kernel's clock: earlier or later than they
+// were meant to.
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two servers that reach the coordinator, the clients and all others, and not each other: shards of both go on without one of them.
+"""Two servers reach the coordinator, the clients and all others, but not each other: their shards continue without one of them.
 
   cut_members_test.py --bin-dir build/bin [--servers 3] [--seed N]
 
-With a third server each shard gets its second copy there; with two it goes on alone, and is whole again once the network is. Needs
-root for network namespaces. Exit status: 0 all well; 77 skipped; anything else a failure.
+With a third server each shard gets its second replica there. With two servers it continues with one replica, and gets its second
+one back when the network heals. Needs root for network namespaces. Exit status: 0 all well; 77 skipped; anything else a failure.
 """
 
 import argparse

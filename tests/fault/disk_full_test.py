@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fills the disk under a server while clients push: nothing may be acknowledged that is not kept, the server turns read-only,
-goes on by itself when there is space again, and in the end every weight is exact.
+"""Fills the disk under a server while clients push. Every acknowledged push must be kept; the server turns read-only, accepts
+pushes again by itself when there is space, and in the end every weight is exact.
 
   disk_full_test.py --bin-dir build/bin [--seconds 4] [--disk limit|loop|both]
 

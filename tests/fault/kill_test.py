@@ -83,7 +83,7 @@ class KillRun:
         return self.worker_status()
 
     def worker_status(self):
-        """A worker that ended by itself has found something, or could not go on."""
+        """A worker that ended by itself has found something, or could not continue."""
         for worker in self.workers:
             if not worker.running():
                 print(f"{worker.name} ended with {worker.child.returncode}:\n{worker.tail()}")

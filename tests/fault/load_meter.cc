@@ -58,7 +58,7 @@ struct Options {
   uint64_t seed = 1;
 };
 
-// One call under way. A slot is used again when its call has ended.
+// One call in flight. A slot is reused when its call has ended.
 struct Slot {
   bool pull = false;
   uint32_t shard = 0;
@@ -315,7 +315,7 @@ class Meter {
     });
   }
 
-  // Until nothing is under way any more.
+  // Waits until no call is in flight.
   absl::Status Drain() {
     const int64_t end_ns = Clock::Real()->NowNs() + absl::ToInt64Nanoseconds(kDrainMax);
     while (Clock::Real()->NowNs() < end_ns) {

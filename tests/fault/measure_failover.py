@@ -6,8 +6,8 @@
 As many tables as servers, each of --shards shards: so each server is primary of --shards of them, or more after a fail-over. Each
 shard gets a push every --pace-ms, and one right after the strike. Of the shards whose primary was the victim: from the strike
 to the first acknowledgement of a push that was sent after it (one that was sent late makes it longer, never shorter). Bars: 1.5 s
-p99 after SIGKILL, 5 s for a silent host (SIGSTOP, or cut off). A repetition counts only if every one of those shards had been acknowledged pushes before, and had one under way within
---under-way-ms of the strike, in flight or sent: else it could not be measured. Needs root for network namespaces. Exit status: 0
+p99 after SIGKILL, 5 s for a silent host (SIGSTOP, or cut off). A repetition counts only if every one of those shards had acknowledged pushes before, and had a push in flight or sent within
+--under-way-ms of the strike: else it could not be measured. Needs root for network namespaces. Exit status: 0
 bars met; 1 missed; 3 it could not be measured; 77 skipped.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a second copy costs: pushes to a replicated=2 table on two servers beside a table of class `log` on one.
+"""The cost of a second replica: pushes to a replicated=2 table on two servers, compared with a table of class `log` on one.
 
   measure_replicated.py --bin-dir build/bin [--rounds 5] [--seconds 2] [--batch 512]
 

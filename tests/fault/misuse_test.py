@@ -169,7 +169,7 @@ class FullServer(MisuseTest):
         small.start()
         everything = sorted(self.shards())
         status, out, err = self.cli("shard", "move", *everything, "--to", small.name, "--timeout=20s")
-        # Either it is refused before anything moves, or what does not fit stays where it is; pushes go on.
+        # Either the move is refused before anything moves, or shards that do not fit stay where they are; pushes continue.
         self.gets_on()
         if status != 0:
             self.assertIn(small.name, out + err)
@@ -264,7 +264,7 @@ class Coordinators(MisuseTest):
         coordinator.kill()
         shutil.copytree(path, f"{self.directory}/long-ago")
         coordinator.start()
-        # Epochs go on: a server dies and comes back.
+        # Epochs advance: a server dies and comes back.
         self.cluster.servers[1].kill()
         self.cluster.servers[1].start()
         self.gets_on()

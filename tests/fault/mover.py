@@ -1,4 +1,4 @@
-"""Moves shards to and fro while a run goes on, through the command line program, and counts what became of it."""
+"""Moves shards back and forth during a run, through the command line program, and counts the outcomes."""
 
 import collections
 import random

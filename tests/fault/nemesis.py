@@ -11,7 +11,7 @@ from collections import namedtuple
 from net_cluster import Proxy
 
 SHORT = (0.1, 1.0)
-# Beyond the lease of 3 s, so that the others go on without the victim.
+# Longer than the lease of 3 s, so that the others continue without the victim.
 LONG = (3.5, 6.0)
 
 

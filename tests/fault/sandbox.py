@@ -44,7 +44,7 @@ def enter():
                            stderr=subprocess.PIPE, text=True, check=False)
     if probe.returncode != 0:
         skip(f"no namespace with veth pairs and iptables: {probe.stderr.strip()}")
-    # -B: no byte code beside the sources; the kernel kills all inside when unshare dies with this process.
+    # -B: no byte code next to the sources; the kernel kills all inside when unshare dies with this process.
     child = subprocess.Popen([*command, sys.executable, "-B", *sys.argv], env=dict(os.environ, **{INSIDE: "1"}),
                              preexec_fn=die_with_parent)
     try:

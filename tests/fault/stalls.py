@@ -1,10 +1,9 @@
-"""What slow pushes waited for: the checker's lines (tests/checker/slow_calls.h) against what was wrong at that time.
+"""The causes of slow pushes: compares the checker's lines (tests/checker/slow_calls.h) with the faults at that time.
 
-A push waits for shards. At each moment a shard either lacks what it needs, or does not: it needs a server that holds all that
-was acknowledged (a member) and that the client reaches; and where a member is missing, the coordinator, which alone can go on
-without it. The time when a shard of the push lacked something is accounted for; what is left, "otherwise", is for Hotbed to
-answer for: until a loss is noticed and others have taken over, until a server that is back has caught up, until a client has
-found the way. See docs/fault_tests.md.
+A push waits for its shards. A shard needs a member, a server that holds all acknowledged pushes, which the client reaches. Where a
+member is missing, the shard also needs the coordinator, which alone can remove the member. The time in which a shard of the push
+lacked either is accounted for by the faults. The rest, "otherwise", is Hotbed's own: until a loss is noticed and others have taken
+over, until a server that is back has caught up, until a client has found the way. See docs/fault_tests.md.
 """
 
 import json

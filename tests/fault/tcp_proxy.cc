@@ -2,15 +2,15 @@
 //
 //   hotbed-fault-proxy LISTEN_HOST PORT TARGET_HOST PORT [SEED]
 //
-// Commands on stdin, one a line, each answered on stdout by "ok" or by what is wrong:
-//   delay MS JITTER_MS   what arrives is passed on so much later, in order
+// Commands on stdin, one per line, each answered on stdout by "ok" or by an error:
+//   delay MS JITTER_MS   bytes are passed on that much later, in order
 //   loss P               a connection is reset with this chance at each read of it
 //   reset                all connections are reset now
-//   stall up|down|both   nothing is read from that side any more: half-open to whoever sends
+//   stall up|down|both   nothing is read from that side any more: half-open to the sender
 //   refuse on|off        new connections are reset at once
 //   clear                none of the above
 //   stats                connections, bytes up and down, resets
-// Ends with its stdin. IPv4; one thread; at most kQueuedBytesMax a direction wait in it.
+// Ends with its stdin. IPv4; one thread; at most kQueuedBytesMax per direction wait in it.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>

@@ -1,4 +1,4 @@
-// Arrays of a case: inline as (nested) JSON lists, or the name of a .npy file beside the case.
+// Arrays of a case: inline as (nested) JSON lists, or the name of a .npy file next to the case.
 //
 //   "ids": [1, 18446744073709551615, -2]      "weights": "weights.npy"
 //

@@ -65,7 +65,7 @@ def table_name(stem="t"):
 
 
 def _stored(value, directory, counter):
-    """The case with its arrays in files beside it."""
+    """The case with its arrays in files next to it."""
     if isinstance(value, np.ndarray):
         counter.append(f"in{len(counter)}.npy")
         np.save(os.path.join(directory, counter[-1]), np.ascontiguousarray(value))

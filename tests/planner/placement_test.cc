@@ -304,7 +304,7 @@ TEST(PlaceTable, BackupsBesideThePrimariesAsBefore) {
     ASSERT_EQ(shard.assignments.size(), 2u);
     backups.push_back(Holders(shard)[1]);
   }
-  // s3, which has a shard less, takes that of the first; then, by turns, whoever has least.
+  // s3, which has a shard less, takes the first backup; then, in turns, the server with the fewest.
   EXPECT_THAT(backups, ElementsAre(3, 3, 2, 1, 3, 1, 2, 1));
 }
 
@@ -358,7 +358,7 @@ TEST(PlaceTable, CopiesShareNoDomainAndFillServersEvenly) {
   }
 }
 
-// The backups of one server's primaries are spread: whoever takes over shares the work.
+// The backups of one server's primaries are spread, so that the work of a lost server is shared.
 TEST(PlaceTable, WhoFailsIsReplacedByAllOthers) {
   std::vector<ServerCandidate> servers;
   for (ServerId s = 1; s <= 5; ++s) servers.push_back({s, 0});

@@ -167,7 +167,7 @@ TEST(TorchrecStorageTest, InferenceCountsWeightsOnly) {
   input.tables[0].optimizer = PlannerOptimizer::kAdam;
   input.options.reserve.kind = ReserveKind::kInference;
   EXPECT_EQ(ShardsOfAll(input, Sharding::kTableWise, "fused")[0][0].hbm, 8000);
-  // 20 + 4 bytes to the next 16, and 4 beside them.
+  // 20 + 4 bytes, rounded up to a multiple of 16, plus 4.
   EXPECT_EQ(ShardsOfAll(input, Sharding::kTableWise, "quant")[0][0].hbm, 100 * (32 + 4));
 }
 

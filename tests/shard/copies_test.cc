@@ -99,8 +99,8 @@ TEST_F(CopiesTest, TinyBudgetsSpillAndCopyAllTheSame) {
   ExpectAsAlone();
 }
 
-// What one shard keeps in case a copy comes back leaves no room to others: theirs, under way, is
-// needed now.
+// Records that one shard keeps in case a replica comes back must not displace those of another
+// shard's snapshot transfer in flight, which are needed now.
 TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.replica_tail_bytes = 64 << 10;
@@ -205,7 +205,7 @@ TEST_F(CopiesTest, ACopyIsCutAtEveryMessage) {
 
 TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
-  options.replica_tail_bytes = 8 << 10;  // else its log would be enough to begin anew
+  options.replica_tail_bytes = 8 << 10;  // else its log would be enough to begin again
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
   Push(30);
   const ShardId shard = cluster_->shards()[0];

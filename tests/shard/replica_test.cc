@@ -75,7 +75,7 @@ TEST_F(ReplicaTest, FailOverLosesNothing) {
   ExpectAsAlone();
 }
 
-// Whoever pushed reads it, also where another server has taken over in between.
+// A client reads its own push, also if another server has taken over in between.
 TEST_F(ReplicaTest, ANewPrimaryAnswersNoPullBeforeItHasAppliedWhatItInherited) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.hot_bytes = 16 << 10;  // so that applying takes a while
@@ -132,7 +132,7 @@ TEST_F(ReplicaTest, AKilledBackupRejoins) {
   ExpectAsAlone();
 }
 
-// Its shards went on without it, and it hears of that before it is asked for a copy again.
+// Its shards continued without it, and it learns that before it is asked for a replica again.
 TEST_F(ReplicaTest, ABackupThatComesBackNeedsTheEndOfTheLogOnly) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.replica_tail_bytes = 16 << 10;
@@ -168,7 +168,7 @@ TEST_F(ReplicaTest, ACopyThatNobodyAsksForAgainIsDeletedInTheEnd) {
   cluster_->Settle();
   cluster_->Start(2);
   cluster_->SettleUntil([&] { return cluster_->host(2)->Held().empty(); }, "it is deleted");
-  // And comes anew where it is wanted after all.
+  // The replica comes again where it is wanted after all.
   for (const ShardId shard : cluster_->shards()) {
     cluster_->AddLearner(shard, 2);
     cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");

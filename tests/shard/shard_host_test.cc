@@ -149,7 +149,7 @@ TEST_F(ShardHostTest, ATableDroppedWhileTheServerWasDownLeavesNothingBehind) {
   server.Kill();
   server.Open();
   EXPECT_EQ(server.host()->Status().shards.size(), 2u) << "its log records bring nothing back";
-  server.Assign();  // table 1 anew, as a coordinator never does: there must be nothing to see
+  server.Assign();  // table 1 again, as a coordinator never does: its old rows must be gone
   EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, 0.0f));
   EXPECT_EQ(server.Pull(2, {5}), std::vector<float>(kDim, -1.0f));
 }
@@ -157,7 +157,7 @@ TEST_F(ShardHostTest, ATableDroppedWhileTheServerWasDownLeavesNothingBehind) {
 TEST_F(ShardHostTest, ManyClientsOfOnePushEachFindRoom) {
   ShardHostOptions options = Options();
   options.sessions_max = 3;
-  options.session_idle_ms = 0;  // whoever is there may go
+  options.session_idle_ms = 0;  // every idle session may be dropped
   TestServer server(options, {Countdown(1)}, 1);
   server.Start();
   constexpr int kClients = 20;

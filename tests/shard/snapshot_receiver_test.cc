@@ -113,7 +113,7 @@ TEST_F(SnapshotReceiverTest, TwoAtATimeTheOthersWait) {
   EXPECT_THAT(site_.Take(4), ElementsAre("begin 1 at 40", "ok 1 0", "begin 2 at 40", "ok 2 0"));
   Send(Kind::kSnapshotEnd, 2, 0, "m");
   EXPECT_THAT(site_.Take(4), ElementsAre("finish 2 m", "ok 2 1", "begin 3 at 40", "ok 3 0"));
-  // The connection is lost: what is under way is taken back, who waits is told.
+  // The connection is lost: transfers in flight are taken back, and waiting senders are answered.
   receiver_.OnPeerLost(kSender);
   EXPECT_THAT(site_.Take(5), ElementsAre("abandon 3", "no 3 0", "abandon 1", "no 1 0", "no 4 0"));
 }

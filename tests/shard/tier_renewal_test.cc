@@ -26,7 +26,7 @@ class TierRenewalTest : public ReplicaTest {
   static ShardHostOptions Options() {
     ShardHostOptions options = ReplicaCluster::DefaultOptions();
     options.log_bytes_max = 128 << 10;
-    options.replica_tail_bytes = 8 << 10;  // else the log would be enough to begin anew
+    options.replica_tail_bytes = 8 << 10;  // else the log would be enough to begin again
     return options;
   }
   // One byte of the first rows in each file of rows that is there now and was not when this was
@@ -49,7 +49,7 @@ class TierRenewalTest : public ReplicaTest {
     }
     return damaged;
   }
-  // As the coordinator does with copies that are called lost: others go on without them.
+  // Does as the coordinator with replicas that are reported lost: the others continue without them.
   void LeaveOutWhatIsLost(ServerId server) {
     for (const ShardHost::LostReplica& lost : cluster_->host(server)->LostReplicas()) {
       const ShardRecord record = cluster_->record(lost.shard);

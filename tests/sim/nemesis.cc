@@ -382,7 +382,7 @@ void ClusterSimulation::Wish(int shard, std::vector<ServerId> servers) {
       }
     }
   }
-  // A shard of class checkpoint goes on from what was stored last (Watched::lossy).
+  // A shard of class checkpoint continues from its last stored state (Watched::lossy).
   wish->survives_restart = true;
   wishes_[shard] = std::move(wish);
   shards_[shard].wish_open = !AsWished(shard);

@@ -238,8 +238,8 @@ void ShardSimulation::OnReply(int client, Incarnation incarnation, const Message
 }
 
 // The client's process dies and comes back as a new incarnation: from a journal of its pushes, or
-// computing the same steps anew. In the second case the gradients differ, so whatever the life
-// before still has in the network must be fenced once the new one has opened.
+// computing the same steps again. In the second case the gradients differ, so pushes of the life
+// before that are still in the network must be fenced once the new one has opened.
 void ShardSimulation::RestartClient(int client) {
   Client& c = clients_[client];
   c.incarnation += 1;

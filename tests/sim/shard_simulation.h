@@ -153,7 +153,7 @@ class ShardSimulation {
   void CheckServing(const Server& server);
   void Sweep(int server);
   void TickServer(int server);
-  // Runs `task` if this life of the server is still going on.
+  // Runs `task` if this life of the server has not ended.
   Task ForLife(int server, Task task);
 
   // Clients.

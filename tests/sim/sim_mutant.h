@@ -15,7 +15,7 @@ enum class SimMutant {
   kLearnerGoesInItsEpoch,  // dropping a learner does not start a new epoch
   kSwitchDropsPrimary,     // the old primary leaves in the step that replaces it
   kSilentPrimaryLeaves,    // even the primary of the last active epoch leaves for silence
-  kBaseTakenFromActive,    // members of the last active epoch but one may go on
+  kBaseTakenFromActive,    // members of the last active epoch but one may continue
   // Servers.
   kRestartKeepsIncarnation,  // a restarted process counts as in sync
   kStrictWithoutLease,

@@ -183,8 +183,7 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
       const bool opens = !pipe.pending.empty() && request.open && pipe.pending.front().open &&
                          pipe.pending.front().push == request.push;
       if (opens && reply.last_seq < request.seq) pipe.pending.front().prev_seq = reply.last_seq;
-      // The shard lost what its class does not keep, acknowledged pushes with it: go on behind
-      // them.
+      // The shard lost acknowledged pushes, as its class allows: continue after them.
       if (shards_[shard].lossy && !pipe.pending.empty() && reply.last_seq < request.seq &&
           pipe.pending.front().push == request.push) {
         pipe.pending.front().prev_seq = reply.last_seq;
@@ -205,9 +204,9 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
 }
 
 // The client's process dies and comes back as a new incarnation: from a journal of its pushes, or
-// computing the same steps anew. In the second case the gradients differ, so whatever the life
-// before still has in the network, or sends as a zombie, must be fenced once the new one has
-// opened.
+// computing the same steps again. In the second case the gradients differ, so pushes of the life
+// before that are still in the network, or that it sends as a zombie, must be fenced once the new
+// one has opened.
 void ClusterSimulation::RestartClient(int client) {
   Client& c = clients_[client];
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {

@@ -78,7 +78,7 @@ Task ClusterSimulation::ForCoordinator(int coordinator, Task task) {
 void ClusterSimulation::AtStore(int coordinator, Task exec, Task done) {
   const int node = CoordinatorNode(coordinator);
   if (Cut(node, kStoreNode) || (stormy() && Chance(0.01))) return;
-  // Now and then a request lies about for long, so that whoever sent it is no leader any more.
+  // Occasionally a request is delayed so long that its sender is no leader any more.
   const Time way = stormy() && Chance(weather_.store_late) ? Delay(1500 * kMs) : Delay(2 * kMs);
   At(way, [this, node, exec = std::move(exec),
            done = ForCoordinator(coordinator, std::move(done))]() mutable {

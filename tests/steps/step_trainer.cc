@@ -84,7 +84,7 @@ bool MayPass(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status);
 }
 
-// One step; Aborted: the group went on without us.
+// One step; Aborted: the group continued without us.
 absl::Status Step(const Plan& plan, Client* client, const std::vector<const Table*>& tables,
                   uint64_t step) {
   absl::Status begun = client->BeginStep(step);

@@ -31,7 +31,7 @@ LAYER_OF_FOLDER = {
     'examples/': 'examples',
 }
 _SHARD_AND_BELOW = ['shard', 'tiers', 'shard_log', 'kernels', 'row_math', 'common']
-# Layer -> layers that it may include beside itself.
+# Layer -> layers that it may include in addition to itself.
 MAY_SEE = {
     'common': ['row_math'],
     'row_math': [],

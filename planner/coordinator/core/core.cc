@@ -62,7 +62,7 @@ void Core::CheckInvariants() const {
   HOTBED_CHECK(!load_in_flight_ || !commit_in_flight_);
   HOTBED_CHECK(!load_in_flight_ || phase_ == Phase::kLoading);
   HOTBED_CHECK(!commit_in_flight_ || committing_lane_->running.has_value());
-  // Whoever shows the state has taken the leadership, and only bootstrap runs before that.
+  // Only a leader serves the state, and no urgent operation runs before bootstrap is done.
   HOTBED_CHECK(!serving() || leading_);
   HOTBED_CHECK(bootstrapped_ || !urgent_.running.has_value());
 }

@@ -1,4 +1,4 @@
-// What live processes reported about the members of shards. A report holds for the epoch it names,
+// Reports of live processes about the members of shards. A report holds for the epoch it names,
 // and servers repeat every report, so nothing here has to outlive this process. Two kinds:
 //
 //   joins     a primary says that a learner is in its acknowledging set: it may become a member

@@ -37,8 +37,8 @@ enum class MemberOut : uint8_t {
   kSilent,       // its primary, which waits for it, does not hear of it and so commits nothing
 };
 
-// What is known about servers now. Called for servers that the record or the wish names, and for
-// candidates of a refill.
+// The present knowledge about servers. Called for servers that the record or the wish names, and
+// for candidates of a refill.
 struct ServerView {
   // The live incarnation; 0: none.
   absl::FunctionRef<Incarnation(ServerId)> live;

@@ -82,7 +82,7 @@ class TierHost {
                                                                      const ShardRange& range,
                                                                      ShardId shard) = 0;
 
-  // Roughly how many bytes a shard's rows take in the spill tier.
+  // The approximate bytes that a shard's rows take in the spill tier.
   virtual uint64_t SpilledBytes(const TableSpec& /*table*/, const ShardRange& /*range*/,
                                 ShardId /*shard*/) {
     return 0;

@@ -1,7 +1,7 @@
 // Runs kernels of PTX on the calling thread, lane by lane, as a GPU may run them: each lane has its
-// own place in the code, lanes at the same place go on together, and wait for each other only where
-// the code says so. Nothing is taken for granted that PTX does not promise; what a kernel does
-// beyond that is an error that names the kernel, the PTX line, the lane and the address:
+// own place in the code, lanes at the same place run together, and wait for each other only where
+// the code says so. The machine grants nothing that PTX does not promise: a kernel that relies on
+// more fails with an error that names the kernel, the PTX line, the lane and the address:
 //
 //   an access outside of the device's memory, or not at a multiple of its size
 //   a value used that was never written

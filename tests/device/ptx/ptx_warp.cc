@@ -166,7 +166,7 @@ void PtxWarp::RunGroup(Group* group) {
         if (exec != 0 && exec != lanes) {
           Place(exec, in.target);
           Place(lanes & ~exec, at + 1);
-          lanes = 0;  // chosen anew
+          lanes = 0;  // chosen again
         }
         at = exec != 0 ? in.target : at + 1;
         break;
