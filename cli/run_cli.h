@@ -10,8 +10,8 @@ namespace hotbed {
 
 // Runs the command line `args`, without the program's name. Returns the exit code
 // (cli/base/command.h). Errors go to `err` as one line of text or, with -o json, as
-// {"error": {"code", "message"}}. An unknown command or flag
-// names the nearest known one.
+// {"error": {"code", "message"}}. The error for an unknown command
+// or flag names the nearest known one.
 int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream* err);
 
 }  // namespace hotbed

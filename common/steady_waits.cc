@@ -18,7 +18,7 @@ namespace {
 
 using SystemCall = long (*)(long, ...);  // NOLINT(google-runtime-int): as declared by the C library
 
-// Not a static local: its guard would wait by a futex, through this very function.
+// No static local with a guard: the guard would wait by a futex, through this very function.
 SystemCall Next() {
   static std::atomic<SystemCall> next{nullptr};
   SystemCall found = next.load(std::memory_order_relaxed);

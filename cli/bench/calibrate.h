@@ -31,7 +31,7 @@ struct Calibration {
 
 // The time of a row is a part per byte, at the rate of memcpy, and a part per row: the time of a
 // gather of 256 bytes (and of row-wise Adagrad on them) in addition to their bytes, by the formulas
-// of docs/planner.md. So rows of about this size cost what was measured.
+// of docs/planner.md. So rows of about this size cost the measured time.
 absl::StatusOr<Calibration> Calibrate(const CalibrateOptions& options);
 
 // The part per row of `ns`; 0 if the bytes alone would take longer.

@@ -353,7 +353,7 @@ void PushEngine::OnReroute(const SentPart& sent) {
 // --- open pushes
 
 Future<PushResult> PushEngine::Retry(const PushResult& result, int64_t deadline_ns) {
-  // With kUnknown no shard will ever tell.
+  // After kUnknown no shard will ever know the outcome.
   if (result.outcome != PushResult::Outcome::kIndeterminate || absl::IsUnknown(result.status)) {
     return Future<PushResult>::Ready(result);
   }

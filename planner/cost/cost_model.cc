@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kReadsMax = 1e15;  // keeps every sum of times finite
 
-// Within what keeps every time finite; nobody measures a bandwidth outside of it.
+// Clamped so that every time is finite; no measured bandwidth lies outside of the bounds.
 double Chosen(double given, double fallback) {
   return std::clamp(given > 0 ? given : fallback, 1e-3, 1e15);
 }

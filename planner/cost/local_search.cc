@@ -92,7 +92,7 @@ class SlowestServer {
     TrySwapsNear(target, BySize(target),
                  [&](uint32_t u) { return half - problem_.units[u].ticks; });
     if (!state_.Spills(slowest_)) return;
-    // Where memory is short, hot rows for colder ones of as many bytes.
+    // Where memory is short, swap hot rows for colder ones of as many bytes.
     Sized by_bytes;
     for (const uint32_t u : state_.UnitsOn(target)) {
       if (!problem_.units[u].fixed) by_bytes.emplace_back(problem_.units[u].bytes, u);

@@ -112,7 +112,7 @@ PlanError NoRoomError(const PlannerInput& input, const PlacementState& state, ui
   }
   const bool too_large = u.bytes > most_room;
   error.limit = too_large ? most_room : most_free;
-  // With room and yet without a place: what is on the way cannot go elsewhere.
+  // A unit that would fit lacks all of its bytes: the units in its way cannot go elsewhere.
   error.missing_bytes = u.bytes > *error.limit ? u.bytes - *error.limit : u.bytes;
   error.message = absl::StrCat(
       what, ", the server with the most room ", too_large ? "at all" : "left",

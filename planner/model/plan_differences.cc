@@ -11,7 +11,7 @@
 namespace hotbed {
 namespace {
 
-// Where both ranges lie; empty ranges where they do not meet.
+// The part that both ranges share; empty if they do not meet.
 PlacedRange Meet(const PlacedRange& a, const PlacedRange& b) {
   PlacedRange both;
   both.row_first = std::max(a.row_first, b.row_first);

@@ -73,7 +73,7 @@ std::optional<PlanError> CheckTable(const InputTable& table) {
   return CheckHotness(table);
 }
 
-// Also that all bytes together stay below 2^63, so that no sum of a plan can overflow.
+// Also checks that all bytes together stay below 2^63, so that no sum of a plan can overflow.
 std::optional<PlanError> CheckTables(const PlannerInput& input) {
   if (input.tables.empty()) return Wrong("there are no tables; at least one is needed");
   absl::flat_hash_set<std::string> names;

@@ -238,8 +238,8 @@ class Rebalancing {
     const int64_t before = state_.SlowestTicks();
     if (before <= Times(kGoodEnough)) return;
     const size_t moves_before = moves_.size();
-    // Where bytes are limited, all servers come down together: else the limit might be spent on
-    // some of the slowest, and the others stay as slow as all were.
+    // Where bytes are limited, all servers get faster together: else the limit might be spent on
+    // some of the slowest, and the others would stay slow.
     const int steps = input_.options.move_bytes_max.has_value() ? kDialSteps : 1;
     for (int i = 1; i <= steps; ++i) {
       aim_ = before - (before - Times(kAimedAt)) / steps * i;
@@ -249,7 +249,7 @@ class Rebalancing {
     }
     const double wanted = static_cast<double>(before) * kWorthMoving;
     if (static_cast<double>(state_.SlowestTicks()) <= wanted) return;
-    // Not worth it: back to where the units were.
+    // Not worth it: put the units back.
     for (auto it = undo_.rbegin(); it != undo_.rend(); ++it) state_.Move(it->first, it->second);
     moves_.resize(moves_before);
   }

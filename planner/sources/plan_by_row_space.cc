@@ -17,7 +17,7 @@
 namespace hotbed {
 namespace {
 
-// Where rows before `row` end in the units that the table's ranges count: rows, or buckets.
+// The end of the rows before `row`, in the units of the table's ranges: rows, or buckets.
 uint64_t Unit(const InputTable& table, uint64_t row) {
   if (!table.hashed) return row;
   const absl::uint128 nearest = (absl::uint128(row) * kHashBuckets + table.rows / 2) / table.rows;

@@ -72,7 +72,7 @@ class Search {
       return true;
     }
     ++result_.plans;
-    // To add up every rank's time in TorchRec's order costs tables x ranks: only where it decides.
+    // Adding up every rank's time in TorchRec's order costs tables x ranks: only where it decides.
     constexpr double kRounding = 1e-6;
     if (limits_.partitioner == PartitionerKind::kGreedy && result_.best &&
         greedy_.SlowestMs() > result_.best->rating_ms * (1 + kRounding)) {

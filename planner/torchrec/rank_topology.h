@@ -5,7 +5,7 @@
 // group of servers with the same `host`; as in TorchRec each must have as many. Where no server
 // names a host (each has its own name for one), all ranks are on one host, TorchRec's default.
 //
-// Defaults (planner/constants.py at a48cef7), bytes a millisecond: HBM 897, DDR 51, HBM to DDR 32,
+// Defaults (planner/constants.py at a48cef7), bytes per ms: HBM 897, DDR 51, HBM to DDR 32,
 // inside a host 600, between hosts 12.5, each times 2^30 / 1000; `topology.bandwidth` replaces
 // those that it gives. Device memory counts for `cuda` only; where no server names any, each has
 // TorchRec's 32 GiB.

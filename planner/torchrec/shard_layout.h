@@ -1,7 +1,7 @@
-// Into which shards each of TorchRec's seven sharding types cuts a table.
+// The shards into which each of TorchRec's seven sharding types cuts a table.
 //
 // Rules (torchrec/distributed/sharding_plan.py at a48cef7), for E rows, D columns, W ranks, L ranks
-// a host:
+// per host:
 //   data_parallel       W shards, each the whole table
 //   table_wise          one shard
 //   row_wise            W shards of block = ceil(E/W) rows: the first floor(E/block) take a block,

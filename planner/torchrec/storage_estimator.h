@@ -2,10 +2,9 @@
 // planner/shard_estimators.py at a48cef7, pipeline "none"). Bytes.
 //
 // With T the table's bytes, a = shard elements / table elements (1 for data_parallel), n ids and o
-// output vectors a rank and step as in perf_estimator.h:
+// output vectors per rank and step as in perf_estimator.h:
 //   weights    ceil(T a): on the device for dense, fused and quant kernels (host memory on a cpu),
-//   in
-//              host memory for *_uvm, in both for *_uvm_caching: there the device's T is
+//              in host memory for *_uvm, in both for *_uvm_caching: there the device's T is
 //              round(T r), r = cache_load_factor or 0.2
 //   optimizer  ceil(weights m), in each tier: m = 0 (none, sgd), 2 (adam), 1/D (row-wise Adagrad),
 //              else 1

@@ -22,7 +22,7 @@ constexpr absl::Duration kActivationsRetry = absl::Milliseconds(50);
 constexpr int64_t kDrainStepNs = 5'000'000;
 // A draining server waits no longer than this for a coordinator that does not answer.
 constexpr int64_t kDrainUnansweredNs = 1'000'000'000;
-// Nor longer than this without a hand-over: every server that could take over may be stopping, too.
+// It waits no longer than this without a hand-over: all possible successors may be stopping too.
 constexpr int64_t kDrainIdleNs = 3'000'000'000;
 
 // Whether a retry cannot change the outcome.

@@ -102,7 +102,7 @@ absl::Status Recovery::RestoreCheckpoints() {
 absl::Status Recovery::WipeIncomplete() {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   if (catalog->installing.empty()) return absl::OkStatus();
-  // With nothing else in it the tier starts empty: a damaged file of it may be the reason.
+  // If the tier holds nothing else it starts empty: one of its files may be damaged.
   if (catalog->installing.size() == catalog->shards.size()) {
     HOTBED_RETURN_IF_ERROR(wiring_.tiers->Renew());
   }

@@ -1,6 +1,6 @@
-// The CPU kernels, written once and compiled once an instruction set: each cpu_kernels_*.cc defines
-// HOTBED_ISA and includes this file alone. No standard library here: its inline functions would be
-// shared between instruction sets (row_math/isa.h).
+// The CPU kernels, written once and compiled once per instruction set: each cpu_kernels_*.cc
+// defines HOTBED_ISA and includes this file alone. No standard library here: its inline functions
+// would be shared between instruction sets (row_math/isa.h).
 #ifndef HOTBED_SERVER_KERNELS_KERNEL_BODY_H_
 #define HOTBED_SERVER_KERNELS_KERNEL_BODY_H_
 

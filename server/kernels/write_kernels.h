@@ -1,5 +1,4 @@
-// Insert, Evict, Collect and Reindex (see kernel_body.h for how these files are
-// compiled).
+// Insert, Evict, Collect and Reindex (see kernel_body.h for how these files are compiled).
 #ifndef HOTBED_SERVER_KERNELS_WRITE_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_WRITE_KERNELS_H_
 

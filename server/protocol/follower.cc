@@ -228,7 +228,7 @@ Lsn Follower::NeededLsn(Lsn retained, Lsn applied) const {
     case State::kStream:
       return match_;
     case State::kSnapshot:
-      // Until its transfer begins it needs nothing: the transfer will be of a later LSN.
+      // Until its transfer begins, it needs no entries: the transfer will be of a later LSN.
       return snapshot_taken_ ? snapshot_lsn_ : applied;
   }
   return retained;

@@ -411,8 +411,8 @@ Follower* ShardCore::FindFollower(const Member& member) {
   return nullptr;
 }
 
-// As the record has them. Followers that were known in this epoch stay as they are, and none leaves
-// the acknowledging set; of an epoch before, only a snapshot transfer in progress continues.
+// Sets the followers that the record names. Those known in this epoch stay as they are, and none
+// leaves the acknowledging set; from an earlier epoch only snapshot transfers continue.
 void ShardCore::SetFollowers() {
   const auto before = std::exchange(followers_, {});
   const bool same_epoch = std::exchange(followers_epoch_, record_.epoch) == record_.epoch;
@@ -557,7 +557,7 @@ std::string ShardCore::BrokenInvariant() const {
   return "";
 }
 
-// What primary_, active_ and leads_ say together.
+// The violations among primary_, active_ and leads_.
 std::string ShardCore::BrokenRole() const {
   if (active_ && (!primary_ || !leads_ || promised_ != record_.epoch)) {
     return absl::StrCat("active in epoch ", record_.epoch, ", promised is ", promised_);

@@ -224,7 +224,7 @@ void CommitPipeline::AfterApply(const absl::Status& status) {
   if (!status.ok() && serving.error().ok()) {
     if (!absl::IsDataLoss(status) && !IsDeviceLost(status)) {
       // The entry is in the log and not in the rows: it will be, when the disk takes rows again.
-      // Until then nobody is answered.
+      // Until a retry succeeds, no sender is answered.
       return serving.Stall(absl::StrCat("waits to apply a push: ", status.message()));
     }
     serving.Refuse(status);

@@ -1,12 +1,12 @@
 // The way of an entry through a shard: from the state machine into the log, from there (once it is
 // committed) into the rows, and its reply back to the sender.
 //
-//   core ready -> StartAppend -> log -> AfterAppend -> core -> ApplyNext -> rows -> AfterApply ->
-// reply
+//   core ready -> StartAppend -> log -> AfterAppend ->
+//   core       -> ApplyNext -> rows -> AfterApply -> reply
 //
-// Drain does all that the core wants done. Completions that arrive meanwhile queue on the strand.
-// One update at a time is applied, in LSN order: an update that misses the hot tier delays later
-// ones of this shard, and nothing else.
+// Drain does all the work that the core has ready. Completions that arrive meanwhile queue on the
+// strand. One update at a time is applied, in LSN order: an update that misses the hot tier delays
+// later ones of this shard, and nothing else.
 //
 // The log and the rows read a push's message in place. The sender is answered, and gets its message
 // back, once neither reads it any more; if the entry has a record of its own (other replicas need

@@ -156,7 +156,7 @@ void LogReplay::EndGuard() {
   shard_.store->EndReplay();
 }
 
-// Where the log reaches above the rows' LSNs, the guard stays until those entries are applied.
+// If the log reaches above the rows' LSNs, the guard stays until those entries are applied.
 void LogReplay::SkipLostTail() {
   const Lsn lsn = rows_ahead_of_log_lsn_;
   if (lsn <= shard_.core.last_lsn() || !shard_.serving.error().ok()) return;

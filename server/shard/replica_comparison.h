@@ -1,8 +1,8 @@
 // Finds out whether this replica still equals its primary, bit by bit: both keep a rolling hash of
 // what they apply (rolling_hash.h), and the primary sends its sum with every append.
 //
-// A replica that differs gives itself up: which of the two is right nobody can tell, but the
-// primary is the one that acknowledges.
+// A replica that differs gives itself up: nobody can tell which of the two is right, but only the
+// primary acknowledges pushes.
 //
 // Confined to the shard's strand.
 #ifndef HOTBED_SERVER_SHARD_REPLICA_COMPARISON_H_

@@ -1,5 +1,5 @@
-// The messages between a shard and its other replicas: records out, records in, and the
-// reports to the coordinator about the replicas.
+// The messages between a shard and its other replicas: records out, records in, and the reports to
+// the coordinator about the replicas.
 //
 // Records travel as they stand in the log: the primary encodes each entry once, and its followers
 // append those bytes to their own logs and apply from them. Checksums and contents of incoming

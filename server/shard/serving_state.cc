@@ -52,7 +52,7 @@ bool ServingState::OthersHoldRows() const {
                      [this](const Member& member) { return !(member == core_->self()); });
 }
 
-// Where other replicas hold the rows, one of them serves in a moment: senders are to try again.
+// If other replicas hold the rows, one of them will serve in a moment, so senders should retry.
 Refusal ServingState::RefusalNow() const {
   if (closed_) return {SegmentCode::kUnavailable, absl::StrCat(options_->Name(), " is closing")};
   if (error_.ok()) return {};

@@ -90,7 +90,7 @@ class Shard {
   void RetryReplay() { replay_.Retry(); }
   // Blocks. True: the log ends below the LSNs of the rows. Either they are those of a replica that
   // had not caught up, which continues from other replicas' logs; or an unsynced tail of the log is
-  // lost: if the shard becomes its own primary, it wants a sweep (wants_sweep).
+  // lost: if the shard becomes its own primary, it wants a write-back (wants_sweep).
   bool FinishReplay();
   // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason;
   // UNAVAILABLE too where other replicas hold the rows. Blocks.
@@ -141,9 +141,9 @@ class Shard {
   // Writes back all rows that are dirty now, and the state; the LSN that this covers. Blocks until
   // the spill tier has them in memory.
   absl::StatusOr<Lsn> Sweep() { return snapshots_.WriteBack(); }
-  // Nothing is applied here before a sweep is durable (FinishReplay).
+  // Nothing is applied here before a write-back of all rows is durable (FinishReplay).
   bool wants_sweep() const { return replay_.wants_write_back(); }
-  // `lsn`, covered by a sweep, has been flushed to disk: the log below is not needed.
+  // `lsn`, covered by a write-back, has been flushed to disk: the log below is not needed.
   void SetDurable(Lsn lsn);
   // See LogReplay::Warm. Blocks, for at most `ns_max`.
   void Warm(int64_t ns_max) { replay_.Warm(ns_max); }

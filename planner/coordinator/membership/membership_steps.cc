@@ -18,7 +18,7 @@ namespace {
 constexpr int kRefillRank = 0;
 constexpr int kGoalRank = 1;
 constexpr int kReaderRank = 2;
-// To a server that gets its replicas back: most of them need only the tail of the log.
+// Transfers to a server that gets its replicas back: most of them need only the tail of the log.
 constexpr size_t kReturnsPerServer = 16;
 // Nobody waits for a read copy, and nobody reports when one is complete.
 constexpr size_t kReadersPerServer = 8;

@@ -69,7 +69,7 @@ class Rules {
     if (next_.members.size() < record_.members.size()) return LoseMembers();
     if (next_.learners.size() < record_.learners.size()) return LoseLearners();
     // Nothing is acknowledged until the epoch is active, so another change could only delay that.
-    // And `base` stays the members of one epoch (see TakeBack).
+    // Waiting also keeps `base` the members of one epoch (see TakeBack).
     if (!record_.active) {
       return Wait(absl::StrCat("waits for ", MemberText(record_.primary), " to activate epoch ",
                                record_.epoch));

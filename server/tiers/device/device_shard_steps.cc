@@ -112,7 +112,7 @@ bool DeviceShard::TakeAndPromote() {
     count = std::min(count, heat_.rows_due());
     if (count < HeatFilter::RowsTogether(table_->slots, below_->slice_rows())) return false;
   }
-  // As many rows may have to come down for them.
+  // As many rows may have to come down to make room.
   if (!below_->HasRoomFor(count)) return false;
   const std::vector<uint64_t> ids(candidates_.end() - static_cast<std::ptrdiff_t>(count),
                                   candidates_.end());

@@ -1,5 +1,5 @@
-// The rows of a shard that is open, for another server, without a sweep: what memory has comes from
-// there, the rest from the spill tier. What ShardRowReader promises of TierHost::ReadLive.
+// Reads the rows of an open shard for another server without writing them back first: the rows in
+// memory come from there, the rest from the spill tier. Implements TierHost::ReadLive.
 //
 // Reads window after window of positions: first the rows that memory holds, in one task of the
 // shard's executor, then the spill tier. So a row that leaves memory meanwhile has been read, or is
