@@ -155,7 +155,8 @@ bool Assignments::NothingDependsOnTier() const {
   if (!installing_.empty()) return false;
   const Member self = wiring_.data->self();
   const Map& map = wiring_.directory->Current();
-  for (const auto& [id, range] : wiring_.data->catalog()->shards) {
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  for (const auto& [id, range] : catalog->shards) {
     const auto is_it = [held = id](const auto& shard) { return shard->id() == held; };
     const bool dropping = std::any_of(dropping_.begin(), dropping_.end(), is_it);
     const auto it = map.find(id);

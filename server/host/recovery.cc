@@ -89,7 +89,8 @@ absl::Status Recovery::Run() {
 // Class checkpoint has no log: after a crash its rows may be incomplete.
 absl::Status Recovery::RestoreCheckpoints() {
   if (wiring_.data->was_clean()) return absl::OkStatus();
-  for (const auto& [id, table] : wiring_.data->catalog()->tables) {
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  for (const auto& [id, table] : catalog->tables) {
     if (table.durability != Durability::kCheckpoint) continue;
     HOTBED_LOG(Warning) << "table " << table.name << " (class checkpoint): the last run did not "
                         << "shut down, going back to the last checkpoint";

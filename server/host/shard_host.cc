@@ -401,8 +401,10 @@ absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables
 }
 
 std::vector<ShardId> ShardHostImpl::Held() const {
+  const std::shared_ptr<const Catalog> catalog = data_->catalog();  // it may be replaced meanwhile
   std::vector<ShardId> held;
-  for (const auto& [shard, range] : data_->catalog()->shards) held.push_back(shard);
+  held.reserve(catalog->shards.size());
+  for (const auto& [shard, range] : catalog->shards) held.push_back(shard);
   return held;
 }
 

@@ -72,7 +72,7 @@ class Attendant {
   void Break() {
     if (stream_ == nullptr) return;
     context_->TryCancel();
-    reader_.join();
+    if (reader_.joinable()) reader_.join();
     stream_->Finish();
     stream_.reset();
   }

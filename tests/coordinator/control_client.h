@@ -172,7 +172,10 @@ class FakeServer {
  private:
   // The reply to this heartbeat; news in between are not needed, since it carries them, too.
   absl::StatusOr<v1::HeartbeatReply> Attend(v1::HeartbeatRequest* request) {
-    if (stream_ == nullptr) stream_ = client_->stub->Attend(&context_);
+    if (stream_ == nullptr) {
+      context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(100));
+      stream_ = client_->stub->Attend(&context_);
+    }
     request->set_number(++number_);
     v1::HeartbeatReply reply;
     bool read = stream_->Write(*request);

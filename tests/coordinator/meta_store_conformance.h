@@ -150,9 +150,19 @@ TEST_P(MetaStoreConformance, OneOfManyWritersWins) {
     threads.emplace_back([&] {
       for (int done = 0; done < 25;) {
         auto read = store()->Range(Key("counter"), "");
-        const KeyValue& kv = read->kvs.at(0);
+        if (!read.ok() || read->kvs.empty()) {
+          ADD_FAILURE() << "the counter cannot be read: " << read.status();
+          return;
+        }
+        const KeyValue& kv = read->kvs[0];
         const std::string next = absl::StrCat(std::stoi(kv.value) + 1);
-        done += store()->Txn({Mod("counter", kv.mod_revision)}, {Put("counter", next)})->succeeded;
+        const auto written =
+            store()->Txn({Mod("counter", kv.mod_revision)}, {Put("counter", next)});
+        if (!written.ok()) {
+          ADD_FAILURE() << "the counter cannot be written: " << written.status();
+          return;
+        }
+        done += written->succeeded;
       }
     });
   }

@@ -97,7 +97,11 @@ class ProcessTest : public ::testing::Test {
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
   }
-  ~ProcessTest() override { std::filesystem::remove_all(dir_); }
+  ~ProcessTest() override {
+    process_.reset();  // it writes files there until it has ended
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_, ignored);
+  }
 
   std::vector<std::string> Args(const std::string& listen = "127.0.0.1:0") const {
     return {"--data-dir", dir_ + "/data", "--listen", listen, "--admin-listen", "127.0.0.1:0"};

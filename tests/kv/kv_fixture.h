@@ -3,10 +3,12 @@
 #define HOTBED_TESTS_KV_KV_FIXTURE_H_
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "kv/kv_store.h"
@@ -16,12 +18,15 @@ namespace hotbed {
 class KvFixture : public ::testing::Test {
  protected:
   KvFixture() {
-    dir_ = ::testing::TempDir() + "/kv_test_" +
+    dir_ = ::testing::TempDir() + "/kv_test_" + std::to_string(getpid()) + "_" +
            ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
   }
-  ~KvFixture() override { std::filesystem::remove_all(dir_); }
+  ~KvFixture() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_, ignored);
+  }
 
   KvOptions Options() const {
     KvOptions options;

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/random.h"
@@ -127,6 +129,25 @@ TEST_F(ShardHostTest, ADroppedTableIsGoneAndItsBytesToo) {
   EXPECT_EQ(after->segments[0].result.code, SegmentCode::kUnknownShard);
   EXPECT_EQ(server.Pull(2, {5}), std::vector<float>(kDim, -1.0f));
   EXPECT_EQ(server.host()->Status().shards.size(), 2u);
+}
+
+// Heartbeats read what the server holds while the catalog changes: the sanitizers look on.
+TEST_F(ShardHostTest, TellsWhatItHoldsWhileTablesAreDropped) {
+  constexpr TableId kTables = 20;
+  std::vector<TableSpec> tables;
+  for (TableId id = 1; id <= kTables; ++id) tables.push_back(Countdown(id));
+  TestServer server(Options(), tables, 8);
+  server.Start();
+  std::atomic<bool> dropped{false};
+  std::thread reader([&] {
+    while (!dropped) EXPECT_LE(server.host()->Held().size(), size_t{kTables * 8});
+  });
+  for (TableId id = 1; id <= kTables; ++id) {
+    EXPECT_TRUE(server.host()->ApplyAssignment({}, {}, {id}).ok());
+  }
+  dropped = true;
+  reader.join();
+  EXPECT_TRUE(server.host()->Status().shards.empty());
 }
 
 TEST_F(ShardHostTest, ATableDroppedWhileTheServerWasDownLeavesNothingBehind) {

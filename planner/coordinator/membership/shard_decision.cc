@@ -389,8 +389,14 @@ ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish,
   ShardDecision decision = Rules(record, wish, view).Decide();
   if (decision.step != ShardStep::kNone) {
     const std::string broken = BrokenRule(record, decision.next);
-    HOTBED_CHECK(broken.empty()) << broken << ": " << RecordText(record) << " became "
-                                 << RecordText(decision.next) << " (" << decision.reason << ")";
+    HOTBED_DCHECK(broken.empty()) << broken << ": " << RecordText(record) << " became "
+                                  << RecordText(decision.next) << " (" << decision.reason << ")";
+    // One shard that waits is better than a coordinator that ends again after each start.
+    if (!broken.empty()) {
+      decision.step = ShardStep::kNone;
+      decision.next = record;
+      decision.reason = absl::StrCat("a step would break a rule: ", broken);
+    }
   }
   return decision;
 }
