@@ -68,7 +68,7 @@ struct TableSpec {
   WeightType weight_type = WeightType::kFp32;
   OptimizerParams optimizer;
   InitializerParams initializer;
-  uint64_t seed = 0;  // of first values; default: DefaultSeed(name), resolved at creation
+  uint64_t seed = 0;  // of first values; default: DefaultTableSeed(name), set at creation
   Durability durability = Durability::kLog;
   // Members of each shard, including the primary, on servers that share no failure domain: 2 or 3
   // with kReplicated, otherwise 1.

@@ -64,7 +64,7 @@ class ConfigSchema {
   // Resolves all sources. False: the program must exit with *exit_code, which is 0 after --help,
   // --version and --print-config, and 2 after an error that was printed to stderr.
   bool Load(int argc, char** argv, int* exit_code);
-  // The same without printing or exiting, for tests. `getenv_like` stands for the environment.
+  // The same without printing or exiting, for tests. `environment` stands for that of the process.
   absl::Status Resolve(const std::vector<std::string>& args,
                        const std::vector<std::pair<std::string, std::string>>& environment);
 

@@ -187,7 +187,7 @@ void AddMeasured(const ClusterView& view, PlannerInput* input) {
     const std::vector<ClusterShard>& shards = view.tables[t].shards;
     const bool known = std::any_of(shards.begin(), shards.end(),
                                    [](const ClusterShard& shard) { return shard.bytes > 0; });
-    // A new table counts for as much as those that are there in the mean.
+    // A new table counts for as much as the mean of the existing tables.
     if (shards.empty() && per_row > 0) input->tables[t].reads_per_step = kMeasuredReads;
     if (shards.empty() || (!known && per_row == 0)) continue;
     std::vector<MeasuredRange>& measured = input->tables[t].measured;

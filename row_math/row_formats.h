@@ -261,9 +261,9 @@ HOTBED_ROW_FN bool EncodeFp8(const RowFormat& format, const uint8_t* weights, ui
 }
 
 // Writes RowFormatBytes(format, dim) bytes of a row that is stored as Weight (Fp32Codec, ...). The
-// format must have no RowFormatError. False where the row holds what is not finite, or overflows
-// the format so that it reads as infinite or NaN: such a row should not be published. (FP8 and NFP8
-// clamp instead, which is no overflow.)
+// format must have no RowFormatError. False if the row has elements that are not finite, or
+// overflows the format so that it reads as infinite or NaN: such a row should not be published.
+// (FP8 and NFP8 clamp instead, which is no overflow.)
 template <typename Weight>
 HOTBED_ROW_FN bool EncodeRowFormat(const RowFormat& format, const uint8_t* weights, uint32_t dim,
                                    uint8_t* out) {

@@ -252,7 +252,7 @@ std::optional<PlanError> ProblemBuilder::AddUnits(uint32_t table) {
   return std::nullopt;
 }
 
-// The server that has it now, else each table the next one.
+// The server that has the primary now; for new tables the servers in turn.
 uint32_t ProblemBuilder::ReplicatedPrimary(uint32_t table, const AllowedServers& allowed) {
   const auto may = [&](uint32_t s) {
     return problem_.servers[s].usable && (allowed.all || allowed.holds[s]);

@@ -1,4 +1,4 @@
-// ProblemBuilder's part for live clusters: what was measured of shards, and copies as they are.
+// ProblemBuilder's part for live clusters: the measured rates of shards, and replicas as they are.
 #include <algorithm>
 #include <array>
 #include <map>

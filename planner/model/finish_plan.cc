@@ -20,7 +20,7 @@ bool HasBytes(const PlannerOutput& plan) {
                      [](const PlacedServer& server) { return !(server.bytes == TierBytes()); });
 }
 
-// The sources' strategies say themselves what is fused, in their own order: also that nothing is.
+// The sources' strategies list the fused groups themselves, in their own order; perhaps none.
 bool FusesByItself(PlannerStrategy strategy) {
   switch (strategy) {
     case PlannerStrategy::kBasic:

@@ -40,7 +40,7 @@ uint64_t Saturated(absl::uint128 v) {
   return v > kMax ? kMax : absl::Uint128Low64(v);
 }
 
-// `per_unit_total` spread over the units of `range`, rounded up.
+// The share of `total`, spread over the units of the table, that falls to `range`; rounded up.
 uint64_t ShareOf(const TableSpec& spec, const ShardRange& range, absl::uint128 total) {
   const uint64_t units = Units(spec);
   if (units == 0) return 0;

@@ -82,8 +82,8 @@ class CurrentPlacement {
     }
   }
 
-  // A primary that cannot stay changes places with a copy that can; of copies, what can stay comes
-  // first, since some may be too many.
+  // A primary that cannot stay swaps roles with a replica that can. Replicas that can stay come
+  // first, since some of the others may be surplus.
   void Promote(const Unit& primary, Holders& holders) const {
     std::stable_partition(holders.copies.begin(), holders.copies.end(),
                           [&](uint32_t s) { return problem_.servers[s].usable; });

@@ -202,7 +202,7 @@ PlannerOutput DescribePlan(const PlannerInput& input, const SearchSpace& space,
     server.bytes.host = ClampBytes(used[r].ddr);
   }
   output.cost.max_server_ms = plan.rating_ms;
-  // Rounding must not put the bound above what it bounds.
+  // Rounding must not put the bound above the time that it bounds.
   output.cost.lower_bound_ms = std::min(plan.rating_ms, LowerBound(space, topology.ranks));
   if (output.cost.lower_bound_ms > 0) {
     output.cost.gap = output.cost.max_server_ms / output.cost.lower_bound_ms - 1;

@@ -26,8 +26,8 @@ class Search {
     proposers.push_back(GreedyProposer(space_, true));
     proposers.push_back(GreedyProposer(space_, false));
     proposers.push_back(UniformProposer(space_));
-    // A share for each, so that a search that is cut short has seen something of all; then what is
-    // left for those that were not done, in the same order.
+    // An equal share for each proposer, so that a search that is cut short has tried all of them.
+    // The rest then goes to the unfinished proposers, in the same order.
     const uint64_t all = limits_.evaluations_max;
     for (size_t i = 0; i < proposers.size(); ++i) {
       const uint64_t left = all - std::min(all, spent_);

@@ -128,7 +128,7 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
   return absl::OkStatus();
 }
 
-// Publishes the map before it tells the shards: what a shard answers from then on names the record
+// Publishes the map before it tells the shards: a shard's answers from then on name the record
 // that the map has. Shards that have left this server are dropped. Without `all`, only open shards
 // learn their records: they must not wait for others that could not be opened.
 void Assignments::LearnRecords(const std::vector<ShardRecord>& records, bool all, Map map) {

@@ -1,4 +1,4 @@
-// The files of a data directory that say whose it is and what it holds: LOCK, IDENTITY, CATALOG.
+// The files that describe a data directory's owner and contents: LOCK, IDENTITY, CATALOG.
 //
 // Thread-safe. A change is durable when the call returns OK; on an error nothing has changed, in
 // memory or on disk (but see ForgetInCatalog).

@@ -48,7 +48,7 @@ namespace {
 constexpr uint64_t kLogSegmentsMin = 8;  // segments that log_bytes_max holds at least
 constexpr uint64_t kLogFullCheckMessages = 8;
 constexpr uint32_t kPullsPerTimedOne = 8;
-constexpr size_t kSizedPart = 5;  // one of so many shards is sized per second
+constexpr size_t kSizedPart = 5;  // one in this many shards is sized per second
 
 ShardHostOptions WithFiles(ShardHostOptions options) {
   if (options.files == nullptr) options.files = FileSystem::Real();

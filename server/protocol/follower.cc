@@ -8,11 +8,11 @@
 namespace hotbed {
 namespace {
 
-// In flight to one follower: more than a few small appends gain nothing, and what is held back
-// meanwhile goes out as one.
+// Appends in flight to one follower. More than a few small appends gain nothing: entries that wait
+// meanwhile leave together as one append.
 constexpr size_t kAppendsInFlightMax = 4;
 constexpr Lsn kEntriesPerAppendMax = 256;
-// Ticks without an answer until what was sent counts as lost, and ticks without sending anything
+// Ticks without an answer until the messages sent count as lost, and ticks without sending anything
 // until an idle follower is told that its primary lives.
 constexpr uint8_t kQuietTicks = 2;
 // A learner joins with at most this many committed entries that it has not applied, or after this
@@ -115,7 +115,7 @@ bool Follower::OnReply(const Primary& primary, const CoreAppendReply& reply) {
   }
   if (state_ == State::kSnapshot) return false;
   if (reply.lsn < snapshot_lsn_) {
-    // Sent before a snapshot transfer began to replace what it held, of which nothing may be left.
+    // Sent before a snapshot transfer began to replace the follower's log: none of it may be left.
     if (snapshot_failed_ && !acknowledges_) BeginSnapshot(primary);
     return false;
   }
@@ -157,11 +157,11 @@ void Follower::OnRefusal(const Primary& primary, const CoreAppendReply& reply) {
   }
   const bool asked = reply.prev_lsn != CoreAppendReply::kUnasked;
   // A hint below match_ is of an earlier time, unless the follower lacks an entry above match_:
-  // hints go back by whole epochs, and so below what is known to agree.
+  // hints go back by whole epochs, and so below the LSN up to which the logs agree.
   const bool above = asked && reply.prev_lsn > match_;
   if (reply.lsn < match_ && (!above || Mutated(CoreMutant::kHintBehindMatchIgnored))) return;
   if (asked && state_ == State::kProbe && reply.prev_lsn != sent_) return;
-  // It lacks the entry at the lower end of what is retained: the log does not reach back to it.
+  // The follower lacks the lowest retained entry: the log does not reach back far enough.
   if (asked && reply.prev_lsn <= primary.retained && may_replace) return BeginSnapshot(primary);
   state_ = State::kProbe;
   flying_.clear();

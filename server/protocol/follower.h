@@ -1,5 +1,5 @@
-// Another replica as its primary sees it within one epoch: what it was sent, what it is known to
-// hold, and whether acknowledgements depend on it.
+// Another replica as its primary sees it within one epoch: the entries that it was sent, those that
+// it is known to hold, and whether acknowledgements depend on it.
 //
 //   kProbe     asked where its log agrees; no more is sent until it answers
 //   kStream    entries are sent as they come, a few appends in flight at a time
@@ -50,7 +50,7 @@ class Follower {
   void ContinueSnapshot(const Follower& before);
 
   // --- events
-  // Sends what is due: entries, a probe, or news of the commit.
+  // Sends the message that is due: entries, a probe, or the commit LSN.
   void Pump(const Primary& primary);
   // `joins`: it is a learner whose join is waited for.
   void Tick(const Primary& primary, bool joins);
@@ -79,7 +79,7 @@ class Follower {
   bool joined(Lsn commit) const;
   // Entries above this are, or may be, lacking there.
   Lsn NeededLsn(Lsn retained, Lsn applied) const;
-  // Empty, or what is wrong.
+  // The broken invariant; empty: none.
   std::string BrokenInvariant(const LogTail& log) const;
 
  private:

@@ -1,6 +1,5 @@
 // The live end of one shard's log, as its core sees it: the four positions, the entries above the
-// applied one with what it takes to answer and to undo each, and the state that all entries add up
-// to.
+// applied one with the data to answer and to undo each, and the state that all entries add up to.
 //
 //   applied <= commit <= held <= last
 //
@@ -39,7 +38,7 @@ class LogTail {
   // --- recovery: all four positions are the same
   void Recover(ShardMeta meta, bool installed);
   void Replay(const CoreEntry& entry);  // of LSN last() + 1
-  // The log continues above `lsn`, and the epoch of what stands there is not known.
+  // The log continues above `lsn`, and the epoch of the entry at `lsn` is not known.
   void SkipTo(Lsn lsn);
 
   // --- the log grows
@@ -86,8 +85,8 @@ class LogTail {
   // The state at applied(), which is stored with the rows.
   ShardMeta AppliedMeta() const;
 
-  // Empty, or what is wrong with the positions, the slots or what is staged. Takes time for each
-  // entry above applied().
+  // The broken invariant of the positions, the slots or the staged pushes; empty: none. Takes time
+  // for each entry above applied().
   std::string BrokenInvariant() const;
 
  private:

@@ -66,7 +66,7 @@ class SessionState {
   int64_t idle_not_until_ns_ = 0;  // no session is idle for long enough before this time
 };
 
-// Puts the session of `entry` in `sessions` back to what it was before the entry.
+// Puts the session of `entry` in `sessions` back to its state before the entry.
 void UndoSession(const CoreEntry& entry, const SessionState::Before& before,
                  SessionTable* sessions);
 

@@ -69,7 +69,7 @@ class ShardCore {
   // not have been committed anywhere: it acknowledges and serves nothing until a primary's log was
   // seen to agree with it, or a record names this process its primary.
   void Recover(Epoch promised, ShardMeta meta, bool installed = false);
-  // The next record found in the log that no later one replaced (shard_log/replaced_records.h).
+  // The next record found in the log that no later one replaced (ShardLog::Replay).
   // True: its rows are to be applied; false: they are older than the meta, or here already.
   // DataLoss when an LSN is missing before it, or when it is of an earlier epoch than the one
   // before it.
@@ -198,7 +198,7 @@ class ShardCore {
     bool contradicted = false;  // only a snapshot helps
     bool doubted = false;       // this is not known to be a member of the epoch: see ProveAgreement
     bool heard = false;         // the primary's log was seen to agree
-    bool left_out = false;      // entries were not taken for want of room
+    bool left_out = false;      // entries were not taken because memory was short
   };
   // A primary whose append waited for the promise of its epoch.
   struct Asker {
@@ -257,7 +257,7 @@ class ShardCore {
   Epoch promise_asked_ = 0;  // the highest that the shell was asked to make durable
   bool primary_ = false;     // of record_.epoch, until it is overtaken or abandoned
   bool active_ = false;
-  bool leads_ = false;  // what is committed in record_.epoch is decided here
+  bool leads_ = false;  // this replica decides what record_.epoch commits
   bool read_only_ = false;
   bool unproven_ = true;
 

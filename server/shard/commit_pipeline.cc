@@ -276,7 +276,7 @@ void CommitPipeline::Reply(const CoreReply& reply) {
   AnswerIfFree(state);
 }
 
-// An update that is being applied reads what it began with, which was the message if the record was
+// An update that is being applied reads the memory it began with: the message, if the record was
 // made since.
 bool CommitPipeline::StillReadsMessage(const PushState& state) const {
   const bool being_applied = applying_ && !unapplied_.empty() && unapplied_.front().state == &state;

@@ -50,7 +50,7 @@ class CommitPipeline {
   };
   CommitPipeline(ShardContext* shard, const Parts& parts) : shard_(*shard), parts_(parts) {}
 
-  // After each event of the core: does what the core wants done, until it wants nothing.
+  // To be called after each event of the core: does the work in ready() until none is left.
   void Drain();
   // Answers the request whose token is a PushState.
   void Reply(const CoreReply& reply);

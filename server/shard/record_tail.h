@@ -1,4 +1,4 @@
-// The end of a shard's log in memory, as whole records: what its other replicas may still need.
+// The end of a shard's log in memory, as whole records that its other replicas may still need.
 //
 // Records are dropped when no replica needs them (ShardCore::retained_lsn), or when the memory that
 // all shards of the server share for records runs short. Shares of that budget: up to one half for
@@ -45,8 +45,8 @@ class RecordTail {
   void DropThrough(Lsn lsn);
   void Clear() { CutFrom(0); }
 
-  // Drops what no replica needs, and what the budget has no room for. The core learns of records
-  // that a replica still lacks (ShardCore::DropRetained).
+  // Drops the records that no replica needs, and those that exceed the budget. The core learns of
+  // dropped records that a replica still lacks (ShardCore::DropRetained).
   void Trim();
   // Nothing that `to` needs is dropped until it has joined, its transfer has failed, or 30 s have
   // passed. Where that leaves too little memory, full() refuses pushes for a moment.

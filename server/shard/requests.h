@@ -64,7 +64,7 @@ struct PullWork {
   AnswerMemory* answer = nullptr;  // the memory of all segments' rows; null: of any kind
   int64_t deadline_ns = 0;         // Clock::NowNs() scale; 0: none
   bool strict = false;             // only the primary answers, while its lease surely holds
-  // A backup or learner answers only if it heard from its primary so recently; 0: in any case.
+  // A backup or learner answers only if it heard from its primary within this time; 0: always.
   uint32_t staleness_ms_max = 0;
   absl::InlinedVector<PullSegment, 8> segments;
   // Owned by the host.

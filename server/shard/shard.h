@@ -125,7 +125,8 @@ class Shard {
   absl::StatusOr<Snapshot> BeginSnapshot(const Member& to, bool holds, Lsn above) {
     return snapshots_.Begin(to, holds, above);
   }
-  // Makes the log hold what the rows of a snapshot hold, before the snapshot is called whole.
+  // Makes the log hold the entries that the rows of a snapshot hold, before the snapshot counts as
+  // complete.
   absl::Status KeepSnapshot();
   // Whether all entries above `lsn` are in memory for `to`, and are few. Then they stay until `to`
   // has joined or its transfer is over (RecordTail::Hold).

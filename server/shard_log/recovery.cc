@@ -67,7 +67,7 @@ class Recovery {
     return absl::OkStatus();
   }
 
-  // Headers and records say what was synced when they were written; the newest statement holds.
+  // Headers and records state how much was synced when they were written; the newest one counts.
   absl::Status FindLooseEnd() {
     loose_from_ = {log_.last_sequence, 0};
     for (size_t i = segments_.size(); i-- > 0;) {

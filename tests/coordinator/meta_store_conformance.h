@@ -1,6 +1,6 @@
 // The contract of every metadata store, as a suite that each backend instantiates:
 //
-//   INSTANTIATE_TEST_SUITE_P(Embedded, MetaStoreConformance, testing::Values(&MakeEmbedded));
+//   INSTANTIATE_TEST_SUITE_P(Disk, MetaStoreConformance, testing::Values(&Make<DiskRig>));
 //
 // Keys live under a prefix of the test's own, so that a shared server (etcd) serves as well as an
 // empty store.

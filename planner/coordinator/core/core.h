@@ -6,8 +6,8 @@
 //   Ready ready = core.TakeReady();
 //   // Carry it out: read, commit, deliver replies; feed the results back by Step.
 //
-// The core knows the contents of the metadata store, and who sent a heartbeat lately. It tells
-// nobody anything that is not committed. One transaction is in flight at a time. Operations run in
+// The core knows the contents of the metadata store, and which servers sent a heartbeat recently.
+// It publishes only committed state. One transaction is in flight at a time. Operations run in
 // two lanes, each in the order of arrival: the urgent lane keeps shards serving (fail-over,
 // activation, servers that are down), the normal lane serves people's requests and moves. The
 // urgent lane goes first, even between two transactions of an operation of the normal lane.

@@ -28,7 +28,7 @@ class MemberReports {
     MemberOut why = MemberOut::kNo;
     std::string said;  // by its process, at most kSaidBytesMax
   };
-  // Packed ids of the shards of which a heartbeat said something new.
+  // Packed ids of the shards about which a heartbeat reported something new.
   struct Changed {
     std::vector<uint64_t> joins;
     std::vector<uint64_t> leaving;

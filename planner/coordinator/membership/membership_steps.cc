@@ -380,7 +380,7 @@ std::string Membership::NoteBackoff(const v1::ShardRecord& record, const ShardDe
     if (!lives || stays) return;
     const MemberReports::Leaving* const report = reports_.FindLeaving(record, m);
     if (report == nullptr || report->why != MemberOut::kReplicaLost) {
-      // This may be a primary, of which the primary before it did not hear.
+      // This may be a primary that its predecessor did not hear from.
       backoff_.NoteUnreached(record.shard(), m.server(), now_ns);
       return;
     }

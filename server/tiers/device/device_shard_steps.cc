@@ -44,8 +44,8 @@ bool DeviceShard::StartPromote() {
 
 // --- the table
 
-// The table gets the share of the device that this shard has of the server's rows, or what is free
-// if that is less.
+// The table's share of the device is the shard's share of the server's rows, or the free memory if
+// that is less.
 void DeviceShard::MakeTable() {
   step_ = Step::kPromote;
   const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kCall);

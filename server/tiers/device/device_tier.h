@@ -86,9 +86,9 @@ class DeviceTier {
   // about as many bytes.
   static constexpr uint64_t kDirectBytesMin = 16 << 10;
 
-  // `device_bytes` of the device for rows and messages, 0: nine tenths of what is free;
-  // `host_bytes_max`: about what the host's side may take. ResourceExhausted: less is free;
-  // DeviceLostError: the device fails.
+  // `device_bytes`: device memory for rows and messages; 0: nine tenths of the free memory.
+  // `host_bytes_max`: about the most that the host's side may take. ResourceExhausted: less is
+  // free; DeviceLostError: the device fails.
   static absl::StatusOr<std::unique_ptr<DeviceTier>> Open(std::unique_ptr<device::Device> device,
                                                           uint64_t device_bytes,
                                                           uint64_t host_bytes_max);
@@ -98,8 +98,9 @@ class DeviceTier {
   ~DeviceTier();
   DeviceTier(const DeviceTier&) = delete;
 
-  // Before the first Submit: jobs run as tasks of `io`, one at a time and each of at most so many
-  // messages, instead of on a thread of the tier's own. It outlives the tier.
+  // To be called before the first Submit: jobs run as tasks of `io`, one at a time and each of at
+  // most `messages_of_task` messages, instead of on a thread of the tier's own. `io` outlives the
+  // tier.
   void RunOn(IoQueue* io, uint32_t messages_of_task = 1) {
     io_ = io;
     messages_of_task_ = messages_of_task;
