@@ -1,6 +1,6 @@
 // HOTBED_CHECK ends the process with file, line and text when an invariant of our own is broken. It
 // is never used for conditions that input, network or disk can cause. HOTBED_DCHECK is the same in
-// debug builds only.
+// debug builds and under the sanitizers only.
 #ifndef HOTBED_COMMON_CHECK_H_
 #define HOTBED_COMMON_CHECK_H_
 
@@ -25,7 +25,6 @@ class CheckFailure {
   while (__builtin_expect(!(condition), 0)) \
   ::hotbed::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
-// Debug checks run in debug builds and under the sanitizers.
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOTBED_DCHECK(condition) \
   while (false) HOTBED_CHECK(condition)
