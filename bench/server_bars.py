@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a real server needs of memory and of time to come back: two figures that no benchmark inside one process can tell.
+"""The memory of a real server and the time of its restart: two figures that no benchmark inside one process can measure.
 
   server_bars.py --bin-dir build/bin [--only resident|restart] [--host-bytes-mib 512] [--seconds 10]
 

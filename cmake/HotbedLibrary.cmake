@@ -1,7 +1,7 @@
 include(Precompiled)
 include(TestGroups)
 
-# Unity builds: a compiler run reads several sources of a target at once, so that headers and templates cost once a batch.
+# Unity builds: a compiler run reads several sources of a target at once, so that headers and templates cost once per batch.
 # Sources with flags of their own (SKIP_UNITY_BUILD_INCLUSION) stay alone. Off: every file by itself, as clang-tidy needs it.
 option(HOTBED_UNITY "Compile sources in batches" ON)
 set(HOTBED_UNITY_BATCH 12)

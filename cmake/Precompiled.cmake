@@ -1,4 +1,4 @@
-# Precompiled headers: what nearly every file reads anyway, parsed once a kind of target. They only save time: sources name
+# Precompiled headers: those that nearly every file reads, parsed once per kind of target. They only save time: sources name
 # what they include all the same, and clang-tidy compiles without them (tests/tidy/run_clang_tidy.py).
 option(HOTBED_PRECOMPILE "Parse the libraries' headers once (off: every file by itself)" ON)
 # protobuf's users get it, and a precompiled header serves sources with the same macros only.

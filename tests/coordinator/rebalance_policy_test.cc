@@ -80,7 +80,7 @@ TEST(RebalancePolicy, ServersThatNameOnlySomeCopiesAreEvenedOutToo) {
   rig.AddServer(1);
   rig.AddServer(2);
   rig.AddTable(1, 16, {1, 2});
-  rig.copies_named_max = 4;  // 20,000 rows a second of the other busy ones are nobody's by name
+  rig.copies_named_max = 4;  // 20,000 rows/s of the other busy ones are named by no report
   rig.Run(10 * kMinute, Skewed);
   ASSERT_THAT(rig.waves, SizeIs(1));
   EXPECT_EQ(rig.moves, 3u);

@@ -127,8 +127,8 @@ TEST_F(TableStory, TablesCreatedTogetherArePlacedByOnePlan) {
   EXPECT_EQ(rig_.Create(CoreRig::Table("after", 10))->spec().id(), 6u);
 }
 
-// As many shards a slice as asked for in all, rounded up, or as the planner says; every slice of
-// columns cut at the same rows, slice by slice.
+// The shards per slice add up to the number asked for, rounded up, or to the planner's; every slice
+// of columns is cut at the same rows, slice by slice.
 TEST_F(TableStory, ATableInColumnSlices) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Register("s2").ok());

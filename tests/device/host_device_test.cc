@@ -62,7 +62,7 @@ struct AlignedBytes {
   uint8_t* const data;
 };
 
-// What is left of the device after a copy of 100 bytes aside, to `host` or from it.
+// The device's status after a concurrent memcpy of 100 bytes to `host` or from it.
 Status AfterACopyOf(uint8_t* host, bool out, HostDevice* device) {
   uint8_t* memory = nullptr;
   Status status = device->Allocate(100, &memory);

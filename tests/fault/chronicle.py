@@ -1,4 +1,4 @@
-"""What was wrong with a cluster and who held which shard, over the time of a run: for stalls.py.
+"""The faults of a cluster and the holders of each shard, over the time of a run: for stalls.py.
 
 Times are seconds of CLOCK_BOOTTIME, as those of the checker's clients.
 """
@@ -32,7 +32,7 @@ class Fault:
 
 
 class Record:
-    """Who held a shard from `since` on, by the names of servers."""
+    """The holders of a shard from `since` on, by the names of servers."""
 
     def __init__(self, since, shard, names):
         name = lambda member: f"{names.get(member['server'], member['server'])}/{member['incarnation']}"

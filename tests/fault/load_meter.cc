@@ -50,7 +50,7 @@ struct Options {
   uint64_t ids = 32;       // a push or pull
   int push_flights = 8;    // load: at most
   int pull_flights = 0;    // load: at most
-  double rate = 0;         // load: pushes a second, each due at a fixed time; 0: closed loop
+  double rate = 0;         // load: pushes per second, each due at a fixed time; 0: closed loop
   double pace_ms = 200;    // shards: from a push to a shard to the next
   double slow_ms = 50;     // pushes that took longer are listed
   double bucket_ms = 100;  // of what is told over time

@@ -1,4 +1,4 @@
-// What became of the calls of a load, over time. Thread-safe.
+// The outcomes of the calls of a load, over time. Thread-safe.
 #ifndef HOTBED_TESTS_FAULT_LOAD_RECORD_H_
 #define HOTBED_TESTS_FAULT_LOAD_RECORD_H_
 

@@ -25,7 +25,7 @@ BASELINE_SECONDS = 10
 
 
 def processor_seconds(cluster):
-    """Of each server so far, by its name."""
+    """The processor time of each server so far, by its name."""
     spent = {}
     for server in cluster.servers:
         with open(f"/proc/{server.child.pid}/stat", encoding="ascii") as stat:

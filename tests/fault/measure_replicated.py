@@ -32,8 +32,8 @@ class Side:
         self.durability = durability
         os.mkdir(directory)
         self.cluster = Cluster(args.bin_dir, directory, servers, server_flags=("--host-bytes=1GiB",))
-        self.rates = []  # rows a second
-        self.rows_per_cpu = []  # rows a second of processor time
+        self.rates = []  # rows per second
+        self.rows_per_cpu = []  # rows per second of processor time
         self.shares = []  # processor seconds of: servers, client; for each second
         self.p50 = []
 

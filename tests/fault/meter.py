@@ -1,4 +1,4 @@
-"""What the measure_*.py scripts share: a cluster with a table on it, hotbed-load-meter, numbers against their bars."""
+"""Shared by the measure_*.py scripts: a cluster with a table on it, hotbed-load-meter, numbers against their bars."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def resident_bytes(process: Process):
 
 
 def processor_seconds(process: Process):
-    """Of all its threads, user and system, since it started."""
+    """The processor time of all its threads, user and system, since it started."""
     with open(f"/proc/{process.child.pid}/stat", encoding="ascii") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What goes wrong in a run: each nemesis picks its victims with the run's seeded random numbers, strikes, and says how to undo it.
+"""The faults of a run: each nemesis picks its victims with the run's seeded random numbers, strikes, and says how to undo it.
 
 A victim is struck by one nemesis at a time; several nemeses may be at work at once. heal() undoes all of them.
 """
@@ -174,7 +174,7 @@ ALL = {n.name: n for n in (KillServer, KillCoordinator, KillClient, PauseServer,
 
 
 class Rig:
-    """What a run is made of: `network`, `cluster`, `checker`; and what is wrong with it now."""
+    """The parts of a run: `network`, `cluster`, `checker`; and its present faults."""
 
     def __init__(self, network, cluster, checker, random, nemeses, pause_max, chronicle):
         self.network = network

@@ -132,7 +132,7 @@ class NetCluster:
         return json_of_command(self.bin_dir, self.address, *command, seconds=seconds)
 
     def status_of(self, admin, seconds=5):
-        """What a process says of itself on its admin port. OSError: it does not answer."""
+        """The status that a process reports on its admin port. OSError: it does not answer."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://{admin}/api/status", timeout=seconds) as answer:
             return json.load(answer)

@@ -29,7 +29,7 @@ class PromiseWatch:
         self.seen = {}  # (server, shard) -> epoch
 
     def look(self, server, path):
-        """What is wrong, or nothing."""
+        """The error, or nothing."""
         wrong = []
         for shard, epoch in read(path).items():
             before = self.seen.get((server, shard), 0)

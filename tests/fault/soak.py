@@ -21,7 +21,7 @@ SAY_SECONDS = 15
 MINUTES_MAX = 120  # longer ones need more rows than a comparison can hold in memory
 # The hottest row's sums stay exact in fp32 for about so long with ROWS rows; longer runs spread over more.
 ROWS, ROWS_MINUTES = 200_000, 45
-# What a soak of half an hour is to reach, and shorter ones in proportion.
+# The goals of a soak of half an hour; those of shorter ones are in proportion.
 GOALS_OF_30_MINUTES = {"pushes_acknowledged": 1_000_000, "kills": 100, "moves_done": 100}
 DEFAULTS = ["--servers=4", "--clients=3", "--dim=32", "--tables=log,log-hashed,r2,r3-hashed", "--flights=8",
             "--proxied=1", "--nemesis=kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate,disk,proxy",

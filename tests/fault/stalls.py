@@ -13,7 +13,7 @@ STEP_SECONDS = 0.1  # of the account
 SHOWN_MAX = 12  # stalls in a report
 AROUND_SECONDS = 6.0  # before a push was sent: what a report shows
 NS = 1e9
-# Of a server or the coordinator: nobody reaches it, it does nothing, or it may write nothing.
+# Faults of a server or the coordinator: nobody reaches it, it does nothing, or it may write nothing.
 AWAY = ("kill", "kill_coordinator", "pause", "pause_coordinator", "isolate", "disk")
 HOLDS_BACK = ("stall", "refuse")  # of what a proxy does
 
@@ -64,7 +64,7 @@ def read_calls(directory, clients):
 
 
 class Account:
-    """What each moment of a push is put down to."""
+    """The cause of each moment that a push waited."""
 
     def __init__(self, chronicle):
         self.chronicle = chronicle
@@ -88,7 +88,7 @@ class Account:
         return self.cut(faults, server, client) or self.cut(faults, server, self.coordinator)
 
     def shard_lacks(self, faults, shard, client, at):
-        """What, or nothing."""
+        """The part that the shard lacks, or nothing."""
         record = self.chronicle.record_of(shard, at)
         if record is None:
             return ""

@@ -26,7 +26,7 @@ absl::Status At(absl::string_view where, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
 }
 
-// What an expected error is against what came.
+// Compares an expected error with the actual status.
 absl::Status AgainstExpected(const absl::Status& status, const std::string& text) {
   if (status.ok()) {
     return absl::FailedPreconditionError(

@@ -97,7 +97,7 @@ class CaseRun {
 // (double precision) where the step names one.
 struct StepGradients {
   std::vector<float> values;
-  std::vector<std::vector<float>> sequences;  // one a feature
+  std::vector<std::vector<float>> sequences;  // one per feature
   bool has_loss = false;
   double loss = 0;
 };

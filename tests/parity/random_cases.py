@@ -127,7 +127,7 @@ class PlainModel:
         return (np.concatenate(pooled, 1) if pooled else np.zeros((size, 0))), sequences
 
     def sizes(self, batch):
-        """Of each pooled output, what the sizes of its terms add up to: the rounding of an fp32 sum is relative to that."""
+        """The sum of the sizes of each pooled output's terms: the rounding of an fp32 sum is relative to it."""
         return PlainModel(self.shape, {name: np.abs(w) for name, w in self.w.items()}).forward(batch)[0]
 
     def row_gradients(self, batch, gradients):

@@ -41,7 +41,7 @@ def rmsprop(w, g, s, o, lr, t):
 
 
 def _direction(g, s, o, t, second):
-    """m^ / (sqrt(v^) + eps), the second moment an element or one a row."""
+    """m^ / (sqrt(v^) + eps), the second moment per element or per row."""
     s["m"] = o["beta1"] * s["m"] + (1 - o["beta1"]) * g
     s[second] = o["beta2"] * s[second] + (1 - o["beta2"]) * (_mean_square(g) if second == "row" else g * g)
     return s["m"] / (1 - o["beta1"] ** t) / (np.sqrt(s[second] / (1 - o["beta2"] ** t)) + o["eps"])

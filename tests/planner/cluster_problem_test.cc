@@ -96,8 +96,8 @@ TEST(ClusterProblem, ServersAndTablesKeepOrderAndNames) {
   }
 }
 
-// What a plan counts is what servers store, for every optimizer and every option that a row of
-// state depends on, whole rows and slices.
+// A plan counts the bytes that servers store, for every optimizer and every option that a row of
+// state depends on, for whole rows and slices.
 TEST(ClusterProblem, RowsWeighWhatServersStore) {
   for (int kind = 0; kind <= static_cast<int>(kLastOptimizerKind); ++kind) {
     for (int options = 0; options < 16; ++options) {

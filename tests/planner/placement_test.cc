@@ -318,8 +318,8 @@ TEST(PlaceTable, TooFewFailureDomainsAreNamed) {
   EXPECT_TRUE(PlaceTable(Copied(2), {{1, 0, "h1"}, {2, 0, "h2"}, {3, 0, "h1"}}, 0).ok());
 }
 
-// What may never be, for random servers and domains; and where every server is a domain of its own,
-// bytes are even.
+// Invariants for random servers and domains; and if every server is a domain of its own, bytes are
+// even.
 TEST(PlaceTable, CopiesShareNoDomainAndFillServersEvenly) {
   const TestSeed seed(20260103);
   Random random(seed.value());

@@ -26,7 +26,7 @@ PlannerInput RandomInput(Random& random, const RandomInputLimits& limits);
 // An input with `servers` equal servers on hosts of their own, without tables.
 PlannerInput EqualServers(uint32_t servers, uint64_t host_bytes, uint64_t spill_bytes);
 
-// Adds a table that is read `reads` times a step, with a feature of its name; returns its index.
+// Adds a table that is read `reads` times per step, with a feature of its name; returns its index.
 uint32_t AddTable(PlannerInput& input, const std::string& name, uint64_t rows, uint32_t dim,
                   double reads);
 

@@ -1,5 +1,5 @@
-// What clients may send wrongly: each is refused by itself, names the thing, the value and the
-// limit, and changes nothing.
+// Wrong requests of clients: each is refused by itself, with an error that names the thing, the
+// value and the limit, and changes nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -129,7 +129,7 @@ TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
   cluster_->network()->SetDamage(nullptr);
 }
 
-// What is pushed during each pass of a copy is several times what may be kept of it.
+// The pushes during each pass of a snapshot transfer are several times as many as may be kept.
 TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
   for (const Durability durability : {Durability::kLog, Durability::kCheckpoint}) {
     random_ = Random(seed_.value());

@@ -58,8 +58,8 @@ struct TestPush : PushWork {
 TableSpec TestTable(TableId id, const std::string& name, uint64_t rows, uint32_t dim,
                     OptimizerKind optimizer);
 
-// One life of a server, and what the coordinator knows of it. Tables have `shards` shards a column
-// slice, slice by slice.
+// One life of a server, and the coordinator's knowledge about it. Tables have `shards` shards per
+// column slice, slice by slice.
 class TestServer {
  public:
   TestServer(ShardHostOptions options, const std::vector<TableSpec>& tables, uint32_t shards);
@@ -86,8 +86,8 @@ class TestServer {
   const TableSpec& table(TableId id) const;
   uint32_t shards() const { return shards_; }
 
-  // One segment a shard, in shard order; `gradients` has dim floats an id, and each slice's shard
-  // gets its columns of them.
+  // One segment per shard, in shard order; `gradients` has dim floats per id, and the shard of each
+  // slice gets its columns of them.
   std::unique_ptr<TestPush> MakePush(SessionId session, Incarnation incarnation, TableId table,
                                      const std::vector<uint64_t>& ids,
                                      const std::vector<float>& gradients);

@@ -60,7 +60,7 @@ inline std::vector<uint64_t> AllIds() {
   return ids;
 }
 
-// What the same pushes make of a table on one server.
+// The rows that the same pushes give on one server.
 inline std::vector<float> Twin(const TableSpec& table, uint64_t seed, uint64_t steps) {
   TableSpec alone = table;
   alone.durability = Durability::kLog;

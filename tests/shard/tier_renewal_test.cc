@@ -137,8 +137,7 @@ TEST_F(TierRenewalTest, ALearnerThatIsCountedOnKeepsItsRowsUntilItIsTakenOut) {
   ExpectAsAlone();
 }
 
-// What a kill in between leaves: a catalog that calls nothing whole, and rows that are gone in
-// part.
+// A kill in between leaves a catalog without complete shards, and a part of the rows.
 TEST_F(TierRenewalTest, AKillWhileTheTierBeginsAnewLeavesNoCopyThatSeemsWhole) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 3, Options());
   Push(100);

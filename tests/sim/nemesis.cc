@@ -80,7 +80,7 @@ void ClusterSimulation::Fault() {
   }
 }
 
-// What the primary logs reaches one of the others only, who restarts with it.
+// The primary's entries reach only one of the others, which restarts with them.
 void ClusterSimulation::Triangle(const ShardRecord& record) {
   if (record.members.size() < 3) return;
   std::vector<int> others;

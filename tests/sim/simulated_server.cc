@@ -131,8 +131,8 @@ Replica* ClusterSimulation::FreshReplica(Server* server, int shard) {
   return &replica;
 }
 
-// What was handed to the log for a copy that is no more is done, one way or the other; what the log
-// holds of it does not count from here on, which must not be forgotten before the log itself is.
+// The appends handed to the log for a replica that is gone are done, one way or the other. From
+// here on the log's entries of that replica do not count; this mark must last as long as the log.
 void ClusterSimulation::BeginLog(Server* server, int shard) {
   std::erase_if(server->process->appending,
                 [shard](const QueuedAppend& append) { return append.shard == shard; });

@@ -1,4 +1,4 @@
-"""Who may include whom: the table of DESIGN section 2 and DECISIONS T1, checked on include lines."""
+"""The layers of docs/architecture.md as a table of allowed includes, checked on include lines."""
 
 import os
 import re
@@ -54,7 +54,7 @@ MAY_SEE = {
     'cli': ['public', 'proto', 'config', 'terminal', 'common', 'row_math', 'trainer', 'planner'],
     'examples': ['public', 'config', 'terminal', 'common', 'row_math', 'trainer', 'cli'],
 }
-# What comes from outside, and the layers that may see it.
+# Headers from outside the repository, and the layers that may include them.
 OUTSIDE = [
     (r'rocksdb/', ['kv'], 'RocksDB stays in kv/; use kv/kv_store.h'),
     (r'(prometheus/|civetweb|CivetServer)', ['admin'], 'it stays in admin/; use common/metrics.h'),

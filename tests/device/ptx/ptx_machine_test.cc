@@ -128,7 +128,7 @@ void RaceChecks(const PtxModule& module) {
   }
 }
 
-// What relies on lanes in step is right in step, and wrong in some other order.
+// Code that relies on lanes in step is right in step, and wrong in some other order.
 void OrderChecks(const PtxModule& module) {
   int wrong_orders = 0, wrong_with_sync = 0;
   for (uint64_t seed = 0; seed <= 40; ++seed) {

@@ -1,4 +1,4 @@
-// What the instructions of PTX do to the lanes of a warp: one function an opcode with its types.
+// The effect of PTX instructions on the lanes of a warp: one function per opcode with its types.
 #ifndef HOTBED_TESTS_DEVICE_PTX_PTX_OPERATIONS_H_
 #define HOTBED_TESTS_DEVICE_PTX_PTX_OPERATIONS_H_
 

@@ -91,7 +91,7 @@ void PtxProfile::Issue(const PtxInstruction& at, uint32_t lanes, uint32_t touche
   if (!at.operation->is_store) warp->end = std::max(warp->end, cycle + delay);
 }
 
-// What a row costs a GPU, by the scarcest of three things.
+// The cost of a row on a GPU, by the scarcest of three resources.
 std::string PtxProfile::ReportOf(const std::string& name, const KernelCounts& counts,
                                  uint32_t registers) {
   const uint32_t warps =

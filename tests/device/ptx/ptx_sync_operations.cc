@@ -1,5 +1,5 @@
-// What the lanes of a mask do together: shuffles, votes, reductions, barriers. The last operand is
-// the mask, and all its lanes are here.
+// Operations that the lanes of a mask do together: shuffles, votes, reductions, barriers. The last
+// operand is the mask, and all its lanes are here.
 #include <algorithm>
 #include <string>
 

@@ -204,7 +204,7 @@ void PtxWarp::Count(const PtxInstruction& in, uint32_t lanes) {
   launch->profile->Issue(in, lanes, touched, addresses, width, &timing);
 }
 
-// What is made of undefined values is undefined; an address, or what is stored, must not be.
+// Results of undefined values are undefined; an address or a stored value must not be.
 void PtxWarp::RunPlain(const PtxInstruction& in, uint32_t lanes) {
   uint32_t known = lanes;
   if (in.operation->selects) {

@@ -18,7 +18,7 @@
 namespace hotbed {
 namespace device {
 
-// What each lane of a warp knows of the others: vector clocks, which count warp syncs.
+// The knowledge of each lane of a warp about the others: vector clocks, which count warp syncs.
 class WarpClocks {
  public:
   WarpClocks() { Reset(); }

@@ -11,8 +11,8 @@
 
 namespace hotbed {
 
-// What is wrong with how `text` is read, or "": a plan that reads must be written and read again
-// as it is, an error must have a message, and what passes validation must plan or be refused.
+// The fault in how `text` is read, or "": a plan that reads must survive writing and reading, an
+// error must have a message, and an input that passes validation must plan or be refused.
 inline std::string ReaderFault(const std::string& text) {
   const PlanResult<PlannerOutput> plan = ReadPlan(text);
   if (plan.ok()) {

@@ -80,8 +80,8 @@ std::string Mutated(std::string text, Random* random) {
   }
 }
 
-// What the mutations begin with has a plan under every strategy, so that not all of them end at the
-// first error.
+// The input that the mutations begin with has a plan under every strategy, so that not all of them
+// end at the first error.
 TEST(RandomJson, ThePlainInputPlans) {
   for (const auto& [name, strategy] : StrategyNames()) {
     const auto input =
