@@ -2,11 +2,11 @@
 # none: the packaged gRPC is not instrumented, and building its generated code again would take longer than the tests.
 #   asan        every unit test free of gRPC and protobuf, and proto_test, which reads bytes from the network (./dev verify)
 #   tsan        those of them that start threads (./dev verify)
-#   asan_short  readers of bytes from outside, and the arithmetic on raw rows (./dev test)
+#   asan_short  readers of bytes from outside, and the state machine of a shard (./dev test)
 #   tsan_short  the tests of our own locks, strands and threads (./dev test)
 # In full_disk_test RocksDB's threads are busy beside ours, without instrumentation: kv_test leaves it out under TSan.
 set(HOTBED_SINGLE_THREADED_TESTS "^(config|planner|planner_cost|planner_golden|row_math|device|shard_core|terminal|trainer|kernels)_test$")
-set(HOTBED_SHORT_asan "^(proto|kernels|shard_core)_test$")
+set(HOTBED_SHORT_asan "^(proto|shard_core)_test$")
 set(HOTBED_SHORT_tsan "^(common|shard_log|shard)_test$")
 
 # Sets OUT to whether `target` reaches gRPC or generated code.
