@@ -49,7 +49,7 @@ uint64_t CommitLag(const HostStatus& host) {
 
 uint64_t Followers(const HostStatus& host) {
   uint64_t followers = 0;
-  for (const ShardStatus& shard : host.shards) followers += shard.copies;
+  for (const ShardStatus& shard : host.shards) followers += shard.followers;
   return followers;
 }
 
@@ -99,21 +99,21 @@ constexpr HostNumber kHostNumbers[] = {
     {"replicas_diverged", "hotbed_server_replicas_diverged_total", kCounter,
      "Shards whose rolling hash was found to differ from their primary's.",
      &Field<&HostStatus::replicas_diverged>},
-    {"copies_sent", "hotbed_server_copies_sent_total", kCounter,
-     "Snapshot transfers of shards completed to other servers.", &Field<&HostStatus::copies_sent>},
-    {"copies_received", "hotbed_server_copies_received_total", kCounter,
+    {"snapshots_sent", "hotbed_server_snapshots_sent_total", kCounter,
+     "Snapshot transfers of shards completed to other servers.", &Field<&HostStatus::snapshots_sent>},
+    {"snapshots_received", "hotbed_server_snapshots_received_total", kCounter,
      "Snapshot transfers of shards completed from other servers.",
-     &Field<&HostStatus::copies_received>},
-    {"copies_failed", "hotbed_server_copies_failed_total", kCounter,
-     "Snapshot transfers of shards that were broken off.", &Field<&HostStatus::copies_failed>},
-    {"copied_bytes_sent", "hotbed_server_copied_sent_bytes_total", kCounter,
-     "Bytes of snapshot transfers to other servers.", &Field<&HostStatus::copied_bytes_sent>},
-    {"copied_bytes_received", "hotbed_server_copied_received_bytes_total", kCounter,
+     &Field<&HostStatus::snapshots_received>},
+    {"snapshots_failed", "hotbed_server_snapshots_failed_total", kCounter,
+     "Snapshot transfers of shards that were broken off.", &Field<&HostStatus::snapshots_failed>},
+    {"snapshot_bytes_sent", "hotbed_server_snapshot_sent_bytes_total", kCounter,
+     "Bytes of snapshot transfers to other servers.", &Field<&HostStatus::snapshot_bytes_sent>},
+    {"snapshot_bytes_received", "hotbed_server_snapshot_received_bytes_total", kCounter,
      "Bytes of snapshot transfers from other servers.",
-     &Field<&HostStatus::copied_bytes_received>},
-    {"copy_rate_limit", "hotbed_server_copy_rate_limit_bytes", kGauge,
+     &Field<&HostStatus::snapshot_bytes_received>},
+    {"transfer_rate_limit", "hotbed_server_transfer_rate_limit_bytes", kGauge,
      "Bytes per second that snapshot transfers may take now; 0: no limit.",
-     &Field<&HostStatus::copy_rate_now>},
+     &Field<&HostStatus::transfer_rate_limit>},
     {"commit_lag_records", "hotbed_server_commit_lag_records", kGauge,
      "Records committed and not yet applied, of the shard that is furthest behind.", &CommitLag},
     {"followers", "hotbed_server_followers", kGauge,
@@ -155,7 +155,7 @@ constexpr ShardNumber kShardNumbers[] = {
     {nullptr, "hotbed_table_shards", kGauge, "Shards held.",
      [](const ShardStatus&) { return uint64_t{1}; }},
     {"epoch", nullptr, kGauge, nullptr, &Field<&ShardStatus::epoch>},
-    {"copies", nullptr, kGauge, nullptr, &Field<&ShardStatus::copies>},
+    {"followers", nullptr, kGauge, nullptr, &Field<&ShardStatus::followers>},
     {"commit_lsn", nullptr, kGauge, nullptr, &Field<&ShardStatus::commit_lsn>},
     {"applied_lsn", nullptr, kGauge, nullptr, &Field<&ShardStatus::applied_lsn>},
     {"durable_row_lsn", nullptr, kGauge, nullptr, &Field<&ShardStatus::durable_row_lsn>},

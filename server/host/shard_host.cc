@@ -106,7 +106,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
  private:
   // ReplicaOutlet: what shards ask for.
   void Send(ReplicaMessage message) override;
-  void StartCopy(ShardId shard, const Member& to) override { sender_->Start(shard, to); }
+  void StartSnapshot(ShardId shard, const Member& to) override { sender_->Start(shard, to); }
   void PromiseWanted(ShardId shard, Epoch epoch) override;
   void HasNews() override { ticker_->HasNews(); }
   void WaitsUntil(int64_t ns) override { ticker_->WaitsUntil(ns); }
@@ -183,8 +183,8 @@ absl::Status ShardHostImpl::OpenTiers() {
   options.block_cache_bytes = budget_.block_cache_bytes;
   options.memtable_bytes = budget_.memtable_bytes;
   options.spill_bytes_max = options_.spill_bytes_max;
-  if (options_.copy_file_bytes_min != 0) {
-    options.copy_file_bytes_min = options_.copy_file_bytes_min;
+  if (options_.snapshot_file_bytes_min != 0) {
+    options.snapshot_file_bytes_min = options_.snapshot_file_bytes_min;
   }
   options.io_threads = std::max(1, options_.pool_threads);
   HOTBED_ASSIGN_OR_RETURN(tiers_, TierHost::Open(options));
@@ -504,12 +504,12 @@ HostStatus ShardHostImpl::Status() const {
   status.replica_messages_refused =
       replica_budget_.messages_refused.load(std::memory_order_relaxed);
   status.replicas_diverged = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
-  status.copies_sent = sender_->sent_total();
-  status.copies_failed = sender_->failed_total();
-  status.copied_bytes_sent = rate_.bytes_total();
-  status.copies_received = receiver_->installed_total();
-  status.copied_bytes_received = receiver_->bytes_total();
-  status.copy_rate_now = rate_.rate();
+  status.snapshots_sent = sender_->sent_total();
+  status.snapshots_failed = sender_->failed_total();
+  status.snapshot_bytes_sent = rate_.bytes_total();
+  status.snapshots_received = receiver_->installed_total();
+  status.snapshot_bytes_received = receiver_->bytes_total();
+  status.transfer_rate_limit = rate_.rate();
   status.pull_p99_ns = pull_p99_ns_.load(std::memory_order_relaxed);
   for (const auto& shard : directory_.Shards()) status.shards.push_back(shard->Status());
   return status;

@@ -53,8 +53,8 @@ struct ShardHostOptions {
   // How long a replica that is no longer in its shard's record is kept while the shard lacks
   // replicas: this server may be asked to hold it again, and then needs only the end of the log.
   int64_t keep_left_ms = 60'000;
-  uint64_t hot_bytes = 0;            // of the hot tier; 0: as CarveHostBytes says
-  uint64_t copy_file_bytes_min = 0;  // see TierOptions; 0: its default
+  uint64_t hot_bytes = 0;                // of the hot tier; 0: as CarveHostBytes says
+  uint64_t snapshot_file_bytes_min = 0;  // see TierOptions; 0: its default
   // See TierOptions; null: no device.
   std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
   FileSystem* files = nullptr;  // for log, promises, catalog and identity; null: the real one
@@ -89,13 +89,13 @@ struct HostStatus {
   uint64_t records_taken = 0;
   uint64_t replica_messages_refused = 0;
   uint64_t replicas_diverged = 0;  // shards found to differ from their primary, since the start
-  uint64_t copies_sent = 0;        // snapshots of whole shards; so are the next four
-  uint64_t copies_failed = 0;
-  uint64_t copies_received = 0;
-  uint64_t copied_bytes_sent = 0;
-  uint64_t copied_bytes_received = 0;
-  uint64_t copy_rate_now = 0;  // bytes per second that transfers may take now; 0: no limit
-  int64_t pull_p99_ns = 0;     // of the last second; 0: no pulls
+  uint64_t snapshots_sent = 0;     // snapshots of whole shards; so are the next four
+  uint64_t snapshots_failed = 0;
+  uint64_t snapshots_received = 0;
+  uint64_t snapshot_bytes_sent = 0;
+  uint64_t snapshot_bytes_received = 0;
+  uint64_t transfer_rate_limit = 0;  // bytes per second that transfers may take now; 0: no limit
+  int64_t pull_p99_ns = 0;           // of the last second; 0: no pulls
   bool read_only = false;
   std::string read_only_reason;
   uint64_t spill_renewals = 0;  // times that a damaged spill tier was emptied, since the start
@@ -188,7 +188,7 @@ class ShardHost : public ReplicaSink {
   // Each is listed until the coordinator has taken this server out of the shard's record, so that a
   // new replica can be made. An only member is listed too: if its epoch was never active, the
   // coordinator may go back to the members of the previous one. So are learners that may have
-  // acknowledged (Shard::CopyLost).
+  // acknowledged (Shard::ReplicaLost).
   struct LostReplica {
     ShardId shard;
     Epoch epoch = 0;

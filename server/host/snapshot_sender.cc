@@ -274,7 +274,7 @@ void SnapshotSender::LeaveRateIfOutrun(Transfer* transfer) {
 
 absl::Status SnapshotSender::CheckWanted(const Shard& shard, const Transfer& transfer,
                                          Epoch epoch) const {
-  if (!shard.primary() || shard.epoch() != epoch || !shard.WantsCopy(transfer.to)) {
+  if (!shard.primary() || shard.epoch() != epoch || !shard.WantsSnapshot(transfer.to)) {
     return absl::AbortedError("the shard's record does not want it any more");
   }
   return absl::OkStatus();

@@ -63,14 +63,14 @@ std::string TierRenewal::GiveUpReplicas(int64_t now_ns) {
     if (entry.shard->refused() || !record.active) continue;
     if (record.primary == self && !primaries_too) continue;
     entry.shard->Refuse(absl::DataLossError(
-        "the spill tier of its server is damaged; a copy elsewhere takes its place"));
+        "the spill tier of its server is damaged; a replica elsewhere takes its place"));
     given_up = true;
   }
   if (given_up) wiring_.has_news();
   if (alone == 0) return "";
   return absl::StrCat(first, alone == 1 ? "" : absl::StrCat(" and ", alone - 1, " others"),
-                      " have no copy on another server, so nothing is deleted; export what can "
-                      "still be read, then drop the tables and load them anew");
+                      " have no replica on another server, so nothing is deleted; export what can "
+                      "still be read, then drop the tables and load them again");
 }
 
 absl::Status TierRenewal::Renew() {

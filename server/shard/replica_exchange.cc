@@ -38,7 +38,8 @@ struct ReplicaExchange::Incoming {
 void ReplicaExchange::Send(const CoreSend& send) {
   ReplicaOutlet* const outlet = shard_.options.outlet;
   if (outlet == nullptr) return;
-  if (send.kind == CoreSend::Kind::kSnapshot) return outlet->StartCopy(shard_.options.id, send.to);
+  if (send.kind == CoreSend::Kind::kSnapshot)
+    return outlet->StartSnapshot(shard_.options.id, send.to);
   if (send.kind == CoreSend::Kind::kAppend) return SendAppends(send);
   ReplicaMessage message;
   message.kind = ReplicaMessage::Kind::kAppendReply;
@@ -199,7 +200,7 @@ void ReplicaExchange::RefuseRecord(const Member& from, const ReplicaMessage& app
     untaken_lsn_ = lsn;
     if (untaken_times_ >= kRecordTriesMax) {
       shard_.serving.GiveUpReplica(absl::DataLossError(absl::StrCat(
-          error, " (", untaken_times_, " times); a new copy of all rows takes its place")));
+          error, " (", untaken_times_, " times); a new replica with all rows takes its place")));
       return pipeline_.Drain();
     }
     if (untaken_times_ > 1) return;

@@ -34,9 +34,9 @@ struct ShardStatus {
   uint64_t hot_misses = 0;
   uint64_t evictions = 0;
   uint64_t writebacks = 0;
-  uint64_t bytes = 0;    // of weights and state, in all tiers; an estimate
-  bool primary = false;  // else a backup or a learner
-  uint64_t copies = 0;   // followers in the acknowledging set
+  uint64_t bytes = 0;      // of weights and state, in all tiers; an estimate
+  bool primary = false;    // else a backup or a learner
+  uint64_t followers = 0;  // in the acknowledging set
   Lsn commit_lsn = 0;
   uint64_t tail_bytes = 0;  // records kept in memory for other replicas
 };

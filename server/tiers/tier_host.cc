@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<ShardRowReader>> TierHostImpl::ReadShard(const Ta
 absl::StatusOr<std::unique_ptr<ShardRowWriter>> TierHostImpl::WriteShard(const TableSpec& table,
                                                                          const ShardRange& range,
                                                                          ShardId shard) {
-  return spill_->NewWriter(SpillShard(table, range, shard), options_.copy_file_bytes_min);
+  return spill_->NewWriter(SpillShard(table, range, shard), options_.snapshot_file_bytes_min);
 }
 
 std::string TierHostImpl::DeviceError() const {
@@ -169,7 +169,7 @@ absl::Status TierHostImpl::Renew() {
   absl::MutexLock lock(&mu_);
   if (!shards_.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the spill tier cannot begin anew: ", shards_.size(),
+        absl::StrCat("the spill tier cannot be emptied: ", shards_.size(),
                      " shards are open; close them first"));
   }
   return spill_->Renew();

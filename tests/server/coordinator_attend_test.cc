@@ -139,7 +139,7 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   EXPECT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 0; }));
 }
 
-TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToCopy) {
+TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToTransfer) {
   v1::ClusterMap servers;
   AddServer(7, 101, true, &servers);
   AddServer(8, 80, true, &servers);

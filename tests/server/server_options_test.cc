@@ -10,7 +10,7 @@ namespace server_options_test {
 
 // The data port counts the records that shards keep. With a smaller limit than theirs, streams of
 // other servers would end for ever once shards have kept that much.
-TEST(ServerOptionsTest, TheDataPortHasRoomForWhatShardsKeepForCopies) {
+TEST(ServerOptionsTest, TheDataPortHasRoomForWhatShardsKeepForReplicas) {
   ServerOptions options;
   options.host_bytes = 1ull << 30;
   options.replica_tail_bytes = 0;  // by the budget

@@ -16,7 +16,7 @@ ShardStatus StatusOfShard(ShardId id, const std::string& table, uint64_t rows_pu
   shard.shard = id;
   shard.table = table;
   shard.rows_pulled = rows_pulled;
-  shard.copies = 2;
+  shard.followers = 2;
   shard.commit_lsn = 10;
   shard.applied_lsn = 7;
   return shard;

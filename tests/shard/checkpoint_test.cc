@@ -66,7 +66,7 @@ TEST_F(CheckpointTest, IsKeptWhileItRuns) {
 }
 
 // Each push takes one off row k and one off row 999 - k: whatever comes back must not have half of
-// one, though most rows are in the spill tier and change while the copy is made.
+// one, though most rows are in the spill tier and change while it is made.
 TEST_F(CheckpointTest, HoldsWholePushes) {
   ShardHostOptions options = Options();
   options.checkpoint_interval_ms = 20;

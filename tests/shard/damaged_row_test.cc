@@ -126,9 +126,9 @@ TEST_F(DamagedRowTest, AStopWithADamagedCheckpointShardIsNotClean) {
       << "all of it as the last whole checkpoint has it";
 }
 
-class DamagedCopyTest : public ReplicaTest {};
+class DamagedReplicaTest : public ReplicaTest {};
 
-TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
+TEST_F(DamagedReplicaTest, APullThatMeetsItGivesTheReplicaUpAndOthersAnswer) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
   Push(5);
   const ShardId shard = cluster_->shards()[0];
@@ -151,7 +151,7 @@ TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
   cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
   cluster_->Settle();
   cluster_->AddLearner(shard, 2);
-  cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "a new copy is there");
+  cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "a new replica is there");
   cluster_->Settle();
   EXPECT_EQ(cluster_->Pull(2, shard, {id}).code, SegmentCode::kOk);
   Push(5);

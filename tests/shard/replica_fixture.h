@@ -86,12 +86,12 @@ class ReplicaCluster {
             bool strict = false, uint32_t staleness_ms_max = 0);
   // Rows of the primaries; the test fails where one does not answer.
   std::vector<float> PullAll(TableId table, const std::vector<uint64_t>& ids);
-  // Until every copy that is up has applied what its primary has: an acknowledgement says that the
+  // Until every replica that is up has applied what its primary has: an acknowledgement says that the
   // others hold a record, not that they have heard of each other.
   void AwaitBackups();
-  // Every copy of every shard has the same rows and state, byte by byte, once backups have applied
+  // Every replica of every shard has the same rows and state, byte by byte, once backups have applied
   // what is committed. Stops all servers; names those that are compared by the records.
-  void ExpectCopiesEqual();
+  void ExpectReplicasEqual();
 
  private:
   struct Server {

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 
 namespace hotbed {
-namespace copy_receiver_test {
+namespace snapshot_receiver_test {
 
 using ::testing::ElementsAre;
 using Kind = ReplicaMessage::Kind;
@@ -97,7 +97,7 @@ TEST_F(SnapshotReceiverTest, NobodyIsTakenUnasked) {
   EXPECT_THAT(site_.Take(3), ElementsAre("no 99 0", "no 3 0", "no 3 0"));
 }
 
-TEST_F(SnapshotReceiverTest, AGapOrABadBlockEndsTheCopy) {
+TEST_F(SnapshotReceiverTest, AGapOrABadBlockEndsTheTransfer) {
   Send(Kind::kSnapshotBegin, 3);
   Send(Kind::kSnapshotRows, 3, 0, "bad");
   EXPECT_THAT(site_.Take(5),
@@ -127,12 +127,12 @@ TEST_F(SnapshotReceiverTest, ASilentSenderIsGivenUp) {
   EXPECT_THAT(site_.Take(2), ElementsAre("abandon 1", "no 1 0"));
 }
 
-TEST_F(SnapshotReceiverTest, AnAppendSaysThatTheCopyIsOff) {
+TEST_F(SnapshotReceiverTest, AnAppendSaysThatTheTransferIsOff) {
   Send(Kind::kSnapshotBegin, 1);
   Send(Kind::kAppend, 2);
   Send(Kind::kAppend, 1);
   EXPECT_THAT(site_.Take(4), ElementsAre("begin 1 at 40", "ok 1 0", "abandon 1", "no 1 0"));
 }
 
-}  // namespace copy_receiver_test
+}  // namespace snapshot_receiver_test
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// Records that a copy does not take, however often they come.
+// Records that a replica does not take, however often they come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST_F(UntakenRecordTest, AMemberGivesItsCopyUpAfterSomeTriesAndPushesGoOn) {
   DamageAll(shard, 2);
   PushWhile([&] {
     cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
-                          "the copy is given up");
+                          "the replica is given up");
     const std::vector<ShardHost::LostReplica> lost = cluster_->host(2)->LostReplicas();
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
@@ -66,11 +66,11 @@ TEST_F(UntakenRecordTest, ALearnerWhoseNewCopyIsLostIsNotSentAnotherByItself) {
   // It needs what is pushed after its rows were taken, or it would join at once.
   cluster_->host(1)->SetTransferLimits({.paused = true});
   cluster_->AddLearner(shard, 2);
-  cluster_->SettleUntil([&] { return begun_ > 0; }, "the copy has begun");
+  cluster_->SettleUntil([&] { return begun_ > 0; }, "the transfer has begun");
   Push(3);
   cluster_->host(1)->SetTransferLimits({});
   cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
-                        "the learner's copy is called lost");
+                        "the learner's replica is called lost");
   EXPECT_FALSE(cluster_->IsMember(shard, 2));
   EXPECT_GT(damaged_.load(), 0);
   const int begun = begun_;

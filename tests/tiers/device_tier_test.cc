@@ -277,7 +277,7 @@ TEST_F(DeviceTierTest, ADeviceThatFailedTellsEveryJobAndRunsNone) {
     EXPECT_TRUE(IsDeviceLost(job->status)) << job->status;
   }
   EXPECT_TRUE(tier_->failed());
-  EXPECT_NE(tier_->error().message().find("started anew"), absl::string_view::npos);
+  EXPECT_NE(tier_->error().message().find("started again"), absl::string_view::npos);
 }
 
 TEST(DeviceTierOpenTest, MemoryThatIsShortIsToldByName) {

@@ -128,7 +128,7 @@ class LiveReaderTest : public StoreFixture {
       const std::string* const wanted = AsOf(position, std::max(lsn, base));
       ASSERT_NE(wanted, nullptr) << "row " << position;
       EXPECT_EQ(it->second.substr(kSpillHeaderBytes, wanted->size()), *wanted)
-          << "row " << position << ", LSN " << lsn << ", copy as of " << base;
+          << "row " << position << ", LSN " << lsn << ", snapshot as of " << base;
     }
   }
 

@@ -79,9 +79,9 @@ TEST_F(RowBlockTest, AnotherServersTierTakesTheRows) {
   OpenHost();
   const auto writer = Writer();
   for (const std::string& block : blocks) ASSERT_TRUE(writer->Write(block).ok());
-  ASSERT_TRUE(writer->Finish("meta of the copy").ok());
+  ASSERT_TRUE(writer->Finish("meta of the snapshot").ok());
   OpenStore();
-  EXPECT_EQ(store_->meta(), "meta of the copy");
+  EXPECT_EQ(store_->meta(), "meta of the snapshot");
   EXPECT_EQ(store_->highest_lsn(), 2u);
   EXPECT_EQ(AllRows(), rows);
   EXPECT_EQ(Blocks(Reader().get()), blocks) << "state and LSNs too";

@@ -25,7 +25,7 @@ class DeviceTier;
 
 // A block of a snapshot transfer of at least this many bytes goes into a file of its own; fewer
 // rows are not worth a file's syncs.
-constexpr uint64_t kCopyFileBytesMin = 256 << 10;
+constexpr uint64_t kSnapshotFileBytesMin = 256 << 10;
 
 struct TierOptions {
   // Opens the device whose memory holds the hottest rows. Null, or a null device: host memory is
@@ -36,7 +36,7 @@ struct TierOptions {
   uint64_t block_cache_bytes = 64ull << 20;
   uint64_t memtable_bytes = 64ull << 20;
   uint64_t spill_bytes_max = 0;  // 0: no limit; beyond it write-back fails with ResourceExhausted
-  uint64_t copy_file_bytes_min = kCopyFileBytesMin;
+  uint64_t snapshot_file_bytes_min = kSnapshotFileBytesMin;
   int io_threads = 2;
   bool use_huge_pages = true;
 };

@@ -96,7 +96,7 @@ absl::Status DeviceTier::StatusOf(const device::Status& status) {
     error_ = DeviceLostError(
         absl::StrCat("the device failed (", status.message,
                      "): shards with rows on it are not served until this server is started "
-                     "anew; what was acknowledged is in the log"));
+                     "again; what was acknowledged is in the log"));
     HOTBED_LOG(Error) << error_;
     failed_.store(true, std::memory_order_release);
   }

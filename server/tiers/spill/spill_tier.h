@@ -85,7 +85,7 @@ class SpillTier {
   absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard, LivePass pass);
   // Takes blocks of another tier's reader; blocks of at least `file_bytes_min` bytes go into files
-  // of their own (spill_copy.h). The writer does not outlive the tier.
+  // of their own (spill_snapshot.h). The writer does not outlive the tier.
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(const SpillShard& shard,
                                                             uint64_t file_bytes_min);
 

@@ -1,4 +1,4 @@
-// Whether the copies of a ReplicaCluster's shards are one another's.
+// Whether the replicas of a ReplicaCluster's shards are equal.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -15,7 +15,7 @@
 namespace hotbed {
 namespace {
 
-// For a message: how the rows of two copies differ.
+// For a message: how the rows of two replicas differ.
 std::string Difference(const std::map<uint64_t, std::string>& one,
                        const std::map<uint64_t, std::string>& other) {
   std::string text = absl::StrCat(one.size(), " and ", other.size(), " rows");
@@ -60,7 +60,7 @@ void ReplicaCluster::AwaitBackups() {
               "backups have applied what their primaries have");
 }
 
-void ReplicaCluster::ExpectCopiesEqual() {
+void ReplicaCluster::ExpectReplicasEqual() {
   AwaitBackups();
   while (!servers_.empty()) ASSERT_TRUE(Stop(servers_.begin()->first).ok());
   std::map<ServerId, std::unique_ptr<TierHost>> tiers;
