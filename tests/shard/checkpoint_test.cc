@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 #include "server/shard_log/identity_file.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
