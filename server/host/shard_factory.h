@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/shard_record.h"
+#include "common/status_numbers.h"
 #include "common/table_spec.h"
 #include "common/thread_pool.h"
 #include "server/host/promise_keeper.h"
@@ -42,11 +43,11 @@ class ShardFactory {
   std::shared_ptr<Shard> Make(const TableSpec& table, ShardId id, const ShardRange& range,
                               bool installed) const;
 
-  // Pushes that wait for their step's commit, in all shards together.
-  uint64_t staged_bytes() const {
-    return static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed));
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("staged_bytes", "hotbed_server_staged_bytes",
+                 "Pushes to synchronous tables that wait for their step's commit.",
+                 static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed)));
   }
-  uint64_t staged_bytes_max() const { return wiring_.staged_bytes_max; }
 
  private:
   const Wiring wiring_;

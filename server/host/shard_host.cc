@@ -148,7 +148,6 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<SnapshotReceiver> receiver_;
   std::unique_ptr<Upkeep> upkeep_;
   PullLatency pull_latency_;
-  std::atomic<int64_t> pull_p99_ns_{0};
 };
 
 // --- opening
@@ -301,11 +300,7 @@ std::vector<Upkeep::Chore> ShardHostImpl::Chores() {
        }},
       {kSecondNs, [this](int64_t) { receiver_->Check(); }},
       {kSecondNs, [this](int64_t now_ns) { assignments_->DropKeptLeft(now_ns); }},
-      {kSecondNs,
-       [this](int64_t) {
-         pull_p99_ns_.store(pull_latency_.TakeP99(), std::memory_order_relaxed);
-         rate_.OnSecond(pull_p99_ns_.load(std::memory_order_relaxed));
-       }},
+      {kSecondNs, [this](int64_t) { rate_.OnSecond(pull_latency_.TakeP99()); }},
       {kSecondNs, [this](int64_t) { reports_->TellListener(); }},
       {kSecondNs, [this, turn = size_t{0}](int64_t) mutable { SizeSomeShards(turn++); }},
       {0, [this](int64_t now_ns) { CheckTroubles(now_ns); }},
@@ -316,9 +311,9 @@ std::vector<Upkeep::Chore> ShardHostImpl::Chores() {
 }
 
 void ShardHostImpl::CheckTroubles(int64_t now_ns) {
-  const TierHost::Usage usage = tiers_->GetUsage();
-  ResumeWrites(log_.get(), tiers_.get(), usage);
-  renewal_->RenewWhereDamaged(usage, now_ns);
+  const TierHost::Health health = tiers_->GetHealth();
+  ResumeWrites(log_.get(), tiers_.get(), health);
+  renewal_->RenewWhereDamaged(health, now_ns);
 }
 
 // A part of the shards at a time: it costs some microseconds per shard.
@@ -460,57 +455,36 @@ void ShardHostImpl::PromiseWanted(ShardId shard, Epoch epoch) {
 
 HostStatus ShardHostImpl::Status() const {
   HostStatus status;
-  status.host_bytes_limit = options_.host_bytes;
-  const TierHost::Usage tiers = tiers_->GetUsage();
-  status.hot_bytes_limit = tiers.hot_bytes_limit;
-  status.hot_bytes = tiers.hot_bytes;
-  status.device = tiers.device;
-  status.device_bytes_limit = tiers.device_bytes_limit;
-  status.device_bytes = tiers.device_bytes;
-  status.device_pinned_bytes = tiers.device_pinned_bytes;
-  status.device_rows_direct_bytes = tiers.device_rows_direct_bytes;
-  status.device_rows_copied_bytes = tiers.device_rows_copied_bytes;
-  status.device_error = tiers.device_error;
-  status.block_cache_bytes = tiers.block_cache_bytes;
-  status.memtable_bytes = tiers.memtable_bytes;
-  status.spill_bytes = tiers.spill_bytes;
+  StatusNumbers& numbers = status.numbers;
+  numbers.Add("host_bytes_limit", "hotbed_server_host_limit_bytes", "The memory budget.",
+              options_.host_bytes);
+  tiers_->AddNumbers(&numbers);
+  renewal_->AddNumbers(&numbers);
+  log_->AddNumbers(&numbers);
+  factory_->AddNumbers(&numbers);
+  checkpoints_->AddNumbers(&numbers);
+  replica_budget_.AddNumbers(&numbers);
+  sender_->AddNumbers(&numbers);
+  receiver_->AddNumbers(&numbers);
+  rate_.AddNumbers(&numbers);
+  status.device = tiers_->DeviceName();
+  tiers_->AddDeviceNumbers(&status.device_numbers);
+  status.device_error = tiers_->DeviceError();
   const ShardLog::Usage log = log_->GetUsage();
-  status.staged_bytes = factory_->staged_bytes();
-  status.staged_bytes_limit = factory_->staged_bytes_max();
-  status.log_bytes = log.bytes;
-  status.log_refused_bytes = log.bytes_aside;
-  status.spill_renewals = renewal_->renewals();
-  status.checkpoints = checkpoints_->total();
-  status.log_appends = log.appends;
-  status.log_writes = log.writes;
-  status.log_syncs = log.syncs;
+  const TierHost::Health tiers = tiers_->GetHealth();
   status.read_only = log.read_only || !tiers.background_error.empty();
   status.read_only_reason = log.read_only ? log.error : tiers.background_error;
   if (const std::string trouble = renewal_->trouble(); tiers.damaged && !trouble.empty()) {
     absl::StrAppend(&status.read_only_reason, "; ", trouble);
   }
   if (const absl::StatusOr<uint64_t> free = data_->FreeBytes(); free.ok()) {
+    const uint64_t spilled = numbers["spill_bytes"];
     const uint64_t left =
         options_.spill_bytes_max == 0
             ? *free
-            : options_.spill_bytes_max - std::min(options_.spill_bytes_max, tiers.spill_bytes);
+            : options_.spill_bytes_max - std::min(options_.spill_bytes_max, spilled);
     status.free_bytes = std::min(*free, left);
   }
-  status.replica_tail_bytes =
-      static_cast<uint64_t>(replica_budget_.tail_bytes.load(std::memory_order_relaxed));
-  status.replica_tail_bytes_limit = replica_budget_.tail_bytes_max;
-  status.records_sent = replica_budget_.records_sent.load(std::memory_order_relaxed);
-  status.records_taken = replica_budget_.records_taken.load(std::memory_order_relaxed);
-  status.replica_messages_refused =
-      replica_budget_.messages_refused.load(std::memory_order_relaxed);
-  status.replicas_diverged = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
-  status.snapshots_sent = sender_->sent_total();
-  status.snapshots_failed = sender_->failed_total();
-  status.snapshot_bytes_sent = rate_.bytes_total();
-  status.snapshots_received = receiver_->installed_total();
-  status.snapshot_bytes_received = receiver_->bytes_total();
-  status.transfer_rate_limit = rate_.rate();
-  status.pull_p99_ns = pull_p99_ns_.load(std::memory_order_relaxed);
   for (const auto& shard : directory_.Shards()) status.shards.push_back(shard->Status());
   return status;
 }

@@ -19,6 +19,7 @@
 #include "common/file_system.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
+#include "common/status_numbers.h"
 #include "common/table_spec.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/requests.h"
@@ -62,43 +63,12 @@ struct ShardHostOptions {
 
 // A server's state for metrics, /statusz and heartbeats. Its fields may be microseconds apart.
 struct HostStatus {
-  uint64_t host_bytes_limit = 0;
-  uint64_t hot_bytes_limit = 0;
-  uint64_t hot_bytes = 0;
-  std::string device;  // whose memory holds the hottest rows; empty: none
-  uint64_t device_bytes_limit = 0;
-  uint64_t device_bytes = 0;
-  uint64_t device_pinned_bytes = 0;       // memory of answers that the device copies into
-  uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them, here and below
-  uint64_t device_rows_copied_bytes = 0;
+  StatusNumbers numbers;  // each part of the host adds its own
+  std::string device;     // whose memory holds the hottest rows; empty: none
+  StatusNumbers device_numbers;
   std::string device_error;  // why the device has failed, for good; empty: it works
-  uint64_t block_cache_bytes = 0;
-  uint64_t memtable_bytes = 0;
-  uint64_t spill_bytes = 0;
-  uint64_t staged_bytes = 0;
-  uint64_t staged_bytes_limit = 0;
-  uint64_t log_bytes = 0;
-  uint64_t log_refused_bytes = 0;  // part of log_bytes that is kept for refused shards alone
-  uint64_t checkpoints = 0;        // of tables of class checkpoint, since the start
-  uint64_t log_appends = 0;
-  uint64_t log_writes = 0;
-  uint64_t log_syncs = 0;
-  uint64_t replica_tail_bytes = 0;  // records kept in memory for other replicas
-  uint64_t replica_tail_bytes_limit = 0;
-  uint64_t records_sent = 0;  // to other replicas
-  uint64_t records_taken = 0;
-  uint64_t replica_messages_refused = 0;
-  uint64_t replicas_diverged = 0;  // shards found to differ from their primary, since the start
-  uint64_t snapshots_sent = 0;     // snapshots of whole shards; so are the next four
-  uint64_t snapshots_failed = 0;
-  uint64_t snapshots_received = 0;
-  uint64_t snapshot_bytes_sent = 0;
-  uint64_t snapshot_bytes_received = 0;
-  uint64_t transfer_rate_limit = 0;  // bytes per second that transfers may take now; 0: no limit
-  int64_t pull_p99_ns = 0;           // of the last second; 0: no pulls
   bool read_only = false;
   std::string read_only_reason;
-  uint64_t spill_renewals = 0;  // times that a damaged spill tier was emptied, since the start
   std::optional<uint64_t> free_bytes;  // for rows: on the data disk, below spill_bytes_max
   std::vector<ShardStatus> shards;
 };

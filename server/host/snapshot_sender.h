@@ -33,6 +33,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/status_numbers.h"
 #include "server/host/transfer_rate.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/shard.h"
@@ -63,8 +64,14 @@ class SnapshotSender {
   void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
   // Those in flight, then those that wait.
   std::vector<ShardHost::TransferProgress> Progress() const ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t failed_total() const { return failed_.load(std::memory_order_relaxed); }
-  uint64_t sent_total() const { return sent_.load(std::memory_order_relaxed); }
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("snapshots_sent", "hotbed_server_snapshots_sent_total",
+                 "Snapshot transfers of shards completed to other servers.",
+                 sent_.load(std::memory_order_relaxed));
+    numbers->Add("snapshots_failed", "hotbed_server_snapshots_failed_total",
+                 "Snapshot transfers of shards that were broken off.",
+                 failed_.load(std::memory_order_relaxed));
+  }
   // Ends the transfers in flight.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 

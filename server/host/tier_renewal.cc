@@ -15,15 +15,15 @@ constexpr int64_t kPrimariesLaterNs = 5 * kSecondNs;
 
 }  // namespace
 
-void TierRenewal::RenewWhereDamaged(const TierHost::Usage& usage, int64_t now_ns) {
-  if (!usage.damaged) {
+void TierRenewal::RenewWhereDamaged(const TierHost::Health& health, int64_t now_ns) {
+  if (!health.damaged) {
     damaged_since_ns_ = 0;
     return;
   }
   if (damaged_since_ns_ == 0) {
     damaged_since_ns_ = now_ns;
     HOTBED_LOG(Error) << "the spill tier is damaged and takes no more rows: "
-                      << usage.background_error << "; replicas that other servers hold too are "
+                      << health.background_error << "; replicas that other servers hold too are "
                       << "given up, then it starts empty";
   }
   const std::string trouble = GiveUpReplicas(now_ns);

@@ -35,6 +35,7 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/ids.h"
+#include "common/status_numbers.h"
 #include "row_math/types.h"
 
 namespace hotbed {
@@ -172,6 +173,7 @@ class ShardLog {
     ShardId oldest_shard;
   };
   virtual Usage GetUsage() const = 0;
+  void AddNumbers(StatusNumbers* numbers) const;
   // Tries the disk again after an append failed. OK: appends are accepted again.
   // FailedPrecondition: poisoned. Must not be called from a completion.
   virtual absl::Status TryResume() = 0;

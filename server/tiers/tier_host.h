@@ -46,7 +46,12 @@ class TierHostImpl : public TierHost {
   absl::Status Flush() override { return spill_->Flush(); }
   absl::Status Freeze() override { return spill_->Freeze(); }
   absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }
-  Usage GetUsage() const override;
+  Health GetHealth() const override;
+  void AddNumbers(StatusNumbers* numbers) const override;
+  std::string DeviceName() const override { return device_ == nullptr ? "" : device_->name(); }
+  void AddDeviceNumbers(StatusNumbers* numbers) const override {
+    if (device_ != nullptr) device_->AddNumbers(numbers);
+  }
   std::string DeviceError() const override;
   std::shared_ptr<MemoryPinner> answer_pinner() const override {
     return device_ == nullptr ? nullptr : device_->pinner();

@@ -90,8 +90,8 @@ TEST_F(DamagedRowTest, ItsRecordsAreKeptAndTheNeighboursGoOnWithinTheLimit) {
     if (step % 5 == 0) Clock::Real()->SleepNs(60'000'000);
   }
   const HostStatus status = server.host()->Status();
-  EXPECT_GT(status.log_refused_bytes, 0u);
-  EXPECT_LT(status.log_bytes, 2 * Options().log_bytes_max)
+  EXPECT_GT(status.numbers["log_refused_bytes"], 0u);
+  EXPECT_LT(status.numbers["log_bytes"], 2 * Options().log_bytes_max)
       << "what nobody needs behind the refused shard's record is emptied";
 
   server.Kill();
@@ -102,10 +102,10 @@ TEST_F(DamagedRowTest, ItsRecordsAreKeptAndTheNeighboursGoOnWithinTheLimit) {
   EXPECT_THAT(server.host()->Status().shards[0].error, testing::HasSubstr("damaged"));
 
   ASSERT_TRUE(server.host()->ApplyAssignment({}, {}, {1}).ok());
-  for (int i = 0; i < 500 && server.host()->Status().log_refused_bytes > 0; ++i) {
+  for (int i = 0; i < 500 && server.host()->Status().numbers["log_refused_bytes"] > 0; ++i) {
     Clock::Real()->SleepNs(20'000'000);
   }
-  EXPECT_EQ(server.host()->Status().log_refused_bytes, 0u) << "let go with its table";
+  EXPECT_EQ(server.host()->Status().numbers["log_refused_bytes"], 0u) << "let go with its table";
 }
 
 TEST_F(DamagedRowTest, AStopWithADamagedCheckpointShardIsNotClean) {

@@ -93,7 +93,7 @@ class FakeTiers final : public TierHost {
   absl::Status Flush() override { return absl::OkStatus(); }
   absl::Status Freeze() override { return absl::OkStatus(); }
   absl::Status RestoreTable(TableId) override { return absl::OkStatus(); }
-  Usage GetUsage() const override { return {}; }
+  Health GetHealth() const override { return {}; }
   absl::Status TryResume() override { return absl::OkStatus(); }
   absl::Status Renew() override { return absl::UnimplementedError("no test needs it"); }
 

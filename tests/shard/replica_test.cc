@@ -153,7 +153,7 @@ TEST_F(ReplicaTest, ABackupThatComesBackNeedsTheEndOfTheLogOnly) {
     cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");
   }
   cluster_->Settle();
-  EXPECT_EQ(cluster_->host(1)->Status().snapshots_sent, 0u);
+  EXPECT_EQ(cluster_->host(1)->Status().numbers["snapshots_sent"], 0u);
   Push(5);
   ExpectAsAlone();
 }
@@ -211,7 +211,7 @@ TEST_F(ReplicaTest, ADamagedRecordIsAskedForAgain) {
   Push(40);
   cluster_->network()->SetDamage(nullptr);
   EXPECT_GT(damaged.load(), 5);
-  EXPECT_GE(cluster_->host(2)->Status().replica_messages_refused, 5u);
+  EXPECT_GE(cluster_->host(2)->Status().numbers["replica_messages_refused"], 5u);
   ExpectAsAlone();
 }
 

@@ -225,7 +225,7 @@ TEST_F(ShardHostTest, TheLogStaysUnderItsLimit) {
   for (uint64_t step = 1; step <= 150; ++step) {
     client.Push(1, step, ids, gradients);
     pushed += gradients.size() * 4;
-    most = std::max(most, server.host()->Status().log_bytes);
+    most = std::max(most, server.host()->Status().numbers["log_bytes"]);
     if (step % 10 == 0) Clock::Real()->SleepNs(60'000'000);
   }
   EXPECT_GT(pushed, 25u << 20);

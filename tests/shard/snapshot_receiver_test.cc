@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "tests/common/number_of.h"
 
 namespace hotbed {
 namespace snapshot_receiver_test {
@@ -84,7 +85,7 @@ TEST_F(SnapshotReceiverTest, BlockAfterBlockThenTheMeta) {
   Send(Kind::kSnapshotEnd, 3, 2, "m");
   EXPECT_THAT(site_.Take(9), ElementsAre("begin 3 at 40", "ok 3 0", "write 3 a", "ok 3 1",
                                          "write 3 b", "ok 3 2", "ok 3 2", "finish 3 m", "ok 3 3"));
-  EXPECT_EQ(receiver_.installed_total(), 1u);
+  EXPECT_EQ(NumberOf(receiver_, "snapshots_received"), 1u);
   // It is over: a late block is told so.
   Send(Kind::kSnapshotRows, 3, 2, "c");
   EXPECT_THAT(site_.Take(1), ElementsAre("no 3 0"));

@@ -93,9 +93,10 @@ TEST_F(SnapshotTransferTest, TinyBudgetsSpillAndTransferAllTheSame) {
   cluster_->Settle();
   Push(5);
   uint64_t evictions = 0;
-  for (const ShardStatus& s : cluster_->host(3)->Status().shards) evictions += s.evictions;
+  for (const ShardStatus& s : cluster_->host(3)->Status().shards) evictions += s.store.evictions;
   EXPECT_GT(evictions, 0u) << "meant to be short of room";
-  EXPECT_LE(cluster_->host(3)->Status().replica_tail_bytes, 3 * options.replica_tail_bytes);
+  EXPECT_LE(cluster_->host(3)->Status().numbers["replica_tail_bytes"],
+            3 * options.replica_tail_bytes);
   ExpectAsAlone();
 }
 
@@ -111,7 +112,7 @@ TEST_F(SnapshotTransferTest, WhatIsKeptInCaseDoesNotRestartATransfer) {
     const Batch batch = MakeBatch(&random_, shard);
     client_->Push(shard, ++step_, batch.ids, batch.gradients);
   };
-  const auto kept = [this] { return cluster_->host(1)->Status().replica_tail_bytes; };
+  const auto kept = [this] { return cluster_->host(1)->Status().numbers["replica_tail_bytes"]; };
   for (int i = 0; i < 300; ++i) push(other);
   ASSERT_GT(kept(), options.replica_tail_bytes / 2 - 1024) << "meant to fill what may be kept";
   for (int i = 0; i < 20; ++i) push(moved);  // the first of these are not kept: rows are needed
@@ -229,7 +230,7 @@ TEST_F(SnapshotTransferTest, AReplicaThatDiffersIsFoundReportedAndReplaced) {
     cluster_->SettleUntil([&] { return cluster_->IsMember(id, 2); }, "it has joined");
   }
   cluster_->Settle();
-  EXPECT_EQ(cluster_->host(2)->Status().snapshots_received, 0u)
+  EXPECT_EQ(cluster_->host(2)->Status().numbers["snapshots_received"], 0u)
       << "it needs the end of the log only";
   PushWhile([&] {
     cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
@@ -238,14 +239,14 @@ TEST_F(SnapshotTransferTest, AReplicaThatDiffersIsFoundReportedAndReplaced) {
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
     EXPECT_EQ(lost[0].epoch, cluster_->record(shard).epoch);
-    EXPECT_EQ(cluster_->host(2)->Status().replicas_diverged, 1u);
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["replicas_diverged"], 1u);
     // As the coordinator does then.
     cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
     cluster_->Settle();
     EXPECT_TRUE(cluster_->host(2)->LostReplicas().empty()) << "nobody counts on it any more";
   });
   rejoin();
-  EXPECT_GE(cluster_->host(2)->Status().snapshots_received, 1u) << "all rows";
+  EXPECT_GE(cluster_->host(2)->Status().numbers["snapshots_received"], 1u) << "all rows";
   Push(20);
   ExpectAsAlone();
 }
@@ -277,7 +278,7 @@ TEST_F(SnapshotTransferTest, ALearnerThatWasCountedOnGetsNoOtherSnapshotInItsEpo
     EXPECT_EQ(cluster_->host(2)->LostReplicas()[0].epoch, cluster_->record(shard).epoch);
     const absl::Time end = absl::Now() + absl::Milliseconds(300);
     cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time for a transfer");
-    EXPECT_EQ(cluster_->host(2)->Status().snapshots_received, 0u);
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["snapshots_received"], 0u);
     // As the coordinator does then; until then, what is pushed waits for it.
     cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
     cluster_->Settle();
@@ -289,7 +290,7 @@ TEST_F(SnapshotTransferTest, ALearnerThatWasCountedOnGetsNoOtherSnapshotInItsEpo
     cluster_->SettleUntil([&] { return cluster_->IsMember(id, 2); }, "it has joined");
   }
   cluster_->Settle();
-  EXPECT_EQ(cluster_->host(2)->Status().snapshots_received, 1u);
+  EXPECT_EQ(cluster_->host(2)->Status().numbers["snapshots_received"], 1u);
   Push(20);
   ExpectAsAlone();
 }
@@ -342,7 +343,7 @@ TEST_F(SnapshotTransferTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
   }
   cluster_->Settle();
   Push(3);
-  EXPECT_EQ(cluster_->host(1)->Status().replicas_diverged, 0u)
+  EXPECT_EQ(cluster_->host(1)->Status().numbers["replicas_diverged"], 0u)
       << "though one had not seen all rows";
   ExpectAsAlone();
 }
@@ -360,7 +361,7 @@ TEST_F(SnapshotTransferTest, ADamagedBlockIsNeverWritten) {
   PushWhile([&] { cluster_->Move(shard, 1, 2); });
   cluster_->network()->SetDamage(nullptr);
   EXPECT_GE(damaged.load(), 3) << "two damaged, then a whole one";
-  EXPECT_GE(cluster_->host(1)->Status().snapshots_failed, 2u);
+  EXPECT_GE(cluster_->host(1)->Status().numbers["snapshots_failed"], 2u);
   ExpectAsAlone();
 }
 

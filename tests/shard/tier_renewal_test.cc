@@ -65,12 +65,12 @@ class TierRenewalTest : public ReplicaTest {
   // long as the server has not met any damage, the files of now are damaged too.
   void DamageUntilMet(ServerId server) {
     const HostStatus status = cluster_->host(server)->Status();
-    if (status.spill_renewals == 0 && !status.read_only) Damage(server);
+    if (status.numbers["spill_renewals"] == 0 && !status.read_only) Damage(server);
   }
   bool Renewed(ServerId server) {
     DamageUntilMet(server);
     LeaveOutWhatIsLost(server);
-    return cluster_->host(server)->Status().spill_renewals > 0;
+    return cluster_->host(server)->Status().numbers["spill_renewals"] > 0;
   }
 
   std::set<std::string> damaged_;  // paths
@@ -94,8 +94,9 @@ TEST_F(TierRenewalTest, AServerWhoseReplicasOthersHaveTooGetsWellByItself) {
       cluster_->Settle();
     });
     Push(200);
-    EXPECT_EQ(cluster_->host(victim)->Status().spill_renewals, 1u);
-    EXPECT_GE(cluster_->host(victim)->Status().snapshots_received, uint64_t{kShards}) << "all rows";
+    EXPECT_EQ(cluster_->host(victim)->Status().numbers["spill_renewals"], 1u);
+    EXPECT_GE(cluster_->host(victim)->Status().numbers["snapshots_received"], uint64_t{kShards})
+        << "all rows";
     ExpectAsAlone();
   }
 }
@@ -119,12 +120,12 @@ TEST_F(TierRenewalTest, ALearnerThatIsCountedOnKeepsItsRowsUntilItIsTakenOut) {
         "they are called lost");
     const absl::Time end = absl::Now() + absl::Milliseconds(300);
     cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time to empty the tier");
-    EXPECT_EQ(cluster_->host(2)->Status().spill_renewals, 0u);
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["spill_renewals"], 0u);
     // As the coordinator does then; until then, what is pushed waits for it.
     for (const ShardId shard : cluster_->shards()) {
       cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
     }
-    cluster_->SettleUntil([&] { return cluster_->host(2)->Status().spill_renewals > 0; },
+    cluster_->SettleUntil([&] { return cluster_->host(2)->Status().numbers["spill_renewals"] > 0; },
                           "the tier is empty again");
   });
   cluster_->GrantJoins(true);
@@ -160,7 +161,8 @@ TEST_F(TierRenewalTest, AKillWhileTheTierBeginsAnewLeavesNoCopyThatSeemsWhole) {
     }
     cluster_->Settle();
   });
-  EXPECT_GE(cluster_->host(2)->Status().snapshots_received, uint64_t{kShards}) << "all rows";
+  EXPECT_GE(cluster_->host(2)->Status().numbers["snapshots_received"], uint64_t{kShards})
+      << "all rows";
   EXPECT_FALSE(std::filesystem::exists(cluster_->data_dir(2) + "/spill/RENEWING"));
   ExpectAsAlone();
 }
@@ -188,7 +190,7 @@ TEST_F(TierRenewalTest, WhereNobodyElseHasAReplicaNothingIsDeletedAndItIsSaid) {
   }
   EXPECT_THAT(said, HasSubstr("of table copied"));
   EXPECT_THAT(said, HasSubstr("and 1 others have no replica on another server"));
-  EXPECT_EQ(cluster_->host(1)->Status().spill_renewals, 0u);
+  EXPECT_EQ(cluster_->host(1)->Status().numbers["spill_renewals"], 0u);
   // The shard that took none of these pushes has all its rows in memory, and answers.
   const auto rows = cluster_->Pull(1, cluster_->shards()[1], {kRows / 2, kRows / 2 + 1});
   EXPECT_EQ(rows.code, SegmentCode::kOk);

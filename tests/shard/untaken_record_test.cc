@@ -49,7 +49,8 @@ TEST_F(UntakenRecordTest, AMemberGivesItsCopyUpAfterSomeTriesAndPushesGoOn) {
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
     EXPECT_THAT(lost[0].why, HasSubstr("is not taken: it fails its checksum (10 times)"));
-    EXPECT_EQ(cluster_->host(2)->Status().replica_messages_refused, 10u) << "asked for in measure";
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["replica_messages_refused"], 10u)
+        << "asked for in measure";
     cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
     cluster_->Settle();
   });

@@ -13,6 +13,7 @@
 #include "common/executor.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
+#include "common/status_numbers.h"
 #include "common/table_spec.h"
 #include "server/tiers/api/answer_memory.h"
 #include "server/tiers/api/fetch_hint.h"
@@ -98,25 +99,16 @@ class TierHost {
   virtual absl::Status Freeze() = 0;
   virtual absl::Status RestoreTable(TableId table) = 0;
 
-  struct Usage {
-    uint64_t hot_bytes_limit = 0;
-    uint64_t hot_bytes = 0;
-    uint64_t block_cache_bytes = 0;
-    uint64_t memtable_bytes = 0;
-    uint64_t spill_bytes = 0;
-    uint64_t io_queue_depth = 0;
+  struct Health {
     std::string background_error;  // RocksDB's: no space, I/O; empty when healthy
     bool damaged = false;          // a file is damaged and no write is accepted; see Renew
-    std::string device;            // empty: none
-    uint64_t device_bytes_limit = 0;
-    uint64_t device_bytes = 0;
-    uint64_t device_pinned_bytes = 0;       // pinned memory of answers
-    uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them
-    uint64_t device_rows_copied_bytes = 0;
-    std::string device_error;  // permanent; empty when healthy
   };
-  virtual Usage GetUsage() const = 0;
-  // As in Usage. While it is not empty, shards with rows on the device answer nothing.
+  virtual Health GetHealth() const = 0;
+  virtual void AddNumbers(StatusNumbers* /*numbers*/) const {}
+  // The device whose memory holds the hottest rows; empty: none, and then it has no numbers.
+  virtual std::string DeviceName() const { return ""; }
+  virtual void AddDeviceNumbers(StatusNumbers* /*numbers*/) const {}
+  // Permanent; empty when healthy. While it is not empty, shards with rows on the device answer nothing.
   virtual std::string DeviceError() const { return ""; }
   // Pins memory of answers; null: there is no device. May outlive the host.
   virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }

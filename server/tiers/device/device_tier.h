@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/executor.h"
+#include "common/status_numbers.h"
 #include "device/device.h"
 #include "device/device_rows.h"
 #include "server/tiers/api/answer_memory.h"
@@ -120,8 +121,6 @@ class DeviceTier {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string name() const { return name_; }
   uint64_t bytes_limit() const { return options_.device_bytes; }
-  // Device memory taken for messages and by the tables of shards.
-  uint64_t bytes() const { return counters_.bytes.load(std::memory_order_relaxed); }
   // Device memory for the tables of all shards.
   uint64_t slab_bytes() const { return slab_bytes_; }
   // Pinned memory of the host.
@@ -129,15 +128,7 @@ class DeviceTier {
   const device::RowsOptions& options() const { return options_; }
   // Pins memory of answers for this device, and keeps the device: it may outlive the tier.
   std::shared_ptr<MemoryPinner> pinner() const { return pinner_; }
-  uint64_t pinned_bytes() const { return pinner_->bytes(); }
-  // Bytes of answered rows: those that the device copied straight into the answer, and those that
-  // the host copied there from staging memory.
-  uint64_t rows_direct_bytes() const {
-    return counters_.direct_bytes.load(std::memory_order_relaxed);
-  }
-  uint64_t rows_copied_bytes() const {
-    return counters_.copied_bytes.load(std::memory_order_relaxed);
-  }
+  void AddNumbers(StatusNumbers* numbers) const;
 
  private:
   // On the tier's own thread.
@@ -176,6 +167,8 @@ class DeviceTier {
   };
   struct Counters {
     std::atomic<uint64_t> bytes{0};  // device memory in use
+    // Of answered rows: copied straight into the answer by the device, or from staging memory by
+    // the host.
     std::atomic<uint64_t> direct_bytes{0};
     std::atomic<uint64_t> copied_bytes{0};
     std::atomic<uint32_t> pulls_waiting{0};

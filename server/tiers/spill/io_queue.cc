@@ -21,11 +21,6 @@ void ThreadedIoQueue::Submit(Task task) {
   tasks_.push_back(std::move(task));
 }
 
-uint64_t ThreadedIoQueue::depth() const {
-  absl::MutexLock lock(&mu_);
-  return tasks_.size();
-}
-
 void ThreadedIoQueue::Work() {
   while (true) {
     Task task;
