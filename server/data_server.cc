@@ -20,7 +20,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/await_for.h"
-#include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "proto/grpc_tuning.h"

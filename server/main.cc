@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "admin/admin_server.h"
 #include "common/clock.h"
 #include "common/log.h"

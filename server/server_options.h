@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-#include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
 

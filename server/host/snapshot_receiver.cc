@@ -1,7 +1,6 @@
 #include "server/host/snapshot_receiver.h"
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"

@@ -13,7 +13,6 @@
 #include <deque>
 #include <functional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"

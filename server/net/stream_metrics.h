@@ -2,7 +2,6 @@
 #ifndef HOTBED_SERVER_NET_STREAM_METRICS_H_
 #define HOTBED_SERVER_NET_STREAM_METRICS_H_
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "row_math/optimizer.h"
 #include "server/shard/push_state.h"
 #include "server/shard/request_checks.h"
 #include "server/shard/segment_result.h"

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/record_mapping.h"
 
 namespace hotbed {
 

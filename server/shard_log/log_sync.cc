@@ -9,7 +9,6 @@
 #include "common/await_for.h"
 #include "common/check.h"
 #include "common/log.h"
-#include "common/status_macros.h"
 #include "server/shard_log/log_writer.h"
 
 namespace hotbed {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
 #include "server/net/message_slices.h"
 #include "server/net/object_pool.h"
 #include "server/net/stream_metrics.h"

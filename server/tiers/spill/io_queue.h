@@ -6,7 +6,6 @@
 #ifndef HOTBED_SERVER_TIERS_SPILL_IO_QUEUE_H_
 #define HOTBED_SERVER_TIERS_SPILL_IO_QUEUE_H_
 
-#include <cstdint>
 #include <deque>
 #include <thread>
 #include <vector>
