@@ -166,6 +166,17 @@ absl::Status SnapshotSender::Send(Shard* shard, Transfer* transfer, SnapshotBase
   }
 }
 
+ReplicaMessage SnapshotSender::MessageOf(const Transfer& transfer, ReplicaMessage::Kind kind,
+                                         Epoch epoch) {
+  ReplicaMessage message;
+  message.kind = kind;
+  message.shard = transfer.shard;
+  message.epoch = epoch;
+  message.to = transfer.to;
+  message.transfer = transfer.number;
+  return message;
+}
+
 absl::Status SnapshotSender::SendPass(Shard* shard, Transfer* transfer, bool holds,
                                       SnapshotBase* base) {
   const Lsn above = base->lsn;
@@ -181,12 +192,7 @@ absl::Status SnapshotSender::SendPass(Shard* shard, Transfer* transfer, bool hol
   NoteChanges(*shard, transfer);
   BeginPass(transfer, epoch == 0 ? reader->bytes_total() + base->meta.size() : 0);
   if (epoch == 0) {
-    ReplicaMessage begin;
-    begin.kind = ReplicaMessage::Kind::kSnapshotBegin;
-    begin.shard = transfer->shard;
-    begin.epoch = base->epoch;
-    begin.to = transfer->to;
-    begin.transfer = transfer->number;
+    ReplicaMessage begin = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotBegin, base->epoch);
     begin.lsn = base->lsn;
     begin.bytes_total = reader->bytes_total() + base->meta.size();
     wiring_.send(std::move(begin));
@@ -212,12 +218,7 @@ absl::Status SnapshotSender::SendRows(const Shard& shard, Epoch epoch, ShardRowR
     HOTBED_RETURN_IF_ERROR(AwaitRate(shard, transfer, epoch, block.size()));
     Count(transfer, block.size());
     LeaveRateIfOutrun(transfer);
-    ReplicaMessage rows;
-    rows.kind = ReplicaMessage::Kind::kSnapshotRows;
-    rows.shard = transfer->shard;
-    rows.epoch = epoch;
-    rows.to = transfer->to;
-    rows.transfer = transfer->number;
+    ReplicaMessage rows = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotRows, epoch);
     rows.chunk = transfer->chunks++;
     rows.body = Share(std::move(block));
     wiring_.send(std::move(rows));
@@ -231,12 +232,7 @@ absl::Status SnapshotSender::SendEnd(Shard* shard, const SnapshotBase& base, Tra
   // From here on pushes may wait for the transfer: no rate and no pause delays it.
   wiring_.rate->WaitNs(base.meta.size(), wiring_.clock->NowNs());
   Count(transfer, base.meta.size());
-  ReplicaMessage end;
-  end.kind = ReplicaMessage::Kind::kSnapshotEnd;
-  end.shard = transfer->shard;
-  end.epoch = base.epoch;
-  end.to = transfer->to;
-  end.transfer = transfer->number;
+  ReplicaMessage end = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotEnd, base.epoch);
   end.chunk = transfer->chunks;
   end.lsn = base.lsn;
   end.body = Share(base.meta);

@@ -119,6 +119,7 @@ class SnapshotSender {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status SendEnd(Shard* shard, const SnapshotBase& base, Transfer* transfer)
       ABSL_LOCKS_EXCLUDED(mu_);
+  static ReplicaMessage MessageOf(const Transfer& transfer, ReplicaMessage::Kind kind, Epoch epoch);
   void BeginPass(Transfer* transfer, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void NoteChanges(const Shard& shard, Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);
   void LeaveRateIfOutrun(Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);

@@ -67,7 +67,7 @@ bool LogReplay::Next() {
   Item& item = *queue_.front();
   if (std::exchange(item.taken, true)) return Apply(item);
   const RecordHeader& header = item.header;
-  CoreEntry entry = EntryOf(header);
+  CoreEntry entry{header};
   if (PlantedBug("forget_sessions_on_restart")) entry.session = 0;
   const bool commits = header.kind == RecordKind::kStepCommit;
   if (commits) item.staged = shard_.core.StagedOf(header.scalars.step, item.ids);

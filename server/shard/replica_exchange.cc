@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "server/shard/commit_pipeline.h"
-#include "server/shard/record_mapping.h"
 #include "server/shard/segment_check.h"
 
 namespace hotbed {
@@ -125,8 +124,7 @@ void ReplicaExchange::OnMessage(const Member& from, ReplicaMessage message) {
                                      " is not taken: ", error);
       break;
     }
-    incoming->entries.push_back(EntryOf(header));
-    incoming->entries.back().payload = reinterpret_cast<PushToken>(state);
+    incoming->entries.push_back({header, reinterpret_cast<PushToken>(state)});
   }
   incoming->message = std::move(message);
   incoming->running = shard_.in_flight.Begin();

@@ -50,21 +50,25 @@ enum class RecordKind : uint8_t {
   kDelete = 7,
 };
 
-// The fixed part of every record.
-struct RecordHeader {
+// The part of an entry that the state machine (server/protocol) knows too.
+struct EntryHead {
   RecordKind kind = RecordKind::kPush;
-  bool open = false;  // a push that also opens its session on this shard
-  bool last_part = false;
-  bool assign = false;  // the rows are values, not gradients (RowUpdates::assign)
+  bool open = false;    // a push that also opens its session on this shard
   bool staged = false;  // a push to a synchronous table: applied by its step's kStepCommit
-  RowType gradient_type = RowType::kFp32;
-  ShardId shard;
   Epoch epoch = 0;
   Lsn lsn = 0;
-  SessionId session = 0;
+  SessionId session = 0;  // 0: a commit
   Incarnation incarnation = 0;
-  uint64_t seq = 0;
+  uint64_t seq = 0;  // of a commit: the sequence of part 0 of its step
   uint64_t prev_seq = 0;
+};
+
+// The fixed part of every record.
+struct RecordHeader : EntryHead {
+  bool last_part = false;
+  bool assign = false;  // the rows are values, not gradients (RowUpdates::assign)
+  RowType gradient_type = RowType::kFp32;
+  ShardId shard;
   UpdateScalars scalars;
   uint32_t id_count = 0;
   uint32_t dim = 0;

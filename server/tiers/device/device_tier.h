@@ -39,8 +39,9 @@ namespace hotbed {
 
 // A shard's request to the device. Everything it points to stays valid until `done`, or until the
 // gate is closed, which drops the job. Only `answer` is held longer, while the device copies rows
-// into it.
-struct DeviceJob {
+// into it. `count` is at least 1, but for kCall and kPooled; kUpdate: `type` is that of the gradients;
+// kPooled: FitsPooled() holds.
+struct DeviceJob : RowReads {
   enum class Kind : uint8_t {
     kPull,    // reads rows and flags; lists missing rows
     kPooled,  // pools bags whose rows are all on the device; lists the others
@@ -51,18 +52,6 @@ struct DeviceJob {
   Kind kind = Kind::kCall;
   uint32_t table = 0;
   uint32_t dim = 0;
-  const uint64_t* ids = nullptr;
-  uint32_t count = 0;              // at least 1, but for kCall and kPooled
-  RowType type = RowType::kFp32;   // of rows, of gradients
-  uint8_t* rows = nullptr;         // kPull, kPooled: row i at i * RowWireBytes(type, dim)
-  uint8_t* flags = nullptr;        // kPull: as RowReads has them
-  AnswerMemory* answer = nullptr;  // the memory that holds `rows`; null: memory of any kind
-  // kPooled: as RowReads has them. FitsPooled() holds.
-  const uint32_t* bag_lengths = nullptr;
-  uint32_t bags = 0;
-  RowPooling pooling = RowPooling::kNone;
-  const float* weights = nullptr;
-  uint8_t* arg_max = nullptr;  // dim u32 per bag, or null
   const uint8_t* const* gradients = nullptr;
   UpdateScalars scalars;
   bool assign = false;

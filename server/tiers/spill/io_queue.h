@@ -6,13 +6,10 @@
 #ifndef HOTBED_SERVER_TIERS_SPILL_IO_QUEUE_H_
 #define HOTBED_SERVER_TIERS_SPILL_IO_QUEUE_H_
 
-#include <deque>
-#include <thread>
-#include <vector>
+#include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
-#include "absl/synchronization/mutex.h"
+#include "common/thread_pool.h"
 
 namespace hotbed {
 
@@ -23,21 +20,13 @@ class IoQueue {
   virtual void Submit(Task task) = 0;
 };
 
-// First come, first served, on `threads` threads. The destructor runs all queued tasks.
 class ThreadedIoQueue : public IoQueue {
  public:
-  explicit ThreadedIoQueue(int threads);
-  ~ThreadedIoQueue() override;
-  void Submit(Task task) override;
+  explicit ThreadedIoQueue(int threads) : pool_("io", threads) {}
+  void Submit(Task task) override { pool_.Submit(std::move(task)); }
 
  private:
-  void Work();
-  bool Wakes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return closed_ || !tasks_.empty(); }
-
-  absl::Mutex mu_;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mu_);
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;
+  ThreadPool pool_;
 };
 
 }  // namespace hotbed
