@@ -25,8 +25,8 @@ struct ProbeBatch {
   uint32_t missing_count = 0;   // out
 };
 
-// A read of rows of one shard, of the columns of its range. Ids are the caller's (not positions) and
-// lie in the range.
+// A read of rows of one shard, of the columns of its range. Ids are the caller's (not positions)
+// and lie in the range.
 struct RowReads {
   const uint64_t* ids = nullptr;
   uint32_t count = 0;
@@ -51,9 +51,9 @@ struct RowReads {
 // writes nothing for them, except rows that exist nowhere: they get their first value and flag 0.
 //
 // Pooled: the rows of each bag become one, in the order of the ids, in fp32 and then written as
-// `type` (fp32, fp16 or bf16); an empty bag is zeros. Rows that exist nowhere count with their first
-// value. A bag with rows that must come from the spill tier is listed in `missing`, and its `rows`,
-// `flags` and `arg_max` hold no values: PoolRowsBatch computes them, to the same bits.
+// `type` (fp32, fp16 or bf16); an empty bag is zeros. Rows that exist nowhere count with their
+// first value. A bag with rows that must come from the spill tier is listed in `missing`, and its
+// `rows`, `flags` and `arg_max` hold no values: PoolRowsBatch computes them, to the same bits.
 struct GatherBatch : RowReads {
   const RowTable* table = nullptr;
   bool absent_is_initial = false;  // a row that is not resident exists nowhere

@@ -306,8 +306,8 @@ TEST_F(SnapshotTransferTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
   cluster_->network()->SetFault([&transfers](const Member&, const ReplicaMessage& message) {
     return !transfers.load() && message.kind == Kind::kSnapshotBegin;
   });
-  // The snapshot says that it is of an earlier LSN than its rows are, as if these had been written back
-  // since; and no word of a later commit arrives, so nothing of it is applied.
+  // The snapshot says that it is of an earlier LSN than its rows are, as if these had been written
+  // back since; and no word of a later commit arrives, so nothing of it is applied.
   std::map<ShardId, Lsn> bases;
   cluster_->network()->SetDamage([&bases](ReplicaMessage* message) {
     if (message->kind == Kind::kSnapshotBegin) {

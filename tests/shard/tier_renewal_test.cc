@@ -1,5 +1,5 @@
 // A file of a server's spill tier is damaged while it runs, and a compaction meets it: the server
-// gets well by itself where others have replicas of all that it holds, and nothing is lost where not.
+// gets well by itself where others have replicas of all that it holds; nothing is lost where not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -108,7 +108,8 @@ class TierHost {
   // The device whose memory holds the hottest rows; empty: none, and then it has no numbers.
   virtual std::string DeviceName() const { return ""; }
   virtual void AddDeviceNumbers(StatusNumbers* /*numbers*/) const {}
-  // Permanent; empty when healthy. While it is not empty, shards with rows on the device answer nothing.
+  // Permanent; empty when healthy. While it is not empty, shards with rows on the device answer
+  // nothing.
   virtual std::string DeviceError() const { return ""; }
   // Pins memory of answers; null: there is no device. May outlive the host.
   virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }

@@ -39,8 +39,8 @@ namespace hotbed {
 
 // A shard's request to the device. Everything it points to stays valid until `done`, or until the
 // gate is closed, which drops the job. Only `answer` is held longer, while the device copies rows
-// into it. `count` is at least 1, but for kCall and kPooled; kUpdate: `type` is that of the gradients;
-// kPooled: FitsPooled() holds.
+// into it. `count` is at least 1, but for kCall and kPooled; kUpdate: `type` is that of the
+// gradients; kPooled: FitsPooled() holds.
 struct DeviceJob : RowReads {
   enum class Kind : uint8_t {
     kPull,    // reads rows and flags; lists missing rows
@@ -156,8 +156,8 @@ class DeviceTier {
   };
   struct Counters {
     std::atomic<uint64_t> bytes{0};  // device memory in use
-    // Of answered rows: copied straight into the answer by the device, or from staging memory by
-    // the host.
+    // Answered rows, copied straight into the answer by the device, or from staging memory by the
+    // host.
     std::atomic<uint64_t> direct_bytes{0};
     std::atomic<uint64_t> copied_bytes{0};
     std::atomic<uint32_t> pulls_waiting{0};

@@ -39,9 +39,9 @@ class SpillReader : public ShardRowReader {
 };
 
 // Rows go into files that the store ingests whole, one after the other, each of at most
-// kSnapshotFileBytes and in order of position. A file ends where a further pass begins, so that newer
-// rows are ingested later. A block of less than `file_bytes_min` goes through the memtable if no
-// file is open.
+// kSnapshotFileBytes and in order of position. A file ends where a further pass begins, so that
+// newer rows are ingested later. A block of less than `file_bytes_min` goes through the memtable if
+// no file is open.
 constexpr uint64_t kSnapshotFileBytes = 64ull << 20;
 
 class SpillWriter : public ShardRowWriter {
