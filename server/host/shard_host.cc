@@ -3,6 +3,7 @@
 // Locks, in the order in which one thread may take them; each line may be held while those below
 // are taken. No part calls another with a lock of its own held except where this list says so.
 //
+//   Shutdown              waits for everything that follows
 //   Assignments           one change of the shard map and of the catalog at a time; held while
 //                         shards' strands run, which call ReplicaOutlet
 //   PromiseKeeper batch   one write of promises at a time; held while shards' strands run
@@ -123,6 +124,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void RefuseUnknown(Segment* segment) const;
   void StopThreads();
   void CloseShards();
+  absl::Status WriteAllBack();
 
   const ShardHostOptions options_;
   const Clock* const clock_;
@@ -148,6 +150,9 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<SnapshotReceiver> receiver_;
   std::unique_ptr<Upkeep> upkeep_;
   PullLatency pull_latency_;
+  absl::Mutex shutdown_mu_;
+  std::optional<absl::Status> shut_down_
+      ABSL_GUARDED_BY(shutdown_mu_);  // its result, once it ended
 };
 
 // --- opening
@@ -504,11 +509,17 @@ void ShardHostImpl::CloseShards() {
   log_->Commit();
 }
 
+absl::Status ShardHostImpl::Shutdown() {
+  absl::MutexLock lock(&shutdown_mu_);
+  if (!shut_down_.has_value()) shut_down_ = WriteAllBack();
+  return *shut_down_;
+}
+
 // Class checkpoint first: should the process be killed before the end, their checkpoint is there,
 // and the other tables have their log.
-absl::Status ShardHostImpl::Shutdown() {
+absl::Status ShardHostImpl::WriteAllBack() {
   StopThreads();
-  if (!assignments_->Close()) return absl::OkStatus();
+  assignments_->Close();
   CloseShards();
   const ShardsByClass shards = SplitByClass(directory_.Shards());
   const absl::Status kept = checkpoints_->KeepLast(shards.checkpointed);

@@ -178,7 +178,8 @@ class ShardHost : public ReplicaSink {
   // Pins the memory of answers for the device; null: there is no device. May outlive the host.
   virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }
 
-  // Stops taking work, writes all rows back, marks the data directory clean. Blocks.
+  // Stops taking work, writes all rows back, marks the data directory clean. Blocks; a further call
+  // waits for the first one and has its result.
   virtual absl::Status Shutdown() = 0;
 };
 
