@@ -79,18 +79,8 @@ void SnapshotSender::OnPeerLost(const Member& peer) {
 std::vector<ShardHost::TransferProgress> SnapshotSender::Progress() const {
   absl::MutexLock lock(&mu_);
   std::vector<ShardHost::TransferProgress> progress;
-  for (const auto& transfer : running_) {
-    progress.push_back({.shard = transfer->shard,
-                        .to = transfer->to,
-                        .bytes_copied = transfer->bytes_copied,
-                        .bytes_total = transfer->bytes_total,
-                        .bytes_per_s = transfer->bytes_per_s,
-                        .passes = transfer->passes,
-                        .changed_bytes_per_s = transfer->changed_bytes_per_s,
-                        .beyond_rate = transfer->beyond_rate});
-  }
-  for (const auto& transfer : waiting_)
-    progress.push_back({.shard = transfer->shard, .to = transfer->to});
+  for (const auto& transfer : running_) progress.push_back(*transfer);
+  for (const auto& transfer : waiting_) progress.push_back(*transfer);
   return progress;
 }
 

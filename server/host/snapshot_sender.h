@@ -75,9 +75,8 @@ class SnapshotSender {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Transfer {
-    ShardId shard;
-    Member to;
+  // The progress is under mu_, but for shard and receiver.
+  struct Transfer : ShardHost::TransferProgress {
     uint64_t number = 0;  // names the transfer on the wire
     // The sending thread's.
     uint64_t chunks = 0;
@@ -91,15 +90,9 @@ class SnapshotSender {
     uint64_t answered = 0;  // chunks
     bool accepted = false;
     absl::Status error;  // the receiver's, or the peer is lost
-    uint32_t passes = 0;
-    bool beyond_rate = false;
-    uint64_t changed_bytes_per_s = 0;
-    uint64_t bytes_copied = 0;
-    uint64_t bytes_total = 0;
     int64_t begun_ns = 0;
     int64_t rate_since_ns = 0;  // begin of the second that rate_bytes counts
     uint64_t rate_bytes = 0;
-    uint64_t bytes_per_s = 0;
   };
   struct Failed {
     ShardId shard;
