@@ -25,7 +25,7 @@ class ShardFactory {
  public:
   // All outlive the shards' work.
   struct Wiring {
-    const ShardHostOptions* options = nullptr;
+    const ShardHostOptions* options = nullptr;  // complete
     TierHost* tiers = nullptr;
     ShardLog* log = nullptr;
     ThreadPool* pool = nullptr;
@@ -34,7 +34,6 @@ class ShardFactory {
     ReplicaBudget* replica_budget = nullptr;
     const std::atomic<bool>* log_full = nullptr;
     const Clock* clock = nullptr;
-    uint64_t staged_bytes_max = 0;
   };
   explicit ShardFactory(const Wiring& wiring) : wiring_(wiring) {}
 

@@ -51,8 +51,13 @@ constexpr uint64_t kLogFullCheckMessages = 8;
 constexpr uint32_t kPullsPerTimedOne = 8;
 constexpr size_t kSizedPart = 5;  // one in this many shards is sized per second
 
-ShardHostOptions WithFiles(ShardHostOptions options) {
+// Every value that the options leave open.
+ShardHostOptions Completed(ShardHostOptions options) {
+  const HostBudget budget = CarveHostBytes(options.host_bytes);
   if (options.files == nullptr) options.files = FileSystem::Real();
+  if (options.hot_bytes == 0) options.hot_bytes = budget.hot_bytes;
+  if (options.staged_bytes_max == 0) options.staged_bytes_max = budget.staged_bytes;
+  if (options.replica_tail_bytes == 0) options.replica_tail_bytes = budget.replica_tail_bytes;
   return options;
 }
 
@@ -128,7 +133,6 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
 
   const ShardHostOptions options_;
   const Clock* const clock_;
-  const HostBudget budget_;
   ReplicaBudget replica_budget_;
   std::unique_ptr<DataDirectory> data_;
   std::unique_ptr<TierHost> tiers_;
@@ -158,12 +162,8 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
 // --- opening
 
 ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock)
-    : options_(WithFiles(options)),
-      clock_(clock),
-      budget_(CarveHostBytes(options.host_bytes)),
-      pull_latency_(clock) {
-  replica_budget_.tail_bytes_max =
-      options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
+    : options_(Completed(options)), clock_(clock), pull_latency_(clock) {
+  replica_budget_.tail_bytes_max = options_.replica_tail_bytes;
 }
 
 absl::Status ShardHostImpl::Start() {
@@ -183,9 +183,10 @@ absl::Status ShardHostImpl::OpenTiers() {
   TierOptions options;
   options.open_device = options_.open_device;
   options.spill_dir = data_->PathOf("spill");
-  options.hot_bytes = options_.hot_bytes != 0 ? options_.hot_bytes : budget_.hot_bytes;
-  options.block_cache_bytes = budget_.block_cache_bytes;
-  options.memtable_bytes = budget_.memtable_bytes;
+  const HostBudget budget = CarveHostBytes(options_.host_bytes);
+  options.hot_bytes = options_.hot_bytes;
+  options.block_cache_bytes = budget.block_cache_bytes;
+  options.memtable_bytes = budget.memtable_bytes;
   options.spill_bytes_max = options_.spill_bytes_max;
   if (options_.snapshot_file_bytes_min != 0) {
     options.snapshot_file_bytes_min = options_.snapshot_file_bytes_min;
@@ -202,7 +203,7 @@ absl::Status ShardHostImpl::OpenLog() {
       std::min(options_.log_segment_bytes,
                std::max<uint64_t>(options_.log_bytes_max / kLogSegmentsMin, 64 << 10));
   options.sync_interval_ms = options_.log_sync_interval_ms;
-  options.queue_bytes_max = budget_.message_bytes;
+  options.queue_bytes_max = CarveHostBytes(options_.host_bytes).message_bytes;
   options.rebooted = data_->rebooted();
   HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, options_.files, clock_));
   const ShardLog::Usage usage = log_->GetUsage();
@@ -225,18 +226,16 @@ absl::Status ShardHostImpl::MakeParts() {
                                                               .clock = clock_});
   write_back_ = std::make_unique<ShardWriteBack>(&directory_, tiers_.get(), log_.get(),
                                                  options_.log_bytes_max);
-  factory_ = std::make_unique<ShardFactory>(ShardFactory::Wiring{
-      .options = &options_,
-      .tiers = tiers_.get(),
-      .log = log_.get(),
-      .pool = pool_.get(),
-      .promises = promises_.get(),
-      .outlet = this,
-      .replica_budget = &replica_budget_,
-      .log_full = write_back_->log_full(),
-      .clock = clock_,
-      .staged_bytes_max =
-          options_.staged_bytes_max != 0 ? options_.staged_bytes_max : budget_.staged_bytes});
+  factory_ =
+      std::make_unique<ShardFactory>(ShardFactory::Wiring{.options = &options_,
+                                                          .tiers = tiers_.get(),
+                                                          .log = log_.get(),
+                                                          .pool = pool_.get(),
+                                                          .promises = promises_.get(),
+                                                          .outlet = this,
+                                                          .replica_budget = &replica_budget_,
+                                                          .log_full = write_back_->log_full(),
+                                                          .clock = clock_});
   assignments_ = std::make_unique<Assignments>(
       Assignments::Wiring{.data = data_.get(),
                           .directory = &directory_,
