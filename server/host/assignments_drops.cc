@@ -54,8 +54,7 @@ void Assignments::FinishDrops() {
   ShardList deleted;
   for (const auto& shard : idle) {
     shard->ReleaseStore();
-    const absl::Status status =
-        wiring_.tiers->DeleteShard(shard->table(), shard->range(), shard->id());
+    const absl::Status status = wiring_.tiers->DeleteShard(shard->spilled());
     if (status.ok()) {
       deleted.push_back(shard);
     } else {

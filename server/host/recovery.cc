@@ -109,8 +109,8 @@ absl::Status Recovery::WipeIncomplete() {
   }
   for (const ShardId shard : catalog->installing) {
     HOTBED_LOG(Info) << shard.ToString() << ": its rows here are incomplete and are deleted";
-    HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(catalog->tables.at(shard.table),
-                                                      catalog->shards.at(shard), shard));
+    HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(
+        SpillShard(catalog->tables.at(shard.table), catalog->shards.at(shard), shard)));
   }
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
   return wiring_.data->ChangeCatalog([](Catalog* changed) {

@@ -324,8 +324,7 @@ void ShardHostImpl::CheckTroubles(int64_t now_ns) {
 void ShardHostImpl::SizeSomeShards(size_t turn) {
   const ShardList shards = directory_.Shards();
   for (size_t i = turn % kSizedPart; i < shards.size(); i += kSizedPart) {
-    shards[i]->SetSpilledBytes(
-        tiers_->SpilledBytes(shards[i]->table(), shards[i]->range(), shards[i]->id()));
+    shards[i]->SetSpilledBytes(tiers_->SpilledBytes(shards[i]->spilled()));
   }
 }
 

@@ -10,7 +10,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "server/tiers/spill/spill_tier.h"
 
 namespace hotbed {
 namespace {
@@ -236,8 +235,8 @@ void SnapshotSender::NoteChanges(const Shard& shard, Transfer* transfer) {
   const uint64_t before = std::exchange(transfer->rows_pushed, shard.rows_pushed());
   absl::MutexLock lock(&mu_);
   if (transfer->passes == 0) return;
-  const double bytes = static_cast<double>(transfer->rows_pushed - before) *
-                       SpillShard(shard.table(), shard.range(), shard.id()).record_bytes();
+  const double bytes =
+      static_cast<double>(transfer->rows_pushed - before) * shard.spilled().record_bytes();
   const int64_t ns =
       std::max(transfer->pass_begun_ns - transfer->pass_before_begun_ns, kMillisecondNs);
   transfer->changed_bytes_per_s =

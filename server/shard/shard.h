@@ -157,6 +157,7 @@ class Shard {
   ShardId id() const { return options_.id; }
   const TableSpec& table() const { return options_.table; }  // without its changes
   const ShardRange& range() const { return options_.range; }
+  SpillShard spilled() const { return options_.Spilled(); }
   uint32_t dim() const { return context_.dim; }
   bool logged() const { return context_.logged(); }
   Epoch epoch() const { return gauges_.epoch(); }

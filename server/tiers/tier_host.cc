@@ -121,23 +121,6 @@ void TierHostImpl::DivideBudget(TieredShard* opened) {
   }
 }
 
-absl::Status TierHostImpl::DeleteShard(const TableSpec& table, const ShardRange& range,
-                                       ShardId shard) {
-  return spill_->Delete(SpillShard(table, range, shard));
-}
-
-absl::StatusOr<std::unique_ptr<ShardRowReader>> TierHostImpl::ReadShard(const TableSpec& table,
-                                                                        const ShardRange& range,
-                                                                        ShardId shard, Lsn above) {
-  return spill_->Read(SpillShard(table, range, shard), above);
-}
-
-absl::StatusOr<std::unique_ptr<ShardRowWriter>> TierHostImpl::WriteShard(const TableSpec& table,
-                                                                         const ShardRange& range,
-                                                                         ShardId shard) {
-  return spill_->NewWriter(SpillShard(table, range, shard), options_.snapshot_file_bytes_min);
-}
-
 std::string TierHostImpl::DeviceError() const {
   return device_ == nullptr ? "" : std::string(device_->error().message());
 }

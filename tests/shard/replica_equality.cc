@@ -79,7 +79,7 @@ void ReplicaCluster::ExpectReplicasEqual() {
         ASSERT_TRUE(opened.ok()) << opened.status();
         tier = *std::move(opened);
       }
-      auto reader = tier->ReadShard(table, found.range, shard, /*above=*/0);
+      auto reader = tier->ReadShard(SpillShard(table, found.range, shard), /*above=*/0);
       ASSERT_TRUE(reader.ok());
       std::map<uint64_t, std::string> rows;
       for (;;) {

@@ -61,33 +61,24 @@ class TierHost {
   // Deletes a shard's rows and meta from the spill tier; the deletion is durable after the next
   // Flush. A kill in between may leave a part of the rows, so the caller must remember to delete
   // again. No TieredStore of the shard may be open; readers of its rows miss some from now on.
-  virtual absl::Status DeleteShard(const TableSpec& table, const ShardRange& range,
-                                   ShardId shard) = 0;
+  virtual absl::Status DeleteShard(const SpillShard& shard) = 0;
 
   // For snapshots (docs/protocol.md). After a WriteBackAll, the rows are those of its LSN or later,
   // each stamped with its LSN, so that replay from that LSN makes them exact, as after a crash.
   // `above` not 0, the LSN of an earlier WriteBackAll: only rows stamped above it, which are all
   // rows that have changed since (rows are never removed). The reader does not outlive the host.
-  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
-                                                                    const ShardRange& range,
-                                                                    ShardId shard, Lsn above) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
+                                                                    Lsn above) = 0;
   // As ReadShard, for an open shard and without a WriteBackAll: the rows are those of BeginPass's
   // LSN or later.
-  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& table,
-                                                                   const ShardRange& range,
-                                                                   ShardId shard,
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard,
                                                                    LivePass pass) = 0;
   // For rows that come from another server. The shard has no open TieredStore and no rows here
   // (DeleteShard). The writer does not outlive the host.
-  virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,
-                                                                     const ShardRange& range,
-                                                                     ShardId shard) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) = 0;
 
   // The approximate bytes that a shard's rows take in the spill tier.
-  virtual uint64_t SpilledBytes(const TableSpec& /*table*/, const ShardRange& /*range*/,
-                                ShardId /*shard*/) {
-    return 0;
-  }
+  virtual uint64_t SpilledBytes(const SpillShard& /*shard*/) { return 0; }
 
   // Makes everything written back so far durable: returns once it lies in SSTs. Call from a thread
   // that may block.

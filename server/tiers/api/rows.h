@@ -13,9 +13,30 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
 #include "server/kernels/row_batches.h"
 
 namespace hotbed {
+
+constexpr uint32_t kSpillHeaderBytes = 9;
+constexpr uint32_t kSpillTrailerBytes = 4;
+
+// A shard as the spill tier sees it.
+struct SpillShard {
+  SpillShard() = default;
+  SpillShard(const TableSpec& table, const ShardRange& range, ShardId shard);
+
+  ShardId shard;
+  bool hashed = false;
+  uint16_t slice = 0;
+  uint64_t first_position = 0;
+  uint64_t last_position = 0;
+  WeightType weight_type = WeightType::kFp32;
+  uint32_t payload_bytes = 0;  // weights and state of a row
+
+  uint32_t record_bytes() const { return kSpillHeaderBytes + payload_bytes + kSpillTrailerBytes; }
+};
 
 // A pooled pull that needs the spill tier holds at most this many bytes of rows (or one row) at a
 // time, until it has added them to their bags.
