@@ -130,6 +130,7 @@ class ShardHost : public ReplicaSink {
     ShardId shard;
     Epoch epoch = 0;
     Member member;
+    friend bool operator==(const JoinReady& a, const JoinReady& b) = default;
   };
   virtual std::vector<JoinReady> JoinsReady() const = 0;
   // Members and acknowledging learners that do not answer their shard's primary, which is here and
