@@ -11,6 +11,8 @@ namespace hotbed {
 namespace {
 
 constexpr uint32_t kMetaVersion = 3;
+constexpr uint32_t kMetaVersionOldest = 1;  // without `forgotten`
+constexpr uint32_t kMetaVersionStaged = 3;  // the first with committed_step and `staged`
 constexpr size_t kSessionBytes = 24;
 constexpr size_t kStagedBytesMin = 28;
 
@@ -158,15 +160,16 @@ absl::StatusOr<ShardMeta> ShardMeta::Parse(absl::string_view bytes) {
   if (bytes.empty()) return meta;
   ByteReader reader(bytes);
   const uint32_t version = reader.Take<uint32_t>();
-  if (version != kMetaVersion) {
-    return absl::DataLossError(
-        absl::StrCat("shard meta: version ", version, ", this program reads ", kMetaVersion));
+  if (version < kMetaVersionOldest || version > kMetaVersion) {
+    return absl::DataLossError(absl::StrCat("shard meta: version ", version,
+                                            ", this program reads ", kMetaVersionOldest, " to ",
+                                            kMetaVersion));
   }
   meta.applied_lsn = reader.Take<uint64_t>();
   meta.applied_epoch = reader.Take<uint64_t>();
-  meta.forgotten = reader.Take<uint64_t>();
+  if (version > 1) meta.forgotten = reader.Take<uint64_t>();
   HOTBED_ASSIGN_OR_RETURN(meta.sessions, SessionTable::TakeFrom(&reader));
-  HOTBED_RETURN_IF_ERROR(TakeStaged(&reader, &meta));
+  if (version >= kMetaVersionStaged) HOTBED_RETURN_IF_ERROR(TakeStaged(&reader, &meta));
   if (!reader.ok() || reader.left() != 0) {
     return absl::DataLossError(absl::StrCat("shard meta: ", bytes.size(), " bytes do not parse"));
   }
