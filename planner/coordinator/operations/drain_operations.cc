@@ -56,8 +56,8 @@ class DrainServer : public Operation {
     const auto& held = state.ShardsOfServer(server_);
     ShardBytes bytes(context_.leases);
     for (const uint64_t packed : held) {
-      const v1::ShardRecord& record = state.shards().at(packed);
-      if (!HasMember(record, server_)) continue;
+      const ShardRecord& record = state.shards().at(packed);
+      if (!ContainsServer(record.members, server_)) continue;
       reply_.set_shards(reply_.shards() + 1);
       reply_.set_bytes(reply_.bytes() + bytes.Of(record));
     }
@@ -87,8 +87,8 @@ class DrainServer : public Operation {
     }
     ShardBytes bytes(context_.leases);
     for (const uint64_t packed : state.ShardsOfServer(server_)) {
-      const v1::ShardRecord& record = state.shards().at(packed);
-      if (!HasMember(record, server_)) continue;
+      const ShardRecord& record = state.shards().at(packed);
+      if (!ContainsServer(record.members, server_)) continue;
       if (HasOtherPlace(state, record, bytes.Of(record))) continue;
       return absl::FailedPreconditionError(absl::StrCat(
           "server ", info.name(), " holds a copy of shard ", state.ShardName(packed),
@@ -99,15 +99,14 @@ class DrainServer : public Operation {
   }
 
   // Its failure domain becomes free when it has left.
-  bool HasOtherPlace(const ClusterState& state, const v1::ShardRecord& record,
-                     uint64_t bytes) const {
+  bool HasOtherPlace(const ClusterState& state, const ShardRecord& record, uint64_t bytes) const {
     std::vector<ServerId> others;
-    for (const v1::Member& m : record.members()) {
-      if (m.server() != server_) others.push_back(m.server());
+    for (const Member& m : record.members) {
+      if (m.server != server_) others.push_back(m.server);
     }
     return std::any_of(state.servers().begin(), state.servers().end(), [&](const auto& candidate) {
       const ServerId id = candidate.first;
-      return id != server_ && !HasMember(record, id) &&
+      return id != server_ && !ContainsServer(record.members, id) &&
              MayTakeReplicas(state, *context_.leases, id, bytes).ok() &&
              !SharesDomain(state, id, others);
     });

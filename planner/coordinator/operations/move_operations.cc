@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/balance/cluster_view.h"
-#include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
@@ -78,8 +78,8 @@ class MoveShards : public Operation {
         return absl::InvalidArgumentError(
             absl::StrCat("shard ", state.ShardName(move.shard()), " stands twice in the request"));
       }
-      const v1::ShardRecord& record = state.shards().at(move.shard());
-      if (!HasMember(record, move.to())) {
+      const ShardRecord& record = state.shards().at(move.shard());
+      if (!ContainsServer(record.members, move.to())) {
         const uint64_t more = bytes.Of(record);
         reply_.set_bytes(reply_.bytes() + more);
         // All bytes that the request sends there: shards that leave the server may leave it later.
@@ -96,25 +96,25 @@ class MoveShards : public Operation {
 
   absl::StatusOr<v1::ShardGoal> GoalOf(const ClusterState& state,
                                        const v1::MoveShardsRequest::Move& move) const {
-    auto it = state.shards().find(move.shard());
-    const ShardId shard = ShardId::FromPacked(move.shard());
-    if (it == state.shards().end() || !state.tables().contains(shard.table)) {
-      return absl::NotFoundError(absl::StrCat(shard.ToString(), " does not exist"));
+    const ShardRecord* const found = state.FindVisibleShard(move.shard());
+    if (found == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat(ShardId::FromPacked(move.shard()).ToString(), " does not exist"));
     }
-    const v1::ShardRecord& record = it->second;
+    const ShardRecord& record = *found;
     const std::string name = absl::StrCat("shard ", state.ShardName(move.shard()));
     if (const v1::ShardGoal* goal = state.FindGoal(move.shard())) {
       return absl::FailedPreconditionError(absl::StrCat(name, " is moving already (request ",
                                                         goal->number(), ", ", goal->reason(),
                                                         "); wait for it, or abort that one"));
     }
-    const ServerId primary = record.primary().server();
+    const ServerId primary = record.primary.server;
     const ServerId from = move.from() == 0 ? primary : move.from();
-    if (!HasMember(record, from)) {
+    if (!ContainsServer(record.members, from)) {
       return absl::FailedPreconditionError(
           absl::StrCat(name, " has no copy on ", state.ServerName(from), " to move"));
     }
-    if (move.to() == primary || (HasMember(record, move.to()) && from != primary)) {
+    if (move.to() == primary || (ContainsServer(record.members, move.to()) && from != primary)) {
       return absl::AlreadyExistsError(
           absl::StrCat(name, " is on ", state.ServerName(move.to()), " already"));
     }
@@ -127,12 +127,9 @@ class MoveShards : public Operation {
     return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
   }
 
-  absl::StatusOr<v1::ShardGoal> Goal(const ClusterState& state, const v1::ShardRecord& record,
+  absl::StatusOr<v1::ShardGoal> Goal(const ClusterState& state, const ShardRecord& record,
                                      ServerId from, ServerId to, const std::string& name) const {
-    std::vector<ServerId> servers = {record.primary().server()};
-    for (const v1::Member& m : record.members()) {
-      if (m.server() != servers.front()) servers.push_back(m.server());
-    }
+    std::vector<ServerId> servers = MemberServers(record);
     // A backup that is to be primary changes places with the primary.
     std::replace(servers.begin() + 1, servers.end(), to, from);
     *std::find(servers.begin(), servers.end(), from) = to;
@@ -141,13 +138,9 @@ class MoveShards : public Operation {
           absl::StrCat(name, ": ", state.ServerName(to), " is in failure domain ",
                        FailureDomainOf(state.servers().at(to)), ", as another copy of it"));
     }
-    v1::ShardGoal goal;
-    goal.set_shard(record.shard());
-    for (const ServerId server : servers) goal.add_servers(server);
-    goal.set_reason(request_.reason().empty() ? "move asked for" : request_.reason());
-    goal.set_number(reply_.number());
-    goal.set_since_unix_ms(context_.unix_ms);
-    return goal;
+    return MakeGoal(record.shard, servers,
+                    request_.reason().empty() ? "move asked for" : request_.reason(),
+                    reply_.number(), context_.unix_ms);
   }
 
   const v1::MoveShardsRequest request_;

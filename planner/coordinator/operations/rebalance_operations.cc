@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
@@ -21,12 +22,8 @@ class Rebalance : public Operation {
     for (size_t n = 0; n < kGoalsPerTxn && next_ < wave_.goals.size(); ++n, ++next_) {
       const WantedShard& wanted = wave_.goals[next_];
       if (!StillFits(state, wanted)) continue;
-      v1::ShardGoal goal;
-      goal.set_shard(wanted.shard.packed());
-      for (const ServerId server : wanted.servers) goal.add_servers(server);
-      goal.set_reason(wanted.reason);
-      goal.set_number(number_);
-      goal.set_since_unix_ms(context_.unix_ms);
+      const v1::ShardGoal goal =
+          MakeGoal(wanted.shard, wanted.servers, wanted.reason, number_, context_.unix_ms);
       txn.Put(keys::Goal(wanted.shard), goal.SerializeAsString());
     }
     return txn.empty() ? Next::Done(Reply()) : Next::Commit(std::move(txn));
@@ -50,14 +47,11 @@ class Rebalance : public Operation {
 
   // The wave was planned on an earlier state: leaves out shards that have changed since.
   bool StillFits(const ClusterState& state, const WantedShard& wanted) const {
-    auto record = state.shards().find(wanted.shard.packed());
-    if (record == state.shards().end() || !state.tables().contains(wanted.shard.table) ||
-        state.FindGoal(wanted.shard.packed()) != nullptr) {
-      return false;
-    }
-    const uint64_t bytes = ShardBytes(context_.leases).Of(record->second);
+    const ShardRecord* const record = state.FindVisibleShard(wanted.shard.packed());
+    if (record == nullptr || state.FindGoal(wanted.shard.packed()) != nullptr) return false;
+    const uint64_t bytes = ShardBytes(context_.leases).Of(*record);
     for (const ServerId server : wanted.servers) {
-      if (HasMember(record->second, server)) continue;
+      if (ContainsServer(record->members, server)) continue;
       if (!MayTakeReplicas(state, *context_.leases, server, bytes).ok()) return false;
     }
     return !wanted.servers.empty();

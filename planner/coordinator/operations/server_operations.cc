@@ -11,6 +11,7 @@
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -189,37 +190,30 @@ class ActivateShards : public Operation {
           absl::StrCat("activation of ", request_.shards_size(), " shards, the limit is ",
                        limits_.activations_max, " a request")));
     }
+    const Member caller{request_.server(), request_.incarnation()};
     Transaction txn(&state);
     for (; next_ < request_.shards_size() && txn.ops().size() < kRecordsPerTxn; ++next_) {
       const v1::ShardEpoch& asked = request_.shards(next_);
-      const v1::ShardRecord* old = Visible(state, asked.shard());
-      if (old == nullptr || old->active() || old->epoch() != asked.epoch() ||
-          old->primary().server() != request_.server() ||
-          old->primary().incarnation() != request_.incarnation()) {
+      const ShardRecord* const old = state.FindVisibleShard(asked.shard());
+      if (old == nullptr || old->active || old->epoch != asked.epoch() || old->primary != caller) {
         continue;
       }
-      v1::ShardRecord record = *old;
-      record.set_active(true);
-      *record.mutable_base() = record.members();
-      txn.Put(keys::Shard(ShardId::FromPacked(asked.shard())), StoredRecord(std::move(record)));
+      ShardRecord record = *old;
+      record.active = true;
+      record.base = record.members;
+      txn.Put(keys::Shard(record.shard), StoredRecord(record));
     }
     if (!txn.empty()) return Next::Commit(std::move(txn));
     v1::ActivateShardsReply reply;
     for (const v1::ShardEpoch& asked : request_.shards()) {
-      const v1::ShardRecord* record = Visible(state, asked.shard());
-      if (record != nullptr) *reply.add_records() = *record;
+      const ShardRecord* const record = state.FindVisibleShard(asked.shard());
+      if (record != nullptr) ToProto(*record, reply.add_records());
     }
     return Next::Done(Reply(std::move(reply)));
   }
   void Restart() override { next_ = 0; }
 
  private:
-  static const v1::ShardRecord* Visible(const ClusterState& state, uint64_t packed) {
-    auto it = state.shards().find(packed);
-    if (it == state.shards().end()) return nullptr;
-    return state.tables().contains(ShardId::FromPacked(packed).table) ? &it->second : nullptr;
-  }
-
   const v1::ActivateShardsRequest request_;
   const ClusterLimits limits_;
   int next_ = 0;

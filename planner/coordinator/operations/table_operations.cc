@@ -218,8 +218,8 @@ class CreateTables : public Operation {
       record.members.push_back({a.server, state.servers().at(a.server).incarnation()});
     }
     record.primary = record.members.front();
-    *reply->add_shards() = ToProto(record);
-    to_write_.push_back(reply->shards(reply->shards_size() - 1));
+    ToProto(record, reply->add_shards());
+    to_write_.push_back(std::move(record));
   }
 
   // Writes the counter with the first shards, so that no other table gets the ids; then the other
@@ -228,8 +228,8 @@ class CreateTables : public Operation {
     Transaction txn(&state);
     if (written_ == 0) txn.Put(keys::kTableCounter, absl::StrCat(new_.back().spec.id));
     for (; written_ < to_write_.size() && txn.ops().size() < kRecordsPerTxn; ++written_) {
-      const v1::ShardRecord& record = to_write_[written_];
-      txn.Put(keys::Shard(ShardId::FromPacked(record.shard())), record.SerializeAsString());
+      const ShardRecord& record = to_write_[written_];
+      txn.Put(keys::Shard(record.shard), StoredRecord(record));
     }
     if (!txn.empty()) return txn;
     for (int i = 0; i < kTablesPerTxn && published_ < new_.size(); ++i, ++published_) {
@@ -242,7 +242,7 @@ class CreateTables : public Operation {
   }
 
   static void AddShards(const ClusterState& state, TableId table, v1::CreateTableReply* reply) {
-    for (const v1::ShardRecord* r : state.ShardsOfTable(table)) *reply->add_shards() = *r;
+    for (const ShardRecord* r : state.ShardsOfTable(table)) ToProto(*r, reply->add_shards());
   }
 
   // Nothing was written: the reply has the existing tables and the planned ones.
@@ -270,10 +270,10 @@ class CreateTables : public Operation {
   const ClusterLimits limits_;
   const std::function<bool(ServerId)> live_;
   bool planned_ = false;
-  std::vector<NewTable> new_;              // ids ascend by one
-  std::vector<v1::ShardRecord> to_write_;  // of all new tables
-  size_t written_ = 0;                     // of to_write_, put into a transaction
-  size_t published_ = 0;                   // of new_, likewise
+  std::vector<NewTable> new_;          // ids ascend by one
+  std::vector<ShardRecord> to_write_;  // of all new tables
+  size_t written_ = 0;                 // of to_write_, put into a transaction
+  size_t published_ = 0;               // of new_, likewise
   v1::CreateTablesReply reply_;
 };
 

@@ -46,6 +46,10 @@ enum class ProbeAnswer : uint8_t {
   kAnswers,
 };
 
+inline Member MemberOf(const v1::Member& message) {
+  return {message.server(), message.incarnation()};
+}
+
 class Leases {
  public:
   struct Lease {
@@ -99,6 +103,8 @@ class Leases {
   bool AnyAwaited(int64_t now_ns) const;
   // nullptr: none.
   const Lease* Find(ServerId server) const;
+  // The snapshot transfer to `to` that the record's primary reports; nullptr: none.
+  const v1::CopyProgress* ProgressOf(const ShardRecord& record, const Member& to) const;
   const absl::btree_map<ServerId, Lease>& all() const { return leases_; }
 
  private:
