@@ -16,32 +16,29 @@
 namespace hotbed {
 namespace {
 
-class DrainServer : public Operation {
+class DrainServer {
  public:
-  DrainServer(v1::DrainServerRequest request, MoveContext context)
+  DrainServer(v1::DrainServerRequest request, const OperationContext& context)
       : request_(std::move(request)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (!written_) {
-      const absl::Status planned = Plan(state);
-      if (!planned.ok()) return Next::Done(planned);
+      HOTBED_RETURN_IF_ERROR(Plan(state));
       const bool same = state.servers().at(server_).draining() == !request_.undo();
-      if (request_.dry_run() || same) return Next::Done(Reply(reply_));
+      if (request_.dry_run() || same) return reply_;
       written_ = true;
-      return Next::Commit(Mark(state));
+      return Mark(state);
     }
     if (request_.undo() && reply_.number() != 0) {
       Transaction txn(&state);
       for (const uint64_t packed : GoalsToTakeBack(state, reply_.number(), kGoalsPerTxn)) {
         txn.Delete(keys::Goal(ShardId::FromPacked(packed)));
       }
-      if (!txn.empty()) return Next::Commit(std::move(txn));
+      if (!txn.empty()) return txn;
     }
     *reply_.mutable_server() = state.servers().at(server_);
-    return Next::Done(Reply(reply_));
+    return reply_;
   }
-
-  void Restart() override { written_ = false; }
 
  private:
   absl::Status Plan(const ClusterState& state) {
@@ -129,7 +126,7 @@ class DrainServer : public Operation {
   }
 
   const v1::DrainServerRequest request_;
-  const MoveContext context_;
+  const OperationContext context_;
   ServerId server_ = 0;
   bool written_ = false;
   v1::DrainServerReply reply_;
@@ -137,8 +134,8 @@ class DrainServer : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveContext context) {
-  return std::make_unique<DrainServer>(std::move(request), context);
+Operation MakeOperation(v1::DrainServerRequest request, const OperationContext& context) {
+  return DrainServer(std::move(request), context);
 }
 
 }  // namespace hotbed

@@ -20,19 +20,18 @@ namespace {
 
 constexpr size_t kReasonBytesMax = 400;  // stored with each shard's goal
 
-class MoveShards : public Operation {
+class MoveShards {
  public:
-  MoveShards(v1::MoveShardsRequest request, ClusterLimits limits, MoveContext context)
-      : request_(std::move(request)), limits_(limits), context_(context) {}
+  MoveShards(v1::MoveShardsRequest request, const OperationContext& context)
+      : request_(std::move(request)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (!planned_) {
-      const absl::Status planned = Plan(state);
-      if (!planned.ok()) return Next::Done(planned);
-      if (request_.dry_run()) return Next::Done(Reply(reply_));
+      HOTBED_RETURN_IF_ERROR(Plan(state));
+      if (request_.dry_run()) return reply_;
       planned_ = true;
     }
-    if (written_ == reply_.goals_size()) return Next::Done(Reply(reply_));
+    if (written_ == reply_.goals_size()) return reply_;
     Transaction txn(&state);
     if (written_ == 0) {
       txn.Put(keys::kMoveCounter, absl::StrCat(reply_.number()));
@@ -46,22 +45,16 @@ class MoveShards : public Operation {
       const v1::ShardGoal& goal = reply_.goals(written_);
       txn.Put(keys::Goal(ShardId::FromPacked(goal.shard())), goal.SerializeAsString());
     }
-    return Next::Commit(std::move(txn));
-  }
-
-  void Restart() override {
-    planned_ = false;
-    written_ = 0;
-    reply_.Clear();
+    return txn;
   }
 
  private:
   absl::Status Plan(const ClusterState& state) {
     reply_.Clear();
-    if (request_.moves().empty() || request_.moves_size() > limits_.moves_max) {
+    if (request_.moves().empty() || request_.moves_size() > context_.limits.moves_max) {
       return absl::InvalidArgumentError(absl::StrCat("moves of ", request_.moves_size(),
-                                                     " shards, allowed: 1 to ", limits_.moves_max,
-                                                     " in one request"));
+                                                     " shards, allowed: 1 to ",
+                                                     context_.limits.moves_max, " in one request"));
     }
     if (request_.reason().size() > kReasonBytesMax) {
       return absl::InvalidArgumentError(absl::StrCat("the reason of moves has ",
@@ -144,8 +137,7 @@ class MoveShards : public Operation {
   }
 
   const v1::MoveShardsRequest request_;
-  const ClusterLimits limits_;
-  const MoveContext context_;
+  const OperationContext context_;
   bool planned_ = false;
   int written_ = 0;
   v1::MoveShardsReply reply_;
@@ -153,9 +145,8 @@ class MoveShards : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, ClusterLimits limits,
-                                          MoveContext context) {
-  return std::make_unique<MoveShards>(std::move(request), limits, context);
+Operation MakeOperation(v1::MoveShardsRequest request, const OperationContext& context) {
+  return MoveShards(std::move(request), context);
 }
 
 }  // namespace hotbed

@@ -12,11 +12,12 @@
 namespace hotbed {
 namespace {
 
-class Rebalance : public Operation {
+class Rebalance {
  public:
-  Rebalance(RebalanceWave wave, MoveContext context) : wave_(std::move(wave)), context_(context) {}
+  Rebalance(RebalanceWave wave, const OperationContext& context)
+      : wave_(std::move(wave)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     Transaction txn(&state);
     if (next_ == 0) Begin(state, &txn);
     for (size_t n = 0; n < kGoalsPerTxn && next_ < wave_.goals.size(); ++n, ++next_) {
@@ -26,9 +27,9 @@ class Rebalance : public Operation {
           MakeGoal(wanted.shard, wanted.servers, wanted.reason, number_, context_.unix_ms);
       txn.Put(keys::Goal(wanted.shard), goal.SerializeAsString());
     }
-    return txn.empty() ? Next::Done(Reply()) : Next::Commit(std::move(txn));
+    if (txn.empty()) return Reply();
+    return txn;
   }
-  void Restart() override { next_ = 0; }
 
  private:
   void Begin(const ClusterState& state, Transaction* txn) {
@@ -58,15 +59,15 @@ class Rebalance : public Operation {
   }
 
   const RebalanceWave wave_;
-  const MoveContext context_;
+  const OperationContext context_;
   uint64_t number_ = 0;
   size_t next_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeRebalance(RebalanceWave wave, MoveContext context) {
-  return std::make_unique<Rebalance>(std::move(wave), context);
+Operation MakeRebalance(RebalanceWave wave, const OperationContext& context) {
+  return Rebalance(std::move(wave), context);
 }
 
 }  // namespace hotbed

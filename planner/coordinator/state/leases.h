@@ -92,6 +92,8 @@ class Leases {
   bool Held(ServerId server) const { return LiveIncarnation(server) != 0; }
   Incarnation LiveIncarnation(ServerId server) const;  // 0: none
   bool Stopping(ServerId server) const;
+  // Live, and not about to stop: it may take shards.
+  bool Placeable(ServerId server) const { return Held(server) && !Stopping(server); }
   // True if the server announced its stop at least kStopsTogetherNs ago: by now, servers that were
   // stopped together with it have announced theirs.
   bool StopsAlone(int64_t now_ns, ServerId server) const;
