@@ -85,7 +85,7 @@ void ClusterState::Apply(const std::vector<Op>& ops, uint64_t revision) {
 
 Compare ClusterState::Unchanged(const std::string& key) const {
   auto it = mod_revisions_.find(key);
-  return {key, Compare::Target::kModRevision, it == mod_revisions_.end() ? 0 : it->second};
+  return {key, it == mod_revisions_.end() ? 0 : it->second};
 }
 
 absl::Status ClusterState::Put(const std::string& key, const std::string& value,
