@@ -6,6 +6,7 @@
 #include "client/batch/gradient_sum.h"
 #include "client/embedding/embeddings_impl.h"
 #include "client/map/table_handle.h"
+#include "client/push/push_engine.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -99,11 +100,7 @@ Future<PushResult> EmbeddingsImpl::Backward(uint64_t step, const JaggedBatch& ba
     push.gradient_scale = options.gradient_scale;
     future = client_->Push(step, scratch->features, push);
   } else {
-    PushResult refused;
-    refused.outcome = PushResult::Outcome::kFailed;
-    refused.status = std::move(described);
-    refused.step = step;
-    future = Future<PushResult>::Ready(std::move(refused));
+    future = PushEngine::Refuse(step, std::move(described));
   }
   // Push has read the gradients when it returns.
   backward_.GiveBack(std::move(scratch));

@@ -52,7 +52,7 @@ class UnaryCall final : public CompletionEvent {
 
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(const GrpcTransportOptions& options)
+  explicit GrpcTransport(const ClientOptions& options)
       : options_(options), driver_(std::make_shared<CompletionPoller>(options.threads)) {}
 
   ~GrpcTransport() override {
@@ -130,7 +130,7 @@ class GrpcTransport final : public Transport {
     return static_cast<int>(options_.message_bytes_max * 4 + (4 << 20));
   }
 
-  const GrpcTransportOptions options_;
+  const ClientOptions options_;
   GrpcCounters counters_;
   LiveCount live_;
   const std::shared_ptr<CompletionPoller> driver_;  // shared with the futures
@@ -223,7 +223,7 @@ void UnaryCall::Run(bool ok) {
 
 }  // namespace
 
-std::unique_ptr<Transport> NewGrpcTransport(const GrpcTransportOptions& options) {
+std::unique_ptr<Transport> NewGrpcTransport(const ClientOptions& options) {
   return std::make_unique<GrpcTransport>(options);
 }
 
