@@ -201,11 +201,7 @@ ClientStats ClientImpl::Stats() const {
   stats.rows_pushed = counters_.rows_pushed.load();
   stats.retries = counters_.retries.load();
   stats.wrong_epoch = counters_.wrong_epoch.load();
-  const TransportStats transport = transport_->Stats();
-  stats.bytes_sent = transport.bytes_sent;
-  stats.bytes_received = transport.bytes_received;
-  stats.messages = transport.messages;
-  stats.reconnects = transport.reconnects;
+  transport_->Count(&stats);
   return stats;
 }
 

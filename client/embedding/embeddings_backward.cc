@@ -90,15 +90,12 @@ absl::Status EmbeddingsImpl::DescribePush(const JaggedBatch& batch, const Embedd
 Future<PushResult> EmbeddingsImpl::Backward(uint64_t step, const JaggedBatch& batch,
                                             const EmbeddingOutput& output,
                                             const OutputGradients& gradients,
-                                            const BackwardOptions& options) {
+                                            const PushOptions& options) {
   std::unique_ptr<BackwardScratch> scratch = backward_.Take();
   absl::Status described = DescribePush(batch, output, gradients, scratch.get());
   Future<PushResult> future;
   if (described.ok()) {
-    PushOptions push = options.push;
-    push.clip_global_norm = options.clip_global_norm;
-    push.gradient_scale = options.gradient_scale;
-    future = client_->Push(step, scratch->features, push);
+    future = client_->Push(step, scratch->features, options);
   } else {
     future = PushEngine::Refuse(step, std::move(described));
   }

@@ -50,7 +50,7 @@ class EmbeddingsImpl final : public Embeddings {
   Future<absl::Status> Forward(const JaggedBatch& batch, EmbeddingOutput* output) override;
   Future<PushResult> Backward(uint64_t step, const JaggedBatch& batch,
                               const EmbeddingOutput& output, const OutputGradients& gradients,
-                              const BackwardOptions& options) override;
+                              const PushOptions& options) override;
   absl::StatusOr<std::vector<SparseGradient>> Gradients(const JaggedBatch& batch,
                                                         const EmbeddingOutput& output,
                                                         const OutputGradients& gradients) override;

@@ -94,17 +94,14 @@ uint32_t GradientAccumulator::added() const { return state_->added; }
 
 Future<PushResult> PushGradients(Client* client, uint64_t step,
                                  absl::Span<const SparseGradient> gradients,
-                                 const BackwardOptions& options) {
+                                 const PushOptions& options) {
   absl::Status checked = CheckGradient(gradients);
   if (!checked.ok()) return PushEngine::Refuse(step, std::move(checked));
   std::vector<PushFeature> features;
   for (const SparseGradient& gradient : gradients) {
     features.push_back({gradient.table, gradient.ids, gradient.gradients.data()});
   }
-  PushOptions push = options.push;
-  push.clip_global_norm = options.clip_global_norm;
-  push.gradient_scale = options.gradient_scale;
-  return client->Push(step, features, push);
+  return client->Push(step, features, options);
 }
 
 double GlobalNorm(absl::Span<const SparseGradient> gradients) {

@@ -95,9 +95,11 @@ class GrpcTransport final : public Transport {
     cluster_id_ = cluster_id;
   }
 
-  TransportStats Stats() const override {
-    return {counters_.bytes_sent.load(), counters_.bytes_received.load(), counters_.messages.load(),
-            counters_.reconnects.load()};
+  void Count(ClientStats* stats) const override {
+    stats->bytes_sent = counters_.bytes_sent.load();
+    stats->bytes_received = counters_.bytes_received.load();
+    stats->messages = counters_.messages.load();
+    stats->reconnects = counters_.reconnects.load();
   }
 
   std::shared_ptr<WaitDriver> driver() override { return driver_; }

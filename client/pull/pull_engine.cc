@@ -96,8 +96,8 @@ absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFea
   input.segment_bytes_max = use_.SegmentBytesMaxOf(*input.map);
   PullPlanCounts counts;
   HOTBED_RETURN_IF_ERROR(PlanPull(features, input, call.get(), &counts));
-  ClientCounters::Add(&use_.counters->ids_asked, counts.ids);
-  ClientCounters::Add(&use_.counters->ids_zeroed, counts.zeroed);
+  use_.counters->ids_asked += counts.ids;
+  use_.counters->ids_zeroed += counts.zeroed;
   return call;
 }
 
@@ -184,13 +184,13 @@ void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> par
 }
 
 void PullEngine::ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
-  ClientCounters::Add(&use_.counters->retries, parts.size());
+  use_.counters->retries += parts.size();
   SendParts(call, parts, attempt + 1);
 }
 
 void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
                             uint32_t retry_after_ms, bool busy) {
-  ClientCounters::Add(&use_.counters->retries, parts.size());
+  use_.counters->retries += parts.size();
   const int64_t delay_ns = use_.retry->ResendDelayNs(attempt + 1, retry_after_ms, busy);
   use_.timer->RunAfter(delay_ns, [this, call, parts = std::move(parts), attempt] {
     if (!call->Enter()) return;
@@ -247,7 +247,7 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
     }
     absl::Status taken = answer.TakeSegment(segment, part, call.get());
     if (!taken.ok()) return call->Close(std::move(taken));
-    ClientCounters::Add(&use_.counters->rows_pulled, call->scratch->RowsCounted(part));
+    use_.counters->rows_pulled += call->scratch->RowsCounted(part);
     ++outcome->done;
   }
 }
@@ -277,11 +277,11 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
   const ShardId shard{table.id(), call->scratch->ShardOf(part)};
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/false);
   const absl::Status status =
-      StatusOf(segment.code(), WhereOf(table, shard.index), segment.detail());
+      StatusOf(segment.code(), table.WhereOf(shard.index), segment.detail());
   if (verdict != Verdict::kReroute && verdict != Verdict::kLater) return call->Close(status);
   call->NoteError(status);
   if (verdict == Verdict::kReroute) {
-    ClientCounters::Add(&use_.counters->wrong_epoch, 1);
+    use_.counters->wrong_epoch += 1;
     const ClusterMapPtr map = use_.map->Get();
     const ShardRecord* const known = map->Shard(shard);
     if (known == nullptr || known->IsNewerThan(*sent.map->Shard(shard))) {

@@ -96,15 +96,13 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
   }
   call->step = step;
   call->gradient_type = use_.options->push_type;
-  call->has_learning_rate = options.has_learning_rate;
-  call->learning_rate = options.learning_rate;
-  call->assign = options.assign;
+  call->options = options;
   PlanInput input{use_.map->Get(), use_.owner, 0};
   input.segment_bytes_max = use_.SegmentBytesMaxOf(*input.map);
   uint64_t zeroed = 0;
   HOTBED_RETURN_IF_ERROR(
       PreparePush(features, options, input, use_.options->trainers, call, &zeroed));
-  ClientCounters::Add(&use_.counters->ids_zeroed, zeroed);
+  use_.counters->ids_zeroed += zeroed;
   return absl::OkStatus();
 }
 
@@ -317,7 +315,7 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
   if (verdict == Verdict::kOk) {
     chain.chain.OnApplied(part, segment.last_seq());
-    if (part->column_first == 0) ClientCounters::Add(&use_.counters->rows_pushed, part->rows);
+    if (part->column_first == 0) use_.counters->rows_pushed += part->rows;
     part->table->NoteAcknowledged(part->shard, segment.epoch(), segment.lsn());
     return Finish(part, absl::OkStatus(), resolutions);
   }
@@ -326,7 +324,7 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
     return Refused(sent, segment.last_seq(),
                    IsAboutContent(segment.code()) ? status : part->EndOf(status), resolutions);
   }
-  ClientCounters::Add(&use_.counters->retries, 1);
+  use_.counters->retries += 1;
   part->call->last_error = status;
   chain.retry_after_ms = std::max(chain.retry_after_ms, segment.retry_after_ms());
   chain.busy |= IsOverload(segment.code());
@@ -337,7 +335,7 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
 }
 
 void PushEngine::OnReroute(const SentPart& sent) {
-  ClientCounters::Add(&use_.counters->wrong_epoch, 1);
+  use_.counters->wrong_epoch += 1;
   const ClusterMapPtr map = use_.map->Get();
   const ShardRecord* const record = map->Shard(sent.chain->shard);
   if (record == nullptr || record->epoch > sent.epoch) {

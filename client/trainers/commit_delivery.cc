@@ -10,14 +10,6 @@
 #include "proto/convert.h"
 
 namespace hotbed {
-namespace {
-
-std::string WhereOfCommit(ShardId shard, uint64_t step) {
-  return absl::StrCat("commit of step ", step, ", ", shard.ToString());
-}
-
-}  // namespace
-
 // The answers to one round of messages. Outlives Deliver if that ends at its deadline.
 struct CommitDelivery::Round {
   absl::Mutex mu;
@@ -180,9 +172,9 @@ absl::Status CommitDelivery::Deliver(const v1::GroupCommit& commit, const Sessio
     const int64_t now_ns = use_.clock->NowNs();
     if (now_ns >= deadline_ns) {
       const auto& [shard, why] = *open.begin();
-      return absl::DeadlineExceededError(
-          absl::StrCat(WhereOfCommit(shard, commit.step()), " and ", open.size() - 1,
-                       " more have not applied it: ", why.message(), "; end the step again"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "commit of step ", commit.step(), ", ", shard.ToString(), " and ", open.size() - 1,
+          " more have not applied it: ", why.message(), "; end the step again"));
     }
     const int64_t delay_ns = use_.retry->SoonNs(attempt, retry_after_ms);
     const auto never = [] { return false; };
