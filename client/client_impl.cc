@@ -194,14 +194,13 @@ std::vector<PushResult> ClientImpl::UnansweredPushes(absl::Duration at_least) co
 }
 
 ClientStats ClientImpl::Stats() const {
-  ClientStats stats;
+  ClientStats stats = transport_->Stats();
   stats.ids_asked = counters_.ids_asked.load();
   stats.ids_zeroed = counters_.ids_zeroed.load();
   stats.rows_pulled = counters_.rows_pulled.load();
   stats.rows_pushed = counters_.rows_pushed.load();
   stats.retries = counters_.retries.load();
   stats.wrong_epoch = counters_.wrong_epoch.load();
-  transport_->Count(&stats);
   return stats;
 }
 

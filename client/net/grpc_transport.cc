@@ -95,11 +95,11 @@ class GrpcTransport final : public Transport {
     cluster_id_ = cluster_id;
   }
 
-  void Count(ClientStats* stats) const override {
-    stats->bytes_sent = counters_.bytes_sent.load();
-    stats->bytes_received = counters_.bytes_received.load();
-    stats->messages = counters_.messages.load();
-    stats->reconnects = counters_.reconnects.load();
+  ClientStats Stats() const override {
+    return {.bytes_sent = counters_.bytes_sent.load(),
+            .bytes_received = counters_.bytes_received.load(),
+            .messages = counters_.messages.load(),
+            .reconnects = counters_.reconnects.load()};
   }
 
   std::shared_ptr<WaitDriver> driver() override { return driver_; }

@@ -92,8 +92,8 @@ class Transport {
   virtual void SetClusterId(const std::string& cluster_id) = 0;
   // The smallest `message_bytes_max` in any server's hello so far; 0: none arrived.
   virtual uint64_t MessageBytesMax() const = 0;
-  // Sets the counters of bytes, messages and reconnects.
-  virtual void Count(ClientStats* stats) const = 0;
+  // Bytes, messages and reconnects alone.
+  virtual ClientStats Stats() const = 0;
   // For the promises of the senders. Null: threads that wait for them sleep.
   virtual std::shared_ptr<WaitDriver> driver() { return nullptr; }
 };
