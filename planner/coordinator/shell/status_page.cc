@@ -216,12 +216,7 @@ StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& ad
 void AddGauges(const CoordinatorStatus& status, uint64_t watches,
                std::vector<MetricSample>* samples) {
   const auto add = [&](const char* name, const char* help, Labels labels, double value) {
-    MetricSample sample;
-    sample.name = name;
-    sample.help = help;
-    sample.labels = std::move(labels);
-    sample.value = value;
-    samples->push_back(std::move(sample));
+    samples->push_back({.name = name, .help = help, .labels = std::move(labels), .value = value});
   };
   const double live = LiveServers(status);
   const double active = ActiveShards(status);
