@@ -49,6 +49,9 @@ struct ServerOptions {
 // Reads all sources and checks the values. False: exit with *exit_code; the error was printed.
 bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code);
 
+// InvalidArgument: values that do not go together, or a name that cannot be one.
+absl::Status CheckServerOptions(const ServerOptions& options);
+
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);
 // The part of drain_ms_max that a stop waits for others to take over; the rest is for requests in
