@@ -148,9 +148,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Start(
 }
 
 absl::Status CoordinatorService::Listen(const std::string& listen) {
-  coordinator_->SetPlanListener([this] {
+  coordinator_->SetNewsListener([this](bool plan_changed) {
     attends_.streams().PumpAll();  // servers first: clients follow them
-    watches_.streams().PumpAll();
+    if (plan_changed) watches_.streams().PumpAll();
   });
   coordinator_->SetTickListener([this] {
     attends_.streams().DropStalled();
