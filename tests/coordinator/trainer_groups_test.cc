@@ -64,7 +64,7 @@ TEST_F(TrainerStory, WhoDiesOrLeavesHoldsNobodyUp) {
 TEST_F(TrainerStory, WhoJoinsBeginsAboveTheLastCommit) {
   JoinNow("a", 0);
   Open("b");
-  const CallerToken first = End("a", 3);
+  const CallerToken first = End("a", 3, /*delivered=*/false);
   const CallerToken join = Join("b");
   EXPECT_FALSE(Answer(join).has_value()) << "a commit is under way";
   rig_.StepStore();
