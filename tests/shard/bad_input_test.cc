@@ -285,7 +285,7 @@ TEST_F(BadInputTest, NumbersThatTheCoordinatorHasNotGivenOutAreNotTaken) {
   EXPECT_EQ(Push(1, {3}, 11, 10, false).code, SegmentCode::kOk);
   EXPECT_EQ(First(1, 3), -2.0f);
   server_.host()->LearnGivenOut(10, {});
-  EXPECT_EQ(Push(1, {3}, 12, 0, true, 1.0f, forge(9, 10)).code, SegmentCode::kOk);
+  EXPECT_EQ(Push(1, {3}, 12, 11, true, 1.0f, forge(9, 10)).code, SegmentCode::kOk);
 }
 
 }  // namespace bad_input_test
