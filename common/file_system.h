@@ -1,7 +1,7 @@
 // The disk as a seam: the log, the promise file and the identity file go through this, so that
 // tests can lose unsynced bytes, run out of space and fail on command. Paths are absolute.
-// Thread-safe; a file object is thread-compatible. What it creates on the real disk is for the owner
-// alone: directories of mode 0700, files of mode 0600.
+// Thread-safe; a file object is thread-compatible. On the real disk it creates directories of mode
+// 0700 and files of mode 0600, for the owner alone.
 #ifndef HOTBED_COMMON_FILE_SYSTEM_H_
 #define HOTBED_COMMON_FILE_SYSTEM_H_
 
