@@ -100,8 +100,8 @@ class Transport {
   // For the promises of the senders. Null: threads that wait for them sleep.
   virtual std::shared_ptr<WaitDriver> driver() { return nullptr; }
 
-  // Sleeps until `condition`, which `mu` guards and answers fulfil, holds. False if `deadline_ns` of
-  // `clock` passes first. The driver is told of the sleep, so that another thread reads the answers.
+  // Sleeps until `condition`, which `mu` guards and answers fulfil, holds. False if `deadline_ns`
+  // of `clock` passes first. The driver is told, so that another thread reads the answers.
   bool AwaitAnswers(const Clock* clock, absl::Mutex* mu, const absl::Condition& condition,
                     int64_t deadline_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 };
