@@ -27,7 +27,7 @@
 #include "server/device_choice.h"
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
-#include "server/resident_bound.h"
+#include "common/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
 
@@ -88,6 +88,7 @@ bool IsReady(const Process& process, std::string* why_not) {
     *why_not = failed;
     return false;
   }
+  if (!process.data->Healthy(why_not)) return false;
   if (!process.host->Ready()) {
     *why_not = "shards are being recovered or wait for activation";
     return false;

@@ -3,20 +3,25 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/table_spec.h"
+#include "ports/grpc_hand_over.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
 
 namespace hotbed {
 namespace {
+
+constexpr int kStreamsPerConnectionMax = 256;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -197,7 +202,8 @@ class RunningService : public CoordinatorService {
       : coordinator_(coordinator),
         hub_(coordinator, clock, options.watches),
         attends_(coordinator, clock, options.attends),
-        methods_(coordinator, &hub_, &attends_) {}
+        methods_(coordinator, &hub_, &attends_),
+        clock_(clock) {}
   ~RunningService() override { Shutdown(); }
 
   absl::Status Listen(const CoordinatorServiceOptions& options) {
@@ -210,29 +216,32 @@ class RunningService : public CoordinatorService {
       hub_.OnTick();
     });
     if (absl::Status s = coordinator_->Start(); !s.ok()) return s;
+    PortOptions port = options.port;
+    port.limits.http2.message_bytes_max = 2 * static_cast<uint64_t>(options.request_bytes_max);
+    absl::StatusOr<std::unique_ptr<Port>> opened = Port::Open(port, clock_);
+    if (!opened.ok()) return opened.status();
+    port_ = *std::move(opened);
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
+    GuardServer({.quota_bytes = options.grpc_bytes_max, .streams_max = kStreamsPerConnectionMax},
+                &builder);
+    std::function<void(int)> hand_over = HandOverTo(&builder);
     builder.SetMaxReceiveMessageSize(options.request_bytes_max);
     builder.SetMaxSendMessageSize(-1);
     AllowKeepalives(&builder);
     builder.RegisterService(&methods_);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
-                                                 ": the port is in use or the address is not this "
-                                                 "machine's; choose another with --listen"));
-    }
-    address_ = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
+    HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";
+    port_->Serve(std::move(hand_over));
     return absl::OkStatus();
   }
 
-  std::string address() const override { return address_; }
+  std::string address() const override { return port_->address(); }
+  const Port& port() const override { return *port_; }
   size_t watches() const override { return hub_.streams(); }
   size_t attends() const override { return attends_.streams(); }
 
   void Shutdown() override {
+    if (port_ != nullptr) port_->Stop();
     attends_.Close();
     hub_.Close();
     coordinator_->Stop();  // answers all waiting calls, so the server need not cancel them
@@ -247,8 +256,9 @@ class RunningService : public CoordinatorService {
   WatchHub hub_;
   AttendHub attends_;
   Methods methods_;
+  const Clock* const clock_;
+  std::unique_ptr<Port> port_;
   std::unique_ptr<grpc::Server> server_;
-  std::string address_;
 };
 
 }  // namespace

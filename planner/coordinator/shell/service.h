@@ -11,14 +11,16 @@
 #include "planner/coordinator/shell/attend_hub.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/shell/watch_hub.h"
+#include "ports/port.h"
 
 namespace hotbed {
 
 struct CoordinatorServiceOptions {
-  std::string listen = "127.0.0.1:7400";
+  PortOptions port = {.name = "control", .listen = "127.0.0.1:7400"};
   WatchHubOptions watches;
   AttendHubOptions attends;
   int request_bytes_max = 16 << 20;
+  uint64_t grpc_bytes_max = 256ull << 20;  // memory of gRPC's own
 };
 
 class CoordinatorService {
@@ -33,6 +35,7 @@ class CoordinatorService {
   virtual std::string address() const = 0;  // host:port as bound
   virtual size_t watches() const = 0;       // open streams of clients
   virtual size_t attends() const = 0;       // open streams of servers
+  virtual const Port& port() const = 0;
   // Ends streams, stops the coordinator, then the server. Idempotent.
   virtual void Shutdown() = 0;
 };
