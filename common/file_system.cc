@@ -25,13 +25,20 @@ absl::Status Failed(absl::string_view action, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", path));
 }
 
-// open() that continues after a signal. -1 and errno on failure.
+// A lack of descriptors passes: connections are limited, and close.
+constexpr int kDescriptorWaitsMax = 200;
+constexpr useconds_t kDescriptorWaitUs = 10'000;
+
+// open() that continues after a signal, and waits for up to 2 s for a descriptor: a file that cannot
+// be opened for want of one is not a failed disk. -1 and errno on failure.
 int Open(const std::string& path, int flags) {
-  int fd;
-  do {
-    fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
+  for (int waits = 0;;) {
+    const int fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+    if (fd >= 0) return fd;
+    if (errno == EINTR) continue;
+    if ((errno != EMFILE && errno != ENFILE) || ++waits > kDescriptorWaitsMax) return -1;
+    usleep(kDescriptorWaitUs);
+  }
 }
 
 class PosixFile : public WritableFile {

@@ -31,6 +31,7 @@ constexpr int kAcceptsAtOnce = 64;
 constexpr int64_t kProbeEveryMs = 2000;
 constexpr int kProbeMsMax = 2000;
 constexpr int64_t kSilentMsMax = 10'000;
+constexpr int64_t kDescriptorsOfFiles = 768;
 constexpr int64_t kConnectionsMaxDefault = 8192;
 
 int PortOf(const sockaddr_storage& address) {
@@ -86,7 +87,8 @@ uint64_t RaiseDescriptorLimit() {
 
 ConnectionLimits ConnectionLimitsOf(int64_t connections_max, int64_t per_peer_max,
                                     uint64_t descriptors_max) {
-  const int64_t room = std::max<int64_t>(1, static_cast<int64_t>(descriptors_max / 2));
+  const auto descriptors = static_cast<int64_t>(descriptors_max);
+  const int64_t room = std::max<int64_t>({1, descriptors / 4, descriptors - kDescriptorsOfFiles});
   ConnectionLimits limits;
   limits.connections_max = static_cast<uint32_t>(
       std::min(room, connections_max > 0 ? connections_max : kConnectionsMaxDefault));

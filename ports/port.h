@@ -38,9 +38,9 @@ struct PortOptions {
 // Raises the soft limit of open files to the hard limit, and returns it.
 uint64_t RaiseDescriptorLimit();
 
-// The limits of a process that may have `descriptors_max` files open. Half of them are for files and
-// connections of our own: log and RocksDB never lack one. 0 stands for the default: of
-// `connections_max` what is left, at most 8192, and of `per_peer_max` half of it.
+// The limits of a process that may have `descriptors_max` files open. 768 of them, or three quarters
+// if they are few, are for files and connections of our own: log and RocksDB never lack one. 0 stands
+// for the default: of `connections_max` what is left, at most 8192, and of `per_peer_max` half of it.
 ConnectionLimits ConnectionLimitsOf(int64_t connections_max, int64_t per_peer_max,
                                     uint64_t descriptors_max);
 

@@ -4,12 +4,14 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -37,10 +39,10 @@ constexpr int64_t kGraceMsMax = 200;
 constexpr int64_t kStopStepNs = 1'000'000;
 
 // gRPC ends a stream whose message is larger than this, so it is well above the limit beyond which
-// a message is refused with a reply; and the port ends a connection whose message is to become larger
-// still, before it has come.
-int ReceiveBytesMax(uint64_t message_bytes_max) { return static_cast<int>(2 * message_bytes_max); }
-uint64_t AnnouncedBytesMax(uint64_t message_bytes_max) { return 3 * message_bytes_max; }
+// a message is refused with a reply. The port closes the connection of one that is announced larger.
+int ReceiveBytesMax(uint64_t message_bytes_max) {
+  return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
+}
 
 void AddGauge(const char* name, const char* help, Labels labels, double value,
               std::vector<MetricSample>* samples) {
@@ -57,6 +59,8 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
   constexpr char kInFlight[] = "hotbed_server_in_flight_bytes";
   constexpr char kInFlightHelp[] = "Bytes of requests and answers in flight, by budget.";
   AddGauge(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight(), samples);
+  AddGauge(kInFlight, kInFlightHelp, {{"budget", "lookup"}}, plane.lookup_budget.in_flight(),
+           samples);
   AddGauge(kInFlight, kInFlightHelp, {{"budget", "push"}}, plane.push_budget.in_flight(), samples);
   AddGauge("hotbed_server_push_waiting_bytes",
            "Bytes of pushes that wait for room in their budget.", {},
@@ -91,8 +95,16 @@ struct DataServer::Impl {
         peers(options.peer_limits, options.limits.write_timeout_ms, host),
         gauges(
             [this](std::vector<MetricSample>* samples) { CollectGauges(plane, peers, samples); }) {
-    plane.pull_budget.SetHandOver([this] { AskForGrants(&plane.pull_budget); });
-    plane.push_budget.SetHandOver([this] { AskForGrants(&plane.push_budget); });
+    for (ByteBudget* budget : Budgets()) {
+      budget->SetHandOver([this, budget] { AskForGrants(budget); });
+      budget->SetShed([this](const std::string& peer) {
+        port->connections().End(peer, EndReason::kUnreadAnswers);
+      });
+    }
+  }
+
+  std::array<ByteBudget*, 3> Budgets() {
+    return {&plane.pull_budget, &plane.lookup_budget, &plane.push_budget};
   }
 
   void AskForGrants(ByteBudget* budget) {
@@ -120,8 +132,7 @@ struct DataServer::Impl {
       ticked_ns = now_ns;
       plane.watch.Tick(now_ns);
       peers.watch.Tick(now_ns);
-      plane.pull_budget.Expire(now_ns);
-      plane.push_budget.Expire(now_ns);
+      for (ByteBudget* budget : Budgets()) budget->Expire(now_ns);
     }
   }
 
@@ -162,7 +173,7 @@ DataServer::DataServer() = default;
 absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOptions& options,
                                                               ShardHost* host, const Clock* clock) {
   PortOptions port_options = options.port;
-  port_options.limits.http2.message_bytes_max = AnnouncedBytesMax(options.limits.message_bytes_max);
+  port_options.limits.http2.message_bytes_max = ReceiveBytesMax(options.limits.message_bytes_max);
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Port> port, Port::Open(port_options, clock));
   auto data_server = std::unique_ptr<DataServer>(new DataServer);
   data_server->impl_ = std::make_unique<Impl>(options, host, clock);
@@ -245,8 +256,8 @@ void DataServer::Stop(int64_t wait_ms) {
   DataPlane& plane = impl_->plane;
   plane.draining.store(true);
   const int64_t until_ns = plane.clock->NowNs() + wait_ms * 1'000'000;
-  while ((plane.pull_budget.in_flight() > 0 || plane.push_budget.in_flight() > 0) &&
-         plane.clock->NowNs() < until_ns) {
+  const auto in_flight = [](const ByteBudget* budget) { return budget->in_flight() > 0; };
+  while (absl::c_any_of(impl_->Budgets(), in_flight) && plane.clock->NowNs() < until_ns) {
     plane.clock->SleepNs(kStopStepNs);
   }
   impl_->port->Stop();

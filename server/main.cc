@@ -22,12 +22,13 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/process_tuning.h"
+#include "common/resident_bound.h"
+#include "ports/port.h"
 #include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/device_choice.h"
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
-#include "common/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
 
@@ -66,8 +67,8 @@ ServerSnapshot SnapshotOf(const Process& process) {
     snapshot.admin_address = process.admin_address;
   }
   snapshot.ready = process.host->Ready() && snapshot.link.registrations > 0;
-  snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight();
-  snapshot.pull_bytes_in_flight_max = plane.pull_budget.bytes_max();
+  snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight() + plane.lookup_budget.in_flight();
+  snapshot.pull_bytes_in_flight_max = plane.limits.pull_bytes_in_flight_max;
   snapshot.push_bytes_in_flight = plane.push_budget.in_flight();
   snapshot.push_bytes_in_flight_max = plane.push_budget.bytes_max();
   snapshot.streams = plane.streams.load();
@@ -205,6 +206,7 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit shows as an error of the write
 
+  RaiseDescriptorLimit();
   Process process;
   int exit_code = 0;
   if (!LoadServerOptions(argc, argv, &process.options, &exit_code)) return exit_code;

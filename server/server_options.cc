@@ -84,7 +84,8 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                    "never more than a quarter of the two limits that follow.",
                    {.min = kMiB});
   schema->AddBytes("pull-bytes-in-flight-max", &o->pull_bytes_in_flight_max,
-                   "Bytes of answers in flight on this server; 0: 1/16 of host-bytes.");
+                   "Bytes of answers in flight on this server, a quarter of them for lookups; 0: "
+                   "1/16 of host-bytes.");
   schema->AddBytes("push-bytes-in-flight-max", &o->push_bytes_in_flight_max,
                    "Bytes of pushes in flight on this server; a quarter of it more may wait; "
                    "0: 1/16 of host-bytes for both.");
@@ -103,7 +104,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                  {.min = 1, .max = 1 << 20});
   schema->AddInt("connections-max", &o->connections_max,
                  "Connections open to the data port; beyond it one that is idle makes room, or the "
-                 "new one is closed. 0: half of the limit of open files, at most 8192.",
+                 "new one is closed. 0: the limit of open files less 768, at most 8192.",
                  {.min = 0, .max = 100'000});
   schema->AddInt("connections-per-peer-max", &o->connections_per_peer_max,
                  "The same from one address. 0: half of connections-max.",

@@ -21,6 +21,7 @@ DataStream::~DataStream() {
 bool DataStream::OnAccepted(grpc::Status* refusal) {
   StartNext();
   counted_ = true;
+  connection_ = plane_->accounts.Of(peer());
   *refusal = AdmitStream(plane_);
   return refusal->ok();
 }

@@ -206,11 +206,13 @@ TEST_F(PortTest, TellsThatNobodyAnswers) {
   EXPECT_THAT(why, HasSubstr("has not answered its own probe for 11 s"));
 }
 
-TEST(ConnectionLimitsTest, LeaveHalfOfTheDescriptorsForFiles) {
-  EXPECT_EQ(ConnectionLimitsOf(0, 0, 1024).connections_max, 512u);
-  EXPECT_EQ(ConnectionLimitsOf(0, 0, 1024).connections_per_peer_max, 256u);
+TEST(ConnectionLimitsTest, LeaveDescriptorsForFiles) {
+  EXPECT_EQ(ConnectionLimitsOf(0, 0, 256).connections_max, 64u);
+  EXPECT_EQ(ConnectionLimitsOf(0, 0, 1024).connections_max, 256u);
+  EXPECT_EQ(ConnectionLimitsOf(0, 0, 1024).connections_per_peer_max, 128u);
+  EXPECT_EQ(ConnectionLimitsOf(0, 0, 4096).connections_max, 3328u);
   EXPECT_EQ(ConnectionLimitsOf(0, 0, 1 << 20).connections_max, 8192u);
-  EXPECT_EQ(ConnectionLimitsOf(5000, 0, 1024).connections_max, 512u);
+  EXPECT_EQ(ConnectionLimitsOf(5000, 0, 1024).connections_max, 256u);
   EXPECT_EQ(ConnectionLimitsOf(100, 90, 1024).connections_per_peer_max, 90u);
 }
 

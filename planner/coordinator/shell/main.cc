@@ -24,6 +24,7 @@
 #include "planner/coordinator/shell/service.h"
 #include "planner/coordinator/shell/status_page.h"
 #include "planner/coordinator/store/data_dir.h"
+#include "ports/port.h"
 
 namespace hotbed {
 namespace {
@@ -141,6 +142,7 @@ absl::Status Serve(const Options& options) {
 }
 
 int Main(int argc, char** argv) {
+  RaiseDescriptorLimit();
   Options options;
   ConfigSchema schema("hotbed-coordinator",
                       "Places the shards of embedding tables on servers and says who owns which.");
@@ -168,7 +170,7 @@ int Main(int argc, char** argv) {
                 "Shards copied from a server, and to a server, at once.", {.min = 1, .max = 64});
   schema.AddInt("connections-max", &options.connections_max,
                 "Connections open to the port; beyond it one that is idle makes room, or the new "
-                "one is closed. 0: half of the limit of open files, at most 8192.",
+                "one is closed. 0: the limit of open files less 768, at most 8192.",
                 {.min = 0, .max = 100'000});
   schema.AddInt("connections-per-peer-max", &options.connections_per_peer_max,
                 "The same from one address. 0: half of connections-max.",
