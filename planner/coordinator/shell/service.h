@@ -17,10 +17,7 @@ namespace hotbed {
 
 struct CoordinatorServiceOptions {
   PortOptions port = {.name = "control", .listen = "127.0.0.1:7400"};
-  WatchHubOptions watches;
-  AttendHubOptions attends;
-  int request_bytes_max = 16 << 20;
-  uint64_t grpc_bytes_max = 256ull << 20;  // memory of gRPC's own
+  StreamLimits watches = WatchHub::kLimits;
 };
 
 class CoordinatorService {
@@ -30,14 +27,29 @@ class CoordinatorService {
   // Coordinator::Start.
   static absl::StatusOr<std::unique_ptr<CoordinatorService>> Start(
       const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock);
-  virtual ~CoordinatorService() = default;  // calls Shutdown
+  ~CoordinatorService();  // calls Shutdown
 
-  virtual std::string address() const = 0;  // host:port as bound
-  virtual size_t watches() const = 0;       // open streams of clients
-  virtual size_t attends() const = 0;       // open streams of servers
-  virtual const Port& port() const = 0;
+  const std::string& address() const { return port_->address(); }  // host:port as bound
+  const Port& port() const { return *port_; }
+  size_t watches() { return watches_.streams().size(); }  // open streams of clients
+  size_t attends() { return attends_.streams().size(); }  // open streams of servers
   // Ends streams, stops the coordinator, then the server. Idempotent.
-  virtual void Shutdown() = 0;
+  void Shutdown();
+
+ private:
+  class Methods;
+
+  CoordinatorService(const CoordinatorServiceOptions& options, Coordinator* coordinator,
+                     const Clock* clock);
+  absl::Status Listen(const PortOptions& options);
+
+  Coordinator* const coordinator_;
+  WatchHub watches_;
+  AttendHub attends_;
+  std::unique_ptr<Methods> methods_;
+  const Clock* const clock_;
+  std::unique_ptr<Port> port_;
+  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace hotbed
