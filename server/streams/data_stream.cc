@@ -14,6 +14,7 @@ DataStream::DataStream(DataPlane* plane, RawDataService* service,
 }
 
 DataStream::~DataStream() {
+  connection_.reset();  // before the plane may go
   if (counted_) plane_->streams.fetch_sub(1);
   plane_->calls.fetch_sub(1);
 }

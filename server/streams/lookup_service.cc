@@ -33,7 +33,10 @@ LookupCall::LookupCall(DataPlane* plane, RawDataService* service,
   plane_->calls.fetch_add(1);
 }
 
-LookupCall::~LookupCall() { plane_->calls.fetch_sub(1); }
+LookupCall::~LookupCall() {
+  connection_.reset();  // before the plane may go
+  plane_->calls.fetch_sub(1);
+}
 
 void LookupCall::Start(DataPlane* plane, RawDataService* service,
                        grpc::ServerCompletionQueue* queue) {
