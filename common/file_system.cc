@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -27,17 +28,17 @@ absl::Status Failed(absl::string_view action, absl::string_view path) {
 
 // A lack of descriptors passes: connections are limited, and close.
 constexpr int kDescriptorWaitsMax = 200;
-constexpr useconds_t kDescriptorWaitUs = 10'000;
+constexpr int64_t kDescriptorWaitNs = 10'000'000;
 
-// open() that continues after a signal, and waits for up to 2 s for a descriptor: a file that cannot
-// be opened for want of one is not a failed disk. -1 and errno on failure.
+// open() that continues after a signal, and waits for up to 2 s for a descriptor: a file that
+// cannot be opened for want of one is not a failed disk. -1 and errno on failure.
 int Open(const std::string& path, int flags) {
   for (int waits = 0;;) {
     const int fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
     if (fd >= 0) return fd;
     if (errno == EINTR) continue;
     if ((errno != EMFILE && errno != ENFILE) || ++waits > kDescriptorWaitsMax) return -1;
-    usleep(kDescriptorWaitUs);
+    Clock::Real()->SleepNs(kDescriptorWaitNs);
   }
 }
 

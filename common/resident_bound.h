@@ -1,8 +1,8 @@
 // Keeps the resident size of a process near its budget.
 //
-// Each part of a budget (server/host/host_budget.h) is bounded by itself, but memory that a part frees stays
-// with malloc, in one arena or another. When the process is larger than its budget, free memory is
-// returned to the system. Thread-compatible.
+// Each part of a budget (server/host/host_budget.h) is bounded by itself, but memory that a part
+// frees stays with malloc, in one arena or another. When the process is larger than its budget,
+// free memory is returned to the system. Thread-compatible.
 #ifndef HOTBED_COMMON_RESIDENT_BOUND_H_
 #define HOTBED_COMMON_RESIDENT_BOUND_H_
 

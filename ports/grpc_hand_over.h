@@ -20,8 +20,8 @@ struct GrpcGuards {
   int streams_max = 1024;  // open at once on one connection
 };
 
-// Bounds what a connection may hold of gRPC, and ends those that are idle or dead: pinged after 30 s
-// of silence, closed after another 20 s, or after ten minutes without a call.
+// Bounds what a connection may hold of gRPC, and ends those that are idle or dead: pinged after
+// 30 s of silence, closed after another 20 s, or after ten minutes without a call.
 inline void GuardServer(const GrpcGuards& guards, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("hotbed");
   quota.Resize(guards.quota_bytes);

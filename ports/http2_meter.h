@@ -22,8 +22,8 @@ inline constexpr size_t kHttp2HelloBytes = sizeof(kHttp2Hello) - 1;
 struct Http2Limits {
   uint64_t message_bytes_max = 16ull << 20;  // one message
   uint64_t header_bytes_max = 64 << 10;      // one request's header frames together
-  // Frames that cost their sender little and us much: resets of streams, requests without a message,
-  // pings, settings.
+  // Frames that cost their sender little and us much: resets of streams, requests without a
+  // message, pings, settings.
   double control_frames_per_second = 500;  // on average
   double control_frames_burst = 1000;      // at once
 };

@@ -1,6 +1,6 @@
-// A listening socket whose connections we accept ourselves and then give to gRPC. gRPC 1.51 gives up
-// its listener for good when a descriptor is missing once (CVE-2023-4785), and takes any number of
-// connections.
+// A listening socket whose connections we accept ourselves and then give to gRPC. gRPC 1.51 gives
+// up its listener for good when a descriptor is missing once (CVE-2023-4785), and takes any number
+// of connections.
 //
 // A connection beyond the limits is accepted and closed at once, unless an idle one can make room:
 // its client learns it now and tries again later, while a connection that waits in the kernel's
@@ -38,9 +38,10 @@ struct PortOptions {
 // Raises the soft limit of open files to the hard limit, and returns it.
 uint64_t RaiseDescriptorLimit();
 
-// The limits of a process that may have `descriptors_max` files open. 768 of them, or three quarters
-// if they are few, are for files and connections of our own: log and RocksDB never lack one. 0 stands
-// for the default: of `connections_max` what is left, at most 8192, and of `per_peer_max` half of it.
+// The limits of a process that may have `descriptors_max` files open. 768 of them, or three
+// quarters if they are few, are for files and connections of our own: log and RocksDB never lack
+// one. 0 stands for the default: of `connections_max` what is left, at most 8192, and of
+// `per_peer_max` half of it.
 ConnectionLimits ConnectionLimitsOf(int64_t connections_max, int64_t per_peer_max,
                                     uint64_t descriptors_max);
 

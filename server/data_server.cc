@@ -39,7 +39,7 @@ constexpr int64_t kGraceMsMax = 200;
 constexpr int64_t kStopStepNs = 1'000'000;
 
 // gRPC ends a stream whose message is larger than this, so it is well above the limit beyond which
-// a message is refused with a reply. The port closes the connection of one that is announced larger.
+// a message is refused with a reply. The port closes the connection on which one is announced.
 int ReceiveBytesMax(uint64_t message_bytes_max) {
   return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
 }

@@ -58,7 +58,7 @@ class DataStream : public BidiStream {
     Answer(&answer, bytes, reserved, greets);
   }
 
-  // Of this stream's connection; from OnAccepted on.
+  // The account of this stream's connection; from OnAccepted on.
   ConnectionAccount* connection() const { return connection_.get(); }
   int64_t NowNs() const { return plane_->clock->NowNs(); }
 

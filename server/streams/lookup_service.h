@@ -1,6 +1,7 @@
 // The inference read: one pull message, one answer, no session and no order. A lookup takes the
-// same path to the shard host as a message of a pull stream, and a budget of the same kind. A call whose
-// client reads nothing of a large answer for `write_timeout_ms` is cancelled, as a stream would be.
+// same path to the shard host as a message of a pull stream, and a budget of the same kind. A call
+// whose client reads nothing of a large answer for `write_timeout_ms` is cancelled, as a stream
+// would be.
 #ifndef HOTBED_SERVER_STREAMS_LOOKUP_SERVICE_H_
 #define HOTBED_SERVER_STREAMS_LOOKUP_SERVICE_H_
 
