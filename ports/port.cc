@@ -110,11 +110,7 @@ Port::Port(const PortOptions& options, const Clock* clock)
       connections_(std::make_shared<ConnectionTable>(options.name, options.limits, clock)),
       gauges_([this](std::vector<MetricSample>* samples) {
         const auto add = [&](const char* name, const char* help, double value) {
-          MetricSample& sample = samples->emplace_back();
-          sample.name = name;
-          sample.help = help;
-          sample.labels = {{"port", options_.name}};
-          sample.value = value;
+          AddSample(name, help, {{"port", options_.name}}, value, samples);
         };
         add("hotbed_port_connections", "Connections open.", connections_->size());
         add("hotbed_port_unfinished_bytes", "Bytes received of messages that are not complete.",
