@@ -44,7 +44,7 @@ class BidiStream : private StreamWatch::Watched {
 
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
   // An answer that is not written after this time waits for its reader.
-  static constexpr int64_t kStalledMs = 250;
+  static constexpr int64_t kStalledMs = 100;
 
  protected:
   // `watch` ticks the stream while the stream lives, and outlives it.

@@ -23,7 +23,8 @@ void ByteBudget::Take(uint64_t bytes, Account* account) {
   if (account->stalled) stalled_bytes_ += bytes;
 }
 
-ByteBudget::Outcome ByteBudget::Reserve(uint64_t bytes, const Wait& wait) {
+ByteBudget::Outcome ByteBudget::Reserve(uint64_t asked, const Wait& wait) {
+  const uint64_t bytes = Counted(asked, wait.account);
   absl::MutexLock lock(&mu_);
   const bool first = waiting_.empty() || (!held_up_ && !IsStalled(wait.account));
   if (first && FitsNow(bytes, wait.account)) {
@@ -40,7 +41,8 @@ ByteBudget::Outcome ByteBudget::Reserve(uint64_t bytes, const Wait& wait) {
   return Outcome::kWaiting;
 }
 
-void ByteBudget::Release(uint64_t bytes, Account* account) {
+void ByteBudget::Release(uint64_t asked, Account* account) {
+  const uint64_t bytes = Counted(asked, account);
   mu_.Lock();
   HOTBED_DCHECK(in_flight_.load() >= bytes) << "released more than was reserved";
   in_flight_.fetch_sub(bytes, std::memory_order_relaxed);
@@ -139,7 +141,7 @@ void ByteBudget::Expire(int64_t now_ns) {
 }
 
 std::string ByteBudget::ToShed(int64_t now_ns) {
-  if (waiting_.empty() || stalled_bytes_ <= bytes_max_ / 2) {
+  if (waiting_.empty() || stalled_bytes_ < bytes_max_ / 2) {
     stalled_since_ns_ = 0;
     return "";
   }

@@ -7,10 +7,12 @@
 // nobody's turn. Its requests wait until no other waits.
 //
 // Thread-safe. A request larger than the whole limit is admitted when nothing else is in flight, so
-// that it cannot wait for ever.
+// that it cannot wait for ever. A connection's request counts as half of the limit at most: a large
+// one, of which there is one at a time, leaves room for small ones.
 #ifndef HOTBED_SERVER_NET_BYTE_BUDGET_H_
 #define HOTBED_SERVER_NET_BYTE_BUDGET_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -67,13 +69,13 @@ class ByteBudget {
 
   // kWaiting: the waiter is called later, perhaps before this returns. A waiter that no longer
   // wants the bytes when it is granted them has to release them.
-  Outcome Reserve(uint64_t bytes, const Wait& wait);
-  void Release(uint64_t bytes, Account* account = nullptr);
+  Outcome Reserve(uint64_t asked, const Wait& wait);
+  void Release(uint64_t asked, Account* account = nullptr);
   // The client of this connection has not read an answer for a while; so until its next Release.
   void Stalled(Account* account);
   void GrantMore();
   // Removes waiters whose deadline is not after `now_ns` and waiters that have Gone. If stalled
-  // connections have held more than half of the limit for kShedNs while others waited, the one that
+  // connections have held half of the limit for kShedNs while others waited, the one that
   // holds most is named to `shed`.
   void Expire(int64_t now_ns);
   static constexpr int64_t kShedNs = 1'000'000'000;
@@ -105,6 +107,9 @@ class ByteBudget {
     return account == nullptr ||
            (account->in_flight == 0 && Fits(bytes, account, stalled_bytes_, 0));
   }
+  uint64_t Counted(uint64_t bytes, const Account* account) const {
+    return account == nullptr ? bytes : std::min(bytes, std::max<uint64_t>(1, bytes_max_ / 2));
+  }
   static bool IsStalled(const Account* account) { return account != nullptr && account->stalled; }
   void Take(uint64_t bytes, Account* account) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The place of the next waiter to be granted; kNobody: none can be. Sets `held_up_`.
@@ -126,7 +131,7 @@ class ByteBudget {
   bool held_up_ ABSL_GUARDED_BY(mu_) = false;  // a waiter holds up those behind it
   uint64_t stalled_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_set<Account*> stalled_ ABSL_GUARDED_BY(mu_);
-  int64_t stalled_since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // more than half, and others wait; 0: not so
+  int64_t stalled_since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // half, and others wait; 0: not so
 };
 
 }  // namespace hotbed

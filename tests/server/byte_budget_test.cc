@@ -194,6 +194,29 @@ TEST(ByteBudgetTest, WhoDoesNotReadHoldsUpNobodyAndWaitsBehindAll) {
   EXPECT_EQ(order, (std::vector<int>{3, 1, 2}));
 }
 
+TEST(ByteBudgetTest, ALargeRequestLeavesRoomForSmallOnes) {
+  ByteBudget budget(100, 100);
+  std::vector<int> order;
+  ByteBudget::Account unread[2];
+  ByteBudget::Account reader;
+  Recorder large(&budget, &order, 1, 0);
+  Recorder small(&budget, &order, 2, 0);
+  EXPECT_EQ(budget.Reserve(300, {&large, 0, 0, &unread[0]}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(5, {&small, 0, 0, &reader}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(300, {&large, 0, 0, &unread[1]}), Outcome::kWaiting) << "one at a time";
+  budget.Stalled(&unread[0]);
+  for (int i = 0; i < 100; ++i) {
+    budget.Release(5, &reader);
+    ASSERT_EQ(budget.Reserve(5, {&small, 0, 0, &reader}), Outcome::kReserved);
+  }
+  budget.Release(5, &reader);
+  EXPECT_TRUE(order.empty());
+  budget.Release(300, &unread[0]);
+  EXPECT_EQ(order, (std::vector<int>{1}));
+  budget.Release(300, &unread[1]);
+  EXPECT_EQ(budget.in_flight(), 0u);
+}
+
 TEST(ByteBudgetTest, StalledConnectionsLoseMoreThanHalfIfOthersWait) {
   ByteBudget budget(100, 100);
   std::vector<int> order;
