@@ -65,7 +65,8 @@ ServerSnapshot SnapshotOf(const Process& process) {
     snapshot.link = link->status();
     snapshot.admin_address = process.admin_address;
   }
-  snapshot.ready = process.host->Ready() && snapshot.link.registrations > 0;
+  snapshot.ready = process.host->Ready() && process.host->UndecidedText().empty() &&
+                   snapshot.link.registrations > 0;
   snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight();
   snapshot.pull_bytes_in_flight_max = plane.pull_budget.bytes_max();
   snapshot.push_bytes_in_flight = plane.push_budget.in_flight();
@@ -86,6 +87,10 @@ bool IsReady(const Process& process, std::string* why_not) {
   }
   if (const std::string failed = process.host->DeviceError(); !failed.empty()) {
     *why_not = failed;
+    return false;
+  }
+  if (const std::string undecided = process.host->UndecidedText(); !undecided.empty()) {
+    *why_not = undecided;
     return false;
   }
   if (!process.host->Ready()) {

@@ -84,6 +84,12 @@ absl::StatusOr<v1::MoveShardsReply> CoordinatorStub::MoveShards(
                                                                  request, address_, timeout_);
 }
 
+absl::StatusOr<v1::ChooseReplicaReply> CoordinatorStub::ChooseReplica(
+    const v1::ChooseReplicaRequest& request) {
+  return grpc_->Call<v1::ChooseReplicaRequest, v1::ChooseReplicaReply>(
+      &v1::Coordinator::Stub::ChooseReplica, request, address_, timeout_);
+}
+
 absl::StatusOr<v1::DrainServerReply> CoordinatorStub::DrainServer(
     const v1::DrainServerRequest& request) {
   return grpc_->Call<v1::DrainServerRequest, v1::DrainServerReply>(

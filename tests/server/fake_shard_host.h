@@ -77,6 +77,7 @@ class FakeShardHost final : public ShardHost {
   std::vector<TransferProgress> Transfers() const override;
   void SetTransferLimits(const TransferLimits& limits) override;
   std::vector<LostReplica> LostReplicas() const override;
+  std::vector<HeldReplica> HeldReplicas(bool) const override { return {}; }
   std::vector<ShardId> Held() const override;
   void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;

@@ -59,7 +59,17 @@ std::unique_ptr<Operation> Core::MakeOperation(Request request) {
   }
   if (auto* r = std::get_if<v1::RegisterServerRequest>(&request)) {
     return MakeRegisterServer(
-        std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); }, unix_ms_);
+        std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); },
+        [this](const Member& process, const v1::RegisterServerRequest& request) {
+          membership_.OnRegister(state_, process, request.held());
+        },
+        unix_ms_);
+  }
+  if (auto* r = std::get_if<v1::ChooseReplicaRequest>(&request)) {
+    return MakeChooseReplica(
+        std::move(*r), [this](const ClusterState& state, const v1::ChooseReplicaRequest& asked) {
+          return membership_.Choose(state, now_ns_, unix_ms_, asked);
+        });
   }
   if (auto* r = std::get_if<v1::MoveShardsRequest>(&request)) {
     return MakeMoveShards(std::move(*r), limits, Moving());
@@ -199,6 +209,7 @@ v1::RebalanceStatus Core::RebalancingNow() const {
 v1::ListMovesReply Core::Moves(const v1::ListMovesRequest& request) const {
   v1::ListMovesReply reply = ListMoves(state_, membership_, leases_, request);
   *reply.mutable_rebalance() = RebalancingNow();
+  membership_.doubts().List(&reply);
   return reply;
 }
 

@@ -54,7 +54,52 @@ MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
       changed.leaving.push_back(silent.shard());
     }
   }
+  if (!request.held().empty()) {
+    HeldOf& of = HeldBy({request.server(), request.incarnation()});
+    for (const v1::HeldReplica& message : request.held()) {
+      if (state.shards().contains(message.shard()) && NoteHeld(message, &of)) {
+        changed.held.push_back(message.shard());
+      }
+    }
+  }
   return changed;
+}
+
+MemberReports::HeldOf& MemberReports::HeldBy(const Member& process) {
+  HeldOf& of = held_[process.server];
+  if (of.incarnation != process.incarnation) of = {.incarnation = process.incarnation};
+  return of;
+}
+
+void MemberReports::OnRegister(const ClusterState& state, const Member& process,
+                               const google::protobuf::RepeatedPtrField<v1::HeldReplica>& held) {
+  HeldOf& of = HeldBy(process);
+  of.all = true;
+  const absl::btree_set<uint64_t>& named = state.ShardsOfServer(process.server);
+  for (const v1::HeldReplica& message : held) {
+    if (named.contains(message.shard())) NoteHeld(message, &of);
+  }
+}
+
+bool MemberReports::NoteHeld(const v1::HeldReplica& message, HeldOf* of) {
+  const HeldReplica held = {.nothing = message.nothing(),
+                            .damaged = message.damaged(),
+                            .behind = message.behind(),
+                            .end = {message.end().epoch(), message.end().lsn()},
+                            .member_of = message.member_of()};
+  const auto [known, added] = of->shards.try_emplace(message.shard(), held);
+  if (added) return true;
+  if (known->second == held) return false;
+  known->second = held;
+  return true;
+}
+
+std::optional<HeldReplica> MemberReports::Held(uint64_t shard, const Member& process) const {
+  const auto of = held_.find(process.server);
+  if (of == held_.end() || of->second.incarnation != process.incarnation) return std::nullopt;
+  const auto held = of->second.shards.find(shard);
+  if (held != of->second.shards.end()) return held->second;
+  return of->second.all ? std::make_optional(HeldReplica{.nothing = true}) : std::nullopt;
 }
 
 bool MemberReports::NoteLeaving(const v1::ShardRecord& record, Leaving report) {
@@ -84,6 +129,7 @@ void MemberReports::OnRecord(const v1::ShardRecord& record) {
 void MemberReports::Forget(uint64_t shard) {
   joins_.erase(shard);
   leaving_.erase(shard);
+  for (auto& [server, of] : held_) of.shards.erase(shard);
 }
 
 bool MemberReports::Joined(const v1::ShardRecord& record, const v1::Member& learner) const {

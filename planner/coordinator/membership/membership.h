@@ -11,7 +11,7 @@
 // each. When transfers have to wait, refills go before goals, and goals before read copies.
 //
 // Everything kept here can be thrown away: the shards to look at, the reports of servers (which
-// repeat them, member_reports.h), the last holder of a lost replica (to which it goes back), and
+// repeat them, member_reports.h), what people are to know (shard_doubts.h), the last holder of a lost replica (to which it goes back), and
 // the servers on which replicas do not last (replica_backoff.h). Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
@@ -26,10 +26,12 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "planner/coordinator/membership/member_reports.h"
 #include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_backoff.h"
 #include "planner/coordinator/membership/shard_decision.h"
+#include "planner/coordinator/membership/shard_doubts.h"
 #include "planner/coordinator/membership/snapshot_transfers.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
@@ -39,6 +41,9 @@ namespace hotbed {
 
 struct MembershipOptions {
   size_t copies_per_server = 2;  // snapshot transfers in flight from a server, and to a server
+  // A shard that has lost all its members waits until all are back or a person chooses, and not
+  // only for LeaseOptions::awaited_ns.
+  bool asks_person = false;
 };
 
 class Membership {
@@ -65,6 +70,12 @@ class Membership {
   void OnServerChanged(const ClusterState& state, ServerId server);
   // Takes over the reports of a live process about joins, lost replicas and silent members.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
+  // The process registers, and these replicas are on its disk. Called before its server's record is
+  // committed.
+  void OnRegister(const ClusterState& state, const Member& process,
+                  const google::protobuf::RepeatedPtrField<v1::HeldReplica>& held) {
+    reports_.OnRegister(state, process, held);
+  }
   // A few times per second: looks again at shards that wait for something that nobody reports.
   void Tick(int64_t now_ns, const ClusterState& state);
 
@@ -75,10 +86,20 @@ class Membership {
   std::optional<Transaction> NextBatch(const ClusterState& state, int64_t now_ns, int64_t unix_ms,
                                        bool urgent);
 
+  // A person's choice of a replica (ChooseReplica in shard_decision.h), as a transaction and its
+  // answer. NotFound: there is no such shard or server.
+  struct Chosen {
+    Transaction transaction;
+    v1::ChooseReplicaReply reply;
+  };
+  absl::StatusOr<Chosen> Choose(const ClusterState& state, int64_t now_ns, int64_t unix_ms,
+                                const v1::ChooseReplicaRequest& request);
+
   // Why the shard waits; empty: it does not, or nothing is wanted of it.
   std::string WaitsFor(uint64_t packed) const;
   size_t waiting() const { return waiting_.size() + gated_.size(); }
   const MemberReports& reports() const { return reports_; }
+  const ShardDoubts& doubts() const { return doubts_; }
   const SnapshotTransfers& transfers() const { return transfers_; }
 
   const Counts& counts() const { return counts_; }
@@ -95,16 +116,23 @@ class Membership {
   void NoteRecord(int64_t now_ns, const v1::ShardRecord& record);
 
   // membership_steps.cc: the next step of one shard.
+  // `ask` with the present view of the servers of the record.
+  template <typename Ask>
+  auto WithView(const v1::ShardRecord& record, MembershipBatch* batch, const Ask& ask);
   void LookAt(uint64_t packed, MembershipBatch* batch);
   // Drops or makes the shard's goal where that comes first; true: a goal was written or deleted.
   bool SettleGoal(const v1::ShardRecord& record, MembershipBatch* batch);
   bool DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch);
+  // Servers that are to be given no replica of the shard now.
+  std::vector<ServerId> Avoided(const v1::ShardRecord& record, int64_t now_ns) const;
   ShardWish WishOf(const v1::ShardRecord& record, const ClusterState& state, int64_t now_ns) const;
   ServerId RefillPlace(const v1::ShardRecord& record, const std::vector<ServerId>& members,
                        MembershipBatch* batch);
   // Why the transfer to the learner cannot begin now, or empty.
   std::string Gate(const v1::ShardRecord& record, const Member& learner,
                    const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
+  void NoteDoubt(const v1::ShardRecord& record, const ShardDecision& decision,
+                 MembershipBatch* batch);
   // Puts the step into the batch.
   void CarryOut(const v1::ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
   // The decision leaves out members that are gone or leaving.
@@ -120,6 +148,7 @@ class Membership {
   MemberReports reports_;
   SnapshotTransfers transfers_;
   ReplicaBackoff backoff_;
+  ShardDoubts doubts_;
 
   // Packed ids of shards.
   absl::btree_set<uint64_t> urgent_;                // to look at first

@@ -4,8 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/status_macros.h"
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
@@ -75,6 +77,12 @@ std::string MoveText(const ClusterState& state, const v1::ShardRecord& record,
 
 }  // namespace
 
+std::vector<ServerId> Membership::Avoided(const v1::ShardRecord& record, int64_t now_ns) const {
+  std::vector<ServerId> avoided = backoff_.Avoided(record.shard(), now_ns);
+  for (const v1::PassedOver& passed : record.passed_over()) avoided.push_back(passed.server());
+  return avoided;
+}
+
 ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& state,
                              int64_t now_ns) const {
   const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
@@ -101,7 +109,7 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     }
   }
   if (!spec.data_parallel()) return wish;
-  const std::vector<ServerId> avoided = backoff_.Avoided(record.shard(), now_ns);
+  const std::vector<ServerId> avoided = Avoided(record, now_ns);
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   for (const auto& [server, info] : state.servers()) {
     const auto& wanted = wish.servers;
@@ -111,6 +119,82 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     if (MayTakeReplicas(state, *leases_, server, more).ok()) wish.readers.push_back(server);
   }
   return wish;
+}
+
+template <typename Ask>
+auto Membership::WithView(const v1::ShardRecord& record, MembershipBatch* batch, const Ask& ask) {
+  const auto live = [&](ServerId server) { return leases_->LiveIncarnation(server); };
+  const auto awaited = [&](ServerId server) { return leases_->Awaited(batch->now_ns(), server); };
+  const auto refill = [&](const std::vector<ServerId>& members) {
+    return RefillPlace(record, members, batch);
+  };
+  const auto join_ready = [&](Epoch epoch, const Member& member) {
+    return epoch == record.epoch() && reports_.Joined(record, Named(member));
+  };
+  const auto out = [&](Epoch epoch, const Member& member) {
+    return epoch == record.epoch() ? reports_.WhyLeaving(record, Named(member)) : MemberOut::kNo;
+  };
+  const auto held = [&](const Member& process) { return reports_.Held(record.shard(), process); };
+  const auto waited = [&](ServerId server) {
+    return !options_.asks_person && leases_->LiveForAwaited(batch->now_ns(), server);
+  };
+  return ask(ServerView{.live = live,
+                        .awaited = awaited,
+                        .refill = refill,
+                        .join_ready = join_ready,
+                        .out = out,
+                        .held = held,
+                        .waited = waited});
+}
+
+absl::StatusOr<Membership::Chosen> Membership::Choose(const ClusterState& state, int64_t now_ns,
+                                                      int64_t unix_ms,
+                                                      const v1::ChooseReplicaRequest& request) {
+  const auto found = state.shards().find(request.shard());
+  if (found == state.shards().end()) {
+    return absl::NotFoundError(absl::StrCat(ShardId::FromPacked(request.shard()).ToString(),
+                                            " does not exist: 'hotbed shard list' names them"));
+  }
+  const v1::ShardRecord& record = found->second;
+  ServerId server = 0;
+  if (const v1::ServerInfo* const info = state.FindServer(request.server())) {
+    server = info->server();
+  } else if (!absl::SimpleAtoi(request.server(), &server) || !state.servers().contains(server)) {
+    return absl::NotFoundError(
+        absl::StrCat("server \"", request.server(), "\" is not known: 'hotbed status' names them"));
+  }
+  HOTBED_ASSIGN_OR_RETURN(const ShardRecord decoded, FromProto(record));
+  MembershipBatch batch(&state, now_ns, unix_ms);
+  absl::StatusOr<ShardDecision> decision = WithView(
+      record, &batch, [&](const ServerView& view) { return ChooseReplica(decoded, server, view); });
+  const auto text_of = [&](absl::string_view text) {
+    return absl::StrCat(state.ShardName(record.shard()), ": ", state.WithServerNames(text));
+  };
+  if (!decision.ok()) {
+    return absl::Status(decision.status().code(), text_of(decision.status().message()));
+  }
+  if (decision->step == ShardStep::kNone) return absl::InternalError(text_of(decision->reason));
+  v1::ChooseReplicaReply reply;
+  *reply.mutable_record() = ToProto(decision->next);
+  reply.set_text(text_of(decision->reason));
+  batch.PutRecord(reply.record());
+  batch.Note("chosen", state.WithServerNames(absl::StrCat("a person chose ", decision->reason)),
+             record.shard());
+  return Chosen{*batch.Finish(), std::move(reply)};
+}
+
+void Membership::NoteDoubt(const v1::ShardRecord& record, const ShardDecision& decision,
+                           MembershipBatch* batch) {
+  if (decision.stopped) {
+    const auto news = doubts_.NoteStopped(record, decision.reason, batch->unix_ms());
+    if (news == ShardDoubts::News::kStopped)
+      batch->Note("stopped", decision.reason, record.shard());
+    return;
+  }
+  const auto news = doubts_.NoteServed(batch->state(), reports_, record, batch->unix_ms());
+  if (news == ShardDoubts::News::kHoldsMore) {
+    batch->Note("holds_more", doubts_.TextOf(record.shard()), record.shard());
+  }
 }
 
 void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
@@ -130,24 +214,11 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
     waiting_[packed] = std::string(decoded.status().message());
     return;
   }
-  const auto live = [&](ServerId server) { return leases_->LiveIncarnation(server); };
-  const auto awaited = [&](ServerId server) { return leases_->Awaited(batch->now_ns(), server); };
-  const auto refill = [&](const std::vector<ServerId>& members) {
-    return RefillPlace(record, members, batch);
-  };
-  const auto join_ready = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() && reports_.Joined(record, Named(member));
-  };
-  const auto out = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() ? reports_.WhyLeaving(record, Named(member)) : MemberOut::kNo;
-  };
-  ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
-                                       ServerView{.live = live,
-                                                  .awaited = awaited,
-                                                  .refill = refill,
-                                                  .join_ready = join_ready,
-                                                  .out = out});
+  ShardDecision decision = WithView(record, batch, [&](const ServerView& view) {
+    return DecideShard(*decoded, WishOf(record, state, batch->now_ns()), view);
+  });
   decision.reason = state.WithServerNames(decision.reason);
+  NoteDoubt(record, decision, batch);
   if (decision.step != ShardStep::kNone) return CarryOut(record, std::move(decision), batch);
   const auto stops = [&](const v1::Member& m) {
     return leases_->Stopping(m.server()) && !leases_->StopsAlone(batch->now_ns(), m.server());
@@ -200,7 +271,7 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
-  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
+  search.avoid = Avoided(record, batch->now_ns());
   search.bytes = ShardBytes(leases_).Of(record);
   search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
@@ -227,7 +298,7 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
                                  const std::vector<ServerId>& members, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   PlaceSearch search;
-  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
+  search.avoid = Avoided(record, batch->now_ns());
   auto holder = last_holder_.find(record.shard());
   if (holder != last_holder_.end() &&
       std::count(search.avoid.begin(), search.avoid.end(), holder->second) == 0) {
@@ -331,6 +402,9 @@ void Membership::CarryOut(const v1::ShardRecord& record, ShardDecision decision,
       batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
       break;
     }
+    case ShardStep::kHeard:
+      batch->Note("heard", decision.reason, packed);
+      break;
     case ShardStep::kDropMember:
       if (goal == nullptr) batch->Note("drop", decision.reason, packed);
       break;
@@ -361,10 +435,19 @@ void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision
     since = std::max(since, leases_->GoneSinceNs(m.server()));
   }
   failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
-  const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
-                           : gone                                ? "fail_over"
-                           : lost                                ? "copy_lost"
-                                                                 : "cut_off";
+  const auto is_new = [&](const PassedOver& passed) {
+    const auto& before = record.passed_over();
+    return std::none_of(before.begin(), before.end(), [&](const v1::PassedOver& known) {
+      return known.server() == passed.server;
+    });
+  };
+  const std::vector<PassedOver>& passed_over = decision.next.passed_over;
+  const bool passes_over = std::any_of(passed_over.begin(), passed_over.end(), is_new);
+  const char* const kind = passes_over                             ? "passed_over"
+                           : decision.step == ShardStep::kTakeBack ? "take_back"
+                           : gone                                  ? "fail_over"
+                           : lost                                  ? "copy_lost"
+                                                                   : "cut_off";
   const std::string more = NoteBackoff(record, decision, batch->now_ns(), batch->state());
   batch->Note(kind, absl::StrCat(decision.reason, more), record.shard());
 }

@@ -27,7 +27,35 @@ class MembershipStep : public Operation {
   bool done_ = false;
 };
 
+class ChooseReplicaOperation : public Operation {
+ public:
+  using Choose = std::function<absl::StatusOr<Membership::Chosen>(const ClusterState&,
+                                                                  const v1::ChooseReplicaRequest&)>;
+  ChooseReplicaOperation(v1::ChooseReplicaRequest request, Choose choose)
+      : request_(std::move(request)), choose_(std::move(choose)) {}
+
+  Next Advance(const ClusterState& state) override {
+    if (reply_.has_value()) return Next::Done(Reply(*reply_));
+    absl::StatusOr<Membership::Chosen> chosen = choose_(state, request_);
+    if (!chosen.ok()) return Next::Done(chosen.status());
+    if (request_.dry_run()) return Next::Done(Reply(std::move(chosen->reply)));
+    reply_ = std::move(chosen->reply);
+    return Next::Commit(std::move(chosen->transaction));
+  }
+  void Restart() override { reply_.reset(); }
+
+ private:
+  const v1::ChooseReplicaRequest request_;
+  const Choose choose_;
+  std::optional<v1::ChooseReplicaReply> reply_;  // written
+};
+
 }  // namespace
+
+std::unique_ptr<Operation> MakeChooseReplica(v1::ChooseReplicaRequest request,
+                                             ChooseReplicaOperation::Choose choose) {
+  return std::make_unique<ChooseReplicaOperation>(std::move(request), std::move(choose));
+}
 
 std::unique_ptr<Operation> MakeMembershipStep(
     std::function<std::optional<Transaction>(const ClusterState&)> next_batch) {

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/shard_record.h"
 #include "planner/coordinator/balance/rebalance_policy.h"
+#include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
 #include "planner/model/placement.h"
@@ -87,9 +89,11 @@ std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
 //                      cluster does not know
 //   AlreadyExists      the name belongs to another server
-std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
-                                              ClusterLimits limits,
-                                              std::function<bool(ServerId)> live, int64_t unix_ms);
+// `registers` is called before the commit, with the process as it will be named.
+std::unique_ptr<Operation> MakeRegisterServer(
+    v1::RegisterServerRequest request, ClusterLimits limits, std::function<bool(ServerId)> live,
+    std::function<void(const Member&, const v1::RegisterServerRequest&)> registers,
+    int64_t unix_ms);
 
 // Marks the server as down after the lease of this process ended, for the reason `why`. Membership
 // decides about its shards.
@@ -106,6 +110,13 @@ std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
 // Commits one transaction of Membership, if `next_batch` returns one.
 std::unique_ptr<Operation> MakeMembershipStep(
     std::function<std::optional<Transaction>(const ClusterState&)> next_batch);
+
+// Carries out a person's choice of a replica, for which `choose` is asked (Membership::Choose).
+std::unique_ptr<Operation> MakeChooseReplica(
+    v1::ChooseReplicaRequest request,
+    std::function<absl::StatusOr<Membership::Chosen>(const ClusterState&,
+                                                     const v1::ChooseReplicaRequest&)>
+        choose);
 
 // --- move_operations.cc
 

@@ -56,9 +56,14 @@ std::string ServerText(const v1::ServerInfo& info) {
 
 class RegisterServer : public Operation {
  public:
+  using Registers = std::function<void(const Member&, const v1::RegisterServerRequest&)>;
   RegisterServer(v1::RegisterServerRequest request, ClusterLimits limits,
-                 std::function<bool(ServerId)> live, int64_t unix_ms)
-      : request_(std::move(request)), limits_(limits), live_(std::move(live)), unix_ms_(unix_ms) {}
+                 std::function<bool(ServerId)> live, Registers registers, int64_t unix_ms)
+      : request_(std::move(request)),
+        limits_(limits),
+        live_(std::move(live)),
+        registers_(std::move(registers)),
+        unix_ms_(unix_ms) {}
 
   Next Advance(const ClusterState& state) override {
     if (incarnation_ == 0) return Enlist(state);
@@ -95,6 +100,7 @@ class RegisterServer : public Operation {
       info = state.servers().at(server_);
     }
     incarnation_ = info.incarnation() + 1;
+    registers_({server_, incarnation_}, request_);
     info.set_server(server_);
     info.set_incarnation(incarnation_);
     info.set_name(request_.name());
@@ -145,6 +151,7 @@ class RegisterServer : public Operation {
   const v1::RegisterServerRequest request_;
   const ClusterLimits limits_;
   const std::function<bool(ServerId)> live_;
+  const Registers registers_;
   const int64_t unix_ms_;
   ServerId server_ = 0;
   Incarnation incarnation_ = 0;  // 0: not yet enlisted
@@ -229,8 +236,11 @@ class ActivateShards : public Operation {
 
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
                                               ClusterLimits limits,
-                                              std::function<bool(ServerId)> live, int64_t unix_ms) {
-  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live), unix_ms);
+                                              std::function<bool(ServerId)> live,
+                                              RegisterServer::Registers registers,
+                                              int64_t unix_ms) {
+  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live),
+                                          std::move(registers), unix_ms);
 }
 
 std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,

@@ -137,6 +137,12 @@ class Methods : public v1::Coordinator::CallbackService {
     static MethodCounters counters("ControlMoves");
     return Submit(context, *request, reply, &counters);
   }
+  grpc::ServerUnaryReactor* ChooseReplica(grpc::CallbackServerContext* context,
+                                          const v1::ChooseReplicaRequest* request,
+                                          v1::ChooseReplicaReply* reply) override {
+    static MethodCounters counters("ChooseReplica");
+    return Submit(context, *request, reply, &counters);
+  }
   grpc::ServerUnaryReactor* ListMoves(grpc::CallbackServerContext* context,
                                       const v1::ListMovesRequest* request,
                                       v1::ListMovesReply* reply) override {

@@ -64,6 +64,8 @@ std::vector<ServerId> ServersOf(const v1::ShardRecord& record) {
   if (record.primary().server() != 0) servers.insert(record.primary().server());
   for (const v1::Member& m : record.members()) servers.insert(m.server());
   for (const v1::Member& m : record.learners()) servers.insert(m.server());
+  for (const v1::Member& m : record.base()) servers.insert(m.server());
+  for (const v1::PassedOver& p : record.passed_over()) servers.insert(p.server());
   return {servers.begin(), servers.end()};
 }
 
