@@ -89,9 +89,9 @@ absl::Status Assignments::LearnTables(const std::vector<TableSpec>& tables, cons
 }
 
 // Opens the shards that are assigned to this process for the first time, in whatever role, without
-// rows. (Where a record names an earlier process of this server, nothing is the truth about what is
-// here.) After an error none of them is open: the same assignment may come again. A shard whose rows are still
-// being deleted or received is opened when that is over.
+// rows; not those of an earlier process, whose replica is missing then. After an error none of them
+// is open: the same assignment may come again. A shard whose rows are still being deleted or
+// received is opened when that is over.
 absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map* map) {
   const Member self = wiring_.data->self();
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();

@@ -217,7 +217,7 @@ TEST_F(MoveCommandsTest, AReplicaIsChosenForOneShardOrForAllThatNeedIt) {
   ASSERT_EQ(fake_.choices.size(), 1u);
   EXPECT_EQ(fake_.choices[0].server(), std::to_string(kS2));
   EXPECT_FALSE(fake_.choices[0].dry_run());
-  // Of a range those are left out that need no choice; of one shard that is an error.
+  // Shards of a range that need no choice are left out; one that is named by itself is an error.
   fake_.on_choose = [](const v1::ChooseReplicaRequest& request) {
     return ShardId::FromPacked(request.shard()).index == 3
                ? grpc::Status::OK

@@ -29,7 +29,7 @@ class LostMembersStory : public MembershipStory {
     EXPECT_TRUE(Doubt().stopped());
     EXPECT_EQ(Events("stopped").size(), 1u);
   }
-  // Of the only shard; the default one if there is none.
+  // The doubt about the only shard; empty if there is none.
   v1::ShardDoubt Doubt() {
     const v1::ListMovesReply reply = rig_.core->Moves({});
     EXPECT_EQ(reply.doubts_total(), reply.doubts_size());

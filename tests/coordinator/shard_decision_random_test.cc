@@ -135,8 +135,8 @@ bool HoldsAll(const ShardRecord& record, const Cluster& cluster, const ShardDeci
   }
 }
 
-// Of the servers that may hold the shard, none that was heard of holds more than the one taken; one
-// that was not, or whose replica is lost though its process lives, is kept.
+// No server that may hold the shard and was heard of holds more than the one taken. A server that
+// was not heard of, or whose replica is lost though its process lives, is kept.
 void CheckTaken(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
   if (!record.active && record.base.empty()) return;  // nothing was acknowledged
   const ServerId taken = decision.next.primary.server;

@@ -1,9 +1,9 @@
 // Reports of live processes about the members of shards. A report holds for the epoch it names,
-// and servers repeat every report, so nothing here has to outlive this process. Two kinds:
+// and servers repeat every report, so nothing here has to outlive this process. Three kinds:
 //
 //   joins     a primary says that a learner is in its acknowledging set: it may become a member
-//   held      a process says what its disk holds of a shard whose record names an earlier process of
-//             its server; of no epoch, for what such a process holds does not change
+//   held      a process says what its disk holds of a shard whose record names an earlier process
+//             of its server; in any epoch, for what such a process holds does not change
 //   leaving   a process says that its own replica is lost, or a primary says that it does not hear
 //             of a member that it counts on: the member counts as gone although its process lives
 //
@@ -27,7 +27,7 @@ namespace hotbed {
 class MemberReports {
  public:
   struct Leaving {
-    v1::Member member;
+    Member member;
     MemberOut why = MemberOut::kNo;
     std::string said;  // by its process, at most kSaidBytesMax
   };
@@ -44,7 +44,7 @@ class MemberReports {
   void OnRegister(const ClusterState& state, const Member& process,
                   const google::protobuf::RepeatedPtrField<v1::HeldReplica>& held);
   // Drops the reports of epochs before the record's.
-  void OnRecord(const v1::ShardRecord& record);
+  void OnRecord(const ShardRecord& record);
   void Forget(uint64_t shard);
   // The state was read again: another coordinator may have written meanwhile.
   void OnLoaded() {
@@ -53,19 +53,19 @@ class MemberReports {
   }
 
   // Whether the primary of the record's epoch counts the learner in its acknowledging set.
-  bool Joined(const v1::ShardRecord& record, const v1::Member& learner) const;
+  bool Joined(const ShardRecord& record, const Member& learner) const;
   // nullptr: nothing was said of the member in the record's epoch.
-  const Leaving* FindLeaving(const v1::ShardRecord& record, const v1::Member& member) const;
+  const Leaving* FindLeaving(const ShardRecord& record, const Member& member) const;
   // The replica on the disk of a live process; nullopt: it has not said yet.
   std::optional<HeldReplica> Held(uint64_t shard, const Member& process) const;
   // The reason alone; kNo where FindLeaving finds nothing.
-  MemberOut WhyLeaving(const v1::ShardRecord& record, const v1::Member& member) const;
+  MemberOut WhyLeaving(const ShardRecord& record, const Member& member) const;
 
  private:
   struct Joins {
     Epoch epoch = 0;
-    v1::Member primary;
-    std::vector<v1::Member> learners;
+    Member primary;
+    std::vector<Member> learners;
   };
   struct LeavingOfEpoch {
     Epoch epoch = 0;
@@ -73,7 +73,7 @@ class MemberReports {
   };
 
   // False: the member is none of the record's, or a report of equal or more weight is there.
-  bool NoteLeaving(const v1::ShardRecord& record, Leaving report);
+  bool NoteLeaving(const ShardRecord& record, Leaving report);
 
   struct HeldOf {
     Incarnation incarnation = 0;

@@ -67,7 +67,7 @@ struct ServerView {
   absl::FunctionRef<bool(Epoch, const Member&)> join_ready;
   // Why a live member is to leave, as reported in this epoch; it then counts as gone.
   absl::FunctionRef<MemberOut(Epoch, const Member&)> out;
-  // Of a live process that is no member: the replica on its disk. nullopt: it has not said yet.
+  // The replica on the disk of a live process that is no member; nullopt: it has not said yet.
   absl::FunctionRef<std::optional<HeldReplica>(const Member&)> held;
   // Whether the live server has waited long enough for the other members of a shard that has lost
   // all of them.

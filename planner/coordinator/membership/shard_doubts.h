@@ -22,10 +22,10 @@ class ShardDoubts {
   enum class News : uint8_t { kNone, kStopped, kHoldsMore };
 
   // No member lives; `text` says what is waited for. kStopped: that is new.
-  News NoteStopped(const v1::ShardRecord& record, const std::string& text, int64_t unix_ms);
+  News NoteStopped(const ShardRecord& record, const std::string& text, int64_t unix_ms);
   // Some member lives. kHoldsMore: a server that was passed over says so for the first time.
   News NoteServed(const ClusterState& state, const MemberReports& reports,
-                  const v1::ShardRecord& record, int64_t unix_ms);
+                  const ShardRecord& record, int64_t unix_ms);
   void Forget(uint64_t packed) { doubts_.erase(packed); }
   void Clear() { doubts_.clear(); }
 
