@@ -24,7 +24,7 @@ struct ShardChooseFlags {
   bool dry_run = false;
 };
 
-absl::Status Confirm(const CommandContext& context, const std::string& server) {
+absl::Status ConfirmChoice(const CommandContext& context, const std::string& server) {
   *context.err
       << "What other replicas hold beyond it is lost for good. Type the name of the server "
       << "to continue: " << std::flush;
@@ -69,7 +69,7 @@ absl::Status Choose(const CommandContext& context, const ShardChooseFlags& flags
   }
   if (!flags.dry_run) {
     for (const v1::ChooseReplicaReply& reply : chosen) *context.err << reply.text() << "\n";
-    if (!flags.yes) HOTBED_RETURN_IF_ERROR(Confirm(context, server.name()));
+    if (!flags.yes) HOTBED_RETURN_IF_ERROR(ConfirmChoice(context, server.name()));
     chosen.clear();
     HOTBED_RETURN_IF_ERROR(
         ChooseAll(shards, server.server(), /*dry_run=*/false, &coordinator, &chosen));

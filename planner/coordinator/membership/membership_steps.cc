@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
@@ -167,8 +168,9 @@ void Membership::NoteDoubt(const ShardRecord& record, const ShardDecision& decis
                            MembershipBatch* batch) {
   if (decision.stopped) {
     const auto news = doubts_.NoteStopped(record, decision.reason, batch->unix_ms());
-    if (news == ShardDoubts::News::kStopped)
-      batch->Note("stopped", decision.reason, record.shard.packed());
+    if (news != ShardDoubts::News::kStopped) return;
+    const absl::string_view why = absl::StripPrefix(decision.reason, "stopped: ");
+    batch->Note("stopped", std::string(why), record.shard.packed());
     return;
   }
   const auto news = doubts_.NoteServed(batch->state(), reports_, record, batch->unix_ms());
