@@ -77,16 +77,14 @@ absl::Status Choose(const CommandContext& context, const ShardChooseFlags& flags
   nlohmann::ordered_json json = {{"server", server.name()},
                                  {"dry_run", flags.dry_run},
                                  {"chosen", nlohmann::ordered_json::array()}};
+  std::string text;
   for (const v1::ChooseReplicaReply& reply : chosen) {
     const ShardId shard = ShardId::FromPacked(reply.record().shard());
     json["chosen"].push_back(
         {{"shard", shard.index}, {"epoch", reply.record().epoch()}, {"text", reply.text()}});
-    if (!context.json()) {
-      *context.out << (flags.dry_run ? "would be chosen: " : "chosen: ") << reply.text() << "\n";
-    }
+    absl::StrAppend(&text, flags.dry_run ? "would be chosen: " : "chosen: ", reply.text(), "\n");
   }
-  if (context.json()) *context.out << json.dump(2) << "\n";
-  return absl::OkStatus();
+  return context.Answer(json, text);
 }
 
 }  // namespace
