@@ -84,8 +84,7 @@ absl::StatusOr<v1::MoveShardsReply> CoordinatorStub::MoveShards(
 
 absl::StatusOr<v1::ChooseReplicaReply> CoordinatorStub::ChooseReplica(
     const v1::ChooseReplicaRequest& request) {
-  return grpc_->Call<v1::ChooseReplicaRequest, v1::ChooseReplicaReply>(
-      &v1::Coordinator::Stub::ChooseReplica, request, address_, timeout_);
+  return grpc_->Call(&v1::Coordinator::Stub::ChooseReplica, request);
 }
 
 absl::StatusOr<v1::DrainServerReply> CoordinatorStub::DrainServer(

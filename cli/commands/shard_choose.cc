@@ -10,6 +10,7 @@
 #include "cli/base/coordinator_stub.h"
 #include "cli/shards/find_server.h"
 #include "cli/shards/shard_selection.h"
+#include "common/ids.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "cli/tables/table_text.h"
 #include "common/ids.h"
 
 namespace hotbed {

@@ -122,7 +122,7 @@ void ClusterSimulation::SkipLostTail(Server* server, int shard) {
   Replica& replica = *server->process->replicas[shard];
   if (replica.guard <= replica.core->last_lsn()) return;
   replica.core->SkipTo(replica.guard);
-  Sweep(server, shard);
+  WriteBackAll(server, shard);
 }
 
 Replica* ClusterSimulation::FreshReplica(Server* server, int shard) {
