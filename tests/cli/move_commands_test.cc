@@ -6,6 +6,7 @@
 #include <csignal>
 #include <thread>
 
+#include "common/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/cli_fixture.h"

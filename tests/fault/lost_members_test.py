@@ -61,6 +61,9 @@ class LostMembers:
     def records(self):
         return self.json("shard", "list")
 
+    def table(self):
+        return self.json("status")["tables"][0]["name"]
+
     def wait_for_primaries(self, server):
         def on_it():
             return all(r["active"] and r["primary"] == server.name for r in self.records())
@@ -141,7 +144,7 @@ class LostMembers:
         self.wait_for("an event that says who holds more", lambda: self.events("holds_more"))
         self.expect_doctor(f"{self.whole.name} holds more")
         shards = self.json("status")["in_doubt"]
-        code, _, said = self.run_hotbed("shard", "choose", "r2", "all", "--server", self.whole.name, "--yes")
+        code, _, said = self.run_hotbed("shard", "choose", self.table(), "all", "--server", self.whole.name, "--yes")
         if code == 0 or "stop" not in said:
             raise RuntimeError(f"a replica was replaced while it serves: {said}")
         # The person goes back to the whole replica, and then gives up the other one.
@@ -153,7 +156,7 @@ class LostMembers:
 
     def choose(self, server, count):
         """Whether `count` shards, or all that are in doubt, were decided."""
-        code, out, said = self.run_hotbed("shard", "choose", "r2", "all", "--server", server.name, "--yes", "-o", "json")
+        code, out, said = self.run_hotbed("shard", "choose", self.table(), "all", "--server", server.name, "--yes", "-o", "json")
         if code != 0 and "nothing is to be chosen" not in said and "serves the shard" not in said:
             raise RuntimeError(said)
         return count is None or (code == 0 and out.count('"epoch"') == count)

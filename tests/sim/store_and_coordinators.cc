@@ -224,6 +224,16 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
     if (view->live[id] != 0) c.last_live[id] = time_;
     if (view->live[id] != c.seen[id].incarnation) c.seen[id] = {view->live[id], time_};
   }
+  // The replica of a process that takes part changes: what it said before says nothing now.
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    const ShardRecord& record = *view->records[shard];
+    for (const std::vector<Member>* some : {&record.members, &record.learners}) {
+      for (const Member& process : *some) {
+        HeldBy& by = c.held[process.server];
+        if (by.incarnation == process.incarnation) by.shards[shard].reset();
+      }
+    }
+  }
   std::vector<Write> writes;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     ShardDecision decision = Decide(coordinator, shard, *view);
@@ -367,7 +377,10 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
     by.incarnation = incarnation;
   }
   if (by.incarnation == incarnation) {
-    for (const HeldReport& report : heard.held) by.shards[report.shard] = report.replica;
+    const Member process = {static_cast<ServerId>(server) + 1, incarnation};
+    for (const HeldReport& report : heard.held) {
+      if (!records_[report.shard]->Holds(process)) by.shards[report.shard] = report.replica;
+    }
   }
   auto granted = std::make_shared<std::pair<bool, ViewPtr>>();
   AtStore(

@@ -45,9 +45,9 @@ MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
   if (!request.held().empty()) {
     HeldOf& of = HeldBy({request.server(), request.incarnation()});
     for (const v1::HeldReplica& message : request.held()) {
-      if (state.shards().contains(message.shard()) && NoteHeld(message, &of)) {
-        changed.held.push_back(message.shard());
-      }
+      const auto record = state.shards().find(message.shard());
+      if (record == state.shards().end() || record->second.Holds(self)) continue;  // said before
+      if (NoteHeld(message, &of)) changed.held.push_back(message.shard());
     }
   }
   return changed;
@@ -106,6 +106,15 @@ bool MemberReports::NoteLeaving(const ShardRecord& record, Leaving report) {
 }
 
 void MemberReports::OnRecord(const ShardRecord& record) {
+  // The replica of a process that takes part changes: what it said before says nothing now.
+  for (const std::vector<Member>* some : {&record.members, &record.learners}) {
+    for (const Member& process : *some) {
+      const auto of = held_.find(process.server);
+      if (of == held_.end() || of->second.incarnation != process.incarnation) continue;
+      of->second.shards.erase(record.shard.packed());
+      of->second.all = false;
+    }
+  }
   if (auto joins = joins_.find(record.shard.packed()); joins != joins_.end()) {
     if (joins->second.epoch < record.epoch) joins_.erase(joins);
   }
