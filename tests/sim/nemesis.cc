@@ -252,6 +252,7 @@ void ClusterSimulation::LoseDisks(const ShardRecord& record) {
     KillServer(victims[i], /*machine=*/i < losers && Chance(0.3));
     if (i >= losers) continue;
     s.tail_lost = incarnation;
+    for (Watched& watched : shards_) watched.kept.erase(static_cast<ServerId>(victims[i]) + 1);
     if (Chance(0.7)) DamageDisk(&s);
   }
 }

@@ -423,13 +423,13 @@ class Rules {
   // server like others.
   std::optional<ShardDecision> HearPassedOver() {
     for (const PassedOver& passed : record_.passed_over) {
-      const Asked asked = Ask({passed.server, 0});
-      if (!asked.said.has_value()) continue;
-      if (!asked.said->nothing && asked.said->end > passed.chosen) continue;
+      const Member live = {passed.server, view_.live(passed.server)};
+      const auto said = live.incarnation == 0 ? std::nullopt : view_.held(live);
+      if (!said.has_value() || (!said->nothing && said->end > passed.chosen)) continue;
       std::erase(next_.passed_over, passed);
       return ShardDecision{
           ShardStep::kHeard, next_,
-          absl::StrCat(MemberText(asked.live), " holds no more than ", LogEndText(passed.chosen),
+          absl::StrCat(MemberText(live), " holds no more than ", LogEndText(passed.chosen),
                        ", the end of the replica that was taken")};
     }
     return std::nullopt;
