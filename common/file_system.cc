@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -23,13 +24,20 @@ absl::Status Failed(absl::string_view action, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", path));
 }
 
-// open() that continues after a signal. -1 and errno on failure.
+// A lack of descriptors passes: connections are limited, and close.
+constexpr int kDescriptorWaitsMax = 200;
+constexpr int64_t kDescriptorWaitNs = 10'000'000;
+
+// open() that continues after a signal, and waits for up to 2 s for a descriptor: a file that
+// cannot be opened for want of one is not a failed disk. -1 and errno on failure.
 int Open(const std::string& path, int flags) {
-  int fd;
-  do {
-    fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
+  for (int waits = 0;;) {
+    const int fd = open(path.c_str(), flags | O_CLOEXEC, 0600);
+    if (fd >= 0) return fd;
+    if (errno == EINTR) continue;
+    if ((errno != EMFILE && errno != ENFILE) || ++waits > kDescriptorWaitsMax) return -1;
+    Clock::Real()->SleepNs(kDescriptorWaitNs);
+  }
 }
 
 class PosixFile : public WritableFile {
@@ -184,10 +192,10 @@ class PosixFileSystem : public FileSystem {
   }
 
   absl::Status MakeDir(const std::string& path) override {
-    if (mkdir(path.c_str(), 0755) == 0) return SyncDir(ParentOf(path));
+    if (mkdir(path.c_str(), 0700) == 0) return SyncDir(ParentOf(path));
     if (errno == ENOENT && ParentOf(path) != path) {
       HOTBED_RETURN_IF_ERROR(MakeDir(ParentOf(path)));
-      if (mkdir(path.c_str(), 0755) == 0) return SyncDir(ParentOf(path));
+      if (mkdir(path.c_str(), 0700) == 0) return SyncDir(ParentOf(path));
     }
     struct stat info;
     if (errno == EEXIST && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -215,7 +223,12 @@ class PosixFileSystem : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) override {
-    const int fd = Open(path, O_CREAT | O_RDWR);
+    // Whoever can put a link there must not have another file truncated.
+    const int fd = Open(path, O_CREAT | O_RDWR | O_NOFOLLOW);
+    if (fd < 0 && errno == ELOOP) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is a symbolic link, and a lock must be a file: remove it"));
+    }
     if (fd < 0) return Failed("open", path);
     auto file = std::make_unique<PosixFile>(fd, path, 0);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

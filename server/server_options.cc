@@ -1,17 +1,24 @@
 #include "server/server_options.h"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/status_macros.h"
 #include "config/config.h"
+#include "config/units.h"
 #include "server/host/host_budget.h"
 
 namespace hotbed {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+// Read buffers of connections, and calls that have no message.
+constexpr uint64_t kGrpcBytes = 128ull << 20;
 
 void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
@@ -81,7 +88,8 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                    "never more than a quarter of the two limits that follow.",
                    {.min = kMiB});
   schema->AddBytes("pull-bytes-in-flight-max", &o->pull_bytes_in_flight_max,
-                   "Bytes of answers in flight on this server; 0: 1/16 of host-bytes.");
+                   "Bytes of answers in flight on this server, a quarter of them for lookups; 0: "
+                   "1/16 of host-bytes.");
   schema->AddBytes("push-bytes-in-flight-max", &o->push_bytes_in_flight_max,
                    "Bytes of pushes in flight on this server; a quarter of it more may wait; "
                    "0: 1/16 of host-bytes for both.");
@@ -98,6 +106,17 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                     {.min = 100});
   schema->AddInt("streams-max", &o->streams_max, "Open pull and push streams.",
                  {.min = 1, .max = 1 << 20});
+  schema->AddInt("connections-max", &o->connections_max,
+                 "Connections open to the data port; beyond it one that is idle makes room, or the "
+                 "new one is closed. 0: the limit of open files less 768, at most 8192.",
+                 {.min = 0, .max = 100'000});
+  schema->AddInt("connections-per-peer-max", &o->connections_per_peer_max,
+                 "The same from one address. 0: half of connections-max.",
+                 {.min = 0, .max = 100'000});
+  schema->AddMillis("message-timeout-ms", &o->message_timeout_ms,
+                    "A connection of which a message is not complete so long after its first byte "
+                    "is closed.",
+                    {.min = 1000});
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
                  {.min = 1, .max = 1 << 24});
   schema->AddMillis(
@@ -112,6 +131,14 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddChoice("log-format", &o->log_format, {"text", "json"}, "Form of the log lines.");
 }
 
+constexpr size_t kNameBytesMax = 200;
+
+// As the coordinator takes it.
+bool IsName(const std::string& text) {
+  return !text.empty() && text.size() <= kNameBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
+}
+
 std::string WhatIsMissing(const ServerOptions& options) {
   if (options.name.empty()) return "--name is required: a name unique in the cluster";
   if (options.coordinator.empty()) return "--coordinator is required: its HOST:PORT";
@@ -120,6 +147,26 @@ std::string WhatIsMissing(const ServerOptions& options) {
     if (!absl::StrContains(listen, ':')) return absl::StrCat("'", listen, "' is not HOST:PORT");
   }
   return "";
+}
+
+// By how much parts that were given exceed the shares that CarveHostBytes has for them.
+uint64_t BytesAboveShares(const ServerOptions& options, std::string* which) {
+  const HostBudget shares = CarveHostBytes(options.host.host_bytes);
+  uint64_t above = 0;
+  const auto add = [&](const char* flags, uint64_t bytes, uint64_t share) {
+    if (bytes <= share) return;
+    above += std::min(bytes - share, UINT64_MAX - above);
+    absl::StrAppend(which, which->empty() ? "" : ", ", flags, " (", FormatBytes(bytes), ")");
+  };
+  const DataPlaneLimits limits = DataOptionsOf(options).limits;
+  const uint64_t pushes = std::min(limits.push_bytes_in_flight_max, UINT64_MAX / 2);
+  add("--pull-bytes-in-flight-max", options.pull_bytes_in_flight_max, shares.message_bytes / 2);
+  add("--push-bytes-in-flight-max and a quarter more", pushes + pushes / 4,
+      shares.message_bytes / 2);
+  add("--staged-bytes-max", options.host.staged_bytes_max, shares.staged_bytes);
+  add("--replica-tail-bytes", options.host.replica_tail_bytes, shares.replica_tail_bytes);
+  add("--transfer-bytes-max", options.transfer_bytes_max, shares.transfer_bytes);
+  return above;
 }
 
 }  // namespace
@@ -131,24 +178,60 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
   AddLimits(&schema, options);
   if (!schema.Load(argc, argv, exit_code)) return false;
   options->coordinator = std::string(absl::StripPrefix(options->coordinator, "hotbed://"));
-  const std::string missing = WhatIsMissing(*options);
-  if (missing.empty()) return true;
-  std::fprintf(stderr, "hotbed-server: %s (see hotbed-server --help)\n", missing.c_str());
+  const absl::Status checked = CheckServerOptions(*options);
+  if (checked.ok()) return true;
+  std::fprintf(stderr, "hotbed-server: %s (see hotbed-server --help)\n",
+               std::string(checked.message()).c_str());
   *exit_code = 2;
   return false;
 }
 
+absl::Status CheckServerOptions(const ServerOptions& options) {
+  if (const std::string missing = WhatIsMissing(options); !missing.empty()) {
+    return absl::InvalidArgumentError(missing);
+  }
+  const auto check_name = [](const char* flag, const std::string& name) {
+    if (IsName(name)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " is \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
+        " bytes; allowed: 1..", kNameBytesMax, " printable characters without spaces"));
+  };
+  HOTBED_RETURN_IF_ERROR(check_name("--name", options.name));
+  if (!options.failure_domain.empty()) {
+    HOTBED_RETURN_IF_ERROR(check_name("--failure-domain", options.failure_domain));
+  }
+  std::string which;
+  const uint64_t above = BytesAboveShares(options, &which);
+  const uint64_t room = CarveHostBytes(options.host.host_bytes).hot_bytes;
+  if (above < room) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(which, " take ", FormatBytes(above), " more than their shares of --host-bytes (",
+                   FormatBytes(options.host.host_bytes), "), and rows have only ",
+                   FormatBytes(room), " of it; give less, or raise --host-bytes"));
+}
+
 ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   ShardHostOptions host = options.host;
+  std::string which;
+  const uint64_t above = BytesAboveShares(options, &which);
+  const uint64_t hot_bytes = CarveHostBytes(host.host_bytes).hot_bytes;
+  // Parts that were given more than their share get it from the rows.
+  if (above > 0) host.hot_bytes = hot_bytes - std::min(above, hot_bytes - 1);
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
   return host;
 }
 
 DataServerOptions DataOptionsOf(const ServerOptions& options) {
-  const uint64_t half = CarveHostBytes(options.host.host_bytes).message_bytes / 2;
+  const uint64_t message_bytes = CarveHostBytes(options.host.host_bytes).message_bytes;
+  const uint64_t half = message_bytes / 2;
   DataServerOptions data;
-  data.listen = options.listen;
+  data.port.name = "data";
+  data.port.listen = options.listen;
+  data.port.limits = ConnectionLimitsOf(options.connections_max, options.connections_per_peer_max,
+                                        RaiseDescriptorLimit());
+  data.port.limits.message_timeout_ms = options.message_timeout_ms;
+  data.port.limits.unfinished_bytes_max = std::max(message_bytes, 2 * options.message_bytes_max);
   data.threads = static_cast<int>(options.threads);
   data.limits.message_bytes_max = options.message_bytes_max;
   data.limits.messages_in_flight_max = static_cast<uint32_t>(options.messages_in_flight_max);
@@ -166,6 +249,11 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
       options.host.replica_tail_bytes != 0
           ? options.host.replica_tail_bytes
           : CarveHostBytes(options.host.host_bytes).replica_tail_bytes;
+  // What gRPC holds of its own in the usual course: pushes, and what is on its way in.
+  data.grpc_bytes_max =
+      2 * (data.limits.push_bytes_in_flight_max + data.limits.push_bytes_waiting_max +
+           data.port.limits.unfinished_bytes_max) +
+      kGrpcBytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

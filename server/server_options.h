@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
 
@@ -33,12 +34,18 @@ struct ServerOptions {
   uint64_t transfer_queue_bytes_max = 64ull << 20;
   int64_t write_timeout_ms = 10'000;
   int64_t streams_max = 4096;
+  int64_t connections_max = 0;
+  int64_t connections_per_peer_max = 0;
+  int64_t message_timeout_ms = 60'000;
   int64_t pull_ids_max = 1 << 20;
   int64_t drain_ms_max = 30'000;
 };
 
 // Reads all sources and checks the values. False: exit with *exit_code; the error was printed.
 bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code);
+
+// InvalidArgument: values that do not go together, or a name that cannot be one.
+absl::Status CheckServerOptions(const ServerOptions& options);
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);

@@ -25,8 +25,7 @@ class HostReports {
   std::vector<ShardHost::LostReplica> LostReplicas() const;
   std::vector<ShardHost::HeldReplica> HeldReplicas(bool asked_for) const;
   std::string UndecidedText() const;
-  // Every shard whose primary is here is active, or says why it is not.
-  bool PrimariesReady() const;
+  ShardHost::Primaries CountPrimaries() const;
 
   void SetListener(std::function<void()> listener) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls the listener if the coordinator has something to do for this server.

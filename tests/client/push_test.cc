@@ -215,17 +215,18 @@ TEST_F(PushTest, ARepeatedStepThatIsCutAnewIsAppliedOnce) {
       ClientOptions options;
       options.message_bytes_max = finer ? 150'000 : 70'000;
       Connect(options);
-      int parts[] = {0, 0};
+      std::atomic<int> parts[2] = {0, 0};
       cluster_.set_push_script(
           [&](int server, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
             if (++parts[server] > 2) return Refusal(v1::UNAVAILABLE);
             return std::nullopt;
           });
-      ASSERT_EQ(Count(Open(name), 1, ids, absl::Milliseconds(100)).Wait().outcome,
-                Outcome::kIndeterminate);
+      const Future<PushResult> cut = Count(Open(name), 1, ids);
+      while (parts[0] <= 2 || parts[1] <= 2) absl::SleepFor(absl::Milliseconds(1));
+      client_.reset();
+      ASSERT_EQ(cut.Wait().outcome, Outcome::kIndeterminate);
       ASSERT_GT(cluster_.shard({t, 0}).applied_ids.size(), 0);
       ASSERT_LT(cluster_.shard({t, 0}).applied_ids.size(), ids.size() / 2);
-      client_.reset();
       cluster_.set_push_script(nullptr);
       options.message_bytes_max = finer ? 70'000 : 150'000;
       Connect(options);
