@@ -80,6 +80,7 @@ class EchoHost final : public ShardHost {
   std::vector<TransferProgress> Transfers() const override { return {}; }
   void SetTransferLimits(const TransferLimits&) override {}
   std::vector<LostReplica> LostReplicas() const override { return {}; }
+  std::vector<HeldReplica> HeldReplicas(bool) const override { return {}; }
   std::vector<ShardId> Held() const override { return {}; }
   void SetLease(int64_t) override {}
 

@@ -42,6 +42,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddShardMoveCommand(shard, context);
   AddShardMovesCommand(shard, context);
   AddShardDrainCommand(shard, context);
+  AddShardChooseCommand(shard, context);
   AddShardControlCommands(shard, context);
   AddRebalanceCommands(AddGroup(root, "rebalance", "Switch rebalancing on and off"), context);
   AddEventsCommand(root, context);

@@ -7,6 +7,7 @@
 #define HOTBED_COMMON_SHARD_RECORD_H_
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -50,6 +51,22 @@ struct ShardRange {
   }
 };
 
+// Where a replica's log ends: its last entry. Of two members of one epoch, the log with the later
+// end holds every entry of the other one that was acknowledged: Raft's order, the epoch first.
+struct LogEnd {
+  Epoch epoch = 0;
+  Lsn lsn = 0;  // 0: nothing was ever logged
+  friend auto operator<=>(const LogEnd&, const LogEnd&) = default;
+};
+
+// A server without whose replica the shard went on, although it may hold more. It keeps its rows
+// and takes no part until it has said that it holds no more than `chosen`, or a person decides.
+struct PassedOver {
+  ServerId server = 0;
+  LogEnd chosen;  // of the replica that was taken instead
+  friend bool operator==(const PassedOver&, const PassedOver&) = default;
+};
+
 struct ShardRecord {
   ShardId shard;
   ShardRange range;
@@ -63,6 +80,7 @@ struct ShardRecord {
   std::vector<ServerId> readers;
   bool active = false;       // written once per epoch, before its first acknowledgement
   std::vector<Member> base;  // members of the last active epoch
+  std::vector<PassedOver> passed_over;
 
   // True if this process has a part in the shard, as a member or as a learner.
   bool Holds(const Member& member) const {
@@ -70,7 +88,20 @@ struct ShardRecord {
   }
   // The same for any incarnation of the server: an earlier one may have left data that counts.
   bool Names(ServerId server) const {
-    return ContainsServer(members, server) || ContainsServer(learners, server);
+    return ContainsServer(members, server) || ContainsServer(learners, server) ||
+           FindPassedOver(server) != nullptr;
+  }
+  const PassedOver* FindPassedOver(ServerId server) const {
+    const auto it = std::find_if(passed_over.begin(), passed_over.end(),
+                                 [server](const PassedOver& p) { return p.server == server; });
+    return it == passed_over.end() ? nullptr : &*it;
+  }
+  // Whether the replica that an earlier process of `self`'s server left behind may count: the
+  // coordinator has to know where its log ends, and it is not to be deleted.
+  bool AsksFor(const Member& self) const {
+    if (Holds(self)) return false;
+    return ContainsServer(members, self.server) || FindPassedOver(self.server) != nullptr ||
+           (!active && ContainsServer(base, self.server));
   }
   bool IsNewerThan(const ShardRecord& other) const {
     return epoch != other.epoch ? epoch > other.epoch : revision > other.revision;

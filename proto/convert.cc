@@ -264,6 +264,12 @@ void ToProto(const ShardRecord& record, v1::ShardRecord* message) {
   message->mutable_readers()->Assign(record.readers.begin(), record.readers.end());
   message->set_active(record.active);
   MembersToProto(record.base, message->mutable_base());
+  for (const PassedOver& one : record.passed_over) {
+    v1::PassedOver* const passed = message->add_passed_over();
+    passed->set_server(one.server);
+    passed->mutable_chosen()->set_epoch(one.chosen.epoch);
+    passed->mutable_chosen()->set_lsn(one.chosen.lsn);
+  }
 }
 
 v1::ShardRecord ToProto(const ShardRecord& record) {
@@ -292,6 +298,9 @@ absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message) {
   record.readers.assign(message.readers().begin(), message.readers().end());
   record.active = message.active();
   record.base = MembersFromProto(message.base());
+  for (const v1::PassedOver& one : message.passed_over()) {
+    record.passed_over.push_back({one.server(), {one.chosen().epoch(), one.chosen().lsn()}});
+  }
   return record;
 }
 

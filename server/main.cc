@@ -70,6 +70,12 @@ std::vector<ReadyCondition> ConditionsOf(const Process& process) {
   ReadyCondition port = {.name = "data port", .found = "answers"};
   port.holds = process.data->PortAnswers(&port.found);
   conditions.push_back(std::move(port));
+  ReadyCondition replicas = {.name = "replicas", .found = "the coordinator knows them all"};
+  if (const std::string undecided = process.host->UndecidedText(); !undecided.empty()) {
+    replicas.holds = false;
+    replicas.found = undecided;
+  }
+  conditions.push_back(std::move(replicas));
   return conditions;
 }
 

@@ -82,6 +82,11 @@ absl::StatusOr<v1::MoveShardsReply> CoordinatorStub::MoveShards(
   return grpc_->Call(&v1::Coordinator::Stub::MoveShards, request);
 }
 
+absl::StatusOr<v1::ChooseReplicaReply> CoordinatorStub::ChooseReplica(
+    const v1::ChooseReplicaRequest& request) {
+  return grpc_->Call(&v1::Coordinator::Stub::ChooseReplica, request);
+}
+
 absl::StatusOr<v1::DrainServerReply> CoordinatorStub::DrainServer(
     const v1::DrainServerRequest& request) {
   return grpc_->Call(&v1::Coordinator::Stub::DrainServer, request);

@@ -67,6 +67,21 @@ Check CheckShards(const v1::ClusterMap& map) {
           absl::StrCat(inactive, " of ", map.shards_size(), " not active, the first is ", first)};
 }
 
+// Shards that have lost all members, and replicas that were passed over though they may hold more.
+Check CheckDoubts(const v1::ClusterMap& map, const v1::ListMovesReply& list) {
+  const std::string name = "complete replicas";
+  if (list.doubts_total() == 0) return {name, Verdict::kOk, "no shard waits for lost members"};
+  // The gravest first: one that stands still, one of which more is known to be elsewhere, the rest.
+  const auto gravity = [](const v1::ShardDoubt& doubt) {
+    return doubt.stopped() ? 2 : doubt.holds_more() ? 1 : 0;
+  };
+  const v1::ShardDoubt& worst =
+      *std::max_element(list.doubts().begin(), list.doubts().end(),
+                        [&](const auto& a, const auto& b) { return gravity(a) < gravity(b); });
+  return {name, gravity(worst) > 0 ? Verdict::kFailed : Verdict::kWarning,
+          absl::StrCat(list.doubts_total(), " in doubt, ", DoubtText(map, worst))};
+}
+
 Check CheckCopies(const v1::ClusterMap& map) {
   const CopyView view(map);
   uint64_t replicated = 0, shorter = 0;
@@ -268,6 +283,7 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
     checks.push_back(CheckRoom(*map));
     const absl::StatusOr<v1::ListMovesReply> moves = coordinator.ListMoves({});
     if (moves.ok()) {
+      checks.push_back(CheckDoubts(*map, *moves));
       checks.push_back(CheckMoves(*map, *moves));
       checks.push_back(CheckRebalancing(*moves));
     } else {

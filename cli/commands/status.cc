@@ -108,6 +108,30 @@ nlohmann::ordered_json MovesJson(const v1::ListMovesReply& moves) {
           {"paused", moves.paused()}};
 }
 
+constexpr int kDoubtsShown = 5;
+
+std::string DoubtsText(const v1::ClusterMap& map, const v1::ListMovesReply& moves) {
+  if (moves.doubts_total() == 0) return "";
+  std::string out = absl::StrCat("\nIN DOUBT: ", moves.doubts_total(),
+                                 " shards of which not every replica that may count was heard\n");
+  for (int i = 0; i < std::min(kDoubtsShown, moves.doubts_size()); ++i) {
+    absl::StrAppend(&out, "  ", DoubtText(map, moves.doubts(i)), "\n");
+  }
+  return out;
+}
+
+nlohmann::ordered_json DoubtsJson(const v1::ClusterMap& map, const v1::ListMovesReply& moves) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const v1::ShardDoubt& doubt : moves.doubts()) {
+    json.push_back({{"shard", ShardName(map, doubt.shard())},
+                    {"stopped", doubt.stopped()},
+                    {"holds_more", doubt.holds_more()},
+                    {"since_unix_ms", doubt.since_unix_ms()},
+                    {"text", doubt.text()}});
+  }
+  return json;
+}
+
 std::string DoingsText(const Doings& doings) {
   const v1::ListMovesReply& moves = doings.moves;
   std::string out = "\nmoves: ";
@@ -225,12 +249,13 @@ absl::Status PrintStatus(const CommandContext& context) {
   HOTBED_ASSIGN_OR_RETURN(const Doings doings, AskDoings(&coordinator));
   nlohmann::ordered_json json = ToJson(map);
   json["trainer_groups"] = TrainersJson(trainers);
+  json["in_doubt"] = DoubtsJson(map, doings.moves);
   json["moves"] = MovesJson(doings.moves);
   json["rebalance"] = RebalanceJson(doings.moves.rebalance());
   json["events"] = nlohmann::ordered_json::array();
   for (const v1::ClusterEvent& event : doings.events) json["events"].push_back(EventJson(event));
-  return context.Answer(json,
-                        absl::StrCat(ToText(map), TrainersText(trainers), DoingsText(doings)));
+  return context.Answer(json, absl::StrCat(ToText(map), TrainersText(trainers),
+                                           DoubtsText(map, doings.moves), DoingsText(doings)));
 }
 
 }  // namespace

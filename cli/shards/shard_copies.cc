@@ -4,6 +4,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "cli/tables/table_text.h"
 #include "common/ids.h"
 
 namespace hotbed {
@@ -144,6 +146,14 @@ nlohmann::ordered_json CopiesJson(const std::vector<ShardCopy>& copies) {
     json.push_back(std::move(one));
   }
   return json;
+}
+
+std::string DoubtText(const v1::ClusterMap& map, const v1::ShardDoubt& doubt) {
+  return absl::StrCat(
+      ShardName(map, doubt.shard()), " since ",
+      absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(doubt.since_unix_ms()),
+                       absl::UTCTimeZone()),
+      " UTC: ", doubt.text());
 }
 
 }  // namespace hotbed

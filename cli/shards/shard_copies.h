@@ -70,6 +70,9 @@ std::string CopiesText(const std::vector<ShardCopy>& copies, CopyRole role);
 // [{"server", "role", "live", "behind"}]; `behind` is null if unknown.
 nlohmann::ordered_json CopiesJson(const std::vector<ShardCopy>& copies);
 
+// "t/0 since 2026-01-02 03:04:05 UTC: stopped: lost all of ..."
+std::string DoubtText(const v1::ClusterMap& map, const v1::ShardDoubt& doubt);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_CLI_SHARDS_SHARD_COPIES_H_

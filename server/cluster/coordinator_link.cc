@@ -193,6 +193,7 @@ absl::Status CoordinatorLink::Register() {
   request.set_host_bytes(options_.host_bytes);
   request.set_message_bytes_max(options_.message_bytes_max);
   request.set_feature_level(kFeatureLevel);
+  report_.FillHeld(/*asked_for=*/false, request.mutable_held());
   v1::RegisterServerReply reply;
   HOTBED_RETURN_IF_ERROR(
       Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply));

@@ -40,6 +40,20 @@ void FillTransfer(const ShardHost::TransferProgress& transfer, v1::CopyProgress*
 
 }  // namespace
 
+void HeartbeatReport::FillHeld(bool asked_for,
+                               google::protobuf::RepeatedPtrField<v1::HeldReplica>* held) const {
+  for (const ShardHost::HeldReplica& replica : host_->HeldReplicas(asked_for)) {
+    v1::HeldReplica* const message = held->Add();
+    message->set_shard(replica.shard.packed());
+    message->mutable_end()->set_epoch(replica.end.epoch);
+    message->mutable_end()->set_lsn(replica.end.lsn);
+    message->set_nothing(replica.nothing);
+    message->set_damaged(replica.damaged);
+    message->set_behind(replica.behind);
+    message->set_member_of(replica.member_of);
+  }
+}
+
 bool HeartbeatReport::HasNews() const {
   const std::vector<ShardHost::LostReplica> lost = host_->LostReplicas();
   return host_->JoinsReady() != joins_ ||
@@ -63,6 +77,7 @@ void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
   for (const ShardHost::JoinReady& silent : host_->SilentMembers()) {
     FillShardMember(silent, request->add_silent());
   }
+  FillHeld(/*asked_for=*/true, request->mutable_held());
   for (const ShardHost::TransferProgress& transfer : host_->Transfers()) {
     FillTransfer(transfer, request->add_copies());
   }

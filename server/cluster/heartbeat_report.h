@@ -20,6 +20,8 @@ class HeartbeatReport {
 
   // Fills the fields that come from the shard host.
   void Fill(v1::HeartbeatRequest* request);
+  // Adds the replicas that are here, as HeldReplicas says.
+  void FillHeld(bool asked_for, google::protobuf::RepeatedPtrField<v1::HeldReplica>* held) const;
   // Whether the host has joins or losses that the last report lacks.
   bool HasNews() const;
 

@@ -88,16 +88,17 @@ absl::Status Assignments::LearnTables(const std::vector<TableSpec>& tables, cons
   });
 }
 
-// Opens the shards that are assigned here for the first time, in whatever role, without rows. After
-// an error none of them is open: the same assignment may come again. A shard whose rows are still
-// being deleted or received is opened when that is over.
+// Opens the shards that are assigned to this process for the first time, in whatever role, without
+// rows; not those of an earlier process, whose replica is missing then. After an error none of them
+// is open: the same assignment may come again. A shard whose rows are still being deleted or
+// received is opened when that is over.
 absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map* map) {
-  const ServerId self = wiring_.data->self().server;
+  const Member self = wiring_.data->self();
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   std::vector<const ShardRecord*> added;
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
-    if (IsOpen(*map, record.shard) || !record.Names(self)) continue;
+    if (IsOpen(*map, record.shard) || !record.Holds(self)) continue;
     if (catalog->shards.contains(record.shard)) {
       missing_.insert(record.shard);
       continue;

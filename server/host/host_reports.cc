@@ -1,6 +1,9 @@
 #include "server/host/host_reports.h"
 
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace hotbed {
 
@@ -46,6 +49,39 @@ std::vector<ShardHost::LostReplica> HostReports::LostReplicas() const {
     lost.push_back({id, entry.record.epoch, entry.shard->error()});
   }
   return lost;
+}
+
+std::vector<ShardHost::HeldReplica> HostReports::HeldReplicas(bool asked_for) const {
+  const Member self = data_->self();
+  std::vector<ShardHost::HeldReplica> held;
+  const auto map = directory_->Hold();
+  for (const auto& [id, entry] : *map) {
+    if (asked_for ? !entry.record.AsksFor(self) : entry.shard == nullptr) continue;
+    ShardHost::HeldReplica& one = held.emplace_back();
+    one.shard = id;
+    one.nothing = entry.shard == nullptr;
+    if (one.nothing) continue;
+    const Shard::ReplicaEnd end = entry.shard->End();
+    one.end = end.log;
+    one.behind = end.behind;
+    one.member_of = end.member_of;
+    one.damaged = entry.shard->refused();
+  }
+  return held;
+}
+
+std::string HostReports::UndecidedText() const {
+  const Member self = data_->self();
+  size_t count = 0;
+  std::string first;
+  for (const auto& [id, entry] : directory_->Current()) {
+    if (!entry.record.AsksFor(self)) continue;
+    if (count++ == 0) first = id.ToString();
+  }
+  if (count == 0) return "";
+  return absl::StrCat("the coordinator has not decided whether the replicas here count, of ", first,
+                      count == 1 ? "" : absl::StrCat(" and ", count - 1, " others"),
+                      "; 'hotbed doctor' says which members are waited for");
 }
 
 ShardHost::Primaries HostReports::CountPrimaries() const {

@@ -23,6 +23,8 @@ class HostReports {
   std::vector<ShardHost::JoinReady> JoinsReady() const;
   std::vector<ShardHost::JoinReady> SilentMembers() const;
   std::vector<ShardHost::LostReplica> LostReplicas() const;
+  std::vector<ShardHost::HeldReplica> HeldReplicas(bool asked_for) const;
+  std::string UndecidedText() const;
   ShardHost::Primaries CountPrimaries() const;
 
   void SetListener(std::function<void()> listener) ABSL_LOCKS_EXCLUDED(mu_);

@@ -96,6 +96,10 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::vector<JoinReady> JoinsReady() const override { return reports_->JoinsReady(); }
   std::vector<JoinReady> SilentMembers() const override { return reports_->SilentMembers(); }
   std::vector<LostReplica> LostReplicas() const override { return reports_->LostReplicas(); }
+  std::vector<HeldReplica> HeldReplicas(bool asked_for) const override {
+    return reports_->HeldReplicas(asked_for);
+  }
+  std::string UndecidedText() const override { return reports_->UndecidedText(); }
   std::vector<TransferProgress> Transfers() const override { return sender_->Progress(); }
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
   std::vector<ShardId> Held() const override;

@@ -167,6 +167,18 @@ class ShardHost : public ReplicaSink {
     std::string why;  // for people
   };
   virtual std::vector<LostReplica> LostReplicas() const = 0;
+  // The replicas here, for the coordinator when all members of a shard are gone. Blocks.
+  struct HeldReplica {
+    ShardId shard;
+    LogEnd end;
+    bool nothing = false;  // no replica is here, though the record asks for one
+    bool damaged = false;
+    bool behind = false;
+    Epoch member_of = 0;
+  };
+  // All of them; or, also where nothing is here, those of shards whose record asks for what an
+  // earlier process of this server held (ShardRecord::AsksFor).
+  virtual std::vector<HeldReplica> HeldReplicas(bool asked_for) const = 0;
   // Every shard that has rows here, including rows that are being received or deleted.
   virtual std::vector<ShardId> Held() const = 0;
   // The highest numbers that the coordinator has given out; higher ones are taken from nobody.
@@ -185,6 +197,8 @@ class ShardHost : public ReplicaSink {
   virtual Primaries CountPrimaries() const = 0;
   // Each of them is active or reports its error, and the device works.
   bool Ready() const { return DeviceError().empty() && CountPrimaries().waiting == 0; }
+  // Which shards wait for a decision of the coordinator about the replicas here; empty: none.
+  virtual std::string UndecidedText() const { return ""; }
   // Empty, or why the device has failed.
   virtual std::string DeviceError() const { return ""; }
   // Pins the memory of answers for the device; null: there is no device. May outlive the host.

@@ -38,6 +38,8 @@ void LogTail::Replay(const CoreEntry& entry) {
 }
 
 void LogTail::SkipTo(Lsn lsn) {
+  before_skip_ = end();
+  skipped_to_ = lsn;
   applied_ = commit_ = held_ = last_ = lsn;
   applied_epoch_ = 0;
   runs_.Reset(lsn, 0);

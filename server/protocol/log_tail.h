@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/shard_record.h"
 #include "server/protocol/core_messages.h"
 #include "server/protocol/session_state.h"
 #include "server/shard_log/epoch_runs.h"
@@ -71,6 +72,10 @@ class LogTail {
   Epoch EpochAt(Lsn lsn) const { return runs_.At(lsn); }
   Lsn FirstOfEpochAt(Lsn lsn) const { return runs_.FirstOfRun(lsn); }
   Epoch last_epoch() const { return runs_.last(); }
+  // The last entry that this server's own log holds. LSNs that SkipTo left out are not in it.
+  LogEnd end() const {
+    return skipped_to_ != 0 && held_ <= skipped_to_ ? before_skip_ : LogEnd{runs_.At(held_), held_};
+  }
   // An entry of (applied(), last()].
   Slot& At(Lsn lsn) { return ring_[lsn & (ring_.size() - 1)]; }
   const Slot& At(Lsn lsn) const { return ring_[lsn & (ring_.size() - 1)]; }
@@ -95,6 +100,8 @@ class LogTail {
   Lsn commit_ = 0;
   Lsn held_ = 0;
   Lsn last_ = 0;
+  Lsn skipped_to_ = 0;  // 0: no LSN was left out
+  LogEnd before_skip_;
   uint64_t ticket_ = 0;
   EpochRuns runs_;
   std::vector<Slot> ring_;  // its size is a power of two

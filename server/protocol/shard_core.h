@@ -149,6 +149,14 @@ class ShardCore {
   Lsn applied_lsn() const { return tail_.applied(); }
   Lsn commit_lsn() const { return tail_.commit(); }
   Lsn last_lsn() const { return tail_.last(); }
+  // Where this process's own log ends, for the coordinator when all members are gone.
+  LogEnd log_end() const { return tail_.end(); }
+  // The epoch of which this process has been a member without a restart since, under an earlier
+  // incarnation if need be; 0: none. If that epoch was active, the log holds all that was
+  // acknowledged in it.
+  Epoch member_of() const {
+    return !unproven_ && ContainsServer(record_.members, self_.server) ? record_.epoch : 0;
+  }
   // On an active primary: entries that earlier epochs may have acknowledged end here.
   Lsn inherited_lsn() const { return inherited_; }
   // The last step with a commit in the log; 0: none.

@@ -118,6 +118,16 @@ void Shard::LearnRecord(const Member& self, const ShardRecord& record,
   });
 }
 
+Shard::ReplicaEnd Shard::End() {
+  ReplicaEnd end;
+  context_.RunAndWait([&] {
+    end.log = core_.log_end();
+    end.behind = replay_.rows_ahead_of_log_lsn() > end.log.lsn;
+    end.member_of = core_.member_of();
+  });
+  return end;
+}
+
 void Shard::PromiseDurable(Epoch epoch) {
   absl::Notification done;
   PromiseDurable(epoch, [&done] { done.Notify(); });

@@ -108,6 +108,14 @@ class Shard {
   void PromiseDurable(Epoch epoch);
   void PromiseDurable(Epoch epoch, absl::AnyInvocable<void()> done);
 
+  // Where the replica's log ends, for the coordinator when all members are gone.
+  struct ReplicaEnd {
+    LogEnd log;
+    bool behind = false;  // the rows are newer than the log: it has lost its end
+    Epoch member_of = 0;  // see ShardCore::member_of
+  };
+  ReplicaEnd End();
+
   // --- other replicas; these do not block
   // An append or the answer to one; damaged records are not taken.
   void OnReplicaMessage(const Member& from, ReplicaMessage message) {

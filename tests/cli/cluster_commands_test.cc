@@ -103,6 +103,33 @@ TEST_F(ClusterCommandsTest, ListsSayWhoHoldsWhatAndWhoIsBehind) {
   EXPECT_THAT(RunAt({"table", "list"}).out, HasSubstr("4 of 4; 1 short of copies"));
 }
 
+TEST_F(ClusterCommandsTest, ShardsInDoubtAreSaidFirst) {
+  EXPECT_EQ(Doctor("complete replicas").first, "ok");
+  EXPECT_THAT(RunAt({"status"}).out, Not(HasSubstr("IN DOUBT")));
+  fake_.lists[0].set_doubts_total(2);
+  v1::ShardDoubt* unheard = fake_.lists[0].add_doubts();
+  unheard->set_shard(fake_.map.shards(1).shard());
+  unheard->set_since_unix_ms(1'700'000'000'000);
+  unheard->set_text("s1 may hold more");
+  EXPECT_EQ(Doctor("complete replicas").first, "warning");
+  unheard->set_holds_more(true);
+  EXPECT_EQ(Doctor("complete replicas"),
+            std::make_pair(std::string("FAILED"),
+                           std::string("2 in doubt, user/1 since 2023-11-14 22:13:20 UTC: s1 may "
+                                       "hold more")));
+  v1::ShardDoubt* stopped = fake_.lists[0].add_doubts();
+  stopped->set_shard(fake_.map.shards(2).shard());
+  stopped->set_stopped(true);
+  stopped->set_text("stopped: waits for s1/1");
+  EXPECT_THAT(Doctor("complete replicas").second, HasSubstr("user/2 since"));
+  const std::string text = RunAt({"status"}).out;
+  EXPECT_THAT(text, HasSubstr("IN DOUBT: 2 shards"));
+  EXPECT_THAT(text, HasSubstr("  user/1 since 2023-11-14 22:13:20 UTC: s1 may hold more\n"));
+  const nlohmann::json json = RunAt({"status", "-o", "json"}).json();
+  EXPECT_EQ(json["in_doubt"][1]["shard"], "user/2");
+  EXPECT_EQ(json["in_doubt"][1]["stopped"], true);
+}
+
 TEST_F(ClusterCommandsTest, DoctorLooksAtCopiesAndDomains) {
   EXPECT_EQ(Doctor("copies").first, "FAILED");
   EXPECT_THAT(Doctor("copies").second, HasSubstr("1 of 4 replicated shards have fewer copies than "

@@ -1,6 +1,7 @@
 #include "tests/cli/fake_coordinator.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/ids.h"
 
 namespace hotbed {
 
@@ -94,6 +95,16 @@ grpc::Status FakeCoordinator::MoveShards(grpc::ServerContext*, const v1::MoveSha
   moved = *request;
   *reply = move_reply;
   return move_status;
+}
+
+grpc::Status FakeCoordinator::ChooseReplica(grpc::ServerContext*,
+                                            const v1::ChooseReplicaRequest* request,
+                                            v1::ChooseReplicaReply* reply) {
+  choices.push_back(*request);
+  reply->mutable_record()->set_shard(request->shard());
+  reply->mutable_record()->set_epoch(9);
+  reply->set_text(absl::StrCat("shard ", ShardId::FromPacked(request->shard()).index, " kept"));
+  return on_choose ? on_choose(*request) : grpc::Status::OK;
 }
 
 grpc::Status FakeCoordinator::DrainServer(grpc::ServerContext*,

@@ -29,6 +29,8 @@ class FakeCoordinator : public v1::Coordinator::Service {
   v1::MoveShardsRequest moved;
   v1::DrainServerRequest drained;
   v1::ControlMovesRequest controlled;
+  std::vector<v1::ChooseReplicaRequest> choices;
+  std::function<grpc::Status(const v1::ChooseReplicaRequest&)> on_choose;  // null: OK
   v1::MoveShardsReply move_reply;
   v1::DrainServerReply drain_reply;
   v1::ControlMovesReply control_reply;
@@ -52,6 +54,8 @@ class FakeCoordinator : public v1::Coordinator::Service {
                           v1::AlterTableReply* reply) override;
   grpc::Status MoveShards(grpc::ServerContext*, const v1::MoveShardsRequest* request,
                           v1::MoveShardsReply* reply) override;
+  grpc::Status ChooseReplica(grpc::ServerContext*, const v1::ChooseReplicaRequest* request,
+                             v1::ChooseReplicaReply* reply) override;
   grpc::Status DrainServer(grpc::ServerContext*, const v1::DrainServerRequest* request,
                            v1::DrainServerReply* reply) override;
   grpc::Status ListMoves(grpc::ServerContext*, const v1::ListMovesRequest* request,

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <thread>
 
+#include "common/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/cli_fixture.h"
@@ -208,6 +209,34 @@ TEST_F(MoveCommandsTest, DrainMayBeTriedAndUndone) {
   EXPECT_TRUE(fake_.drained.undo());
   EXPECT_THAT(undone.out, HasSubstr("s0 takes shards again"));
   EXPECT_THAT(RunAt({"shard", "drain", "so"}).err, HasSubstr("did you mean 's"));
+}
+
+TEST_F(MoveCommandsTest, AReplicaIsChosenForOneShardOrForAllThatNeedIt) {
+  const Answer one = RunAt({"shard", "choose", "user", "2", "--server", "s2", "--yes"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.out, "chosen: shard 2 kept\n");
+  ASSERT_EQ(fake_.choices.size(), 1u);
+  EXPECT_EQ(fake_.choices[0].server(), std::to_string(kS2));
+  EXPECT_FALSE(fake_.choices[0].dry_run());
+  // Shards of a range that need no choice are left out; one that is named by itself is an error.
+  fake_.on_choose = [](const v1::ChooseReplicaRequest& request) {
+    return ShardId::FromPacked(request.shard()).index == 3
+               ? grpc::Status::OK
+               : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "nothing is to be chosen");
+  };
+  const Answer all =
+      RunAt({"shard", "choose", "user", "all", "--server", "s2", "--dry-run", "-o", "json"});
+  ASSERT_EQ(all.code, 0) << all.err;
+  EXPECT_TRUE(fake_.choices.back().dry_run());
+  ASSERT_EQ(all.json()["chosen"].size(), 1u);
+  EXPECT_EQ(all.json()["chosen"][0]["shard"], 3);
+  const Answer none = RunAt({"shard", "choose", "user", "0", "--server", "s2", "--yes"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, HasSubstr("nothing is to be chosen"));
+  // What cannot be undone is not done without a word of the person.
+  const size_t asked = fake_.choices.size();
+  EXPECT_THAT(Ask({"shard", "choose", "user", "0", "--server", "s2"}).err, HasSubstr("--yes"));
+  EXPECT_EQ(fake_.choices.size(), asked);
 }
 
 TEST_F(MoveCommandsTest, MovesAreListedWithWhatTheyWaitFor) {

@@ -121,6 +121,12 @@ class FakeServer {
     request.set_cluster_id(registration_.cluster_id());
     request.set_name(name_);
     request.set_address("127.0.0.1:1");
+    for (const auto& [packed, record] : shards_) {  // its disk keeps everything
+      v1::HeldReplica* held = request.add_held();
+      held->set_shard(packed);
+      held->mutable_end()->set_epoch(1);
+      held->mutable_end()->set_lsn(1);
+    }
     auto reply = client_->Call(&v1::Coordinator::Stub::RegisterServer, request);
     if (!reply.ok()) return reply.status();
     registration_ = *reply;

@@ -153,6 +153,14 @@ class World {
     request.set_server(s.id);
     request.set_name(s.name);
     request.set_address(absl::StrCat(s.name, ":1"));
+    for (const auto& [key, kv] : rig_.store.keys) {  // its disk keeps everything
+      v1::ShardRecord record;
+      if (!absl::StartsWith(key, keys::kShards) || !record.ParseFromString(kv.value)) continue;
+      v1::HeldReplica* const held = request.add_held();
+      held->set_shard(record.shard());
+      held->mutable_end()->set_epoch(1);
+      held->mutable_end()->set_lsn(1);
+    }
     Ask({"register", s.name, i}, request);
   }
 

@@ -42,6 +42,7 @@ class CoreRig {
     options.new_cluster_id = absl::StrCat("cluster ", processes_);
     options.limits = limits;
     options.refill_wait_ms = refill_wait_ms;
+    options.membership.asks_person = asks_person;
     core = std::make_unique<Core>(options);
     replies.clear();
     load_waiting = false;
@@ -137,7 +138,22 @@ class CoreRig {
     request.set_address(absl::StrCat(name, ":1"));
     request.set_cluster_id(cluster);
     request.set_feature_level(kFeatureLevel);
+    for (const uint64_t packed : core->state().ShardsOfServer(id)) {
+      if (auto held = HeldBy(id, packed)) *request.add_held() = *held;
+    }
     return Call<v1::RegisterServerReply>(request);
+  }
+  // The replica on the server's disk: as `disks` has it, else the end of all logs.
+  std::optional<v1::HeldReplica> HeldBy(ServerId id, uint64_t packed) const {
+    v1::HeldReplica held;
+    held.set_shard(packed);
+    held.mutable_end()->set_epoch(1);
+    held.mutable_end()->set_lsn(100);
+    const auto disk = disks.find(id);
+    if (disk == disks.end()) return held;
+    if (disk->second == 0) return std::nullopt;
+    held.mutable_end()->set_lsn(disk->second);
+    return held;
   }
   absl::StatusOr<v1::HeartbeatReply> Heartbeat(ServerId id, Incarnation incarnation,
                                                uint64_t known = 0) {
@@ -193,6 +209,8 @@ class CoreRig {
   std::function<Outcome()> outcome;
   ClusterLimits limits;
   int64_t refill_wait_ms = 10000;
+  bool asks_person = false;       // Start takes it over
+  std::map<ServerId, Lsn> disks;  // where the logs of a server end that has lost some; 0: lost all
   int64_t now_ns = 1;
   std::unique_ptr<Core> core;
   bool load_waiting = false;

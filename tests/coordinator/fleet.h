@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/convert.h"
 #include "tests/coordinator/core_rig.h"
 
 namespace hotbed {
@@ -96,6 +97,7 @@ class Fleet {
       lost->set_epoch(epoch);
       lost->set_why(s->lost_why);
     }
+    ReportHeld(*s, &request);
     for (const v1::CopyProgress& copy : s->copies) *request.add_copies() = copy;
     ReportSilent(*s, &request);
     auto reply = rig_->Call<v1::HeartbeatReply>(request);
@@ -138,6 +140,16 @@ class Fleet {
         silent->set_epoch(record.epoch());
         *silent->mutable_member() = member;
       }
+    }
+  }
+  void ReportHeld(const Server& s, v1::HeartbeatRequest* request) const {
+    for (const auto& [packed, record] : s.records) {
+      const absl::StatusOr<ShardRecord> decoded = FromProto(record);
+      if (!decoded.ok() || !decoded->AsksFor({s.id, s.incarnation})) continue;
+      v1::HeldReplica nothing;
+      nothing.set_shard(packed);
+      nothing.set_nothing(true);
+      *request->add_held() = rig_->HeldBy(s.id, packed).value_or(nothing);
     }
   }
   void ReportJoins(const Server& s, v1::HeartbeatRequest* request) const {

@@ -92,8 +92,44 @@ TEST_F(MemberReportsTest, AProcessKnowsBestAboutItself) {
   EXPECT_EQ(reports_.FindLeaving(Record(), {2, 1})->said.size(), MemberReports::kSaidBytesMax);
   EXPECT_TRUE(ReportSilent(1, 2, 5).leaving.empty()) << "weighs less";
   EXPECT_TRUE(ReportLost(2, 5, "again").leaving.empty()) << "is known";
-  reports_.ForgetLeaving();
+  reports_.OnLoaded();
   EXPECT_EQ(reports_.WhyLeaving(Record(), {2, 1}), MemberOut::kNo);
+}
+
+TEST_F(MemberReportsTest, WhatAProcessHoldsCountsUntilItTakesPart) {
+  const Member fresh = {4, 2};
+  EXPECT_FALSE(reports_.Held(kReported.packed(), fresh).has_value());
+  record_.passed_over = {{4, {3, 10}}};
+  Commit();
+  v1::RegisterServerRequest request;
+  v1::HeldReplica* const held = request.add_held();
+  held->set_shard(kReported.packed());
+  held->mutable_end()->set_epoch(3);
+  held->mutable_end()->set_lsn(12);
+  reports_.OnRegister(state_, fresh, request.held());
+  EXPECT_EQ(reports_.Held(kReported.packed(), fresh)->end, (LogEnd{3, 12}));
+  EXPECT_TRUE(reports_.Held(ShardId{1, 9}.packed(), fresh)->nothing) << "it has said all it holds";
+  EXPECT_FALSE(reports_.Held(kReported.packed(), {4, 3}).has_value()) << "another process";
+  // As a learner it gets entries, so what it said is over; so is a report that comes late.
+  record_.passed_over.clear();
+  record_.learners.push_back(fresh);
+  Commit();
+  reports_.OnRecord(Record());
+  EXPECT_FALSE(reports_.Held(kReported.packed(), fresh).has_value());
+  v1::HeartbeatRequest late;
+  late.set_server(4);
+  late.set_incarnation(2);
+  *late.add_held() = *held;
+  EXPECT_TRUE(reports_.OnHeartbeat(state_, late).held.empty());
+  EXPECT_FALSE(reports_.Held(kReported.packed(), fresh).has_value());
+  // It takes part no more.
+  record_.learners.pop_back();
+  record_.passed_over = {{4, {3, 10}}};
+  Commit();
+  reports_.OnRecord(Record());
+  EXPECT_EQ(reports_.OnHeartbeat(state_, late).held.size(), 1u);
+  EXPECT_TRUE(reports_.OnHeartbeat(state_, late).held.empty()) << "no news";
+  EXPECT_TRUE(reports_.Held(kReported.packed(), fresh).has_value());
 }
 
 TEST_F(MemberReportsTest, ReportsOfOthersOrOtherEpochsMeanNothing) {

@@ -53,6 +53,12 @@ class RandomWorld {
       for (const ServerId server : Servers(1 + random_.Uniform(3))) {
         record.base.push_back(Process(server));
       }
+      if (random_.OneIn(4)) record.base.clear();
+    }
+    for (const ServerId server : Servers(random_.OneIn(4) ? 2 : 0)) {
+      if (ContainsServer(record.members, server) || ContainsServer(record.learners, server))
+        continue;
+      record.passed_over.push_back({server, {1 + random_.Uniform(3), random_.Uniform(4)}});
     }
     return record;
   }
@@ -64,6 +70,13 @@ class RandomWorld {
     wish.survives_restart = !random_.OneIn(4);
     return wish;
   }
+  HeldReplica Held() {
+    return {.nothing = random_.OneIn(6),
+            .damaged = random_.OneIn(8),
+            .behind = random_.OneIn(4),
+            .end = {1 + random_.Uniform(3), random_.Uniform(4)},
+            .member_of = random_.Uniform(100)};
+  }
   Cluster View() {
     Cluster cluster;
     for (ServerId server = 1; server <= kServers; ++server) {
@@ -72,6 +85,9 @@ class RandomWorld {
       if (random_.OneIn(2)) cluster.joined.insert(server);
       if (random_.OneIn(8)) cluster.lost.insert(server);
       if (random_.OneIn(8)) cluster.silent.insert(server);
+      if (random_.OneIn(4)) cluster.unheard.insert(server);
+      if (random_.OneIn(3)) cluster.waited.insert(server);
+      cluster.held[server] = Held();
     }
     cluster.room = Servers(random_.Uniform(kServers + 1));
     cluster.joined_in_last_epoch = random_.OneIn(4);
@@ -119,6 +135,43 @@ bool HoldsAll(const ShardRecord& record, const Cluster& cluster, const ShardDeci
   }
 }
 
+// No server that may hold the shard and was heard of holds more than the one taken. A server that
+// was not heard of, or whose replica is lost though its process lives, is kept.
+void CheckTaken(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
+  if (!record.active && record.base.empty()) return;  // nothing was acknowledged
+  const ServerId taken = decision.next.primary.server;
+  const HeldReplica& best = cluster.held.at(taken);
+  EXPECT_FALSE(best.nothing);
+  if (record.active && best.member_of == record.epoch && !best.damaged) return;
+  Members asked = record.members;
+  if (!record.active) asked.insert(asked.end(), record.base.begin(), record.base.end());
+  bool all = true;
+  for (const Member& member : asked) {
+    const ServerId server = member.server;
+    const bool lives = cluster.live.count(server) != 0;
+    const bool lost = lives && cluster.lost.count(server) != 0;
+    const bool heard = lives && (lost || cluster.unheard.count(server) == 0);
+    all = all && heard;
+    if (server == taken) continue;
+    if (!heard || lost) {
+      EXPECT_TRUE(decision.next.FindPassedOver(server) != nullptr) << "server " << server;
+      continue;
+    }
+    const HeldReplica& other = cluster.held.at(server);
+    if (other.nothing || other.damaged) continue;
+    EXPECT_FALSE(best.damaged);
+    // The end of an inactive epoch's primary counts as it was when that was taken.
+    if (record.passed_over.empty() || record.active) {
+      EXPECT_GE(best.end, other.end);
+    }
+  }
+  const bool waited = std::any_of(asked.begin(), asked.end(), [&](const Member& member) {
+    return cluster.waited.count(member.server) != 0;
+  });
+  EXPECT_TRUE(all || waited);
+  EXPECT_TRUE(all || !best.damaged);
+}
+
 void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
   const ShardRecord& next = decision.next;
   ASSERT_FALSE(next.members.empty());
@@ -134,6 +187,16 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   }
   for (const Member& member : next.members) {
     EXPECT_TRUE(HoldsAll(record, cluster, decision, member));
+  }
+  if (decision.step == ShardStep::kTakeBack) CheckTaken(record, cluster, decision);
+  for (const PassedOver& passed : record.passed_over) {
+    const bool stays = next.FindPassedOver(passed.server) != nullptr &&
+                       *next.FindPassedOver(passed.server) == passed;
+    const bool taken = next.primary.server == passed.server;
+    const HeldReplica& said = cluster.held.at(passed.server);
+    const bool less =
+        decision.step == ShardStep::kHeard && (said.nothing || said.end <= passed.chosen);
+    EXPECT_TRUE(stays || taken || less) << "server " << passed.server;
   }
   for (const ServerId reader : next.readers) {
     EXPECT_TRUE(std::any_of(next.learners.begin(), next.learners.end(),
@@ -216,6 +279,7 @@ TEST(ShardDecisionRandomTest, EndsInTheWish) {
     for (auto& [server, incarnation] : cluster.live) {
       incarnation = world.OneIn(3) ? 2 : 1;
       cluster.joined.insert(server);
+      cluster.held[server] = {.end = {0, 0}};  // no more than any that was taken
     }
     const std::string begin = WorldText(record, wish, cluster);
     int steps = 0;

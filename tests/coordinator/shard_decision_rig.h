@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -19,10 +20,16 @@ struct Cluster {
   std::vector<ServerId> room;  // for refills, in this order
   std::set<ServerId> joined;   // reported in this epoch, those of `live`
   bool joined_in_last_epoch = false;
-  std::set<ServerId> lost;    // live ones that reported in this epoch that their replica is lost
-  std::set<ServerId> silent;  // their primary reported in this epoch that it does not hear of them
+  std::set<ServerId> lost;  // live ones that reported in this epoch that their replica is lost
+  // What live servers say of the replica on their disk; of others: its log ends at (5, 50).
+  std::map<ServerId, HeldReplica> held;
+  std::set<ServerId> unheard;  // live ones that have not said it yet
+  std::set<ServerId> waited;   // live ones that have waited long enough for the others
+  std::set<ServerId> silent;   // their primary reported in this epoch that it does not hear of them
 
-  ShardDecision Decide(const ShardRecord& record, const ShardWish& wish) const {
+  // `ask` with what the coordinator knows.
+  template <typename Ask>
+  auto With(const ShardRecord& record, const Ask& ask) const {
     const auto is_live = [this](ServerId server) {
       const auto it = live.find(server);
       return it == live.end() ? Incarnation{0} : it->second;
@@ -46,7 +53,29 @@ struct Cluster {
       }
       return silent.count(member.server) != 0 ? MemberOut::kSilent : MemberOut::kNo;
     };
-    return DecideShard(record, wish, {is_live, is_awaited, refill, join_ready, out});
+    const auto has_held = [this](const Member& member) {
+      std::optional<HeldReplica> said;
+      if (unheard.count(member.server) != 0) return said;
+      const auto it = held.find(member.server);
+      said = it == held.end() ? HeldReplica{.end = {5, 50}} : it->second;
+      return said;
+    };
+    const auto has_waited = [this](ServerId server) { return waited.count(server) != 0; };
+    return ask(ServerView{.live = is_live,
+                          .awaited = is_awaited,
+                          .refill = refill,
+                          .join_ready = join_ready,
+                          .out = out,
+                          .held = has_held,
+                          .waited = has_waited});
+  }
+
+  ShardDecision Decide(const ShardRecord& record, const ShardWish& wish) const {
+    return With(record, [&](const ServerView& view) { return DecideShard(record, wish, view); });
+  }
+  absl::StatusOr<ShardDecision> Choose(const ShardRecord& record, ServerId server) const {
+    return With(record,
+                [&](const ServerView& view) { return ChooseReplica(record, server, view); });
   }
 };
 

@@ -1,6 +1,7 @@
 // The rules of membership, each on its own (all together: shard_decision_random_test.cc).
 #include "planner/coordinator/membership/shard_decision.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -172,7 +173,9 @@ TEST(ShardDecisionTest, WhatNobodyHoldsWholeIsWaitedFor) {
   cluster.live[1] = 5;
   decision = cluster.Decide(Active({{2, 1}, {1, 1}}), Wish(2));
   EXPECT_EQ(decision.step, ShardStep::kTakeBack);
-  EXPECT_EQ(RecordText(decision.next), "primary s1/5, members s1/5, learners -, epoch 8");
+  EXPECT_EQ(RecordText(decision.next),
+            "primary s1/5, members s1/5, learners -, epoch 8, passed over s2 at LSN 50 of epoch 5")
+      << "what is left of the damaged replica is kept";
   // An epoch of it alone that never was active: those of the one before hold everything.
   cluster = AllLive(3);
   cluster.lost = {2};
@@ -202,16 +205,158 @@ TEST(ShardDecisionTest, TheBaseOfAnActiveEpochCountsForNothing) {
             "stopped: lost all of s2/1; goes on when one of them is back with its data directory");
 }
 
-TEST(ShardDecisionTest, NobodyLeftTakesAMemberThatIsBack) {
+// Three servers, of which the members s1 and s2 of epoch 7 have restarted.
+Cluster BothBack(const HeldReplica& first, const HeldReplica& second) {
   Cluster cluster = AllLive(3);
-  cluster.live.erase(1);
+  cluster.live[1] = 2;
   cluster.live[2] = 4;
+  cluster.held = {{1, first}, {2, second}};
+  return cluster;
+}
+
+TEST(ShardDecisionTest, NobodyLeftTakesTheMemberThatIsBackWithTheMost) {
+  const ShardRecord record = Active({{1, 1}, {2, 1}});
   ShardWish wish = Wish(2, {1, 2});
-  const ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), wish);
+  Cluster cluster = BothBack({.end = {7, 40}}, {.end = {7, 41}});
+  ShardDecision decision = cluster.Decide(record, wish);
   EXPECT_EQ(decision.step, ShardStep::kTakeBack);
   EXPECT_EQ(RecordText(decision.next), "primary s2/4, members s2/4, learners -, epoch 8");
+  EXPECT_EQ(decision.reason, "lost all of s1/1 s2/1, s2/4 is back with its log");
+  // The epoch of the last entry goes before its LSN.
+  cluster = BothBack({.end = {7, 40}}, {.end = {6, 90}});
+  EXPECT_EQ(cluster.Decide(record, wish).next.primary, (Member{1, 2}));
+  // Nothing, damage, and rows that are newer than their log.
+  cluster = BothBack({.nothing = true}, {.end = {0, 0}});
+  EXPECT_EQ(cluster.Decide(record, wish).next.primary, (Member{2, 4}));
+  cluster = BothBack({.end = {3, 1}}, {.damaged = true, .end = {3, 1}});
+  EXPECT_EQ(cluster.Decide(record, wish).next.primary, (Member{1, 2}));
+  cluster = BothBack({.behind = true, .end = {7, 40}}, {.end = {7, 40}});
+  EXPECT_EQ(cluster.Decide(record, wish).next.primary, (Member{2, 4}));
+  // What is left of damage beyond the chosen log is kept.
+  cluster = BothBack({.end = {3, 1}}, {.damaged = true, .end = {7, 1}});
+  EXPECT_EQ(cluster.Decide(record, wish).next.passed_over, (std::vector<PassedOver>{{2, {3, 1}}}));
   wish.survives_restart = false;
-  EXPECT_EQ(cluster.Decide(Active({{1, 1}, {2, 1}}), wish).step, ShardStep::kNone);
+  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);
+}
+
+TEST(ShardDecisionTest, MembersThatAreNotHeardOfAreWaitedForAndThenPassedOver) {
+  const ShardRecord record = Active({{1, 1}, {2, 1}});
+  Cluster cluster = BothBack({.end = {7, 40}}, {});
+  for (const bool down : {false, true}) {
+    if (down) cluster.live.erase(2);
+    if (!down) cluster.unheard = {2};  // it lives, and has said nothing yet
+    cluster.waited.clear();
+    ShardDecision decision = cluster.Decide(record, Wish(2));
+    EXPECT_EQ(decision.step, ShardStep::kNone);
+    EXPECT_TRUE(decision.stopped);
+    EXPECT_EQ(decision.reason,
+              "stopped: lost all of s1/1 s2/1; s1/2 is back with its log up to LSN 40 of epoch 7; "
+              "waits for s2/1, which may hold more; 'hotbed shard choose' goes on at once");
+    cluster.waited = {1};
+    decision = cluster.Decide(record, Wish(2));
+    EXPECT_EQ(decision.step, ShardStep::kTakeBack);
+    EXPECT_EQ(RecordText(decision.next),
+              "primary s1/2, members s1/2, learners -, epoch 8, passed over s2 at LSN 40 of epoch "
+              "7");
+    EXPECT_EQ(decision.reason,
+              "lost all of s1/1 s2/1, s1/2 is back with its log up to LSN 40 of epoch 7; goes on "
+              "without s2/1, which may hold more");
+  }
+  // Nothing and damage never win, however long the others stay away.
+  for (const HeldReplica& useless : {HeldReplica{.nothing = true}, HeldReplica{.damaged = true}}) {
+    cluster.held[1] = useless;
+    EXPECT_TRUE(cluster.Decide(record, Wish(2)).stopped);
+  }
+  // Damage wins where it is all there is, so that clients are told of it; nothing does not.
+  EXPECT_EQ(cluster.Decide(Active({{1, 1}}), Wish(1)).step, ShardStep::kTakeBack);
+  cluster.held[1] = {.nothing = true};
+  EXPECT_TRUE(cluster.Decide(Active({{1, 1}}), Wish(1)).stopped);
+  // Where nothing was ever acknowledged, nothing can be missing.
+  EXPECT_EQ(cluster.Decide(Inactive({{1, 1}, {2, 1}}, {}), Wish(2)).step, ShardStep::kTakeBack);
+}
+
+TEST(ShardDecisionTest, AProcessThatStayedAMemberOverALostLeaseHoldsEverything) {
+  Cluster cluster = BothBack({.end = {7, 40}, .member_of = 7}, {.end = {7, 41}});
+  const ShardRecord record = Active({{2, 1}, {1, 1}});
+  ShardDecision decision = cluster.Decide(record, Wish(2));
+  EXPECT_EQ(decision.next.primary, (Member{1, 2})) << "its report may be older than its log";
+  EXPECT_TRUE(decision.next.passed_over.empty());
+  cluster.live.erase(2);
+  EXPECT_EQ(cluster.Decide(record, Wish(2)).step, ShardStep::kTakeBack) << "nobody holds more";
+  cluster.held[1].member_of = 6;
+  EXPECT_TRUE(cluster.Decide(record, Wish(2)).stopped);
+}
+
+TEST(ShardDecisionTest, AMemberOfTheBaseMayHoldMoreThanAnEpochThatNeverWasActive) {
+  Cluster cluster = BothBack({.end = {8, 90}}, {.end = {7, 60}});
+  ShardRecord record = Inactive({{1, 1}}, {{1, 1}, {2, 1}});
+  record.epoch = 8;
+  record.passed_over = {{2, {7, 40}}};
+  // s1 was taken at LSN 40; it has skipped LSNs of its rows since and logged nothing.
+  const ShardDecision decision = cluster.Decide(record, Wish(2));
+  EXPECT_EQ(RecordText(decision.next), "primary s2/4, members s2/4, learners -, epoch 9");
+}
+
+TEST(ShardDecisionTest, AServerThatWasPassedOverTakesNoPartUntilItHoldsNoMore) {
+  Cluster cluster = AllLive(3);
+  cluster.held[2] = {.end = {7, 41}};
+  cluster.room = {2, 3};
+  ShardRecord record = Active({{1, 1}});
+  record.passed_over = {{2, {7, 40}}};
+  ShardWish wish = Wish(2, {1, 2});
+  wish.readers = {2};
+  EXPECT_EQ(cluster.Decide(record, wish).reason, "no other server can take copy 2 of 2");
+  cluster.room = {3};
+  EXPECT_EQ(RecordText(cluster.Decide(record, wish).next),
+            "primary s1/1, members s1/1, learners s3/1, epoch 7 active, passed over s2 at LSN 40 "
+            "of epoch 7");
+  for (const HeldReplica& less : {HeldReplica{.end = {7, 40}}, HeldReplica{.nothing = true}}) {
+    cluster.held[2] = less;
+    const ShardDecision decision = cluster.Decide(record, wish);
+    EXPECT_EQ(decision.step, ShardStep::kHeard);
+    EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners -, epoch 7 active");
+    EXPECT_EQ(cluster.Decide(decision.next, wish).step, ShardStep::kAddLearner);
+  }
+}
+
+TEST(ShardDecisionTest, APersonChoosesAmongThoseThatAreBack) {
+  Cluster cluster = BothBack({.end = {7, 40}}, {.end = {7, 41}});
+  const ShardRecord record = Active({{1, 1}, {2, 1}});
+  absl::StatusOr<ShardDecision> chosen = cluster.Choose(record, 1);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(RecordText(chosen->next), "primary s1/2, members s1/2, learners -, epoch 8")
+      << "what s2 has more was known";
+  cluster.live.erase(2);
+  chosen = cluster.Choose(record, 1);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(RecordText(chosen->next),
+            "primary s1/2, members s1/2, learners -, epoch 8, passed over s2 at LSN 40 of epoch 7");
+  EXPECT_EQ(std::string(cluster.Choose(record, 2).status().message()).substr(0, 61),
+            "server 2 is down: start it, then choose it again; stopped: lo");
+  EXPECT_EQ(std::string(cluster.Choose(record, 3).status().message()).substr(0, 44),
+            "server 3 held no replica that may count; sto");
+  cluster.held[1] = {.nothing = true};
+  EXPECT_TRUE(cluster.Choose(record, 1).ok()) << "a person may begin anew";
+}
+
+TEST(ShardDecisionTest, APersonGivesUpWhatWasPassedOver) {
+  Cluster cluster = AllLive(3);
+  ShardRecord record = Active({{1, 1}});
+  EXPECT_EQ(cluster.Choose(record, 1).status().message(),
+            "nothing is to be chosen: s1/1 hold the shard");
+  record.passed_over = {{2, {7, 40}}};
+  EXPECT_EQ(cluster.Choose(record, 2).status().message(),
+            "s1/1 serves the shard and takes pushes that server 2 lacks; stop s1/1, then choose "
+            "server 2 again, and those pushes are lost");
+  absl::StatusOr<ShardDecision> chosen = cluster.Choose(record, 1);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(RecordText(chosen->next), "primary s1/1, members s1/1, learners -, epoch 7 active");
+  EXPECT_EQ(chosen->reason, "keeps the replica of s1/1 and gives up that of s2/1");
+  cluster.live.erase(1);
+  chosen = cluster.Choose(record, 2);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(RecordText(chosen->next),
+            "primary s2/1, members s2/1, learners -, epoch 8, passed over s1 at LSN 50 of epoch 5");
 }
 
 TEST(ShardDecisionTest, DropsADeadLearnerInANewEpoch) {

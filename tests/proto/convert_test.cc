@@ -129,6 +129,7 @@ TEST(Convert, ShardRecordGoesThereAndBack) {
   record.learners = {{5, 6}};
   record.active = true;
   record.base = {{7, 8}};
+  record.passed_over = {{9, {4, 100}}};
   const absl::StatusOr<ShardRecord> back = FromProto(ToProto(record));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->shard, record.shard);
@@ -142,6 +143,7 @@ TEST(Convert, ShardRecordGoesThereAndBack) {
   EXPECT_EQ(back->learners, record.learners);
   EXPECT_TRUE(back->active);
   EXPECT_EQ(back->base, record.base);
+  EXPECT_EQ(back->passed_over, record.passed_over);
 
   record.range.limit = 10;
   EXPECT_THAT(std::string(FromProto(ToProto(record)).status().message()),

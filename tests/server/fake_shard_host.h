@@ -79,6 +79,7 @@ class FakeShardHost final : public ShardHost {
   std::vector<TransferProgress> Transfers() const override;
   void SetTransferLimits(const TransferLimits& limits) override;
   std::vector<LostReplica> LostReplicas() const override;
+  std::vector<HeldReplica> HeldReplicas(bool) const override { return {}; }
   std::vector<ShardId> Held() const override;
   void LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) override;
   void SetLease(int64_t until_ns) override;

@@ -79,6 +79,21 @@ TEST_F(LogTailTest, WhatWasSkippedBelongsToTheEpochThatAdoptsIt) {
   EXPECT_EQ(Append(4, 1), 11u);
 }
 
+TEST_F(LogTailTest, LsnsThatWereSkippedMakeTheLogNoLonger) {
+  EXPECT_EQ(tail_.end(), (LogEnd{0, 0}));
+  Append(2, 1);
+  EXPECT_EQ(tail_.end(), (LogEnd{0, 0})) << "the log has not completed it";
+  Hold(1);
+  EXPECT_EQ(tail_.end(), (LogEnd{2, 1}));
+  tail_.SkipTo(10);
+  tail_.AdoptUnknown(5);
+  EXPECT_EQ(tail_.end(), (LogEnd{2, 1}));
+  Append(5, 2);
+  EXPECT_EQ(tail_.end(), (LogEnd{2, 1}));
+  Hold(11);
+  EXPECT_EQ(tail_.end(), (LogEnd{5, 11}));
+}
+
 using LogTailDeathTest = LogTailTest;
 
 TEST_F(LogTailDeathTest, PositionsAdvanceInOrderOnly) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -175,6 +176,66 @@ TEST_F(ReplicaTest, AReplicaThatNobodyAsksForAgainIsDeletedInTheEnd) {
   }
   cluster_->Settle();
   ExpectAsAlone();
+}
+
+// The record names it only as passed over, and has as many members as are wanted.
+TEST_F(ReplicaTest, AServerThatWasPassedOverKeepsItsCopyAndSaysWhereItsLogEnds) {
+  Begin(Table(OptimizerKind::kAdam), {1, 2, 3});
+  for (const ShardId shard : cluster_->shards()) {
+    cluster_->Change(shard, true, [](ShardRecord* record) { record->members.pop_back(); });
+  }
+  cluster_->Settle();
+  Push(5);
+  cluster_->Kill(2);
+  cluster_->FailOver();
+  cluster_->Settle();
+  for (const ShardId shard : cluster_->shards()) {
+    cluster_->AddLearner(shard, 3);
+    cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 3); }, "it is refilled");
+    cluster_->Change(shard, false, [](ShardRecord* record) {
+      record->passed_over = {{2, {1, 1}}};
+    });
+  }
+  cluster_->Settle();
+  cluster_->Start(2);
+  ShardHost* const host = cluster_->host(2);
+  EXPECT_EQ(host->Held().size(), kShards);
+  for (const bool asked_for : {false, true}) {
+    const std::vector<ShardHost::HeldReplica> held = host->HeldReplicas(asked_for);
+    ASSERT_EQ(held.size(), kShards);
+    for (const ShardHost::HeldReplica& one : held) {
+      EXPECT_GE(one.end.lsn, 1u);
+      EXPECT_GE(one.end.epoch, 1u);
+      EXPECT_FALSE(one.nothing || one.damaged || one.behind);
+      EXPECT_EQ(one.member_of, 0u) << "it has restarted";
+    }
+  }
+  EXPECT_NE(host->UndecidedText(), "");
+  EXPECT_EQ(cluster_->host(1)->HeldReplicas(true).size(), 0u);
+  EXPECT_EQ(cluster_->host(1)->UndecidedText(), "");
+  EXPECT_EQ(cluster_->host(1)->HeldReplicas(false)[0].member_of,
+            cluster_->record(cluster_->shards()[0]).epoch);
+  // It is given up.
+  for (const ShardId shard : cluster_->shards()) {
+    cluster_->Change(shard, false, [](ShardRecord* record) { record->passed_over.clear(); });
+  }
+  cluster_->SettleUntil([&] { return host->Held().empty(); }, "it is deleted");
+  EXPECT_EQ(host->HeldReplicas(true).size(), 0u);
+  ExpectAsAlone();
+}
+
+// An empty one would pass for what the earlier process held.
+TEST_F(ReplicaTest, AServerThatLostItsCopyOpensNoEmptyOneForAnEarlierProcess) {
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
+  Push(5);
+  cluster_->Kill(2);
+  std::filesystem::remove_all(cluster_->data_dir(2));
+  cluster_->Start(2);  // the records still name the process before it
+  const std::vector<ShardHost::HeldReplica> held = cluster_->host(2)->HeldReplicas(true);
+  ASSERT_EQ(held.size(), kShards);
+  for (const ShardHost::HeldReplica& one : held) EXPECT_TRUE(one.nothing);
+  EXPECT_TRUE(cluster_->host(2)->HeldReplicas(false).empty());
+  EXPECT_TRUE(cluster_->host(2)->Held().empty());
 }
 
 TEST_F(ReplicaTest, AllKilledAtOnceGoOnFromTheirLogs) {

@@ -135,6 +135,62 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
   if (!now.active && ContainsServer(now.base, id)) fail("it is of the base");
 }
 
+// Whether the server's disk, with what its process has in memory, has all that was committed.
+bool ClusterSimulation::HoldsAll(ServerId server, int shard) const {
+  const Server& s = servers_[server - 1];
+  const Watched& watched = shards_[shard];
+  Lsn all = watched.committed.size();
+  for (const auto& [epoch, lsn] : watched.acknowledged_lsn) all = std::max(all, lsn);
+  if (s.process != nullptr) {
+    const Replica* const replica = s.process->replicas[shard].get();
+    if (replica == nullptr || replica->core == nullptr || replica->spoilt) return false;
+    return replica->core->log_end().lsn >= all;
+  }
+  const SpilledShard& spilled = s.disk.shards[shard];
+  if (!spilled.held || spilled.installing) return false;
+  Lsn end = spilled.meta.applied_lsn;
+  if (watched.setting.durability != Durability::kCheckpoint) {
+    for (const CoreEntry& entry : LastWord(s.disk, shard)) {
+      if (entry.lsn == end + 1) end = entry.lsn;
+    }
+  }
+  return end >= all && end >= spilled.guard;
+}
+
+// The members of the last active epoch are waited for, and one that holds all is taken. If none is
+// back in time, it stays as it is until a person gives it up.
+void ClusterSimulation::CheckTakenBack(int shard, const ShardRecord& before,
+                                       const Member& primary) {
+  const ShardRecord& after = *records_[shard];
+  const Process* const process = ProcessOf(primary);
+  if (process == nullptr || HoldsAll(primary.server, shard)) return;
+  std::vector<Member> asked = before.members;
+  if (!before.active) asked.insert(asked.end(), before.base.begin(), before.base.end());
+  Time first = process->booted;  // since then somebody waits
+  for (const Member& member : asked) {
+    const Process* const other = servers_[member.server - 1].process.get();
+    if (other != nullptr && !HoldsAll(member.server, shard)) first = std::min(first, other->booted);
+  }
+  for (const Member& member : asked) {
+    if (member.server == primary.server || !HoldsAll(member.server, shard)) continue;
+    const auto fail = [&](const char* what) {
+      Violation(absl::StrCat("shard ", shard, ": s", primary.server, " is taken, ", what, " s",
+                             member.server, ", which holds all: ", RecordText(before), " became ",
+                             RecordText(after)));
+    };
+    if (time_ < first + kAwaited) fail("without waiting for");
+    if (after.FindPassedOver(member.server) == nullptr) fail("and nothing is known of");
+    shards_[shard].kept.insert(member.server);
+  }
+}
+
+void ClusterSimulation::CheckGivenUp(const Server& server, int shard) {
+  const auto id = static_cast<ServerId>(server.index) + 1;
+  if (shards_[shard].kept.count(id) == 0) return;
+  Violation(absl::StrCat("s", id, " gives up the only whole copy of shard ", shard, ": ",
+                         RecordText(*records_[shard])));
+}
+
 bool ClusterSimulation::IsCommitted(const PushInfo& push) const {
   const Watched& watched = shards_[push.shard];
   const auto commit = watched.commits.find(push.step);
@@ -192,6 +248,7 @@ std::string ClusterSimulation::FinalCheck() {
 // Nothing lost, exactly once: each row holds each push at most once, whole pushes, and all that was
 // acknowledged.
 std::string ClusterSimulation::CheckRows(int shard, const Replica& replica) {
+  if (shards_[shard].torn) return "";               // pushes may be in some of their rows
   std::vector<uint8_t> applied(pushes_.size(), 0);  // a bit a row
   for (int row = 0; row < kRows; ++row) {
     for (uint32_t node = replica.rows[row].node; node != 0; node = nodes_[node].before) {

@@ -104,6 +104,11 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
     if (weather.name == "damage") {
       EXPECT_GE(total.spoilt, seeds / 2);
     }
+    if (weather.name == "disks") {
+      EXPECT_GE(total.disks_lost, seeds);
+      EXPECT_GE(total.taken_back, seeds);
+      EXPECT_GE(total.passed_over, seeds / 10);
+    }
     if (weather.name == "silence") {
       EXPECT_GE(total.cut_off, seeds);
     }

@@ -33,7 +33,7 @@ std::string ClusterStats::Text() const {
       " of others than primaries), ", commits, " commits, ", given_up, " trainers given up, ",
       refused, " refused, ", fenced, " fenced, ", writes_refused, " writes refused by compare, ",
       lossy, " shards lost what they may, ", spoilt, " replicas spoilt, ", cut_off,
-      " members cut off");
+      " members cut off, ", disks_lost, " disks lost, ", passed_over, " replicas passed over");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)
@@ -123,7 +123,6 @@ void ClusterSimulation::Setup() {
     record.epoch = 1;
     for (const ServerId server : wanted) record.members.push_back({server, 1});
     record.primary = record.members.front();
-    record.base = record.members;
     Put(shard, record);
     if (setting.synchronous) {
       shards_[shard].steps_left = 8;

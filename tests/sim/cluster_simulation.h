@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct ClusterStats {
   uint64_t writes_refused = 0;  // writes of coordinators, by compare
   uint64_t lossy = 0;           // shards that lost state which their class does not keep
   uint64_t spoilt = 0;          // damaged replicas
+  uint64_t disks_lost = 0;      // disks that lost records which were synced, or more
+  uint64_t passed_over = 0;     // replicas that may hold more than the one that was taken
   uint64_t cut_off = 0;         // members that left though they live, and their replicas are whole
 
   void Add(const ClusterStats& other);
@@ -84,7 +87,10 @@ class ClusterSimulation {
   void Nemesis();
   void Fault();
   void KillServer(int server, bool machine);
+  void LoseDisks(const ShardRecord& record);
+  void DamageDisk(Server* server);
   bool MayLoseMachine(int server) const;
+  bool AllWell() const;
   bool Exposed() const;
   void PauseServer(int server);
   void CutServer(int server);
@@ -126,7 +132,7 @@ class ClusterSimulation {
   bool WriteHolds(const Write& write) const;
   void CountStep(int shard, const ShardRecord& before, const ShardDecision& decision);
   void CountCutOff(int shard, const ShardRecord& before, const ShardRecord& next);
-  void NoteTakenBack(int shard, const Member& primary);
+  void NoteTakenBack(int shard, const ShardRecord& before, const Member& primary);
   void HeartbeatArrives(int coordinator, int server, Incarnation incarnation, Time sent,
                         const HeardOf& heard);
   void ActivationArrives(int coordinator, int shard, Member asks, Epoch epoch, Lsn tail);
@@ -141,7 +147,10 @@ class ClusterSimulation {
   Time LocalTime(const Server& server) const;
   void Boot(int server);
   void LoadShard(Server* server, int shard);
+  void SkipLostTail(Server* server, int shard);
+  static std::vector<CoreEntry> LastWord(const Disk& disk, int shard);
   void Heartbeat(int server);
+  std::optional<HeldReplica> HeldHere(const Server& server, int shard) const;
   void TickServer(int server);
   void Learn(int server, const RecordPtr& record);
   bool DeletesReplica(const Server& server, const ShardRecord& record) const;
@@ -221,6 +230,9 @@ class ClusterSimulation {
   void CheckApplied(int server, int shard, const Replica& replica, const CoreEntry& entry,
                     uint64_t state);
   void CheckDeleted(const Server& server, const ShardRecord& reason);
+  void CheckTakenBack(int shard, const ShardRecord& before, const Member& primary);
+  void CheckGivenUp(const Server& server, int shard);
+  bool HoldsAll(ServerId server, int shard) const;
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;

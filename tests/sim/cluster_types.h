@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,7 +33,8 @@ inline constexpr int kServersMax = 5;
 inline constexpr int kCoordinators = 2;
 inline constexpr int kClients = 3;
 inline constexpr int kShardsMax = 4;
-inline constexpr int kRows = 6;  // of each shard
+inline constexpr int kRows = 6;               // of each shard
+inline constexpr Time kAwaited = 1500 * kMs;  // servers that are gone, by coordinators
 
 // Ends of the network.
 inline constexpr int kNodes = 16;
@@ -205,6 +207,7 @@ struct QueuedAppend {
 
 struct Process {  // one life of a server
   Incarnation incarnation = 0;
+  Time booted = 0;
   bool paused = false;
   std::vector<Task> backlog;
   ReplicaBudget budget;  // of the tails of all replicas
@@ -257,11 +260,28 @@ struct JoinReport {
   }
 };
 
+// What a process says about a replica that an earlier one of its server left behind.
+struct HeldReport {
+  int shard;
+  HeldReplica replica;
+};
+
 // The reports on replicas in a heartbeat.
 struct HeardOf {
+  std::vector<HeldReport> held;
   std::vector<JoinReport> joins;
   std::vector<JoinReport> lost;
   std::vector<JoinReport> silent;
+};
+
+// A process as a coordinator knows it.
+struct SeenProcess {
+  Incarnation incarnation = 0;  // 0: none lives
+  Time since = 0;
+};
+struct HeldBy {
+  Incarnation incarnation = 0;
+  std::array<std::optional<HeldReplica>, kShardsMax> shards;
 };
 
 struct Coordinator {
@@ -277,6 +297,8 @@ struct Coordinator {
   std::set<JoinReport> lost;    // replicas
   std::set<JoinReport> silent;  // members, as their primaries say
   std::array<Time, kServersMax + 1> last_live{};
+  std::array<SeenProcess, kServersMax + 1> seen;  // by server id, as are the next
+  std::array<HeldBy, kServersMax + 1> held;
 };
 
 struct Pending {
@@ -345,6 +367,8 @@ struct Watched {
   std::vector<RecordPtr> past;  // for clients that know no better
   Epoch lost_below = 0;         // entries acknowledged in lower epochs may be gone
   bool lossy = false;           // lost state that its class does not keep
+  bool torn = false;            // by a replica whose rows were ahead of its log
+  std::set<ServerId> kept;      // hold all that the shard lost, and nobody has given them up
   bool wish_open = false;
   // A synchronous table's group.
   uint64_t group_step = 0;

@@ -73,6 +73,8 @@ void ClusterSimulation::Fault() {
       return CutLinks();
     case FaultKind::kTriangle:
       return Triangle(*record);
+    case FaultKind::kDisks:
+      return LoseDisks(*record);
     case FaultKind::kSpoil:
       return SpoilReplica(server, Pick(shards_.size()));
     case FaultKind::kDrain:
@@ -213,8 +215,8 @@ bool ClusterSimulation::Exposed() const {
   });
 }
 
-bool ClusterSimulation::MayLoseMachine(int server) const {
-  if (fsync_) return true;
+// Whether no fault is open, and every shard of several copies has all of them.
+bool ClusterSimulation::AllWell() const {
   if (faults_open_ > 0) return false;
   for (size_t shard = 0; shard < records_.size(); ++shard) {
     if (shards_[shard].setting.durability != Durability::kReplicated) continue;
@@ -227,7 +229,45 @@ bool ClusterSimulation::MayLoseMachine(int server) const {
       if (!well) return false;
     }
   }
-  return servers_[server].process != nullptr;
+  return true;
+}
+
+bool ClusterSimulation::MayLoseMachine(int server) const {
+  return fsync_ || (AllWell() && servers_[server].process != nullptr);
+}
+
+// All members die. Disks of some of them, never of all, lose records, rows or everything, and each
+// server comes back when it likes.
+void ClusterSimulation::LoseDisks(const ShardRecord& record) {
+  if (record.members.size() < 2 || !AllWell()) return;
+  std::vector<int> victims;
+  for (const Member& member : record.members) {
+    victims.push_back(static_cast<int>(member.server) - 1);
+  }
+  std::shuffle(victims.begin(), victims.end(), random_);
+  const size_t losers = 1 + Pick(victims.size() - 1);
+  for (size_t i = 0; i < victims.size(); ++i) {
+    Server& s = servers_[victims[i]];
+    const Incarnation incarnation = s.process->incarnation;
+    KillServer(victims[i], /*machine=*/i < losers && Chance(0.3));
+    if (i >= losers) continue;
+    s.tail_lost = incarnation;
+    for (Watched& watched : shards_) watched.kept.erase(static_cast<ServerId>(victims[i]) + 1);
+    if (Chance(0.7)) DamageDisk(&s);
+  }
+}
+
+void ClusterSimulation::DamageDisk(Server* server) {
+  ++stats_.disks_lost;
+  Disk& disk = server->disk;
+  const int dice = Pick(3);
+  disk.log.resize(dice == 0 ? random_.Uniform(disk.log.size() + 1) : 0);
+  disk.synced = std::min(disk.synced, disk.log.size());
+  for (SpilledShard& spilled : disk.shards) {
+    if (dice == 2) spilled = SpilledShard();
+    spilled.log_from = std::min(spilled.log_from, disk.log.size());
+  }
+  if (trace_ != nullptr) Trace(absl::StrCat("DISK of s", server->index + 1, " lost, kind ", dice));
 }
 
 void ClusterSimulation::KillServer(int server, bool machine) {

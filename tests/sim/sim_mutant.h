@@ -16,6 +16,9 @@ enum class SimMutant {
   kSwitchDropsPrimary,     // the old primary leaves in the step that replaces it
   kSilentPrimaryLeaves,    // even the primary of the last active epoch leaves for silence
   kBaseTakenFromActive,    // members of the last active epoch but one may continue
+  kFirstBackWins,          // of the members of a shard that has lost all of them
+  kEmptierWins,            // the one whose log ends first
+  kPassedOverForgotten,    // a replica that may hold more than the one taken is overwritten
   // Servers.
   kRestartKeepsIncarnation,  // a restarted process counts as in sync
   kStrictWithoutLease,

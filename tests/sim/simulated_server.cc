@@ -14,10 +14,12 @@ namespace {
 constexpr uint64_t kTailEntriesMin = 16;
 constexpr uint64_t kTailEntriesMax = 112;
 
+}  // namespace
+
 // The entries that a log holds in the end: an LSN that is handed over again was cut before. Not
 // only entries of a higher epoch replace others. A tail that the primary of one epoch did not know
 // may survive on a member that is the next primary, and then replaces entries of the epoch between.
-std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
+std::vector<CoreEntry> ClusterSimulation::LastWord(const Disk& disk, int shard) {
   std::vector<CoreEntry> entries;
   for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
     const LogRecord& record = disk.log[i];
@@ -32,8 +34,6 @@ std::vector<CoreEntry> LastWord(const Disk& disk, int shard) {
   }
   return entries;
 }
-
-}  // namespace
 
 Task ClusterSimulation::ForLife(int server, Task task) {
   return
@@ -73,6 +73,7 @@ void ClusterSimulation::Boot(int server) {
   const bool keeps = Planted(SimMutant::kRestartKeepsIncarnation) && s.last_incarnation > 0;
   s.last_incarnation += keeps ? 0 : 1;
   s.process->incarnation = s.last_incarnation;
+  s.process->booted = time_;
   s.process->budget.tail_bytes_max =
       (kTailEntriesMin + random_.Uniform(kTailEntriesMax - kTailEntriesMin)) * sizeof(CoreEntry);
   if (trace_ != nullptr) Trace(absl::StrCat("BOOT s", server + 1, "/", s.last_incarnation));
@@ -113,7 +114,15 @@ void ClusterSimulation::LoadShard(Server* server, int shard) {
     FreshReplica(server, shard)->core->Recover(server->disk.promised[shard], ShardMeta());
     return;
   }
-  replica.core->SkipTo(stamped);
+}
+
+// As LogReplay: rows are ahead of the log, and this process is to be the primary. Nobody else has
+// the entries between, so the log continues above them.
+void ClusterSimulation::SkipLostTail(Server* server, int shard) {
+  Replica& replica = *server->process->replicas[shard];
+  if (replica.guard <= replica.core->last_lsn()) return;
+  replica.core->SkipTo(replica.guard);
+  WriteBackAll(server, shard);
 }
 
 Replica* ClusterSimulation::FreshReplica(Server* server, int shard) {
@@ -140,12 +149,25 @@ void ClusterSimulation::BeginLog(Server* server, int shard) {
   server->disk.shards[shard].log_from = server->disk.log.size();
 }
 
+// As HostReports. Before it has heard of a record a process says all, as it does when it registers.
+std::optional<HeldReplica> ClusterSimulation::HeldHere(const Server& server, int shard) const {
+  const RecordPtr& known = server.process->known[shard];
+  if (known != nullptr && !known->AsksFor(Self(server))) return std::nullopt;
+  const Replica* const replica = server.process->replicas[shard].get();
+  if (replica == nullptr || replica->core == nullptr) return HeldReplica{.nothing = true};
+  return HeldReplica{.damaged = replica->spoilt,
+                     .behind = replica->guard > replica->core->log_end().lsn,
+                     .end = replica->core->log_end(),
+                     .member_of = replica->core->member_of()};
+}
+
 void ClusterSimulation::Heartbeat(int server) {
   At(Delay(300 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
   Server& s = servers_[server];
   HeardOf heard;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     const Replica* replica = s.process->replicas[shard].get();
+    if (auto held = HeldHere(s, shard); held.has_value()) heard.held.push_back({shard, *held});
     if (replica == nullptr || replica->core == nullptr) continue;
     if (replica->spoilt) {
       const RecordPtr& known = s.process->known[shard];
@@ -221,6 +243,7 @@ void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   }
   Replica* replica = p.replicas[shard].get();
   if (replica == nullptr || replica->core == nullptr) return;
+  if (record->primary == Self(s)) SkipLostTail(&s, shard);
   replica->core->LearnRecord(*record);
   Drain(server, shard);
 }
@@ -240,6 +263,7 @@ bool ClusterSimulation::DeletesReplica(const Server& server, const ShardRecord& 
 void ClusterSimulation::DeleteReplica(Server* server, const ShardRecord& record) {
   const int shard = static_cast<int>(record.shard.index);
   CheckDeleted(*server, record);
+  CheckGivenUp(*server, shard);
   ++stats_.replicas_deleted;
   if (trace_ != nullptr) Trace(absl::StrCat("DELETE s", server->index + 1, " shard ", shard));
   Replica& replica = *server->process->replicas[shard];

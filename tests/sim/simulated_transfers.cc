@@ -316,6 +316,7 @@ bool ClusterSimulation::BeginTransferIn(Server* server, const ReplicaMessage& me
     const bool may = replica.spoilt ? MayBeReplaced(replica, message.epoch, Self(*server))
                                     : replica.core->MayInstall(message.epoch, message.lsn);
     if (!may) return false;
+    CheckGivenUp(*server, shard);
   }
   const TransferIn* before = replica.incoming.get();
   if (before != nullptr &&

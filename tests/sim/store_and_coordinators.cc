@@ -1,5 +1,6 @@
 // The metadata store, and the coordinators that read it, decide and write by compare-and-set.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,7 @@ namespace hotbed::sim {
 namespace {
 
 constexpr Time kLeaderTtl = 2 * kSecond;
-constexpr Time kAwaited = 1500 * kMs;
+constexpr Time kPersonLater = 2 * kSecond;  // after all is healed
 constexpr size_t kViewsMax = 64;
 
 }  // namespace
@@ -157,8 +158,31 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
            : c.silent.contains(report) ? MemberOut::kSilent
                                        : MemberOut::kNo;
   };
-  ShardDecision decision = DecideShard(*view.records[shard], *view.wishes[shard],
-                                       {live, awaited, refill, join_ready, out});
+  const auto held = [&](const Member& process) {
+    const HeldBy& by = c.held[process.server];
+    std::optional<HeldReplica> said;
+    if (by.incarnation == process.incarnation) said = by.shards[shard];
+    if (said.has_value() && Planted(SimMutant::kEmptierWins)) {
+      said->end = {0, std::numeric_limits<Lsn>::max() - said->end.lsn};
+    }
+    return said;
+  };
+  const auto waited = [&](ServerId server) {
+    const SeenProcess& seen = c.seen[server];
+    return Planted(SimMutant::kFirstBackWins) ||
+           (seen.incarnation != 0 && time_ >= seen.since + kAwaited);
+  };
+  const ServerView servers = {live, awaited, refill, join_ready, out, held, waited};
+  const ShardRecord& record = *view.records[shard];
+  ShardDecision decision = DecideShard(record, *view.wishes[shard], servers);
+  // A person gives up what was passed over, or begins anew where nobody holds anything, so that the
+  // shard may be as wished in the end.
+  const bool doubt = record.active && !record.passed_over.empty();
+  if (time_ > heal_time_ + kPersonLater && decision.step == ShardStep::kNone &&
+      (doubt || decision.stopped)) {
+    const auto chosen = ChooseReplica(record, record.primary.server, servers);
+    if (chosen.ok()) decision = *chosen;
+  }
   if (g_sim_mutant != SimMutant::kNone) {
     Mutate(*view.records[shard], *view.wishes[shard], &decision);
   }
@@ -168,6 +192,7 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
 void ClusterSimulation::Mutate(const ShardRecord& record, const ShardWish& wish,
                                ShardDecision* decision) {
   ShardRecord& next = decision->next;
+  if (Planted(SimMutant::kPassedOverForgotten)) next.passed_over.clear();
   if (Planted(SimMutant::kLearnerGoesInItsEpoch) && decision->step == ShardStep::kDropLearner) {
     next.epoch = record.epoch;
     next.active = record.active;
@@ -197,6 +222,17 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
   if (c.term == 0) return;
   for (size_t id = 1; id < view->live.size(); ++id) {
     if (view->live[id] != 0) c.last_live[id] = time_;
+    if (view->live[id] != c.seen[id].incarnation) c.seen[id] = {view->live[id], time_};
+  }
+  // The replica of a process that takes part changes: what it said before says nothing now.
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    const ShardRecord& record = *view->records[shard];
+    for (const std::vector<Member>* some : {&record.members, &record.learners}) {
+      for (const Member& process : *some) {
+        HeldBy& by = c.held[process.server];
+        if (by.incarnation == process.incarnation) by.shards[shard].reset();
+      }
+    }
   }
   std::vector<Write> writes;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
@@ -265,7 +301,13 @@ void ClusterSimulation::CountStep(int shard, const ShardRecord& before,
       return;
     case ShardStep::kTakeBack:
       ++stats_.taken_back;
-      return NoteTakenBack(shard, decision.next.primary);
+      return NoteTakenBack(shard, before, decision.next.primary);
+    case ShardStep::kHeard:
+      for (const PassedOver& passed : before.passed_over) {
+        if (records_[shard]->FindPassedOver(passed.server) != nullptr) continue;
+        if (time_ > heal_time_ + kPersonLater) shards_[shard].kept.erase(passed.server);
+      }
+      return;
     default:
       return;
   }
@@ -279,18 +321,33 @@ void ClusterSimulation::CountCutOff(int shard, const ShardRecord& before, const 
   }
 }
 
-// State that the class keeps nowhere may be gone now.
-void ClusterSimulation::NoteTakenBack(int shard, const Member& primary) {
+// State that no disk has kept may be gone now.
+void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, const Member& primary) {
   Watched& watched = shards_[shard];
-  const bool keeps = watched.setting.durability != Durability::kCheckpoint &&
-                     servers_[primary.server - 1].tail_lost + 1 != primary.incarnation;
-  if (keeps) return;
+  if (!before.active && before.base.empty()) return;  // nothing was acknowledged
+  CheckTakenBack(shard, before, primary);
+  stats_.passed_over += records_[shard]->passed_over.size();
+  watched.kept.erase(primary.server);
+  if (HoldsAll(primary.server, shard)) return;
+  const auto lost = [&](const Member& member) {
+    return member.server == primary.server &&
+           member.incarnation <= servers_[member.server - 1].tail_lost;
+  };
+  const bool may_lose = watched.setting.durability == Durability::kCheckpoint ||
+                        std::any_of(before.members.begin(), before.members.end(), lost) ||
+                        std::any_of(before.base.begin(), before.base.end(), lost);
+  if (!may_lose && ProcessOf(primary) != nullptr) {
+    Violation(absl::StrCat("shard ", shard, ": s", primary.server,
+                           " has lost entries, and its disk", " has not: ", RecordText(before)));
+  }
   ++stats_.lossy;
   watched.lossy = true;
   watched.lost_below = records_[shard]->epoch;
   const Process* p = ProcessOf(primary);
   const Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
-  const Lsn last = replica == nullptr || replica->core == nullptr ? 0 : replica->core->last_lsn();
+  const bool has_core = replica != nullptr && replica->core != nullptr;
+  watched.torn = watched.torn || (has_core && replica->guard > replica->core->last_lsn());
+  const Lsn last = !has_core ? 0 : std::max(replica->core->last_lsn(), replica->guard);
   watched.committed.resize(std::min<size_t>(watched.committed.size(), last));
   watched.activations.clear();
   watched.acknowledged_lsn.clear();
@@ -314,6 +371,17 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
   if (c.lost.size() > 64) c.lost.erase(c.lost.begin());
   c.silent.insert(heard.silent.begin(), heard.silent.end());
   if (c.silent.size() > 64) c.silent.erase(c.silent.begin());
+  HeldBy& by = c.held[server + 1];
+  if (by.incarnation < incarnation) {
+    by = HeldBy();
+    by.incarnation = incarnation;
+  }
+  if (by.incarnation == incarnation) {
+    const Member process = {static_cast<ServerId>(server) + 1, incarnation};
+    for (const HeldReport& report : heard.held) {
+      if (!records_[report.shard]->Holds(process)) by.shards[report.shard] = report.replica;
+    }
+  }
   auto granted = std::make_shared<std::pair<bool, ViewPtr>>();
   AtStore(
       coordinator,

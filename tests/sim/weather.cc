@@ -120,6 +120,18 @@ Weather Silence() {
   return weather;
 }
 
+// Disks that lose the end of the log, all of it or everything, or come back late, while no member
+// lives. One that has lost nothing is there always.
+Weather Disks() {
+  Weather weather;
+  weather.name = "disks";
+  weather.faults = {F::kDisks, F::kDisks, F::kDisks, F::kDisks, F::kKill, F::kDrain};
+  weather.faults_more = 8;
+  weather.pushes = 80;
+  weather.eagerness = 0.4;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -134,7 +146,7 @@ Weather Mixed() {
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers =
       new std::vector<Weather>{Mixed(),    Leases(),   Isolation(), SlowRows(), Links(),
-                               Switches(), SlowLogs(), Damage(),    Silence()};
+                               Switches(), SlowLogs(), Damage(),    Silence(),  Disks()};
   return *weathers;
 }
 

@@ -24,6 +24,7 @@ enum class FaultKind : uint8_t {
   kFlap,      // loses its lease, comes back for a moment, and is cut off from coordinators again
   kLinks,     // servers from each other
   kTriangle,  // two of three members do not reach each other; the third restarts, the primary dies
+  kDisks,     // all members of a shard die, and disks of some of them lose much or are away
   kSpoil,     // a replica is found to be damaged, or to have diverged
 };
 

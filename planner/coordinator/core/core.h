@@ -66,7 +66,8 @@ using Request =
     std::variant<v1::CreateTableRequest, v1::CreateTablesRequest, v1::DropTableRequest,
                  v1::AlterTableRequest, v1::OpenSessionRequest, v1::RegisterServerRequest,
                  v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest,
-                 v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest>;
+                 v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest,
+                 v1::ChooseReplicaRequest>;
 
 // Identifies a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -190,7 +191,9 @@ class Core {
   // Ends all transactions for good and fails every caller that waits.
   void Stop(Phase phase, absl::Status why);
   void FailAll(const absl::Status& why);
-  OperationContext Context() const { return {options_.limits, &leases_, unix_ms_}; }
+  OperationContext Context() {
+    return {options_.limits, &leases_, &membership_, now_ns_, unix_ms_};
+  }
 
   // Ends the process when the fields contradict each other.
   void CheckInvariants() const;

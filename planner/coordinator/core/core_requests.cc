@@ -177,6 +177,7 @@ v1::RebalanceStatus Core::RebalancingNow() const {
 v1::ListMovesReply Core::Moves(const v1::ListMovesRequest& request) const {
   v1::ListMovesReply reply = ListMoves(state_, membership_, leases_, request);
   *reply.mutable_rebalance() = RebalancingNow();
+  membership_.doubts().List(&reply);
   return reply;
 }
 

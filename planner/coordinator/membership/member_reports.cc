@@ -42,7 +42,52 @@ MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
       changed.leaving.push_back(silent.shard());
     }
   }
+  if (!request.held().empty()) {
+    HeldOf& of = HeldBy({request.server(), request.incarnation()});
+    for (const v1::HeldReplica& message : request.held()) {
+      const auto record = state.shards().find(message.shard());
+      if (record == state.shards().end() || record->second.Holds(self)) continue;  // said before
+      if (NoteHeld(message, &of)) changed.held.push_back(message.shard());
+    }
+  }
   return changed;
+}
+
+MemberReports::HeldOf& MemberReports::HeldBy(const Member& process) {
+  HeldOf& of = held_[process.server];
+  if (of.incarnation != process.incarnation) of = {.incarnation = process.incarnation};
+  return of;
+}
+
+void MemberReports::OnRegister(const ClusterState& state, const Member& process,
+                               const google::protobuf::RepeatedPtrField<v1::HeldReplica>& held) {
+  HeldOf& of = HeldBy(process);
+  of.all = true;
+  const absl::btree_set<uint64_t>& named = state.ShardsOfServer(process.server);
+  for (const v1::HeldReplica& message : held) {
+    if (named.contains(message.shard())) NoteHeld(message, &of);
+  }
+}
+
+bool MemberReports::NoteHeld(const v1::HeldReplica& message, HeldOf* of) {
+  const HeldReplica held = {.nothing = message.nothing(),
+                            .damaged = message.damaged(),
+                            .behind = message.behind(),
+                            .end = {message.end().epoch(), message.end().lsn()},
+                            .member_of = message.member_of()};
+  const auto [known, added] = of->shards.try_emplace(message.shard(), held);
+  if (added) return true;
+  if (known->second == held) return false;
+  known->second = held;
+  return true;
+}
+
+std::optional<HeldReplica> MemberReports::Held(uint64_t shard, const Member& process) const {
+  const auto of = held_.find(process.server);
+  if (of == held_.end() || of->second.incarnation != process.incarnation) return std::nullopt;
+  const auto held = of->second.shards.find(shard);
+  if (held != of->second.shards.end()) return held->second;
+  return of->second.all ? std::make_optional(HeldReplica{.nothing = true}) : std::nullopt;
 }
 
 bool MemberReports::NoteLeaving(const ShardRecord& record, Leaving report) {
@@ -61,6 +106,15 @@ bool MemberReports::NoteLeaving(const ShardRecord& record, Leaving report) {
 }
 
 void MemberReports::OnRecord(const ShardRecord& record) {
+  // The replica of a process that takes part changes: what it said before says nothing now.
+  for (const std::vector<Member>* some : {&record.members, &record.learners}) {
+    for (const Member& process : *some) {
+      const auto of = held_.find(process.server);
+      if (of == held_.end() || of->second.incarnation != process.incarnation) continue;
+      of->second.shards.erase(record.shard.packed());
+      of->second.all = false;
+    }
+  }
   if (auto joins = joins_.find(record.shard.packed()); joins != joins_.end()) {
     if (joins->second.epoch < record.epoch) joins_.erase(joins);
   }
@@ -72,6 +126,7 @@ void MemberReports::OnRecord(const ShardRecord& record) {
 void MemberReports::Forget(uint64_t shard) {
   joins_.erase(shard);
   leaving_.erase(shard);
+  for (auto& [server, of] : held_) of.shards.erase(shard);
 }
 
 bool MemberReports::Joined(const ShardRecord& record, const Member& learner) const {

@@ -25,7 +25,8 @@ constexpr size_t kGatedPerTransferDone = 4;
 void Membership::OnLoaded(const ClusterState& state) {
   urgent_.clear();
   look_.clear();
-  reports_.ForgetLeaving();
+  reports_.OnLoaded();
+  doubts_.Clear();
   waiting_.clear();
   gated_.clear();
   gate_why_.clear();
@@ -77,6 +78,7 @@ void Membership::Forget(uint64_t packed) {
   reports_.Forget(packed);
   last_holder_.erase(packed);
   backoff_.Forget(packed);
+  doubts_.Forget(packed);
   failing_since_ns_.erase(packed);
   look_.insert(packed);  // LookAt drops the shard from those that wait
 }
@@ -119,6 +121,7 @@ void Membership::OnHeartbeat(const ClusterState& state, const v1::HeartbeatReque
   const MemberReports::Changed changed = reports_.OnHeartbeat(state, request);
   look_.insert(changed.joins.begin(), changed.joins.end());
   urgent_.insert(changed.leaving.begin(), changed.leaving.end());
+  urgent_.insert(changed.held.begin(), changed.held.end());
 }
 
 void Membership::Tick(int64_t now_ns, const ClusterState& state) {

@@ -26,11 +26,13 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "planner/coordinator/membership/member_reports.h"
 #include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_backoff.h"
 #include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/membership/shard_decision.h"
+#include "planner/coordinator/membership/shard_doubts.h"
 #include "planner/coordinator/membership/snapshot_transfers.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
@@ -40,6 +42,9 @@ namespace hotbed {
 
 struct MembershipOptions {
   size_t copies_per_server = 2;  // snapshot transfers in flight from a server, and to a server
+  // A shard that has lost all its members waits until all are back or a person chooses, and not
+  // only for LeaseOptions::awaited_ns.
+  bool asks_person = false;
 };
 
 class Membership {
@@ -66,6 +71,12 @@ class Membership {
   void OnServerChanged(const ClusterState& state, ServerId server);
   // Takes over the reports of a live process about joins, lost replicas and silent members.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
+  // The process registers, and these replicas are on its disk. Called before its server's record is
+  // committed.
+  void OnRegister(const ClusterState& state, const Member& process,
+                  const google::protobuf::RepeatedPtrField<v1::HeldReplica>& held) {
+    reports_.OnRegister(state, process, held);
+  }
   // A few times per second: looks again at shards that wait for something that nobody reports.
   void Tick(int64_t now_ns, const ClusterState& state);
 
@@ -76,10 +87,20 @@ class Membership {
   std::optional<Transaction> NextBatch(const ClusterState& state, int64_t now_ns, int64_t unix_ms,
                                        bool urgent);
 
+  // A person's choice of a replica (ChooseReplica in shard_decision.h), as a transaction and its
+  // answer. NotFound: there is no such shard or server.
+  struct Chosen {
+    Transaction transaction;
+    v1::ChooseReplicaReply reply;
+  };
+  absl::StatusOr<Chosen> Choose(const ClusterState& state, int64_t now_ns, int64_t unix_ms,
+                                const v1::ChooseReplicaRequest& request);
+
   // Why the shard waits; empty: it does not, or nothing is wanted of it.
   std::string WaitsFor(uint64_t packed) const;
   size_t waiting() const { return waiting_.size() + gated_.size(); }
   const MemberReports& reports() const { return reports_; }
+  const ShardDoubts& doubts() const { return doubts_; }
   const SnapshotTransfers& transfers() const { return transfers_; }
 
   const Counts& counts() const { return counts_; }
@@ -96,10 +117,15 @@ class Membership {
   void NoteRecord(int64_t now_ns, const ShardRecord& record);
 
   // membership_steps.cc: the next step of one shard.
+  // `ask` with the present view of the servers of the record.
+  template <typename Ask>
+  auto WithView(const ShardRecord& record, MembershipBatch* batch, const Ask& ask);
   void LookAt(uint64_t packed, MembershipBatch* batch);
   // Drops or makes the shard's goal where that comes first; true: a goal was written or deleted.
   bool SettleGoal(const ShardRecord& record, MembershipBatch* batch);
   bool DrainGoal(const ShardRecord& record, MembershipBatch* batch);
+  // Servers that are to be given no replica of the shard now.
+  std::vector<ServerId> Avoided(const ShardRecord& record, int64_t now_ns) const;
   ShardWish WishOf(const ShardRecord& record, const ClusterState& state, int64_t now_ns) const;
   // The best place by `search`, with the loads of the batch.
   ServerId FindPlace(const ShardRecord& record, PlaceSearch search, MembershipBatch* batch) const;
@@ -108,6 +134,7 @@ class Membership {
   // Why the transfer to the learner cannot begin now, or empty.
   std::string Gate(const ShardRecord& record, const Member& learner,
                    const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
+  void NoteDoubt(const ShardRecord& record, const ShardDecision& decision, MembershipBatch* batch);
   // Puts the step into the batch.
   void CarryOut(const ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
   // The decision leaves out members that are gone or leaving.
@@ -123,6 +150,7 @@ class Membership {
   MemberReports reports_;
   SnapshotTransfers transfers_;
   ReplicaBackoff backoff_;
+  ShardDoubts doubts_;
 
   // Packed ids of shards.
   absl::btree_set<uint64_t> urgent_;                // to look at first

@@ -45,7 +45,7 @@ void MembershipBatch::Note(const std::string& kind, const std::string& reason, u
 }
 
 std::optional<Transaction> MembershipBatch::Finish() {
-  if (txn_.empty()) return std::nullopt;
+  if (txn_.empty() && groups_.empty()) return std::nullopt;
   HOTBED_CHECK(txn_.ops().size() + groups_.size() * kOpsPerEvent <= kRecordsPerTxn);
   for (const auto& [key, group] : groups_) {
     std::string text = group.names;

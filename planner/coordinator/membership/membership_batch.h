@@ -34,7 +34,7 @@ class MembershipBatch {
   void PutGoal(const v1::ShardGoal& goal);
   void DeleteGoal(uint64_t packed);
   void Note(const std::string& kind, const std::string& reason, uint64_t packed);
-  // nullopt if nothing was put.
+  // nullopt if nothing was put or noted.
   std::optional<Transaction> Finish();
 
   // Snapshot transfers in flight, by server; the caller adds those that this batch begins.

@@ -4,11 +4,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -53,6 +56,12 @@ std::string MoveText(const ClusterState& state, const ShardRecord& record,
 
 }  // namespace
 
+std::vector<ServerId> Membership::Avoided(const ShardRecord& record, int64_t now_ns) const {
+  std::vector<ServerId> avoided = backoff_.Avoided(record.shard.packed(), now_ns);
+  for (const PassedOver& passed : record.passed_over) avoided.push_back(passed.server);
+  return avoided;
+}
+
 ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& state,
                              int64_t now_ns) const {
   const v1::TableSpec& spec = state.tables().at(record.shard.table);
@@ -79,7 +88,7 @@ ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& stat
     }
   }
   if (!spec.data_parallel()) return wish;
-  const std::vector<ServerId> avoided = backoff_.Avoided(record.shard.packed(), now_ns);
+  const std::vector<ServerId> avoided = Avoided(record, now_ns);
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   for (const auto& [server, info] : state.servers()) {
     if (ContainsServer(record.members, server) || Contains(wish.servers, server) ||
@@ -92,16 +101,8 @@ ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& stat
   return wish;
 }
 
-void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
-  const ClusterState& state = batch->state();
-  waiting_.erase(packed);
-  if (gate_why_.erase(packed) > 0) {
-    for (const int rank : {kRefillRank, kGoalRank, kReaderRank}) gated_.erase({rank, packed});
-  }
-  const ShardRecord* const found = state.FindVisibleShard(packed);
-  if (found == nullptr) return;
-  const ShardRecord& record = *found;
-  if (SettleGoal(record, batch)) return;
+template <typename Ask>
+auto Membership::WithView(const ShardRecord& record, MembershipBatch* batch, const Ask& ask) {
   const auto live = [&](ServerId server) { return leases_->LiveIncarnation(server); };
   const auto awaited = [&](ServerId server) { return leases_->Awaited(batch->now_ns(), server); };
   const auto refill = [&](const std::vector<ServerId>& members) {
@@ -113,13 +114,86 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
   const auto out = [&](Epoch epoch, const Member& member) {
     return epoch == record.epoch ? reports_.WhyLeaving(record, member) : MemberOut::kNo;
   };
-  ShardDecision decision = DecideShard(record, WishOf(record, state, batch->now_ns()),
-                                       ServerView{.live = live,
-                                                  .awaited = awaited,
-                                                  .refill = refill,
-                                                  .join_ready = join_ready,
-                                                  .out = out});
+  const auto held = [&](const Member& process) {
+    return reports_.Held(record.shard.packed(), process);
+  };
+  const auto waited = [&](ServerId server) {
+    return !options_.asks_person && leases_->LiveForAwaited(batch->now_ns(), server);
+  };
+  return ask(ServerView{.live = live,
+                        .awaited = awaited,
+                        .refill = refill,
+                        .join_ready = join_ready,
+                        .out = out,
+                        .held = held,
+                        .waited = waited});
+}
+
+absl::StatusOr<Membership::Chosen> Membership::Choose(const ClusterState& state, int64_t now_ns,
+                                                      int64_t unix_ms,
+                                                      const v1::ChooseReplicaRequest& request) {
+  const ShardRecord* const found = state.FindVisibleShard(request.shard());
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat(ShardId::FromPacked(request.shard()).ToString(),
+                                            " does not exist: 'hotbed shard list' names them"));
+  }
+  const ShardRecord& record = *found;
+  ServerId server = 0;
+  if (const v1::ServerInfo* const info = state.FindServer(request.server())) {
+    server = info->server();
+  } else if (!absl::SimpleAtoi(request.server(), &server) || !state.servers().contains(server)) {
+    return absl::NotFoundError(
+        absl::StrCat("server \"", request.server(), "\" is not known: 'hotbed status' names them"));
+  }
+  MembershipBatch batch(&state, now_ns, unix_ms);
+  absl::StatusOr<ShardDecision> decision = WithView(
+      record, &batch, [&](const ServerView& view) { return ChooseReplica(record, server, view); });
+  const auto text_of = [&](absl::string_view text) {
+    return absl::StrCat(state.ShardName(record.shard.packed()), ": ", state.WithServerNames(text));
+  };
+  if (!decision.ok()) {
+    return absl::Status(decision.status().code(), text_of(decision.status().message()));
+  }
+  if (decision->step == ShardStep::kNone) return absl::InternalError(text_of(decision->reason));
+  v1::ChooseReplicaReply reply;
+  *reply.mutable_record() = ToProto(decision->next);
+  reply.set_text(text_of(decision->reason));
+  batch.PutRecord(decision->next);
+  batch.Note("chosen", state.WithServerNames(absl::StrCat("a person chose ", decision->reason)),
+             record.shard.packed());
+  return Chosen{*batch.Finish(), std::move(reply)};
+}
+
+void Membership::NoteDoubt(const ShardRecord& record, const ShardDecision& decision,
+                           MembershipBatch* batch) {
+  if (decision.stopped) {
+    const auto news = doubts_.NoteStopped(record, decision.reason, batch->unix_ms());
+    if (news != ShardDoubts::News::kStopped) return;
+    const absl::string_view why = absl::StripPrefix(decision.reason, "stopped: ");
+    batch->Note("stopped", std::string(why), record.shard.packed());
+    return;
+  }
+  const auto news = doubts_.NoteServed(batch->state(), reports_, record, batch->unix_ms());
+  if (news == ShardDoubts::News::kHoldsMore) {
+    batch->Note("holds_more", doubts_.TextOf(record.shard.packed()), record.shard.packed());
+  }
+}
+
+void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
+  const ClusterState& state = batch->state();
+  waiting_.erase(packed);
+  if (gate_why_.erase(packed) > 0) {
+    for (const int rank : {kRefillRank, kGoalRank, kReaderRank}) gated_.erase({rank, packed});
+  }
+  const ShardRecord* const found = state.FindVisibleShard(packed);
+  if (found == nullptr) return;
+  const ShardRecord& record = *found;
+  if (SettleGoal(record, batch)) return;
+  ShardDecision decision = WithView(record, batch, [&](const ServerView& view) {
+    return DecideShard(record, WishOf(record, state, batch->now_ns()), view);
+  });
   decision.reason = state.WithServerNames(decision.reason);
+  NoteDoubt(record, decision, batch);
   if (decision.step != ShardStep::kNone) return CarryOut(record, std::move(decision), batch);
   const auto stops = [&](const Member& m) {
     return leases_->Stopping(m.server) && !leases_->StopsAlone(batch->now_ns(), m.server);
@@ -173,7 +247,7 @@ bool Membership::DrainGoal(const ShardRecord& record, MembershipBatch* batch) {
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
-  search.avoid = backoff_.Avoided(record.shard.packed(), batch->now_ns());
+  search.avoid = Avoided(record, batch->now_ns());
   const ServerId to = FindPlace(record, std::move(search), batch);
   const std::string reason = absl::StrCat("drain of ", state.ServerName(from));
   if (to == 0) {
@@ -200,7 +274,7 @@ ServerId Membership::RefillPlace(const ShardRecord& record, const std::vector<Se
                                  MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   PlaceSearch search;
-  search.avoid = backoff_.Avoided(record.shard.packed(), batch->now_ns());
+  search.avoid = Avoided(record, batch->now_ns());
   auto holder = last_holder_.find(record.shard.packed());
   if (holder != last_holder_.end() && !Contains(search.avoid, holder->second)) {
     // The last holder needs only the tail of the log.
@@ -298,6 +372,9 @@ void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
       batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
       break;
     }
+    case ShardStep::kHeard:
+      batch->Note("heard", decision.reason, packed);
+      break;
     case ShardStep::kDropMember:
       if (goal == nullptr) batch->Note("drop", decision.reason, packed);
       break;
@@ -326,11 +403,16 @@ void Membership::NoteFailOver(const ShardRecord& record, const ShardDecision& de
     last_holder_[record.shard.packed()] = m.server;
     since = std::max(since, leases_->GoneSinceNs(m.server));
   }
+  const std::vector<PassedOver>& passed_over = decision.next.passed_over;
+  const bool passes_over = std::any_of(
+      passed_over.begin(), passed_over.end(),
+      [&](const PassedOver& passed) { return record.FindPassedOver(passed.server) == nullptr; });
   failing_since_ns_.try_emplace(record.shard.packed(), since != 0 ? since : batch->now_ns());
-  const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
-                           : gone                                ? "fail_over"
-                           : lost                                ? "copy_lost"
-                                                                 : "cut_off";
+  const char* const kind = passes_over                             ? "passed_over"
+                           : decision.step == ShardStep::kTakeBack ? "take_back"
+                           : gone                                  ? "fail_over"
+                           : lost                                  ? "copy_lost"
+                                                                   : "cut_off";
   const std::string more = NoteBackoff(record, decision, batch->now_ns(), batch->state());
   batch->Note(kind, absl::StrCat(decision.reason, more), record.shard.packed());
 }

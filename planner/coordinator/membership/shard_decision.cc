@@ -44,27 +44,79 @@ class Rules {
                         next_.members.end());
     next_.learners.erase(std::remove_if(next_.learners.begin(), next_.learners.end(), is_gone),
                          next_.learners.end());
-    // Servers that are gone for good are passed over; awaited ones keep their place.
+    // Servers that are gone for good lose their place; awaited ones keep it.
     for (const ServerId server : wish.servers) {
       if (wanted_.size() >= wish.copies) break;
+      if (IsPassedOver(server)) continue;
       const bool counts = view.live(server) != 0 || view.awaited(server);
       if (counts && !Contains(wanted_, server)) wanted_.push_back(server);
     }
   }
 
-  ShardDecision Decide() {
-    ShardDecision decision = Rule();
-    // A reader that is no learner any more goes.
-    auto& readers = decision.next.readers;
-    readers.erase(std::remove_if(readers.begin(), readers.end(),
-                                 [&](ServerId server) {
-                                   return FindServer(decision.next.learners, server) == nullptr;
-                                 }),
-                  readers.end());
-    return decision;
+  ShardDecision Decide() { return Checked(Rule()); }
+
+  absl::StatusOr<ShardDecision> Choose(ServerId server) {
+    if (!next_.members.empty()) return ChoosePresent(server);
+    const std::vector<Asked> asked = AskedServers();
+    const auto one = [server](const Asked& a) { return a.live.server == server; };
+    const bool named = std::any_of(asked.begin(), asked.end(), one) || IsPassedOver(server);
+    const Asked chosen = Ask({server, 0});
+    if (!named || chosen.live.incarnation == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "server ", server,
+          named ? " is down: start it, then choose it again" : " held no replica that may count",
+          "; ", StoppedText(asked)));
+    }
+    std::vector<Asked> unheard;  // those that were heard are given up
+    for (const Asked& other : asked) {
+      if (!other.said.has_value()) unheard.push_back(other);
+    }
+    return Checked(Take(chosen, unheard));
   }
 
  private:
+  absl::StatusOr<ShardDecision> ChoosePresent(ServerId server) {
+    if (record_.passed_over.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("nothing is to be chosen: ", MembersText(next_.members), " hold the shard"));
+    }
+    if (IsPassedOver(server)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          MemberText(record_.primary), " serves the shard and takes pushes that server ", server,
+          " lacks; stop ", MemberText(record_.primary), ", then choose server ", server,
+          " again, and those pushes are lost"));
+    }
+    if (server != record_.primary.server) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("server ", server, " is not the primary; choose server ",
+                       record_.primary.server, " to give up the replicas that were passed over"));
+    }
+    Members given_up;
+    for (const PassedOver& passed : record_.passed_over) {
+      given_up.push_back({passed.server, view_.live(passed.server)});
+    }
+    ShardRecord next = record_;
+    next.passed_over.clear();
+    return Checked({ShardStep::kHeard, std::move(next),
+                    absl::StrCat("keeps the replica of ", MemberText(record_.primary),
+                                 " and gives up that of ", MembersText(given_up))});
+  }
+
+  // A step that breaks no rule, or none.
+  ShardDecision Checked(ShardDecision decision) const {
+    if (decision.step == ShardStep::kNone) return decision;
+    // A reader that is no learner any more goes.
+    std::erase_if(decision.next.readers, [&](ServerId server) {
+      return FindServer(decision.next.learners, server) == nullptr;
+    });
+    const std::string broken = BrokenRule(record_, decision.next);
+    HOTBED_DCHECK(broken.empty()) << broken << ": " << RecordText(record_) << " became "
+                                  << RecordText(decision.next) << " (" << decision.reason << ")";
+    // One shard that waits is better than a coordinator that ends again after each start.
+    if (broken.empty()) return decision;
+    return {ShardStep::kNone, record_, absl::StrCat("a step would break a rule: ", broken)};
+  }
+
   ShardDecision Rule() {
     if (next_.members.size() < record_.members.size()) return LoseMembers();
     if (next_.learners.size() < record_.learners.size()) return LoseLearners();
@@ -74,6 +126,7 @@ class Rules {
       return Wait(absl::StrCat("waits for ", MemberText(record_.primary), " to activate epoch ",
                                record_.epoch));
     }
+    if (auto heard = HearPassedOver(); heard.has_value()) return *std::move(heard);
     for (const Member& learner : record_.learners) {
       if (Contains(record_.readers, learner.server)) continue;
       if (Joins(learner) && view_.join_ready(record_.epoch, learner)) return Join(learner);
@@ -124,6 +177,9 @@ class Rules {
 
   ShardDecision Wait(std::string reason) const {
     return {ShardStep::kNone, record_, std::move(reason)};
+  }
+  ShardDecision Stop(std::string reason) const {
+    return {ShardStep::kNone, record_, std::move(reason), /*stopped=*/true};
   }
   // The primary's acknowledging set, and with it every join report, belongs to one epoch. So a
   // learner that goes starts a new epoch too, as a change of members does. Otherwise a learner that
@@ -203,39 +259,183 @@ class Rules {
                                  " was active, back to ", MembersText(next_.members)));
   }
 
-  // Any process of a server that was a member has everything acknowledged in its log. No later
-  // process of that server can have been a learner, whose replica may be incomplete, as long as the
-  // record names the earlier process: learners are added in active epochs only, and no server
-  // appears twice.
+  // One of the servers that may hold the shard when no member is left.
+  struct Asked {
+    Member named;                     // by the record
+    Member live;                      // incarnation 0: it is down
+    std::optional<HeldReplica> said;  // by `live`
+  };
+
+  // The servers of the members, the primary's first, and if the epoch never was active those of the
+  // base. No later process of such a server can have been a learner, whose replica may be
+  // incomplete, as long as the record names the earlier process: learners are added in active
+  // epochs only, and no server appears twice.
+  std::vector<Asked> AskedServers() const {
+    Members named = record_.members;
+    const auto primary = std::find(named.begin(), named.end(), record_.primary);
+    if (primary != named.end()) std::iter_swap(named.begin(), primary);
+    if (!record_.active) named.insert(named.end(), record_.base.begin(), record_.base.end());
+    std::vector<Asked> asked;
+    for (const Member& member : named) {
+      const auto known = [&](const Asked& a) { return a.live.server == member.server; };
+      if (std::none_of(asked.begin(), asked.end(), known)) asked.push_back(Ask(member));
+    }
+    return asked;
+  }
+
+  Asked Ask(const Member& named) const {
+    Asked asked{named, {named.server, view_.live(named.server)}, std::nullopt};
+    if (asked.live.incarnation == 0) return asked;
+    asked.said = view_.held(asked.live);
+    if (Spoilt(asked.live)) {  // it may have said so only as a member, after what it said before
+      if (!asked.said.has_value()) asked.said.emplace();
+      asked.said->damaged = true;
+    }
+    if (asked.said.has_value() && asked.live.server == record_.primary.server) {
+      asked.said->end = EndWhenChosen(asked.said->end);
+    }
+    return asked;
+  }
+
+  // The primary of an epoch that never was active may be one that was taken in spite of others that
+  // were not heard. It has logged nothing since, but may have skipped LSNs that its rows carry, and
+  // given them the number of its epoch: that makes it no fuller than it was.
+  LogEnd EndWhenChosen(LogEnd end) const {
+    if (record_.active) return end;
+    for (const PassedOver& passed : record_.passed_over) {
+      if (ContainsServer(record_.base, passed.server)) end = std::min(end, passed.chosen);
+    }
+    return end;
+  }
+
+  // Whether `a` is the better replica to go on with.
+  static bool Fuller(const HeldReplica& a, const HeldReplica& b) {
+    if (a.usable() != b.usable()) return a.usable();
+    if (a.nothing != b.nothing) return b.nothing;
+    return a.end != b.end ? a.end > b.end : b.behind && !a.behind;
+  }
+
+  // Each member of an active epoch held everything that was acknowledged, but its disk may have
+  // lost the end of the log, all of it, or more. So all members of the last active epoch are waited
+  // for, and the fullest is taken: by the order of LogEnd its log contains that of the others. A
+  // member that does not come back in time is passed over.
   ShardDecision TakeBack() {
-    Members asked = record_.members;
-    const auto primary = std::find(asked.begin(), asked.end(), record_.primary);
-    if (primary != asked.end()) std::iter_swap(asked.begin(), primary);
-    if (!record_.active) asked.insert(asked.end(), record_.base.begin(), record_.base.end());
     if (!wish_.survives_restart) {
-      return Wait(absl::StrCat("stopped: lost all of ", MembersText(record_.members),
+      return Stop(absl::StrCat("stopped: lost all of ", MembersText(record_.members),
                                ", and the table's class keeps nothing over a restart; load a "
                                "checkpoint or create the table again"));
     }
-    Members back;
-    for (const Member& member : asked) {
-      const Incarnation live = view_.live(member.server);
-      if (live != 0 && Spoilt({member.server, live})) continue;
-      if (live != 0 && FindServer(back, member.server) == nullptr) {
-        back.push_back({member.server, live});
+    const std::vector<Asked> asked = AskedServers();
+    const Asked* best = nullptr;
+    bool all_heard = true;
+    bool waited = false;
+    for (const Asked& one : asked) {
+      const bool lives = one.live.incarnation != 0;
+      // Nothing was ever acknowledged: nobody can lack anything.
+      if (NeverActive() && lives && !Spoilt(one.live)) return Take(one, {});
+      all_heard = all_heard && one.said.has_value();
+      if (!one.said.has_value()) continue;
+      const bool whole = record_.active && one.said->member_of == record_.epoch;
+      if (whole && one.said->usable()) return Take(one, {});
+      waited = waited || (one.said->usable() && view_.waited(one.live.server));
+      if (best == nullptr || Fuller(*one.said, *best->said)) best = &one;
+    }
+    if (best == nullptr) return Stop(StoppedText(asked));
+    // A damaged replica becomes primary only to tell clients so, and where there is no other.
+    const bool tells = all_heard && !best->said->nothing && !Spoilt(best->live);
+    const bool may_take = best->said->usable() ? all_heard || waited : tells;
+    return may_take ? Take(*best, asked) : Stop(StoppedText(asked));
+  }
+
+  bool NeverActive() const { return !record_.active && record_.base.empty(); }
+
+  // Goes on with the replica of `chosen`, passing over those of `asked` that may hold more.
+  ShardDecision Take(const Asked& chosen, const std::vector<Asked>& asked) {
+    const ServerId server = chosen.live.server;
+    const HeldReplica said = chosen.said.value_or(HeldReplica());
+    std::vector<PassedOver> passed = std::exchange(next_.passed_over, {});
+    Members unheard;
+    for (const Asked& one : asked) {
+      if (one.live.server == server) continue;
+      const bool heard = one.said.has_value() && !Spoilt(one.live);
+      if (heard && (one.said->nothing || one.said->end <= said.end)) continue;
+      unheard.push_back(one.named);
+      if (record_.FindPassedOver(one.live.server) == nullptr) {
+        passed.push_back({one.live.server, said.end});
       }
     }
-    if (back.empty()) {
-      return Wait(absl::StrCat("stopped: lost all of ", GoneText(),
-                               "; goes on when one of them is back with its data directory"));
+    for (const PassedOver& one : passed) {
+      if (one.server != server) next_.passed_over.push_back(one);
     }
-    next_.primary = back.front();
+    next_.primary = chosen.live;
     next_.members = {next_.primary};
     KeepLearnersApart();
-    return NewEpoch(ShardStep::kTakeBack,
-                    absl::StrCat("lost all of ", MembersText(record_.members), ", ",
-                                 MemberText(next_.primary), " is back with its log"));
+    std::string reason = absl::StrCat("lost all of ", MembersText(record_.members), ", ",
+                                      MemberText(next_.primary), " is back with ");
+    if (NeverActive()) {
+      absl::StrAppend(&reason, "nothing to lack: nothing was ever acknowledged");
+    } else if (!said.usable()) {
+      absl::StrAppend(&reason, "no replica that can be used");
+    } else if (unheard.empty()) {
+      absl::StrAppend(&reason, "its log");
+    } else {
+      absl::StrAppend(&reason, "its log up to ", LogEndText(said.end));
+    }
+    if (said.usable() && said.behind) absl::StrAppend(&reason, ", whose end is lost");
+    if (!unheard.empty()) {
+      absl::StrAppend(&reason, "; goes on without ", MembersText(unheard), ", which may hold more");
+    }
+    return NewEpoch(ShardStep::kTakeBack, std::move(reason));
   }
+
+  std::string StoppedText(const std::vector<Asked>& asked) const {
+    std::vector<std::string> back;
+    Members missing;
+    bool usable = false;
+    for (const Asked& one : asked) {
+      if (one.live.incarnation == 0 || !one.said.has_value()) {
+        missing.push_back(one.named);
+        continue;
+      }
+      if (Spoilt(one.live)) continue;  // GoneText names it
+      usable = usable || one.said->usable();
+      back.push_back(
+          absl::StrCat(MemberText(one.live),
+                       one.said->nothing ? " is back without a replica"
+                       : one.said->damaged
+                           ? " is back, its replica is damaged"
+                           : absl::StrCat(" is back with its log up to ", LogEndText(one.said->end),
+                                          one.said->behind ? " (its end is lost)" : "")));
+    }
+    std::string text = absl::StrCat("stopped: lost all of ", GoneText());
+    if (back.empty()) {
+      return absl::StrCat(text, "; goes on when one of them is back with its data directory");
+    }
+    absl::StrAppend(&text, "; ", absl::StrJoin(back, ", "));
+    if (!missing.empty()) {
+      absl::StrAppend(&text, "; waits for ", MembersText(missing), ", which may hold ",
+                      usable ? "more" : "it");
+    }
+    return absl::StrCat(text, "; 'hotbed shard choose' goes on at once");
+  }
+
+  // A server that was passed over and is back with no more than the replica that was taken is a
+  // server like others.
+  std::optional<ShardDecision> HearPassedOver() {
+    for (const PassedOver& passed : record_.passed_over) {
+      const Member live = {passed.server, view_.live(passed.server)};
+      const auto said = live.incarnation == 0 ? std::nullopt : view_.held(live);
+      if (!said.has_value() || (!said->nothing && said->end > passed.chosen)) continue;
+      std::erase(next_.passed_over, passed);
+      return ShardDecision{
+          ShardStep::kHeard, next_,
+          absl::StrCat(MemberText(live), " holds no more than ", LogEndText(passed.chosen),
+                       ", the end of the replica that was taken")};
+    }
+    return std::nullopt;
+  }
+
+  bool IsPassedOver(ServerId server) const { return record_.FindPassedOver(server) != nullptr; }
 
   // A server that became a member is no longer a learner.
   void KeepLearnersApart() {
@@ -348,7 +548,7 @@ class Rules {
     if (!awaited.empty()) return Wait(std::move(awaited));
     if (record_.members.size() < wish_.copies) return Refill();
     for (const ServerId server : wish_.readers) {
-      if (!Holds(server) && view_.live(server) != 0) {
+      if (!Holds(server) && !IsPassedOver(server) && view_.live(server) != 0) {
         next_.readers.push_back(server);
         return NewLearner(server, "is wanted as a read copy");
       }
@@ -361,7 +561,8 @@ class Rules {
     std::vector<ServerId> holders;
     for (const Member& member : record_.members) holders.push_back(member.server);
     const ServerId server = view_.refill(holders);
-    if (server == 0 || Contains(holders, server) || view_.live(server) == 0) {
+    const bool may = server != 0 && !Contains(holders, server) && !IsPassedOver(server);
+    if (!may || view_.live(server) == 0) {
       return Wait(absl::StrCat("no other server can take copy ", record_.members.size() + 1, " of ",
                                wish_.copies));
     }
@@ -386,19 +587,13 @@ class Rules {
 
 ShardDecision DecideShard(const ShardRecord& record, const ShardWish& wish,
                           const ServerView& view) {
-  ShardDecision decision = Rules(record, wish, view).Decide();
-  if (decision.step != ShardStep::kNone) {
-    const std::string broken = BrokenRule(record, decision.next);
-    HOTBED_DCHECK(broken.empty()) << broken << ": " << RecordText(record) << " became "
-                                  << RecordText(decision.next) << " (" << decision.reason << ")";
-    // One shard that waits is better than a coordinator that ends again after each start.
-    if (!broken.empty()) {
-      decision.step = ShardStep::kNone;
-      decision.next = record;
-      decision.reason = absl::StrCat("a step would break a rule: ", broken);
-    }
-  }
-  return decision;
+  return Rules(record, wish, view).Decide();
+}
+
+absl::StatusOr<ShardDecision> ChooseReplica(const ShardRecord& record, ServerId server,
+                                            const ServerView& view) {
+  const ShardWish wish;
+  return Rules(record, wish, view).Choose(server);
 }
 
 std::string BrokenRule(const ShardRecord& before, const ShardRecord& after) {
@@ -407,6 +602,8 @@ std::string BrokenRule(const ShardRecord& before, const ShardRecord& after) {
     for (const Member& m : *members) {
       const size_t replicas = CountServer(after.members, m) + CountServer(after.learners, m);
       if (replicas != 1) return "a server holds two replicas";
+      if (after.FindPassedOver(m.server) != nullptr)
+        return "a server that was passed over takes part";
     }
   }
   if (after.epoch < before.epoch || after.epoch > before.epoch + 1) {
@@ -425,8 +622,9 @@ std::string BrokenRule(const ShardRecord& before, const ShardRecord& after) {
   for (const Member& m : after.members) {
     const bool held = Contains(before.members, m) || Contains(before.learners, m) ||
                       (!before.active && Contains(before.base, m));
-    const bool back = after.members.size() == 1 &&
-                      CountServer(before.members, m) + CountServer(before.base, m) > 0;
+    const bool back = after.members.size() == 1 && (ContainsServer(before.members, m.server) ||
+                                                    ContainsServer(before.base, m.server) ||
+                                                    before.FindPassedOver(m.server) != nullptr);
     if (!held && !back) return "a new member may lack acknowledged entries";
   }
   return "";

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/shard_record.h"
 #include "planner/coordinator/balance/rebalance_policy.h"
+#include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
 #include "planner/model/placement.h"
@@ -38,7 +40,9 @@ struct ClusterLimits {
 struct OperationContext {
   ClusterLimits limits;
   const Leases* leases = nullptr;  // which servers are alive
-  int64_t unix_ms = 0;             // when the operation was asked for
+  Membership* membership = nullptr;
+  int64_t now_ns = 0;   // when the operation was asked for
+  int64_t unix_ms = 0;  // the same
 };
 
 // --- bootstrap_operations.cc
@@ -100,6 +104,11 @@ Operation MakeMarkDown(ServerId server, Incarnation incarnation, std::string why
 // Sets active=true and base=members for each shard that is at the given epoch and has the caller as
 // its primary. Other shards are no error: the reply has the records of all of them.
 Operation MakeOperation(v1::ActivateShardsRequest request, const OperationContext& context);
+
+// --- choose_operations.cc
+
+// Carries out a person's choice of a replica (Membership::Choose, with its errors).
+Operation MakeOperation(v1::ChooseReplicaRequest request, const OperationContext& context);
 
 // --- move_operations.cc
 

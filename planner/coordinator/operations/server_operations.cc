@@ -98,6 +98,7 @@ class RegisterServer {
       info = state.servers().at(server_);
     }
     incarnation_ = info.incarnation() + 1;
+    context_.membership->OnRegister(state, {server_, incarnation_}, request_.held());
     info.set_server(server_);
     info.set_incarnation(incarnation_);
     info.set_name(request_.name());

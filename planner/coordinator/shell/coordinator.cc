@@ -2,9 +2,12 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "common/await_for.h"
 #include "common/check.h"
+#include "common/log.h"
 #include "common/metrics.h"
 #include "planner/coordinator/state/keys.h"
 
@@ -30,6 +33,14 @@ LatencyHistogram& FailOverSeconds() {
       "hotbed_coordinator_fail_over_seconds",
       "Of each shard, from its server's loss being noticed until another serves it.");
   return histogram;
+}
+
+void LogEvents(const std::vector<Op>& ops) {
+  for (const Op& op : ops) {
+    v1::ClusterEvent event;
+    if (op.kind != Op::Kind::kPut || !absl::StartsWith(op.key, keys::kEvents)) continue;
+    if (event.ParseFromString(op.value)) HOTBED_LOG(Info) << event.kind() << ": " << event.text();
+  }
 }
 
 // Limits of a status page.
@@ -143,6 +154,7 @@ Event Coordinator::Carry(StoreWork work) {
   absl::StatusOr<TxnResult> result = store_->Txn(work.commit->compares(), work.commit->ops());
   CommitSeconds().RecordNs(clock_->NowNs() - begin);
   if (!result.ok()) CommitFailures().Add(1);
+  if (result.ok() && result->succeeded) LogEvents(work.commit->ops());
   return CommittedEvent{std::move(result)};
 }
 

@@ -76,6 +76,7 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_OPERATION(MoveShards)
   HOTBED_OPERATION(DrainServer)
   HOTBED_OPERATION(ControlMoves)
+  HOTBED_OPERATION(ChooseReplica)
   HOTBED_OPERATION(ActivateShards)
   HOTBED_UNARY(AlterTable, AlterTableRequest, AlterTableReply,
                Submit(context, *request, reply, &counters, LogAltered))

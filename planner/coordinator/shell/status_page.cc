@@ -144,6 +144,24 @@ StatusTable MoveTable(const CoordinatorStatus& status) {
   return table;
 }
 
+StatusTable DoubtTable(const CoordinatorStatus& status) {
+  std::map<TableId, std::string> tables;
+  for (const v1::TableSpec& t : status.map.tables()) tables[t.id()] = t.name();
+  StatusTable table;
+  table.title = "Shards in doubt";
+  table.columns = {"shard", "served", "since", "what is waited for, or may be elsewhere"};
+  for (const v1::ShardDoubt& doubt : status.moves.doubts()) {
+    if (table.rows.size() == kMovesMax) break;
+    const ShardId shard = ShardId::FromPacked(doubt.shard());
+    table.rows.push_back(
+        {absl::StrCat(tables[shard.table], "/", shard.index), doubt.stopped() ? "no" : "yes",
+         absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(doubt.since_unix_ms()),
+                          absl::UTCTimeZone()),
+         doubt.text()});
+  }
+  return table;
+}
+
 StatusTable EventTable(const CoordinatorStatus& status) {
   StatusTable table;
   table.title = "Events";
@@ -209,6 +227,7 @@ StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& ad
   };
   page.tables = {ServerTable(map), TableTable(map), ShardTable(map), MoveTable(status),
                  EventTable(status)};
+  if (status.moves.doubts_total() > 0) page.tables.insert(page.tables.begin(), DoubtTable(status));
   page.json = Json(status, address, watches);
   return page;
 }
@@ -263,6 +282,9 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
   count("given_up", status.done.given_up);
   add("hotbed_coordinator_moves", "Moves and refills under way or waiting.", {},
       status.moves.moves_total());
+  add("hotbed_coordinator_shards_in_doubt",
+      "Shards that have lost all members, or of which a passed over replica may hold more.", {},
+      static_cast<double>(status.moves.doubts_total()));
   add("hotbed_coordinator_shards_waiting",
       "Shards that wait for a server, for a place or for their turn.", {}, status.shards_waiting);
   add("hotbed_coordinator_copy_bytes_per_second", "Of all copies between servers.", {},

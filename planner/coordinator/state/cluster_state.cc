@@ -46,6 +46,8 @@ std::vector<ServerId> ServersOf(const ShardRecord& record) {
   if (record.primary.server != 0) servers.insert(record.primary.server);
   for (const Member& m : record.members) servers.insert(m.server);
   for (const Member& m : record.learners) servers.insert(m.server);
+  for (const Member& m : record.base) servers.insert(m.server);
+  for (const PassedOver& passed : record.passed_over) servers.insert(passed.server);
   return {servers.begin(), servers.end()};
 }
 

@@ -141,7 +141,8 @@ class ClusterState {
   std::deque<Change> changes_;
 };
 
-// Every server of the record's primary, members and learners, each once.
+// Every server that the record names: of its members, learners and base, and those passed over;
+// each once.
 std::vector<ServerId> ServersOf(const ShardRecord& record);
 // The record as the store keeps it: without the revision, which is the key's own.
 std::string StoredRecord(const ShardRecord& record);

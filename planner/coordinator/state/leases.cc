@@ -31,6 +31,7 @@ void Leases::Sync(int64_t now_ns, const ClusterState& state) {
     lease = Lease();
     lease.incarnation = info.incarnation();
     lease.address = info.address();
+    lease.since_ns = now_ns;
     lease.deadline_ns = now_ns + options_.ttl_ns;
     lease.load = info.load();
     gone_since_ns_.erase(id);
@@ -152,6 +153,10 @@ bool Leases::StopsAlone(int64_t now_ns, ServerId server) const {
   auto it = leases_.find(server);
   return it != leases_.end() && it->second.stopping &&
          now_ns - it->second.stopping_since_ns >= kStopsTogetherNs;
+}
+
+bool Leases::LiveForAwaited(int64_t now_ns, ServerId server) const {
+  return Held(server) && now_ns - leases_.at(server).since_ns >= options_.awaited_ns;
 }
 
 bool Leases::Awaited(int64_t now_ns, ServerId server) const {

@@ -65,6 +65,7 @@ class Leases {
     v1::ServerLoad load;
     std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
+    int64_t since_ns = 0;  // this process knows of the lease
   };
   struct Ended {
     ServerId server = 0;
@@ -97,6 +98,8 @@ class Leases {
   // True if the server announced its stop at least kStopsTogetherNs ago: by now, servers that were
   // stopped together with it have announced theirs.
   bool StopsAlone(int64_t now_ns, ServerId server) const;
+  // True if the server's process has been live for awaited_ns, as far as this process knows.
+  bool LiveForAwaited(int64_t now_ns, ServerId server) const;
   // True if the server is gone, but for less than awaited_ns, as far as this process knows.
   bool Awaited(int64_t now_ns, ServerId server) const;
   // When the server was found gone; 0: it is not gone.

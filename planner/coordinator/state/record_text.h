@@ -13,7 +13,9 @@ namespace hotbed {
 std::string MemberText(const Member& member);
 // "s2/5 s3/1", or "-".
 std::string MembersText(const std::vector<Member>& members);
-// "primary s2/5, members s2/5 s3/1, learners -, epoch 7 active"
+// "LSN 40 of epoch 3", or "nothing"
+std::string LogEndText(const LogEnd& end);
+// "primary s2/5, members s2/5 s3/1, learners -, epoch 7 active"; then the servers passed over.
 std::string RecordText(const ShardRecord& record);
 
 }  // namespace hotbed

@@ -1,0 +1,111 @@
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Error.hpp>
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "cli/base/command.h"
+#include "cli/base/coordinator_stub.h"
+#include "cli/shards/find_server.h"
+#include "cli/shards/shard_selection.h"
+#include "common/ids.h"
+#include "common/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace hotbed {
+namespace {
+
+struct ShardChooseFlags {
+  std::string table;
+  std::string shards;
+  std::string server;
+  bool yes = false;
+  bool dry_run = false;
+};
+
+absl::Status ConfirmChoice(const CommandContext& context, const std::string& server) {
+  *context.err
+      << "What other replicas hold beyond it is lost for good. Type the name of the server "
+      << "to continue: " << std::flush;
+  std::string typed;
+  std::getline(std::cin, typed);
+  if (typed == server) return absl::OkStatus();
+  return absl::CancelledError(
+      absl::StrCat("'", typed, "' is not '", server, "': nothing was changed"));
+}
+
+// A shard of a range that needs no choice is left out; one that is named by itself is an error.
+absl::Status ChooseAll(const std::vector<SelectedShard>& shards, uint64_t server, bool dry_run,
+                       CoordinatorStub* coordinator, std::vector<v1::ChooseReplicaReply>* chosen) {
+  absl::Status refused;
+  for (const SelectedShard& shard : shards) {
+    v1::ChooseReplicaRequest request;
+    request.set_shard(shard.record.shard());
+    request.set_server(absl::StrCat(server));
+    request.set_dry_run(dry_run);
+    absl::StatusOr<v1::ChooseReplicaReply> reply = coordinator->ChooseReplica(request);
+    if (reply.ok()) {
+      chosen->push_back(*std::move(reply));
+    } else if (shard.by_name || !absl::IsFailedPrecondition(reply.status())) {
+      return reply.status();
+    } else {
+      refused = reply.status();
+    }
+  }
+  return chosen->empty() ? refused : absl::OkStatus();
+}
+
+absl::Status Choose(const CommandContext& context, const ShardChooseFlags& flags) {
+  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ServerInfo server, FindServer(map, flags.server));
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<SelectedShard> shards,
+                          SelectShards(map, {absl::StrCat(flags.table, "/", flags.shards)}));
+  std::vector<v1::ChooseReplicaReply> chosen;
+  if (!flags.yes || flags.dry_run) {
+    HOTBED_RETURN_IF_ERROR(
+        ChooseAll(shards, server.server(), /*dry_run=*/true, &coordinator, &chosen));
+  }
+  if (!flags.dry_run) {
+    for (const v1::ChooseReplicaReply& reply : chosen) *context.err << reply.text() << "\n";
+    if (!flags.yes) HOTBED_RETURN_IF_ERROR(ConfirmChoice(context, server.name()));
+    chosen.clear();
+    HOTBED_RETURN_IF_ERROR(
+        ChooseAll(shards, server.server(), /*dry_run=*/false, &coordinator, &chosen));
+  }
+  nlohmann::ordered_json json = {{"server", server.name()},
+                                 {"dry_run", flags.dry_run},
+                                 {"chosen", nlohmann::ordered_json::array()}};
+  std::string text;
+  for (const v1::ChooseReplicaReply& reply : chosen) {
+    const ShardId shard = ShardId::FromPacked(reply.record().shard());
+    json["chosen"].push_back(
+        {{"shard", shard.index}, {"epoch", reply.record().epoch()}, {"text", reply.text()}});
+    absl::StrAppend(&text, flags.dry_run ? "would be chosen: " : "chosen: ", reply.text(), "\n");
+  }
+  return context.Answer(json, text);
+}
+
+}  // namespace
+
+void AddShardChooseCommand(CLI::App* shard, CommandContext* context) {
+  auto flags = std::make_shared<ShardChooseFlags>();
+  CLI::App* app = shard->add_subcommand(
+      "choose", "Decide with which replica a shard goes on that has lost all its members");
+  app->add_option("TABLE", flags->table, "Name of the table")->required();
+  app->add_option("SHARD", flags->shards, "INDEX, FIRST-LAST or all; 'hotbed doctor' names them")
+      ->required();
+  app->add_option("--server", flags->server, "The server whose replica is to count")->required();
+  app->add_flag("--yes", flags->yes, "Do not ask for the name again");
+  app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing");
+  app->callback([context, flags] {
+    if (!flags->yes && !flags->dry_run && isatty(STDIN_FILENO) == 0) {
+      throw CLI::RequiredError("--yes (there is no terminal to ask on)");
+    }
+    context->run = [context, flags] { return Choose(*context, *flags); };
+  });
+}
+
+}  // namespace hotbed
