@@ -19,6 +19,9 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
                       1);
   schema->Add("data-dir", &o->data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required.");
+  schema->AddBool("adopt-incomplete", &o->adopt_incomplete,
+                  "Where files of the data directory are missing or damaged: gives up all of its "
+                  "data in favour of the replicas on other servers, instead of refusing to start.");
   schema->AddHostPort(
       "listen", &o->listen,
       "Where the data port listens; port 0 takes any free one. It has no TLS: keep it on "
@@ -141,6 +144,7 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
 ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   ShardHostOptions host;
   host.data_dir = options.data_dir;
+  host.adopt_incomplete = options.adopt_incomplete;
   host.host_bytes = options.host_bytes;
   host.spill_bytes_max = options.spill_bytes_max;
   host.log_sync_interval_ms = options.log_sync_interval_ms;

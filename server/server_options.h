@@ -44,6 +44,7 @@ struct ServerOptions {
   int64_t pull_ids_max = 1 << 20;
   int64_t checkpoint_interval_ms = 300'000;
   int64_t drain_ms_max = 30'000;
+  bool adopt_incomplete = false;
 };
 
 // Reads all sources and checks the values. False: exit with *exit_code; the error was printed.

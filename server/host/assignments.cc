@@ -13,6 +13,11 @@ bool IsOpen(const ShardDirectory::Map& map, ShardId shard) {
   return it != map.end() && it->second.shard != nullptr;
 }
 
+// A member of a shard's last active epoch has data of it.
+bool IsLost(const ShardRecord& record, ServerId self) {
+  return ContainsServer(record.members, self) && ContainsServer(record.base, self);
+}
+
 }  // namespace
 
 Assignments::Assignments(const Wiring& wiring)
@@ -88,8 +93,8 @@ absl::Status Assignments::LearnTables(const std::vector<TableSpec>& tables, cons
   });
 }
 
-// Opens the shards that are assigned here for the first time, in whatever role, without rows. After
-// an error none of them is open: the same assignment may come again. A shard whose rows are still
+// Opens the shards that are assigned here for the first time, in whatever role, without rows. One
+// whose replica here is lost is refused: it must not pass for an empty one. After an error none of them is open: the same assignment may come again. A shard whose rows are still
 // being deleted or received is opened when that is over.
 absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map* map) {
   const ServerId self = wiring_.data->self().server;
@@ -117,12 +122,17 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
       changed->tables[table.id] = table;
       changed->shards[record->shard] = record->range;
       changed->log_from[record->shard] = end;
+      if (IsLost(*record, self)) changed->lost.insert(record->shard);
     }
   }));
   for (const ShardRecord* record : added) {
     auto shard = wiring_.factory->Make(tables_.at(record->shard.table), record->shard,
                                        record->range, /*installed=*/false);
     shard->FinishReplay();
+    if (IsLost(*record, self)) {
+      HOTBED_LOG(Error) << record->shard.ToString() << ": " << LostReplicaError().message();
+      shard->Refuse(LostReplicaError());
+    }
     (*map)[record->shard].shard = std::move(shard);
   }
   return absl::OkStatus();
@@ -229,6 +239,7 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
   shard->LearnChanges(tables_.at(id.table).changes);  // the shards of the map learnt them meanwhile
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->installing.erase(id);
+    catalog->lost.erase(id);
     catalog->log_from[id] = log_from;
   }));
   installing_.erase(id);
@@ -246,9 +257,7 @@ void Assignments::AbandonInstall(ShardId id, absl::Status wiped) {
   installing_.erase(id);
   if (wiped.ok()) {
     wiped = wiring_.data->ChangeCatalog([&](Catalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      catalog->installing.erase(id);
-      catalog->shards.erase(id);
-      catalog->log_from.erase(id);
+      catalog->Forget(id);
       ForgetDroppedTables(catalog);
     });
   }

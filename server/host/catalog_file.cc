@@ -12,7 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -147,7 +147,8 @@ std::string Catalog::Serialize() const {
     AppendLittle<uint64_t>(range.limit, &out);
     AppendLittle<uint32_t>(range.column_first, &out);
     AppendLittle<uint32_t>(range.column_limit, &out);
-    AppendLittle<uint8_t>(installing.contains(shard), &out);
+    const int state = (installing.contains(shard) ? 1 : 0) | (lost.contains(shard) ? 2 : 0);
+    AppendLittle<uint8_t>(static_cast<uint8_t>(state), &out);
     const auto from = log_from.find(shard);
     const LogPosition position = from == log_from.end() ? LogPosition() : from->second;
     AppendLittle<uint64_t>(position.segment, &out);
@@ -188,7 +189,9 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
       return absl::DataLossError(absl::StrCat("CATALOG: ", shard.ToString(), " has no table"));
     }
     catalog.shards[shard] = range;
-    if (in.Take<uint8_t>() != 0) catalog.installing.insert(shard);
+    const uint8_t state = in.Take<uint8_t>();
+    if ((state & 1) != 0) catalog.installing.insert(shard);
+    if ((state & 2) != 0) catalog.lost.insert(shard);
     LogPosition from;
     from.segment = in.Take<uint64_t>();
     from.offset = in.Take<uint64_t>();
@@ -198,17 +201,19 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   return catalog;
 }
 
-absl::StatusOr<Catalog> Catalog::Load(const std::string& path, FileSystem* files) {
-  if (!files->Exists(path)) return Catalog();
-  HOTBED_ASSIGN_OR_RETURN(const std::string bytes, files->ReadAll(path));
+absl::StatusOr<Catalog> Catalog::Load(KeptFile* file) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string bytes, file->Read());
   absl::StatusOr<Catalog> catalog = Parse(bytes);
   if (catalog.ok()) return catalog;
   return absl::Status(catalog.status().code(),
-                      absl::StrCat(path, ": ", catalog.status().message()));
+                      absl::StrCat(file->path(), ": ", catalog.status().message()));
 }
 
-absl::Status Catalog::Save(const std::string& path, FileSystem* files) const {
-  return files->WriteAtomically(path, Serialize());
+void Catalog::Forget(ShardId shard) {
+  shards.erase(shard);
+  log_from.erase(shard);
+  installing.erase(shard);
+  lost.erase(shard);
 }
 
 }  // namespace hotbed

@@ -4,6 +4,13 @@
 
 namespace hotbed {
 
+absl::Status LostReplicaError() {
+  return absl::DataLossError(
+      "this server was a member of its last active epoch and has no data of it (its CATALOG does "
+      "not name it, or the data was given up): another replica takes its place, or restore the "
+      "data directory");
+}
+
 std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
                                           const ShardRange& range, bool installed) const {
   Shard::Options options;

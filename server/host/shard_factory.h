@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
@@ -19,6 +20,9 @@
 #include "server/tiers/api/host.h"
 
 namespace hotbed {
+
+// Why a shard of Catalog::lost is refused.
+absl::Status LostReplicaError();
 
 class ShardFactory {
  public:

@@ -30,7 +30,10 @@ namespace hotbed {
 class DeviceTier;
 
 struct ShardHostOptions {
-  std::string data_dir;                 // log/, spill/, promises, IDENTITY inside
+  std::string data_dir;  // log/, spill/, promises, IDENTITY inside
+  // Where something is missing or damaged so that Open would fail, everything here is given up: it
+  // is moved aside, and the shards that had a replica here are refused.
+  bool adopt_incomplete = false;
   uint64_t host_bytes = 1ull << 30;     // all memory of the process (host_budget.h)
   uint64_t spill_bytes_max = 0;         // 0: no limit
   int64_t log_sync_interval_ms = 1000;  // 0: fdatasync before every acknowledgement
@@ -79,6 +82,8 @@ struct HostStatus {
   uint64_t staged_bytes_limit = 0;
   uint64_t log_bytes = 0;
   uint64_t log_refused_bytes = 0;  // part of log_bytes that is kept for refused shards alone
+  uint64_t log_torn_bytes = 0;     // lost or cut at the log's end by the start
+  uint64_t data_given_up = 0;      // 1: this start gave the server's data up (adopt_incomplete)
   uint64_t checkpoints = 0;        // of tables of class checkpoint, since the start
   uint64_t log_appends = 0;
   uint64_t log_writes = 0;
@@ -124,10 +129,15 @@ class ShardHost : public ReplicaSink {
   struct Identity {
     ServerId server = 0;
     std::string cluster_id;
+    // Of this start (IdentityFile); not looked at by SetIdentity.
+    uint64_t start = 0;
+    uint64_t run = 0;
+    std::vector<uint64_t> runs_before;
+    std::string gave_up;  // what was missing, where --adopt-incomplete gave the data up
   };
-  // From the data directory; zeros while it is new.
+  // From the data directory; server and cluster are empty while it is new.
   virtual Identity identity() const = 0;
-  // Writes IDENTITY, once. FailedPrecondition: it names another server or cluster.
+  // The server has registered. FailedPrecondition: IDENTITY names another server or cluster.
   virtual absl::Status SetIdentity(const Identity& identity) = 0;
   // The incarnation of this process. Call it before the first assignment.
   virtual void SetIncarnation(Incarnation incarnation) = 0;

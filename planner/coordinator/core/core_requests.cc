@@ -58,8 +58,12 @@ std::unique_ptr<Operation> Core::MakeOperation(Request request) {
     return MakeOpenSession(std::move(*r), limits);
   }
   if (auto* r = std::get_if<v1::RegisterServerRequest>(&request)) {
-    return MakeRegisterServer(
-        std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); }, unix_ms_);
+    Liveness liveness;
+    liveness.live = [this](ServerId s) { return leases_.Held(s); };
+    liveness.rival = [this](ServerId s, uint64_t run) {
+      return leases_.FindRival(now_ns_, s, run);
+    };
+    return MakeRegisterServer(std::move(*r), limits, std::move(liveness), unix_ms_);
   }
   if (auto* r = std::get_if<v1::MoveShardsRequest>(&request)) {
     return MakeMoveShards(std::move(*r), limits, Moving());

@@ -81,15 +81,22 @@ std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
 // Registers a server process that starts: gives it an id (if its data directory is new) and the
 // next incarnation. Before the reply, Membership has given it all shards of which only its data
 // directory holds a replica; in shards with other members it is a newcomer. `live` tells whether a
-// server's lease holds. The reply lacks the times of the lease, which the core adds.
+// server's lease holds, `rival` what is known of the process that registered for it last. The reply
+// lacks the times of the lease, which the core adds.
 //
 //   InvalidArgument    name or address missing or malformed
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
 //                      cluster does not know
-//   AlreadyExists      the name belongs to another server
+//   AlreadyExists      the name belongs to another server, or its data directory is a copy: another
+//                      process uses the original, or has used it since. An event tells of a copy.
+//   Unavailable        the process that registered for it last may still run
+struct Liveness {
+  std::function<bool(ServerId)> live;
+  std::function<Rival(ServerId, uint64_t run)> rival;  // of the process that registers as `run`
+};
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
-                                              ClusterLimits limits,
-                                              std::function<bool(ServerId)> live, int64_t unix_ms);
+                                              ClusterLimits limits, Liveness liveness,
+                                              int64_t unix_ms);
 
 // Marks the server as down after the lease of this process ended, for the reason `why`. Membership
 // decides about its shards.

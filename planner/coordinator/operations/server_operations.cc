@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kServerNameBytesMax = 200;
 constexpr size_t kAddressBytesMax = 300;
+constexpr int kRunsBeforeMax = 64;
+constexpr size_t kReasonBytesMax = 1000;  // of an event
 
 bool Printable(const std::string& text, size_t bytes_max) {
   return !text.empty() && text.size() <= bytes_max &&
@@ -47,6 +49,10 @@ absl::Status CheckRequest(const v1::RegisterServerRequest& r) {
   if (!r.admin_address().empty() && !IsHostPort(r.admin_address())) {
     return Malformed("admin_address", r.admin_address(), "host:port, or empty");
   }
+  if (r.runs_before_size() > kRunsBeforeMax) {
+    return absl::InvalidArgumentError(absl::StrCat("server registration: ", r.runs_before_size(),
+                                                   " runs_before, allowed: ", kRunsBeforeMax));
+  }
   return absl::OkStatus();
 }
 
@@ -56,11 +62,16 @@ std::string ServerText(const v1::ServerInfo& info) {
 
 class RegisterServer : public Operation {
  public:
-  RegisterServer(v1::RegisterServerRequest request, ClusterLimits limits,
-                 std::function<bool(ServerId)> live, int64_t unix_ms)
-      : request_(std::move(request)), limits_(limits), live_(std::move(live)), unix_ms_(unix_ms) {}
+  RegisterServer(v1::RegisterServerRequest request, ClusterLimits limits, Liveness liveness,
+                 int64_t unix_ms)
+      : request_(std::move(request)),
+        limits_(limits),
+        live_(std::move(liveness.live)),
+        rival_(std::move(liveness.rival)),
+        unix_ms_(unix_ms) {}
 
   Next Advance(const ClusterState& state) override {
+    if (!refused_.ok()) return Next::Done(refused_);
     if (incarnation_ == 0) return Enlist(state);
     // Shards that only an earlier process of the server held are this process's by now:
     // Membership's batches go before this operation's next step.
@@ -70,9 +81,54 @@ class RegisterServer : public Operation {
     reply.set_cluster_id(state.cluster_id());
     return Next::Done(Reply(std::move(reply)));
   }
-  void Restart() override { incarnation_ = 0; }
+  void Restart() override {
+    incarnation_ = 0;
+    refused_ = absl::OkStatus();
+  }
 
  private:
+  // OK, or why the data directory is taken for a copy of that of `info`. The process that uses the
+  // original goes on.
+  absl::Status CheckRun(const v1::ServerInfo& info) const {
+    if (info.run() == 0 || request_.run() == info.run()) return absl::OkStatus();
+    const std::string who = absl::StrCat("start ", request_.start(), " of the data directory of ",
+                                         "server ", info.server(), ", at ", request_.address());
+    const std::string last = absl::StrCat("start ", info.start(), " at ", info.address());
+    const auto& before = request_.runs_before();
+    if (std::find(before.begin(), before.end(), info.run()) == before.end()) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          who, ", is refused: ", last,
+          " registered last, of which this directory does not know. It "
+          "is a copy or a restored backup; start the original, or this one as a new server with "
+          "another --name and an empty --data-dir"));
+    }
+    // Who listens on the port of the last process has taken its place.
+    if (request_.address() == info.address()) return absl::OkStatus();
+    switch (rival_(info.server(), request_.run())) {
+      case Rival::kGone:
+        return absl::OkStatus();
+      case Rival::kMayRun:
+        return absl::UnavailableError(
+            absl::StrCat(who, ", waits until it is certain that ", last, " has ended"));
+      case Rival::kRuns:
+        break;
+    }
+    return absl::AlreadyExistsError(
+        absl::StrCat(who, ", is refused: ", last,
+                     " is alive. One of the two directories is a copy of the "
+                     "other; start a new server with another --name and an empty --data-dir"));
+  }
+
+  // Tells of a copy before it is refused.
+  Next Refuse(const ClusterState& state, absl::Status why) {
+    if (!absl::IsAlreadyExists(why)) return Next::Done(std::move(why));
+    refused_ = std::move(why);
+    Transaction txn(&state);
+    EventWriter(&state, unix_ms_)
+        .Add("server_refused", std::string(refused_.message()), 0, request_.server(), &txn);
+    return Next::Commit(std::move(txn));
+  }
+
   // The server's own record, with its new incarnation.
   Next Enlist(const ClusterState& state) {
     absl::Status bad = CheckRequest(request_);
@@ -93,6 +149,8 @@ class RegisterServer : public Operation {
     } else {
       server_ = *id;
       info = state.servers().at(server_);
+      const absl::Status mine = request_.server() == 0 ? absl::OkStatus() : CheckRun(info);
+      if (!mine.ok()) return Refuse(state, mine);
     }
     incarnation_ = info.incarnation() + 1;
     info.set_server(server_);
@@ -105,11 +163,20 @@ class RegisterServer : public Operation {
     info.mutable_load()->set_host_bytes_limit(request_.host_bytes());
     info.set_failure_domain(request_.failure_domain());
     info.set_feature_level(request_.feature_level());
+    info.set_start(request_.start());
+    info.set_run(request_.run());
     txn.Put(keys::Server(server_), info.SerializeAsString());
-    EventWriter(&state, unix_ms_)
-        .Add("server_up",
-             absl::StrCat(info.name(), " at ", info.address(), ", incarnation ", incarnation_), 0,
-             server_, &txn);
+    EventWriter events(&state, unix_ms_);
+    events.Add("server_up",
+               absl::StrCat(info.name(), " at ", info.address(), ", incarnation ", incarnation_), 0,
+               server_, &txn);
+    if (!request_.gave_up().empty()) {
+      events.Add(
+          "data_given_up",
+          absl::StrCat(info.name(), " starts without its data (--adopt-incomplete), because ",
+                       request_.gave_up().substr(0, kReasonBytesMax)),
+          0, server_, &txn);
+    }
     return Next::Commit(std::move(txn));
   }
 
@@ -145,7 +212,9 @@ class RegisterServer : public Operation {
   const v1::RegisterServerRequest request_;
   const ClusterLimits limits_;
   const std::function<bool(ServerId)> live_;
+  const std::function<Rival(ServerId, uint64_t)> rival_;
   const int64_t unix_ms_;
+  absl::Status refused_;  // the event that tells of it is written
   ServerId server_ = 0;
   Incarnation incarnation_ = 0;  // 0: not yet enlisted
 };
@@ -228,9 +297,9 @@ class ActivateShards : public Operation {
 }  // namespace
 
 std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
-                                              ClusterLimits limits,
-                                              std::function<bool(ServerId)> live, int64_t unix_ms) {
-  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live), unix_ms);
+                                              ClusterLimits limits, Liveness liveness,
+                                              int64_t unix_ms) {
+  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(liveness), unix_ms);
 }
 
 std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,

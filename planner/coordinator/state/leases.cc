@@ -54,11 +54,25 @@ bool Leases::OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request) {
   }
   Lease& lease = it->second;
   lease.deadline_ns = now_ns + options_.ttl_ns;
+  lease.heard_ns = now_ns;
   if (request.draining() && !lease.stopping) lease.stopping_since_ns = now_ns;
   lease.stopping = request.draining();
   lease.load = request.load();
   lease.copies.assign(request.copies().begin(), request.copies().end());
   return true;
+}
+
+Rival Leases::FindRival(int64_t now_ns, ServerId server, uint64_t run) {
+  auto it = leases_.find(server);
+  if (it == leases_.end() || it->second.ended) return Rival::kGone;
+  Lease& lease = it->second;
+  if (lease.rival_run != run) {
+    lease.rival_run = run;
+    lease.rival_since_ns = now_ns;
+  }
+  if (lease.heard_ns - lease.rival_since_ns >= kRivalRunsNs) return Rival::kRuns;
+  Probe(server, &lease);
+  return Rival::kMayRun;
 }
 
 void Leases::OnStreamBroken(ServerId server, Incarnation incarnation) {

@@ -46,12 +46,23 @@ enum class ProbeAnswer : uint8_t {
   kAnswers,
 };
 
+// What is known of the process that holds a server's lease while another one asks to register.
+enum class Rival : uint8_t {
+  kGone,    // there is none
+  kMayRun,  // its lease holds, but it may have ended without a word
+  kRuns,    // its heartbeats have come for a while since the other one asked first
+};
+// Heartbeats may have been on their way when their process ended, so a rival runs if it is heard of
+// this long after.
+constexpr int64_t kRivalRunsNs = 1'000'000'000;
+
 class Leases {
  public:
   struct Lease {
     Incarnation incarnation = 0;
     std::string address;
     int64_t deadline_ns = 0;
+    int64_t heard_ns = 0;   // the last heartbeat; 0: none yet
     bool ended = false;     // the lease stays until the store shows the server as down
     bool told = false;      // TakeEnded returned it
     bool stopping = false;  // the process said that it is about to stop
@@ -61,6 +72,8 @@ class Leases {
     v1::ServerLoad load;
     std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
+    uint64_t rival_run = 0;  // FindRival was called for it, first at:
+    int64_t rival_since_ns = 0;
   };
   struct Ended {
     ServerId server = 0;
@@ -77,6 +90,9 @@ class Leases {
   void Renew(int64_t now_ns, ServerId server);
   // False if the process has no lease and must register again.
   bool OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request);
+  // A process, known by its `run`, asks to register as `server`. While another one may run, its
+  // data port is probed.
+  Rival FindRival(int64_t now_ns, ServerId server, uint64_t run);
   void OnStreamBroken(ServerId server, Incarnation incarnation);
   void OnProbed(int64_t now_ns, ServerId server, Incarnation incarnation, ProbeAnswer answer);
   void Tick(int64_t now_ns);
