@@ -11,6 +11,7 @@ Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -112,12 +113,31 @@ class AdoptRun(Run):
     def __init__(self, args, seed, directory):
         super().__init__(args, seed, directory, servers=3, tables="r2")
 
+    def salvage(self):
+        """What is left is listed and written out: the rows, and not the log."""
+        rows = os.path.join(self.directory, "rows")
+        report = json_of_command(self.args.bin_dir, self.cluster.address, "salvage", self.data, "--out", rows)
+        troubles = {file["file"]: file["trouble"] for file in report["files"]}
+        if not troubles["log"] or troubles["spill/rows"] or troubles["CATALOG"]:
+            raise Wrong(f"salvage tells of other troubles than the missing log: {troubles}")
+        for shard in report["shards"]:
+            with open(shard["out"]) as lines:
+                written = [json.loads(line) for line in lines]
+            if len(written) != shard["rows"] or any(len(row["weights"]) != 32 for row in written):
+                raise Wrong(f"salvage wrote {len(written)} rows and tells of {shard}")
+        if not report["shards"] or sum(shard["rows"] for shard in report["shards"]) == 0:
+            raise Wrong(f"salvage found no rows: {report['shards']}")
+
     def run(self):
         self.begin()
+        self.victim.stop()  # writes its rows back
+        self.victim.start()
+        self.checker.wait_for_steps(50, 60)
         self.victim.kill()
         log = os.path.join(self.data, "log")
         shutil.rmtree(log)
         self.expect_refusal(self.victim, log, "missing", "--adopt-incomplete")
+        self.salvage()
         self.victim.command = [*self.victim.command, "--adopt-incomplete"]
         self.victim.start()
         seconds = wait_for_copies(self.args.bin_dir, self.cluster.address)

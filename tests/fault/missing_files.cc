@@ -23,7 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/log.h"
+#include "common/check.h"
 #include "common/random.h"
 #include "tests/shard/host_fixture.h"
 
@@ -76,7 +76,10 @@ class Life {
     step_ = before.step_;
   }
 
-  void Start() { server_.Start(); }
+  void Start() {
+    server_.Start();
+    client_.Restart();  // rows that go back to a checkpoint take its sessions along
+  }
   void PushSome(Random* random, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
       const TableId table = static_cast<TableId>(1 + random->Uniform(kTables));

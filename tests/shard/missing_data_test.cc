@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "common/file_system.h"
 #include "server/host/data_directory.h"
 #include "tests/shard/host_fixture.h"
@@ -61,14 +62,20 @@ class MissingDataTest : public testing::Test {
     EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss) << opened.status();
     return std::string(opened.status().message());
   }
-  // The newest file in a folder whose name begins so.
-  std::string Newest(const std::string& folder, const std::string& prefix) {
+  // The newest file that matches FOLDER/BEGIN*END.
+  std::string Newest(const std::string& pattern) {
+    const std::string folder = pattern.substr(0, pattern.rfind('/'));
+    const size_t star = pattern.find('*');
+    const std::string begin = pattern.substr(folder.size() + 1, star - folder.size() - 1);
+    const std::string end = pattern.substr(star + 1);
     std::string newest;
     for (const auto& entry : fs::directory_iterator(PathOf(folder))) {
       const std::string name = entry.path().filename();
-      if (name.rfind(prefix, 0) == 0) newest = std::max(newest, name);
+      if (absl::StartsWith(name, begin) && absl::EndsWith(name, end)) {
+        newest = std::max(newest, name);
+      }
     }
-    EXPECT_NE(newest, "") << folder << "/" << prefix;
+    EXPECT_NE(newest, "") << pattern;
     return folder + "/" + newest;
   }
 
@@ -85,11 +92,9 @@ TEST_F(MissingDataTest, EachMissingFileOrFolderIsRefusedByNameAndTheWayOutIsTold
        {std::string("IDENTITY"), std::string("MARKS"), std::string("CATALOG"),
         std::string("PROMISES"), std::string("log"), std::string("spill"),
         std::string("spill/rows"), std::string("spill/rows/CURRENT"),
-        std::string("spill/rows/MANIFEST-"), std::string("spill/rows/0")}) {
+        std::string("spill/rows/MANIFEST-*"), std::string("spill/rows/*.sst")}) {
     SCOPED_TRACE(which);
-    const bool numbered = which.back() == '-' || which.back() == '0';
-    const std::string name =
-        numbered ? Newest("spill/rows", which.substr(which.rfind('/') + 1)) : which;
+    const std::string name = which.find('*') == which.npos ? which : Newest(which);
     fs::rename(PathOf(name), aside);
     for (int start = 0; start < 2; ++start) {
       const std::string why = Refusal();
@@ -132,7 +137,7 @@ TEST_F(MissingDataTest, AnOlderFileOrFolderIsRefusedByName) {
 // Whole records are missing where the log ends: what is left is served by nobody.
 TEST_F(MissingDataTest, ACutLogRefusesItsShardsUntilItIsWhole) {
   LeaveData();
-  const std::string segment = PathOf(Newest("log", "0"));
+  const std::string segment = PathOf(Newest("log/*.log"));
   const std::string whole = dir_.path() + "/whole";
   fs::copy(segment, whole);
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{64}, fs::file_size(whole) - 200}) {
