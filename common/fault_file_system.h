@@ -5,9 +5,9 @@
 // Crash() keeps of each file the bytes that its last successful Sync covered, and a random part of
 // the bytes appended since, cut at any byte and possibly garbled, as a disk may leave them. Names
 // (creations, deletions, renames) always survive, but a file that was never synced may be empty.
-// Of a shared file, the bytes of its last Sync or those of the moment survive. WriteAtomically is
-// atomic and durable, or fails and leaves the old content. Files and locks
-// opened before a crash fail with Aborted afterwards.
+// A shared file keeps the bytes of its last Sync or those of the moment. WriteAtomically is atomic
+// and durable, or fails and leaves the old content. Files and locks opened before a crash fail with
+// Aborted afterwards.
 //
 // Thread-safe, like the interface; a file object must not outlive the file system.
 #ifndef HOTBED_COMMON_FAULT_FILE_SYSTEM_H_

@@ -261,7 +261,6 @@ void HostDevice::RunUnits(const Work& work) {
 void HostDevice::Run(const ReadWork& work) { RunUnits(work); }
 void HostDevice::Run(const LeftWork& work) { RunUnits(work); }
 void HostDevice::Run(const PoolWork& work) { RunUnits(work); }
-void HostDevice::Run(const DecodeWork& work) { RunUnits(work); }
 void HostDevice::Run(const BucketWork& work) { RunUnits(work); }
 void HostDevice::Run(const InsertWork& work) { RunUnits(work); }
 void HostDevice::Run(const FirstValueWork& work) { RunUnits(work); }

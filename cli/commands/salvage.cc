@@ -40,11 +40,6 @@ nlohmann::ordered_json JsonOf(const SalvageReport& report) {
 
 absl::Status PrintReport(const CommandContext& context, const SalvageFlags& flags) {
   HOTBED_ASSIGN_OR_RETURN(const SalvageReport report, Salvage(flags.dir, flags.out));
-  if (context.json()) {
-    *context.out << JsonOf(report).dump(2) << "\n";
-    return absl::OkStatus();
-  }
-  *context.out << "server " << report.server << " of cluster " << report.cluster_id << "\n\n";
   TablePrinter files({"file", "state"});
   for (const SalvagedFile& file : report.files) {
     files.AddRow({file.name, file.trouble.empty() ? "whole" : file.trouble});
@@ -56,8 +51,9 @@ absl::Status PrintReport(const CommandContext& context, const SalvageFlags& flag
                    absl::StrCat(shard.first_lsn, " to ", shard.last_lsn),
                    shard.trouble.empty() ? "readable" : shard.trouble, shard.file});
   }
-  *context.out << files.ToText() << "\n" << shards.ToText();
-  return absl::OkStatus();
+  return context.Answer(JsonOf(report),
+                        absl::StrCat("server ", report.server, " of cluster ", report.cluster_id,
+                                     "\n\n", files.ToText(), "\n", shards.ToText()));
 }
 
 }  // namespace

@@ -94,8 +94,9 @@ absl::Status Assignments::LearnTables(const std::vector<TableSpec>& tables, cons
 }
 
 // Opens the shards that are assigned here for the first time, in whatever role, without rows. One
-// whose replica here is lost is refused: it must not pass for an empty one. After an error none of them is open: the same assignment may come again. A shard whose rows are still
-// being deleted or received is opened when that is over.
+// whose replica here is lost is refused: it must not pass for an empty one. After an error none of
+// them is open: the same assignment may come again. A shard whose rows are still being deleted or
+// received is opened when that is over.
 absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map* map) {
   const ServerId self = wiring_.data->self().server;
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();

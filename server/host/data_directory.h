@@ -55,7 +55,8 @@ class DataDirectory {
   // --- identity
   ShardHost::Identity identity() const ABSL_LOCKS_EXCLUDED(identity_mu_);
   Member self() const ABSL_LOCKS_EXCLUDED(identity_mu_);
-  // The server has registered. FailedPrecondition: the directory belongs to another server or cluster, both named.
+  // The server has registered. FailedPrecondition: the directory belongs to another server or
+  // cluster, both named.
   absl::Status SetIdentity(const ShardHost::Identity& identity) ABSL_LOCKS_EXCLUDED(identity_mu_);
   void SetIncarnation(Incarnation incarnation) ABSL_LOCKS_EXCLUDED(identity_mu_);
   // Call it only once the log is recovered: after a kill before that, the next start must still

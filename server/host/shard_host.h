@@ -129,7 +129,7 @@ class ShardHost : public ReplicaSink {
   struct Identity {
     ServerId server = 0;
     std::string cluster_id;
-    // Of this start (IdentityFile); not looked at by SetIdentity.
+    // The start (IdentityFile), which SetIdentity does not look at.
     uint64_t start = 0;
     uint64_t run = 0;
     std::vector<uint64_t> runs_before;

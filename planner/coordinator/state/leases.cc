@@ -62,17 +62,28 @@ bool Leases::OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request) {
   return true;
 }
 
-Rival Leases::FindRival(int64_t now_ns, ServerId server, uint64_t run) {
-  auto it = leases_.find(server);
-  if (it == leases_.end() || it->second.ended) return Rival::kGone;
+void Leases::OnRegistering(int64_t now_ns, const ClusterState& state,
+                           const v1::RegisterServerRequest& request) {
+  const auto known = state.servers().find(request.server());
+  const auto it = leases_.find(request.server());
+  if (known == state.servers().end() || it == leases_.end() || it->second.ended ||
+      known->second.run() == request.run() || known->second.address() == request.address()) {
+    return;
+  }
   Lease& lease = it->second;
-  if (lease.rival_run != run) {
-    lease.rival_run = run;
+  if (lease.rival_run != request.run()) {
+    lease.rival_run = request.run();
     lease.rival_since_ns = now_ns;
   }
-  if (lease.heard_ns - lease.rival_since_ns >= kRivalRunsNs) return Rival::kRuns;
-  Probe(server, &lease);
-  return Rival::kMayRun;
+  Probe(request.server(), &lease);
+}
+
+Rival Leases::RivalOf(ServerId server, uint64_t run) const {
+  const Lease* const lease = Find(server);
+  if (lease == nullptr || lease->ended) return Rival::kGone;
+  const bool heard =
+      lease->rival_run == run && lease->heard_ns - lease->rival_since_ns >= kRivalRunsNs;
+  return heard ? Rival::kRuns : Rival::kMayRun;
 }
 
 void Leases::OnStreamBroken(ServerId server, Incarnation incarnation) {
@@ -186,6 +197,15 @@ bool Leases::AnyAwaited(int64_t now_ns) const {
 const Leases::Lease* Leases::Find(ServerId server) const {
   auto it = leases_.find(server);
   return it == leases_.end() ? nullptr : &it->second;
+}
+
+const v1::CopyProgress* Leases::ProgressOf(const ShardRecord& record, const Member& to) const {
+  const Lease* const source = Find(record.primary.server);
+  if (source == nullptr) return nullptr;
+  for (const v1::CopyProgress& copy : source->copies) {
+    if (copy.shard() == record.shard.packed() && MemberOf(copy.to()) == to) return &copy;
+  }
+  return nullptr;
 }
 
 }  // namespace hotbed

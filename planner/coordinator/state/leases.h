@@ -46,6 +46,9 @@ enum class ProbeAnswer : uint8_t {
   kAnswers,
 };
 
+inline Member MemberOf(const v1::Member& message) {
+  return {message.server(), message.incarnation()};
+}
 // What is known of the process that holds a server's lease while another one asks to register.
 enum class Rival : uint8_t {
   kGone,    // there is none
@@ -72,7 +75,7 @@ class Leases {
     v1::ServerLoad load;
     std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
-    uint64_t rival_run = 0;  // FindRival was called for it, first at:
+    uint64_t rival_run = 0;  // of another process that asked to register, first at:
     int64_t rival_since_ns = 0;
   };
   struct Ended {
@@ -90,9 +93,12 @@ class Leases {
   void Renew(int64_t now_ns, ServerId server);
   // False if the process has no lease and must register again.
   bool OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request);
-  // A process, known by its `run`, asks to register as `server`. While another one may run, its
-  // data port is probed.
-  Rival FindRival(int64_t now_ns, ServerId server, uint64_t run);
+  // A process asks to register. While another one may use its data directory, at another address,
+  // that one's data port is probed.
+  void OnRegistering(int64_t now_ns, const ClusterState& state,
+                     const v1::RegisterServerRequest& request);
+  // What is known of the process that registered as `server`, since `run` asked first.
+  Rival RivalOf(ServerId server, uint64_t run) const;
   void OnStreamBroken(ServerId server, Incarnation incarnation);
   void OnProbed(int64_t now_ns, ServerId server, Incarnation incarnation, ProbeAnswer answer);
   void Tick(int64_t now_ns);
@@ -104,6 +110,8 @@ class Leases {
   bool Held(ServerId server) const { return LiveIncarnation(server) != 0; }
   Incarnation LiveIncarnation(ServerId server) const;  // 0: none
   bool Stopping(ServerId server) const;
+  // Live, and not about to stop: it may take shards.
+  bool Placeable(ServerId server) const { return Held(server) && !Stopping(server); }
   // True if the server announced its stop at least kStopsTogetherNs ago: by now, servers that were
   // stopped together with it have announced theirs.
   bool StopsAlone(int64_t now_ns, ServerId server) const;
@@ -115,6 +123,8 @@ class Leases {
   bool AnyAwaited(int64_t now_ns) const;
   // nullptr: none.
   const Lease* Find(ServerId server) const;
+  // The snapshot transfer to `to` that the record's primary reports; nullptr: none.
+  const v1::CopyProgress* ProgressOf(const ShardRecord& record, const Member& to) const;
   const absl::btree_map<ServerId, Lease>& all() const { return leases_; }
 
  private:
