@@ -98,14 +98,10 @@ absl::Status DataDirectory::CheckStart(const IdentityFile& identity) const {
   const bool unsaved = mark.a == identity.start + 1 && mark.c == 0;
   if (!was_made_ || unsaved) return absl::OkStatus();
   if (mark.a == identity.start && mark.b == identity.run) return absl::OkStatus();
-  const std::string numbers = absl::StrCat("IDENTITY is of start ", identity.start, ", MARKS of ",
-                                           "start ", mark.a, " in ", path_, ": an older ");
-  if (mark.a < identity.start) {
-    return absl::DataLossError(absl::StrCat(numbers, PathOf("MARKS"), " is in place of the last"));
-  }
-  return absl::DataLossError(absl::StrCat(numbers, PathOf("IDENTITY"),
-                                          " is in place of the last, or one of another copy of the "
-                                          "directory"));
+  return absl::DataLossError(absl::StrCat(
+      PathOf("IDENTITY"), " is of start ", identity.start, " (", absl::Hex(identity.run), "), ",
+      PathOf("MARKS"), " of start ", mark.a, " (", absl::Hex(mark.b),
+      "): one of them is an older one, or from a copy of the directory"));
 }
 
 absl::Status DataDirectory::LoadCatalog() {

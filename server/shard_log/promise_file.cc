@@ -87,7 +87,7 @@ absl::Status PromiseFile::Replace(Map promises) {
     AppendLittle(&bytes, epoch);
   }
   AppendLittle(&bytes, Crc32c(bytes.data(), bytes.size()));
-  if (!PlantedBug("promise_not_persisted")) {
+  if (promises.empty() || !PlantedBug("promise_not_persisted")) {
     HOTBED_RETURN_IF_ERROR(file_.Write(bytes));
   }
   promises_ = std::move(promises);

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kServerNameBytesMax = 200;
 constexpr size_t kAddressBytesMax = 300;
 constexpr int kRunsBeforeMax = 64;
-constexpr size_t kReasonBytesMax = 1000;  // of an event
+constexpr size_t kGivenUpBytesMax = 1000;  // of an event
 
 bool Printable(const std::string& text, size_t bytes_max) {
   return !text.empty() && text.size() <= bytes_max &&
@@ -165,7 +165,7 @@ class RegisterServer {
       events.Add(
           "data_given_up",
           absl::StrCat(info.name(), " starts without its data (--adopt-incomplete), because ",
-                       request_.gave_up().substr(0, kReasonBytesMax)),
+                       request_.gave_up().substr(0, kGivenUpBytesMax)),
           0, server_, &txn);
     }
     return txn;

@@ -67,8 +67,9 @@ absl::Status SpillTier::CheckFrozen(const std::vector<uint64_t>& numbers) const 
   }
   HOTBED_ASSIGN_OR_RETURN(const KvState state, KvStateOf(last));
   if (state.bytes == mark.b && state.crc == mark.c) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(last, " is not the checkpoint that was made last (", marks_->path(), ")"));
+  return absl::DataLossError(absl::StrCat(
+      last, "/MANIFEST-", absl::Dec(state.file, absl::kZeroPad6), " has ", state.bytes,
+      " bytes and is not that of the checkpoint that was made last (", marks_->path(), ")"));
 }
 
 absl::Status SpillTier::MarkChanges() {
