@@ -113,9 +113,7 @@ struct Node {
     DataServerOptions options;
     options.threads = threads;
     options.peer_limits.transfer_bytes_max = 64 << 20;
-    auto started = DataServer::Start(options, &host, Clock::Real());
-    if (!started.ok()) std::exit(1);
-    server = *std::move(started);
+    server = DataServer::Start(options, &host, Clock::Real()).value();
     network = server->network();
     host.SetReplicaNetwork(network);
     network->SetSelf(self, "bench");

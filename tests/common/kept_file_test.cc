@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 namespace kept_file_test {

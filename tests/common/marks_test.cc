@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 namespace marks_test {

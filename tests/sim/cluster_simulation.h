@@ -167,7 +167,7 @@ class ClusterSimulation {
   void Reply(int server, int shard, const CoreReply& reply);
   void WriteBack(Server* server, int shard);
   void SyncLog(Server* server);
-  std::shared_ptr<const ShardMeta> Sweep(Server* server, int shard);
+  std::shared_ptr<const ShardMeta> WriteBackAll(Server* server, int shard);
 
   // --- simulated_transfers.cc: between servers
   void SendReplica(int server, ReplicaMessage message);

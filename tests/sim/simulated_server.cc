@@ -86,7 +86,7 @@ void ClusterSimulation::Boot(int server) {
   At(Delay(20 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
 }
 
-// Recovery, as the shell does it: the state swept last, then the log behind it.
+// Recovery, as the shell does it: the state written back last, then the log behind it.
 void ClusterSimulation::LoadShard(Server* server, int shard) {
   SpilledShard& spilled = server->disk.shards[shard];
   const bool scratch = shards_[shard].setting.durability == Durability::kCheckpoint;
@@ -198,7 +198,7 @@ void ClusterSimulation::TickServer(int server) {
     replica->wants_activation = false;  // asks again
     Drain(server, shard);
     if (Chance(0.2)) WriteBack(&s, shard);
-    if (Chance(0.05)) Sweep(&s, shard);
+    if (Chance(0.05)) WriteBackAll(&s, shard);
     if (Chance(stormy() ? 0.03 : 0.0)) {  // another server's shards left no room for a moment
       const uint64_t room = std::exchange(s.process->budget.tail_bytes_max, 0);
       Drain(server, shard);

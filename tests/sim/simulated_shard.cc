@@ -211,7 +211,7 @@ void ClusterSimulation::WriteBack(Server* server, int shard) {
   stored.lsn = replica.core->applied_lsn();
 }
 
-std::shared_ptr<const ShardMeta> ClusterSimulation::Sweep(Server* server, int shard) {
+std::shared_ptr<const ShardMeta> ClusterSimulation::WriteBackAll(Server* server, int shard) {
   const Replica& replica = *server->process->replicas[shard];
   SpilledShard& spilled = server->disk.shards[shard];
   if (!Planted(SimMutant::kSpillBeforeSync)) SyncLog(server);

@@ -161,7 +161,7 @@ void ClusterSimulation::AdvanceTransfers(int server, int shard) {
       late.push_back(copy.to);
     } else if (copy.lsn == 0 && replica->core->applied_lsn() >= copy.wanted &&
                replica->core->applied_lsn() > 0) {
-      copy.meta = Sweep(&s, shard);
+      copy.meta = WriteBackAll(&s, shard);
       copy.lsn = replica->core->applied_lsn();
       replica->core->SnapshotTaken(copy.to, copy.lsn);
       ReplicaMessage message;
@@ -202,7 +202,7 @@ bool ClusterSimulation::BeginFurtherPass(int server, int shard, TransferOut* cop
     return false;
   }
   copy->above = copy->lsn;
-  copy->meta = Sweep(&servers_[server], shard);
+  copy->meta = WriteBackAll(&servers_[server], shard);
   copy->lsn = replica.core->applied_lsn();
   replica.core->SnapshotTaken(copy->to, copy->lsn);
   ++copy->pass_end;

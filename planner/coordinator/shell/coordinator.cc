@@ -47,8 +47,8 @@ Coordinator::Coordinator(CoreOptions options, MetaStore* store, const Clock* clo
 Coordinator::~Coordinator() { Stop(); }
 
 absl::Status Coordinator::Start() {
-  probe_ = std::make_unique<PortProbe>(
-      PortProbeOptions(), clock_, [this](const ProbeRequest& request, ProbeAnswer answer) {
+  probe_ =
+      std::make_unique<PortProbe>(clock_, [this](const ProbeRequest& request, ProbeAnswer answer) {
         StepAndGive(ProbedEvent{request.server, request.incarnation, answer});
       });
   thread_ = std::thread([this] { Run(); });

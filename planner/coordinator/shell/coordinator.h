@@ -2,7 +2,7 @@
 // callers. No gRPC here.
 //
 // Thread-safe. One thread of its own talks to the store and delivers replies; replies that need no
-// transaction (heartbeats) come on the caller's thread. Another thread probes data ports.
+// transaction (heartbeats) come on the caller's thread. PortProbe has threads of its own.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
 

@@ -15,8 +15,8 @@
 #include "common/status_macros.h"
 #include "row_math/position.h"
 #include "server/tiers/spill/live_reader.h"
-#include "server/tiers/spill/spill_copy.h"
 #include "server/tiers/spill/spill_record.h"
+#include "server/tiers/spill/spill_snapshot.h"
 
 namespace hotbed {
 namespace {
