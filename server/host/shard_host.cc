@@ -585,7 +585,7 @@ absl::StatusOr<std::unique_ptr<ShardHost>> ShardHost::Open(const ShardHostOption
   }
   host.reset();
   HOTBED_ASSIGN_OR_RETURN(const std::string aside,
-                          DataDirectory::GiveUp(options.data_dir, WithFiles(options).files));
+                          DataDirectory::GiveUp(options.data_dir, Completed(options).files));
   HOTBED_LOG(Error) << "--adopt-incomplete: the data of this server is given up and moved to "
                     << aside << ", because " << started.message();
   host = std::make_unique<ShardHostImpl>(options, clock);
