@@ -109,6 +109,7 @@ class Recovery {
       return false;
     }
     ReportMissingEnd(*before_, header.previous_bytes, file.path);
+    log_.chain.MarkNewestUnknown();
     return true;
   }
 
@@ -139,7 +140,7 @@ class Recovery {
       ReportHole(newest.sequence + 1, must_.a, must_.a);
     } else if (newest.sequence == must_.a && !must_seen_) {
       if (!newest.damaged) ReportMissingEnd(newest, must_.b, options_.marks->path());
-      log_.chain.MarkNewestDamaged();
+      log_.chain.MarkNewestUnknown();
     } else {
       if (options_.rebooted && log_.torn_message.empty() &&
           end < std::make_pair(written_.a, written_.b)) {
@@ -225,10 +226,8 @@ class Recovery {
 
   // A segment that is missing or cannot be read: it is unknown whose records are in it.
   void PushUnknown(Segment segment) {
-    segment.damaged = true;
-    segment.Add(ShardId(), ~Lsn{0});
     log_.chain.Push(std::move(segment));
-    log_.chain.SetAside(ShardId());
+    log_.chain.MarkNewestUnknown();
   }
 
   // Whether the log ends with a segment.

@@ -40,7 +40,13 @@ class SegmentChain {
     bytes_ += segment.bytes;
     segments_.push_back(std::move(segment));
   }
-  void MarkNewestDamaged() { segments_.back().damaged = true; }
+  // Records of the newest segment are missing, and it is unknown whose: it stays until the shard
+  // ShardId() is forgotten.
+  void MarkNewestUnknown() {
+    segments_.back().damaged = true;
+    segments_.back().Add(ShardId(), ~Lsn{0});
+    aside_.insert(ShardId());
+  }
   // Accounts for a record that was written to the newest segment.
   void AddRecord(ShardId shard, Lsn lsn, uint64_t bytes);
 
