@@ -54,7 +54,7 @@ class EchoHost final : public ShardHost {
   std::vector<ShardEpoch> ShardsToActivate() const override { return {}; }
   void SetActivationListener(std::function<void()>) override {}
   HostStatus Status() const override { return {}; }
-  bool Ready() const override { return true; }
+  Primaries CountPrimaries() const override { return {}; }
   absl::Status Shutdown() override { return absl::OkStatus(); }
   void SetReplicaNetwork(ReplicaNetwork* network) override { network_ = network; }
 

@@ -30,7 +30,7 @@ double ClipScale(double norm, float clip) {
   return clip > 0 && norm > clip ? static_cast<double>(clip) / norm : 1.0;
 }
 
-void ClipGradients(absl::Span<const TableGroup> groups, const ClipOptions& options,
+void ClipGradients(absl::Span<const TableGroup> groups, float clip_global_norm, uint32_t trainers,
                    GradientSum* sum, std::vector<SummedGradients>* out) {
   if (out->size() < groups.size()) out->resize(groups.size());
   double squares = 0;
@@ -38,19 +38,19 @@ void ClipGradients(absl::Span<const TableGroup> groups, const ClipOptions& optio
     const TableSpec& table = groups[g].table->options();
     SummedGradients& of_table = (*out)[g];
     const uint64_t rows = groups[g].ids.unique.size();
-    const bool needs_norm = options.clip_global_norm > 0 || table.clip_slice_norm > 0;
+    const bool needs_norm = clip_global_norm > 0 || table.clip_slice_norm > 0;
     of_table.rows.resize(needs_norm ? rows * table.dim : 0);
     if (!needs_norm) continue;
     sum->SumAll(groups[g], of_table.rows.data());
-    if (options.clip_global_norm > 0) {
+    if (clip_global_norm > 0) {
       squares += SquaresOfRows(of_table.rows.data(), rows, table.dim, 0, table.dim);
     }
   }
-  const double global = ClipScale(std::sqrt(squares), options.clip_global_norm);
+  const double global = ClipScale(std::sqrt(squares), clip_global_norm);
   for (size_t g = 0; g < groups.size(); ++g) {
     const TableSpec& table = groups[g].table->options();
     SummedGradients& of_table = (*out)[g];
-    const double mean = DividesByTrainers(table) ? 1.0 / options.trainers : 1.0;
+    const double mean = DividesByTrainers(table) ? 1.0 / trainers : 1.0;
     of_table.scale_of_slice.clear();
     for (uint32_t s = 0; s < table.column_slices; ++s) {
       double slice = 1.0;

@@ -19,14 +19,9 @@
 
 namespace hotbed {
 
-struct ClipOptions {
-  float clip_global_norm = 0.0f;  // 0: off
-  uint32_t trainers = 1;
-};
-
 // Sets (*out)[g] for each group g: the scales, and the rows where a norm was needed. `out` keeps
 // its memory.
-void ClipGradients(absl::Span<const TableGroup> groups, const ClipOptions& options,
+void ClipGradients(absl::Span<const TableGroup> groups, float clip_global_norm, uint32_t trainers,
                    GradientSum* sum, std::vector<SummedGradients>* out);
 
 // The sum of the squares of `columns` columns, from column `first` on, of `count` rows of `dim`

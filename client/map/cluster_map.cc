@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "proto/convert.h"
 #include "row_math/position.h"
 
 namespace hotbed {
@@ -181,6 +183,18 @@ size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
   for (auto& [table, route] : changed) next->tables_[table] = std::move(route);
   map_ = std::move(next);
   return news;
+}
+
+size_t ClusterMapHolder::ApplyRecordsOf(const v1::ReplyHeader& header, uint32_t first,
+                                        uint32_t count) {
+  std::vector<ShardRecord> records;
+  for (uint32_t i = 0; i < count; ++i) {
+    const v1::SegmentReply& segment = header.segments(static_cast<int>(first + i));
+    if (!segment.has_record()) continue;
+    absl::StatusOr<ShardRecord> record = FromProto(segment.record());
+    if (record.ok()) records.push_back(*std::move(record));
+  }
+  return records.empty() ? 0 : ApplyRecords(records);
 }
 
 }  // namespace hotbed

@@ -16,6 +16,7 @@
 #include "client/map/shard_locator.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
+#include "proto/data.pb.h"
 
 namespace hotbed {
 
@@ -102,6 +103,9 @@ class ClusterMapHolder {
   // Applies the records of one answer at once, because each change copies its tables. Returns how
   // many records were news.
   size_t ApplyRecords(absl::Span<const ShardRecord> records);
+  // The same for the records that came with refusals in the segments [first, first + count) of an
+  // answer. Malformed records are left out.
+  size_t ApplyRecordsOf(const v1::ReplyHeader& header, uint32_t first, uint32_t count);
 
  private:
   // A table that a call of this client created or dropped, until the map reaches that revision.

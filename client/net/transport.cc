@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/time.h"
+#include "common/await_for.h"
 #include "common/check.h"
 
 namespace hotbed {
@@ -33,6 +35,16 @@ void OutgoingMessage::Join(OutgoingMessage other) {
   for (size_t i = 0; i < bulk.size(); ++i) {
     for (BytesRef& piece : other.bulk[i].pieces) bulk[i].pieces.push_back(std::move(piece));
   }
+}
+
+bool Transport::AwaitAnswers(const Clock* clock, absl::Mutex* mu, const absl::Condition& condition,
+                             int64_t deadline_ns) {
+  const std::shared_ptr<WaitDriver> sleeping = driver();
+  const int64_t left_ns = std::max<int64_t>(deadline_ns - clock->NowNs(), 0);
+  if (sleeping != nullptr) sleeping->Sleeps(true);
+  const bool holds = AwaitFor(mu, condition, absl::Nanoseconds(left_ns));
+  if (sleeping != nullptr) sleeping->Sleeps(false);
+  return holds;
 }
 
 }  // namespace hotbed

@@ -10,9 +10,12 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "client/net/buffer_pool.h"
+#include "common/clock.h"
 #include "hotbed/client.h"
 #include "hotbed/wait_driver.h"
 #include "proto/wire.h"
@@ -96,6 +99,11 @@ class Transport {
   virtual ClientStats Stats() const = 0;
   // For the promises of the senders. Null: threads that wait for them sleep.
   virtual std::shared_ptr<WaitDriver> driver() { return nullptr; }
+
+  // Sleeps until `condition`, which `mu` guards and answers fulfil, holds. False if `deadline_ns`
+  // of `clock` passes first. The driver is told, so that another thread reads the answers.
+  bool AwaitAnswers(const Clock* clock, absl::Mutex* mu, const absl::Condition& condition,
+                    int64_t deadline_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 };
 
 }  // namespace hotbed

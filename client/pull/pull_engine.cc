@@ -5,7 +5,6 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "client/map/reply_records.h"
 #include "client/net/message_limits.h"
 #include "client/pull/pull_answer.h"
 #include "client/pull/pull_message.h"
@@ -232,7 +231,7 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
     return call->Close(absl::InternalError(absl::StrCat("a server answered ", reply.segment_count,
                                                         " segments to ", parts.size(), " asked")));
   }
-  ApplyRecordsOf(header, reply.segment_first, reply.segment_count, use_.map);
+  use_.map->ApplyRecordsOf(header, reply.segment_first, reply.segment_count);
   PullAnswer answer(reply);
   for (uint32_t i = 0; i < parts.size(); ++i) {
     const uint32_t part = parts[i];

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/net/await_answers.h"
 #include "common/check.h"
 
 namespace hotbed {
@@ -18,7 +17,7 @@ absl::Status PullsInFlight::Admit(const CallPtr& call) {
     absl::MutexLock lock(&mu_);
     const auto room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return HasRoom(*call); };
     if (!room() &&
-        !AwaitAnswers(transport_, clock_, &mu_, absl::Condition(&room), call->deadline_ns)) {
+        !transport_->AwaitAnswers(clock_, &mu_, absl::Condition(&room), call->deadline_ns)) {
       return absl::DeadlineExceededError(absl::StrCat(
           "a pull was not sent: ", calls_.size(), " pulls of ", bytes_,
           " bytes are still unanswered (limits: ", pulls_max_, " pulls, ", bytes_max_, " bytes)"));

@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/map/reply_records.h"
-#include "client/net/await_answers.h"
 #include "client/net/message_limits.h"
 #include "client/push/push_prepare.h"
 #include "common/status_macros.h"
@@ -112,7 +110,7 @@ absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {
     return shut_down_ || ledger_.AllAnswered(step);
   };
   if (!answered() &&
-      !AwaitAnswers(use_.transport, use_.clock, &mu_, absl::Condition(&answered), deadline_ns)) {
+      !use_.transport->AwaitAnswers(use_.clock, &mu_, absl::Condition(&answered), deadline_ns)) {
     return absl::DeadlineExceededError(absl::StrCat(
         "pushes of step ", step, " or earlier are not answered yet; end the step again"));
   }
@@ -125,7 +123,7 @@ bool PushEngine::WaitForRoom(const PushCall& call) {
            ledger_.window().Admits(call.bytes, call.deadline_ns - use_.clock->NowNs());
   };
   return room() ||
-         AwaitAnswers(use_.transport, use_.clock, &mu_, absl::Condition(&room), call.deadline_ns);
+         use_.transport->AwaitAnswers(use_.clock, &mu_, absl::Condition(&room), call.deadline_ns);
 }
 
 std::vector<ShardChain*> PushEngine::Chain(PushCall* call) {
@@ -283,7 +281,7 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
       alike.set_code(header->code());
       alike.set_detail(header->detail());
     }
-    if (each) ApplyRecordsOf(*header, reply->segment_first, reply->segment_count, use_.map);
+    if (each) use_.map->ApplyRecordsOf(*header, reply->segment_first, reply->segment_count);
     std::vector<ShardChain*> answered;
     for (size_t i = 0; i < parts.size(); ++i) {
       const v1::SegmentReply& segment =

@@ -192,7 +192,7 @@ absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptio
     HOTBED_RETURN_IF_ERROR(CheckAssigned(plan));
     for (SummedGradients& none : scratch.summed) none = {};
   } else {
-    ClipGradients(plan.groups(), {options.clip_global_norm, trainers}, &sum, &scratch.summed);
+    ClipGradients(plan.groups(), options.clip_global_norm, trainers, &sum, &scratch.summed);
   }
   OrderByServer(plan, *input.map, &scratch.order);
   return FillParts(scratch, input.segment_bytes_max, &sum, call);

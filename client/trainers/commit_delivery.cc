@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/net/await_answers.h"
 #include "client/net/message_limits.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
@@ -122,8 +121,8 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
   std::vector<std::pair<ShardId, v1::SegmentReply>> answers;
   {
     absl::MutexLock lock(&round->mu);
-    (void)AwaitAnswers(use_.transport, use_.clock, &round->mu,
-                       absl::Condition(round.get(), &Round::Over), deadline_ns);
+    (void)use_.transport->AwaitAnswers(use_.clock, &round->mu,
+                                       absl::Condition(round.get(), &Round::Over), deadline_ns);
     answers.swap(round->answers);
   }
   for (const auto& [shard, answer] : answers) {
@@ -179,8 +178,8 @@ absl::Status CommitDelivery::Deliver(const v1::GroupCommit& commit, const Sessio
     const int64_t delay_ns = use_.retry->SoonNs(attempt, retry_after_ms);
     const auto never = [] { return false; };
     absl::MutexLock lock(&never_mu);
-    (void)AwaitAnswers(use_.transport, use_.clock, &never_mu, absl::Condition(&never),
-                       std::min(deadline_ns, now_ns + delay_ns));
+    (void)use_.transport->AwaitAnswers(use_.clock, &never_mu, absl::Condition(&never),
+                                       std::min(deadline_ns, now_ns + delay_ns));
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/log.h"
+#include "common/own_directory.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "server/shard_log/planted_bugs.h"
@@ -49,7 +50,8 @@ KeptFile::Proof DataDirectory::ProofOf(Marks::Field field) const {
 // Everything is looked at before anything is written: a start that is refused leaves no trace but
 // its lock.
 absl::Status DataDirectory::Load() {
-  HOTBED_RETURN_IF_ERROR(files_->MakeDir(path_));
+  HOTBED_RETURN_IF_ERROR(ClaimDirectory(
+      path_, "IDENTITY", {"LOCK", "MARKS", "CATALOG", "PROMISES", "log", "spill"}, files_));
   HOTBED_ASSIGN_OR_RETURN(lock_, files_->Lock(PathOf("LOCK")));
   HOTBED_ASSIGN_OR_RETURN(IdentityFile identity, LoadIdentity());
   if (PlantedBug("missing_passes_for_new")) {

@@ -279,7 +279,7 @@ TEST(ClipGradientsTest, SynchronousTablesAreNotDividedByTheClient) {
     group.table = &table;
     GradientSum sum({}, 1.0f, RowType::kFp32);
     std::vector<SummedGradients> out;
-    ClipGradients({&group, 1}, {0.0f, 4}, &sum, &out);
+    ClipGradients({&group, 1}, 0.0f, 4, &sum, &out);
     EXPECT_THAT(out[0].scale_of_slice, ElementsAre(scale, scale));
     EXPECT_TRUE(out[0].rows.empty());
   }

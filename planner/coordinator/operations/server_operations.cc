@@ -55,6 +55,11 @@ absl::Status CheckRequest(const v1::RegisterServerRequest& r) {
     return absl::InvalidArgumentError(absl::StrCat("server registration: ", r.runs_before_size(),
                                                    " runs_before, allowed: ", kRunsBeforeMax));
   }
+  if (!r.failure_domain().empty() && !Printable(r.failure_domain(), kServerNameBytesMax)) {
+    return Malformed("failure_domain", r.failure_domain(),
+                     absl::StrCat("at most ", kServerNameBytesMax,
+                                  " printable characters without spaces, or empty"));
+  }
   return absl::OkStatus();
 }
 
