@@ -53,7 +53,8 @@ class CopiedDirectoryStory : public testing::Test {
   bool Beat() { return rig_.Heartbeat(1, incarnation_)->lease_held(); }
   std::vector<std::string> Refusals() {
     std::vector<std::string> texts;
-    for (const v1::ClusterEvent& event : rig_.core->Events({}).events()) {
+    const v1::ListEventsReply reply = rig_.core->Events({});
+    for (const v1::ClusterEvent& event : reply.events()) {
       if (event.kind() == "server_refused") texts.push_back(event.text());
     }
     return texts;
