@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -24,13 +25,20 @@ absl::Status Failed(absl::string_view action, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", path));
 }
 
-// open() that continues after a signal. -1 and errno on failure.
+// A lack of descriptors passes: connections are limited, and close.
+constexpr int kDescriptorWaitsMax = 200;
+constexpr int64_t kDescriptorWaitNs = 10'000'000;
+
+// open() that continues after a signal, and waits for up to 2 s for a descriptor: a file that
+// cannot be opened for want of one is not a failed disk. -1 and errno on failure.
 int Open(const std::string& path, int flags) {
-  int fd;
-  do {
-    fd = open(path.c_str(), flags | O_CLOEXEC, 0600);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
+  for (int waits = 0;;) {
+    const int fd = open(path.c_str(), flags | O_CLOEXEC, 0600);
+    if (fd >= 0) return fd;
+    if (errno == EINTR) continue;
+    if ((errno != EMFILE && errno != ENFILE) || ++waits > kDescriptorWaitsMax) return -1;
+    Clock::Real()->SleepNs(kDescriptorWaitNs);
+  }
 }
 
 class PosixFile : public WritableFile {

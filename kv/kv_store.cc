@@ -1,5 +1,7 @@
 #include "kv/kv_store.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -41,6 +43,13 @@ int CacheShardBits(uint64_t cache_bytes) {
   int bits = 0;
   while (bits < 6 && (cache_bytes >> (bits + 1)) >= kCacheShardBytesMin) ++bits;
   return bits;
+}
+
+// Files that RocksDB keeps open: 512, or a quarter of what the process may have.
+int OpenFilesMax() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 128;
+  return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 4, 32, 512));
 }
 
 // The part of the cache for indexes and filters.
@@ -336,7 +345,7 @@ class RocksKvStore : public KvStore {
     // Data in the disk's queue delays every other sync of the machine, such as that of a promise.
     rocks.bytes_per_sync = 1ull << 20;
     rocks.strict_bytes_per_sync = true;
-    rocks.max_open_files = 512;
+    rocks.max_open_files = OpenFilesMax();
     rocks.keep_log_file_num = 2;
     rocks.max_log_file_size = 4ull << 20;
     rocks.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;

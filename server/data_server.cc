@@ -1,27 +1,25 @@
 #include "server/data_server.h"
 
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/await_for.h"
+#include "common/check.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
+#include "ports/grpc_hand_over.h"
 #include "proto/grpc_tuning.h"
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_link.h"
@@ -40,37 +38,9 @@ constexpr int64_t kGraceMsMax = 200;
 constexpr int64_t kStopStepNs = 1'000'000;
 
 // gRPC ends a stream whose message is larger than this, so it is well above the limit beyond which
-// a message is refused with a reply.
+// a message is refused with a reply. The port closes the connection on which one is announced.
 int ReceiveBytesMax(uint64_t message_bytes_max) {
   return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
-}
-
-// Binds and closes again, because gRPC does not say why it could not listen.
-absl::Status ProbeAddress(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  std::string host = listen.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int code = colon == std::string::npos
-                       ? EAI_NONAME
-                       : getaddrinfo(host.c_str(), listen.c_str() + colon + 1, &hints, &found);
-  if (code != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot listen on '", listen, "' (data port): ", gai_strerror(code), "; give HOST:PORT"));
-  }
-  const int probe = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const int failed = bind(probe, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
-  close(probe);
-  freeaddrinfo(found);
-  if (failed == 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", listen, " (data port): ", std::strerror(failed),
-                   failed == EADDRINUSE ? "; stop the other process or choose another port" : ""));
 }
 
 void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
@@ -81,6 +51,7 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
   constexpr char kInFlight[] = "hotbed_server_in_flight_bytes";
   constexpr char kInFlightHelp[] = "Bytes of requests and answers in flight, by budget.";
   add(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight());
+  add(kInFlight, kInFlightHelp, {{"budget", "lookup"}}, plane.lookup_budget.in_flight());
   add(kInFlight, kInFlightHelp, {{"budget", "push"}}, plane.push_budget.in_flight());
   add("hotbed_server_push_waiting_bytes", "Bytes of pushes that wait for room in their budget.", {},
       plane.push_budget.waiting_bytes());
@@ -112,8 +83,16 @@ struct DataServer::Impl {
         peers(options.peer_limits, options.limits.write_timeout_ms, host),
         gauges(
             [this](std::vector<MetricSample>* samples) { CollectGauges(plane, peers, samples); }) {
-    plane.pull_budget.SetHandOver([this] { AskForGrants(&plane.pull_budget); });
-    plane.push_budget.SetHandOver([this] { AskForGrants(&plane.push_budget); });
+    for (ByteBudget* budget : Budgets()) {
+      budget->SetHandOver([this, budget] { AskForGrants(budget); });
+      budget->SetShed([this](const std::string& peer) {
+        port->connections().End(peer, EndReason::kUnreadAnswers);
+      });
+    }
+  }
+
+  std::array<ByteBudget*, 3> Budgets() {
+    return {&plane.pull_budget, &plane.lookup_budget, &plane.push_budget};
   }
 
   void AskForGrants(ByteBudget* budget) {
@@ -141,8 +120,7 @@ struct DataServer::Impl {
       ticked_ns = now_ns;
       plane.watch.Tick(now_ns);
       peers.watch.Tick(now_ns);
-      plane.pull_budget.Expire(now_ns);
-      plane.push_budget.Expire(now_ns);
+      for (ByteBudget* budget : Budgets()) budget->Expire(now_ns);
     }
   }
 
@@ -165,6 +143,7 @@ struct DataServer::Impl {
   RawReplicaService replica_service;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
   std::unique_ptr<GrpcReplicaNetwork> network;
+  std::unique_ptr<Port> port;
   std::unique_ptr<grpc::Server> server;
   std::vector<std::unique_ptr<Loop>> loops;
   std::thread watch;
@@ -181,15 +160,20 @@ DataServer::DataServer() = default;
 
 absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOptions& options,
                                                               ShardHost* host, const Clock* clock) {
-  HOTBED_RETURN_IF_ERROR(ProbeAddress(options.listen));
+  PortOptions port_options = options.port;
+  port_options.limits.http2.message_bytes_max = ReceiveBytesMax(options.limits.message_bytes_max);
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Port> port, Port::Open(port_options, clock));
   auto data_server = std::unique_ptr<DataServer>(new DataServer);
   data_server->impl_ = std::make_unique<Impl>(options, host, clock);
   Impl& impl = *data_server->impl_;
 
-  int port = 0;
+  impl.port = std::move(port);
+  data_server->address_ = impl.port->address();
+
   grpc::ServerBuilder builder;
   TuneDataPlaneServer(&builder, ReceiveBytesMax(options.limits.message_bytes_max));
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  GuardServer({.quota_bytes = options.grpc_bytes_max}, &builder);
+  std::function<void(int)> hand_over = HandOverTo(&builder);
   AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
   builder.RegisterService(&impl.replica_service);
@@ -199,18 +183,11 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   const int threads = options.threads > 0 ? options.threads : half;
   for (int i = 0; i < threads; ++i) impl.queues.push_back(builder.AddCompletionQueue());
   impl.server = builder.BuildAndStart();
-  if (impl.server == nullptr || port == 0) {
-    if (impl.server != nullptr) impl.server->Shutdown();
-    for (auto& queue : impl.queues) queue->Shutdown();
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
-                                               " (data port): taken by another process"));
-  }
+  HOTBED_CHECK(impl.server != nullptr) << "gRPC does not start";
   std::vector<grpc::CompletionQueue*> queues;
   for (auto& queue : impl.queues) queues.push_back(queue.get());
   impl.network = std::make_unique<GrpcReplicaNetwork>(options.peer_streams, &impl.peers.inbox,
                                                       clock, std::move(queues));
-  const size_t colon = options.listen.rfind(':');
-  data_server->address_ = absl::StrCat(options.listen.substr(0, colon), ":", port);
 
   for (auto& queue : impl.queues) {
     PullStream::Start(&impl.plane, &impl.service, queue.get());
@@ -227,6 +204,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
         std::thread([&impl, loop, queue = impl.queues[i].get()] { impl.Poll(queue, loop); });
   }
   impl.watch = std::thread([&impl] { impl.Watch(); });
+  impl.port->Serve(std::move(hand_over));
   return data_server;
 }
 
@@ -237,6 +215,10 @@ DataServer::~DataServer() {
 const DataPlane& DataServer::plane() const { return impl_->plane; }
 
 const PeerPlane& DataServer::peers() const { return impl_->peers; }
+
+ConnectionTable& DataServer::connections() { return impl_->port->connections(); }
+
+bool DataServer::PortAnswers(std::string* why_not) const { return impl_->port->Answers(why_not); }
 
 ReplicaNetwork* DataServer::network() { return impl_->network.get(); }
 
@@ -254,7 +236,7 @@ bool DataServer::Healthy(std::string* why_not) {
       return false;
     }
   }
-  return true;
+  return impl_->stopped || impl_->port->Answers(why_not);
 }
 
 void DataServer::Stop(int64_t wait_ms) {
@@ -264,10 +246,11 @@ void DataServer::Stop(int64_t wait_ms) {
   DataPlane& plane = impl_->plane;
   plane.draining.store(true);
   const int64_t until_ns = plane.clock->NowNs() + wait_ms * 1'000'000;
-  while ((plane.pull_budget.in_flight() > 0 || plane.push_budget.in_flight() > 0) &&
-         plane.clock->NowNs() < until_ns) {
+  const auto in_flight = [](const ByteBudget* budget) { return budget->in_flight() > 0; };
+  while (absl::c_any_of(impl_->Budgets(), in_flight) && plane.clock->NowNs() < until_ns) {
     plane.clock->SleepNs(kStopStepNs);
   }
+  impl_->port->Stop();
   // Answers that were just written get some time to reach their readers before the streams are cut.
   const auto grace = std::chrono::milliseconds(std::min(wait_ms, kGraceMsMax));
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "ports/port.h"
 #include "server/host/shard_host.h"
 #include "server/peers/peer_limits.h"
 #include "server/peers/peer_plane.h"
@@ -19,11 +20,12 @@
 namespace hotbed {
 
 struct DataServerOptions {
-  std::string listen = "127.0.0.1:0";  // host:port, port 0: any free one
-  int threads = 0;                     // 0: half of the cores, at least 1
+  PortOptions port;
+  int threads = 0;  // 0: half of the cores, at least 1
   DataPlaneLimits limits;
   PeerLimits peer_limits;
   PeerStreamOptions peer_streams;
+  uint64_t grpc_bytes_max = 1ull << 30;  // memory of gRPC's own
 };
 
 class DataServer {
@@ -39,12 +41,17 @@ class DataServer {
   const std::string& address() const { return address_; }  // host:port as bound
   const DataPlane& plane() const;
   const PeerPlane& peers() const;
+  ConnectionTable& connections();
   // The streams to other servers; messages sent after Stop() are dropped.
   ReplicaNetwork* network();
 
-  // Whether the polling threads make progress: false, with a reason, when one has handled the same
-  // event for ten seconds.
+  // Whether the polling threads make progress and the port answers: false, with a reason, when a
+  // thread has handled the same event for ten seconds, or the port's own probe has failed for so
+  // long.
   bool Healthy(std::string* why_not);
+
+  // Whether the port answers its own probe; never blocks.
+  bool PortAnswers(std::string* why_not) const;
 
   // Answers new messages with UNAVAILABLE, waits at most `wait_ms` for requests in flight, then
   // closes all streams and joins the threads. Idempotent.

@@ -23,7 +23,9 @@
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/process_tuning.h"
+#include "common/resident_bound.h"
 #include "config/units.h"
+#include "ports/port.h"
 #include "proto/protobuf_log.h"
 #include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
@@ -31,7 +33,6 @@
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
 #include "server/machine_memory.h"
-#include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
 
@@ -65,7 +66,11 @@ std::vector<ReadyCondition> ConditionsOf(const Process& process) {
   if (link != nullptr) facts.link = link->status();
   facts.device_error = process.host->DeviceError();
   facts.primaries = process.host->CountPrimaries();
-  return ReadyConditions(facts);
+  std::vector<ReadyCondition> conditions = ReadyConditions(facts);
+  ReadyCondition port = {.name = "data port", .found = "answers"};
+  port.holds = process.data->PortAnswers(&port.found);
+  conditions.push_back(std::move(port));
+  return conditions;
 }
 
 ServerSnapshot SnapshotOf(const Process& process) {
@@ -83,8 +88,8 @@ ServerSnapshot SnapshotOf(const Process& process) {
   const std::vector<ReadyCondition> conditions = ConditionsOf(process);
   snapshot.ready = std::all_of(conditions.begin(), conditions.end(),
                                [](const ReadyCondition& condition) { return condition.holds; });
-  snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight();
-  snapshot.pull_bytes_in_flight_max = plane.pull_budget.bytes_max();
+  snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight() + plane.lookup_budget.in_flight();
+  snapshot.pull_bytes_in_flight_max = plane.limits.pull_bytes_in_flight_max;
   snapshot.push_bytes_in_flight = plane.push_budget.in_flight();
   snapshot.push_bytes_in_flight_max = plane.push_budget.bytes_max();
   snapshot.streams = plane.streams.load();
@@ -192,6 +197,7 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit shows as an error of the write
 
+  RaiseDescriptorLimit();
   Process process;
   int exit_code = 0;
   if (!LoadServerOptions(argc, argv, &process.options, &exit_code)) return exit_code;

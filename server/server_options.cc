@@ -17,6 +17,8 @@ namespace hotbed {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+// Read buffers of connections, and calls that have no message.
+constexpr uint64_t kGrpcBytes = 128ull << 20;
 
 void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
@@ -89,7 +91,8 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                    "never more than a quarter of the two limits that follow.",
                    {.min = kMiB});
   schema->AddBytes("pull-bytes-in-flight-max", &o->pull_bytes_in_flight_max,
-                   "Bytes of answers in flight on this server; 0: 1/16 of host-bytes.");
+                   "Bytes of answers in flight on this server, a quarter of them for lookups; 0: "
+                   "1/16 of host-bytes.");
   schema->AddBytes("push-bytes-in-flight-max", &o->push_bytes_in_flight_max,
                    "Bytes of pushes in flight on this server; a quarter of it more may wait; "
                    "0: 1/16 of host-bytes for both.");
@@ -106,6 +109,17 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                     {.min = 100});
   schema->AddInt("streams-max", &o->streams_max, "Open pull and push streams.",
                  {.min = 1, .max = 1 << 20});
+  schema->AddInt("connections-max", &o->connections_max,
+                 "Connections open to the data port; beyond it one that is idle makes room, or the "
+                 "new one is closed. 0: the limit of open files less 768, at most 8192.",
+                 {.min = 0, .max = 100'000});
+  schema->AddInt("connections-per-peer-max", &o->connections_per_peer_max,
+                 "The same from one address. 0: half of connections-max.",
+                 {.min = 0, .max = 100'000});
+  schema->AddMillis("message-timeout-ms", &o->message_timeout_ms,
+                    "A connection of which a message is not complete so long after its first byte "
+                    "is closed.",
+                    {.min = 1000});
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
                  {.min = 1, .max = 1 << 24});
   schema->AddMillis(
@@ -212,9 +226,15 @@ ShardHostOptions HostOptionsOf(const ServerOptions& options) {
 }
 
 DataServerOptions DataOptionsOf(const ServerOptions& options) {
-  const uint64_t half = CarveHostBytes(options.host.host_bytes).message_bytes / 2;
+  const uint64_t message_bytes = CarveHostBytes(options.host.host_bytes).message_bytes;
+  const uint64_t half = message_bytes / 2;
   DataServerOptions data;
-  data.listen = options.listen;
+  data.port.name = "data";
+  data.port.listen = options.listen;
+  data.port.limits = ConnectionLimitsOf(options.connections_max, options.connections_per_peer_max,
+                                        RaiseDescriptorLimit());
+  data.port.limits.message_timeout_ms = options.message_timeout_ms;
+  data.port.limits.unfinished_bytes_max = std::max(message_bytes, 2 * options.message_bytes_max);
   data.threads = static_cast<int>(options.threads);
   data.limits.message_bytes_max = options.message_bytes_max;
   data.limits.messages_in_flight_max = static_cast<uint32_t>(options.messages_in_flight_max);
@@ -232,6 +252,11 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
       options.host.replica_tail_bytes != 0
           ? options.host.replica_tail_bytes
           : CarveHostBytes(options.host.host_bytes).replica_tail_bytes;
+  // What gRPC holds of its own in the usual course: pushes, and what is on its way in.
+  data.grpc_bytes_max =
+      2 * (data.limits.push_bytes_in_flight_max + data.limits.push_bytes_waiting_max +
+           data.port.limits.unfinished_bytes_max) +
+      kGrpcBytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

@@ -34,6 +34,9 @@ struct ServerOptions {
   uint64_t transfer_queue_bytes_max = 64ull << 20;
   int64_t write_timeout_ms = 10'000;
   int64_t streams_max = 4096;
+  int64_t connections_max = 0;
+  int64_t connections_per_peer_max = 0;
+  int64_t message_timeout_ms = 60'000;
   int64_t pull_ids_max = 1 << 20;
   int64_t drain_ms_max = 30'000;
 };

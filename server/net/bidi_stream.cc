@@ -30,6 +30,7 @@ bool BidiStream::TryWatch() { return TryRef(&refs_); }
 
 void BidiStream::Tick(int64_t now_ns) {
   void* message = nullptr;
+  bool stalled = false;
   {
     absl::MutexLock lock(&mu_);
     if (held_.deadline_ns != 0 && now_ns >= held_.deadline_ns) message = TakeHeld(/*forced=*/true);
@@ -37,11 +38,15 @@ void BidiStream::Tick(int64_t now_ns) {
     if (!(writing_ || finished_) || writes_begun_ != writes_seen_) {
       writes_seen_ = writes_begun_;
       stalled_ticks_ = 0;
-    } else if (++stalled_ticks_ == ticks_max) {
-      StreamMetrics::Get().streams_stalled.Add(1);
-      context_.TryCancel();
+    } else {
+      stalled = ++stalled_ticks_ == StreamWatch::TicksOf(kStalledMs);
+      if (stalled_ticks_ == ticks_max) {
+        StreamMetrics::Get().streams_stalled.Add(1);
+        context_.TryCancel();
+      }
     }
   }
+  if (stalled) OnStalled();
   if (message != nullptr) OnRoom(message);
 }
 

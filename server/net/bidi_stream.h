@@ -43,6 +43,8 @@ class BidiStream : private StreamWatch::Watched {
   BidiStream& operator=(const BidiStream&) = delete;
 
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  // An answer that is not written after this time waits for its reader.
+  static constexpr int64_t kStalledMs = 250;
 
  protected:
   // `watch` ticks the stream while the stream lives, and outlives it.
@@ -57,8 +59,12 @@ class BidiStream : private StreamWatch::Watched {
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
   // The answer of a request was written or dropped: its reservation ends.
   virtual void OnReleased(uint64_t reserved) = 0;
+  // The peer has read nothing of an answer for kStalledMs. Any thread.
+  virtual void OnStalled() {}
   // The request that OpenRequest kept back is open now and continues. Any thread.
   virtual void OnRoom(void* /*message*/) {}
+
+  std::string peer() const { return context_.peer(); }  // as gRPC writes it
 
   void Accept() { RequestCall(&context_, &stream_, &accept_tag_); }
 

@@ -1,5 +1,7 @@
 #include "server/net/byte_budget.h"
 
+#include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,10 +16,18 @@ thread_local const ByteBudget* granting = nullptr;
 
 }  // namespace
 
+void ByteBudget::Take(uint64_t bytes, Account* account) {
+  in_flight_.fetch_add(bytes, std::memory_order_relaxed);
+  if (account == nullptr) return;
+  account->in_flight += bytes;
+  if (account->stalled) stalled_bytes_ += bytes;
+}
+
 ByteBudget::Outcome ByteBudget::Reserve(uint64_t bytes, const Wait& wait) {
   absl::MutexLock lock(&mu_);
-  if (waiting_.empty() && Fits(bytes)) {
-    in_flight_.fetch_add(bytes, std::memory_order_relaxed);
+  const bool first = waiting_.empty() || (!held_up_ && !IsStalled(wait.account));
+  if (first && FitsNow(bytes, wait.account)) {
+    Take(bytes, wait.account);
     return Outcome::kReserved;
   }
   const uint64_t held = waiting_bytes_.load(std::memory_order_relaxed) + wait.held_bytes;
@@ -25,15 +35,54 @@ ByteBudget::Outcome ByteBudget::Reserve(uint64_t bytes, const Wait& wait) {
     return Outcome::kRefused;
   }
   waiting_.push_back({bytes, wait});
+  if (!IsStalled(wait.account) && HoldsUp(bytes, wait.account)) held_up_ = true;
   waiting_bytes_.store(held, std::memory_order_relaxed);
   return Outcome::kWaiting;
 }
 
-void ByteBudget::Release(uint64_t bytes) {
+void ByteBudget::Release(uint64_t bytes, Account* account) {
   mu_.Lock();
   HOTBED_DCHECK(in_flight_.load() >= bytes) << "released more than was reserved";
   in_flight_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (account != nullptr) {
+    if (account->stalled) {
+      account->stalled = false;
+      stalled_bytes_ -= account->in_flight;
+      stalled_.erase(account);
+    }
+    account->in_flight -= bytes;
+  }
   Grant();
+}
+
+void ByteBudget::Stalled(Account* account) {
+  mu_.Lock();
+  if (!account->stalled && account->in_flight > 0) {
+    account->stalled = true;
+    stalled_bytes_ += account->in_flight;
+    stalled_.insert(account);
+  }
+  Grant();
+}
+
+size_t ByteBudget::Next() {
+  held_up_ = false;
+  size_t stalled = kNobody;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    const Waiting& waiting = waiting_[i];
+    const Account* const account = waiting.wait.account;
+    if (IsStalled(account)) {
+      if (stalled == kNobody) stalled = i;
+      continue;
+    }
+    if (FitsNow(waiting.bytes, account)) return i;
+    if (HoldsUp(waiting.bytes, account)) {
+      held_up_ = true;
+      return kNobody;
+    }
+  }
+  if (stalled == kNobody) return kNobody;
+  return FitsNow(waiting_[stalled].bytes, waiting_[stalled].wait.account) ? stalled : kNobody;
 }
 
 void ByteBudget::GrantMore() {
@@ -48,17 +97,19 @@ void ByteBudget::Grant() {
     return;
   }
   const ByteBudget* const outer = std::exchange(granting, this);
-  for (int n = 0; CanGrant() && (n < kGrantsMax || !hand_over_); ++n) {
-    const Waiting next = waiting_.front();
-    waiting_.pop_front();
-    in_flight_.fetch_add(next.bytes, std::memory_order_relaxed);
+  size_t place = Next();
+  for (int n = 0; place != kNobody && (n < kGrantsMax || !hand_over_); ++n) {
+    const Waiting next = waiting_[place];
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(place));
+    Take(next.bytes, next.wait.account);
     waiting_bytes_.fetch_sub(next.wait.held_bytes, std::memory_order_relaxed);
     mu_.Unlock();
     next.wait.waiter->Granted();
     mu_.Lock();
+    place = Next();
   }
   granting = outer;
-  const bool hand_over = CanGrant() && !std::exchange(handed_over_, true);
+  const bool hand_over = place != kNobody && !std::exchange(handed_over_, true);
   mu_.Unlock();
   if (hand_over) hand_over_();
 }
@@ -81,8 +132,25 @@ void ByteBudget::Expire(int64_t now_ns) {
     waiting_.resize(waiting_.size() - expired.size() - kept.size());
     waiting_.insert(waiting_.end(), kept.begin(), kept.end());
   }
+  const std::string to_shed = ToShed(now_ns);
   Grant();
   for (Waiter* waiter : expired) waiter->Expired();
+  if (!to_shed.empty() && shed_) shed_(to_shed);
+}
+
+std::string ByteBudget::ToShed(int64_t now_ns) {
+  if (waiting_.empty() || stalled_bytes_ <= bytes_max_ / 2) {
+    stalled_since_ns_ = 0;
+    return "";
+  }
+  if (stalled_since_ns_ == 0) stalled_since_ns_ = now_ns;
+  if (now_ns - stalled_since_ns_ < kShedNs) return "";
+  stalled_since_ns_ = 0;
+  const Account* most = nullptr;
+  for (const Account* account : stalled_) {
+    if (most == nullptr || account->in_flight > most->in_flight) most = account;
+  }
+  return most == nullptr ? "" : most->peer;
 }
 
 }  // namespace hotbed

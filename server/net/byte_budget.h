@@ -1,7 +1,13 @@
-// A bound on the bytes in flight, with a fair queue of waiters.
+// A bound on the bytes in flight, with a queue of waiters, shared fairly by connections.
 //
-// Thread-safe. First come, first served: no request passes a waiting one. A request larger than the
-// whole limit is admitted when nothing else is in flight, so that it cannot wait for ever.
+// A connection takes at most as much as it leaves free, so that there is room for one more, however
+// many there are. First come, first served, except that a request does not hold up those behind it
+// while its own connection has bytes in flight, or while it could not be served even if all others
+// had ended: a connection whose client does not read its answers (Stalled) keeps its bytes and
+// nobody's turn. Its requests wait until no other waits.
+//
+// Thread-safe. A request larger than the whole limit is admitted when nothing else is in flight, so
+// that it cannot wait for ever.
 #ifndef HOTBED_SERVER_NET_BYTE_BUDGET_H_
 #define HOTBED_SERVER_NET_BYTE_BUDGET_H_
 
@@ -10,8 +16,10 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 
 namespace hotbed {
@@ -31,10 +39,18 @@ class ByteBudget {
   };
   enum class Outcome { kReserved, kWaiting, kRefused };
 
+  // What one connection has in flight; outlives its requests. Guarded by the budget.
+  struct Account {
+    uint64_t in_flight = 0;
+    bool stalled = false;
+    std::string peer;  // as gRPC writes it
+  };
+
   struct Wait {
     Waiter* waiter = nullptr;
-    int64_t deadline_ns = 0;  // 0: none
-    uint64_t held_bytes = 0;  // memory that the waiter holds while it waits
+    int64_t deadline_ns = 0;     // 0: none
+    uint64_t held_bytes = 0;     // memory that the waiter holds while it waits
+    Account* account = nullptr;  // null: of nobody in particular
   };
 
   // At most `waiters_max` waiters, which together hold `waiting_bytes_max` bytes of memory (the
@@ -52,10 +68,16 @@ class ByteBudget {
   // kWaiting: the waiter is called later, perhaps before this returns. A waiter that no longer
   // wants the bytes when it is granted them has to release them.
   Outcome Reserve(uint64_t bytes, const Wait& wait);
-  void Release(uint64_t bytes);
+  void Release(uint64_t bytes, Account* account = nullptr);
+  // The client of this connection has not read an answer for a while; so until its next Release.
+  void Stalled(Account* account);
   void GrantMore();
-  // Removes waiters whose deadline is not after `now_ns` and waiters that have Gone.
+  // Removes waiters whose deadline is not after `now_ns` and waiters that have Gone. If stalled
+  // connections have held more than half of the limit for kShedNs while others waited, the one that
+  // holds most is named to `shed`.
   void Expire(int64_t now_ns);
+  static constexpr int64_t kShedNs = 1'000'000'000;
+  void SetShed(std::function<void(const std::string& peer)> shed) { shed_ = std::move(shed); }
 
   uint64_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
   uint64_t waiting_bytes() const { return waiting_bytes_.load(std::memory_order_relaxed); }
@@ -66,24 +88,45 @@ class ByteBudget {
     uint64_t bytes;
     Wait wait;
   };
-  bool Fits(uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const uint64_t now = in_flight_.load(std::memory_order_relaxed);
-    return now == 0 || now + bytes <= bytes_max_;
+  static constexpr size_t kNobody = ~size_t{0};
+
+  // Whether the request fits beside `in_flight` bytes of all connections and `own` of its own.
+  bool Fits(uint64_t bytes, const Account* account, uint64_t in_flight, uint64_t own) const {
+    if (in_flight == 0) return true;
+    if (in_flight + bytes > bytes_max_) return false;
+    return account == nullptr || own + bytes <= bytes_max_ - in_flight - bytes;
   }
-  bool CanGrant() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !waiting_.empty() && Fits(waiting_.front().bytes);
+  bool FitsNow(uint64_t bytes, const Account* account) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return Fits(bytes, account, in_flight_.load(std::memory_order_relaxed),
+                account == nullptr ? 0 : account->in_flight);
   }
+  // Whether those behind this one, which does not fit, wait for it.
+  bool HoldsUp(uint64_t bytes, const Account* account) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return account == nullptr ||
+           (account->in_flight == 0 && Fits(bytes, account, stalled_bytes_, 0));
+  }
+  static bool IsStalled(const Account* account) { return account != nullptr && account->stalled; }
+  void Take(uint64_t bytes, Account* account) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The place of the next waiter to be granted; kNobody: none can be. Sets `held_up_`.
+  size_t Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Grant() ABSL_UNLOCK_FUNCTION(mu_);
+  // The peer to shed now; empty: none.
+  std::string ToShed(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint64_t bytes_max_;
   const size_t waiters_max_;
   const uint64_t waiting_bytes_max_;
   std::function<void()> hand_over_;
+  std::function<void(const std::string&)> shed_;
   absl::Mutex mu_;
   std::atomic<uint64_t> in_flight_{0};             // written under mu_; read by metrics
   std::atomic<uint64_t> waiting_bytes_{0};         // the same
   bool handed_over_ ABSL_GUARDED_BY(mu_) = false;  // GrantMore was requested
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  bool held_up_ ABSL_GUARDED_BY(mu_) = false;  // a waiter holds up those behind it
+  uint64_t stalled_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_set<Account*> stalled_ ABSL_GUARDED_BY(mu_);
+  int64_t stalled_since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // more than half, and others wait; 0: not so
 };
 
 }  // namespace hotbed

@@ -12,6 +12,7 @@
 #include "server/host/shard_host.h"
 #include "server/net/answer_pool.h"
 #include "server/net/byte_budget.h"
+#include "server/net/connection_accounts.h"
 #include "server/net/stream_watch.h"
 
 namespace hotbed {
@@ -38,7 +39,9 @@ struct DataPlane {
       : limits(Shared(limits)),
         host(host),
         clock(clock),
-        pull_budget(limits.pull_bytes_in_flight_max, limits.requests_waiting_max),
+        pull_budget(limits.pull_bytes_in_flight_max - LookupBytes(limits),
+                    limits.requests_waiting_max),
+        lookup_budget(LookupBytes(limits), limits.requests_waiting_max),
         push_budget(limits.push_bytes_in_flight_max, limits.requests_waiting_max,
                     limits.push_bytes_waiting_max),
         // Slices live slightly longer than the budget counts them: until the kernel has taken their
@@ -46,6 +49,10 @@ struct DataPlane {
         answers(AnswerPool::Create(limits.pull_bytes_in_flight_max,
                                    host != nullptr ? host->answer_pinner() : nullptr)) {}
 
+  // Lookups have a quarter for themselves, which pulls cannot take from them.
+  static uint64_t LookupBytes(const DataPlaneLimits& limits) {
+    return limits.pull_bytes_in_flight_max / 4;
+  }
   static DataPlaneLimits Shared(DataPlaneLimits limits) {
     limits.stream_bytes_in_flight_max = std::max<uint64_t>(
         1, std::min({limits.stream_bytes_in_flight_max, limits.pull_bytes_in_flight_max / 4,
@@ -56,7 +63,10 @@ struct DataPlane {
   const DataPlaneLimits limits;
   ShardHost* const host;
   const Clock* const clock;
+  // Before the budgets' users: it outlives them.
+  ConnectionAccounts accounts;
   ByteBudget pull_budget;
+  ByteBudget lookup_budget;
   ByteBudget push_budget;
   const std::shared_ptr<AnswerPool> answers;
   StreamWatch watch;

@@ -14,6 +14,7 @@ DataStream::DataStream(DataPlane* plane, RawDataService* service,
 }
 
 DataStream::~DataStream() {
+  connection_.reset();  // before the plane may go
   if (counted_) plane_->streams.fetch_sub(1);
   plane_->calls.fetch_sub(1);
 }
@@ -21,6 +22,7 @@ DataStream::~DataStream() {
 bool DataStream::OnAccepted(grpc::Status* refusal) {
   StartNext();
   counted_ = true;
+  connection_ = plane_->accounts.Of(peer());
   *refusal = AdmitStream(plane_);
   return refusal->ok();
 }

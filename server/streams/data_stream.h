@@ -8,6 +8,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -57,6 +58,8 @@ class DataStream : public BidiStream {
     Answer(&answer, bytes, reserved, greets);
   }
 
+  // The account of this stream's connection; from OnAccepted on.
+  ConnectionAccount* connection() const { return connection_.get(); }
   int64_t NowNs() const { return plane_->clock->NowNs(); }
 
   DataPlane* const plane_;
@@ -66,6 +69,7 @@ class DataStream : public BidiStream {
  private:
   bool OnAccepted(grpc::Status* refusal) final;
 
+  std::shared_ptr<ConnectionAccount> connection_;
   bool counted_ = false;
   bool heard_hello_ = false;  // touched by OnMessage only
 };

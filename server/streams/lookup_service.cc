@@ -32,7 +32,10 @@ LookupCall::LookupCall(DataPlane* plane, RawDataService* service,
   plane_->calls.fetch_add(1);
 }
 
-LookupCall::~LookupCall() { plane_->calls.fetch_sub(1); }
+LookupCall::~LookupCall() {
+  connection_.reset();  // before the plane may go
+  plane_->calls.fetch_sub(1);
+}
 
 void LookupCall::Start(DataPlane* plane, RawDataService* service,
                        grpc::ServerCompletionQueue* queue) {
@@ -48,6 +51,7 @@ void LookupCall::OnAcceptDone(bool ok) {
   }
   Start(plane_, service_, queue_);
   StreamMetrics::Get().lookup_messages.Add(1);
+  connection_ = plane_->accounts.Of(context_.peer());
   PullMessage* const message = PullMessage::Take();
   const int64_t now_ns = plane_->clock->NowNs();
   grpc::Status status = StreamError(message->Parse(request_, plane_, now_ns, 0));
@@ -76,7 +80,7 @@ void LookupCall::PullDone(PullMessage* message) {
 
 void LookupCall::OnFinished() {
   if (watched_) plane_->watch.Remove(this);
-  if (reserved_ > 0) plane_->pull_budget.Release(reserved_);
+  if (reserved_ > 0) plane_->lookup_budget.Release(reserved_, account());
   Unref();
 }
 
@@ -84,7 +88,10 @@ bool LookupCall::TryWatch() { return TryRef(&refs_); }
 
 void LookupCall::Tick(int64_t /*now_ns*/) {
   const int64_t ticks_max = StreamWatch::TicksOf(plane_->limits.write_timeout_ms);
-  if (++ticks_ != ticks_max) return;
+  if (++ticks_ == StreamWatch::TicksOf(BidiStream::kStalledMs)) {
+    plane_->lookup_budget.Stalled(account());
+  }
+  if (ticks_ != ticks_max) return;
   StreamMetrics::Get().streams_stalled.Add(1);
   context_.TryCancel();
 }

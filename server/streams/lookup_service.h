@@ -1,6 +1,7 @@
 // The inference read: one pull message, one answer, no session and no order. A lookup takes the
-// same path to the shard host as a message of a pull stream, and the same budget. A call whose
-// client reads nothing of a large answer for `write_timeout_ms` is cancelled, as a stream would be.
+// same path to the shard host as a message of a pull stream, and a budget of the same kind. A call
+// whose client reads nothing of a large answer for `write_timeout_ms` is cancelled, as a stream
+// would be.
 #ifndef HOTBED_SERVER_STREAMS_LOOKUP_SERVICE_H_
 #define HOTBED_SERVER_STREAMS_LOOKUP_SERVICE_H_
 
@@ -9,6 +10,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
+#include <memory>
 
 #include "server/net/rpc_tag.h"
 #include "server/net/stream_watch.h"
@@ -36,6 +38,8 @@ class LookupCall final : private PullSink, private StreamWatch::Watched {
   void Unwatch() override { Unref(); }
   void Unref();
   bool abandoned() const override { return false; }  // its deadline ends it soon enough
+  ByteBudget* budget() override { return &plane_->lookup_budget; }
+  ByteBudget::Account* account() override { return &connection_->lookups; }
 
   DataPlane* const plane_;
   RawDataService* const service_;
@@ -43,6 +47,7 @@ class LookupCall final : private PullSink, private StreamWatch::Watched {
   grpc::ServerContext context_;
   grpc::ByteBuffer request_;
   grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> responder_{&context_};
+  std::shared_ptr<ConnectionAccount> connection_;  // from the arrival on
   RpcTag accept_tag_;
   RpcTag finish_tag_;
   uint64_t reserved_ = 0;  // of the pull budget, until the answer has left

@@ -59,7 +59,8 @@ void PullMessage::Run(PullSink* sink) {
     Refuse(SegmentCode::kUnavailable, "this server is stopping");
   }
   if (!refusal_.ok()) return sink_->PullDone(this);
-  switch (plane_->pull_budget.Reserve(bytes(), {this, deadline_ns, request_bytes_})) {
+  ByteBudget& budget = *sink_->budget();
+  switch (budget.Reserve(bytes(), {this, deadline_ns, request_bytes_, sink_->account()})) {
     case ByteBudget::Outcome::kReserved:
       return Granted();
     case ByteBudget::Outcome::kWaiting:
@@ -67,9 +68,9 @@ void PullMessage::Run(PullSink* sink) {
       return;
     case ByteBudget::Outcome::kRefused:
       Refuse(SegmentCode::kResourceExhausted,
-             absl::StrCat("pulls in flight on this server hold ", plane_->pull_budget.in_flight(),
-                          " of ", plane_->pull_budget.bytes_max(), " bytes and ",
-                          plane_->limits.requests_waiting_max, " more requests wait"));
+             absl::StrCat("answers in flight on this server hold ", budget.in_flight(), " of ",
+                          budget.bytes_max(), " bytes and ", plane_->limits.requests_waiting_max,
+                          " more requests wait"));
       return sink_->PullDone(this);
   }
 }
@@ -239,7 +240,7 @@ void PullStream::PullDone(PullMessage* message) {
 }
 
 void PullStream::OnReleased(uint64_t reserved) {
-  if (reserved > 0) plane_->pull_budget.Release(reserved);
+  if (reserved > 0) plane_->pull_budget.Release(reserved, &connection()->pulls);
 }
 
 }  // namespace hotbed

@@ -28,6 +28,8 @@ class PullSink {
   virtual ~PullSink() = default;
   virtual void PullDone(PullMessage* message) = 0;  // any thread
   virtual bool abandoned() const = 0;               // the answer is no longer wanted
+  virtual ByteBudget* budget() = 0;                 // that the answer takes its bytes from
+  virtual ByteBudget::Account* account() = 0;       // that they are counted to
 };
 
 // Recycled: Take() begins a life, Recycle() ends it. In between a message belongs to one sink.
@@ -132,6 +134,9 @@ class PullStream final : public DataStream, private PullSink {
   void OnRoom(void* message) override;
   void PullDone(PullMessage* message) override;
   bool abandoned() const override { return cancelled(); }
+  ByteBudget* budget() override { return &plane_->pull_budget; }
+  ByteBudget::Account* account() override { return &connection()->pulls; }
+  void OnStalled() override { plane_->pull_budget.Stalled(&connection()->pulls); }
 
   uint64_t peer_message_bytes_max_ = 0;  // touched by OnMessage only
 };

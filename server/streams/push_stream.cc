@@ -224,7 +224,8 @@ void PushMessage::Run(PushStream* stream) {
   }
   auto outcome = ByteBudget::Outcome::kReserved;
   if (refusal_.ok()) {
-    outcome = plane_->push_budget.Reserve(bytes(), {this, deadline_ns, bytes()});
+    outcome = plane_->push_budget.Reserve(
+        bytes(), {this, deadline_ns, bytes(), &stream_->connection()->pushes});
   }
   if (outcome == ByteBudget::Outcome::kWaiting) {
     StreamMetrics::Get().requests_parked.Add(1);
@@ -346,7 +347,7 @@ void PushStream::PushDone(PushMessage* message) {
 }
 
 void PushStream::OnReleased(uint64_t reserved) {
-  if (reserved > 0) plane_->push_budget.Release(reserved);
+  if (reserved > 0) plane_->push_budget.Release(reserved, &connection()->pushes);
 }
 
 }  // namespace hotbed

@@ -30,7 +30,7 @@ class ServiceTest : public ::testing::Test {
   ~ServiceTest() override { StopCoordinator(); }
 
   void StartCoordinator(CoordinatorServiceOptions options = {}) {
-    options.listen = "127.0.0.1:0";
+    options.port.listen = "127.0.0.1:0";
     auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_));
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
@@ -225,7 +225,7 @@ TEST_F(ServiceTest, StoppingEndsWatchesAndAnswersEveryone) {
 
 TEST_F(ServiceTest, APortInUseIsNamed) {
   CoordinatorServiceOptions options;
-  options.listen = service_->address();
+  options.port.listen = service_->address();
   auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(std::make_shared<MemoryDisk>()));
   ASSERT_TRUE(store.ok());
   CoreOptions core;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -146,6 +147,74 @@ TEST(ByteBudgetTest, RefusesBeyondTheMemoryOfThoseThatWait) {
   budget.Release(10);  // the second
   EXPECT_EQ(budget.Reserve(10, {&waiter, 0, 5000}), Outcome::kWaiting)
       << "alone, any size may wait";
+}
+
+TEST(ByteBudgetTest, AConnectionLeavesAsMuchAsItTakes) {
+  ByteBudget budget(100, 100);
+  std::vector<int> order;
+  ByteBudget::Account greedy;
+  ByteBudget::Account other;
+  Recorder more(&budget, &order, 1, 0);
+  Recorder modest(&budget, &order, 2, 0);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(budget.Reserve(10, {&more, 0, 0, &greedy}), Outcome::kReserved);
+  }
+  EXPECT_EQ(budget.Reserve(10, {&more, 0, 0, &greedy}), Outcome::kWaiting);
+  // It waits for its own; the others do not wait for it.
+  EXPECT_EQ(budget.Reserve(20, {&modest, 0, 0, &other}), Outcome::kReserved);
+  EXPECT_TRUE(order.empty());
+  budget.Release(10, &greedy);
+  EXPECT_TRUE(order.empty());
+  budget.Release(20, &other);
+  EXPECT_EQ(order, (std::vector<int>{1}));
+}
+
+TEST(ByteBudgetTest, WhoDoesNotReadHoldsUpNobodyAndWaitsBehindAll) {
+  ByteBudget budget(100, 100);
+  std::vector<int> order;
+  ByteBudget::Account unread[3];
+  ByteBudget::Account reader;
+  Recorder again(&budget, &order, 1, 0);
+  Recorder large(&budget, &order, 2, 0);
+  Recorder small(&budget, &order, 3, 0);
+  EXPECT_EQ(budget.Reserve(40, {&again, 0, 0, &unread[0]}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(70, {&large, 0, 0, &unread[1]}), Outcome::kWaiting);
+  // The large one might be served soon: this one does not pass it.
+  EXPECT_EQ(budget.Reserve(10, {&small, 0, 0, &reader}), Outcome::kWaiting);
+  budget.Stalled(&unread[0]);
+  EXPECT_EQ(order, (std::vector<int>{3}));
+  EXPECT_EQ(budget.Reserve(10, {&small, 0, 0, &reader}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(1, {&again, 0, 0, &unread[0]}), Outcome::kWaiting);
+  budget.Release(10, &reader);
+  budget.Release(10, &reader);
+  EXPECT_EQ(order, (std::vector<int>{3, 1})) << "no other can be served";
+  budget.Release(40, &unread[0]);
+  EXPECT_EQ(order, (std::vector<int>{3, 1})) << "one byte is in flight";
+  budget.Release(1, &unread[0]);
+  EXPECT_EQ(order, (std::vector<int>{3, 1, 2}));
+}
+
+TEST(ByteBudgetTest, StalledConnectionsLoseMoreThanHalfIfOthersWait) {
+  ByteBudget budget(100, 100);
+  std::vector<int> order;
+  std::vector<std::string> shed;
+  budget.SetShed([&shed](const std::string& peer) { shed.push_back(peer); });
+  ByteBudget::Account most = {.peer = "most"};
+  ByteBudget::Account less = {.peer = "less"};
+  ByteBudget::Account reader;
+  Recorder waiter(&budget, &order, 1, 0);
+  EXPECT_EQ(budget.Reserve(40, {&waiter, 0, 0, &most}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(20, {&waiter, 0, 0, &less}), Outcome::kReserved);
+  budget.Stalled(&most);
+  budget.Stalled(&less);
+  budget.Expire(1);
+  budget.Expire(1 + 2 * ByteBudget::kShedNs);
+  EXPECT_TRUE(shed.empty()) << "nobody waits";
+  EXPECT_EQ(budget.Reserve(50, {&waiter, 0, 0, &reader}), Outcome::kWaiting);
+  budget.Expire(3 * ByteBudget::kShedNs);
+  EXPECT_TRUE(shed.empty());
+  budget.Expire(4 * ByteBudget::kShedNs);
+  EXPECT_EQ(shed, (std::vector<std::string>{"most"}));
 }
 
 TEST(ByteBudgetTest, NeverOverTheLimitWithManyThreads) {

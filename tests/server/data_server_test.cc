@@ -35,7 +35,7 @@ TEST_F(DataServerTest, LooksUpWithoutAStream) {
 
 TEST_F(DataServerTest, NamesAPortInUse) {
   DataServerOptions options;
-  options.listen = server_->address();
+  options.port.listen = server_->address();
   const auto second = DataServer::Start(options, host_.get(), Clock::Real());
   ASSERT_FALSE(second.ok());
   EXPECT_TRUE(absl::IsUnavailable(second.status()));

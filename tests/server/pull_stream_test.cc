@@ -309,7 +309,7 @@ TEST_F(StalledReaderTest, LosesItsLookupAfterTheWriteTimeout) {
   AddSegment(kWide, 3, std::vector<uint64_t>(10 * kIds, 5), &request);
   auto call = stub_->AsyncLookup(&context, request, &queue);
   call->ReadInitialMetadata(&context);
-  const auto in_flight = [this] { return server_->plane().pull_budget.in_flight(); };
+  const auto in_flight = [this] { return server_->plane().lookup_budget.in_flight(); };
   ASSERT_TRUE(WaitFor([&] { return in_flight() > 0; }));
   EXPECT_TRUE(WaitFor([&] { return in_flight() == 0; }));
   EXPECT_EQ(StreamMetrics::Get().streams_stalled.Value(), stalled_before + 1);

@@ -29,7 +29,7 @@ struct Node {
     DataServerOptions server_options;
     server_options.threads = 1;
     server_options.peer_streams = options;
-    server_options.listen = listen;
+    server_options.port.listen = listen;
     server_options.peer_limits.transfer_bytes_max = 8 << 20;
     auto started = DataServer::Start(server_options, &host, Clock::Real());
     EXPECT_TRUE(started.ok()) << started.status();

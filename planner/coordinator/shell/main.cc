@@ -8,6 +8,8 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,16 +20,21 @@
 #include "common/file_system.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/resident_bound.h"
 #include "common/status_macros.h"
 #include "config/config.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/shell/service.h"
 #include "planner/coordinator/shell/status_page.h"
 #include "planner/coordinator/store/data_dir.h"
+#include "ports/port.h"
 #include "proto/protobuf_log.h"
 
 namespace hotbed {
 namespace {
+
+// Above it, free memory is returned to the system.
+constexpr uint64_t kResidentBytes = 64ull << 20;
 
 struct Options {
   std::string listen = "127.0.0.1:7400";
@@ -38,6 +45,9 @@ struct Options {
   int64_t trainer_lease_ms = 5000;
   int64_t refill_wait_ms = 10000;
   int64_t copies_per_server = 2;
+  int64_t connections_max = 0;
+  int64_t connections_per_peer_max = 0;
+  int64_t message_timeout_ms = 60'000;
   std::string log_format = "text";
 };
 
@@ -94,7 +104,10 @@ absl::Status Serve(const Options& options) {
   Coordinator coordinator(core, dir.store.get(), Clock::Real());
 
   CoordinatorServiceOptions service_options;
-  service_options.listen = options.listen;
+  service_options.port.listen = options.listen;
+  service_options.port.limits = ConnectionLimitsOf(
+      options.connections_max, options.connections_per_peer_max, RaiseDescriptorLimit());
+  service_options.port.limits.message_timeout_ms = options.message_timeout_ms;
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorService> service,
                           CoordinatorService::Start(service_options, &coordinator, Clock::Real()));
 
@@ -105,12 +118,15 @@ absl::Status Serve(const Options& options) {
   admin_options.listen = options.admin_listen;
   admin_options.healthy = [&](std::string* why_not) {
     *why_not = std::string(coordinator.Fatal().message());
-    return why_not->empty();
+    return why_not->empty() && service->port().Answers(why_not);
   };
   admin_options.ready = [&] {
     const absl::Status serving = coordinator.Map(coordinator.plan_revision()).status();
-    return std::vector<ReadyCondition>{{"metadata store", serving.ok(),
-                                        serving.ok() ? "serving" : std::string(serving.message())}};
+    ReadyCondition port = {.name = "control port", .found = "answers"};
+    port.holds = service->port().Answers(&port.found);
+    return std::vector<ReadyCondition>{
+        {"metadata store", serving.ok(), serving.ok() ? "serving" : std::string(serving.message())},
+        std::move(port)};
   };
   admin_options.status = [&] {
     return MakeStatusPage(coordinator.Status(), service->address(), service->watches());
@@ -121,9 +137,11 @@ absl::Status Serve(const Options& options) {
   std::cout << "hotbed-coordinator serving: " << service->address() << " admin " << admin->address()
             << " cluster " << coordinator.Status().map.cluster_id() << std::endl;
   absl::Status fatal;
-  while (stop_signal == 0 && fatal.ok()) {
+  ResidentBound resident(kResidentBytes, ResidentBound::Real());
+  for (int ticks = 1; stop_signal == 0 && fatal.ok(); ++ticks) {
     usleep(50 * 1000);
     fatal = coordinator.Fatal();
+    if (ticks % 20 == 0) resident.Check();
   }
   HOTBED_LOG(Info) << (fatal.ok() ? "stopping on signal" : fatal.ToString());
   service->Shutdown();
@@ -131,6 +149,7 @@ absl::Status Serve(const Options& options) {
 }
 
 int Main(int argc, char** argv) {
+  RaiseDescriptorLimit();
   Options options;
   ConfigSchema schema("hotbed-coordinator",
                       "Places the shards of embedding tables on servers and says who owns which.");
@@ -156,6 +175,17 @@ int Main(int argc, char** argv) {
                    {.min = 0, .max = 3600000});
   schema.AddInt("copies-per-server", &options.copies_per_server,
                 "Shards copied from a server, and to a server, at once.", {.min = 1, .max = 64});
+  schema.AddInt("connections-max", &options.connections_max,
+                "Connections open to the port; beyond it one that is idle makes room, or the new "
+                "one is closed. 0: the limit of open files less 768, at most 8192.",
+                {.min = 0, .max = 100'000});
+  schema.AddInt("connections-per-peer-max", &options.connections_per_peer_max,
+                "The same from one address. 0: half of connections-max.",
+                {.min = 0, .max = 100'000});
+  schema.AddMillis("message-timeout-ms", &options.message_timeout_ms,
+                   "A connection of which a message is not complete so long after its first byte "
+                   "is closed.",
+                   {.min = 1000});
   schema.AddChoice("log-format", &options.log_format, {"text", "json"}, "Form of the log lines.");
   int exit_code = 0;
   if (!schema.Load(argc, argv, &exit_code)) return exit_code;

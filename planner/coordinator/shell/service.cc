@@ -3,16 +3,19 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/table_spec.h"
 #include "planner/coordinator/shell/error_texts.h"
+#include "ports/grpc_hand_over.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
@@ -21,6 +24,8 @@ namespace hotbed {
 namespace {
 
 constexpr int kRequestBytesMax = 16 << 20;
+constexpr int kStreamsPerConnectionMax = 256;
+constexpr uint64_t kGrpcBytesMax = 256ull << 20;
 
 // Requests of one method by outcome.
 struct MethodCounters {
@@ -137,18 +142,19 @@ CoordinatorService::CoordinatorService(const CoordinatorServiceOptions& options,
     : coordinator_(coordinator),
       watches_(coordinator, clock, options.watches),
       attends_(coordinator, clock, AttendHub::kLimits),
-      methods_(std::make_unique<Methods>(coordinator, &watches_, &attends_)) {}
+      methods_(std::make_unique<Methods>(coordinator, &watches_, &attends_)),
+      clock_(clock) {}
 
 CoordinatorService::~CoordinatorService() { Shutdown(); }
 
 absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Start(
     const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock) {
   std::unique_ptr<CoordinatorService> service(new CoordinatorService(options, coordinator, clock));
-  HOTBED_RETURN_IF_ERROR(service->Listen(options.listen));
+  HOTBED_RETURN_IF_ERROR(service->Listen(options.port));
   return service;
 }
 
-absl::Status CoordinatorService::Listen(const std::string& listen) {
+absl::Status CoordinatorService::Listen(const PortOptions& options) {
   coordinator_->SetNewsListener([this](bool plan_changed) {
     attends_.streams().PumpAll();  // servers first: clients follow them
     if (plan_changed) watches_.streams().PumpAll();
@@ -158,26 +164,25 @@ absl::Status CoordinatorService::Listen(const std::string& listen) {
     watches_.streams().DropStalled();
   });
   HOTBED_RETURN_IF_ERROR(coordinator_->Start());
+  PortOptions port = options;
+  port.limits.http2.message_bytes_max = 2 * uint64_t{kRequestBytesMax};
+  HOTBED_ASSIGN_OR_RETURN(port_, Port::Open(port, clock_));
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
+  GuardServer({.quota_bytes = kGrpcBytesMax, .streams_max = kStreamsPerConnectionMax}, &builder);
+  std::function<void(int)> hand_over = HandOverTo(&builder);
   builder.SetMaxReceiveMessageSize(kRequestBytesMax);
   builder.SetMaxSendMessageSize(-1);
   AllowKeepalives(&builder);
   builder.experimental().SetInterceptorCreators(ErrorTexts());
   builder.RegisterService(methods_.get());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", listen,
-                                               ": the port is in use or the address is not this "
-                                               "machine's; choose another with --listen"));
-  }
-  address_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";
+  port_->Serve(std::move(hand_over));
   return absl::OkStatus();
 }
 
 void CoordinatorService::Shutdown() {
+  if (port_ != nullptr) port_->Stop();
   attends_.streams().Close();
   watches_.streams().Close();
   coordinator_->Stop();  // answers all waiting calls, so the server need not cancel them

@@ -11,11 +11,12 @@
 #include "planner/coordinator/shell/attend_hub.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/shell/watch_hub.h"
+#include "ports/port.h"
 
 namespace hotbed {
 
 struct CoordinatorServiceOptions {
-  std::string listen = "127.0.0.1:7400";
+  PortOptions port = {.name = "control", .listen = "127.0.0.1:7400"};
   StreamLimits watches = WatchHub::kLimits;
 };
 
@@ -28,9 +29,10 @@ class CoordinatorService {
       const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock);
   ~CoordinatorService();  // calls Shutdown
 
-  const std::string& address() const { return address_; }  // host:port as bound
-  size_t watches() { return watches_.streams().size(); }   // open streams of clients
-  size_t attends() { return attends_.streams().size(); }   // open streams of servers
+  const std::string& address() const { return port_->address(); }  // host:port as bound
+  const Port& port() const { return *port_; }
+  size_t watches() { return watches_.streams().size(); }  // open streams of clients
+  size_t attends() { return attends_.streams().size(); }  // open streams of servers
   // Ends streams, stops the coordinator, then the server. Idempotent.
   void Shutdown();
 
@@ -39,14 +41,15 @@ class CoordinatorService {
 
   CoordinatorService(const CoordinatorServiceOptions& options, Coordinator* coordinator,
                      const Clock* clock);
-  absl::Status Listen(const std::string& listen);
+  absl::Status Listen(const PortOptions& options);
 
   Coordinator* const coordinator_;
   WatchHub watches_;
   AttendHub attends_;
   std::unique_ptr<Methods> methods_;
+  const Clock* const clock_;
+  std::unique_ptr<Port> port_;
   std::unique_ptr<grpc::Server> server_;
-  std::string address_;
 };
 
 }  // namespace hotbed

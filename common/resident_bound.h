@@ -1,10 +1,10 @@
-// Keeps the resident size of the process near --host-bytes.
+// Keeps the resident size of a process near its budget.
 //
-// Each part of the budget (host_budget.h) is bounded by itself, but memory that a part frees stays
-// with malloc, in one arena or another. When the process is larger than its budget, free memory is
-// returned to the system. Thread-compatible.
-#ifndef HOTBED_SERVER_RESIDENT_BOUND_H_
-#define HOTBED_SERVER_RESIDENT_BOUND_H_
+// Each part of a budget (server/host/host_budget.h) is bounded by itself, but memory that a part
+// frees stays with malloc, in one arena or another. When the process is larger than its budget,
+// free memory is returned to the system. Thread-compatible.
+#ifndef HOTBED_COMMON_RESIDENT_BOUND_H_
+#define HOTBED_COMMON_RESIDENT_BOUND_H_
 
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@ class ResidentBound {
   // Those of the operating system.
   static Seams Real();
 
-  ResidentBound(uint64_t host_bytes, Seams seams);
+  ResidentBound(uint64_t bytes_max, Seams seams);
 
   // Call about once per second. Returned memory costs page faults later, so after a return that
   // helped little the next checks are skipped, twice as many each time, up to kSkippedMax.
@@ -37,4 +37,4 @@ class ResidentBound {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_RESIDENT_BOUND_H_
+#endif  // HOTBED_COMMON_RESIDENT_BOUND_H_

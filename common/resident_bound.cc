@@ -1,4 +1,4 @@
-#include "server/resident_bound.h"
+#include "common/resident_bound.h"
 
 #include <malloc.h>
 #include <unistd.h>
@@ -30,10 +30,10 @@ ResidentBound::Seams ResidentBound::Real() {
   return {&ReadResidentBytes, [] { ::malloc_trim(/*pad=*/0); }};
 }
 
-ResidentBound::ResidentBound(uint64_t host_bytes, Seams seams)
-    : limit_(host_bytes - host_bytes / 16), seams_(std::move(seams)) {
+ResidentBound::ResidentBound(uint64_t bytes_max, Seams seams)
+    : limit_(bytes_max - bytes_max / 16), seams_(std::move(seams)) {
   ::mallopt(M_TRIM_THRESHOLD,
-            static_cast<int>(std::clamp(host_bytes / 64, kTrimThresholdMin, kTrimThresholdMax)));
+            static_cast<int>(std::clamp(bytes_max / 64, kTrimThresholdMin, kTrimThresholdMax)));
 }
 
 void ResidentBound::Check() {

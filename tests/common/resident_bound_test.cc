@@ -1,4 +1,4 @@
-#include "server/resident_bound.h"
+#include "common/resident_bound.h"
 
 #include <gtest/gtest.h>
 
