@@ -56,6 +56,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddDatagenCriteoCommand(AddGroup(root, "datagen", "Make training data with a known best AUC"),
                           context);
   AddDoctorCommand(root, context);
+  AddSalvageCommand(root, context);
   AddDemoCommand(root, context);
   AddVersionCommand(root, context);
 }

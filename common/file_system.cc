@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -110,6 +111,27 @@ class PosixFile : public WritableFile {
   uint64_t size_;
 };
 
+class PosixSharedFile : public SharedFile {
+ public:
+  PosixSharedFile(int fd, std::string path, char* data, uint64_t bytes)
+      : fd_(fd), path_(std::move(path)), data_(data), bytes_(bytes) {}
+  ~PosixSharedFile() override {
+    munmap(data_, bytes_);
+    close(fd_);
+  }
+  char* data() override { return data_; }
+  absl::Status Sync() override {
+    if (msync(data_, bytes_, MS_SYNC) != 0) return Failed("sync", path_);
+    return fdatasync(fd_) == 0 ? absl::OkStatus() : Failed("sync", path_);
+  }
+
+ private:
+  const int fd_;
+  const std::string path_;
+  char* const data_;
+  const uint64_t bytes_;
+};
+
 absl::StatusOr<std::unique_ptr<PosixFile>> OpenPosix(const std::string& path, int flags) {
   const int fd = Open(path, flags);
   if (fd < 0) return Failed("open", path);
@@ -126,6 +148,25 @@ class PosixFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) override {
     return OpenPosix(path, O_CREAT | O_WRONLY);
+  }
+
+  absl::StatusOr<std::unique_ptr<SharedFile>> OpenShared(const std::string& path,
+                                                         uint64_t bytes) override {
+    const int fd = Open(path, O_CREAT | O_RDWR);
+    if (fd < 0) return Failed("open", path);
+    // Blocks are allocated now: a store into a hole of a full disk would kill the process.
+    int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+    void* data = MAP_FAILED;
+    if (error == 0) {
+      data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      if (data == MAP_FAILED) error = errno;
+    }
+    if (data == MAP_FAILED) {
+      close(fd);
+      errno = error;
+      return Failed("map", path);
+    }
+    return std::make_unique<PosixSharedFile>(fd, path, static_cast<char*>(data), bytes);
   }
 
   absl::StatusOr<std::string> ReadAll(const std::string& path) override {

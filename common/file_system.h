@@ -34,6 +34,15 @@ class WritableFile {
   virtual absl::Status Close() = 0;
 };
 
+// A small file whose bytes are also memory of this process. A store to data() survives the end of
+// the process; Sync makes it survive a power loss.
+class SharedFile {
+ public:
+  virtual ~SharedFile() = default;
+  virtual char* data() = 0;
+  virtual absl::Status Sync() = 0;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -41,6 +50,9 @@ class FileSystem {
 
   // Creates the file if it does not exist.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) = 0;
+  // Creates the file if it does not exist; makes it `bytes` long, with zeros.
+  virtual absl::StatusOr<std::unique_ptr<SharedFile>> OpenShared(const std::string& path,
+                                                                 uint64_t bytes) = 0;
   virtual absl::StatusOr<std::string> ReadAll(const std::string& path) = 0;
   // Reads up to `bytes` at `offset` into `out`. Returns the number read, which is less at the end
   // of the file.

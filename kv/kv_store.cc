@@ -334,7 +334,7 @@ class RocksKvStore : public KvStore {
   rocksdb::Options MakeOptions() {
     rocksdb::Options rocks;
     if (waits_) rocks.env = env_.get();
-    rocks.create_if_missing = !options_.read_only;
+    rocks.create_if_missing = !options_.read_only && !options_.must_exist;
     rocks.compression = rocksdb::kNoCompression;  // rows are close to random bits
     rocks.write_buffer_manager = write_buffers_;
     // Half of the budget per memtable: one fills while the other is flushed.

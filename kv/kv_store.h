@@ -27,8 +27,22 @@ struct KvOptions {
   // Whether reads put blocks of values into the block cache. False for a caller that caches values
   // itself: the cache then serves indexes and filters alone.
   bool cache_values = true;
-  bool read_only = false;  // for frozen stores: every write fails, no file changes
+  bool read_only = false;   // for frozen stores: every write fails, no file changes
+  bool must_exist = false;  // else an empty store is made where there is none
 };
+
+// How far a store on disk has got: the number of its manifest, the file that lists all others and
+// only grows, its bytes, and a checksum of the last of these bytes. Each Open begins a new manifest
+// with a higher number, and so may TryResume.
+struct KvState {
+  uint64_t file = 0;
+  uint64_t bytes = 0;
+  uint32_t crc = 0;
+  friend bool operator==(const KvState& a, const KvState& b) = default;
+};
+// The state of the store in `dir`, which may be open; of its manifest's first `bytes_max` bytes.
+// DataLoss: the files that say so are missing or damaged.
+absl::StatusOr<KvState> KvStateOf(const std::string& dir, uint64_t bytes_max = UINT64_MAX);
 
 class KvBatch {
  public:

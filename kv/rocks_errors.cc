@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -15,7 +16,9 @@ constexpr int64_t kToldNsMin = 100'000'000;
 
 absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what) {
   if (status.ok()) return absl::OkStatus();
-  const std::string text = absl::StrCat(what, ": ", status.ToString());
+  // It reports a missing table under a name that it has not used since 2013.
+  const std::string text =
+      absl::StrCat(what, ": ", absl::StrReplaceAll(status.ToString(), {{".ldb", ".sst"}}));
   if (status.IsNotFound()) return absl::NotFoundError(text);
   if (status.IsCorruption()) return absl::DataLossError(text);
   if (status.IsNoSpace() || status.IsMemoryLimit() ||

@@ -231,7 +231,9 @@ int Main(int argc, char** argv) {
       std::printf("hotbed-server %s serving: data %s admin %s\n", process.options.name.c_str(),
                   process.data->address().c_str(), process.admin_address.c_str());
       std::fflush(stdout);
-    } else if (!absl::IsCancelled(status)) {
+      status = process.link->WaitRefused();
+    }
+    if (!status.ok() && !absl::IsCancelled(status)) {
       refused.store(true);
       kill(getpid(), SIGTERM);
     }

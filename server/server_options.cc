@@ -26,6 +26,9 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
                       1);
   schema->Add("data-dir", &o->host.data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required.");
+  schema->AddBool("adopt-incomplete", &o->host.adopt_incomplete,
+                  "Where files of the data directory are missing or damaged: gives up all of its "
+                  "data in favour of the replicas on other servers, instead of refusing to start.");
   schema->AddHostPort(
       "listen", &o->listen,
       "Where the data port listens; port 0 takes any free one. It has no TLS: keep it on "

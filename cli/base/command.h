@@ -45,6 +45,7 @@ struct CommandContext {
 // Each command takes its own flags and the global ones.
 void AddVersionCommand(CLI::App* root, CommandContext* context);
 void AddStatusCommand(CLI::App* root, CommandContext* context);
+void AddSalvageCommand(CLI::App* root, CommandContext* context);
 void AddUpCommand(CLI::App* root, CommandContext* context);
 void AddDemoCommand(CLI::App* root, CommandContext* context);
 void AddDoctorCommand(CLI::App* root, CommandContext* context);

@@ -62,6 +62,14 @@ absl::Status CoordinatorLink::WaitRegistered() {
   return absl::OkStatus();
 }
 
+absl::Status CoordinatorLink::WaitRefused() {
+  absl::MutexLock lock(&mu_);
+  const auto ended = [this]()
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !final_error_.ok() || stop_; };
+  mu_.Await(absl::Condition(&ended));
+  return final_error_;
+}
+
 LinkStatus CoordinatorLink::status() const {
   const uint64_t plan_revision = applier_.plan_revision();
   absl::MutexLock lock(&mu_);
@@ -194,9 +202,18 @@ absl::Status CoordinatorLink::Register() {
   request.set_message_bytes_max(options_.message_bytes_max);
   request.set_feature_level(kFeatureLevel);
   report_.FillHeld(/*asked_for=*/false, request.mutable_held());
+  request.set_start(identity.start);
+  request.set_run(identity.run);
+  for (const uint64_t run : identity.runs_before) request.add_runs_before(run);
+  request.set_gave_up(identity.gave_up);
   v1::RegisterServerReply reply;
-  HOTBED_RETURN_IF_ERROR(
-      Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply));
+  const absl::Status called =
+      Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply);
+  if (absl::IsAlreadyExists(called)) {  // also later: a copy of the data directory has taken over
+    absl::MutexLock lock(&mu_);
+    final_error_ = called;
+  }
+  HOTBED_RETURN_IF_ERROR(called);
   HOTBED_RETURN_IF_ERROR(host_->SetIdentity({reply.server(), reply.cluster_id()}));
   applier_.BeginIncarnation();
   host_->SetIncarnation(reply.incarnation());

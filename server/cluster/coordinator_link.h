@@ -78,6 +78,9 @@ class CoordinatorLink {
   // server (its name is taken, its data directory belongs to another cluster), or the data
   // directory did.
   absl::Status WaitRegistered();
+  // Blocks until Stop(), which is OK, or until the coordinator refuses this server, now registered,
+  // for good: a process with a copy of its data directory has taken its place.
+  absl::Status WaitRefused();
   LinkStatus status() const;
 
   // Tells the coordinator that this server is about to stop, and waits, at most `wait_ms`, until

@@ -230,6 +230,7 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
   shard->LearnChanges(tables_.at(id.table).changes);  // the shards of the map learnt them meanwhile
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->installing.erase(id);
+    catalog->lost.erase(id);
     catalog->log_from[id] = log_from;
   }));
   installing_.erase(id);
@@ -247,9 +248,7 @@ void Assignments::AbandonInstall(ShardId id, absl::Status wiped) {
   installing_.erase(id);
   if (wiped.ok()) {
     wiped = wiring_.data->ChangeCatalog([&](Catalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      catalog->installing.erase(id);
-      catalog->shards.erase(id);
-      catalog->log_from.erase(id);
+      catalog->Forget(id);
       ForgetDroppedTables(catalog);
     });
   }

@@ -94,11 +94,7 @@ void Assignments::ForgetDropped(const ShardList& deleted) {
     std::erase(dropping_, shard);
   }
   wiring_.data->ForgetInCatalog([&](Catalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (const auto& shard : deleted) {
-      catalog->shards.erase(shard->id());
-      catalog->log_from.erase(shard->id());
-      catalog->installing.erase(shard->id());
-    }
+    for (const auto& shard : deleted) catalog->Forget(shard->id());
     ForgetDroppedTables(catalog);
   });
 }
@@ -196,11 +192,8 @@ absl::Status Assignments::ForgetAll(const ShardList& closed) {
   absl::MutexLock lock(&mu_);
   HOTBED_RETURN_IF_ERROR(
       wiring_.data->ChangeCatalog([&](Catalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        for (const ShardId id : catalog->installing) {
-          catalog->shards.erase(id);
-          catalog->log_from.erase(id);
-        }
-        catalog->installing.clear();
+        const std::set<ShardId> gone = catalog->installing;
+        for (const ShardId id : gone) catalog->Forget(id);
         ForgetDroppedTables(catalog);
       }));
   for (const auto& shard : closed) {

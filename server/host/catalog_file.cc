@@ -12,7 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -86,8 +86,8 @@ void VisitTable(Io* io, Table& table) {
   for (auto& change : table.changes) VisitChange(io, change);
 }
 
-template <typename Io, typename Range, typename Installing, typename Position>
-void VisitShard(Io* io, Range& range, Installing& installing, Position& log_from) {
+template <typename Io, typename Range, typename Flag, typename Position>
+void VisitShard(Io* io, Range& range, Flag& installing, Position& log_from) {
   io->Number(range.first);
   io->Number(range.limit);
   io->Number(range.column_first);
@@ -196,17 +196,18 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   return catalog;
 }
 
-absl::StatusOr<Catalog> Catalog::Load(const std::string& path, FileSystem* files) {
-  if (!files->Exists(path)) return Catalog();
-  HOTBED_ASSIGN_OR_RETURN(const std::string bytes, files->ReadAll(path));
+absl::StatusOr<Catalog> Catalog::Load(KeptFile* file) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string bytes, file->Read());
   absl::StatusOr<Catalog> catalog = Parse(bytes);
   if (catalog.ok()) return catalog;
   return absl::Status(catalog.status().code(),
-                      absl::StrCat(path, ": ", catalog.status().message()));
+                      absl::StrCat(file->path(), ": ", catalog.status().message()));
 }
 
-absl::Status Catalog::Save(const std::string& path, FileSystem* files) const {
-  return files->WriteAtomically(path, Serialize());
+void Catalog::Forget(ShardId shard) {
+  shards.erase(shard);
+  log_from.erase(shard);
+  installing.erase(shard);
 }
 
 }  // namespace hotbed

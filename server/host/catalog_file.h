@@ -3,7 +3,7 @@
 // whenever a table or shard is added, changed or dropped. A plain value, not thread-safe.
 //
 // Format, little-endian: "HOTBDCAT", u32 version, tables, shards (catalog_file.cc), u32 CRC-32C of
-// all bytes before it.
+// all bytes before it; then what every KeptFile ends with.
 #ifndef HOTBED_SERVER_HOST_CATALOG_FILE_H_
 #define HOTBED_SERVER_HOST_CATALOG_FILE_H_
 
@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/file_system.h"
 #include "common/ids.h"
+#include "common/kept_file.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
 #include "server/shard_log/shard_log.h"
@@ -35,9 +35,11 @@ struct Catalog {
   // DataLoss: damaged. FailedPrecondition: another version, both named.
   static absl::StatusOr<Catalog> Parse(absl::string_view bytes);
 
-  // A missing file is an empty catalog.
-  static absl::StatusOr<Catalog> Load(const std::string& path, FileSystem* files);
-  absl::Status Save(const std::string& path, FileSystem* files) const;
+  // NotFound: there is no file. Others as Parse and KeptFile::Read.
+  static absl::StatusOr<Catalog> Load(KeptFile* file);
+  absl::Status Save(KeptFile* file) const { return file->Write(Serialize()); }
+  // The shard is not held here any more.
+  void Forget(ShardId shard);
 };
 
 }  // namespace hotbed

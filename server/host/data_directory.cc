@@ -1,14 +1,38 @@
 #include "server/host/data_directory.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/log.h"
 #include "common/own_directory.h"
+#include "common/random.h"
 #include "common/status_macros.h"
+#include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
+namespace {
+
+// A file that must be there is not.
+absl::Status IsMissing(const absl::Status& status) {
+  if (!absl::IsNotFound(status)) return status;
+  return absl::DataLossError(
+      absl::StrCat(status.message(), ", and this directory has been a server's: it is missing"));
+}
+
+// The id of a start. Two copies of a directory must not draw the same one.
+uint64_t NewRun(uint64_t start) {
+  const uint64_t now = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()));
+  return Random(now ^ (static_cast<uint64_t>(getpid()) << 44) ^ Random(start).Next()).Next() | 1;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::string& path,
                                                                    FileSystem* files) {
@@ -19,27 +43,107 @@ absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::st
 
 std::string DataDirectory::PathOf(const char* name) const { return absl::StrCat(path_, "/", name); }
 
+KeptFile::Proof DataDirectory::ProofOf(Marks::Field field) const {
+  return {.marks = marks_.get(), .field = field, .run = run_, .run_before = run_before_};
+}
+
+// Everything is looked at before anything is written: a start that is refused leaves no trace but
+// its lock.
 absl::Status DataDirectory::Load() {
-  HOTBED_RETURN_IF_ERROR(
-      ClaimDirectory(path_, "IDENTITY", {"LOCK", "CATALOG", "PROMISES", "log", "spill"}, files_));
+  HOTBED_RETURN_IF_ERROR(ClaimDirectory(
+      path_, "IDENTITY", {"LOCK", "MARKS", "CATALOG", "PROMISES", "log", "spill"}, files_));
   HOTBED_ASSIGN_OR_RETURN(lock_, files_->Lock(PathOf("LOCK")));
-  absl::StatusOr<IdentityFile> loaded = IdentityFile::Load(PathOf("IDENTITY"), files_);
-  if (!loaded.ok() && !absl::IsNotFound(loaded.status())) return loaded.status();
-  const bool is_new = !loaded.ok();
-  IdentityFile identity = is_new ? IdentityFile() : *std::move(loaded);
-  const std::string boot_id = BootId(files_);
-  was_clean_ = is_new || identity.clean_shutdown;
-  rebooted_ = !is_new && (boot_id.empty() || identity.boot_id != boot_id);
-  identity.clean_shutdown = false;
-  if (is_new) identity.boot_id = boot_id;
-  {
-    absl::MutexLock lock(&identity_mu_);
-    HOTBED_RETURN_IF_ERROR(SaveIdentity(std::move(identity)));
+  HOTBED_ASSIGN_OR_RETURN(IdentityFile identity, LoadIdentity());
+  if (PlantedBug("missing_passes_for_new")) {
+    identity.made = false;
+    (void)files_->Delete(PathOf("MARKS"));
   }
-  HOTBED_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Load(PathOf("CATALOG"), files_));
-  absl::MutexLock lock(&catalog_mu_);
-  catalog_ = std::make_shared<const Catalog>(std::move(catalog));
+  was_made_ = identity.made;
+  absl::StatusOr<std::unique_ptr<Marks>> marks =
+      Marks::Open(PathOf("MARKS"), files_, /*make=*/!was_made_);
+  if (!marks.ok()) return IsMissing(marks.status());
+  marks_ = *std::move(marks);
+  HOTBED_RETURN_IF_ERROR(CheckStart(identity));
+  run_before_ = identity.run;
+  run_ = NewRun(identity.start);
+  HOTBED_RETURN_IF_ERROR(LoadCatalog());
+
+  const std::string boot_id = BootId(files_);
+  was_clean_ = !was_made_ || identity.clean_shutdown;
+  rebooted_ = was_made_ && (boot_id.empty() || identity.boot_id != boot_id);
+  identity.clean_shutdown = false;
+  if (!was_made_) identity.boot_id = boot_id;
+  identity.NextRun(run_);
+  marks_->Set(Marks::kStart, {identity.start, run_, 0});
+  HOTBED_RETURN_IF_ERROR(marks_->Sync());
+  absl::MutexLock lock(&identity_mu_);
+  const uint64_t start = identity.start;
+  HOTBED_RETURN_IF_ERROR(SaveIdentity(std::move(identity)));
+  marks_->Set(Marks::kStart, {start, run_, 1});
   return absl::OkStatus();
+}
+
+absl::StatusOr<IdentityFile> DataDirectory::LoadIdentity() const {
+  absl::StatusOr<IdentityFile> loaded = IdentityFile::Load(PathOf("IDENTITY"), files_);
+  if (!absl::IsNotFound(loaded.status())) return loaded;
+  for (const char* name : {"MARKS", "CATALOG", "PROMISES", "log", "spill"}) {
+    if (!files_->Exists(PathOf(name))) continue;
+    return absl::DataLossError(absl::StrCat(PathOf("IDENTITY"), " is missing, and ", PathOf(name),
+                                            " is there: this directory belongs to a server"));
+  }
+  return IdentityFile();
+}
+
+// MARKS is written first, IDENTITY second; a kill may come in between.
+absl::Status DataDirectory::CheckStart(const IdentityFile& identity) const {
+  const Mark mark = marks_->Get(Marks::kStart);
+  const bool unsaved = mark.a == identity.start + 1 && mark.c == 0;
+  if (!was_made_ || unsaved) return absl::OkStatus();
+  if (mark.a == identity.start && mark.b == identity.run) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      PathOf("IDENTITY"), " is of start ", identity.start, " (", absl::Hex(identity.run), "), ",
+      PathOf("MARKS"), " of start ", mark.a, " (", absl::Hex(mark.b),
+      "): one of them is an older one, or from a copy of the directory"));
+}
+
+absl::Status DataDirectory::LoadCatalog() {
+  absl::MutexLock lock(&catalog_mu_);
+  catalog_file_.emplace(PathOf("CATALOG"), files_, ProofOf(Marks::kCatalog));
+  absl::StatusOr<Catalog> catalog = Catalog::Load(&*catalog_file_);
+  if (absl::IsNotFound(catalog.status()) && !was_made_) {
+    catalog = Catalog();
+    HOTBED_RETURN_IF_ERROR(catalog->Save(&*catalog_file_));
+  }
+  if (!catalog.ok()) return IsMissing(catalog.status());
+  catalog_ = std::make_shared<const Catalog>(*std::move(catalog));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DataDirectory::GiveUp(const std::string& path, FileSystem* files) {
+  DataDirectory data(path, files);
+  HOTBED_ASSIGN_OR_RETURN(data.lock_, files->Lock(data.PathOf("LOCK")));
+  absl::StatusOr<IdentityFile> identity = IdentityFile::Load(data.PathOf("IDENTITY"), files);
+  if (!identity.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--adopt-incomplete needs the identity of the server: ", identity.status().message(),
+        "; start a new server with another --name and an empty --data-dir"));
+  }
+  const std::string aside = data.PathOf(absl::StrCat("given-up-", identity->start).c_str());
+  HOTBED_RETURN_IF_ERROR(files->MakeDir(aside));
+  // First: from now on nothing has to be there.
+  identity->made = false;
+  HOTBED_RETURN_IF_ERROR(identity->Save(data.PathOf("IDENTITY"), files));
+  for (const char* name : {"MARKS", "CATALOG", "PROMISES", "log", "spill"}) {
+    if (!files->Exists(data.PathOf(name))) continue;
+    std::error_code error;
+    std::filesystem::rename(data.PathOf(name), absl::StrCat(aside, "/", name), error);
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrCat("moving ", data.PathOf(name), " to ", aside, ": ", error.message()));
+    }
+  }
+  HOTBED_RETURN_IF_ERROR(files->SyncDir(path));
+  return aside;
 }
 
 // --- identity
@@ -52,7 +156,11 @@ absl::Status DataDirectory::SaveIdentity(IdentityFile changed) {
 
 ShardHost::Identity DataDirectory::identity() const {
   absl::MutexLock lock(&identity_mu_);
-  return {identity_.server, identity_.cluster_id};
+  return {.server = identity_.server,
+          .cluster_id = identity_.cluster_id,
+          .start = identity_.start,
+          .run = identity_.run,
+          .runs_before = identity_.runs_before};
 }
 
 Member DataDirectory::self() const {
@@ -62,8 +170,13 @@ Member DataDirectory::self() const {
 
 absl::Status DataDirectory::SetIdentity(const ShardHost::Identity& identity) {
   absl::MutexLock lock(&identity_mu_);
-  if (identity_.server == identity.server && identity_.cluster_id == identity.cluster_id) {
-    return absl::OkStatus();
+  const bool known =
+      identity_.server == identity.server && identity_.cluster_id == identity.cluster_id;
+  if (known && identity_.runs_before.empty()) return absl::OkStatus();
+  if (known) {
+    IdentityFile registered = identity_;
+    registered.runs_before.clear();
+    return SaveIdentity(std::move(registered));
   }
   if (identity_.server != 0 || !identity_.cluster_id.empty()) {
     return absl::FailedPreconditionError(
@@ -74,6 +187,7 @@ absl::Status DataDirectory::SetIdentity(const ShardHost::Identity& identity) {
   IdentityFile changed = identity_;
   changed.server = identity.server;
   changed.cluster_id = identity.cluster_id;
+  changed.runs_before.clear();
   return SaveIdentity(std::move(changed));
 }
 
@@ -82,15 +196,18 @@ void DataDirectory::SetIncarnation(Incarnation incarnation) {
   incarnation_ = incarnation;
 }
 
-absl::Status DataDirectory::SaveBootId() {
+absl::Status DataDirectory::MarkRecovered() {
+  HOTBED_RETURN_IF_ERROR(marks_->Sync());
   absl::MutexLock lock(&identity_mu_);
   IdentityFile changed = identity_;
   changed.boot_id = BootId(files_);
-  if (changed.boot_id == identity_.boot_id) return absl::OkStatus();
+  changed.made = true;
+  if (changed.boot_id == identity_.boot_id && identity_.made) return absl::OkStatus();
   return SaveIdentity(std::move(changed));
 }
 
 absl::Status DataDirectory::MarkClean() {
+  HOTBED_RETURN_IF_ERROR(marks_->Sync());
   absl::MutexLock lock(&identity_mu_);
   IdentityFile changed = identity_;
   changed.clean_shutdown = true;
@@ -108,7 +225,7 @@ absl::Status DataDirectory::ChangeCatalog(absl::FunctionRef<void(Catalog*)> edit
   absl::MutexLock lock(&catalog_mu_);
   auto changed = std::make_shared<Catalog>(*catalog_);
   edit(changed.get());
-  HOTBED_RETURN_IF_ERROR(changed->Save(PathOf("CATALOG"), files_));
+  HOTBED_RETURN_IF_ERROR(changed->Save(&*catalog_file_));
   catalog_ = std::move(changed);
   return absl::OkStatus();
 }
@@ -117,7 +234,7 @@ void DataDirectory::ForgetInCatalog(absl::FunctionRef<void(Catalog*)> edit) {
   absl::MutexLock lock(&catalog_mu_);
   auto changed = std::make_shared<Catalog>(*catalog_);
   edit(changed.get());
-  const absl::Status saved = changed->Save(PathOf("CATALOG"), files_);
+  const absl::Status saved = changed->Save(&*catalog_file_);
   if (!saved.ok()) HOTBED_LOG(Warning) << "cannot write the catalog after a drop: " << saved;
   catalog_ = std::move(changed);
 }

@@ -114,11 +114,8 @@ absl::Status Recovery::WipeIncomplete() {
   }
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
   return wiring_.data->ChangeCatalog([](Catalog* changed) {
-    for (const ShardId shard : changed->installing) {
-      changed->shards.erase(shard);
-      changed->log_from.erase(shard);
-    }
-    changed->installing.clear();
+    const std::set<ShardId> wiped = changed->installing;
+    for (const ShardId shard : wiped) changed->Forget(shard);
   });
 }
 
@@ -159,17 +156,24 @@ void Recovery::RetryReplay(const ShardDirectory::Map& map) {
 }
 
 void Recovery::RefuseDamaged(const ShardDirectory::Map& map) {
+  if (wiring_.log->damage().empty()) return;
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  bool concerned = false;
   for (const ShardLog::Damage& damage : wiring_.log->damage()) {
     HOTBED_LOG(Error) << "log: " << damage.message;
     for (auto& [id, entry] : map) {
       const bool named =
           std::find(damage.shards.begin(), damage.shards.end(), id) != damage.shards.end();
-      if (entry.shard->logged() && (named || damage.all_shards)) {
-        entry.shard->Refuse(
-            absl::DataLossError(absl::StrCat("its log is damaged: ", damage.message)));
-      }
+      const auto from = catalog->log_from.find(id);
+      const bool later = from != catalog->log_from.end() && from->second > damage.end;
+      if (!entry.shard->logged() || later || !(named || damage.all_shards)) continue;
+      concerned = true;
+      entry.shard->Refuse(
+          absl::DataLossError(absl::StrCat("its log is damaged: ", damage.message)));
     }
   }
+  // Nobody needs segments whose records are unknown.
+  if (!concerned) wiring_.log->ForgetShard(ShardId());
 }
 
 void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Health& health) {

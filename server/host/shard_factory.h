@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/shard_record.h"
 #include "common/status_numbers.h"

@@ -67,6 +67,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   // Without Shutdown before, the data directory is left as after a kill: nothing is written back.
   ~ShardHostImpl() override;
   absl::Status Start();
+  void SetGaveUp(const std::string& what) { gave_up_ = what; }
 
   std::shared_ptr<Shard> Find(ShardId shard) const override { return directory_.Find(shard); }
   void Pull(PullWork* work) override;
@@ -75,7 +76,11 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
     return directory_.RecordOf(shard);
   }
 
-  Identity identity() const override { return data_->identity(); }
+  Identity identity() const override {
+    Identity identity = data_->identity();
+    identity.gave_up = gave_up_;
+    return identity;
+  }
   absl::Status SetIdentity(const Identity& identity) override {
     return data_->SetIdentity(identity);
   }
@@ -124,7 +129,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
 
   absl::Status OpenTiers();
   absl::Status OpenLog();
-  absl::Status MakeParts();
+  void MakeParts(std::unique_ptr<PromiseFile> promises);
   absl::Status Recover();
   void MakeTransfers();
   std::vector<Upkeep::Chore> Chores();
@@ -139,6 +144,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   const ShardHostOptions options_;
   const Clock* const clock_;
   ReplicaBudget replica_budget_;
+  std::string gave_up_;  // what was missing, where the data was given up at the start
   std::unique_ptr<DataDirectory> data_;
   std::unique_ptr<TierHost> tiers_;
   std::unique_ptr<ShardLog> log_;
@@ -173,9 +179,13 @@ ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock
 
 absl::Status ShardHostImpl::Start() {
   HOTBED_ASSIGN_OR_RETURN(data_, DataDirectory::Open(options_.data_dir, options_.files));
-  HOTBED_RETURN_IF_ERROR(OpenTiers());
+  HOTBED_ASSIGN_OR_RETURN(auto promises,
+                          PromiseFile::Open(KeptFile(data_->PathOf("PROMISES"), options_.files,
+                                                     data_->ProofOf(Marks::kPromises)),
+                                            /*make=*/!data_->was_made()));
   HOTBED_RETURN_IF_ERROR(OpenLog());
-  HOTBED_RETURN_IF_ERROR(MakeParts());
+  HOTBED_RETURN_IF_ERROR(OpenTiers());
+  MakeParts(std::move(promises));
   HOTBED_RETURN_IF_ERROR(Recover());
   MakeTransfers();
   upkeep_ = std::make_unique<Upkeep>(Chores(), clock_);
@@ -188,6 +198,8 @@ absl::Status ShardHostImpl::OpenTiers() {
   TierOptions options;
   options.open_device = options_.open_device;
   options.spill_dir = data_->PathOf("spill");
+  options.marks = data_->marks();
+  options.must_exist = data_->was_made();
   const HostBudget budget = CarveHostBytes(options_.host_bytes);
   options.hot_bytes = options_.hot_bytes;
   options.block_cache_bytes = budget.block_cache_bytes;
@@ -210,6 +222,7 @@ absl::Status ShardHostImpl::OpenLog() {
   options.sync_interval_ms = options_.log_sync_interval_ms;
   options.queue_bytes_max = CarveHostBytes(options_.host_bytes).message_bytes;
   options.rebooted = data_->rebooted();
+  options.marks = data_->marks();
   HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, options_.files, clock_));
   const ShardLog::Usage usage = log_->GetUsage();
   if (!usage.torn_message.empty()) {
@@ -218,10 +231,8 @@ absl::Status ShardHostImpl::OpenLog() {
   return absl::OkStatus();
 }
 
-absl::Status ShardHostImpl::MakeParts() {
+void ShardHostImpl::MakeParts(std::unique_ptr<PromiseFile> promises) {
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
-  HOTBED_ASSIGN_OR_RETURN(auto promises,
-                          PromiseFile::Open(data_->PathOf("PROMISES"), options_.files));
   promises_ = std::make_unique<PromiseKeeper>(std::move(promises), &directory_, log_.get());
   reports_ = std::make_unique<HostReports>(data_.get(), &directory_);
   ticker_ = std::make_unique<ShardTicker>(ShardTicker::Wiring{.directory = &directory_,
@@ -262,7 +273,6 @@ absl::Status ShardHostImpl::MakeParts() {
                                                                .tiers = tiers_.get(),
                                                                .clock = clock_,
                                                                .has_news = [this] { HasNews(); }});
-  return absl::OkStatus();
 }
 
 absl::Status ShardHostImpl::Recover() {
@@ -272,7 +282,7 @@ absl::Status ShardHostImpl::Recover() {
                      .tiers = tiers_.get(),
                      .log = log_.get()});
   HOTBED_RETURN_IF_ERROR(recovery.Run());
-  return data_->SaveBootId();
+  return data_->MarkRecovered();
 }
 
 void ShardHostImpl::MakeTransfers() {
@@ -486,6 +496,9 @@ HostStatus ShardHostImpl::Status() const {
   tiers_->AddDeviceNumbers(&status.device_numbers);
   status.device_error = tiers_->DeviceError();
   const ShardLog::Usage log = log_->GetUsage();
+  numbers.Add("data_given_up", "hotbed_server_data_given_up",
+              "1 if this start gave up the server's data, by --adopt-incomplete.",
+              gave_up_.empty() ? 0 : 1);
   const TierHost::Health tiers = tiers_->GetHealth();
   status.read_only = log.read_only || !tiers.background_error.empty();
   status.read_only_reason = log.read_only ? log.error : tiers.background_error;
@@ -570,7 +583,26 @@ ShardHostImpl::~ShardHostImpl() {
 absl::StatusOr<std::unique_ptr<ShardHost>> ShardHost::Open(const ShardHostOptions& options,
                                                            const Clock* clock) {
   auto host = std::make_unique<ShardHostImpl>(options, clock);
+  const absl::Status started = host->Start();
+  if (started.ok()) return host;
+  if (!absl::IsDataLoss(started)) return started;
+  if (!options.adopt_incomplete) {
+    return absl::DataLossError(
+        absl::StrCat(started.message(),
+                     ". Put back what is missing; or look what can be read with 'hotbed "
+                     "salvage ",
+                     options.data_dir,
+                     "'; or, if other servers have replicas, start with --adopt-incomplete, "
+                     "which gives up this server's data"));
+  }
+  host.reset();
+  HOTBED_ASSIGN_OR_RETURN(const std::string aside,
+                          DataDirectory::GiveUp(options.data_dir, Completed(options).files));
+  HOTBED_LOG(Error) << "--adopt-incomplete: the data of this server is given up and moved to "
+                    << aside << ", because " << started.message();
+  host = std::make_unique<ShardHostImpl>(options, clock);
   HOTBED_RETURN_IF_ERROR(host->Start());
+  host->SetGaveUp(std::string(started.message()));
   return host;
 }
 

@@ -32,7 +32,10 @@ namespace hotbed {
 class DeviceTier;
 
 struct ShardHostOptions {
-  std::string data_dir;                 // log/, spill/, promises, IDENTITY inside
+  std::string data_dir;  // log/, spill/, promises, IDENTITY inside
+  // Where something is missing or damaged so that Open would fail, everything here is given up: it
+  // is moved aside, and the shards that had a replica here are refused.
+  bool adopt_incomplete = false;
   uint64_t host_bytes = 1ull << 30;     // all memory of the process (host_budget.h)
   uint64_t spill_bytes_max = 0;         // 0: no limit
   int64_t log_sync_interval_ms = 1000;  // 0: fdatasync before every acknowledgement
@@ -95,10 +98,15 @@ class ShardHost : public ReplicaSink {
   struct Identity {
     ServerId server = 0;
     std::string cluster_id;
+    // The start (IdentityFile), which SetIdentity does not look at.
+    uint64_t start = 0;
+    uint64_t run = 0;
+    std::vector<uint64_t> runs_before;
+    std::string gave_up;  // what was missing, where --adopt-incomplete gave the data up
   };
-  // From the data directory; zeros while it is new.
+  // From the data directory; server and cluster are empty while it is new.
   virtual Identity identity() const = 0;
-  // Writes IDENTITY, once. FailedPrecondition: it names another server or cluster.
+  // The server has registered. FailedPrecondition: IDENTITY names another server or cluster.
   virtual absl::Status SetIdentity(const Identity& identity) = 0;
   // The incarnation of this process. Call it before the first assignment.
   virtual void SetIncarnation(Incarnation incarnation) = 0;

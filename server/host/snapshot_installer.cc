@@ -59,6 +59,8 @@ absl::Status SnapshotInstaller::Finish(ShardId id, absl::string_view meta) {
   if (it == arriving_.end()) return NoTransfer();
   if (const auto parsed = ShardMeta::Parse(meta); !parsed.ok()) return parsed.status();
   HOTBED_RETURN_IF_ERROR(it->second.rows->Finish(meta));
+  // The rows are durable already; the marks must know of them before the catalog does.
+  HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
   HOTBED_ASSIGN_OR_RETURN(const LogPosition log_from, wiring_.log->End());
   HOTBED_RETURN_IF_ERROR(OpenInstalled(id, it->second.range, log_from));
   arriving_.erase(it);

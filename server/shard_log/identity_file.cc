@@ -7,7 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "server/shard_log/other_version.h"
@@ -46,11 +48,22 @@ absl::StatusOr<IdentityFile> IdentityFile::Load(const std::string& path, FileSys
   if (!intact) return Damaged(path, "it fails its checksum");
   IdentityFile identity;
   int clean = 0;
+  int made = 0;
   if (!absl::SimpleAtoi(values["server"], &identity.server) ||
-      !absl::SimpleAtoi(values["clean_shutdown"], &clean)) {
+      !absl::SimpleAtoi(values["clean_shutdown"], &clean) ||
+      !absl::SimpleAtoi(values["made"], &made) ||
+      !absl::SimpleAtoi(values["start"], &identity.start) ||
+      !absl::SimpleAtoi(values["run"], &identity.run)) {
     return Damaged(path, "a number is missing");
   }
+  for (const absl::string_view run :
+       absl::StrSplit(values["runs_before"], ' ', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(run, &identity.runs_before.emplace_back())) {
+      return Damaged(path, "runs_before is no list of numbers");
+    }
+  }
   identity.clean_shutdown = clean == 1;
+  identity.made = made == 1;
   identity.cluster_id = values["cluster"];
   identity.boot_id = values["boot"];
   return identity;
@@ -66,9 +79,18 @@ absl::Status IdentityFile::Save(const std::string& path, FileSystem* files) cons
   std::string text =
       absl::StrCat(kFirstLine, "\nversion: ", kDataFormatVersion, "\nserver: ", server,
                    "\ncluster: ", cluster_id, "\nclean_shutdown: ", clean_shutdown ? 1 : 0,
-                   "\nboot: ", boot_id, "\n");
+                   "\nboot: ", boot_id, "\nmade: ", made ? 1 : 0, "\nstart: ", start,
+                   "\nrun: ", run, "\nruns_before: ", absl::StrJoin(runs_before, " "), "\n");
   absl::StrAppend(&text, kChecksumKey, Crc32c(text.data(), text.size()), "\n");
   return files->WriteAtomically(path, text);
+}
+
+void IdentityFile::NextRun(uint64_t id) {
+  start += 1;
+  if (run != 0) runs_before.push_back(run);
+  run = id;
+  // The first is the one that has registered for certain.
+  if (runs_before.size() > kRunsBeforeMax) runs_before.erase(runs_before.begin() + 1);
 }
 
 std::string BootId(FileSystem* files) {

@@ -49,6 +49,8 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
     while (sync_.segments.front().sequence < files.back().sequence) sync_.segments.pop_front();
     sync_.sequence = newest;
     sync_.offset = newest_bytes;
+    if (options_.marks != nullptr)
+      options_.marks->Set(Marks::kLogSynced, {newest, newest_bytes, 0});
     sync_.synced = std::max(sync_.synced, through);
     HOTBED_CHECK(sync_.synced <= sync_.written);
     sync_.unsynced_since_ns = since_ns;
@@ -98,10 +100,20 @@ void LogWriter::DeleteUnneeded() {
     absl::MutexLock lock(&mu_);
     paths = chain_.TakeUnneeded();
     emptied = chain_.TakeEmptied();
+    if (!paths.empty() && options_.marks != nullptr) {
+      options_.marks->Set(Marks::kLogOldest, {chain_.segments().front().sequence, 0, 0});
+    }
+  }
+  // A mark from before a power loss would ask for segments that are deleted now.
+  if (!paths.empty() && options_.marks != nullptr) {
+    if (const absl::Status synced = options_.marks->Sync(); !synced.ok()) {
+      HOTBED_LOG(Warning) << "the log keeps files that it needs no more: " << synced;
+      return;
+    }
   }
   for (const std::string& path : paths) {
     const absl::Status status = files_->Delete(path);
-    if (!status.ok())
+    if (!status.ok() && !absl::IsNotFound(status))
       HOTBED_LOG(Warning) << "the log keeps a file that it needs no more: " << status;
   }
   if (!emptied.empty()) EmptyUnneeded(emptied);
@@ -145,6 +157,9 @@ void ShardLog::AddNumbers(StatusNumbers* numbers) const {
   numbers->Add("log_refused_bytes", "hotbed_server_log_refused_bytes",
                "Disk of the log kept only for refused shards, in addition to --log-bytes-max.",
                usage.bytes_aside);
+  numbers->Add("log_torn_bytes", "hotbed_server_log_torn_bytes",
+               "Bytes that were missing or torn at the end of the log when the server started.",
+               usage.torn_bytes);
   numbers->Add("log_appends", "hotbed_server_log_appends_total", "Records appended to the log.",
                usage.appends);
   numbers->Add("log_writes", "hotbed_server_log_writes_total", "Group writes of the log.",

@@ -23,6 +23,13 @@ iovec Piece(const void* data, uint64_t bytes) { return {const_cast<void*>(data),
 
 absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(const ShardLogOptions& options,
                                                          FileSystem* files, const Clock* clock) {
+  if (options.marks != nullptr && options.marks->Get(Marks::kLogWritten).a != 0 &&
+      !files->Exists(options.dir)) {
+    return absl::DataLossError(
+        absl::StrCat(options.dir,
+                     " does not exist, and this server has written a log there: it is missing; is "
+                     "its disk mounted?"));
+  }
   HOTBED_RETURN_IF_ERROR(files->MakeDir(options.dir));
   HOTBED_ASSIGN_OR_RETURN(RecoveredLog recovered, RecoverLog(options, files));
   auto log = std::make_unique<LogWriter>(options, files, clock, std::move(recovered));
@@ -37,8 +44,10 @@ LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Cl
       clock_(clock),
       damage_(std::move(recovered.damage)),
       cuts_(std::move(recovered.cuts)),
-      chain_(std::move(recovered.chain)),
-      last_sequence_(recovered.last_sequence) {
+      last_sequence_(recovered.last_sequence),
+      end_bytes_(recovered.end_bytes),
+      end_crc_(recovered.end_crc),
+      chain_(std::move(recovered.chain)) {
   counts_.torn_bytes = recovered.torn_bytes;
   counts_.torn_message = std::move(recovered.torn_message);
 }
@@ -67,6 +76,13 @@ absl::Status LogWriter::Start() {
     }
   }
   HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest) : BeginSegment(last_sequence_ + 1));
+  if (append_to_newest) MarkWritten();
+  if (Marks* const marks = options_.marks; marks != nullptr) {
+    absl::MutexLock lock(&mu_);
+    if (marks->Get(Marks::kLogOldest).a == 0) {
+      marks->Set(Marks::kLogOldest, {chain_.segments().front().sequence, 0, 0});
+    }
+  }
   if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
   return absl::OkStatus();
 }
@@ -273,6 +289,8 @@ absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) 
     }
   }
   file_.Keep(bytes);
+  end_crc_ = RecordHeaderCrc(run.back()->header);
+  MarkWritten();
   absl::MutexLock lock(&mu_);
   for (const auto& queued : run) {
     chain_.AddRecord(queued->shard, queued->lsn, queued->bytes);
@@ -286,6 +304,16 @@ absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) 
     ++counts_.syncs;
   }
   return absl::OkStatus();
+}
+
+// Before the completions run: what was reported written must be there after a kill.
+void LogWriter::MarkWritten() {
+  end_bytes_ = file_.bytes();
+  if (options_.marks == nullptr || PlantedBug("ack_before_append")) return;
+  options_.marks->Set(Marks::kLogWritten, {last_sequence_, end_bytes_, end_crc_});
+  if (options_.sync_interval_ms == 0) {
+    options_.marks->Set(Marks::kLogSynced, {last_sequence_, end_bytes_, end_crc_});
+  }
 }
 
 // Completes the records' headers and gathers the pieces of all records in run_pieces_. `synced`:
@@ -364,6 +392,8 @@ absl::Status LogWriter::OpenSegment(const Segment& segment) {
 absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   SegmentHeader header;
   header.sequence = sequence;
+  header.previous_bytes = end_bytes_;
+  header.previous_crc = end_crc_;
   {
     absl::MutexLock lock(&mu_);
     header.unsynced_from =
@@ -384,6 +414,8 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
   std::move(remove).Cancel();
   last_sequence_ = sequence;
+  end_crc_ = 0;
+  MarkWritten();
   absl::MutexLock lock(&mu_);
   chain_.Push(std::move(segment));
   sync_.dir_changed = options_.sync_interval_ms != 0;

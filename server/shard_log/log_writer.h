@@ -93,6 +93,7 @@ class LogWriter final : public ShardLog {
   void FailBehind(absl::Span<const std::unique_ptr<Queued>> run, const absl::Status& status,
                   Batch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WriteRun(absl::Span<const std::unique_ptr<Queued>> run) ABSL_LOCKS_EXCLUDED(mu_);
+  void MarkWritten();
   void EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run, uint64_t synced);
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
@@ -116,6 +117,10 @@ class LogWriter final : public ShardLog {
   // Touched only by the thread that set writing_, or before Start returns.
   NewestSegment file_;  // the newest segment
   uint64_t last_sequence_ = 0;
+  // The end of the newest segment, for the header of the next: its bytes, 0 if unknown, and
+  // RecordHeaderCrc of its last record.
+  uint64_t end_bytes_ = 0;
+  uint32_t end_crc_ = 0;
   std::vector<iovec> run_pieces_;
 
   // Held while files are deleted: oldest first, also when several threads do it.

@@ -8,6 +8,7 @@
 //   forget_sessions_on_restart  recovery rebuilds the rows, not the sessions' sequences      shard
 //   row_lsn_guard_off           replay applies a record to rows that hold it already         shard
 //   promise_not_persisted       promises are kept in memory only                             log
+//   missing_passes_for_new      a start compares no file with MARKS                          host
 //   spill_ahead_of_log          spilled rows claim records that the log does not hold yet    shard
 // clang-format on
 #ifndef HOTBED_SERVER_SHARD_LOG_PLANTED_BUGS_H_

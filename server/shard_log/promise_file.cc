@@ -27,34 +27,47 @@ void AppendLittle(std::string* out, T value) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PromiseFile>> PromiseFile::Open(const std::string& path,
-                                                               FileSystem* files) {
-  Map promises;
-  if (files->Exists(path)) {
-    HOTBED_ASSIGN_OR_RETURN(const std::string bytes, files->ReadAll(path));
-    if (bytes.size() < kHeaderBytes + 4 || std::memcmp(bytes.data(), kPromiseMagic, 8) != 0) {
-      return absl::DataLossError(
-          absl::StrCat(path, " is no promise file (", bytes.size(), " bytes)"));
-    }
-    const uint32_t version = LoadLittle<uint32_t>(&bytes[8]);
-    const uint32_t count = LoadLittle<uint32_t>(&bytes[12]);
-    const size_t crc_at = bytes.size() - 4;
-    const bool intact = LoadLittle<uint32_t>(&bytes[crc_at]) == Crc32c(bytes.data(), crc_at);
-    if (version != kVersion) {
-      return OtherVersion(path, version, kVersion, intact);
-    }
-    if (!intact || crc_at != kHeaderBytes + kPromiseBytes * static_cast<size_t>(count)) {
-      return absl::DataLossError(absl::StrCat(
-          path,
-          " fails its checksum: this server no longer knows its promises and must not act on "
-          "any shard; join again with an empty data directory"));
-    }
-    for (size_t at = kHeaderBytes; at < crc_at; at += kPromiseBytes) {
-      promises[ShardId::FromPacked(LoadLittle<uint64_t>(&bytes[at]))] =
-          LoadLittle<uint64_t>(&bytes[at + 8]);
-    }
+absl::StatusOr<std::unique_ptr<PromiseFile>> PromiseFile::Open(KeptFile file, bool make) {
+  const absl::StatusOr<std::string> bytes = file.Read();
+  if (absl::IsNotFound(bytes.status()) && !make) {
+    return absl::DataLossError(absl::StrCat(
+        bytes.status().message(), ", and this directory has been a server's: it is missing"));
   }
-  return std::unique_ptr<PromiseFile>(new PromiseFile(path, files, std::move(promises)));
+  if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
+  Map promises;
+  if (bytes.ok()) {
+    HOTBED_ASSIGN_OR_RETURN(promises, Parse(file.path(), *bytes));
+    return std::unique_ptr<PromiseFile>(new PromiseFile(std::move(file), std::move(promises)));
+  }
+  auto made = std::unique_ptr<PromiseFile>(new PromiseFile(std::move(file), {}));
+  absl::MutexLock lock(&made->mu_);
+  HOTBED_RETURN_IF_ERROR(made->Replace({}));
+  return made;
+}
+
+absl::StatusOr<PromiseFile::Map> PromiseFile::Parse(const std::string& path,
+                                                    absl::string_view bytes) {
+  if (bytes.size() < kHeaderBytes + 4 || std::memcmp(bytes.data(), kPromiseMagic, 8) != 0) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is no promise file (", bytes.size(), " bytes)"));
+  }
+  const uint32_t version = LoadLittle<uint32_t>(&bytes[8]);
+  const uint32_t count = LoadLittle<uint32_t>(&bytes[12]);
+  const size_t crc_at = bytes.size() - 4;
+  const bool intact = LoadLittle<uint32_t>(&bytes[crc_at]) == Crc32c(bytes.data(), crc_at);
+  if (version != kVersion) return OtherVersion(path, version, kVersion, intact);
+  if (!intact || crc_at != kHeaderBytes + kPromiseBytes * static_cast<size_t>(count)) {
+    return absl::DataLossError(
+        absl::StrCat(path,
+                     " fails its checksum: this server no longer knows its promises and must not "
+                     "act on any shard"));
+  }
+  Map promises;
+  for (size_t at = kHeaderBytes; at < crc_at; at += kPromiseBytes) {
+    promises[ShardId::FromPacked(LoadLittle<uint64_t>(&bytes[at]))] =
+        LoadLittle<uint64_t>(&bytes[at + 8]);
+  }
+  return promises;
 }
 
 Epoch PromiseFile::Get(ShardId shard) const {
@@ -74,8 +87,8 @@ absl::Status PromiseFile::Replace(Map promises) {
     AppendLittle(&bytes, epoch);
   }
   AppendLittle(&bytes, Crc32c(bytes.data(), bytes.size()));
-  if (!PlantedBug("promise_not_persisted")) {
-    HOTBED_RETURN_IF_ERROR(files_->WriteAtomically(path_, bytes));
+  if (promises.empty() || !PlantedBug("promise_not_persisted")) {
+    HOTBED_RETURN_IF_ERROR(file_.Write(bytes));
   }
   promises_ = std::move(promises);
   return absl::OkStatus();

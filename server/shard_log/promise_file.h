@@ -3,21 +3,23 @@
 // so that a restarted server cannot act in an epoch it has left.
 //
 // Format, little-endian: "HOTBDPRM", u32 version, u32 count, count x (u64 shard, u64 epoch), u32
-// CRC32C of all before. Thread-safe.
+// CRC32C of all before; then what every KeptFile ends with. Thread-safe.
 #ifndef HOTBED_SERVER_SHARD_LOG_PROMISE_FILE_H_
 #define HOTBED_SERVER_SHARD_LOG_PROMISE_FILE_H_
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "common/file_system.h"
 #include "common/ids.h"
+#include "common/kept_file.h"
 
 namespace hotbed {
 
@@ -28,10 +30,9 @@ class PromiseFile {
     Epoch epoch = 0;
   };
 
-  // A missing file holds no promises. DataLoss: damaged; FailedPrecondition: another version, both
-  // named.
-  static absl::StatusOr<std::unique_ptr<PromiseFile>> Open(const std::string& path,
-                                                           FileSystem* files);
+  // `make`: a missing file is made, and holds no promises. DataLoss: missing, damaged or not the
+  // last one; FailedPrecondition: another version, both named.
+  static absl::StatusOr<std::unique_ptr<PromiseFile>> Open(KeptFile file, bool make);
 
   // The highest epoch promised for `shard`; 0: none.
   Epoch Get(ShardId shard) const ABSL_LOCKS_EXCLUDED(mu_);
@@ -46,13 +47,13 @@ class PromiseFile {
  private:
   using Map = absl::btree_map<ShardId, Epoch>;
 
-  PromiseFile(std::string path, FileSystem* files, Map promises)
-      : path_(std::move(path)), files_(files), promises_(std::move(promises)) {}
+  PromiseFile(KeptFile file, Map promises)
+      : file_(std::move(file)), promises_(std::move(promises)) {}
+  static absl::StatusOr<Map> Parse(const std::string& path, absl::string_view bytes);
   absl::Status Replace(Map promises) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::string path_;
-  FileSystem* const files_;
   mutable absl::Mutex mu_;
+  KeptFile file_ ABSL_GUARDED_BY(mu_);
   Map promises_ ABSL_GUARDED_BY(mu_);
 };
 

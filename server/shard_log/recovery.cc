@@ -29,22 +29,10 @@ class Recovery {
 
   absl::StatusOr<RecoveredLog> Run() {
     HOTBED_RETURN_IF_ERROR(ListSegments());
+    HOTBED_RETURN_IF_ERROR(TakeMarks());
     HOTBED_RETURN_IF_ERROR(FindLooseEnd());
-    for (size_t i = 0; i < segments_.size(); ++i) {
-      const SegmentFile& file = segments_[i];
-      if (i > 0 && file.sequence != segments_[i - 1].sequence + 1) {
-        if (IsLoose(segments_[i - 1].sequence + 1, 0)) {
-          HOTBED_RETURN_IF_ERROR(DropFrom(i, "the segment before it was lost unsynced"));
-          break;
-        }
-        ReportHole(segments_[i - 1].sequence + 1, file.sequence - 1);
-      }
-      HOTBED_ASSIGN_OR_RETURN(const std::optional<uint64_t> cut_at, Scan(file));
-      if (cut_at.has_value()) {
-        HOTBED_RETURN_IF_ERROR(DropFrom(i + 1, "it follows the cut"));
-        break;
-      }
-    }
+    HOTBED_RETURN_IF_ERROR(ScanAll());
+    HOTBED_RETURN_IF_ERROR(CheckEnd());
     HOTBED_RETURN_IF_ERROR(SyncLooseEnd());
     return std::move(log_);
   }
@@ -67,8 +55,117 @@ class Recovery {
     return absl::OkStatus();
   }
 
+  // Where the chain must begin, and where it must reach.
+  absl::Status TakeMarks() {
+    if (options_.marks == nullptr) return absl::OkStatus();
+    written_ = options_.marks->Get(Marks::kLogWritten);
+    must_ = options_.rebooted ? options_.marks->Get(Marks::kLogSynced) : written_;
+    if (segments_.empty()) {
+      if (must_.a == 0) return absl::OkStatus();
+      return absl::DataLossError(absl::StrCat(options_.dir,
+                                              " holds no log segment, and the log reached ",
+                                              MustText(), ": it is missing"));
+    }
+    const uint64_t oldest = options_.marks->Get(Marks::kLogOldest).a;
+    if (oldest != 0 && oldest < segments_[0].sequence) {
+      ReportHole(oldest, segments_[0].sequence - 1, oldest);
+    }
+    return absl::OkStatus();
+  }
+
+  std::string MustText() const {
+    return absl::StrCat("offset ", must_.b, " of segment ", SegmentName(must_.a), " (",
+                        options_.marks->path(), ")");
+  }
+  // Whether bytes at that position were written, and may not be lost.
+  bool MustBeThere(uint64_t sequence, uint64_t offset) const {
+    return std::make_pair(sequence, offset) < std::make_pair(must_.a, must_.b);
+  }
+
+  absl::Status ScanAll() {
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      const SegmentFile& file = segments_[i];
+      if (i > 0 && file.sequence != segments_[i - 1].sequence + 1) {
+        const uint64_t first = segments_[i - 1].sequence + 1;
+        if (IsLoose(first, 0)) return DropFrom(i, "the segment before it was lost unsynced");
+        ReportHole(first, file.sequence - 1, first);
+        before_ = std::nullopt;
+      }
+      HOTBED_ASSIGN_OR_RETURN(const Ends ends, Scan(file));
+      if (ends == Ends::kBefore) {
+        return DropFrom(i, "the end of the segment before it was lost unsynced");
+      }
+      if (ends == Ends::kInside) return DropFrom(i + 1, "it follows the cut");
+    }
+    return absl::OkStatus();
+  }
+
+  // False: the segment before lacks unsynced records at its end, so that the log ends there.
+  bool FollowsTheOneBefore(const SegmentHeader& header, const SegmentFile& file) {
+    if (!before_.has_value() || header.previous_bytes == 0) return true;
+    const bool same_record = header.previous_crc == 0 || header.previous_crc == before_->last_crc;
+    if (before_->bytes == header.previous_bytes && same_record) return true;
+    if (before_->bytes < header.previous_bytes && IsLoose(before_->sequence, before_->bytes)) {
+      return false;
+    }
+    ReportMissingEnd(*before_, header.previous_bytes, file.path);
+    log_.chain.MarkNewestUnknown();
+    return true;
+  }
+
+  void ReportMissingEnd(const Segment& segment, uint64_t bytes, const std::string& told_by) {
+    ShardLog::Damage damage;
+    damage.all_shards = true;
+    damage.end = {segment.sequence + 1, 0};
+    damage.message =
+        segment.bytes < bytes
+            ? absl::StrCat("log segment ", segment.path, " ends at offset ", segment.bytes,
+                           ", and was written up to ", bytes, " (", told_by, "): whole records, ",
+                           bytes - segment.bytes, " bytes, are missing at its end")
+            : absl::StrCat("log segment ", segment.path,
+                           " is another one than was written here: its records up to offset ",
+                           bytes, " do not end as ", told_by, " says");
+    HOTBED_LOG(Error) << damage.message;
+    log_.damage.push_back(std::move(damage));
+  }
+
+  // After the last segment: whether the log reaches as far as the marks say.
+  absl::Status CheckEnd() {
+    if (log_.chain.empty()) return absl::OkStatus();
+    const Segment& newest = log_.chain.newest();
+    log_.end_bytes = newest.bytes;
+    log_.end_crc = newest.last_crc;
+    const std::pair<uint64_t, uint64_t> end = {newest.sequence, newest.bytes};
+    if (newest.sequence < must_.a) {
+      ReportHole(newest.sequence + 1, must_.a, must_.a);
+    } else if (newest.sequence == must_.a && !must_seen_) {
+      if (!newest.damaged) ReportMissingEnd(newest, must_.b, options_.marks->path());
+      log_.chain.MarkNewestUnknown();
+    } else {
+      if (options_.rebooted && log_.torn_message.empty() &&
+          end < std::make_pair(written_.a, written_.b)) {
+        ReportTorn(written_.a == newest.sequence ? written_.b - newest.bytes : 0,
+                   absl::StrCat("the log in ", options_.dir, " ends at offset ", newest.bytes,
+                                " of ", SegmentName(newest.sequence), "; it was written up to ",
+                                "offset ", written_.b, " of ", SegmentName(written_.a),
+                                ", and what lay between was not synced before the machine went "
+                                "down"));
+      }
+      return absl::OkStatus();
+    }
+    log_.last_sequence = std::max(log_.last_sequence, must_.a);
+    log_.end_bytes = must_.b;
+    log_.end_crc = must_.c;
+    return absl::OkStatus();
+  }
+
   // Headers and records state how much was synced when they were written; the newest one counts.
   absl::Status FindLooseEnd() {
+    HOTBED_RETURN_IF_ERROR(FindStatedEnd());
+    if (options_.rebooted) loose_from_ = std::max(loose_from_, std::make_pair(must_.a, must_.b));
+    return absl::OkStatus();
+  }
+  absl::Status FindStatedEnd() {
     loose_from_ = {log_.last_sequence, 0};
     for (size_t i = segments_.size(); i-- > 0;) {
       SegmentReader reader(files_, segments_[i].path, segments_[i].bytes);
@@ -80,7 +177,7 @@ class Recovery {
         loose_from_ = {segments_[i].sequence, synced};
         return absl::OkStatus();
       }
-      if (header->unsynced_from > segments_[i].sequence) {  // emptied
+      if (header->emptied()) {
         loose_from_ = {header->unsynced_from, 0};
         return absl::OkStatus();
       }
@@ -112,17 +209,35 @@ class Recovery {
     return options_.rebooted && std::make_pair(sequence, offset) >= loose_from_;
   }
 
-  void ReportHole(uint64_t first, uint64_t last) {
+  // `remembered`: the one of them that stands for all in the chain.
+  void ReportHole(uint64_t first, uint64_t last, uint64_t remembered) {
     ShardLog::Damage damage;
     damage.all_shards = true;
-    damage.message = absl::StrCat("log segments ", SegmentName(first), " to ", SegmentName(last),
-                                  " are missing in ", options_.dir,
-                                  ": restore them from a backup, or the tables from a checkpoint");
+    damage.end = {last + 1, 0};
+    damage.message = absl::StrCat(
+        first == last ? "log segment " : absl::StrCat("log segments ", SegmentName(first), " to "),
+        SegmentName(last), first == last ? " is" : " are", " missing in ", options_.dir,
+        options_.marks == nullptr ? "" : absl::StrCat(" (", options_.marks->path(), ")"));
+    HOTBED_LOG(Error) << damage.message;
     log_.damage.push_back(std::move(damage));
+    PushUnknown(
+        {.sequence = remembered, .path = absl::StrCat(options_.dir, "/", SegmentName(remembered))});
   }
 
-  // Reads one segment to its end. Returns the offset at which it was cut, if it was.
-  absl::StatusOr<std::optional<uint64_t>> Scan(const SegmentFile& file) {
+  // A segment that is missing or cannot be read: it is unknown whose records are in it.
+  void PushUnknown(Segment segment) {
+    log_.chain.Push(std::move(segment));
+    log_.chain.MarkNewestUnknown();
+  }
+
+  // Whether the log ends with a segment.
+  enum class Ends {
+    kLater,
+    kInside,  // the segment was cut
+    kBefore,  // it does not belong to the log any more
+  };
+  // Reads one segment to its end.
+  absl::StatusOr<Ends> Scan(const SegmentFile& file) {
     Segment segment;
     segment.sequence = file.sequence;
     segment.path = file.path;
@@ -138,10 +253,13 @@ class Recovery {
       }
       return header.status();
     }
+    if (!FollowsTheOneBefore(*header, file)) return Ends::kBefore;
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
+      NoteEnd(file.sequence, reader.offset(), segment.last_crc);
       if (found == Found::kEnd) break;
       if (found == Found::kRecord) {
+        segment.last_crc = reader.header_crc();
         segment.Add(reader.record().header.shard, reader.record().header.lsn);
         NoteRecord(reader.record().header, {file.sequence, reader.offset()});
         continue;
@@ -151,14 +269,21 @@ class Recovery {
         HOTBED_RETURN_IF_ERROR(Cut(file, reader.offset(), Describe(found, reader)));
         segment.bytes = reader.offset();
         log_.chain.Push(std::move(segment));
-        return std::optional<uint64_t>(reader.offset());
+        return Ends::kInside;
       }
       segment.damaged = true;
       HOTBED_ASSIGN_OR_RETURN(const bool more, ReportDamage(file, found, &reader));
       if (!more) break;
     }
+    before_ = segment.damaged || header->emptied() ? std::nullopt : std::optional(segment);
     log_.chain.Push(std::move(segment));
-    return std::optional<uint64_t>();
+    return Ends::kLater;
+  }
+
+  // Records are whole up to here, and `crc` is the last one's.
+  void NoteEnd(uint64_t sequence, uint64_t offset, uint32_t crc) {
+    if (sequence != must_.a || offset != must_.b) return;
+    must_seen_ = must_.c == 0 || crc == must_.c;
   }
 
   // A truncation has no record of its own: the record that replaced the removed ones shows it. The
@@ -190,6 +315,7 @@ class Recovery {
   absl::StatusOr<bool> IsTorn(const SegmentFile& file, Found found, SegmentReader& reader) {
     if (IsLoose(file.sequence, reader.offset())) return true;
     if (file.sequence != log_.last_sequence) return false;
+    if (MustBeThere(file.sequence, reader.offset())) return false;
     if (found == Found::kCutShort || found == Found::kZeros) return true;
     if (found != Found::kBadHeader || reader.offset() + reader.raw_length() <= file.bytes)
       return false;
@@ -226,32 +352,28 @@ class Recovery {
     if (found == Found::kBadPayload || found == Found::kBadHeader) {
       HOTBED_ASSIGN_OR_RETURN(more, reader->SkipDamage());
     }
+    damage.end = {file.sequence, more ? reader->next_offset() : file.bytes};
     HOTBED_LOG(Error) << damage.message;
     log_.damage.push_back(std::move(damage));
     return more;
   }
 
-  absl::StatusOr<std::optional<uint64_t>> BadSegmentHeader(const SegmentFile& file,
-                                                           const std::string& why) {
-    const bool unborn = file.sequence == log_.last_sequence && file.bytes < kSegmentHeaderBytes;
+  absl::StatusOr<Ends> BadSegmentHeader(const SegmentFile& file, const std::string& why) {
+    const bool unborn = file.sequence == log_.last_sequence && file.bytes < kSegmentHeaderBytes &&
+                        !MustBeThere(file.sequence, 0);
     if (unborn || IsLoose(file.sequence, 0)) {
       HOTBED_RETURN_IF_ERROR(Drop(file, why));
-      return std::optional<uint64_t>(0);
+      return Ends::kInside;
     }
     ShardLog::Damage damage;
     damage.all_shards = true;
+    damage.end = {file.sequence + 1, 0};
     damage.message = absl::StrCat("log segment ", file.path, " is damaged at offset 0: ", why);
     HOTBED_LOG(Error) << damage.message;
     log_.damage.push_back(std::move(damage));
-    Segment segment;
-    segment.sequence = file.sequence;
-    segment.path = file.path;
-    segment.bytes = file.bytes;
-    segment.damaged = true;
-    // It is unknown whose records are in it: no shard's entry prevents its deletion.
-    segment.Add(ShardId(), ~Lsn{0});
-    log_.chain.Push(std::move(segment));
-    return std::optional<uint64_t>();
+    before_ = std::nullopt;
+    PushUnknown({.sequence = file.sequence, .path = file.path, .bytes = file.bytes});
+    return Ends::kLater;
   }
 
   void ReportTorn(uint64_t bytes, std::string message) {
@@ -287,7 +409,7 @@ class Recovery {
 
   absl::Status SyncLooseEnd() {
     for (const Segment& segment : log_.chain.segments()) {
-      if (segment.sequence < loose_from_.first) continue;
+      if (segment.sequence < loose_from_.first || !files_->Exists(segment.path)) continue;
       HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
       HOTBED_RETURN_IF_ERROR(file->Sync());
     }
@@ -306,6 +428,10 @@ class Recovery {
   absl::flat_hash_map<ShardId, Tail> tails_;
   std::vector<SegmentFile> segments_;
   std::pair<uint64_t, uint64_t> loose_from_ = {0, 0};  // segment, offset
+  Mark written_;                                       // where the log ended
+  Mark must_;  // up to where it must be there; as written_, or as synced
+  bool must_seen_ = false;
+  std::optional<Segment> before_;  // the last one scanned, if nothing is wrong with it
   RecoveredLog log_;
 };
 

@@ -6,6 +6,10 @@
 // bytes that were not known to be synced when the last whole record was written may be lost or
 // garbled, so the chain ends at the first record among them that is not whole. Any other record
 // that is not whole is damage: it is reported and never repaired, since a guess could lose updates.
+//
+// What must be there is known too: the first segment and the end of the log from the marks, and the
+// end of every other segment from the header of the next. A missing segment, and whole records that
+// are missing at the end of one, are damage as well.
 #ifndef HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 #define HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 
@@ -36,6 +40,9 @@ struct RecoveredLog {
   uint64_t torn_bytes = 0;
   std::string torn_message;
   uint64_t last_sequence = 0;  // highest of the segments found, cut ones included; 0: none
+  // Where the newest segment of the chain ends, or must end if its end is missing; 0: unknown.
+  uint64_t end_bytes = 0;
+  uint32_t end_crc = 0;
 };
 
 // Scans and cuts. After it returns OK, everything it found is synced. FailedPrecondition: a segment

@@ -24,7 +24,8 @@ struct Segment {
   uint64_t sequence = 0;
   std::string path;
   uint64_t bytes = 0;
-  bool damaged = false;  // accepts no more appends
+  bool damaged = false;   // accepts no more appends
+  uint32_t last_crc = 0;  // RecordHeaderCrc of its last record; 0: none
   absl::flat_hash_map<ShardId, Lsn> lsn_max;
 
   void Add(ShardId shard, Lsn lsn) {
@@ -38,6 +39,13 @@ class SegmentChain {
   void Push(Segment segment) {
     bytes_ += segment.bytes;
     segments_.push_back(std::move(segment));
+  }
+  // Records of the newest segment are missing, and it is unknown whose: it stays until the shard
+  // ShardId() is forgotten.
+  void MarkNewestUnknown() {
+    segments_.back().damaged = true;
+    segments_.back().Add(ShardId(), ~Lsn{0});
+    aside_.insert(ShardId());
   }
   // Accounts for a record that was written to the newest segment.
   void AddRecord(ShardId shard, Lsn lsn, uint64_t bytes);

@@ -70,6 +70,8 @@ std::string EncodeSegmentHeader(const SegmentHeader& header) {
   StoreLittle(&bytes[12], static_cast<uint32_t>(kSegmentHeaderBytes));
   StoreLittle(&bytes[16], header.sequence);
   StoreLittle(&bytes[24], header.unsynced_from);
+  StoreLittle(&bytes[32], header.previous_bytes);
+  StoreLittle(&bytes[40], header.previous_crc);
   StoreLittle(&bytes[kSegmentCrcAt], MaskCrc(Crc32c(bytes.data(), kSegmentCrcAt)));
   return bytes;
 }
@@ -87,7 +89,13 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
   }
   if (!intact) return absl::DataLossError("the segment header fails its checksum");
   return SegmentHeader{.sequence = LoadLittle<uint64_t>(p + 16),
-                       .unsynced_from = LoadLittle<uint64_t>(p + 24)};
+                       .unsynced_from = LoadLittle<uint64_t>(p + 24),
+                       .previous_bytes = LoadLittle<uint64_t>(p + 32),
+                       .previous_crc = LoadLittle<uint32_t>(p + 40)};
+}
+
+uint32_t RecordHeaderCrc(const char* header) {
+  return LoadLittle<uint32_t>(header + offsetof(WireRecordHeader, header_crc));
 }
 
 std::string SegmentName(uint64_t sequence) { return absl::StrFormat("%012d.log", sequence); }
@@ -172,6 +180,7 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   d.length = w.length;
   d.synced_bytes = 8ull * w.synced_words;
   d.payload_crc = w.payload_crc;
+  d.header_crc = w.header_crc;
   RecordHeader& h = d.header;
   h.kind = static_cast<RecordKind>(w.kind);
   h.open = (w.flags & kFlagOpen) != 0;

@@ -8,7 +8,9 @@
 //    8 u32 format version, u32 header bytes (64)
 //   16 u64 sequence number
 //   24 u64 oldest segment that was not known to be synced
-//   32 zeros
+//   32 u64 bytes of the segment before, 0: none
+//   40 u32 masked CRC32C of that segment's last record header, 0: not known
+//   44 zeros
 //   60 u32 masked CRC32C of [0,60)
 //
 //   record
@@ -37,7 +39,7 @@
 
 namespace hotbed {
 
-inline constexpr uint32_t kSegmentFormatVersion = 2;
+inline constexpr uint32_t kSegmentFormatVersion = 3;
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 128;
 inline constexpr uint64_t kRecordBytesMax = 64ull << 20;
@@ -47,6 +49,13 @@ struct SegmentHeader {
   // The oldest segment that was not known to be synced when this one was begun. The number after
   // this segment's own: this segment was synced itself and then emptied, since no shard needed it.
   uint64_t unsynced_from = 0;
+  // Where the segment before this one ended: its bytes, 0 for the first segment of a log, and the
+  // checksum of its last record's header, 0: not known.
+  uint64_t previous_bytes = 0;
+  uint32_t previous_crc = 0;
+
+  // EmptyUnneeded made this file.
+  bool emptied() const { return unsynced_from > sequence; }
 };
 
 std::string EncodeSegmentHeader(const SegmentHeader& header);
@@ -85,7 +94,10 @@ struct DecodedHeader {
   uint64_t length = 0;  // of the whole record
   uint64_t synced_bytes = 0;
   uint32_t payload_crc = 0;  // masked
+  uint32_t header_crc = 0;   // masked
 };
+// The stored checksum of an encoded record header.
+uint32_t RecordHeaderCrc(const char* header);
 // nullopt when the checksum or a field that the checksum covers is wrong. Reads kRecordHeaderBytes.
 std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes);
 

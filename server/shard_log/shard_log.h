@@ -34,6 +34,7 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/ids.h"
+#include "common/marks.h"
 #include "common/status_numbers.h"
 #include "row_math/types.h"
 
@@ -112,12 +113,16 @@ struct ShardLogOptions {
   // whole, and everything after it is cut and reported. If the machine has kept running, only a
   // record that the end of the newest file cuts short is torn; anything else is damage.
   bool rebooted = false;
+  // How far the log reached, and where it says so from now on. Records that were written before
+  // that and are not there are damage, however the files end; after a reboot, records that were
+  // synced before that. Null: nothing is known.
+  Marks* marks = nullptr;
 };
 
 class ShardLog {
  public:
   // Scans the chain: cuts a torn tail of the newest segment, remembers damage anywhere else (see
-  // Damage).
+  // Damage). DataLoss: the marks know of a log, and there is none at all.
   static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const ShardLogOptions& options,
                                                         FileSystem* files, const Clock* clock);
   virtual ~ShardLog() = default;
@@ -136,6 +141,7 @@ class ShardLog {
     bool all_shards = false;
     std::vector<ShardId> shards;
     std::string message;
+    LogPosition end;  // records from here on are whole, but for further damage
   };
   virtual const std::vector<Damage>& damage() const = 0;
 

@@ -48,7 +48,8 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
   kv.block_cache_bytes = options.block_cache_bytes;
   kv.memtable_bytes = options.memtable_bytes;
   kv.bytes_max = options.spill_bytes_max;
-  HOTBED_ASSIGN_OR_RETURN(host->spill_, SpillTier::Open(options.spill_dir, kv));
+  kv.must_exist = options.must_exist;
+  HOTBED_ASSIGN_OR_RETURN(host->spill_, SpillTier::Open(options.spill_dir, kv, options.marks));
   if (io == nullptr) {
     host->own_io_ = std::make_unique<ThreadedIoQueue>(options.io_threads);
     io = host->own_io_.get();

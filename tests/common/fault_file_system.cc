@@ -74,6 +74,19 @@ class FaultFileSystem::LockFile : public WritableFile {
   std::string path_;
 };
 
+class FaultFileSystem::Shared : public SharedFile {
+ public:
+  Shared(FaultFileSystem* file_system, std::string path, std::shared_ptr<Content> content)
+      : file_system_(file_system), path_(std::move(path)), content_(std::move(content)) {}
+  char* data() override { return content_->bytes.data(); }
+  absl::Status Sync() override { return file_system_->SyncShared(path_, content_.get()); }
+
+ private:
+  FaultFileSystem* file_system_;
+  std::string path_;
+  std::shared_ptr<Content> content_;
+};
+
 FaultFileSystem::FaultFileSystem(uint64_t seed) : random_(seed), dirs_({"/"}) {}
 FaultFileSystem::~FaultFileSystem() = default;
 
@@ -85,6 +98,13 @@ void FaultFileSystem::Crash() {
     // A copy: handles of before the crash must not see the file of after it.
     auto left = std::make_shared<Content>(*content);
     std::string& bytes = left->bytes;
+    if (left->shared.has_value()) {
+      if (random_.OneIn(2)) bytes = *left->shared;
+      left->shared = bytes;
+      left->synced = bytes.size();
+      content = std::move(left);
+      continue;
+    }
     const uint64_t unsynced = bytes.size() - left->synced;
     bytes.resize(left->synced + random_.Uniform(unsynced + 1));
     if (bytes.size() > left->synced && random_.OneIn(4)) {
@@ -203,6 +223,27 @@ absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::OpenAppend(const 
   std::shared_ptr<Content>& content = files_[path];
   if (content == nullptr) content = std::make_shared<Content>();
   return std::make_unique<File>(this, generation_, path, content);
+}
+
+absl::StatusOr<std::unique_ptr<SharedFile>> FaultFileSystem::OpenShared(const std::string& path,
+                                                                        uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
+  std::shared_ptr<Content>& content = files_[path];
+  if (content == nullptr) content = std::make_shared<Content>();
+  if (content->bytes.size() != bytes && bytes > free_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot map ", path, ": no space left"));
+  }
+  content->bytes.resize(bytes);
+  if (!content->shared.has_value()) content->shared = content->bytes;
+  return std::make_unique<Shared>(this, path, content);
+}
+
+absl::Status FaultFileSystem::SyncShared(const std::string& path, Content* content) {
+  absl::MutexLock lock(&mutex_);
+  if (TakeFault(&failing_syncs_)) return InputOutputError("sync", path);
+  content->shared = content->bytes;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> FaultFileSystem::ReadAll(const std::string& path) {

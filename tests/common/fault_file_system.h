@@ -5,8 +5,9 @@
 // Crash() keeps of each file the bytes that its last successful Sync covered, and a random part of
 // the bytes appended since, cut at any byte and possibly garbled, as a disk may leave them. Names
 // (creations, deletions, renames) always survive, but a file that was never synced may be empty.
-// WriteAtomically is atomic and durable, or fails and leaves the old content. Files and locks
-// opened before a crash fail with Aborted afterwards.
+// A shared file keeps the bytes of its last Sync or those of the moment. WriteAtomically is atomic
+// and durable, or fails and leaves the old content. Files and locks opened before a crash fail with
+// Aborted afterwards.
 //
 // Thread-safe, like the interface; a file object must not outlive the file system.
 #ifndef HOTBED_TESTS_COMMON_FAULT_FILE_SYSTEM_H_
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -50,6 +52,8 @@ class FaultFileSystem : public FileSystem {
   uint64_t syncs() const;  // successful Sync calls of files so far
 
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<SharedFile>> OpenShared(const std::string& path,
+                                                         uint64_t bytes) override;
   absl::StatusOr<std::string> ReadAll(const std::string& path) override;
   absl::StatusOr<uint64_t> ReadAt(const std::string& path, uint64_t offset, uint64_t bytes,
                                   char* out) override;
@@ -66,12 +70,14 @@ class FaultFileSystem : public FileSystem {
  private:
   class File;
   class LockFile;
+  class Shared;
   struct Content {
     std::string bytes;
     // The durable prefix is bytes[0, synced); `dropped` remembers that a failed sync lost the pages
     // from there on.
     uint64_t synced = 0;
     bool dropped = false;
+    std::optional<std::string> shared;  // of OpenShared: as of the last Sync
   };
 
   absl::Status CheckGeneration(uint64_t generation, const std::string& path) const
@@ -79,6 +85,7 @@ class FaultFileSystem : public FileSystem {
   absl::Status Append(uint64_t generation, const std::string& path, Content* content,
                       absl::Span<const struct iovec> pieces);
   absl::Status Sync(uint64_t generation, const std::string& path, Content* content);
+  absl::Status SyncShared(const std::string& path, Content* content);
   absl::Status Truncate(uint64_t generation, const std::string& path, Content* content,
                         uint64_t size);
   bool TakeFault(int* count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

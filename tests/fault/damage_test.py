@@ -36,6 +36,21 @@ class Wrong(Exception):
     pass
 
 
+def wait_for_copies(bin_dir, coordinator):
+    """Until every shard has two active members: seconds taken."""
+    begin = time.monotonic()
+    while True:
+        shards = json_of_command(bin_dir, coordinator, "shard", "list")
+        missing = [s["shard"] for s in shards if not s["active"] or len(s["members"]) < 2]
+        if not missing:
+            return time.monotonic() - begin
+        if time.monotonic() > begin + HEAL_SECONDS_MAX:
+            told = "\n".join(run_command(bin_dir, coordinator, *words)[1][-2500:]
+                             for words in (("shard", "list"), ("shard", "moves"), ("events",)))
+            raise Wrong(f"not two copies within {HEAL_SECONDS_MAX} s: {', '.join(missing)}\n{told}")
+        time.sleep(0.1)
+
+
 class DamageRun:
     def __init__(self, args, case, seed, directory):
         self.case = case
@@ -149,18 +164,7 @@ class DamageRun:
         return f"{told}; two copies of all again {seconds:.1f} s after; {said}; also without each server"
 
     def wait_for_copies(self):
-        """Until every shard has two active members: seconds taken."""
-        begin = time.monotonic()
-        while True:
-            shards = json_of_command(self.bin_dir, self.cluster.address, "shard", "list")
-            missing = [s["shard"] for s in shards if not s["active"] or len(s["members"]) < 2]
-            if not missing:
-                return time.monotonic() - begin
-            if time.monotonic() > begin + HEAL_SECONDS_MAX:
-                told = "\n".join(run_command(self.bin_dir, self.cluster.address, *words)[1][-2500:]
-                                 for words in (("shard", "list"), ("shard", "moves"), ("events",)))
-                raise Wrong(f"not two copies within {HEAL_SECONDS_MAX} s: {', '.join(missing)}\n{told}")
-            time.sleep(0.1)
+        return wait_for_copies(self.bin_dir, self.cluster.address)
 
     def stop(self):
         self.checker.kill()

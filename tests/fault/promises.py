@@ -13,7 +13,8 @@ def read(path):
     except FileNotFoundError:
         return {}
     version, count = struct.unpack_from("<II", data, 8)
-    if data[:8] != MAGIC or version != 1 or len(data) != 16 + 16 * count + 4:
+    # Behind the checksum stands what each file ends with that must not be replaced by an older one (common/kept_file.h).
+    if data[:8] != MAGIC or version != 1 or len(data) != 16 + 16 * count + 4 + 24:
         raise RuntimeError(f"{path} is no promise file of version 1 ({len(data)} bytes)")
     promises = {}
     for at in range(count):

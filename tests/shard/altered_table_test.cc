@@ -38,7 +38,10 @@ class AlteredTableTest : public testing::Test {
 
   static std::vector<float> Ones(size_t rows) { return std::vector<float>(rows * kDim, 1.0f); }
   float Value(TestServer* server, uint64_t id) { return server->Pull(1, {id})[0]; }
-  Catalog Stored() { return *Catalog::Load(dir_.path() + "/CATALOG", FileSystem::Real()); }
+  Catalog Stored() {
+    KeptFile file(dir_.path() + "/CATALOG", FileSystem::Real(), {});
+    return *Catalog::Load(&file);
+  }
 
   TempDir dir_;
 };

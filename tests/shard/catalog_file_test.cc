@@ -37,12 +37,15 @@ Catalog Sample() {
 TEST(CatalogFileTest, ReadsWhatItWrote) {
   FaultFileSystem files(1);
   ASSERT_TRUE(files.MakeDir("/d").ok());
-  EXPECT_TRUE(Catalog::Load("/d/CATALOG", &files)->tables.empty());
-  const Catalog catalog = Sample();
-  ASSERT_TRUE(catalog.Save("/d/CATALOG", &files).ok());
-  const auto loaded = Catalog::Load("/d/CATALOG", &files);
+  KeptFile file("/d/CATALOG", &files, {});
+  EXPECT_EQ(Catalog::Load(&file).status().code(), absl::StatusCode::kNotFound);
+  Catalog catalog = Sample();
+  catalog.installing.insert({3, 0});
+  ASSERT_TRUE(catalog.Save(&file).ok());
+  const auto loaded = Catalog::Load(&file);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->Serialize(), catalog.Serialize());
+  EXPECT_EQ(loaded->installing, catalog.installing);
   const TableSpec& table = loaded->tables.at(3);
   EXPECT_EQ(table.name, "clicks \xc3\xa9");
   EXPECT_TRUE(table.hashed);

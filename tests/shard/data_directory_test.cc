@@ -39,6 +39,7 @@ TEST_F(DataDirectoryTest, OnlyOneProcessAtATime) {
 TEST_F(DataDirectoryTest, IsCleanOnlyAfterItsMark) {
   Open();
   EXPECT_TRUE(data_->was_clean()) << "it is new";
+  ASSERT_TRUE(data_->MarkRecovered().ok());
   Open();
   EXPECT_FALSE(data_->was_clean()) << "the last run did not mark it";
   ASSERT_TRUE(data_->MarkClean().ok());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "row_math/position.h"
 #include "server/shard/shard.h"
 
@@ -58,11 +59,23 @@ TestServer::TestServer(ShardHostOptions options, const std::vector<TableSpec>& t
 }
 
 void TestServer::Open() {
+  const absl::Status opened = TryOpen();
+  HOTBED_CHECK(opened.ok()) << opened;
+}
+
+absl::Status TestServer::TryOpen() {
   auto opened = ShardHost::Open(options_, Clock::Real());
-  HOTBED_CHECK(opened.ok()) << opened.status();
+  HOTBED_RETURN_IF_ERROR(opened.status());
   host_ = *std::move(opened);
   HOTBED_CHECK(host_->SetIdentity({1, "test"}).ok());
   host_->SetIncarnation(++incarnation_);
+  return absl::OkStatus();
+}
+
+void TestServer::ContinueFrom(const TestServer& other) {
+  epoch_ = other.epoch_;
+  revision_ = other.revision_;
+  incarnation_ = other.incarnation_;
 }
 
 void TestServer::Assign() {

@@ -67,7 +67,10 @@ class TestServer {
 
   // Opens the host, assigns all tables under a new epoch and activates them.
   void Start();
-  void Open();    // without assigning
+  void Open();  // without assigning
+  absl::Status TryOpen();
+  // This server opens a copy of the other's directory, with the epochs after the other's.
+  void ContinueFrom(const TestServer& other);
   void Assign();  // the next epoch, activated
   void Activate();
   // The table changes and the host is told. Told or not, later assignments tell it.

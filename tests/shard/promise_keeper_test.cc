@@ -15,7 +15,8 @@ class PromiseKeeperTest : public testing::Test {
  protected:
   FaultFileSystem files_{1};
   ShardDirectory directory_;
-  PromiseKeeper keeper_{*PromiseFile::Open("/promises", &files_), &directory_, nullptr};
+  PromiseKeeper keeper_{*PromiseFile::Open(KeptFile("/promises", &files_, {}), /*make=*/true),
+                        &directory_, nullptr};
 };
 
 TEST_F(PromiseKeeperTest, TheHighestWantedEpochIsKept) {

@@ -188,7 +188,8 @@ TEST_F(ShardHostTest, ATableDroppedWhileTheServerWasDownLeavesNothingBehind) {
   ASSERT_TRUE(server.host()->ApplyAssignment({}, {}, {1}).ok());
   EXPECT_EQ(server.host()->Status().shards.size(), 2u);
   const auto forgotten = [&] {
-    return !Catalog::Load(catalog, FileSystem::Real())->tables.contains(1);
+    KeptFile file(catalog, FileSystem::Real(), {});
+    return !Catalog::Load(&file)->tables.contains(1);
   };
   for (int i = 0; i < 100 && !forgotten(); ++i) Clock::Real()->SleepNs(20'000'000);
   EXPECT_TRUE(forgotten());

@@ -144,11 +144,15 @@ TEST_F(TierRenewalTest, AKillWhileTheTierBeginsAnewLeavesNoCopyThatSeemsWhole) {
   Push(100);
   ASSERT_TRUE(cluster_->Stop(2).ok());
   const std::string path = cluster_->data_dir(2) + "/CATALOG";
-  auto catalog = Catalog::Load(path, FileSystem::Real());
+  const auto marks =
+      Marks::Open(cluster_->data_dir(2) + "/MARKS", FileSystem::Real(), /*make=*/false);
+  ASSERT_TRUE(marks.ok()) << marks.status();
+  KeptFile file(path, FileSystem::Real(), {.marks = marks->get(), .field = Marks::kCatalog});
+  auto catalog = Catalog::Load(&file);
   ASSERT_TRUE(catalog.ok()) << catalog.status();
   ASSERT_EQ(catalog->shards.size(), size_t{kShards});
   for (const auto& [shard, range] : catalog->shards) catalog->installing.insert(shard);
-  ASSERT_TRUE(catalog->Save(path, FileSystem::Real()).ok());
+  ASSERT_TRUE(catalog->Save(&file).ok());
   std::ofstream(cluster_->data_dir(2) + "/spill/RENEWING").put('\n');
   ASSERT_TRUE(std::filesystem::remove(cluster_->data_dir(2) + "/spill/rows/CURRENT"));
   cluster_->FailOver();

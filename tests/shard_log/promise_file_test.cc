@@ -16,7 +16,8 @@ constexpr ShardId kC{2, 0};
 
 class PromiseFileTest : public ::testing::Test {
  protected:
-  std::unique_ptr<PromiseFile> Open() { return *PromiseFile::Open(kPath, &files_); }
+  std::unique_ptr<PromiseFile> Open() { return *PromiseFile::Open(File(), /*make=*/true); }
+  KeptFile File() { return KeptFile(kPath, &files_, {}); }
   FaultFileSystem files_{1};
 };
 
@@ -30,6 +31,12 @@ TEST_F(PromiseFileTest, PromisesSurviveAPowerLossAndNeverFall) {
   EXPECT_EQ(promises->Get(kA), 3);
   EXPECT_EQ(promises->Get(kB), 6);
   EXPECT_EQ(promises->Get(kC), 1);
+}
+
+TEST_F(PromiseFileTest, AMissingFileIsNamed) {
+  const absl::Status missing = PromiseFile::Open(File(), /*make=*/false).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr(kPath));
 }
 
 TEST_F(PromiseFileTest, AFailedWriteChangesNothing) {
@@ -55,7 +62,7 @@ TEST_F(PromiseFileTest, EveryFlippedByteIsFound) {
   const uint64_t size = *files_.FileSize(kPath);
   for (uint64_t at = 0; at < size; ++at) {
     files_.FlipBit(kPath, at, 2);
-    const auto promises = PromiseFile::Open(kPath, &files_);
+    const auto promises = PromiseFile::Open(File(), /*make=*/false);
     EXPECT_FALSE(promises.ok()) << "byte " << at;
     files_.FlipBit(kPath, at, 2);
   }
@@ -65,7 +72,7 @@ TEST_F(PromiseFileTest, EveryFlippedByteIsFound) {
 TEST_F(PromiseFileTest, AnotherVersionIsRefusedWithBothNumbers) {
   ASSERT_TRUE(Open()->Raise({{kA, 3}}).ok());
   files_.FlipBit(kPath, 8, 3);
-  const auto promises = PromiseFile::Open(kPath, &files_);
+  const auto promises = PromiseFile::Open(File(), /*make=*/false);
   EXPECT_EQ(promises.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 9"));
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 1"));

@@ -31,6 +31,9 @@ void Core::OnRequest(RequestEvent event) {
                            options_.pending_max, "; retry later"))});
     return;
   }
+  if (auto* registering = std::get_if<v1::RegisterServerRequest>(&event.request)) {
+    leases_.OnRegistering(now_ns_, state_, *registering);
+  }
   Lane& lane = std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
   Pending pending;
   pending.caller = event.caller;

@@ -94,7 +94,9 @@ Operation MakeOperation(v1::AlterTableRequest request, const OperationContext& c
 //   InvalidArgument    name or address missing or malformed
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
 //                      cluster does not know
-//   AlreadyExists      the name belongs to another server
+//   AlreadyExists      the name belongs to another server, or its data directory is a copy: another
+//                      process uses the original, or has used it since. An event tells of a copy.
+//   Unavailable        the process that registered for it last may still run
 Operation MakeOperation(v1::RegisterServerRequest request, const OperationContext& context);
 
 // Marks the server as down after the lease of this process ended, for the reason `why`. Membership

@@ -19,6 +19,8 @@ namespace {
 
 constexpr size_t kServerNameBytesMax = 200;
 constexpr size_t kAddressBytesMax = 300;
+constexpr int kRunsBeforeMax = 64;
+constexpr size_t kGivenUpBytesMax = 1000;  // of an event
 
 bool Printable(const std::string& text, size_t bytes_max) {
   return !text.empty() && text.size() <= bytes_max &&
@@ -49,6 +51,10 @@ absl::Status CheckRequest(const v1::RegisterServerRequest& r) {
   if (!r.admin_address().empty() && !IsHostPort(r.admin_address())) {
     return Malformed("admin_address", r.admin_address(), "host:port, or empty");
   }
+  if (r.runs_before_size() > kRunsBeforeMax) {
+    return absl::InvalidArgumentError(absl::StrCat("server registration: ", r.runs_before_size(),
+                                                   " runs_before, allowed: ", kRunsBeforeMax));
+  }
   if (!r.failure_domain().empty() && !Printable(r.failure_domain(), kServerNameBytesMax)) {
     return Malformed("failure_domain", r.failure_domain(),
                      absl::StrCat("at most ", kServerNameBytesMax,
@@ -67,6 +73,7 @@ class RegisterServer {
       : request_(std::move(request)), context_(context) {}
 
   Next operator()(const ClusterState& state) {
+    if (!refused_.ok()) return refused_;
     if (incarnation_ == 0) return Enlist(state);
     // Shards that only an earlier process of the server held are this process's by now:
     // Membership's batches go before this operation's next step.
@@ -78,6 +85,48 @@ class RegisterServer {
   }
 
  private:
+  // OK, or why the data directory is taken for a copy of that of `info`. The process that uses the
+  // original goes on.
+  absl::Status CheckRun(const v1::ServerInfo& info) const {
+    if (info.run() == 0 || request_.run() == info.run()) return absl::OkStatus();
+    const std::string who = absl::StrCat("start ", request_.start(), " of the data directory of ",
+                                         "server ", info.server(), ", at ", request_.address());
+    const std::string last = absl::StrCat("start ", info.start(), " at ", info.address());
+    const auto& before = request_.runs_before();
+    if (std::find(before.begin(), before.end(), info.run()) == before.end()) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          who, ", is refused: ", last,
+          " registered last, of which this directory does not know. It "
+          "is a copy or a restored backup; start the original, or this one as a new server with "
+          "another --name and an empty --data-dir"));
+    }
+    // Who listens on the port of the last process has taken its place.
+    if (request_.address() == info.address()) return absl::OkStatus();
+    switch (context_.leases->RivalOf(info.server(), request_.run())) {
+      case Rival::kGone:
+        return absl::OkStatus();
+      case Rival::kMayRun:
+        return absl::UnavailableError(
+            absl::StrCat(who, ", waits until it is certain that ", last, " has ended"));
+      case Rival::kRuns:
+        break;
+    }
+    return absl::AlreadyExistsError(
+        absl::StrCat(who, ", is refused: ", last,
+                     " is alive. One of the two directories is a copy of the "
+                     "other; start a new server with another --name and an empty --data-dir"));
+  }
+
+  // Tells of a copy before it is refused.
+  Next Refuse(const ClusterState& state, absl::Status why) {
+    if (!absl::IsAlreadyExists(why)) return why;
+    refused_ = std::move(why);
+    Transaction txn(&state);
+    EventWriter(&state, context_.unix_ms)
+        .Add("server_refused", std::string(refused_.message()), 0, request_.server(), &txn);
+    return txn;
+  }
+
   // The server's own record, with its new incarnation.
   Next Enlist(const ClusterState& state) {
     HOTBED_RETURN_IF_ERROR(CheckRequest(request_));
@@ -96,6 +145,8 @@ class RegisterServer {
     } else {
       server_ = id;
       info = state.servers().at(server_);
+      const absl::Status mine = request_.server() == 0 ? absl::OkStatus() : CheckRun(info);
+      if (!mine.ok()) return Refuse(state, mine);
     }
     incarnation_ = info.incarnation() + 1;
     context_.membership->OnRegister(state, {server_, incarnation_}, request_.held());
@@ -109,11 +160,20 @@ class RegisterServer {
     info.mutable_load()->set_host_bytes_limit(request_.host_bytes());
     info.set_failure_domain(request_.failure_domain());
     info.set_feature_level(request_.feature_level());
+    info.set_start(request_.start());
+    info.set_run(request_.run());
     txn.Put(keys::Server(server_), info.SerializeAsString());
-    EventWriter(&state, context_.unix_ms)
-        .Add("server_up",
-             absl::StrCat(info.name(), " at ", info.address(), ", incarnation ", incarnation_), 0,
-             server_, &txn);
+    EventWriter events(&state, context_.unix_ms);
+    events.Add("server_up",
+               absl::StrCat(info.name(), " at ", info.address(), ", incarnation ", incarnation_), 0,
+               server_, &txn);
+    if (!request_.gave_up().empty()) {
+      events.Add(
+          "data_given_up",
+          absl::StrCat(info.name(), " starts without its data (--adopt-incomplete), because ",
+                       request_.gave_up().substr(0, kGivenUpBytesMax)),
+          0, server_, &txn);
+    }
     return txn;
   }
 
@@ -149,6 +209,7 @@ class RegisterServer {
 
   const v1::RegisterServerRequest request_;
   const OperationContext context_;
+  absl::Status refused_;  // the event that tells of it is written
   ServerId server_ = 0;
   Incarnation incarnation_ = 0;  // 0: not yet enlisted
 };

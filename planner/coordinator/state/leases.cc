@@ -55,11 +55,36 @@ bool Leases::OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request) {
   }
   Lease& lease = it->second;
   lease.deadline_ns = now_ns + options_.ttl_ns;
+  lease.heard_ns = now_ns;
   if (request.draining() && !lease.stopping) lease.stopping_since_ns = now_ns;
   lease.stopping = request.draining();
   lease.load = request.load();
   lease.copies.assign(request.copies().begin(), request.copies().end());
   return true;
+}
+
+void Leases::OnRegistering(int64_t now_ns, const ClusterState& state,
+                           const v1::RegisterServerRequest& request) {
+  const auto known = state.servers().find(request.server());
+  const auto it = leases_.find(request.server());
+  if (known == state.servers().end() || it == leases_.end() || it->second.ended ||
+      known->second.run() == request.run() || known->second.address() == request.address()) {
+    return;
+  }
+  Lease& lease = it->second;
+  if (lease.rival_run != request.run()) {
+    lease.rival_run = request.run();
+    lease.rival_since_ns = now_ns;
+  }
+  Probe(request.server(), &lease);
+}
+
+Rival Leases::RivalOf(ServerId server, uint64_t run) const {
+  const Lease* const lease = Find(server);
+  if (lease == nullptr || lease->ended) return Rival::kGone;
+  const bool heard =
+      lease->rival_run == run && lease->heard_ns - lease->rival_since_ns >= kRivalRunsNs;
+  return heard ? Rival::kRuns : Rival::kMayRun;
 }
 
 void Leases::OnStreamBroken(ServerId server, Incarnation incarnation) {

@@ -49,6 +49,15 @@ enum class ProbeAnswer : uint8_t {
 inline Member MemberOf(const v1::Member& message) {
   return {message.server(), message.incarnation()};
 }
+// What is known of the process that holds a server's lease while another one asks to register.
+enum class Rival : uint8_t {
+  kGone,    // there is none
+  kMayRun,  // its lease holds, but it may have ended without a word
+  kRuns,    // its heartbeats have come for a while since the other one asked first
+};
+// Heartbeats may have been on their way when their process ended, so a rival runs if it is heard of
+// this long after.
+constexpr int64_t kRivalRunsNs = 1'000'000'000;
 
 class Leases {
  public:
@@ -56,6 +65,7 @@ class Leases {
     Incarnation incarnation = 0;
     std::string address;
     int64_t deadline_ns = 0;
+    int64_t heard_ns = 0;   // the last heartbeat; 0: none yet
     bool ended = false;     // the lease stays until the store shows the server as down
     bool told = false;      // TakeEnded returned it
     bool stopping = false;  // the process said that it is about to stop
@@ -66,6 +76,8 @@ class Leases {
     std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
     int64_t since_ns = 0;  // this process knows of the lease
+    uint64_t rival_run = 0;  // of another process that asked to register, first at:
+    int64_t rival_since_ns = 0;
   };
   struct Ended {
     ServerId server = 0;
@@ -82,6 +94,12 @@ class Leases {
   void Renew(int64_t now_ns, ServerId server);
   // False if the process has no lease and must register again.
   bool OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request);
+  // A process asks to register. While another one may use its data directory, at another address,
+  // that one's data port is probed.
+  void OnRegistering(int64_t now_ns, const ClusterState& state,
+                     const v1::RegisterServerRequest& request);
+  // What is known of the process that registered as `server`, since `run` asked first.
+  Rival RivalOf(ServerId server, uint64_t run) const;
   void OnStreamBroken(ServerId server, Incarnation incarnation);
   void OnProbed(int64_t now_ns, ServerId server, Incarnation incarnation, ProbeAnswer answer);
   void Tick(int64_t now_ns);

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/executor.h"
 #include "common/ids.h"
+#include "common/marks.h"
 #include "common/shard_record.h"
 #include "common/status_numbers.h"
 #include "common/table_spec.h"
@@ -40,6 +41,9 @@ struct TierOptions {
   uint64_t snapshot_file_bytes_min = kSnapshotFileBytesMin;
   int io_threads = 2;
   bool use_huge_pages = true;
+  // How far the spill tier got, and where it says so from now on; null: nothing is known.
+  Marks* marks = nullptr;
+  bool must_exist = false;  // a spill tier that is missing is an error (DataLoss)
 };
 
 class TierHost {

@@ -33,6 +33,7 @@ struct SpillShard {
   uint64_t first_position = 0;
   uint64_t last_position = 0;
   WeightType weight_type = WeightType::kFp32;
+  uint32_t dim = 0;
   uint32_t payload_bytes = 0;  // weights and state of a row
 
   uint32_t record_bytes() const { return kSpillHeaderBytes + payload_bytes + kSpillTrailerBytes; }

@@ -40,11 +40,11 @@ std::vector<uint64_t> FrozenNumbers(const std::string& dir) {
   return numbers;
 }
 
-std::string FrozenDir(const std::string& dir, uint64_t number) {
-  return absl::StrFormat("%s/%s%06d", dir, std::string(kFrozenPrefix), number);
-}
-
 }  // namespace
+
+std::string SpillTier::FrozenDir(uint64_t number) const {
+  return absl::StrFormat("%s/%s%06d", dir_, std::string(kFrozenPrefix), number);
+}
 
 SpillShard::SpillShard(const TableSpec& table, const ShardRange& range, ShardId id)
     : shard(id),
@@ -52,8 +52,8 @@ SpillShard::SpillShard(const TableSpec& table, const ShardRange& range, ShardId 
       slice(static_cast<uint16_t>(range.column_first)),
       first_position(range.first_position(table.hashed)),
       last_position(range.last_position(table.hashed)),
-      weight_type(table.weight_type) {
-  const uint32_t dim = range.column_limit - range.column_first;
+      weight_type(table.weight_type),
+      dim(range.column_limit - range.column_first) {
   payload_bytes = BytesPerWeight(table.weight_type) * dim + StateBytes(table.optimizer, dim);
 }
 
@@ -197,13 +197,17 @@ absl::Status SpillTier::Freeze() {
   const std::vector<uint64_t> old = FrozenNumbers(dir_);
   const uint64_t next = old.empty() ? 1 : old.back() + 1;
   // RocksDB builds the snapshot under another name and renames it, so this directory is complete.
-  HOTBED_RETURN_IF_ERROR(store->Freeze(FrozenDir(dir_, next)));
+  HOTBED_RETURN_IF_ERROR(store->Freeze(FrozenDir(next)));
+  if (marks_ != nullptr) {
+    HOTBED_ASSIGN_OR_RETURN(const KvState state, KvStateOf(FrozenDir(next)));
+    marks_->Set(Marks::kFrozen, {next, state.bytes, state.crc});
+  }
   for (uint64_t number : old) {
     std::error_code error;
-    std::filesystem::remove_all(FrozenDir(dir_, number), error);
+    std::filesystem::remove_all(FrozenDir(number), error);
     if (error) {
       return absl::UnavailableError(
-          absl::StrCat("removing ", FrozenDir(dir_, number), ": ", error.message()));
+          absl::StrCat("removing ", FrozenDir(number), ": ", error.message()));
     }
   }
   return absl::OkStatus();
@@ -211,16 +215,17 @@ absl::Status SpillTier::Freeze() {
 
 absl::Status SpillTier::RestoreTable(TableId table) {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  const std::vector<uint64_t> frozen = FrozenNumbers(dir_);
+  HOTBED_RETURN_IF_ERROR(CheckFrozen(frozen));
   const SpillKey first = MakeSpillKey(table, 0, 0);
   const SpillKey limit = MakeSpillKey(table + 1, 0, 0);  // no table has the id 2^32 - 1
   std::unique_ptr<KvBatch> batch = store->NewBatch();
   batch->DeleteRange(View(first), View(limit));
   HOTBED_RETURN_IF_ERROR(store->Write(batch.get()));
   batch->Clear();
-  const std::vector<uint64_t> frozen = FrozenNumbers(dir_);
   if (!frozen.empty()) {
     KvOptions options = options_;
-    options.dir = FrozenDir(dir_, frozen.back());
+    options.dir = FrozenDir(frozen.back());
     options.read_only = true;
     HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<KvStore> copy, KvStore::Open(options));
     absl::Status written;
@@ -235,7 +240,7 @@ absl::Status SpillTier::RestoreTable(TableId table) {
     HOTBED_RETURN_IF_ERROR(written);
     HOTBED_RETURN_IF_ERROR(store->Write(batch.get()));
   }
-  return store->Flush();
+  return Flush();
 }
 
 }  // namespace hotbed

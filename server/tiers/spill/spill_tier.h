@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -17,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "common/marks.h"
 #include "kv/kv_store.h"
 #include "server/tiers/api/rows.h"
 
@@ -32,9 +34,11 @@ struct SpillRows {
 
 class SpillTier {
  public:
-  // Rows live in dir/rows, frozen snapshots in dir/frozen-N.
+  // Rows live in dir/rows, frozen snapshots in dir/frozen-N. DataLoss: with `marks` (else null),
+  // the rows are not those that the last Flush left, or later ones.
   static absl::StatusOr<std::unique_ptr<SpillTier>> Open(const std::string& dir,
-                                                         const KvOptions& options);
+                                                         const KvOptions& options,
+                                                         Marks* marks = nullptr);
 
   // Reads the records of `positions` (sorted, unique): found[i] says whether row i exists, records
   // + i * record_bytes holds it. DataLoss names shard and id.
@@ -84,8 +88,16 @@ class SpillTier {
   }
 
  private:
-  SpillTier(std::string dir, const KvOptions& options) : dir_(std::move(dir)), options_(options) {}
+  SpillTier(std::string dir, const KvOptions& options, Marks* marks)
+      : dir_(std::move(dir)), options_(options), marks_(marks) {}
+  absl::Status CheckState() const;
+  absl::Status CheckFrozen(const std::vector<uint64_t>& numbers) const;
+  // The manifest may be replaced until MarkState has returned OK.
+  absl::Status MarkChanges();
+  absl::Status MarkState();
+  absl::Status OpenStore(bool must_exist) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   KvOptions RowsOptions() const;
+  std::string FrozenDir(uint64_t number) const;
   absl::Status OpenEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The caller keeps the store while it uses it; Renew does not wait but fails.
   absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
@@ -93,6 +105,7 @@ class SpillTier {
 
   const std::string dir_;
   const KvOptions options_;
+  Marks* const marks_;
   mutable absl::Mutex mu_;
   std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: Renew could not open it again
 };

@@ -17,18 +17,82 @@ std::string RenewingMark(const std::string& dir) { return dir + "/RENEWING"; }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& dir,
-                                                           const KvOptions& options) {
+                                                           const KvOptions& options, Marks* marks) {
+  if (options.must_exist && !FileSystem::Real()->Exists(dir)) {
+    return absl::DataLossError(absl::StrCat(dir,
+                                            " does not exist, and this server has kept rows "
+                                            "there: it is missing; is its disk mounted?"));
+  }
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return absl::UnavailableError(absl::StrCat("creating ", dir, ": ", error.message()));
-  auto tier = std::unique_ptr<SpillTier>(new SpillTier(dir, options));
+  auto tier = std::unique_ptr<SpillTier>(new SpillTier(dir, options, marks));
   absl::MutexLock lock(&tier->mu_);
   if (FileSystem::Real()->Exists(RenewingMark(dir))) {  // a kill interrupted Renew
     HOTBED_RETURN_IF_ERROR(tier->OpenEmpty());
   } else {
-    HOTBED_ASSIGN_OR_RETURN(tier->store_, KvStore::Open(tier->RowsOptions()));
+    HOTBED_RETURN_IF_ERROR(tier->CheckState());
+    HOTBED_RETURN_IF_ERROR(tier->OpenStore(options.must_exist));
   }
   return tier;
+}
+
+// Rows that were flushed are in the manifest, so it must contain what it contained then.
+absl::Status SpillTier::CheckState() const {
+  const std::string rows = RowsOptions().dir;
+  if (marks_ == nullptr || marks_->Get(Marks::kSpill).b == 0) {
+    // RocksDB would take a folder without CURRENT for a new one and delete what is in it.
+    return options_.must_exist ? KvStateOf(rows).status() : absl::OkStatus();
+  }
+  const Mark mark = marks_->Get(Marks::kSpill);
+  const KvState flushed = {mark.a, mark.b, mark.c};
+  HOTBED_ASSIGN_OR_RETURN(const KvState now, KvStateOf(rows, flushed.bytes));
+  const bool replaced = now.file > flushed.file && marks_->Get(Marks::kSpillChanges).a != 0;
+  if (replaced || now == flushed) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      rows, "/MANIFEST-", absl::Dec(now.file, absl::kZeroPad6), " has ", now.bytes,
+      " bytes, and the rows were last flushed with ", flushed.bytes, " bytes of MANIFEST-",
+      absl::Dec(flushed.file, absl::kZeroPad6), " (", marks_->path(),
+      "): it is cut short, or older rows, or those of a copy, are in place of the last"));
+}
+
+absl::Status SpillTier::CheckFrozen(const std::vector<uint64_t>& numbers) const {
+  const Mark mark = marks_ == nullptr ? Mark() : marks_->Get(Marks::kFrozen);
+  if (mark.a == 0 || (!numbers.empty() && numbers.back() > mark.a)) return absl::OkStatus();
+  const std::string last = FrozenDir(mark.a);
+  if (numbers.empty() || numbers.back() < mark.a) {
+    return absl::DataLossError(
+        absl::StrCat(last, ", the last checkpoint, is missing (", marks_->path(), ")"));
+  }
+  HOTBED_ASSIGN_OR_RETURN(const KvState state, KvStateOf(last));
+  if (state.bytes == mark.b && state.crc == mark.c) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      last, "/MANIFEST-", absl::Dec(state.file, absl::kZeroPad6), " has ", state.bytes,
+      " bytes and is not that of the checkpoint that was made last (", marks_->path(), ")"));
+}
+
+absl::Status SpillTier::MarkChanges() {
+  if (marks_ == nullptr || marks_->Get(Marks::kSpillChanges).a != 0) return absl::OkStatus();
+  marks_->Set(Marks::kSpillChanges, {1, 0, 0});
+  return marks_->Sync();
+}
+
+absl::Status SpillTier::MarkState() {
+  if (marks_ == nullptr) return absl::OkStatus();
+  HOTBED_ASSIGN_OR_RETURN(const KvState state, KvStateOf(RowsOptions().dir));
+  marks_->Set(Marks::kSpill, {state.file, state.bytes, state.crc});
+  if (marks_->Get(Marks::kSpillChanges).a == 0) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(marks_->Sync());
+  marks_->Set(Marks::kSpillChanges, {0, 0, 0});
+  return absl::OkStatus();
+}
+
+absl::Status SpillTier::OpenStore(bool must_exist) {
+  KvOptions rows = RowsOptions();
+  rows.must_exist = must_exist;
+  HOTBED_RETURN_IF_ERROR(MarkChanges());
+  HOTBED_ASSIGN_OR_RETURN(store_, KvStore::Open(rows));
+  return MarkState();
 }
 
 KvOptions SpillTier::RowsOptions() const {
@@ -46,12 +110,15 @@ absl::StatusOr<std::shared_ptr<KvStore>> SpillTier::Use() const {
 
 absl::Status SpillTier::Flush() {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
-  return store->Flush();
+  HOTBED_RETURN_IF_ERROR(store->Flush());
+  return MarkState();
 }
 
 absl::Status SpillTier::TryResume() {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
-  return store->TryResume();
+  HOTBED_RETURN_IF_ERROR(MarkChanges());
+  HOTBED_RETURN_IF_ERROR(store->TryResume());
+  return MarkState();
 }
 
 KvStore::Usage SpillTier::GetUsage() const {
@@ -78,13 +145,14 @@ absl::Status SpillTier::Renew() {
 absl::Status SpillTier::OpenEmpty() {
   FileSystem* const files = FileSystem::Real();
   HOTBED_RETURN_IF_ERROR(files->WriteAtomically(RenewingMark(dir_), ""));
+  if (marks_ != nullptr) marks_->Set(Marks::kSpill, {});
   std::error_code error;
   std::filesystem::remove_all(RowsOptions().dir, error);
   if (error) {
     return absl::UnavailableError(
         absl::StrCat("removing ", RowsOptions().dir, ": ", error.message()));
   }
-  HOTBED_ASSIGN_OR_RETURN(store_, KvStore::Open(RowsOptions()));
+  HOTBED_RETURN_IF_ERROR(OpenStore(/*must_exist=*/false));
   // If the mark stayed, the next start would delete everything written from now on.
   absl::Status unmarked = files->Delete(RenewingMark(dir_));
   if (unmarked.ok()) unmarked = files->SyncDir(dir_);
