@@ -230,7 +230,6 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
   shard->LearnChanges(tables_.at(id.table).changes);  // the shards of the map learnt them meanwhile
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->installing.erase(id);
-    catalog->lost.erase(id);
     catalog->log_from[id] = log_from;
   }));
   installing_.erase(id);
