@@ -79,6 +79,8 @@ class Answered final : public PullSink {
     answered_.fetch_add(1, std::memory_order_release);
   }
   bool abandoned() const override { return false; }
+  ByteBudget* budget() override { return &plane_->pull_budget; }
+  ByteBudget::Account* account() override { return nullptr; }
 
   // All rows are resident, so that answers are immediate unless upkeep holds the shard.
   void Pull(DataPlane* plane, const grpc::ByteBuffer& request) {
