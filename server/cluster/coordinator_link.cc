@@ -205,7 +205,10 @@ absl::Status CoordinatorLink::Register() {
   request.set_start(identity.start);
   request.set_run(identity.run);
   for (const uint64_t run : identity.runs_before) request.add_runs_before(run);
-  request.set_gave_up(identity.gave_up);
+  {
+    absl::MutexLock lock(&mu_);  // said once: a lease that is lost later changes nothing about it
+    if (status_.registrations == 0) request.set_gave_up(identity.gave_up);
+  }
   v1::RegisterServerReply reply;
   const absl::Status called =
       Call("registering", &v1::Coordinator::Stub::RegisterServer, request, &reply);

@@ -157,7 +157,10 @@ bool Assignments::NothingDependsOnTier() const {
     const auto it = map.find(id);
     if (dropping || it == map.end()) continue;  // dropped, or known to no coordinator any more
     const ShardRecord& record = it->second.record;
-    if (!record.active || ContainsServer(record.members, self.server)) return false;
+    if (!record.active || ContainsServer(record.members, self.server) ||
+        record.FindPassedOver(self.server) != nullptr) {
+      return false;
+    }
     const std::shared_ptr<Shard>& shard = it->second.shard;
     if (shard != nullptr && ContainsServer(record.learners, self.server) &&
         (!shard->refused() || shard->ReplicaLost(record, self))) {

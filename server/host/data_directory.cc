@@ -59,13 +59,18 @@ absl::Status DataDirectory::Load() {
     (void)files_->Delete(PathOf("MARKS"));
   }
   was_made_ = identity.made;
+  run_before_ = identity.run;
+  run_ = NewRun(identity.start);
+  if (!files_->Exists(PathOf("IDENTITY"))) {  // before any other file: it says that they are ours
+    IdentityFile first;
+    first.run = run_;
+    HOTBED_RETURN_IF_ERROR(first.Save(PathOf("IDENTITY"), files_));
+  }
   absl::StatusOr<std::unique_ptr<Marks>> marks =
       Marks::Open(PathOf("MARKS"), files_, /*make=*/!was_made_);
   if (!marks.ok()) return IsMissing(marks.status());
   marks_ = *std::move(marks);
   HOTBED_RETURN_IF_ERROR(CheckStart(identity));
-  run_before_ = identity.run;
-  run_ = NewRun(identity.start);
   HOTBED_RETURN_IF_ERROR(LoadCatalog());
 
   const std::string boot_id = BootId(files_);
@@ -130,9 +135,6 @@ absl::StatusOr<std::string> DataDirectory::GiveUp(const std::string& path, FileS
   }
   const std::string aside = data.PathOf(absl::StrCat("given-up-", identity->start).c_str());
   HOTBED_RETURN_IF_ERROR(files->MakeDir(aside));
-  // First: from now on nothing has to be there.
-  identity->made = false;
-  HOTBED_RETURN_IF_ERROR(identity->Save(data.PathOf("IDENTITY"), files));
   for (const char* name : {"MARKS", "CATALOG", "PROMISES", "log", "spill"}) {
     if (!files->Exists(data.PathOf(name))) continue;
     std::error_code error;
@@ -143,6 +145,10 @@ absl::StatusOr<std::string> DataDirectory::GiveUp(const std::string& path, FileS
     }
   }
   HOTBED_RETURN_IF_ERROR(files->SyncDir(path));
+  // Last: from now on nothing has to be there. What ended before is refused again, and goes on with
+  // the flag.
+  identity->made = false;
+  HOTBED_RETURN_IF_ERROR(identity->Save(data.PathOf("IDENTITY"), files));
   return aside;
 }
 

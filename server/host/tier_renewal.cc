@@ -54,6 +54,7 @@ std::string TierRenewal::GiveUpReplicas(int64_t now_ns) {
     const ShardRecord& record = entry.record;
     const bool learns = ContainsServer(record.learners, self.server);
     if (entry.shard == nullptr || !record.Names(self.server)) continue;
+    if (record.FindPassedOver(self.server) != nullptr) continue;  // kept until a person decides
     if (!learns && record.members.size() == 1) {
       if (alone++ == 0) {
         first = absl::StrCat("shard ", id.index, " of table ", entry.shard->table().name);

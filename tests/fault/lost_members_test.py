@@ -4,10 +4,10 @@
   lost_members_test.py --bin-dir build/bin [--case tail,log,away] [--seed N]
 
 tail  4 KiB are missing from the newest segment of one log; both servers start together.
-log   the log of one server is gone; that server starts first, the other one a second later. If it refuses to start, it comes back
-      with an empty directory once the other one serves.
-away  as `tail`, but the whole replica stays away for longer than --refill-wait-ms. It is passed over, kept when it is back, and
-      counts when a person chooses it.
+log   the log of one server is gone; that server starts first, the other one a second later. It refuses to start, and comes back
+      with --adopt-incomplete once the other one serves.
+away  as `tail`, but the machine lost power, and the whole replica stays away for longer than --refill-wait-ms. It is passed over,
+      kept when it is back, and counts when a person chooses it.
 
 In the end every weight is exact, and both servers hold it. Exit status: 0 all well; anything else a failure.
 """
@@ -28,12 +28,24 @@ SECONDS = 60
 AWAY_REFILL_WAIT_MS = 1000
 
 
+def crc32c(data):
+    """CRC-32C (Castagnoli, reflected), as common/crc32c.h."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
 class LostMembers:
     def __init__(self, args, case, seed, directory):
         self.case = case
         self.directory = directory
         self.bin_dir = args.bin_dir
-        self.cluster = Cluster(args.bin_dir, directory, servers=2, server_flags=("--host-bytes=64MiB",))
+        self.cluster = Cluster(args.bin_dir, directory, servers=2,
+                               # Unsynced, so that a power loss may take the end of the log.
+                               server_flags=("--host-bytes=64MiB", "--log-sync-interval-ms=3600000"))
         if case == "away":
             self.cluster.coordinator.command.append(f"--refill-wait-ms={AWAY_REFILL_WAIT_MS}")
         self.checker = Checker(args.bin_dir, directory, self.cluster.address, seed, clients=2, rows=2000, dim=16, tables="r2")
@@ -128,13 +140,22 @@ class LostMembers:
         self.wait_for_primaries(self.whole)
         if not refused:
             return
-        # Its replicas are given up, as those of a server with a new disk.
-        shutil.rmtree(self.data(self.emptier))
-        self.emptier.command = [f"--name={self.emptier.name}-again" if a.startswith("--name=") else a for a in self.emptier.command]
+        self.emptier.kill()
+        self.emptier.command = [*self.emptier.command, "--adopt-incomplete"]
         self.emptier.start()
+
+    def lose_power(self, server):
+        """As a start after a power loss finds the directory: written under another boot id."""
+        path = self.data(server, "IDENTITY")
+        with open(path) as f:
+            lines = f.read().split("crc32c: ")[0].splitlines()
+        text = "".join(("boot: of another boot" if line.startswith("boot: ") else line) + "\n" for line in lines)
+        with open(path, "w") as f:
+            f.write(f"{text}crc32c: {crc32c(text.encode())}\n")
 
     def away(self):
         self.lose_tail()
+        self.lose_power(self.emptier)
         self.emptier.start()
         self.wait_for("an event that names the one passed over",
                       lambda: any(f"goes on without {self.whole.name}" in text for text in self.events("passed_over")))

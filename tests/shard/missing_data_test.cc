@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "common/file_system.h"
 #include "server/host/data_directory.h"
+#include "tests/common/fault_file_system.h"
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
@@ -194,18 +196,20 @@ TEST_F(MissingDataTest, AdoptIncompleteGivesEverythingUpAndKeepsItAside) {
     EXPECT_EQ((*host)->identity().server, 1u) << "it is the same server";
     EXPECT_THAT((*host)->identity().gave_up, HasSubstr("/data/log"));
     EXPECT_TRUE((*host)->Held().empty());
-    // The coordinator counts this server as a member that has all data.
+    // The coordinator's record names the process that had the data.
     ShardRecord record = server_.records()[0];
     record.epoch += 1;
-    record.active = false;
-    record.primary = {1, 9};
+    record.active = true;
+    record.primary = {1, 8};
     record.members = {record.primary};
-    record.base = {{1, 8}};
+    record.base = {record.primary};
     (*host)->SetIncarnation(9);
     ASSERT_TRUE((*host)->ApplyAssignment({Table()}, {record}, {}).ok());
     EXPECT_TRUE((*host)->ShardsToActivate().empty()) << "an empty replica must not serve";
-    ASSERT_EQ((*host)->LostReplicas().size(), 1u);
-    EXPECT_THAT((*host)->LostReplicas()[0].why, HasSubstr("no data"));
+    EXPECT_TRUE((*host)->Held().empty());
+    const auto held = (*host)->HeldReplicas(/*asked_for=*/true);
+    ASSERT_EQ(held.size(), 1u);
+    EXPECT_TRUE(held[0].nothing);
   }
   bool kept = false;
   for (const auto& entry : fs::directory_iterator(PathOf(""))) {
@@ -213,12 +217,26 @@ TEST_F(MissingDataTest, AdoptIncompleteGivesEverythingUpAndKeepsItAside) {
     if (name.rfind("given-up-", 0) == 0) kept = fs::exists(entry.path() / "spill/rows/CURRENT");
   }
   EXPECT_TRUE(kept);
-  // The next start, with the flag still set, gives up nothing more, and the shard stays refused.
+  // The next start, with the flag still set, gives up nothing more.
   auto again = ShardHost::Open(options, Clock::Real());
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ((*again)->identity().gave_up, "");
-  ASSERT_EQ((*again)->Status().shards.size(), 1u);
-  EXPECT_THAT((*again)->Status().shards[0].error, HasSubstr("no data"));
+  EXPECT_TRUE((*again)->Status().shards.empty());
+}
+
+// However far the first start of a new directory came, the second one finds nothing missing.
+TEST(FirstStartTest, ADiskThatFillsUpDuringTheFirstStartLeavesADirectoryThatStarts) {
+  int failed = 0;
+  for (uint64_t bytes = 0; bytes < 2000; bytes += 50) {
+    FaultFileSystem files(1);
+    files.SetFreeBytes(bytes);
+    failed += DataDirectory::Open("/data", &files).ok() ? 0 : 1;
+    files.Kill();
+    files.SetFreeBytes(std::numeric_limits<uint64_t>::max());
+    const auto opened = DataDirectory::Open("/data", &files);
+    EXPECT_TRUE(opened.ok()) << bytes << " bytes: " << opened.status();
+  }
+  EXPECT_GT(failed, 0);
 }
 
 }  // namespace missing_data_test
