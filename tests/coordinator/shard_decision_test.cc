@@ -297,6 +297,26 @@ TEST(ShardDecisionTest, AMemberOfTheBaseMayHoldMoreThanAnEpochThatNeverWasActive
   EXPECT_EQ(RecordText(decision.next), "primary s2/4, members s2/4, learners -, epoch 9");
 }
 
+// A process that was only held up was passed over, and the one taken died before its epoch was active.
+TEST(ShardDecisionTest, AMemberOfTheBaseThatWasPassedOverAndLivesHoldsEverything) {
+  Cluster cluster = AllLive(3);
+  cluster.live.erase(1);
+  ShardRecord record = Inactive({{1, 2}}, {{1, 1}, {2, 1}});
+  record.passed_over = {{2, {7, 40}}};
+  ShardDecision decision = cluster.Decide(record, Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kTakeBase);
+  EXPECT_EQ(RecordText(decision.next), "primary s2/1, members s2/1, learners -, epoch 8");
+  // The same of processes that are new: all are compared again.
+  cluster.live[1] = 3;
+  cluster.live[2] = 2;
+  cluster.live[3] = 2;
+  record = Inactive({{1, 2}}, {{1, 1}, {2, 1}, {3, 1}});
+  record.passed_over = {{2, {7, 40}}, {3, {7, 40}}};
+  cluster.held = {{1, {.end = {7, 40}}}, {2, {.end = {7, 60}}}, {3, {.end = {7, 50}}}};
+  EXPECT_EQ(RecordText(cluster.Decide(record, Wish(2)).next),
+            "primary s2/2, members s2/2, learners -, epoch 8");
+}
+
 TEST(ShardDecisionTest, AServerThatWasPassedOverTakesNoPartUntilItHoldsNoMore) {
   Cluster cluster = AllLive(3);
   cluster.held[2] = {.end = {7, 41}};

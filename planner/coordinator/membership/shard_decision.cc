@@ -254,6 +254,10 @@ class Rules {
     if (next_.members.empty()) return TakeBack();
     next_.primary = BestOf(next_.members);
     KeepLearnersApart();
+    // Members of the base that were passed over since hold no more than this one.
+    std::erase_if(next_.passed_over, [this](const PassedOver& passed) {
+      return ContainsServer(record_.base, passed.server);
+    });
     return NewEpoch(ShardStep::kTakeBase,
                     absl::StrCat("lost ", GoneText(), " before epoch ", record_.epoch,
                                  " was active, back to ", MembersText(next_.members)));
@@ -358,7 +362,10 @@ class Rules {
     for (const Asked& one : asked) {
       if (one.live.server == server) continue;
       const bool heard = one.said.has_value() && !Spoilt(one.live);
-      if (heard && (one.said->nothing || one.said->end <= said.end)) continue;
+      if (heard && (one.said->nothing || one.said->end <= said.end)) {
+        std::erase_if(passed, [&](const PassedOver& p) { return p.server == one.live.server; });
+        continue;
+      }
       unheard.push_back(one.named);
       if (record_.FindPassedOver(one.live.server) == nullptr) {
         passed.push_back({one.live.server, said.end});
