@@ -29,8 +29,8 @@ absl::StatusOr<std::string> KeptFile::Read() {
   const uint64_t generation = LoadLittle<uint64_t>(trailer);
   const uint64_t run = LoadLittle<uint64_t>(trailer + 8);
   const uint32_t crc = LoadLittle<uint32_t>(trailer + 16);
-  if (proof_.marks != nullptr) {
-    const Mark mark = proof_.marks->Get(proof_.field);
+  const Mark mark = proof_.marks == nullptr ? Mark() : proof_.marks->Get(proof_.field);
+  if (mark.a != 0) {
     const std::string found = absl::StrCat(path_, " is version ", generation);
     if (generation < mark.a) {
       return absl::DataLossError(absl::StrCat(found, ", the last one written was ", mark.a, " (",
@@ -46,8 +46,8 @@ absl::StatusOr<std::string> KeptFile::Read() {
                                               "): a file from a copy of its folder is in its "
                                               "place"));
     }
-    proof_.marks->Set(proof_.field, {generation, crc, 0});
   }
+  if (proof_.marks != nullptr) proof_.marks->Set(proof_.field, {generation, crc, 0});
   generation_ = generation;
   bytes.resize(at);
   return bytes;

@@ -24,7 +24,8 @@ class KeptFile {
   // What a file is compared with. The id of the run before: a write after which a kill came before
   // its mark is told by it.
   struct Proof {
-    Marks* marks = nullptr;  // null: nothing is known, and any whole file is good
+    // Null, or a mark that was never set: nothing is known, and any whole file is good.
+    Marks* marks = nullptr;
     Marks::Field field = Marks::kCatalog;
     uint64_t run = 0;
     uint64_t run_before = 0;
