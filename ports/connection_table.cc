@@ -206,19 +206,34 @@ void ConnectionTable::Tick() {
   }
 }
 
-void ConnectionTable::EndOldestUnfinished() {
+// A message that is held back comes slowest. Where all have begun a moment ago, the newest goes:
+// the others are nearer to their end.
+void ConnectionTable::EndSlowestUnfinished(int64_t now_ns) {
+  constexpr int64_t kJudgedNs = 1'000'000'000;
   absl::MutexLock lock(&mu_);
-  Connection* oldest = nullptr;
-  int64_t oldest_ns = 0;
+  Connection* slowest = nullptr;
+  Connection* newest = nullptr;
+  double slowest_rate = 0;
+  int64_t newest_ns = 0;
   for (const auto& [descriptor, connection] : connections_) {
     const int64_t since_ns = connection->unfinished_since_ns.load(std::memory_order_relaxed);
     if (since_ns == 0 || connection->ended.load(std::memory_order_relaxed)) continue;
-    if (oldest == nullptr || since_ns < oldest_ns) {
-      oldest = connection.get();
-      oldest_ns = since_ns;
+    const int64_t age_ns = now_ns - since_ns;
+    if (age_ns < kJudgedNs) {
+      if (newest == nullptr || since_ns > newest_ns) {
+        newest = connection.get();
+        newest_ns = since_ns;
+      }
+      continue;
+    }
+    const double rate = static_cast<double>(connection->counted.load()) / age_ns;
+    if (slowest == nullptr || rate < slowest_rate) {
+      slowest = connection.get();
+      slowest_rate = rate;
     }
   }
-  if (oldest != nullptr) EndLocked(oldest, EndReason::kUnfinishedMessages);
+  if (slowest == nullptr) slowest = newest;
+  if (slowest != nullptr) EndLocked(slowest, EndReason::kUnfinishedMessages);
 }
 
 bool ConnectionTable::Take(Connection* connection, const iovec* pieces, size_t count,
@@ -247,7 +262,10 @@ bool ConnectionTable::Take(Connection* connection, const iovec* pieces, size_t c
   // The difference may be below zero; unsigned arithmetic does not mind.
   const uint64_t more = now_bytes - connection->counted.exchange(now_bytes);
   const uint64_t all = unfinished_bytes_.fetch_add(more, std::memory_order_relaxed) + more;
-  if (all > limits_.unfinished_bytes_max) EndOldestUnfinished();
+  // Below zero for a moment where another thread ends this connection between the two steps.
+  if (static_cast<int64_t>(all) > static_cast<int64_t>(limits_.unfinished_bytes_max)) {
+    EndSlowestUnfinished(now_ns);
+  }
   return true;
 }
 

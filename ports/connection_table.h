@@ -94,7 +94,7 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
   void CountGone(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the connection, of `address` unless empty, that has sent nothing for longest.
   bool MakeRoom(const std::string& address, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndOldestUnfinished() ABSL_LOCKS_EXCLUDED(mu_);
+  void EndSlowestUnfinished(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
   bool Take(Connection* connection, const iovec* pieces, size_t count, size_t bytes);
 
   const ConnectionLimits limits_;

@@ -68,6 +68,16 @@ int ListenOn(const addrinfo& place, bool dual) {
   return -1;
 }
 
+// Whether an IPv6 socket listens on every address, those of IPv4 too.
+bool TakesBothFamilies(int listening, const sockaddr_storage& address) {
+  if (address.ss_family != AF_INET6) return false;
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+  int six_only = 1;
+  socklen_t size = sizeof(six_only);
+  return IN6_IS_ADDR_UNSPECIFIED(&six.sin6_addr) &&
+         getsockopt(listening, IPPROTO_IPV6, IPV6_V6ONLY, &six_only, &size) == 0 && six_only == 0;
+}
+
 // Waits for `events`; false after kProbeMsMax, or when `wake` is readable.
 bool Await(int descriptor, short events, int wake) {  // NOLINT(runtime/int): poll's
   pollfd wanted[] = {{descriptor, events, 0}, {wake, POLLIN, 0}};
@@ -265,6 +275,15 @@ std::string Port::ProbeOnce() {
   sockaddr_storage to = {};
   socklen_t size = sizeof(to);
   getsockname(listening_.front(), reinterpret_cast<sockaddr*>(&to), &size);
+  if (TakesBothFamilies(listening_.front(), to)) {  // IPv6 may be switched off
+    sockaddr_in four = {};
+    four.sin_family = AF_INET;
+    four.sin_port = htons(static_cast<uint16_t>(PortOf(to)));
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to = {};
+    size = sizeof(four);
+    std::memcpy(&to, &four, sizeof(four));
+  }
   sockaddr_storage from = {};
   from.ss_family = to.ss_family;
   if (to.ss_family == AF_INET6) {

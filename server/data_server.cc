@@ -240,9 +240,12 @@ bool DataServer::Healthy(std::string* why_not) {
 }
 
 void DataServer::Stop(int64_t wait_ms) {
-  absl::MutexLock lock(&impl_->mu);
-  if (impl_->stopped) return;
-  impl_->stopped = true;
+  {
+    // Not longer: Healthy() is asked meanwhile, and must not wait.
+    absl::MutexLock lock(&impl_->mu);
+    if (impl_->stopped) return;
+    impl_->stopped = true;
+  }
   DataPlane& plane = impl_->plane;
   plane.draining.store(true);
   const int64_t until_ns = plane.clock->NowNs() + wait_ms * 1'000'000;

@@ -49,6 +49,7 @@ void ByteBudget::Release(uint64_t asked, Account* account) {
   if (account != nullptr) {
     if (account->stalled) {
       account->stalled = false;
+      account->stalled_since_ns = 0;
       stalled_bytes_ -= account->in_flight;
       stalled_.erase(account);
     }
@@ -141,18 +142,16 @@ void ByteBudget::Expire(int64_t now_ns) {
 }
 
 std::string ByteBudget::ToShed(int64_t now_ns) {
-  if (waiting_.empty() || stalled_bytes_ < bytes_max_ / 2) {
-    stalled_since_ns_ = 0;
-    return "";
-  }
-  if (stalled_since_ns_ == 0) stalled_since_ns_ = now_ns;
-  if (now_ns - stalled_since_ns_ < kShedNs) return "";
-  stalled_since_ns_ = 0;
-  const Account* most = nullptr;
-  for (const Account* account : stalled_) {
+  if (waiting_.empty() || stalled_bytes_ < bytes_max_ / 2) return "";
+  Account* most = nullptr;
+  for (Account* account : stalled_) {
+    if (account->stalled_since_ns == 0) account->stalled_since_ns = now_ns;
+    if (now_ns - account->stalled_since_ns < kShedNs) continue;
     if (most == nullptr || account->in_flight > most->in_flight) most = account;
   }
-  return most == nullptr ? "" : most->peer;
+  if (most == nullptr) return "";
+  most->stalled_since_ns = now_ns;  // it gets as long again to end
+  return most->peer;
 }
 
 }  // namespace hotbed

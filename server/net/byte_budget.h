@@ -45,7 +45,8 @@ class ByteBudget {
   struct Account {
     uint64_t in_flight = 0;
     bool stalled = false;
-    std::string peer;  // as gRPC writes it
+    int64_t stalled_since_ns = 0;  // as ToShed() saw it first; 0: not yet
+    std::string peer;              // as gRPC writes it
   };
 
   struct Wait {
@@ -74,11 +75,11 @@ class ByteBudget {
   // The client of this connection has not read an answer for a while; so until its next Release.
   void Stalled(Account* account);
   void GrantMore();
-  // Removes waiters whose deadline is not after `now_ns` and waiters that have Gone. If stalled
-  // connections have held half of the limit for kShedNs while others waited, the one that
-  // holds most is named to `shed`.
+  // Removes waiters whose deadline is not after `now_ns` and waiters that have Gone. While stalled
+  // connections hold half of the limit and others wait, a connection that has taken no answer for
+  // kShedNs is named to `shed`: of several, the one that holds most.
   void Expire(int64_t now_ns);
-  static constexpr int64_t kShedNs = 1'000'000'000;
+  static constexpr int64_t kShedNs = 3'000'000'000;
   void SetShed(std::function<void(const std::string& peer)> shed) { shed_ = std::move(shed); }
 
   uint64_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
@@ -131,7 +132,6 @@ class ByteBudget {
   bool held_up_ ABSL_GUARDED_BY(mu_) = false;  // a waiter holds up those behind it
   uint64_t stalled_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_set<Account*> stalled_ ABSL_GUARDED_BY(mu_);
-  int64_t stalled_since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // half, and others wait; 0: not so
 };
 
 }  // namespace hotbed

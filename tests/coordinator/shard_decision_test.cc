@@ -297,7 +297,8 @@ TEST(ShardDecisionTest, AMemberOfTheBaseMayHoldMoreThanAnEpochThatNeverWasActive
   EXPECT_EQ(RecordText(decision.next), "primary s2/4, members s2/4, learners -, epoch 9");
 }
 
-// A process that was only held up was passed over, and the one taken died before its epoch was active.
+// A process that was only held up was passed over, and the one taken died before its epoch was
+// active.
 TEST(ShardDecisionTest, AMemberOfTheBaseThatWasPassedOverAndLivesHoldsEverything) {
   Cluster cluster = AllLive(3);
   cluster.live.erase(1);

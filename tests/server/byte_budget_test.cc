@@ -240,6 +240,24 @@ TEST(ByteBudgetTest, StalledConnectionsLoseMoreThanHalfIfOthersWait) {
   EXPECT_EQ(shed, (std::vector<std::string>{"most"}));
 }
 
+TEST(ByteBudgetTest, SlowConnectionsThatTakeTheirAnswersKeepThem) {
+  ByteBudget budget(100, 100);
+  std::vector<int> order;
+  std::vector<std::string> shed;
+  budget.SetShed([&shed](const std::string& peer) { shed.push_back(peer); });
+  ByteBudget::Account slow = {.peer = "slow"};
+  ByteBudget::Account reader;
+  Recorder waiter(&budget, &order, 1, 0);
+  EXPECT_EQ(budget.Reserve(60, {&waiter, 0, 0, &slow}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(90, {&waiter, 0, 0, &reader}), Outcome::kWaiting);
+  for (int i = 1; i <= 10; ++i) {
+    budget.Stalled(&slow);
+    budget.Expire(i * ByteBudget::kShedNs / 2);
+    budget.Release(1, &slow);
+  }
+  EXPECT_TRUE(shed.empty());
+}
+
 TEST(ByteBudgetTest, NeverOverTheLimitWithManyThreads) {
   class Blocking final : public ByteBudget::Waiter {
    public:
